@@ -30,11 +30,11 @@ PYTEST := -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 lab: $(VENV)/.lab  ## open JupyterLab on the tour
 	$(BIN)/python notebooks/open_lab.py
 
-test: lint $(VENV)/.browser $(RUNTIME)  ## check every feature, in a real browser too: minutes
+test: $(VENV)/.browser $(RUNTIME)  ## check every feature, in a real browser too: minutes
 	$(BIN)/python $(PYTEST) -m "not heavy"
 
 # After `make test`, in the same command, it does the rest: make runs no target twice.
-test-all: test test-heavy ecosystem-sample test-colab test-oldest  ## run everything there is: 40 minutes
+test-all: lint test test-heavy ecosystem-sample test-colab test-oldest  ## run everything there is: 40 minutes
 
 test-heavy: $(VENV)/.browser $(RUNTIME)  ## run only what is heavy by nature, which `make test` leaves out
 	$(BIN)/python $(PYTEST) -m heavy
@@ -46,7 +46,7 @@ test-colab: $(COLAB)/.browser  ## `make test` with Colab's versions, in the clas
 test-oldest: $(OLDEST)/.test  ## the same with the oldest versions, but for browser and documentation
 	$(OLDEST)/bin/python $(PYTEST) -W ignore -m "not heavy and not browser" --ignore tests/test_docs.py
 
-lint: $(VENV)/.test
+lint: $(VENV)/.test  ## format, types and names, of Python and JavaScript: a minute
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/biome lint --error-on-warnings

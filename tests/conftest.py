@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import random
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -31,22 +32,26 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 SEED = int(os.environ.get("HOOKVIZ_SEED", "0"))
 
 # The longest begin, so that no worker is left alone with one of them at the end.
-LONG = ("code", "explorer", "network_export", "docs", "hooks_tutorial", "records", "interrupts")
-# One worker each: one Lab and Chromium, one kernel.
-TOGETHER = "tests/browser", "tests/limits"
-FIRST = [TOGETHER[0], *(f"tests/test_{name}.py" for name in LONG), TOGETHER[1]]
+LONG = ("code", "explorer", "docs", "hooks_tutorial", "records", "interrupts")
+# One worker each: of one Chromium and what exports to ONNX, one Lab, one kernel.
+TOGETHER = {
+    "pages": r"tests/browser/test_\w*page|tests/test_network_export",
+    "notebooks": "tests/browser/",
+    "limits": "tests/limits/",
+}
+FIRST = ["notebooks", "pages", *(f"tests/test_{name}.py" for name in LONG), "limits"]
 
 
 def group_of(nodeid: str) -> str:
-    """The tests that share a worker: those of a file, or of a folder with one Lab or kernel.
+    """The tests that share a worker: those of a file, or of several with one Lab or kernel.
 
     Examples
     --------
     >>> group_of("tests/test_code.py::test_it[3]"), group_of("tests/browser/test_a.py::test_it")
-    ('tests/test_code.py', 'tests/browser')
+    ('tests/test_code.py', 'notebooks')
     """
-    folders = (each for each in TOGETHER if nodeid.startswith(f"{each}/"))
-    return next(folders, nodeid.partition("::")[0])
+    groups = (name for name, files in TOGETHER.items() if re.match(files, nodeid))
+    return next(groups, nodeid.partition("::")[0])
 
 
 class Groups(LoadFileScheduling):
@@ -96,11 +101,13 @@ def own_methods() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def translations() -> Iterator[None]:
-    """Read torch's table of ONNX operators once, which each export reads anew: a second of work."""
+    """Read torch's tables of operators once; each export to ONNX reads them anew, for a second."""
+    import torch._export.utils as export
     from torch.onnx._internal.exporter._registration import ONNXRegistry
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             ONNXRegistry, "from_torchlib", staticmethod(cache(ONNXRegistry.from_torchlib))
         )
+        patch.setattr(export, "_materialize_cpp_cia_ops", cache(export._materialize_cpp_cia_ops))
         yield

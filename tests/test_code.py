@@ -299,6 +299,18 @@ def test_timm(name):
     explorer.close()
 
 
+def test_constants_are_short_and_exact():
+    model = timm.create_model("resnet10t", pretrained=False).eval()
+    own = {"mean": (127 / 255,) * 3, "std": (128 / 255, 0.5, 0.1)}
+    model.pretrained_cfg = {**model.pretrained_cfg, **own}
+    explorer = hookviz.explore(model, PHOTOGRAPH)
+    mean, std = "[0.49803922, 0.49803922, 0.49803922]", "[0.5019608, 0.5, 0.1]"
+    assert f"{mean}, {std})" in explorer.code()
+    namespace = compare(explorer, model=model)
+    assert torch.equal(namespace["x"], explorer.inputs.args[0])
+    explorer.close()
+
+
 def test_torchvision_weights():
     weights = torchvision.models.ResNet18_Weights.DEFAULT
     model = torchvision.models.resnet18(weights=None)

@@ -150,10 +150,12 @@ def test_both_stay_as_they_are(model, picture):
 def test_a_budget_changes_nothing_but_the_number_of_runs(model, picture):
     other = copy.deepcopy(model).double()
     whole = hookviz.compare(model, other, picture)
-    with warnings.catch_warnings():
+    runs = []
+    with warnings.catch_warnings(), model.register_forward_hook(lambda *given: runs.append(1)):
         warnings.simplefilter("error")
-        cut = hookviz.compare(model, other, picture, max_bytes=3_000_000)
+        cut = hookviz.compare(model, other, picture, max_bytes=6_000_000)
     assert cut.records() == whole.records()
+    assert len(runs) > 2
     with pytest.raises(ValueError, match="max_bytes=10 is not enough for layer .*: give [1-9]"):
         hookviz.compare(model, other, picture, max_bytes=10)
 

@@ -167,13 +167,15 @@ class Bounded(nn.Module):
 
 
 class Idle(nn.Module):
-    def __init__(self, called: bool) -> None:
+    def __init__(self, called: Any) -> None:
         super().__init__()
         self.first, self.between, self.last = nn.Linear(8, 16), nn.Linear(16, 16), nn.Linear(16, 4)
         self.called = called
 
     def forward(self, x):
         x = self.first(x).relu()
+        if callable(self.called):
+            return self.last(x + self.called(self.between(x).relu()))
         return self.last(self.between(x).relu() if self.called else x)
 
 
@@ -390,6 +392,27 @@ CASES = {
     ),
     "times 0": Case(
         "no gradient", "Take the factor 0 away", net(lambda x: x * 0 + x.mean().item()), net()
+    ),
+    "a clamp beyond its ends": Case(
+        "no gradient",
+        "at its ends",
+        net(lambda x: x.clamp(1e3, 1e4)),
+        net(lambda x: x.clamp(0, 1e4)),
+    ),
+    "a branch times 0": Case(
+        "no gradient",
+        "Take the factor 0 away",
+        lone(lambda: Idle(lambda x: x * 0)),
+        lone(lambda: Idle(lambda x: x)),
+        tokens,
+    ),
+    "an input of zeros": Case(
+        "input scale",
+        "how the data are loaded",
+        net(),
+        net(),
+        lambda: pictures() * 0,
+        prepared=lambda x, y: (pictures(), y),
     ),
     "kl_div of probabilities": Case(
         "loss",

@@ -258,6 +258,17 @@ WHOLE: dict[str, Taking] = {
     "each its class": (
         classifier, pictures, lambda o: -o.log_softmax(1)[torch.arange(32), Y].mean(),
     ),
+    "half of them have labels, all a second output": (
+        lambda: Parts(lambda m, x: (m.head(f := m.body(x)), m.beside(f)), body=encoder(),
+                      head=nn.Linear(16, 10), beside=nn.Linear(16, 1)),
+        pictures,
+        lambda o: F.cross_entropy(o[0][:16], Y[:16]) + o[1].square().mean(),
+    ),
+    "pairs that are alike, and others, of which half keep the margin": (
+        classifier, pictures,
+        lambda o: (EVEN.float() * (d := o.square().sum(1))
+                   + (1 - EVEN.float()) * F.relu(d.detach().min() - d)).mean(),
+    ),
 }  # fmt: skip
 
 

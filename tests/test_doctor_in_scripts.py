@@ -132,6 +132,16 @@ def of_optimizer(model, optimizer, severity="warning") -> list[str]:
 
 def test_an_optimizer_that_fits():
     model = net()
+    torch.manual_seed(0)
+    for make in (torch.optim.RMSprop, torch.optim.Adagrad, torch.optim.RAdam):
+        assert not of_optimizer(model, make(model.parameters()))
+    steep = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+    for count, told in ((2, 0), (32, 1)):  # of few samples the gradient may be a large one
+        optimizer = torch.optim.SGD(steep.parameters(), lr=0.5)
+        x, y = torch.randn(1, 4).expand(count, -1), torch.full((count, 1), 2.0)
+        loss = lambda output, y=y: F.mse_loss(output, y)  # noqa: E731
+        found = hookviz.diagnose(steep, x, loss, optimizer=optimizer)
+        assert sum(each.kind == "learning rate" for each in found) == told, count
     for make in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW):
         assert not of_optimizer(model, make(model.parameters(), lr=1e-3))
         with hookviz.diagnose(model, optimizer=make(model.parameters(), lr=1e-3)) as findings:
@@ -152,7 +162,12 @@ def test_what_an_optimizer_lacks():
     assert "lacks '2.weight'" in lacks and "2 parameters that are not the model's" in foreign
     (said,) = of_optimizer(model, torch.optim.SGD(model.parameters(), lr=0.0))
     assert "learning rate of group 0 is 0" in said
-    for make, rate in ((torch.optim.SGD, 100.0), (torch.optim.Adam, 1.0)):
+    (said,) = of_optimizer(model, torch.optim.SGD(net().parameters(), lr=0.01))
+    assert "4 parameters that are not the model's, and none of the model's own" in said
+    for make, rate in (
+        (torch.optim.SGD, 100.0), (torch.optim.Adam, 1.0), (torch.optim.RMSprop, 1.0),
+        (torch.optim.Adagrad, 10.0),
+    ):  # fmt: skip
         (said,) = of_optimizer(model, make(model.parameters(), lr=rate))
         assert "of their own size" in said
 
@@ -208,6 +223,23 @@ def test_a_verdict_on_a_training(kind):
     findings = watched(**options)
     assert isinstance(findings, Diagnosis) and not findings.healthy
     assert [each.kind for each in findings] == [kind] and said in findings[0].message
+
+
+def test_what_an_optimizer_lacks_is_no_gradient_that_adds_up():
+    """It sets to zero what it holds, which may be less than half of the weights."""
+    torch.manual_seed(0)
+    model = nn.Sequential(*[nn.Linear(4, 4) for _ in range(4)])
+    optimizer, watch = (
+        torch.optim.SGD(model[0].parameters(), lr=0.05),
+        hookviz.watch(model, every=1),
+    )
+    for _ in range(6):
+        optimizer.zero_grad()
+        with watch:
+            F.cross_entropy(model(X), torch.tensor([0, 1, 2, 0])[: len(X)]).backward()
+        optimizer.step()
+    (found,) = watch.findings
+    assert (found.kind, found.layers) == ("does not move", ["1", "2", "3"])
 
 
 def of_few_steps(make: type, rate: float, every: int) -> Diagnosis:

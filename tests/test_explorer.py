@@ -611,7 +611,13 @@ def picture_of(explorer):
     return html(explorer, '<img class="smooth"')
 
 
-def test_the_plain_face_draws_what_changed_and_nothing_else(explorer, monkeypatch):
+@pytest.fixture
+def front_end(monkeypatch):
+    """As in a kernel, where a browser may show any widget."""
+    monkeypatch.setattr("hookviz.widgets.plain.in_front_end", lambda widget: True)
+
+
+def test_the_plain_face_draws_what_changed_and_nothing_else(front_end, explorer, monkeypatch):
     drawn = []
     picture_of(explorer).observe(lambda change: drawn.append(change["new"]), "value")
     explorer.say("a word")
@@ -628,7 +634,16 @@ def test_the_plain_face_draws_what_changed_and_nothing_else(explorer, monkeypatc
     assert explorer.channel == 7 and len(drawn) > 2
 
 
-def test_a_face_can_be_chosen(monkeypatch):
+def test_without_a_kernel_no_picture_is_made_before_it_is_asked_for(explorer, monkeypatch):
+    made = []
+    monkeypatch.setattr("hookviz.widgets.explorer.still_png", lambda frame: made.append(1) or b"")
+    explorer.channel, explorer.layer = 5, "layer3.0.conv1"
+    assert made == []
+    explorer._repr_mimebundle_()
+    assert made == [1]
+
+
+def test_a_face_can_be_chosen(front_end, monkeypatch):
     monkeypatch.delenv("HOOKVIZ_CANVAS", raising=False)
     plain = hookviz.explore(MODEL, PICTURES[6], face="plain")
     assert plain._canvas is None and picture_of(plain)

@@ -6,6 +6,7 @@ import linecache
 
 import pytest
 import torch
+import torch.nn.utils.prune
 from torch import nn
 
 import hookviz
@@ -216,6 +217,90 @@ def test_a_gated_branch_that_begins_at_zero_is_well(swapped):
     with hookviz.diagnose(model) as findings:
         loss(model(x)).backward()
     assert findings.healthy
+
+
+class ReZero(nn.Module):
+    """A residual branch whose factor begins at 0."""
+
+    def __init__(self, *shape):
+        super().__init__()
+        self.branch = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16))
+        self.factor = nn.Parameter(torch.zeros(shape))
+
+    def forward(self, x):
+        return x + self.factor * self.branch(x)
+
+
+def factors(*shape):
+    return nn.Sequential(*[ReZero(*shape) for _ in range(6)], nn.Linear(16, 4))
+
+
+class Skipgram(nn.Module):
+    """Two tables of words, of which one begins at zero."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.contexts = nn.Embedding(50, 8), nn.Embedding(50, 8)
+        nn.init.zeros_(self.contexts.weight)
+
+    def forward(self, word, other):
+        near = (self.words(word) * self.contexts(other)).sum(1)
+        return near, (self.words(word) * self.contexts(other.flip(0))).sum(1)
+
+
+def pruned():
+    model = nn.Sequential(
+        nn.Conv2d(1, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 36, 4)
+    )
+    nn.utils.prune.ln_structured(model[0], "weight", 0.6, n=2, dim=0)
+    return model
+
+
+WELL = {
+    "ReZero": (lambda: factors(1), lambda: torch.randn(20, 16)),
+    "SkipInit": (lambda: factors(), lambda: torch.randn(20, 16)),
+    "word2vec": (Skipgram, lambda: (torch.arange(20), torch.arange(20) + 20)),
+    "pruned": (pruned, lambda: torch.randn(20, 1, 8, 8)),
+}
+
+
+@pytest.mark.parametrize("name", WELL)
+def test_what_begins_at_zero_or_was_cut_away_is_well(name):
+    torch.manual_seed(0)
+    build, given = WELL[name]
+    model, x = build(), given()
+    inputs = x if isinstance(x, tuple) else (x,)
+
+    def loss(output):
+        both = output if isinstance(output, tuple) else (output, output)
+        return nn.functional.softplus(-both[0]).mean() + nn.functional.softplus(both[1]).mean()
+
+    for findings in (hookviz.diagnose(model, x), hookviz.diagnose(model, x, loss)):
+        assert findings.healthy, findings
+    with hookviz.diagnose(model) as findings:
+        loss(model(*inputs)).backward()
+    assert findings.healthy, findings
+
+
+def test_what_follows_a_dead_layer_is_not_told_of_a_norm():
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8),
+        nn.Conv2d(8, 4, 3),
+    )  # fmt: skip
+    nn.init.constant_(model[1].bias, -100.0)
+    found = hookviz.diagnose(model, torch.randn(4, 1, 16, 16))
+    assert [(e.kind, e.layer) for e in found if e.severity != "note"] == [("dead", "2")]
+
+
+@pytest.mark.parametrize("change", [lambda x: x > 0, lambda x: torch.tensor(x.tolist())])
+def test_where_the_graph_ends_is_told_once_also_by_a_hook(change):
+    """The layer itself returns what has no graph, and the one before it lacks a gradient, too."""
+    model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 4))
+    model[1].register_forward_hook(lambda module, args, output: change(output).float())
+    (found,) = [e for e in hookviz.diagnose(model, X) if e.severity != "note"]
+    assert found.kind == "no gradient" and sorted(found.layers) == ["0", "1"]
+    assert "test_findings.py" in found.at
 
 
 def test_a_kernel_that_is_computed_to_be_zero_is_a_fault_in_a_row():

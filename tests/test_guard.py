@@ -345,6 +345,213 @@ def test_a_tanh_at_its_ends_before_a_norm_is_told():
     assert hookviz.diagnose(model, x, cross_entropy).healthy
 
 
+def saturated(act: nn.Module, between: nn.Module) -> nn.Sequential:
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3), act, between, nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Flatten(),
+        nn.Linear(512, 4),
+    )  # fmt: skip
+    nn.init.normal_(model[0].weight, std=1000.0)
+    return model
+
+
+BETWEEN = {
+    "nothing": nn.Identity, "dropout": lambda: nn.Dropout(0.3), "GELU": nn.GELU, "ReLU": nn.ReLU,
+    "a norm": lambda: nn.BatchNorm2d(8), "a pool": lambda: nn.MaxPool2d(3, 1, 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("between", BETWEEN)
+@pytest.mark.parametrize("act", [nn.Tanh, nn.Sigmoid])
+def test_what_is_at_its_ends_between_layers_is_told(act, between):
+    """In a step, too, though its gradient is not 0 throughout."""
+    models = [saturated(act(), BETWEEN[between]()) for _ in range(2)]
+    for findings in (
+        guarded(models[0], cross_entropy),
+        hookviz.diagnose(models[1], pictures(), cross_entropy),
+    ):
+        told = [(each.kind, each.layer) for each in findings if each.severity != "note"]
+        assert told == [("saturated", "1")], findings
+
+
+def test_an_answer_at_its_ends_is_not_examined_again():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(432, 4), nn.Sigmoid())
+    nn.init.normal_(model[1].weight, std=10.0)
+    loss = lambda output: F.binary_cross_entropy(output, ONE_HOT)  # noqa: E731
+    with hookviz.diagnose(model) as findings:
+        loss(model(pictures())).backward()
+    assert not len(findings) and not findings._saturated
+
+
+class Around(nn.Module):
+    """A residual connection around a layer, and what its output goes through."""
+
+    def __init__(self, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.stem, self.branch, self.head = nn.Linear(4, 16), nn.Linear(16, 16), nn.Linear(16, 4)
+        self.change = change
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.stem(x)
+        return self.head(x + self.change(self.branch(x).relu()))
+
+
+CLOSED = {
+    "times 0": lambda x: x * 0,
+    "times zeros": lambda x: x * torch.zeros_like(x),
+    "round": lambda x: x.round(),
+    "a clamp": lambda x: x.clamp(1e3, 1e4),
+}
+
+
+@pytest.mark.parametrize("form", ["call", "guard"])
+@pytest.mark.parametrize("change", CLOSED)
+@pytest.mark.parametrize("make", [Around, Between])
+def test_a_layer_without_a_slope_behind_it_is_named_alone(make, change, form):
+    """In a residual branch, too, where all else has another way open."""
+    torch.manual_seed(0)
+    model = make(CLOSED[change])
+    x = torch.randn(16, 4, generator=torch.Generator().manual_seed(0))
+    if form == "guard":
+        findings = guarded(model, cross_entropy, x)
+    else:
+        findings = hookviz.diagnose(model, x, cross_entropy)
+    (found,) = [each for each in findings if each.severity != "note"]
+    assert found.kind == "no gradient" and found.layer == ("branch" if make is Around else "first")
+    assert "test_guard.py" in found.at
+
+
+def test_a_branch_that_is_left_out_at_random_or_has_no_weight_yet_is_no_fault():
+    x = torch.randn(16, 4, generator=torch.Generator().manual_seed(0))
+    for seed in range(4):
+        torch.manual_seed(seed)
+        model = Around(lambda y: y * float(torch.rand(()) < 0.5))
+        assert hookviz.diagnose(model, x, cross_entropy).healthy
+    loss = lambda output: cross_entropy(output) + 0 * output.square().mean()  # noqa: E731
+    assert hookviz.diagnose(Around(torch.tanh), x, loss).healthy
+
+    class Two(Around):
+        def forward(self, x):
+            return self.head(self.stem(x)), self.branch(self.stem(x))
+
+    findings = hookviz.diagnose(
+        Two(torch.tanh), x, lambda output: cross_entropy(output[0]) + 0 * output[1].sum()
+    )
+    (note,) = [each for each in findings if each.kind == "no gradient"]
+    assert note.severity == "note" and "begins with the weight 0" in note.advice
+
+
+class Tempered(nn.Module):
+    """Scores by a temperature that is learnt and has come to its limit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.scale = nn.Linear(4, 4), nn.Parameter(torch.tensor(9.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.scale.exp().clamp(max=100.0) * F.normalize(self.body(x), dim=1) / 50
+
+
+class Cell(nn.Module):
+    """One step of an LSTM by hand, whose first state is zeros."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gates = nn.ModuleList(nn.Linear(4, 4) for _ in range(4))
+        self.forget = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state = torch.zeros(len(x), 4)
+        one, two, three = (gate(x).sigmoid() for gate in self.gates[:3])
+        state = self.forget(x).sigmoid() * state + one * two
+        return three * state.tanh() + self.gates[3](x)
+
+
+@pytest.mark.parametrize("form", ["call", "guard"])
+@pytest.mark.parametrize("make", [Tempered, Cell])
+def test_a_limit_of_one_number_and_a_first_state_of_zeros_are_well(make, form):
+    torch.manual_seed(0)
+    model, x = make(), torch.randn(16, 4)
+    findings = guarded(model, cross_entropy, x) if form == "guard" else None
+    assert (findings or hookviz.diagnose(model, x, cross_entropy)).healthy
+
+
+def test_hooks_that_are_set_again_are_told_after_a_step():
+    model = net()
+    for _ in range(3):
+
+        def look(module, args, output):
+            pass
+
+        model[0].register_forward_hook(look)
+    (found,) = [e for e in guarded(model, cross_entropy) if e.severity != "note"]
+    assert (found.kind, found.layer) == ("hooks left behind", "0") and "3 times" in found.message
+    hookviz.remove_hooks(model, of="look")
+    model[0].register_forward_hook(look)  # once is fine
+    assert guarded(model, cross_entropy).healthy
+
+
+def test_numbers_that_are_far_too_large_throughout_are_examined():
+    """No layer's are larger than another's; the length of the step follows from them."""
+
+    class Grown(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn = nn.RNN(4, 8, nonlinearity="relu", batch_first=True)
+            self.out = nn.Linear(8, 4)
+            self.rnn.weight_hh_l0.data = 2 * torch.eye(8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.out(self.rnn(x)[0][:, -1])
+
+    torch.manual_seed(0)
+    model, x = Grown(), torch.randn(16, 64, 4)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with hookviz.diagnose(model, optimizer=optimizer) as findings:
+        cross_entropy(model(x)).backward()
+    for each in (findings, hookviz.diagnose(model, x, cross_entropy, optimizer=optimizer)):
+        assert [(e.kind, e.layer) for e in each if e.severity != "note"] == [("exploding", "rnn")]
+
+
+def test_a_margin_that_a_whole_batch_keeps_is_no_fault():
+    """A loss that a ReLU or a clamp makes 0 of is one."""
+    torch.manual_seed(0)
+    model, x = nn.Linear(4, 4), torch.randn(64, 4)
+    kept = lambda output: F.relu(output - output.detach() - 1.0).mean()  # noqa: E731
+    assert hookviz.diagnose(model, x, kept).healthy
+    for shut in (F.relu, lambda loss: loss.clamp(max=0.0)):
+        loss = lambda output, shut=shut: shut(-output.square().mean() - 1.0).relu()  # noqa: E731
+        (found,) = [e for e in hookviz.diagnose(model, x, loss) if e.severity != "note"]
+        assert (found.kind, found.evidence["samples"]) == ("no gradient", 64)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+@pytest.mark.parametrize("training", [True, False])
+def test_an_input_of_one_number_is_told_instead_of_what_comes_of_it(value, training):
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 16, 4, 4, bias=False), nn.Conv2d(16, 16, 3), nn.BatchNorm2d(16), nn.ReLU(),
+        nn.Flatten(), nn.Linear(16, 4),
+    ).train(training)  # fmt: skip
+    x = torch.full((16, 3, 12, 12), value)
+    for target in (None, cross_entropy):
+        findings = hookviz.diagnose(model, x, target)
+        (found,) = [each for each in findings if each.kind != "training mode"]
+        assert found.kind == "input scale" and f"are {value:.0f}: every" in found.message
+        assert found.severity == ("note" if target is None else "warning")
+    mask = torch.ones(16, 12)  # beside words it says nothing
+    assert hookviz.diagnose(Words(), (torch.arange(192).view(16, 12), mask), cross_entropy).healthy
+
+
+class Words(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(192, 8), nn.Linear(8, 4)
+
+    def forward(self, words: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return self.head((self.words(words) * mask[..., None]).sum(1))
+
+
 def test_a_recurrence_names_the_layer_that_makes_it_larger():
     x = torch.randn(16, 4, generator=torch.Generator().manual_seed(0))
     for findings in (

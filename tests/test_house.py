@@ -110,13 +110,15 @@ def test_hooking_knows_only_torch():
 
 def test_one_owner_of_hooks():
     for path in FILES:
+        file = said(path)
+        if file == "hooking/handles.py":
+            continue
+        # The printed lesson of guided backpropagation sets a tensor hook of its own.
+        allowed = {"register_hook"} if file == "attribution/gradients.py" else set()
         for node in ast.walk(tree(path)):
             name = node.attr if isinstance(node, ast.Attribute) else ""
-            if said(path) != "hooking/handles.py":
-                # The printed lesson of guided backpropagation sets a tensor hook of its own.
-                allowed = {"register_hook"} if said(path) == "attribution/gradients.py" else set()
-                sets = name.startswith("register_") and name.endswith("hook")
-                assert not sets or name in allowed, f"{said(path)} calls {name}"
+            sets = name.startswith("register_") and name.endswith("hook")
+            assert not sets or name in allowed, f"{file} calls {name}"
 
 
 def test_a_class_name_stands_once():
@@ -243,11 +245,10 @@ with watch:
 print(watch.steps)
 light = ("torchvision", "matplotlib", "ipywidgets", "torch._dynamo")
 print([name for name in there() if name in light])
-print(all(callable(getattr(hookviz, name)) for name in ("capture", "trace", "heatmap", "explore")))
 """
 
 
 def test_what_does_not_show_is_light():
     """Capture alone knows torch alone; diagnosis and training need no pictures, and no compiler."""
     done = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True)
-    assert done.stdout.split("\n")[:4] == ["[]", "[0]", "[]", "True"], done.stderr
+    assert done.stdout.split("\n")[:3] == ["[]", "[0]", "[]"], done.stderr

@@ -17,6 +17,8 @@ from hookviz.export.packing import (
     OUT,
     QUALITY_LEVELS,
     PackedTensor,
+    _lower,
+    _steps,
     fit_to_budget,
     half,
     quantize,
@@ -149,6 +151,29 @@ def test_a_budget_is_kept_and_what_it_cost_is_said():
     assert all(part.quality == OUT for part in parts)
     assert {part.quality for part in make()} == {EXACT}
     assert [words for _, _, words in QUALITY_LEVELS][-1] == "maps are left out" == said[-1]
+
+
+def test_no_more_is_reduced_than_has_to_be_and_few_qualities_are_tried():
+    rng = np.random.default_rng(0)
+    maps = [rng.normal(size=(2 * n, 20, 20)).astype(np.float32) for n in range(1, 9)]
+
+    def make():
+        return [
+            PackedTensor(name, each, each.min((1, 2)), each.max((1, 2)), first=each is maps[2])
+            for each in maps
+            for name in ("maps", "gradients")
+        ]
+
+    for budget in (200_000, 150_000, 70_000, 40_000, 25_000, 7_000):
+        parts, others = make(), make()
+        _lower(parts, budget)
+        for part, quality in _steps(others):  # one after another
+            if sum(each.size for each in others) <= budget:
+                break
+            part.quality = quality
+        assert [each.quality for each in parts] == [each.quality for each in others]
+        tried, all_of_them = (sum(len(each._guessed) for each in one) for one in (parts, others))
+        assert tried < all_of_them or budget > 50_000, budget  # then most stay as they are
 
 
 def test_the_first_layer_keeps_its_gradient_longest():

@@ -17,6 +17,7 @@ from hookviz.draw.colours import (
     colour_ranges,
     dark_palette,
     palette,
+    percentiles,
     to_levels,
 )
 from hookviz.draw.mosaic import mosaic
@@ -101,6 +102,14 @@ def test_ranges():
     assert np.allclose(high[:2], np.percentile(MAPS[:2], 99, (1, 2)))
     low, high = ranges("channel", diverging=True)
     assert (low == -high).all()
+
+
+@pytest.mark.parametrize("size", [1, 2, 100, 101, 150, 999, 1000, 1001, 12_544])
+def test_percentiles_are_numpys(size):
+    maps = RANDOM.normal(size=(5, 1, size)).astype(np.float32)
+    maps[2] = np.maximum(maps[2], 0)  # many equal numbers
+    for got, exact in zip(percentiles(maps), (1, 99), strict=True):
+        assert np.allclose(got, np.percentile(maps, exact, (1, 2)), rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("normalize", ["channel", "layer", "network", "percentile", "symmetric"])

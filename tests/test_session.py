@@ -46,8 +46,8 @@ def test_trace_attribute_and_the_others_know_it_too(wrapped):
     assert hookviz.trace(wrapped, PICTURE, "moon").scored
     for call in (
         lambda net: hookviz.attribute(net, PICTURE, target="moon"),
-        lambda net: hookviz.attribution.scorecam(net, PICTURE, "layer3.1.conv2", "moon"),
-        lambda net: hookviz.attribution.ablationcam(net, PICTURE, "layer3.1.conv2", "moon"),
+        lambda net: hookviz.attribution.scorecam(net, PICTURE, "stem.0", "moon"),
+        lambda net: hookviz.attribution.ablationcam(net, PICTURE, "stem.0", "moon"),
         lambda net: hookviz.metrics.deletion_curve(
             net, PICTURE, torch.rand(112, 112), "moon", steps=2
         )[2],

@@ -16,7 +16,7 @@ from untouched import assert_untouched, snapshot
 
 import hookviz
 from hookviz.hooking.tensors import as_maps
-from hookviz.studies.survey.channels import picked
+from hookviz.studies.survey.channels import _first_largest, picked
 from hookviz.studies.survey.file import IndexRanges
 
 
@@ -97,6 +97,20 @@ def test_ties_are_in_the_order_of_indices():
     flat, tops = brute_force(model, inputs, "0")
     assert len({value for _, value, _ in tops[0]}) == 1
     agrees((halves[0] + halves[1])["0"], flat, tops)
+
+
+@pytest.mark.parametrize("kind", ["plain", "ties", "zeros", "NaN", "few"])
+def test_the_first_of_equal_values_are_found_among_many(kind):
+    values = torch.randn(1600, 7, generator=torch.Generator().manual_seed(0))
+    values = {
+        "plain": values,
+        "ties": (values * 4).round(),
+        "zeros": values.relu(),
+        "NaN": values.where(values > -2.5, torch.nan),
+        "few": values.where(values > 3, -torch.inf),
+    }[kind]
+    found = _first_largest(values, 9)
+    assert torch.equal(found, values.argsort(dim=0, descending=True, stable=True)[:9])
 
 
 @pytest.mark.parametrize("count", [1, 2, 7])

@@ -25,7 +25,9 @@ from hookviz.studies.watch.measured import (
     OCTAVES,
     STATISTICS,
     edges,
+    fill_rows,
     from_bfloat16,
+    look,
     measured,
     summary,
     to_bfloat16,
@@ -198,6 +200,56 @@ def test_a_scale_is_divided_out():
 def test_halved_keeps_range_and_three_digits():
     values = np.array([1e-38, 3e38, -0.1234, 0, np.inf, -np.inf], np.float32)
     np.testing.assert_allclose(from_bfloat16(to_bfloat16(values)), values, rtol=4e-3)
+
+
+def test_tensors_summed_up_together_are_as_each_alone():
+    several = [MAPS, MAPS.double() * 1e3, odd(MAPS), MAPS.relu(), MAPS[:1, :, :1, :1], MAPS.half()]
+    several += [torch.tensor([[1e-42, 0.0]]), torch.randn(64, 16, 8, 8).relu()]
+    parts = [look(tensor, 1) for tensor in several]
+    fill_rows(parts)
+    for part, tensor in zip(parts, several, strict=True):
+        count, channels, row = measured(tensor, 1)
+        assert (part.count, part.channels) == (count, channels)
+        np.testing.assert_array_equal(np.asarray(part.row), np.asarray(row))
+
+
+def test_exponents_counted_in_between_are_counted_once(monkeypatch):
+    """As many tensors wait in a step with many parts as memory allows."""
+    alone, together = hookviz.watch(made(), every=1), hookviz.watch(made(), every=1)
+    trained(alone._model, 2, alone)
+    monkeypatch.setattr(hookviz.studies.watch.measured, "_TOGETHER", 3)
+    trained(together._model, 2, together)
+    assert together.records() == alone.records()
+
+
+def test_a_layer_that_returns_a_number_is_recorded():
+    class Loss(nn.Module):
+        def forward(self, x):
+            return x.square().mean()
+
+    model = nn.Sequential(nn.Linear(3, 2), Loss())
+    watch = hookviz.watch(model, every=1)
+    with watch:
+        loss = model(torch.ones(4, 3))
+        value = loss.item()
+        loss.backward()
+        loss.detach().zero_()  # it was that when the layer returned it
+    record = record_of(watch, "1")
+    assert not watch.log.left_out
+    assert record["count"] == 1 and record["mean"] == record["max"] == pytest.approx(value)
+    assert record["gradient_mean"] == 1
+
+
+def test_a_sparse_gradient_is_measured():
+    model = nn.Sequential(nn.Embedding(10, 4, sparse=True), nn.Linear(4, 2))
+    watch = hookviz.watch(model, every=1)
+    for _ in range(2):  # the second one begins with gradients
+        with watch:
+            model(torch.tensor([1, 1, 3])).square().mean().backward()
+        dense = model[0].weight.grad.to_dense()
+        record = watch.records()[-2]
+        assert record["layer"] == "0"
+        assert record["weight_gradient_norm"] == pytest.approx(dense.norm().item(), rel=1e-6)
 
 
 # A training
@@ -495,7 +547,7 @@ def test_what_cannot_be_summed_up_does_not_end_the_training(monkeypatch):
     def refuses(tensor, channel):
         raise TypeError("no such tensor. Do this.")
 
-    monkeypatch.setattr(recorder, "measured", refuses)
+    monkeypatch.setattr(recorder, "look", refuses)
     model = made()
     watch = hookviz.watch(model)
     trained(model, 1, watch)

@@ -176,8 +176,8 @@ def gradcam_plus_plus(activation: Tensor, gradient: Tensor) -> Tensor:
     agrees. torchcam 0.5.0 leaves the division out.
     """
     maps, gradients = activation.flatten(2), gradient.flatten(2)
-    fraction = 1 / (2 + maps.sum(2, keepdim=True) * gradients)
-    alpha = fraction.where((gradients != 0) & ~fraction.isinf(), 0)
+    alpha = 1 / (2 + maps.sum(2, keepdim=True) * gradients)
+    alpha = alpha.masked_fill((gradients == 0) | alpha.isinf(), 0)
     weights = (alpha * gradients.relu()).sum(2, keepdim=True)
     return (weights * maps).sum(1).relu().unflatten(1, activation.shape[2:])
 

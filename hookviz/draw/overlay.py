@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -200,7 +200,10 @@ STRIP_PIXELS = 400_000
 
 
 def draw_strip(
-    picture: np.ndarray | None, heats: list[np.ndarray], alpha: float
+    picture: np.ndarray | None,
+    heats: list[np.ndarray],
+    alpha: float,
+    apart: Container[int] = (),
 ) -> np.ndarray | None:
     """Draw several heatmaps over one small picture, in rows; None without heatmaps.
 
@@ -210,6 +213,8 @@ def draw_strip(
         uint8 ``(H, W, 3)``; None for the heatmaps by themselves.
     heats : list of numpy.ndarray
         ``(h, w)`` each, of any size; each gets its own colour range.
+    apart : container of int
+        Which of them are of parts of the picture, and drawn alone.
 
     Returns
     -------
@@ -222,11 +227,11 @@ def draw_strip(
     length, rows, columns = _layout(len(heats))
     side = (length, length)
     sheet = np.zeros((rows * columns, *side, 3), np.uint8)
-    if picture is not None:
-        ground = np.asarray(Image.fromarray(picture).resize(side))
-        sheet[: len(heats)] = [blend(ground, heat, alpha) for heat in heats]
-    else:
-        sheet[: len(heats)] = [_alone(heat, length) for heat in heats]
+    ground = None if picture is None else np.asarray(Image.fromarray(picture).resize(side))
+    sheet[: len(heats)] = [
+        _alone(heat, length) if ground is None or place in apart else blend(ground, heat, alpha)
+        for place, heat in enumerate(heats)
+    ]
     sheet = sheet.reshape(rows, columns, *side, 3).swapaxes(1, 2)
     return sheet.reshape(rows * length, columns * length, 3)
 

@@ -12,7 +12,7 @@ import inspect
 import math
 import symtable
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from keyword import iskeyword
@@ -236,8 +236,17 @@ _STEPS: dict[str, Callable[[Any, str], str]] = {
     "CenterCrop": lambda step, of: f"TF.center_crop({of}, {list(step.size)})",
     "PILToTensor": lambda step, of: f"TF.pil_to_tensor({of})",
     "ToDtype": lambda step, of: f"TF.to_dtype({of}, {step.dtype}, scale={step.scale})",
-    "Normalize": lambda step, of: f"TF.normalize({of}, {list(step.mean)}, {list(step.std)})",
+    "Normalize": lambda step, of: f"TF.normalize({of}, {_single(step.mean)}, {_single(step.std)})",
 }
+
+
+def _single(numbers: Iterable[float]) -> str:
+    """Write numbers in no more digits than tell them apart in single precision, as used.
+
+    >>> _single([127 / 255, 0.485])
+    '[0.49803922, 0.485]'
+    """
+    return f"[{', '.join(min(repr(n), str(np.float32(n)), key=len) for n in map(float, numbers))}]"
 
 
 def _how(step: Any) -> str:

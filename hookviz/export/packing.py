@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
+from bisect import bisect_left
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -22,7 +23,10 @@ PROBE = 1 << 13
 LEVEL = 1
 """zlib's: 3 takes a quarter longer for half a percent, 6 twice as long for two."""
 
-_WHOLE = {"float32": "f4", "float64": "f8", "uint32": "u4", "uint8": "b1"}
+_WHOLE = {
+    np.dtype(name): kind
+    for name, kind in {"float32": "f4", "float64": "f8", "uint32": "u4", "uint8": "b1"}.items()
+}
 
 
 def raw(name: str, array: np.ndarray, *, planes: bool = False) -> tuple[Coding, bytes]:
@@ -33,7 +37,7 @@ def raw(name: str, array: np.ndarray, *, planes: bool = False) -> tuple[Coding, 
     >>> list(raw("x", np.array([1, 2], np.uint32), planes=True)[1])
     [1, 2, 0, 0, 0, 0, 0, 0]
     """
-    kind = _WHOLE[array.dtype.name]
+    kind = _WHOLE[array.dtype]
     data = np.ascontiguousarray(array)
     coding = {"name": name, "kind": kind, "shape": list(array.shape), "bytes": data.nbytes}
     if not planes:
@@ -82,15 +86,14 @@ def quantize(
     if steps != COLOURS:
         coarse = (levels.astype(np.uint16) * steps // COLOURS).astype(np.uint8)
         levels = np.where(levels < COLOURS, coarse, levels)
-    levels[maps == 0] = GAP
+    np.copyto(levels, GAP, where=maps == 0)
     differences = np.diff(levels.ravel(), prepend=np.uint8(0))
-    plain, delta = levels.tobytes(), differences.tobytes()
-    some = slice(PROBE // 2)
-    smaller = smooth or len(zlib.compress(delta[some], 1)) < len(zlib.compress(plain[some], 1))
+    some = levels.ravel()[: PROBE // 2], differences[: PROBE // 2]
+    plain, delta = (1, 0) if smooth else (len(zlib.compress(each.tobytes(), 1)) for each in some)
     coding: Coding = {"name": name, "kind": "u1", "shape": list(maps.shape), "steps": steps}
-    coding |= {"bytes": len(plain), "delta": smaller}
+    coding |= {"bytes": levels.nbytes, "delta": delta < plain}
     ends = raw(f"{name} ends", np.array([low, high], np.float32), planes=True)
-    return [ends, (coding, delta if smaller else plain)]
+    return [ends, (coding, (differences if delta < plain else levels).tobytes())]
 
 
 def _planes(array: np.ndarray) -> bytes:
@@ -277,18 +280,31 @@ def fit_to_budget(parts: list[PackedTensor], budget: int) -> list[str]:
 
 def _lower(order: list[PackedTensor], aim: int) -> None:
     """Lower the quality of one part after another until the estimate is within ``aim``."""
-    size = sum(part.size for part in order)
+    steps, start = _steps(order), [part.quality for part in order]
+
+    def fits(count: int) -> bool:
+        """Take so many of the steps; return whether they are enough."""
+        for part, quality in [*zip(order, start, strict=True), *steps[:count]]:
+            part.quality = quality
+        return sum(part.size for part in order) <= aim
+
+    # Most estimates are of qualities that are passed over: halving leaves them out. Numbers hardly
+    # ever shrink to half of their bytes: those of a large network are not tried as they are.
+    small = sum(part.values.nbytes for part in order) < 2 * aim
+    fits(0 if small and fits(0) else bisect_left(range(len(steps)), True, key=fits))
+
+
+def _steps(order: list[PackedTensor]) -> list[tuple[PackedTensor, int]]:
+    """Return all reductions of parts, in their order."""
+    steps: list[tuple[PackedTensor, int]] = []
     # The page opens with maps and gradient of one layer: they are left out when all others are.
     for last in (False, True):
         for name, quality, _ in QUALITY_LEVELS:
             for part in order:
-                if size <= aim:
-                    return
                 kept = part.first and quality == OUT and name in ("maps", "gradients")
                 if part.name == name and part.can(quality) and kept == last:
-                    size -= part.size
-                    part.quality = quality
-                    size += part.size
+                    steps.append((part, quality))
+    return steps
 
 
 def _guess_levels(

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from ..hooking.select import is_convolution, module_names
-from ..hooking.tensors import tensors_in
+from ..hooking.tensors import tensors
 from .inputs import dimensions
 
 
@@ -30,18 +30,18 @@ def located_error(error: Exception, model: nn.Module, given: Any) -> Exception:
     layer, taken = innermost_call(error, names) or (model, given)
     name = names.get(layer, [""])[0]
     where = f"layer {name!r} ({type(layer).__name__})" if name else type(layer).__name__
-    tensors = [tensor for _, tensor in tensors_in(taken)]
+    received = tensors(taken)
     of_torch = isinstance(error, RuntimeError)
-    if of_torch and (says := _dtypes_differ(layer, tensors)):
+    if of_torch and (says := _dtypes_differ(layer, received)):
         return ValueError(f"{where[0].upper()}{where[1:]} {says}")
-    floating = (t for _, t in tensors_in(given) if t.is_floating_point())
+    floating = (t for t in tensors(given) if t.is_floating_point())
     shape = next((tuple(tensor.shape) for tensor in floating), None)
-    if of_torch and is_convolution(layer) and shape in [tuple(t.shape) for t in tensors]:
+    if of_torch and is_convolution(layer) and shape in [tuple(t.shape) for t in received]:
         return ValueError(
             f"The input, shape {shape}, does not fit {where}, which takes {takes(layer)}: "
             f"{first_line(error)}"
         )
-    shapes = " and ".join(str(tuple(tensor.shape)) for tensor in tensors) or _kinds(taken)
+    shapes = " and ".join(str(tuple(tensor.shape)) for tensor in received) or _kinds(taken)
     wants = f", which takes {takes(layer)}" if takes(layer) else ""
     return RuntimeError(
         f"The model raised {type(error).__name__} in {where}{wants}, given {shapes}: "

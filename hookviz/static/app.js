@@ -221,7 +221,7 @@ export class App {
       l: () => this.alike(),
       w: () => this.why.toggle(),
       m: () => this.network.toggle(true),
-      a: () => this.state.set({ strip: !this.at.strip }),
+      a: () => this.parts.toggleStrip(),
       LayerHome: () => this.toLayer(-Infinity),
       LayerEnd: () => this.toLayer(Infinity),
       Escape: () => this.state.set({ place: null, hover: null }),

@@ -56,7 +56,9 @@ export function fieldWords(field, place) {
   const said = seen.map(({ from, to }, axis) => {
     const hidden = field.size ? (field.size[axis] ?? 0) - (to - from) : 0;
     const padding = hidden ? ` and ${hidden} in the padding` : "";
-    return `${field.axes[axis]} ${from}–${to - 1}${padding}`;
+    const units = field.axes[axis] ?? "";
+    const stretch = to - from > 1 ? `${units} ${from}–${to - 1}` : `${units.replace(/s$/, "")} ${from}`;
+    return `${stretch}${padding}`;
   });
   const flat = field.axes.length === 2 ? [`${seen.map(({ from, to }) => to - from).join("×")} pixels`] : [];
   return [...flat, ...said].join(", ");

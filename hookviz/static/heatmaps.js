@@ -153,7 +153,7 @@ export class Heatmaps {
     if (!at.strip) return;
     const method = facts.methods.includes(at.heatmap) ? at.heatmap : "gradcam";
     const asked = { ...at, heatmap: method, ofAll: true };
-    const every = facts.layers.map((/** @type {any} */ { name }) => ({ name, heat: source.heat(asked, name, at.targetClass) }));
+    const every = facts.layers.map((/** @type {any} */ { name, parts }) => ({ name, parts: Boolean(parts), heat: source.heat(asked, name, at.targetClass) }));
     const found = every.filter((/** @type {any} */ each) => each.heat?.values);
     // Those of the run before stand, faint, until the first of a new run is there.
     const stands = !found.length && every.some((/** @type {any} */ each) => !each.heat);

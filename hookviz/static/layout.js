@@ -36,6 +36,7 @@ export class Layout {
    * @param {Go} go
    */
   constructor(root, source, state, go) {
+    this.state = state;
     const { facts } = source;
     const set = (/** @type {any} */ changes) => go.set(changes);
     this.chip = el("button", { class: "hv-chip", type: "button" });
@@ -107,7 +108,7 @@ export class Layout {
     );
     this.opacity = slider("opacity of the heatmap", (place) => state.set({ alpha: place / 100 }));
     this.stripButton = el("button", { class: "hv-toggle", title: "the heatmaps of all layers" }, "all layers");
-    this.stripButton.addEventListener("click", () => state.set({ strip: !state.values.strip }));
+    this.stripButton.addEventListener("click", () => this.toggleStrip());
     this.heat.head.replaceChildren(this.method, this.over);
     this.bars.heat.middle.append(this.opacity, this.stripButton);
     this.inputNote = el("div", { class: "hv-dim hv-under" });
@@ -138,6 +139,12 @@ export class Layout {
       this.strip.root,
       this.readings.root,
     );
+  }
+
+  /** It opens below all else: perhaps where it cannot be seen. */
+  toggleStrip() {
+    this.strip.reveal = !this.state.values.strip;
+    this.state.set({ strip: this.strip.reveal });
   }
 }
 

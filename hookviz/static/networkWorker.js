@@ -56,7 +56,7 @@ scope.onmessage = async (/** @type {MessageEvent} */ { data }) => {
       scope.postMessage({ id });
       return;
     }
-    const graded = data.outputs.some((/** @type {string} */ name) => name.startsWith("gradient:"));
+    const { graded } = data; // whether gradients are among the outputs
     if (!graded) sessions.forward ??= started(beginning);
     const session = await (graded ? sessions.whole : sessions.forward);
     /** @type {Record<string, any>} */

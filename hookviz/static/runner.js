@@ -75,7 +75,7 @@ export class Runner {
     await this.ready;
     const graded = outputs.some((name) => name.startsWith("gradient:"));
     const own = Object.entries(feeds).filter(([name]) => graded || !name.startsWith("weights:")); // as large as the output
-    return (await this.send({ feeds: Object.fromEntries(own), outputs })).outputs;
+    return (await this.send({ feeds: Object.fromEntries(own), outputs, graded })).outputs;
   }
 }
 

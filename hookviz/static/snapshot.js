@@ -11,8 +11,9 @@ const AROUND = 12;
  * @returns {HTMLCanvasElement}
  */
 export function snapshot(root, parts) {
-  const shown = parts.filter((part) => part.checkVisibility());
-  const boxes = shown.map((part) => part.getBoundingClientRect());
+  const shown = closer(parts.filter((part) => part.checkVisibility()));
+  const boxes = shown.map(({ box }) => box);
+  const cut = Math.max(...shown.map(({ up }) => up));
   const whole = {
     left: Math.min(...boxes.map((box) => box.left)) - AROUND,
     top: Math.min(...boxes.map((box) => box.top)) - AROUND,
@@ -21,18 +22,36 @@ export function snapshot(root, parts) {
   };
   const canvas = document.createElement("canvas");
   canvas.width = Math.round(SCALE * (whole.right - whole.left));
-  canvas.height = Math.round(SCALE * (whole.bottom - whole.top));
+  canvas.height = Math.round(SCALE * (whole.bottom - whole.top - cut));
   const context = canvas.getContext("2d");
   if (!context) throw new Error("This browser gives no more canvases.");
   context.scale(SCALE, SCALE);
   context.translate(-whole.left, -whole.top);
   context.fillStyle = getComputedStyle(root).getPropertyValue("--hv-bg") || "#fff";
   context.fillRect(whole.left, whole.top, whole.right - whole.left, whole.bottom - whole.top);
-  for (const part of shown) {
+  for (const { part, up } of shown) {
+    context.save();
+    context.translate(0, -up);
     const walker = document.createTreeWalker(part, NodeFilter.SHOW_ELEMENT | NodeFilter.SHOW_TEXT);
     while (walker.nextNode()) drawNode(context, walker.currentNode);
+    context.restore();
   }
   return canvas;
+}
+
+/**
+ * From top to bottom; and how far each moves up, as the controls between them are left out.
+ * @param {HTMLElement[]} parts
+ */
+function closer(parts) {
+  const from = parts.map((part) => ({ part, box: part.getBoundingClientRect(), up: 0 })).sort((one, other) => one.box.top - other.box.top);
+  let [end, up] = [from[0]?.box.top ?? 0, 0];
+  for (const each of from) {
+    up += Math.max(each.box.top - end - AROUND, 0);
+    each.up = up;
+    end = Math.max(end, each.box.bottom);
+  }
+  return from;
 }
 
 /**

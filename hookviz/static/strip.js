@@ -20,6 +20,7 @@ export class Strip {
     this.row = el("div", { class: "hv-thumbs" });
     this.root = el("div", { class: "hv-strip" }, this.label, this.row);
     this.drawn = "";
+    this.reveal = false; // once it is opened, where it cannot be seen
     this.row.addEventListener("click", (/** @type {MouseEvent} */ event) => {
       const thumb = /** @type {HTMLElement} */ (event.target).closest(".hv-thumb");
       if (thumb instanceof HTMLElement) onChoose(thumb.dataset.layer ?? "");
@@ -27,7 +28,7 @@ export class Strip {
   }
 
   /**
-   * @param {Array<{name: string, heat: Heat}>} layers
+   * @param {Array<{name: string, heat: Heat, parts: boolean}>} layers
    * @param {Picture | null} picture
    * @param {(diverging: boolean) => Uint32Array} palette
    * @param {{label: string, now: string, alpha: number, key: string}} said
@@ -38,12 +39,14 @@ export class Strip {
     if (all !== this.drawn) {
       this.drawn = all;
       const ground = picture ? thumbnail(picture) : null;
-      this.row.replaceChildren(...layers.map((each) => thumbOf(each, ground, palette, alpha)));
+      this.row.replaceChildren(...layers.map((each) => thumbOf(each, each.parts ? null : ground, palette, alpha)));
     }
     for (const thumb of /** @type {NodeListOf<HTMLElement>} */ (this.row.querySelectorAll(".hv-thumb"))) {
       thumb.classList.toggle("hv-on", thumb.dataset.layer === now);
       setAttribute(thumb, "aria-current", thumb.dataset.layer === now ? "true" : null);
     }
+    if (this.reveal) this.root.scrollIntoView({ block: "nearest" });
+    this.reveal = false;
   }
 }
 

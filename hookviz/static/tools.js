@@ -39,7 +39,7 @@ export class Tools {
   /** The shown view as a file. */
   save() {
     const { parts, root, facts, at } = this.app;
-    const shown = [parts.title, parts.factsLine, parts.answers, parts.heading.name, parts.heading.words, parts.heading.number, parts.heading.by, parts.main];
+    const shown = [parts.title, parts.factsLine, parts.predictions.root, parts.heading.name, parts.heading.words, parts.heading.number, parts.heading.by, parts.main];
     const name = [facts.model, at.layer, at.channel].filter((each) => each !== "").join("-");
     snapshot(root, shown).toBlob((blob) => {
       if (blob) download(blob, `${name.replace(/[^\p{L}\p{N}._-]+/gu, "-")}.png`);

@@ -292,8 +292,7 @@ const LANGUAGES = {
     "This layer ran on parts of the input: map, heatmap and places are those of one part.":
       "Diese Schicht lief auf Teilen der Eingabe: Karte, Heatmap und Stellen sind die eines Teils.",
     "Opened here: NaN or Inf begins in this layer.": "Hier geöffnet: NaN oder Inf beginnt in dieser Schicht.",
-    "{} lies beyond what the target sees here: rows {}, columns {}":
-      "{} liegt außerhalb dessen, was das Ziel hier sieht: Zeilen {}, Spalten {}",
+    "{} lies beyond what the target sees here: {}": "{} liegt außerhalb dessen, was das Ziel hier sieht: {}",
     "the numbers that the network got, {}": "die Zahlen, die das Netz bekam, {}",
     "input as fed": "Eingabe, wie eingegeben",
     "show the numbers that the network got, from the least, black, to the largest":
@@ -370,7 +369,15 @@ const LANGUAGES = {
     "The guessed transform does not fit: at the first BatchNorm, {}, values are {n} deviations away from those of training, their spread {n} times as large.":
       "Die geratene Transformation passt nicht: an der ersten BatchNorm, {}, liegen die Werte {} Abweichungen von denen des Trainings entfernt, ihre Streuung ist das {}-Fache.",
     "Give transform= or weights=.": "Geben Sie transform= oder weights= an.",
-    "{} pixels, rows {}, columns {}": "{} Pixel, Zeilen {}, Spalten {}",
+    "{} pixels": "{} Pixel",
+    "places {n}": "Stellen {}",
+    "place {n}": "Stelle {}",
+    "slices {n}": "Scheiben {}",
+    "slice {n}": "Scheibe {}",
+    "rows {n}": "Zeilen {}",
+    "row {n}": "Zeile {}",
+    "columns {n}": "Spalten {}",
+    "column {n}": "Spalte {}",
     "{} and {n} in the padding": "{} und {} in der Auffüllung",
     "{} ({} points, logit {})": "{} ({} Punkte, Logit {})",
     "{n} points": "{} Punkte",
@@ -585,7 +592,6 @@ const LANGUAGES = {
     "is cut from {}": "ist ausgeschnitten aus {}",
     "sees {}": "sieht {}",
     "receptive field {}": "rezeptives Feld {}",
-    "rows {}, columns {}": "Zeilen {}, Spalten {}",
     "transform given": "Transformation wie angegeben",
     "transform known from the weights": "Transformation aus den Gewichten bekannt",
     "transform guessed: ImageNet's": "Transformation geraten: die von ImageNet",

@@ -28,7 +28,7 @@ from ..run.output import Output, sides_of
 from ..run.session import Run
 from ..run.stages import RETURNED
 from ..run.target import Target
-from ..studies.receptive_field.field import one_of, place_in
+from ..studies.receptive_field.field import one_of, place_in, stretch
 from .exploration import ViewDifference, less
 from .frame import HeatmapStrip, ImagePanel, Panel, target_name
 from .settings import EFFECTIVE, NORM, PRODUCT
@@ -216,8 +216,8 @@ class ShownHeatmap:
         if not outside > LEAST_BEYOND:
             return ""
         return (
-            f"{100 * outside:.0f} % lies beyond what the target sees here: rows {top}–{bottom}, "
-            f"columns {left}–{right}"
+            f"{100 * outside:.0f} % lies beyond what the target sees here: "
+            f"{stretch('rows', top, bottom)}, {stretch('columns', left, right)}"
         )
 
     def strip(self) -> HeatmapStrip | None:
@@ -230,7 +230,8 @@ class ShownHeatmap:
 
         def make() -> tuple[list[str], np.ndarray | None]:
             cuts = self._all_layers(view, method)
-            return list(cuts), draw_strip(view.picture, list(cuts.values()), at.alpha)
+            apart = [place for place, name in enumerate(cuts) if name in view.layers_of_parts]
+            return list(cuts), draw_strip(view.picture, list(cuts.values()), at.alpha, apart)
 
         key = (*which, at.sample, view.input_sample, view.depth_share, at.alpha)
         names, pixels = self.memo.get_or_compute("strip", key, make)

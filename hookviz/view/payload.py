@@ -101,7 +101,8 @@ def layer_list(view: View) -> list[dict[str, Any]]:
             del numbers[own]
         said = {"kind": words.kind, "text": words.text, "size": words.size}
         attends = isinstance(view.cache[cell.name], AttentionRecord)
-        found.append(numbers | said | ({"attends": True} if attends else {}))
+        of = {"attends": attends, "parts": cell.name in view.layers_of_parts}
+        found.append(numbers | said | {name: True for name, holds in of.items() if holds})
     return found
 
 

@@ -31,6 +31,7 @@ from ..hooking.edit import Change, Channels, LayerEdit, Where
 from ..hooking.records import Call, CapturedTensor, LayerRecord
 from ..hooking.select import Layers
 from ..hooking.tables import number
+from ..hooking.tensors import as_maps
 from ..run.inputs import ModelInput
 from ..run.progress import Progress
 from ..run.session import Run, Session
@@ -437,6 +438,16 @@ class View:
         return main is not None and self.layer.samples > len(main)
 
     @property
+    def layers_of_parts(self) -> set[str]:
+        """The layers that are `of_parts`."""
+        main = self.session.inputs.main
+        if main is None:
+            return set()
+        every = {name: self.cache[name].last for name in self.layers}
+        make = lambda: {name for name, call in every.items() if _samples(call) > len(main)}  # noqa: E731
+        return self.memo.get_or_compute("parts", None, make)
+
+    @property
     def depth_share(self) -> float:
         """The relative depth of the slice, 0 to 1, for volumes with another number of slices."""
         return self.settings.depth / max(self.layer.depths - 1, 1)
@@ -744,6 +755,11 @@ def _ends(tensor: CapturedTensor, gradients: bool) -> tuple[float, float] | None
             return low.item(), high.item()
     known = tensor.gradient_statistics if gradients else tensor.statistics
     return None if known is None or math.isnan(known.min) else (known.min, known.max)
+
+
+def _samples(call: Call) -> int:
+    """Return how many samples a layer ran on; the shape says it, without the values."""
+    return len(as_maps(torch.empty(call.outputs[0].shape, device="meta"), call.module, call.grid))
 
 
 def map_size(maps: np.ndarray) -> str:

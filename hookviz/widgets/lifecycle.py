@@ -43,6 +43,15 @@ NO_CORE_WIDGETS = (
 )
 
 
+def in_front_end(widget: widgets.Widget) -> bool:
+    """Return whether a browser may show a widget: a program without a kernel has none.
+
+    Its comm is a dummy then or, once ipykernel is imported, has no kernel to write to.
+    """
+    comm = widget.comm
+    return type(comm).__name__ != "DummyComm" and getattr(comm, "kernel", True) is not None
+
+
 class LiveWidget(widgets.VBox):
     """A widget that is closed when the cell that made it runs again.
 

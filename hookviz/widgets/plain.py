@@ -17,6 +17,7 @@ from ..studies.survey.channels import channel_words
 from ..studies.survey.survey import SHOWN, Survey
 from ..view.frame import Frame, Panel
 from ..view.settings import DECLARED, INDICES, Settings
+from .lifecycle import in_front_end
 
 SLIDERS = ("layer", *INDICES, "alpha")
 MENUS = ("order", "heatmap", "stage", "version")
@@ -36,7 +37,7 @@ class PlainFace(widgets.VBox):
         Called with a message about invalid text that the user has typed.
     still : callable
         Frame -> a quick picture, used until the first use of a control, since the canvas may
-        replace this face; from then on matplotlib draws.
+        replace this face; from then on matplotlib draws. None is made where nobody can see it.
     """
 
     def __init__(
@@ -124,7 +125,8 @@ class PlainFace(widgets.VBox):
         self._heading.value = html.heading(at.layer or "(model)", f"{words} · {frame.dtype}")
         self._place.value = html.plain(*place_words(frame))
         self._readings.value = html.table(frame.readings)
-        if self._drawn is not frame.panels:  # two frames may share their panels
+        # Two frames may share their panels.
+        if self._drawn is not frame.panels and (self._used or in_front_end(self)):
             png = _png(draw_panels(frame)) if self._used else self._still(frame)
             self._picture.value = html.image(png, frame.description)
             self._drawn = frame.panels

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -29,6 +30,8 @@ def run(*, quick: bool = False) -> None:
     rounds, warmups = (1, 0) if quick else (7, 1)
     for name, (model, x) in networks():
         with ExitStack() as stack:
+            # As in a kernel, where the explorer has its still picture from the beginning.
+            stack.enter_context(patch("hookviz.widgets.plain.in_front_end", lambda widget: True))
             make = partial(new_explorer, stack, model, x)
             # Done a second time, both cost less: each round shows a new one and writes a new one.
             fresh, unwritten = (

@@ -70,7 +70,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "browser" in Path(item.fspath).parts:
             item.add_marker("browser")
-            item.add_marker(pytest.mark.xdist_group("browser"))  # one server, one Chromium
             if reruns:
                 # A browser and a server of notebooks are programs of others: once in thousands of
                 # tests one of them stumbles. One more try, in a page and a kernel of its own; the
@@ -168,8 +167,13 @@ def explorer() -> Iterator[Any]:
 
 
 def demo_explorer() -> Any:
+    """An explorer of some layers: a page of all is twice as large, and opens as much later."""
     return hookviz.explore(
-        hookviz.demo_model(), hookviz.demo_images()[6], layer="layer2.0.conv1", channel=4
+        hookviz.demo_model(),
+        hookviz.demo_images()[6],
+        layers="layer[23].*conv?",
+        layer="layer2.0.conv1",
+        channel=4,
     )
 
 

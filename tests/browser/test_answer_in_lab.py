@@ -11,6 +11,7 @@ from test_slow_in_lab import delayed
 from torch import nn
 
 import hookviz
+from hookviz.draw.overlay import draw_strip
 
 pytestmark = pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
 
@@ -78,7 +79,7 @@ def test_a_pixel_of_p_nets_faces(opened, shots):
     written = "output[1][0, 1, 12, 9]"
     wait_for(lambda: f"{written} | {written}" in said.inner_text(), "the target")
     wait_for(lambda: f"gradient of {written}" in app.inner_text(), "the gradient")
-    beyond = re.compile(r"^100 % lies beyond what the target sees here: rows 12–12, columns 9–9$")
+    beyond = re.compile(r"^100 % lies beyond what the target sees here: row 12, column 9$")
     app.locator(".hv-heat").get_by_text(beyond).wait_for()
     # The gradient of that one number: at conv3 one position has any.
     slope = app.locator(".hv-gradient canvas").first
@@ -306,7 +307,16 @@ def test_a_layer_of_parts_has_no_place_in_the_input(shown, shots):
     explorer.heatmap = "saliency"  # of the whole input
     assert explorer.frame.overlay is not None
     explorer.heatmap = "gradcam"
+    explorer.strip = True
+    strip = explorer.frame.strip
+    assert strip.names == ["parts"]  # no gradient arrives at the other
+    heat = hookviz.heatmap(explorer.cache["parts"])[0].numpy()
+    assert (strip.pixels == draw_strip(None, [heat], 1.0)).all()
     page = shown(explorer.to_html())
+    thumb = page.locator(".hv-thumb canvas")
+    assert canvas_pixels(thumb).shape[:2] == (72, 72)  # the picture is 32×32
+    page.locator(".hv-strip").screenshot(path=shots / "strip-parts.png")
+    page.keyboard.press("a")
     lines = "all => all.map((each) => each.checkVisibility())"
     cross = ".hv-cross, .hv-cell:not(.hv-field)"
     seen = {

@@ -190,12 +190,12 @@ def test_progress_bar_comes_and_goes(open_notebook):
         [
             "import hookviz, time, torch\nfrom torch import nn\nfrom unittest.mock import patch",
             "class Slow(nn.Conv2d):\n"
-            "    def forward(self, x):\n        time.sleep(0.5); return super().forward(x)\n"
+            "    def forward(self, x):\n        time.sleep(0.15); return super().forward(x)\n"
             "from hookviz.run.progress import Progress\n"
             "shown, show = [], Progress._show\n"
             "def noted(bar, data):\n    shown.append(data); show(bar, data)\n"
             "patch.object(Progress, '_show', noted).start()\n"
-            "model = nn.Sequential(*[Slow(1, 1, 1) for _ in range(6)])\n"
+            "model = nn.Sequential(*[Slow(1, 1, 1) for _ in range(10)])\n"
             "hookviz.explore(model, torch.rand(1, 1, 4, 4), target=torch.sum)",
             "bars = ['<progress' in data.get('text/html', '') for data in shown]\n"
             "print('bars', bars.count(True) > 3, 'and then', shown[-1])",

@@ -14,6 +14,16 @@ from torch import nn
 import hookviz
 
 
+@pytest.fixture(scope="module")
+def explorer_page(tmp_path_factory):
+    """A page of all layers: each box of the map has its picture."""
+    path = tmp_path_factory.mktemp("map") / "explorer.html"
+    made = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layer="layer2.0.conv1")
+    made.to_html(path, max_bytes=10e6)
+    made.close()
+    return path
+
+
 def opened(page, app):
     app.get_by_role("button", name="map", exact=True).click()
     page.locator(".hv-net-box").first.wait_for()

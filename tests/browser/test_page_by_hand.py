@@ -295,7 +295,16 @@ def test_the_shown_view_is_saved_as_a_picture(page, shots):
     box, title = (
         page.locator(each).bounding_box() for each in (".hv-activation .hv-map", ".hv-model")
     )
+    # Controls are left out, and no empty band where they stand.
+    main = page.locator(".hv-main").bounding_box()
+    whole = 2 * (main["y"] + main["height"] - title["y"] + 24)
+    moved = whole - len(picture)
+    assert moved > 100
+    empty = (np.ptp(picture, axis=(1, 2)) == 0).astype(int)
+    bands = np.diff(np.flatnonzero(np.diff(empty, prepend=0, append=0)).reshape(-1, 2))
+    assert bands.max() < 2 * 40
     left, top = (2 * (box[each] - title[each] + 12) for each in ("x", "y"))
+    top -= moved
     side = 2 * box["width"] / 28
     for row, column in ((2, 3), (5, 25), (26, 12)):  # away from crosshair and box
         y, x = top + (row + 0.5) * side, left + (column + 0.5) * side
@@ -303,11 +312,12 @@ def test_the_shown_view_is_saved_as_a_picture(page, shots):
     # The channel's number stands in front of "of 96, sorted by".
     rank = page.locator(".hv-number-now").first.bounding_box()
     left, top = (round(2 * (rank[each] - title[each] + 12)) for each in ("x", "y"))
+    top -= round(moved)
     wide, high = (round(2 * rank[each]) for each in ("width", "height"))
     assert np.ptp(picture[top : top + high, left : left + wide]) > 100
     # Nothing stands between the layer's words and its size.
     does, size = (each.bounding_box() for each in page.locator(".hv-does > *").all())
-    top = round(2 * (size["y"] - title["y"] + 12))
+    top = round(2 * (size["y"] - title["y"] + 12) - moved)
     left, right = (round(2 * (each - title["x"] + 12)) for each in (size["x"] - 3, size["x"]))
     assert does["x"] + does["width"] < size["x"] - 3
     assert np.ptp(picture[top : top + round(2 * size["height"]), left:right]) < 20
@@ -329,6 +339,8 @@ def test_a_silent_channel_is_crossed_out_in_the_saved_picture(shown, shots):
     picture = np.array(Image.open(shots / "saved-silent.png").convert("RGB")).astype(int)
     tile, title = silent.first.bounding_box(), page.locator(".hv-model").bounding_box()
     left, top = (2 * (tile[each] - title[each] + 12) for each in ("x", "y"))
+    main = page.locator(".hv-main").bounding_box()
+    top -= 2 * (main["y"] + main["height"] - title["y"] + 24) - len(picture)  # left out above
     wide, high = 2 * tile["width"], 2 * tile["height"]
     for share in (0.3, 0.7):  # on both lines, and beside them
         y, x = round(top + share * high), [left + share * wide, left + (1 - share) * wide]

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 import hookviz
 from hookviz.draw.colours import palette, to_levels
+from hookviz.view.build import build_frame
 
 CMAPS = ["auto", "viridis", "magma", "cividis", "gray", "RdBu_r", "PuOr_r", "coolwarm"]
 RANGES = ["channel", "layer", "network", "percentile", "symmetric"]
@@ -99,8 +100,9 @@ def test_each_pixel_is_as_render_draws_it(shown, looks):
         seen = page.evaluate(WALK, [6, 7])
         assert len(seen["small"]) == len(seen["large"]) == 9
         for channel in range(9):
-            explorer.channel = channel
-            wanted = expected(explorer.frame.panels[0])
+            # As the explorer shows this channel; it would draw a still picture of each.
+            there = build_frame(explorer._now.with_settings(channel=channel))
+            wanted = expected(there.panels[0])
             large, small = as_pixels(seen["large"][channel]), np.array(seen["small"][channel])
             assert (large == wanted).all(), (cmap, normalize, channel)
             assert (small.reshape(6, 7, 4) == wanted).all(), (cmap, normalize, channel)

@@ -110,7 +110,7 @@ def test_of_many_classes_the_last_one_wins(shown):
     notebook, app, said = shown
     bars = app.locator(".hv-prediction")
     numbers = [int(each.get_attribute("data-number")) for each in bars.all()]
-    with delayed(notebook.page, 300):
+    with delayed(notebook.page, 150):
         notebook.page.evaluate("() => { globalThis.looking = 0; }")
         pressed = []
         for place in (1, 2, 3, 4, 1, 2, 3):
@@ -132,7 +132,7 @@ def test_what_python_sets_meanwhile_stays(open_notebook):
     page = notebook.page
     app, said = page.locator(".hookviz-app"), page.locator(".said").first
     app.locator(".hv-tile").first.wait_for()
-    with delayed(page, 300):
+    with delayed(page, 150):
         app.evaluate(RECORD)
         page.get_by_role("button", name="python sets colours").click()
         app.get_by_role("slider", name="channel", exact=True).focus()

@@ -13,15 +13,15 @@ from hookviz.draw.colours import SEQUENTIAL, palette
 STEPS, BROKEN = 12, 8
 
 
-def trained():
-    """Dead from the fourth step on, NaN from `BROKEN` on."""
+def trained(broken=BROKEN):
+    """Dead from the fourth step on, NaN from this one on."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 2))
     watch = hookviz.watch(model, every=1, probe=torch.rand(1, 1, 6, 6))
     for step in range(STEPS):
         if step == 3:
             nn.init.constant_(model[0].bias, -50.0)
-        if step == BROKEN:
+        if step == broken:
             nn.init.constant_(model[3].weight, torch.nan)
         with watch:
             model(torch.randn(2, 1, 6, 6)).square().mean().backward()

@@ -8,7 +8,7 @@ import re
 
 import pytest
 import torch
-from front_end import wait_for
+from front_end import next_frame, wait_for
 from seen import blocks
 from torch import nn
 
@@ -76,6 +76,27 @@ def check(why, model, x):
     total = sum(terms.values()) + sum(rest.values())
     assert total == pytest.approx(float(wanted.by_channel.sum()), rel=1e-9, abs=1e-9)
     return wanted
+
+
+def test_the_strip_comes_into_view_below_the_terms(shown, shots):
+    page = shown(written())
+    why = opened(page)
+    told(why)
+    strip = page.locator(".hv-strip").filter(has=page.locator(".hv-thumbs")).last
+    inside = """(strip) => strip.checkVisibility() &&
+      strip.getBoundingClientRect().bottom <= innerHeight + 1"""
+    for close in (False, True, False):
+        page.keyboard.press("a")
+        if close:
+            strip.wait_for(state="hidden")
+            page.evaluate("scrollTo(0, 0)")
+        else:
+            wait_for(lambda: strip.evaluate(inside), "the strip in view")
+    page.screenshot(path=shots / "why-strip.png")
+    page.evaluate("scrollTo(0, 0)")
+    page.keyboard.press("ArrowRight")  # nothing else scrolls to it
+    next_frame(page)
+    assert not strip.evaluate(inside)
 
 
 def test_operations_keep_their_names_in_german(shown):

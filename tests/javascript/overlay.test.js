@@ -28,4 +28,6 @@ test("a receptive field is outlined in shares of the picture", () => {
   const field = { status: "exact", why: "", input: [8, 8], map: [2, 2], axes: ["rows", "columns"], size: [4, 4], ends };
   assert.deepEqual(fieldPart(field, [0, 1, 1]), { u: 0.75, v: 0.5, wide: 0.5, high: 0.5 });
   assert.equal(fieldWords(field, [0, 1, 0]), "4×4 pixels, rows 2–5, columns 0–3");
+  const one = { ...field, size: [1, 4], ends: [{ along: 0, from: [0, 5], to: [4, 6] }, ends[1]] };
+  assert.equal(fieldWords(one, [0, 1, 0]), "1×4 pixels, row 5, columns 0–3");
 });

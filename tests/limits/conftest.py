@@ -9,14 +9,14 @@ import pytest
 from limits.kernel import Kernel, new_kernel
 
 PREPARE = f"""
-import gc, sys
+import gc, re, sys
 sys.path.insert(0, {str(Path(__file__).resolve().parents[1])!r})
 import torch
 torch.set_num_threads(1)
 import hookviz, ipywidgets
 from ipywidgets import HBox, VBox
 from limits.resources import _widgets as every, census, resident
-from seen import control
+from seen import control, parts
 model, image, kept = hookviz.demo_model(), hookviz.demo_images()[6], []
 new = lambda: hookviz.explore(model, image, layers='stem.*')
 explorers = lambda: [w for w in every().values() if isinstance(w, hookviz.widgets.Explorer)]

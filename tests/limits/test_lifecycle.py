@@ -66,6 +66,15 @@ def test_a_box_of_another_cell_stays_with_what_it_was_given(kernel, run):
     assert kernel.value("panel.children[0] in explorers()")
 
 
+def test_in_a_box_there_is_a_picture_of_what_was_set(kernel, run):
+    run("box = HBox([new()]); box.children[0].channel = 3\nbox", "j")
+    (channel,) = kernel.value(
+        "[re.findall('channel . of', part.value) for part in parts(box)"
+        " if isinstance(part, ipywidgets.HTML) and '<img class' in part.value]"
+    )
+    assert channel == ["channel 3 of"]
+
+
 def test_traces_in_a_box(kernel, run):
     cell = "HBox([hookviz.trace(model.stem, torch.rand(1, 3, 8, 8)).show(), new()])"
     counts = [run(cell, "f") for _ in range(3)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from .findings import Finding, also
@@ -103,15 +103,36 @@ def causes_alone(findings: Iterable[Finding]) -> list[Finding]:
     runs = [each for each in grows if each.evidence.get("recurrence")]
     if any(each.phase == "forward" for each in runs):  # the gradient runs back through the same
         found = [each for each in found if each not in runs or each.phase == "forward"]
-    if any(each.severity != "note" and _closed(each) for each in found):
+    if any(each.severity != "note" and _lets_nothing_through(each) for each in found):
         found = [each for each in found if each.kind != "vanishing"]
-    if any(each.evidence.get("slope") == 0 for each in found):  # the operation is named
-        found = [each for each in found if not _without_slope(each)]
-    if any(each.kind == "zero weights" and each.severity == "warning" for each in found):
-        found = [e for e in found if e.kind not in ("input scale", "batchnorm", "constant", "dead")]
+    if any(each.evidence.get("slope") == 0 and each.severity != "note" for each in found):
+        found = [each for each in found if not _without_slope(each)]  # the operation is named
+    if any(map(_same_whatever, found)):
+        kinds = ("input scale", "batchnorm", "constant", "dead", "silent")
+        found = [e for e in found if e.kind not in kinds or _same_whatever(e)]
+    if any(each.kind == "input scale" and _same_whatever(each) for each in found):
+        found = [each for each in found if each.kind not in ("exploding", "vanishing")]
+    if any(each.severity != "note" and _closed(each) for each in found):
+        found = [each for each in found if each.cause != "flat"]
     if any(_too_large(each) for each in found):
         found = [each for each in found if not _of_large_numbers(each)]
-    return found
+    norms = {each.layer for each in found if each.kind == "input scale"}
+    found = [e for e in found if not (e.layer in norms and e.kind in ("exploding", "vanishing"))]
+    return [each for each in found if not _goes_back(each, found)]
+
+
+def _same_whatever(finding: Finding) -> bool:
+    """Return whether it says why a layer returns the same whatever it is given."""
+    alike = finding.kind in ("zero weights", "same channels") and finding.severity == "warning"
+    return alike or finding.evidence.get("everywhere the same", False)
+
+
+def _goes_back(finding: Finding, found: Sequence[Finding]) -> bool:
+    """Return whether a layer is told to change a gradient as it changes what runs forward."""
+    if finding.phase == "forward" or finding.kind not in ("exploding", "vanishing"):
+        return False
+    same = [e for e in found if (e.kind, e.layer) == (finding.kind, finding.layer)]
+    return any(each.phase == "forward" for each in same)
 
 
 def _closed(finding: Finding) -> bool:
@@ -120,6 +141,12 @@ def _closed(finding: Finding) -> bool:
     return finding.kind in ("zero weights", "same channels") or (
         finding.kind in ("dead", "constant") and whole
     )
+
+
+def _lets_nothing_through(finding: Finding) -> bool:
+    """Return whether it tells why a gradient, or what runs forward, comes to 0."""
+    flat = finding.evidence.get("everywhere the same", False)
+    return flat or finding.kind == "saturated" or _closed(finding)
 
 
 def _without_slope(finding: Finding) -> bool:

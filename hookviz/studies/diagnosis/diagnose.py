@@ -20,7 +20,7 @@ from ..showing import widget
 from .checks import findings_in, looked_at
 from .findings import Diagnosis, Finding, Ignored, checked, without
 from .guard import Guard
-from .loss import LOOKED, held_by, optimizers
+from .loss import LOOKED, held_by, with_optimizer
 from .magnitudes import grows_out_of_range
 from .observation import LayerCall, Observation, examine
 
@@ -145,10 +145,9 @@ def diagnose(
     seen.optimized = held_by(optimizer, session.model)
     found, looked = findings_in(seen), looked_at(seen)
     if optimizer is not None:
-        found, looked = (
-            [*found, *optimizers(session.model, optimizer, seen.gradient_norms)],
-            [*looked, LOOKED],
-        )
+        slopes = seen.gradient_norms
+        found = with_optimizer(found, session.model, optimizer, slopes, seen.samples)
+        looked = [*looked, LOOKED]
     diagnosis.set_findings(found, looked, partial(_explored, session, seen))
     if seen.error is not None and (ran := failing(session)) is not None:
         diagnosis.set_drawing(drawing(ran))

@@ -23,7 +23,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from ...hooking.handles import HookManager
 from ...hooking.records import is_wrapped
 from ...hooking.select import module_names, type_name, unwrapped
-from ...hooking.tensors import tensors_in
+from ...hooking.tensors import tensors
 from ...run.errors import caller, first_sentence, no_grad_line
 from ...run.inputs import ModelInput
 from ...run.recorder import OperationRecorder
@@ -32,7 +32,7 @@ from ..graph.graph import failing
 from ..graph.page import drawing
 from .checks import causes_alone, findings_in, looked_at
 from .findings import Diagnosis, Finding, Ignored, checked, without
-from .loss import LOOKED, LossListener, held_by, idle_samples, optimizers, wiring
+from .loss import LOOKED, LossListener, behind_views, held_by, idle_samples, wiring, with_optimizer
 from .model_error import (
     WRONG_ARGUMENTS,
     no_grad_at,
@@ -45,7 +45,7 @@ from .nonfinite import SETTLING, SKIPPED, gradient_scale, lost_in_loss, nan_and_
 from .observation import Observation, batch_of, examine, plain_values
 from .operations import OUTSIDE, OperationRecord, away_from, moments
 from .train_eval import modes_apart
-from .unused import cut_off, not_learning
+from .unused import cut_off, not_learning, set_again
 from .values import LINEAR, off_scale, one_under_many_names
 
 _LOST = "nan", "inf"
@@ -65,6 +65,7 @@ class RecordedCall:
     random: tuple[Any, ...]
     gradients: dict[int, Tensor] = field(default_factory=dict)  # that came to each output
     finished: bool = False
+    first: bool = False  # of the block
 
     def restore(self) -> None:
         """Buffers and random numbers as they were; within a block that puts them back."""
@@ -79,8 +80,8 @@ class RecordedCall:
 
     def score(self, output: Any, *_: object, scale: float = 1.0) -> Tensor | None:
         """Return a score whose gradient at each output is the recorded one, divided by a scale."""
-        tensors = [tensor for _, tensor in tensors_in(output)]
-        weighted = [(tensors[i] * (sent / scale)).sum() for i, sent in self.gradients.items()]
+        returned = tensors(output)
+        weighted = [(returned[i] * (sent / scale)).sum() for i, sent in self.gradients.items()]
         return sum(weighted[1:], weighted[0]) if weighted else None
 
 
@@ -116,8 +117,12 @@ class Guard(HookManager, Diagnosis):
         self._modes: dict[str, Finding] = {}
         self._scales: dict[nn.Module, tuple[Tensor, int]] = {}  # of the first BatchNorm
         self._first = True  # whether no BatchNorm has run in this call
-        self._uneven = False  # whether one layer's numbers are far larger than another's
-        self._silent: tuple[int, Tensor] | None = None  # samples, and how many got no gradient
+        self._uneven = False  # whether a layer's numbers are far too large, or than another's
+        self._made: dict[Any, Sum] = {}  # what made it in autograd's graph -> what a layer returned
+        self._bounded: list[tuple[Sum, float]] = []  # what goes into sigmoids and tanhs, and a size
+        self._saturated = False  # whether such a size is reached
+        self._silent: Tensor | None = None  # which samples of the first call got no gradient
+        self._samples = 1  # of the first call
         self._nodes = False  # whether the samples are nodes of a graph
         self._idle = False  # whether the gradient of a layer's weights is 0
         self._graded: set[str] = set()  # the parameters that a gradient reached
@@ -131,7 +136,9 @@ class Guard(HookManager, Diagnosis):
         hooks: list[Any] = [(self._core, "forward_pre", self._begins)]
         norms = [m for m in self._acting if isinstance(m, _BatchNorm)]
         hooks += [(module, "forward_pre", self._normed) for module in norms]
-        hooks += [(module, "forward", self._returned) for module in self._watched()]
+        watched = self._watched()
+        self._count = len(watched)
+        hooks += [(module, "forward", self._returned) for module in watched]
         return [*hooks, (self._core, "forward", self._ends)]
 
     def _watched(self) -> list[nn.Module]:
@@ -169,7 +176,7 @@ class Guard(HookManager, Diagnosis):
             self._sums.clear()
             self._loss.forget()
             self._calls = [each for each in self._calls if not each.gradients][-CHECK_EVERY:]
-        for _, tensor in tensors_in((args, kwargs)):
+        for tensor in tensors((args, kwargs)):
             if tensor.requires_grad:
                 self.add(tensor, "tensor", partial(self._add, "", "backward"))
         device = next((p.device for p in self._parameters.values()), torch.device("cpu"))
@@ -182,26 +189,29 @@ class Guard(HookManager, Diagnosis):
                 [(b, b.detach().clone()) for b in self._core.buffers()],
                 (*autocast, torch.is_autocast_enabled(device.type)),
                 _random_state(device),
+                first=self._seen == 1,
             )
         )
 
     def _versions(self, args: Any, kwargs: Any) -> list[int]:
-        given = [tensor for _, tensor in tensors_in((args, kwargs))]
+        given = tensors((args, kwargs))
         return [0 if t.is_inference() else t._version for t in (*given, *self._parameters.values())]
 
     def _returned(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         name = self._names[module]
         # NaN and Inf that reach a layer are in the gradients of its weights, which are smaller.
         frozen = not any(p.requires_grad for p in _own(module))
-        for _, tensor in tensors_in(output):
+        for tensor in tensors(output):
             self._add(name, "forward", tensor, sized=True)
+            if self._seen == 1 and tensor.grad_fn is not None and self._sums:
+                self._made[tensor.grad_fn] = self._sums[-1]
             if frozen and tensor.requires_grad:
                 self.add(tensor, "tensor", partial(self._add, name, "backward"))
 
     def _normed(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         """Compare what the first BatchNorm is given with what it has seen in training."""
         mean, variance = module.running_mean, module.running_var
-        batch = next((t for _, t in tensors_in((args, kwargs))), None)
+        batch = next(iter(tensors((args, kwargs))), None)
         usual = batch is not None and batch.ndim > 1 and not is_wrapped(batch)
         if self._first and usual and isinstance(mean, Tensor) and isinstance(variance, Tensor):
             assert batch is not None
@@ -222,8 +232,12 @@ class Guard(HookManager, Diagnosis):
         started = self._calls[-1] if self._calls else None
         if started is not None:
             started.finished = True
-        self._loss.returned(tensor for _, tensor in tensors_in(output))
-        for index, (_, tensor) in enumerate(tensors_in(output)):
+        returned = tensors(output)
+        self._loss.returned(returned)
+        if self._made:
+            graded = [tensor.grad_fn for tensor in returned]
+            self._bounded, self._made = [*_before_ends(graded, self._made)], {}
+        for index, tensor in enumerate(returned):
             self._add("", "forward", tensor)
             if tensor.requires_grad and started is not None:
                 self._waiting.add((id(started), index))
@@ -233,14 +247,21 @@ class Guard(HookManager, Diagnosis):
     def _sent(self, started: RecordedCall, index: int, gradient: Tensor | None) -> None:
         if gradient is not None:
             started.gradients[index] = gradient.detach()
-            if not index and gradient.ndim and self._silent is None and len(gradient):
-                with _unseen(gradient):
-                    rows = gradient.detach().reshape(len(gradient), -1)
-                    self._silent = len(rows), (rows == 0).all(1).sum()
+            if gradient.ndim and started.first and len(gradient):
+                self._note_silent(gradient)
             self._add("", "sent", gradient)
             self._waiting.discard((id(started), index))
             if not self._waiting:  # the loss's part of the backward is over
                 self._outside.skip_backward()
+
+    def _note_silent(self, gradient: Tensor) -> None:
+        """Note which samples got no gradient yet, from any of the outputs."""
+        with _unseen(gradient):
+            silent = (gradient.detach().reshape(len(gradient), -1) == 0).all(1)
+            if self._silent is None:
+                self._silent = silent
+            elif len(self._silent) == len(silent):
+                self._silent &= silent.to(self._silent.device)
 
     def _add(self, layer: str, phase: str, tensor: Tensor | None, *, sized: bool = False) -> None:
         if tensor is None or not (tensor.is_floating_point() or tensor.is_complex()):
@@ -267,19 +288,25 @@ class Guard(HookManager, Diagnosis):
             devices.setdefault(each.value.device, []).append(each)
         found: set[int] = set()
         means: dict[str, dict[str, float]] = {"forward": {}, "backward": {}}
+        read: dict[Sum, float] = {}
         for sums in devices.values():
             values = [s.value.abs() if s.value.is_complex() else s.value for s in sums]
-            sizes = torch.stack([value.to(torch.float32) for value in values]).abs().tolist()
+            kinds = {value.dtype for value in values}
+            alike = values if len(kinds) == 1 else [value.to(torch.float32) for value in values]
+            sizes = torch.stack(alike).float().abs().tolist()
             for each, size in zip(sums, sizes, strict=True):
                 if not math.isfinite(size):
                     found.add(id(each))
                 if each.count:
                     known = means[each.phase]
                     known[each.layer] = known.get(each.layer, 0.0) + size / each.count
+                    read[each] = size / each.count
         self._idle = not all(means["backward"].values())
         for known in means.values():
             sizes = [each for each in known.values() if each and math.isfinite(each)]
-            self._uneven |= bool(sizes) and max(sizes) > UNEVEN * min(sizes)
+            large = bool(sizes) and max(sizes) > min(UNEVEN * min(sizes), FAR_TOO_LARGE)
+            self._uneven |= large
+        self._saturated |= any(read.get(each, 0.0) > size for each, size in self._bounded)
         return [each for each in self._sums if id(each) in found]
 
     def _conclude(self, error: BaseException | None) -> None:
@@ -288,7 +315,7 @@ class Guard(HookManager, Diagnosis):
         hits = self._hits()
         self._sums.clear()
         calls, self._calls = self._calls, []
-        layers = f"{len(self._watched())} layers, forward and backward"
+        layers = f"{self._count} layers, forward and backward"
         times = "1 call" if self._seen == 1 else f"{self._seen} calls"
         self.set_findings([], [f"NaN and Inf in {layers}, in {times}"] if self._seen else [])
         if error is not None and calls:
@@ -300,8 +327,9 @@ class Guard(HookManager, Diagnosis):
         else:
             self._look(calls)
         if self._optimizer is not None and self._seen:
-            found = optimizers(self._core, self._optimizer, dict.fromkeys(self._graded))
-            self.set_findings([*self, *found], [*self.looked_at, LOOKED])
+            slopes, samples = dict.fromkeys(self._graded), self._samples * self._seen
+            found = with_optimizer(self, self._core, self._optimizer, slopes, samples)
+            self.set_findings(found, [*self.looked_at, LOOKED])
         empty = next((call for call in calls if _is_empty(call.args, call.kwargs)), None)
         if empty is not None:
             others = [each for each in self if each.kind != "nan"]  # a mean over nothing
@@ -327,13 +355,14 @@ class Guard(HookManager, Diagnosis):
             return
         known = Observation(self._model, self._names)
         known.operations = self._loss.operations
-        tensors = [tensor for _, tensor in tensors_in((calls[0].args, calls[0].kwargs))]
-        known.samples, self._nodes = batch_of(tensors)
+        given = tensors((calls[0].args, calls[0].kwargs))
+        known.samples, self._nodes = batch_of(given)
+        self._samples = known.samples
         found = [*self._modes.values(), *self._off_scale(), *wiring(known)]
-        found += one_under_many_names(known)
+        found += [*one_under_many_names(known), *set_again(self._model)]
         found += not_learning(self._parameters) if self._graded else ()
         wired = [each.facts["wired"] for each in known.operations if "wired" in each.facts]
-        lacking = self._lacking() or self._uneven or _suspicious(self._names)
+        lacking = self._lacking() or self._uneven or self._saturated or _suspicious(self._names)
         found += self._idle_samples()
         if not self._graded and self._loss.cut_off() and self._learns():
             found.append(cut_off(self._cut_at(calls[-1])))
@@ -341,8 +370,7 @@ class Guard(HookManager, Diagnosis):
             with suppress(Exception):  # what it does only once is not told
                 seen = self._examined(calls[-1])
                 seen.optimized = held_by(self._optimizer, self._core)
-                seen.zeroed, seen.masked = self._loss.zeroed, self._loss.masked
-                seen.taken = self._loss.taken
+                seen.zeroed, seen.taken = self._loss.zeroed, self._loss.taken
                 for made in wired:
                     _locate(made, seen)
                 found = [each for each in found if each.kind != "loss"]
@@ -373,11 +401,11 @@ class Guard(HookManager, Diagnosis):
 
     def _idle_samples(self) -> Iterator[Finding]:
         """Tell of samples that the loss leaves out, where an operation is seen to do it."""
-        masked, taken = self._loss.masked, self._loss.taken
-        if (masked or taken.record) is not None and self._silent is not None:
+        taken = self._loss.taken
+        if (taken.masked or taken.record) is not None and self._silent is not None:
             known = Observation(self._model, self._names)
-            known.samples, known.idle = self._silent[0], int(self._silent[1])
-            known.backward, known.masked, known.taken = True, masked, taken
+            known.samples, known.idle = len(self._silent), int(self._silent.sum())
+            known.backward, known.taken = True, taken
             known.nodes = self._nodes
             yield from idle_samples(known) if known.idle < known.samples else ()
 
@@ -477,6 +505,29 @@ def _own(module: nn.Module) -> list[nn.Parameter]:
     return [each for each in module._parameters.values() if each is not None]
 
 
+_ENDS = {"SigmoidBackward0": 4.0, "TanhBackward0": 2.0}
+"""Autograd's names -> the least mean absolute value of the input where nine tenths of the output
+are at its ends."""
+MOST_NODES = 4096
+
+
+def _before_ends(outputs: Sequence[Any], made: dict[Any, Sum]) -> Iterator[tuple[Sum, float]]:
+    """Yield what layers returned to sigmoids and tanhs that are not the output, and a size."""
+    waiting = [each for each in outputs if each is not None]
+    known, first = set(waiting), {behind_views(each) for each in waiting}
+    while waiting and len(known) < MOST_NODES:
+        node = waiting.pop()
+        size = _ENDS.get(node.name(), 0.0)
+        given = behind_views(node.next_functions[0][0]) if size and node not in first else None
+        if given in made:
+            yield made[given], size
+        behind = {each for each, _ in node.next_functions if each is not None} - known
+        known |= behind
+        waiting += behind
+
+
+FAR_TOO_LARGE = 1e10
+"""A mean absolute value of what a layer returns, or of its weights' gradient, that is no good."""
 UNEVEN = 1e5
 """Between layers whose outputs, or whose weights' gradients, are so many times as large in the mean
 a step is examined again."""
@@ -505,7 +556,8 @@ def _two_alike(weight: Any) -> bool:
     if type(weight) is not nn.Parameter or is_wrapped(weight) or weight.is_meta:
         return False
     several = weight.requires_grad and weight.ndim > 1 and len(weight) > 1
-    return several and torch.equal(weight[0], weight[1])
+    two = weight.detach() if several else None
+    return two is not None and torch.equal(two[0], two[1])
 
 
 def _holds_weights(several: Sequence[Any], names: dict[nn.Module, str]) -> bool:
@@ -528,7 +580,7 @@ def _locate(made: OperationRecord, seen: Observation) -> None:
 
 
 def _is_empty(args: Any, kwargs: Any) -> bool:
-    return any(not tensor.numel() for _, tensor in tensors_in((args, kwargs)))
+    return any(not tensor.numel() for tensor in tensors((args, kwargs)))
 
 
 _EMPTY = Finding(

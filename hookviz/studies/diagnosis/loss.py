@@ -7,7 +7,7 @@ import math
 import re
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,11 +26,11 @@ from .observation import (
     by_zero,
     cuts,
     is_kept,
-    masks_samples,
 )
 from .operations import (
     OUTSIDE,
     PAIRED,
+    RECTIFIERS,
     WIRED,
     Ends,
     OperationContext,
@@ -108,25 +108,21 @@ def _said(operation: OperationRecord) -> str:
     return f"{name}{layer}" + (f" ({operation.where})" if operation.where else "")
 
 
-MANY = 16
-"""So many samples are not all right beyond a margin."""
-
-
 def idle_samples(seen: Observation) -> Iterator[Finding]:
     """Report samples of the batch that have no part in the score."""
     idle, count = seen.idle, seen.samples
     left = seen.taken.left_out(count)
     # Of a batch in two halves one may be a target: then something takes the other one, too.
-    cut = seen.masked or (seen.taken.record if 0 < left <= idle else None)
-    half = 2 * idle == count and seen.masked is not None
+    cut = seen.taken.masked or (seen.taken.record if 0 < left <= idle else None)
+    half = 2 * idle == count and seen.taken.masked is not None
     lost = seen.score is not None and not math.isfinite(seen.score)
     told = half or 2 * idle > count or idle == left > 0
     if not seen.backward or seen.error is not None or lost or not told:
         return
     if idle == count:
-        # A loss with a margin is 0 once all answers of a small batch are right beyond it.
-        # Of one sample nobody can say: a ranking has nothing to compare it with.
-        done = (count == 1 or (seen.score == 0 and count < MANY)) and seen.zeroed is None
+        # A loss with a margin is 0 once all answers are right beyond it. Of one sample nobody can
+        # say: a ranking has nothing to compare it with.
+        done = (count == 1 or (seen.score == 0 and not _shut(seen))) and seen.zeroed is None
         place: dict[str, Any] = seen.zeroed.place if seen.zeroed is not None else {}
         yield Finding(
             "no gradient",
@@ -142,7 +138,9 @@ def idle_samples(seen: Observation) -> Iterator[Finding]:
     there: dict[str, Any] = cut.place if cut is not None else {}
     by = "" if cut is None else cut.name + " with a mask" * (cut.name == "mul")
     at = f", since {by} leaves them out at {cut.where}" if cut is not None else ""
-    meant = cut is not None and seen.masked is None and (seen.nodes or seen.taken.on_purpose())
+    meant = (
+        cut is not None and seen.taken.masked is None and (seen.nodes or seen.taken.on_purpose())
+    )
     advice = "Nothing, if the loss has a margin; else look for a clamp or an index in it."
     if cut is not None:
         advice = "Use all samples in the loss."
@@ -161,6 +159,13 @@ def idle_samples(seen: Observation) -> Iterator[Finding]:
     )
 
 
+def _shut(seen: Observation) -> bool:
+    """Return whether the loss, one number, went through a ReLU or a clamp that made 0 of it."""
+    outside = (each for each in seen.operations if each.layer == OUTSIDE and each.made)
+    closed = (e for e in outside if e.name in RECTIFIERS and e.made[0].magnitude == 0)
+    return any(math.prod(each.made[0].shape) == 1 for each in closed)
+
+
 class LossListener(Listener):
     """Hears what a loss is given in a guarded block, outside of the model.
 
@@ -171,8 +176,8 @@ class LossListener(Listener):
     doubtful : bool
         Whether the model ends in a softmax, or in a loss of its own, that autograd's graph shows to
         be wired in a wrong way.
-    masked, zeroed : OperationRecord or None
-        What multiplied with a mask of samples, and with 0.
+    zeroed : OperationRecord or None
+        What multiplied with 0.
     taken : Taken
         The samples that slices and indices took.
     cut : OperationRecord or None
@@ -186,7 +191,6 @@ class LossListener(Listener):
     def __init__(self) -> None:
         self.operations: list[OperationRecord] = []
         self.doubtful = False
-        self.masked: OperationRecord | None = None
         self.zeroed: OperationRecord | None = None
         self.taken = Taken()
         self.cut: OperationRecord | None = None
@@ -208,7 +212,7 @@ class LossListener(Listener):
                 self._writers[each] = _Measured(OperationRecord(-1, "output", ""), [ends], [])
             title = _title(each.grad_fn)
             self.doubtful |= "softmax" in title and each.ndim == 2 and _doubtful(each.grad_fn)
-            title = _title(_behind_views(each.grad_fn))
+            title = _title(behind_views(each.grad_fn))
             self.doubtful |= not each.ndim and _wired_within(each.grad_fn)
             self._returned[each] = len(each) if each.ndim else 0
             if any(title == made for _, made in WIRED):
@@ -249,8 +253,8 @@ class LossListener(Listener):
             return
         if by_zero(operation):
             self.zeroed = record_of(operation, 0)
-        elif masks_samples(operation, self._samples):
-            self.masked = self.masked or record_of(operation, 0)
+        else:
+            self.taken.note_mask(operation, self._samples)
         # A number that is taken out is for a log; it is told if nothing else ends the graph.
         item = operation.name == "local_scalar_dense" and self.cut is not None
         kept = not given.requires_grad or is_kept(given, self._kept)
@@ -360,7 +364,7 @@ def _title(node: Any) -> str:
     return re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
-def _behind_views(node: Any) -> Any:
+def behind_views(node: Any) -> Any:
     """Return the node that made the numbers of which this one makes a view, as ``squeeze`` does."""
     while node is not None and _VIEW.match(type(node).__name__) and node.next_functions:
         node = node.next_functions[0][0]
@@ -403,6 +407,8 @@ _HEARD |= {made for _, made in WIRED}
 
 
 LOOKED = "the optimizer"
+FEW = 8
+"""So many samples have a gradient as a batch has."""
 TOO_FAR = 0.5
 """A step that takes weights by this fraction of their own size is far too long."""
 
@@ -418,21 +424,43 @@ def _held(optimizer: Any) -> list[tuple[int, dict[str, Any]]]:
     return [(id(each), group) for group in optimizer.param_groups for each in group["params"]]
 
 
+def with_optimizer(
+    found: Sequence[Finding],
+    model: nn.Module,
+    optimizer: Any,
+    slopes: Mapping[str, float | None],
+    samples: int,
+) -> list[Finding]:
+    """Add what is to be told of an optimizer.
+
+    Where numbers are far too large, the length of a step follows from that. ``slopes`` and
+    ``samples`` are as in `optimizers`.
+    """
+    told = optimizers(model, optimizer, slopes, samples)
+    if any(each.kind in _LARGE and each.severity != "note" for each in found):
+        told = (each for each in told if each.kind != "learning rate")
+    return [*found, *told]
+
+
+_LARGE = {"nan", "inf", "exploding", "input scale", "empty"}
+
+
 def optimizers(
-    model: nn.Module, optimizer: Any, slopes: Mapping[str, float | None]
+    model: nn.Module, optimizer: Any, slopes: Mapping[str, float | None], samples: int
 ) -> Iterator[Finding]:
     """Report parameters that an optimizer lacks, holds twice or in vain, and too long steps.
 
     ``slopes`` are the norms of the gradients that reached the parameters, None where ``.grad`` has
-    it.
+    it; of few ``samples`` they are larger than in training.
     """
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     held = _held(optimizer)
     counts = Counter(key for key, _ in held)
     learns = [name for key, name in names.items() if model.get_parameter(name).requires_grad]
     missing = [names[key] for key in names if names[key] in learns and key not in counts]
-    if missing:
-        whole = len(missing) == len(learns)
+    foreign = sum(key not in names for key in counts)
+    whole = len(missing) == len(learns)
+    if missing and not (whole and foreign):
         why = "" if whole else _own_step(model, optimizer, missing, slopes)
         yield _about(
             missing,
@@ -452,10 +480,11 @@ def optimizers(
             "each step moves them as often.",
             "Give it each parameter once.",
         )
-    if foreign := sum(key not in names for key in counts):
+    if foreign:
         yield _about(
-            [],
-            f"The optimizer holds {foreign} parameters that are not the model's.",
+            missing if whole else [],
+            f"The optimizer holds {foreign} parameters that are not the model's"
+            + (", and none of the model's own." if whole and missing else "."),
             "Make it anew where a layer was replaced, or the model copied, after it was made.",
         )
     frozen = [names[key] for key in counts if key in names and names[key] not in learns]
@@ -467,7 +496,7 @@ def optimizers(
             "note",
         )
     yield from _rates(optimizer, names)
-    yield from _lengths(model, optimizer, names, slopes)
+    yield from _lengths(optimizer, names, slopes, 10 if samples < FEW else 1)
 
 
 def _own_step(
@@ -511,9 +540,15 @@ def _rates(optimizer: Any, names: Mapping[int, str]) -> Iterator[Finding]:
 
 
 def _lengths(
-    model: nn.Module, optimizer: Any, names: Mapping[int, str], slopes: Mapping[str, float | None]
+    optimizer: Any,
+    names: Mapping[int, str],
+    slopes: Mapping[str, float | None],
+    noise: float,
 ) -> Iterator[Finding]:
-    """Return the length of a first step: Adam's by its rate, plain descent's by the gradient."""
+    """Return the length of a step: Adam's by its rate, plain descent's by the gradient.
+
+    A gradient is up to ``noise`` times as large as that of a whole batch.
+    """
     kind = type(optimizer).__name__
     ratios: dict[str, float] = {}
     for group in optimizer.param_groups:
@@ -523,14 +558,16 @@ def _lengths(
             size = _size(each) if name and each.ndim > 1 else 0.0
             if not size:
                 continue
-            if "Adam" in kind:
-                ratios[name] = rate * each.numel() ** 0.5 / size
-            elif kind == "SGD" and (slope := _slope(each, slopes.get(name))):
+            slope = _slope(each, slopes.get(name))
+            if kind == "SGD" and slope:
                 ratios[name] = rate * slope / size
-    if ratios and statistics.median(ratios.values()) > TOO_FAR:
+            elif alike := _by_each(kind, group, optimizer.state.get(each, {})):
+                ratios[name] = alike * each.numel() ** 0.5 / size
+    middle = statistics.median(ratios.values()) if ratios else 0.0
+    far = TOO_FAR * (noise if kind == "SGD" else 1.0)
+    if far < middle < math.inf:
         worst = max(ratios, key=lambda name: ratios[name])
         rate = max(float(group.get("lr", 0.0)) for group in optimizer.param_groups)
-        middle = statistics.median(ratios.values())
         yield Finding(
             "learning rate",
             "warning",
@@ -540,6 +577,14 @@ def _lengths(
             worst.rpartition(".")[0],
             evidence={"ratios": ratios},
         )
+
+
+def _by_each(kind: str, group: Mapping[str, Any], state: Mapping[str, Any]) -> float:
+    """Return by how much a step moves each weight, whatever its gradient; 0 if that counts."""
+    rate, first = float(group.get("lr", 0.0)), not float(state.get("step", 0.0))
+    if kind == "Adagrad":  # its steps are soon shorter
+        return rate / 10 if first and not group["initial_accumulator_value"] else 0.0
+    return rate if kind == "RMSprop" or ("Adam" in kind and kind != "RAdam") else 0.0
 
 
 def _size(parameter: Tensor) -> float:

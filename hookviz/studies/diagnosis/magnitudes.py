@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from ...hooking.tables import number
 from .findings import Finding
 from .observation import LayerCall, Observation
-from .values import is_zero, learns, untrained, weighted
+from .values import is_zero, learns, untrained
 
 LIMIT = 1e6
 """By which factor something has exploded or vanished between two layers."""
@@ -26,12 +26,15 @@ def scales(seen: Observation) -> Iterator[Finding]:
     open: what has vanished is the largest of all that lie further on.
     """
     leaves = [each for each in seen.calls if each.leaf]
-    zero = {name for name, module in weighted(seen) if is_zero(module)}
+    zero = {each.layer for each in leaves if is_zero(each.module)}
     ran = [each for each in leaves if _weighty(each) and each.layer not in zero]
     advice = untrained(seen)
     yield from _judged("activation", [(each, each.size) for each in ran], advice)
+    factors = {each.facts["closed by"] for each in seen.operations if "closed by" in each.facts}
+    if any(seen.gradient_norms.get(name) for name in factors):
+        return  # in the first step nothing comes to what lies before such weights
     if any(learns(seen, name) for name in zero):
-        return  # in the first step nothing comes to what lies before such a layer
+        return
     gradients = [(each, each.gradient) for each in reversed(ran)]
     for each in _judged("gradient", gradients, advice, leaves):
         found = replace(each, evidence={**each.evidence, "lost": seen.suspect})

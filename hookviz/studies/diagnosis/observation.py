@@ -44,11 +44,15 @@ from .operations import (
     record_of,
 )
 
+SOME = 16
+"""So many numbers of an input are not all the same by chance."""
+
 _CUTTING = ("detach", "local_scalar_dense", "lift_fresh")
 _PARTING = ("split", "split_with_sizes", "unbind")
 _BY_SLICE = ("select", "slice", *_PARTING)
 _BY_INDEX = ("index", "index_select", "masked_select")
 
+_CLAMPS = ("clamp", "clamp_min", "clamp_max", "hardtanh")
 _FLAT = ("round", "floor", "ceil", "trunc", "sign", "heaviside", "fix")
 
 
@@ -113,6 +117,8 @@ class Cut:
         So many calls of layers had begun.
     flat : bool
         True if the graph goes on, and each gradient in it is 0, as behind ``round``.
+    apart : bool
+        True for a product with zeros of another line, as a recurrence's first state.
     behind : frozenset of str
         The layers in the graph up to there; empty if it is not known.
     """
@@ -120,6 +126,7 @@ class Cut:
     record: OperationRecord
     after: int
     flat: bool = False
+    apart: bool = False
     behind: frozenset[str] = frozenset()
     node: Any = field(default=None, repr=False)  # autograd's, until the run is over
 
@@ -143,6 +150,7 @@ class Observation:
     counted: int = 0  # operations beside those
     samples: int = 1  # of the batch
     nodes: bool = False  # whether the samples are nodes of a graph
+    blank: Range | None = None  # of the input, if all of it is one number
     gradient_norms: dict[str, float] = field(
         default_factory=dict
     )  # parameters -> their gradients' norms
@@ -158,7 +166,6 @@ class Observation:
     unmoved: bool = False  # whether it returned the same for samples that differ
     sloped: bool = False  # whether a gradient other than 0 came to the output
     alike: bool = False  # whether one and the same gradient came to the output of all samples
-    masked: OperationRecord | None = None  # the product with a mask of samples in the score
     taken: Taken = field(default_factory=lambda: Taken())
     zeroed: OperationRecord | None = None  # what made the score of a product with 0
     score: float | None = None
@@ -224,6 +231,7 @@ class RunObserver(Listener):
         self._normed = False  # whether a BatchNorm has run
         self._differ = False  # whether the first two samples do
         self._drawn = ""  # the state of Python's and NumPy's random numbers
+        self._reached: Tensor | None = None  # the samples to whose output a gradient came
         self._kept = 0  # the address of a result that autograd is about to keep
 
     def begin(self, recorder: OperationRecorder) -> None:
@@ -291,10 +299,13 @@ class RunObserver(Listener):
         self.found.samples, self.found.nodes = batch_of(given)
         batches = (each for each in given if each.ndim and len(each) == self.found.samples)
         self._differ = any(not _alike(each, 2) for each in batches if _is_plain(each))
-        for tensor in given:
-            extent = range_of(tensor)
+        ranges = [range_of(tensor) for tensor in given]
+        for tensor, extent in zip(given, ranges, strict=True):
             if extent is not None:
                 self._source("input", "input", tensor, extent)
+        flat = all(e is not None and e.finite and e.low == e.high for e in ranges)
+        if flat and any(tensor.numel() >= SOME for tensor in given):
+            self.found.blank = ranges[0]
 
     def leave(self, call: ModuleCall, returned: list[Tensor], again: bool) -> None:
         for tensor in returned:
@@ -309,9 +320,14 @@ class RunObserver(Listener):
             for tensor in returned:  # from now on what overwrites it is noted
                 if tensor.layout is torch.strided and tensor not in self._returned:
                     self._returned[tensor] = look
-        first = next((t for t in returned if t.is_floating_point() and t.numel()), None)
-        if first is None:
+        floating = [t for t in returned if t.is_floating_point() and t.numel()]
+        if not floating:
             return
+        first = floating[0]
+        if look is self.found.calls[0]:
+            for each in floating:
+                if each.requires_grad and each.shape[:1] == (self.found.samples,):
+                    self.recorder.add(each, "tensor", self._arrived_at_output)
         if look is self.found.calls[0] and first.shape[:1] == (self.found.samples,):
             self.found.unmoved = self._differ and _is_plain(first) and _alike(first, len(first))
         if next(look.module.parameters(recurse=False), None) is not None:
@@ -320,16 +336,17 @@ class RunObserver(Listener):
             # Before any weights stands the input, which may be the truth: nothing learns from it.
             learns = bool(self.found.used) or not self._unread
             self.recorder.add(first, "tensor", partial(self._arrived, look, learns))
-            if look is self.found.calls[0] and first.shape[:1] == (self.found.samples,):
-                self.recorder.add(first, "tensor", self._arrived_at_output)
 
     def _arrived_at_output(self, gradient: Tensor | None) -> None:
         if gradient is not None:
             with self.recorder.silent():
                 rows = gradient.detach().reshape(len(gradient), -1)
-                self.found.idle = int((~(rows != 0).any(1)).sum())
+                reached, known = (rows != 0).any(1), self._reached
+                self._reached = reached if known is None else known.to(reached.device) | reached
+                self.found.idle = int((~self._reached).sum())
                 self.found.sloped = self.found.idle < len(rows)
-                self.found.alike = bool((rows == rows[:1]).all())
+                alike = bool((rows == rows[:1]).all())
+                self.found.alike = alike and (known is None or self.found.alike)
 
     # Gradients
 
@@ -420,6 +437,7 @@ class RunObserver(Listener):
             made_by = [each.name for each in writers if each is not None]
             record.facts["of"] = made_by[0] if made_by else ""
         elif not record.again:
+            self._note_closed(record, given)
             self._add_facts(OperationContext(record, operation, given, writers, not self._normed))
             self._normed |= is_batchnorm(record)
         self.found.operations.append(record)
@@ -474,9 +492,12 @@ class RunObserver(Listener):
             self._note_no_grad(operation)
             return
         begun = len(self.found.calls)
-        if _by_zero(operation, [self._writers.get(each) for each in operation.inputs]):
+        writers = [self._writers.get(each) for each in operation.inputs]
+        if _by_zero(operation, writers):
             graded = next(each for each in operation.inputs if each.requires_grad)
-            self.found.cuts.append(Cut(record, begun, True, node=graded.grad_fn))
+            zeros = [each for each in writers if each is not None and each.name in _ZEROS]
+            apart = bool(zeros) and all(each.line != record.line for each in zeros)
+            self.found.cuts.append(Cut(record, begun, True, apart, node=graded.grad_fn))
             return
         if operation.name == "lift_fresh":  # torch.tensor, of what tolist() returned, maybe
             if operation.call is not None and given.is_floating_point() and given.ndim:
@@ -486,6 +507,18 @@ class RunObserver(Listener):
         if not given.requires_grad or not (flat or cuts(operation)) or is_kept(given, self._kept):
             return
         self.found.cuts.append(Cut(record, begun, flat, node=given.grad_fn))
+
+    def _note_closed(self, record: OperationRecord, given: list[Tensor]) -> None:
+        """Note a clamp that is given nothing but numbers beyond its ends; 0 is told as dead."""
+        if record.name not in _CLAMPS or record.phase != "forward" or not given or not record.made:
+            return
+        made, learns = record.made[0], torch.is_grad_enabled() and given[0].requires_grad
+        if not learns or not made.low == made.high != 0 or math.prod(made.shape) < SOME:
+            return
+        extent = range_of(given[0])
+        if extent is not None and (extent.low > made.high or extent.high < made.low):
+            begun = len(self.found.calls)
+            self.found.cuts.append(Cut(record, begun, True, node=given[0].grad_fn))
 
     def _note_no_grad(self, operation: Operation) -> None:
         look = self._calls.get(operation.call) if operation.call is not None else None
@@ -520,8 +553,7 @@ class RunObserver(Listener):
             self.found.taken.note(operation, root.shapes[0][0], own)
         if by_zero(operation) and operation.inputs[0].requires_grad:
             self.found.zeroed = record
-        if masks_samples(operation, self.found.samples):
-            self.found.masked = self.found.masked or record
+        self.found.taken.note_mask(operation, self.found.samples)
 
 
 def batch_of(given: Sequence[Tensor]) -> tuple[int, bool]:
@@ -575,6 +607,8 @@ class Taken:
     truths: list[set[int]] = field(default_factory=list)
     chosen: bool = False
     _parts: dict[object, _Part] = field(default_factory=dict)  # views that were made
+    _mask: OperationRecord | None = None  # the first product with a mask of samples
+    _kept: Tensor | None = None  # those that one of the masks keeps
 
     def note(self, operation: Operation, count: int, own: bool) -> None:
         """Note an operation, of the model's output if it is its own, else of the truth."""
@@ -605,6 +639,17 @@ class Taken:
         if part.record is not None:
             self.record = self.record or part.record
             self.chosen |= part.chosen
+
+    def note_mask(self, operation: Operation, count: int) -> None:
+        """Note an operation of the loss if it is a product with a mask of samples."""
+        if (kept := _samples_kept(operation, count)) is not None:
+            self._mask = self._mask or record_of(operation, 0)
+            self._kept = kept if self._kept is None else self._kept.to(kept.device) | kept
+
+    @property
+    def masked(self) -> OperationRecord | None:
+        """The product with a mask, if some samples are kept by no other one."""
+        return None if self._kept is None or bool(self._kept.all()) else self._mask
 
     def left_out(self, count: int) -> int:
         """Return how many of so many samples are taken by nothing; 0 if that is meant.
@@ -735,15 +780,16 @@ def _by_zero(operation: Operation, writers: Sequence[OperationRecord | None]) ->
 _ZEROS = {"zeros", "zeros_like", "new_zeros"}
 
 
-def masks_samples(operation: Operation, count: int) -> bool:
-    """Return True for a product with a mask that is 0 for some of the samples."""
+def _samples_kept(operation: Operation, count: int) -> Tensor | None:
+    """Return which of so many samples a product with a mask keeps; None if it keeps all or none."""
     if operation.name != "mul" or len(operation.inputs) != 2 or count < 2:
-        return False
+        return None
     one, two = operation.inputs
     mask = two if one.requires_grad else one
     if one.requires_grad == two.requires_grad or not mask.ndim or len(mask) != count:
-        return False
-    return not bool((mask.detach().reshape(count, -1) != 0).any(1).all())
+        return None
+    kept = (mask.detach().reshape(count, -1) != 0).any(1)
+    return kept if bool(kept.any()) and not bool(kept.all()) else None
 
 
 def address_of_result(operation: Operation) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -319,7 +319,8 @@ def _still_before(seen: OperationContext, channels: int) -> Tensor:
     maker, before = seen.maker, None
     groups = seen.operation.argument.get("groups", channels)
     if maker is not None and seen.record.name in _BY_CHANNEL and groups == channels:
-        before = maker.facts.get("passes", maker).facts.get("still")
+        *_, source = _passed_by(maker)
+        before = source.facts.get("still")
     none = torch.zeros(channels, dtype=torch.bool, device=seen.output.device)
     return before if before is not None and len(before) == channels else none
 
@@ -396,16 +397,33 @@ def look_at_uses(seen: OperationContext) -> None:
     # The product of two computed matrices, as in attention, is not a layer.
     layer = name in WEIGHTED and any(m is not None and m.name == "weights" for m in seen.makers)
     _look_at_one_number(seen)
+    drops = name == "mul" and any(m is not None and m.facts.get("drawn") for m in seen.makers)
+    seen.record.facts["drawn"] = name == "bernoulli" or (
+        name == "div" and seen.maker is not None and seen.maker.facts.get("drawn", False)
+    )
+    begins = (m.facts["name"] for m in seen.makers if m is not None and _are_zero_weights(m))
+    if name == "mul" and (closing := next(begins, None)):
+        seen.record.facts["closed by"] = closing
     for maker in filter(None, seen.makers):
-        source = maker.facts.get("passes", maker)
-        if layer:
-            maker.facts["feeds"] = source.facts["feeds"] = True
-        elif name in NORMS and maker is seen.maker:
-            maker.facts["normed"] = source.facts["normed"] = True
+        if layer or (name in NORMS and maker is seen.maker):
+            for each in _passed_by(maker):
+                each.facts["feeds" if layer else "normed"] = True
+        elif drops or name in _PASSING or "pool" in name or "upsample" in name:
+            seen.record.facts.setdefault("passes", maker)
         elif name == "mul" and "saturated" in maker.facts:
             maker.facts["gates"] = True  # what it scales goes its own way
-        elif name in _PASSING or "pool" in name or "upsample" in name:
-            seen.record.facts.setdefault("passes", source)
+
+
+def _are_zero_weights(record: OperationRecord) -> bool:
+    return record.name == "weights" and bool(record.made) and record.made[0].magnitude == 0
+
+
+def _passed_by(record: OperationRecord) -> Iterator[OperationRecord]:
+    """Yield an operation, and those whose values it passes on, back to the one that made them."""
+    each: OperationRecord | None = record
+    while each is not None:
+        yield each
+        each = each.facts.get("passes")
 
 
 def _look_at_one_number(seen: OperationContext) -> None:
@@ -459,7 +477,8 @@ def look_at_batchnorm(seen: OperationContext) -> None:
             seen.operation.outputs[2].double() ** -2 - eps
         )  # kept as 1 / sqrt(variance + eps)
         rounding = FLAT + 0.1 * FLAT * seen.operation.outputs[1].double() ** 2
-        record.facts["flat"] = int((variance < rounding).sum()), len(variance)
+        flat = variance < rounding
+        record.facts["flat"], record.facts["which"] = (int(flat.sum()), len(flat)), flat
         record.facts["least variance"] = max(variance.min().item(), 0.0)
     elif not training and running is not None:
         small = running < eps

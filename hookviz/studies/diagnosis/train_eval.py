@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from ...hooking.tables import number
 from .findings import Finding
 from .observation import Observation
-from .values import is_zero, weighted
+from .operations import OperationRecord
+from .values import is_zero, next_to_zero, weighted
 
 
 def batchnorm(seen: Observation) -> Iterator[Finding]:
@@ -40,7 +41,7 @@ def batchnorm(seen: Observation) -> Iterator[Finding]:
                 cause="blown up",
             )
             continue
-        whole = flat > channels / 2
+        whole = flat - _taken_away(seen, operation) > channels / 2
         yield Finding(
             "batchnorm",
             "warning" if whole and seen.samples > 1 else "note",
@@ -55,6 +56,17 @@ def batchnorm(seen: Observation) -> Iterator[Finding]:
             evidence={"channels": flat, "of": channels, "variance": facts["least variance"]},
             cause="flat" if whole else "trained away",
         )
+
+
+def _taken_away(seen: Observation, operation: OperationRecord) -> int:
+    """Count the channels without variance whose kernels are next to zero, as pruning makes them."""
+    weight = getattr(seen.modules.get(operation.facts["after"]), "weight", None)
+    flat: Tensor = operation.facts["which"]
+    if not isinstance(weight, Tensor) or weight.is_meta or weight.ndim < 2:
+        return 0
+    return (
+        int((next_to_zero(weight).to(flat.device) & flat).sum()) if len(weight) == len(flat) else 0
+    )
 
 
 def other_mode(seen: Observation) -> Iterator[Finding]:

@@ -16,6 +16,7 @@ from .findings import Finding
 from .loss import held_by, living_optimizers
 from .observation import Observation
 from .operations import OUTSIDE, OperationRecord
+from .values import learns, of_zeros
 
 
 def unused(seen: Observation) -> Iterator[Finding]:
@@ -254,43 +255,77 @@ def cut_off(cut: OperationRecord | None) -> Finding:
 
 
 def _no_slope(seen: Observation) -> Iterator[Finding]:
-    """Find layers to which a gradient comes that is 0, since what follows has no slope."""
+    """Find layers to which a gradient comes that is 0, since what follows has no slope.
+
+    In a branch the last layer before it is one of them; what lies before the branch has another
+    way open.
+    """
     finite = seen.score is None or math.isfinite(seen.score)  # else that is the cause
     some = (seen.sloped and finite) or any(seen.gradient_norms.values())
-    for cut in seen.cuts:
-        behind = [m for m, n in seen.names.items() if n in cut.behind]
+    begins = any(learns(seen, name) for name in of_zeros(seen))  # then all before it gets none
+    for cut in (each for each in seen.cuts if each.flat and some):
+        zero = cut.record.name == "mul"
+        ran = dict.fromkeys(look.layer for look in seen.calls[: cut.after])
         norms = {
-            seen.names[m]: sum(seen.gradient_norms.get(each, 0.0) for each in own)
-            for m in behind
-            if (own := {f"{seen.names[m]}.{n}" for n, _ in m.named_parameters(recurse=False)})
+            name: sum(seen.gradient_norms.get(each, 0.0) for each in own)
+            for name in ran
+            if name in cut.behind and (own := _own(seen.modules[name], name))
         }
-        if cut.flat and norms and not any(norms.values()) and some:
-            layers = [name for name in norms if norms[name] == 0]
-            line = f" at {cut.record.where}" if cut.record.where else ""
-            zero = cut.record.name == "mul"
-            why = f"the slope of {cut.record.name} in {_place_of(cut.record)}{line} is 0 everywhere"
-            if zero:
-                why = f"it is multiplied by 0 in {_place_of(cut.record)}{line}"
-            yield Finding(
-                "no gradient",
-                "warning",
-                f"The gradient that reaches {layers[-1]!r} is 0: {why}.",
-                "Take the factor 0 away; what is added to it has no graph."
-                if zero
-                else "Let the gradient pass it: x + (x.round() - x).detach(), with your operation.",
-                layers[-1],
-                phase="backward",
-                operation=cut.record.name,
-                file=cut.record.file,
-                line=cut.record.line,
-                layers=[layers[-1], *layers[:-1]],
-                evidence={"slope": 0},
-            )
+        layers = [name for name in norms if norms[name] == 0]
+        # At random a branch may be left out by a factor of 0.
+        at_random = zero and seen.drew and next(iter(seen.names)).training
+        if not layers or next(reversed(norms)) != layers[-1] or at_random or (begins and not zero):
+            continue
+        if cut.apart and any(seen.gradient_norms.values()):
+            continue
+        line = f" at {cut.record.where}" if cut.record.where else ""
+        why = f"the slope of {cut.record.name} in {_place_of(cut.record)}{line} is 0 everywhere"
+        if zero:
+            why = f"it is multiplied by 0 in {_place_of(cut.record)}{line}"
+        begun = cut.record.layer == OUTSIDE and len(layers) < len(norms)
+        yield Finding(
+            "no gradient",
+            "note" if begun else "warning",
+            f"The gradient that reaches {layers[-1]!r} is 0: {why}.",
+            "Nothing, if a part of the loss begins with the weight 0."
+            if begun
+            else _PASSING.get(cut.record.name, _ROUNDED),
+            layers[-1],
+            phase="backward",
+            operation=cut.record.name,
+            file=cut.record.file,
+            line=cut.record.line,
+            layers=[layers[-1], *layers[:-1]],
+            evidence={"slope": 0, "everywhere the same": cut.record.name in _PASSING},
+        )
+
+
+_ROUNDED = "Let the gradient pass it: x + (x.round() - x).detach(), with your operation."
+_PASSING = {"mul": "Take the factor 0 away; what is added to it has no graph."} | dict.fromkeys(
+    ("clamp", "clamp_min", "clamp_max", "hardtanh"),
+    "Look at its ends and at what it is given, all of which lies beyond them.",
+)
+
+
+def _own(module: nn.Module, name: str) -> set[str]:
+    """Return the full names of a module's own parameters."""
+    own = module.named_parameters(recurse=False)
+    return {f"{name}.{each}" if name else each for each, _ in own}
 
 
 def _place_of(record: OperationRecord) -> str:
     """Name the layer of an operation, in words."""
     return "the score" if record.layer == OUTSIDE else record.layer or "the model"
+
+
+def set_again(model: nn.Module) -> Iterator[Finding]:
+    """Tell of hooks that are set more than once; quick where no module has two of a kind."""
+    several = any(len(getattr(m, held)) > 1 for m in model.modules() for held in _HELD)
+    if several and (known := hooks(model).repeated):
+        yield _left(known, "warning", "is set {0} times", "A cell that sets it was run again: ")
+
+
+_HELD = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
 
 
 def hooks_left_behind(seen: Observation) -> Iterator[Finding]:
@@ -328,37 +363,23 @@ def _reason(
 ) -> tuple[str, str, OperationRecord | None]:
     """Say why no gradient reaches a module, what to do, and the operation that is to blame."""
     calls = [look for look in seen.calls if look.module is module]
+    within = _names_within(module, name, seen)
     if calls and not any(look.tracked for look in calls):
         inner = set(module.modules())
         off = [look.no_grad for look in seen.calls if look.module in inner and look.no_grad[0]]
         if off:
             why = f"it ran under torch.no_grad() at {line_of(*off[0])}"
             return why, _REMOVE, OperationRecord(-1, "", name, file=off[0][0], line=off[0][1])
-        cuts = (each.record for each in seen.cuts if each.record.name == "detach")
-        if own := next(
-            (each for each in cuts if each.layer in _names_within(module, name, seen)), None
-        ):
-            return _detached(own), _REMOVE, own
-        return _UNTRACKED, _REMOVE, None
+        own = [e for e in seen.cuts if not e.flat and e.record.layer in within]
+        own = [each for each in own if each.behind & within] or own
+        return _said_of(own[-1].record) if own else (_UNTRACKED, _REMOVE, None)
     last = max((seen.calls.index(look) for look in calls), default=-1)
-    within = _names_within(module, name, seen)
     known = [cut for cut in seen.cuts if cut.behind & within and not cut.flat]
     # Where numbers came back that tolist() or numpy() had taken out, nobody knows from where.
     made = [each for each in seen.cuts if each.record.name == "lift_fresh"]
     known = known or [cut for cut in made if cut.after > last >= 0]
     if known:
-        cut = known[-1].record
-        line = f" at {cut.where}" if cut.where else ""
-        there = f"in {_place_of(cut)}{line}"
-        if cut.name == "lift_fresh":
-            return f"numbers are made into a new tensor {there}, without a graph", _NUMBERS, cut
-        if cut.name == "local_scalar_dense":
-            return f"its output is taken out as a number {there}", _REMOVE, cut
-        if cut.name == "no_grad":
-            return f"its output goes through torch.no_grad() {there}", _REMOVE, cut
-        if cut.name == "detach":
-            return _detached(cut), _REMOVE, cut
-        return f"{cut.name} {there} returns truths or whole numbers, without a slope", _SOFT, cut
+        return _said_of(known[-1].record)
     return (
         "the score does not depend on its output",
         "Use its output in what the loss is computed from, or remove the layer.",
@@ -366,9 +387,19 @@ def _reason(
     )
 
 
-def _detached(cut: OperationRecord) -> str:
+def _said_of(cut: OperationRecord) -> tuple[str, str, OperationRecord]:
+    """Say where the graph ends, what to do, and the operation that ends it."""
     line = f" at {cut.where}" if cut.where else ""
-    return f"its output is detached in {_place_of(cut)}{line}"
+    there = f"in {_place_of(cut)}{line}"
+    if cut.name == "lift_fresh":
+        return f"numbers are made into a new tensor {there}, without a graph", _NUMBERS, cut
+    if cut.name == "local_scalar_dense":
+        return f"its output is taken out as a number {there}", _REMOVE, cut
+    if cut.name == "no_grad":
+        return f"its output goes through torch.no_grad() {there}", _REMOVE, cut
+    if cut.name == "detach":
+        return f"its output is detached {there}", _REMOVE, cut
+    return f"{cut.name} {there} returns truths or whole numbers, without a slope", _SOFT, cut
 
 
 _SOFT = (

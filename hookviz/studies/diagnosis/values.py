@@ -163,10 +163,10 @@ def one_under_many_names(seen: Observation) -> Iterator[Finding]:
             continue
         places: dict[nn.Module, list[str]] = {}
         for place, module in owner._modules.items():
-            if module is not None and next(module.parameters(), None) is not None:
+            if module is not None:
                 places.setdefault(module, []).append(f"{name}.{place}" if name else place)
         for module, names in places.items():
-            if len(names) > 1:
+            if len(names) > 1 and next(module.parameters(), None) is not None:
                 yield Finding(
                     "one module",
                     "warning",
@@ -443,6 +443,19 @@ def input_scale(seen: Observation) -> Iterator[Finding]:
     """Compare the batch at the first BatchNorm with what it has seen in training."""
     given = next((s.made[0] for s in seen.sources if s.name == "input" and s.made), None)
     said = f" The input goes from {given}." if given is not None else ""
+    if seen.blank is not None:
+        sick = seen.judged and seen.samples > 1
+        yield Finding(
+            "input scale",
+            "warning" if sick else "note",
+            f"All numbers of the input are {number(seen.blank.low)}: every sample is the same, and "
+            "so is what each channel makes of it.",
+            "Look at how the data are loaded: nothing is learnt from this."
+            if sick
+            else "Give an input of the kind that the model is for: this one says little.",
+            evidence={"everywhere the same": True},
+        )
+        return
     first = next((each for each in seen.operations if "shift" in each.facts), None)
     if first is None:
         yield from _bytes(seen, given)

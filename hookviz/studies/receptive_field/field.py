@@ -475,9 +475,18 @@ def words(field: ReceptiveField, place: Sequence[int]) -> str:
     said = [f"{box[2] - box[0]}×{box[3] - box[1]} pixels"] if half == 2 else []
     for axis, name in enumerate(AXES[half - 1]):
         hidden = sum(box.padding[axis]) if box.padding else 0
-        part = f"{name} {box[axis]}–{box[half + axis] - 1}"
+        part = stretch(name, box[axis], box[half + axis] - 1)
         said.append(part + (f" and {hidden} in the padding" if hidden else ""))
     return ", ".join(said)
+
+
+def stretch(units: str, first: int, last: int) -> str:
+    """Say from where to where.
+
+    >>> stretch("rows", 2, 5), stretch("rows", 2, 2)
+    ('rows 2–5', 'row 2')
+    """
+    return f"{units} {first}–{last}" if first < last else f"{units.removesuffix('s')} {first}"
 
 
 def payload(field: ReceptiveField) -> dict[str, Any]:

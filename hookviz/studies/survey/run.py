@@ -26,7 +26,7 @@ from ...attribution.heads import heads_name
 from ...hooking.handles import Hook, HookManager
 from ...hooking.interrupts import defer_interrupts
 from ...hooking.select import Layers, module_names, select_layers, type_name, unwrapped
-from ...hooking.tensors import PatchGrid, as_maps, at_least_float32, tensors_in
+from ...hooking.tensors import PatchGrid, as_maps, at_least_float32, tensors
 from ...run.inputs import ModelInput, Transform, as_the_model_takes, moved, where_inputs_go
 from ...run.progress import Progress
 from ...run.recorder import OperationRecorder
@@ -269,7 +269,7 @@ def _pass(
     return False
 
 
-_SMALL, _AT_ONCE = 1 << 17, 1 << 20
+_SMALL, _AT_ONCE = 1 << 17, 1 << 22
 """Maps of so few numbers are kept until there are so many: to sum up each alone costs more than to
 compute it."""
 
@@ -476,8 +476,7 @@ class _Work(HookManager):
         self._sum_up(Column(order, name, kind, call, maps.shape[1], maps.ndim - 2), maps)
 
     def _maps(self, module: nn.Module, output: Any) -> Tensor:
-        tensors = [tensor for _, tensor in tensors_in(output)]
-        first = next((each for each in tensors if each.is_floating_point()), None)
+        first = next((each for each in tensors(output) if each.is_floating_point()), None)
         if first is None:
             raise ValueError("it returns no floating-point numbers.")
         maps = as_maps(first.detach(), module, self._grid.of(first.shape))

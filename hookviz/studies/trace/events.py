@@ -25,7 +25,7 @@ from ...hooking.handles import HookManager
 from ...hooking.records import Statistics, statistics
 from ...hooking.select import type_name
 from ...hooking.tables import html_table, number, paragraph, plain, text_table
-from ...hooking.tensors import StorageMap, tensors_in
+from ...hooking.tensors import StorageMap, tensors, tensors_in
 from ...run.errors import first_sentence
 
 SIGNATURES = {
@@ -441,7 +441,7 @@ class EventRecorder(HookManager):
                 self._same_call[len(self._fired)] = pre
                 del self._under_way[index]
                 break
-        note = "" if any(True for _ in tensors_in(grad_input)) else _NO_INPUT_GRADIENT
+        note = "" if tensors(grad_input) else _NO_INPUT_GRADIENT
         self._write(module, self._event(module, "full_backward", grad_input, note=note), -1)
 
     def _event(
@@ -449,13 +449,13 @@ class EventRecorder(HookManager):
     ) -> Event:
         """Record a hook's call; `_write` adds the call of the module."""
         now = time.perf_counter()
-        tensors = [tensor for _, tensor in tensors_in(given)]
-        dtypes = tuple(str(tensor.dtype).removeprefix("torch.") for tensor in tensors)
-        numbers, sample = _described(tensors[main_place(dtypes)] if tensors else None)
+        received = tensors(given)
+        dtypes = tuple(str(tensor.dtype).removeprefix("torch.") for tensor in received)
+        numbers, sample = _described(received[main_place(dtypes)] if received else None)
         event = replace(
             self._unfired(module, kind, -1, note, path),
             time=now - self._began - self._spent,
-            shapes=tuple(tuple(tensor.shape) for tensor in tensors),
+            shapes=tuple(tuple(tensor.shape) for tensor in received),
             dtypes=dtypes,
             statistics=numbers,
             sample=sample,
@@ -556,7 +556,7 @@ def _why_silent(output: Any) -> str:
     if not isinstance(output, (Tensor, tuple)):
         kind = type(output).__name__
         return f"torch calls it only for an output that is a tensor or a tuple, not a {kind}"
-    if not any(tensor.requires_grad for _, tensor in tensors_in(output)):
+    if not any(tensor.requires_grad for tensor in tensors(output)):
         return "the output does not require a gradient"
     return ""
 
@@ -628,7 +628,7 @@ def _graded(value: Any) -> list[Tensor]:
     """Only for these does overwriting in place make a full backward hook an error."""
     if not torch.is_grad_enabled():
         return []
-    return [tensor for _, tensor in tensors_in(value) if tensor.requires_grad]
+    return [tensor for tensor in tensors(value) if tensor.requires_grad]
 
 
 def _version(tensor: Tensor) -> int:

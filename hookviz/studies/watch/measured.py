@@ -42,13 +42,24 @@ ones, Inf, NaN. Values nearer to zero, or beyond, are in the first or last bin o
 _HEAD = 8  # how many NaN, −Inf, Inf and zeros; total, spread, least and largest of the others
 _CHUNK = 1 << 15  # numbers that stay in a core's cache from one look to the next
 _COUNTED = 1 << 12  # values that a histogram looks at, about
+_TOGETHER = 256  # tensors whose exponents are counted together
 _EXPONENTS = 512  # as a float32 has them: of negative numbers, then of positive ones
-Part = tuple[int, int, Tensor | np.ndarray]
-"""The numbers of values and channels, and the result of `measured`: an array where it is known."""
 
 
-def measured(tensor: Tensor, channel: int | None) -> Part:
-    """Sum up a tensor, on its device and without waiting for it.
+@dataclass(eq=False)
+class Part:
+    """The sums of a tensor."""
+
+    count: int  #: of values
+    channels: int
+    row: Any = None  #: the numbers, an array where they are known; None until `fill_rows`
+    head: tuple[float, ...] = ()
+    by_channel: Any = None
+    some: Any = None  #: the values that the histogram counts
+
+
+def measured(tensor: Tensor, channel: int | None) -> tuple[int, int, Tensor | np.ndarray]:
+    """Sum up a tensor, on its device and without waiting for it; see `Part`.
 
     Parameters
     ----------
@@ -57,43 +68,52 @@ def measured(tensor: Tensor, channel: int | None) -> Part:
     channel : int, optional
         Where the channels are; None if there are none.
     """
+    part = look(tensor, channel)
+    fill_rows([part])
+    return part.count, part.channels, part.row
+
+
+def look(tensor: Tensor, channel: int | None) -> Part:
+    """Begin to sum up a tensor, which may change from then on; `fill_rows` ends it."""
     values = tensor.detach()
-    if values.dtype == torch.float32 and values.device.type == "cpu" and values.is_contiguous():
-        others = [axis for axis in range(values.ndim) if axis != channel]
-        by_channel = values.sum(others).reshape(-1) if others else values
-        row = _on_cpu(values.reshape(-1).numpy(), channels := by_channel.numpy())
-        if row is not None:
-            return values.numel(), len(channels), row
-    with torch.no_grad():
+    if values.dtype is not torch.float32:
         values = at_least_float32(values)
         values = values.abs() if values.is_complex() else values
+    if not values.is_contiguous():
         # In the order in which they lie, channels_last too: then nothing is copied.
         order = sorted(range(values.ndim), key=values.stride().__getitem__, reverse=True)
-        others = [index for index, axis in enumerate(order) if axis != channel]
+        channel = None if channel is None else order.index(channel)
         values = values.permute(order)
-        by_channel = values.sum(others).reshape(-1) if others else values
-        flat = values.reshape(-1)
-        if values.device.type == "cpu":
-            row = _on_cpu(flat.numpy(), by_channel.numpy())
-            if row is not None:
-                return len(flat), len(by_channel), row
-        parts = [each.float() for each in (torch.stack(_head(flat)), _exponents(flat), by_channel)]
-        return values.numel(), by_channel.numel(), torch.cat(parts)
+    others = [axis for axis in range(values.ndim) if axis != channel]
+    by_channel = values.sum(others) if others else values.clone()
+    channels = 1 if channel is None else values.shape[channel]
+    part = Part(values.numel(), channels)
+    if values.is_cpu:
+        array, sums = values.numpy().reshape(-1), by_channel.numpy().reshape(-1)
+        part.head = _finite_head(array, sums)
+        if part.head:
+            part.by_channel, part.some = sums, array[:: _step(len(array))].copy()
+            return part
+    flat = values.reshape(-1)
+    parts = torch.stack(_head(flat)), _exponents(flat), by_channel.reshape(-1)
+    part.row = torch.cat([each.float() for each in parts])
+    return part
 
 
 @np.errstate(all="ignore")
-def _on_cpu(values: np.ndarray, by_channel: np.ndarray) -> np.ndarray | None:
-    """Sum finite values by numpy, in parts that stay in a core's cache; None if one overflows.
+def _finite_head(values: np.ndarray, by_channel: np.ndarray) -> tuple[float, ...]:
+    """Return the first numbers of a row, as `_head`; nothing if one overflows.
 
-    For small tensors it is several times faster than torch, each of whose calls costs more.
+    In parts that stay in a core's cache. For small tensors it is several times faster than torch,
+    each of whose calls costs more.
     """
     count = len(values)
     total = float(np.add.reduce(by_channel))
     if not math.isfinite(total):
-        return None
+        return ()
     away = np.empty(min(_CHUNK, count), values.dtype)
-    mean, nonzeros, spread, low, high = total / count, 0, 0.0, math.inf, -math.inf
-    centre = values.dtype.type(mean)
+    nonzeros, spread, low, high = 0, 0.0, math.inf, -math.inf
+    centre = values.dtype.type(total / count)
     for start in range(0, count, _CHUNK):
         part = values[start : start + _CHUNK]
         from_mean = np.subtract(part, centre, out=away[: len(part)])
@@ -101,23 +121,31 @@ def _on_cpu(values: np.ndarray, by_channel: np.ndarray) -> np.ndarray | None:
         nonzeros += int(np.count_nonzero(part != 0))
         low = min(low, np.minimum.reduce(part))
         high = max(high, np.maximum.reduce(part))
-    if not math.isfinite(spread):
-        return None
-    row = np.empty(_HEAD + _EXPONENTS + len(by_channel), np.float32)
-    row[:_HEAD] = 0, 0, 0, count - nonzeros, total, spread, low, high
-    step = _step(count)
-    some = np.ascontiguousarray(values[::step], np.float32)
-    zeros = count - nonzeros if step == 1 else len(some) - np.count_nonzero(some != 0)
-    half = _EXPONENTS // 2
+    return (0, 0, 0, count - nonzeros, total, spread, low, high) if math.isfinite(spread) else ()
+
+
+@np.errstate(all="ignore")
+def fill_rows(parts: Iterable[Part]) -> None:
+    """End what `look` has begun: count exponents as `_exponents`, of all parts in one go."""
+    waiting = [part for part in parts if part.row is None]
+    if not waiting:
+        return
+    counts = np.array([len(part.some) for part in waiting])
+    some = np.concatenate([part.some for part in waiting], dtype=np.float32, casting="same_kind")
     # Sign and exponent are the highest nine bits: positive numbers first.
-    counts = np.bincount(some.view(np.uint32) >> 23, minlength=_EXPONENTS).astype(np.float32)
-    tiny = counts[0] + counts[half] - zeros
-    counts[[0, half]] = tiny, 0
-    row[_HEAD : _HEAD + half] = counts[half:]
-    row[_HEAD + half : _HEAD + _EXPONENTS] = counts[:half]
-    row[_HEAD : _HEAD + _EXPONENTS] *= count / len(some)
-    row[_HEAD + _EXPONENTS :] = by_channel
-    return row
+    places = (some.view(np.uint32) >> 23) + np.repeat(_EXPONENTS * np.arange(len(counts)), counts)
+    found = np.bincount(places, minlength=_EXPONENTS * len(counts)).reshape(len(counts), 2, -1)
+    # Zero, of either sign, has the exponent of what is too small for a float32.
+    tiny = found[:, :, 0].sum(1) - counts + [np.count_nonzero(part.some) for part in waiting]
+    found[:, :, 0] = np.stack([tiny, np.zeros_like(tiny)], 1)
+    rows = np.empty((len(counts), _HEAD + _EXPONENTS), np.float32)
+    rows[:, :_HEAD] = [part.head for part in waiting]
+    rows[:, _HEAD:] = found[:, ::-1].reshape(len(counts), -1)
+    share = np.array([part.count for part in waiting]) / counts
+    rows[:, _HEAD:] *= share.astype(np.float32)[:, None]
+    for part, row in zip(waiting, rows, strict=True):
+        part.row = np.concatenate([row, part.by_channel], dtype=np.float32)
+        part.some = None
 
 
 def _step(count: int) -> int:
@@ -204,10 +232,10 @@ def summary(parts: Parts, scale: float = 1.0) -> Summary:
     >>> found.channels.tolist(), found.bins.nonzero()[0].tolist()
     ([1.0, nan], [65, 106, 107, 131])
     """
-    return summaries([parts], scale)[0]
+    return summaries([parts], [scale])[0]
 
 
-def summaries(groups: Sequence[Parts], scale: float = 1.0) -> list[Summary]:
+def summaries(groups: Sequence[Parts], scales: Sequence[float] | np.ndarray) -> list[Summary]:
     """Put the parts of each group together, of all groups at once; none is empty."""
     if not groups:
         return []
@@ -231,31 +259,35 @@ def summaries(groups: Sequence[Parts], scale: float = 1.0) -> list[Summary]:
         found[:, 2] = np.minimum.reduceat(np.where(among, lows, math.inf), begins)
         found[:, 3] = np.maximum.reduceat(np.where(among, highs, -math.inf), begins)
         found[known == 0, :4] = math.nan
-        found[:, :4] /= scale
+        found[:, :4] /= np.asarray(scales)[:, None]
         found[:, 4] = special[3] / whole
         found[:, 5:] = np.stack([special[0], special[1] + special[2], whole], 1)
-        bins = _histograms(np.add.reduceat(rows[:, _HEAD:], begins), special, scale)
-        return [
-            Summary(statistics, own_bins, _channels([row for _, _, row in each], scale, size))
-            for each, statistics, own_bins, size in zip(
-                groups, found.astype(np.float32), bins, whole, strict=True
-            )
-        ]
+        bins = _histograms(np.add.reduceat(rows[:, _HEAD:], begins), special, scales)
+        sums = [_channels([row[_HEAD + _EXPONENTS :] for _, _, row in each]) for each in groups]
+        sizes = np.array([len(each) for each in sums])
+        factors = np.repeat(np.stack([1 / np.asarray(scales), sizes / whole]), sizes, 1)
+        channels = (np.concatenate(sums) * factors[0] * factors[1]).astype(np.float32)
+    ends, numbers = np.cumsum(sizes).tolist(), found.astype(np.float32)
+    return [
+        Summary(numbers[place], bins[place], channels[end - size : end])
+        for place, (end, size) in enumerate(zip(ends, sizes.tolist(), strict=True))
+    ]
 
 
-def _channels(rows: Sequence[np.ndarray], scale: float, count: float) -> np.ndarray:
-    """Return each channel's mean."""
-    sums = [row[_HEAD + _EXPONENTS :].astype(np.float64) for row in rows]
-    by_channel = sums[0] if len(sums) == 1 else np.sum(sums, 0)
-    return (by_channel / scale * (len(by_channel) / count)).astype(np.float32)
+def _channels(sums: Sequence[np.ndarray]) -> np.ndarray:
+    """Return each channel's sum over the parts."""
+    return sums[0] if len(sums) == 1 else np.add.reduce(np.stack(sums), 0, np.float64)
 
 
-def _histograms(exponents: np.ndarray, special: Sequence[np.ndarray], scale: float) -> np.ndarray:
+def _histograms(
+    exponents: np.ndarray, special: Sequence[np.ndarray], scales: Sequence[float] | np.ndarray
+) -> np.ndarray:
     """Sum counts of exponents, and of NaN, −Inf, Inf and zero, into counts of bins, a row each."""
     count, half = len(exponents), _EXPONENTS // 2 - 1
     finite = exponents.reshape(count, 2, -1)[:, :, :-1]  # Inf and NaN have the last exponent
-    places = _BIN_OF[:, (np.arange(half) - round(math.log2(scale))).clip(0, half - 1)]
-    where = places[None] + BINS * np.arange(count)[:, None, None]
+    shifts = np.round(np.log2(scales)).astype(int)
+    shifted = (np.arange(half) - shifts[:, None]).clip(0, half - 1)
+    where = _BIN_OF[:, shifted].swapaxes(0, 1) + BINS * np.arange(count)[:, None, None]
     bins = np.bincount(where.ravel(), finite.ravel(), BINS * count).reshape(count, BINS)
     nans, minus, plus, zeros = special
     bins[:, [0, OCTAVES + 1, BINS - 2, BINS - 1]] = np.stack([minus, zeros, plus, nans], 1)
@@ -285,10 +317,10 @@ def off_device(rows: Iterable[Tensor | np.ndarray]) -> list[np.ndarray]:
             places.setdefault(row.device, []).append(place)
     for here in places.values():
         every = [found[place].detach().float().reshape(-1) for place in here]
-        moved = torch.cat(every).cpu().numpy()
-        ends = np.cumsum([each.numel() for each in every])[:-1]
-        for place, row in zip(here, np.split(moved, ends), strict=True):
-            found[place] = row
+        moved, end = torch.cat(every).cpu().numpy(), 0
+        for place, each in zip(here, every, strict=True):
+            begin, end = end, end + len(each)
+            found[place] = moved[begin:end]
     return found
 
 
@@ -322,14 +354,21 @@ class Weights:
 
     def begin(self) -> None:
         """Keep the weights as they are now, which takes as much memory as they do."""
+        every = [p for own in self._layers.values() for p in own]
         with torch.no_grad():
             self._before = [[p.detach().clone() for p in own] for own in self._layers.values()]
             self._norms = _norms(self._before)
-        every = [p for own in self._layers.values() for p in own]
+            given = {id(p): p.grad for p in every if p.grad is not None}
+            grads = {
+                key: each
+                for key, each in given.items()
+                if each.layout is torch.strided and not each.is_inference()
+            }
+            largest = _each_norm([*grads.values()], math.inf)
         self._standing = {
-            id(p): (p.grad.data_ptr(), p.grad._version)
-            for p in every
-            if p.grad is not None and not p.grad.is_inference() and bool(p.grad.any())
+            key: (each.data_ptr(), each._version)
+            for (key, each), most in zip(grads.items(), largest, strict=True)
+            if most
         }
 
     def hooks(self) -> list[Hook]:
@@ -338,60 +377,66 @@ class Weights:
         return [(p, "accumulated", partial(self._arrived, p)) for p in every]
 
     def _arrived(self, parameter: Tensor, *_: object) -> None:
-        if parameter.grad is not None:  # an optimizer within backward has taken it already
+        if parameter.grad is None:  # an optimizer within backward has taken it already
+            return
+        gradient = parameter.grad.detach()
+        if gradient.layout is torch.strided:
             # zero_grad() would have made a new tensor, or written the zeros as one more version.
             place, version = self._standing.pop(id(parameter), (0, 0))
-            added = place == parameter.grad.data_ptr()
-            self._came[added and parameter.grad._version == version + 1] += 1
-            with torch.no_grad():
-                self._gradients[id(parameter)] = _norm([parameter.grad])
+            added = place == gradient.data_ptr()
+            self._came[added and gradient._version == version + 1] += 1
+        else:  # of an embedding
+            gradient = gradient.coalesce().values()
+        self._gradients[id(parameter)] = torch.linalg.vector_norm(at_least_float32(gradient))
 
     @property
     def carried(self) -> bool:
         """True if backward added most gradients to those that were there before."""
         return self._came[True] > self._came[False]
 
-    def rows(self) -> list[Tensor]:
-        """Norm and gradient's norm of each layer, on its device; NaN where no gradient came."""
-        found = []
-        for norm, own in zip(self._norms, self._layers.values(), strict=True):
-            came = [self._gradients[id(p)] for p in own if id(p) in self._gradients]
-            gradient = _norm(came) if came else norm.new_full((), torch.nan)
-            found.append(torch.stack([norm, gradient.to(norm)]))
-        return found
+    def norms(self) -> list[Tensor]:
+        """Norms of all layers, then their gradients' norms; NaN where no gradient came."""
+        came = [
+            [self._gradients[id(p)] for p in own if id(p) in self._gradients]
+            for own in self._layers.values()
+        ]
+        norms = iter(_as_one([each for each in came if each]))
+        nothing = torch.tensor(torch.nan)
+        return [*self._norms, *(next(norms) if each else nothing for each in came)]
 
     def updates(self) -> np.ndarray:
         """Return the update of each layer, divided by its norm."""
         if not self._before:
             return np.zeros(0, np.float32)
+        away: list[Tensor] = []
         with torch.no_grad():
-            pairs = zip(self._before, self._layers.values(), strict=True)
-            away = [  # layer by layer: together they would take as much memory as the model
-                _norm([p.detach().to(b.device) - b for p, b in zip(own, before, strict=True)])
-                for before, own in pairs
-            ]
-        moved = off_device([*away, *self._norms])
-        one, norm = (np.concatenate(moved[half:][: len(away)]) for half in (0, len(away)))
+            for before, own in zip(self._before, self._layers.values(), strict=True):
+                moves = [p.detach().to(b.device) - b for p, b in zip(own, before, strict=True)]
+                away += _as_one([_each_norm(moves)])
+        moved = np.concatenate(off_device([*away, *self._norms])).reshape(2, -1)
         with np.errstate(all="ignore"):
-            return one / norm
+            return moved[0] / moved[1]
 
 
 def _norms(several: Iterable[list[Tensor]]) -> list[Tensor]:
-    """Return the norm of each list of tensors, as `_norm`; of all on one device in one go."""
+    """Return the norm of each list of tensors, as one vector, in single precision at least."""
     lists = list(several)
-    every = [each for own in lists for each in own]
-    if any(each.dtype != torch.float32 or each.device != every[0].device for each in every):
-        return [_norm(own) for own in lists]
-    each_norm = torch._foreach_norm  # pyright: ignore[reportPrivateImportUsage]
-    norms = iter(each_norm(every) if every else ())
-    found = [[next(norms) for _ in own] for own in lists]
-    return [_norm(own) if len(own) > 1 else own[0] for own in found]
+    norms = iter(_each_norm([each for own in lists for each in own]))
+    return _as_one([[next(norms) for _ in own] for own in lists])
 
 
-def _norm(tensors: list[Tensor]) -> Tensor:
-    """Return the norm of all as one vector, in single precision at least, ``()``."""
-    norms = [torch.linalg.vector_norm(at_least_float32(each)) for each in tensors]
-    return norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
+def _as_one(norms: list[list[Tensor]]) -> list[Tensor]:
+    """Return the norm of each list of norms."""
+    several = iter(_each_norm([torch.stack(own) for own in norms if len(own) > 1]))
+    return [next(several) if len(own) > 1 else own[0] for own in norms]
+
+
+def _each_norm(tensors: list[Tensor], order: float = 2.0) -> list[Tensor]:
+    """Return the norm of each tensor, ``()``; of all in one go where they are alike."""
+    if any(each.dtype != torch.float32 or each.device != tensors[0].device for each in tensors):
+        return [torch.linalg.vector_norm(at_least_float32(each), order) for each in tensors]
+    foreach_norm = torch._foreach_norm  # pyright: ignore[reportPrivateImportUsage]
+    return list(foreach_norm(tensors, order)) if tensors else []
 
 
 def _is_plain(parameter: Tensor) -> bool:
@@ -435,15 +480,24 @@ class StepRecorder(HookManager):
     model : torch.nn.Module
         As it was given, maybe in a wrapper.
     layers : mapping of str to torch.nn.Module
+    channels : dict
+        Where outputs of layers have their channels, by name, shape and grid: it is filled here.
     weights : bool
         If True, look at their weights, too.
     """
 
     def __init__(
-        self, model: nn.Module, layers: Mapping[str, nn.Module], *, weights: bool = True
+        self,
+        model: nn.Module,
+        layers: Mapping[str, nn.Module],
+        channels: dict[Any, int],
+        *,
+        weights: bool = True,
     ) -> None:
         self.weights = Weights(layers if weights else {})
         self.left_out: dict[str, str] = {}
+        self._channels = channels
+        self._waiting: list[Part] = []  # for `fill_rows`
         self._seen: dict[Row, RowSums] = {}
         self._calls: Counter[tuple[int, str]] = Counter()
         self._ran: dict[str, list[RecordedRun]] = {}
@@ -480,14 +534,11 @@ class StepRecorder(HookManager):
         call = self._calls[here]
         self._calls[here] += 1
         found = _plain(output)
-        ran = RecordedRun([], [], any(tensor.requires_grad for _, tensor in found))
+        ran = RecordedRun([], [], _asks(found))
         for path, tensor in found:
-            channel = None
-            if tensor.ndim > 1:
-                channel = channel_dimension(tensor, module, self._grid.of(tensor.shape))
-                channel %= tensor.ndim
+            channel = self._channel(name, module, tensor)
             row = Row(name, call, path)
-            part = measured(tensor, channel)
+            part = self._look(tensor, channel)
             self._seen.setdefault(row, RowSums()).activations.append(part)
             ran.rows.append((row, channel))
             ran.parts.append(part)
@@ -501,13 +552,35 @@ class StepRecorder(HookManager):
 
         def same(ran: RecordedRun) -> bool:
             pairs = zip(found, ran.rows, ran.parts, strict=True)
-            return all(_equal(measured(t, c)[2], part[2]) for (_, t), (_, c), part in pairs)
+            self._fill_rows()
+            return all(_equal(measured(t, c)[2], part.row) for (_, t), (_, c), part in pairs)
 
         ran = self._reruns.first(waiting, same)
-        if ran is not None and _asks(output):
+        if ran is not None and _asks(found):
             self._ran[name].remove(ran)
             for (_, tensor), (row, channel) in zip(found, ran.rows, strict=False):
                 self._watch(tensor, row, channel)
+
+    def _channel(self, name: str, module: nn.Module, tensor: Tensor) -> int | None:
+        if tensor.ndim < 2:
+            return None
+        grid = self._grid.of(tensor.shape)
+        key = name, tensor.shape, grid
+        if key not in self._channels:
+            self._channels[key] = channel_dimension(tensor, module, grid) % tensor.ndim
+        return self._channels[key]
+
+    def _look(self, tensor: Tensor, channel: int | None) -> Part:
+        part = look(tensor, channel)
+        if part.row is None:
+            self._waiting.append(part)
+            if len(self._waiting) == _TOGETHER:
+                self._fill_rows()
+        return part
+
+    def _fill_rows(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        fill_rows(waiting)
 
     def _watch(self, tensor: Tensor, row: Row, channel: int | None) -> None:
         if tensor.requires_grad:
@@ -516,7 +589,7 @@ class StepRecorder(HookManager):
     def _arrived(self, row: Row, channel: int | None, gradient: Tensor | None) -> None:
         if gradient is not None and _has_numbers(gradient):
             try:
-                self._seen[row].gradients.append(measured(gradient, channel))
+                self._seen[row].gradients.append(self._look(gradient, channel))
             except Exception as error:
                 self.left_out[row.layer] = f"{type(error).__name__}: {first_sentence(error)}"
 
@@ -529,20 +602,24 @@ class StepRecorder(HookManager):
 
         Gradients are divided by ``scale``.
         """
-        both = [part for seen in self._seen.values() for part in seen.activations + seen.gradients]
-        rows = [part[2] for part in both] + self.weights.rows()
-        moved = iter(off_device(rows))
-        forward: list[list[tuple[int, int, np.ndarray]]] = []
-        backward: dict[Row, list[tuple[int, int, np.ndarray]]] = {}
-        for row, seen in self._seen.items():
-            forward.append([(n, c, next(moved)) for n, c, _ in seen.activations])
-            if seen.gradients:
-                backward[row] = [(n, c, next(moved)) for n, c, _ in seen.gradients]
-        slopes = dict(zip(backward, summaries([*backward.values()], scale), strict=True))
-        both_ways = zip(self._seen, summaries(forward), strict=True)
-        found = {row: (own, slopes.get(row)) for row, own in both_ways}
-        norms = {name: next(moved) for name in self.weights.names}
-        return found, {name: [norm, slope / scale] for name, (norm, slope) in norms.items()}
+        self._fill_rows()
+        sides = [
+            parts for seen in self._seen.values() for parts in (seen.activations, seen.gradients)
+        ]
+        rows = [part.row for parts in sides for part in parts]
+        moved = iter(off_device([*rows, *self.weights.norms()]))
+        groups = [[(p.count, p.channels, next(moved)) for p in parts] for parts in sides]
+        # Of activations, and of gradients.
+        scales = np.tile([1.0, scale], len(self._seen))
+        known = [place for place, parts in enumerate(groups) if parts]
+        summed = dict(zip(known, summaries([groups[k] for k in known], scales[known]), strict=True))
+        found = {
+            row: (summed[2 * place], summed.get(2 * place + 1))
+            for place, row in enumerate(self._seen)
+        }
+        norms = np.array([each.item() for each in moved]).reshape(2, -1)
+        norms[1] /= scale
+        return found, dict(zip(self.weights.names, norms.T.tolist(), strict=True))
 
 
 def _equal(one: Tensor | np.ndarray, other: Tensor | np.ndarray) -> bool:
@@ -558,13 +635,13 @@ def _has_numbers(tensor: Tensor) -> bool:
     """Return True if there are numbers in it, and all of them here."""
     if not (tensor.is_floating_point() or tensor.is_complex() or tensor.is_quantized):
         return False
-    wrapped = is_wrapped(tensor)
     strided = tensor.layout is torch.strided and not tensor.is_meta and not tensor.is_nested
-    return strided and not wrapped and tensor.numel() > 0 and not hasattr(tensor, "to_local")
+    whole = type(tensor) is Tensor or not hasattr(tensor, "to_local")
+    return strided and whole and not is_wrapped(tensor) and tensor.numel() > 0
 
 
-def _asks(output: Any) -> bool:
-    return any(tensor.requires_grad for _, tensor in _plain(output))
+def _asks(found: list[tuple[str, Tensor]]) -> bool:
+    return any(tensor.requires_grad for _, tensor in found)
 
 
 # The probe

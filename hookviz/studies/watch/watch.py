@@ -139,6 +139,7 @@ class Watch(Block, Training):
         if self._probe is not None:
             self._probe.maps()  # what is wrong with it is said now
         self._scaler = scaler
+        self._channels: dict[Any, int] = {}
         # The last recorded step, until the next block begins.
         self._recorded: tuple[TrainingStep, Weights] | None = None
         self._validated = False
@@ -201,7 +202,7 @@ class Watch(Block, Training):
         if should_record:
             maps = self._maps() if learns else {}
             scale = 1.0 if self._scaler is None else float(self._scaler.get_scale())
-            recorder = StepRecorder(self._model, self._layers, weights=learns)
+            recorder = StepRecorder(self._model, self._layers, self._channels, weights=learns)
             self.exit_stack.push(partial(self._conclude, (number, at), recorder, maps, scale))
             self.exit_stack.enter_context(recorder)
 
