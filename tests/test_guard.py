@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import warnings
+import weakref
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from copy import deepcopy
@@ -1446,3 +1448,18 @@ def test_two_slices_that_take_all_samples_leave_none_out():
     for last in (model, nn.Linear(4, 3)):
         for findings in (hookviz.diagnose(last, x, alone), guarded(last, alone, x)):
             assert [each.kind for each in findings] == ["no gradient"] and not findings.healthy
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_findings_hold_neither_inputs_nor_the_graph(raises):
+    model = net(nn.Sigmoid(), nn.Linear(4, 4))
+    if raises:
+        model[-1].register_forward_pre_hook(lambda module, args: 1 / 0)
+    x = pictures().requires_grad_()
+    alive = weakref.ref(x)
+    with suppress(ZeroDivisionError), hookviz.diagnose(model) as findings:
+        model(x).square().mean().backward()
+    del x
+    gc.collect()
+    assert alive() is None
+    assert any(each.kind == "error" for each in findings) == raises

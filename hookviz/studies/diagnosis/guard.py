@@ -162,6 +162,12 @@ class Guard(HookManager, Diagnosis):
         super().__exit__(*error)
         if error[0] is None or issubclass(error[0], Exception):
             self._conclude(error[1])
+        self._release()
+
+    def _release(self) -> None:
+        """Let go of inputs, the graph and what was raised: who keeps the findings needs none."""
+        self._made, self._bounded, self._outside.error = {}, [], None
+        self._loss.release()
 
     # The hooks
 

@@ -291,6 +291,11 @@ class LossListener(Listener):
         """Let go of what was measured, once it is known to be finite."""
         self._measured.clear()
 
+    def release(self) -> None:
+        """Let go of all tensors."""
+        self.forget()
+        self.last = self._root = None
+
     def lost(self) -> tuple[OperationRecord | None, list[OperationRecord]]:
         """Return where the NaN or Inf of a loss, or of its gradient, arose, and all operations."""
         for each in self._measured:
