@@ -443,8 +443,11 @@ class View:
         main = self.session.inputs.main
         if main is None:
             return set()
-        every = {name: self.cache[name].last for name in self.layers}
-        make = lambda: {name for name, call in every.items() if _samples(call) > len(main)}  # noqa: E731
+        count = len(main)
+
+        def make() -> set[str]:
+            return {name for name in self.layers if _samples(self.cache[name].last) > count}
+
         return self.memo.get_or_compute("parts", None, make)
 
     @property
