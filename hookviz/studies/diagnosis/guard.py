@@ -42,7 +42,7 @@ from .model_error import (
     raised_outside,
 )
 from .nonfinite import SETTLING, SKIPPED, gradient_scale, lost_in_loss, nan_and_inf
-from .observation import Observation, batch_of, examine, plain_values
+from .observation import Observation, batch_of, either, examine, not_zero, plain_values
 from .operations import OUTSIDE, OperationRecord, away_from, moments
 from .train_eval import modes_apart
 from .unused import cut_off, not_learning, set_again
@@ -121,7 +121,7 @@ class Guard(HookManager, Diagnosis):
         self._made: dict[Any, Sum] = {}  # what made it in autograd's graph -> what a layer returned
         self._bounded: list[tuple[Sum, float]] = []  # what goes into sigmoids and tanhs, and a size
         self._saturated = False  # whether such a size is reached
-        self._silent: Tensor | None = None  # which samples of the first call got no gradient
+        self._reached: Tensor | None = None  # which samples of the first call got a gradient
         self._samples = 1  # of the first call
         self._nodes = False  # whether the samples are nodes of a graph
         self._idle = False  # whether the gradient of a layer's weights is 0
@@ -254,20 +254,17 @@ class Guard(HookManager, Diagnosis):
         if gradient is not None:
             started.gradients[index] = gradient.detach()
             if gradient.ndim and started.first and len(gradient):
-                self._note_silent(gradient)
+                self._note_reached(gradient)
             self._add("", "sent", gradient)
             self._waiting.discard((id(started), index))
             if not self._waiting:  # the loss's part of the backward is over
                 self._outside.skip_backward()
 
-    def _note_silent(self, gradient: Tensor) -> None:
-        """Note which samples got no gradient yet, from any of the outputs."""
-        with _unseen(gradient):
-            silent = (gradient.detach().reshape(len(gradient), -1) == 0).all(1)
-            if self._silent is None:
-                self._silent = silent
-            elif len(self._silent) == len(silent):
-                self._silent &= silent.to(self._silent.device)
+    def _note_reached(self, gradient: Tensor) -> None:
+        """Note which samples got a gradient, from any of the outputs."""
+        if self._reached is None or len(self._reached) == len(gradient):
+            with _unseen(gradient):
+                self._reached = either(self._reached, not_zero(gradient))
 
     def _add(self, layer: str, phase: str, tensor: Tensor | None, *, sized: bool = False) -> None:
         if tensor is None or not (tensor.is_floating_point() or tensor.is_complex()):
@@ -408,9 +405,9 @@ class Guard(HookManager, Diagnosis):
     def _idle_samples(self) -> Iterator[Finding]:
         """Tell of samples that the loss leaves out, where an operation is seen to do it."""
         taken = self._loss.taken
-        if (taken.masked or taken.record) is not None and self._silent is not None:
+        if (taken.masked or taken.record) is not None and self._reached is not None:
             known = Observation(self._model, self._names)
-            known.samples, known.idle = len(self._silent), int(self._silent.sum())
+            known.samples, known.idle = len(self._reached), int((~self._reached).sum())
             known.backward, known.taken = True, taken
             known.nodes = self._nodes
             yield from idle_samples(known) if known.idle < known.samples else ()

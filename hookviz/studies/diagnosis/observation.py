@@ -340,9 +340,8 @@ class RunObserver(Listener):
     def _arrived_at_output(self, gradient: Tensor | None) -> None:
         if gradient is not None:
             with self.recorder.silent():
-                rows = gradient.detach().reshape(len(gradient), -1)
-                reached, known = (rows != 0).any(1), self._reached
-                self._reached = reached if known is None else known.to(reached.device) | reached
+                rows, known = gradient.detach().reshape(len(gradient), -1), self._reached
+                self._reached = either(known, not_zero(gradient))
                 self.found.idle = int((~self._reached).sum())
                 self.found.sloped = self.found.idle < len(rows)
                 alike = bool((rows == rows[:1]).all())
@@ -644,7 +643,7 @@ class Taken:
         """Note an operation of the loss if it is a product with a mask of samples."""
         if (kept := _samples_kept(operation, count)) is not None:
             self._mask = self._mask or record_of(operation, 0)
-            self._kept = kept if self._kept is None else self._kept.to(kept.device) | kept
+            self._kept = either(self._kept, kept)
 
     @property
     def masked(self) -> OperationRecord | None:
@@ -780,6 +779,16 @@ def _by_zero(operation: Operation, writers: Sequence[OperationRecord | None]) ->
 _ZEROS = {"zeros", "zeros_like", "new_zeros"}
 
 
+def not_zero(tensor: Tensor) -> Tensor:
+    """Return for each sample whether any of its numbers is not 0, ``(N,)``."""
+    return (tensor.detach().reshape(len(tensor), -1) != 0).any(1)
+
+
+def either(known: Tensor | None, more: Tensor) -> Tensor:
+    """Return for each sample whether it is in one of two; None is none."""
+    return more if known is None else known.to(more.device) | more
+
+
 def _samples_kept(operation: Operation, count: int) -> Tensor | None:
     """Return which of so many samples a product with a mask keeps; None if it keeps all or none."""
     if operation.name != "mul" or len(operation.inputs) != 2 or count < 2:
@@ -788,7 +797,7 @@ def _samples_kept(operation: Operation, count: int) -> Tensor | None:
     mask = two if one.requires_grad else one
     if one.requires_grad == two.requires_grad or not mask.ndim or len(mask) != count:
         return None
-    kept = (mask.detach().reshape(count, -1) != 0).any(1)
+    kept = not_zero(mask)
     return kept if bool(kept.any()) and not bool(kept.all()) else None
 
 
