@@ -10,6 +10,7 @@ import ipywidgets as widgets
 from matplotlib.figure import Figure
 
 from ..draw import html, mosaic
+from ..draw.figures import drawn
 from ..export.figure import draw_panels
 from ..files import spoken
 from ..run.target import read_target
@@ -176,7 +177,7 @@ def _targets(frame: Frame) -> dict[str, Any]:
 def _png(figure: Figure) -> bytes:
     """Encode a figure as PNG with little compression, since it is read once."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", pil_kwargs={"compress_level": 1})
+    drawn(figure, figure.dpi).save(buffer, "PNG", compress_level=1)
     return buffer.getvalue()
 
 
