@@ -172,9 +172,9 @@ def preparation_of(given: Given, x: Tensor, model: nn.Module) -> Preparation | N
 
 
 def _of_torchvision(weights: Any) -> bool:
-    """Return whether these are weights of torchvision, which is loaded if so, and slow to load."""
-    module = sys.modules.get("torchvision.models")
-    return module is not None and isinstance(weights, module.WeightsEnum)
+    """Return whether these are weights of torchvision's; it is not imported, for two seconds."""
+    models = sys.modules.get("torchvision.models")
+    return models is not None and isinstance(weights, models.WeightsEnum)
 
 
 def quoted(text: str) -> str:
@@ -221,10 +221,10 @@ def _same(made: Any, picture: Any) -> bool:
 
 def _by_weights(weights: Any, text: str, picture: Image.Image, x: Tensor) -> Preparation | None:
     """Return the preprocessing by the transforms of torchvision's weights."""
-    import torchvision  # whose weights they are
+    from torchvision.models import get_weight
 
     name = str(weights)
-    if torchvision.models.get_weight(name) is not weights:
+    if get_weight(name) is not weights:
         return None
     made = weights.transforms()(picture)
     if not isinstance(made, Tensor) or made.ndim != 3:
