@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -102,9 +103,12 @@ def demo_model() -> nn.Module:
     ('ball', 'eye', 'fish')
     """
     model = DemoNet()
-    state = torch.load(_assets() / "weights.pt", map_location="cpu", weights_only=True)
-    model.load_state_dict(state)
+    model.load_state_dict(_demo_weights())
     return model.eval()
+
+
+def _demo_weights() -> dict[str, Tensor]:
+    return torch.load(_assets() / "weights.pt", map_location="cpu", weights_only=True)
 
 
 def demo_images() -> list[Image.Image]:
@@ -124,15 +128,24 @@ def demo_images() -> list[Image.Image]:
     ((112, 112), 'ball')
     """
     pictures = []
-    for path in sorted((_assets() / "pictures").glob("*.png")):
-        picture = Image.open(path).convert("RGB")
-        # Pillow may have filled .info from the file.
-        picture.info = {
-            "label": path.stem.partition("_")[2],
-            "mask": Image.open(_assets() / "masks" / path.name).convert("L"),
-        }
+    for label, colours, mask in _demo_pictures():
+        picture = colours.copy()
+        picture.info = {"label": label, "mask": mask.copy()}
         pictures.append(picture)
     return pictures
+
+
+@cache
+def _demo_pictures() -> list[tuple[str, Image.Image, Image.Image]]:
+    """Decode the pictures and their masks once, 1.5 MB; each caller has copies."""
+    return [
+        (
+            path.stem.partition("_")[2],
+            Image.open(path).convert("RGB"),
+            Image.open(_assets() / "masks" / path.name).convert("L"),
+        )
+        for path in sorted((_assets() / "pictures").glob("*.png"))
+    ]
 
 
 def transformer() -> nn.Module:

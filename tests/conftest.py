@@ -17,10 +17,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import numpy
 import pytest
-import torch
+from xdist import is_xdist_worker
 from xdist.scheduler import LoadFileScheduling
-
-torch.set_num_threads(1)
 
 # jsonschema, which nbformat imports, compiles a grammar of web addresses for two seconds.
 sys.modules.setdefault("rfc3987_syntax", None)
@@ -70,10 +68,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: order.get(group_of(item.nodeid), len(FIRST)))
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Prepare what runs tests; what only hands them out need not import torch."""
+    if session.config.getoption("dist", "no") != "no" and not is_xdist_worker(session):
+        return
+    gc.disable()  # until all is imported
+    import torch
+
+    from hookviz import models
+
+    torch.set_num_threads(1)
+    # Where there is no such device torch.manual_seed writes down the whole stack for it.
+    for device in (torch.cuda, torch.mtia, torch.xpu):
+        if not device.is_available():
+            vars(device)["manual_seed_all"] = lambda seed: None
+    # A test's demo model is a copy of what was read once.
+    vars(models)["_demo_weights"] = cache(models._demo_weights)
+
+
 def pytest_collection_finish() -> None:
     """Keep the million objects of modules and tests out of each collection of garbage."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000)  # as often as by default, it took a tenth of the time
+    gc.enable()
 
 
 def pytest_unconfigure() -> None:
@@ -83,6 +101,8 @@ def pytest_unconfigure() -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
     """Seed before fixtures are made: a fixture of a file is the same whichever test asks first."""
+    import torch
+
     torch.manual_seed(SEED)
     numpy.random.seed(SEED)
     random.seed(SEED)

@@ -12,7 +12,7 @@ from torch import nn
 
 import hookviz
 
-STEPS, BATCH = 6, 8
+STEPS, BATCH = 4, 8
 PICTURES = torch.rand(32, 3, 12, 12, generator=torch.Generator().manual_seed(1))
 LABELS = torch.randint(0, 4, (32,), generator=torch.Generator().manual_seed(2))
 

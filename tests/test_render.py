@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import zlib
 
 import numpy as np
 import pytest
 from matplotlib import colormaps
-from matplotlib.colors import Normalize, to_rgb
+from matplotlib.colors import LogNorm, Normalize, to_rgb
+from matplotlib.figure import Figure
+from PIL import Image
 
 from hookviz.draw.colours import (
     DIVERGING,
@@ -20,6 +23,7 @@ from hookviz.draw.colours import (
     percentiles,
     to_levels,
 )
+from hookviz.draw.figures import drawn as drawn_once
 from hookviz.draw.mosaic import mosaic
 
 RANDOM = np.random.default_rng(0)
@@ -198,3 +202,22 @@ def test_on_a_dark_page_zero_is_dark():
 def test_extremes_of_single_precision(most):
     values = np.array([-most, 0.0, most], np.float32)
     assert to_levels(values, np.float32(-most), np.float32(most)).tolist() == [0, 126, 251]
+
+
+@pytest.mark.parametrize("layout", ["constrained", "tight", None])
+def test_a_figure_is_drawn_once_with_the_pixels_of_savefig(layout, monkeypatch):
+    def figure():
+        made = Figure(figsize=(6, 4), layout=layout, facecolor="beige")
+        for axes, norm in zip(made.subplots(2, 1), (Normalize(), LogNorm()), strict=True):
+            picture = axes.imshow(np.arange(1.0, 31).reshape(3, 10), aspect="auto", norm=norm)
+            made.colorbar(picture, ax=axes)
+            axes.set_title("a long title " * 5)
+        return made
+
+    buffer = io.BytesIO()
+    figure().savefig(buffer, format="png", dpi=72)
+    once, draw, count = figure(), Figure.draw, []
+    monkeypatch.setattr(Figure, "draw", lambda *given: count.append(1) or draw(*given))
+    before = once.dpi, once.canvas
+    assert np.array_equal(drawn_once(once, 72), Image.open(buffer))
+    assert len(count) == 1 and (once.dpi, once.canvas) == before

@@ -187,8 +187,12 @@ def test_what_is_no_survey_of_the_model_is_refused(survey, model):
 # Leafed through
 
 
-def test_leafing_through(survey):
+def test_leafing_through(survey, monkeypatch):
+    strips = []
+    draw = lambda *given, **how: strips.append(1) or strip(*given, **how)  # noqa: E731
+    monkeypatch.setattr("hookviz.studies.survey.survey.strip", draw)
     browser = survey.show()
+    first = len(strips)
     assert (browser.layer, browser.channel) == (LAYERS[1], 0)
     assert framed(browser)["facts"]["start"] == {"layer": 1, "channel": 0, "order": "number"}
     browser.channel = 5
@@ -203,6 +207,7 @@ def test_leafing_through(survey):
     assert browser.channel == browser.channels[0]
     start = {"layer": 0, "channel": browser.channel, "order": "purity"}
     assert framed(browser)["facts"]["start"] == start
+    assert len(strips) == first  # each channel's pictures are drawn once
     browser.order, browser.channel = "number", 47
     browser.whole = True
     assert framed(browser)["layer-1"][5]["picture"] != cut

@@ -507,7 +507,8 @@ def test_code_runs():
 def test_inputs_of_all_kinds(tmp_path):
     picture = hookviz.demo_images()[6]
     picture.save(tmp_path / "moon.png")
-    model = hookviz.demo_model()
+    model = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten())
+    model.pretrained_cfg = {"input_size": (3, 16, 16)}
     given = [
         picture,
         tmp_path / "moon.png",
@@ -619,11 +620,14 @@ def test_tables(residual):
     assert "…" in repr(long)
 
 
-def test_names_are_escaped():
+def test_names_are_escaped(monkeypatch):
     evil = "<img src=x onerror=alert(1)>"
     model = nn.Sequential()
     model.add_module(evil, nn.ReLU(inplace=True))
     trace = hookviz.trace(model, torch.rand(1, 2))
+    stills = []
+    still = lambda events: stills.append(events) or "data:,"  # noqa: E731
+    monkeypatch.setattr("hookviz.widgets.channels.still_of", still)
     player = trace.show()
     try:
         for place in range(len(trace)):
@@ -633,6 +637,7 @@ def test_names_are_escaped():
             ]
             assert not any("<img src=x" in page for page in [*pages, trace._repr_html_()])
         assert any(name == evil for name, _ in framed(player)["facts"]["tree"])
+        assert len(stills) == 1  # it is of the trace, whatever the event
     finally:
         trace.close()
 

@@ -936,11 +936,13 @@ def test_colours_follow_the_values():
     model = made()
     watch = hookviz.watch(model, every=1)
     trained(model, 3, watch)
+    every = {(r["layer"], r["step"], r["call"]): r for r in watch.records()}
+    assert len(every) == len(watch.records())
     for name in NAMES:
         rows, steps, values, wrong = strip(watch, name)
         assert values.shape == (len(rows), len(steps)) == wrong.shape and not wrong.any()
         for row, numbers in zip(rows, values.tolist(), strict=True):
-            wanted = [record_of(watch, row.layer, s, row.call)[name] for s in steps]
+            wanted = [every[row.layer, s, row.call][name] for s in steps]
             assert numbers == pytest.approx(
                 [np.nan if w is None else w for w in wanted], nan_ok=True
             )

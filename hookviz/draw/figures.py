@@ -6,6 +6,7 @@ import io
 from collections.abc import Mapping
 
 import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -19,10 +20,21 @@ class ShownFigure(Figure):
 
 def small_png(figure: Figure) -> bytes:
     """Render a figure at screen size in few colours, so that notebooks stay small."""
-    buffer, small = io.BytesIO(), io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=72)
-    Image.open(buffer).convert("RGB").quantize(256).save(small, "PNG", optimize=True)
+    small = io.BytesIO()
+    drawn(figure, 72).convert("RGB").quantize(256).save(small, "PNG", optimize=True)
     return small.getvalue()
+
+
+def drawn(figure: Figure, dpi: float) -> Image.Image:
+    """Draw a figure once; with a layout ``savefig`` draws it twice, for the same pixels."""
+    before, canvas = (figure.dpi, figure.canvas), FigureCanvasAgg(figure)
+    try:
+        figure.dpi = dpi
+        canvas.draw()
+        return Image.fromarray(np.array(canvas.buffer_rgba()))
+    finally:
+        figure.dpi = before[0]
+        figure.set_canvas(before[1])
 
 
 def no_formula(text: str) -> str:

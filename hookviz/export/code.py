@@ -11,6 +11,7 @@ import ast
 import inspect
 import math
 import symtable
+import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,10 +23,8 @@ from typing import Any
 
 import numpy as np
 import torch
-import torchvision
 from PIL import Image, ImageOps
 from torch import Tensor, nn
-from torchvision.models import WeightsEnum
 
 from ..attribution import cam
 from ..attribution.attention import ATTENTION_HEATMAPS
@@ -165,11 +164,17 @@ def preparation_of(given: Given, x: Tensor, model: nn.Module) -> Preparation | N
         found = _picture(given.image)
         if found is None:
             return None
-        if isinstance(given.weights, torchvision.models.WeightsEnum):
+        if _of_torchvision(given.weights):
             return _by_weights(given.weights, *found, x)
         return _by_steps(transform_for(unwrapped(model)[0], given.weights), *found, x)
     except (OSError, TypeError, ValueError):  # the file is missing, or not a picture any more
         return None
+
+
+def _of_torchvision(weights: Any) -> bool:
+    """Return whether these are weights of torchvision's; it is not imported, for two seconds."""
+    models = sys.modules.get("torchvision.models")
+    return models is not None and isinstance(weights, models.WeightsEnum)
 
 
 def quoted(text: str) -> str:
@@ -216,8 +221,10 @@ def _same(made: Any, picture: Any) -> bool:
 
 def _by_weights(weights: Any, text: str, picture: Image.Image, x: Tensor) -> Preparation | None:
     """Return the preprocessing by the transforms of torchvision's weights."""
+    from torchvision.models import get_weight
+
     name = str(weights)
-    if torchvision.models.get_weight(name) is not weights:
+    if get_weight(name) is not weights:
         return None
     made = weights.transforms()(picture)
     if not isinstance(made, Tensor) or made.ndim != 3:
@@ -287,7 +294,7 @@ def input_lines(context: CodeContext) -> list[str]:
     lines = []
     if name is None:
         context.take("model", f"your {type(context.user_model).__name__}")
-    elif isinstance(weights, WeightsEnum):
+    elif _of_torchvision(weights):
         lines.append(f"model = get_model({quoted(name)}, weights={quoted(weights.name)})")
     else:
         context.take("model", f"hookviz.pretrained({quoted(name)})[0]")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Sequence
+from functools import cache, partial
 from typing import Any
 
 import traitlets
@@ -13,8 +14,9 @@ from ..draw import mosaic
 from ..hooking.select import close_names
 from ..run.progress import Progress
 from ..studies.survey.channels import ORDERS, Key, channel_words, key_words
-from ..studies.survey.survey import NO_PICTURES, SHOWN, Start, Survey, write_page
+from ..studies.survey.survey import NO_PICTURES, SHOWN, Start, Survey, channel_of, write_page
 from ..studies.trace.events import Event
+from ..studies.trace.trace import still_of
 from ..studies.trace.trace import write_page as write_trace
 from .lifecycle import FramedPage
 
@@ -63,6 +65,7 @@ class ChannelBrowser(FramedPage):
 
     def __init__(self, survey: Survey, layer: Key, **settings: Any) -> None:
         self._survey: Survey | None = survey
+        self._packed: Any = cache(partial(channel_of, survey))  # each move writes the page again
         self._quiet = True
         super().__init__()
         try:
@@ -145,9 +148,8 @@ class ChannelBrowser(FramedPage):
 
         def written(layers: list[Key] | None) -> str:
             with Progress() as bar:
-                return write_page(
-                    self.survey, layers, self.whole, max_bytes, None, bar.update, start
-                )
+                how = self.whole, max_bytes, None, bar.update, start, self._packed
+                return write_page(self.survey, layers, *how)
 
         try:
             return written(None)
@@ -157,7 +159,7 @@ class ChannelBrowser(FramedPage):
     def close(self) -> None:
         """Release the survey and every widget that belongs to this one; may be called twice."""
         super().close()
-        self._survey = None
+        self._survey = self._packed = None
 
 
 class Player(FramedPage):
@@ -198,6 +200,7 @@ class Player(FramedPage):
         if not len(events):
             raise ValueError("The part of the trace is empty: choose a longer one.")
         self._events, self._tree, self._title = events, tree, title
+        self._still: Any = cache(partial(still_of, events))  # each move writes the page again
         super().__init__()
         self._draw()
 
@@ -217,9 +220,10 @@ class Player(FramedPage):
         self._draw()
 
     def _page(self, max_bytes: float) -> str:
-        return write_trace(self._events, self._title, self._tree, max_bytes, None, self.event)
+        given = self._events, self._title, self._tree, max_bytes, None
+        return write_trace(*given, self.event, self._still)
 
     def close(self) -> None:
         """Release every widget that belongs to this one; may be called twice."""
         super().close()
-        self._events = ()
+        self._events, self._still = (), None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ipywidgets as widgets
 from matplotlib.figure import Figure
 
 from ..draw import html, mosaic
+from ..draw.figures import drawn
 from ..export.figure import draw_panels
 from ..files import spoken
 from ..run.target import read_target
@@ -50,29 +51,34 @@ class PlainFace(widgets.VBox):
         self._used = False
         self._frame: Frame | None = None  # None while controls are being set
         self._drawn: list[Panel] = []  # the panels in the picture
-        self._title, self._note, self._heading, self._place, self._picture, self._readings = (
-            widgets.HTML() for _ in range(6)
+        self._note = note = widgets.HTML()
+        # Each layout and style is a widget of its own: those that never differ are one.
+        fixed = {"layout": widgets.Layout(), "style": note.style}
+        self._title, self._heading, self._place, self._picture, self._readings = (
+            widgets.HTML(**fixed) for _ in range(5)
         )
-        self._sliders = {name: widgets.IntSlider(min=0, max=0) for name in SLIDERS}
-        self._menus = {name: widgets.Dropdown() for name in MENUS}
-        self._target = widgets.Combobox(continuous_update=False, placeholder="any class …")
-        controls: dict[str, Any] = {**self._sliders, **self._menus, "target": self._target}
-        for name, control in controls.items():
-            control.description = DECLARED[name].label or name
-            control.style.description_width = "initial"
-            control.layout.width = "auto"
+        self._sliders = _controls(SLIDERS, widgets.IntSlider, min=0, max=0)
+        self._menus = _controls(MENUS, widgets.Dropdown)
+        target = _controls(
+            ("target",), widgets.Combobox, continuous_update=False, placeholder="any class …"
+        )
+        self._target = target["target"]
+        for name, control in (self._sliders | self._menus | target).items():
             control.add_class(f"hookviz-by-{name}")
             control.observe(lambda change, name=name: self._moved(name, change["new"]), "value")
         self._sliders["layer"].readout = False
+        lines = [
+            (self._target, self._menus["version"]),
+            (self._sliders["layer"], self._heading),
+            (self._sliders["channel"], self._place, self._menus["order"]),
+            [self._sliders[name] for name in ("call", "sample", "depth")],
+            (self._menus["stage"], self._menus["heatmap"], self._sliders["alpha"]),
+        ]
         super().__init__(
             [
                 self._title,
                 self._note,
-                _line(self._target, self._menus["version"]),
-                _line(self._sliders["layer"], self._heading),
-                _line(self._sliders["channel"], self._place, self._menus["order"]),
-                _line(*(self._sliders[name] for name in ("call", "sample", "depth"))),
-                _line(self._menus["stage"], self._menus["heatmap"], self._sliders["alpha"]),
+                *(_line(*parts, layout=self._title.layout) for parts in lines),
                 self._picture,
                 self._readings,
             ]
@@ -176,12 +182,24 @@ def _targets(frame: Frame) -> dict[str, Any]:
 def _png(figure: Figure) -> bytes:
     """Encode a figure as PNG with little compression, since it is read once."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", pil_kwargs={"compress_level": 1})
+    drawn(figure, figure.dpi).save(buffer, "PNG", compress_level=1)
     return buffer.getvalue()
 
 
-def _line(*parts: widgets.Widget) -> widgets.Box:
-    line = widgets.Box(parts)
+def _controls(names: Sequence[str], kind: Any, **given: Any) -> dict[str, Any]:
+    """Return controls that share a style."""
+    controls: dict[str, Any] = {}
+    for name in names:
+        layout = widgets.Layout(width="auto")
+        described = {"description": DECLARED[name].label or name, "layout": layout}
+        controls[name] = kind(**described, **given)
+        given["style"] = controls[name].style
+    given["style"].description_width = "initial"
+    return controls
+
+
+def _line(*parts: widgets.Widget, layout: widgets.Layout) -> widgets.Box:
+    line = widgets.Box(parts, layout=layout)
     line.add_class("hookviz-line")
     return line
 

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -114,15 +115,8 @@ def read_runtime(path: Path) -> WebRuntime:
             if file is not None:
                 found[name] = file.read_bytes()
     else:
-        try:
-            with tarfile.open(path) as archive:
-                there = set(archive.getnames())
-                for name in (SCRIPT, BINARY):
-                    inside = f"package/dist/{name}"
-                    member = archive.extractfile(inside) if inside in there else None
-                    found[name] = member.read() if member else b""
-        except tarfile.TarError:
-            found = {}
+        with suppress(tarfile.TarError):
+            found = _unpacked(path)
     lacking = [name for name in (SCRIPT, BINARY) if not found.get(name)]
     if lacking:
         raise ValueError(
@@ -131,6 +125,19 @@ def read_runtime(path: Path) -> WebRuntime:
         )
     script = found[SCRIPT].decode()
     return WebRuntime(re.sub(r"\n//# sourceMappingURL=.*\s*$", "\n", script), found[BINARY])
+
+
+def _unpacked(path: Path) -> dict[str, bytes]:
+    """Read the two files in one pass: to go back in an archive is to decompress it again."""
+    found: dict[str, bytes] = {}
+    with tarfile.open(path, "r|*") as archive:
+        for member in archive:
+            name = member.name.removeprefix("package/dist/")
+            if name in (SCRIPT, BINARY) and (file := archive.extractfile(member)) is not None:
+                found[name] = file.read()
+            if len(found) == 2:
+                break
+    return found
 
 
 def fetch_runtime(folder: Path) -> Path:

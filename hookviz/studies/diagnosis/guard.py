@@ -30,7 +30,8 @@ from ...run.recorder import OperationRecorder
 from ...run.session import Session, put_back
 from ..graph.graph import failing
 from ..graph.page import drawing
-from .checks import causes_alone, findings_in, looked_at
+from .causes import causes_alone
+from .checks import findings_in, looked_at
 from .findings import Diagnosis, Finding, Ignored, checked, without
 from .loss import LOOKED, LossListener, behind_views, held_by, idle_samples, wiring, with_optimizer
 from .model_error import (

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as having
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -206,10 +206,15 @@ def write_page(
     title: str | None,
     on_progress: Callable[[float], object],
     start: Start | None = None,
+    packed: Callable[..., dict[str, Any]] | None = None,
 ) -> str:
-    """Write the page, see `Survey.to_html`; ``on_progress`` gets the fraction done, 0 to 1."""
+    """Write the page, see `Survey.to_html`; ``on_progress`` gets the fraction done, 0 to 1.
+
+    ``packed`` is `channel_of` this survey, with a memory where pages are written again.
+    """
     if survey.dataset is None:
         raise ValueError(NO_PICTURES)
+    packed = packed or partial(channel_of, survey)
     keys = _chosen(survey, layers)
     every = [(key, channel) for key in keys for channel in range(len(survey[key]))]
     rows = [(_line(survey, *each), survey.patches(*each, 9)) for each in every[:3]]
@@ -219,11 +224,11 @@ def write_page(
     fixed = len(program) + len(css) + len(still) + 300 * len(keys) + 4000
 
     def pages() -> Iterator[str]:
-        for side, most in _levels(survey, every, whole, max_bytes - fixed):
+        for side, most in _levels(packed, every, whole, max_bytes - fixed):
             blocks = {}
             for index, key in enumerate(keys):
                 channels = range(len(survey[key]))
-                made = [_channel(survey, key, channel, side, most, whole) for channel in channels]
+                made = [packed(key, channel, side, most, whole) for channel in channels]
                 blocks[f"layer-{index}"] = json_text(made)
                 on_progress((index + 1) / len(keys))
             facts = _facts(survey, keys, named, side, min(most, survey.mark.k), max_bytes, start)
@@ -254,17 +259,20 @@ def _chosen(survey: PatchMixin, layers: str | Sequence[Key] | None) -> list[Key]
 
 
 def _levels(
-    survey: PatchMixin, every: Sequence[tuple[Key, int]], whole: bool, room: float
+    packed: Callable[..., dict[str, Any]],
+    every: Sequence[tuple[Key, int]],
+    whole: bool,
+    room: float,
 ) -> Iterator[tuple[int, int]]:
     """Those of `LEVELS` of which some channels say that all may fit."""
     some = every[:: max(1, len(every) // SAMPLE)]
     for side, most in LEVELS:
-        taken = sum(len(json.dumps(_channel(survey, *each, side, most, whole))) for each in some)
+        taken = sum(len(json.dumps(packed(*each, side, most, whole))) for each in some)
         if taken / len(some) * len(every) <= room * 1.05:
             yield side, most
 
 
-def _channel(
+def channel_of(
     survey: PatchMixin, key: Key, channel: int, side: int, most: int, whole: bool
 ) -> dict[str, Any]:
     """Return a channel in the form that `hookviz/static/survey.js` reads."""

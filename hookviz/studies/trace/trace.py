@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, overload
 
@@ -60,17 +60,19 @@ def write_page(
     max_bytes: float,
     title: str | None,
     start: int = 0,
+    still: Callable[[], str] | None = None,
 ) -> str:
     """Write the page of `Trace.to_html`.
 
     ``about`` is the trace's own title, ``tree`` the name and type of every module,
-    ``start`` the index of the event that it begins with.
+    ``start`` the index of the event that it begins with, ``still`` `still_of` this trace, with a
+    memory where pages are written again.
     """
     if not len(trace):
         raise ValueError("This part of the trace is empty: take a longer part of the trace.")
     model, _, words = about.partition(": ")
     named = title or f"Hooks of {model}"
-    still = html.data_url(small_png(_figure(trace)))
+    picture = still() if still else still_of(trace)
     places = {name: index for index, (name, _) in enumerate(tree)}
     events = [_said(event, places[event.layer]) for event in trace]
     facts: dict[str, Any] = {
@@ -87,7 +89,7 @@ def write_page(
         blocks = {"facts": facts, "events": events, "pictures": pictures}
         texts = {name: json_text(value) for name, value in blocks.items()}
         css = style("style", "trace")
-        return document(named, script("trace"), css, texts, f"{named}: {words}", still)
+        return document(named, script("trace"), css, texts, f"{named}: {words}", picture)
 
     takes = (
         f": this trace of {len(trace):,} events takes {{takes}} without any picture; give more, "
@@ -96,6 +98,11 @@ def write_page(
     pictures, left = _pictures(trace, events, max_bytes - len(bare.encode()))
     facts["note"] = _note(max_bytes, left) if left else ""
     return made(pictures)
+
+
+def still_of(trace: Sequence[Event]) -> str:
+    """Draw the page's still, as an address."""
+    return html.data_url(small_png(_figure(trace)))
 
 
 def _note(max_bytes: float, left: int) -> str:
