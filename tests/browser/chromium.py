@@ -8,7 +8,17 @@ import subprocess
 import sys
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+# Chromium takes the last such list alone: behind Playwright's own, the address bar's menus, which
+# every window loads as pages of their own, for a third of a second.
+WITHOUT = (
+    "AvoidUnnecessaryBeforeUnloadCheckSync,DestroyProfileOnBrowserClose,HttpsUpgrades,"
+    "HttpsFirstBalancedModeAutoEnable,LensOverlay,MediaRouter,PaintHolding,"
+    "ThirdPartyStoragePartitioning,AvoidCorsURLLoaderRestartOnRedirect,OptimizationHints,"
+    "NetworkTimeServiceQuerying,AimEnabled,PreconnectToSearch,"
+    "WebUIOmniboxPopup,WebUIOmniboxAimPopup"
+)
 FLAGS = [
+    f"--disable-features={WITHOUT}",
     "--no-sandbox",
     "--disable-gpu",
     "--disable-quic",
