@@ -17,7 +17,7 @@ from docutils import nodes  # noqa: E402
 from docutils.utils.math.latex2mathml import tex2mathml  # noqa: E402
 from sphinx import addnodes  # noqa: E402
 from sphinx.application import Sphinx  # noqa: E402
-from sphinx.ext.napoleon import NumpyDocstring  # noqa: E402
+from sphinx.ext.napoleon.docstring import NumpyDocstring  # noqa: E402
 
 import hookviz  # noqa: E402
 

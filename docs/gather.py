@@ -81,7 +81,7 @@ def draw_gallery(folder: Path) -> None:
     explorer = hookviz.explore(model, cat, weights=weights, layer="_blocks.4._depthwise_conv")
     shown = {"maps": _mosaic(explorer.frame)}
     explorer.layer = "_blocks.14._project_conv"
-    shown["heatmap"] = explorer.frame.overlay.pixels
+    shown["heatmap"] = _overlay(explorer.frame)
     explorer.layer, explorer.order = "_blocks.8._expand_conv", "weight"
     gradient = explorer.frame.panels[1]
     levels = to_levels(gradient.values, gradient.low, gradient.high)
@@ -93,7 +93,7 @@ def draw_gallery(folder: Path) -> None:
     explorer.close()
     demo, fish = hookviz.demo_model(), hookviz.demo_images()[12]
     explorer = hookviz.explore(demo, fish, layer="layer2.1.conv2")
-    shown["teach"] = explorer.frame.overlay.pixels
+    shown["teach"] = _overlay(explorer.frame)
     explorer.close()
     why = hookviz.contributions(demo, fish, "layer2.1.conv2", channel=3, position=(14, 14))
     most = why.by_channel.abs().argsort(descending=True)[:6]
@@ -111,6 +111,11 @@ def _mosaic(frame: Any) -> np.ndarray:
     colours = palette(frame.tiles.cmap).copy()
     colours[-1] = 255
     return colours[frame.tiles.mosaic.levels]
+
+
+def _overlay(frame: Any) -> np.ndarray:
+    """Return the input with the heatmap over it."""
+    return frame.overlay.pixels
 
 
 def _thumbnail(pixels: np.ndarray) -> Image.Image:

@@ -76,7 +76,7 @@ def training() -> str:
         names, pictures = hookviz.demo_model().class_names, hookviz.demo_images()
         classes = torch.tensor([names.index(each.info["label"]) for each in pictures])
         inputs = torch.cat(
-            [hookviz.attribution.prepare_input(each, model).main for each in pictures]
+            [hookviz.attribution.prepare_input(each, model).args[0] for each in pictures]
         )
         inputs = avg_pool2d(inputs, 4)
         optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)

@@ -68,8 +68,14 @@ def read_arrays(path: str | os.PathLike, formats: Mapping[str, Unpack[T]], kind:
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"Missing file {str(path)!r}: check the path.")
+    content = io.BytesIO(Path(path).read_bytes())
     try:
-        with np.load(io.BytesIO(Path(path).read_bytes()), allow_pickle=False) as file:
+        # NumPy would advise to unpickle what is no archive.
+        if not zipfile.is_zipfile(content):
+            raise zipfile.BadZipFile("no .npz archive, or its end is missing")
+        with np.load(content, allow_pickle=False) as file:
+            if "about" not in file:
+                raise zipfile.BadZipFile("an .npz archive that hookviz did not write")
             about = json.loads(str(file["about"]))
             if about["format"] not in formats:
                 raise ValueError(f"its format is {about['format']!r}, not {' or '.join(formats)}")

@@ -82,7 +82,7 @@ class DemoNet(nn.Module):
         return self.head(self.layer3(self.layer2(self.layer1(self.stem(x)))))
 
 
-def demo_model() -> nn.Module:
+def demo_model() -> DemoNet:
     """Load the small trained network that ships with hookviz; needs no network access.
 
     ``assets/train_demo_model.py`` trained it on generated pictures of ten kinds

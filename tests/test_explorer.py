@@ -6,6 +6,7 @@ import base64
 import gc
 import io
 import random
+from collections import OrderedDict
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -34,6 +35,13 @@ def explorer():
     made = hookviz.explore(MODEL, PICTURES[6], layer="stem.0")
     yield made
     made.close()
+
+
+@pytest.fixture
+def no_pictures(monkeypatch):
+    """No picture by matplotlib at each use of a control: for tests of what else it does."""
+    monkeypatch.setattr("hookviz.widgets.plain.draw_panels", lambda frame: None)
+    monkeypatch.setattr("hookviz.widgets.plain._png", lambda figure: b"")
 
 
 def assert_drawn(panel, values, edge):
@@ -282,9 +290,10 @@ def test_reentrant_checkpointing():
 
 
 def test_compiled_and_no_grad_around():
-    model = torch.compile(torchvision.models.resnet18(weights=None), backend="eager")
+    layers = OrderedDict(conv1=nn.Conv2d(3, 4, 3), relu=nn.ReLU(), head=nn.Flatten())
+    model = torch.compile(nn.Sequential(layers), backend="eager")
     with torch.inference_mode():
-        explorer = hookviz.explore(model, torch.rand(1, 3, 64, 64))
+        explorer = hookviz.explore(model, torch.rand(1, 3, 8, 8))
         assert torch.is_inference_mode_enabled()
     assert explorer.cache["conv1"].gradient is not None
     explorer.close()
@@ -425,7 +434,7 @@ def test_linked_explorers(explorer):
     other.close()
 
 
-def test_controls_set_the_explorer(explorer):
+def test_controls_set_the_explorer(explorer, no_pictures):
     controls = labels(explorer)
     controls["layer"].value = 4
     assert explorer.layer == list(explorer.cache)[4]
@@ -442,7 +451,7 @@ def test_controls_set_the_explorer(explorer):
     assert rank.value == explorer.frame.channels.tolist().index(0) + 1
 
 
-def test_any_class_is_found_by_typing(explorer):
+def test_any_class_is_found_by_typing(explorer, no_pictures):
     field = control(explorer, "target")
     for typed, target in (("fish", 2), ("3", 3), ("Moon", "Moon"), ("top prediction", None)):
         field.value = typed
@@ -560,7 +569,7 @@ def test_nan_is_no_norm_and_no_class():
     explorer.close()
 
 
-def test_an_error_in_a_control_is_shown(explorer, monkeypatch):
+def test_an_error_in_a_control_is_shown(explorer, monkeypatch, no_pictures):
     def fail(*args, **kwargs):
         raise RuntimeError("the <model> broke")
 
@@ -659,7 +668,7 @@ def test_a_face_can_be_chosen(front_end, monkeypatch):
         hookviz.explore(MODEL, PICTURES[6], face="core")
 
 
-def test_each_setting_has_its_control(explorer):
+def test_each_setting_has_its_control(explorer, no_pictures):
     controls = labels(explorer)
     controls["heatmap"].value = "layercam"
     controls["opacity"].value = 30
@@ -812,7 +821,7 @@ class Picky(nn.Module):
     ],
 )
 def test_inputs_that_do_not_fit(shape, words):
-    model = torchvision.models.resnet18(weights=None).train()
+    model = nn.Sequential(OrderedDict(conv1=nn.Conv2d(3, 4, 3), head=nn.Flatten())).train()
     with pytest.raises(ValueError, match=words):
         hookviz.explore(model, torch.rand(shape))
     assert model.training
