@@ -156,7 +156,8 @@ def test_budget_is_shared_and_what_went_over_is_run_alone():
 
 def test_a_convnet_is_not_listened_to():
     assert not may_attend(torchvision.models.resnet18(weights=None))
-    assert may_attend(torchvision.models.swin_t(weights=None)) and may_attend(vit())
+    swin = torchvision.models.SwinTransformer([4, 4], 16, [2, 2], [2, 2], [7, 7])
+    assert may_attend(swin) and may_attend(vit())
 
 
 def test_heatmaps_of_all_attention_are_in_the_menu(seen):

@@ -20,7 +20,7 @@ LOOKS = [(True, BATCH, True), (True, 4, False), (False, BATCH, False), (False, 4
 LOOKS += [(False, 1, False), (False, 1, True)]
 """In training mode or eval, of how many pictures, with the loss or without."""
 
-QUICK = {"plain", "gru", "three heads"}
+QUICK = {"gru", "three heads"}  # the latter has the layers of "plain", and norms
 
 
 def alarms(findings: Diagnosis) -> list[str]:

@@ -318,10 +318,12 @@ def test_layers_without_sizes_among_tokens():
 
 
 def test_channels_last_as_high_as_there_are_channels():
-    model = torchvision.models.swin_t(weights=None).eval()
+    few = [2, 2]
+    model = torchvision.models.SwinTransformer([4, 4], 16, few, few, [7, 7]).eval()
     with torch.no_grad(), hookviz.capture(model, "features.1") as cache:
-        model(torch.rand(1, 3, 384, 384))
-    output = cache["features.1"].activation  # (1, 96, 96, 96)
+        model(torch.rand(1, 3, 64, 64))
+    output = cache["features.1"].activation
+    assert output.shape == (1, 16, 16, 16)
     assert torch.equal(hookviz.heatmap(cache["features.1"], "activation"), output.float().mean(3))
 
 

@@ -477,9 +477,14 @@ def forget_the_models():
 
 @functools.cache
 def token_model(name, **options):
+    """Of torchvision or timm, narrow and with few blocks: it is about the order of tokens."""
     torch.manual_seed(0)
-    if name in ("vit_b_16", "swin_t"):
-        model = torchvision.models.get_model(name, weights=None, **options)
+    if name == "vit":
+        narrow = {"num_layers": 4, "num_heads": 2, "hidden_dim": 32, "mlp_dim": 64}
+        model = torchvision.models.VisionTransformer(64, 16, **narrow)
+    elif name == "swin":
+        few = [2, 2, 2, 2]
+        model = torchvision.models.SwinTransformer([4, 4], 24, few, few, [7, 7])
     else:
         model = timm.create_model(name, pretrained=False, **options)
     if isinstance(model, torchvision.models.VisionTransformer):
@@ -520,17 +525,17 @@ def check_tokens(record, arrange, grid=None):
 
 
 def test_torchvision_vit_blocks():
-    model = token_model("vit_b_16", image_size=64)
-    names = [f"encoder.layers.encoder_layer_{number}" for number in (0, 5, 10)]
+    model = token_model("vit")
+    names = [f"encoder.layers.encoder_layer_{number}" for number in (0, 1, 2)]
     cache = captured(model, [*names, "encoder.layers.*.self_attention"], (64, 64))
-    for name in (*names, "encoder.layers.encoder_layer_5.self_attention"):
-        assert cache[name].activation.shape == (2, 17, 768)
+    for name in (*names, "encoder.layers.encoder_layer_1.self_attention"):
+        assert cache[name].activation.shape == (2, 17, 32)
         check_tokens(cache[name], lambda tokens: explicit_maps(tokens, 1, 4, 4))
 
 
 def test_order_of_the_patches_is_that_of_the_picture():
     """What enters the first block, less the position's share, is the patch convolution's map."""
-    model = token_model("vit_b_16", image_size=64)
+    model = token_model("vit")
     first = "encoder.layers.encoder_layer_0.ln_1"
     cache = captured(model, ["conv_proj", first], (64, 64), inputs=True)
     tokens = cache[first].input - model.encoder.pos_embedding.detach()
@@ -540,9 +545,9 @@ def test_order_of_the_patches_is_that_of_the_picture():
 
 def test_no_gradient_on_the_patches_of_the_last_block():
     """The class is read off the class token alone: zeros, and not NaN."""
-    model = token_model("vit_b_16", image_size=64)
-    record = captured(model, "encoder.layers.encoder_layer_11", (64, 64))[
-        "encoder.layers.encoder_layer_11"
+    model = token_model("vit")
+    record = captured(model, "encoder.layers.encoder_layer_3", (64, 64))[
+        "encoder.layers.encoder_layer_3"
     ]
     assert largest(record.gradient[:, 0]) > 0
     for method in METHODS:
@@ -553,22 +558,22 @@ def test_no_gradient_on_the_patches_of_the_last_block():
 
 
 def test_torchvision_swin_blocks():
-    model = token_model("swin_t")
+    model = token_model("swin")
     cache = captured(model, ["features.?", "features.*.0", "features.*.1"], (64, 96))
     shapes = {
-        "features.0": (16, 24, 96),
-        "features.1": (16, 24, 96),
-        "features.1.0": (16, 24, 96),
-        "features.2": (8, 12, 192),  # the patches are merged
-        "features.3.1": (8, 12, 192),
-        "features.5.1": (4, 6, 384),
-        "features.7.0": (2, 3, 768),
+        "features.0": (16, 24, 24),
+        "features.1": (16, 24, 24),
+        "features.1.0": (16, 24, 24),
+        "features.2": (8, 12, 48),  # the patches are merged
+        "features.3.1": (8, 12, 48),
+        "features.5.1": (4, 6, 96),
+        "features.7.0": (2, 3, 192),
     }
     for name, shape in shapes.items():
         assert cache[name].activation.shape == (2, *shape)
         check_tokens(cache[name], lambda patches: patches.permute(0, 3, 1, 2))
     stem = cache["features.0.0"]  # the convolution before them has its channels in front
-    assert stem.activation.shape == (2, 96, 16, 24)
+    assert stem.activation.shape == (2, 24, 16, 24)
     check_tokens(stem, lambda maps: maps)
 
 
@@ -582,16 +587,17 @@ def test_torchvision_swin_blocks():
     ],
 )
 def test_timm_vit_blocks(name, before):
-    model = token_model(name, img_size=64)
+    model = token_model(name, img_size=64, embed_dim=48, depth=4, num_heads=3)
     assert model.num_prefix_tokens == before
-    layers = ("blocks.0", "blocks.5", "blocks.10", "blocks.5.attn.qkv", "blocks.5.mlp.fc1")
+    layers = ("blocks.0", "blocks.1", "blocks.2", "blocks.1.attn.qkv", "blocks.1.mlp.fc1")
     cache = captured(model, list(layers), (64, 64))
     for layer in layers:
         check_tokens(cache[layer], lambda tokens: explicit_maps(tokens, before, 4, 4))
 
 
 def test_timm_swin_blocks():
-    model = token_model("swin_tiny_patch4_window7_224", img_size=64)
+    narrow = {"embed_dim": 24, "depths": (2, 2, 2, 2), "num_heads": (2, 2, 2, 2)}
+    model = token_model("swin_tiny_patch4_window7_224", img_size=64, **narrow)
     layers = ("patch_embed", "layers.0.blocks.0", "layers.0", "layers.1.downsample", "layers.2")
     cache = captured(model, list(layers), (64, 64))
     sides = (16, 16, 16, 8, 4)
@@ -601,12 +607,14 @@ def test_timm_swin_blocks():
 
 
 def test_patches_that_are_not_a_square():
-    model = token_model("vit_tiny_patch16_224", img_size=(64, 288))
+    model = token_model(
+        "vit_tiny_patch16_224", img_size=(64, 288), embed_dim=48, depth=5, num_heads=3
+    )
     record = captured(model, "blocks.3", (64, 288))["blocks.3"]
-    assert record.activation.shape == (2, 1 + 4 * 18, 192)
+    assert record.activation.shape == (2, 1 + 4 * 18, 48)
     for grid in (None, (4, 18)):  # the first convolution told, or the caller
         check_tokens(record, lambda tokens: explicit_maps(tokens, 1, 4, 18), grid=grid)
-    unknown = a_call(record.activation, record.gradient, nn.LayerNorm(192))
+    unknown = a_call(record.activation, record.gradient, nn.LayerNorm(48))
     with pytest.raises(ValueError, match="73 tokens.*8×8.*grid="):
         hookviz.heatmap(unknown)
     turned = hookviz.heatmap(record, "hirescam", grid=(18, 4))

@@ -83,8 +83,10 @@ CLOSE = """
     found.context.model.dirty = false; // or it would ask whether to save
     found.dispose();
 """
+# JupyterLab would store the theme that it has, and apply it anew.
 THEME = """
-    await app.commands.execute("apputils:change-theme", { theme: name });
+    if (document.body.dataset.jpThemeName !== name)
+      await app.commands.execute("apputils:change-theme", { theme: name });
 """
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import re
+from functools import cache
 
 import pytest
 import torch
@@ -21,7 +22,9 @@ GIVE = """async (text) => {
 }"""
 
 
+@cache
 def written(**options):
+    """A page of all layers, written once."""
     made = hookviz.explore(
         hookviz.demo_model(), hookviz.demo_images()[6], layer=LAYER, channel=CHANNEL
     )
@@ -174,14 +177,12 @@ def test_the_trail_leads_back_from_a_layer_that_is_not_in_the_page(shown):
 
 
 def test_the_weights_of_the_shown_layer(shown, shots):
-    made = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layer=LAYER)
-    made.channel = CHANNEL
-    html = made.to_html()
+    made = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
     wanted = made.weights(LAYER, channel=CHANNEL)
     here = made.weights(LAYER, channel=CHANNEL, position=(5, 8))
     first = made.weights("stem.0")
     made.close()
-    page = shown(html)
+    page = shown(written())
     page.locator(".hv-tile").first.wait_for()
     page.get_by_role("button", name="weights", exact=True).click()
     kernels = page.locator(".hv-kernel")
