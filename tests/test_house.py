@@ -245,8 +245,7 @@ with watch:
 print(watch.steps)
 light = ("torchvision", "matplotlib", "ipywidgets", "torch._dynamo")
 print([name for name in there() if name in light])
-hookviz.explore(model, x).close()
-explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[0], layers="stem.0")
+explorer = hookviz.explore(model, x)
 explorer.code()
 explorer.to_html()
 print([name for name in there() if name in ("torchvision", "torch._dynamo")])
@@ -256,7 +255,7 @@ print([name for name in there() if name in ("torchvision", "torch._dynamo")])
 def test_what_does_not_show_is_light():
     """Capture alone knows torch alone; diagnosis and training need no pictures, and no compiler.
 
-    An explorer of a user's own network, with a tensor or a picture, has no use for torchvision.
+    An explorer of a user's own network and a tensor has no use for torchvision.
     """
     done = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True)
     assert done.stdout.split("\n")[:4] == ["[]", "[0]", "[]", "[]"], done.stderr

@@ -17,7 +17,7 @@ from torchvision.transforms import ToTensor, v2
 
 import hookviz
 from hookviz.draw.overlay import as_fed, picture_of
-from hookviz.run.inputs import load_picture, prepare_input, transform_for
+from hookviz.run.inputs import load_picture, prepare_input
 from hookviz.run.session import Session
 from hookviz.run.target import class_names_of
 from hookviz.view.payload import model_payload
@@ -169,38 +169,6 @@ def test_pretrained_cfg_as_timm_reads_it():
     got = prepare_input(photograph(), model).args[0]
     assert got.shape == expected.shape
     assert (got - expected).abs().max() < 0.02  # one grey level of 255
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("size", [(20, 20), (7, 20), (31, 12)])
-@pytest.mark.parametrize("filter_name", ["bilinear", "bicubic", "nearest"])
-def test_a_models_own_transform_is_torchvisions_to_the_bit(channels, size, filter_name):
-    model = nn.Conv2d(channels, 2, 3)
-    mean, std = [0.5, 0.4, 0.3], [0.2, 0.3, 0.1]
-    model.pretrained_cfg = {"input_size": (3, *size), "crop_pct": 0.9, "mean": mean, "std": std}
-    model.pretrained_cfg["interpolation"] = filter_name
-    got = transform_for(model, None)
-    if channels == 1:
-        mean, std = [sum(mean) / 3], [sum(std) / 3]
-    wanted = v2.Compose(
-        [
-            *([v2.Grayscale()] if channels == 1 else []),
-            v2.Resize([int(min(size) / 0.9)], v2.InterpolationMode(filter_name)),
-            v2.CenterCrop(list(size)),
-            v2.PILToTensor(),
-            v2.ToDtype(torch.float32, scale=True),
-            v2.Normalize(mean, std),
-        ]
-    )
-    assert repr(got) == repr(wanted)  # files of surveys hold it
-    for width, height in ((60, 41), (21, 50), (12, 13)):
-        values = np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8)
-        made, theirs = got(Image.fromarray(values)), wanted(Image.fromarray(values))
-        assert torch.equal(made, theirs) and made.stride() == theirs.stride()
-    before = slice(0, -3)  # what pictures and tensors have in common
-    got.transforms, wanted.transforms = got.transforms[before], wanted.transforms[before]
-    tensor = torch.from_numpy(values).permute(2, 0, 1)
-    assert torch.equal(got(tensor), wanted(tensor))
 
 
 def test_grey_models():

@@ -25,7 +25,6 @@ from torch import Tensor, nn
 
 from ..hooking.select import check_model, is_convolution, unwrapped
 from ..hooking.tensors import map_tensors, tensors
-from . import steps
 
 CHANNELS = 1, 3, 4
 """The numbers of channels that a picture may have: gray, RGB, RGB and alpha."""
@@ -292,6 +291,8 @@ def transform_for(model: nn.Module, weights: Any, checked: bool = True) -> Trans
                 "as ResNet34_Weights.DEFAULT, or transform=."
             )
         return weights.transforms()
+    from torchvision.transforms import v2  # the import takes seconds and only pictures need it
+
     channels = _channels_taken(model) if checked else 3
     cfg = getattr(model, "pretrained_cfg", None) or {}
     size = tuple(cfg.get("input_size") or (channels, 224, 224))[-2:]
@@ -299,15 +300,15 @@ def transform_for(model: nn.Module, weights: Any, checked: bool = True) -> Trans
     if channels == 1:
         mean, std = (sum(mean) / len(mean),), (sum(std) / len(std),)
     crop = cfg.get("crop_pct") or 0.875
-    kind = steps.InterpolationMode(cfg.get("interpolation") or "bilinear")
-    return steps.Compose(
+    kind = v2.InterpolationMode(cfg.get("interpolation") or "bilinear")
+    return v2.Compose(
         [
-            *([steps.Grayscale()] if channels == 1 else []),
-            steps.Resize([math.floor(min(size) / crop)], kind),
-            steps.CenterCrop(list(size)),
-            steps.PILToTensor(),
-            steps.ToDtype(torch.float32, scale=True),
-            steps.Normalize(list(mean), list(std)),
+            *([v2.Grayscale()] if channels == 1 else []),
+            v2.Resize([math.floor(min(size) / crop)], kind),
+            v2.CenterCrop(list(size)),
+            v2.PILToTensor(),
+            v2.ToDtype(torch.float32, scale=True),
+            v2.Normalize(list(mean), list(std)),
         ]
     )
 

@@ -133,6 +133,30 @@ def as_torch(model, x, number, *edits):
     return logits, cache
 
 
+def as_near_as_torch(page, model, x, layers, number, name):
+    """Compare maps and gradients of a class; return its logits."""
+    logits, cache = as_torch(model, x, number)
+    for layer in layers:
+        assert close(values(page, "activation", layer), cache[layer].activation), layer
+        assert close(values(page, "gradient", layer, name), cache[layer].gradient), layer
+    return logits
+
+
+@pytest.mark.heavy  # the next one does so with fewer blocks and a smaller picture
+def test_every_map_and_gradient_of_the_whole_demo(shown):
+    model = hookviz.demo_model()
+    explorer = hookviz.explore(model, FIRST)
+    page = shown(explorer.to_html(network=True))
+    explorer.close()
+    page.locator(".hv-tile").first.wait_for()
+    layers = page.evaluate("hookviz.layers")
+    assert len(layers) == 15
+    for picture, number in ((FIRST, 3), (OTHER, 8)):
+        give(page, picture)
+        x = prepare_input(picture, model).args[0]
+        as_near_as_torch(page, model, x, layers, number, number)
+
+
 def test_every_map_and_gradient_for_another_picture_and_a_silenced_channel(network):
     page, model = network, small()
     layers = page.evaluate("hookviz.layers")
@@ -144,10 +168,7 @@ def test_every_map_and_gradient_for_another_picture_and_a_silenced_channel(netwo
     x = given(picture)
     assert np.array_equal(values(page, "input"), x.numpy())
     for number, name in ((3, "flower"), (8, 8)):
-        logits, cache = as_torch(model, x, number)
-        for layer in layers:
-            assert close(values(page, "activation", layer), cache[layer].activation), layer
-            assert close(values(page, "gradient", layer, name), cache[layer].gradient), layer
+        logits = as_near_as_torch(page, model, x, layers, number, name)
     told = page.evaluate("hookviz.predictions()")
     order = logits[0].argsort(descending=True).tolist()
     assert [each["index"] for each in told] == order
@@ -161,10 +182,7 @@ def test_every_map_and_gradient_for_another_picture_and_a_silenced_channel(netwo
     off = hookviz.edit(model, "layer2.0.conv1", 0, channels=4)
     more = hookviz.edit(model, "layer3.0.conv1", 1.5, channels=7)
     with off, more:
-        logits, cache = as_torch(model, x, order[0])
-    for layer in layers[3:]:
-        assert close(values(page, "activation", layer), cache[layer].activation), layer
-        assert close(values(page, "gradient", layer, order[0]), cache[layer].gradient), layer
+        logits = as_near_as_torch(page, model, x, layers[3:], order[0], order[0])
     logit = {each["index"]: each["logit"] for each in page.evaluate("hookviz.predictions()")}
     assert np.allclose([logit[number] for number in range(10)], logits[0].tolist(), atol=1e-4)
     edits = ["layer2.0.conv1, channel 4: off ✕", "layer3.0.conv1, channel 7: × 1.5 ✕"]
