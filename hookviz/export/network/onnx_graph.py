@@ -237,7 +237,10 @@ def _untold() -> Iterator[None]:
     from torch.fx import config
 
     name = "do_not_emit_stack_traces"
-    before = getattr(config, name, False)
+    before = getattr(config, name, None)  # None in versions without this setting
+    if before is None:
+        yield
+        return
     setattr(config, name, True)
     try:
         yield
