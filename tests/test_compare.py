@@ -121,8 +121,18 @@ def test_planted(name):
         lambda model: copy.deepcopy(model).bfloat16(),
         lambda model: copy.deepcopy(model).double(),
         lambda model: copy.deepcopy(model).to(memory_format=torch.channels_last),
+        pytest.param(torch.compile, marks=pytest.mark.heavy),  # by inductor, a second
     ],
-    ids=["copy", "DataParallel", "compiled", "half", "bfloat16", "double", "channels last"],
+    ids=[
+        "copy",
+        "DataParallel",
+        "traced",
+        "half",
+        "bfloat16",
+        "double",
+        "channels last",
+        "compiled",
+    ],
 )
 def test_no_first_difference_from_itself(model, small, change):
     found = hookviz.compare(model, change(model), small)
