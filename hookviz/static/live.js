@@ -1,5 +1,6 @@
 // The entry of a training's widget: the kernel sends what has been recorded since.
 
+import { keepShortcutsFrom } from "./shortcuts.js";
 import { StepsView } from "./steps.js";
 
 export default {
@@ -14,7 +15,7 @@ export default {
   render({ model, el: place }) {
     const root = document.createElement("div");
     root.className = "hookviz-app";
-    root.setAttribute("data-lm-suppress-shortcuts", "true"); // JupyterLab leaves the keys to us
+    keepShortcutsFrom(root);
     root.addEventListener("keydown", (event) => event.stopPropagation());
     place.append(root);
     const view = new StepsView(root);

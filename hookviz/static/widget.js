@@ -6,6 +6,7 @@ import { Gallery } from "./gallery.js";
 import { Layer } from "./layer.js";
 import { Moves, Requests } from "./moves.js";
 import { pictureOf } from "./pictures.js";
+import { keepShortcutsFrom } from "./shortcuts.js";
 import { speakFor } from "./words.js";
 
 const BUDGET = 300e6; // bytes of layers that are kept
@@ -618,7 +619,7 @@ export default {
 
   render(/** @type {{model: any, el: HTMLElement}} */ { model, el: root }) {
     root.classList.add("hookviz-app");
-    root.setAttribute("data-lm-suppress-shortcuts", "true"); // JupyterLab leaves the keys to us
+    keepShortcutsFrom(root);
     speakFor(sourceOf(model).facts);
     const settings = { ...model.get("settings"), ...sourceOf(model).moves.unhandled };
     const app = new App(root, sourceOf(model), settings, root);

@@ -65,7 +65,10 @@ def test_it_takes_over_and_the_traits_follow(open_notebook, twin, shots):
     said = page.locator(".said").first
 
     slider = app.get_by_role("slider", name="channel")
+    # A notebook finds its shortcuts for what has the focus there, whatever stands around it.
+    slider.evaluate("(slider) => slider.removeAttribute('data-lm-suppress-shortcuts')")
     slider.focus()
+    expect(slider).to_have_attribute("data-lm-suppress-shortcuts", "true")
     for _ in range(5):
         page.keyboard.press("ArrowRight")
     twin.channel = 5
