@@ -52,6 +52,13 @@ def drawn(canvas, panel):
     return got.shape == wanted.shape and (got != wanted).any(-1).mean() < 0.01
 
 
+FOCUSED = """(control) => {
+  control.removeAttribute("data-lm-suppress-shortcuts");
+  control.focus();
+  return control.getAttribute("data-lm-suppress-shortcuts");
+}"""
+
+
 def test_it_takes_over_and_the_traits_follow(open_notebook, twin, shots):
     move = "b = ipywidgets.Button(description='python moves')\n"
     move += "b.on_click(lambda _: setattr(explorer, 'channel', 3))\n"
@@ -66,9 +73,7 @@ def test_it_takes_over_and_the_traits_follow(open_notebook, twin, shots):
 
     slider = app.get_by_role("slider", name="channel")
     # A notebook finds its shortcuts for what has the focus there, whatever stands around it.
-    slider.evaluate("(slider) => slider.removeAttribute('data-lm-suppress-shortcuts')")
-    slider.focus()
-    expect(slider).to_have_attribute("data-lm-suppress-shortcuts", "true")
+    assert slider.evaluate(FOCUSED) == "true"
     for _ in range(5):
         page.keyboard.press("ArrowRight")
     twin.channel = 5
