@@ -68,8 +68,8 @@ def read_arrays(path: str | os.PathLike, formats: Mapping[str, Unpack[T]], kind:
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"Missing file {str(path)!r}: check the path.")
-    content = io.BytesIO(Path(path).read_bytes())
     try:
+        content = io.BytesIO(Path(path).read_bytes())
         # NumPy would advise to unpickle what is no archive.
         if not zipfile.is_zipfile(content):
             raise zipfile.BadZipFile("no .npz archive, or its end is missing")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import reduce
 from operator import add
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -504,8 +505,12 @@ def test_other_names_of_pictures_are_refused(tmp_path):
         hookviz.survey(hookviz.demo_model(), tmp_path / "two", **given)
 
 
+def forbidden(path):
+    raise PermissionError(13, "Permission denied", str(path))
+
+
 @pytest.mark.parametrize("harm", ["cut", "text", "empty", "other"])
-def test_a_broken_file_is_told_and_kept(harm, whole, tmp_path):
+def test_a_broken_file_is_told_and_kept(harm, whole, tmp_path, monkeypatch):
     path = tmp_path / "survey.npz"
     whole.save(path)
     content = path.read_bytes()
@@ -518,6 +523,9 @@ def test_a_broken_file_is_told_and_kept(harm, whole, tmp_path):
     with pytest.raises(ValueError, match=rf"is broken, or not a survey.*\({reason}"):
         hookviz.survey(network(), Pictures(), nn.Conv2d, k=K, path=path)
     assert path.read_bytes() == before
+    with monkeypatch.context() as patch, pytest.raises(ValueError, match=r"broken.*\(Permission"):
+        patch.setattr(Path, "read_bytes", forbidden)
+        hookviz.load(path)
     with pytest.raises(FileNotFoundError, match="Missing file"):
         hookviz.load(tmp_path / "none.npz")
 
