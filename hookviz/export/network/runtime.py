@@ -132,8 +132,9 @@ def _unpacked(path: Path) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     with tarfile.open(path, "r|*") as archive:
         for member in archive:
-            name = member.name.removeprefix("package/dist/")
-            if name in (SCRIPT, BINARY) and (file := archive.extractfile(member)) is not None:
+            folder, _, name = member.name.rpartition("/")
+            wanted = folder == "package/dist" and name in (SCRIPT, BINARY)
+            if wanted and (file := archive.extractfile(member)) is not None:
                 found[name] = file.read()
             if len(found) == 2:
                 break
