@@ -119,6 +119,13 @@ def own_methods() -> Iterator[None]:
     HEATMAPS.update(methods)
 
 
+@pytest.fixture
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No picture by matplotlib at each use of a control: for tests of what else it does."""
+    monkeypatch.setattr("hookviz.widgets.plain.draw_panels", lambda frame: None)
+    monkeypatch.setattr("hookviz.widgets.plain._png", lambda figure: b"")
+
+
 @pytest.fixture(scope="session")
 def translations() -> Iterator[None]:
     """Read torch's tables of operators once; each export to ONNX reads them anew, for a second."""

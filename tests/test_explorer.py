@@ -37,13 +37,6 @@ def explorer():
     made.close()
 
 
-@pytest.fixture
-def no_pictures(monkeypatch):
-    """No picture by matplotlib at each use of a control: for tests of what else it does."""
-    monkeypatch.setattr("hookviz.widgets.plain.draw_panels", lambda frame: None)
-    monkeypatch.setattr("hookviz.widgets.plain._png", lambda figure: b"")
-
-
 def assert_drawn(panel, values, edge):
     """The panel holds these values, in colours around zero."""
     assert (panel.values == values).all()

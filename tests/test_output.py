@@ -205,9 +205,7 @@ def test_a_lambda_is_not_called_lambda():
     explorer.close()
 
 
-def test_typed_into_the_plain_face(monkeypatch):
-    monkeypatch.setattr("hookviz.widgets.plain.draw_panels", lambda frame: None)  # of no interest
-    monkeypatch.setattr("hookviz.widgets.plain._png", lambda figure: b"")
+def test_typed_into_the_plain_face(no_pictures):
     explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[0], face="plain")
     from seen import control
 

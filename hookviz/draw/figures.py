@@ -27,14 +27,15 @@ def small_png(figure: Figure) -> bytes:
 
 def drawn(figure: Figure, dpi: float) -> Image.Image:
     """Draw a figure once; with a layout ``savefig`` draws it twice, for the same pixels."""
-    before, canvas = (figure.dpi, figure.canvas), FigureCanvasAgg(figure)
+    own_dpi, own_canvas = figure.dpi, figure.canvas
+    canvas = FigureCanvasAgg(figure)
     try:
         figure.dpi = dpi
         canvas.draw()
         return Image.fromarray(np.array(canvas.buffer_rgba()))
     finally:
-        figure.dpi = before[0]
-        figure.set_canvas(before[1])
+        figure.dpi = own_dpi
+        figure.set_canvas(own_canvas)
 
 
 def no_formula(text: str) -> str:

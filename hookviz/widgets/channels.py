@@ -200,7 +200,7 @@ class Player(FramedPage):
         if not len(events):
             raise ValueError("The part of the trace is empty: choose a longer one.")
         self._events, self._tree, self._title = events, tree, title
-        self._still: Any = cache(partial(still_of, events))  # each move writes the page again
+        self._still = still_of(events)  # each move writes the page again
         super().__init__()
         self._draw()
 
@@ -226,4 +226,4 @@ class Player(FramedPage):
     def close(self) -> None:
         """Release every widget that belongs to this one; may be called twice."""
         super().close()
-        self._events, self._still = (), None
+        self._events, self._still = (), ""

@@ -71,12 +71,17 @@ GIVE = """async ([type, text]) => {
 }"""
 
 
-@pytest.fixture(scope="module")
-def written():
-    explorer = hookviz.explore(small(), FIRST)
-    page = explorer.to_html(network=True)
+def page_of(model, *given, **how):
+    """An explorer's page that runs its network."""
+    explorer = hookviz.explore(model, *given)
+    page = explorer.to_html(network=True, **how)
     explorer.close()
     return page
+
+
+@pytest.fixture(scope="module")
+def written():
+    return page_of(small(), FIRST)
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +131,7 @@ def close(found, wanted):
     return float(np.abs(found - wanted).max()) <= FARTHEST * float(np.abs(wanted).max())
 
 
-def as_torch(model, x, number, *edits):
+def as_torch(model, x, number):
     with hookviz.capture(model) as cache:
         logits = model(x)
         logits[0, number].backward()
@@ -145,9 +150,7 @@ def as_near_as_torch(page, model, x, layers, number, name):
 @pytest.mark.heavy  # the next one does so with fewer blocks and a smaller picture
 def test_every_map_and_gradient_of_the_whole_demo(shown):
     model = hookviz.demo_model()
-    explorer = hookviz.explore(model, FIRST)
-    page = shown(explorer.to_html(network=True))
-    explorer.close()
+    page = shown(page_of(model, FIRST))
     page.locator(".hv-tile").first.wait_for()
     layers = page.evaluate("hookviz.layers")
     assert len(layers) == 15
@@ -197,9 +200,7 @@ def test_every_map_and_gradient_for_another_picture_and_a_silenced_channel(netwo
 @pytest.mark.heavy
 def test_int8_weights_are_as_far_from_torch_as_the_page_says(shown, shots):
     model, picture = hookviz.demo_model(), hookviz.demo_images()[6]
-    explorer = hookviz.explore(model, picture)
-    page = shown(explorer.to_html(network=True, precision="int8"), color_scheme="light")
-    explorer.close()
+    page = shown(page_of(model, picture, precision="int8"), color_scheme="light")
     page.locator(".hv-tile").first.wait_for()
     said = page.get_by_text("This page runs the network").inner_text()
     page.screenshot(path=shots / "network-page-int8.png")
@@ -307,9 +308,7 @@ def as_drawn(boxes, wanted):
 @pytest.mark.heavy
 def test_the_map_shows_this_pages_own_run(shown, shots):
     model = hookviz.demo_model()
-    explorer = hookviz.explore(model, PICTURES[6])
-    page = shown(explorer.to_html(network=True), color_scheme="light")
-    explorer.close()
+    page = shown(page_of(model, PICTURES[6]), color_scheme="light")
     page.locator(".hv-tile").first.wait_for()
     page.keyboard.press("m")
     for block in ("layer1.0", "layer2.1"):
@@ -377,9 +376,8 @@ def test_outputs_that_are_pictures_follow_the_input(shown, shots):
     torch.manual_seed(0)
     model = Painter().eval()
     first = torch.rand(1, 3, 24, 32)
-    explorer = hookviz.explore(model, first, hookviz.output["out"][0, 2, 5, 6])
-    page = shown(explorer.to_html(network=True), color_scheme="light")
-    explorer.close()
+    written = page_of(model, first, hookviz.output["out"][0, 2, 5, 6])
+    page = shown(written, color_scheme="light")
     output = page.locator(".hv-output")
     menu = output.get_by_role("combobox", name="map of the output")
     menu.wait_for()
@@ -459,9 +457,7 @@ def test_a_clicked_pixel_of_the_output_is_the_target(shown, shots):
     torch.manual_seed(0)
     model, out = Segmenter().eval(), hookviz.output["out"]
     x = torch.rand(1, 3, 24, 32)
-    explorer = hookviz.explore(model, x)
-    page = shown(explorer.to_html(network=True), color_scheme="light")
-    explorer.close()
+    page = shown(page_of(model, x), color_scheme="light")
     page.locator(".hv-output canvas").first.wait_for()
     page.get_by_text("no class scores, so no gradient: click the output").wait_for()
     expect(page.locator(".hv-gradient .hv-words")).to_have_text("there is no score, so no gradient")

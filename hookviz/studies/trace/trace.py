@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, overload
 
@@ -60,19 +60,19 @@ def write_page(
     max_bytes: float,
     title: str | None,
     start: int = 0,
-    still: Callable[[], str] | None = None,
+    still: str = "",
 ) -> str:
     """Write the page of `Trace.to_html`.
 
     ``about`` is the trace's own title, ``tree`` the name and type of every module,
-    ``start`` the index of the event that it begins with, ``still`` `still_of` this trace, with a
-    memory where pages are written again.
+    ``start`` the index of the event that it begins with, ``still`` `still_of` this trace where it
+    is drawn already.
     """
     if not len(trace):
         raise ValueError("This part of the trace is empty: take a longer part of the trace.")
     model, _, words = about.partition(": ")
     named = title or f"Hooks of {model}"
-    picture = still() if still else still_of(trace)
+    picture = still or still_of(trace)
     places = {name: index for index, (name, _) in enumerate(tree)}
     events = [_said(event, places[event.layer]) for event in trace]
     facts: dict[str, Any] = {
