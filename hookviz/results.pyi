@@ -3,7 +3,7 @@ from .attribution.attention import Attention
 from .export.lesson import Grades
 from .hooking.records import Call, CapturedTensor, FeatureCache, LayerRecord, Statistics
 from .studies.compare.comparison import Comparison
-from .studies.compare.difference import HeadDifference, LayerDifference
+from .studies.compare.difference import LayerDifference
 from .studies.compare.similarity import Similarity
 from .studies.diagnosis.findings import Diagnosis, Finding
 from .studies.graph.contributions import Contributions
@@ -32,7 +32,6 @@ __all__ = [
     "Finding",
     "Grades",
     "Graph",
-    "HeadDifference",
     "HookInfo",
     "HookTable",
     "LayerDifference",

@@ -202,12 +202,8 @@ def run_attention(
     max_bytes: int | None = None,
     gradients: bool = False,
     hooks: Sequence[Hook] = (),
-    reduce: Callable[[Attended, Tensor], Any] | None = None,
 ) -> AttentionListener:
-    """Run a session's model once and listen to what attends; with gradients, a backward, too.
-
-    ``reduce`` is as for `AttentionListener`.
-    """
+    """Run a session's model once and record its attention; with gradients, run a backward, too."""
     last: list[AttentionListener] = []
 
     def observe() -> AttentionObserver:
@@ -217,7 +213,6 @@ def run_attention(
                 chosen,
                 store=TensorStore(max_bytes=max_bytes),
                 gradients=gradients,
-                reduce=reduce,
             )
         ]
         return AttentionObserver(last[0], session.model, gradients, hooks)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,9 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...attribution.attending import Attended
-from ...attribution.attention import run_attention
-from ...attribution.heads import heads_name, may_attend
 from ...hooking.capture import Capture, Found
 from ...hooking.checkpoint import FORWARD
 from ...hooking.records import Call, CapturedTensor, FeatureCache, LayerRecord, TensorStore
@@ -25,14 +21,7 @@ from ...run.session import PassResult, Session
 from ...run.target import Target, logits_of
 from ..showing import widget
 from .comparison import Comparison
-from .difference import (
-    ROUNDINGS,
-    HeadDifference,
-    LayerDifference,
-    TensorDifference,
-    difference,
-    rows_of,
-)
+from .difference import LayerDifference, TensorDifference, difference, rows_of
 from .pairing import CallOrder, Pairs, paired, paired_by_name
 
 
@@ -249,9 +238,6 @@ def compare(
 
     Notes
     -----
-    Where both may attend, one forward more of each compares the heads' attention weights: the first
-    head that differs is ``first_head()``.
-
     A quantized or fused model computes without gradients: then only activations are compared. What
     ``torch.export`` returns has no modules within: only what it returns is compared.
 
@@ -307,7 +293,6 @@ def compare(
         rows += more
         groups += _smaller(left, names, kept, max_bytes)
     rows.sort(key=lambda row: index[row.layer, row.call])
-    heads, lone = _heads(first, second, matched, rows, layers is None, max_bytes)
     both = _detached(logits), _detached(logits_b)
     opened = partial(_explored, first, second, shared)
     answers = _answer(one.output, logits), _answer(two.output, logits_b)
@@ -315,93 +300,12 @@ def compare(
         first.name,
         second.name,
         rows,
-        unmatched + lone,
+        unmatched,
         both,
         first.class_names,
         opened,
         answers=answers,
-        heads=heads,
     )
-
-
-def _heads(
-    first: Session,
-    second: Session,
-    pairs: Pairs,
-    rows: Sequence[LayerDifference],
-    every: bool,
-    max_bytes: int | None,
-) -> tuple[list[HeadDifference], list[tuple[str, str, str]]]:
-    """Compare what the heads of both look at, in a forward more of each, and what cannot be.
-
-    The first's weights are kept, the second's compared as they are made.
-    """
-    if not may_attend(first.model) or not may_attend(second.model):
-        return [], []
-    with _blamed("a"):
-        kept = _by_run(run_attention(first, max_bytes=max_bytes).found)
-    own = {name: name for name, _ in kept} if every else {}
-    partners = {theirs: name for name, theirs in (own | pairs.partners).items()}
-    known = {(row.layer, row.call): row for row in rows}
-    unmatched = {name: "b does not attend there" for name, _ in kept if name in partners.values()}
-    counts: Counter[str] = Counter()
-    found: dict[tuple[str, int], list[HeadDifference]] = {}
-
-    def compared(attended: Attended, weights: Tensor) -> None:
-        """Compare one attention of b, as it is made, with the first run's."""
-        partner = partners.get(attended.name)
-        if partner is None:
-            return
-        key = partner, counts[attended.name]
-        counts[attended.name] += 1
-        if key not in kept:
-            return
-        unmatched.pop(key[0], None)
-        ours = kept[key].weights
-        if ours is None:
-            unmatched[key[0]] = "went over max_bytes"
-        elif ours.shape != weights.shape:
-            shapes = ["×".join(map(str, each.shape)) for each in (ours, weights)]
-            unmatched[key[0]] = f"shapes differ: {' and '.join(shapes)}"
-        else:
-            apart = [difference(ours[:, head], weights[:, head]) for head in range(ours.shape[1])]
-            row = _around(known, *key)
-            found[key] = [
-                HeadDifference(
-                    key[0],
-                    attended.name,
-                    key[1],
-                    head,
-                    each,
-                    ROUNDINGS * each.epsilon if row is None else row.tolerance,
-                )
-                for head, each in enumerate(apart)
-            ]
-
-    with _blamed("b"):
-        run_attention(second, reduce=compared)
-    heads = [each for key in kept for each in found.get(key, ())]
-    return heads, [("a", heads_name(name), why) for name, why in unmatched.items()]
-
-
-def _by_run(found: Sequence[Attended]) -> dict[tuple[str, int], Attended]:
-    """Return each attention by its module's name and the number of its run."""
-    counts: Counter[str] = Counter()
-    runs = {}
-    for each in found:
-        name = each.name.partition("#")[0]
-        runs[name, counts[name]] = each
-        counts[name] += 1
-    return runs
-
-
-def _around(
-    rows: Mapping[tuple[str, int], LayerDifference], name: str, call: int
-) -> LayerDifference | None:
-    """Return the row of a module, or of the block around one that is a part of an operation."""
-    while (name, call) not in rows and name:
-        name = name.rpartition(".")[0]
-    return rows.get((name, call))
 
 
 def _detached(logits: Tensor | None) -> Tensor | None:

@@ -13,15 +13,7 @@ from ...draw.document import TablePage
 from ...hooking.select import Layers
 from ...hooking.tables import html_table, text_table
 from ...run.target import probabilities
-from .difference import (
-    GROWTH,
-    HEADER,
-    ROUNDINGS,
-    SPARE,
-    HeadDifference,
-    LayerDifference,
-    worst_sample,
-)
+from .difference import GROWTH, HEADER, ROUNDINGS, SPARE, LayerDifference, worst_sample
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,8 +30,6 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         What was not compared: ``"a"`` or ``"b"``, the layer's name, and why.
     logits : tuple of (torch.Tensor or None)
         The class scores ``(N, K)`` of both; None if it is not a classifier.
-    heads : list of HeadDifference
-        Of each head of the modules that attend in both, in the order in which they ran.
     worst_sample : int or None
         The sample of the batch in which the two outputs are furthest apart, by ``‖a − b‖ / ‖a‖`` of
         its class scores, or else of the first tensor that the models return: of those in
@@ -56,10 +46,9 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         class_names: Sequence[str] = (),
         explore: Callable[[Any], Any] | None = None,
         answers: tuple[Tensor | None, Tensor | None] = (None, None),
-        heads: Sequence[HeadDifference] = (),
     ) -> None:
         self._names, self._rows = (a, b), list(rows)
-        self.unmatched, self.logits, self.heads = list(unmatched), logits, list(heads)
+        self.unmatched, self.logits = list(unmatched), logits
         self._class_names, self._explore = list(class_names), explore
         self.worst_sample = worst_sample(*answers, self.changed)
         self._samples = len(answers[0]) if answers[0] is not None and answers[0].ndim else 1
@@ -109,28 +98,6 @@ class Comparison(TablePage, Sequence[LayerDifference]):
                 return row
             before = max(before, distance)
         return None
-
-    def first_head(self, tolerance: float | None = None) -> HeadDifference | None:
-        """Return the first head of attention that differs; None if there is none.
-
-        Parameters
-        ----------
-        tolerance : float, optional
-            The relative difference of its weights that is allowed, instead of that of rounding.
-
-        Examples
-        --------
-        >>> import copy, torch, hookviz
-        >>> torch.manual_seed(0)  # doctest: +ELLIPSIS
-        <...>
-        >>> model = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-        >>> other = copy.deepcopy(model)
-        >>> other.self_attn.in_proj_weight.data[4:8] *= 3  # the second head's queries
-        >>> found = hookviz.compare(model, other, torch.rand(1, 5, 8)).first_head()
-        >>> found.layer, found.head
-        ('self_attn', 1)
-        """
-        return next((each for each in self.heads if each.differs(tolerance)), None)
 
     @property
     def changed(self) -> list[int]:
@@ -231,12 +198,6 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         """The whole of it in one line."""
         a, b = self._names
         told = [f"{a} (a) and {b} (b): {len(self)} runs of layers compared", self._arises()]
-        if head := self.first_head():
-            call = f" (call {head.call})" if head.call else ""
-            told.append(
-                f"the first head that differs is head {head.head} of {head.layer or 'the model'}"
-                f"{call} (relative difference {head.output.distance:.2g})"
-            )
         told += self._answers()
         sure = [f"{name} {100 * p:.1f} % and {100 * q:.1f} %" for name, p, q in self.predictions]
         told += [f"{self._of_which()}: {', '.join(sure)}"] if sure else []

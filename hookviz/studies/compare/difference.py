@@ -274,39 +274,6 @@ class LayerDifference:
         return name, self.type, "×".join(map(str, self.shape)), *numbers, *others
 
 
-@dataclass(frozen=True, eq=False)
-class HeadDifference:
-    """The distance of a head's attention weights in b from those in a.
-
-    Attributes
-    ----------
-    layer, layer_b : str
-        The names of the modules that attend, in a and in b.
-    call, head : int
-    output : TensorDifference
-        Of the weights after softmax, over all samples, queries and keys.
-    tolerance : float
-        As of a layer, see `LayerDifference.tolerance`: that of the module that attends.
-    """
-
-    layer: str
-    layer_b: str
-    call: int
-    head: int
-    output: TensorDifference
-    tolerance: float
-
-    def differs(self, tolerance: float | None = None) -> bool:
-        """Return True if it differs by more than the tolerance, or than rounding explains."""
-        return not self.output.distance <= (self.tolerance if tolerance is None else tolerance)
-
-    def record(self) -> dict[str, Any]:
-        """One flat dict of strict JSON."""
-        found = {name: getattr(self, name) for name in ("layer", "layer_b", "call", "head")}
-        found |= {name: getattr(self.output, name) for name in _TOLD}
-        return plain(found | {"tolerance": self.tolerance, "why": self.output.why})
-
-
 _TOLD = ("largest", "mean", "relative", "decibel", "cosine", "fraction", "nonfinite_mismatch")
 
 
