@@ -1,0 +1,364 @@
+"""Compare hookviz on an accelerator with hookviz on the CPU, in at most five minutes.
+
+    python tests/accelerator.py                  # CUDA or MPS, the one that is available
+    python tests/accelerator.py --device cpu     # the script itself, without an accelerator
+
+Each subject runs in float32, with ``channels_last`` tensors and under autocast. Captured maps and
+gradients must equal those of a reference without hooks on the same device, to the bit. All results
+are compared with those of the CPU in float32, by the norm of the difference. Then the time and the
+memory of a training step are printed, with and without hookviz. The last line is the verdict, and
+the exit status is 1 if anything disagrees.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torchvision
+from benchmarks.race import print_table, race
+from reference import true_outputs
+from torch import Tensor, nn
+
+import hookviz
+
+LAYER, CHANNEL, TARGET = "layer3.0.conv1", 17, 1
+
+TOLERANCES = {"float32": 1e-3, "channels_last": 1e-3, "autocast": 0.2}
+"""The largest ``norm(difference) / norm(CPU)``. Devices add in another order, which 15 layers and
+their backward amplify; bfloat16 and float16 have 8 and 11 bits."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The device and number format in which a subject runs."""
+
+    device: torch.device
+    name: str = "float32"
+
+    @property
+    def half(self) -> torch.dtype:
+        """The dtype of autocast: MPS in torch 2.4 has float16 only."""
+        return torch.float16 if self.device.type == "mps" else torch.bfloat16
+
+    def autocast(self) -> Any:
+        if self.name != "autocast":
+            return nullcontext()
+        return torch.autocast(self.device.type, self.half)
+
+    def place(self, model: nn.Module, x: Tensor) -> tuple[nn.Module, Tensor]:
+        """Return the model and its input on the device, in the setting's memory format."""
+        last = self.name == "channels_last"
+        memory_format = torch.channels_last if last else torch.contiguous_format
+        return (
+            model.to(self.device, memory_format=memory_format),
+            x.to(self.device, memory_format=memory_format),
+        )
+
+    def demo(self) -> tuple[nn.Module, Tensor]:
+        """Return the demo model and three of its pictures."""
+        model = hookviz.demo_model()
+        pictures = hookviz.demo_images()[:3]
+        inputs = [hookviz.attribution.prepare_input(picture, model).args[0] for picture in pictures]
+        return self.place(model, torch.cat(inputs))
+
+    def on_cpu(self) -> Setting:
+        return replace(self, device=torch.device("cpu"), name="float32")
+
+
+# ---- subjects: each returns tensors by name, and facts that must be equal
+
+Results = dict[str, Any]
+
+
+def capture(setting: Setting) -> Results:
+    model, x = setting.demo()
+    with hookviz.capture(model) as cache, setting.autocast():
+        model(x)[:, TARGET].sum().backward()
+    calls = {name: cache[name].calls[-1] for name in cache}
+    maps = {f"map of {name}": call.activation for name, call in calls.items()}
+    return maps | {f"gradient of {name}": call.gradient for name, call in calls.items()}
+
+
+def exactness(setting: Setting) -> Results:
+    """Compare each map and gradient with the reference of the same device."""
+    model, x = setting.demo()
+    with true_outputs(model) as truths, setting.autocast():
+        model(x)[:, TARGET].sum().backward()
+    with hookviz.capture(model) as cache, setting.autocast():
+        model(x)[:, TARGET].sum().backward()
+    different = []
+    for name, (truth,) in truths.items():
+        same = torch.equal(cache[name].activation, truth.detach())
+        if not (same and torch.equal(cache[name].gradient, truth.grad)):
+            different.append(name)
+    return {"layers that differ from the reference": different}
+
+
+def heatmaps(setting: Setting) -> Results:
+    model, x = setting.demo()
+    with hookviz.capture(model, LAYER) as cache, setting.autocast():
+        model(x)[:, TARGET].sum().backward()
+    methods = ["gradcam", "gradcam++", "hirescam", "layercam"]
+    return {method: hookviz.heatmap(cache[LAYER], method) for method in methods}
+
+
+def edits(setting: Setting) -> Results:
+    model, x = setting.demo()
+    changes = {"a factor": 0.5, "mean": "mean", "a function": torch.tanh}
+    results: Results = {}
+    for name, change in changes.items():
+        with hookviz.edit(model, LAYER, change, channels=[CHANNEL]), setting.autocast():
+            results[name] = model(x).detach()
+    return results
+
+
+def graph(setting: Setting) -> Results:
+    model, x = setting.demo()
+    with setting.autocast():
+        found = hookviz.graph(model, x)
+    # Autocast adds conversions, and operations have other names on other devices.
+    layers = [node.layer for node in found.nodes if node.layer not in ("", "input")]
+    return {"sources": {layer: found.sources(layer) for layer in layers}}
+
+
+def contributions(setting: Setting) -> Results:
+    model, x = setting.demo()
+    with setting.autocast():
+        why = hookviz.contributions(model, x, LAYER, channel=CHANNEL, position=(3, 4))
+    rounding = abs(why.remainder) <= TOLERANCES[setting.name] * why.products.abs().sum().item()
+    terms: Results = {"products": why.products, "bias": why.bias, "value": why.value}
+    return terms | {"the remainder is rounding": rounding}
+
+
+def diagnose(setting: Setting) -> Results:
+    model, x = setting.demo()
+    with setting.autocast():
+        healthy = hookviz.diagnose(model, x)
+        model.get_submodule(LAYER).weight.data[CHANNEL] = float("nan")
+        planted = hookviz.diagnose(model, x)
+    return {
+        "healthy": healthy.healthy,
+        "planted NaN": [(f.kind, f.layers) for f in planted if f.severity == "error"],
+    }
+
+
+def survey(setting: Setting) -> Results:
+    model, x = setting.demo()
+    with setting.autocast():
+        found = hookviz.survey(model, list(x.cpu()), k=2, batch_size=2)
+    layer = found[LAYER]
+    top = torch.tensor([[best[1] for best in layer.top(c)] for c in range(len(layer))])
+    return {"top values": top, "mean": layer.mean, "standard deviation": layer.std}
+
+
+def watch(setting: Setting) -> Results:
+    model, x = setting.demo()
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+    watching = hookviz.watch(model, every=1)
+    for _ in range(3):
+        with watching, setting.autocast():
+            optimizer.zero_grad()
+            model(x)[:, TARGET].sum().backward()
+            optimizer.step()
+    return _numbers(watching.records())
+
+
+def _numbers(records: Sequence[dict[str, Any]]) -> Results:
+    """Return the columns of fractional numbers as tensors."""
+    columns: Results = {}
+    for name, first in records[0].items():
+        if isinstance(first, float):
+            values = [record[name] for record in records]
+            columns[name] = torch.tensor([x if isinstance(x, float) else 0.0 for x in values])
+    return columns
+
+
+SUBJECTS: dict[str, Callable[[Setting], Results]] = {
+    each.__name__: each
+    for each in (
+        exactness,
+        capture,
+        heatmaps,
+        edits,
+        graph,
+        contributions,
+        diagnose,
+        survey,
+        watch,
+    )
+}
+
+
+# ---- the comparison
+
+
+@dataclass(frozen=True)
+class Row:
+    """One subject in one setting: the largest difference, and what disagrees."""
+
+    subject: str
+    setting: str
+    difference: float
+    wrong: tuple[str, ...]
+
+
+def compare(subject: str, setting: Setting) -> Row:
+    """Run a subject on the device and on the CPU."""
+    measured, expected = (SUBJECTS[subject](one) for one in (setting, setting.on_cpu()))
+    largest, wrong = 0.0, []
+    for name in {**expected, **measured}:
+        a, b = measured.get(name), expected.get(name)
+        if isinstance(b, Tensor | float) and isinstance(a, Tensor | float):
+            difference = distance(a, b)
+            largest = max(largest, difference)
+            if not difference <= TOLERANCES[setting.name]:
+                wrong.append(f"{name} differs by {difference:.2g} of its norm")
+        elif a != b:
+            wrong.append(f"{name} is {a}, on the CPU {b}")
+    return Row(subject, setting.name, largest, tuple(wrong))
+
+
+def distance(a: Tensor | float, b: Tensor | float) -> float:
+    """Return ``norm(a - b) / norm(b)``, computed in float64 on the CPU."""
+    a, b = (torch.as_tensor(value).detach().cpu().double() for value in (a, b))
+    if a.shape != b.shape:
+        return float("inf")
+    return float((a - b).norm() / b.norm().clamp(min=1e-12))
+
+
+def table(rows: Sequence[Row], settings: Sequence[str]) -> Iterator[str]:
+    """Yield one line per subject: the largest difference in each setting."""
+    yield f"{'':16}" + "".join(f"{name:>16}" for name in settings)
+    for subject in dict.fromkeys(row.subject for row in rows):
+        line = f"{subject:16}"
+        for row in (row for row in rows if row.subject == subject):
+            line += f"{'WRONG' if row.wrong else f'{row.difference:.1e}':>16}"
+        yield line
+
+
+# ---- time and memory of a step
+
+
+def costs(device: torch.device, rounds: int) -> None:
+    """Print the time and the peak memory of a step, with and without hookviz."""
+    setting = Setting(device)
+    if device.type == "cpu":
+        model, x = setting.demo()
+    else:
+        model = torchvision.models.resnet50()
+        model, x = setting.place(model, torch.randn(16, 3, 224, 224))
+    model.train()
+    watching = hookviz.watch(model, every=1)
+
+    def plain() -> None:
+        model(x).sum().backward()
+        synchronize(device)
+
+    def captured() -> Any:
+        with hookviz.capture(model) as cache:
+            plain()
+        return cache
+
+    def guarded() -> None:
+        with hookviz.diagnose(model):
+            plain()
+
+    def watched() -> None:
+        with watching:
+            plain()
+
+    steps = {"plain": plain, "capture": captured, "guard": guarded, "watch, every step": watched}
+    title = f"a training step of {type(model).__name__}, batch of {len(x)}"
+    print_table(title, race(steps, rounds))
+    if device.type != "cpu":
+        print("  peak memory in MB")
+        for name, step in steps.items():
+            print(f"  {name:20}  {peak_memory(device, step) / 1e6:.0f}")
+
+
+def peak_memory(device: torch.device, step: Callable[[], Any]) -> int:
+    """Return the bytes that the device holds at the peak of a step."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        step()
+        return torch.cuda.max_memory_allocated(device)
+    # MPS reports no peak, but its allocator keeps all that the step needed at once.
+    torch.mps.empty_cache()
+    step()
+    return torch.mps.driver_allocated_memory()
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has done its work."""
+    if device.type != "cpu":
+        getattr(torch, device.type).synchronize()
+
+
+# ---- the program
+
+
+def available() -> str:
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def described(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return platform.processor() or platform.machine()
+
+
+@contextmanager
+def reproducible() -> Iterator[None]:
+    """Choose the same algorithms in each run, without TensorFloat-32."""
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32
+    cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32 = True, False, False
+    matmul.allow_tf32 = False
+    try:
+        yield
+    finally:
+        cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = before
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--device", default=available(), help="cuda, mps or cpu")
+    parser.add_argument("--rounds", type=int, default=10, help="timed rounds of a step")
+    options = parser.parse_args(arguments)
+    device = torch.device(options.device)
+    print(f"torch {torch.__version__} on {device}: {described(device)}")
+    began, rows = time.monotonic(), []
+    with reproducible():
+        for subject in SUBJECTS:
+            for name in TOLERANCES:
+                try:
+                    rows.append(compare(subject, Setting(device, name)))
+                except Exception as error:  # the others are compared all the same
+                    message = f"{type(error).__name__}: {error}"
+                    rows.append(Row(subject, name, float("nan"), (message,)))
+    print(*table(rows, list(TOLERANCES)), sep="\n")
+    if options.rounds:
+        costs(device, options.rounds)
+    wrong = [row for row in rows if row.wrong]
+    for row in wrong:
+        print(f"WRONG: {row.subject}, {row.setting}: {'; '.join(row.wrong[:3])}")
+    seconds = time.monotonic() - began
+    print(
+        f"hookviz on {device} agrees with the CPU in {len(rows) - len(wrong)} of {len(rows)} "
+        f"comparisons ({seconds:.0f} s)."
+    )
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
