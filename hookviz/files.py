@@ -5,11 +5,9 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,29 +16,6 @@ import numpy as np
 T = TypeVar("T")
 Unpack = Callable[[dict[str, Any], dict[str, np.ndarray]], T]
 """A file's description and arrays -> the object that was written."""
-
-
-def own_language() -> str:
-    """Return the language that ``HOOKVIZ_LANGUAGE`` names; English where it names none."""
-    return os.environ.get("HOOKVIZ_LANGUAGE") or "en"
-
-
-@lru_cache
-def _words() -> str:
-    return (Path(__file__).with_name("static") / "words.js").read_text("utf-8")
-
-
-def spoken(text: str) -> str:
-    """Return a text in `own_language`, by the table of the pages' words.
-
-    The table has one other language so far. A text that is not in it stays English.
-    """
-    if own_language() == "en":
-        return text
-    key = json.dumps(text, ensure_ascii=False)
-    name = rf"(?:{re.escape(key)}|{re.escape(key[1:-1])})"
-    found = re.search(rf'^\s*{name}:\s+("(?:[^"\\]|\\.)*"),', _words(), re.MULTILINE)
-    return json.loads(found[1]) if found else text
 
 
 def write_arrays(

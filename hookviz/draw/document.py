@@ -97,7 +97,6 @@ def document(
     blocks: dict[str, str],
     alt: str,
     still: str,
-    language: str = "en",
     computes: bool = False,
     late: dict[str, str] | None = None,
 ) -> str:
@@ -115,8 +114,6 @@ def document(
         A description of the page.
     still : str
         A data URL: a picture for places where scripts do not run.
-    language : str
-        The language of its words, such as ``"de"``.
     computes : bool
         If true, the program may run WebAssembly, in a worker made of the page's own data.
     late : dict of str to str, optional
@@ -142,12 +139,12 @@ def document(
 {first}
 <script>{program}</script>"""
     body += f"\n{last}" if last else ""
-    return _page(title, policy, sheet, f'<body class="hookviz-page">\n{body}\n</body>', language)
+    return _page(title, policy, sheet, f'<body class="hookviz-page">\n{body}\n</body>')
 
 
-def _page(title: str, policy: str, sheet: str, body: str, language: str = "en") -> str:
+def _page(title: str, policy: str, sheet: str, body: str) -> str:
     return f"""<!doctype html>
-<html lang="{language}">
+<html lang="en">
 <head>
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{policy}">

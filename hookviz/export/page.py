@@ -33,7 +33,6 @@ from ..view.payload import (
     class_number,
     field_payload,
     heatmap_payload,
-    known_language,
     layer_payload,
     model_payload,
     picture_payload,
@@ -78,7 +77,6 @@ def write_page(
     max_bytes: float = 10e6,
     title: str | None = None,
     steps: Sequence[Step] = (),
-    language: str | None = None,
     pins: Sequence[dict[str, Any]] = (),
     on_progress: Callable[[float], object] = lambda fraction: None,
 ) -> str:
@@ -90,7 +88,7 @@ def write_page(
         The view at which the page begins.
     run : callable
         Target -> a run, for the heatmaps of other classes.
-    layers, max_bytes, title, steps, language
+    layers, max_bytes, title, steps
         As for `hookviz.widgets.Explorer.to_html`.
     pins : sequence of dict
         Records of `hookviz.view.pins.Pins`.
@@ -108,7 +106,7 @@ def write_page(
         )
     names = chosen_layers(view, layers)
     heatmaps = [*cached_methods(), *_of_attention(view)]
-    begun = begin_page(view, names, [*heatmaps, PRODUCT], language, pins)
+    begun = begin_page(view, names, [*heatmaps, PRODUCT], pins)
     view, facts, kept = begun.view, begun.facts, begun.kept
     named = title or f"{facts['model']} in hookviz"
     facts["lesson"] = lesson_payload(steps, view, names, named) if steps else None
@@ -162,9 +160,7 @@ def write_page(
         for name, (header, small, own) in blocks.items()
     }
     texts = {"facts": begun.text, **texts}
-    page = document(
-        named, script("page"), style(), texts, view.describe(), begun.still, facts["language"]
-    )
+    page = document(named, script("page"), style(), texts, view.describe(), begun.still)
     least = ": without any maps this page takes {takes}; give more, or fewer layers with layers="
     return fitting([page], max_bytes, least)
 
@@ -218,7 +214,6 @@ def begin_page(
     view: View,
     names: Sequence[str],
     heatmaps: Container[str],
-    language: str | None,
     pins: Sequence[dict[str, Any]],
     *,
     computes: bool = False,
@@ -232,7 +227,7 @@ def begin_page(
         The page's layers.
     heatmaps : container of str
         Those that the page has.
-    language, pins
+    pins
         As for `write_page`.
     computes : bool
         True if the page runs its network: it has all classes, and no range of the whole network.
@@ -251,7 +246,6 @@ def begin_page(
         for name, without in left_out.items()
     }
     facts["pins"] = [each for each in pins if each["layer"] in names]
-    facts["language"] = known_language(language)
     picture = picture_payload(view)
     facts["blind"] = picture is None
     kept = kept_layers(view, names)

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from ..files import spoken
-
 PATIENCE = 0.5  # seconds before the bar appears
 STOP = "interrupt the kernel to stop"
 _PAUSE = 0.1  # seconds between two updates of it
@@ -69,7 +67,7 @@ class Progress:
         bar = (
             f'<progress max="1" value="{fraction:.3f}" aria-label="work done" style="width: 300px">'
         )
-        stop = f'; <span style="opacity: 0.6">{spoken(STOP)}</span>'
+        stop = f'; <span style="opacity: 0.6">{STOP}</span>'
         self._show({"text/plain": words, "text/html": f"{bar}</progress> {words}{stop}"})
 
     def __exit__(self, *error: object) -> None:
@@ -79,8 +77,7 @@ class Progress:
             print(file=sys.stderr)
         elif self._handle is not None:
             # An output cannot be removed, and an empty one would be saved with the notebook.
-            took = f"{time.monotonic() - self._start:.1f}"
-            self._show({"text/plain": spoken("done in {} s").replace("{}", took)})
+            self._show({"text/plain": f"done in {time.monotonic() - self._start:.1f} s"})
 
     def _show(self, data: dict[str, str]) -> None:
         from IPython.display import display

@@ -1,16 +1,5 @@
 // Elements of the page; names and numbers become text, never markup.
 
-import { word } from "./words.js";
-
-const SPOKEN = new Set(["title", "aria-label", "aria-valuetext", "placeholder", "alt"]);
-
-/**
- * An attribute's value, in the chosen language where people read or hear it.
- * @param {string} name
- * @param {string | number | boolean} value
- */
-const spoken = (name, value) => (SPOKEN.has(name) ? word(String(value)) : String(value));
-
 /**
  * Make an element.
  * @template {keyof HTMLElementTagNameMap} Tag
@@ -22,8 +11,8 @@ const spoken = (name, value) => (SPOKEN.has(name) ? word(String(value)) : String
 export function el(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes))
-    if (value !== false) made.setAttribute(name, value === true ? "" : spoken(name, value));
-  made.append(...children.map((child) => (typeof child === "string" ? word(child) : child)));
+    if (value !== false) made.setAttribute(name, value === true ? "" : String(value));
+  made.append(...children);
   return made;
 }
 
@@ -52,8 +41,7 @@ export function readJson(id) {
  * @param {string} text
  */
 export function setText(element, text) {
-  const said = word(text);
-  if (element.textContent !== said) element.textContent = said;
+  if (element.textContent !== text) element.textContent = text;
 }
 
 /**
@@ -64,7 +52,7 @@ export function setText(element, text) {
  */
 export function setAttribute(element, name, value) {
   if (value === null || value === false) element.removeAttribute(name);
-  else if (element.getAttribute(name) !== spoken(name, value)) element.setAttribute(name, spoken(name, value));
+  else if (element.getAttribute(name) !== String(value)) element.setAttribute(name, String(value));
 }
 
 /**

@@ -8,7 +8,6 @@ import { middle, times } from "./numbers.js";
 import { objectId } from "./objectId.js";
 import { putPicture } from "./panel.js";
 import { colour, measureOf, scaleOf } from "./ribbon.js";
-import { word } from "./words.js";
 
 /**
  * @typedef {import("./mapGraph.js").Unit} Unit
@@ -263,9 +262,7 @@ export class NetworkMap {
     const sizes = last.shape ?? [];
     const shape = times(sizes.length > 1 && sizes[0] === this.found.batch ? sizes.slice(1) : sizes);
     const name = (join ? last.operation : innerName(unit)) || unit.name;
-    // The names of layers are no words.
-    const said = (last.layer === "input" || join || unit.kind === "group") && /^(input|output|\d+ operations)$/.test(name);
-    return { last, join, shape, own: said ? word(name) : name, lines: [...(join || last.layer === "input" ? [] : [unit.type]), shape].filter(Boolean) };
+    return { last, join, shape, own: name, lines: [...(join || last.layer === "input" ? [] : [unit.type]), shape].filter(Boolean) };
   }
 
   /** @param {Unit} unit */
@@ -281,8 +278,8 @@ export class NetworkMap {
     const { last, join, shape, own, lines } = this.wordsOf(unit);
     const folded = unit.kind !== "node";
     const layers = new Set(unit.nodes.map((n) => this.found.nodes[n].layer).filter(Boolean)).size;
-    const said = [unit.name || own, folded ? `${unit.type}, ${layers} layers, folded` : unit.type, shape, last.after.length && !folded ? word("then {}").replace("{}", last.after.join(" → ")) : "", last.failed ? "the forward failed here" : ""];
-    const words = [...new Set(said)].filter(Boolean).map(word).join(", ");
+    const said = [unit.name || own, folded ? `${unit.type}, ${layers} layers, folded` : unit.type, shape, last.after.length && !folded ? `then ${last.after.join(" → ")}` : "", last.failed ? "the forward failed here" : ""];
+    const words = [...new Set(said)].filter(Boolean).join(", ");
     const wide = this.sizeOf(unit).width - (join ? 10 : 8);
     const pictured = join ? "" : this.pictured(unit);
     const picture = pictured ? el("canvas", { class: "hv-net-picture" }) : null;
@@ -292,7 +289,7 @@ export class NetworkMap {
       "button",
       { class: "hv-net-box", type: "button", tabindex: -1, "data-kind": join ? "join" : unit.kind, "data-name": unit.name, title: words, "aria-label": words },
       colours,
-      el("b", {}, document.createTextNode(fittingWidth(own, BOLD, wide, this.root))),
+      el("b", {}, fittingWidth(own, BOLD, wide, this.root)),
       ...(picture ? [picture] : []),
       ...lines.map((line) => el("span", {}, fittingWidth(line, SMALL, wide, this.root))),
     );
@@ -515,18 +512,18 @@ export class NetworkMap {
       root.classList.toggle("hv-fed", holds(fed));
       setAttribute(root, "aria-current", each === now ? "true" : null);
       setAttribute(root, "tabindex", each === (now ?? this.drawn[0]) ? 0 : -1);
-      const role = [holds(sources) ? "feeds the shown layer" : "", holds(fed) ? "fed by the shown layer" : ""].filter(Boolean).map(word);
+      const role = [holds(sources) ? "feeds the shown layer" : "", holds(fed) ? "fed by the shown layer" : ""].filter(Boolean);
       setAttribute(root, "aria-label", [root.title, ...role].join(", "));
       const own = this.layersIn(unit);
       const stops = own.map((layer, place) => `${colour(palette, scale.share(layer))} ${(100 * place) / own.length}% ${(100 * (place + 1)) / own.length}%`);
       colours.style.background = stops.length ? `linear-gradient(90deg, ${stops.join(", ")})` : "none";
     }
     const names = (/** @type {Set<number>} */ which) => [...which].map((place) => nodes[place].name);
-    const told = (/** @type {string[]} */ list) => (list.length > 6 ? word(`${list.slice(0, 5).join(", ")} and ${list.length - 5} more`) : list.join(", "));
+    const told = (/** @type {string[]} */ list) => (list.length > 6 ? `${list.slice(0, 5).join(", ")} and ${list.length - 5} more` : list.join(", "));
     const from = told(names(sources));
     const to = told(names(fed));
     const leaf = this.leaf();
-    const ends = [from && `fed by ${from}`, to && `feeds ${to}`].filter(Boolean).map(word).join(" · ");
+    const ends = [from && `fed by ${from}`, to && `feeds ${to}`].filter(Boolean).join(" · ");
     this.words.replaceChildren(el("b", {}, app.at.layer), el("span", {}, n < 0 && leaf ? ` is ${leaf.name === app.at.layer ? "a module" : `in ${leaf.name}`}` : ` ${ends}`));
     this.drawEdges();
   }

@@ -10,7 +10,6 @@ import { NetworkSource } from "./network.js";
 import { pictureOf } from "./pictures.js";
 import { publicObject } from "./publicObject.js";
 import { Runner } from "./runner.js";
-import { speakFor } from "./words.js";
 
 /** Unpack model and runtime, and start the worker. @param {any} facts */
 async function started(facts) {
@@ -31,7 +30,6 @@ async function begin() {
   const { facts, settings } = readJson("facts");
   const root = document.getElementById("hookviz");
   if (!root) return;
-  speakFor(facts);
   const source = started(facts);
   /** @type {any} */ (globalThis).hookviz = publicObject(facts, source);
   tellSize();

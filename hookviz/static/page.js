@@ -11,7 +11,6 @@ import { Lesson } from "./lesson.js";
 import { pictureOf } from "./pictures.js";
 import { fromQuery } from "./queries.js";
 import { answered } from "./terms.js";
-import { speakFor } from "./words.js";
 
 /** What is in the page. */
 class PageSource {
@@ -190,7 +189,6 @@ function start() {
   const { facts, settings } = readJson("facts");
   const root = document.getElementById("hookviz");
   if (!root) return;
-  speakFor(facts);
   const source = new PageSource(facts);
   const linked = viewIn(location.hash, facts, settings);
   if (location.protocol !== "about:") source.link = (app) => linkOf(app, settings);

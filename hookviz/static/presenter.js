@@ -1,4 +1,4 @@
-// For a beamer: everything larger, the whole screen, and nothing over the tiles.
+// For a projector: larger text and pictures, full screen, and nothing drawn over the tiles.
 
 import { el, setAttribute } from "./dom.js";
 
@@ -7,7 +7,7 @@ import { el, setAttribute } from "./dom.js";
  * @param {HTMLElement} root What is enlarged.
  */
 export function presenterButton(root) {
-  const button = el("button", { type: "button", class: "hv-toggle", title: "larger, full screen, for a beamer" }, "present");
+  const button = el("button", { type: "button", class: "hv-toggle", title: "larger, full screen, for a projector" }, "present");
   const show = (/** @type {boolean} */ on) => {
     root.classList.toggle("hv-presenter", on);
     setAttribute(button, "aria-pressed", String(on));

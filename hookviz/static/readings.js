@@ -2,7 +2,6 @@
 
 import { el, setText } from "./dom.js";
 import { percent, short } from "./numbers.js";
-import { word } from "./words.js";
 
 /** @typedef {import("./layer.js").Layer} Layer */
 
@@ -82,7 +81,7 @@ export class Readings {
   /** @param {string[]} notes */
   note(notes) {
     const now = [...this.notes.children].map((each) => each.textContent);
-    if (now.join("\n") !== notes.map(word).join("\n"))
+    if (now.join("\n") !== notes.join("\n"))
       this.notes.replaceChildren(...notes.map((each) => el("p", {}, each)));
   }
 }

@@ -75,11 +75,11 @@ function thumbOf({ name, heat }, ground, palette, alpha) {
 /**
  * A name that may go on in another line after a dot: cut to one line, layers would look alike.
  * @param {string} name
- * @returns {Node[]}
+ * @returns {Array<Node | string>}
  */
 function wrapping(name) {
   const parts = name.split(/(?<=\.)|(?<=[^._])(?=_)/);
-  return parts.flatMap((part, n) => [...(n ? [el("wbr")] : []), document.createTextNode(part)]);
+  return parts.flatMap((part, n) => [...(n ? [el("wbr")] : []), part]);
 }
 
 /** @returns {Picture} */

@@ -3,7 +3,6 @@
 import { el, setAttribute, setText, visible } from "./dom.js";
 import { put } from "./levels.js";
 import { short } from "./numbers.js";
-import { word } from "./words.js";
 
 /**
  * @typedef {{layer: string, channel: number, words: string, kind: "colour" | "slices" | "row",
@@ -77,11 +76,11 @@ export class Weights {
   fill(found) {
     const { kind, channels, total, by, facts } = found;
     setText(this.words, found.words);
-    const count = channels.length < total ? `${channels.length} ${word("of")} ${total}` : word(`all ${total}`);
+    const count = channels.length < total ? `${channels.length} of ${total}` : `all ${total}`;
     const what = { colour: "kernels", slices: "slices by input channel", row: "weights by input channel" }[kind];
     const one = { colour: "one kernel", slices: "one slice by input channel", row: "one weight by input channel" }[kind];
-    const order = word(total === 1 ? one : `${count} ${what}, the largest ${by} first`);
-    setText(this.facts, [order, ...facts.map(([name, value]) => `${word(name)} ${short(Number(value))}`)].join(" · "));
+    const order = total === 1 ? one : `${count} ${what}, the largest ${by} first`;
+    setText(this.facts, [order, ...facts.map(([name, value]) => `${name} ${short(Number(value))}`)].join(" · "));
     const make = kind === "row" ? this.row(found) : channels.map((_, place) => this.tile(found, place));
     this.tiles.classList.toggle("hv-kernel-row", kind === "row");
     this.tiles.replaceChildren(...make);

@@ -4,7 +4,6 @@ import { el, setAttribute, setText, visible } from "./dom.js";
 import { paint, toLevels } from "./levels.js";
 import { short } from "./numbers.js";
 import { Weights } from "./weights.js";
-import { word } from "./words.js";
 
 /** @typedef {import("./layer.js").Layer} Layer */
 
@@ -246,22 +245,21 @@ export class Why {
   fill(found) {
     const { layer, channel, position, sample, value, bias, rest, others, constant, constants, terms } = found;
     this.way.replaceChildren(...this.trail.flatMap((spot, place) => this.chip(spot, place)));
-    const parts = terms.map((/** @type {Term} */ each) => added(each.contribution, word(`channel ${each.channel}`)));
-    const still = constants ? [added(constant, word(`${constants} constant`))] : [];
-    const more = [...still, ...(others ? [added(rest, word(`${others} others`))] : [])];
+    const parts = terms.map((/** @type {Term} */ each) => added(each.contribution, `channel ${each.channel}`));
+    const still = constants ? [added(constant, `${constants} constant`)] : [];
+    const more = [...still, ...(others ? [added(rest, `${others} others`)] : [])];
     const whole = [...parts.slice(0, 3), ...(parts.length > 3 ? ["…"] : []), ...more];
     setAttribute(this.sum, "title", value); // every digit
-    setText(this.sum, `${short(number(value))} = ${word("bias")} ${short(number(bias))} ${whole.join(" ")}`);
+    setText(this.sum, `${short(number(value))} = bias ${short(number(bias))} ${whole.join(" ")}`);
     const after = found.after.map((/** @type {[string, string]} */ [name, now]) => `${name} ${short(number(now))}`);
-    const where = position.length ? word(` at (${position.join(", ")})`) : "";
-    if (found.mixed) after.push(word("{} (of several values)").replace("{}", found.mixed));
-    const then = after.length ? word("; then {}").replace("{}", after.join(" → ")) : ""; // operations keep torch's names
-    const by = (found.edits ?? []).map(word).join(", "); // of the value before them
-    const edited = found.edited ? word("; its edits ({}) make it {}").replace("{}", () => by).replace("{}", () => short(number(found.edited))) : "";
-    const rounded = found.bound ? word(`; rounded in this page, ± ${short(found.bound)} at most`) : "";
-    const row = sample === this.app.at.sample || found.sample === undefined ? "" : word(`, row ${sample} of its batch`);
+    const where = position.length ? ` at (${position.join(", ")})` : "";
+    if (found.mixed) after.push(`${found.mixed} (of several values)`);
+    const then = after.length ? `; then ${after.join(" → ")}` : "";
+    const edited = found.edited ? `; its edits (${found.edits.join(", ")}) make it ${short(number(found.edited))}` : "";
+    const rounded = found.bound ? `; rounded in this page, ± ${short(found.bound)} at most` : "";
+    const row = sample === this.app.at.sample || found.sample === undefined ? "" : `, row ${sample} of its batch`;
     const note = found.note ? `. ${found.note}` : "";
-    setText(this.onward, `${layer}, ${word(`channel ${channel}`)}${where}${row}${edited}${then}${rounded}${note}`);
+    setText(this.onward, `${layer}, channel ${channel}${where}${row}${edited}${then}${rounded}${note}`);
     const sizes = [bias, rest, constant, ...terms.map((/** @type {Term} */ each) => each.contribution)].map((text) => Math.abs(number(text)));
     const most = Math.max(...sizes.filter(Number.isFinite), 1e-30);
     const names = ["", "input channel", "contribution", "", "map", "kernel", "patch", "came from"];
@@ -369,8 +367,8 @@ export class Why {
     const arrived = value ? `${short(number(value))} ` : ""; // a page does not know the parts of a sum
     const words = `${arrived}← ${layer} · ${channel}${where}`;
     if (layer === "input") return el("span", {}, words);
-    const by = word(path.length ? `by ${path.join(", ")}` : "directly");
-    const made = el("button", { type: "button", title: `${words}, ${by}${exact ? "" : word("; the largest of those pooled")}` }, words);
+    const by = path.length ? `by ${path.join(", ")}` : "directly";
+    const made = el("button", { type: "button", title: `${words}, ${by}${exact ? "" : "; the largest of those pooled"}` }, words);
     made.addEventListener("click", () => this.follow({ layer, call: origin.call, channel, position, ...(origin.sample === undefined ? {} : { sample: origin.sample }) }));
     return made;
   }
@@ -414,8 +412,8 @@ export class Why {
     if (!this.off) return setText(this.checked, "");
     if (!off) return setText(this.checked, "on its way …");
     if (off.none !== undefined) return setText(this.checked, off.none);
-    const score = off.score === undefined ? "" : word(`; score ${plus(off.score)}`);
-    return setText(this.checked, `${word(`predicted ${plus(off.predicted)}, true ${plus(off.true)}`)}${score}`);
+    const score = off.score === undefined ? "" : `; score ${plus(off.score)}`;
+    return setText(this.checked, `predicted ${plus(off.predicted)}, true ${plus(off.true)}${score}`);
   }
 }
 
@@ -435,7 +433,7 @@ function number(text) {
  */
 function added(text, name) {
   const value = number(text);
-  return `${value < 0 ? "−" : "+"} ${short(Math.abs(value))} (${word(name)})`;
+  return `${value < 0 ? "−" : "+"} ${short(Math.abs(value))} (${name})`;
 }
 
 /** @param {string} text */

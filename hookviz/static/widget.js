@@ -7,7 +7,6 @@ import { Layer } from "./layer.js";
 import { Moves, Requests } from "./moves.js";
 import { pictureOf } from "./pictures.js";
 import { keepShortcutsFrom } from "./shortcuts.js";
-import { speakFor } from "./words.js";
 
 const BUDGET = 300e6; // bytes of layers that are kept
 const SOON = 60; // milliseconds until the kernel is told of a setting
@@ -620,7 +619,6 @@ export default {
   render(/** @type {{model: any, el: HTMLElement}} */ { model, el: root }) {
     root.classList.add("hookviz-app");
     keepShortcutsFrom(root);
-    speakFor(sourceOf(model).facts);
     const settings = { ...model.get("settings"), ...sourceOf(model).moves.unhandled };
     const app = new App(root, sourceOf(model), settings, root);
     const gallery = new Gallery(app, sourceOf(model));

@@ -17,7 +17,6 @@ from ..attribution.cam import cached_methods
 from ..attribution.heads import AttentionRecord
 from ..draw.colours import DARK, DIVERGING, SEQUENTIAL, palette_text, percentiles, shown_size
 from ..draw.overlay import HEAT, UNDONE, as_fed
-from ..files import own_language
 from ..run.output import Output
 from ..run.target import class_index
 from ..studies.receptive_field import field as shown
@@ -74,7 +73,6 @@ def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
         "verdict": view.verdict._asdict(),
         "transform": None if view.transform is None else view.transform._asdict(),
         "edits": edit_list(view),
-        "language": known_language(),
     }
 
 
@@ -110,24 +108,6 @@ def palette_names(view: View) -> list[str]:
     """Return the colormaps that the browser may need."""
     chosen = [name for name in (*CMAPS, view.settings.cmap) if name != "auto"]
     return list(dict.fromkeys([*chosen, SEQUENTIAL, DIVERGING, DARK, HEAT]))
-
-
-LANGUAGES = "de", "en"
-"""Those of ``static/words.js``, and English."""
-
-
-def known_language(language: str | None = None) -> str:
-    """Return the language of all words: as given, else that of ``HOOKVIZ_LANGUAGE``, else English.
-
-    Raises
-    ------
-    ValueError
-        A language that ``static/words.js`` does not have.
-    """
-    language = language or own_language()
-    if language not in LANGUAGES:
-        raise ValueError(f"language={language!r} is unknown: give one of {', '.join(LANGUAGES)}.")
-    return language
 
 
 def settings_payload(view: View) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from ..export.lesson import Step
 from ..export.network.onnx_graph import Precision, check_precision
 from ..export.network.page import write_network_page
 from ..export.page import write_page
-from ..files import page_to, spoken
+from ..files import page_to
 from ..hooking.edit import Change, Channels, LayerEdit, Where
 from ..hooking.interrupts import allow_interrupts, defer_interrupts
 from ..hooking.records import FeatureCache
@@ -260,7 +260,7 @@ class Explorer(LiveWidget, SettingTraits):
             self.like = self.channel
         if "channel" not in settings and {"layer", "order", "sample"} & settings.keys():
             self._set_view(self._now.with_settings(channel=int(self._now.channels[0])), None)
-        self._code = Unfolding(spoken("code for this view"), self._code_html)
+        self._code = Unfolding("code for this view", self._code_html)
         below = (self._tops, self._code)
         if face != "plain" and os.environ.get("HOOKVIZ_CANVAS") != "off":
             calls = (self._on_control, self._follow, self._user_edit)
@@ -999,7 +999,6 @@ class Explorer(LiveWidget, SettingTraits):
         max_bytes: float = 10e6,
         title: str | None = None,
         steps: Sequence[Step] = (),
-        language: str | None = None,
         network: bool = False,
         precision: Precision = "float32",
     ) -> str | None:
@@ -1022,9 +1021,6 @@ class Explorer(LiveWidget, SettingTraits):
             Of the page.
         steps : sequence of hookviz.classroom.Step
             Questions above the view, answered and checked in the page, see `hookviz.grade`.
-        language : str, optional
-            Of the page's words: ``"en"`` or ``"de"``; None is that of the environment variable
-            ``HOOKVIZ_LANGUAGE``, else English.
         network : bool
             If true, the page has the network itself and runs it: for other pictures, any class's
             gradients and silenced channels. Needs ``pip install 'hookviz[network]'``;
@@ -1041,7 +1037,7 @@ class Explorer(LiveWidget, SettingTraits):
         Raises
         ------
         ValueError
-            No such layer or language, too few bytes for any page, a step's state that the page
+            No such layer, too few bytes for any page, a step's state that the page
             cannot show, or a network that cannot be exported: the message names the operation.
         ImportError, FileNotFoundError
             Something that ``network=True`` needs is missing.
@@ -1060,7 +1056,7 @@ class Explorer(LiveWidget, SettingTraits):
         view, ask = displayed_view(self._now), self._ask
         assert ask is not None  # otherwise it is closed
         options: dict[str, Any] = {"layers": layers, "max_bytes": max_bytes, "title": title}
-        options |= {"steps": steps, "language": language, "pins": self.pins.records()}
+        options |= {"steps": steps, "pins": self.pins.records()}
         with Progress() as bar:
             if network:
                 del options["max_bytes"], options["steps"]

@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from ..draw import html, mosaic
 from ..draw.figures import drawn
 from ..export.figure import draw_panels
-from ..files import spoken
 from ..run.target import read_target
 from ..studies.survey.channels import channel_words
 from ..studies.survey.survey import SHOWN, Survey
@@ -243,7 +242,7 @@ class TopInputs(widgets.VBox):
     def __init__(self, at: Callable[[], Settings]) -> None:
         self._at, self.survey = at, None
         self._facts, self._row = widgets.HTML(), widgets.HTML()
-        self._whole = widgets.ToggleButton(description=spoken("whole pictures"))
+        self._whole = widgets.ToggleButton(description="whole pictures")
         self._whole.layout.width = "auto"
         self._whole.observe(lambda change: self.show(), "value")
         self._drawn: tuple[Any, ...] = ()  # the key of the row

@@ -102,18 +102,18 @@ def test_the_strip_comes_into_view_below_the_terms(shown, shots):
     assert not strip.evaluate(inside)
 
 
-def test_operations_keep_their_names_in_german(shown):
+def test_the_formula_names_the_operations_that_follow(shown):
     torch.manual_seed(0)
     pooled = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), *pooled).eval()
     made = hookviz.explore(model, torch.rand(1, 3, 12, 12))
-    html = made.to_html(language="de")
+    html = made.to_html()
     made.close()
     why = opened(shown(html))
     wait_for(lambda: why.locator(".hv-why-term").count() > 2, "the terms")
     words = why.locator("> .hv-dim").first.inner_text()
-    assert "; dann batch_norm " in words
-    assert "→ mean (aus mehreren Werten)" in words
+    assert "; then batch_norm " in words
+    assert "→ mean (of several values)" in words
 
 
 def test_exact_numbers_and_the_way_back_to_the_pixels(shown, shots):

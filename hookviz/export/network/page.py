@@ -50,7 +50,6 @@ def write_network_page(
     *,
     layers: Layers = None,
     title: str | None = None,
-    language: str | None = None,
     precision: Precision = "float32",
     pins: Sequence[dict[str, Any]] = (),
     on_progress: Callable[[float], object] = lambda fraction: None,
@@ -61,7 +60,7 @@ def write_network_page(
     ----------
     view : View
         The view at which the page begins.
-    layers, title, language, precision, pins
+    layers, title, precision, pins
         As for `hookviz.export.page.write_page` and `hookviz.widgets.Explorer.to_html`.
     on_progress : callable
         Called with the fraction of the work that is done, 0 to 1.
@@ -81,7 +80,7 @@ def write_network_page(
         raise ValueError("A page's network has no attention: choose layers that return maps.")
     runtime = load_runtime()
     heatmaps = {name for name in heatmap_names(view) if name in HEATMAPS or name == PRODUCT}
-    begun = begin_page(view, names, heatmaps, language, pins, computes=True)
+    begun = begin_page(view, names, heatmaps, pins, computes=True)
     view, facts = begun.view, begun.facts
     at, session = view.settings, view.session
     on_progress(0.05)
@@ -154,7 +153,6 @@ def write_network_page(
         texts,
         view.describe(),
         begun.still,
-        facts["language"],
         computes=True,
         late={"model": _packed(network.model)},
     )
