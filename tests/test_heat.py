@@ -20,7 +20,7 @@ from torch import nn
 
 import hookviz
 from hookviz.draw.overlay import HEAT, blend, draw_strip, heat_colours, strip_columns, upsample
-from hookviz.hooking.tables import number
+from hookviz.tables import number
 from hookviz.view.settings import PRODUCT
 
 MODEL = hookviz.demo_model()

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import hookviz
-from hookviz.hooking.tables import text_table
+from hookviz.tables import text_table
 
 LONG = "a_stage_with_a_long_name_of_its_own"
 PICTURES = hookviz.demo_images()[:6]

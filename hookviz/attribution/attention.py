@@ -23,12 +23,12 @@ from ..files import write_arrays
 from ..hooking.handles import Hook
 from ..hooking.records import TensorStore
 from ..hooking.select import Layers, close_names, select_layers
-from ..hooking.tables import html_table, number, plain, text_table
 from ..hooking.tensors import map_tensors, tensors
 from ..run.inputs import Transform, prepare_input
 from ..run.recorder import OperationRecorder
 from ..run.session import Session
 from ..run.target import Target, check_target, logits_of
+from ..tables import html_table, number, plain, text_table
 from .attending import Attended, AttentionListener
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files import page_to
-from ..hooking.tables import megabytes
+from ..tables import megabytes
 
 STATIC = Path(__file__).resolve().parent.parent / "static"
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./([\w-]+)\.js";\n', re.MULTILINE)

@@ -22,7 +22,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from ..draw.colours import COLOURS, colormap, palette, to_levels
 from ..draw.figures import ShownFigure, drawable, no_formula
-from ..hooking.tables import number
+from ..tables import number
 from ..view.frame import Box, ChannelGrid, Frame, ImagePanel, Panel
 
 TITLE = 40

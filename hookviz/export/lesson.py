@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from ..draw.document import TablePage
-from ..hooking.tables import cut, html_table, plain, text_table
+from ..tables import cut, html_table, plain, text_table
 from ..view.payload import settings_payload
 from ..view.settings import SETTINGS
 from ..view.view import View, for_layer

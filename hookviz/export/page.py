@@ -20,10 +20,10 @@ from ..draw.colours import averaged, colour_ranges, to_numpy
 from ..draw.document import document, fitting, json_text, script, style
 from ..draw.overlay import heat_colours
 from ..hooking.select import Layers, select_layers
-from ..hooking.tables import megabytes
 from ..run.session import Run
 from ..run.target import Target
 from ..studies.graph.kept import KeptRun
+from ..tables import megabytes
 from ..view.answer import map_values
 from ..view.build import build_frame
 from ..view.exploration import ViewDifference

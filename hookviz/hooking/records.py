@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..tables import html_table, megabytes, number, plain, text_table
 from .select import close_names
-from .tables import LAYER_HEADER, LAYER_SPARE, html_table, layer_row, megabytes, plain, text_table
 
 _functorch: Any = getattr(torch._C, "_functorch")  # noqa: B009 (torch's types do not name it)
 
@@ -365,7 +365,7 @@ class FeatureCache(Mapping[str, LayerRecord]):
     def _rows(self) -> list[tuple[str, ...]]:
         """Return one row per layer: the text of each cell of the table."""
         every = zip(self._ran.values(), self._facts(), strict=True)
-        return [layer_row(row, record.calls[-1].outputs) for record, row in every]
+        return [_table_row(row, record.calls[-1].outputs) for record, row in every]
 
     def _title(self) -> str:
         facts = [f"{len(self)} layers", megabytes(self.nbytes)]
@@ -373,10 +373,10 @@ class FeatureCache(Mapping[str, LayerRecord]):
         return f"FeatureCache: {', '.join(facts)}{'; ' * bool(self.unseen)}{self.unseen}"
 
     def __repr__(self) -> str:
-        return text_table(self._title(), LAYER_HEADER, self._rows(), LAYER_SPARE)
+        return text_table(self._title(), _COLUMNS, self._rows(), _SPARE_COLUMNS)
 
     def _repr_html_(self) -> str:
-        return html_table(self._title(), LAYER_HEADER, self._rows())
+        return html_table(self._title(), _COLUMNS, self._rows())
 
 
 class TensorStore:
@@ -468,3 +468,32 @@ def _unwrapped(tensor: Tensor) -> Tensor:
             )
         tensor = _functorch.get_unwrapped(tensor)
     return tensor
+
+
+_SPARE_COLUMNS = ("memory", "type", "calls", "dtype", "min", "max")
+
+_COLUMNS = (
+    *("layer", "type", "calls", "shape", "dtype", "min", "max", "mean", "zeros", "NaN, Inf"),
+    *("gradient norm", "memory"),
+)
+
+
+def _table_row(row: Mapping[str, Any], tensors: Sequence[Any]) -> tuple[str, ...]:
+    """Format a row of ``FeatureCache.records()``, with shapes and dtypes of all tensors."""
+    said = [row[name] for name in ("min", "max", "mean", "gradient_norm")]
+    *values, slope = ("–" if value is None else number(value) for value in said)
+    wrong = [
+        f"{row[name]} {word}" for name, word in (("nans", "NaN"), ("infs", "Inf")) if row[name]
+    ]
+    return (
+        row["layer"] or "(model)",
+        row["type"],
+        str(row["calls"]),
+        " ".join("×".join(map(str, each.shape)) for each in tensors),
+        " ".join(dict.fromkeys(str(each.dtype).removeprefix("torch.") for each in tensors)),
+        *values,
+        "–" if row["zeros"] is None else f"{100 * row['zeros']:.3g} %",
+        ", ".join(wrong) or "0",
+        slope,
+        megabytes(row["nbytes"]) if row["kept"] else "statistics only",
+    )

@@ -19,8 +19,8 @@ from ..draw.document import TablePage
 from ..hooking.handles import own_function
 from ..hooking.interrupts import defer_interrupts
 from ..hooking.select import check_model, module_names, type_name
-from ..hooking.tables import html_table, paragraph, text_table
 from ..run.errors import legible
+from ..tables import html_table, paragraph, text_table
 
 
 class HookFunction(NamedTuple):

@@ -17,10 +17,10 @@ from ..draw.document import TablePage
 from ..draw.figures import ShownFigure, no_formula, small_png, within
 from ..draw.mosaic import mosaic
 from ..hooking.select import is_convolution, select_layers, type_name
-from ..hooking.tables import html_table, number, plain, text_table
 from ..hooking.tensors import StorageMap
 from ..run.recorder import Listener, ModuleCall, Operation, OperationRecorder
 from ..run.session import Session
+from ..tables import html_table, number, plain, text_table
 from .graph.terms import affine_of, by_output
 
 _MOST = 128  # kernels or slices in a figure

@@ -13,10 +13,10 @@ from ..draw.colours import DIVERGING, SEQUENTIAL, class_colours
 from ..draw.html import Box, Readings
 from ..draw.mosaic import PAGE, Mosaic, mosaic
 from ..draw.overlay import UNDONE
-from ..hooking.tables import megabytes, number
 from ..run.output import Output, index_of
 from ..studies.receptive_field.field import outline, place_in
 from ..studies.receptive_field.field import words as seen_words
+from ..tables import megabytes, number
 from .answer import map_values
 from .exploration import displayed_view
 from .frame import ChannelGrid, Frame, ImagePanel, Panel, signed

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from ..draw.html import Box, Readings
 from ..draw.mosaic import Mosaic
-from ..hooking.tables import number as in_words
 from ..run.output import Output
 from ..run.target import Target, probabilities
+from ..tables import number as in_words
 from .answer import DetectedBox
 from .layer import Cell, HealthSummary, LayerWords
 from .settings import Settings

@@ -23,12 +23,12 @@ from ..draw.colours import SEQUENTIAL, to_numpy
 from ..draw.html import Readings
 from ..draw.overlay import blend, draw_strip, heat_colours, strip_columns
 from ..hooking.records import FeatureCache
-from ..hooking.tables import number
 from ..run.output import Output, sides_of
 from ..run.session import Run
 from ..run.stages import RETURNED
 from ..run.target import Target
 from ..studies.receptive_field.field import one_of, place_in, stretch
+from ..tables import number
 from .exploration import ViewDifference, less
 from .frame import HeatmapStrip, ImagePanel, Panel, target_name
 from .settings import EFFECTIVE, NORM, PRODUCT

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, overload
 
 from ..files import write_whole
-from ..hooking.tables import html_table, text_table
+from ..tables import html_table, text_table
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,6 @@ from ..draw.overlay import picture_of
 from ..hooking.edit import Change, Channels, LayerEdit, Where
 from ..hooking.records import Call, CapturedTensor, LayerRecord
 from ..hooking.select import Layers
-from ..hooking.tables import number
 from ..hooking.tensors import as_maps
 from ..run.inputs import ModelInput
 from ..run.progress import Progress
@@ -39,6 +38,7 @@ from ..run.stages import RETURNED, furthest, stage_words, stages_of
 from ..run.target import Target
 from ..studies.diagnosis.values import zeroed
 from ..studies.receptive_field.field import ReceptiveField, receptive_fields
+from ..tables import number
 from .answer import ShownOutput, read_answer
 from .frame import Panel, Prediction, are_classes, class_labels, ranked, target_name
 from .layer import (

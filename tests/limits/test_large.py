@@ -24,7 +24,7 @@ from torch import nn
 import hookviz
 from hookviz.draw.colours import SHOWN_SIDE, averaged, shown_size
 from hookviz.draw.mosaic import mosaic
-from hookviz.hooking.tables import number
+from hookviz.tables import number
 
 MESSAGE = 2_000_000  # bytes: the most that one message to the browser may have
 FILE = 1_250_000  # 128 tiles of noise, which nothing compresses

@@ -18,10 +18,10 @@ from ...attribution.cam import HEATMAPS
 from ...draw.document import STATIC, document, script, style
 from ...hooking.records import Call
 from ...hooking.select import Layers
-from ...hooking.tables import megabytes
 from ...hooking.tensors import as_maps
 from ...run.inputs import ModelInput
 from ...run.output import Output
+from ...tables import megabytes
 from ...view.answer import OVERLAP, SHOWN, box_tensors
 from ...view.layer import ABLATION
 from ...view.payload import (

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ...draw.document import TablePage
 from ...hooking.select import Layers
-from ...hooking.tables import html_table, text_table
 from ...run.target import probabilities
+from ...tables import html_table, text_table
 from .difference import GROWTH, HEADER, ROUNDINGS, SPARE, LayerDifference, worst_sample
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ...hooking.records import FeatureCache, LayerRecord
-from ...hooking.tables import number, plain
+from ...tables import number, plain
 from .pairing import Pairs
 
 _IN_CACHE, _AT_ONCE = 1 << 14, 1 << 20

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from ...draw.document import TablePage
 from ...hooking.handles import HookManager
 from ...hooking.select import Layers, select_layers
-from ...hooking.tables import WIDTH, html_table, plain, text_table
 from ...hooking.tensors import tensors
 from ...run.inputs import ModelInput, as_the_model_takes
 from ...run.progress import Progress
 from ...run.session import Session
+from ...tables import WIDTH, html_table, plain, text_table
 
 _AT_ONCE = 1 << 22  # how many numbers are made double at once
 

@@ -13,8 +13,8 @@ from typing import Any, overload
 
 from ...draw.document import TablePage
 from ...hooking.select import close_names
-from ...hooking.tables import WIDTH, cut, paragraph, plain
 from ...run.errors import line_of
+from ...tables import WIDTH, cut, paragraph, plain
 
 SEVERITIES = ("error", "warning", "note")
 """Worst first: what makes the model useless, what will hurt, what one should know."""

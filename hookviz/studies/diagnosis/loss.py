@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from ...hooking.checkpoint import FORWARD, current_backward
-from ...hooking.tables import number
 from ...hooking.tensors import StorageMap
 from ...run.recorder import Listener, Operation
+from ...tables import number
 from .findings import Finding, also
 from .observation import (
     Observation,

@@ -10,7 +10,7 @@ from itertools import accumulate, pairwise
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ...hooking.tables import number
+from ...tables import number
 from .findings import Finding
 from .observation import LayerCall, Observation
 from .values import is_zero, learns, untrained

@@ -9,7 +9,7 @@ from typing import TypeGuard
 
 import torch
 
-from ...hooking.tables import number
+from ...tables import number
 from .findings import Finding
 from .observation import Observation
 from .operations import HALF, OUTSIDE, OperationRecord, Range

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...hooking.tables import number
 from ...run.errors import line_of
 from ...run.recorder import Operation, labelled
+from ...tables import number
 
 OUTSIDE = "(outside)"
 """In place of a layer's name: the model had not begun, or had returned."""

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from ...hooking.tables import number
+from ...tables import number
 from .findings import Finding
 from .observation import Observation
 from .operations import OperationRecord

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ...attribution.attention import has_collapsed, is_uniform
-from ...hooking.tables import number
+from ...tables import number
 from .findings import Finding
 from .observation import Observation
 from .operations import HALF, MAPS, OperationRecord, Range, is_batchnorm

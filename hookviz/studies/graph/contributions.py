@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from ...draw.document import plain_document
 from ...files import page_to
 from ...hooking.select import select_layers
-from ...hooking.tables import html_table, number, text_table
 from ...run.inputs import Transform, prepare_input
 from ...run.session import Session
+from ...tables import html_table, number, text_table
 from .graph import chosen_layers
 from .kept import KeptRun, Value
 from .provenance import Place

@@ -19,11 +19,11 @@ from ...hooking.select import (
     select_layers,
     type_name,
 )
-from ...hooking.tables import html_table, text_table
 from ...run.errors import first_line
 from ...run.inputs import Transform, prepare_input
 from ...run.recorder import OperationRecorder
 from ...run.session import Session, clone_inputs
+from ...tables import html_table, text_table
 from .provenance import INPUT, GraphListener, Node, Place, own_memory
 
 

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from ...draw.document import TablePage
 from ...hooking.handles import HookManager
 from ...hooking.select import Layers, select_layers
-from ...hooking.tables import html_table, paragraph, plain
 from ...hooking.tensors import PatchGrid, as_maps, tensors
 from ...run.inputs import ModelInput, Transform, prepare_input
 from ...run.session import Session, clone_inputs
+from ...tables import html_table, paragraph, plain
 from .dependency import Key, LayerFootprint, StopForward, Uncertainty, seen_by, spatial
 
 

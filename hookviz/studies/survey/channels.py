@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...hooking.tables import html_table, number, plain, text_table
+from ...tables import html_table, number, plain, text_table
 
 OCTAVES, PARTS = 48, 4
 BINS = 2 * OCTAVES * PARTS

@@ -20,10 +20,10 @@ from ...draw.mosaic import Piece, data_url, sheet, strip
 from ...draw.overlay import picture_of
 from ...files import page_to, read_arrays, write_arrays
 from ...hooking.select import close_names
-from ...hooking.tables import html_table, megabytes, number, text_table
 from ...run.inputs import ModelInput, Transform
 from ...run.progress import Progress
 from ...run.target import class_index
+from ...tables import html_table, megabytes, number, text_table
 from ..showing import widget
 from .channels import (
     HEADER,

@@ -24,9 +24,9 @@ from ...hooking.checkpoint import FORWARD, ModuleCallStack, Reruns, current_back
 from ...hooking.handles import HookManager
 from ...hooking.records import Statistics, statistics
 from ...hooking.select import type_name
-from ...hooking.tables import html_table, number, paragraph, plain, text_table
 from ...hooking.tensors import StorageMap, tensors, tensors_in
 from ...run.errors import first_sentence
+from ...tables import html_table, number, paragraph, plain, text_table
 
 SIGNATURES = {
     "forward_pre": "hook(module, args)",

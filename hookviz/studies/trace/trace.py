@@ -21,11 +21,11 @@ from ...draw.document import document, fitting, json_text, script, style
 from ...draw.figures import small_png
 from ...files import page_to
 from ...hooking.select import module_names, type_name
-from ...hooking.tables import megabytes, number
 from ...run.errors import first_sentence, innermost_call
 from ...run.inputs import Transform, prepare_input
 from ...run.session import PassResult, Session
 from ...run.target import Target
+from ...tables import megabytes, number
 from ..showing import widget
 from .events import (
     BACKWARD,

@@ -16,7 +16,7 @@ from ...draw import html
 from ...draw.colours import DIVERGING, SEQUENTIAL, colormap, palette_text
 from ...draw.document import document, fitting, json_text, script, style
 from ...draw.figures import ShownFigure, no_formula, small_png
-from ...hooking.tables import number
+from ...tables import number
 from .log import Layout, Recorded, TrainingStep
 from .measured import BINS, LEAST, NORMS, OCTAVES, STATISTICS, Row, edges
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...files import page_to
 from ...hooking.select import close_names
-from ...hooking.tables import html_table, megabytes, number, plain, text_table
+from ...tables import html_table, megabytes, number, plain, text_table
 from ..diagnosis.findings import Diagnosis, Finding, also
 from ..showing import widget
 from .log import PHASES, FirstNonFinite, History, TrainingLog, TrainingStep, step_records, write_log

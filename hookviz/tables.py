@@ -214,32 +214,3 @@ def html_table(title: str, header: Row, rows: Sequence[Row]) -> str:
         f"<table><caption>{escape(title)}</caption>"
         f"<thead>{row(header, 'th')}</thead><tbody>{body}</tbody></table>"
     )
-
-
-LAYER_SPARE = ("memory", "type", "calls", "dtype", "min", "max")
-
-LAYER_HEADER = (
-    *("layer", "type", "calls", "shape", "dtype", "min", "max", "mean", "zeros", "NaN, Inf"),
-    *("gradient norm", "memory"),
-)
-
-
-def layer_row(row: Mapping[str, Any], tensors: Sequence[Any]) -> tuple[str, ...]:
-    """Format a row of ``FeatureCache.records()``, with shapes and dtypes of all tensors."""
-    said = [row[name] for name in ("min", "max", "mean", "gradient_norm")]
-    *values, slope = ("–" if value is None else number(value) for value in said)
-    wrong = [
-        f"{row[name]} {word}" for name, word in (("nans", "NaN"), ("infs", "Inf")) if row[name]
-    ]
-    return (
-        row["layer"] or "(model)",
-        row["type"],
-        str(row["calls"]),
-        " ".join("×".join(map(str, each.shape)) for each in tensors),
-        " ".join(dict.fromkeys(str(each.dtype).removeprefix("torch.") for each in tensors)),
-        *values,
-        "–" if row["zeros"] is None else f"{100 * row['zeros']:.3g} %",
-        ", ".join(wrong) or "0",
-        slope,
-        megabytes(row["nbytes"]) if row["kept"] else "statistics only",
-    )
