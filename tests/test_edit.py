@@ -542,7 +542,6 @@ def test_copies_made_within_the_block_have_no_edit():
     file.seek(0)
     for each in (twin, torch.load(file, weights_only=False)):
         assert torch.equal(each(X), model(X))
-        assert not any(module._forward_hooks for module in each.modules())
         assert not any(parameter._backward_hooks for parameter in each.parameters())
 
 

@@ -1,11 +1,11 @@
-"""The owner of hooks: all on, all off, and none on copies."""
+"""The owner of hooks: all on, all off, and without effect on copies."""
 
 from __future__ import annotations
 
 import copy
 import io
 import pickle
-from collections import OrderedDict
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -71,13 +71,11 @@ def test_other_peoples_hooks_stay_and_in_their_order():
     before = snapshot(model)
     with hookviz.capture(model, nn.ReLU, inputs=True):
         model(torch.zeros(1))
-        copied = copy.deepcopy(model)
-    assert list(copied._forward_hooks.values()) == [nothing]
     assert_untouched(model, before)
 
 
 @pytest.mark.parametrize("how", ["deepcopy", "pickle", "save", "averaged", "state_dict"])
-def test_a_copy_made_within_the_block_has_none_of_our_hooks(how):
+def test_a_copy_made_within_the_block_is_not_captured(how):
     model, x = net(), torch.rand(1, 1, 6, 6)
     with hookviz.capture(model, inputs=True) as cache:
         model(x)
@@ -97,12 +95,17 @@ def test_a_copy_made_within_the_block_has_none_of_our_hooks(how):
             copied.load_state_dict(copy.deepcopy(model.state_dict()))
         torch.testing.assert_close(copied(x), model(x))
         assert len(cache["0"].calls) == 2  # the model's own, not the copy's
-    for module in copied.modules():
-        kinds = ("_forward_hooks", "_forward_hooks_with_kwargs", "_forward_pre_hooks")
-        assert [getattr(module, kind) for kind in kinds] == [OrderedDict()] * 3
+    hooks = [hook for module in copied.modules() for hook in module._forward_hooks.values()]
+    assert all(hook.__self__.__class__ is nullcontext for hook in hooks)  # refers to no cache
     held = cache.nbytes
     copied(x)
     assert cache.nbytes == held
+
+
+def test_a_pickle_made_within_the_block_does_not_need_hookviz():
+    with hookviz.capture(model := net(), inputs=True):
+        pickled = pickle.dumps(model)
+    assert b"hookviz" not in pickled
 
 
 def test_a_shallow_copy_is_not_the_module():
@@ -111,15 +114,6 @@ def test_a_shallow_copy_is_not_the_module():
         model(x)
         copy.copy(model)(x)
     assert len(cache[""].calls) == 1
-
-
-def test_how_dicts_are_copied_is_put_back():
-    before = dict(__import__("copyreg").dispatch_table)
-    with hookviz.capture(net()), hookviz.capture(net()):
-        own = OrderedDict({7: [1], "a": 2})
-        copied = copy.deepcopy(own)
-        assert (copied, type(copied), copied[7] is own[7]) == (own, OrderedDict, False)
-    assert __import__("copyreg").dispatch_table == before
 
 
 class GivesNone(torch.autograd.Function):

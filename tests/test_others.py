@@ -20,7 +20,6 @@ import torch.distributed.fsdp
 import torchvision
 from torch import nn
 from torch.func import grad, jacrev, vmap
-from torch.nn import functional as F
 from untouched import assert_untouched, snapshot
 
 import hookviz
@@ -238,32 +237,6 @@ def test_what_default_layers_pass_over_is_said_and_can_be_pasted():
     with hookviz.capture(hookviz.demo_model()) as cache:
         pass
     assert cache.unseen == ""
-
-
-class Functional(nn.Module):
-    """Calls the function, and has a part whose name is like the function's."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv2d = nn.Conv2d(3, 4, 3)
-        self.blur = Blur()
-
-    def forward(self, x):
-        return self.blur(self.conv2d(x))
-
-
-class Blur(nn.Module):
-    def forward(self, x):
-        return F.conv2d(x, torch.ones(1, 4, 3, 3) / 9)
-
-
-def test_functions_that_convolve_are_said():
-    model, x = Functional(), torch.rand(1, 3, 8, 8)
-    cache = hookviz.capture(model)
-    assert cache.unseen.endswith("not among them: layers=['blur']")
-    explorer = hookviz.explore(model, x, target=torch.sum, layers=["blur"])
-    assert explorer.frame.panels[0].values.shape == (4, 4)
-    explorer.close()
 
 
 class Spectral(nn.Module):

@@ -3,13 +3,12 @@
 Nothing else in hookviz calls a ``register_*hook``. Other files give a list of (target, kind,
 function); this file registers and removes. `capture.py` shows the use.
 
-These hooks do nothing once their block is over, and nothing on a copy of the module that was made
-within the block. A deep copy or a pickle of the module does not contain them, see `_reduced`.
+These hooks do nothing once their block is over. A deep copy or a pickle of the module that is made
+within the block has a function of Python's standard library in their place, which does nothing.
 """
 
 from __future__ import annotations
 
-import copyreg
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
@@ -18,7 +17,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from .interrupts import Block, defer_interrupts, heed
 
@@ -71,7 +69,6 @@ class HookManager(Block):
         self._hooks = list(hooks)
 
     def _begin(self) -> None:
-        self.exit_stack.enter_context(_CleanCopies())
         self.exit_stack.enter_context(force_eager())
         for hook in self._hooks:
             self.add(*hook)
@@ -86,7 +83,6 @@ class HookManager(Block):
             hook = _Hook(self, target, function, first=kind == "edit")
             kind = "forward" if kind == "edit" else kind
             handle = getattr(target, f"register_{kind}_hook")(hook, **KINDS[kind])
-            _note(handle)
             if hook.first:
                 _prepend(target._forward_hooks)
         self.exit_stack.callback(handle.remove)
@@ -113,6 +109,15 @@ class _Hook:
             return self.function(*given)
         return None
 
+    # A module's hooks go into its copies and pickles. There they must not refer to this block,
+    # which holds all that was captured, and a pickle must not need hookviz.
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Callable[..., None]:
+        return nullcontext().__exit__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (nullcontext(), "__exit__")
+
 
 def own_function(hook: Any) -> Callable[..., Any] | None:
     """Return the function of a hook that hookviz has set, None for other hooks."""
@@ -124,51 +129,6 @@ def _prepend(hooks: OrderedDict) -> None:
     edits = [key for key, hook in hooks.items() if isinstance(hook, _Hook) and hook.first]
     for key in reversed(edits):
         hooks.move_to_end(key, last=False)
-
-
-# Modules keep hooks in OrderedDicts, which go into copies and pickles of a module.
-
-_ours: set[tuple[int, int]] = set()  # id of such a dict, and the key of a hook of ours in it
-
-
-def _note(handle: RemovableHandle) -> None:
-    for reference in (handle.hooks_dict_ref, *handle.extra_dict_ref):
-        _ours.add((id(reference()), handle.id))
-
-
-def _reduced(hooks: OrderedDict) -> tuple[Any, ...]:
-    """Copy or pickle an OrderedDict without hookviz's hooks."""
-    own = id(hooks)
-    others = [item for item in hooks.items() if (own, item[0]) not in _ours]
-    return *hooks.__reduce__()[:4], iter(others)
-
-
-class _CleanCopies:
-    """A block within which copies and pickles of modules leave out hookviz's hooks.
-
-    Only `copyreg` can do it. A hook's own ``__deepcopy__`` or ``__reduce__`` changes how the hook
-    is copied, but its key stays in the copied dict, and a pickle of it would need hookviz. The
-    dict cannot be replaced by a subclass, since the handles of other hooks refer to this one; and
-    a method on the module would be an attribute that the user sees and that is copied too.
-    """
-
-    blocks = 0
-    before: Any = None  # an earlier entry for OrderedDict, if any
-
-    def __enter__(self) -> None:
-        if not _CleanCopies.blocks:
-            _CleanCopies.before = copyreg.dispatch_table.get(OrderedDict)
-            copyreg.dispatch_table[OrderedDict] = _reduced
-        _CleanCopies.blocks += 1
-
-    def __exit__(self, *error: object) -> None:
-        _CleanCopies.blocks -= 1
-        if _CleanCopies.blocks:
-            return
-        del copyreg.dispatch_table[OrderedDict]
-        if _CleanCopies.before is not None:
-            copyreg.dispatch_table[OrderedDict] = _CleanCopies.before
-        _ours.clear()
 
 
 # Code compiled by torch.compile skips hooks.

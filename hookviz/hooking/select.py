@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from functools import cache
-from types import FunctionType
 from typing import Any
 
 import torch
@@ -24,9 +22,6 @@ CONVOLUTIONS: tuple[type[nn.Module], ...] = (
 subclasses. `is_convolution` also finds quantized ones."""
 
 _CONVOLUTION_NAMES = {kind.__name__ for kind in CONVOLUTIONS}
-
-_FUNCTIONS = {f"conv{kind}{dimensions}d" for kind in ("", "_transpose") for dimensions in (1, 2, 3)}
-"""Names of the functions in ``torch`` and ``torch.nn.functional`` that compute a convolution."""
 
 _WRAPPED = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 """Attributes under which wrappers hold a module: torch.compile's, FSDP's, checkpointing's."""
@@ -181,10 +176,8 @@ def unwrapped(model: nn.Module) -> tuple[nn.Module, str]:
 def unseen_layers(model: nn.Module) -> str:
     """Name the layers that are like a convolution, in a sentence; empty if none.
 
-    These are layers of other classes with a kernel of their own (``DeformConv2d``), layers that add
-    something to a convolution inside them (LoRA, whose sum no convolution returns), and layers
-    whose code names ``F.conv2d`` and the like. Code is not run: functions that it gets from
-    elsewhere are missed.
+    These are layers of other classes that hold a kernel (``DeformConv2d``), and layers that add
+    something to a convolution inside them (LoRA, whose sum no convolution returns).
 
     Examples
     --------
@@ -210,31 +203,17 @@ def unseen_layers(model: nn.Module) -> str:
 
 
 def _is_like_one(module: nn.Module) -> bool:
-    if is_convolution(module):
-        return False
-    kind: Any = type(module)  # mypy takes classes for unhashable
-    # A submodule may have such a name, too.
-    called = any(not hasattr(module, name) for name in _named_functions(kind))
-    return called or _has_kernel(module) or _adds_to_one(module)
+    return not is_convolution(module) and (_has_kernel(module) or _adds_to_one(module))
 
 
 def _has_kernel(module: nn.Module) -> bool:
-    weight = getattr(module, "weight", None)
-    return isinstance(weight, nn.Parameter) and 3 <= weight.ndim <= 5
+    weight = module._parameters.get("weight")
+    return weight is not None and 3 <= weight.ndim <= 5
 
 
 def _adds_to_one(module: nn.Module) -> bool:
     base = getattr(module, "base_layer", None)
     return isinstance(base, nn.Module) and is_convolution(base)
-
-
-@cache
-def _named_functions(kind: type[nn.Module]) -> set[str]:
-    """Return the convolution functions that a class's own code names."""
-    own = [each for each in kind.__mro__ if not each.__module__.startswith("torch.nn.")]
-    methods = [each for base in own for each in vars(base).values()]
-    codes = (each.__code__ for each in methods if isinstance(each, FunctionType))
-    return {name for code in codes for name in code.co_names} & _FUNCTIONS
 
 
 def _choose(
