@@ -82,7 +82,7 @@ def draw_gallery(folder: Path) -> None:
     shown = {"maps": _mosaic(explorer.frame)}
     explorer.layer = "_blocks.14._project_conv"
     shown["heatmap"] = _overlay(explorer.frame)
-    explorer.layer, explorer.order = "_blocks.8._expand_conv", "weight"
+    explorer.layer, explorer.order = "_blocks.8._expand_conv", "gradcam weight"
     gradient = explorer.frame.panels[1]
     levels = to_levels(gradient.values, gradient.low, gradient.high)
     shown["gradient"] = palette(gradient.cmap)[levels]

@@ -389,7 +389,7 @@ def test_a_heatmap_beyond_what_the_target_sees(pnet):
     torch.manual_seed(2)
     picture = torch.rand(1, 3, 60, 48)
     target = hookviz.output[1][0, 1, 12, 9]
-    explorer = hookviz.explore(pnet, picture, target, layer="conv2", overlay=False)
+    explorer = hookviz.explore(pnet, picture, target, layer="conv2", over_input=False)
     x = picture.clone().requires_grad_()
     kept = []
     handle = pnet.conv2.register_forward_hook(lambda *given: kept.append(given[2]))

@@ -89,15 +89,15 @@ def test_explorer(fused):
     with model.blocks[0].attn.proj.register_forward_pre_hook(without), torch.no_grad():
         wanted = model(x)
     assert torch.allclose(explorer._now.run.logits, wanted, atol=1e-5)
-    explorer.version = "original"
+    explorer.shown_run = "original"
     assert np.array_equal(explorer.frame.panels[0].values, before)
-    explorer.version = "edited"
+    explorer.shown_run = "edited"
     with pytest.raises(ValueError, match="scale channels"):
         explorer.layer = "blocks.1"
         explorer.code()
     explorer.undo()
     explorer.layer = "blocks.0.attn.heads"
-    explorer.order = "ablation"
+    explorer.order = "score drop"
     scores = explorer.frame.tiles.ablation_scores
     with torch.no_grad():
         plain = model(x)

@@ -178,9 +178,9 @@ def fish():
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method(fish, method):
     explorer = fish
-    explorer.heatmap, explorer.overlay = method, True
+    explorer.heatmap, explorer.over_input = method, True
     compare(explorer, model=MODEL, image=PICTURES[6])
-    explorer.overlay = False
+    explorer.over_input = False
     compare(explorer, model=MODEL, image=PICTURES[6])
     code = explorer.code()
     ruff(code, "model", "image")
@@ -429,7 +429,7 @@ def test_channels_that_are_scaled_or_off():
     for explorer.layer in ("stem.0", "layer1.0.conv1", "layer3.0.conv1"):
         compare(explorer, model=PRECISE, x=x)
     ruff(explorer.code(), "model", "x")
-    explorer.version = "original"
+    explorer.shown_run = "original"
     assert "edit_0" not in explorer.code()
     compare(explorer, model=PRECISE, x=x)
     explorer.close()
@@ -579,7 +579,7 @@ def test_dead_channels_and_empty_heatmaps():
         explorer.layer = layer
         for method in (PRODUCT, "xgradcam", "gradcam++"):
             explorer.heatmap = method
-            for explorer.overlay in (True, False):
+            for explorer.over_input in (True, False):
                 compare(explorer, model=model, x=x)
     explorer.close()
 
@@ -733,9 +733,9 @@ def test_other_edits_are_refused_in_one_sentence(change, where):
     explorer.edit("stem.0", change, channels=2, where=where)
     with pytest.raises(ValueError, match="No short code exists for the edit of stem.0, channel 2"):
         explorer.code()
-    explorer.version = "difference"
+    explorer.shown_run = "difference"
     with pytest.raises(
-        ValueError, match="No short code exists for a difference: set version='edited'"
+        ValueError, match="No short code exists for a difference: set shown_run='edited'"
     ):
         explorer.code()
     explorer.close()

@@ -163,9 +163,9 @@ def test_the_explorer_shows_the_edited_input(model, x, explorer):
     shown = explorer.frame.input.pixels
     changed = (shown != plain).any(-1)
     assert changed[30:50, 40:70].all() and not changed[:20].any() and not changed[:, :30].any()
-    explorer.version = "original"
+    explorer.shown_run = "original"
     assert np.array_equal(explorer.frame.input.pixels, plain)
-    explorer.version = "edited"
+    explorer.shown_run = "edited"
     with pytest.raises(ValueError, match="the edit of input, .*use hookviz.edit"):
         explorer.code()
     assert "some positions: off" in explorer.to_html(layers=LAYER, max_bytes=2e6)

@@ -102,7 +102,7 @@ evil_target.__name__ = EVIL
 def explorer(tmp_path):
     path = tmp_path / "<img src=x onerror=alert(3)>&.png"
     hookviz.demo_images()[0].save(path)
-    made = hookviz.explore(evil_model(), path, class_names=NAMES, strip=True)
+    made = hookviz.explore(evil_model(), path, class_names=NAMES, all_layers=True)
     yield made
     made.close()
 
@@ -131,7 +131,7 @@ def test_the_widget(explorer):
     assert any(f"{EVIL} {number}" in text for number in range(4))  # the class, whichever it is
     assert "<img src=x onerror=alert(3)>&.png" in explorer.frame.input.alt
     for heatmap in ("activation × gradient", "layercam"):
-        explorer.heatmap, explorer.overlay = heatmap, not explorer.overlay
+        explorer.heatmap, explorer.over_input = heatmap, not explorer.over_input
         assert EVIL in everything(explorer)
 
 

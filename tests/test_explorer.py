@@ -666,10 +666,10 @@ def test_each_setting_has_its_control(explorer, no_pictures):
     controls["heatmap"].value = "layercam"
     controls["opacity"].value = 30
     assert (explorer.heatmap, explorer.alpha) == ("layercam", 0.3)
-    assert "version" not in controls and "depth" not in controls
+    assert "run" not in controls and "depth" not in controls
     explorer.edit(change=0)
-    control(explorer, "version").value = "difference"
-    assert explorer.version == "difference"
+    control(explorer, "run").value = "difference"
+    assert explorer.shown_run == "difference"
 
 
 # Figures

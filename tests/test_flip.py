@@ -48,7 +48,7 @@ def explorer(model):
 def test_the_curve_and_the_set_are_pytorchs(model, explorer):
     before = snapshot(model)
     (x,) = explorer.inputs.args
-    explorer.order = "ablation"
+    explorer.order = "score drop"
     order = [int(each) for each in explorer.frame.channels]
     flip = explorer.flip()
     answer = int(model(x).argmax())

@@ -153,9 +153,9 @@ def test_another_picture_beside_this_one(explorer):
     explorer.channel = 20  # moves in both
     assert pair.channel == 20
     assert np.array_equal(pair.frame.panels[0].values, maps["other"])
-    pair.version = "difference"
+    pair.shown_run = "difference"
     assert np.array_equal(pair.frame.panels[0].values, maps["other"] - maps["one"])
-    assert explorer.version == "edited" and explorer.order == pair.order
+    assert explorer.shown_run == "edited" and explorer.order == pair.order
     explorer._canvas._handle_custom_msg(press, [])
     assert pair.closed and explorer.children[0] is explorer._canvas
     explorer._canvas._handle_custom_msg(press, [])

@@ -80,12 +80,12 @@ def test_original_and_difference(explorer):
     one = explorer.frame
     explorer.edit(change=0.5)
     two = explorer.frame
-    explorer.version = "original"
+    explorer.shown_run = "original"
     assert np.array_equal(explorer.frame.panels[0].values, one.panels[0].values)
     assert np.array_equal(explorer.frame.heatmap, one.heatmap)
     assert explorer.frame.predictions == one.predictions
     assert "original" in explorer.frame.panels[0].caption
-    explorer.version = "difference"
+    explorer.shown_run = "difference"
     shown = explorer.frame
     for place in (0, 1):
         less = two.panels[place].values - one.panels[place].values
@@ -94,13 +94,13 @@ def test_original_and_difference(explorer):
     assert (
         "edited − original" in shown.panels[0].caption and "edited − original" in shown.overlay.name
     )
-    explorer.strip = True
+    explorer.all_layers = True
     assert explorer.frame.strip is not None
     explorer.layer = "stem.0"  # before the edit: nothing is different there
     assert (explorer.frame.panels[0].values == 0).all()
     explorer.heatmap = "activation × gradient"
     explorer.undo()
-    assert explorer.edits == () and explorer.version == "difference"
+    assert explorer.edits == () and explorer.shown_run == "difference"
     assert explorer.frame.panels[0].caption.count("edited") == 0
 
 
@@ -200,8 +200,8 @@ def test_a_new_run_answers_what_the_browser_asked_before(explorer, monkeypatch):
     monkeypatch.setattr(canvas, "send", lambda said, buffers=None: sent.append((said, buffers)))
     at = {"layer": LAYER, "call": 0, "sample": 0, "depth": 0}
     asked = [
-        {"ask": "layer", **at, "stage": "as returned"},
-        {"ask": "layer", **at | {"layer": "layer3.0.conv1"}, "stage": "as returned"},
+        {"ask": "layer", **at, "shown_after": "output"},
+        {"ask": "layer", **at | {"layer": "layer3.0.conv1"}, "shown_after": "output"},
         {"ask": "heatmap", **at, "method": "gradcam"},
         {"ask": "heatmap", **at, "method": "layercam"},
         {"ask": "picture", "of": [0, 0]},
@@ -246,13 +246,13 @@ def test_the_canvas_ablates_in_parts(explorer, monkeypatch):
     drops = np.frombuffer(arrays[-1][0], np.float32)
     order = np.frombuffer(arrays[-1][1], np.uint32)
     twin = hookviz.explore(explorer._now.session.given, hookviz.demo_images()[PICTURE], layer=LAYER)
-    twin.order = "ablation"
+    twin.order = "score drop"
     assert np.allclose(drops, twin._now.ablation_scores, atol=1e-5)
     assert np.allclose(drops[order], drops[twin.frame.channels], atol=1e-5)
     twin.close()
     monkeypatch.setattr(explorer._now.session, "active", None)  # nothing runs any more
-    explorer._follow({"order": "ablation", "channel": 32})
-    assert (explorer.order, explorer.channel) == ("ablation", 32)
+    explorer._follow({"order": "score drop", "channel": 32})
+    assert (explorer.order, explorer.channel) == ("score drop", 32)
     canvas.close()
 
 
@@ -285,16 +285,16 @@ def test_the_code_is_the_edited_run(model, explorer, layer):
     plt.close("all")
     assert torch.equal(names["activation"], explorer.cache[layer].activation)
     assert torch.equal(names["gradient"], explorer.cache[layer].gradient)
-    explorer.version = "difference"
+    explorer.shown_run = "difference"
     with pytest.raises(ValueError, match="No short code exists for a difference"):
         explorer.code()
-    explorer.version = "original"
+    explorer.shown_run = "original"
     assert "edit_0" not in explorer.code()
 
 
 def test_order_by_ablation(model, explorer):
     (x,) = explorer.inputs.args
-    explorer.order = "ablation"
+    explorer.order = "score drop"
     drops, order = explorer.frame.tiles.ablation_scores, explorer.frame.channels
     whole = float(model(x)[0].detach().max())
     top = int(model(x).argmax())
@@ -307,22 +307,22 @@ def test_order_by_ablation(model, explorer):
     (words,) = [pairs for name, pairs in explorer.frame.readings if name.startswith("without")]
     assert words == [("score", f"{-drops[0]:+.3g}".replace("-", "−"))]
     explorer.edit(change=0.5)  # another run, whose channels would have to be run
-    assert explorer.order == "ablation"
+    assert explorer.order == "score drop"
     assert np.array_equal(explorer.frame.channels, order)
     assert "the order is old: of the run before the edit" in explorer.frame.tiles.caption
-    explorer.version = "difference"
+    explorer.shown_run = "difference"
     assert np.array_equal(explorer.frame.channels, order)
     explorer.order = "index"
-    explorer.order = "ablation"
+    explorer.order = "score drop"
     assert "old" not in explorer.frame.tiles.caption
     assert (np.diff(explorer.frame.tiles.ablation_scores) <= 0).all()
-    explorer.version = "original"
+    explorer.shown_run = "original"
     assert explorer.order == "index"
     explorer.reset()
-    explorer.order = "ablation"
+    explorer.order = "score drop"
     assert "old" not in explorer.frame.tiles.caption  # of this run they are known
     explorer.layer = "stem.0"  # whose channels would have to be run
-    assert explorer.order == "ablation"
+    assert explorer.order == "score drop"
     assert "not known for this layer" in explorer.frame.tiles.caption
     assert np.array_equal(explorer.frame.channels, np.arange(len(explorer.frame.channels)))
     explorer.layer = LAYER
@@ -333,9 +333,9 @@ def test_a_heatmap_called_original_leaves_the_order(explorer, monkeypatch):
     monkeypatch.setitem(
         hookviz.attribution.HEATMAPS, "original", hookviz.attribution.HEATMAPS["gradcam"]
     )
-    explorer.order = "ablation"
+    explorer.order = "score drop"
     explorer.heatmap = "original"
-    assert (explorer.heatmap, explorer.order) == ("original", "ablation")
+    assert (explorer.heatmap, explorer.order) == ("original", "score drop")
 
 
 def test_a_control_says_how_much_is_done(explorer, monkeypatch):
@@ -347,8 +347,8 @@ def test_a_control_says_how_much_is_done(explorer, monkeypatch):
         type(explorer), "_show", lambda self: notes.append(self.frame.note) or show(self)
     )
     order = control(explorer, "order")
-    order.value = "ablation"
-    assert explorer.order == "ablation"
+    order.value = "score drop"
+    assert explorer.order == "score drop"
     assert sum("% done; interrupt the kernel to stop" in note for note in notes) > 3
     assert notes[-1] == "" and explorer.frame.note == ""
 
@@ -359,7 +359,7 @@ def test_an_interrupt_leaves_the_order(explorer, monkeypatch):
 
     monkeypatch.setattr("hookviz.view.view.ablation_scores", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        explorer.order = "ablation"
+        explorer.order = "score drop"
     assert explorer.order == "index" and explorer.frame.settings.order == "index"
 
 
@@ -372,7 +372,7 @@ def test_ablation_that_cannot_be_leaves_the_order(model):
     pair.forward = lambda x: pair[0](x)[0].mean((2, 3))
     explorer = hookviz.explore(pair, torch.rand(1, 3, 8, 8), layers="0", order="mean")
     with pytest.raises(ValueError, match="does not return a tensor but several"):
-        explorer.order = "ablation"
+        explorer.order = "score drop"
     assert explorer.order == "mean"
     explorer.close()
 
@@ -388,5 +388,5 @@ def test_a_page_of_the_edited_network(explorer):
     explorer.edit()
     page = explorer.to_html(layers=LAYER, max_bytes=2e6)
     assert f"{LAYER}, channel 32: off" in page
-    explorer.version = "difference"
+    explorer.shown_run = "difference"
     assert "edited" in explorer.to_html(layers=LAYER, max_bytes=2e6)

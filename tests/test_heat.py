@@ -125,25 +125,25 @@ def test_the_overlay_is_the_function(explorer, method):
 
 
 def test_alone(explorer):
-    explorer.overlay = False
+    explorer.over_input = False
     explorer.heatmap = "hirescam"
     heat = hookviz.heatmap(explorer.cache["layer3.1.conv2"], "hirescam")[0].numpy()
     assert (explorer.frame.panels[-1].values == heat).all()
     assert explorer.frame.overlay is None
     assert "opacity" not in labels(explorer)
-    explorer.overlay = True
+    explorer.over_input = True
     assert explorer.frame.overlay is not None
     assert "opacity" in labels(explorer)
 
 
 def test_product_of_the_channel(explorer):
-    explorer.heatmap, explorer.overlay = PRODUCT, False
+    explorer.heatmap, explorer.over_input = PRODUCT, False
     record = explorer.cache["layer3.1.conv2"]
     for channel in (0, 31):
         explorer.channel = channel
         exact = (record.activation * record.gradient)[0, channel].numpy()
         assert (explorer.frame.panels[-1].values == exact).all()
-    explorer.overlay = True
+    explorer.over_input = True
     first = explorer.frame.overlay.pixels
     explorer.channel = 69
     assert (first != explorer.frame.overlay.pixels).any()
@@ -151,7 +151,7 @@ def test_product_of_the_channel(explorer):
 
 def test_switching_layer_and_method_runs_no_model_code(explorer, monkeypatch):
     monkeypatch.setattr(nn.Module, "__call__", lambda *_: pytest.fail("the model ran"))
-    explorer.strip = True
+    explorer.all_layers = True
     for layer in list(explorer.cache)[::5]:
         explorer.layer = layer
         for method in (*hookviz.attribution.HEATMAPS, PRODUCT):
@@ -170,7 +170,7 @@ def test_all_layers_at_once(explorer):
 
 def test_strip_shows_all_layers(explorer):
     assert explorer.frame.strip is None
-    explorer.strip = True
+    explorer.all_layers = True
     maps = explorer.heatmaps()
     heats = [heat[0].numpy() for heat in maps.values()]
     picture = explorer.frame.input.pixels
@@ -183,7 +183,7 @@ def test_strip_shows_all_layers(explorer):
 
 
 def test_order_by_gradcam_weight(explorer):
-    explorer.order = "weight"
+    explorer.order = "gradcam weight"
     weights = explorer.cache["layer3.1.conv2"].gradient[0].mean((1, 2))
     assert explorer.frame.channels.tolist()[:5] == weights.argsort(descending=True)[:5].tolist()
     explorer.channel = int(weights.argmax())
@@ -252,10 +252,10 @@ def test_a_method_that_runs_the_model_is_registered_like_any_other(method, monke
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     x, function = torch.rand(1, 3, 9, 9), getattr(hookviz.attribution, method)
     monkeypatch.setitem(hookviz.attribution.HEATMAPS, method, function)
-    explorer = hookviz.explore(net, x, layer="0", target=2, heatmap=method, overlay=False)
+    explorer = hookviz.explore(net, x, layer="0", target=2, heatmap=method, over_input=False)
     (panel,) = [each for each in explorer.frame.panels if each.role == "heatmap"]
     assert np.array_equal(panel.values, function(net, x, "0", 2)[0].numpy())
-    explorer.strip = True
+    explorer.all_layers = True
     assert explorer.frame.strip.caption.startswith("gradcam")
     with pytest.raises(ValueError, match="computes it"):
         explorer.code()
@@ -274,7 +274,7 @@ def test_signals_and_volumes():
     assert signal.frame.overlay.pixels.shape == (10, 60, 3)
     signal.close()
     net = nn.Sequential(nn.Conv3d(1, 4, 3), nn.AdaptiveAvgPool3d(1), nn.Flatten())
-    volume = hookviz.explore(net, torch.rand(1, 1, 9, 8, 8), overlay=False, heatmap="hirescam")
+    volume = hookviz.explore(net, torch.rand(1, 1, 9, 8, 8), over_input=False, heatmap="hirescam")
     volume.depth = 5
     exact = hookviz.heatmap(volume.cache["0"], "hirescam")[0, 5].numpy()
     assert (volume.frame.panels[-1].values == exact).all()

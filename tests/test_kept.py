@@ -387,7 +387,7 @@ def test_a_layer_that_may_be_given_its_own_edit_is_refused_as_edited():
     explorer.edit("one", channels=1)
     with pytest.raises(ValueError, match="is edited.* take the edit out, or choose the original"):
         explorer.contributions(channel=1, position=(0, 0))
-    explorer.version = "original"
+    explorer.shown_run = "original"
     assert explorer.contributions(channel=1, position=(0, 0)).edited is None
     explorer.close()
 
@@ -401,8 +401,8 @@ def test_the_original_run_of_an_edited_layer(layer):
     explorer.edit(layer, channels=[3])
     edited = explorer.contributions(channel=3)
     assert (edited.value, edited.edited) == (before, 0)
-    explorer.version = "original"
+    explorer.shown_run = "original"
     assert explorer.contributions(channel=3).value == before
-    explorer.version = "edited"
+    explorer.shown_run = "edited"
     assert explorer.contributions("layer1.0.conv1", channel=3).edited is None
     explorer.close()

@@ -24,8 +24,8 @@ NEW = {
     "order": "mean",
     "heatmap": "layercam",
     "alpha": 0.5,
-    "overlay": False,
-    "strip": True,
+    "over_input": False,
+    "all_layers": True,
     "target": 3,
 }
 

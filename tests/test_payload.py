@@ -24,7 +24,7 @@ from hookviz.export.packing import (
     quantize,
     raw,
 )
-from hookviz.view.layer import ABLATION, FIXED, channel_order
+from hookviz.view.layer import FIXED, SCORE_DROP, channel_order
 from hookviz.view.payload import NUMBERS, layer_payload, model_payload, settings_payload
 from hookviz.view.settings import SETTINGS, Settings
 from hookviz.view.view import View
@@ -75,7 +75,7 @@ def test_a_layer_comes_with_its_own_numbers(view):
     assert (rows["max"] == record.activation[0].flatten(1).amax(1).numpy()).all()
     assert header["counts"] == {"channel": 96, "call": 1, "sample": 1, "depth": 1}
     layer = view.with_settings(layer="layer3.0.conv1").layer
-    for order, place in zip((*FIXED[1:], ABLATION), arrays["orders"], strict=True):
+    for order, place in zip((*FIXED[1:], SCORE_DROP), arrays["orders"], strict=True):
         assert (place == channel_order(layer, order)).all()
 
 

@@ -240,7 +240,7 @@ def test_the_effective_field_is_that_of_the_edited_run(explorer):
     before = explorer.frame.heatmap
     explorer.edit("layer1.0.conv1", 0, channels=slice(12))
     assert (explorer.frame.heatmap != before).any()
-    explorer.version = "original"
+    explorer.shown_run = "original"
     assert (explorer.frame.heatmap == before).all()
 
 
@@ -314,31 +314,31 @@ def test_contributions_add_up_to_the_change_of_a_linear_score():
     made.close()
 
 
-def test_an_edited_runs_difference_and_a_stage_keep_their_own_contributions(explorer):
+def test_contributions_are_of_the_output_in_a_difference_and_after_an_activation(explorer):
     explorer.edit(channels=4, change=0.25)
     at(explorer, 20, 7)
     edited = by_hand(*tensors(explorer, "layer2.0.conv1"), 20, 7)
-    explorer.version, explorer.order = "difference", "contribution"
+    explorer.shown_run, explorer.order = "difference", "contribution"
     plain = hookviz.explore(MODEL, PICTURES[6], layer="layer2.0.conv1")
     original = by_hand(*tensors(plain, "layer2.0.conv1"), 20, 7)
     plain.close()
     moved = edited["contribution"] - original["contribution"]
     assert np.all(np.diff(moved[explorer.frame.channels]) <= 0)
-    explorer.version, explorer.stage = "edited", "after activation"
+    explorer.shown_run, explorer.shown_after = "edited", "activation"
     assert np.all(np.diff(edited["contribution"][explorer.frame.channels]) <= 0)
 
 
 def test_more_like_a_channel(explorer):
     explorer.channel = 9
     explorer.order = "similarity"
-    assert explorer.like == 9 == explorer.channel == explorer.frame.channels[0]
+    assert explorer.reference_channel == 9 == explorer.channel == explorer.frame.channels[0]
     maps = torch.from_numpy(tensors(explorer, "layer2.0.conv1")[0]).double().flatten(1)
     cosines = F.cosine_similarity(maps, maps[9:10]).numpy()
     assert np.all(np.diff(cosines[explorer.frame.channels]) <= 1e-12)
     explorer.channel = int(explorer.frame.channels[1])
-    assert explorer.like == 9  # it stays while one looks at the others
-    with pytest.raises(traitlets.TraitError, match="like=4000 is not a channel of layer"):
-        explorer.like = 4000
+    assert explorer.reference_channel == 9  # it stays while one looks at the others
+    with pytest.raises(traitlets.TraitError, match="reference_channel=4000 is not a channel"):
+        explorer.reference_channel = 4000
     explorer.layer = "stem.0"
     assert explorer.frame.channels[0] == 9
 
@@ -369,7 +369,7 @@ def test_the_kernel_answers_where_the_browser_has_rounded_values(explorer):
         each for each in (explorer._canvas, *explorer.children) if isinstance(each, Canvas)
     ][:1]
     question = {"ask": "scores", "layer": "layer3.1.conv2", "call": 0, "sample": 0, "depth": 0}
-    question |= {"stage": "as returned", "order": "contribution", "like": 0}
+    question |= {"shown_after": "output", "order": "contribution", "reference_channel": 0}
     question |= {"place": [10.5 / 14, 3.5 / 14]}
     _, [(_, data)] = canvas._answer(question)
     wanted = by_hand(*tensors(explorer, "layer3.1.conv2"), 10, 3)["contribution"]

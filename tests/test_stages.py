@@ -40,14 +40,14 @@ def made():
     explorer.close()
 
 
-def shown(explorer, layer, stage):
-    explorer.layer, explorer.stage = layer, stage
+def shown(explorer, layer, shown_after):
+    explorer.layer, explorer.shown_after = layer, shown_after
     header, arrays = layer_payload(explorer._now)
     assert explorer.frame.panels[0].values.tolist() == arrays["maps"][explorer.channel].tolist()
-    return header["stage"], torch.from_numpy(arrays["maps"])
+    return header["shown_after"], torch.from_numpy(arrays["maps"])
 
 
-def test_each_stage_is_the_tensor_that_the_network_goes_on_with(made):
+def test_maps_are_shown_after_the_norm_and_the_activation_that_follow(made):
     model, x, explorer = made
     with torch.no_grad():
         first = model.first(x)
@@ -56,26 +56,25 @@ def test_each_stage_is_the_tensor_that_the_network_goes_on_with(made):
         second = model.norm2(model.second(inner))
         gated = model.gated(F.relu(inner + second))
         last = model.last(F.silu(gated))
-    after_activation, after_norm = "after activation", "after normalization"
-    for layer, stage, words, tensor in (
-        ("first", "as returned", "", first),
-        ("first", after_norm, after_norm, normalized),
-        ("first", after_activation, after_activation, inner),
-        ("second", after_activation, f"{after_norm} (no activation follows directly)", None),
-        ("gated", after_norm, "as returned (no normalization follows directly)", gated),
-        ("gated", after_activation, after_activation, F.silu(gated)),
-        ("last", after_activation, after_activation, F.relu(last)),
-        ("last", "as returned", "", last),
+    for layer, shown_after, words, tensor in (
+        ("first", "output", "", first),
+        ("first", "norm", "after normalization", normalized),
+        ("first", "activation", "after activation", inner),
+        ("second", "activation", "after normalization (no activation follows directly)", None),
+        ("gated", "norm", "as returned (no normalization follows directly)", gated),
+        ("gated", "activation", "after activation", F.silu(gated)),
+        ("last", "activation", "after activation", F.relu(last)),
+        ("last", "output", "", last),
     ):
-        said, maps = shown(explorer, layer, stage)
-        assert said == words
+        found, maps = shown(explorer, layer, shown_after)
+        assert found == words
         assert torch.allclose(maps, (second if layer == "second" and words else tensor)[1])
 
 
 def test_gradient_and_heatmap_stay_those_of_the_output(made):
     _, _, explorer = made
     before = explorer.frame
-    explorer.stage = "after activation"
+    explorer.shown_after = "activation"
     after = explorer.frame
     assert after.panels[1].values.tolist() == before.panels[1].values.tolist()
     assert after.heatmap.tolist() == before.heatmap.tolist()
@@ -85,8 +84,8 @@ def test_gradient_and_heatmap_stay_those_of_the_output(made):
 
 def test_edits_and_code(made):
     model, _, explorer = made
-    explorer.stage = "after activation"
-    with pytest.raises(ValueError, match="stage='after activation': set stage='as returned'"):
+    explorer.shown_after = "activation"
+    with pytest.raises(ValueError, match="shown_after='activation': set shown_after='output'"):
         explorer.code()
     explorer.edit("first", channels=0)
     explorer.channel = 0

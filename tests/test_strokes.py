@@ -64,7 +64,7 @@ def test_below_the_brush_the_model_gets_another_input(explorer, kind):
         assert each.value == pytest.approx(float(shares[each.number]), abs=1e-6)
         assert each.before == pytest.approx(float(kept.softmax(1)[0, each.number]), abs=1e-6)
     assert [str(each) for each in explorer.edits] == [f"input, 2,000 pixels: {kind}"]
-    explorer.version = "original"
+    explorer.shown_run = "original"
     assert torch.equal(explorer._now.original.run.logits, kept)
     explorer.undo()
     assert torch.equal(explorer._now.run.logits, kept)

@@ -608,9 +608,9 @@ def _rarities(context: CodeContext) -> Iterator[str]:
         yield "attention: hookviz.attention(model, x) returns the weights of every head."
         return
     if isinstance(view, ViewDifference):
-        yield "a difference: set version='edited'."
-    if view.stage_words:
-        yield f"stage={context.settings.stage!r}: set stage='as returned'."
+        yield "a difference: set shown_run='edited'."
+    if view.shown_after_words:
+        yield f"shown_after={context.settings.shown_after!r}: set shown_after='output'."
     if method == EFFECTIVE:
         yield (
             "this view, since the effective field takes more than a few lines: "

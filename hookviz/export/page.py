@@ -27,7 +27,7 @@ from ..tables import megabytes
 from ..view.answer import map_values
 from ..view.build import build_frame
 from ..view.exploration import ViewDifference
-from ..view.layer import ABLATION
+from ..view.layer import SCORE_DROP
 from ..view.map import map_payload
 from ..view.payload import (
     class_number,
@@ -232,14 +232,14 @@ def begin_page(
     computes : bool
         True if the page runs its network: it has all classes, and no range of the whole network.
     """
-    changes: dict[str, Any] = {"order": "index"} if view.settings.order == ABLATION else {}
+    changes: dict[str, Any] = {"order": "index"} if view.settings.order == SCORE_DROP else {}
     if computes and view.settings.normalize == "network":
         changes["normalize"] = "channel"
     view = view.with_settings(**changes) if changes else view
     view = view if view.settings.layer in names else view.with_settings(layer=names[0]).fitted()
     facts: dict[str, Any] = {**model_payload(view, classes=computes), "run": 1}
     facts["layers"] = [each for each in facts["layers"] if each["name"] in names]
-    left_out = {"order": {ABLATION}, "normalize": {"network"} if computes else set()}
+    left_out = {"order": {SCORE_DROP}, "normalize": {"network"} if computes else set()}
     left_out["heatmap"] = {name for name in facts["choices"]["heatmap"] if name not in heatmaps}
     facts["choices"] = facts["choices"] | {
         name: [each for each in facts["choices"][name] if each not in without]

@@ -13,9 +13,15 @@ from ..hooking.tensors import StorageMap
 from .recorder import Listener, ModuleCall, Operation, OperationRecorder
 from .session import Session
 
-RETURNED, NORMALIZED, ACTIVATED = "as returned", "after normalization", "after activation"
-STAGES = (RETURNED, NORMALIZED, ACTIVATED)
-"""The stages of a layer's output, in the order in which it goes through them."""
+RETURNED, NORMALIZED, ACTIVATED = "output", "norm", "activation"
+SHOWN_AFTER = (RETURNED, NORMALIZED, ACTIVATED)
+"""The values of the setting ``shown_after``, in the order in which the network reaches them."""
+
+WORDS = {
+    RETURNED: "as returned",
+    NORMALIZED: "after normalization",
+    ACTIVATED: "after activation",
+}
 
 NORMS = (
     "batch_norm",
@@ -44,8 +50,8 @@ def stages_of(session: Session, module: nn.Module) -> list[dict[str, Tensor]]:
     Returns
     -------
     list of dict
-        For each call of the layer the tensors ``"after normalization"`` and ``"after activation"``,
-        of the output's shape; only those that there are.
+        For each call of the layer the tensors after ``"norm"`` and after ``"activation"``, of the
+        output's shape; only those that exist.
 
     Examples
     --------
@@ -54,7 +60,7 @@ def stages_of(session: Session, module: nn.Module) -> list[dict[str, Tensor]]:
     >>> model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1), nn.ReLU())
     >>> session = Session(model, prepare_input(torch.ones(1, 1, 4, 4), model))
     >>> [sorted(each) for each in stages_of(session, model[0])]
-    [['after activation', 'after normalization']]
+    [['activation', 'norm']]
     """
     listeners: list[_Stages] = []
 
@@ -135,24 +141,24 @@ def _numel(shape: tuple[int, ...]) -> int:
     return count
 
 
-def furthest(found: dict[str, Tensor], stage: str) -> Tensor | None:
-    """Return the tensor of a stage, or of the one before it; None for the output itself."""
-    if stage == ACTIVATED:
+def tensor_after(found: dict[str, Tensor], shown_after: str) -> Tensor | None:
+    """Return the tensor after a step, or after the one before it; None for the output itself."""
+    if shown_after == ACTIVATED:
         return found.get(ACTIVATED, found.get(NORMALIZED))
-    return found.get(stage)
+    return found.get(shown_after)
 
 
-def stage_words(found: dict[str, Tensor], stage: str) -> str:
-    """Return the stage that is shown where the wanted one may be missing, in words.
+def words_after(found: dict[str, Tensor], shown_after: str) -> str:
+    """Return what the maps are shown after, in words; the wanted step may be missing.
 
     Examples
     --------
-    >>> stage_words({}, "after activation")
+    >>> words_after({}, "activation")
     'as returned (no activation follows directly)'
     """
-    if stage == RETURNED or stage in found:
-        return stage
-    if stage == ACTIVATED and NORMALIZED in found:
-        return f"{NORMALIZED} (no activation follows directly)"
-    what = "activation" if stage == ACTIVATED else "normalization"
-    return f"{RETURNED} (no {what} follows directly)"
+    if shown_after == RETURNED or shown_after in found:
+        return WORDS[shown_after]
+    if shown_after == ACTIVATED and NORMALIZED in found:
+        return f"{WORDS[NORMALIZED]} (no activation follows directly)"
+    what = "activation" if shown_after == ACTIVATED else "normalization"
+    return f"{WORDS[RETURNED]} (no {what} follows directly)"

@@ -32,7 +32,7 @@ export class Ablation {
     };
     root.addEventListener("pointerdown", touched);
     state.onChange((changed) => {
-      if (changed.has("channel") || changed.has("version")) touched();
+      if (changed.has("channel") || changed.has("shown_run")) touched();
       if (changed.has("layer") || changed.has("order")) this.said = "";
       if (this.work && (changed.has("layer") || changed.has("sample"))) this.stop("");
     });
@@ -78,13 +78,13 @@ export class Ablation {
   end(work, order) {
     this.work = null;
     const first = work.moved ? {} : { channel: order[0] };
-    this.state.set({ order: "ablation", version: this.edited, ...first });
+    this.state.set({ order: "score drop", shown_run: this.edited, ...first });
   }
 
   /** It is of the edited run, or of the difference. */
   get edited() {
-    const { version } = this.state.values;
-    return version === "original" ? "edited" : version;
+    const { shown_run: run } = this.state.values;
+    return run === "original" ? "edited" : run;
   }
 
   /** @param {Layer} data */
@@ -104,7 +104,7 @@ export class Ablation {
    */
   standing(data, order) {
     if (this.said) return [this.said, "again"];
-    if (order !== "ablation") return ["", ""];
+    if (order !== "score drop") return ["", ""];
     if (!data.arrays.ablation_scores) return ["by number: not known for this layer", "find"];
     return data.header.age ? [`old: of the run before ${data.header.age}`, "again"] : ["", ""];
   }

@@ -27,17 +27,17 @@ export function viewIn(hash, facts, settings) {
 
 /**
  * @param {string} text
- * @param {any} like
+ * @param {any} example
  * @param {string} name
  */
-function settingOf(text, like, name) {
+function settingOf(text, example, name) {
   if (name === "place") {
     const place = text.split(",").map(Number);
     const inside = place.length === 2 && place.every((each) => each >= 0 && each <= 1);
     return text === "" ? null : inside ? place : undefined;
   }
-  if (typeof like === "boolean") return text === "true" ? true : text === "false" ? false : undefined;
-  if (typeof like !== "number") return text;
+  if (typeof example === "boolean") return text === "true" ? true : text === "false" ? false : undefined;
+  if (typeof example !== "number") return text;
   const number = Number(text);
   const index = name !== "alpha";
   if (text === "" || !Number.isFinite(number) || number < 0) return undefined;

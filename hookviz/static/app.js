@@ -42,7 +42,7 @@ import { Why } from "./why.js";
  *   switches?: boolean, reaches?: (layer: string) => boolean,
  *   code?: (settings: any) => Promise<{code: string, none: string}>, link?: (app: App) => string,
  *   pins?: import("./pins.js").Pin[] | null,
- *   scores?: (at: any, spot: {row: number, column: number}, like: number) => ArrayLike<number> | null,
+ *   scores?: (at: any, spot: {row: number, column: number}, reference: number) => ArrayLike<number> | null,
  *   prefetch: (at: any, layers: string[]) => void}} Source
  */
 
@@ -157,16 +157,16 @@ export class App {
    */
   toOrder(order) {
     const data = this.source.layer(this.at);
-    if (order === "ablation" && this.source.live && data && (!data.arrays.ablation_scores || data.header.age)) {
-      if (data.header.age) this.state.set({ order, version: this.parts.ablation.edited });
+    if (order === "score drop" && this.source.live && data && (!data.arrays.ablation_scores || data.header.age)) {
+      if (data.header.age) this.state.set({ order, shown_run: this.parts.ablation.edited });
       return this.parts.ablation.begin();
     }
     if (this.parts.ablation.work) this.parts.ablation.stop("");
-    const like = order === "similarity" && order !== this.at.order ? { like: this.at.channel } : {};
-    const ranking = data && this.rankings.of(data, { ...this.at, order, ...like });
+    const reference = order === "similarity" && order !== this.at.order ? { reference_channel: this.at.channel } : {};
+    const ranking = data && this.rankings.of(data, { ...this.at, order, ...reference });
     this.toFirst = !ranking || isGoing(ranking);
     const known = ranking && order !== "index" && ranking.name !== "index";
-    this.state.set(known ? { order, ...like, channel: Number(ranking.order[0]) } : { order, ...like });
+    this.state.set(known ? { order, ...reference, channel: Number(ranking.order[0]) } : { order, ...reference });
   }
 
   /** The first channel at the chosen place, or else where the pointer is. */
@@ -178,7 +178,7 @@ export class App {
 
   /** The channels most like the shown one. */
   alike() {
-    if (this.at.order === "similarity") this.state.set({ like: this.at.channel });
+    if (this.at.order === "similarity") this.state.set({ reference_channel: this.at.channel });
     else this.toOrder("similarity");
   }
 
@@ -310,8 +310,8 @@ export class App {
     this.parts.heading.show(shown.header.counts, at, this.position, ranking.name);
     this.rankings.show(ranking, at);
     this.parts.ablation.show(shown);
-    visible(this.parts.heading.stage, source.live && !shown.header.query);
-    if (source.live) this.parts.edits.show(facts.edits, at, facts.versions, shown.word);
+    visible(this.parts.heading.shownAfter, source.live && !shown.header.query);
+    if (source.live) this.parts.edits.show(facts.edits, at, facts.run_names, shown.word);
     this.drawMaps(shown);
     this.drawInput(shown);
     this.parts.boxes.show();
@@ -410,7 +410,7 @@ export class App {
     const key = `${where} ${normalize} ${name} ${ends?.low} ${ends?.high}`;
     const still = data.still[channel] ?? "";
     this.parts.map.tell(still && (still === "silent" ? "zero everywhere" : "the same everywhere"), true);
-    const side = [this.side(data), data.header.stage].filter(Boolean).join(", ");
+    const side = [this.side(data), data.header.shown_after].filter(Boolean).join(", ");
     this.parts.map.root.classList.toggle("hv-more-said", side !== mapSize(size));
     this.parts.map.title(`${data.word} ${channel}${magnitudes}${which}`, side, whole.alt);
     this.one(this.parts.map, data, "maps", sure(own[channel]), palette, `${key} ${channel}`);

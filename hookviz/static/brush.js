@@ -180,7 +180,7 @@ export class Brush {
     this.mask = null;
     if (!mask.includes(1)) return;
     const colour = [1, 3, 5].map((from) => Number.parseInt(this.colour.value.slice(from, from + 2), 16));
-    if (this.app.at.version === "original") this.app.state.set({ version: "edited" });
+    if (this.app.at.shown_run === "original") this.app.state.set({ shown_run: "edited" });
     this.sent = true;
     this.source.edit({ set: "stroke", kind: this.kind, shape: size, colour, bytes: mask });
   }

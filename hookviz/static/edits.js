@@ -15,9 +15,9 @@ const REST = 60; // milliseconds between two factors that are asked for while th
 export class Edits {
   /**
    * @param {(what: any) => void} onEdit
-   * @param {(version: string) => void} onVersion
+   * @param {(run: string) => void} onRun
    */
-  constructor(onEdit, onVersion) {
+  constructor(onEdit, onRun) {
     this.onEdit = onEdit;
     /** @type {Place} */
     this.place = { layer: "", channel: 0 };
@@ -29,11 +29,11 @@ export class Edits {
     this.factor.value = "1";
     this.number = el("b", { class: "hv-number-now" });
     this.off = el("button", { class: "hv-toggle" }, "off");
-    const versions = ["edited", "original", "difference"];
-    this.version = menu(
+    const runs = ["edited", "original", "difference"];
+    this.shownRun = menu(
       "whose pictures are shown",
-      versions.map((name) => [name, name]),
-      onVersion,
+      runs.map((name) => [name, name]),
+      onRun,
     );
     this.list = el("span", { class: "hv-edits" });
     this.undo = el("button", { class: "hv-toggle", title: "take out the latest edit (Ctrl+Z)" }, "undo");
@@ -47,7 +47,7 @@ export class Edits {
       this.factor,
       this.number,
       this.off,
-      this.version,
+      this.shownRun,
       this.undo,
       this.restore,
       this.list,
@@ -98,11 +98,11 @@ export class Edits {
 
   /**
    * @param {Edit[]} edits
-   * @param {Place & {version: string}} at
-   * @param {string[]} versions What the original run, the edited one and the difference are called.
+   * @param {Place & {shown_run: string}} at
+   * @param {string[]} runs What the original run, the edited one and the difference are called.
    * @param {string} kind What a channel is called here: a head of attention, too.
    */
-  show(edits, at, versions, kind) {
+  show(edits, at, runs, kind) {
     const { layer, channel } = at;
     const moved = layer !== this.place.layer || channel !== this.place.channel;
     this.place = { layer, channel };
@@ -116,12 +116,12 @@ export class Edits {
     // A hand on the slider is ahead of the kernel.
     if (moved || (!this.timer && document.activeElement !== this.factor)) this.stand(this.known);
     setAttribute(this.factor, "aria-valuetext", this.number.textContent ?? "");
-    visible(this.version, versions.length > 0);
-    const [original, edited, difference] = versions;
+    visible(this.shownRun, runs.length > 0);
+    const [original, edited, difference] = runs;
     const names = { edited, original, difference };
-    for (const option of this.version.options)
+    for (const option of this.shownRun.options)
       setText(option, names[/** @type {keyof typeof names} */ (option.value)] ?? option.value);
-    choose(this.version, at.version);
+    choose(this.shownRun, at.shown_run);
     const all = JSON.stringify(edits);
     if (all === this.drawn) return;
     this.drawn = all;

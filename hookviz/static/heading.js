@@ -53,8 +53,8 @@ export class Heading {
       toOrder,
     );
     this.by = el("span", { class: "hv-by" }, this.rank, this.order);
-    const stages = facts.choices.stage.map((/** @type {string} */ name) => [name, name]);
-    this.stage = menu("the maps as returned, or as the network goes on with them", stages, (stage) => state.set({ stage }));
+    const after = facts.choices.shown_after.map((/** @type {string} */ name) => [name, SHOWN_AFTER[name] ?? name]);
+    this.shownAfter = menu("the maps as returned, or as the network goes on with them", after, (name) => state.set({ shown_after: name }));
     /** @type {Record<string, any>} */
     this.others = {};
     const more = ["call", "sample", "depth"].map((name) => {
@@ -69,7 +69,7 @@ export class Heading {
     this.root = el(
       "div",
       { class: "hv-heading" },
-      el("div", { class: "hv-line" }, this.name, this.words, this.stage, this.find.root),
+      el("div", { class: "hv-line" }, this.name, this.words, this.shownAfter, this.find.root),
       el(
         "div",
         { class: "hv-line" },
@@ -109,7 +109,7 @@ export class Heading {
     const by = order === "index" ? `of ${counts.channel}, sorted by` : `rank ${position + 1} of ${counts.channel} by`;
     setText(this.rank, by);
     choose(this.order, at.order);
-    choose(this.stage, at.stage);
+    choose(this.shownAfter, at.shown_after);
     for (const [name, { made, number, root }] of Object.entries(this.others)) {
       const count = counts[name] ?? 0;
       visible(root, count > 1);
@@ -120,14 +120,17 @@ export class Heading {
 }
 
 /** @type {Record<string, string>} */
+const SHOWN_AFTER = { output: "as returned", norm: "after normalization", activation: "after activation" };
+
+/** @type {Record<string, string>} */
 const ORDERS = {
   index: "number",
   mean: "largest mean",
   max: "largest maximum",
   zeros: "most zeros",
   gradient: "largest gradient",
-  weight: "Grad-CAM weight",
-  ablation: "score lost if switched off (runs the model)",
+  "gradcam weight": "Grad-CAM weight",
+  "score drop": "score lost if switched off (runs the model)",
   value: "value here",
   contrast: "z-score here",
   contribution: "value × gradient here",

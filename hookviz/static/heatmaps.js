@@ -56,7 +56,7 @@ export class Heatmaps {
     const { facts } = this.source;
     if (at.heatmap !== facts.product) return this.source.heat(at, data.header.layer, at.targetClass);
     if (!data.graded || !data.width) return { values: null, shape: [], none: noGradient(data, facts) };
-    if (data.header.stage) return { values: null, shape: [], none: "of the output: choose as returned" };
+    if (data.header.shown_after) return { values: null, shape: [], none: "of the output: choose as returned" };
     const [height, width] = [data.height, data.width];
     const map = data.map("maps", at.channel);
     const [, tall, wide] = data.arrays.gradients?.shape ?? [];
@@ -74,7 +74,7 @@ export class Heatmaps {
     const { parts, source } = this;
     const { heat } = parts;
     choose(parts.method, at.heatmap);
-    choose(parts.over, String(at.overlay));
+    choose(parts.over, String(at.over_input));
     const found = this.values(data, at);
     const { methods, product } = source.facts;
     // A part of the picture lies nobody knows where in it.
@@ -93,7 +93,7 @@ export class Heatmaps {
     if (!found) return heat.tell(source.waiting ?? "on its way …");
     const none = found.none || (found.values ? "" : noGradient(data, source.facts));
     heat.tell(none, false, wayTo(source, data, none));
-    visible(parts.bars.heat.root, !none || at.strip);
+    visible(parts.bars.heat.root, !none || at.all_layers);
     visible(parts.over, Boolean(picture));
     if (!none) this.draw(data, at, found, picture);
     if (!none) this.standing = own;
@@ -118,7 +118,7 @@ export class Heatmaps {
     this.note = this.known.note || (found.beyond ?? "");
     const name = colours.ofHeatmap(Boolean(range?.diverging));
     const palette = colours.palette(name);
-    const over = at.overlay && picture;
+    const over = at.over_input && picture;
     this.over = Boolean(over) || at.heatmap === source.facts.effective;
     const [tall, wide] = /** @type {[number, number]} */ (found.shape);
     const [high, broad] = data.header.size;
@@ -148,9 +148,9 @@ export class Heatmaps {
   strip(data, at) {
     const { colours, parts, source } = this;
     const { facts } = source;
-    setAttribute(parts.stripButton, "aria-pressed", at.strip ? "true" : "false");
-    visible(parts.strip.root, at.strip);
-    if (!at.strip) return;
+    setAttribute(parts.stripButton, "aria-pressed", at.all_layers ? "true" : "false");
+    visible(parts.strip.root, at.all_layers);
+    if (!at.all_layers) return;
     const method = facts.methods.includes(at.heatmap) ? at.heatmap : "gradcam";
     const asked = { ...at, heatmap: method, ofAll: true };
     const every = facts.layers.map((/** @type {any} */ { name, parts }) => ({ name, parts: Boolean(parts), heat: source.heat(asked, name, at.targetClass) }));

@@ -47,17 +47,17 @@ export class Rankings {
     const none = (/** @type {string} */ words) => ({ order: data.order("index"), scores: null, name: "index", key: "index", words });
     if (isHere(at.order) && !at.place) return none("by number: click a place first");
     const spot = spotOf(data, at);
-    const like = Math.min(at.like, data.count - 1);
-    const key = isHere(at.order) ? `${at.order} ${spot.row} ${spot.column}` : `${at.order} ${like}`;
+    const reference = Math.min(at.reference_channel, data.count - 1);
+    const key = isHere(at.order) ? `${at.order} ${spot.row} ${spot.column}` : `${at.order} ${reference}`;
     const exact = isExact(data, at);
     const asked = !exact && this.source.live && this.source.scores;
-    const found = asked ? this.source.scores?.(at, spot, like) : data.once(`scores ${key}`, () => scoresOf(data, at.order, spot, like));
+    const found = asked ? this.source.scores?.(at, spot, reference) : data.once(`scores ${key}`, () => scoresOf(data, at.order, spot, reference));
     if (found === null) return none(asked ? GOING : NO_GRADIENT);
     const scores = /** @type {ArrayLike<number>} */ (found);
     if (!scores.length) return none(NO_GRADIENT);
     const order = data.once(`order ${key} ${Boolean(asked)}`, () => descending(scores));
     const rough = exact || asked ? "" : "of rounded values";
-    const words = [isHere(at.order) ? "" : `to ${data.word} ${like}`, rough].filter(Boolean).join(", ");
+    const words = [isHere(at.order) ? "" : `to ${data.word} ${reference}`, rough].filter(Boolean).join(", ");
     return { order, scores, name: at.order, key, words };
   }
 
@@ -80,7 +80,7 @@ export class Rankings {
   reading({ scores, name }, at) {
     if (!scores || name === "value") return [];
     const score = Number(scores[at.channel]);
-    if (name === "similarity") return score === Infinity ? [] : [[`cosine with ${at.like}`, short(score)]];
+    if (name === "similarity") return score === Infinity ? [] : [[`cosine with ${at.reference_channel}`, short(score)]];
     return [[/** @type {string} */ (SCORE_NAMES[name]), short(score)]];
   }
 }
@@ -100,7 +100,7 @@ function spotOf(data, { place }) {
 }
 
 /**
- * Whether the browser has the very values: not rounded, not averaged, not of another stage or run
+ * Whether the browser has the very values: not rounded, not averaged, not after another operation or of another run
  * than the gradients.
  * @param {Layer} data
  * @param {Values} at
@@ -110,7 +110,7 @@ function isExact(data, at) {
   const [height, width] = data.header.size;
   const whole = data.height === height && data.width === width && !maps?.approximate;
   if (at.order !== "contribution") return whole;
-  return whole && !gradients?.approximate && !data.header.stage && at.version !== "difference";
+  return whole && !gradients?.approximate && !data.header.shown_after && at.shown_run !== "difference";
 }
 
 /**
@@ -119,10 +119,10 @@ function isExact(data, at) {
  * @param {Layer} data
  * @param {string} order
  * @param {{row: number, column: number}} spot
- * @param {number} like
+ * @param {number} reference
  * @returns {Float64Array | null}
  */
-export function scoresOf(data, order, { row, column }, like) {
+export function scoresOf(data, order, { row, column }, reference) {
   if (!data.width || (order === "contribution" && !data.graded)) return null;
   const [height, width] = data.header.size;
   const y = Math.floor((row * data.height) / height);
@@ -133,12 +133,12 @@ export function scoresOf(data, order, { row, column }, like) {
   if (order === "value") return every(value);
   if (order === "contribution") return every((channel) => value(channel) * Number(data.map("gradients", channel)[place]));
   if (order === "contrast") return every((channel) => deviations(data.map("maps", channel), value(channel)));
-  const reference = scaled(data.map("maps", like));
-  const length = dot(reference, reference);
+  const direction = scaled(data.map("maps", reference));
+  const length = dot(direction, direction);
   return every((channel) => {
-    if (channel === like) return Infinity; // first, also before its copies
+    if (channel === reference) return Infinity; // first, also before its copies
     const own = scaled(data.map("maps", channel));
-    return dot(own, reference) / Math.sqrt(dot(own, own) * length);
+    return dot(own, direction) / Math.sqrt(dot(own, own) * length);
   });
 }
 

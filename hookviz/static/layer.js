@@ -112,7 +112,7 @@ export class Layer {
    * @param {string} name
    */
   orderOf(name) {
-    return name === "ablation" && !this.arrays.ablation_scores ? "index" : name;
+    return name === "score drop" && !this.arrays.ablation_scores ? "index" : name;
   }
 
   /**
@@ -123,7 +123,7 @@ export class Layer {
   ablated(scores, order) {
     const { shape, values } = this.arrays.orders;
     const all = values.slice();
-    all.set(order.values, (this.orders.indexOf("ablation") - 1) * this.count);
+    all.set(order.values, (this.orders.indexOf("score drop") - 1) * this.count);
     const arrays = { ...this.arrays, ablation_scores: scores, orders: { shape, values: all } };
     return new Layer({ ...this.header, age: "" }, arrays, this.orders, this.network);
   }

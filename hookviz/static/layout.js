@@ -64,7 +64,7 @@ export class Layout {
     this.heading.work.append(this.ablation.root);
     this.edits = new Edits(
       (what) => source.edit(what),
-      (version) => set({ version }),
+      (run) => set({ shown_run: run }),
     );
     this.flip = new Flip(source, state, go.channels);
     this.edits.list.before(this.flip.root);
@@ -104,7 +104,7 @@ export class Layout {
         ["true", "over input"],
         ["false", "alone"],
       ],
-      (value) => state.set({ overlay: value === "true" }),
+      (value) => state.set({ over_input: value === "true" }),
     );
     this.opacity = slider("opacity of the heatmap", (place) => state.set({ alpha: place / 100 }));
     this.stripButton = el("button", { class: "hv-toggle", title: "the heatmaps of all layers" }, "all layers");
@@ -143,8 +143,8 @@ export class Layout {
 
   /** It opens below all else: perhaps where it cannot be seen. */
   toggleStrip() {
-    this.strip.reveal = !this.state.values.strip;
-    this.state.set({ strip: this.strip.reveal });
+    this.strip.reveal = !this.state.values.all_layers;
+    this.state.set({ all_layers: this.strip.reveal });
   }
 }
 

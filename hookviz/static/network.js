@@ -172,13 +172,13 @@ export class NetworkSource {
     if (sameFeeds(original.feeds, answers.original.feeds))
       answers = this.edits.length ? { ...answers, original } : { edited: original, original };
     this.answers = answers;
-    const versions = this.edits.length ? ["original", "edited", "difference"] : [];
+    const run_names = this.edits.length ? ["original", "edited", "difference"] : [];
     const own = this.input === this.original && !this.edits.length;
     const verdict = own ? this.first.verdict : { text: "", kind: "", layer: null };
     const boxed = !own && this.first.answer?.boxes.length && !this.facts.net.boxes;
     const notes = own ? this.facts.net.notes : [...this.facts.net.notes, OTHER, ...(boxed ? [NO_BOXES] : [])];
     const answer = own ? this.first.answer : boxed ? { ...this.first.answer, boxes: [] } : this.facts.answer;
-    this.facts = { ...this.facts, answer, edits: [...this.edits], versions, verdict, notes, run: this.facts.run + 1 };
+    this.facts = { ...this.facts, answer, edits: [...this.edits], run_names, verdict, notes, run: this.facts.run + 1 };
     answers.edited.get(this.wantedOf("edited"));
     if (this.edits.length) answers.original.get(this.wantedOf("original"));
     this.arrived();
@@ -307,8 +307,8 @@ export class NetworkSource {
   // What the app asks for
 
   /** @param {any} at */
-  version(at) {
-    return this.edits.length ? (at.version ?? "edited") : "edited";
+  shownRun(at) {
+    return this.edits.length ? (at.shown_run ?? "edited") : "edited";
   }
 
   /** @param {string} layer @param {number} call */
@@ -320,8 +320,8 @@ export class NetworkSource {
   layer(at) {
     for (const each of Object.values(this.looked)) each.clear(); // a drawing begins
     const facts = this.callOf(at.layer, Math.min(at.call ?? 0, this.lastCall(at.layer)));
-    const version = this.version(at);
-    if (version !== "difference") return this.madeLayer(this.answers[/** @type {"edited"} */ (version)], facts, at.depth ?? 0, version);
+    const run = this.shownRun(at);
+    if (run !== "difference") return this.madeLayer(this.answers[/** @type {"edited"} */ (run)], facts, at.depth ?? 0, run);
     const [edited, original] = [this.pair(this.answers.edited, facts, at.depth ?? 0), this.pair(this.answers.original, facts, at.depth ?? 0)];
     if (!edited || !original) return null;
     return this.answers.edited.once(`difference ${facts.name} ${at.depth}`, () => {
@@ -340,12 +340,12 @@ export class NetworkSource {
    * @param {Answer} answer
    * @param {LayerFacts} facts
    * @param {number} depth
-   * @param {string} version
+   * @param {string} run
    */
-  madeLayer(answer, facts, depth, version) {
+  madeLayer(answer, facts, depth, run) {
     const pair = this.pair(answer, facts, depth);
     if (!pair) return null;
-    const which = this.edits.length ? `, ${version}` : "";
+    const which = this.edits.length ? `, ${run}` : "";
     return answer.once(`layer ${facts.name} ${depth}`, () => this.asLayer(facts, pair, which));
   }
 
@@ -390,8 +390,8 @@ export class NetworkSource {
     if (!cam) return NONE;
     if (!this.graded(facts) && !WITHOUT_GRADIENT.has(at.heatmap)) return { ...NONE, none: ARRIVES_NOT };
     const depth = at.depth ?? 0;
-    const version = this.version(at);
-    const of = version === "original" ? this.answers.original : this.answers.edited;
+    const run = this.shownRun(at);
+    const of = run === "original" ? this.answers.original : this.answers.edited;
     const pair = this.pair(of, facts, depth);
     if (!pair) return null;
     const made = (/** @type {Answer} */ answer, /** @type {NonNullable<typeof pair>} */ { maps, gradients, count, height, width }) =>
@@ -399,7 +399,7 @@ export class NetworkSource {
         values: cam({ maps, gradients: gradients ?? maps, count, size: height * width }),
         shape: [height, width],
       }));
-    if (version !== "difference") return made(of, pair);
+    if (run !== "difference") return made(of, pair);
     const other = this.pair(this.answers.original, facts, depth);
     if (!other) return null;
     const [now, before] = [made(of, pair), made(this.answers.original, other)];
@@ -417,8 +417,8 @@ export class NetworkSource {
   ran(at, facts) {
     const none = this.refusal(at, facts);
     if (none) return { ...NONE, none };
-    const version = this.version(at);
-    const answer = this.answers[/** @type {"edited" | "original"} */ (version)];
+    const run = this.shownRun(at);
+    const answer = this.answers[/** @type {"edited" | "original"} */ (run)];
     const pair = this.pair(answer, facts, at.depth ?? 0);
     return pair && this.running.heat(at.heatmap, answer, facts, pair);
   }
@@ -434,7 +434,7 @@ export class NetworkSource {
    * @param {LayerFacts} facts
    */
   refusal(at, facts) {
-    if (this.version(at) === "difference") return "of one run: choose edited or original";
+    if (this.shownRun(at) === "difference") return "of one run: choose edited or original";
     if (this.beyondClasses) return OF_CLASSES;
     return at.heatmap !== "occlusion" && facts.shape.length !== 3 ? "no map that could lie over the picture" : "";
   }
@@ -446,7 +446,7 @@ export class NetworkSource {
    */
   map(at) {
     if (this.graph.none) return this.graph;
-    const answer = this.version(at) === "original" ? this.answers.original : this.answers.edited;
+    const answer = this.shownRun(at) === "original" ? this.answers.original : this.answers.edited;
     const shown = Object.keys(this.graph.sizes).map((layer) => this.callOf(layer, Math.min(at.call ?? 0, this.lastCall(layer))));
     if (!this.ask(answer, shown.map(({ name }) => `activation:${name}`))) return this.drawn;
     const made = () => ({ ...this.graph, arrays: { pictures: { values: this.pictures(answer, shown, at.depth ?? 0) } } });
@@ -587,7 +587,7 @@ export class NetworkSource {
    * @param {any} [at]
    */
   why(question, at = {}) {
-    const answer = this.version(at) === "original" ? this.answers.original : this.answers.edited;
+    const answer = this.shownRun(at) === "original" ? this.answers.original : this.answers.edited;
     const key = `why ${JSON.stringify(question)}`;
     const found = answer.made.get(key) ?? answered(question, this.facts.why, (layer, call) => this.held(answer, layer, call), 1);
     if (found) answer.made.set(key, found);

@@ -94,7 +94,7 @@ export function publicObject(facts, source) {
         if (from.graded(call)) await outputOf(from, `gradient:${call.name}`);
         const { edited } = from.answers;
         const maps = from.pair(edited, call, 0);
-        const at = { layer: call.layer, call: call.call, depth: 0, heatmap: method, version: "edited", script: true };
+        const at = { layer: call.layer, call: call.call, depth: 0, heatmap: method, shown_run: "edited", script: true };
         /** @type {any} */
         const found = maps && RUNNING.includes(method) && !from.refusal(at, call) ? await from.running.alone(method, edited, call, maps) : from.heat(at, call.layer);
         if (!found?.values) throw new Error(`${method} of ${call.name}: ${found?.none ?? "missing"}.`);

@@ -58,7 +58,7 @@ export class Sides {
    * @param {import("./colours.js").Colours} colours
    */
   draw(found, names, at, picture, colours) {
-    const over = at.overlay && picture;
+    const over = at.over_input && picture;
     const key = `${objectId(found)} ${over ? `${objectId(picture)} ${at.alpha}` : "alone"} ${colours.dark} ${names}`;
     if (key === this.drawn) return;
     this.drawn = key;

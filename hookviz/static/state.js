@@ -3,9 +3,9 @@
 /**
  * @typedef {{low: number, high: number}} Ends
  * @typedef {{
- *   layer: string, channel: number, call: number, sample: number, depth: number, order: string, like: number,
- *   cmap: string, normalize: string, heatmap: string, alpha: number, overlay: boolean,
- *   strip: boolean, place: [number, number] | null, stage: string, version: string}} Settings The explorer's own.
+ *   layer: string, channel: number, call: number, sample: number, depth: number, order: string, reference_channel: number,
+ *   cmap: string, normalize: string, heatmap: string, alpha: number, over_input: boolean,
+ *   all_layers: boolean, place: [number, number] | null, shown_after: string, shown_run: string}} Settings The explorer's own.
  * @typedef {Settings & {
  *   targetClass: number | null, zoom: {k: number, x: number, y: number},
  *   hover: {u: number, v: number} | null, ends: Ends | null, slopeEnds: Ends | null,

@@ -368,8 +368,8 @@ class KernelSource {
 
   /** @param {any} at */
   question(at) {
-    const { layer, call, sample, depth, stage } = at;
-    return { ask: "layer", layer, call, sample, depth, stage, ...this.query(at, layer) };
+    const { layer, call, sample, depth, shown_after } = at;
+    return { ask: "layer", layer, call, sample, depth, shown_after, ...this.query(at, layer) };
   }
 
   /** @param {any} at */
@@ -471,14 +471,14 @@ class KernelSource {
    * What the channels are sorted by; none where there is nothing to sort by.
    * @param {any} at
    * @param {{row: number, column: number}} spot
-   * @param {number} like
+   * @param {number} reference
    */
-  scores(at, { row, column }, like) {
+  scores(at, { row, column }, reference) {
     const layer = this.layer(at);
     const [height, width] = layer?.header.size ?? [1, 1];
     // One question for each position of the map: the middle of it.
     const place = [(row + 0.5) / height, (column + 0.5) / width];
-    const which = at.order === "similarity" ? { like } : { like: 0, place };
+    const which = at.order === "similarity" ? { reference_channel: reference } : { reference_channel: 0, place };
     return this.get({ ...this.question(at), ask: "scores", order: at.order, ...which, ...this.query(at, at.layer) });
   }
 
@@ -495,8 +495,8 @@ class KernelSource {
     if (!layer || own) return null;
     // One question at a time: when its answer comes, the pointer's place then is asked for.
     const waiting = [...this.pending].some((key) => key.includes('"ask":"value"'));
-    const { layer: name, call, sample, depth, stage, channel } = at;
-    const question = { ask: "value", layer: name, call, sample, depth, stage, channel, row, column, ...this.query(at, name) };
+    const { layer: name, call, sample, depth, shown_after, channel } = at;
+    const question = { ask: "value", layer: name, call, sample, depth, shown_after, channel, row, column, ...this.query(at, name) };
     return waiting ? null : this.get(question);
   }
 

@@ -21,7 +21,7 @@ from .answer import map_values
 from .exploration import displayed_view
 from .frame import ChannelGrid, Frame, ImagePanel, Panel, signed
 from .heatmaps import ShownHeatmap
-from .layer import ABLATION, HERE, SIMILARITY, ChannelStatistics
+from .layer import HERE, SCORE_DROP, SIMILARITY, ChannelStatistics
 from .settings import choices
 from .view import ShownMaps, View, field_of, place_of
 
@@ -55,7 +55,7 @@ def build_frame(view: View) -> Frame:
         words=view.words,
         classes=view.classes,
         edits=[str(each) for each in view.session.edits] if view.original is not None else [],
-        versions=versions_of(view),
+        run_names=run_names_of(view),
         factor=factor_of(view),
         choices=choices(view),
         dtype=str(view.call.outputs[0].dtype).removeprefix("torch.") + view.magnitudes,
@@ -120,11 +120,11 @@ def summary(view: View) -> list[str]:
     return found
 
 
-def versions_of(view: View) -> tuple[str, ...]:
+def run_names_of(view: View) -> tuple[str, ...]:
     """Return the names of the original run, the edited one and their difference; () for one run."""
     if view.original is None:
         return ()
-    before, after = view.versions
+    before, after = view.run_names
     return before, after, "difference" if before == "original" else f"{after} − {before}"
 
 
@@ -222,10 +222,10 @@ def _tiles(view: View) -> ChannelGrid:
         caption = f"{many if view.order == 'index' else 'ranks'} {caption} of {count}"
     still = layer.statistics.still
     caption += f"; {still}, crossed out" if still else ""
-    if at.order == ABLATION:
+    if at.order == SCORE_DROP:
         unknown = "by number: what the score loses without each is not known for this layer"
         old = f"the order is old: of the run before {view.ablation_age}"
-        caption += f"; {unknown}" if view.order != ABLATION else ""
+        caption += f"; {unknown}" if view.order != SCORE_DROP else ""
         caption += f"; {old}" if view.ablation_age else ""
     elif at.order in HERE:
         row, column = place_of(view)
@@ -233,7 +233,7 @@ def _tiles(view: View) -> ChannelGrid:
         here_words = f"sorted by {at.order} at row {row}, column {column}"
         caption += f"; {here_words}" if view.order == at.order else f"; by number: {missing}"
     elif at.order == SIMILARITY:
-        caption += f"; sorted by similarity to {view.channel_word} {at.like}"
+        caption += f"; sorted by similarity to {view.channel_word} {at.reference_channel}"
     alt = f"{caption[0].upper()}{caption[1:]}, layer {view.layer_name}"
     box = drawn.box(place)
     ablation_scores = None if view.ablation_scores is None else view.ablation_scores[here]

@@ -19,25 +19,25 @@ from ..hooking.select import Layers
 from ..run.replay import Replay
 from ..run.session import Run, Session
 from ..run.target import Target, logits_of
-from .layer import ABLATION, CONTRIBUTION, SIMILARITY, LayerView, showable, why_not_shown
+from .layer import CONTRIBUTION, SCORE_DROP, SIMILARITY, LayerView, showable, why_not_shown
 from .settings import Settings
 from .view import Memo, View, map_size, run_session
 
 
 def displayed_view(view: View) -> View:
-    """Return the edited, original or difference view chosen by ``version``.
+    """Return the edited, original or difference view chosen by ``shown_run``.
 
     Without edits it is the view itself.
     """
     if view.original is None:
         return view
-    if view.settings.version == "difference":
+    if view.settings.shown_run == "difference":
         return ViewDifference(view, view.original)
     shown = copy.copy(
-        view if view.settings.version == "edited" else view.original.with_settings(view.settings)
+        view if view.settings.shown_run == "edited" else view.original.with_settings(view.settings)
     )
     shown.edited = view
-    name = view.versions[view.settings.version == "edited"]
+    name = view.run_names[view.settings.shown_run == "edited"]
     shown.which = f", {name} run" if name in ("original", "edited") else f", {name}"
     return shown
 
@@ -47,9 +47,9 @@ class ViewDifference(View):
 
     def __init__(self, edited: View, original: View) -> None:
         super().__init__(edited.settings, edited.session, edited.run, edited.input_memo, original)
-        self._edited, self.versions = edited, edited.versions
+        self._edited, self.run_names = edited, edited.run_names
         self.drops, self.old_drops = edited.drops, edited.old_drops
-        self.which = f", {self.versions[1]} − {self.versions[0]}"
+        self.which = f", {self.run_names[1]} − {self.run_names[0]}"
         self.memo = edited.memo.get_or_compute(
             "difference", None, Memo
         )  # a cache of its own for the differences
@@ -64,7 +64,9 @@ class ViewDifference(View):
     def layer(self) -> LayerView:
         at = self.settings
         return self.memo.get_or_compute(
-            "layer", (at.layer, at.call, at.sample, at.depth, self.query, at.stage), self._less
+            "layer",
+            (at.layer, at.call, at.sample, at.depth, self.query, at.shown_after),
+            self._less,
         )
 
     def _less(self) -> LayerView:
@@ -72,7 +74,7 @@ class ViewDifference(View):
         if one.maps.shape != other.maps.shape:
             raise ValueError(
                 f"Layer {self.layer_name!r} has maps of {map_size(one.maps)} in the "
-                f"{self.versions[1]} run and of {map_size(other.maps)} in the {self.versions[0]} "
+                f"{self.run_names[1]} run and of {map_size(other.maps)} in the {self.run_names[0]} "
                 "one, so they have no difference to show."
             )
         maps = one.maps - other.maps
@@ -92,7 +94,7 @@ class ViewDifference(View):
         return self.sides[0].ablate(seconds)
 
     def describe(self) -> str:
-        return f"{self.versions[1]} less {self.versions[0]}: {super().describe()}"
+        return f"{self.run_names[1]} less {self.run_names[0]}: {super().describe()}"
 
 
 def less(one: np.ndarray | None, other: np.ndarray | None) -> np.ndarray | None:
@@ -135,18 +137,18 @@ def ran_beside(ask: Ask, first: Session, session: Session, at: Settings) -> View
     one, two = (replace(each, cache=each.cache.only(shared)) for each in (one, two))
     original = View(at, first, one)
     view = View(at, session, two, Memo(), original)
-    view.versions = original.versions = "a", "b"
+    view.run_names = original.run_names = "a", "b"
     return view if at.layer in view.cache else opened(view)
 
 
 def reordered(view: View) -> View:
-    """Return the view at the first channel of its order; by ablation, the model runs first."""
+    """Return the view at the first channel of its order; the score drop runs the model."""
     if view.settings.order == "index":
         return view
-    if view.settings.order == ABLATION:
+    if view.settings.order == SCORE_DROP:
         allow_interrupts(view.ablate)
     if view.settings.order == SIMILARITY:
-        view = view.with_settings(like=view.settings.channel)
+        view = view.with_settings(reference_channel=view.settings.channel)
     return view.with_settings(channel=int(displayed_view(view).channels[0]))
 
 

@@ -336,7 +336,7 @@ class Frame:
         The dtype of the layer's tensor, and a note for complex numbers.
     edits : list of str
         The edits of this run, in words.
-    versions : tuple of str
+    run_names : tuple of str
         Names of the original run, the edited one and their difference; empty for one run.
     factor : float
         The factor that an edit multiplies the shown channel by.
@@ -373,7 +373,7 @@ class Frame:
     classes: list[str]
     dtype: str
     edits: list[str]
-    versions: tuple[str, ...]
+    run_names: tuple[str, ...]
     factor: float
     choices: dict[str, list[str]]
     note: str = ""

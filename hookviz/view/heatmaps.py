@@ -42,7 +42,7 @@ class ShownHeatmap:
     """The heatmap of a view; `values`, ``(h, w)``, is None where no gradient arrived."""
 
     def __init__(self, view: View) -> None:
-        view = view.with_settings(stage=RETURNED)  # gradients are those of the output
+        view = view.with_settings(shown_after=RETURNED)  # gradients are those of the output
         self.view, self.settings, self.memo = view, view.settings, view.memo
         self.values = self._values()
 
@@ -51,7 +51,7 @@ class ShownHeatmap:
         """True if it is drawn alone: by choice, without a picture, or if it is of a part of one."""
         method, view = self.settings.heatmap, self.view
         in_part = view.of_parts and method not in (*ATTRIBUTIONS, EFFECTIVE)
-        return not self.settings.overlay or view.picture is None or in_part
+        return not self.settings.over_input or view.picture is None or in_part
 
     def _values(self) -> np.ndarray | None:
         if isinstance(self.view, ViewDifference):
@@ -222,7 +222,7 @@ class ShownHeatmap:
 
     def strip(self) -> HeatmapStrip | None:
         """Return all layers' heatmaps over the input, from first to last."""
-        if not self.settings.strip:
+        if not self.settings.all_layers:
             return None
         at, view = self.settings, self.view
         method = at.heatmap if at.heatmap in cached_methods() else "gradcam"

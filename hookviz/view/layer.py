@@ -141,10 +141,11 @@ def channel_statistics(maps: np.ndarray) -> ChannelStatistics:
     return ChannelStatistics(low, high, mean, zeros, norm, nans, infs, flat.shape[1])
 
 
-ABLATION, SIMILARITY = "ablation", "similarity"
+SCORE_DROP, SIMILARITY = "score drop", "similarity"
 VALUE, CONTRAST, CONTRIBUTION = HERE = ("value", "contrast", "contribution")
-FIXED = ("index", "mean", "max", "zeros", "gradient", "weight")
-ORDERS = (*FIXED, ABLATION, *HERE, SIMILARITY)
+GRADIENT, WEIGHT = OF_GRADIENT = ("gradient", "gradcam weight")
+FIXED = ("index", "mean", "max", "zeros", *OF_GRADIENT)
+ORDERS = (*FIXED, SCORE_DROP, *HERE, SIMILARITY)
 """Channel orders: by index, or the largest mean, maximum, fraction of zeros, gradient norm or
 Grad-CAM weight first; or the largest drop of the target's score without the channel, for which
 the model runs. At the chosen position: the largest value, the value most standard deviations above
@@ -161,10 +162,14 @@ def channel_order(view: LayerView, order: str, scores: np.ndarray | None = None)
         if scores is None:
             return np.arange(len(view.maps))
         return np.argsort(-np.nan_to_num(scores, nan=-np.inf), kind="stable")
-    if order == "index" or (order in ("gradient", "weight") and gradients is None):
+    if order == "index" or (order in OF_GRADIENT and gradients is None):
         return np.arange(len(view.maps))
-    if gradients is not None and view.weights is not None and order in ("gradient", "weight"):
-        key = gradients.norm if order == "gradient" else view.weights
+    if (
+        gradients is not None
+        and view.weights is not None
+        and order in ("gradient", "gradcam weight")
+    ):
+        key = gradients.norm if order == GRADIENT else view.weights
     else:
         key = getattr(view.statistics, order)
     # NaN, a channel without any finite value, goes last; equals stay in order.

@@ -21,9 +21,9 @@ from ..run.output import Output
 from ..run.target import class_index
 from ..studies.receptive_field import field as shown
 from .answer import answer_payload
-from .build import summary, versions_of
+from .build import run_names_of, summary
 from .heatmaps import ShownHeatmap, side_names
-from .layer import ABLATION, FIXED, ChannelStatistics, channel_order
+from .layer import FIXED, SCORE_DROP, ChannelStatistics, channel_order
 from .settings import CMAPS, EFFECTIVE, PRODUCT, choices
 from .view import FLAT, ShownMaps, View, field_of, flatness
 
@@ -62,7 +62,7 @@ def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
         "layers": layer_list(view),
         "palettes": {name: palette_text(name) for name in palette_names(view)},
         "choices": choices(view),
-        "versions": list(versions_of(view)),
+        "run_names": list(run_names_of(view)),
         "network": [ShownMaps(view).network_range(gradients) for gradients in (False, True)],
         "methods": cached_methods(),
         "flat": list(FLAT),
@@ -127,9 +127,8 @@ def layer_payload(view: View) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         `hookviz.draw.colours.shown_size`. ``numbers`` and ``gradient_numbers``, ``(len(NUMBERS),
         C)``, of the maps and of the gradients. ``weights``, Grad-CAM's, and ``flat``, see
         `flatness`, ``(C,)``. ``percentiles``, of both, the 1st and the 99th, ``(2 or 4, C)``.
-        ``orders``, by all of `hookviz.view.layer.FIXED` but the first, and by ablation, ``(n, C)``.
-        ``ablation_scores``, ``(C,)``, the ablation_scores of the score without each channel, if
-        known.
+        ``orders``, ``(n, C)``, by all of `hookviz.view.layer.FIXED` but the first, and by the score
+        drop. ``ablation_scores``, ``(C,)``, the drop of the score without each channel, if known.
     """
     layer, record, output = view.layer, view.record, view.call.outputs[0]
     arrays = {"maps": shown_size(layer.maps), "numbers": _numbers(layer.statistics)}
@@ -144,7 +143,9 @@ def layer_payload(view: View) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         }
         percentiles.append(_percentiles(layer.gradients))
     arrays["percentiles"] = np.concatenate(percentiles)
-    orders = [channel_order(layer, order, view.ablation_scores) for order in (*FIXED[1:], ABLATION)]
+    orders = [
+        channel_order(layer, order, view.ablation_scores) for order in (*FIXED[1:], SCORE_DROP)
+    ]
     if view.ablation_scores is not None:
         arrays["ablation_scores"] = view.ablation_scores
     arrays["orders"] = np.array(orders).astype(np.uint32)
@@ -165,7 +166,7 @@ def layer_payload(view: View) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         "magnitudes": view.magnitudes,
         "which": view.which,
         "age": view.ablation_age,
-        "stage": view.stage_words,
+        "shown_after": view.shown_after_words,
     }
     if view.attends:
         header |= {"word": view.channel_word, "query": view.query_words}

@@ -20,7 +20,7 @@ from ..attribution.cam import HEATMAPS
 from ..attribution.gradients import ATTRIBUTIONS
 from ..draw.colours import NORMALIZATIONS
 from ..hooking.select import close_names
-from ..run.stages import RETURNED, STAGES
+from ..run.stages import RETURNED, SHOWN_AFTER
 from ..run.target import Target, check_target, read_target, sample_scores
 from .layer import ORDERS, why_not_shown
 
@@ -36,7 +36,7 @@ NORM = "norm"
 EFFECTIVE = "effective field"
 """The weight of each pixel for the chosen position, or else for the one in the middle."""
 
-VERSIONS = ("edited", "original", "difference")
+SHOWN_RUNS = ("edited", "original", "difference")
 """The run whose pictures are shown, if there are edits."""
 
 INDICES = ("channel", "call", "sample", "depth")
@@ -97,7 +97,9 @@ def _in_range(name: str, value: int, view: Any) -> int:
 def _reference(name: str, value: int, view: Any) -> int:
     if value not in (every := range(view.counts()["channel"])):
         where = f"layer {view.settings.layer!r}"
-        raise ValueError(f"like={value} is not a channel of {where}: give 0 to {every[-1]}.")
+        raise ValueError(
+            f"reference_channel={value} is not a channel of {where}: give 0 to {every[-1]}."
+        )
     return value
 
 
@@ -187,15 +189,15 @@ class Settings:
     )
     order: str = _declared(
         "The order of the channels on the slider and in the mosaic; the first of a new one is "
-        'shown. For ``"ablation"``, what the target\'s score loses without each, the model runs '
+        'shown. For ``"score drop"``, what the target\'s score loses without each, the model runs '
         'again. At the chosen place: ``"value"``, signed; ``"contrast"``, the value in standard '
         'deviations from the channel\'s mean; ``"contribution"``, activation × gradient. '
-        '``"similarity"`` is the cosine of each map with that of the channel ``like``.',
+        '``"similarity"`` is the cosine of each map with that of ``reference_channel``.',
         "index",
         offered=lambda: ORDERS,
         closed=True,
     )
-    like: int = _declared(
+    reference_channel: int = _declared(
         'The channel that the order ``"similarity"`` compares all with; the shown one when that '
         "order is chosen.",
         0,
@@ -232,17 +234,18 @@ class Settings:
         label="opacity",
         check=_opacity,
     )
-    overlay: bool = _declared(
-        "Whether the heatmap is over the input, or alone, at its own size.", True
+    over_input: bool = _declared(
+        "True for the heatmap over the input, False for the heatmap alone, at its own size.", True
     )
-    strip: bool = _declared("Whether the heatmaps of all layers are shown in a row.", False)
-    stage: str = _declared(
-        "The maps as the layer returned them, or as the network goes on with them: after the "
-        "normalization or the activation that follows directly, also as a function. The model "
-        "runs once more for each layer. Gradients and heatmaps stay those of the output.",
+    all_layers: bool = _declared("True to show the heatmaps of all layers in a row.", False)
+    shown_after: str = _declared(
+        'What the maps are shown after: ``"output"`` as the layer returned them, ``"norm"`` and '
+        '``"activation"`` after the normalization or the activation that follows directly, as a '
+        "module or as a function. The model runs once more for each layer. Gradients and heatmaps "
+        "stay those of the output.",
         RETURNED,
-        label="maps",
-        offered=lambda: STAGES,
+        label="maps after",
+        offered=lambda: SHOWN_AFTER,
         closed=True,
     )
     place: tuple[float, float] | None = _declared(
@@ -251,10 +254,11 @@ class Settings:
         None,
         check=lambda name, value, view: checked_place(value),
     )
-    version: str = _declared(
-        "Whose pictures are shown, where there are edits.",
+    shown_run: str = _declared(
+        "The run whose pictures are shown if there are edits.",
         "edited",
-        offered=lambda: VERSIONS,
+        label="run",
+        offered=lambda: SHOWN_RUNS,
         closed=True,
     )
 
@@ -276,7 +280,7 @@ def choices(view: Any = None) -> dict[str, list[str]]:
 
     Examples
     --------
-    >>> choices()["version"]
+    >>> choices()["shown_run"]
     ['edited', 'original', 'difference']
     """
     found = {name: list(each.offered()) for name, each in DECLARED.items() if each.offered}

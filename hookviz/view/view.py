@@ -34,7 +34,7 @@ from ..hooking.tensors import as_maps
 from ..run.inputs import ModelInput
 from ..run.progress import Progress
 from ..run.session import Run, Session
-from ..run.stages import RETURNED, furthest, stage_words, stages_of
+from ..run.stages import RETURNED, stages_of, tensor_after, words_after
 from ..run.target import Target
 from ..studies.diagnosis.values import zeroed
 from ..studies.receptive_field.field import ReceptiveField, receptive_fields
@@ -42,9 +42,9 @@ from ..tables import number
 from .answer import ShownOutput, read_answer
 from .frame import Panel, Prediction, are_classes, class_labels, ranked, target_name
 from .layer import (
-    ABLATION,
     CONTRIBUTION,
     FIXED,
+    SCORE_DROP,
     SIMILARITY,
     Cell,
     ChannelStatistics,
@@ -117,7 +117,7 @@ class View:
     """
 
     which = ""  # the name of the run beside pictures, if there are two
-    versions: tuple[str, str] = ("original", "edited")  # names of the two runs
+    run_names: tuple[str, str] = ("original", "edited")  # names of the two runs
     opened: Mapping[str, str] = MappingProxyType({})  # where it opened by itself: layer -> reason
     edited: View | None = None  # the edited run, if this is shown in its place
 
@@ -165,7 +165,7 @@ class View:
         known = heatmap in HEATMAPS or heatmap in heatmap_names(self)
         view = self.with_settings(call=call, heatmap=heatmap if known else "gradcam")
         ends = {name: min(getattr(view.settings, name), n - 1) for name, n in view.counts().items()}
-        ends["like"] = min(view.settings.like, len(view.layer.maps) - 1)
+        ends["reference_channel"] = min(view.settings.reference_channel, len(view.layer.maps) - 1)
         return view.with_settings(**ends)
 
     # The layer
@@ -287,13 +287,13 @@ class View:
             call = self.call
             tensors = call.activation, call.gradient
             own = layer_view(*tensors, call.module, at.sample, at.depth, call.grid)
-            tensor = furthest(self.stages, at.stage)
+            tensor = tensor_after(self.later_outputs, at.shown_after)
             if tensor is None:
                 return own
             staged = layer_view(tensor, None, call.module, at.sample, at.depth, call.grid)
             return replace(own, maps=staged.maps)
 
-        key = (at.layer, at.call, at.sample, at.depth, self.query, at.stage)
+        key = (at.layer, at.call, at.sample, at.depth, self.query, at.shown_after)
         return self.memo.get_or_compute("layer", key, make)
 
     @property
@@ -309,36 +309,37 @@ class View:
         at = self.settings
         if at.order in FIXED:
             return None
-        if at.order == ABLATION:
+        if at.order == SCORE_DROP:
             return self.ablation_scores
         if at.order == SIMILARITY:
-            maps, like = self.layer.maps, min(at.like, len(self.layer.maps) - 1)
-            make = lambda: similarities(maps, like)  # noqa: E731
-            return self.memo.get_or_compute("similarities", (self.layer, like), make)
+            maps = self.layer.maps
+            reference = min(at.reference_channel, len(maps) - 1)
+            make = lambda: similarities(maps, reference)  # noqa: E731
+            return self.memo.get_or_compute("similarities", (self.layer, reference), make)
         return None if at.place is None else self.scores_here()
 
     def scores_here(self) -> np.ndarray | None:
         """Compute the scores of the order at the chosen position, see `layer.scores_here`."""
-        # Gradients are those of the output, whatever stage of it is shown.
+        # Gradients are those of the output, also where the maps are shown after something else.
         own = self.settings.order == CONTRIBUTION
-        view = self.with_settings(stage=RETURNED) if own else self
+        view = self.with_settings(shown_after=RETURNED) if own else self
         return scores_here(view.layer, self.settings.order, *place_of(view))
 
     @property
-    def stages(self) -> dict[str, torch.Tensor]:
-        """The later stages of the output, by `STAGES`; empty for maps as returned."""
+    def later_outputs(self) -> dict[str, torch.Tensor]:
+        """The outputs after the normalization and the activation; empty for maps as returned."""
         at, record = self.settings, self.whole_record
-        if at.stage == RETURNED or isinstance(record, AttentionRecord):
+        if at.shown_after == RETURNED or isinstance(record, AttentionRecord):
             return {}
         make = lambda: stages_of(self.session, record.module)  # noqa: E731
         every = self.memo.get_or_compute("stages", at.layer, make)
         return every[at.call] if at.call < len(every) else {}
 
     @property
-    def stage_words(self) -> str:
-        """The stage of the maps in words; empty for maps as returned."""
+    def shown_after_words(self) -> str:
+        """The setting ``shown_after`` in words; empty for maps as returned."""
         at = self.settings
-        return "" if at.stage == RETURNED else stage_words(self.stages, at.stage)
+        return "" if at.shown_after == RETURNED else words_after(self.later_outputs, at.shown_after)
 
     @property
     def channels(self) -> np.ndarray:
@@ -667,8 +668,8 @@ class ShownMaps:
             or (gradients and FLAT[self._flatness(values)])
             or self._stretched(gradients, low, high)
         )
-        if role == "map" and self.view.stage_words:
-            note = "; ".join(filter(None, (self.view.stage_words, note)))
+        if role == "map" and self.view.shown_after_words:
+            note = "; ".join(filter(None, (self.view.shown_after_words, note)))
         if role == "map" and self.view.query_words:
             note = "; ".join(filter(None, (f"seen from {self.view.query_words}", note)))
         return Panel(

@@ -24,7 +24,7 @@ from ..run.session import alone
 from ..view.answer import map_values
 from ..view.frame import class_name
 from ..view.heatmaps import shown_sides
-from ..view.layer import ABLATION, channel_order
+from ..view.layer import SCORE_DROP, channel_order
 from ..view.map import map_payload
 from ..view.payload import (
     field_payload,
@@ -296,7 +296,7 @@ class Canvas(anywidget.AnyWidget):
             payload = reason_payload if ask == "why" else weights_payload
             said, arrays = payload(now, question)
             return said, [_coded(name, array) for name, array in arrays.items()]
-        names = ("layer", "call", "sample", "depth", "place", "stage")
+        names = ("layer", "call", "sample", "depth", "place", "shown_after")
         wanted = {n: question[n] for n in names if n in question}
         if wanted.get("place"):
             wanted["place"] = tuple(wanted["place"])
@@ -313,7 +313,7 @@ class Canvas(anywidget.AnyWidget):
             )
             return {"header": said}, [raw("pixels", pixels)]
         if ask == "scores":  # of an order, where the browser's values are not exact
-            at = {name: question[name] for name in ("order", "like")}
+            at = {name: question[name] for name in ("order", "reference_channel")}
             scores = view.with_settings(**at).order_scores
             return ({"none": ""}, []) if scores is None else ({}, [raw("scores", scores)])
         if ask == "layer":
@@ -352,7 +352,7 @@ class Canvas(anywidget.AnyWidget):
         share = view.ablate(PART)
         if share < 1 or view.ablation_scores is None:
             return {"share": share}, []
-        order = channel_order(view.layer, ABLATION, view.ablation_scores).astype(np.uint32)
+        order = channel_order(view.layer, SCORE_DROP, view.ablation_scores).astype(np.uint32)
         return {"share": share}, [raw("drops", view.ablation_scores), raw("order", order)]
 
     def _all_heatmaps(self, view: View) -> list[Any]:

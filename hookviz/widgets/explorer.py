@@ -47,7 +47,7 @@ from ..view.build import build_frame
 from ..view.exploration import Ask, asker, displayed_view, ran, ran_beside, reordered, soon_edited
 from ..view.frame import Frame, answer_moved
 from ..view.heatmaps import ShownHeatmap, Sides, heatmaps, shown_sides
-from ..view.layer import ABLATION, SIMILARITY
+from ..view.layer import SCORE_DROP, SIMILARITY
 from ..view.pins import Pin, Pins
 from ..view.reason import contributions_of
 from ..view.settings import DECLARED, SETTINGS, Settings, check, documented, name_settings
@@ -110,8 +110,8 @@ def explore(
     face : {"canvas", "plain"}, optional
         The canvas is drawn by the browser; the plain face is core widgets and a matplotlib
         picture. Left out, the canvas takes the plain face's place where it can run.
-    layer, channel, call, sample, depth, order, like, cmap, normalize, heatmap, alpha, overlay, \
-strip, place, version : optional
+    layer, channel, call, sample, depth, order, reference_channel, cmap, normalize, heatmap, \
+alpha, over_input, all_layers, shown_after, place, shown_run : optional
         Where to begin: the explorer's settings, see `hookviz.widgets.Explorer`.
 
     Returns
@@ -256,8 +256,8 @@ class Explorer(LiveWidget, SettingTraits):
             settings, key=SETTINGS.index
         ):  # the layer first: it sets the other ranges
             setattr(self, name, settings[name])
-        if self.order == SIMILARITY and "like" not in settings:
-            self.like = self.channel
+        if self.order == SIMILARITY and "reference_channel" not in settings:
+            self.reference_channel = self.channel
         if "channel" not in settings and {"layer", "order", "sample"} & settings.keys():
             self._set_view(self._now.with_settings(channel=int(self._now.channels[0])), None)
         self._code = Unfolding("code for this view", self._code_html)
@@ -322,8 +322,8 @@ class Explorer(LiveWidget, SettingTraits):
             if name == "target":
                 view = self._ran(view.session, view.settings, view.input_memo)
                 view = view.remembering(self._now, "the change of target")
-            if (name, value, view.settings.order) == ("version", "original", ABLATION):
-                view = view.with_settings(order="index")  # ablation is of the edited run
+            if (name, value, view.settings.order) == ("shown_run", "original", SCORE_DROP):
+                view = view.with_settings(order="index")  # the score drop is of the edited run
             if name == "order" and self.children:
                 view = reordered(view)
             self._go_to(view.fitted())
@@ -421,9 +421,9 @@ class Explorer(LiveWidget, SettingTraits):
     def _follow(self, settings: dict[str, Any]) -> None:
         """Update the settings to those of the canvas; the frame is built on demand."""
         view = self._now
-        for name in ("order", "version"):  # the browser cannot do these by itself
+        for name in ("order", "shown_run"):  # the browser cannot do these by itself
             wanted = settings.get(name, getattr(view.settings, name))
-            known = name == "order" and (wanted != ABLATION or self._ablated(view, settings))
+            known = name == "order" and (wanted != SCORE_DROP or self._ablated(view, settings))
             if wanted != getattr(view.settings, name) and not known:
                 self._on_control(name, wanted)
                 view = self._now
@@ -519,9 +519,9 @@ class Explorer(LiveWidget, SettingTraits):
             self.say(str(error))
             return
         self._pair_key = key, sample
-        self._pair.version = "edited"
+        self._pair.shown_run = "edited"
         # It has one sample, and a version of its own: the other, or the difference from this one.
-        Link(self, self._pair, [each for each in SETTINGS if each not in ("sample", "version")])
+        Link(self, self._pair, [each for each in SETTINGS if each not in ("sample", "shown_run")])
         layout = widgets.Layout(
             display="grid", grid_template_columns="repeat(2, minmax(0, 1fr))", grid_gap="0 20px"
         )
@@ -623,7 +623,7 @@ class Explorer(LiveWidget, SettingTraits):
         """Change a layer's output, and show the effect on the network.
 
         The model runs again with all `edits`; then maps, gradients, heatmaps and predictions are
-        of that run. The setting ``version`` shows the original run, or the difference.
+        of that run. The setting ``shown_run`` shows the original run, or the difference.
 
         Parameters
         ----------
@@ -647,7 +647,7 @@ class Explorer(LiveWidget, SettingTraits):
         >>> explorer.edit("layer3.1.conv2", 0, channels=[3, 17])
         >>> [str(each) for each in explorer.edits]
         ['layer3.1.conv2, channels [3, 17]: off']
-        >>> explorer.version = "difference"
+        >>> explorer.shown_run = "difference"
         >>> explorer.undo()
         >>> explorer.edits
         ()
@@ -682,7 +682,7 @@ class Explorer(LiveWidget, SettingTraits):
         >>> explorer = hookviz.explore(
         ...     hookviz.demo_model(), hookviz.demo_images()[6], layer="layer3.1.conv2"
         ... )
-        >>> explorer.order = "ablation"
+        >>> explorer.order = "score drop"
         >>> flip = explorer.flip()
         >>> len(flip.channels) < len(flip.curve), len(explorer.edits)
         (True, 1)

@@ -20,7 +20,7 @@ from ..view.settings import DECLARED, INDICES, Settings
 from .lifecycle import in_front_end
 
 SLIDERS = ("layer", *INDICES, "alpha")
-MENUS = ("order", "heatmap", "stage", "version")
+MENUS = ("order", "heatmap", "shown_after", "shown_run")
 TOP = "top prediction"
 """The menu's entry for the target None."""
 
@@ -67,11 +67,11 @@ class PlainFace(widgets.VBox):
             control.observe(lambda change, name=name: self._moved(name, change["new"]), "value")
         self._sliders["layer"].readout = False
         lines = [
-            (self._target, self._menus["version"]),
+            (self._target, self._menus["shown_run"]),
             (self._sliders["layer"], self._heading),
             (self._sliders["channel"], self._place, self._menus["order"]),
             [self._sliders[name] for name in ("call", "sample", "depth")],
-            (self._menus["stage"], self._menus["heatmap"], self._sliders["alpha"]),
+            (self._menus["shown_after"], self._menus["heatmap"], self._sliders["alpha"]),
         ]
         super().__init__(
             [
@@ -156,7 +156,7 @@ class PlainFace(widgets.VBox):
         for name, values in frame.choices.items():
             if name in self._menus:
                 _show_menu(self._menus[name], values, getattr(at, name))
-        visible(self._menus["version"], bool(frame.versions))
+        visible(self._menus["shown_run"], bool(frame.run_names))
         _set(self._target, "options", tuple(_targets(frame)))
         self._target.value = ""
         self._target.placeholder = frame.target

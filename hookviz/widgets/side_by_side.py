@@ -120,19 +120,19 @@ def beside(explorer: Explorer, image: Any) -> SideBySide:
     for name in SETTINGS:  # the layer first: it sets the other ranges
         value = getattr(view.settings, name)
         known = name != "layer" or value in both._shown.cache
-        if known and name not in ("target", "version", "order", "sample"):
+        if known and name not in ("target", "shown_run", "order", "sample"):
             setattr(both, name, value)
     return both
 
 
 SIDES = {"original": "a", "edited": "b", "difference": "b − a"}
-"""The setting ``version`` of the right explorer -> what it shows."""
+"""The setting ``shown_run`` of the right explorer -> what it shows."""
 
 
 class SideBySide(LiveWidget):
     """The widget that `Comparison.show` returns: the runs of a and b, side by side.
 
-    The left explorer shows a; the right one b, a, or b − a, by its setting ``version``. Their
+    The left explorer shows a; the right one b, a, or b − a, by its setting ``shown_run``. Their
     settings are linked; ``both.layer = ...`` sets both.
 
     Parameters
@@ -166,7 +166,7 @@ class SideBySide(LiveWidget):
             self.right = Explorer(b, Given(b.inputs), asker(layers), target=target, beside=a)
             shared = list(self.right.cache)
             self.left = Explorer(a, Given(a.inputs), asker(shared), target=target)
-            self.right.version = "difference"
+            self.right.shown_run = "difference"
             Link(self.right, self.left)
         except BaseException:
             self.close()
@@ -210,7 +210,7 @@ class SideBySide(LiveWidget):
     def _frames(self) -> list[Frame]:
         """Return a frame for each of `SIDES`."""
         now = self._shown._now
-        return [build_frame(now.with_settings(version=version)) for version in SIDES]
+        return [build_frame(now.with_settings(shown_run=run)) for run in SIDES]
 
     def figure(self) -> Figure:
         """Return the three maps as a matplotlib figure, each with its colourbar."""

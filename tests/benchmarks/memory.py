@@ -85,7 +85,7 @@ def _messages() -> None:
             explorer = hookviz.explore(model, x)
         steps = [opening]
         last = list(explorer.cache)[-1]
-        for setting, value in (("channel", 1), ("layer", last), ("strip", True)):
+        for setting, value in (("channel", 1), ("layer", last), ("all_layers", True)):
             with sent_by() as step:
                 setattr(explorer, setting, value)
             steps.append(step)

@@ -65,7 +65,7 @@ def test_what_the_screen_shows_is_what_a_click_acts_upon(open_canvas, hold, shot
         page.evaluate("() => { globalThis.looking = 0; }")
         # While it is worked out, the channel on the screen goes off; the work was of another run.
         hold.touch()
-        order.select_option("ablation")
+        order.select_option("score drop")
         working.wait_for()
         assert number.inner_text() == "70"
         page.screenshot(path=shots / "ablation-working.png")
@@ -103,7 +103,7 @@ def test_what_the_screen_shows_is_what_a_click_acts_upon(open_canvas, hold, shot
         working.wait_for()
         app.locator(".hv-tile").nth(33).click()
         hold.unlink()
-        wait_for(lambda: order.input_value() == "ablation", "the order")
+        wait_for(lambda: order.input_value() == "score drop", "the order")
         assert number.inner_text() == "33"
         page.keyboard.press("Home")
         wait_for(lambda: "rank 1 of 96" in app.locator(".hv-by").inner_text(), "the first")
@@ -112,18 +112,22 @@ def test_what_the_screen_shows_is_what_a_click_acts_upon(open_canvas, hold, shot
         wait_for(lambda: chips.count() == 3, "the third edit")
         assert f"channel {first}: off" in chips.nth(2).inner_text()
         app.get_by_text("old: of the run before the edit").wait_for()
-        assert order.input_value() == "ablation" and number.inner_text() == first
+        assert order.input_value() == "score drop" and number.inner_text() == first
 
         app.get_by_role("button", name="restore all").click()
         wait_for(lambda: chips.count() == 0, "no edit")
         notebook.settle()
-        assert order.input_value() == "ablation" and number.inner_text() == first
+        assert order.input_value() == "score drop" and number.inner_text() == first
     assert notebook.errors == []
 
 
 def test_off_until_the_answer_changes(open_canvas, hold, shots):
     twin = hookviz.explore(
-        hookviz.demo_model(), hookviz.demo_images()[6], layer=FRAGILE, channel=32, order="weight"
+        hookviz.demo_model(),
+        hookviz.demo_images()[6],
+        layer=FRAGILE,
+        channel=32,
+        order="gradcam weight",
     )
     plain = [each.words for each in twin.frame.predictions]
     flip = twin.flip()
@@ -131,7 +135,7 @@ def test_off_until_the_answer_changes(open_canvas, hold, shots):
     page = notebook.page
     bars, chips = app.locator(".hv-prediction"), app.locator(".hv-edits button")
     order = app.get_by_role("combobox", name="order of the channels")
-    order.select_option("weight")
+    order.select_option("gradcam weight")
     wait_for(lambda: "rank 1 of 96" in app.locator(".hv-by").inner_text(), "the first")
     button = app.locator(".hv-flip button")
     with delayed(page, 100):
@@ -174,7 +178,7 @@ def test_edits_while_the_order_is_worked_out_on_a_slow_line(open_canvas, hold, s
     with delayed(page, 100):
         page.evaluate("() => { globalThis.looking = 0; }")
         hold.touch()
-        order.select_option("ablation")
+        order.select_option("score drop")
         for number, undone in enumerate((False, True)):
             working.wait_for()
             app.locator(".hv-tile").nth(10 + 3 * number).click()
@@ -189,6 +193,6 @@ def test_edits_while_the_order_is_worked_out_on_a_slow_line(open_canvas, hold, s
             hold.touch()
             button.click()
         hold.unlink()
-        wait_for(lambda: order.input_value() == "ablation", "the order in the end")
+        wait_for(lambda: order.input_value() == "score drop", "the order in the end")
         wait_for(lambda: working.count() == 0, "no share")
     assert notebook.errors == []

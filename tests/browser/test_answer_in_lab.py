@@ -307,7 +307,7 @@ def test_a_layer_of_parts_has_no_place_in_the_input(shown, shots):
     explorer.heatmap = "saliency"  # of the whole input
     assert explorer.frame.overlay is not None
     explorer.heatmap = "gradcam"
-    explorer.strip = True
+    explorer.all_layers = True
     strip = explorer.frame.strip
     assert strip.names == ["parts"]  # no gradient arrives at the other
     heat = hookviz.heatmap(explorer.cache["parts"])[0].numpy()

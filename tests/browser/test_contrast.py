@@ -74,7 +74,7 @@ LAST = {
 @pytest.fixture(scope="module")
 def pages(trace):
     explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[12], layers="layer3.*")
-    explorer.strip = True
+    explorer.all_layers = True
     survey = hookviz.survey(hookviz.demo_model(), hookviz.demo_images()[:6], "layer3.1.conv2")
     made = {
         "explorer": explorer.to_html(max_bytes=3e6),

@@ -61,7 +61,7 @@ def test_with_the_canvas(open_canvas, twin, shots):
             shown = app.locator(part).evaluate_all(CUT)
             assert shown and not any(shown), (width, part, shown)
     page.set_viewport_size({"width": 1400, "height": 1300})
-    app.get_by_role("combobox", name="order of the channels").select_option("ablation")
+    app.get_by_role("combobox", name="order of the channels").select_option("score drop")
     wait_for(lambda: app.locator(".hv-drop:visible").count() > 3, "the bars of the tiles")
     wait_for(lambda: "rank 1 of" in app.locator(".hv-by").inner_text(), "the first of them")
     page.screenshot(path=shots / "hands-ablation.png")

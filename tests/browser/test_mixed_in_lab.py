@@ -22,12 +22,12 @@ MOVES = 28
 MAKE = """import hookviz
 explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layer="layer2.1.conv2")
 explorer"""
-STAGE = "the maps as returned, or as the network goes on with them"
+SHOWN_AFTER = "the maps as returned, or as the network goes on with them"
 # What Python knows of the first one's state, asked for at once.
 AGAIN = """from hookviz.view.settings import SETTINGS
-at = {name: getattr(explorer, name) for name in SETTINGS if name not in ("target", "version")}
+at = {name: getattr(explorer, name) for name in SETTINGS if name not in ("target", "shown_run")}
 again = hookviz.explore(hookviz.demo_model(), explorer.image, target=explorer.target, **at)
-again.edits, again.pins, again.version = explorer.edits, explorer.pins, explorer.version
+again.edits, again.pins, again.shown_run = explorer.edits, explorer.pins, explorer.shown_run
 again"""
 
 # All that is on the screen and follows from the state: words, choices, and each picture's pixels.
@@ -101,9 +101,11 @@ def moves(page, app, hand):
         "layer back": press(*3 * ["ArrowDown"]),
         "channel": press(*5 * ["ArrowRight"]),
         "tile": click(".hv-tile"),
-        "order": choose("order of the channels", "index", "mean", "weight", "value", "contrast"),
+        "order": choose(
+            "order of the channels", "index", "mean", "gradcam weight", "value", "contrast"
+        ),
         "heatmap": choose("heatmap", "gradcam", "layercam", "eigencam", "activation"),
-        "stage": choose(STAGE, "as returned", "after normalization", "after activation"),
+        "shown_after": choose(SHOWN_AFTER, "output", "norm", "activation"),
         "target": click("button.hv-prediction"),
         "brush": brush,
         "edit": click(".hv-hands > .hv-toggle"),

@@ -719,11 +719,11 @@ def test_the_order_by_ablation(written, shown, shots):
     page.locator(".hv-tile").first.wait_for()
     page.evaluate(RUNS_WAIT, 3)
     order = page.get_by_role("combobox", name="order of the channels")
-    order.select_option("ablation")
+    order.select_option("score drop")
     page.get_by_text(re.compile(r"\d+ % switched off")).wait_for()
     page.evaluate("goOn()")
     expect(page.locator(".hv-by")).to_contain_text("rank 1 of")
-    assert order.input_value() == "ablation"
+    assert order.input_value() == "score drop"
     number = page.locator(".hv-heading .hv-number-now").first
     assert drops[int(number.inner_text())] >= drops.max() - 1e-4
     tiles = page.locator(".hv-tile").evaluate_all("all => all.map((each) => +each.dataset.channel)")

@@ -138,8 +138,8 @@ def test_the_demo_by_keyboard_pointer_and_search(shown, explorer, explorer_page)
     page.locator(".hv-tile", has_text="17").first.click()
     explorer.channel = 17
     wait_for(agrees)
-    page.get_by_label("order of the channels").select_option("weight")
-    explorer.order = "weight"
+    page.get_by_label("order of the channels").select_option("gradcam weight")
+    explorer.order = "gradcam weight"
     assert explorer.channel == explorer.frame.channels[0]
     wait_for(agrees)
 
@@ -205,7 +205,13 @@ def test_attention_is_seen_from_the_query_that_is_chosen(shown, shots):
     model, picture = hookviz.models.demo_transformer(), hookviz.models.demo_digits()[7]
     name = "encoder.layers.encoder_layer_1.self_attention.heads"
     explorer = hookviz.explore(
-        model, picture, layer=name, channel=1, place=(0.4, 0.6), overlay=False, heatmap="layercam"
+        model,
+        picture,
+        layer=name,
+        channel=1,
+        place=(0.4, 0.6),
+        over_input=False,
+        heatmap="layercam",
     )
     page = shown(explorer.to_html(), color_scheme="light")
     canvas, slope, heat = (

@@ -52,7 +52,7 @@ def test_two_pictures_move_together(open_notebook, shots):
     for each, old in zip((left, right), before, strict=True):
         wait_for(lambda e=each, o=old: e.get_attribute("src") != o, "the next channel")
         wait_for(lambda e=each: "channel 1 of 24" in e.get_attribute("alt"), "its words")
-    page.get_by_role("combobox", name="version").last.select_option("edited")
+    page.get_by_role("combobox", name="run", exact=True).last.select_option("edited")
     wait_for(lambda: right.get_attribute("alt").startswith("channel 1"), "b itself")
     page.screenshot(path=shots / "side-by-side-pictures.png")
     assert notebook.errors == []

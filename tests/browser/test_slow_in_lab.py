@@ -152,14 +152,14 @@ def test_what_python_sets_meanwhile_stays(open_notebook):
 CHOOSE_AND_CLEAR = """
     const label = "the maps as returned, or as the network goes on with them";
     const menu = document.querySelector(`select[aria-label="${label}"]`);
-    menu.value = "after activation";
+    menu.value = "activation";
     menu.dispatchEvent(new Event("change", { bubbles: true }));
     app.shell.activateById(found.id);
     await app.commands.execute("notebook:clear-all-cell-outputs");
 """
 SHOW_AGAIN = """
     const cells = found.content.model.sharedModel;
-    const source = "print('python has', explorer.stage)\\nexplorer";
+    const source = "print('python has', explorer.shown_after)\\nexplorer";
     cells.insertCell(cells.cells.length, { cell_type: "code", source });
     found.content.activeCellIndex = cells.cells.length - 1;
     await app.commands.execute("notebook:run-cell");
@@ -175,9 +175,9 @@ def test_a_view_that_ends_at_once_has_told_its_last_change(open_notebook):
     expect(app).to_have_count(0)
     notebook.settle()
     notebook.command(SHOW_AGAIN)
-    page.get_by_text("python has after activation").last.wait_for()
-    stage = app.get_by_label("the maps as returned, or as the network goes on with them")
-    expect(stage).to_have_value("after activation")
+    page.get_by_text("python has activation").last.wait_for()
+    after = app.get_by_label("the maps as returned, or as the network goes on with them")
+    expect(after).to_have_value("activation")
     assert notebook.errors == []
 
 

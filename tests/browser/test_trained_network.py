@@ -137,18 +137,18 @@ TEXT_ENDS = """spans => spans.filter((span) => span.textContent).map((span) => {
 })"""
 
 
-def test_a_page_keeps_the_stage(shown):
+def test_a_page_has_the_maps_after_the_activation(shown):
     """Maps after the activation, told above them; the gradient is that of the output."""
     explorer = hookviz.explore(
         hookviz.demo_model(), hookviz.demo_images()[6], layer="layer2.0.conv1", channel=4
     )
-    explorer.stage = "after activation"
+    explorer.shown_after = "activation"
     page = shown(explorer.to_html(layers=["layer2.0.conv1", "layer2.1.conv1"], max_bytes=3e6))
     page.locator(".hv-tile").first.wait_for()
     expect(page.locator(".hv-activation .hv-cap .hv-dim")).to_have_text("28×28, after activation")
     assert page.locator(".hv-activation .hv-cap .hv-dim").is_visible()
-    stage = page.get_by_label("the maps as returned, or as the network goes on with them")
-    assert not stage.is_visible()  # a page has the maps of one stage
+    after = page.get_by_label("the maps as returned, or as the network goes on with them")
+    assert not after.is_visible()  # a page has the maps after one operation
     panels = explorer.frame.panels
     assert panels[0].values.min() == 0
     for panel, name in zip(panels[:2], ("activation", "gradient"), strict=True):

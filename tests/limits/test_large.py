@@ -40,16 +40,16 @@ def every_setting(explorer):
     yield "layer", layers[len(layers) // 2]
     yield "layer", layers[0]
     yield "sample", counts["sample"] - 1
-    for order in ("max", "weight", "index"):
+    for order in ("max", "gradcam weight", "index"):
         yield "order", order
     for span in ("layer", "symmetric", "channel"):
         yield "normalize", span
     yield "cmap", "magma"
-    yield "strip", True
+    yield "all_layers", True
     yield "alpha", 0.7
     yield "layer", layers[-1]
     yield "heatmap", "activation"
-    yield "overlay", False
+    yield "over_input", False
     yield "layer", layers[0]
 
 
@@ -127,7 +127,7 @@ def test_stepping_through_a_large_batch_holds_one_layer_beside_the_budget(name, 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # says which layers went over it
         before = held_by()
-        explorer = opened(model, x, max_bytes=budget, strip=True, layer="layer1.0.conv1")
+        explorer = opened(model, x, max_bytes=budget, all_layers=True, layer="layer1.0.conv1")
         slack = x.nbytes + 2.75 * MB  # input, logits, heatmaps of all layers, the strip
         assert explorer.cache.nbytes <= budget
         assert held_by() - before < budget + slack
@@ -146,7 +146,7 @@ def test_stepping_through_a_large_batch_holds_one_layer_beside_the_budget(name, 
                 explorer.sample = sample + 1
             assert max(sizes) < MESSAGE
         walk(explorer)
-        explorer.strip = False  # what it showed is of the run before
+        explorer.all_layers = False  # what it showed is of the run before
         explorer.target = 3
         explorer.layer = "layer1.0.conv1"
         assert held_by() - before < budget + slack
@@ -156,7 +156,7 @@ def test_stepping_through_a_large_batch_holds_one_layer_beside_the_budget(name, 
 
 def test_a_closed_explorer_holds_neither_tensors_nor_pictures(tmp_path):
     model, x = network("4096 channels"), pictures(1, 16)
-    explorer = opened(model, x, strip=True)
+    explorer = opened(model, x, all_layers=True)
     before = held_by(*model.parameters(), x)
     explorer.close()
     # What is still there is not the explorer's: its cache has two tensors of 4 MB.
@@ -255,7 +255,7 @@ def wide():
 def test_a_picture_of_2048_pixels_a_side(wide, tmp_path):
     explorer, _ = wide
     walk(explorer)
-    explorer.heatmap, explorer.overlay = "gradcam", True
+    explorer.heatmap, explorer.over_input = "gradcam", True
     assert_small_files(explorer, tmp_path)
     assert explorer.frame.overlay.pixels.shape == (512, 512, 3)
     assert explorer.frame.strip is not None

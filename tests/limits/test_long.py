@@ -34,17 +34,19 @@ def settings():
         "channel": range(24),
         "sample": range(3),
         "heatmap": ["gradcam", "layercam", "eigencam", "activation × gradient", "activation"],
-        "order": ["index", "max", "mean", "gradient", "zeros", "weight"],
+        "order": ["index", "max", "mean", "gradient", "zeros", "gradcam weight"],
         "normalize": ["layer", "percentile", "symmetric", "channel"],
         "cmap": ["magma", "auto", "gray"],
         "alpha": [0.1, 0.9, 0.5],
-        "overlay": [False, True],
-        "strip": [True, False],
+        "over_input": [False, True],
+        "all_layers": [True, False],
         "target": ["fish", "moon", None, 3],
     }
     values = {name: itertools.cycle(each) for name, each in turns.items()}
     often = ["layer", "channel", "channel", "heatmap", "channel", "sample"]
-    seldom = itertools.cycle(["order", "normalize", "cmap", "alpha", "overlay", "strip", "target"])
+    seldom = itertools.cycle(
+        ["order", "normalize", "cmap", "alpha", "over_input", "all_layers", "target"]
+    )
     while True:
         for name in [*often, next(seldom), *often, next(seldom)]:
             yield name, next(values[name])
@@ -94,7 +96,7 @@ def test_explorers_opened_and_closed(rounds):
     counts, memory = [], []
     image = pictures(1, 48)
     for number in range(rounds):
-        explorer = hookviz.explore(MODEL, image, strip=number % 2 == 1)
+        explorer = hookviz.explore(MODEL, image, all_layers=number % 2 == 1)
         explorer.channel = 3
         explorer.close()
         del explorer

@@ -23,7 +23,7 @@ from ...run.inputs import ModelInput
 from ...run.output import Output
 from ...tables import megabytes
 from ...view.answer import OVERLAP, SHOWN, box_tensors
-from ...view.layer import ABLATION
+from ...view.layer import SCORE_DROP
 from ...view.payload import (
     class_number,
     field_payload,
@@ -102,13 +102,16 @@ def write_network_page(
     on_progress(0.8)
     given = session.inputs.args[0][at.sample : at.sample + 1].detach()
     transform, note = page_transform(session.inputs, given)
-    facts |= {"edits": [], "versions": []}
+    facts |= {"edits": [], "run_names": []}
     facts["methods"] = [each for each in facts["methods"] if each not in RUNNING]
     choices = facts["choices"]
     if "logits" in network.outputs:
         found = [each for each in choices["heatmap"] if each not in RUNNING]
         choices["heatmap"] = [*found, *(RUNNING if begun.picture is not None else ())]
-        choices["order"] = [*choices["order"], *([ABLATION] if "scales" in network.inputs else [])]
+        choices["order"] = [
+            *choices["order"],
+            *([SCORE_DROP] if "scales" in network.inputs else []),
+        ]
     own = target_weights(session, view.run, at.sample, at.target)
     facts["net"] = {
         "inputs": {name: list(shape) for name, shape in network.inputs.items()},
