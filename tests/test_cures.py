@@ -432,20 +432,6 @@ CASES = {
     "no_grad": Case(
         "no gradient", "no_grad()", net(torch.no_grad()(lambda x: x.sigmoid())), net(torch.sigmoid)
     ),
-    "masked samples": Case(
-        "no gradient",
-        "all samples",
-        with_loss(
-            lambda out, y: (F.cross_entropy(out, y, reduction="none") * (y == 0)).mean(),
-        ),
-        with_loss(F.cross_entropy),
-    ),
-    "one sample": Case(
-        "no gradient",
-        "all samples",
-        with_loss(lambda out, y: F.cross_entropy(out[:1], y[:1])),
-        with_loss(F.cross_entropy),
-    ),
 }
 
 

@@ -203,42 +203,76 @@ def test_half_precision(x):
     assert "half precision" not in kinds(hookviz.diagnose(model, x))
 
 
-@pytest.mark.parametrize("made_by", ["the model", "the loss"])
-def test_a_gradient_scaler_that_settles(x, made_by):
+def scaled_step(model, x, used, factor, **options):
+    """One guarded step in float16 whose scaled gradients are too large for the type."""
+    with torch.autocast("cpu", torch.float16), hookviz.diagnose(model, **options) as findings:
+        loss = model(x)["logits"].float().sum() * factor
+        used.scale(loss).backward()
+    return findings
+
+
+FACTORS = {"the model": 30.0, "the loss": 1e6}
+"""Where the gradient overflows -> a factor of the loss."""
+
+
+@pytest.mark.parametrize("factor", FACTORS.values(), ids=FACTORS)
+def test_a_gradient_scaler_that_settles(x, factor):
     model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-
-    def step():
-        with torch.autocast("cpu", torch.float16), hookviz.diagnose(model) as findings:
-            loss = model(x)["logits"].float().sum() * (30 if made_by == "the model" else 1e6)
-            scaler.scale(loss).backward()
-        return findings
-
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**11)
-    found = next(each for each in step() if each.kind == "inf")
-    assert (found.kind, found.phase, found.severity) == ("inf", "backward", "note")
+    findings = scaled_step(model, x, scaler, factor, scaler=scaler)
+    (found,) = [each for each in findings if each.kind == "inf"]
+    assert (found.phase, found.severity) == ("backward", "note")
     assert "GradScaler multiplies losses by 2048" in found.message
-    assert len([each for each in step() if each.kind == "inf"]) == 1
-    assert not any(each.kind == "unused" for each in step())  # autocast keeps casts of weights
-    look = hookviz.diagnose(model, x, lambda output: output["logits"].sum() * float("inf"))
-    assert look[0].severity == "error"  # nobody scales the loss of a look
-    scaler.step(optimizer)
-    scaler = [scaler]
-    scaler.append(scaler)  # an earlier run's, not yet collected
-    del scaler
-    scaler = torch.amp.GradScaler("cpu", enabled=False)
-    with torch.autocast("cpu", torch.float16), hookviz.diagnose(model) as findings:
-        (model(x)["logits"].float().sum() * 1e6).backward()
+    assert found.evidence["scale"] == 2048
+    assert "unused" not in kinds(findings)  # autocast keeps casts of weights
+
+
+@pytest.mark.parametrize("factor", FACTORS.values(), ids=FACTORS)
+def test_inf_in_half_precision_gradients_is_a_note_without_scaler(x, factor):
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**11)
+    (found,) = [e for e in scaled_step(Net(), x, scaler, factor) if e.kind == "inf"]
+    assert (found.phase, found.severity) == ("backward", "note")
+    assert "a GradScaler would skip such a step" in found.message
+    assert "scaler=" in found.advice
+
+
+def test_inf_in_half_precision_gradients_is_a_note_of_a_call(x):
+    with torch.autocast("cpu", torch.float16):
+        findings = hookviz.diagnose(Net(), x, lambda output: output["logits"].float().sum() * 1e6)
+    (found,) = [each for each in findings if each.kind == "inf"]
+    assert (found.phase, found.severity) == ("backward", "note") and findings.healthy
+    with torch.autocast("cpu", torch.float16):  # that no scale explains
+        findings = hookviz.diagnose(Net(), x, lambda output: output["logits"].sum() * float("inf"))
     assert findings[0].severity == "error"
 
 
-def test_a_scaler_does_not_excuse_what_is_wrong_without_it(x):
+def test_a_disabled_scaler_explains_nothing(x):
+    scaler = torch.amp.GradScaler("cpu", enabled=False)
+    findings = scaled_step(Net(), x, scaler, 1e6, scaler=scaler)
+    assert (findings[0].kind, findings[0].severity) == ("inf", "error")
+
+
+@pytest.mark.parametrize("precision", [torch.float16, torch.bfloat16, None])
+@pytest.mark.parametrize("passed", [True, False])
+def test_a_scale_does_not_excuse_what_is_wrong_without_it(x, precision, passed):
     model = Net(lambda x: (x * 0).sqrt())
-    scaler = torch.amp.GradScaler("cpu")
-    with hookviz.diagnose(model) as findings:
-        scaler.scale(model(x)["logits"].sum()).backward()
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+    autocast = torch.autocast("cpu", precision or torch.bfloat16, enabled=precision is not None)
+    with autocast, hookviz.diagnose(model, scaler=scaler if passed else None) as findings:
+        scaler.scale(model(x)["logits"].float().sum()).backward()
     assert [(f.kind, f.phase, f.severity) for f in findings[:1]] == [("inf", "backward", "error")]
     assert "GradScaler" not in findings[0].message
+
+
+def test_inf_in_single_precision_gradients_is_an_error(x):
+    findings = hookviz.diagnose(Net(), x, lambda output: output["logits"].sum() * 1e38 * 10)
+    assert findings[0].severity == "error" and "GradScaler" not in findings[0].message
+
+
+@pytest.mark.parametrize("name", ["optimizer", "scaler"])
+def test_something_else_as_optimizer_or_scaler(x, name):
+    with pytest.raises(ValueError, match=f"{name}= is Net, which has no"):
+        hookviz.diagnose(Net(), x, **{name: Net()})
 
 
 def test_silent_channels(x):

@@ -159,7 +159,7 @@ def test_what_an_optimizer_lacks():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     model[2] = nn.Linear(8, 3)
     lacks, foreign = of_optimizer(model, optimizer)
-    assert "lacks '2.weight'" in lacks and "2 parameters that are not the model's" in foreign
+    assert "such as '2.weight'" in lacks and "2 parameters that are not the model's" in foreign
     (said,) = of_optimizer(model, torch.optim.SGD(model.parameters(), lr=0.0))
     assert "learning rate of group 0 is 0" in said
     (said,) = of_optimizer(model, torch.optim.SGD(net().parameters(), lr=0.01))

@@ -51,7 +51,8 @@ class WatchedFit:
         self.findings = self._guard = None
         if self._examined:
             name = self._examined
-            found = diagnose(model.get_submodule(name) if isinstance(name, str) else called)
+            examined = model.get_submodule(name) if isinstance(name, str) else called
+            found = diagnose(examined, scaler=scaler)
             assert isinstance(found, Guard)
             self._guard = found
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from .causes import causes_alone, one_a_cause
 from .findings import Finding
-from .loss import idle_samples, wiring
+from .loss import no_slope_of_score, wiring
 from .magnitudes import overflows, scales
 from .model_error import raised
 from .nonfinite import nan_and_inf
@@ -32,7 +32,7 @@ CHECKS: dict[Check, str] = {
     nan_and_inf: "NaN and Inf in {operations} operations, forward and backward",
     half_precision: "half precision",
     wiring: "how losses and softmaxes are wired",
-    idle_samples: "samples without a gradient",
+    no_slope_of_score: "whether the score has a gradient",
     input_scale: "the scale of the input",
     zero_weights: "weights that are zero",
     same_channels: "channels with the same weights",

@@ -20,8 +20,10 @@ from ..showing import widget
 from .checks import findings_in, looked_at
 from .findings import Diagnosis, Finding, Ignored, checked, without
 from .guard import Guard
-from .loss import LOOKED, held_by, with_optimizer
+from .loss import LOOKED, as_optimizers, held_by, with_optimizers
+from .loss_scale import check_scaler
 from .magnitudes import grows_out_of_range
+from .nonfinite import explaining_scale
 from .observation import LayerCall, Observation, examine
 
 
@@ -34,6 +36,7 @@ def diagnose(
     transform: Transform | None = None,
     class_names: Sequence[str] | None = None,
     optimizer: Any = None,
+    scaler: Any = None,
     ignore: Ignored = (),
 ) -> Diagnosis:
     """Say what is wrong with a model: in which layer, in which operation, why, and what to do.
@@ -58,9 +61,14 @@ def diagnose(
         scores each sample's own top class.
     weights, transform, class_names : optional
         As in `hookviz.explore`.
-    optimizer : torch.optim.Optimizer, optional
-        It is looked at, too: weights that it lacks, or holds twice, that are frozen or of another
-        model, a learning rate of 0 or far too high. It takes no step.
+    optimizer : torch.optim.Optimizer or list of them, optional
+        Checked, too: weights that it lacks, or holds twice, that are frozen or of another model, a
+        learning rate of 0 or far too high. It takes no step. It also says which weights this step
+        trains: give all optimizers of a model that is trained by several, such as a GAN.
+    scaler : torch.amp.GradScaler, optional
+        The one that scales the loss. NaN and Inf in gradients that are finite without its scale are
+        a note then, since it skips such a step. Without it, NaN and Inf in float16 gradients that
+        are finite once the loss is 65536 times smaller are a note on mixed precision.
     ignore : sequence of str or of (str, str)
         Findings that are not to be told: kinds, or a kind and a pattern of layers, as in
         ``["batchnorm", ("saturated", "head.*")]``.
@@ -74,8 +82,8 @@ def diagnose(
     Raises
     ------
     FileNotFoundError, ValueError, TypeError
-        No model takes such an input. An error of the model itself is a finding; in a
-        ``with`` block it is raised, too.
+        No model takes such an input, or ``optimizer`` or ``scaler`` is something else. An error of
+        the model itself is a finding; in a ``with`` block it is raised, too.
 
     Notes
     -----
@@ -97,8 +105,8 @@ def diagnose(
     - ``"shape"``, ``"error"``, ``"empty"``: the model, or the block, raises; a batch of nothing.
     - ``"loss"``, ``"input scale"``: a softmax before a cross entropy, (N, 1) against (N,) and the
       like; input on another scale than the first BatchNorm saw in training.
-    - ``"no gradient"``, ``"unused"``: weights that no gradient reaches, or the gradient of no
-      sample, and why: detached, under ``no_grad``, times 0, left out; layers that never ran.
+    - ``"no gradient"``, ``"unused"``: weights that no gradient reaches, or a score whose gradient
+      is 0, and why: detached, under ``no_grad``, times 0; layers that never ran.
     - ``"batchnorm"``, ``"dropout"``, ``"training mode"``: layers that act otherwise in training.
     - ``"in place"``: outputs that are overwritten by a later layer; an error where a gradient
       needs what was there.
@@ -126,8 +134,10 @@ def diagnose(
     ('inf', '2', 'log')
     """
     check_model(model)
+    check_scaler(scaler)
+    optimizers = as_optimizers(optimizer)
     if inputs is None:
-        return Guard(model, optimizer, ignore)
+        return Guard(model, optimizers, scaler, ignore)
     _refuse_labels(target)
     prepared = prepare_input(inputs, model, weights=weights, transform=transform, finite=False)
     for tensor in tensors((prepared.args, prepared.kwargs)):
@@ -140,18 +150,33 @@ def diagnose(
         prepared = replace(prepared, instead=None)
     session = Session(model, prepared, weights=weights, class_names=class_names)
     diagnosis = Diagnosis(session.name, partial(without, pairs=checked(ignore)))
-    seen = examine(session, target, score_of=any_score, explained=grows_out_of_range)
+    seen = _examined(session, target, scaler)
     seen.judged = target is not None
-    seen.optimized = held_by(optimizer, session.model)
+    seen.optimized = [held_by(each, session.model) for each in optimizers]
     found, looked = findings_in(seen), looked_at(seen)
-    if optimizer is not None:
+    if optimizers:
         slopes = seen.gradient_norms
-        found = with_optimizer(found, session.model, optimizer, slopes, seen.samples)
+        found = with_optimizers(found, session.model, optimizers, slopes, seen.samples)
         looked = [*looked, LOOKED]
     diagnosis.set_findings(found, looked, partial(_explored, session, seen))
     if seen.error is not None and (ran := failing(session)) is not None:
         diagnosis.set_drawing(drawing(ran))
     return diagnosis
+
+
+def _examined(session: Session, target: Target, scaler: Any) -> Observation:
+    """Examine a run, and find out whether a loss scale explains gradients that are not finite."""
+
+    def divided(factor: float) -> Observation:
+        def smaller(*given: Any) -> Tensor | None:
+            score = any_score(*given)
+            return None if score is None else score / factor
+
+        return examine(session, target, score_of=smaller, record=False)
+
+    seen = examine(session, target, score_of=any_score, explained=grows_out_of_range)
+    seen.scale = explaining_scale(seen, scaler, divided)
+    return seen
 
 
 def _refuse_labels(target: Any) -> None:

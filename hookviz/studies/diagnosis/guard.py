@@ -33,7 +33,8 @@ from ..graph.page import drawing
 from .causes import causes_alone
 from .checks import findings_in, looked_at
 from .findings import Diagnosis, Finding, Ignored, checked, without
-from .loss import LOOKED, LossListener, behind_views, held_by, idle_samples, wiring, with_optimizer
+from .loss import LOOKED, LossListener, behind_views, held_by, wiring, with_optimizers
+from .loss_scale import LossScale, loss_scale, made_half
 from .model_error import (
     WRONG_ARGUMENTS,
     no_grad_at,
@@ -42,8 +43,8 @@ from .model_error import (
     place_of,
     raised_outside,
 )
-from .nonfinite import SETTLING, SKIPPED, gradient_scale, lost_in_loss, nan_and_inf
-from .observation import Observation, batch_of, either, examine, not_zero, plain_values
+from .nonfinite import explaining_scale, lost_in_loss
+from .observation import Observation, batch_size, examine, plain_values
 from .operations import OUTSIDE, OperationRecord, away_from, moments
 from .train_eval import modes_apart
 from .unused import cut_off, not_learning, set_again
@@ -66,7 +67,6 @@ class RecordedCall:
     random: tuple[Any, ...]
     gradients: dict[int, Tensor] = field(default_factory=dict)  # that came to each output
     finished: bool = False
-    first: bool = False  # of the block
 
     def restore(self) -> None:
         """Buffers and random numbers as they were; within a block that puts them back."""
@@ -103,9 +103,15 @@ class Sum:
 class Guard(HookManager, Diagnosis):
     """A `Diagnosis` that fills itself when its block ends; `hookviz.diagnose` makes it."""
 
-    def __init__(self, model: nn.Module, optimizer: Any = None, ignore: Ignored = ()) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizers: Sequence[Any] = (),
+        scaler: Any = None,
+        ignore: Ignored = (),
+    ) -> None:
         self._model, self._core = model, unwrapped(model)[0]
-        self._optimizer = optimizer
+        self._optimizers, self._scaler = optimizers, scaler
         self._names = {module: known[0] for module, known in module_names(model).items()}
         self._acting: dict[nn.Module, str] = {
             m: n for m, n in self._names.items() if isinstance(m, (_BatchNorm, _DropoutNd))
@@ -122,9 +128,7 @@ class Guard(HookManager, Diagnosis):
         self._made: dict[Any, Sum] = {}  # what made it in autograd's graph -> what a layer returned
         self._bounded: list[tuple[Sum, float]] = []  # what goes into sigmoids and tanhs, and a size
         self._saturated = False  # whether such a size is reached
-        self._reached: Tensor | None = None  # which samples of the first call got a gradient
         self._samples = 1  # of the first call
-        self._nodes = False  # whether the samples are nodes of a graph
         self._idle = False  # whether the gradient of a layer's weights is 0
         self._graded: set[str] = set()  # the parameters that a gradient reached
         self._ungraded = "", 0  # the line of the no_grad() under which the model was called last
@@ -196,7 +200,6 @@ class Guard(HookManager, Diagnosis):
                 [(b, b.detach().clone()) for b in self._core.buffers()],
                 (*autocast, torch.is_autocast_enabled(device.type)),
                 _random_state(device),
-                first=self._seen == 1,
             )
         )
 
@@ -254,18 +257,10 @@ class Guard(HookManager, Diagnosis):
     def _sent(self, started: RecordedCall, index: int, gradient: Tensor | None) -> None:
         if gradient is not None:
             started.gradients[index] = gradient.detach()
-            if gradient.ndim and started.first and len(gradient):
-                self._note_reached(gradient)
             self._add("", "sent", gradient)
             self._waiting.discard((id(started), index))
             if not self._waiting:  # the loss's part of the backward is over
                 self._outside.skip_backward()
-
-    def _note_reached(self, gradient: Tensor) -> None:
-        """Note which samples got a gradient, from any of the outputs."""
-        if self._reached is None or len(self._reached) == len(gradient):
-            with _unseen(gradient):
-                self._reached = either(self._reached, not_zero(gradient))
 
     def _add(self, layer: str, phase: str, tensor: Tensor | None, *, sized: bool = False) -> None:
         if tensor is None or not (tensor.is_floating_point() or tensor.is_complex()):
@@ -330,9 +325,9 @@ class Guard(HookManager, Diagnosis):
             self._again(hit.started or (calls[0] if calls else None), hit)
         else:
             self._look(calls)
-        if self._optimizer is not None and self._seen:
+        if self._optimizers and self._seen:
             slopes, samples = dict.fromkeys(self._graded), self._samples * self._seen
-            found = with_optimizer(self, self._core, self._optimizer, slopes, samples)
+            found = with_optimizers(self, self._core, self._optimizers, slopes, samples)
             self.set_findings(found, [*self.looked_at, LOOKED])
         empty = next((call for call in calls if _is_empty(call.args, call.kwargs)), None)
         if empty is not None:
@@ -360,21 +355,20 @@ class Guard(HookManager, Diagnosis):
         known = Observation(self._model, self._names)
         known.operations = self._loss.operations
         given = tensors((calls[0].args, calls[0].kwargs))
-        known.samples, self._nodes = batch_of(given)
+        known.samples = batch_size(given)
         self._samples = known.samples
         found = [*self._modes.values(), *self._off_scale(), *wiring(known)]
         found += [*one_under_many_names(known), *set_again(self._model)]
         found += not_learning(self._parameters) if self._graded else ()
         wired = [each.facts["wired"] for each in known.operations if "wired" in each.facts]
         lacking = self._lacking() or self._uneven or self._saturated or _suspicious(self._names)
-        found += self._idle_samples()
         if not self._graded and self._loss.cut_off() and self._learns():
             found.append(cut_off(self._cut_at(calls[-1])))
         if (lacking or wired or self._loss.doubtful) and not self._changed(calls[-1]):
             with suppress(Exception):  # what it does only once is not told
                 seen = self._examined(calls[-1])
-                seen.optimized = held_by(self._optimizer, self._core)
-                seen.zeroed, seen.taken = self._loss.zeroed, self._loss.taken
+                seen.optimized = [held_by(each, self._core) for each in self._optimizers]
+                seen.zeroed = self._loss.zeroed
                 for made in wired:
                     _locate(made, seen)
                 found = [each for each in found if each.kind != "loss"]
@@ -402,16 +396,6 @@ class Guard(HookManager, Diagnosis):
         for module, (away, count) in self._scales.items():
             shift, spread = away.tolist()
             yield from off_scale(module, self._names[module], shift, spread, count)
-
-    def _idle_samples(self) -> Iterator[Finding]:
-        """Tell of samples that the loss leaves out, where an operation is seen to do it."""
-        taken = self._loss.taken
-        if (taken.masked or taken.record) is not None and self._reached is not None:
-            known = Observation(self._model, self._names)
-            known.samples, known.idle = len(self._reached), int((~self._reached).sum())
-            known.backward, known.taken = True, taken
-            known.nodes = self._nodes
-            yield from idle_samples(known) if known.idle < known.samples else ()
 
     def _lacking(self) -> bool:
         """Return True if there was a backward and some weights have no part in it."""
@@ -452,7 +436,7 @@ class Guard(HookManager, Diagnosis):
         if hit is not None and not lost and not (error is not None and raised):
             within = self._in_loss() if hit.phase == "sent" else None
             again = why or "it did not come again when the call was repeated"
-            found.append(within or _coarse(hit, again))
+            found.append(within or _coarse(hit, again, self._scale_of(hit)))
         self.set_findings(found, self.looked_at + (looked_at(seen) if seen is not None else []))
 
     def _in_loss(self) -> Finding | None:
@@ -461,8 +445,20 @@ class Guard(HookManager, Diagnosis):
         if origin is None:
             return None
         known = Observation(self._model, self._names, operations=operations)
-        known.scale = gradient_scale() if origin.phase == "backward" else 0.0
+        known.scale = loss_scale(self._scaler, made_half(origin))
         return lost_in_loss(origin, known)
+
+    def _scale_of(self, hit: Sum) -> LossScale | None:
+        """Return the loss scale that may explain a sum that is not finite."""
+        if hit.phase == "forward":
+            return None
+        half = any(each.dtype is torch.float16 for each in self._parameters.values())
+        if hit.started is not None:
+            _, dtype, enabled = hit.started.autocast
+            half |= enabled and dtype is torch.float16
+        loss = self._loss.last
+        finite = loss is None or bool(loss.isfinite())
+        return loss_scale(self._scaler, half and finite)
 
     def _changed(self, started: RecordedCall) -> str:
         """Why a call cannot be done again; empty if it can."""
@@ -487,11 +483,11 @@ class Guard(HookManager, Diagnosis):
             session = Session(self._model, inputs)
             again = partial(examine, session, begin=started.restore, record=False)
             seen = again(score_of=started.score)
-            first = next(nan_and_inf(seen), None)
-            if first is not None and first.phase == "backward" and (scale := gradient_scale()):
-                # Only what is well without the scale is the scale's doing.
-                unscaled = again(score_of=partial(started.score, scale=scale))
-                seen.scale = scale if next(nan_and_inf(unscaled), None) is None else 0.0
+            seen.scale = explaining_scale(
+                seen,
+                self._scaler,
+                lambda factor: again(score_of=partial(started.score, scale=factor)),
+            )
         return seen
 
 
@@ -601,7 +597,7 @@ def _first(hits: list[Sum]) -> Sum:
     return next(sent, hits[0]) if hits[0].phase == "backward" else hits[0]
 
 
-def _coarse(hit: Sum, why: str) -> Finding:
+def _coarse(hit: Sum, why: str, scale: LossScale | None) -> Finding:
     """Describe a sum that is not finite without knowing the operation."""
     word = "NaN" if bool(hit.value.isnan()) else "Inf"
     if hit.phase == "sent":
@@ -618,9 +614,9 @@ def _coarse(hit: Sum, why: str) -> Finding:
         )
         advice = "Put optimizer.step() after the block, or call hookviz.diagnose(model, x, loss)."
     severity, phase = "error", "forward" if hit.phase == "forward" else "backward"
-    if phase == "backward" and (scale := gradient_scale()):
-        severity, advice = "note", SKIPPED
-        message += SETTLING.format(scale)
+    if scale is not None:
+        severity, advice = "note", scale.advice
+        message += scale.message
     return Finding(word.lower(), severity, message, advice, hit.layer, phase=phase)
 
 

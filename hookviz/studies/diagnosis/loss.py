@@ -1,8 +1,7 @@
-"""Checks of the training step: a loss's arguments, samples without a gradient, the optimizer."""
+"""Checks of the training step: a loss's arguments, a loss without a gradient, the optimizer."""
 
 from __future__ import annotations
 
-import gc
 import math
 import re
 import statistics
@@ -21,7 +20,6 @@ from ...tables import number
 from .findings import Finding, also
 from .observation import (
     Observation,
-    Taken,
     address_of_result,
     by_zero,
     cuts,
@@ -108,54 +106,26 @@ def _said(operation: OperationRecord) -> str:
     return f"{name}{layer}" + (f" ({operation.where})" if operation.where else "")
 
 
-def idle_samples(seen: Observation) -> Iterator[Finding]:
-    """Report samples of the batch that have no part in the score."""
-    idle, count = seen.idle, seen.samples
-    left = seen.taken.left_out(count)
-    # Of a batch in two halves one may be a target: then something takes the other one, too.
-    cut = seen.taken.masked or (seen.taken.record if 0 < left <= idle else None)
-    half = 2 * idle == count and seen.taken.masked is not None
+def no_slope_of_score(seen: Observation) -> Iterator[Finding]:
+    """Report a score whose gradient is 0 for every sample."""
     lost = seen.score is not None and not math.isfinite(seen.score)
-    told = half or 2 * idle > count or idle == left > 0
-    if not seen.backward or seen.error is not None or lost or not told:
+    if not seen.backward or seen.error is not None or lost or not seen.graded or seen.sloped:
         return
-    if idle == count:
-        # A loss with a margin is 0 once all answers are right beyond it. Of one sample nobody can
-        # say: a ranking has nothing to compare it with.
-        done = (count == 1 or (seen.score == 0 and not _shut(seen))) and seen.zeroed is None
-        place: dict[str, Any] = seen.zeroed.place if seen.zeroed is not None else {}
-        yield Finding(
-            "no gradient",
-            "note" if done else "warning",
-            f"The gradient of the score is 0 for all {count} samples: this step changes nothing.",
-            "Nothing, if the loss has a margin; else look for a clamp in it that is closed."
-            if done
-            else "Look at the loss: a clamp or ReLU in it that is closed, or a factor of 0.",
-            **{**place, "phase": "backward"},
-            evidence={"samples": count},
-        )
-        return
-    there: dict[str, Any] = cut.place if cut is not None else {}
-    by = "" if cut is None else cut.name + " with a mask" * (cut.name == "mul")
-    at = f", since {by} leaves them out at {cut.where}" if cut is not None else ""
-    meant = (
-        cut is not None and seen.taken.masked is None and (seen.nodes or seen.taken.on_purpose())
-    )
-    advice = "Nothing, if the loss has a margin; else look for a clamp or an index in it."
-    if cut is not None:
-        advice = "Use all samples in the loss."
-    if cut is not None and seen.taken.mistaken:
-        at += "; the truth that is taken is that of other samples"
-        advice = "Take the same samples of both."
-    if meant:
-        advice = "Nothing, if the others have no label, or are no samples; else use all samples."
+    # A loss with a margin is 0 once all answers are right beyond it, and a ranking loss of a single
+    # sample has nothing to compare it with.
+    settled = seen.samples == 1 or (seen.score == 0 and not _shut(seen))
+    meant = settled and seen.zeroed is None
+    place: dict[str, Any] = seen.zeroed.place if seen.zeroed is not None else {}
     yield Finding(
         "no gradient",
-        "note" if meant or cut is None else "warning",
-        f"The gradient of the score is 0 for {idle} of {count} samples{at}.",
-        advice,
-        **{**there, "phase": "backward"},
-        evidence={"samples": idle},
+        "note" if meant else "warning",
+        f"The gradient of the score is 0 for all {seen.samples} samples: this step changes "
+        "nothing.",
+        "Nothing, if the loss has a margin; else look for a clamp in it that is closed."
+        if meant
+        else "Look at the loss: a clamp or ReLU in it that is closed, or a factor of 0.",
+        **{**place, "phase": "backward"},
+        evidence={"samples": seen.samples},
     )
 
 
@@ -178,8 +148,6 @@ class LossListener(Listener):
         be wired in a wrong way.
     zeroed : OperationRecord or None
         What multiplied with 0.
-    taken : Taken
-        The samples that slices and indices took.
     cut : OperationRecord or None
         What came last of all at which autograd's graph ends.
     last : torch.Tensor or None
@@ -192,29 +160,24 @@ class LossListener(Listener):
         self.operations: list[OperationRecord] = []
         self.doubtful = False
         self.zeroed: OperationRecord | None = None
-        self.taken = Taken()
         self.cut: OperationRecord | None = None
         self.last: Tensor | None = None
         self._root: Tensor | None = None  # what backward() was called on
         self._ran_backward = False
-        self._samples = self._kept = 0
-        self._returned: StorageMap[int] = StorageMap()
+        self._kept = 0
         self._makers: StorageMap[OperationRecord] = StorageMap()
         self._measured: list[_Measured] = []
         self._writers: StorageMap[_Measured] = StorageMap()
 
     def returned(self, outputs: Iterable[Tensor]) -> None:
         """Note which operation made what the model returned; its layer is not known yet."""
-        for place, each in enumerate(outputs):
-            if not place:
-                self._samples = len(each) if each.ndim else 0
+        for each in outputs:
             if (ends := ends_of(each)) is not None:
                 self._writers[each] = _Measured(OperationRecord(-1, "output", ""), [ends], [])
             title = _title(each.grad_fn)
             self.doubtful |= "softmax" in title and each.ndim == 2 and _doubtful(each.grad_fn)
             title = _title(behind_views(each.grad_fn))
             self.doubtful |= not each.ndim and _wired_within(each.grad_fn)
-            self._returned[each] = len(each) if each.ndim else 0
             if any(title == made for _, made in WIRED):
                 self._makers[each] = OperationRecord(-1, title, "")
             else:
@@ -244,17 +207,12 @@ class LossListener(Listener):
         self.operations.append(record)
 
     def _note(self, operation: Operation) -> None:
-        """Note where samples are left out, and where the graph ends."""
+        """Note a factor of 0, and where the graph ends."""
         given = operation.inputs[0] if operation.inputs else None
-        if given is not None and self._samples:
-            own = self._returned.get(given)
-            self.taken.note(operation, own or self._samples, bool(own))
         if given is None or not any(each.requires_grad for each in operation.inputs):
             return
         if by_zero(operation):
             self.zeroed = record_of(operation, 0)
-        else:
-            self.taken.note_mask(operation, self._samples)
         # A number that is taken out is for a log; it is told if nothing else ends the graph.
         item = operation.name == "local_scalar_dense" and self.cut is not None
         kept = not given.requires_grad or is_kept(given, self._kept)
@@ -418,9 +376,28 @@ TOO_FAR = 0.5
 """A step that takes weights by this fraction of their own size is far too long."""
 
 
+def as_optimizers(optimizer: Any) -> tuple[Any, ...]:
+    """Return one optimizer, or several in a list, as a tuple.
+
+    Raises
+    ------
+    ValueError
+        One of them has no ``param_groups``.
+    """
+    several = optimizer if isinstance(optimizer, (list, tuple)) else (optimizer,)
+    given = tuple(each for each in several if each is not None)
+    wrong = [type(each).__name__ for each in given if not hasattr(each, "param_groups")]
+    if wrong:
+        raise ValueError(
+            f"optimizer= is {wrong[0]}, which has no param_groups: give a torch.optim.Optimizer, "
+            "or a list of them."
+        )
+    return given
+
+
 def held_by(optimizer: Any, model: nn.Module) -> set[str]:
-    """Return the names of the model's parameters that an optimizer holds, if there is one."""
-    held = {key for key, _ in _held(optimizer)} if optimizer is not None else set()
+    """Return the names of the model's parameters that an optimizer holds."""
+    held = {key for key, _ in _held(optimizer)}
     return {name for name, parameter in model.named_parameters() if id(parameter) in held}
 
 
@@ -429,54 +406,68 @@ def _held(optimizer: Any) -> list[tuple[int, dict[str, Any]]]:
     return [(id(each), group) for group in optimizer.param_groups for each in group["params"]]
 
 
-def with_optimizer(
+def with_optimizers(
     found: Sequence[Finding],
     model: nn.Module,
-    optimizer: Any,
+    optimizers: Sequence[Any],
     slopes: Mapping[str, float | None],
     samples: int,
 ) -> list[Finding]:
-    """Add what is to be told of an optimizer.
+    """Add the findings about the optimizers.
 
-    Where numbers are far too large, the length of a step follows from that. ``slopes`` and
-    ``samples`` are as in `optimizers`.
+    Where values are far too large, the length of a step follows from that. ``slopes`` are the norms
+    of the gradients that reached the parameters, None where ``.grad`` has it; a gradient of few
+    ``samples`` is larger than in training.
     """
-    told = optimizers(model, optimizer, slopes, samples)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    # A critic's optimizer says nothing about the generator.
+    own = [each for each in optimizers if held_by(each, model)] or optimizers
+    more = [*_missing(model, own, slopes)]
+    for each in own:
+        more += [*_held_in_vain(model, each, names), *_rates(each, names)]
+        more += _lengths(each, names, slopes, 10 if samples < FEW else 1)
     if any(each.kind in _LARGE and each.severity != "note" for each in found):
-        told = (each for each in told if each.kind != "learning rate")
-    return [*found, *told]
+        more = [each for each in more if each.kind != "learning rate"]
+    return [*found, *more]
 
 
 _LARGE = {"nan", "inf", "exploding", "input scale", "empty"}
 
 
-def optimizers(
-    model: nn.Module, optimizer: Any, slopes: Mapping[str, float | None], samples: int
+def _missing(
+    model: nn.Module, optimizers: Sequence[Any], slopes: Mapping[str, float | None]
 ) -> Iterator[Finding]:
-    """Report parameters that an optimizer lacks, holds twice or in vain, and too long steps.
+    """Report parameters that learn, and that no optimizer holds."""
+    learns = [name for name, each in model.named_parameters() if each.requires_grad]
+    held = set[str]().union(*(held_by(each, model) for each in optimizers))
+    missing = [name for name in learns if name not in held]
+    replaced = len(missing) == len(learns) and any(_foreign(model, each) for each in optimizers)
+    if not missing or replaced:  # that is reported as parameters of another model
+        return
+    elsewhere = bool(slopes) and not slopes.keys() & set(missing)
+    where = "not in the optimizer" if len(optimizers) == 1 else "in none of the optimizers"
+    yield _about(
+        missing,
+        f"{len(missing)} of {len(learns)} parameters that learn are {where}, such as "
+        f"{missing[0]!r}.",
+        "Nothing, if they learn in a step of their own: no gradient reached them."
+        if elsewhere
+        else "Make it after the model is complete, with model.parameters(), or freeze what is not "
+        "to learn with requires_grad_(False). If another optimizer trains them, give both: "
+        "optimizer=[one, other].",
+        "note" if elsewhere else "warning",
+    )
 
-    ``slopes`` are the norms of the gradients that reached the parameters, None where ``.grad`` has
-    it; of few ``samples`` they are larger than in training.
-    """
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    held = _held(optimizer)
-    counts = Counter(key for key, _ in held)
-    learns = [name for key, name in names.items() if model.get_parameter(name).requires_grad]
-    missing = [names[key] for key in names if names[key] in learns and key not in counts]
-    foreign = sum(key not in names for key in counts)
-    whole = len(missing) == len(learns)
-    if missing and not (whole and foreign):
-        why = "" if whole else _own_step(model, optimizer, missing, slopes)
-        yield _about(
-            missing,
-            f"The optimizer holds {'none' if whole else len(learns) - len(missing)} of "
-            f"{len(learns)} parameters that learn: it lacks {missing[0]!r}.",
-            f"Nothing, if they learn in a step of their own: {why}."
-            if why
-            else "Make it after the model is complete, with model.parameters(); or freeze what is "
-            "not to learn, requires_grad_(False).",
-            "note" if why else "warning",
-        )
+
+def _foreign(model: nn.Module, optimizer: Any) -> int:
+    """Return how many parameters that are not the model's an optimizer holds."""
+    own = {id(each) for each in model.parameters()}
+    return len({key for key, _ in _held(optimizer)} - own)
+
+
+def _held_in_vain(model: nn.Module, optimizer: Any, names: Mapping[int, str]) -> Iterator[Finding]:
+    """Report parameters that an optimizer holds twice, of another model, or frozen."""
+    counts = Counter(key for key, _ in _held(optimizer))
     twice = [names.get(key, "") for key, count in counts.items() if count > 1]
     if twice:
         yield _about(
@@ -485,14 +476,17 @@ def optimizers(
             "each step moves them as often.",
             "Give it each parameter once.",
         )
-    if foreign:
+    own = [names[key] for key in counts if key in names]
+    if foreign := _foreign(model, optimizer):
+        learns = [name for name, each in model.named_parameters() if each.requires_grad]
+        none = bool(learns) and not set(learns) & set(own)
         yield _about(
-            missing if whole else [],
+            learns if none else [],
             f"The optimizer holds {foreign} parameters that are not the model's"
-            + (", and none of the model's own." if whole and missing else "."),
-            "Make it anew where a layer was replaced, or the model copied, after it was made.",
+            + (", and none of the model's own." if none else "."),
+            "Make it again where a layer was replaced, or the model copied, after it was made.",
         )
-    frozen = [names[key] for key in counts if key in names and names[key] not in learns]
+    frozen = [name for name in own if not model.get_parameter(name).requires_grad]
     if frozen:
         yield _about(
             frozen,
@@ -500,27 +494,6 @@ def optimizers(
             "Nothing, if they are to stay as they are.",
             "note",
         )
-    yield from _rates(optimizer, names)
-    yield from _lengths(optimizer, names, slopes, 10 if samples < FEW else 1)
-
-
-def _own_step(
-    model: nn.Module, optimizer: Any, missing: list[str], slopes: Mapping[str, float | None]
-) -> str:
-    """Say what tells that parameters learn in another step; empty where nothing does."""
-    if slopes and not slopes.keys() & set(missing):
-        return "no gradient reached them"
-    held, rest = {key for key, _ in _held(optimizer)}, set(missing)
-    for other in living_optimizers():
-        # One that holds these ones, too, is of an earlier training.
-        if not held & {key for key, _ in _held(other)}:
-            rest -= held_by(other, model)
-    return "" if rest else "another optimizer holds them"
-
-
-def living_optimizers() -> list[torch.optim.Optimizer]:
-    """Return all optimizers that are alive, by a look at every object."""
-    return [each for each in gc.get_objects() if issubclass(type(each), torch.optim.Optimizer)]
 
 
 def _about(names: list[str], message: str, advice: str, severity: str = "warning") -> Finding:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import torch
 
 from ...tables import number
 from .findings import Finding
+from .loss_scale import LossScale, loss_scale, made_half
 from .observation import Observation
 from .operations import HALF, OUTSIDE, OperationRecord, Range
 
@@ -21,6 +21,13 @@ MOST = 3
 
 def nan_and_inf(seen: Observation) -> Iterator[Finding]:
     """Report where NaN and Inf arose that left a layer or reached a weight."""
+    first = origins(seen)
+    for operation in first[:MOST]:
+        yield _finding(operation, seen, more=len(first) - 1)
+
+
+def origins(seen: Observation) -> list[OperationRecord]:
+    """Return what made NaN and Inf first: in the forward, and only else in the backward."""
     constants = {id(o.origin): o.origin for o in seen.operations if _of_constant(o.origin)}
     told = [source for source in seen.sources if source.propagated or not _fine(source)]
     told += constants.values()
@@ -28,11 +35,23 @@ def nan_and_inf(seen: Observation) -> Iterator[Finding]:
     for phase in ("forward", "backward"):
         # Several of one line are one to its reader.
         first = list({tuple(o.place.values()): o for o in told[::-1] if o.phase == phase}.values())
-        first.reverse()
-        for operation in first[:MOST]:
-            yield _finding(operation, seen, more=len(first) - 1)
         if first:  # the backward of what is not finite is not finite
-            return
+            return first[::-1]
+    return []
+
+
+def explaining_scale(
+    seen: Observation, scaler: Any, smaller: Callable[[float], Observation]
+) -> LossScale | None:
+    """Return the loss scale without which the gradients are finite; None if there is none.
+
+    ``smaller(factor)`` repeats the run with a loss that is divided by the factor.
+    """
+    first = origins(seen)
+    if not first or first[0].phase != "backward":
+        return None
+    scale = loss_scale(scaler, made_half(first[0]))
+    return None if scale is None or origins(smaller(scale.factor)) else scale
 
 
 def _of_constant(origin: OperationRecord | None) -> TypeGuard[OperationRecord]:
@@ -75,28 +94,11 @@ def _finding(operation: OperationRecord, seen: Observation, more: int) -> Findin
         message = f"{what[0].upper()}{what[1:]} made {word}: {why}."
         advice = _advice(operation)
     severity = "error"
-    if operation.phase == "backward" and seen.scale:
-        severity, evidence["scale"] = "note", seen.scale
-        message += SETTLING.format(seen.scale)
-        advice = SKIPPED
+    if operation.phase == "backward" and seen.scale is not None:
+        severity, evidence["scale"] = "note", seen.scale.factor
+        message += seen.scale.message
+        advice = seen.scale.advice
     return Finding(kind, severity, message, advice, **operation.place, evidence=evidence)
-
-
-def gradient_scale() -> float:
-    """By what a GradScaler multiplies losses now; 0 if there is none that does.
-
-    One that nobody holds any more, such as an earlier run's of the same cell, is not asked.
-    """
-    gc.collect()
-    made = (each for each in gc.get_objects() if type(each) in SCALERS and each.is_enabled())
-    return max((each.get_scale() for each in made), default=0.0)
-
-
-SCALERS = (torch.amp.GradScaler, torch.cuda.amp.GradScaler)
-SETTLING = " A GradScaler multiplies losses by {:g}: in its first steps this is expected."
-SKIPPED = (
-    "Call scaler.step(optimizer) and scaler.update(): such steps are skipped, the scale halved."
-)
 
 
 SOURCES = {

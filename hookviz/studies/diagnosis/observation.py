@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from ...hooking.tensors import StorageMap, at_least_float32
 from ...run.recorder import Listener, ModuleCall, Operation, OperationRecorder, labelled
 from ...run.session import Session
 from ...run.target import Target
+from .loss_scale import LossScale
 from .operations import (
     HALF,
     LOOKS,
@@ -48,9 +48,6 @@ SOME = 16
 """So many numbers of an input are not all the same by chance."""
 
 _CUTTING = ("detach", "local_scalar_dense", "lift_fresh")
-_PARTING = ("split", "split_with_sizes", "unbind")
-_BY_SLICE = ("select", "slice", *_PARTING)
-_BY_INDEX = ("index", "index_select", "masked_select")
 
 _CLAMPS = ("clamp", "clamp_min", "clamp_max", "hardtanh")
 _FLAT = ("round", "floor", "ceil", "trunc", "sign", "heaviside", "fix")
@@ -149,24 +146,22 @@ class Observation:
     sources: list[OperationRecord] = field(default_factory=list)  # weights and inputs
     counted: int = 0  # operations beside those
     samples: int = 1  # of the batch
-    nodes: bool = False  # whether the samples are nodes of a graph
     blank: Range | None = None  # of the input, if all of it is one number
     gradient_norms: dict[str, float] = field(
         default_factory=dict
     )  # parameters -> their gradients' norms
     used: set[str] = field(default_factory=set)  # parameters that an operation read
-    optimized: set[str] = field(default_factory=set)  # parameters that the optimizer holds
+    optimized: list[set[str]] = field(default_factory=list)  # parameters of each optimizer
     drew: bool = False  # whether a lone random number was drawn, as to leave out a layer
     decided: set[str] = field(default_factory=set)  # layers whose forward reads its numbers
     chosen: bool = False  # whether the model returned whole numbers, as a detector its labels
     backward: bool = False  # whether there was one
     cuts: list[Cut] = field(default_factory=list)
     foreign: dict[str, OperationRecord] = field(default_factory=dict)  # weights of no module
-    idle: int = 0  # samples of the batch to whose output no gradient came
+    graded: bool = False  # whether a gradient came to the output, be it 0
     unmoved: bool = False  # whether it returned the same for samples that differ
     sloped: bool = False  # whether a gradient other than 0 came to the output
     alike: bool = False  # whether one and the same gradient came to the output of all samples
-    taken: Taken = field(default_factory=lambda: Taken())
     zeroed: OperationRecord | None = None  # what made the score of a product with 0
     score: float | None = None
     judged: bool = True  # whether the score is a loss, or what else a user gives
@@ -175,7 +170,7 @@ class Observation:
     error: Exception | None = None  # the model's own
     heads: list[dict[str, Any]] = field(default_factory=list)  # see `head_records`
     suspect: bool = False  # whether a gradient was not finite, or too large for its norm
-    scale: float = 0.0  # of the GradScaler whose doing NaN and Inf are; 0 if they are not
+    scale: LossScale | None = None  # without which the gradients are finite
 
     @cached_property
     def modules(self) -> dict[str, nn.Module]:
@@ -231,7 +226,6 @@ class RunObserver(Listener):
         self._normed = False  # whether a BatchNorm has run
         self._differ = False  # whether the first two samples do
         self._drawn = ""  # the state of Python's and NumPy's random numbers
-        self._reached: Tensor | None = None  # the samples to whose output a gradient came
         self._kept = 0  # the address of a result that autograd is about to keep
 
     def begin(self, recorder: OperationRecorder) -> None:
@@ -296,7 +290,7 @@ class RunObserver(Listener):
         self.found.calls.append(look)
 
     def _note_inputs(self, given: list[Tensor]) -> None:
-        self.found.samples, self.found.nodes = batch_of(given)
+        self.found.samples = batch_size(given)
         batches = (each for each in given if each.ndim and len(each) == self.found.samples)
         self._differ = any(not _alike(each, 2) for each in batches if _is_plain(each))
         ranges = [range_of(tensor) for tensor in given]
@@ -340,12 +334,11 @@ class RunObserver(Listener):
     def _arrived_at_output(self, gradient: Tensor | None) -> None:
         if gradient is not None:
             with self.recorder.silent():
-                rows, known = gradient.detach().reshape(len(gradient), -1), self._reached
-                self._reached = either(known, not_zero(gradient))
-                self.found.idle = int((~self._reached).sum())
-                self.found.sloped = self.found.idle < len(rows)
+                rows = gradient.detach().reshape(len(gradient), -1)
+                self.found.sloped |= bool((rows != 0).any())
                 alike = bool((rows == rows[:1]).all())
-                self.found.alike = alike and (known is None or self.found.alike)
+                self.found.alike = alike and (self.found.alike or not self.found.graded)
+                self.found.graded = True
 
     # Gradients
 
@@ -417,8 +410,8 @@ class RunObserver(Listener):
         if record.phase == "forward" and record.file:
             self._note_cut(record, operation)
         self._kept = address_of_result(operation)
-        if record.phase == "forward" and operation.call is None and returned:
-            self._note_samples(record, operation)
+        if record.phase == "forward" and operation.call is None and by_zero(operation):
+            self.found.zeroed = record
         if operation.name in _DECIDING and operation.call is not None:
             self.found.decided.add(operation.call.layer)
         if operation.is_view or not returned:
@@ -492,7 +485,7 @@ class RunObserver(Listener):
             return
         begun = len(self.found.calls)
         writers = [self._writers.get(each) for each in operation.inputs]
-        if _by_zero(operation, writers):
+        if by_zero(operation) or _by_zeros(operation, writers):
             graded = next(each for each in operation.inputs if each.requires_grad)
             zeros = [each for each in writers if each is not None and each.name in _ZEROS]
             apart = bool(zeros) and all(each.line != record.line for each in zeros)
@@ -544,30 +537,13 @@ class RunObserver(Listener):
             if own and each.requires_grad and each.is_leaf and not self._unread.get(each):
                 self.found.foreign.setdefault(str(id(each)), record)
 
-    def _note_samples(self, record: OperationRecord, operation: Operation) -> None:
-        """Note that the loss takes only some samples of the model's output."""
-        root = self.found.calls[0] if self.found.calls else None
-        if root is not None and root.finished and root.shapes and root.shapes[0]:
-            own = operation.inputs[0] in self._returned if operation.inputs else False
-            self.found.taken.note(operation, root.shapes[0][0], own)
-        if by_zero(operation) and operation.inputs[0].requires_grad:
-            self.found.zeroed = record
-        self.found.taken.note_mask(operation, self.found.samples)
 
-
-def batch_of(given: Sequence[Tensor]) -> tuple[int, bool]:
-    """Return how many samples a model is given, and whether they are nodes of a graph.
-
-    With nodes come the pairs of them that are joined, or a matrix of those.
-    """
+def batch_size(given: Sequence[Tensor]) -> int:
+    """Return the number of samples, taken from the first floating-point input."""
     several = [each for each in given if each.ndim]
-    if not several:
-        return 1, False
-    first = next((each for each in several if each.is_floating_point()), several[0])
-    count = len(first)
-    others = [each for each in several if each is not first]
-    pairs = any(e.ndim == 2 and len(e) == 2 < count and not e.is_floating_point() for e in others)
-    return count, pairs or any(tuple(each.shape) == (count, count) for each in others)
+    floating = (each for each in several if each.is_floating_point())
+    first = next(floating, several[0] if several else None)
+    return 1 if first is None else len(first)
 
 
 def _is_plain(tensor: Tensor) -> bool:
@@ -580,146 +556,6 @@ def _alike(batch: Tensor, count: int) -> bool:
     """Return True if the first so many samples of a batch are the same."""
     first = batch.detach()[:count]
     return bool((first[:2] == first[:1]).all()) and bool((first == first[:1]).all())
-
-
-@dataclass(eq=False)
-class Taken:
-    """The samples of a batch that a loss takes by slices and indices.
-
-    Attributes
-    ----------
-    record : OperationRecord or None
-        What took some of them first.
-    rows : set of int
-        Those that it takes.
-    seen : set of int
-        Those that are taken without a gradient, as to judge by them.
-    truths : list of set of int
-        Those that are taken of other tensors of the same length.
-    chosen : bool
-        True if an index or a mask chose them.
-    """
-
-    record: OperationRecord | None = None
-    rows: set[int] = field(default_factory=set)
-    seen: set[int] = field(default_factory=set)
-    truths: list[set[int]] = field(default_factory=list)
-    chosen: bool = False
-    _parts: dict[object, _Part] = field(default_factory=dict)  # views that were made
-    _mask: OperationRecord | None = None  # the first product with a mask of samples
-    _kept: Tensor | None = None  # those that one of the masks keeps
-
-    def note(self, operation: Operation, count: int, own: bool) -> None:
-        """Note an operation, of the model's output if it is its own, else of the truth."""
-        for tensor in operation.inputs if self._parts else ():
-            if (part := self._parts.get(_view(tensor))) is not None:
-                self._take(part, operation, tensor)
-        taken = _rows_taken(operation, count)
-        if taken and not own:
-            self.truths += taken
-        elif taken:
-            given, index = operation.inputs[0], operation.name in _BY_INDEX
-            # Of (steps, samples, classes) the last step may be all that is asked for.
-            chosen = index or (operation.name == "select" and given.ndim == 3)
-            record = record_of(operation, 0) if any(len(each) < count for each in taken) else None
-            if index:
-                self._take(_Part(taken[0], record, chosen), operation, given)
-                return
-            # A view is taken where something reads it: of two halves one may be left alone.
-            for view, rows in zip(operation.outputs, taken, strict=True):
-                self._parts[_view(view)] = _Part(rows, record, chosen)
-
-    def _take(self, part: _Part, by: Operation, read: Tensor) -> None:
-        ends = by.name not in _BY_INDEX and cuts(by)
-        if ends or not (read.requires_grad and torch.is_grad_enabled()):
-            self.seen |= part.rows
-            return
-        self.rows |= part.rows
-        if part.record is not None:
-            self.record = self.record or part.record
-            self.chosen |= part.chosen
-
-    def note_mask(self, operation: Operation, count: int) -> None:
-        """Note an operation of the loss if it is a product with a mask of samples."""
-        if (kept := _samples_kept(operation, count)) is not None:
-            self._mask = self._mask or record_of(operation, 0)
-            self._kept = either(self._kept, kept)
-
-    @property
-    def masked(self) -> OperationRecord | None:
-        """The product with a mask, if some samples are kept by no other one."""
-        return None if self._kept is None or bool(self._kept.all()) else self._mask
-
-    def left_out(self, count: int) -> int:
-        """Return how many of so many samples are taken by nothing; 0 if that is meant.
-
-        It is where others are taken without a gradient, and where the truth is another sample's,
-        as the next token's in a sequence.
-        """
-        alike = (t for t in self.truths if len(t) == len(self.rows))
-        shifted = any(t != self.rows and t & self.rows for t in alike)
-        whole = self.record is None or shifted or len(self.rows | self.seen) == count
-        return 0 if whole else count - len(self.rows)
-
-    def on_purpose(self) -> bool:
-        """Return True if it may be meant: an index may hold what has a label, or is to learn."""
-        unlike = bool(self.truths) and self.rows not in self.truths
-        return self.chosen or (unlike and not self.mistaken)
-
-    @property
-    def mistaken(self) -> bool:
-        """True if the truth that is taken is that of other samples alone."""
-        alike = [t for t in self.truths if len(t) == len(self.rows)]
-        return bool(alike) and not any(t & self.rows for t in alike)
-
-
-@dataclass(frozen=True, eq=False)
-class _Part:
-    """Some samples of the batch, and what parted them from the others."""
-
-    rows: set[int]
-    record: OperationRecord | None
-    chosen: bool
-
-
-def _view(tensor: Tensor) -> object:
-    """Return what tells a view of a tensor from its others."""
-    return tensor.data_ptr(), tuple(tensor.shape)
-
-
-def _rows_taken(operation: Operation, count: int) -> list[set[int]]:
-    """Return which of ``count`` samples each output of an operation is; empty if it takes none.
-
-    The samples' parts, as their tokens, may stand one after the other in the first dimension.
-    """
-    name, argument = operation.name, operation.argument
-    given = operation.inputs[0] if operation.inputs else None
-    if given is None or name not in _BY_SLICE + _BY_INDEX or not given.ndim or not count:
-        return []
-    length = len(given)
-    if not length or length % count or argument.get("dim", 0) % given.ndim:
-        return []
-    if name == "select":
-        parts = [{argument["index"] % length}]
-    elif name == "slice":
-        part = slice(argument.get("start"), argument.get("end"), argument.get("step", 1))
-        parts = [set(range(*part.indices(length)))]
-    elif name in _PARTING:
-        sizes = [1 if name == "unbind" else len(each) for each in operation.outputs]
-        ends = accumulate(sizes)
-        parts = [set(range(end - size, end)) for end, size in zip(ends, sizes, strict=True)]
-    else:
-        index = argument["mask"] if name == "masked_select" else argument.get("indices")
-        index = argument["index"] if name == "index_select" else index
-        index = index[0] if isinstance(index, (list, tuple)) else index
-        if index is None or index.is_meta:
-            return []
-        if index.dtype in (torch.bool, torch.uint8):
-            if index.shape[:1] != given.shape[:1]:
-                return []
-            index = index.reshape(length, -1).any(1).nonzero()
-        parts = [{each % length for each in index.flatten().tolist()}]
-    return [{each * count // length for each in rows} for rows in parts]
 
 
 _DECIDING = {"local_scalar_dense", "nonzero"}
@@ -762,43 +598,23 @@ _TORCHS = {"_parameters", "_buffers", "_modules", "_flat_weights"}
 
 
 def by_zero(operation: Operation) -> bool:
-    """Return True for a product with the number 0."""
-    other = operation.args[1] if operation.name == "mul" and len(operation.args) > 1 else None
-    return isinstance(other, (int, float)) and other == 0
+    """Return True if a tensor with a gradient is multiplied by the number 0."""
+    other = operation.args[1] if len(operation.args) > 1 else None
+    return _learned_product(operation) and isinstance(other, (int, float)) and other == 0
 
 
-def _by_zero(operation: Operation, writers: Sequence[OperationRecord | None]) -> bool:
-    """Return True for a product of what learns with 0, or with zeros that the code makes."""
-    if operation.name != "mul" or not any(each.requires_grad for each in operation.inputs):
-        return False
+def _by_zeros(operation: Operation, writers: Sequence[OperationRecord | None]) -> bool:
+    """Return True if a tensor with a gradient is multiplied by zeros that the code makes."""
     pairs = zip(operation.inputs, writers, strict=True)
     zeros = (w is not None and w.name in _ZEROS for each, w in pairs if not each.requires_grad)
-    return by_zero(operation) or any(zeros)
+    return _learned_product(operation) and any(zeros)
+
+
+def _learned_product(operation: Operation) -> bool:
+    return operation.name == "mul" and any(each.requires_grad for each in operation.inputs)
 
 
 _ZEROS = {"zeros", "zeros_like", "new_zeros"}
-
-
-def not_zero(tensor: Tensor) -> Tensor:
-    """Return for each sample whether any of its numbers is not 0, ``(N,)``."""
-    return (tensor.detach().reshape(len(tensor), -1) != 0).any(1)
-
-
-def either(known: Tensor | None, more: Tensor) -> Tensor:
-    """Return for each sample whether it is in one of two; None is none."""
-    return more if known is None else known.to(more.device) | more
-
-
-def _samples_kept(operation: Operation, count: int) -> Tensor | None:
-    """Return which of so many samples a product with a mask keeps; None if it keeps all or none."""
-    if operation.name != "mul" or len(operation.inputs) != 2 or count < 2:
-        return None
-    one, two = operation.inputs
-    mask = two if one.requires_grad else one
-    if one.requires_grad == two.requires_grad or not mask.ndim or len(mask) != count:
-        return None
-    kept = not_zero(mask)
-    return kept if bool(kept.any()) and not bool(kept.all()) else None
 
 
 def address_of_result(operation: Operation) -> int:

@@ -13,7 +13,6 @@ from torch.utils.hooks import RemovableHandle
 from ...run.errors import line_of
 from ..hook_table import HookTable, hooks
 from .findings import Finding
-from .loss import held_by, living_optimizers
 from .observation import Observation
 from .operations import OUTSIDE, OperationRecord
 from .values import learns, of_zeros
@@ -94,7 +93,7 @@ def no_gradient(seen: Observation) -> Iterator[Finding]:
     }
     without = _outermost(lacking.values())
     learns = _learners(seen, without) if len(without) <= FEW else {}
-    steps = _steps(seen) if without else []
+    steps = [held for held in seen.optimized if held & seen.gradient_norms.keys()]
     for name in without:
         module = next(each for each, known in lacking.items() if known == name)
         why, advice, cut = _reason(module, name, seen)
@@ -172,20 +171,9 @@ def _meant(
     for known in learns:
         if not _in_one_row(name, known) and _is_shared(within, known, seen):
             return f"{known!r} is given other samples, too, as in a critic's step"
-    if steps and not any(held & own for held in steps):
+    if steps and not any(held & own for held in steps):  # another optimizer's step
         return "the optimizer of this step holds none of these weights"
     return ""
-
-
-def _steps(seen: Observation) -> list[set[str]]:
-    """Return the names of the parameters of each optimizer whose step this may be.
-
-    That is the given one; else each one that is alive and holds weights that a gradient reached.
-    """
-    root = next(iter(seen.names))
-    alive = [] if seen.optimized else living_optimizers()
-    held = [seen.optimized, *(held_by(each, root) for each in alive)]
-    return [each for each in held if each & seen.gradient_norms.keys()]
 
 
 def _is_shared(within: set[str], layer: str, seen: Observation) -> bool:

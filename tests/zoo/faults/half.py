@@ -97,21 +97,6 @@ def sum_in_half(model):
     model.half()
 
 
-@fault(
-    "timm/resnet10t",
-    "inf",
-    "fc",
-    "addmm",
-    phase="backward",
-    around=float16,
-    loss=lambda output: 65536 * cross_entropy(output),
-)
-def scaled_loss(model):
-    """A loss scaled by 65536, as GradScaler begins, through weights times 1000."""
-    with torch.no_grad():
-        model.fc.weight.mul_(1000)
-
-
 @fault("torchvision/mnasnet0_5", "half precision", "layers.8.0.layers.0", "to_copy", around=float16)
 def weights_that_become_zero(model):
     """A convolution's weights of 1e-9, which float16 holds as 0."""
