@@ -15,7 +15,7 @@ FIRST_SCALE = 65536.0
 
 @dataclass(frozen=True)
 class LossScale:
-    """What a loss was, or may have been, multiplied by before its backward."""
+    """The factor by which a loss was, or may have been, multiplied before its backward."""
 
     factor: float
     known: bool  #: whether the user has named the GradScaler
@@ -35,7 +35,7 @@ class LossScale:
 
     @property
     def advice(self) -> str:
-        """What to do about it."""
+        """The advice of such a finding."""
         if self.known:
             return (
                 "Call scaler.step(optimizer) and scaler.update(): such steps are skipped, and the "
