@@ -212,7 +212,7 @@ def test_a_new_run_answers_what_the_browser_asked_before(explorer, monkeypatch):
     sent.clear()
     where = np.zeros((112, 112), np.uint8)
     where[20:60, 20:60] = 1
-    stroke = {"set": "stroke", "kind": "grey", "shape": where.shape, "colour": [0, 0, 0]}
+    stroke = {"set": "paint", "shape": where.shape}
     canvas._handle_custom_msg(stroke, [memoryview(where.tobytes())])
     keys = [f"{run + 1} question {number}" for number in (4, 3, 0)]
     assert canvas.facts["coming"] == keys == [said["key"] for said, _ in sent]

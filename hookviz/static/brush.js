@@ -1,10 +1,8 @@
-// A brush on the notebook's input: pixels are marked here, the kernel changes them and runs.
+// A brush, a rectangle and an eraser on the input: pixels are marked here, and the source changes them.
 
 import { el, menu, setAttribute, visible } from "./dom.js";
 import { slider } from "./heading.js";
-import { paintDisc } from "./intake.js";
-
-const BRUSH_KINDS = ["grey", "mean", "blur", "noise", "draw", "restore"];
+import { visitDisc } from "./strokes.js";
 
 /** Controls, `root`, and a sheet over the input. */
 export class Brush {
@@ -16,30 +14,25 @@ export class Brush {
     this.app = app;
     this.source = source;
     this.on = false;
-    this.kind = "grey";
     this.radius = 0.06; // as a share of the picture's width
     /** @type {Uint8Array | null} */
     this.mask = null; // the pixels of the stroke that is being made
     /** @type {{u: number, v: number} | null} */
-    this.from = null; // where a window begins, or the stroke was last
+    this.from = null; // where a rectangle begins, or the stroke was last
     this.cursor = { u: 0.5, v: 0.5 }; // of the keys
     this.sent = false;
-    this.button = el("button", { class: "hv-toggle", type: "button", title: "change the input below a brush, and see what follows" }, "brush");
+    this.button = el("button", { class: "hv-toggle", type: "button", title: "paint over a part of the input and see how the prediction changes" }, "paint");
     this.button.addEventListener("click", () => this.toggle());
-    const same = (/** @type {string[]} */ names) => names.map((name) => /** @type {[string, string]} */ ([name, name]));
-    this.kinds = menu("what the brush does", same(BRUSH_KINDS), (kind) => {
-      this.kind = kind;
-      this.show();
-    });
-    this.shapes = menu("brush, or a window to drag", same(["freehand", "window"]), () => {});
-    this.size = slider("size of the brush", (place) => {
+    const tools = ["brush", "rectangle", "eraser"].map((name) => /** @type {[string, string]} */ ([name, name]));
+    this.tool = menu("brush and rectangle fill with the mean colour; the eraser restores", tools, () => {});
+    setAttribute(this.tool, "aria-label", "tool");
+    this.size = slider("size of brush and eraser", (place) => {
       this.radius = place / 200;
     });
     [this.size.min, this.size.max, this.size.value] = ["1", "50", "12"];
-    this.colour = el("input", { type: "color", value: "#ff0000", "aria-label": "colour of the brush" });
-    this.more = el("span", { class: "hv-line" }, this.kinds, this.shapes, this.size, this.colour);
+    this.more = el("span", { class: "hv-line" }, this.tool, this.size);
     this.root = el("span", { class: "hv-line hv-brushes" }, this.button, this.more);
-    this.sheet = el("canvas", { class: "hv-brush", width: 1, height: 1, hidden: true, tabindex: 0, "aria-label": "paint here; by keys: arrows, then space" });
+    this.sheet = el("canvas", { class: "hv-brush", width: 1, height: 1, hidden: true, tabindex: 0, "aria-label": "paint here; by keyboard: arrow keys, then space" });
     app.parts.input.frame.append(this.sheet);
     this.listen();
     source.listeners.add(() => this.wait());
@@ -70,7 +63,6 @@ export class Brush {
   show() {
     setAttribute(this.button, "aria-pressed", this.on ? "true" : "false");
     visible(this.more, this.on);
-    visible(this.colour, this.kind === "draw");
     this.sheet.hidden = !this.on;
     if (this.on) this.place();
   }
@@ -110,7 +102,7 @@ export class Brush {
     if (event.ctrlKey || event.metaKey) return;
     if (step) this.cursor = { u: inside(cursor.u + this.radius * Number(step[0])), v: inside(cursor.v + this.radius * Number(step[1])) };
     else if (event.key === " ") {
-      const far = this.shapes.value === "window" ? this.radius : 0;
+      const far = this.tool.value === "rectangle" ? this.radius : 0;
       this.begin({ u: cursor.u - far, v: cursor.v - far });
       this.go({ u: cursor.u + far, v: cursor.v + far });
       this.end();
@@ -136,7 +128,7 @@ export class Brush {
     const [height, width] = this.measures ?? [0, 0];
     const { from, mask, radius } = this;
     if (!mask || !from) return;
-    if (this.shapes.value === "window") {
+    if (this.tool.value === "rectangle") {
       const [left, right] = [from.u, spot.u].sort((a, b) => a - b);
       const [top, bottom] = [from.v, spot.v].sort((a, b) => a - b);
       const first = (/** @type {number | undefined} */ share, /** @type {number} */ count) => Math.max(Math.round(Number(share) * count), 0);
@@ -148,8 +140,8 @@ export class Brush {
       const steps = Math.max(1, Math.ceil(far / Math.max(radius * width * 0.5, 0.5)));
       for (let step = 0; step <= steps; step++) {
         const share = step / steps;
-        paintDisc(width, height, from.u + share * (spot.u - from.u), from.v + share * (spot.v - from.v), radius, (place) => {
-          mask[place] = 1;
+        visitDisc(width, height, from.u + share * (spot.u - from.u), from.v + share * (spot.v - from.v), radius, (pixel) => {
+          mask[pixel] = 1;
         });
       }
       this.from = spot;
@@ -179,10 +171,9 @@ export class Brush {
     if (!mask || !size) return;
     this.mask = null;
     if (!mask.includes(1)) return;
-    const colour = [1, 3, 5].map((from) => Number.parseInt(this.colour.value.slice(from, from + 2), 16));
     if (this.app.at.shown_run === "original") this.app.state.set({ shown_run: "edited" });
     this.sent = true;
-    this.source.edit({ set: "stroke", kind: this.kind, shape: size, colour, bytes: mask });
+    this.source.edit({ set: this.tool.value === "eraser" ? "erase" : "paint", shape: size, bytes: mask });
   }
 
   cancel() {

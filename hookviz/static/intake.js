@@ -1,5 +1,6 @@
-// Where another input comes from: a file, the clipboard, the camera, a brush.
+// Where another input comes from: a file, the clipboard, the camera.
 
+import { Brush } from "./brush.js";
 import { el, setAttribute, setText, visible } from "./dom.js";
 import { fromBase64 } from "./levels.js";
 
@@ -129,35 +130,15 @@ export class Camera {
   }
 }
 
-/**
- * Every pixel whose middle is in a disc.
- * @param {number} width
- * @param {number} height
- * @param {number} u
- * @param {number} v
- * @param {number} radius
- * @param {(place: number) => void} act
- */
-export function paintDisc(width, height, u, v, radius, act) {
-  const [x, y, far] = [u * width, v * height, radius * width];
-  for (let row = Math.max(Math.floor(y - far), 0); row < Math.min(y + far + 1, height); row++)
-    for (let column = Math.max(Math.floor(x - far), 0); column < Math.min(x + far + 1, width); column++)
-      if ((row + 0.5 - y) ** 2 + (column + 0.5 - x) ** 2 <= far ** 2) act(row * width + column);
-}
-
-const BRUSH = 0.06; // its radius, as a share of the picture's width
-
-/** A line of controls, `root`; and a sheet over the input to paint on. */
+/** A line of controls, `root`. */
 export class Intake {
   /**
+   * @param {import("./app.js").App} app
    * @param {import("./network.js").NetworkSource} source
-   * @param {import("./panel.js").Panel} panel The input's.
    */
-  constructor(source, panel) {
+  constructor(app, source) {
     this.source = source;
-    this.panel = panel;
     this.camera = new Camera(() => this.show());
-    this.painting = false;
     const button = (/** @type {string} */ name, /** @type {string} */ title, /** @type {() => void} */ act) => {
       const made = el("button", { class: "hv-toggle", type: "button", title }, name);
       made.addEventListener("click", act);
@@ -170,8 +151,8 @@ export class Intake {
     });
     this.open = button("picture …", "choose a picture; or drop or paste one", () => this.file.click());
     this.lens = button("camera", "show what the camera sees", () => this.toggleCamera());
-    this.brush = button("brush", "paint on the input", () => this.toggleBrush());
-    this.colour = el("input", { type: "color", value: "#808080", "aria-label": "colour of the brush" });
+    this.brush = new Brush(app, source);
+    this.brush.button.addEventListener("click", () => this.camera.stop()); // what is painted on stands still
     this.back = button("undo", "the input before this one", () => source.undo());
     this.first = button("first", "the picture that this page was made with", () => {
       this.camera.stop();
@@ -184,16 +165,13 @@ export class Intake {
       el("span", { class: "hv-dim" }, "another input"),
       this.open,
       this.lens,
-      this.brush,
-      this.colour,
+      this.brush.root,
       this.back,
       this.first,
       this.file,
       ...pictures,
     );
-    this.sheet = el("canvas", { class: "hv-brush", width: 1, height: 1, hidden: true, "aria-label": "paint here" });
-    panel.frame.append(this.sheet);
-    this.listen();
+    listenForFiles(document, (file) => this.take(file));
     source.listeners.add(() => this.show());
     this.show();
   }
@@ -204,8 +182,6 @@ export class Intake {
     const { stream } = this.camera;
     setAttribute(this.lens, "aria-pressed", stream ? "true" : "false");
     setText(this.lens, stream ? "stop camera" : "camera");
-    setAttribute(this.brush, "aria-pressed", this.painting ? "true" : "false");
-    visible(this.colour, this.painting);
     this.back.disabled = source.past.length === 0;
     this.first.disabled = source.input === source.original;
   }
@@ -221,24 +197,6 @@ export class Intake {
     return made;
   }
 
-  listen() {
-    listenForFiles(document, (file) => this.take(file));
-    const spot = (/** @type {PointerEvent} */ event) => {
-      const box = this.sheet.getBoundingClientRect();
-      this.paint((event.clientX - box.x) / box.width, (event.clientY - box.y) / box.height);
-    };
-    this.sheet.addEventListener("pointerdown", (event) => {
-      event.stopPropagation();
-      this.sheet.setPointerCapture(event.pointerId);
-      this.source.past = [...this.source.past.slice(-30), this.source.input];
-      spot(event);
-    });
-    this.sheet.addEventListener("pointermove", (event) => {
-      event.stopPropagation();
-      if (event.buttons & 1) spot(event);
-    });
-  }
-
   /** @param {Blob | null} file */
   async take(file) {
     if (!file) return this.source.say("What was dropped is not a file: drop a picture.");
@@ -250,30 +208,10 @@ export class Intake {
     }
   }
 
-  // The brush
-
-  toggleBrush() {
-    this.painting = !this.painting;
-    this.sheet.hidden = !this.painting;
-    if (this.painting) this.camera.stop();
-    this.show();
-  }
-
-  /**
-   * @param {number} u
-   * @param {number} v
-   */
-  paint(u, v) {
-    const text = this.colour.value;
-    const colour = [1, 3, 5].map((from) => Number.parseInt(text.slice(from, from + 2), 16));
-    const { source } = this;
-    source.use(source.painted(source.input, u, v, BRUSH, colour), false);
-  }
-
   async toggleCamera() {
     const { camera, source } = this;
     if (camera.stream) return camera.stop();
-    if (this.painting) this.toggleBrush();
+    if (this.brush.on) this.brush.toggle();
     const { past, input } = source;
     const failed = (/** @type {Error} */ { message }) => {
       camera.stop();

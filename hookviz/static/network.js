@@ -4,7 +4,6 @@
 import { CAMS, WITHOUT_GRADIENT } from "./cams.js";
 import { detected } from "./detected.js";
 import { ARRIVES_NOT } from "./heatmaps.js";
-import { paintDisc } from "./intake.js";
 import { averaged, Layer } from "./layer.js";
 import { toLevels } from "./levels.js";
 import { layerArrays } from "./measures.js";
@@ -12,6 +11,7 @@ import { pictureOf } from "./pictures.js";
 import { numbersOf, prepared } from "./resize.js";
 import { Answer } from "./runner.js";
 import { RUNNING, Running } from "./running.js";
+import { withStroke } from "./strokes.js";
 import { readTarget } from "./targets.js";
 import { answered } from "./terms.js";
 
@@ -21,7 +21,7 @@ import { answered } from "./terms.js";
  * @typedef {{name: string, layer: string, call: number, channels: number, start: number,
  *   targets: string[], offset: number, strides: number[], shape: number[], header: any}} LayerFacts
  * @typedef {{layer: string, channel: number, factor: number, key: number, words: string}} Factor
- * @typedef {{values: Float32Array, shape: number[], picture: any}} Input
+ * @typedef {{values: Float32Array, shape: number[], picture: any, unpainted?: Input}} Input
  */
 
 const TOP = 5; // classes that are shown
@@ -49,6 +49,7 @@ export class NetworkSource {
     this.runner = runner;
     this.running = new Running(this);
     this.live = true;
+    this.idle = true; // a stroke is in the picture at once, before the network has run
     /** @type {((app: import("./app.js").App) => string) | undefined} */
     this.link = undefined;
     /** @type {Set<(now?: boolean) => void>} */
@@ -533,11 +534,12 @@ export class NetworkSource {
 
   /** @param {any} what */
   edit(what) {
+    if (what.set === "paint" || what.set === "erase") return this.use(withStroke(this.input, what.bytes, what.set === "erase"), true);
     if (what.set === "drop") this.edits = this.edits.filter((each) => each.key !== what.key);
     else if (what.set === "undo") this.edits = this.edits.slice(0, -1);
     else if (what.set === "restore") this.edits = [];
     else this.scale(what.layer, what.channel, what.factor);
-    this.changed();
+    return this.changed();
   }
 
   /**
@@ -711,31 +713,6 @@ export class NetworkSource {
     if ((this.facts.note ?? "") === note) return;
     this.facts = { ...this.facts, note };
     this.tell();
-  }
-
-  /**
-   * Paint a round spot on the input; all other values stay as they are.
-   * @param {Input} input
-   * @param {number} u From the left, 0 to 1.
-   * @param {number} v From the top.
-   * @param {number} radius As a share of the width.
-   * @param {number[]} colour Red, green and blue, 0 to 255.
-   * @returns {Input}
-   */
-  painted(input, u, v, radius, colour) {
-    const { transform } = this.facts.net;
-    const [, channels = 3, height = 1, width = 1] = input.shape;
-    const spot = { pixels: Uint8Array.from(colour), height: 1, width: 1 };
-    const values = input.values.slice();
-    const dot = numbersOf(spot, channels, transform.mean, transform.std);
-    paintDisc(width, height, u, v, radius, (place) => {
-      for (let c = 0; c < channels; c++) values[c * width * height + place] = /** @type {number} */ (dot[c]);
-    });
-    const pixels = input.picture.pixels.slice();
-    paintDisc(input.picture.width, input.picture.height, u, v, radius, (place) => {
-      pixels.set(colour, 4 * place);
-    });
-    return { values, shape: input.shape, picture: { ...input.picture, pixels } };
   }
 
   /**

@@ -44,7 +44,7 @@ async function begin() {
       const app = new App(root, network, linked.settings, document);
       keepAddress(app, settings);
       if (linked.target !== null) goToTarget(app, linked.target);
-      app.parts.edits.root.after(new Intake(network, app.parts.input).root);
+      app.parts.edits.root.after(new Intake(app, network).root);
       app.parts.heat.below.prepend(network.running.root);
     };
     network.listeners.add(ready);

@@ -266,9 +266,9 @@ class Canvas(anywidget.AnyWidget):
             part = tuple(question[name] for name in ("name", "part", "parts"))
             again = question.get("again", False)
             self._on_edit("picture", (*part, bytes(buffers[0]), again))
-        elif what == "stroke":
-            mask = np.frombuffer(buffers[0], np.uint8).reshape(question["shape"]).astype(bool)
-            self._on_edit("stroke", (question["kind"], mask, question["colour"]))
+        elif what in ("paint", "erase"):
+            pixels = np.frombuffer(buffers[0], np.uint8).reshape(question["shape"])
+            self._on_edit(what, pixels.astype(bool))
         elif what == "again":
             self._on_edit("again", question["key"])
         elif what == "beside":

@@ -51,7 +51,7 @@ from ..view.layer import SCORE_DROP, SIMILARITY
 from ..view.pins import Pin, Pins
 from ..view.reason import contributions_of
 from ..view.settings import DECLARED, SETTINGS, Settings, check, documented, name_settings
-from ..view.strokes import with_stroke
+from ..view.strokes import erased, painted
 from ..view.view import Memo, View, place_of
 from .canvas import Canvas
 from .gallery import Gallery, sample_of
@@ -453,8 +453,8 @@ class Explorer(LiveWidget, SettingTraits):
         """Multiply a channel by a factor, drop an edit, the latest one or all.
 
         ``value`` is what the user saw: ``(layer, channel, factor)``, ``(layer, channels)`` that go
-        off together, or the edit. Or part of a picture's file, the key of an earlier input, or a
-        stroke on it: kind, mask and colour.
+        off together, or the edit. Or part of a picture's file, the key of an earlier input, or the
+        pixels that were painted or erased, bool ``(H, W)``.
         """
         if what != "beside":
             self._end_pair()
@@ -475,11 +475,13 @@ class Explorer(LiveWidget, SettingTraits):
             place = own[-1] if own else len(edits)
             new = [] if factor == 1 else [self._now.edit(layer, factor, channel)]
             edits[place : place + 1] = new
-        elif what == "stroke":
-            kind, mask, colour = value
-            given = {"colour": colour, "sample": self._now.input_sample}
+        elif what in ("paint", "erase"):
+            pixels = torch.from_numpy(value)
             try:
-                edits = [*with_stroke(edits, self.inputs, kind, torch.from_numpy(mask), **given)]
+                if what == "paint":
+                    edits = [*painted(edits, self.inputs, pixels, self._now.input_sample)]
+                else:
+                    edits = [*erased(edits, self.inputs, pixels)]
             except ValueError as error:
                 self.say(str(error))
                 return

@@ -83,11 +83,11 @@ def run(*, quick: bool = False) -> None:
 
 
 def strokes(page: Any, count: int) -> tuple[float, float]:
-    """Drag some windows; the medians of the seconds until they are seen, and of a forward."""
+    """Drag some rectangles; the medians of the seconds until they are seen, and of a forward."""
     app, said = page.locator(".hookviz-app"), page.locator(".said")
     app.locator(".hv-tile").first.wait_for()
-    app.get_by_role("button", name="brush").click()
-    app.get_by_label("brush, or a window to drag").select_option("window")
+    app.get_by_role("button", name="paint", exact=True).click()
+    app.get_by_role("combobox", name="tool", exact=True).select_option("rectangle")
     shown, forwards = [], []
     for number in range(count + 1):
         before = said.inner_text()

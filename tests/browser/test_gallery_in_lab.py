@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 
+import numpy as np
 import pytest
-import torch
 from front_end import CANVAS_ON, WIDGETS, canvas_pixels, point, wait_for
 from playwright.sync_api import expect
 
@@ -224,16 +225,17 @@ PAINT = (
 
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_a_brush_on_the_input(open_canvas, shots):
-    """A window is dragged: its pixels are grey for the network, and taken back by undo."""
+def test_rectangle_brush_and_eraser_on_the_input(open_canvas, shots):
+    """The network gets the mean below them; undo and the eraser bring the picture back."""
     notebook, app = open_canvas(PAINT)
     page = notebook.page
     first = app.locator(".hv-prediction", has_text="moon")
     twin = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
     moon = {each.name: each for each in twin.frame.predictions}["moon"]
     wait_for(lambda: f"{100 * moon.value:.1f} %" in first.inner_text(), "moon's share")
-    app.get_by_role("button", name="brush").click()
-    app.get_by_label("brush, or a window to drag").select_option("window")
+    app.get_by_role("button", name="paint", exact=True).click()
+    tool = app.get_by_role("combobox", name="tool", exact=True)
+    tool.select_option("rectangle")
     frame = app.locator(".hv-input .hv-frame")
     point(frame, 28 / 112, 28 / 112)
     page.mouse.down()
@@ -241,8 +243,7 @@ def test_a_brush_on_the_input(open_canvas, shots):
     page.screenshot(path=shots / "brush-dragged.png")
     page.mouse.up()
     rows, columns = slice(28, 70), slice(28, 84)
-    grey = (128 / 255 - 0.5) / 0.25 * torch.ones(3, 1, 1)
-    twin.edit("input", grey, where=(rows, columns))
+    twin.edit("input", "mean", where=(rows, columns))
 
     def follows(picture):
         found = {each.name: each for each in picture.frame.predictions}["moon"]
@@ -250,39 +251,42 @@ def test_a_brush_on_the_input(open_canvas, shots):
         wait_for(lambda: words in first.inner_text(), f"{words} of moon")
 
     follows(twin)
-    chip = app.locator(".hv-edit", has_text="input, 2,352 pixels: grey")
+    chip = app.locator(".hv-edit", has_text="input, 2,352 pixels: mean")
     chip.wait_for()
     input_map = app.locator(".hv-input .hv-map")
 
-    def window_is_grey():
-        """Tell whether the window, and nothing above it, is grey in the picture."""
+    def rectangle_is_flat():
+        """Tell whether the rectangle, and nothing above it, has one colour in the picture."""
         pixels = canvas_pixels(input_map)[..., :3]
-        return (pixels[28:70, 28:84] == 128).all() and not (pixels[:28] == 128).all()
+        return np.ptp(pixels[28:70, 28:84], (0, 1)).max() == 0 < np.ptp(pixels[:28], (0, 1)).max()
 
-    wait_for(window_is_grey, "the grey window in the picture")
-    # Over it, a colour by keyboard; then what was below it again.
-    app.get_by_label("brush, or a window to drag").select_option("freehand")
-    app.get_by_label("what the brush does").select_option("draw")
-    sheet = app.get_by_label("paint here; by keys: arrows, then space")
-    sheet.focus()
-    page.keyboard.press("Space")
-    red = app.locator(".hv-edit", has_text="pixels: draw")
-    red.wait_for()
-    wait_for(
-        lambda: (canvas_pixels(input_map)[56, 56, :3] == (255, 0, 0)).all(),
-        "the colour",
-    )
-    page.screenshot(path=shots / "brush.png")
-    page.keyboard.press("Control+z")
-    wait_for(lambda: red.count() == 0, "the colour to go")
+    wait_for(rectangle_is_flat, "the rectangle in the picture")
+    # The brush by keyboard, in two sizes, beside the rectangle.
+    tool.select_option("brush")
+    sheet = app.get_by_label("paint here; by keyboard: arrow keys, then space")
+    strokes = app.locator(".hv-edit")
+    sizes = []
+    for radius in (10, 30):  # in half per cent of the width
+        app.get_by_role("slider", name="size of brush and eraser").fill(str(radius))
+        sheet.focus()
+        page.keyboard.press("Space")
+        expect(strokes).to_have_count(2)
+        page.screenshot(path=shots / "brush.png")
+        count = re.search(r"input, ([\d,]+) pixels", strokes.nth(1).inner_text())[1]
+        sizes.append(int(count.replace(",", "")))
+        page.keyboard.press("Control+z")
+        expect(strokes).to_have_count(1)
+    for radius, size in zip((0.05, 0.15), sizes, strict=True):
+        assert size == pytest.approx(np.pi * (radius * 112) ** 2, rel=0.05)
     follows(twin)
-    app.get_by_label("what the brush does").select_option("restore")
-    app.get_by_label("brush, or a window to drag").select_option("window")
-    point(frame, 0.004, 0.004)  # chips above have moved it
+    # The eraser, wider than the rectangle is high, from left to right.
+    tool.select_option("eraser")
+    app.get_by_role("slider", name="size of brush and eraser").fill("50")
+    point(frame, 0.4375, 0.25)  # through its middle; chips above have moved it
     page.mouse.down()
-    point(frame, 0.996, 0.996)
+    point(frame, 0.4375, 0.75)
     page.mouse.up()
-    wait_for(lambda: chip.count() == 0, "the grey to go")
+    wait_for(lambda: chip.count() == 0, "the rectangle to go")
     twin.reset()
     follows(twin)
     twin.close()

@@ -619,7 +619,7 @@ def test_the_runtime_begins_before_the_network_is_read(written, shown):
     expect(page.get_by_role("alert")).to_have_text(said)
 
 
-def test_a_file_a_brush_and_the_way_back(network, shots, tmp_path):
+def test_a_file_strokes_and_the_way_back(network, shots, tmp_path):
     page, model = network, small()
     number, name = likeliest(OTHER)
     first = values(page, "input")
@@ -632,20 +632,38 @@ def test_a_file_a_brush_and_the_way_back(network, shots, tmp_path):
     cache = as_torch(model, x, number)[1]
     assert close(values(page, "gradient", "layer1.0.conv1"), cache["layer1.0.conv1"].gradient)
 
-    page.get_by_role("button", name="brush", exact=True).click()
-    point(page.get_by_label("paint here"), 1 / 4, 1 / 2, click=True)
+    page.get_by_role("button", name="paint", exact=True).click()
+    tool = page.get_by_role("combobox", name="tool", exact=True)
+    sheet = page.get_by_label("paint here")
+    point(sheet, 1 / 4, 1 / 2, click=True)
     wait_for(lambda: page.evaluate("!document.querySelector('.hv-waiting')"))
     painted = values(page, "input")
     changed = (painted != x.numpy()).any(1)[0]
     rows, columns = changed.nonzero()
     assert rows.min() > 10 and rows.max() < 18 and columns.min() > 24 and columns.max() < 32
-    grey = torch.full((3, 1, 1), 128 / 255).sub(0.5).div(0.25).numpy()
-    assert np.allclose(painted[0][:, changed], grey[:, :, 0], atol=1e-6)
+    mean = x.mean((2, 3)).T.numpy()
+    assert np.allclose(painted[0][:, changed], mean, atol=1e-6)
     cache = as_torch(model, torch.from_numpy(painted.copy()), 3)[1]
     assert close(values(page, "activation", "layer3.0.conv2"), cache["layer3.0.conv2"].activation)
     page.screenshot(path=shots / "network-page-brush.png")
 
-    page.get_by_role("button", name="undo", exact=True).click()
+    tool.select_option("rectangle")
+    point(sheet, 0.5, 0.25)
+    page.mouse.down()
+    point(sheet, 0.75, 0.75)
+    page.mouse.up()
+    both = values(page, "input")
+    rows, columns = slice(28, 42), slice(14, 42)
+    assert np.allclose(both[0, :, rows, columns], mean[..., None], atol=1e-6)
+    changed[rows, columns] = True
+    assert np.array_equal((both != x.numpy()).any(1)[0], changed)
+    tool.select_option("eraser")
+    point(sheet, 1 / 4, 1 / 2, click=True)  # as large as the brush
+    changed[:28] = False
+    assert np.array_equal((values(page, "input") != x.numpy()).any(1)[0], changed)
+
+    for _ in range(3):
+        page.get_by_role("button", name="undo", exact=True).click()
     assert np.array_equal(values(page, "input"), x.numpy())
     page.get_by_role("button", name="first", exact=True).click()
     assert np.array_equal(values(page, "input"), first)
