@@ -22,6 +22,7 @@ from torch.nn.functional import layer_norm, linear
 from ..hooking.checkpoint import FORWARD, current_backward
 from ..hooking.records import Statistics, TensorStore, statistics
 from ..hooking.tensors import PatchGrid, StorageMap, at_least_float32
+from ..run.operations import FACTORS, PROBABILITIES, Kind
 from ..run.recorder import Listener, ModuleCall, Operation, OperationRecorder
 
 
@@ -82,9 +83,7 @@ def _masked(logits: Tensor, mask: Tensor) -> Tensor:
 
 def is_fused(operation: Operation) -> bool:
     """Return whether an operation is a whole attention."""
-    return operation.name in _WHOLE or (
-        operation.name.startswith("scaled_dot_product") and "backward" not in operation.name
-    )
+    return operation.kind is Kind.ATTENTION
 
 
 def fused_weights(operation: Operation) -> Tensor | None:
@@ -162,9 +161,6 @@ def is_fused_backward(operation: Operation) -> bool:
 Path = tuple[ModuleCall, ...]
 """The calls that were running, the outermost first."""
 
-_PRODUCTS = {"bmm": (0, 1), "baddbmm": (1, 2), "matmul": (0, 1), "mm": (0, 1), "addmm": (1, 2)}
-_COPIES = {"to_copy", "clone"}
-_SOFTMAX = {"softmax", "safe_softmax"}
 HEADS = ("num_heads", "n_heads", "num_attention_heads", "nhead", "n_head", "heads", "nheads")
 # Between the products and the softmax, and between it and the values, numbers keep their count.
 
@@ -296,9 +292,9 @@ class AttentionListener(Listener):
             self._after_backward(operation)
         elif is_fused(operation):
             self._take_fused(operation)
-        elif operation.name in _SOFTMAX:
+        elif operation.name in PROBABILITIES:
             self._take_softmax(operation)
-        elif operation.name in _PRODUCTS and self._take_product(operation):
+        elif operation.name in FACTORS and self._take_product(operation):
             pass
         elif not operation.is_view:
             self._follow(operation)
@@ -309,7 +305,7 @@ class AttentionListener(Listener):
 
     def _is_repeated(self, operation: Operation) -> bool:
         """Return whether checkpointing repeats an attention in a function, not in its module."""
-        attends = is_fused(operation) or operation.name in _SOFTMAX
+        attends = is_fused(operation) or operation.name in PROBABILITIES
         if not attends or current_backward() == FORWARD or not torch.is_grad_enabled():
             return False
         return operation.call is None or not self._by_call.get(operation.call)
@@ -358,7 +354,7 @@ class AttentionListener(Listener):
 
     def _take_product(self, operation: Operation) -> bool:
         """Return whether values are weighted, or activations multiplied."""
-        first, second = (operation.args[place] for place in _PRODUCTS[operation.name])
+        first, second = (operation.argument[name] for name in FACTORS[operation.name])
         sides = (
             (first, second, first.shape[-1]),
             (second, first, second.shape[-min(second.ndim, 2)]),
@@ -402,7 +398,7 @@ class AttentionListener(Listener):
         if not outputs or operation.written:
             return
         made = outputs[0]
-        if operation.name in _COPIES and operation.reads[0] in self._parameters:
+        if operation.kind is Kind.COPY and operation.reads[0] in self._parameters:
             self._parameters[made] = True  # autocast's
             return
         for each in operation.reads:

@@ -12,9 +12,9 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +28,7 @@ from ..hooking.interrupts import heed
 from ..hooking.select import module_names
 from ..hooking.tensors import tensors
 from .errors import no_grad_line, users_line
+from .operations import OVERWRITING, Kind, is_shape_only, operation_type
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +65,7 @@ class Operation:
 
     def __init__(self, function: Any, args: Any, kwargs: Any, frame: FrameType | None) -> None:
         self.function, self.args, self.kwargs, self._frame = function, args, kwargs, frame
-        self._schema = _schema(function)
+        self._type = operation_type(function)
         self.output: Any = None
         self.call: ModuleCall | None = None
         self.again, self.phase, self._forward = False, "forward", _NO_LABEL
@@ -74,7 +75,12 @@ class Operation:
     @property
     def name(self) -> str:
         """Torch's name without the marks of variants: ``"log"``, ``"convolution"``."""
-        return self._schema.name
+        return self._type.name
+
+    @property
+    def kind(self) -> Kind:
+        """Its kind in the table of operations."""
+        return self._type.kind
 
     @property
     def title(self) -> str:
@@ -85,8 +91,8 @@ class Operation:
     @cached_property
     def argument(self) -> dict[str, Any]:
         """All arguments by torch's names, defaults included."""
-        defaults = self._schema.defaults
-        return defaults | dict(zip(defaults, self.args, strict=False)) | self.kwargs
+        defaults = self._type.defaults
+        return dict(defaults) | dict(zip(defaults, self.args, strict=False)) | self.kwargs
 
     @cached_property
     def inputs(self) -> list[Tensor]:
@@ -96,20 +102,32 @@ class Operation:
     @cached_property
     def reads(self) -> list[Tensor]:
         """The tensors that it may read: all inputs but ``out=``."""
-        outs = self._schema.outs
+        outs = self._type.outs
         if not outs:
             return self.inputs
         return tensors([v for k, v in self.argument.items() if k not in outs])
 
+    @cached_property
+    def values_read(self) -> list[Tensor]:
+        """The tensors whose values are in the result.
+
+        ``zeros_like`` uses only the shape of its input, and ``fill_`` keeps none of the old values.
+        """
+        if is_shape_only(self.function):
+            return []
+        if self.mutates and self.name in OVERWRITING:
+            return [each for each in self.reads if each is not self.argument.get("self")]
+        return self.reads
+
     @property
     def mutates(self) -> bool:
         """True if it writes into an input tensor, or changes its shape."""
-        return self._schema.mutates
+        return self._type.mutates
 
     @property
     def written(self) -> list[Tensor]:
         """The input tensors that it overwrites."""
-        return tensors([self.argument[name] for name in self._schema.writes])
+        return tensors([self.argument[name] for name in self._type.writes])
 
     @property
     def outputs(self) -> list[Tensor]:
@@ -169,29 +187,6 @@ class Operation:
         """Run a function on its arguments, and report its operations to one listener."""
         with _Mode([listener]):
             return function(*self.args, **self.kwargs)
-
-
-class _Schema(NamedTuple):
-    """Facts about an operation that are the same for all its runs."""
-
-    name: str
-    defaults: dict[str, Any]  # by the names of all arguments
-    mutates: bool
-    outs: frozenset[str]  # the names of its ``out=`` arguments
-    writes: tuple[str, ...]  # the names of the arguments whose numbers it overwrites
-
-
-@cache
-def _schema(function: Any) -> _Schema:
-    arguments = function._schema.arguments
-    written = [each.name for each in arguments if each.alias_info and each.alias_info.is_write]
-    return _Schema(
-        function.overloadpacket.__name__.strip("_").removeprefix("native_"),
-        {each.name: each.default_value for each in arguments},
-        function._schema.is_mutable,
-        frozenset(each.name for each in arguments if each.is_out),
-        () if torch.Tag.inplace_view in function.tags else tuple(written),
-    )
 
 
 class Listener:

@@ -18,6 +18,7 @@ from ..draw.figures import ShownFigure, no_formula, small_png, within
 from ..draw.mosaic import mosaic
 from ..hooking.select import is_convolution, select_layers, type_name
 from ..hooking.tensors import StorageMap
+from ..run.operations import BATCH_NORMS, Kind
 from ..run.recorder import Listener, ModuleCall, Operation, OperationRecorder
 from ..run.session import Session
 from ..tables import html_table, number, plain, text_table
@@ -26,7 +27,6 @@ from .graph.terms import affine_of, by_output
 _MOST = 128  # kernels or slices in a figure
 _TERMS = 24  # bars in a figure
 _ROWS = 64  # of a table in a notebook
-_COPIES = {"clone", "contiguous", "to_copy", "dropout"}
 
 
 def layer_weights(
@@ -153,10 +153,10 @@ class _NormListener(Listener):
         known = any(each in self._at for each in operation.reads)
         for each in operation.written:
             self._at.pop(each)
-        if known and operation.name in _COPIES:
+        if known and operation.kind is Kind.COPY:
             self._at[operation.outputs[0]] = True
-        if known and "batch_norm" in operation.name:
-            self.found = affine_of(operation.argument)
+        if known and operation.name in BATCH_NORMS:
+            self.found = affine_of(operation)
 
 
 @dataclass(frozen=True, eq=False)

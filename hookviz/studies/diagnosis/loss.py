@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ...hooking.checkpoint import FORWARD, current_backward
 from ...hooking.tensors import StorageMap
+from ...run.operations import RECTIFIERS
 from ...run.recorder import Listener, Operation
 from ...tables import number
 from .findings import Finding, also
@@ -28,7 +29,6 @@ from .observation import (
 from .operations import (
     OUTSIDE,
     PAIRED,
-    RECTIFIERS,
     WIRED,
     Ends,
     OperationContext,

@@ -8,6 +8,7 @@ from typing import Any, TypeGuard
 
 import torch
 
+from ...run.operations import LAYER_KINDS
 from ...tables import number
 from .findings import Finding
 from .loss_scale import LossScale, loss_scale, made_half
@@ -138,13 +139,12 @@ def cause(operation: OperationRecord) -> str:
     if not why and all(each.finite for each in given):
         if not operation.nan:
             why = "the result is larger than its type holds"
-        elif operation.name in SUMMING:
+        elif operation.kind in LAYER_KINDS or operation.name in _SUMMING:
             why = "its sums are larger than the type holds, with either sign: Inf − Inf"
     return f"{why}; {said}" if why else said
 
 
-SUMMING = {"convolution", "addmm", "mm", "bmm", "baddbmm", "addbmm", "sum", "mean", "cumsum"}
-"""Operations that make NaN of finite numbers in one way only."""
+_SUMMING = {"convolution", "sum", "mean", "cumsum"}  # a convolution's backward has its name
 
 
 def _no_cause(given: Given) -> str:

@@ -22,6 +22,7 @@ from ...hooking.checkpoint import FORWARD, current_backward
 from ...hooking.records import is_wrapped
 from ...hooking.select import type_name
 from ...hooking.tensors import StorageMap, at_least_float32
+from ...run.operations import CLAMPS, LAYER_KINDS, RECTIFIERS, STEPS, Kind
 from ...run.recorder import Listener, ModuleCall, Operation, OperationRecorder, labelled
 from ...run.session import Session
 from ...run.target import Target
@@ -29,8 +30,6 @@ from .loss_scale import LossScale
 from .operations import (
     HALF,
     LOOKS,
-    RECTIFIERS,
-    WEIGHTED,
     OperationContext,
     OperationRecord,
     Place,
@@ -48,9 +47,6 @@ SOME = 16
 """So many numbers of an input are not all the same by chance."""
 
 _CUTTING = ("detach", "local_scalar_dense", "lift_fresh")
-
-_CLAMPS = ("clamp", "clamp_min", "clamp_max", "hardtanh")
-_FLAT = ("round", "floor", "ceil", "trunc", "sign", "heaviside", "fix")
 
 
 @dataclass(eq=False)
@@ -416,7 +412,7 @@ class RunObserver(Listener):
             self.found.decided.add(operation.call.layer)
         if operation.is_view or not returned:
             return
-        if operation.name in _DRAWING and returned[0].numel() == 1:
+        if operation.kind is Kind.RANDOM and returned[0].numel() == 1:
             self.found.drew = True
         if not record.unwritten:
             record.made = self._ranges(record, returned, writers)
@@ -495,14 +491,14 @@ class RunObserver(Listener):
             if operation.call is not None and given.is_floating_point() and given.ndim:
                 self.found.cuts.append(Cut(record, begun))
             return
-        flat = operation.name in _FLAT
+        flat = operation.name in STEPS
         if not given.requires_grad or not (flat or cuts(operation)) or is_kept(given, self._kept):
             return
         self.found.cuts.append(Cut(record, begun, flat, node=given.grad_fn))
 
     def _note_closed(self, record: OperationRecord, given: list[Tensor]) -> None:
         """Note a clamp that is given nothing but numbers beyond its ends; 0 is told as dead."""
-        if record.name not in _CLAMPS or record.phase != "forward" or not given or not record.made:
+        if record.name not in CLAMPS or record.phase != "forward" or not given or not record.made:
             return
         made, learns = record.made[0], torch.is_grad_enabled() and given[0].requires_grad
         if not learns or not made.low == made.high != 0 or math.prod(made.shape) < SOME:
@@ -529,7 +525,7 @@ class RunObserver(Listener):
             return
         for each in operation.inputs:
             held = self._held.get(each)
-            if held is not None and operation.name in WEIGHTED and each.ndim > 1:
+            if held is not None and operation.kind in LAYER_KINDS and each.ndim > 1:
                 record.facts["plain"] = held
                 self.found.foreign.setdefault(held, record)
                 continue
@@ -560,8 +556,6 @@ def _alike(batch: Tensor, count: int) -> bool:
 
 _DECIDING = {"local_scalar_dense", "nonzero"}
 """Operations that take a number, or where it stands, out of a tensor: what runs depends on it."""
-
-_DRAWING = {"rand", "rand_like", "randint", "bernoulli", "uniform", "random", "randperm"}
 
 
 def _drawn() -> str:

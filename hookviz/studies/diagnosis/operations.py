@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ...run.errors import line_of
+from ...run.operations import BATCH_NORMS, LAYER_KINDS, RECTIFIERS, UNINITIALIZED, Kind
 from ...run.recorder import Operation, labelled
 from ...tables import number
 
@@ -125,6 +126,7 @@ class OperationRecord:
     given: tuple[Range, ...] = ()
     origin: OperationRecord | None = None
     constant: bool = False  # Inf that the code asks for, as a mask does
+    kind: Kind = Kind.UNKNOWN
     overwrites: bool = False  # works in place
     again: bool = False  # run once more by activation checkpointing
     unwritten: bool = False  # its memory holds whatever was there
@@ -162,9 +164,6 @@ class OperationRecord:
 Place = tuple[str, int]
 """A layer's name and which of its calls."""
 
-# Their memory holds whatever was there, until something is written.
-_UNWRITTEN = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"}
-_UNWRITTEN |= {"empty_permuted"}
 _CONSTANT = {"full", "full_like", "new_full", "fill", "masked_fill", "scalar_tensor", "where"}
 
 
@@ -183,9 +182,10 @@ def record_of(operation: Operation, index: int) -> OperationRecord:
         *operation.line,
         constant=operation.name in _CONSTANT
         or any(isinstance(each, float) and math.isinf(each) for each in scalars),
+        kind=operation.kind,
         overwrites=operation.mutates,
         again=operation.again,
-        unwritten=operation.name in _UNWRITTEN,
+        unwritten=operation.name in UNINITIALIZED,
     )
 
 
@@ -280,11 +280,8 @@ def _spoiled(node: object) -> bool:
     return False
 
 
-RECTIFIERS = {"relu", "relu_", "threshold", "hardtanh", "clamp_min", "clamp"}
 _SATURATING = {"sigmoid": (0.0, 1.0), "tanh": (-1.0, 1.0)}
-MAPS = {"convolution", "batch_norm", "group_norm"}
-NORMS = {"batch_norm", "cudnn_batch_norm", "group_norm", "layer_norm", "batch_norm_with_update"}
-WEIGHTED = {"convolution", "addmm", "mm", "bmm", "linear"}
+MAPS = {"convolution", "group_norm", *BATCH_NORMS}
 NEAR = 0.01
 """Distance to its end at which a sigmoid's or a tanh's value counts as saturated, as a fraction of
 the way from end to end."""
@@ -325,7 +322,7 @@ def _still_before(seen: OperationContext, channels: int) -> Tensor:
     return before if before is not None and len(before) == channels else none
 
 
-_BY_CHANNEL = {*RECTIFIERS, "convolution", "batch_norm"}
+_BY_CHANNEL = {*RECTIFIERS, "convolution", *BATCH_NORMS}
 
 
 def ranges_of_channels(
@@ -384,9 +381,24 @@ def look_at_gates(seen: OperationContext) -> None:
 STUCK = 16.0
 """Beyond it a sigmoid is 1 in single precision."""
 
-_PASSING = {"cat", "clone", "dropout", "mean", "constant_pad_nd", "relu", "gelu", "silu", "elu"}
-_PASSING |= {"hardtanh", "leaky_relu", "hardswish", "sigmoid", "tanh", "clamp", "threshold"}
-"""Operations that pass values on channel by channel; a product does not."""
+_PASSING = frozenset(
+    (
+        Kind.COPY,
+        Kind.ACTIVATION,
+        Kind.DROPOUT,
+        Kind.PADDING,
+        Kind.CONCATENATION,
+        Kind.POOLING,
+        Kind.RESAMPLING,
+    )
+)
+
+
+def _passes_channels(operation: Operation) -> bool:
+    """Return True if values pass channel by channel; a product does not pass them."""
+    if operation.kind is Kind.COPY and operation.mutates:  # into a part of other values
+        return False
+    return operation.kind in _PASSING or operation.name == "mean"
 
 
 def look_at_uses(seen: OperationContext) -> None:
@@ -395,7 +407,8 @@ def look_at_uses(seen: OperationContext) -> None:
         return
     name = seen.record.name
     # The product of two computed matrices, as in attention, is not a layer.
-    layer = name in WEIGHTED and any(m is not None and m.name == "weights" for m in seen.makers)
+    kind = seen.operation.kind
+    layer = kind in LAYER_KINDS and any(m is not None and m.name == "weights" for m in seen.makers)
     _look_at_one_number(seen)
     drops = name == "mul" and any(m is not None and m.facts.get("drawn") for m in seen.makers)
     seen.record.facts["drawn"] = name == "bernoulli" or (
@@ -405,10 +418,10 @@ def look_at_uses(seen: OperationContext) -> None:
     if name == "mul" and (closing := next(begins, None)):
         seen.record.facts["closed by"] = closing
     for maker in filter(None, seen.makers):
-        if layer or (name in NORMS and maker is seen.maker):
+        if layer or (kind is Kind.NORMALIZATION and maker is seen.maker):
             for each in _passed_by(maker):
                 each.facts["feeds" if layer else "normed"] = True
-        elif drops or name in _PASSING or "pool" in name or "upsample" in name:
+        elif drops or _passes_channels(seen.operation):
             seen.record.facts.setdefault("passes", maker)
         elif name == "mul" and "saturated" in maker.facts:
             maker.facts["gates"] = True  # what it scales goes its own way
@@ -428,7 +441,7 @@ def _passed_by(record: OperationRecord) -> Iterator[OperationRecord]:
 
 def _look_at_one_number(seen: OperationContext) -> None:
     """Note which layer's one number this comes of, and there that it joins others, as a branch."""
-    record, weighs = seen.record, seen.record.name in WEIGHTED | NORMS
+    record, weighs = seen.record, seen.operation.kind in (*LAYER_KINDS, Kind.NORMALIZATION)
     for maker in filter(None, seen.makers[:1] if weighs else seen.makers):
         if not _is_one_number(maker):
             continue
@@ -458,7 +471,7 @@ def _has_any(tensor: Tensor) -> bool:
 
 def _channels(output: Tensor, maker: OperationRecord | None) -> int:
     """Return the channels' dimension: the last for tokens, as a product of matrices makes them."""
-    tokens = maker is not None and maker.name in ("addmm", "mm", "bmm", "linear", "layer_norm")
+    tokens = maker is not None and (maker.kind is Kind.PRODUCT or maker.name == "layer_norm")
     return -1 if tokens or output.ndim == 2 else 1
 
 
@@ -493,7 +506,7 @@ def look_at_batchnorm(seen: OperationContext) -> None:
 
 def is_batchnorm(record: OperationRecord) -> bool:
     """Return True if it is a BatchNorm's forward; they have several names."""
-    return record.phase == "forward" and record.name.endswith("batch_norm")
+    return record.phase == "forward" and record.name in BATCH_NORMS
 
 
 FLAT = 1e-9
@@ -585,7 +598,6 @@ def look_at_precision(seen: OperationContext) -> None:
 
 PAIRED = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "sub"}
 PAIRED |= {"binary_cross_entropy_with_logits"}
-_COPIES = {"to_copy", "clone"}
 
 
 def look_at_wiring(seen: OperationContext) -> None:
@@ -594,7 +606,7 @@ def look_at_wiring(seen: OperationContext) -> None:
     if record.phase == "backward":
         return
     source = maker.facts.get("copies", maker) if maker is not None else None
-    if name in _COPIES and source is not None:
+    if record.kind is Kind.COPY and source is not None:
         record.facts["copies"] = source
     if source is not None and (name, source.name) in WIRED:
         record.facts["wired"] = source

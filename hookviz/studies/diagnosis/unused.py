@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from ...run.errors import line_of
+from ...run.operations import CLAMPS
 from ..hook_table import HookTable, hooks
 from .findings import Finding
 from .observation import Observation
@@ -290,7 +291,7 @@ def _no_slope(seen: Observation) -> Iterator[Finding]:
 
 _ROUNDED = "Let the gradient pass it: x + (x.round() - x).detach(), with your operation."
 _PASSING = {"mul": "Take the factor 0 away; what is added to it has no graph."} | dict.fromkeys(
-    ("clamp", "clamp_min", "clamp_max", "hardtanh"),
+    CLAMPS,
     "Look at its ends and at what it is given, all of which lies beyond them.",
 )
 

@@ -768,9 +768,7 @@ class _Keeper(Listener):
         if not outputs:
             return
         made = outputs[0]
-        read = operation.reads
-        if operation.name in ("copy", "fill", "zero"):
-            read = [each for each in read if each is not operation.argument.get("self")]
+        read = operation.values_read
         known = [each for each in read if each in self._memory]
         moves = [(each, move_of(operation, each, made)) for each in known]
         moves = [(each, move) for each, move in moves if move is not None]

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from ...hooking.handles import Hook
 from ...hooking.tensors import StorageMap, map_tensors, share_memory, sharing_memory, tensors
+from ...run.operations import OVERWRITING
 from ...run.recorder import Listener, ModuleCall, Operation, OperationRecorder
 from ..receptive_field import rules
 from ..receptive_field.rules import EMPTY, TracedOperation
@@ -85,9 +86,7 @@ class Provenance:
             traced = TracedOperation(_NoPlanes(), operation)
             self._rules[operation.function] = rules.rule_of(traced)
         rule = self._rules[operation.function]
-        read = [] if rule is rules.unread else operation.reads
-        if rule is rules.overwritten:
-            read = [each for each in read if each is not operation.argument.get("self")]
+        read = operation.values_read
         found = [self._read(each) for each in read]
         numbers = {each for each in found if isinstance(each, int)}
         several = [each for each in found if isinstance(each, Tensor)]
@@ -605,7 +604,7 @@ class GraphListener(Listener):
 
 def _read(operation: Operation) -> list[Tensor]:
     """Return the tensors whose numbers are in the result, without those overwritten as a whole."""
-    if operation.name not in ("copy", "fill", "zero"):
+    if operation.name not in OVERWRITING or not operation.mutates:
         return operation.reads
     whole = operation.argument["self"]
     count = whole.untyped_storage().nbytes() // whole.element_size()

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from ...run.operations import BATCH_NORMS, Kind, is_elementwise, uses_running_statistics
 from ...run.recorder import Operation
 
 
@@ -141,22 +142,6 @@ class MemoryLayout:
 
 Index = tuple[int, ...]
 
-_POINTWISE = {
-    *("to_copy", "copy", "lift_fresh", "dropout", "constant_pad_nd", "masked_fill"),
-    *("hardtanh", "hardswish", "hardsigmoid", "hardshrink", "softshrink", "threshold"),
-    *("leaky_relu", "prelu", "prelu_kernel", "elu", "celu", "selu", "gelu", "mish", "softplus"),
-    "log_sigmoid_forward",
-}
-"""Number by number, without torch's tag for it in every version."""
-
-_POOLS = {"mean", "amax", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"}
-_WINDOWS = {
-    f"{kind}_pool{n}d{end}"
-    for kind in ("avg", "max")
-    for n in (2, 3)
-    for end in ("", "_with_indices")
-}
-
 
 class Move(Protocol):
     """The way of each number from a tensor that an operation reads into its result."""
@@ -199,9 +184,9 @@ def move_of(operation: Operation, read: Tensor, made: Tensor) -> Move | None:
     if read.shape == made.shape and _is_pointwise(operation):
         return _SAME
     channels = read.ndim > 2 and made.ndim >= 2 and read.shape[:2] == made.shape[:2]
-    if channels and name in _WINDOWS:
+    if channels and operation.kind is Kind.POOLING and "kernel_size" in argument:
         return _window(argument, read, made)
-    if channels and name in _POOLS:
+    if channels and (operation.kind is Kind.POOLING or name in ("mean", "amax")):
         return _shared(read, made)
     if name in ("mul", "add", "sub", "div") and read.ndim == made.ndim:
         return _Broadcast(tuple(read.shape))
@@ -214,14 +199,12 @@ def _is_pointwise(operation: Operation) -> bool:
     So a softmax and a layer norm are not: there each number is made of many. A batch norm is, with
     statistics of its own.
     """
-    if "batch_norm" in operation.name:
-        given = operation.argument
-        return given.get("running_mean") is not None and not given.get("training", False)
-    return torch.Tag.pointwise in operation.function.tags or operation.name in _POINTWISE
+    if operation.name in BATCH_NORMS:
+        return uses_running_statistics(operation.name, operation.argument)
+    return is_elementwise(operation.function)
 
 
 _PLAIN = {"silu", "sigmoid", "tanh", "hardswish", "hardsigmoid"}
-_KEPT = {"clone", "to_copy", "copy", "lift_fresh", "dropout", "native_dropout"}
 
 
 def rule_of(operation: Operation, move: Move) -> list[Any] | None:
@@ -234,10 +217,10 @@ def rule_of(operation: Operation, move: Move) -> list[Any] | None:
         slope]``, ``["affine", tensor]`` of factors and additions by channel ``(2, C)``, ``[name]``
         of a function without parameters, or None.
     """
-    name, given = operation.name.rstrip("_"), operation.argument
+    name, given = operation.name, operation.argument
     if isinstance(move, Joined):
         return ["join", move.shift] if move.axis == 1 else ["keep"]
-    if name in _KEPT:
+    if operation.kind is Kind.COPY:
         return ["keep"]
     if name == "relu":
         return ["clamp", 0.0, None]
@@ -250,19 +233,21 @@ def rule_of(operation: Operation, move: Move) -> list[Any] | None:
         return ["leaky", float(given["negative_slope"])]
     if name == "gelu":
         return ["gelu"] if given.get("approximate", "none") == "none" else None
-    if "batch_norm" in name and (found := affine_of(given)) is not None:
+    if name in BATCH_NORMS and (found := affine_of(operation)) is not None:
         return ["affine", torch.stack(found)]
     return [name] if name in _PLAIN else None
 
 
-def affine_of(given: dict[str, Any]) -> tuple[Tensor, Tensor] | None:
-    """Return gamma / sqrt(var + eps) and beta − mean · that, of a BatchNorm's arguments.
+def affine_of(operation: Operation) -> tuple[Tensor, Tensor] | None:
+    """Return a BatchNorm's factor and addition for each channel, ``(C,)`` in float64.
 
-    None where it takes the batch's own statistics.
+    They are ``gamma / sqrt(var + eps)`` and ``beta − mean * factor``; None if it normalizes by the
+    batch's own statistics.
     """
-    mean, variance = given.get("running_mean"), given.get("running_var")
-    if mean is None or variance is None or given.get("training", False):
+    given = operation.argument
+    if not uses_running_statistics(operation.name, given):
         return None
+    mean, variance = given["running_mean"], given["running_var"]
     mean, variance = mean.detach().double().cpu(), variance.detach().double().cpu()
     factor = (variance + given.get("eps", given.get("epsilon", 1e-5))).rsqrt()
     gamma, beta = given.get("weight"), given.get("bias")

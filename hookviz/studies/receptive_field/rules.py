@@ -8,7 +8,6 @@ multiply matrices, slide windows over maps, or move elements. torch decomposes a
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any, NamedTuple, Protocol
@@ -19,6 +18,16 @@ from torch._decomp import decomposition_table
 from torch.nn import functional as F
 
 from ...hooking.tensors import tensors
+from ...run.operations import (
+    BATCH_NORMS,
+    ELEMENTWISE_KINDS,
+    FACTORS,
+    OVERWRITING,
+    Kind,
+    is_shape_only,
+    kind_of,
+    uses_running_statistics,
+)
 from ...run.recorder import Operation
 
 EMPTY = -torch.inf
@@ -491,17 +500,18 @@ def _united(operation: TracedOperation, read: list[Tensor]) -> Tensor:
 
 
 def pointwise(operation: TracedOperation) -> Tensor:
-    """Each number that it makes is made of those in the same place."""
+    """Work elementwise."""
     return _united(operation, operation.given)
 
 
 def overwritten(operation: TracedOperation) -> Tensor:
-    """Nothing is left of what was there."""
-    return _united(operation, [each for each in operation.given if each is not operation["self"]])
+    """Use the new values only."""
+    old = operation.argument.get("self")
+    return _united(operation, [each for each in operation.given if each is not old])
 
 
 def unread(operation: TracedOperation) -> list[None]:
-    """Only the shape of what it was given goes into it."""
+    """Depend on no input value, only on the input's shape."""
     return [None] * len(operation.made)
 
 
@@ -538,8 +548,7 @@ def chosen(operation: TracedOperation) -> Tensor:
 def normalized_by_batch(operation: TracedOperation) -> list[Tensor | None]:
     """As BatchNorm does: by what it learned, number by number, or by the batch's statistics."""
     planes = operation.shade(operation["input"])
-    by_batch = operation.argument.get("training", "no_training" not in operation.name)
-    if by_batch:
+    if not uses_running_statistics(operation.name, operation.argument):
         planes = operation.union_interval(planes, [1, *range(3, planes.ndim)]).expand_as(planes)
     return [planes, *[None] * (len(operation.made) - 1)]
 
@@ -630,20 +639,10 @@ def normalized_by_group(operation: TracedOperation) -> list[Tensor | None]:
 
 # Matrices
 
-_FACTORS = {
-    "mm": ("self", "mat2"),
-    "bmm": ("self", "mat2"),
-    "addmm": ("mat1", "mat2"),
-    "baddbmm": ("batch1", "batch2"),
-    "mv": ("self", "vec"),
-    "addmv": ("mat", "vec"),
-    "dot": ("self", "tensor"),
-}
-
 
 def multiplied(operation: TracedOperation) -> Tensor:
     """Multiply two matrices, or many, maybe with something added."""
-    first, second = (operation[name] for name in _FACTORS[operation.name])
+    first, second = (operation[name] for name in FACTORS[operation.name])
     rows = first[None] if first.ndim == 1 else first
     columns = second[:, None] if second.ndim == 1 else second
     shape = (*rows.shape[:-1], columns.shape[-1])
@@ -710,31 +709,30 @@ def rule_of(operation: TracedOperation) -> Callable[[TracedOperation], Any] | No
     """Return the rule for an operation, None if there is none."""
     rule = RULES.get(operation.name)
     if rule is None:
-        pools = re.fullmatch(r".*?(adaptive_)?(max|avg)_pool[123]d(_with_indices)?", operation.name)
-        if pools:
-            return adaptively_pooled if pools[1] else pooled
-        if operation.name.startswith("upsample_"):
-            return resampled
-        if operation.name.startswith("scaled_dot_product"):
-            return attention
-        if operation.name.endswith("_like") or operation.name.startswith(("new_", "empty")):
-            return unread
-        if torch.Tag.pointwise in getattr(operation.pure, "tags", ()):  # not of all in-place ones
-            return pointwise
+        return _rule_by_kind(operation.name, operation.function)
     return rule
 
 
+def _rule_by_kind(name: str, function: Any) -> Callable[[TracedOperation], Any] | None:
+    kind = kind_of(function)
+    if is_shape_only(function):
+        return unread
+    if kind in ELEMENTWISE_KINDS and name != "log_sigmoid_forward":  # its second output is empty
+        return pointwise
+    if kind is Kind.POOLING and not name.startswith(("fractional", "quantized")):
+        return adaptively_pooled if "adaptive" in name else pooled
+    if kind is Kind.ATTENTION and name.startswith("scaled_dot_product"):
+        return attention
+    return resampled if kind is Kind.RESAMPLING else None
+
+
 _KINDS: list[tuple[Callable[[TracedOperation], Any], str]] = [
-    (pointwise, "to_copy prelu prelu_kernel hardswish bernoulli dropout lift_fresh_copy"),
-    (overwritten, "copy fill zero uniform normal random exponential log_normal cauchy geometric"),
+    (pointwise, "bernoulli"),
+    (overwritten, " ".join(OVERWRITING - {"bernoulli"})),
     (product, "mul"),
     (added, "add"),
     (chosen, "where masked_fill"),
-    (
-        normalized_by_batch,
-        "batch_norm batch_norm_legit batch_norm_legit_no_training cudnn_batch_norm "
-        "miopen_batch_norm batch_norm_with_update batch_norm_no_update",
-    ),
+    (normalized_by_batch, " ".join(BATCH_NORMS)),
     (
         reduced,
         "sum mean amax amin max min prod var std var_mean std_mean any all argmax argmin logsumexp "
@@ -746,7 +744,7 @@ _KINDS: list[tuple[Callable[[TracedOperation], Any], str]] = [
     (recurrent, "mkldnn_rnn_layer"),
     (normalized_by_place, "layer_norm"),
     (normalized_by_group, "group_norm"),
-    (multiplied, " ".join(_FACTORS)),
+    (multiplied, " ".join(FACTORS)),
     (convolution, "convolution convolution_overrideable"),
     (padded, "constant_pad_nd"),
     (joined, "cat"),
@@ -766,4 +764,4 @@ _KINDS: list[tuple[Callable[[TracedOperation], Any], str]] = [
     ),
 ]
 RULES = {name: rule for rule, names in _KINDS for name in names.split()}
-"""Names of operations, by which the rules are found; some go by a pattern, see `rule_of`."""
+"""The rules that depend on the operation's name; `rule_of` finds others by the kind."""

@@ -1,0 +1,439 @@
+"""The table of torch's operations: no operation of a model is unknown, and the kinds are true."""
+
+from __future__ import annotations
+
+import architectures
+import pytest
+import torch
+import torch.nn.functional as F
+from heavy import heavy_but
+from torch import Tensor, nn
+
+import hookviz
+from hookviz.hooking.tensors import share_memory, tensors
+from hookviz.run.operations import (
+    BATCH_NORMS,
+    CLAMPS,
+    FACTORS,
+    OVERWRITING,
+    PROBABILITIES,
+    RECTIFIERS,
+    STEPS,
+    UNINITIALIZED,
+    Kind,
+    is_elementwise,
+    is_shape_only,
+    kind_of,
+    operation_type,
+)
+from hookviz.run.recorder import Listener, OperationRecorder
+from hookviz.studies.graph.terms import move_of, rule_of
+
+aten = torch.ops.aten
+
+
+class Recorded(Listener):
+    """Copies of the arguments and the result of the first run of each operation."""
+
+    def __init__(self):
+        self.runs = {}
+
+    def before(self, operation):
+        copied = clone((operation.args, operation.kwargs))
+        operation.notes[self] = copied if operation.function not in self.runs else None
+
+    def after(self, operation):
+        if operation.notes[self] is not None:
+            shared = any(share_memory(a, b) for a in operation.inputs for b in operation.outputs)
+            self.runs[operation.function] = (*operation.notes[self], shared)
+
+
+def clone(value):
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(clone, value))
+    return {key: clone(each) for key, each in value.items()} if isinstance(value, dict) else value
+
+
+def recorded(function):
+    listener = Recorded()
+    torch.manual_seed(0)
+    with torch.no_grad(), OperationRecorder(listener):
+        function()
+    return listener.runs
+
+
+def result(function, args, kwargs, seed=0):
+    torch.manual_seed(seed)
+    return tensors(function(*clone(args), **clone(kwargs)))
+
+
+def changed(before, after):
+    """Return the mask of values that differ; NaN equals NaN."""
+    return ~((before == after) | ((before != before) & (after != after)))
+
+
+def assert_elementwise(function, args, kwargs):
+    """Change one value of each floating-point input, and look where the result changes."""
+    before = result(function, args, kwargs)[0]
+    inputs = [each for each in tensors((args, kwargs)) if each.is_floating_point()]
+    for number, tensor in enumerate(inputs):
+        if tensor.shape != before.shape or not tensor.numel():
+            continue  # a parameter, or broadcast
+        index = tuple(size // 2 for size in tensor.shape)
+        new_args, new_kwargs = clone((args, kwargs))
+        own = [each for each in tensors((new_args, new_kwargs)) if each.is_floating_point()]
+        own[number][index] = 0.3 - own[number][index]
+        where = changed(before, result(function, new_args, new_kwargs)[0])
+        where[index] = False
+        assert not where.any(), function
+
+
+def assert_kind_holds(function, args, kwargs, shared):
+    kind, outputs = kind_of(function), result(function, args, kwargs)
+    inputs = tensors((args, kwargs))
+    assert kind is not Kind.UNKNOWN, function
+    if kind is Kind.VIEW:
+        assert shared or not inputs, function
+    elif is_elementwise(function):
+        assert_elementwise(function, args, kwargs)
+    elif is_shape_only(function) and kind is Kind.FACTORY:
+        if operation_type(function).name not in UNINITIALIZED:
+            other = result(function, *_noise((args, kwargs)))
+            assert all(map(torch.equal, outputs, other)), function
+    elif kind is Kind.SOFTMAX:
+        probabilities = (
+            outputs[0] if operation_type(function).name in PROBABILITIES else outputs[0].exp()
+        )
+        dim = args[1] if len(args) > 1 else kwargs["dim"]
+        torch.testing.assert_close(probabilities.sum(dim), torch.ones_like(probabilities.sum(dim)))
+    elif kind in (Kind.SELECTION, Kind.REARRANGEMENT, Kind.CONCATENATION, Kind.SORTING):
+        values = torch.cat([each.flatten().double() for each in inputs if not each.is_complex()])
+        if operation_type(function).name not in _NEW_VALUES:
+            assert torch.isin(outputs[0].double(), torch.cat([values, values.new_zeros(1)])).all()
+    elif kind is Kind.RANDOM:
+        first, second = result(function, args, kwargs, 1)[0], result(function, args, kwargs, 2)[0]
+        assert changed(first, second).any(), function
+    elif kind is Kind.POOLING:
+        assert outputs[0].shape[:-3] == inputs[0].shape[:-3], function
+    elif kind in (Kind.CONVOLUTION, Kind.PRODUCT):  # linear in the first factor
+        name = FACTORS.get(operation_type(function).name, ("input",))[0]
+        arguments = operation_type(function).defaults
+        place = list(arguments).index(name)
+        doubled = [2 * each if n == place else each for n, each in enumerate(args)]
+        nothing = [0 * each if n == place else each for n, each in enumerate(args)]
+        one, two, zero = (result(function, each, kwargs)[0] for each in (args, doubled, nothing))
+        torch.testing.assert_close(two - one, one - zero, rtol=1e-3, atol=1e-4)
+    elif kind is Kind.REDUCTION:
+        assert outputs[0].numel() <= inputs[0].numel(), function
+    elif kind is Kind.NORMALIZATION:
+        assert outputs[0].shape == inputs[0].shape, function
+
+
+_NEW_VALUES = {"glu", "col2im", "index_add", "scatter_add", "scatter_reduce", "embedding_bag"}
+_NEW_VALUES |= {"index_put", "unique2", "index_reduce", "nonzero", "embedding_bag_forward_only"}
+
+
+def _noise(value):
+    return clone_with(
+        value, lambda each: torch.rand_like(each) if each.is_floating_point() else each
+    )
+
+
+def clone_with(value, change):
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)(clone_with(each, change) for each in value)
+    if isinstance(value, dict):
+        return {key: clone_with(each, change) for key, each in value.items()}
+    return value
+
+
+@pytest.mark.parametrize("name", heavy_but(architectures.QUICK, architectures.MODELS))
+def test_no_operation_of_a_model_is_of_unknown_kind(name):
+    model, x = architectures.built(name)
+    runs = recorded(lambda: model(x))
+    assert {kind_of(function).name for function in runs} >= {"CONVOLUTION", "VIEW"}
+    for function, (args, kwargs, shared) in runs.items():
+        assert_kind_holds(function, args, kwargs, shared)
+
+
+x = torch.linspace(-2.7, 3.1, 2 * 4 * 6 * 6).sin().mul(2).view(2, 4, 6, 6)
+line, volume, rows = x.flatten(2), x.unflatten(2, (2, 3)), x[0, 0]
+positive, index = x.abs() + 0.5, torch.tensor([1, 0, 3])
+weight = torch.ones(4)
+CALLS = {
+    "activations": lambda: [
+        function(x)
+        for function in (
+            *(F.relu, F.relu6, F.hardtanh, F.leaky_relu, F.elu, F.celu, F.selu, F.gelu, F.silu),
+            *(F.mish, F.hardswish, F.hardsigmoid, F.softplus, F.logsigmoid, F.hardshrink),
+            *(F.softshrink, F.tanhshrink, F.softsign, torch.sigmoid, torch.tanh, F.rrelu),
+            lambda t: F.rrelu(t, training=True),
+            lambda t: F.threshold(t, 0, 0),
+            lambda t: F.prelu(t, weight * 0.1),
+            lambda t: t.clamp(0, 1),
+            lambda t: t.clamp_min(0),
+            lambda t: t.clamp_max(1),
+        )
+    ],
+    "activations in place": lambda: [
+        function(x.clone())
+        for function in (
+            *(torch.relu_, torch.sigmoid_, torch.tanh_, F.leaky_relu_, F.elu_, F.hardtanh_),
+            lambda t: F.silu(t, inplace=True),
+            lambda t: F.hardswish(t, inplace=True),
+            lambda t: F.mish(t, inplace=True),
+            lambda t: F.hardsigmoid(t, inplace=True),
+            lambda t: t.clamp_(0, 1),
+        )
+    ],
+    "arithmetic": lambda: [
+        *(x + x, x - x, x * x, x / positive, positive**2, 2**x, x % 2, x // 2, -x, 1 - x),
+        *(x.abs(), positive.log(), x.exp(), positive.sqrt(), positive.rsqrt(), x.square()),
+        *(x.sin(), x.cos(), x.erf(), x.sign(), x.round(), x.floor(), x.ceil(), x.trunc()),
+        *(x.reciprocal(), x.log1p(), x.expm1(), x.lerp(positive, 0.5), x.addcmul(x, x)),
+        *(torch.maximum(x, positive), torch.minimum(x, positive), torch.max(x, positive)),
+        *(x > 0, x == x, ~(x > 0), (x > 0) & (x < 1), (x > 0) ^ (x < 1), x.isnan()),
+        *(x.masked_fill(x > 0, 0.0), torch.where(x > 0, x, -x), x.nan_to_num(), x.frac()),
+        *(x.clone().add_(1), x.clone().mul_(x), x.clone().sub_(x), x.clone().div_(2)),
+        *(torch.heaviside(x, x), torch.complex(x, x), torch.atan2(x, x), torch.xlogy(x, positive)),
+        *(torch.special.erfcx(x), torch.polar(x, x), x.sgn(), x.hypot(x), x.logaddexp(x)),
+    ],
+    "copies": lambda: [
+        *(x.clone(), x.half(), x.to(torch.float64), x.mT.contiguous(), x.clone().copy_(x)),
+        torch.tensor([1.0, 2.0]),
+    ],
+    "views": lambda: [
+        *(x[0], x[:, 1:3], x.view(2, -1), x.mT, x.permute(0, 2, 3, 1), x.unsqueeze(0)),
+        *(x[:, None], x.detach(), x.expand(3, 2, 4, 6, 6), x.unfold(2, 3, 1), x.chunk(2)),
+        *(x.split(1), x.unbind(0), x.flatten(1), x.narrow(1, 0, 2), x.movedim(1, -1)),
+        *(rows.diagonal(), x.squeeze(), torch.view_as_real(torch.complex(x, x)), x.view_as(x)),
+    ],
+    "norms": lambda: [
+        F.batch_norm(x, weight, weight, weight, weight),
+        F.batch_norm(x, None, None, training=True),
+        F.instance_norm(x),
+        F.group_norm(x, 2),
+        F.layer_norm(x, [6, 6]),
+        F.rms_norm(x, [6]),
+    ],
+    "layers": lambda: [
+        F.conv1d(line, torch.ones(2, 4, 3)),
+        F.conv2d(x, torch.ones(2, 4, 3, 3)),
+        F.conv3d(volume, torch.ones(2, 4, 1, 1, 1)),
+        F.conv_transpose2d(x, torch.ones(4, 2, 3, 3)),
+        *(F.linear(x, rows), F.linear(x, rows, rows[0]), rows @ rows, x @ x, rows @ rows[0]),
+        *(rows[0] @ rows[0], torch.einsum("nchw,ndhw->ncd", x, x), torch.bmm(line, line.mT)),
+        *(
+            torch.baddbmm(x[0], x[0], x[0]),
+            torch.addmm(rows, rows, rows),
+            torch.outer(rows[0], rows[0]),
+        ),
+    ],
+    "attention": lambda: [
+        F.scaled_dot_product_attention(x, x, x),
+        nn.MultiheadAttention(6, 2, batch_first=True).eval()(x[0], x[0], x[0]),
+        nn.TransformerEncoderLayer(6, 2, 8, batch_first=True).eval()(x[0]),
+        *(F.softmax(x, 1), F.log_softmax(x, 1), F.softmin(x, 1), F.gumbel_softmax(x, dim=1)),
+    ],
+    "recurrence": lambda: [
+        nn.LSTM(6, 3, batch_first=True)(x[0]),
+        nn.GRU(6, 3)(x[0]),
+        nn.RNN(6, 3)(x[0]),
+        nn.LSTMCell(6, 3)(rows),
+        nn.GRUCell(6, 3)(rows),
+    ],
+    "pools": lambda: [
+        *(F.max_pool1d(line, 2), F.max_pool2d(x, 2), F.max_pool3d(volume, (1, 1, 2))),
+        *(F.avg_pool1d(line, 2), F.avg_pool2d(x, 2), F.avg_pool3d(volume, (1, 1, 2))),
+        *(F.adaptive_avg_pool1d(line, 2), F.adaptive_avg_pool2d(x, 2)),
+        *(F.adaptive_avg_pool3d(volume, 2), F.adaptive_max_pool1d(line, 2)),
+        *(
+            F.adaptive_max_pool2d(x, 2),
+            F.lp_pool2d(positive, 2, 2),
+            F.fractional_max_pool2d(x, 2, 3),
+        ),
+        F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2),
+    ],
+    "resampling": lambda: [
+        *(F.interpolate(line, scale_factor=2), F.interpolate(line, size=5, mode="linear")),
+        *(F.interpolate(x, scale_factor=2), F.interpolate(x, size=5, mode="bilinear")),
+        *(F.interpolate(x, size=5, mode="bicubic"), F.interpolate(x, size=5, mode="area")),
+        *(F.interpolate(x, size=5, mode="nearest-exact"), F.interpolate(volume, size=(2, 3, 4))),
+        F.interpolate(x, size=5, mode="bilinear", antialias=True),
+        F.grid_sample(
+            x, F.affine_grid(torch.ones(2, 2, 3), [2, 4, 6, 6], False), align_corners=False
+        ),
+    ],
+    "reductions": lambda: [
+        *(x.sum(), x.mean(), x.mean((2, 3)), x.amax(1), x.max(), x.max(1), x.min(), x.prod()),
+        *(x.var(1), x.std(), torch.var_mean(x), x.norm(), x.norm(dim=1), x.argmax(1), x.any()),
+        *(x.all(), x.logsumexp(1), x.median(), x.aminmax(), F.normalize(x), x.count_nonzero()),
+        *(rows.trace(), x.kthvalue(2, 1), x.mode(1), torch.histc(x), x.nansum(), torch.dist(x, -x)),
+    ],
+    "scans and sorting": lambda: [
+        *(x.cumsum(1), x.cumprod(1), x.cummax(1), x.logcumsumexp(1), x.sort(1), x.topk(2, 1)),
+        *(x.argsort(1), index.unique()),
+    ],
+    "selections": lambda: [
+        *(x[:, index], x[x > 0], x.index_select(1, index), rows.gather(1, index[None])),
+        *(rows.take(index), F.embedding(index, rows), (x > 0).nonzero(), x.masked_select(x > 0)),
+        *(rows.index_fill(0, index, 1.0), rows.index_add(0, index, rows[:3])),
+        *(rows.index_copy(0, index, rows[:3]), rows.scatter(1, index[None], 1.0)),
+        *(rows.scatter_add(1, index[None], rows), F.embedding_bag(index[None], rows)),
+        rows.clone().index_put_((index,), rows[0]),
+        rows.masked_scatter(rows > 0, rows),
+        torch.slice_scatter(rows, rows[:2], 0, 0, 2),
+        torch.select_scatter(rows, rows[0], 0, 1),
+    ],
+    "rearrangements": lambda: [
+        *(x.flip(3), x.roll(1, 2), x.repeat(1, 2, 1, 1), x.repeat_interleave(2, 1), x.tril()),
+        *(x.triu(), x.rot90(1, (2, 3)), F.pixel_shuffle(x, 2), F.pixel_unshuffle(x, 2)),
+        *(F.channel_shuffle(x, 2), F.unfold(x, 3), F.fold(F.unfold(x, 3), (6, 6), 3), F.glu(x, 1)),
+        *(rows.diag_embed(), torch.block_diag(rows, rows), x.tile(2)),
+    ],
+    "padding and joining": lambda: [
+        *(F.pad(x, (1, 1)), F.pad(line, (1, 1), "reflect"), F.pad(line, (1, 1), "replicate")),
+        *(F.pad(line, (1, 1), "circular"), F.pad(x, (1, 1, 1, 1), "reflect")),
+        *(torch.cat([x, x]), torch.stack([x, x]), torch.hstack([x, x])),
+    ],
+    "factories": lambda: [
+        *(torch.zeros(2), torch.ones(2), torch.full((2,), 3.0), torch.eye(2), torch.arange(3)),
+        *(torch.linspace(0, 1, 3), torch.zeros_like(x), torch.ones_like(x), torch.full_like(x, 2)),
+        *(x.new_zeros(2), x.new_ones(2), x.new_full((2,), 1), torch.empty_like(x)),
+        *(x.clone().zero_(), x.clone().fill_(1), torch.hann_window(3), torch.tril_indices(2, 2)),
+        *(torch.logspace(0, 1, 3), torch.empty(2), x.new_empty(2), torch.scalar_tensor(1)),
+    ],
+    "random": lambda: [
+        *(torch.rand(9), torch.randn(9), torch.randint(99, (9,)), torch.randperm(9)),
+        *(torch.rand_like(x), torch.randn_like(x), torch.bernoulli(x.sigmoid())),
+        *(
+            x.clone().uniform_(),
+            x.clone().normal_(),
+            x.clone().exponential_(),
+            torch.normal(x, 1.0),
+        ),
+        *(torch.multinomial(rows.abs(), 2), torch.poisson(9 * positive)),
+    ],
+    "dropout": lambda: [
+        torch.native_dropout(x, 0.5, True),
+        F.dropout(x),
+        F.dropout2d(x),
+        F.alpha_dropout(x),
+    ],
+    "losses": lambda: [
+        F.cross_entropy(rows, torch.arange(6)),
+        *(F.mse_loss(x, -x), F.l1_loss(x, -x), F.smooth_l1_loss(x, -x), F.huber_loss(x, -x)),
+        *(F.binary_cross_entropy(x.sigmoid(), x.sigmoid()), F.kl_div(x, positive, reduction="sum")),
+        F.binary_cross_entropy_with_logits(x, x.sigmoid()),
+        *(F.multi_margin_loss(rows, torch.arange(6)), F.soft_margin_loss(x, x.sign())),
+        F.ctc_loss(F.log_softmax(x[0], -1), torch.ones(6, 1, dtype=torch.long), [4] * 6, [1] * 6),
+    ],
+    "transforms": lambda: [
+        *(torch.fft.fft2(x), torch.fft.rfft(x), torch.fft.irfft(torch.fft.rfft(x))),
+        *(torch.linalg.svd(rows), torch.linalg.inv(rows + 3 * torch.eye(6)), torch.linalg.qr(rows)),
+        *(torch.linalg.det(rows), torch.cdist(x, x), torch.linalg.eigh(rows @ rows.T)),
+        torch.linalg.solve(rows + 3 * torch.eye(6), rows),
+    ],
+    "queries": lambda: [x.sum().item(), torch.equal(x, x), bool(x.any())],
+    "sparse": lambda: [
+        torch.sparse.mm(torch.eye(6).to_sparse(), rows),
+        rows.to_sparse().to_dense(),
+    ],
+}
+KINDS = {  # the kinds that must be among those of each list of calls
+    "activations": {Kind.ACTIVATION},
+    "copies": {Kind.COPY},
+    "norms": {Kind.NORMALIZATION},
+    "layers": {Kind.CONVOLUTION, Kind.PRODUCT},
+    "attention": {Kind.ATTENTION, Kind.SOFTMAX},
+    "pools": {Kind.POOLING, Kind.LOOKUP},
+    "resampling": {Kind.RESAMPLING, Kind.LOOKUP},
+    "losses": {Kind.LOSS},
+    "dropout": {Kind.DROPOUT},
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_kinds_agree_with_observation(name):
+    runs = recorded(CALLS[name])
+    assert KINDS.get(name, set()) <= {kind_of(function) for function in runs}
+    for function, (args, kwargs, shared) in runs.items():
+        if name in ("sparse", "recurrence"):
+            assert kind_of(function) is not Kind.UNKNOWN, function
+        else:
+            assert_kind_holds(function, args, kwargs, shared)
+
+
+def test_a_gradient_is_a_backward_operation_or_a_known_one():
+    model = nn.Sequential(nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4), nn.GELU(), nn.MaxPool2d(2))
+    listener = Recorded()
+    with OperationRecorder(listener):
+        model(x).log_softmax(1).mean().backward()
+    kinds = {operation_type(each).name: kind_of(each) for each in listener.runs}
+    assert Kind.UNKNOWN not in kinds.values()
+    assert kinds["convolution_backward"] is kinds["gelu_backward"] is Kind.BACKWARD
+
+
+def test_small_sets_are_of_the_right_kinds():
+    def kinds(names):
+        packets = [getattr(aten, name, getattr(aten, f"{name}_", None)) for name in names]
+        return {kind_of(getattr(each, each.overloads()[0])) for each in packets if each is not None}
+
+    assert kinds(RECTIFIERS) == kinds(CLAMPS) == {Kind.ACTIVATION}
+    assert kinds(STEPS) == {Kind.ELEMENTWISE}
+    assert kinds(UNINITIALIZED) == {Kind.FACTORY}
+    assert kinds(FACTORS) == {Kind.PRODUCT}
+    assert kinds(OVERWRITING) == {Kind.COPY, Kind.FACTORY, Kind.RANDOM}
+    assert {"batch_norm", "cudnn_batch_norm", "miopen_batch_norm"} < BATCH_NORMS
+
+
+def test_only_a_factory_is_independent_of_values():
+    assert is_shape_only(aten.zeros_like.default) and is_shape_only(aten.rand_like.default)
+    assert is_shape_only(aten.new_full.default)
+    # Their result depends on the values of a tensor.
+    assert not is_shape_only(aten.bernoulli.default) and not is_shape_only(aten.fill_.Tensor)
+    assert not is_shape_only(aten.affine_grid_generator.default)
+
+
+# Where the tables that this one replaces had different contents
+
+
+def moves(function, tensor):
+    """Return how values move through each operation, and the rule for the browser."""
+    found = []
+
+    class Moves(Listener):
+        def after(self, operation):
+            move = move_of(operation, operation.inputs[0], operation.outputs[0])
+            found.append((operation.name, move, move and rule_of(operation, move)))
+
+    with OperationRecorder(Moves()):
+        function(tensor)
+    return found
+
+
+def test_a_dropout_that_drops_is_not_a_copy():
+    """It was listed with the copies, so that a page computed other values than the model."""
+    ((_, move, rule),) = moves(lambda t: torch.native_dropout(t, 0.5, True), x)
+    assert move is not None and rule is None
+    assert moves(torch.clone, x)[0][2] == ["keep"]
+
+
+def test_a_saturated_sigmoid_is_found_behind_a_cast_too():
+    """Diagnosis followed values through a clone and not through autocast's casts."""
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Conv2d(4, 4, 1), nn.Conv2d(4, 2, 1)
+            nn.init.constant_(self.first.weight, 300)
+
+        def forward(self, x):
+            return self.last(self.first(x).sigmoid().bfloat16().float()).mean((2, 3))
+
+    (finding,) = [each for each in hookviz.diagnose(Net(), x) if each.kind == "saturated"]
+    assert finding.severity == "warning" and "hardly any gradient" in finding.message
