@@ -48,34 +48,6 @@ def test_batch_norm_is_folded_as_torch_does(bias, affine):
     torch.testing.assert_close(made, norm.double()(conv.double()(x)).detach())
 
 
-def test_a_functional_batch_norm_counts_and_an_interrupted_one_does_not():
-    class Net(nn.Module):
-        def __init__(self, between=lambda y: y):
-            super().__init__()
-            self.conv, self.norm, self.between = (
-                nn.Conv2d(3, 2, 1),
-                trained(nn.BatchNorm2d(2)),
-                between,
-            )
-
-        def forward(self, x):
-            norm = self.norm
-            return F.batch_norm(
-                self.between(self.conv(x)),
-                norm.running_mean,
-                norm.running_var,
-                norm.weight,
-                norm.bias,
-            )
-
-    x = torch.rand(1, 3, 4, 4)
-    assert of(Net(), x, "conv").scale is not None
-    after_relu = of(Net(torch.relu), x, "conv")
-    assert after_relu.scale is after_relu.folded is after_relu.folded_bias is None
-    own = nn.Sequential(nn.Conv2d(3, 2, 1), nn.BatchNorm2d(2, track_running_stats=False))
-    assert of(own, x).scale is None
-
-
 @pytest.mark.parametrize("groups", [1, 2])
 def test_a_transposed_kernel_is_by_output(groups):
     layer = nn.ConvTranspose2d(4, 6, 3, groups=groups, bias=False)

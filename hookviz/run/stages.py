@@ -5,12 +5,12 @@ Functional operations count as modules do: a recorder reports what is done with 
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-
+import torch
 from torch import Tensor, nn
 
-from ..hooking.tensors import StorageMap
-from .recorder import Listener, ModuleCall, Operation, OperationRecorder
+from .follow import Follower, follow
+from .operations import Kind
+from .recorder import ModuleCall, Operation
 from .session import Session
 
 RETURNED, NORMALIZED, ACTIVATED = "output", "norm", "activation"
@@ -22,23 +22,6 @@ WORDS = {
     NORMALIZED: "after normalization",
     ACTIVATED: "after activation",
 }
-
-NORMS = (
-    "batch_norm",
-    "cudnn_batch_norm",
-    "miopen_batch_norm",
-    "group_norm",
-    "layer_norm",
-    "rms_norm",
-    "fused_rms_norm",
-)
-"""The beginnings of the names of normalizations."""
-
-ACTIVATIONS = {"relu", "relu6", "hardtanh", "clamp", "clamp_min", "threshold", "leaky_relu"}
-ACTIVATIONS |= {"prelu", "rrelu", "rrelu_with_noise", "elu", "celu", "selu", "gelu", "silu"}
-ACTIVATIONS |= {"mish", "hardswish", "hardsigmoid", "sigmoid", "tanh", "softplus"}
-
-_COPIES = {"clone", "contiguous", "to_copy", "dropout"}
 
 
 def stages_of(session: Session, module: nn.Module) -> list[dict[str, Tensor]]:
@@ -62,83 +45,51 @@ def stages_of(session: Session, module: nn.Module) -> list[dict[str, Tensor]]:
     >>> [sorted(each) for each in stages_of(session, model[0])]
     [['activation', 'norm']]
     """
-    listeners: list[_Stages] = []
-
-    def observe() -> ExitStack:
-        listeners.append(_Stages(module))
-        return _Observing(session, listeners[-1])
-
-    session.forward(observe, grad=False)
-    return [found for _, found in listeners[-1].calls]
+    return follow(session, lambda: _Stages(module)).calls
 
 
-class _Observing(ExitStack):
-    def __init__(self, session: Session, listener: Listener) -> None:
-        super().__init__()
-        self._session, self._listener = session, listener
-
-    def __enter__(self) -> _Observing:
-        self.enter_context(
-            OperationRecorder(self._listener, model=self._session.model, backward=False)
-        )
-        return self
-
-
-class _Stages(Listener):
-    """Follows what one layer returns.
+class _Stages(Follower[tuple[int, str]]):
+    """Follows a layer's outputs; a mark is the number of the call and the step reached.
 
     Attributes
     ----------
-    calls : list of (Size, dict)
-        For each call the shape of the output, and the tensors that came of it.
+    calls : list of dict
+        For each call the tensors after the norm and after the activation.
     """
 
     def __init__(self, module: nn.Module) -> None:
-        self.calls: list[tuple[tuple[int, ...], dict[str, Tensor]]] = []
-        self._module = module
-        self._at: StorageMap[tuple[int, str]] = StorageMap()  # call and stage
+        super().__init__()
+        self.calls: list[dict[str, Tensor]] = []
+        self._module, self._shapes = module, list[torch.Size]()
 
     def leave(self, call: ModuleCall, returned: list[Tensor], again: bool) -> None:
         """Begin to follow an output."""
-        if call.module is self._module and not again:
-            self.calls.append((tuple(returned[0].shape) if returned else (), {}))
+        if call.module is self._module:
             if returned:
-                self._at[returned[0]] = len(self.calls) - 1, RETURNED
+                self.marks[returned[0]] = len(self.calls), RETURNED
+            self.calls.append({})
+            self._shapes.append(returned[0].shape if returned else torch.Size())
 
-    def after(self, operation: Operation) -> None:
-        """Keep what a normalization or an activation makes of the output."""
-        if operation.is_view or not operation.outputs:
-            return
-        made, held = operation.outputs[0], None
-        reads = [(each, self._at.get(each)) for each in operation.reads]
-        known = [(tensor, place) for tensor, place in reads if place is not None]
-        for each in operation.written:
-            self._at.pop(each)
-        if known and made.numel() == known[0][0].numel():
-            held = known[0][1]
-        if held is None:
-            return
-        call, stage = held
-        shape, found = self.calls[call]
-        name, reached = operation.name.removesuffix("_"), ""
-        gated = name == "mul" and len(known) > 1 and ACTIVATED in {at for _, (_, at) in known}
-        acts = name in ACTIVATIONS and len(known) == 1 and ACTIVATED not in (stage, *found)
-        if name.startswith(NORMS) and stage == RETURNED and NORMALIZED not in found:
+    def mark_of_result(
+        self, operation: Operation, reads: list[tuple[Tensor, tuple[int, str]]]
+    ) -> tuple[int, str] | None:
+        """Store the result of a normalization or an activation."""
+        made, (_, (call, reached)) = operation.outputs[0], reads[0]
+        found, shape, kind = self.calls[call], self._shapes[call], operation.kind
+        if made.numel() != shape.numel():
+            return None
+        if kind is Kind.COPY:
+            return call, reached
+        gates = len(reads) > 1 and operation.name == "mul"
+        gates = gates and ACTIVATED in {step for _, (_, step) in reads}
+        if kind is Kind.NORMALIZATION and reached == RETURNED and NORMALIZED not in found:
             reached = NORMALIZED
-        elif gated or acts:
+        elif gates or (kind is Kind.ACTIVATION and ACTIVATED not in (reached, *found)):
             reached = ACTIVATED
-        elif name in _COPIES:
-            self._at[made] = held
-        if reached and made.numel() == _numel(shape):
-            found[reached] = made.detach().clone().reshape(shape)
-            self._at[made] = call, reached
-
-
-def _numel(shape: tuple[int, ...]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count
+        else:
+            return None
+        found[reached] = made.detach().clone().reshape(shape)
+        return call, reached
 
 
 def tensor_after(found: dict[str, Tensor], shown_after: str) -> Tensor | None:

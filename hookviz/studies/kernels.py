@@ -17,9 +17,9 @@ from ..draw.document import TablePage
 from ..draw.figures import ShownFigure, no_formula, small_png, within
 from ..draw.mosaic import mosaic
 from ..hooking.select import is_convolution, select_layers, type_name
-from ..hooking.tensors import StorageMap
+from ..run.follow import Follower, follow
 from ..run.operations import BATCH_NORMS, Kind
-from ..run.recorder import Listener, ModuleCall, Operation, OperationRecorder
+from ..run.recorder import ModuleCall, Operation
 from ..run.session import Session
 from ..tables import html_table, number, plain, text_table
 from .graph.terms import affine_of, by_output
@@ -114,21 +114,12 @@ def _norm_after(
     session: Session, module: nn.Module, channels: int
 ) -> tuple[Tensor | None, Tensor | None]:
     """Return factor and addition of the BatchNorm that follows, ``(C_out,)`` each; or None."""
-    listeners: list[_NormListener] = []
-
-    def observe() -> OperationRecorder:
-        listeners.append(_NormListener(module))
-        return OperationRecorder(listeners[-1], model=session.model, backward=False)
-
-    session.forward(observe, grad=False)
-    found = listeners[-1].found
-    if found is None or len(found[0]) != channels:
-        return None, None
-    return found
+    found = follow(session, lambda: _NormListener(module)).found
+    return (None, None) if found is None or len(found[0]) != channels else found
 
 
-class _NormListener(Listener):
-    """Follows what one layer returns to a BatchNorm with statistics of its own.
+class _NormListener(Follower[bool]):
+    """Follows a layer's output to a BatchNorm with running statistics.
 
     Attributes
     ----------
@@ -137,26 +128,20 @@ class _NormListener(Listener):
     """
 
     def __init__(self, module: nn.Module) -> None:
+        super().__init__()
         self.found: tuple[Tensor, Tensor] | None = None
         self._module = module
-        self._at: StorageMap[bool] = StorageMap()
 
     def leave(self, call: ModuleCall, returned: list[Tensor], again: bool) -> None:
         """Begin to follow an output."""
-        if call.module is self._module and not again and returned:
-            self._at[returned[0]] = True
+        if call.module is self._module and returned:
+            self.marks[returned[0]] = True
 
-    def after(self, operation: Operation) -> None:
-        """Read the numbers of a BatchNorm."""
-        if operation.is_view or not operation.outputs:
-            return
-        known = any(each in self._at for each in operation.reads)
-        for each in operation.written:
-            self._at.pop(each)
-        if known and operation.kind is Kind.COPY:
-            self._at[operation.outputs[0]] = True
-        if known and operation.name in BATCH_NORMS:
+    def mark_of_result(self, operation: Operation, reads: list[tuple[Tensor, bool]]) -> bool | None:
+        """Read the numbers of a BatchNorm; go on through copies."""
+        if operation.name in BATCH_NORMS:
             self.found = affine_of(operation)
+        return True if operation.kind is Kind.COPY else None
 
 
 @dataclass(frozen=True, eq=False)
