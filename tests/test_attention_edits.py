@@ -92,7 +92,7 @@ def test_explorer(fused):
     explorer.shown_run = "original"
     assert np.array_equal(explorer.frame.panels[0].values, before)
     explorer.shown_run = "edited"
-    with pytest.raises(ValueError, match="scale channels"):
+    with pytest.raises(ValueError, match="a view with 1 edit"):
         explorer.layer = "blocks.1"
         explorer.code()
     explorer.undo()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
@@ -268,28 +267,6 @@ def test_bars_move_before_the_pictures_and_skip_what_came_before(explorer, monke
     assert len(made) == 2 and made[0] is made[1]  # not for the first edit of a layer
     assert made[0].replayed == 2
     assert explorer.frame.predictions == wanted
-
-
-@pytest.mark.parametrize("layer", [LAYER, "stem.0"])
-def test_the_code_is_the_edited_run(model, explorer, layer):
-    explorer.layer = layer
-    explorer.edit(LAYER, 0, channels=3)
-    explorer.edit(LAYER, 1.5, channels=[1, 2])
-    explorer.edit("layer3.0.conv1", -0.5, channels=slice(2, 5))
-    explorer.edit("layer1.0.conv1", 2)
-    explorer.edit("stem.0", 0, channels=4)
-    names = {"model": model, "image": hookviz.demo_images()[PICTURE]}
-    source = explorer.code()
-    assert "hookviz" not in source
-    exec(source, names)
-    plt.close("all")
-    assert torch.equal(names["activation"], explorer.cache[layer].activation)
-    assert torch.equal(names["gradient"], explorer.cache[layer].gradient)
-    explorer.shown_run = "difference"
-    with pytest.raises(ValueError, match="No short code exists for a difference"):
-        explorer.code()
-    explorer.shown_run = "original"
-    assert "edit_0" not in explorer.code()
 
 
 def test_order_by_ablation(model, explorer):

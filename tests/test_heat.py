@@ -257,7 +257,7 @@ def test_a_method_that_runs_the_model_is_registered_like_any_other(method, monke
     assert np.array_equal(panel.values, function(net, x, "0", 2)[0].numpy())
     explorer.all_layers = True
     assert explorer.frame.strip.caption.startswith("gradcam")
-    with pytest.raises(ValueError, match="computes it"):
+    with pytest.raises(ValueError, match="exists for the heatmap"):
         explorer.code()
     with pytest.raises(ValueError, match="runs the model"):
         explorer.heatmaps(method)

@@ -106,7 +106,7 @@ def test_the_gradient_is_that_of_the_number(name):
     assert explorer.frame.target == str(target)
     assert f"gradient of {target}" in explorer.frame.panels[1].caption
     source = explorer.code()
-    assert f"score = {target}" in source and "hookviz" not in source
+    assert f"score = {target}" in source
     explorer.close()
 
 

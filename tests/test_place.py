@@ -220,7 +220,7 @@ def test_the_effective_field_is_a_heatmap(explorer):
     top, left, bottom, right = field.box(3, 20)
     inside = np.count_nonzero(found.heatmap[top:bottom, left:right])
     assert inside == np.count_nonzero(found.heatmap) > 0
-    with pytest.raises(ValueError, match="effective field takes more than a few lines"):
+    with pytest.raises(ValueError, match="heatmap 'effective field'"):
         explorer.code()
 
 

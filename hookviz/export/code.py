@@ -1,8 +1,7 @@
-"""The explorer's view as plain PyTorch: the shortest code that computes and draws it.
+"""The explorer's view as plain PyTorch: one hook, one gradient, one heatmap, one figure.
 
-The code consists of parts, each present only if the view needs it: the input, the hook, the run,
-the maps, the heatmap, the pictures. Names and texts are inserted by `quoted`, so that no layer's,
-file's or class's name can become code.
+The code is one template with blanks. A view that does not fit it is refused in one sentence.
+Names of layers, classes, files and models reach the code only through `quoted`, as string literals.
 """
 
 from __future__ import annotations
@@ -10,16 +9,14 @@ from __future__ import annotations
 import ast
 import inspect
 import math
-import symtable
 import sys
-import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from keyword import iskeyword
 from os import PathLike
+from textwrap import wrap
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,115 +24,19 @@ from PIL import Image, ImageOps
 from torch import Tensor, nn
 
 from ..attribution import cam
-from ..attribution.attention import ATTENTION_HEATMAPS
-from ..attribution.gradients import ATTRIBUTIONS
-from ..draw.overlay import GAMMA, LUMINANCE, heat_colours, undoing
+from ..draw.colours import SEQUENTIAL, to_numpy
+from ..draw.figures import no_formula
+from ..draw.overlay import heat_colours, undoing
 from ..hooking.checkpoint import FORWARD
-from ..hooking.edit import LayerEdit, index_words
 from ..hooking.select import unwrapped
-from ..hooking.tensors import as_maps, channel_dimension
-from ..run.inputs import ModelInput, Transform, expanded, is_url, load_picture, transform_for
+from ..hooking.tensors import as_maps
+from ..run.inputs import Transform, expanded, is_url, transform_for
 from ..run.output import Output
 from ..run.target import class_index
 from ..view.exploration import ViewDifference
-from ..view.frame import Panel
 from ..view.heatmaps import ShownHeatmap
-from ..view.settings import EFFECTIVE, NORM, PRODUCT
+from ..view.settings import PRODUCT
 from ..view.view import ShownMaps, View
-
-WIDTH = 88
-"""The length at which lines are broken where that is easy."""
-
-
-class CodeContext:
-    """A view, and the source text of its model, layer, input and maps."""
-
-    def __init__(self, view: View, given: Given) -> None:
-        self.view, self.given, self.settings = view, given, view.settings
-        self.record, self.call, self.run = view.record, view.call, view.run
-        self.user_model, self.inputs = view.session.given, view.session.inputs
-        self.class_names = view.session.class_names
-        self.core, path = unwrapped(self.user_model)
-        self.model = f"model.{path}" if path else "model"  # how the code reaches `core`
-        # The only input tensor (None if there are other arguments), and its path.
-        self.x, self.x_at, self.calling = _call_of(self.inputs, self.model)
-        self.maps = as_maps(self.call.activation, self.record.module, self.call.grid)
-        self.spatial = self.maps.ndim - 2  # the dimensions of a map
-        self.graded = self.call.gradient is not None
-        self.takes: list[str] = []  # comments on names that the user has to define
-
-    @cached_property
-    def heatmap(self) -> ShownHeatmap:
-        return ShownHeatmap(self.view)
-
-    @cached_property
-    def method(self) -> str | None:
-        """The heatmap's name, if it is drawn."""
-        return self.settings.heatmap if self.heatmap.values is not None else None
-
-    @property
-    def scored(self) -> bool:
-        """True if the code runs a backward."""
-        return self.graded or self.method == "saliency"
-
-    def layer(self, name: str) -> str:
-        """Return the expression for a layer."""
-        return f"{self.model}.get_submodule({quoted(name)})" if name else self.model
-
-    def take(self, name: str, meaning: str) -> None:
-        """Add a name that the user has to define, and its meaning."""
-        if (line := f"# {name}: {meaning}") not in self.takes:
-            self.takes.append(line)
-
-    @cached_property
-    def preparation(self) -> Preparation | None:
-        """The lines that make the input from the picture; None if they are too complex."""
-        x, given = self.x, self.given
-        if x is None or len(x) != 1 or not self.inputs.args:
-            return None
-        make = lambda: preparation_of(given, x, self.user_model)  # noqa: E731
-        return self.view.memo.get_or_compute("preparation", (self.inputs, given), make)
-
-    @property
-    def logits(self) -> str:
-        """The expression for the model's class scores."""
-        if issubclass(self.run.returned, Tensor):
-            return self.calling
-        end = '["logits"]' if issubclass(self.run.returned, Mapping) else ".logits"
-        return self.calling + end
-
-    @property
-    def arrangement(self) -> str | None:
-        """The calls that arrange the output as maps; None for an output without a batch."""
-        given, maps = self.call.activation, self.maps
-        if maps is given:
-            return ""
-        if maps.shape == (1, *given.shape):
-            return None
-        if given.ndim == 2:
-            return "[..., None]"
-        if given.ndim == 4:
-            return ".movedim(-1, 1)"
-        places = tuple(maps.shape[2:])
-        before = given.shape[1] - math.prod(places)
-        return f"{f'[:, {before}:]' if before else ''}.mT.unflatten(2, {places})"
-
-
-def as_drawn(tensor: Tensor) -> str:
-    """Return the calls that move a tensor to the CPU in a dtype that matplotlib can draw."""
-    text = ".float()" if tensor.element_size() < 4 else ""
-    return text + (".cpu()" if tensor.device.type != "cpu" else "")
-
-
-def _call_of(inputs: ModelInput, model: str) -> tuple[Tensor | None, str, str]:
-    """Return the only input tensor, its path in the inputs, and the model's call as source."""
-    if len(inputs.args) == 1 and not inputs.kwargs and isinstance(inputs.args[0], Tensor):
-        return inputs.args[0], "args[0]", f"{model}(x)"
-    if len(inputs.kwargs) == 1 and not inputs.args:
-        ((name, value),) = inputs.kwargs.items()
-        if isinstance(value, Tensor) and name.isidentifier() and not iskeyword(name):
-            return value, f"kwargs[{quoted(name)}]", f"{model}({name}=x)"
-    return None, "", ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,33 +49,71 @@ class Given:
     name: str | None = None  # the model's name, if given by name, see `hookviz.pretrained`
 
 
-Preparation = tuple[str, ...]
-"""The lines that turn a picture into the input, and an expression for it, (1, C, H, W)."""
+HOOK = """\
+calls = []
 
 
-def preparation_of(given: Given, x: Tensor, model: nn.Module) -> Preparation | None:
-    """Return the lines that make ``x`` from the picture, tested to give exactly ``x``.
+def keep(module, args, output):
+    call = {"activation": output.detach().clone()}  # a later in-place ReLU would overwrite it
+    if output.requires_grad:
+        output.register_hook(lambda gradient: call.update(gradient=gradient))
+    calls.append(call)
+"""
 
-    None if that takes more than a few lines: a tensor or a transform of the user's, a picture with
-    transparency, a file that has changed.
+# An inset keeps the colour bar as high as the picture, which may be flatter than its axes.
+DRAW = """\
+def draw(axes, title, values, colours, low, high, **options):
+    shown = axes.imshow(values, colours, vmin=low, vmax=high, **options)
+    axes.set_title(title)
+    axes.locator_params(nbins=4, integer=True)
+    axes.figure.colorbar(shown, cax=axes.inset_axes([1.04, 0, 0.05, 1]))
+"""
+
+PLOT = """\
+def draw(axes, title, values):
+    axes.plot(values, ".-")
+    axes.set_title(title)
+"""
+
+
+class ForwardCall(NamedTuple):
+    """The model's call in the code: its only tensor, the path in `explorer.inputs`, the source."""
+
+    x: Tensor
+    path: str
+    source: str
+
+
+def write_source(view: View, given: Given) -> str:
+    """Write the code that computes and draws a view's maps and heatmap, without hookviz.
+
+    Comments at its beginning list the names that the user defines. A ``ValueError`` names what the
+    code cannot express, and what to do instead.
     """
-    if given.transform is not None:
-        return None
-    try:
-        found = _picture(given.image)
-        if found is None:
-            return None
-        if _of_torchvision(given.weights):
-            return _by_weights(given.weights, *found, x)
-        return _by_steps(transform_for(unwrapped(model)[0], given.weights), *found, x)
-    except (OSError, TypeError, ValueError):  # the file is missing, or not a picture any more
-        return None
-
-
-def _of_torchvision(weights: Any) -> bool:
-    """Return whether these are weights of torchvision's; it is not imported, for two seconds."""
-    models = sys.modules.get("torchvision.models")
-    return models is not None and isinstance(weights, models.WeightsEnum)
+    for feature, cure in refusals(view):
+        raise ValueError(f"No short code exists for {feature}: {cure}.")
+    core, path = unwrapped(view.session.given)
+    model = f"model.{path}" if path else "model"
+    call = forward_call(view, model)
+    assert call is not None  # otherwise it was refused
+    needed, before = input_lines(view, given, call)
+    source = "\n".join(
+        [
+            *before,
+            "",
+            *HOOK.splitlines(),
+            "",
+            "",
+            *run_lines(view, call, model, any(module.training for module in core.modules())),
+            "",
+            *map_lines(view),
+            *heatmap_lines(view),
+            "",
+            "",
+            *figure_lines(view, call.x),
+        ]
+    ).lstrip()
+    return "\n".join([*needed, *import_lines(source), "", source]) + "\n"
 
 
 def quoted(text: str) -> str:
@@ -188,516 +127,343 @@ def quoted(text: str) -> str:
     return f'"{written[1:-1]}"' if plain else written
 
 
-def _picture(image: Any) -> tuple[str, Image.Image] | None:
-    """Return an expression for the RGB picture, and the picture."""
-    if isinstance(image, Image.Image):
-        return _way("image", image, load_picture(image))
-    if isinstance(image, np.ndarray):
-        return _way("Image.fromarray(image)", Image.fromarray(image), load_picture(image))
-    if isinstance(image, (str, PathLike)) and not is_url(image):
-        path, wanted = expanded(image), load_picture(image)
-        with Image.open(path) as opened:
-            return _way(f"Image.open({quoted(path)})", opened, wanted)
-    return None
+def refusals(view: View) -> Iterator[tuple[str, str]]:
+    """Yield what the code cannot express of a view, each with what to do instead."""
+    layer, method = f"layer {view.record.name!r}", view.settings.heatmap
+    capture = "hookviz.capture gives its numbers"
+    if view.attends:
+        yield "attention", "hookviz.attention(model, x) gives the weights of every head"
+        return
+    if isinstance(view, ViewDifference):
+        yield "a difference of two runs", "show one of them with shown_run="
+        return
+    if view.session.edits:
+        count = len(view.session.edits)
+        edits = f"a view with {count} edit{'s' * (count > 1)}"
+        yield edits, "set shown_run='original', or make the edits with hookviz.edit"
+    if view.shown_after_words:
+        yield f"shown_after={view.settings.shown_after!r}", "set shown_after='output'"
+    function = cam.HEATMAPS.get(method, PRODUCT)
+    if method != PRODUCT and vars(cam).get(getattr(function, "__name__", "")) is not function:
+        yield f"the heatmap {method!r}", "choose one of Grad-CAM's family, such as 'gradcam'"
 
+    forward, call = forward_call(view, "model"), view.call
+    if forward is None:
+        yield "a model with several arguments", "wrap the model so that it takes one tensor"
+        return
+    x = forward.x
+    if type(x) is not Tensor:
+        yield f"an input of class {type(x).__name__}", "give x.as_subclass(torch.Tensor)"
+    if not x.is_floating_point():
+        yield "an input of whole numbers", "wrap the model so that it takes the embedded tensor"
+    output = call.outputs[0]
+    maps = type(call.activation) is Tensor and not (output.path or output.dtype.is_complex)
+    if not maps or arrangement(view) is None:
+        yield f"{layer}, whose output is not a batch of real maps", "take a layer within it"
+        return
+    if x.ndim == 5 or as_maps(call.activation, view.record.module, call.grid).ndim == 5:
+        yield "volumes", "explorer.figure() draws them"
 
-def _way(text: str, opened: Image.Image, wanted: Image.Image) -> tuple[str, Image.Image] | None:
-    """Return the shortest expression for the RGB picture, from the opened one."""
-    turned = f"ImageOps.exif_transpose({text})", ImageOps.exif_transpose(opened)
-    for way, made in ((text, opened), turned):
-        if _same(made, wanted):
-            return way, wanted
-        if _same(made.convert("RGB"), wanted):
-            return f'{way}.convert("RGB")', wanted
-    return None
-
-
-def _same(made: Any, picture: Any) -> bool:
-    if not isinstance(made, Image.Image) or not isinstance(picture, Image.Image):
-        return False
-    alike = made.mode == picture.mode and made.size == picture.size
-    return alike and made.tobytes() == picture.tobytes()
-
-
-def _by_weights(weights: Any, text: str, picture: Image.Image, x: Tensor) -> Preparation | None:
-    """Return the preprocessing by the transforms of torchvision's weights."""
-    from torchvision.models import get_weight
-
-    name = str(weights)
-    if get_weight(name) is not weights:
-        return None
-    made = weights.transforms()(picture)
-    if not isinstance(made, Tensor) or made.ndim != 3:
-        return None
-    lines = [f"transform = get_weight({quoted(name)}).transforms()"]
-    if text != "image":
-        lines.insert(0, f"picture = {text}")
-    return _moved(
-        tuple(lines), "transform(image)" if text == "image" else "transform(picture)", made, x
+    core = unwrapped(view.session.given)[0]
+    recomputed = any(
+        each.outputs[0].hooked_in_task not in (None, FORWARD) for each in view.record.calls
     )
+    if recomputed or view.run.source == "everything":
+        yield "layers that run again in backward", "switch checkpointing off"
+    if view.run.source == "parameters":
+        yield "layers that do not depend on the input", capture
+    if any(hasattr(part, "_orig_mod") for part in core.modules()):
+        yield "a model with compiled parts", "explore it before torch.compile"
+    registered = dict(core.named_modules(remove_duplicate=False))
+    if registered.get(view.record.name) is not view.record.module:
+        yield f"{layer}, which is not a submodule under this name", capture
+    if isinstance(view.settings.target, list):
+        yield "a target for each sample", "give one target for all of them"
 
 
-_STEPS: dict[str, Callable[[Any, str], str]] = {
-    "Grayscale": lambda step, of: f"TF.rgb_to_grayscale({of})",
-    "Resize": lambda step, of: f"TF.resize({of}, {list(step.size)}{_how(step)})",
-    "CenterCrop": lambda step, of: f"TF.center_crop({of}, {list(step.size)})",
-    "PILToTensor": lambda step, of: f"TF.pil_to_tensor({of})",
-    "ToDtype": lambda step, of: f"TF.to_dtype({of}, {step.dtype}, scale={step.scale})",
-    "Normalize": lambda step, of: f"TF.normalize({of}, {_single(step.mean)}, {_single(step.std)})",
-}
+# The input
 
 
-def _single(numbers: Iterable[float]) -> str:
-    """Write numbers in no more digits than tell them apart in single precision, as used.
-
-    >>> _single([127 / 255, 0.485])
-    '[0.49803922, 0.485]'
-    """
-    return f"[{', '.join(min(repr(n), str(np.float32(n)), key=len) for n in map(float, numbers))}]"
-
-
-def _how(step: Any) -> str:
-    kind = step.interpolation.name
-    return "" if kind == "BILINEAR" else f", InterpolationMode.{kind}"
+def forward_call(view: View, model: str) -> ForwardCall | None:
+    """Return the call of a model that takes one tensor; None for any other."""
+    inputs = view.session.inputs
+    if len(inputs.args) == 1 and not inputs.kwargs and isinstance(inputs.args[0], Tensor):
+        return ForwardCall(inputs.args[0], "args[0]", f"{model}(x)")
+    if len(inputs.kwargs) == 1 and not inputs.args:
+        ((name, value),) = inputs.kwargs.items()
+        if isinstance(value, Tensor) and name.isidentifier() and not iskeyword(name):
+            return ForwardCall(value, f"kwargs[{quoted(name)}]", f"{model}({name}=x)")
+    return None
 
 
-def _by_steps(transform: Any, text: str, value: Any, x: Tensor) -> Preparation | None:
-    """Return the preprocessing by the steps of `prepare_input`, without steps of no effect."""
-    lines = [] if text == "image" else [f"picture = {text}"]
-    of = "picture" if lines else "image"
-    for step in transform.transforms:
-        made = step(value)
-        if _same(made, value):
-            continue
-        of, value = _STEPS[type(step).__name__](step, of), made
-        kind = type(step).__name__
-        if kind in ("CenterCrop", "ToDtype"):
-            lines.append(f"{'x' if kind == 'ToDtype' else 'picture'} = {of}")
-            of = "x" if kind == "ToDtype" else "picture"
-    return _moved(tuple(lines), of, value, x)
+def input_lines(view: View, given: Given, call: ForwardCall) -> tuple[list[str], list[str]]:
+    """Return comments on the names that the user defines, and the lines that make ``x``."""
+    kind = type(view.session.given).__name__
+    model = f"your {kind if kind.isidentifier() else quoted(kind)}"
+    if given.name is not None:
+        model = f"hookviz.pretrained({quoted(given.name)})[0]"
+    needed, asking = [f"# model: {model}"], ".requires_grad_()" if has_gradient(view) else ""
+    target = view.settings.target
+    if asking and callable(target) and not isinstance(target, Output):
+        needed.append("# target: your function, explorer.target")
+    make = lambda: preparation(given, call.x, view.session.given)  # noqa: E731
+    prepared = view.memo.get_or_compute("preparation", (view.session.inputs, given), make)
+    if prepared is None:
+        needed.append(f"# x: the input, shape {tuple(call.x.shape)}: explorer.inputs.{call.path}")
+        return needed, [f"x = x.clone(){asking}"] if asking else []
+    if not isinstance(given.image, (str, PathLike)):
+        needed.append("# image: the picture that you gave")
+    return needed, [*prepared[:-1], prepared[-1] + asking]
 
 
-def _moved(lines: tuple[str, ...], of: str, made: Tensor, x: Tensor) -> Preparation | None:
-    """Append ``.to(device)`` if needed; return None unless the result equals x."""
-    if not torch.equal(made[None].to(x.device, x.dtype), x):
+def preparation(given: Given, x: Tensor, model: nn.Module) -> list[str] | None:
+    """Return the lines that make ``x`` from the picture; None if they give anything but ``x``."""
+    try:
+        source, picture = _opened(given.image)
+        if given.transform is not None or picture is None:
+            return None
+        if ImageOps.exif_transpose(picture).tobytes() != picture.tobytes():
+            source, picture = f"ImageOps.exif_transpose({source})", ImageOps.exif_transpose(picture)
+        transform = transform_for(unwrapped(model)[0], given.weights)
+        made = transform(picture.convert("RGB"))
+        written = _written_transform(transform, given.weights)
+        if written is None or not torch.equal(made[None].to(x.device, x.dtype), x):
+            return None
+    except (OSError, TypeError, ValueError):  # the file is missing or has changed
         return None
     moves = [quoted(str(x.device))] if x.device.type != "cpu" else []
     moves += [str(x.dtype)] if x.dtype != torch.float32 else []
-    move = f".to({', '.join(moves)})" if moves else ""
-    return (*lines, f"{of}[None]{move}")
+    moved = f".to({', '.join(moves)})" if moves else ""
+    return [*written, f'x = transform({source}.convert("RGB"))[None]{moved}']
 
 
-def input_lines(context: CodeContext) -> list[str]:
-    """Write ``model`` and ``x``, made or to be defined by the user."""
-    asking = ".requires_grad_()" if context.scored else ""
-    name, weights, x = context.given.name, context.given.weights, context.x
-    lines = []
-    if name is None:
-        context.take("model", f"your {type(context.user_model).__name__}")
-    elif _of_torchvision(weights):
-        lines.append(f"model = get_model({quoted(name)}, weights={quoted(weights.name)})")
+def _opened(image: Any) -> tuple[str, Image.Image | None]:
+    """Return an expression for the picture, and the picture; None if it is not a picture."""
+    if isinstance(image, Image.Image):
+        return "image", image
+    if isinstance(image, np.ndarray):
+        return "Image.fromarray(image)", Image.fromarray(image)
+    if isinstance(image, (str, PathLike)) and not is_url(image):
+        with Image.open(expanded(image)) as opened:
+            opened.load()
+        return f"Image.open({quoted(expanded(image))})", opened
+    return "", None
+
+
+_STEPS: dict[str, Callable[[Any], str]] = {
+    "Grayscale": lambda step: "",
+    "Resize": lambda step: f"{list(step.size)}, v2.{step.interpolation}",
+    "CenterCrop": lambda step: f"{list(step.size)}",
+    "PILToTensor": lambda step: "",
+    "ToDtype": lambda step: f"{step.dtype}, scale={step.scale}",
+    "Normalize": lambda step: f"{list(step.mean)}, {list(step.std)}",
+}
+
+
+def _written_transform(transform: Any, weights: Any) -> list[str] | None:
+    """Return the lines that define a transform: of torchvision's weights, or of known steps."""
+    models = sys.modules.get("torchvision.models")  # not imported here, which takes seconds
+    if models is not None and isinstance(weights, models.WeightsEnum):
+        return [f"transform = get_weight({quoted(str(weights))}).transforms()"]
+    steps = [(type(step).__name__, step) for step in getattr(transform, "transforms", ())]
+    if not steps or not all(name in _STEPS for name, _ in steps):
+        return None
+    calls = [f"    v2.{name}({_STEPS[name](step)})," for name, step in steps]
+    return ["transform = v2.Compose([", *calls, "])"]
+
+
+# The run
+
+
+def has_gradient(view: View) -> bool:
+    """Return whether the code runs a backward."""
+    return view.call.gradient is not None
+
+
+def run_lines(view: View, call: ForwardCall, model: str, training: bool) -> list[str]:
+    """Write the forward in eval mode under the hook, and the backward."""
+    name = view.record.name
+    layer = f"{model}.get_submodule({quoted(name)})" if name else model
+    hook = f"{layer}.register_forward_hook(keep)"
+    lines = [f"{model}.eval()"]
+    if has_gradient(view):
+        lines += [f"with {hook}:", *(f"    {line}" for line in score_lines(view, call))]
+        lines.append("torch.autograd.grad(score, x)  # calls the hooks and writes no .grad")
     else:
-        context.take("model", f"hookviz.pretrained({quoted(name)})[0]")
-    if context.preparation is not None:
-        if not isinstance(context.given.image, (str, PathLike)):
-            context.take("image", "the picture that you gave")
-        *before, made = context.preparation
-        return [*lines, *before, f"x = {made}{asking}"]
-    assert x is not None
-    context.take("x", f"the input, shape {tuple(x.shape)}: explorer.inputs.{context.x_at}")
-    return [*lines, *([f"x = x.clone(){asking}"] if asking else [])]
-
-
-def edit_lines(context: CodeContext) -> list[str]:
-    """Write the explorer's edits as plain forward hooks, ``edit_0`` and so on."""
-    lines: list[str] = []
-    for number, edit in enumerate(context.view.session.edits):
-        chosen, old = _chosen(context, edit), ""
-        if edit.factor:
-            old = f"output[{chosen}] * "
-        lines += [
-            f"def edit_{number}(module, args, output):  # {_said(edit)}",
-            "    output = output.clone()  # a new tensor, or backward may break",
-            f"    output[{chosen}] = {old}{edit.factor!r}",
-            "    return output",
-            "",
-        ]
-    return lines
-
-
-def _chosen(context: CodeContext, edit: LayerEdit) -> str:
-    """Return the index of the channels that an edit scales."""
-    if edit.factor is None or edit.where is not None or edit.of_input or edit.of_heads:
-        raise _refusal(edit, "it does more than scale channels; use hookviz.edit")
-    record = context.view.cache.get(edit.layer)
-    if record is None:
-        raise _refusal(edit, "its layer is not captured; add it to layers=")
-    call = record.last
-    plain = [each.path for each in call.outputs] == [""]
-    if not plain or channel_dimension(call.activation, record.module, call.grid) != 1:
-        raise _refusal(edit, "the layer's output is not a batch of maps; edit a layer within it")
-    channels: Any = edit.channels
-    if channels is None:
-        return ":"
-    if isinstance(channels, (int, slice)):
-        return f":, {index_words(channels)}"
-    return f":, {channels.tolist() if isinstance(channels, Tensor) else list(channels)}"
-
-
-def _said(edit: LayerEdit) -> str:
-    return quoted(str(edit))[1:-1]
-
-
-def _refusal(edit: LayerEdit, why: str) -> ValueError:
-    return ValueError(f"No short code exists for the edit of {_said(edit)}: {why}.")
-
-
-def hook_lines(context: CodeContext) -> list[str]:
-    """Write ``keep``, the forward hook, and the lists that it fills."""
-    calls, kept = context.record.calls, "output.detach().clone()"
-    why = "  # before in-place ReLUs overwrite it"
-    if len(calls) > 1:
-        lines = ["calls = []", "", "def keep(module, args, output):"]
-        lines += [f'    call = {{"activation": {kept}}}{why}', "    calls.append(call)"]
-        register = "output.register_hook(lambda gradient: call.update(gradient=gradient))"
-    else:
-        lists = "activations, gradients = [], []" if context.graded else "activations = []"
-        lines = [lists, "", "def keep(module, args, output):"]
-        lines += [f"    activations.append({kept}){why}"]
-        register = "output.register_hook(gradients.append)"
-    if not context.graded:
+        lines += [f"with torch.no_grad(), {hook}:", f"    {call.source}"]
+    if not training:
         return lines
-    if any(call.outputs[0].hooked_in_task is None for call in calls):
-        return [*lines, "    if output.requires_grad:", f"        {register}"]
-    return [*lines, f"    {register}"]
+    start = f"training = [module for module in {model}.modules() if module.training]"
+    return [start, *lines, "for module in training:", "    module.training = True"]
 
 
-def run_lines(context: CodeContext) -> list[str]:
-    """Write eval mode, the forward under the hooks, the backward, and the restored mode."""
-    model, edits = context.model, context.view.session.edits
-    flags = {module.training for module in context.core.modules()}
-    lines, back = [f"{model}.eval()"], [f"{model}.train()"] if flags == {True} else []
-    if len(flags) > 1:
-        lines.insert(0, f"training = {{module: module.training for module in {model}.modules()}}")
-        back = ["for module, was in training.items():", "    module.training = was"]
-    # The handle removes the hook at the end of the block, also if the model raises.
-    hooked = [(each.layer, f"edit_{number}") for number, each in enumerate(edits)]
-    blocks = [] if context.scored else ["torch.no_grad()"]
-    for name, hook in [*hooked, (context.record.name, "keep")]:
-        blocks.append(f"{context.layer(name)}.register_forward_hook({hook})")
-    start = [f"with {', '.join(blocks)}:"]
-    if len(start[0]) > WIDTH and len(blocks) > 1:
-        start = ["with (", *(f"    {block}," for block in blocks), "):"]
-    if not context.scored:
-        return [*lines, *start, f"    {context.calling}", *back]
-    scored = [f"    {line}" for line in _score_lines(context)]
-    return [*lines, *start, *scored, *_backward(context), *back]
-
-
-def _backward(context: CodeContext) -> list[str]:
-    why = "  # runs the hook; no .grad is written" if context.graded else ""
-    saliency = context.method == "saliency"
-    if context.run.source == "inputs":
-        return [f"{'(input_gradient,) = ' * saliency}torch.autograd.grad(score, x){why}"]
-    return [  # not every layer depends on the input
-        f"sources = [x, *(p for p in {context.model}.parameters() if p.requires_grad)]",
-        f"{'input_gradient, *_ = ' * saliency}"
-        f"torch.autograd.grad(score, sources, allow_unused=True){why}",
-    ]
-
-
-def _score_lines(context: CodeContext) -> list[str]:
-    """Write ``score = ...``, a scalar."""
-    target, logits, names = context.settings.target, context.run.logits, context.class_names
+def score_lines(view: View, call: ForwardCall) -> list[str]:
+    """Write ``score = ...``, a scalar: the sum over the batch, so each sample has its gradient."""
+    target, logits = view.settings.target, view.run.logits
     if isinstance(target, Output):
-        return [f"output = {context.calling}", f"score = {target}"]
+        return [f"output = {call.source}", f"score = {target}"]
     if callable(target):
-        name = getattr(target, "__name__", type(target).__name__)
-        context.take("target", f"your function {quoted(name)}: explorer.target")
-        return [f"score = target({context.calling})"]
+        return [f"score = target({call.source})"]
     assert logits is not None  # a class score needs them
-    one, count = len(logits) == 1, logits.shape[1]
+    source, names = call.source, view.session.class_names
+    if not issubclass(view.run.returned, Tensor):
+        source += '["logits"]' if issubclass(view.run.returned, Mapping) else ".logits"
     if target is None:
-        top = "[0].max()  # the top class" if one else ".amax(1).sum()  # each sample's top class"
-        return [f"score = {context.logits}{top}"]
-    if isinstance(target, list):
-        tops = logits.argmax(1).tolist()
-        every = [top if t is None else class_index(t, count, names)
-                 for t, top in zip(target, tops, strict=True)]  # fmt: skip
-        classes = textwrap.wrap(f"classes = {every}", WIDTH - 4, subsequent_indent="    ")
-        return [*classes, f"score = {context.logits}[range({len(every)}), classes].sum()"]
-    if isinstance(target, tuple):
-        first, *others = (class_index(each, count, names) for each in target)
-        against = f" - logits[:, {others}].mean(1)" if others else ""
-        whole = f"score = (logits[:, {first}]{against}).sum()"
-        return [f"logits = {context.logits}", whole]
-    index = class_index(target, count, names)
-    comment = f"  # {quoted(names[index])}" if index < len(names) else ""
-    line = f"score = {context.logits}" + (f"[0, {index}]" if one else f"[:, {index}].sum()")
-    return [line + comment * (len(line + comment) <= WIDTH - 4)]
+        return [f"score = {source}.amax(1).sum()  # each sample's top class"]
+    classes: Any = target if isinstance(target, tuple) else (target,)
+    first, *others = (class_index(each, logits.shape[1], names) for each in classes)
+    name = f"  # {quoted(names[first])}" if first < len(names) else ""
+    if not others:
+        return [f"score = {source}[:, {first}].sum(){name}"]
+    whole = f"score = (logits[:, {first}] - logits[:, {others}].mean(1)).sum(){name}"
+    return [f"logits = {source}", whole]
 
 
-def map_lines(context: CodeContext) -> list[str]:
+# The maps
+
+
+def arrangement(view: View) -> str | None:
+    """Return the calls that arrange the output as maps; None for an output without a batch."""
+    given = view.call.activation
+    maps = as_maps(given, view.record.module, view.call.grid)
+    if maps is given:
+        return ""
+    if maps.shape == (1, *given.shape):
+        return None
+    if given.ndim == 2:
+        return "[..., None]"
+    if given.ndim == 4:
+        return ".movedim(-1, 1)"
+    patches = tuple(maps.shape[2:])
+    before = given.shape[1] - math.prod(patches)
+    return f"{f'[:, {before}:]' if before else ''}.mT.unflatten(2, {patches})"
+
+
+def map_lines(view: View) -> list[str]:
     """Write ``activation`` and ``gradient``, arranged as ``(N, C, *spatial)``."""
-    arranged = f"{context.arrangement}{as_drawn(context.call.activation)}"
-    names = ["activation", *(["gradient"] if context.graded else [])]
-    several = len(context.record.calls) > 1
-    place = f'calls[{context.settings.call}]["{{}}"]' if several else "{}s[0]"
-    values = [place.format(name) + arranged for name in names]
-    whole = f"{', '.join(names)} = {', '.join(values)}"
-    if not arranged and len(whole) <= WIDTH:
-        return [whole]
-    return [f"{name} = {value}" for name, value in zip(names, values, strict=True)]
+    end = f"{arrangement(view)}{_drawable(view.call.activation)}"
+    names = ["activation", "gradient"][: 1 + has_gradient(view)]
+    return [f'{name} = calls[{view.settings.call}]["{name}"]{end}' for name in names]
 
 
-def heatmap_lines(context: CodeContext) -> list[str]:
-    """Write ``heatmap = ...``, with hookviz's function printed, or with the user's by name."""
-    method, at = context.method, context.settings
-    if method is None:
+def _drawable(tensor: Tensor) -> str:
+    """Return the calls that move a tensor to the CPU, in a dtype that matplotlib draws."""
+    text = ".float()" if tensor.element_size() < 4 else ""
+    return text + (".cpu()" if tensor.device.type != "cpu" else "")
+
+
+def heatmap_lines(view: View) -> list[str]:
+    """Write ``heatmap = ...`` with hookviz's own function, without its docstring."""
+    at = view.settings
+    if ShownHeatmap(view).values is None:
         return []
-    if method == "saliency":
-        assert context.x is not None
-        end = f"[{context.view.input_sample}]{as_drawn(context.x)}"
-        return [f"heatmap = input_gradient.abs().amax(1){end}"]
-    if method == PRODUCT:
+    if at.heatmap == PRODUCT:
         return [f"heatmap = (activation * gradient)[{at.sample}, {at.channel}]"]
-    function: Any = cam.HEATMAPS[method]
-    name, lines = getattr(function, "__name__", ""), []
-    if vars(cam).get(name) is function:
-        lines = ["", *_printed(function), ""]
-    else:
-        name = "method"
-        context.take("method", f"your function: hookviz.attribution.HEATMAPS[{quoted(method)}]")
-    alone = len(inspect.signature(function).parameters) == 1
-    given = "activation" if alone else f"activation, {'gradient' if context.graded else None}"
-    return [*lines, f"heatmap = {name}({given})[{at.sample}]"]
+    function: Any = cam.HEATMAPS[at.heatmap]
+    arguments = "activation, gradient" if has_gradient(view) else "activation"
+    call = f"heatmap = {function.__name__}({arguments})[{at.sample}]"
+    return ["", "", *_printed(function), "", "", call]
 
 
 def _printed(function: Any) -> list[str]:
     """Return the source of a function of `cam` without its docstring, after its helpers."""
     used = (vars(cam).get(name) for name in function.__code__.co_names)
-    helpers = [_printed(each) for each in used if isinstance(each, FunctionType)]
+    helpers = [_printed(helper) for helper in used if isinstance(helper, FunctionType)]
     source = inspect.getsource(function)
     lines, (node,) = source.splitlines(), ast.parse(source).body
     assert isinstance(node, ast.FunctionDef)
     docstring = node.body[0]
     del lines[docstring.lineno - 1 : docstring.end_lineno]
-    return [*(line for helper in helpers for line in (*helper, "")), *lines]
+    return [*(line for helper in helpers for line in (*helper, "", "")), *lines]
 
 
-def drawing_lines(context: CodeContext) -> list[str]:
-    """Write the code that draws a row of pictures."""
-    panels = ShownMaps(context.view).panels()
-    if len(panels) == 1 and context.method is None:
-        return [f"plt.{_panel(context, 'activation', panels[0])}", "plt.show()"]
-    named = zip(("activation", "gradient"), panels, strict=False)
-    lines = [f"axes[{i}].{_panel(context, *each)}" for i, each in enumerate(named)]
-    count = len(panels)
-    if context.heatmap.values is not None:
-        lines += _heatmap(context, context.heatmap.values, f"axes[{count}]")
-        count += 1
-    return [f"_, axes = plt.subplots(1, {count})", *lines, "plt.show()"]
+# The figure
 
 
-def _panel(context: CodeContext, name: str, panel: Panel) -> str:
-    values = f"{name}[{context.settings.sample}, {context.settings.channel}]"
-    if context.spatial == 1:
-        return f"plot({values})"
-    colours = _colours(panel.values, panel.low, panel.high)
-    return f"imshow({values}, {quoted(panel.cmap)}{colours})"
-
-
-def _colours(values: np.ndarray, low: float, high: float) -> str:
-    """Return the colour range as arguments; empty if it is matplotlib's default."""
-    if np.isfinite(values).all() and low < high:
-        if high == -low == np.abs(values).max():
-            return ", norm=CenteredNorm()"
-        if (low, high) == (values.min(), values.max()):
-            return ""
-    return f", vmin={low:.7g}, vmax={high:.7g}"
-
-
-def _heatmap(context: CodeContext, values: np.ndarray, axes: str) -> list[str]:
-    x, alpha, colours = context.x, context.settings.alpha, heat_colours(values)
-    assert x is not None
-    if len(values) == 1 and (context.spatial == 1 or x.ndim == 3):
-        return [f"{axes}.plot(heatmap)"]
-    if context.heatmap.alone or x.ndim < 4:
-        name, low, high = colours or ("viridis", 0.0, 1.0)
-        return [f"{axes}.imshow(heatmap, {quoted(name)}{_colours(values, low, high)})"]
-    lines = picture_lines(context, axes, muted=colours is not None)
-    if colours is None:
-        return [*lines, f'{axes}.set_title("heatmap: zero everywhere")']
-    name, low, _ = colours
-    shown = "heatmap"
-    if values.shape != tuple(x.shape[-2:]):
-        shown = "large"
-        enlarged = 'interpolate(heatmap[None, None], x.shape[-2:], mode="bilinear")[0, 0]'
-        lines.append(f"large = {enlarged}")
-    # The larger the value, the more opaque; the range is that of the heatmap before resizing.
-    sign = "" if low == 0 else ".abs()"
-    limits = "vmin=0, vmax=top" if low == 0 else "norm=CenteredNorm(halfrange=top)"
+def figure_lines(view: View, x: Tensor) -> list[str]:
+    """Write the code that draws the map, its gradient, and the heatmap."""
+    at, panels, heatmap = view.settings, ShownMaps(view).panels(), ShownHeatmap(view)
+    height, width = panels[0].values.shape
+    signals = height == 1
+    pictures = [  # title, expression, colours
+        (panel.name, f"{name}[{at.sample}, {at.channel}]", (panel.cmap, panel.low, panel.high))
+        for name, panel in zip(("activation", "gradient"), panels, strict=False)
+    ]
+    before, options = [], ""
+    if heatmap.values is not None:
+        over = not (heatmap.alone or signals or x.ndim != 4)
+        colours = heat_colours(heatmap.values) or (SEQUENTIAL, 0.0, 1.0)
+        if over:
+            before = picture_lines(view, x, f"axes[{len(pictures)}]")
+            options = _over_the_input(at.alpha, colours[2], x)
+        pictures.append((f"{at.heatmap}{' over the input' * over}", "heatmap", colours))
+    drawn = [
+        f"draw(axes[{index}], {_title(title)}, {expression}"
+        + ("" if signals else f", {quoted(cmap)}, {low:.7g}, {high:.7g}")
+        for index, (title, expression, (cmap, low, high)) in enumerate(pictures)
+    ]
+    count, ratio = len(drawn), 3 if signals else width / height
+    # Wide pictures stand one below the other.
+    grid = f"{count}, 1" if ratio > 2 else f"1, {count}"
+    size = (3.6 * count, 3.2 if ratio > 0.5 else 7.0)
+    if ratio > 2:
+        size = (7.0, count * (0.9 + 5 / ratio))
     return [
-        *lines,
-        f"top = heatmap{sign}.max()",
-        f"opacity = {alpha:g} * ({shown}{sign} / top).clip(0, 1)",
-        f"{axes}.imshow({shown}, {quoted(name)}, {limits}, alpha=opacity)",
+        *(PLOT if signals else DRAW).splitlines(),
+        "",
+        "",
+        f"figure, axes = plt.subplots({grid}, figsize=({size[0]:.3g}, {size[1]:.3g}), "
+        'layout="constrained", squeeze=False)',
+        "axes = axes.ravel()",
+        *(f"{line})" for line in drawn[:-1]),
+        *before,
+        f"{drawn[-1]}{options})",
+        "plt.show()",
     ]
 
 
-def picture_lines(context: CodeContext, axes: str, muted: bool) -> list[str]:
-    """Write the code for the input's picture, with less colour if ``muted``."""
-    x, sample, alpha = context.x, context.view.input_sample, context.settings.alpha
-    assert x is not None
-    own = (".detach()" if context.scored else "") + as_drawn(x)
-    lines = [f"picture = x[{sample}]{own}.permute(1, 2, 0)"]
-    lines += _undone(context, x[sample].detach().float().cpu().numpy())
-    if x.shape[1] != 3:
-        return [*lines, f'{axes}.imshow(picture.mean(2), "gray", vmin=0, vmax=1)']
-    if not muted:
-        return [*lines, f"{axes}.imshow(picture)"]
-    luminance = np.round(LUMINANCE.astype(float), 4).tolist()
-    return [
-        *lines,
-        f"light = picture.numpy() ** {GAMMA}",
-        f"gray = (light @ {luminance})[..., None]  # luminance",
-        f"{axes}.imshow((light + {alpha:g} * (gray - light)) ** (1 / {GAMMA}))",
-    ]
+def _over_the_input(alpha: float, most: float, x: Tensor) -> str:
+    """Return the arguments that blend a heatmap over the input: the larger, the more opaque."""
+    height, width = x.shape[-2:]
+    return (
+        f",\n    alpha={alpha:g} * (heatmap.abs() / {most:.7g}).clip(0, 1), "
+        f'interpolation="bilinear",\n    extent=(-0.5, {width - 0.5}, {height - 0.5}, -0.5),\n'
+    )
 
 
-def _undone(context: CodeContext, values: np.ndarray) -> list[str]:
-    """Write the lines that bring one sample ``(C, H, W)`` to 0..1."""
-    scale, offset, words = undoing(values, context.inputs)
-    if not words:
-        return []
-    if words.startswith("stretched"):
-        return ["picture = (picture - picture.min()) / (picture.max() - picture.min())"]
-    std, mean = ([round(float(each), 6) for each in both.ravel()] for both in (scale, offset))
-    if len({*std}) == len({*mean}) == 1:
-        return [f"picture = (picture * {std[0]} + {mean[0]}).clip(0, 1)"]
-    return [
-        f"mean, std = torch.tensor([{mean}, {std}])",
-        "picture = (picture * std + mean).clip(0, 1)",
-    ]
+def _title(text: str) -> str:
+    """Quote a title, in lines as long as a picture is wide; ``$`` does not begin a formula."""
+    return quoted("\n".join(no_formula(line) for line in wrap(text, 28)))
 
 
-def write_source(view: View, given: Given) -> str:
-    """Write the code that computes and draws a view's maps and heatmap, without hookviz.
-
-    Comments at its beginning list the names that the user defines. A ``ValueError`` names an
-    unsupported view, with a cure.
-    """
-    context = CodeContext(view, given)
-    for rare in _rarities(context):
-        raise ValueError(f"No short code exists for {rare}")
-    edits = edit_lines(context)
-    lines = [*input_lines(context), *([""] if edits else []), *edits, *hook_lines(context), ""]
-    lines += [*run_lines(context), "", *map_lines(context), *heatmap_lines(context), ""]
-    lines += drawing_lines(context)
-    return "\n".join([*context.takes, *_imports("\n".join(lines)), "", *lines]) + "\n"
-
-
-def _rarities(context: CodeContext) -> Iterator[str]:
-    """Yield the unsupported features of a view, each with a cure."""
-    view, name, x, call = context.view, context.record.name, context.x, context.call
-    layer, method, run_tasks = f"layer {name!r}", context.settings.heatmap, (None, FORWARD)
-    if view.attends:
-        yield "attention: hookviz.attention(model, x) returns the weights of every head."
-        return
-    if view.attends:
-        yield "attention: hookviz.attention(model, x) returns the weights of every head."
-        return
-    if isinstance(view, ViewDifference):
-        yield "a difference: set shown_run='edited'."
-    if view.shown_after_words:
-        yield f"shown_after={context.settings.shown_after!r}: set shown_after='output'."
-    if method == EFFECTIVE:
-        yield (
-            "this view, since the effective field takes more than a few lines: "
-            f"hookviz.receptive_field(model, x, {quoted(name)}).effective([x]) computes it."
-        )
-    if method in (NORM, *ATTENTION_HEATMAPS):
-        attended = f"hookviz.heatmap(hookviz.attention(model, x), {method!r})"
-        how = "hookviz.capture(...)[layer].activation.norm(dim=-1)" if method == NORM else attended
-        yield f"{method!r}: {how} computes it."
-        return
-    if method in cam.HEATMAPS and cam.runs_model(method):
-        function = f"hookviz.attribution.HEATMAPS[{quoted(method)}]"
-        yield f"{method!r}: {function}(model, image, {quoted(name)}) computes it."
-        return
-    if method in ATTRIBUTIONS and method != "saliency":
-        yield f"{method!r}: hookviz.attribute(model, image, {method!r}) computes it."
-    if x is None:
-        yield "a model with several arguments: wrap the model so that it takes one tensor."
-        return
-    if type(x) is not Tensor or type(call.activation) is not Tensor:
-        yield "tensors of other classes: give x.as_subclass(torch.Tensor)."
-    if any(hasattr(part, "_orig_mod") for part in context.core.modules()):
-        yield (
-            "a model of which parts are compiled, since hooks do not reach into those: explore the "
-            "model before torch.compile."
-        )
-    if context.run.source == "everything":
-        yield (
-            "reentrant checkpointing, which runs each layer twice: give "
-            "checkpoint(..., use_reentrant=False)."
-        )
-    if any(each.outputs[0].hooked_in_task not in run_tasks for each in context.record.calls):
-        yield (
-            f"{layer}: backward runs it again, and its gradient reaches only that run; take the "
-            "layer before or after it."
-        )
-    if name and context.core.get_submodule(name) is not context.record.module:
-        yield (
-            f"{layer}: the model does not register it under this name; take a layer that "
-            "get_submodule finds."
-        )
-    if call.outputs[0].path:
-        yield f"{layer}, which returns more than a tensor: take a layer within it."
-    if call.activation.is_complex():
-        yield f"{layer}: its maps are complex; take a layer whose values are real."
-    if context.arrangement is None:
-        yield f"{layer}, whose maps have no batch dimension: take a layer that keeps it."
-    if context.spatial == 3 or x.ndim == 5:
-        yield "volumes: explorer.figure() draws this view."
-    if context.scored and not x.is_floating_point():
-        yield (
-            "an input of whole numbers, which has no gradient: wrap the model so that it "
-            "takes the embedded tensor."
-        )
-    target = context.settings.target
-    if isinstance(target, list) and any(isinstance(each, tuple) for each in target):
-        yield "one class against others in a list of targets: give a function as target."
-    values = context.heatmap.values
-    if values is not None and not np.isfinite(values).all():
-        yield (
-            "a heatmap with NaN or infinite values: hookviz.diagnose(model, image) finds where "
-            "they begin."
-        )
+def picture_lines(view: View, x: Tensor, axes: str) -> list[str]:
+    """Write the code that draws the input, brought to 0..1 as in the explorer."""
+    sample = view.input_sample
+    scale, offset, _ = undoing(to_numpy(x[sample]), view.session.inputs)
+    lines = [f"picture = x[{sample}].detach(){_drawable(x)}.permute(1, 2, 0)"]
+    if (scale != 1).any() or offset.any():
+        std, mean = ([round(float(n), 6) for n in numbers.ravel()] for numbers in (scale, offset))
+        lines.append(f"picture = picture * torch.tensor({std}) + torch.tensor({mean})")
+    if x.shape[1] == 3:
+        return [*lines, f"{axes}.imshow(picture.clip(0, 1))"]
+    return [*lines, f'{axes}.imshow(picture.mean(2), "gray", vmin=0, vmax=1)']
 
 
 _IMPORTS = {  # in the order of the printed lines
-    "import": ("matplotlib.pyplot as plt", "torch"),
-    "from matplotlib.colors import": ("CenteredNorm",),
+    "import": ("matplotlib.pyplot as plt",),
+    "import ": ("torch",),
     "from PIL import": ("Image", "ImageOps"),
     "from torch import": ("Tensor",),
-    "from torch.nn.functional import": ("interpolate",),
-    "from torchvision.models import": ("get_model", "get_weight"),
-    "from torchvision.transforms import": ("InterpolationMode",),
-    "from torchvision.transforms.v2 import": ("functional as TF",),
+    "from torchvision.models import": ("get_weight",),
+    "from torchvision.transforms import": ("v2",),
 }
 
 
-def _imports(source: str) -> list[str]:
+def import_lines(source: str) -> list[str]:
     """Return the imports of the names that the source uses."""
-    tables, lines = [symtable.symtable(source, "", "exec")], []
-    for table in tables:
-        tables += table.get_children()
-    used = {name for table in tables for name in table.get_identifiers()}
-    for start, names in _IMPORTS.items():
-        wanted = [name for name in names if name.split()[-1] in used]
-        if start == "import":
-            lines += [f"import {name}" for name in wanted]
-        elif wanted:
-            lines.append(f"{start} {', '.join(wanted)}")
-    return lines
+    used = {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
+    found = {
+        start: [name for name in names if name.split()[-1] in used]
+        for start, names in _IMPORTS.items()
+    }
+    return [f"{start.strip()} {', '.join(names)}" for start, names in found.items() if names]
