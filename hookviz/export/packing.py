@@ -102,7 +102,7 @@ def _planes(array: np.ndarray) -> bytes:
 
 def _bytes_of_values(array: np.ndarray) -> np.ndarray:
     """Return an array's bytes as ``(values, bytes of a value)``, the least significant first."""
-    own = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    own = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
     return own.reshape(-1).view(np.uint8).reshape(-1, own.itemsize)
 
 

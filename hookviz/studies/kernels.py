@@ -17,6 +17,7 @@ from ..draw.document import TablePage
 from ..draw.figures import ShownFigure, no_formula, small_png, within
 from ..draw.mosaic import mosaic
 from ..hooking.select import is_convolution, select_layers, type_name
+from ..hooking.weights import stored_tensor
 from ..run.follow import Follower, follow
 from ..run.operations import BATCH_NORMS, Kind
 from ..run.recorder import ModuleCall, Operation
@@ -75,10 +76,9 @@ def layer_weights(
     (module, (name, *_)), *more = select_layers(session.model, [layer]).items()
     if more:
         raise ValueError(f"layer={layer!r} names {len(more) + 1} layers: name one.")
-    weight = getattr(module, "weight", None)
-    if not isinstance(weight, Tensor) or not (
-        is_convolution(module) or isinstance(module, nn.Linear)
-    ):
+    kernel = is_convolution(module) or isinstance(module, nn.Linear)
+    weight = _computed(session, module, "weight") if kernel else None
+    if weight is None:
         raise ValueError(
             f"Layer {name!r} ({type_name(module)}) has no kernels: name a convolution or a linear "
             "layer."
@@ -91,8 +91,8 @@ def layer_weights(
         raise ValueError(
             f"Layer {name!r} has no channel {channel}: there are {len(kernels)}, counted from 0."
         )
-    bias = getattr(module, "bias", None)
-    bias = bias.detach().double().cpu() if isinstance(bias, Tensor) else None
+    bias = _computed(session, module, "bias")
+    bias = None if bias is None else bias.detach().double().cpu()
     scale, shift = _norm_after(session, module, len(kernels))
     names = session.class_names if isinstance(module, nn.Linear) else []
     return LayerWeights(
@@ -108,6 +108,15 @@ def layer_weights(
         tuple(position),
         list(names) if len(names) == len(kernels) else [],
     )
+
+
+def _computed(session: Session, module: nn.Module, name: str) -> Tensor | None:
+    """Return a module's weight or bias; a parametrization runs in eval mode and leaves no trace."""
+    value: Any = stored_tensor(module, name)
+    if value is None:
+        with session.active(grad=False):
+            value = getattr(module, name, None)
+    return value if isinstance(value, Tensor) else None
 
 
 def _norm_after(

@@ -20,6 +20,7 @@ from ..draw.colours import all_finite, to_numpy
 from ..hooking.records import Call, CapturedTensor, FeatureCache, LayerRecord, statistics
 from ..hooking.select import is_convolution
 from ..hooking.tensors import as_maps, at_least_float32, channel_dimension
+from ..hooking.weights import stored_tensor
 from ..studies.diagnosis.magnitudes import LIMIT, trends
 from ..studies.diagnosis.values import is_zero, next_to_zero, silence
 
@@ -414,12 +415,12 @@ def _cell(call: Call, name: str, block: str) -> Cell:
     own, gradients = _pass(output, False), _pass(output, True)
     assert own is not None  # only a gradient may be missing
     silent, still = _silent(call, shape[1], own.zeros)
-    weight = getattr(module, "weight", None)
+    weight = None if module is None else stored_tensor(module, "weight")
     weighted = isinstance(module, torch.nn.Linear) or (
         module is not None and is_convolution(module)
     )
     away = 0
-    if weighted and silent and isinstance(weight, torch.Tensor) and len(weight) == shape[1]:
+    if weighted and silent and weight is not None and len(weight) == shape[1]:
         small = next_to_zero(weight)
         away = int((small if still is None else small & still.to(small.device)).sum())
     return Cell(

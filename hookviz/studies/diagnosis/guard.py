@@ -24,6 +24,7 @@ from ...hooking.handles import HookManager
 from ...hooking.records import is_wrapped
 from ...hooking.select import module_names, type_name, unwrapped
 from ...hooking.tensors import tensors
+from ...hooking.weights import stored_tensor
 from ...run.errors import caller, first_sentence, no_grad_line
 from ...run.inputs import ModelInput
 from ...run.recorder import OperationRecorder
@@ -535,7 +536,8 @@ a step is examined again."""
 
 def _suspicious(names: dict[nn.Module, str]) -> bool:
     """Return whether weights are alike in two channels, or stand in a list that is not a module."""
-    alike = any(isinstance(module, LINEAR) and _two_alike(module.weight) for module in names)
+    linear = (module for module in names if isinstance(module, LINEAR))
+    alike = any(_two_alike(stored_tensor(module, "weight")) for module in linear)
     if alike or any(map(_without_variance, names)):
         return True
     kept = [several for module in names for _, several in plain_values(module)]

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ...attribution.attention import has_collapsed, is_uniform
+from ...hooking.weights import stored_tensor
 from ...tables import number
 from .findings import Finding
 from .observation import Observation
@@ -51,7 +52,7 @@ def same_channels(seen: Observation) -> Iterator[Finding]:
     if seen.error is not None:
         return
     for name, module in weighted(seen):
-        weight = getattr(module, "weight", None)
+        weight = stored_tensor(module, "weight")
         if not isinstance(module, LINEAR) or weight is None or not weight.requires_grad:
             continue
         if _channels_alike(weight, getattr(module, "groups", 1)) and not is_zero(module):
@@ -89,8 +90,8 @@ def weighted(seen: Observation) -> list[Held]:
 
 def is_zero(module: nn.Module) -> bool:
     """Return True if a layer's weight is 0 throughout."""
-    weight = getattr(module, "weight", None)
-    if not isinstance(weight, Tensor) or weight.is_meta or not weight.numel():
+    weight = stored_tensor(module, "weight")
+    if weight is None or weight.is_meta or not weight.numel():
         return False
     first = weight.detach().flatten()[:1]
     return not bool(first.any()) and not bool(weight.detach().any())

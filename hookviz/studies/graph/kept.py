@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from ...hooking.handles import HookManager
 from ...hooking.select import type_name
 from ...hooking.tensors import StorageMap, share_memory
+from ...hooking.weights import stored_tensor
 from ...run.recorder import Listener, ModuleCall, Operation
 from ...run.session import Session
 from .graph import Graph, chosen_layers, observing
@@ -101,6 +102,8 @@ class _Call:
     layout: MemoryLayout | None = None
     returned: Tensor | None = None
     ended: int = 0
+    weight: Tensor | None = None  # a linear layer's, as it was used
+    bias: Tensor | None = None
     weights: list[int] = field(default_factory=list)  # their versions
     refused: str = ""  # why there are no terms, as the end of a sentence
     beyond: bool = False  # the budget
@@ -260,9 +263,8 @@ class KeptRun:
             own = inside
             terms = convolution_terms(kept.arguments, own[0], own[1], own[2:])
         else:
-            weight: Any = kept.module.weight
-            bias: Any = kept.module.bias
-            terms = linear_terms(kept.given[index[:-1]], weight, bias, channel)
+            assert kept.weight is not None
+            terms = linear_terms(kept.given[index[:-1]], kept.weight, kept.bias, channel)
         value = float(kept.returned[index])
         if not _adds_up(value, terms, kept.returned):
             said = "does more than multiply and add: it is not linear in its input."
@@ -328,8 +330,7 @@ class KeptRun:
         most = float(kept.returned.abs().nan_to_num(0, 0, 0).max())
         arguments = kept.arguments
         if arguments is None:
-            module: Any = kept.module
-            bias = None if module.bias is None else module.bias.detach()
+            assert kept.weight is not None
             given = self.inputs_of(layer, sample, call)
             values = (
                 kept.returned[sample].movedim(-1, 0) if kept.returned.ndim > 1 else kept.returned
@@ -338,8 +339,8 @@ class KeptRun:
             return Parts(
                 kept.place,
                 True,
-                module.weight.detach(),
-                bias,
+                kept.weight.detach(),
+                None if kept.bias is None else kept.bias.detach(),
                 given,
                 1,
                 False,
@@ -708,8 +709,21 @@ class _Keeper(Listener):
             inside.arguments = operation.argument | {"input": inside.given}
             inside.made = MemoryLayout.of(operation.output)
             running.append((operation, inside, operation.output, operation.output._version))
-        elif not operation.is_view:
+            return
+        if running is not None and isinstance(operation.call.module, nn.Linear):
+            self._keep_weights(operation, self._running[operation.call])
+        if not operation.is_view:
             self._follow(operation)
+
+    def _keep_weights(self, operation: Operation, kept: _Call) -> None:
+        """Keep the weight and the bias that a linear layer computes, as parametrized ones do."""
+        module: Any = kept.module
+        size = (module.out_features, module.in_features)
+        if operation.name == "t" and operation.inputs[0].shape == size:
+            kept.weight = operation.inputs[0]
+        added = {"addmm": 0, "addmv": 0, "add": -1}.get(operation.name)
+        if added is not None and operation.inputs[added].shape == (module.out_features,):
+            kept.bias = operation.inputs[added]
 
     def leave(self, call: ModuleCall, returned: list[Tensor], again: bool) -> None:
         """Keep what a layer returned."""
@@ -758,6 +772,11 @@ class _Keeper(Listener):
             kept.refused = _MORE if ran else NOT_LINEAR
             kept.returned = self._copy(returned[0])[0]  # an edit's, perhaps
             return
+        if kept.arguments is None:
+            for name in ("weight", "bias"):
+                stored = stored_tensor(kept.module, name)
+                if stored is not None or name in kept.module._parameters:
+                    setattr(kept, name, stored)
         kept.weights = _versions(kept)
         kept.returned, beyond = self._copy(returned[0])
         kept.beyond = kept.beyond or beyond
@@ -850,8 +869,7 @@ def largest_tap(products: Tensor) -> list[int]:
 
 
 def _versions(kept: _Call) -> list[int]:
-    held: Any = kept.module if kept.arguments is None else None
-    given = [held.weight, held.bias] if held is not None else []
+    given = [kept.weight, kept.bias]
     if kept.arguments is not None:
         given = [kept.arguments["weight"], kept.arguments["bias"]]
     return [each._version for each in given if each is not None and not each.is_inference()]

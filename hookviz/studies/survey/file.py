@@ -33,6 +33,7 @@ import torch
 from torch import Tensor, nn
 
 from ...hooking.select import type_name
+from ...run.session import preserved_state
 from .channels import Column, RunningStatistics
 
 
@@ -67,7 +68,8 @@ def model_marks(model: nn.Module) -> dict[str, Any]:
         for name, each in model.state_dict().items()
         if isinstance(each, Tensor) and not each.is_meta
     }
-    structure = _digest(_without_addresses(repr(model)))
+    with preserved_state(model):  # a layer's repr reads its bias, which a parametrization computes
+        structure = _digest(_without_addresses(repr(model)))
     return {"model": type_name(model), "structure": structure, "weights": weights}
 
 

@@ -1,0 +1,232 @@
+"""Looking at a model runs none of its parametrizations: it stays as a plain run leaves it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrizations, parametrize, prune
+from untouched import assert_untouched, snapshot
+
+import hookviz
+from hookviz import metrics
+
+
+class Noise(nn.Module):
+    """A parametrization that draws random numbers."""
+
+    def forward(self, weight: Tensor) -> Tensor:
+        return weight + 0.1 * torch.randn_like(weight)
+
+
+def noisy(module: nn.Module) -> nn.Module:
+    parametrize.register_parametrization(module, "bias", Noise())
+    return parametrize.register_parametrization(module, "weight", Noise())
+
+
+def pruned(module: nn.Module) -> nn.Module:
+    prune.l1_unstructured(module, "bias", 0.3)
+    return prune.l1_unstructured(module, "weight", 0.3)
+
+
+REWRITES: dict[str, Callable[[nn.Module], nn.Module]] = {
+    "spectral norm": parametrizations.spectral_norm,
+    "spectral norm by a hook": nn.utils.spectral_norm,
+    "weight norm": parametrizations.weight_norm,
+    "weight norm by a hook": nn.utils.weight_norm,
+    "orthogonal": parametrizations.orthogonal,
+    "pruned": pruned,
+    "random": noisy,
+}
+"""Ways in which a layer's weight is computed from other tensors."""
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated")
+
+
+class Net(nn.Module):
+    """Convolutions, a norm, attention and linear layers, each of them rewritten."""
+
+    def __init__(self, rewrite: Callable[[nn.Module], nn.Module]) -> None:
+        super().__init__()
+        self.first = rewrite(nn.Conv2d(3, 4, 3))
+        self.norm = nn.BatchNorm2d(4)
+        self.second = rewrite(nn.Conv2d(4, 8, 3, 2))
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.head = rewrite(nn.Linear(8, 5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.second(self.norm(self.first(x)).relu()).relu()
+        tokens = x.flatten(2).mT
+        return self.head(self.attention(tokens, tokens, tokens)[0].mean(1))
+
+
+def build(name: str, training: bool) -> nn.Module:
+    torch.manual_seed(0)
+    return Net(REWRITES[name]).train(training)
+
+
+def pictures() -> Tensor:
+    return torch.rand(4, 3, 9, 9, generator=torch.Generator().manual_seed(0))
+
+
+X = pictures()
+LABELS = torch.arange(4)
+
+
+OTHER = Net(lambda layer: layer).eval()
+
+
+def loss(output: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(output, LABELS)
+
+
+def explored(model: nn.Module) -> None:
+    explorer = hookviz.explore(model, X, layers=lambda name, module: name != "", layer="first")
+    for layer in ("second", "attention", "head"):
+        explorer.layer = layer
+        _ = explorer.frame
+    explorer.layer = "first"
+    explorer.weights("first", channel=1)
+    explorer.weights("head", channel=1)
+    explorer.contributions("second", channel=1, position=(1, 1))
+    explorer.contributions("head", channel=1)
+    explorer.edit("second", 0.0, channels=2)
+    explorer.order = "score drop"
+    explorer.heatmaps()
+    explorer.to_html()
+    explorer.close()
+
+
+INSPECTIONS: dict[str, Callable[[nn.Module], Any]] = {
+    "explore": explored,
+    "trace": lambda m: hookviz.trace(m, X),
+    "diagnose": lambda m: hookviz.diagnose(m, X, loss),
+    "diagnose with an optimizer": lambda m: hookviz.diagnose(
+        m, X, loss, optimizer=torch.optim.SGD(m.parameters(), 0.1)
+    ),
+    "survey": lambda m: hookviz.survey(m, list(X), batch_size=2),
+    "compare": lambda m: hookviz.compare(m, OTHER, X),
+    "graph": lambda m: hookviz.graph(m, X)._repr_html_(),
+    "contributions": lambda m: hookviz.contributions(
+        m, X, "second", channel=1, position=(1, 1)
+    ),
+    "contributions of a linear layer": lambda m: hookviz.contributions(m, X, "head", channel=1),
+    "attribute": lambda m: hookviz.attribute(m, X),
+    "attention": lambda m: hookviz.attention(m, X),
+    "similarity": lambda m: hookviz.similarity(m, m, [X]),
+    "receptive_field": lambda m: hookviz.receptive_field(m, X),
+    "hooks": lambda m: repr(hookviz.hooks(m)),
+    "remove_hooks": lambda m: hookviz.remove_hooks(m, of="no such function"),
+    "deletion_curve": lambda m: metrics.deletion_curve(m, X[:1], X[0, 0], steps=3),
+}  # fmt: skip
+"""Functions that run the model by themselves, or not at all."""
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["training", "eval"])
+@pytest.mark.parametrize("name", REWRITES)
+@pytest.mark.parametrize("inspect", INSPECTIONS)
+def test_an_inspection_leaves_the_model_as_it_was(inspect, name, training):
+    model = build(name, training)
+    torch.manual_seed(1)
+    before = snapshot(model)
+    INSPECTIONS[inspect](model)
+    assert_untouched(model, before)
+
+
+def step(model: nn.Module) -> None:
+    loss(model(X)).backward()
+
+
+def captured(model: nn.Module) -> None:
+    with hookviz.capture(model, lambda name, module: name != "", inputs=True) as cache:
+        step(model)
+    hookviz.heatmap(cache["second"])
+    repr(cache)
+
+
+def edited(model: nn.Module) -> None:
+    with hookviz.edit(model, "second", lambda output: output * 1.0):
+        step(model)
+
+
+def guarded(model: nn.Module) -> None:
+    with hookviz.diagnose(model, optimizer=torch.optim.SGD(model.parameters(), 0.1)) as findings:
+        step(model)
+    repr(findings)
+
+
+def examined(model: nn.Module) -> None:
+    """Run the guard on a loss that it examines: it repeats the call."""
+    with hookviz.diagnose(model) as findings:
+        loss(model(X).softmax(1)).backward()
+    assert "loss" in {each.kind for each in findings}
+
+
+def with_softmax(model: nn.Module) -> None:
+    loss(model(X).softmax(1)).backward()
+
+
+def watched(model: nn.Module) -> None:
+    watch = hookviz.watch(model, every=1)
+    for _ in range(2):
+        with watch:
+            step(model)
+    repr(watch)
+
+
+def twice(model: nn.Module) -> None:
+    step(model)
+    step(model)
+
+
+AROUND: dict[str, tuple[Callable[[nn.Module], None], Callable[[nn.Module], None]]] = {
+    "capture": (captured, step),
+    "edit": (edited, step),
+    "guard": (guarded, step),
+    "guard that repeats the call": (examined, with_softmax),
+    "watch": (watched, twice),
+}
+"""Blocks around a user's own step, and the plain step."""
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["training", "eval"])
+@pytest.mark.parametrize("name", REWRITES)
+@pytest.mark.parametrize("block", AROUND)
+def test_a_block_leaves_the_step_as_it_is(block, name, training):
+    states = []
+    for run in AROUND[block]:
+        model = build(name, training)
+        torch.manual_seed(1)
+        run(model)
+        gradients = {f"gradient of {n}": p.grad for n, p in model.named_parameters()}
+        tensors = {**dict(model.state_dict()), **gradients, "random": torch.get_rng_state()}
+        states.append(tensors)
+    seen, plain = states
+    assert seen.keys() == plain.keys()
+    assert [name for name in plain if not torch.equal(seen[name], plain[name])] == []
+
+
+@pytest.mark.parametrize("name", REWRITES)
+def test_contributions_use_the_computed_weights(name):
+    model = build(name, False)
+    model(X)  # hooks compute the weight when the layer runs
+    if name != "random":  # that draws others in each run
+        weight, bias = model.head.weight.detach().double(), model.head.bias.detach().double()
+        found = hookviz.contributions(model, X, "head", channel=1)
+        assert torch.equal(found.kernel, weight[1]) and found.bias == float(bias[1])
+    found = hookviz.contributions(model, X, "head", channel=1, sample=2)
+    assert found.value == pytest.approx(found.bias + float(found.products.sum()), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", [name for name in REWRITES if name != "random"])
+@pytest.mark.parametrize("layer", ["first", "head"])
+def test_the_shown_weights_are_the_computed_ones(name, layer):
+    model = build(name, False)
+    model(X)
+    explorer = hookviz.explore(model, X)
+    weight = getattr(model, layer).weight.detach().double()
+    assert torch.equal(explorer.weights(layer).kernels, weight)
+    explorer.close()
