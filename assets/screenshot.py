@@ -98,7 +98,7 @@ def record(film: Film) -> None:
     film.take(1200)
     film.point(app.locator(".hv-input .hv-frame"), 0.28, 0.37)
     film.click()
-    film.point(app.get_by_role("button", name="best here"))
+    film.point(app.get_by_role("button", name="channels for this position"))
     film.click()
     film.point(app.locator(".hv-why-offer"))
     film.page.mouse.click(*film.at)

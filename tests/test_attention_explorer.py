@@ -49,11 +49,9 @@ def test_a_head_seen_from_the_class_token_and_from_a_patch(seen):
         assert np.allclose(shown.values, weights[query, 1:].view(4, 4), atol=1e-6)
         assert np.allclose(slope.values, gradients[query, 1:].view(4, 4), atol=1e-6)
         words = "the class token" if place is None else "patch (1, 3)"
-        assert (
-            f"head 2 of 3 of layer blocks.1.attn.heads (Attention), a map of 4×4, seen from {words}"
-        )
-        assert f"seen from {words}" in explorer.frame.description
-        beside = dict(explorer.frame.readings)[f"{words} looks beside the patches at"]
+        assert f"head 2 of 3 of layer blocks.1.attn.heads (Attention), a map of 4×4, query: {words}"
+        assert f"query: {words}" in explorer.frame.description
+        beside = dict(explorer.frame.readings)[f"weights of {words} on other tokens"]
         assert beside == [("class token", f"{weights[query, 0]:.3g}")]
     assert explorer.frame.input.box == (0.75, 0.25, 0.25, 0.25)  # the patch itself
     explorer.place, explorer.sample = None, 0
@@ -99,7 +97,7 @@ def test_tokens_before_the_patches_have_names():
     with_page = hookviz.explore(registers, picture(), layers="blocks.1.attn", face="plain")
     assert list(with_page.cache) == ["blocks.1.attn.heads", "blocks.1.attn"]
     with_page.layer = "blocks.1.attn.heads"
-    (said,) = [pairs for name, pairs in with_page.frame.readings if "beside" in name]
+    (said,) = [pairs for name, pairs in with_page.frame.readings if "other tokens" in name]
     assert [name for name, _ in said] == list(token_names(registers))
     with_page.close()
 
@@ -121,7 +119,7 @@ def test_without_patches_it_is_the_matrix():
     weights = hookviz.attention(model, words)["encoder.self_attn"]
     explorer.layer, explorer.channel = "encoder.self_attn.heads", 0
     assert np.allclose(explorer.frame.panels[0].values, weights[0, 0], atol=1e-6)
-    assert "seen from" not in explorer.frame.description
+    assert "query" not in explorer.frame.description
     explorer.close()
 
 

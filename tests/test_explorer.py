@@ -117,15 +117,20 @@ def test_silent_channels_are_counted_and_crossed_out():
     assert explorer.frame.tiles.caption.endswith("2 silent, 1 constant, crossed out")
     assert explorer.frame.panels[0].note == "zero everywhere"
     assert [(cell.silent, cell.channels) for cell in explorer.frame.layer_overview] == [(2, 4)]
-    words = "No NaN or Inf in 1 layer, on 1 picture. Weights next to zero: 2 channels."
-    assert explorer.frame.verdict == (words, "good", "")  # the model itself
+    details = "No NaN or Inf in 1 layer, on 1 picture. 2 channels have near-zero weights."
+    assert explorer.frame.verdict == (
+        "No problems found",
+        "good",
+        "",
+        details,
+    )  # in the model itself
     explorer.close()
     conv.weight.data[0] = -1.0
     conv.bias.data[0] = -100.0
     model = nn.Sequential(conv, nn.ReLU(), nn.Conv2d(4, 4, 1, groups=4, bias=False))
     explorer = hookviz.explore(model, torch.rand(1, 3, 8, 8), layers=nn.Conv2d)
-    assert "Silent on this picture: " in explorer.frame.verdict.text
-    assert explorer.frame.verdict.kind == "good" and "healthy" not in explorer.frame.verdict.text
+    assert "Silent on this picture: " in explorer.frame.verdict.details
+    assert explorer.frame.verdict[:2] == ("No problems found", "good")
     assert says(explorer, "Silent on this picture: ")
     explorer.close()
 
@@ -141,12 +146,12 @@ def test_what_counts_as_silent():
     explorer = hookviz.explore(model, torch.rand(2, 3, 8, 8), layers=["0", "1", "3"], layer="3")
     assert "constant" not in explorer.frame.tiles.caption
     assert [cell.silent for cell in explorer.frame.layer_overview] == [0, 5, 0]
-    assert explorer.frame.verdict.kind == "good" and "silent" not in explorer.frame.verdict.text
+    assert explorer.frame.verdict.kind == "good" and "Silent" not in explorer.frame.verdict.details
     with torch.no_grad():
         linear.bias[1] = linear.weight[1] = 0
     explorer.refresh()
     assert explorer.frame.tiles.caption.endswith("1 silent, crossed out")
-    assert "Silent" not in explorer.frame.verdict.text  # its weights are zero: trained away
+    assert "Silent" not in explorer.frame.verdict.details  # its weights are zero: trained away
     assert [cell.away for cell in explorer.frame.layer_overview] == [0, 0, 1]
     explorer.close()
 
@@ -548,7 +553,7 @@ def test_nan_is_no_norm_and_no_class():
         model.layer3[0].conv1.weight[3] = torch.nan
     explorer = hookviz.explore(model, PICTURES[6], layer="layer3.0.conv1", channel=3)
     assert explorer.frame.predictions == []
-    assert explorer.frame.target == "scores that are NaN"
+    assert explorer.frame.target == "NaN scores"
     assert list(control(explorer, "target").options)[1] == "ball"  # a class, no prediction
     readings = {name: dict(pairs) for name, pairs in explorer.frame.readings}
     assert readings["channel 3"]["norm"] == "NaN"

@@ -286,21 +286,21 @@ def test_order_by_ablation(model, explorer):
     explorer.edit(change=0.5)  # another run, whose channels would have to be run
     assert explorer.order == "score drop"
     assert np.array_equal(explorer.frame.channels, order)
-    assert "the order is old: of the run before the edit" in explorer.frame.tiles.caption
+    assert "order from before the edit" in explorer.frame.tiles.caption
     explorer.shown_run = "difference"
     assert np.array_equal(explorer.frame.channels, order)
     explorer.order = "index"
     explorer.order = "score drop"
-    assert "old" not in explorer.frame.tiles.caption
+    assert "before" not in explorer.frame.tiles.caption
     assert (np.diff(explorer.frame.tiles.ablation_scores) <= 0).all()
     explorer.shown_run = "original"
     assert explorer.order == "index"
     explorer.reset()
     explorer.order = "score drop"
-    assert "old" not in explorer.frame.tiles.caption  # of this run they are known
+    assert "before" not in explorer.frame.tiles.caption  # of this run they are known
     explorer.layer = "stem.0"  # whose channels would have to be run
     assert explorer.order == "score drop"
-    assert "not known for this layer" in explorer.frame.tiles.caption
+    assert "not computed for this layer" in explorer.frame.tiles.caption
     assert np.array_equal(explorer.frame.channels, np.arange(len(explorer.frame.channels)))
     explorer.layer = LAYER
     assert np.array_equal(explorer.frame.channels, order)

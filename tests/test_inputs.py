@@ -498,7 +498,7 @@ def test_the_transform_is_on_the_screen():
     photograph = hookviz.models.photographs()["chelsea"]
     guessed = hookviz.explore(normed(0.0, 1.0), photograph)
     words = guessed.frame.input.note
-    assert words == "transform guessed: ImageNet's"
+    assert words == "preprocessing: guessed (ImageNet)"
     facts = model_payload(guessed._view)["transform"]
     assert facts["doubt"] == "" and facts["full"].startswith(
         "ImageNet's transform, a guess: resize"
@@ -510,7 +510,7 @@ def test_the_transform_is_on_the_screen():
     of_bytes.close()
     own = v2.Compose([v2.Resize([32, 32]), v2.PILToTensor(), v2.ToDtype(torch.float32)])
     given = hookviz.explore(normed(120.0, 60.0), photograph, transform=own)
-    assert given.frame.input.note.endswith("transform given")
+    assert given.frame.input.note.endswith("preprocessing: as given")
     given.close()
     tensor = hookviz.explore(normed(0.0, 1.0), torch.rand(1, 3, 8, 8))
     assert model_payload(tensor._view)["transform"] is None

@@ -82,14 +82,14 @@ def test_nan_is_where_it_opens():
     x = torch.randn(1, 1, 9, 9)
     model(x)
     explorer = hookviz.explore(model, x)
-    assert explorer._now.opened["1"].startswith("Opened here: the last layer whose heatmap is a")
+    assert explorer._now.opened["1"].startswith("Opened at the last layer with a spatial heatmap")
     explorer.close()
     assert opened(model, x, target=lambda out: (out * torch.inf * 0).sum()) == ("1", 0)
     with torch.no_grad():
         model[0].weight[2] = torch.nan
     explorer = hookviz.explore(model, x)
     assert (explorer.layer, explorer.channel) == ("0", 2)
-    assert explorer._now.opened == {"0": "Opened here: NaN or Inf begins in this layer."}
+    assert explorer._now.opened == {"0": "Opened at the layer in which NaN or Inf first appears."}
     explorer.close()
     assert opened(model, x, layer="1")[0] == "1"
 

@@ -45,9 +45,9 @@ def test_maps_are_shown_after_the_norm_and_the_activation_that_follow(made):
         ("first", "output", "", first),
         ("first", "norm", "after normalization", normalized),
         ("first", "activation", "after activation", F.relu(normalized)),
-        ("second", "norm", "as returned (no normalization follows directly)", second),
+        ("second", "norm", "raw output (no normalization follows directly)", second),
         ("second", "activation", "after activation", F.relu(second)),
-        ("last", "activation", "as returned (no activation follows directly)", last),
+        ("last", "activation", "raw output (no activation follows directly)", last),
     ):
         explorer.layer, explorer.shown_after = layer, shown_after
         header, arrays = layer_payload(explorer._now)

@@ -17,7 +17,7 @@ from ..run.target import needed_logits, probabilities
 
 
 class Flip:
-    """The work of switching a layer's channels off until the answer changes, in parts.
+    """The work of switching a layer's channels off until the prediction changes, in parts.
 
     First the channels go off in the given order, and stay off, until the top class is another.
     Then each of them is switched on again, the latest first; it stays on if the answer is another

@@ -213,14 +213,13 @@ def table(rows: Readings) -> str:
     )
 
 
-def title(name: str, facts: list[str], verdict: tuple[str, str] | None = None) -> str:
-    """Return the header with model name and health chip, ``good``, ``odd`` or ``bad``."""
-    chip = ""
-    if verdict is not None:
-        chip = f'<span class="chip {escape(verdict[1])}">{escape(verdict[0])}</span>'
+def title(name: str, facts: list[str], chip: tuple[str, str, str]) -> str:
+    """Return the header; the chip has a text, a kind (``good``, ``odd``, ``bad``) and details."""
+    text, kind, details = map(escape, chip)
     return (
         f'{STYLE}{KEYBOARD}<div class="hookviz"><div class="title"><b>{escape(name)}</b>'
-        f"<span>{' · '.join(map(escape, facts))}</span>{chip}</div></div>"
+        f"<span>{' · '.join(map(escape, facts))}</span>"
+        f'<span class="chip {kind}" title="{details}">{text}</span></div></div>'
     )
 
 

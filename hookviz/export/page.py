@@ -291,7 +291,7 @@ def _layer(view: View) -> tuple[dict[str, Any], Stream, list[PackedTensor]]:
         values, header["queries"] = matrices
         parts.append(PackedTensor("queries", values, *ends_of(values)))
     elif view.query_words:
-        header["notes"] += [f"Attention in this page is seen from {view.query_words}."]
+        header["notes"] += [f"The attention in this page has one query: {view.query_words}."]
     header["counts"] = header["counts"] | {"call": 1, "sample": 1, "depth": 1}
     header["field"] = field_payload(view)
     return header, small, parts

@@ -18,7 +18,7 @@ SHOWN_AFTER = (RETURNED, NORMALIZED, ACTIVATED)
 """The values of the setting ``shown_after``, in the order in which the network reaches them."""
 
 WORDS = {
-    RETURNED: "as returned",
+    RETURNED: "raw output",
     NORMALIZED: "after normalization",
     ACTIVATED: "after activation",
 }
@@ -105,7 +105,7 @@ def words_after(found: dict[str, Tensor], shown_after: str) -> str:
     Examples
     --------
     >>> words_after({}, "activation")
-    'as returned (no activation follows directly)'
+    'raw output (no activation follows directly)'
     """
     if shown_after == RETURNED or shown_after in found:
         return WORDS[shown_after]

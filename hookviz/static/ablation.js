@@ -105,7 +105,7 @@ export class Ablation {
   standing(data, order) {
     if (this.said) return [this.said, "again"];
     if (order !== "score drop") return ["", ""];
-    if (!data.arrays.ablation_scores) return ["by number: not known for this layer", "find"];
-    return data.header.age ? [`old: of the run before ${data.header.age}`, "again"] : ["", ""];
+    if (!data.arrays.ablation_scores) return ["by channel number: not computed for this layer", "compute"];
+    return data.header.age ? [`order from before ${data.header.age}`, "update"] : ["", ""];
   }
 }

@@ -348,7 +348,8 @@ export class App {
     setText(this.parts.chip, facts.verdict.text);
     visible(this.parts.chip, facts.verdict.text !== "");
     setAttribute(this.parts.chip, "data-kind", facts.verdict.kind);
-    setAttribute(this.parts.chip, "title", facts.verdict.layer === null ? "" : "go there");
+    const { details, layer } = facts.verdict;
+    setAttribute(this.parts.chip, "title", [details, layer === null ? "" : `Click to go to ${layer || "(model)"}.`].filter(Boolean).join(" "));
     this.parts.chip.disabled = facts.verdict.layer === null;
     const target = targetOf(this.source, at);
     const what = this.source.live ? "show its gradient and heatmaps" : "show its Grad-CAM";
@@ -402,7 +403,7 @@ export class App {
     const name = at.cmap === "auto" ? colours.automatic(diverging) : at.cmap;
     const palette = colours.palette(name);
     const words = `${data.word} ${channel} of ${data.count} of layer ${layer || "(model)"}`;
-    const seen = data.header.query ? `, seen from ${data.header.query}` : "";
+    const seen = data.header.query ? `, query: ${data.header.query}` : "";
     const whole = { alt: `${words}, a map of ${mapSize(size)}${seen}, in ${facts.model}`, size };
     if (!data.width) return this.parts.map.tell("left out of this page for its size");
     const range = data.ranges("maps", normalize, diverging);
@@ -460,7 +461,7 @@ export class App {
   /** @param {Layer} data */
   side(data) {
     const { query } = data.header;
-    return query ? `${this.averaging(data)}, seen from ${query}` : this.averaging(data);
+    return query ? `${this.averaging(data)}, query: ${query}` : this.averaging(data);
   }
 
   /** @param {Layer} data */
@@ -480,8 +481,8 @@ export class App {
     this.parts.pictures.style.setProperty("--ratio", String(ratio));
     const size = picture.size ? times(picture.size) : `${picture.height}×${picture.width}`;
     const fed = Boolean(this.at.fed && picture.fed);
-    const alt = fed ? `the numbers that the network got, ${picture.fed.words}` : "the input, as a person sees it";
-    input.title(fed ? "input as fed" : "input", size, alt);
+    const alt = fed ? `the values that the network receives, ${picture.fed.words}` : "the input, as a person sees it";
+    input.title(fed ? "model input" : "input", size, alt);
     input.draw(`${objectId(picture)} ${fed}`, () => putPicture(input.canvas, fed ? asFed(picture) : picture));
     input.canvas.classList.add("hv-smooth");
     visible(this.parts.fed, Boolean(picture.fed));
@@ -497,7 +498,7 @@ export class App {
   notes(data) {
     const { facts, at } = this;
     const beside = data.beside(at.channel);
-    const parts = data.header.parts ? ["This layer ran on parts of the input: map, heatmap and places are those of one part."] : [];
+    const parts = data.header.parts ? ["This layer ran on parts of the input: map, heatmap and positions are those of one part."] : [];
     const own = [...parts, ...(beside ? [beside] : []), ...(data.header.notes ?? [])];
     const first = facts.opened[at.layer] ? [facts.opened[at.layer]] : [];
     const other = !this.source.live && at.targetClass !== null && at.targetClass !== facts.target.number;

@@ -36,8 +36,8 @@ export class Edits {
       onRun,
     );
     this.list = el("span", { class: "hv-edits" });
-    this.undo = el("button", { class: "hv-toggle", title: "take out the latest edit (Ctrl+Z)" }, "undo");
-    this.restore = el("button", { class: "hv-toggle", title: "take out all edits" }, "restore all");
+    this.undo = el("button", { class: "hv-toggle", title: "undo the latest edit (Ctrl+Z)" }, "undo");
+    this.restore = el("button", { class: "hv-toggle", title: "undo all edits" }, "restore all");
     this.undo.addEventListener("click", () => onEdit({ set: "undo" }));
     this.restore.addEventListener("click", () => onEdit({ set: "restore" }));
     this.root = el(
@@ -75,7 +75,7 @@ export class Edits {
   /** @param {number} factor What slider and number say. */
   stand(factor) {
     if (this.factor.value !== String(Math.min(factor, 2))) this.factor.value = String(factor);
-    setText(this.number, `× ${factor.toFixed(2)}`);
+    setText(this.number, factor.toFixed(2));
   }
 
   /** The slider moves: the number at once, the network when it rests a moment. */
@@ -108,7 +108,7 @@ export class Edits {
     this.place = { layer, channel };
     const own = edits.filter((each) => each.layer === layer && each.channel === channel);
     this.known = own.at(-1)?.factor ?? 1;
-    setText(this.name, `${kind} ${channel} ×`);
+    setText(this.name, `scale ${kind} ${channel}:`);
     setAttribute(this.factor, "aria-label", `factor of ${channel}`);
     setAttribute(this.off, "aria-pressed", this.known === 0 ? "true" : "false");
     const off = kind === "head" ? "switch the head off" : "switch the channel off";
@@ -128,7 +128,7 @@ export class Edits {
     visible(this.undo, edits.length > 0);
     visible(this.restore, edits.length > 1);
     const chips = edits.map(({ words, key }) =>
-      el("button", { class: "hv-edit", "data-key": key, title: `take out: ${words}` }, `${middle(words, CHIP)} ✕`),
+      el("button", { class: "hv-edit", "data-key": key, title: `remove: ${words}` }, `${middle(words, CHIP)} ✕`),
     );
     this.list.replaceChildren(...chips);
   }

@@ -1,4 +1,4 @@
-// Channels go off, one after another, until the answer is another: with the curve, and a stop.
+// Channels go off, one after another, until the prediction changes: with the curve, and a stop.
 
 import { el, setAttribute, setText, visible } from "./dom.js";
 import { contextOf } from "./levels.js";
@@ -26,7 +26,7 @@ export class Flip {
     this.order = order;
     /** @type {Work | null} */
     this.work = null;
-    const what = "switch channels off, in this order, until the answer is another class; those that are not needed come back";
+    const what = "switch channels off in this order until the prediction changes, then switch those that are not needed on again";
     this.button = el("button", { class: "hv-toggle", type: "button", title: what });
     this.words = el("span", { class: "hv-dim", role: "status" });
     this.drawing = el("canvas", { width: FLIP_WIDE, height: FLIP_HIGH, "aria-hidden": "true" });
@@ -75,9 +75,9 @@ export class Flip {
   end(work, part) {
     this.work = null;
     const tried = part.curve.length - 1;
-    const all = `${part.answer} stays, ${percent(Number(part.curve.at(-1)))}, with all ${tried} channels off`;
+    const all = `The prediction stays ${part.answer}, ${percent(Number(part.curve.at(-1)))}, with all ${tried} channels off`;
     const enough = part.channels.length;
-    const few = `${part.flipped} in place of ${part.answer}: ${tried} off in this order, ${enough === 1 ? "1 is enough" : `${enough} of them are enough`}`;
+    const few = `Prediction flips to ${part.flipped} after ${tried} channel${tried === 1 ? "" : "s"}; ${enough === 1 ? `channel ${part.channels[0]} alone is enough` : `${enough} of them are enough`}`;
     this.say(part.flipped === null ? all : few, part.curve);
     this.show();
     if (part.flipped !== null) this.source.edit({ set: "off", layer: work.layer, channels: part.channels });
@@ -85,7 +85,7 @@ export class Flip {
 
   /**
    * @param {string} words
-   * @param {number[] | null} curve The answer's probability by the number of channels off.
+   * @param {number[] | null} curve The prediction's probability by the number of channels off.
    */
   say(words, curve) {
     setText(this.words, words);
@@ -100,13 +100,13 @@ export class Flip {
     for (const [off, share] of curve.entries())
       context.lineTo(((FLIP_WIDE - 4) * off) / last + 2, FLIP_HIGH - 2 - (FLIP_HIGH - 4) * share);
     context.stroke();
-    const said = `the answer's probability: ${curve.map((share, off) => `${off} off ${percent(share)}`).join(", ")}`;
+    const said = `the prediction's probability: ${curve.map((share, off) => `${off} off ${percent(share)}`).join(", ")}`;
     setAttribute(this.curve, "aria-label", said);
     setAttribute(this.curve, "title", said);
   }
 
   show() {
-    setText(this.button, this.work ? "stop" : "off until the answer changes");
+    setText(this.button, this.work ? "stop" : "find channels that change the prediction");
     visible(this.root, Boolean(this.source.flip) && this.source.facts.predictions.length > 1);
   }
 }

@@ -32,13 +32,13 @@ export class Gallery {
       made.addEventListener("click", act);
       return made;
     };
-    const open = button("picture …", "choose a picture; or drop or paste one", () => this.file.click());
+    const open = button("open picture …", "choose a picture; or drop or paste one", () => this.file.click());
     this.lens = button("camera", "show what the camera sees", () => this.toggleCamera());
     visible(this.lens, Boolean(navigator.mediaDevices?.getUserMedia));
     this.said = el("span", { class: "hv-dim", role: "status" });
     this.row = el("span", { class: "hv-gallery", role: "group", "aria-label": "pictures" });
     this.row.addEventListener("click", (event) => this.choose(event.target, event.shiftKey));
-    const words = el("span", { class: "hv-dim" }, "another input");
+    const words = el("span", { class: "hv-dim" }, "Change the input:");
     this.brush = new Brush(app, source);
     this.brush.button.addEventListener("click", () => this.camera.stop()); // what is painted on stands still
     this.root = el("div", { class: "hv-line hv-intake" }, words, open, this.lens, this.brush.root, this.file, this.row, this.said);

@@ -54,7 +54,7 @@ export class Heading {
     );
     this.by = el("span", { class: "hv-by" }, this.rank, this.order);
     const after = facts.choices.shown_after.map((/** @type {string} */ name) => [name, SHOWN_AFTER[name] ?? name]);
-    this.shownAfter = menu("the maps as returned, or as the network goes on with them", after, (name) => state.set({ shown_after: name }));
+    this.shownAfter = menu("raw output, or after normalization or activation", after, (name) => state.set({ shown_after: name }));
     /** @type {Record<string, any>} */
     this.others = {};
     const more = ["call", "sample", "depth"].map((name) => {
@@ -120,7 +120,7 @@ export class Heading {
 }
 
 /** @type {Record<string, string>} */
-const SHOWN_AFTER = { output: "as returned", norm: "after normalization", activation: "after activation" };
+const SHOWN_AFTER = { output: "raw output", norm: "after normalization", activation: "after activation" };
 
 /** @type {Record<string, string>} */
 const ORDERS = {

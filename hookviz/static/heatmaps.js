@@ -56,7 +56,7 @@ export class Heatmaps {
     const { facts } = this.source;
     if (at.heatmap !== facts.product) return this.source.heat(at, data.header.layer, at.targetClass);
     if (!data.graded || !data.width) return { values: null, shape: [], none: noGradient(data, facts) };
-    if (data.header.shown_after) return { values: null, shape: [], none: "of the output: choose as returned" };
+    if (data.header.shown_after) return { values: null, shape: [], none: "only for the raw output: choose it above the map" };
     const [height, width] = [data.height, data.width];
     const map = data.map("maps", at.channel);
     const [, tall, wide] = data.arrays.gradients?.shape ?? [];
@@ -81,7 +81,7 @@ export class Heatmaps {
     const apart = data.header.parts && [...methods, product].includes(at.heatmap);
     const picture = apart ? null : source.picture(data.header.place);
     const target = targetOf(source, at)?.name;
-    const label = at.heatmap === source.facts.effective ? (at.place ? "of the place" : "of the middle") : `of ${target}`;
+    const label = at.heatmap === source.facts.effective ? (at.place ? "of the position" : "of the middle") : `of ${target}`;
     heat.title(label, "", `heatmap ${methodName(at.heatmap)} ${label}, layer ${at.layer || "(model)"}`);
     // The last one of the same layer and target stands, faint, until that of a new run is there.
     const own = `${at.heatmap} ${label} ${at.layer} ${at.sample} ${at.place}`;
@@ -185,7 +185,7 @@ export function targetOf({ facts, live }, at) {
  */
 export function noGradient(data, facts) {
   if (data.arrays.gradient_numbers) return "left out of this page for its size";
-  return facts.scored ? ARRIVES_NOT : "there is no score, so no gradient";
+  return facts.scored ? ARRIVES_NOT : "choose a target first";
 }
 
 /**

@@ -6,22 +6,22 @@ import { el, setText, sure } from "./dom.js";
 
 /** @type {Array<[string, string]>} */
 const KEY_WORDS = [
-  ["← →", "the channel before, the next"],
-  ["↑ ↓", "the layer before, the next"],
-  ["Home, End", "the first channel, the last; of layers where they have the focus"],
-  ["Page ↑ ↓", "the tiles before, the next"],
-  ["⇧ ← → ↑ ↓", "another place"],
-  ["b", "best here: the channels by their value at the place, the first is shown"],
-  ["l", "the channels most like the shown one"],
-  ["a", "the heatmaps of all layers"],
+  ["← →", "previous / next channel"],
+  ["↑ ↓", "previous / next layer"],
+  ["Home, End", "first / last channel; on the layer's slider: first / last layer"],
+  ["Page ↑ ↓", "previous / next page of channels"],
+  ["⇧ ← → ↑ ↓", "move the position"],
+  ["b", "channels for this position: sorted by their value there, the first is shown"],
+  ["l", "channels most similar to the shown one"],
+  ["a", "heatmaps of all layers"],
   ["p", "keep this channel and place, with a note"],
-  ["w", "why the value is what it is"],
-  ["m", "the network as a map"],
-  ["Ctrl + wheel", "zoom; without Ctrl once a picture was clicked"],
-  ["drag, double-click", "move what is enlarged, show all of it"],
-  ["⇧ click", "a class or a place of the output: against the target"],
-  ["Ctrl + z", "take out the latest edit"],
-  ["Esc", "give the place up"],
+  ["w", "why this value?"],
+  ["m", "map of the network"],
+  ["Ctrl + scroll", "zoom; after clicking a picture, scroll alone"],
+  ["drag, double-click", "move the enlarged picture, show all of it"],
+  ["⇧ click", "compare the target with a class or a position of the output"],
+  ["Ctrl + z", "undo the latest edit"],
+  ["Esc", "clear the position"],
   ["?", "this list"],
 ];
 
@@ -72,13 +72,13 @@ export function openHelp(app) {
  * @returns {Array<[HTMLElement, string]>}
  */
 function stops({ parts, source }) {
-  const off = source.live ? " Below the slider, a channel is switched off, and the answer follows." : "";
+  const off = source.live ? " The slider below scales it or switches it off, and the prediction follows." : "";
   return [
-    [parts.whole, "The network: a column is a layer, from the input to the answer. Click one, or press ↑ ↓."],
-    [parts.answers, "The answer. Click a class: gradient and heatmap are of it from then on."],
-    [parts.map.root, `One channel of the layer, as it was returned. Press ← → for the others.${off}`],
-    [parts.input.root, "Click a place, in any picture: its value, the part of the input that it depends on, and with key b the channel with the largest value there."],
-    [parts.mosaic.root, "All channels of the layer, in the order of the menu above. Click one."],
+    [parts.whole, "The network: each column is a layer, from the input to the output. Click one, or press ↑ ↓."],
+    [parts.answers, "The predictions. Click a class to see its gradient and heatmap."],
+    [parts.map.root, `One channel of the layer's output. Press ← → for the others.${off}`],
+    [parts.input.root, "Click a position in any picture: you see its value and the part of the input that it depends on. Key b shows the channel with the largest value there."],
+    [parts.mosaic.root, "All channels of the layer, in the order chosen above. Click one."],
   ];
 }
 

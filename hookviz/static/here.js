@@ -32,7 +32,7 @@ export class Rankings {
   constructor(source, best) {
     this.source = source;
     this.words = el("span", { class: "hv-dim", role: "status" });
-    this.button = el("button", { class: "hv-toggle", type: "button", title: "the channel that is first at the chosen place: key b" }, "best here");
+    this.button = el("button", { class: "hv-toggle", type: "button", title: "sort the channels by their value at the chosen position and show the first (key b)" }, "channels for this position");
     this.button.addEventListener("click", best);
     this.root = el("span", { class: "hv-ablation" }, this.words, this.button);
   }
@@ -45,7 +45,7 @@ export class Rankings {
   of(data, at) {
     if (!isScored(at.order)) return { order: data.order(at.order), scores: null, name: data.orderOf(at.order), key: at.order, words: "" };
     const none = (/** @type {string} */ words) => ({ order: data.order("index"), scores: null, name: "index", key: "index", words });
-    if (isHere(at.order) && !at.place) return none("by number: click a place first");
+    if (isHere(at.order) && !at.place) return none("by channel number: click a position first");
     const spot = spotOf(data, at);
     const reference = Math.min(at.reference_channel, data.count - 1);
     const key = isHere(at.order) ? `${at.order} ${spot.row} ${spot.column}` : `${at.order} ${reference}`;
@@ -56,8 +56,8 @@ export class Rankings {
     const scores = /** @type {ArrayLike<number>} */ (found);
     if (!scores.length) return none(NO_GRADIENT);
     const order = data.once(`order ${key} ${Boolean(asked)}`, () => descending(scores));
-    const rough = exact || asked ? "" : "of rounded values";
-    const words = [isHere(at.order) ? "" : `to ${data.word} ${reference}`, rough].filter(Boolean).join(", ");
+    const rough = exact || asked ? "" : "(rounded)";
+    const words = [isHere(at.order) ? "" : `to ${data.word} ${reference}`, rough].filter(Boolean).join(" ");
     return { order, scores, name: at.order, key, words };
   }
 

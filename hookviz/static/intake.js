@@ -149,12 +149,12 @@ export class Intake {
       this.take(this.file.files?.[0] ?? null);
       this.file.value = "";
     });
-    this.open = button("picture …", "choose a picture; or drop or paste one", () => this.file.click());
+    this.open = button("open picture …", "choose a picture; or drop or paste one", () => this.file.click());
     this.lens = button("camera", "show what the camera sees", () => this.toggleCamera());
     this.brush = new Brush(app, source);
     this.brush.button.addEventListener("click", () => this.camera.stop()); // what is painted on stands still
     this.back = button("undo", "the input before this one", () => source.undo());
-    this.first = button("first", "the picture that this page was made with", () => {
+    this.first = button("original picture", "the picture that this page was made with", () => {
       this.camera.stop();
       source.again();
     });
@@ -162,7 +162,7 @@ export class Intake {
     this.root = el(
       "div",
       { class: "hv-line hv-intake" },
-      el("span", { class: "hv-dim" }, "another input"),
+      el("span", { class: "hv-dim" }, "Change the input:"),
       this.open,
       this.lens,
       this.brush.root,

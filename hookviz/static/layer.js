@@ -50,9 +50,9 @@ export class Layer {
     const { values } = this.arrays.beside;
     const weights = beside.map(
       (/** @type {string} */ name, /** @type {number} */ place) =>
-        `${name} ${short(values[channel * beside.length + place])}`,
+        `weight ${short(values[channel * beside.length + place])} on ${name}`,
     );
-    return `Head ${channel}, seen from ${query}, looks beside the patches at: ${weights.join(", ")}.`;
+    return `Head ${channel}, query ${query}: ${weights.join(", ")}.`;
   }
 
   /** Whether there is a gradient of every place. */

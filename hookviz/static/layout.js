@@ -113,8 +113,8 @@ export class Layout {
     this.bars.heat.middle.append(this.opacity, this.stripButton);
     this.inputNote = el("div", { class: "hv-dim hv-under" });
     this.input.below.append(this.inputNote);
-    const fed = "show the numbers that the network got, from the least, black, to the largest";
-    this.fed = el("button", { class: "hv-toggle", type: "button", title: fed }, "as fed");
+    const fed = "show the values that the network receives, from the smallest, black, to the largest, white";
+    this.fed = el("button", { class: "hv-toggle", type: "button", title: fed }, "model input");
     this.fed.addEventListener("click", () => state.set({ fed: !state.values.fed }));
     this.input.head.append(this.fed);
     this.map.below.append(this.bars.map.root);

@@ -120,7 +120,7 @@ export class Lesson {
   point() {
     if (this.step.kind !== "view") return;
     const now = Object.entries(pointedAt(this.step, this.app.state.settings));
-    setText(this.chosen, `${now.map(([name, value]) => `${name} ${value}`).join(", ")}: answer by moving the view`);
+    setText(this.chosen, `your answer: ${now.map(([name, value]) => `${name} ${value}`).join(", ")} (move the view to change it)`);
   }
 
   answer() {

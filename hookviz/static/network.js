@@ -175,7 +175,7 @@ export class NetworkSource {
     this.answers = answers;
     const run_names = this.edits.length ? ["original", "edited", "difference"] : [];
     const own = this.input === this.original && !this.edits.length;
-    const verdict = own ? this.first.verdict : { text: "", kind: "", layer: null };
+    const verdict = own ? this.first.verdict : { text: "", kind: "", layer: null, details: "" };
     const boxed = !own && this.first.answer?.boxes.length && !this.facts.net.boxes;
     const notes = own ? this.facts.net.notes : [...this.facts.net.notes, OTHER, ...(boxed ? [NO_BOXES] : [])];
     const answer = own ? this.first.answer : boxed ? { ...this.first.answer, boxes: [] } : this.facts.answer;
@@ -884,7 +884,7 @@ function rankedClasses(logits, names, before) {
       value,
       words: `${(100 * value).toFixed(1)} %`,
       before: earlier,
-      change: earlier === null ? "" : signedText(100 * (value - earlier)),
+      change: earlier === null ? "" : `${signedText(100 * (value - earlier))} pp`,
     };
   });
 }

@@ -65,7 +65,7 @@ export class Predictions {
         bar.append(before);
       }
       // It breaks between its parts, nowhere else.
-      const parts = prediction.change.split(", ").map((each, place) => [place ? ", " : "", el("span", {}, each)]);
+      const parts = prediction.change.split(" · ").map((each, place) => [place ? " · " : "", el("span", {}, each)]);
       bar.append(el("small", {}, ...parts.flat()));
     }
     setAttribute(bar, "aria-pressed", on ? "true" : "false");

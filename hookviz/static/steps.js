@@ -259,7 +259,7 @@ export class StepsView {
       context.fillRect((place - first) * wide, canvas.height - height, Math.max(1, wide - 1), height);
     }
     const ends = `${this.binName(first)} … ${this.binName(last)}`;
-    setText(words, `${what}: values by powers of two, ${ends}`);
+    setText(words, `${what}: log scale, ${ends}`);
     canvas.setAttribute("aria-label", `Histogram of ${what} of ${this.row} at step ${this.at}, ${ends}`);
   }
 
@@ -282,7 +282,7 @@ export class StepsView {
     drawDimension(canvas, found, bins, /** @type {any} */ (this.palettes).sequential);
     canvas.style.maxWidth = `${WIDE * steps.length}px`;
     const ends = `${this.binName(bins.first)} at the bottom to ${this.binName(bins.last)} at the top`;
-    setText(words, `${what} over the steps: bright is many values, ${ends}`);
+    setText(words, `${what} over the steps: log scale, brighter means more values, ${ends}`);
     canvas.setAttribute("aria-label", `Histograms of ${what} of ${this.row} in ${steps.length} steps, ${ends}`);
   }
 

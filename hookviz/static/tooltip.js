@@ -19,9 +19,9 @@ export function showPointed(app, data) {
     for (const panel of panels) for (const by of [panel.cell, panel.field]) panel.outline(null, by);
     setText(parts.inputNote, app.inputWords);
     return parts.readings.point([
-      ["pointer", "over a picture for exact values"],
-      ["keys", "←→ channel, ↑↓ layer, ⇧ place, b best here, ? all"],
-      ["zoom", "Ctrl + wheel; without Ctrl after a click"],
+      ["pointer", "hover over a picture for exact values"],
+      ["keys", "←→ channel, ↑↓ layer, ⇧ position, b channels for this position, ? all"],
+      ["zoom", "Ctrl + scroll; after clicking a picture, scroll alone"],
     ]);
   }
   const row = Math.min(Math.floor(spot.v * height), height - 1);
@@ -34,7 +34,7 @@ export function showPointed(app, data) {
   for (const panel of panels)
     panel.outline(field && onInput.includes(panel) ? fieldPart(field, place) : null, panel.field);
   const sees = field ? fieldWords(field, place) : at.place ? "on its way …" : "click for its receptive field";
-  const verb = { patch: "is cut from", "data-dependent": "receptive field", unknown: "receptive field" }[field?.status ?? ""] ?? "sees";
+  const verb = { patch: "this patch:", "data-dependent": "receptive field", unknown: "receptive field" }[field?.status ?? ""] ?? "sees";
   const said = field ? `${verb} ${sees}` : sees;
   const told = [app.inputWords, said].filter(Boolean).join("; ");
   // Two lines: a transform beyond doubt gives way to a place.
@@ -49,7 +49,7 @@ export function showPointed(app, data) {
   const [queries = [], keys = []] = data.header.tokens ?? [];
   const named = (/** @type {string | undefined} */ token) => (token === undefined ? "" : ` “${token}”`);
   const whole = `row ${row}${named(queries[row])}, column ${column}${named(keys[column])}`;
-  const where = `${height > 1 ? whole : `place ${column}${named(keys[column])}`} (from 0)`;
+  const where = `${height > 1 ? whole : `position ${column}${named(keys[column])}`} (from 0)`;
   const graded = Boolean(data.arrays.gradient_numbers);
   return parts.readings.point([
     [`${data.word} ${at.channel}`, where],
@@ -76,5 +76,5 @@ function valueHere(data, which, channel, row, column) {
   const x = Math.floor((column * wide) / width);
   const number = values[(channel * tall + y) * wide + x];
   const rough = approximate || tall !== height || wide !== width;
-  return rough ? `≈ ${short(number)}` : shortest(number, data.double);
+  return rough ? `${short(number)} (rounded)` : shortest(number, data.double);
 }

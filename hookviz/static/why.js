@@ -31,7 +31,7 @@ export class Why {
     this.marked = new Set();
     /** @type {any} What was asked to be switched off. */
     this.off = null;
-    this.button = el("button", { class: "hv-toggle", type: "button", title: "why the value at the chosen place is what it is (key w)" }, "why?");
+    this.button = el("button", { class: "hv-toggle", type: "button", title: "why the value at the chosen position is what it is (key w)" }, "why?");
     this.button.addEventListener("click", () => this.toggle());
     /** Beside a value that was clicked, while the panel is closed. */
     this.offer = el("button", { class: "hv-toggle hv-why-offer", type: "button", hidden: true, title: "why is this value what it is? (key w)" }, "why?");
@@ -193,7 +193,7 @@ export class Why {
     if (!this.open) return this.came();
     const target = this.target();
     visible(this.logit, this.written !== null || (target !== null && (source.switches || Boolean(app.facts.why?.output))));
-    setText(this.logit, `from ${app.facts.target.name}`);
+    setText(this.logit, `start at ${app.facts.target.name}`);
     const now = key(at);
     if (at.place && now !== this.followed) {
       this.followed = now;
@@ -246,7 +246,7 @@ export class Why {
     const { layer, channel, position, sample, value, bias, rest, others, constant, constants, terms } = found;
     this.way.replaceChildren(...this.trail.flatMap((spot, place) => this.chip(spot, place)));
     const parts = terms.map((/** @type {Term} */ each) => added(each.contribution, `channel ${each.channel}`));
-    const still = constants ? [added(constant, `${constants} constant`)] : [];
+    const still = constants ? [added(constant, `${constants} constant channels`)] : [];
     const more = [...still, ...(others ? [added(rest, `${others} others`)] : [])];
     const whole = [...parts.slice(0, 3), ...(parts.length > 3 ? ["…"] : []), ...more];
     setAttribute(this.sum, "title", value); // every digit
@@ -262,12 +262,12 @@ export class Why {
     setText(this.onward, `${layer}, channel ${channel}${where}${row}${edited}${then}${rounded}${note}`);
     const sizes = [bias, rest, constant, ...terms.map((/** @type {Term} */ each) => each.contribution)].map((text) => Math.abs(number(text)));
     const most = Math.max(...sizes.filter(Number.isFinite), 1e-30);
-    const names = ["", "input channel", "contribution", "", "map", "kernel", "patch", "came from"];
+    const names = ["", "input channel", "contribution", "", "map", "kernel", "patch", "input from"];
     const head = el("div", { class: "hv-why-term hv-why-columns" }, ...names.map((name) => el("span", {}, name)));
     this.terms.replaceChildren(
       head,
       plain("bias", bias, most),
-      ...(constants ? [plain(`${constants} constant`, constant, most, CONSTANT)] : []),
+      ...(constants ? [plain(`${constants} constant channels`, constant, most, CONSTANT)] : []),
       ...terms.map((/** @type {Term} */ each, /** @type {number} */ place) => this.term(found, each, place, most)),
       ...(others ? [plain(`${others} others`, rest, most)] : []),
     );
@@ -412,8 +412,8 @@ export class Why {
     if (!this.off) return setText(this.checked, "");
     if (!off) return setText(this.checked, "on its way …");
     if (off.none !== undefined) return setText(this.checked, off.none);
-    const score = off.score === undefined ? "" : `; score ${plus(off.score)}`;
-    return setText(this.checked, `predicted ${plus(off.predicted)}, true ${plus(off.true)}${score}`);
+    const score = off.score === undefined ? "" : `; ${this.app.facts.target.name} logit ${plus(off.score)}`;
+    return setText(this.checked, `this value: predicted ${plus(off.predicted)}, measured ${plus(off.true)}${score}`);
   }
 }
 
@@ -459,7 +459,7 @@ function bar(value, most) {
 const HALF_A_SECOND = 500; // milliseconds
 const WORKING = "working: the network runs once more, to keep what its layers are given; interrupt the kernel to stop";
 const COMING = "on its way …";
-const CONSTANT = "of input channels to which only biases lead: trained away, or given nothing but zeros here";
+const CONSTANT = "input channels that do not depend on the picture: trained away, or all their inputs are zero here";
 
 /**
  * A line without pictures.

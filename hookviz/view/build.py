@@ -108,13 +108,15 @@ def summary(view: View) -> list[str]:
         f"{len(cache)} layer{'s' * (len(cache) != 1)}",
         *(["input " + "×".join(map(str, main.shape))] if main is not None else []),
         *([str(parameter.device)] if parameter is not None else []),
-        f"{megabytes(cache.nbytes)} kept",
+        f"{megabytes(cache.nbytes)} in memory",
     ]
     found += [view.session.inputs.note] if view.session.inputs.note else []
     found += [cache.unseen] if cache.unseen else []
     if not view.run.scored and view.run.logits is None:
-        click = "click the output in the notebook, or " if view.answer else ""
-        found.append(f"no class scores, so no gradient: {click}give target=hookviz.output[…]")
+        click = "click a pixel of the output or " if view.answer else ""
+        found.append(
+            f"no class scores: {click}give target=hookviz.output[…] to choose what to explain"
+        )
     elif not view.run.scored:
         found.append("no gradient: the scores are computed without a graph, as by int8 layers")
     return found
@@ -223,15 +225,17 @@ def _tiles(view: View) -> ChannelGrid:
     still = layer.statistics.still
     caption += f"; {still}, crossed out" if still else ""
     if at.order == SCORE_DROP:
-        unknown = "by number: what the score loses without each is not known for this layer"
-        old = f"the order is old: of the run before {view.ablation_age}"
+        unknown = "by channel number: the score drops are not computed for this layer"
+        old = f"order from before {view.ablation_age}"
         caption += f"; {unknown}" if view.order != SCORE_DROP else ""
         caption += f"; {old}" if view.ablation_age else ""
     elif at.order in HERE:
         row, column = place_of(view)
-        missing = "no place is chosen" if at.place is None else "no gradient arrives here"
+        missing = "no position is chosen" if at.place is None else "no gradient arrives here"
         here_words = f"sorted by {at.order} at row {row}, column {column}"
-        caption += f"; {here_words}" if view.order == at.order else f"; by number: {missing}"
+        caption += (
+            f"; {here_words}" if view.order == at.order else f"; by channel number: {missing}"
+        )
     elif at.order == SIMILARITY:
         caption += f"; sorted by similarity to {view.channel_word} {at.reference_channel}"
     alt = f"{caption[0].upper()}{caption[1:]}, layer {view.layer_name}"
@@ -251,7 +255,7 @@ def _readings(view: View) -> Readings:
         )
     if beside := view.beside:
         pairs = [(name, number(float(each[here]))) for name, each in beside.items()]
-        rows.append((f"{view.query_words} looks beside the patches at", pairs))
+        rows.append((f"weights of {view.query_words} on other tokens", pairs))
     gradients, weights = layer.gradient_statistics, layer.weights
     if gradients is not None and weights is not None:
         weight = ("Grad-CAM weight", number(float(weights[here])))

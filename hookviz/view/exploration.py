@@ -228,11 +228,8 @@ def opened(view: View) -> View:
     return _opened_at(view, name, _strongest, reason)
 
 
-PLACE = (
-    "Opened here: the last layer whose heatmap is a place, not one value. Key a: the heatmaps of "
-    "all layers."
-)
-BROKEN = "Opened here: NaN or Inf begins in this layer."
+PLACE = "Opened at the last layer with a spatial heatmap. Press a for all layers."
+BROKEN = "Opened at the layer in which NaN or Inf first appears."
 
 
 def _opened_at(view: View, layer: str, channel: Callable[[View], int], reason: str) -> View:

@@ -83,7 +83,7 @@ def ranked(
             change = signed(100 * (value - earlier), ".1f") if softmax else signed(value - earlier)
             if softmax:
                 change += (
-                    f" points, logit {signed(float(scores[number] - scores_before[number]), '.2f')}"
+                    f" pp · logit {signed(float(scores[number] - scores_before[number]), '.2f')}"
                 )
         found.append(Prediction(number, name, value, words, earlier, change))
     return found

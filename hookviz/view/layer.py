@@ -386,11 +386,24 @@ class Cell:
 
 
 class HealthSummary(NamedTuple):
-    """A summary of the network's health: words, and ``"good"``, ``"odd"`` or ``"bad"``."""
+    """A summary of the network's health.
+
+    Attributes
+    ----------
+    text : str
+        A few words.
+    kind : str
+        ``"good"``, ``"odd"`` or ``"bad"``.
+    layer : str or None
+        The layer to look at, if any.
+    details : str
+        What was examined, and facts that are not problems.
+    """
 
     text: str
     kind: str
-    layer: str | None = None  # the layer to look at, if any
+    layer: str | None = None
+    details: str = ""
 
 
 def layer_overview(cache: FeatureCache, names: Sequence[str]) -> list[Cell]:
@@ -560,11 +573,11 @@ def verdict(
     >>> verdict([Cell("a", "a", 8, 1.0, 0.0, 0.0, 0, 0)], zeroed=["head"]).text
     'All weights of head are zero, so the gradient is zero in 1 of 1 layers, on 1 input.'
     >>> verdict([Cell("a", "a", 8, 1.0, 0.02, 0.0, 0, 0), Cell("b", "b", 4, 1.0, 1.0, 0.5, 0, 0)])
-    HealthSummary(text='No NaN or Inf in 2 layers, on 1 input. Gradient sizes differ by at most \
-100 times.', kind='good', layer=None)
+    HealthSummary(text='No problems found', kind='good', layer=None, details='No NaN or Inf in 2 \
+layers, on 1 input. Gradient sizes differ by a factor of at most 100.')
     >>> verdict([Cell("a", "a", 8, 1.0, None, 0.0, 3, 0)])
-    HealthSummary(text='NaN in 1 of 1 layers, first in a', kind='bad', layer='a')
-    >>> verdict([Cell("a", "a", 8, 1.0, None, 0.5, 0, 0, channels=64, silent=32)]).text
+    HealthSummary(text='NaN in 1 of 1 layers, first in a', kind='bad', layer='a', details='')
+    >>> verdict([Cell("a", "a", 8, 1.0, None, 0.5, 0, 0, channels=64, silent=32)]).details
     'No NaN or Inf in 1 layer, on 1 input. Silent on this input: 50 % of the channels in a.'
     """
     wrong = (  # activations first: NaN in them makes all gradients before it NaN
@@ -608,19 +621,20 @@ def verdict(
         said.append(f"Silent on {this}: {most}.")
     if away := sum(cell.away for cell in layers):
         odd_layer = odd_layer or max(layers, key=lambda cell: cell.away).name
-        said.append(f"Weights next to zero: {away} channel{'s' * (away != 1)}.")
+        word = "channel has" if away == 1 else "channels have"
+        said.append(f"{away} {word} near-zero weights.")
     for what, sizes in (
         ("activation", [cell.activation for cell in layers]),
         ("gradient", [c.gradient for c in reversed(layers) if c.gradient is not None]),
     ):
         for trend, _ in trends([size for size in sizes if math.isfinite(size)]):
             where = layers[0] if (what == "gradient") else layers[-1]
-            said.insert(0, f"The {what} is {trend}: more than {LIMIT:,.0f} times along the layers.")
-            return HealthSummary(" ".join(said), "odd", where.name)
+            text = f"The {what} is {trend}: more than {LIMIT:,.0f} times along the layers."
+            return HealthSummary(text, "odd", where.name, " ".join(said))
     if gradients := [cell.gradient for cell in cells if cell.gradient]:
         factor = 10 ** max(1, math.ceil(math.log10(max(gradients) / min(gradients)) - 1e-9))
-        said.append(f"Gradient sizes differ by at most {factor:,} times.")
-    return HealthSummary(" ".join(said), "good", odd_layer)
+        said.append(f"Gradient sizes differ by a factor of at most {factor:,}.")
+    return HealthSummary("No problems found", "good", odd_layer, " ".join(said))
 
 
 def _named(cell: Cell) -> str:

@@ -43,9 +43,11 @@ def transform_words_of(session: Session) -> TransformWords | None:
         return None
     origin, _, steps = inputs.transform.partition(": ")
     if not inputs.guessed:
-        short = "transform given" if "as given" in origin else "transform known from the weights"
+        short = "preprocessing: " + ("as given" if "as given" in origin else "from the weights")
         return TransformWords(short, inputs.transform)
-    return TransformWords("transform guessed: ImageNet's", f"{origin}: {steps}", _doubt(session))
+    return TransformWords(
+        "preprocessing: guessed (ImageNet)", f"{origin}: {steps}", _doubt(session)
+    )
 
 
 def _doubt(session: Session) -> str:

@@ -509,7 +509,7 @@ class View:
         """The name of the target."""
         names, logits = self.session.class_names, self.run.logits
         if self.settings.target is None and logits is not None and not self.predictions:
-            return "scores that are NaN" if logits.numel() else "nothing"
+            return "NaN scores" if logits.numel() else "nothing"
         return target_name(self.settings.target, self.input_sample, names, self.predictions)
 
     @property
@@ -550,7 +550,7 @@ class View:
     def describe(self) -> str:
         """Return this view in words, the alt text of its pictures."""
         maps, kind = self.layer.maps, type(self.record.module).__name__
-        seen = f", seen from {self.query_words}" if self.query_words else ""
+        seen = f", query: {self.query_words}" if self.query_words else ""
         return (
             f"{self.channel_word} {self.settings.channel} of {len(maps)} of layer "
             f"{self.layer_name} ({kind}), a map of {map_size(maps)}{seen}, in {self.session.name}"
@@ -671,7 +671,7 @@ class ShownMaps:
         if role == "map" and self.view.shown_after_words:
             note = "; ".join(filter(None, (self.view.shown_after_words, note)))
         if role == "map" and self.view.query_words:
-            note = "; ".join(filter(None, (f"seen from {self.view.query_words}", note)))
+            note = "; ".join(filter(None, (f"query: {self.view.query_words}", note)))
         return Panel(
             name=name,
             detail=f"{map_size(values)}{self.view.magnitudes}{self.view.which}",
@@ -740,10 +740,10 @@ def flatness(gradients: np.ndarray) -> np.ndarray:
 
 FLAT = (
     "",
-    "zero everywhere: as before a closed ReLU",
-    "the same everywhere: as before an average",
-    "one value or zero: as before a ReLU and an average",
-    "zero in all channels: no gradient reaches the layer",
+    "no gradient in this channel, as if the ReLU after it were off everywhere",
+    "flat: each position counts the same, as before average pooling. Try an earlier layer",
+    "flat: one value or zero, as before a ReLU and average pooling. Try an earlier layer",
+    "no gradient reaches this layer: it is zero in all channels",
     "zero at 99 % of the positions or more",
 )
 """Notes on flat gradients, see `flatness`."""

@@ -123,7 +123,9 @@ class PlainFace(widgets.VBox):
         finally:
             self._frame = frame
         at = frame.settings
-        self._title.value = html.title(frame.model, frame.summary, frame.verdict[:2])
+        health = frame.verdict
+        chip = health.text, health.kind, health.details
+        self._title.value = html.title(frame.model, frame.summary, chip)
         self._note.value = html.note(frame.note)
         visible(self._note, bool(frame.note))
         words = frame.words[at.layer].line if at.layer in frame.words else ""
@@ -281,9 +283,9 @@ def _tops_html(survey: Survey, at: Settings, whole: bool) -> tuple[str, str]:
         row = mosaic.row(survey.patches(key, at.channel, SHOWN), whole=whole)
     except (KeyError, ValueError) as error:
         return html.plain(str(error.args[0])), ""
-    told = f"in {survey.seen:,} inputs channel {at.channel} answers most to"
+    told = f"Of {survey.seen:,} inputs, channel {at.channel} responds most to"
     if key == of_head:
-        told = f"in {survey.seen:,} inputs head {at.channel} looks most at"
+        told = f"Of {survey.seen:,} inputs, head {at.channel} attends most to"
     return mosaic.STYLE + mosaic.facts(told, channel_words(layer, at.channel)), row
 
 

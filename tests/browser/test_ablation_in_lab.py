@@ -1,4 +1,4 @@
-"""The order by ablation, clicked at the worst moments; channels off until the answer changes."""
+"""The order by score drop, clicked at the worst moments; channels that change the prediction."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_what_the_screen_shows_is_what_a_click_acts_upon(open_canvas, hold, shot
         off.click()
         wait_for(lambda: chips.count() == 3, "the third edit")
         assert f"channel {first}: off" in chips.nth(2).inner_text()
-        app.get_by_text("old: of the run before the edit").wait_for()
+        app.get_by_text("order from before the edit").wait_for()
         assert order.input_value() == "score drop" and number.inner_text() == first
 
         app.get_by_role("button", name="restore all").click()
@@ -148,7 +148,9 @@ def test_off_until_the_answer_changes(open_canvas, hold, shots):
         hold.unlink()
         app.get_by_text("stopped: nothing is switched off").wait_for()
         notebook.settle()
-        assert chips.count() == 0 and button.inner_text() == "off until the answer changes"
+        assert (
+            chips.count() == 0 and button.inner_text() == "find channels that change the prediction"
+        )
     button.click()
     chips.first.wait_for()
     assert str(twin.edits[0]) in chips.first.get_attribute("title")  # a long list is cut
@@ -156,7 +158,7 @@ def test_off_until_the_answer_changes(open_canvas, hold, shots):
     shares = [float(each) for each in re.findall(r"off ([\d.]+) %", said)]
     assert shares == [pytest.approx(100 * each, abs=0.06) for each in flip.curve]
     names = hookviz.demo_model().class_names
-    words = f"{names[flip.flipped]} in place of {names[flip.answer]}: {len(flip.curve) - 1} off"
+    words = f"Prediction flips to {names[flip.flipped]} after {len(flip.curve) - 1} channels; "
     assert words in app.locator(".hv-flip").inner_text()
     best = twin.frame.predictions[0]
     wait_for(lambda: best.words in bars.first.inner_text(), "the bars")

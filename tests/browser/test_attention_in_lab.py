@@ -43,11 +43,11 @@ def test_by_the_canvas(open_canvas, shots):
 
     where = place(1, 2, 4)
     wait_for(lambda: read(app, "value", where) == float(from_class), "the class token's weight")
-    expect(side).to_contain_text("seen from the class token")
+    expect(side).to_contain_text("query: the class token")
     point(frame, *place(2, 1, 4), click=True)
-    wait_for(lambda: "seen from patch (2, 1)" in side.inner_text(), "the patch's map")
+    wait_for(lambda: "query: patch (2, 1)" in side.inner_text(), "the patch's map")
     wait_for(lambda: read(app, "value", where) == float(from_patch), "the patch's weight")
-    expect(app.locator(".hv-notes")).to_contain_text("looks beside the patches at: class token")
+    expect(app.locator(".hv-notes")).to_contain_text("on class token")
     page.screenshot(path=shots / "attention-canvas.png")
     assert "head 1 ×" in app.inner_text()
     app.get_by_title("switch the head off").click()
@@ -78,7 +78,7 @@ def test_a_trained_head_from_a_clicked_patch(open_canvas, shots):
     page = notebook.page
     frame, side = app.locator(".hv-activation .hv-frame"), app.locator(".hv-activation .hv-cap")
     point(frame, *place(1, 4, 6), click=True)
-    wait_for(lambda: "seen from patch (1, 4)" in side.inner_text(), "the patch's map")
+    wait_for(lambda: "query: patch (1, 4)" in side.inner_text(), "the patch's map")
     expected = page.locator(".expected").first.inner_text()
     where = place(2, 3, 6)
     wait_for(lambda: read(app, "value", where) == float(expected), "the patch's weight")

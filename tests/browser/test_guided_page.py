@@ -42,7 +42,7 @@ def test_from_the_first_question_to_the_table(written, shown, tmp_path):
     page.get_by_role("slider", name="channel", exact=True).focus()
     for _ in range(5):
         page.keyboard.press("ArrowRight")
-    lesson.get_by_text("channel 5: answer by moving the view").wait_for()
+    lesson.get_by_text("your answer: channel 5 (move the view to change it)").wait_for()
     check.click()
     assert "right" in verdict.inner_text()
     lesson.get_by_role("button", name="next").click()

@@ -22,7 +22,7 @@ MOVES = 28
 MAKE = """import hookviz
 explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layer="layer2.1.conv2")
 explorer"""
-SHOWN_AFTER = "the maps as returned, or as the network goes on with them"
+SHOWN_AFTER = "raw output, or after normalization or activation"
 # What Python knows of the first one's state, asked for at once.
 AGAIN = """from hookviz.view.settings import SETTINGS
 at = {name: getattr(explorer, name) for name in SETTINGS if name not in ("target", "shown_run")}

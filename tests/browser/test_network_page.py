@@ -107,7 +107,7 @@ def network(opened, failed):
         opened.locator(".hv-tile").first.wait_for()
         return
     opened.evaluate("hookviz.reset()")
-    first = opened.get_by_role("button", name="first", exact=True)
+    first = opened.get_by_role("button", name="original picture", exact=True)
     if first.is_enabled():
         first.click()
     expect(first).to_be_disabled()
@@ -459,8 +459,8 @@ def test_a_clicked_pixel_of_the_output_is_the_target(shown, shots):
     x = torch.rand(1, 3, 24, 32)
     page = shown(page_of(model, x), color_scheme="light")
     page.locator(".hv-output canvas").first.wait_for()
-    page.get_by_text("no class scores, so no gradient: click the output").wait_for()
-    expect(page.locator(".hv-gradient .hv-words")).to_have_text("there is no score, so no gradient")
+    page.get_by_text("no class scores: click a pixel of the output").wait_for()
+    expect(page.locator(".hv-gradient .hv-words")).to_have_text("choose a target first")
     expect(page.get_by_role("combobox", name="class that the gradient is of")).to_be_visible()
     with torch.no_grad():
         classes = model(x)["out"][0].argmax(0)
@@ -588,7 +588,7 @@ def test_boxes_of_a_detector_follow_the_input(shown, shots):
         edited = boxes(x)
     wait_for(lambda: shows(edited), "the boxes without a channel")
     page.evaluate("hookviz.reset()")
-    page.get_by_role("button", name="first", exact=True).click()
+    page.get_by_role("button", name="original picture", exact=True).click()
     wait_for(lambda: shows(boxes(first)), "the first boxes again")
 
 
@@ -665,7 +665,7 @@ def test_a_file_strokes_and_the_way_back(network, shots, tmp_path):
     for _ in range(3):
         page.get_by_role("button", name="undo", exact=True).click()
     assert np.array_equal(values(page, "input"), x.numpy())
-    page.get_by_role("button", name="first", exact=True).click()
+    page.get_by_role("button", name="original picture", exact=True).click()
     assert np.array_equal(values(page, "input"), first)
     page.locator(".hv-gradient .hv-label", has_text=f"gradient of {likeliest(FIRST)[1]}").wait_for()
     (tmp_path / "no.png").write_text("no picture")
@@ -839,7 +839,7 @@ def test_nothing_late_is_shown(written, shown):
     page.evaluate(HOLD)
     drop(page, slow)
     wait_for(lambda: page.evaluate("'release' in globalThis"), "the first file to be read again")
-    page.get_by_role("button", name="first", exact=True).click()
+    page.get_by_role("button", name="original picture", exact=True).click()
     wait_for(shows("input", first[..., :3]), "the page's own picture")
     page.evaluate(RELEASE)
     assert shows("input", first[..., :3])()
@@ -938,7 +938,7 @@ def test_ten_photographs_become_what_torchvision_makes_of_them(opened):
         found = values(opened, "input")
         assert found.shape == (1, 3, 56, 56)
         assert float(np.abs(found - wanted.numpy()).max()) * 0.25 <= 1.001 / 255, picture.size
-    opened.get_by_role("button", name="first", exact=True).click()
+    opened.get_by_role("button", name="original picture", exact=True).click()
     assert len(sizes) == 10
     assert any(width % 2 and height > width for width, height in sizes)
 

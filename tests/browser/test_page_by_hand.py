@@ -246,7 +246,7 @@ def tour(page):
 def test_a_key_opens_keys_and_a_tour(page, shots):
     page.keyboard.press("?")
     keys = page.get_by_role("dialog", name="keys")
-    expect(keys).to_contain_text("Ctrl + wheel")
+    expect(keys).to_contain_text("Ctrl + scroll")
     page.keyboard.press("ArrowRight")  # its keys are its own
     expect(page.locator(".hv-number-now").first).to_have_text("4")
     page.keyboard.press("Escape")
@@ -390,7 +390,7 @@ def test_the_view_is_in_the_address(chrome, explorer_page, page):
 
 
 def test_the_order_at_a_place_follows_the_place(page, explorer):
-    """By value: the tiles stand anew after each click, and "best here" shows the first of them."""
+    """By value: the tiles stand anew after each click, and the button shows the first of them."""
     maps = explorer.cache["layer2.0.conv1"].activation[0]
     height, width = maps.shape[1:]
     page.get_by_label("order of the channels").select_option("value")

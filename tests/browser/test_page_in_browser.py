@@ -226,19 +226,19 @@ def test_attention_is_seen_from_the_query_that_is_chosen(shown, shots):
         for panel, drawn in zip(panels, (canvas, slope, heat), strict=False):
             wait_for(lambda: np.array_equal(pixels(drawn), expected(panel)), panel.role)  # noqa: B023
 
-    agrees((0.4, 0.6), "seen from patch (2, 3)")
+    agrees((0.4, 0.6), "query: patch (2, 3)")
     box = page.locator(".hv-activation .hv-frame").bounding_box()
     row, column = 4, 1
     page.mouse.click(
         box["x"] + (column + 0.5) / 6 * box["width"], box["y"] + (row + 0.5) / 6 * box["height"]
     )
-    agrees((4.5 / 6, 1.5 / 6), "seen from patch (4, 1)")
+    agrees((4.5 / 6, 1.5 / 6), "query: patch (4, 1)")
     page.screenshot(path=shots / "attention-page.png")
     weights = hookviz.attention(model, picture)[name.removesuffix(".heads")]
     beside = float(weights[0, 1, 1 + 4 * 6 + 1, 0])
     assert f"class token {beside:.3g}" in page.locator(".hv-notes").inner_text()
     page.keyboard.press("Escape")
-    agrees(None, "seen from the class token")
+    agrees(None, "query: the class token")
     explorer.close()
 
 

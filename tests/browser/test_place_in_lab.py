@@ -59,7 +59,7 @@ def test_by_the_canvas(open_canvas, field, shots):
     page.get_by_label("heatmap", exact=True).select_option(EFFECTIVE)
     heat = app.locator(".hv-heat .hv-frame")
     wait_for(lambda: not heat.locator(".hv-words").inner_text(), "the effective field")
-    wait_for(lambda: "effective field of the place" in heat.get_attribute("aria-label"), "it")
+    wait_for(lambda: "effective field of the position" in heat.get_attribute("aria-label"), "it")
     wait_for(lambda: lands(heat.locator(".hv-field"), heat, field), "its outline")
     page.screenshot(path=shots / "place-canvas.png")
     assert notebook.errors == []

@@ -150,7 +150,7 @@ def test_what_python_sets_meanwhile_stays(open_notebook):
 
 
 CHOOSE_AND_CLEAR = """
-    const label = "the maps as returned, or as the network goes on with them";
+    const label = "raw output, or after normalization or activation";
     const menu = document.querySelector(`select[aria-label="${label}"]`);
     menu.value = "activation";
     menu.dispatchEvent(new Event("change", { bubbles: true }));
@@ -176,7 +176,7 @@ def test_a_view_that_ends_at_once_has_told_its_last_change(open_notebook):
     notebook.settle()
     notebook.command(SHOW_AGAIN)
     page.get_by_text("python has activation").last.wait_for()
-    after = app.get_by_label("the maps as returned, or as the network goes on with them")
+    after = app.get_by_label("raw output, or after normalization or activation")
     expect(after).to_have_value("activation")
     assert notebook.errors == []
 

@@ -35,8 +35,10 @@ def test_the_first_view_of_a_cat(chrome, cat):
     page.goto(path.as_uri())
     page.locator(".hv-tile").first.wait_for()
     assert page.locator(".hv-prediction").first.inner_text().startswith(("Egyptian", "tiger"))
-    line = page.locator(".hv-chip").inner_text()
-    assert line.startswith("No NaN or Inf in ") and "Silent on this picture: up to " in line
+    chip = page.locator(".hv-chip")
+    assert chip.inner_text() == "No problems found"
+    details = chip.get_attribute("title")
+    assert details.startswith("No NaN or Inf in ") and "Silent on this picture: up to " in details
     blocks = page.locator(".hv-blocks span")
     assert blocks.evaluate_all("all => all.map((each) => each.title)") == [
         f"{number}" for number in range(12, 16)
@@ -44,7 +46,7 @@ def test_the_first_view_of_a_cat(chrome, cat):
     # One click shows the numbers that the network got.
     own = page.locator(".hv-input canvas")
     seen = canvas_pixels(own)[..., :3]
-    page.get_by_role("button", name="as fed").click()
+    page.get_by_role("button", name="model input").click()
     next_frame(page)
     numbers = explorer.inputs.main[0].permute(1, 2, 0).numpy()
     stretched = 255 * (numbers - numbers.min()) / np.ptp(numbers)
@@ -54,8 +56,8 @@ def test_the_first_view_of_a_cat(chrome, cat):
     page.locator(".hv-activation .hv-frame").click()
     note = page.locator(".hv-input .hv-under")
     wait_for(lambda: "sees the whole input" in note.inner_text(), "the place's words")
-    assert "transform" not in note.inner_text()
-    assert "; transform known from the weights; sees the" in note.get_attribute("title")
+    assert "preprocessing" not in note.inner_text()
+    assert "; preprocessing: from the weights; sees the" in note.get_attribute("title")
     page.keyboard.press("Escape")
     for width, height in ((1024, 768), (900, 700), (390, 844)):
         page.set_viewport_size({"width": width, "height": height})
@@ -147,7 +149,7 @@ def test_a_page_has_the_maps_after_the_activation(shown):
     page.locator(".hv-tile").first.wait_for()
     expect(page.locator(".hv-activation .hv-cap .hv-dim")).to_have_text("28×28, after activation")
     assert page.locator(".hv-activation .hv-cap .hv-dim").is_visible()
-    after = page.get_by_label("the maps as returned, or as the network goes on with them")
+    after = page.get_by_label("raw output, or after normalization or activation")
     assert not after.is_visible()  # a page has the maps after one operation
     panels = explorer.frame.panels
     assert panels[0].values.min() == 0
@@ -201,7 +203,7 @@ def test_the_channel_that_answers_to_the_eye(chrome, cat, shots):
     page.locator(".hv-activation .hv-frame").focus()
     page.keyboard.press("ArrowRight")
     expect(best).to_have_text(str(np.argsort(-products)[1]))
-    page.get_by_role("button", name="best here").click()
+    page.get_by_role("button", name="channels for this position").click()
     expect(best).to_have_text(str(products.argmax()))
     page.locator(".hv-activation .hv-frame").focus()
     page.keyboard.press("l")

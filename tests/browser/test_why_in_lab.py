@@ -42,7 +42,7 @@ def test_why_a_value(open_canvas, shots):
     wait_for(lambda: re.search(r"kernel \S+ × patch \S+ = \S+", cell.inner_text()), "the cell")
     terms.first.check()
     why.get_by_role("button", name="switch these off").click()
-    checked = lambda: re.search(r"predicted (\S+), true (\S+);", why.inner_text())  # noqa: E731
+    checked = lambda: re.search(r"predicted (\S+), measured (\S+);", why.inner_text())  # noqa: E731
     wait_for(checked, "the run without the channel")
     predicted, true = (float(each.replace("−", "-")) for each in checked().groups())
     assert predicted == pytest.approx(true, rel=0.02, abs=1e-3)

@@ -89,7 +89,7 @@ def test_by_clicks_in_lab_and_back(walked, open_canvas, shots):
     checker(app)(steps[0][0])
     why.locator("input[type=checkbox]").first.check()
     why.get_by_role("button", name="switch these off").click()
-    checked = lambda: re.search(r"predicted (\S+), true (\S+);", why.inner_text())  # noqa: E731
+    checked = lambda: re.search(r"predicted (\S+), measured (\S+);", why.inner_text())  # noqa: E731
     wait_for(checked, "the run without the channel")
     predicted, true = (float(each.replace("−", "-")) for each in checked().groups())
     assert predicted == pytest.approx(-float(steps[0][1]["contribution"]), rel=2e-2)

@@ -132,7 +132,9 @@ def write_network_page(
     }
     facts["notes"] = facts["net"]["notes"]
     if not view.run.scored and any(name.startswith("weights:") for name in network.inputs):
-        facts["summary"][-1] = "no class scores, so no gradient: click the output"
+        facts["summary"][-1] = (
+            "no class scores: click a pixel of the output to choose what to explain"
+        )
     calls = [(each.name, each.layer, each.call) for each in network.layers]
     facts["why"], (recipes, rules) = network_terms(view, begun.kept, calls, network.parts)
     facts["net"]["parts"] = network.parts

@@ -391,7 +391,7 @@ class Trace(Sequence[Event]):
             f"and {back} in the backward"
         ]
         if unfired := len(self) - len(fired):
-            facts.append(f"{unfired} could not be set or did not fire")
+            facts.append(f"{unfired} hook{'s' * (unfired != 1)} did not fire")
         if self.not_called:
             modules = "module" + "s" * (len(self.not_called) != 1)
             facts.append(f"{len(self.not_called)} {modules} did not run")
