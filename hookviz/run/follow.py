@@ -8,9 +8,10 @@ and the inputs of a call are such rules.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from ..hooking.tensors import StorageMap
 from .operations import Kind
@@ -34,8 +35,10 @@ class Follower(Listener, Generic[M]):
     def __init__(self) -> None:
         self.marks: StorageMap[M] = StorageMap()
 
-    def mark_of_result(self, operation: Operation, reads: list[tuple[Tensor, M]]) -> M | None:
-        """Return the mark of the result of an operation that has run; None for no mark.
+    def mark_of_result(
+        self, operation: Operation, made: Tensor, reads: list[tuple[Tensor, M]]
+    ) -> M | None:
+        """Return the mark of a tensor that an operation has made or overwritten; None for no mark.
 
         ``reads`` has each marked tensor whose values the operation has read, with its mark: one at
         least. Operations that make views do not get here.
@@ -53,22 +56,18 @@ class Follower(Listener, Generic[M]):
         self.marks.prune(lazily=True)
         found = ((each, self.marks.get(each)) for each in operation.values_read)
         reads = [(tensor, mark) for tensor, mark in found if mark is not None]
-        mark = self.mark_of_result(operation, reads) if reads else None
-        if operation.mutates:
-            for tensor in operation.written:
-                self._overwrite(tensor, mark)
-        elif mark is not None:
-            for tensor in operation.outputs:
-                # Some operations return a view without saying so, for example unsafe_view.
-                if tensor not in self.marks:
-                    self.marks[tensor] = mark
-
-    def _overwrite(self, tensor: Tensor, mark: M | None) -> None:
-        old = self.marks.pop(tensor)
-        if not _fills_its_memory(tensor):
-            mark = self.mark_of_mixture(old, mark)
-        if mark is not None:
-            self.marks[tensor] = mark
+        if not reads and not operation.mutates:
+            return
+        for tensor in operation.written if operation.mutates else operation.outputs:
+            old = self.marks.get(tensor)
+            if old is not None and not operation.mutates:
+                continue  # a view from an operation that does not declare it, such as unsafe_view
+            mark = self.mark_of_result(operation, tensor, reads) if reads else None
+            if operation.mutates and not _fills_its_memory(tensor):
+                mark = self.mark_of_mixture(old, mark)
+            self.marks.pop(tensor)
+            if mark is not None:
+                self.marks[tensor] = mark
 
 
 def _fills_its_memory(tensor: Tensor) -> bool:
@@ -76,6 +75,31 @@ def _fills_its_memory(tensor: Tensor) -> bool:
         return tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
     except (RuntimeError, NotImplementedError):  # a sparse tensor has no memory of its own
         return True
+
+
+_ESCAPES = {"numpy", "tolist", "__array__", "__deepcopy__", "__dlpack__", "to_dlpack", "data_ptr"}
+
+
+class EscapeDetector(TorchFunctionMode):
+    """A block that reports tensors whose values leave torch, where nothing can follow them.
+
+    Parameters
+    ----------
+    report : callable
+        Called with the name of the method, such as ``"numpy"``, and the tensor.
+    """
+
+    def __init__(self, report: Callable[[str, Tensor], object]) -> None:
+        super().__init__()
+        self._report = report
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        name = getattr(function, "__name__", "")
+        if name in _ESCAPES:
+            self._report(name, args[0])
+        return function(*args, **(kwargs or {}))
 
 
 F = TypeVar("F", bound=Listener)
@@ -122,7 +146,10 @@ class SourceListener(Follower[frozenset[Hashable]]):
         return frozenset[Hashable]().union(*(self.marks.get(each) or () for each in tensors))
 
     def mark_of_result(
-        self, operation: Operation, reads: list[tuple[Tensor, frozenset[Hashable]]]
+        self,
+        operation: Operation,
+        made: Tensor,
+        reads: list[tuple[Tensor, frozenset[Hashable]]],
     ) -> frozenset[Hashable]:
         """Unite the sources."""
         return frozenset[Hashable]().union(*(mark for _, mark in reads))

@@ -71,10 +71,10 @@ class _Stages(Follower[tuple[int, str]]):
             self._shapes.append(returned[0].shape if returned else torch.Size())
 
     def mark_of_result(
-        self, operation: Operation, reads: list[tuple[Tensor, tuple[int, str]]]
+        self, operation: Operation, made: Tensor, reads: list[tuple[Tensor, tuple[int, str]]]
     ) -> tuple[int, str] | None:
         """Store the result of a normalization or an activation."""
-        made, (_, (call, reached)) = operation.outputs[0], reads[0]
+        _, (call, reached) = reads[0]
         found, shape, kind = self.calls[call], self._shapes[call], operation.kind
         if made.numel() != shape.numel():
             return None

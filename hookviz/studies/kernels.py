@@ -146,7 +146,9 @@ class _NormListener(Follower[bool]):
         if call.module is self._module and returned:
             self.marks[returned[0]] = True
 
-    def mark_of_result(self, operation: Operation, reads: list[tuple[Tensor, bool]]) -> bool | None:
+    def mark_of_result(
+        self, operation: Operation, made: Tensor, reads: list[tuple[Tensor, bool]]
+    ) -> bool | None:
         """Read the numbers of a BatchNorm; go on through copies."""
         if operation.name in BATCH_NORMS:
             self.found = affine_of(operation)

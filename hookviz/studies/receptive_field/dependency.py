@@ -20,16 +20,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from ...hooking.handles import HookManager
 from ...hooking.tensors import PatchGrid, StorageMap, as_maps, map_tensors, share_memory, tensors
+from ...run.follow import EscapeDetector
 from ...run.inputs import dimensions, first_convolution
 from ...run.recorder import Listener, Operation, OperationRecorder
 from ...run.session import Session
 from .rules import TracedOperation, rule_of
-
-_ESCAPES = {"numpy", "tolist", "__array__", "__deepcopy__", "__dlpack__", "to_dlpack", "data_ptr"}
 
 
 @dataclass(frozen=True)
@@ -120,6 +118,11 @@ class DependencyTracker(Listener):
         """Note that all that follows may depend on the input in ways that no footprint shows."""
         self._doubt = _worst([self._doubt, Uncertainty(status, why)])
 
+    def escape(self, name: str, tensor: Tensor) -> None:
+        """Note that a tensor's values leave torch, and may come back without a footprint."""
+        if self.of(tensor) is not None:
+            self.doubtful("unknown", f"numbers leave torch by .{name}()")
+
     def is_weight(self, tensor: Tensor) -> bool:
         """Return True if it is a parameter, whose zeros may be learned away."""
         return tensor in self._weights
@@ -206,22 +209,6 @@ class DependencyTracker(Listener):
             shape, stride = (self.planes, *tensor.shape), (count, *tensor.stride())
             found.as_strided(shape, stride, tensor.storage_offset()).copy_(planes)
         self._footprints[tensor] = _Footprint(width, found, doubt)
-
-
-class EscapeDetector(TorchFunctionMode):
-    """Notes where numbers leave torch, and come back as others that no footprint is known of."""
-
-    def __init__(self, footprints: DependencyTracker) -> None:
-        super().__init__()
-        self._shadows = footprints
-
-    def __torch_function__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        name = getattr(function, "__name__", "")
-        if name in _ESCAPES and self._shadows.of(args[0]) is not None:
-            self._shadows.doubtful("unknown", f"numbers leave torch by .{name}()")
-        return function(*args, **(kwargs or {}))
 
 
 def _worst(doubts: list[Uncertainty | None]) -> Uncertainty | None:
@@ -334,7 +321,12 @@ def _run(
 
     hooks = [*grid.hooks(session.model), *((module, "forward", after) for module in layers)]
     try:
-        with session.active(grad=False), HookManager(hooks), EscapeDetector(footprints), recorder:
+        with (
+            session.active(grad=False),
+            HookManager(hooks),
+            EscapeDetector(footprints.escape),
+            recorder,
+        ):
             session.call(*given[0], **given[1])
     except StopForward:
         pass

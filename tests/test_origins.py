@@ -1,0 +1,285 @@
+"""The input picture of each row of a layer's output, for models that join and reorder pictures."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from test_operations import CALLS, changed, clone, recorded
+from torch import nn
+from untouched import assert_untouched, snapshot
+
+import hookviz.run.origins as origins
+from hookviz.run.inputs import prepare_input
+from hookviz.run.operations import BATCH_NORMS
+from hookviz.run.origins import NO_PICTURE, SEVERAL, UNKNOWN, call_origins, single_picture
+from hookviz.run.recorder import Operation
+from hookviz.run.session import Session
+
+
+class Net(nn.Module):
+    """A convolution, and a function of it and of the input that calls it."""
+
+    def __init__(self, function, **modules):
+        super().__init__()
+        self.conv, self.function = nn.Conv2d(3, 4, 3, padding=1), function
+        for name, module in modules.items():
+            self.add_module(name, module)
+
+    def forward(self, *args):
+        out = self.function(self, *args)
+        return out if out.ndim == 2 else out.flatten(2).mean(2)
+
+
+def pictures(*batches):
+    torch.manual_seed(0)
+    return tuple(torch.rand(count, 3, 8, 8) for count in batches)
+
+
+def found(model, *inputs, layer="conv"):
+    """Return the rows of each call as (input, sample), or as a reason."""
+    before = snapshot(model)
+    session = Session(model.eval(), prepare_input(inputs, model))
+    every = call_origins(session, [layer])
+    model.train()
+    assert_untouched(model, before)
+    return [
+        [row if isinstance(row, str) else tuple(row) for row in each.rows]
+        for each in every.values()
+    ]
+
+
+def samples(model, *inputs, layer="conv"):
+    return [
+        [row if isinstance(row, str) else row[1] for row in rows]
+        for rows in found(model, *inputs, layer=layer)
+    ]
+
+
+@pytest.fixture
+def no_noise(monkeypatch):
+    """The operations alone must settle it: no second run."""
+
+    def measured(*args):
+        raise AssertionError("the model ran with noise")
+
+    monkeypatch.setattr(origins, "_measured", measured)
+
+
+# Cases that the operations settle
+
+ATTENTION = nn.MultiheadAttention(4, 2, batch_first=True)
+SEQUENCES = nn.TransformerEncoderLayer(4, 2, 8)  # sequences first, as torch has it by default
+
+
+def tokens(net, x):
+    return net.conv(x).flatten(2).mT
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda net, x: net.conv(x),
+        lambda net, x: net.conv(x.flip(3).roll(1, 2) * 2 + 1),
+        lambda net, x: net.conv(torch.cat([x.amax(1, keepdim=True), x[:, :2]], 1)),
+        lambda net, x: net.conv(F.interpolate(F.max_pool2d(x, 2), scale_factor=2)),
+        lambda net, x: net.conv(F.batch_norm(x, None, None, training=True)),
+        lambda net, x: net.conv(F.instance_norm(x)),
+        lambda net, x: net.conv(F.group_norm(F.layer_norm(x, [8]), 3)),
+        lambda net, x: net.conv(F.normalize(x, dim=1).softmax(2).cumsum(3)),
+        lambda net, x: net.conv((x @ x.mT).to(memory_format=torch.channels_last)),
+        lambda net, x: net.conv(F.pad(x, (1, 1, 1, 1), "reflect")[:, :, :, 1:]),
+        lambda net, x: net.conv(torch.stack([x, x], 1).sum(1)),
+        lambda net, x: net.conv(torch.zeros_like(x).add_(x).relu_()),
+    ],
+)
+def test_operations_that_keep_samples_apart_settle_it(function, no_noise):
+    assert samples(Net(function), *pictures(3)) == [[0, 1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("function", "module"),
+    [
+        (lambda net, x: net.last(tokens(net, x)).mean(1), nn.Linear(4, 4)),
+        (lambda net, x: net.last(*[tokens(net, x)] * 3)[0].mean(1), ATTENTION),
+        (lambda net, x: net.last(net.conv(x).mean((2, 3))), nn.Linear(4, 2)),
+        (lambda net, x: net.last(net.conv(x).flatten(2).mean(2)), nn.BatchNorm1d(4)),
+    ],
+)
+def test_tokens_stay_with_their_sample(function, module, no_noise):
+    assert samples(Net(function, last=module), *pictures(3), layer="last") == [[0, 1, 2]]
+
+
+def test_sequences_before_the_batch_are_followed(no_noise):
+    def function(net, x):
+        out = net.last(tokens(net, x).transpose(0, 1))  # (tokens, samples, channels)
+        return net.head(out.mean(0))
+
+    net = Net(function, last=SEQUENCES, head=nn.Linear(4, 2))
+    assert samples(net, *pictures(3), layer="head") == [[0, 1, 2]]
+
+
+def test_windows_belong_to_the_sample_that_they_were_cut_from(no_noise):
+    def windows(net, x):
+        cut = x.unfold(2, 4, 4).unfold(3, 4, 4)  # (N, 3, 2, 2, 4, 4)
+        return net.conv(cut.permute(0, 2, 3, 1, 4, 5).flatten(0, 2))
+
+    assert samples(Net(windows), *pictures(2)) == [[0] * 4 + [1] * 4]
+
+
+def test_two_inputs_are_told_apart(no_noise):
+    def function(net, a, b):
+        return (net.conv(a).relu().mean((2, 3)) - net.conv(b).relu().mean((2, 3))).abs()
+
+    assert found(Net(function), *pictures(1, 1)) == [[(0, 0)], [(1, 0)]]
+    assert found(Net(function), *pictures(2, 2)) == [[(0, 0), (0, 1)], [(1, 0), (1, 1)]]
+
+
+def test_other_arguments_are_not_pictures(no_noise):
+    net = Net(lambda net, mask, x, scale: net.conv(x * scale[0, 0] * mask[:, None]))
+    (x,) = pictures(2)
+    assert found(net, torch.ones(2, 8, 8, dtype=torch.bool), x, torch.ones(2, 1)) == [
+        [(1, 0), (1, 1)]
+    ]
+
+
+def test_one_picture_needs_no_run():
+    (x,) = pictures(1)
+    assert single_picture(prepare_input(x, nn.Conv2d(3, 1, 1))) == (0, 0)
+    for inputs in (pictures(2), pictures(1, 1), (torch.rand(1, 9),), (x, torch.ones(1, 9))):
+        assert single_picture(prepare_input(inputs, nn.Conv2d(3, 1, 1))) is None
+
+
+# Cases that only a second run settles
+
+
+def squared(x):
+    return torch.mm(x, x)[..., None, None]
+
+
+def through_numpy(x):
+    return torch.from_numpy(x.detach().numpy()[::-1].copy())
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda net, x: net.conv(torch.cat([x, x.flip(3)])), [0, 1, 2, 0, 1, 2]),
+        (lambda net, x: net.conv(x.flip(0)), [2, 1, 0]),
+        (lambda net, x: net.conv(x[[1, 2, 0]]), [1, 2, 0]),
+        (lambda net, x: net.conv(x.repeat_interleave(2, 0)), [0, 0, 1, 1, 2, 2]),
+        (lambda net, x: net.conv(x.repeat(2, 1, 1, 1)), [0, 1, 2] * 2),
+        (lambda net, x: net.conv(x[1:]), [1, 2]),
+        (lambda net, x: net.conv(x[2][None]), [2]),
+        (lambda net, x: net.conv(x[::2]), [0, 2]),
+        (lambda net, x: net.conv(torch.stack([x[1], x[0]])), [1, 0]),
+        (lambda net, x: net.conv(x[torch.tensor([True, False, True])]), [0, 2]),
+        (lambda net, x: net.conv(x.roll(1, 0)), [2, 0, 1]),
+        (lambda net, x: net.conv(through_numpy(x)), [2, 1, 0]),
+        (lambda net, x: net.conv(x.detach().round().sign().flip(0)), [2, 1, 0]),
+        (lambda net, x: net.conv(torch.cat([x, torch.zeros(1, 3, 8, 8)])), [0, 1, 2, NO_PICTURE]),
+        (lambda net, x: net.conv(x - x.mean(0)), [SEVERAL] * 3),
+        (lambda net, x: net.conv(x + x.detach().flip(0)), [SEVERAL, 1, SEVERAL]),
+        (lambda net, x: net.conv(x.mean(0, keepdim=True)), [SEVERAL]),
+        (lambda net, x: net.conv(x + squared(x.mean((2, 3)))), [SEVERAL] * 3),
+        (lambda net, x: net.conv(x + F.conv2d(x, x).mean((2, 3), keepdim=True)), [SEVERAL] * 3),
+        (lambda net, x: net.conv(torch.ones(2, 3, 8, 8)) + 0 * x.mean(), [NO_PICTURE] * 2),
+        (lambda net, x: net.conv(x * x[0].mean().item()), [0, SEVERAL, SEVERAL]),
+        (lambda net, x: net.conv(F.batch_norm(x.flip(0), None, None, training=True)), [2, 1, 0]),
+    ],
+)
+def test_a_changed_sample_names_its_rows(function, expected):
+    assert samples(Net(function), *pictures(3)) == [expected]
+
+
+def test_two_inputs_in_one_batch():
+    net = Net(lambda net, a, b: net.conv(torch.cat([b, a])))
+    assert found(net, *pictures(2, 3)) == [[(1, 0), (1, 1), (1, 2), (0, 0), (0, 1)]]
+
+
+def test_a_layer_behind_the_meeting_of_two_inputs_is_of_several():
+    net = Net(lambda net, a, b: net.conv(a - b))
+    assert found(net, *pictures(1, 1)) == [[SEVERAL]]
+
+
+def test_an_input_without_influence_is_not_named():
+    net = Net(lambda net, a, b: net.conv(b).mean((2, 3)) + a.mean())
+    assert found(net, *pictures(1, 1)) == [[(1, 0)]]
+
+
+def test_a_list_of_pictures_of_several_sizes():
+    def function(net, given):
+        whole = given[0].new_zeros(2, 3, 9, 9)
+        for row, each in zip(whole, given, strict=True):
+            row[:, : each.shape[1], : each.shape[2]].copy_(each)
+        return net.conv(whole)
+
+    net = Net(function)
+    session = Session(net, prepare_input([torch.rand(3, 8, 9), torch.rand(3, 9, 7)], net))
+    (origin,) = call_origins(session, ["conv"]).values()
+    assert origin.rows == ((0, 0), (1, 0))
+
+
+def test_a_recurrent_layer_keeps_samples_apart():
+    def function(net, x):
+        return net.last(tokens(net, x))[0].mean(1)
+
+    net = Net(function, last=nn.LSTM(4, 4, batch_first=True))
+    assert samples(net, *pictures(3), layer="last") == [[0, 1, 2]]
+
+
+def test_many_samples_take_few_runs():
+    runs = []
+    net = Net(lambda net, x: runs.append(1) or net.conv(x.flip(0)))
+    assert samples(net, *pictures(20)) == [[*range(19, -1, -1)]]
+    assert len(runs) == 1 + 1 + 4 * 5
+
+
+def test_a_model_that_refuses_noise_is_unknown():
+    expected = pictures(2)[0].sum()
+
+    def function(net, x):
+        assert torch.equal(x.sum(), expected)
+        return net.conv(x.flip(0))
+
+    assert samples(Net(function), *pictures(2)) == [[UNKNOWN, UNKNOWN]]
+
+
+def test_a_number_of_rows_that_depends_on_the_values_is_unknown():
+    net = Net(lambda net, x: net.conv(x[x.mean((1, 2, 3)) > x.mean()]))
+    (rows,) = samples(net, *pictures(4))
+    assert set(rows) <= {UNKNOWN, SEVERAL}
+
+
+# The table that step 1 relies on
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_dimension_that_is_kept_apart_is_apart(name):
+    """Change one index of a dimension, and look at which indices of the result change."""
+    checked = 0
+    for function, (args, kwargs, _) in recorded(CALLS[name]).items():
+        operation = Operation(function, clone(args), clone(kwargs), None)
+        if operation.name in BATCH_NORMS or name in ("sparse", "recurrence", "random", "dropout"):
+            continue  # statistics do not count; random numbers change
+        operation.run()
+        for place, tensor in enumerate(operation.inputs):
+            axes = range(tensor.ndim) if tensor.is_floating_point() else ()
+            for axis, (number, made) in (
+                (a, m) for a in axes for m in enumerate(operation.outputs)
+            ):
+                kept = origins.axis_kept(operation, made, tensor, axis)
+                if kept is None or operation.is_view or tensor.shape[axis] < 2:
+                    continue
+                other = Operation(function, clone(args), clone(kwargs), None)
+                before = Operation(function, clone(args), clone(kwargs), None)
+                other.inputs[place].select(axis, 1).mul_(0.5).add_(0.1)
+                before.run(), other.run()
+                where = changed(before.outputs[number], other.outputs[number])
+                where = where.movedim(kept, 0)
+                where = where.reshape(len(where), -1).any(1)
+                where[1] = False
+                assert not where.any(), (function, axis)
+                checked += 1
+    known = {"activations", "arithmetic", "copies", "layers", "attention", "pools", "reductions"}
+    assert checked or name not in known
