@@ -63,14 +63,15 @@ class Follower(Listener, Generic[M]):
             if old is not None and not operation.mutates:
                 continue  # a view from an operation that does not declare it, such as unsafe_view
             mark = self.mark_of_result(operation, tensor, reads) if reads else None
-            if operation.mutates and not _fills_its_memory(tensor):
+            if operation.mutates and not fills_its_memory(tensor):
                 mark = self.mark_of_mixture(old, mark)
             self.marks.pop(tensor)
             if mark is not None:
                 self.marks[tensor] = mark
 
 
-def _fills_its_memory(tensor: Tensor) -> bool:
+def fills_its_memory(tensor: Tensor) -> bool:
+    """Return whether a tensor has all the values that its memory holds."""
     try:
         return tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
     except (RuntimeError, NotImplementedError):  # a sparse tensor has no memory of its own

@@ -18,7 +18,7 @@ from ...run.session import Session
 from ...tables import html_table, number, text_table
 from .graph import chosen_layers
 from .kept import KeptRun, Value
-from .provenance import Place
+from .listener import Place
 
 
 def contributions(

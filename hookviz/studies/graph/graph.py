@@ -24,7 +24,7 @@ from ...run.inputs import Transform, prepare_input
 from ...run.recorder import OperationRecorder
 from ...run.session import Session, clone_inputs
 from ...tables import html_table, text_table
-from .provenance import INPUT, GraphListener, Node, Place, own_memory
+from .listener import INPUT, GraphListener, Node, Place, own_memory
 
 
 def graph(
@@ -36,12 +36,11 @@ def graph(
     weights: Any = None,
     transform: Transform | None = None,
 ) -> Graph:
-    """Find what runs in one forward, and from where to where.
+    """Find the layers that run in one forward, and which of them feed which.
 
-    It is read off the operations that run, not off the code: functional operations, chunks,
-    shuffles, modules that run several times, several inputs and in-place operations are right by
-    themselves. A layer is a source of another exactly if its output reaches the other's input
-    through no third layer.
+    The graph is built from the operations that run, not from the code, so it includes functional
+    operations, modules that run several times, several inputs and in-place operations. A layer is
+    a source of another if its output reaches the other's input through no third layer.
 
     Parameters
     ----------
@@ -69,8 +68,9 @@ def graph(
 
     Notes
     -----
-    Numbers that leave torch, by ``.item()`` or numpy, and come back are constants to it. Where a
-    computed number says where to look, as in an index, all that it may look at counts.
+    Each tensor has one set of sources. If a model concatenates the outputs of two layers and
+    splits the result again, each part has both layers as sources (as in ShuffleNet). Numbers that
+    leave torch, by ``.item()`` or NumPy, and come back count as constants.
 
     Examples
     --------

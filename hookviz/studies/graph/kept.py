@@ -18,7 +18,7 @@ from ...hooking.weights import stored_tensor
 from ...run.recorder import Listener, ModuleCall, Operation
 from ...run.session import Session
 from .graph import Graph, chosen_layers, observing
-from .provenance import INPUT, GraphListener, Place
+from .listener import INPUT, GraphListener, Place
 from .terms import (
     MemoryLayout,
     Move,

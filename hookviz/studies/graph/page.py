@@ -6,7 +6,7 @@ from html import escape
 from typing import Protocol
 
 from ...draw.document import plain_document
-from .provenance import Node
+from .listener import Node
 
 
 class Drawn(Protocol):
