@@ -6,6 +6,8 @@ VENV := .venv
 COLAB := .venv-colab
 OLDEST := .venv-oldest
 ECOSYSTEM := .venv-ecosystem
+BASELINE := .venv-0.3
+BASELINE_COMMIT := 18314de
 BIN := $(VENV)/bin
 PINS := tests/constraints.txt
 RUNTIME := build/runtime/onnxruntime-web-1.30.0.tgz
@@ -22,7 +24,7 @@ INSTALL = $(ENV)/bin/uv pip install --quiet --compile-bytecode --python $(ENV)/b
 PYTEST := -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: lab test test-all test-heavy test-colab test-oldest lint zoo network edits faults fields divergences
-.PHONY: ecosystem ecosystem-sample docs bench runtime wheel clean
+.PHONY: against-0.3 ecosystem ecosystem-sample docs bench runtime wheel clean
 
 # Also under -j: the tests take all workers.
 .NOTPARALLEL:
@@ -69,6 +71,9 @@ faults: $(ECOSYSTEM)/.test  ## plant faults in real models and have them looked 
 divergences: $(VENV)/.test  ## change one thing in real models and have it looked for: ten minutes
 	$(BIN)/python -W ignore -m tests.zoo.divergences
 
+against-0.3: $(VENV)/.test $(BASELINE)/.test  ## compare with 0.3, or only MODELS="resnet18 small/*", or MODELS=all
+	$(BIN)/python -m tests.zoo.against $(BASELINE)/bin/python $(foreach name,$(MODELS),'$(name)')
+
 # torch-receptive-field is on no index: where it cannot be imported, the page says so.
 fields: $(ECOSYSTEM)/.test  ## check receptive fields by perturbing pixels, and others': half an hour
 	$(ECOSYSTEM)/bin/python -m tests.zoo.fields
@@ -96,7 +101,7 @@ wheel: $(BIN)/uv  ## build the package as one file, which can be carried to Cola
 	@du -h dist/hookviz-*.whl
 
 clean:
-	rm -rf $(VENV) $(COLAB) $(OLDEST) $(ECOSYSTEM) build dist test-output
+	rm -rf $(VENV) $(COLAB) $(OLDEST) $(ECOSYSTEM) $(BASELINE) build dist test-output
 
 %/bin/uv:
 	$(PYTHON) -m venv $*
@@ -124,6 +129,16 @@ $(OLDEST)/.test: $(OLDEST)/bin/uv pyproject.toml tests/constraints-oldest.txt
 
 $(ECOSYSTEM)/.test: $(ECOSYSTEM)/bin/uv pyproject.toml $(PINS) tests/constraints-ecosystem.txt
 	$(INSTALL) -c $(PINS) --override tests/constraints-ecosystem.txt -e '.[test]' $(LIBRARIES)
+	touch $@
+
+# hookviz 0.3 is not on the package index: its wheel is built from this repository's history.
+$(BASELINE)/.test: $(BASELINE)/bin/uv $(PINS)
+	@git cat-file -e $(BASELINE_COMMIT)^{commit} 2> /dev/null || { \
+	  echo "hookviz 0.3 is commit $(BASELINE_COMMIT), which this clone lacks: git fetch --unshallow"; exit 1; }
+	rm -rf build/0.3 && mkdir -p build/0.3
+	git archive $(BASELINE_COMMIT) hookviz assets pyproject.toml README.md LICENSE | tar -x -C build/0.3
+	$(ENV)/bin/uv build --quiet --wheel --out-dir build/0.3 build/0.3
+	$(INSTALL) -c $(PINS) timm build/0.3/hookviz-*.whl
 	touch $@
 
 $(RUNTIME):

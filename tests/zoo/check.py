@@ -12,18 +12,16 @@ from functools import partial
 from typing import Any, Protocol
 
 import ipywidgets
-import numpy as np
 import torch
 from matplotlib import pyplot
 from reference import CONVOLUTION, Truths, assert_exact, true_outputs
-from torch import Tensor, nn
-from torch.utils._pytree import tree_map
+from torch import nn
 from untouched import Snapshot, changes, snapshot
 
 import hookviz
-from hookviz.hooking.tensors import tensors_in
 
 from .rivals import RIVALS, Rival, Subject, Tally, measure
+from .running import ask, call, score, seed
 
 GAINS = (1.0, 0.8, 0.6)
 """Of the random weights, the first at which gates and softmaxes are not so far out that they have
@@ -137,7 +135,7 @@ def _trusted(case: Case, result: Result) -> Truths:
 def _refuse(case: Case, result: Result) -> None:
     """A model that cannot be shown: one sentence says so, and it is untouched."""
     model = case.build()
-    _call(model, case.input())
+    call(model, case.input())
     before = snapshot(model)
     try:
         hookviz.explore(model, case.input()).close()
@@ -177,7 +175,7 @@ def _what(change: str) -> str:
 
 def _rivals(case: Case, truths: Truths, result: Result, rivals: Sequence[Rival]) -> None:
     made = partial(build, case, result.gain)
-    subject = Subject(made, partial(ask, given=case.input()), case.input(), score, truths)
+    subject = Subject(made, partial(ask, inputs=case.input()), case.input(), score, truths)
     for rival in rivals:
         seed()
         result.rivals |= measure(rival, subject)
@@ -210,45 +208,6 @@ def find_truths(model: nn.Module, given: Any) -> Truths:
             calls[place] = output.detach()
             calls[place].grad = found.get(id(output))
     return truths
-
-
-def ask(model: nn.Module, given: Any) -> tuple[Tensor, list[Tensor]]:
-    """Run the model: a score, and all that it may be differentiated by."""
-    sources = [parameter for parameter in model.parameters() if parameter.requires_grad]
-
-    def own(value: Any) -> Any:
-        if not isinstance(value, Tensor) or not value.is_floating_point():
-            return value
-        sources.append(value.clone().requires_grad_())
-        return sources[-1]
-
-    given = tree_map(own, given)
-    return score(_call(model, given)), sources
-
-
-def _call(model: nn.Module, given: Any) -> Any:
-    if isinstance(given, dict):
-        return model(**given)
-    return model(*given) if isinstance(given, tuple) else model(given)
-
-
-def score(output: Any) -> Tensor:
-    """All floating-point numbers in a model's output, each with a random weight of its own.
-
-    A plain sum would be constant where the output is a softmax.
-    """
-    generator = torch.Generator().manual_seed(2)
-    tensors = [t for _, t in tensors_in(output) if t.is_floating_point()]
-    found = [t for t in tensors if t.requires_grad or not torch.is_grad_enabled()]
-    weighted = [(t * torch.randn(t.shape, generator=generator)).sum() for t in found]
-    return torch.stack(weighted).sum()
-
-
-def seed() -> None:
-    """The same random numbers for every run."""
-    torch.manual_seed(3)
-    np.random.seed(3)
-    random.seed(3)
 
 
 def _count(model: nn.Module, truths: Truths, result: Result) -> str:

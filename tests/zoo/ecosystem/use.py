@@ -21,16 +21,14 @@ from hookviz.hooking.select import unwrapped
 from ..check import (
     Case,
     Result,
-    ask,
     build,
     capture,
     differences,
     note_changes,
     note_left,
-    score,
-    seed,
     widgets,
 )
+from ..running import ask, score, seed
 
 
 def time_itself(case: Case, truths: Truths, result: Result) -> None:

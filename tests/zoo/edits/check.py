@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 from untouched import snapshot
 
-from ..check import GAINS, Result, note_changes, said, score, seed
+from ..check import GAINS, Result, note_changes, said
 from ..models import Case
 from ..rivals import CLOSE, Tally
+from ..running import score, seed
 from .ways import HOOKVIZ, WAYS, Way, ask, by_reference
 from .written import Edit, written
 

@@ -15,7 +15,7 @@ from torch import Tensor, distributed, nn
 
 import hookviz
 
-from ..check import score
+from ..running import score
 from .written import Edit, made
 
 

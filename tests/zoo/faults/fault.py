@@ -17,8 +17,8 @@ from torch.nn import functional as F
 
 from hookviz.results import Finding
 
-from ..check import seed
 from ..models import OPTIONS
+from ..running import seed
 
 PLANTED = "# planted"
 """At the end of a planted line."""

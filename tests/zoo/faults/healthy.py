@@ -10,8 +10,9 @@ from untouched import changes, snapshot
 
 import hookviz
 
-from ..check import said, seed
+from ..check import said
 from ..models import Case, classifiers
+from ..running import seed
 from .check import Diagnosed
 from .fault import built, picture
 
