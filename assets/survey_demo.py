@@ -86,13 +86,10 @@ def picture(survey: hookviz.results.Survey) -> Image.Image:
 
 
 def main() -> None:
-    survey = hookviz.survey(
-        hookviz.demo_model(), Drawn(), LAYERS, k=K, batch_size=50, path=OUT / "survey.npz"
-    )
+    survey = hookviz.survey(hookviz.demo_model(), Drawn(), LAYERS, k=K, batch_size=50)
     print(survey)
     (OUT / "survey.md").write_text(table(survey), encoding="utf-8")
     picture(survey).save(OUT / "survey.png", optimize=True)
-    (OUT / "survey.npz").unlink()
     print((OUT / "survey.md").read_text(encoding="utf-8"))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import pickle
 import sys
 from collections.abc import Callable, Sequence
@@ -33,15 +32,13 @@ SURVEY = """\
 examples:
   hookviz survey resnet18 pictures/ -o survey.npz
       the pictures in a folder at which each channel of each convolution is largest
-  torchrun --nproc-per-node 2 -m hookviz survey resnet18 pictures/ -o survey.npz
-      by two processes, which write survey.0-of-2.npz and survey.1-of-2.npz; each uses its own
-      GPU if there are any
+  hookviz survey resnet18 pictures/ --shard 0/2 --device cuda:0 -o part-0.npz
+      the first half of them; in Python, hookviz.load("part-0.npz") + hookviz.load("part-1.npz")
   hookviz survey --demo pictures/ --layers "layer3.*" -k 16 --skip -o survey.npz
       the demo model; pictures that cannot be read are named and left out
 
-Subfolders are the classes, if all pictures are in subfolders. Run the command again to resume an
-interrupted survey. In Python: hookviz.load("survey.npz"), or for several processes
-hookviz.load("survey.*-of-2.npz").
+Subfolders are the classes, if all pictures are in subfolders. hookviz.load("survey.npz") reads the
+file in Python.
 """
 
 
@@ -139,13 +136,18 @@ def survey_parser(commands: Any) -> None:
     one.set_defaults(run=survey)
     add = model_options(one, "a folder of pictures", "survey.npz")
     add("--demo", action="store_true", help="the demo model")
-    add("--heads", action="store_true", help="survey the heads of attention, too")
     add("-k", type=int, default=9, help="pictures kept for each channel (9)")
     add("--batch-size", type=int, default=32, metavar="N", help="pictures in a batch (32)")
     add("--workers", type=int, default=0, metavar="N", help="processes that read pictures (0)")
-    add("--save-every", type=float, default=60.0, metavar="S", help="seconds between saves (60)")
     add("--skip", action="store_true", help="skip pictures that cannot be read")
+    add("--shard", type=part_of, metavar="I/N", help="the part I of N, from 0: such as 0/2 and 1/2")
     add("--device", help="such as cuda:1; a GPU if there is one")
+
+
+def part_of(text: str) -> tuple[int, int]:
+    """Return the part and the number of parts that ``"0/2"`` names."""
+    part, _, parts = text.partition("/")
+    return int(part), int(parts)
 
 
 def diagnose_parser(commands: Any) -> None:
@@ -224,7 +226,7 @@ def page(options: argparse.Namespace) -> None:
 
 
 def survey(options: argparse.Namespace) -> None:
-    """Write a survey; under torchrun this process's part."""
+    """Write a survey, or a part of it."""
     import torch
 
     from . import demo_model
@@ -235,26 +237,22 @@ def survey(options: argparse.Namespace) -> None:
         raise CommandError("give a model and a folder, or --demo; see hookviz survey --help.")
     if not Path(folder).is_dir():
         raise CommandError(f"missing folder {folder!r}: give one with pictures in it.")
-    rank, count = (int(os.environ.get(name, "0")) for name in ("RANK", "WORLD_SIZE"))
-    local = int(os.environ.get("LOCAL_RANK", "0"))
-    torch.manual_seed(0)  # so that random weights are the same in each process and run
+    torch.manual_seed(0)  # random weights must be the same for each part
     model, weights = (demo_model(), None) if options.demo else model_of(options)
-    found = f"cuda:{local % torch.cuda.device_count()}" if torch.cuda.is_available() else "cpu"
-    done = survey_of(
-        model.to(options.device or found),
+    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    result = survey_of(
+        model.to(device),
         folder,
         options.layers,
-        heads=options.heads,
         k=options.k,
         batch_size=options.batch_size,
         num_workers=options.workers,
         weights=weights,
-        path=options.output,
-        save_every=options.save_every,
         on_error="skip" if options.skip else "raise",
-        shard=(rank, count) if count > 1 else None,
+        shard=options.shard,
     )
-    tell(f"{options.output}{f', part {rank} of {count}' * (count > 1)}: {done.title}")
+    result.save(options.output)
+    tell(f"{options.output}: {result.title}")
 
 
 def chosen(options: argparse.Namespace) -> tuple[Any, Any, Any]:

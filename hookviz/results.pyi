@@ -12,7 +12,7 @@ from .studies.graph.listener import Node
 from .studies.hook_table import HookInfo, HookTable, RemovedHooks
 from .studies.kernels import LayerWeights
 from .studies.receptive_field.field import ReceptiveField
-from .studies.survey.channels import LayerSurvey
+from .studies.survey.layer import LayerSurvey
 from .studies.survey.survey import Survey
 from .studies.trace.events import Event
 from .studies.trace.trace import Trace

@@ -129,6 +129,7 @@ def test_a_survey(tmp_path, pictures, capsys):
         (["--demo", "PICTURES", "--layers", "nothing*"], "nothing*"),
         (["resnet3", "PICTURES", "--weights", "none"], "close to it: 'resnet34'"),
         (["--demo", "PICTURES", "-k", "0"], "k=0 is too small"),
+        (["--demo", "PICTURES", "--shard", "2/2"], "shard=(2, 2) is not a part"),
     ],
 )
 def test_errors_of_a_survey(given, said, pictures, tmp_path, capsys, monkeypatch):
@@ -138,23 +139,12 @@ def test_errors_of_a_survey(given, said, pictures, tmp_path, capsys, monkeypatch
     assert last.startswith("hookviz: ") and said in last
 
 
-@pytest.mark.heavy
-def test_a_survey_under_torchrun(tmp_path, pictures):
-    out = tmp_path / "survey.npz"
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    command += ["--standalone", "-m", "hookviz", "survey", "resnet18", pictures]
-    command += [
-        "--weights",
-        "none",
-        "--layers",
-        "layer1.*.conv?",
-        "--batch-size",
-        "2",
-        "-o",
-        str(out),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    survey = hookviz.load(tmp_path / "survey.*-of-2.npz")
-    assert survey.complete and survey.mark.model == "ResNet" and len(survey) == 4
-    assert not out.exists()
+def test_parts_of_a_survey(tmp_path, pictures, capsys):
+    options = ["--demo", pictures, "--layers", "stem.0", "--batch-size", "2"]
+    parts = []
+    for part in range(2):
+        out = str(tmp_path / f"part-{part}.npz")
+        assert main(["survey", *options, "--shard", f"{part}/2", "-o", out]) == 0
+        parts.append(hookviz.load(out))
+    assert "2 of 6 inputs (partial)" in capsys.readouterr().err
+    assert (parts[1] + parts[0]).complete

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import os
 import pkgutil
 import re
 import subprocess
@@ -131,8 +132,18 @@ def several() -> dict[str, Any]:
     return small_tensor() | {"port": hookviz.demo_model()}
 
 
+def parts_of_a_survey() -> dict[str, Any]:
+    """What the page's command in a terminal does."""
+    script = ROOT / "docs/howto/survey_part.py"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", "2", str(script)]
+    subprocess.run(command, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    return {}
+
+
 # What a page takes for granted, by the heading under which it does.
 PREPARED = {
+    ("docs/howto/survey.md", "In several processes, or on several machines"): parts_of_a_survey,
     ("README.md", "hookviz"): small,
     ("README.md", "With a model of your own"): of_ones_own,
     ("README.md", "Teach"): small_tensor,

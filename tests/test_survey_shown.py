@@ -1,4 +1,4 @@
-"""A survey that is looked at: its patches, beside the explorer, leafed through, as a page."""
+"""A survey on the screen: its patches, beside the explorer, in its browser, as a page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch import nn
 
 import hookviz
 from hookviz.draw.mosaic import FEW, data_url, row, strip
-from hookviz.studies.survey.channels import channel_words
+from hookviz.studies.survey.layer import channel_words
 from hookviz.studies.survey.survey import Survey
 
 LAYERS = ["layer2.1.conv2", "layer3.1.conv2"]
@@ -45,7 +45,7 @@ def decoded(url):
 # Patches
 
 
-def test_patches_are_what_the_places_see(survey):
+def test_patches_are_cut_to_the_receptive_fields(survey):
     for layer in LAYERS:
         for channel in (0, 17):
             tops = survey[layer].top(channel)
@@ -60,7 +60,7 @@ def test_patches_are_what_the_places_see(survey):
     assert len(survey.patches("layer3.1.conv2", 3, 2)) == 2
 
 
-def test_a_place_is_marked_in_the_whole_picture():
+def test_a_box_marks_the_receptive_field_in_the_whole_picture():
     model = nn.Sequential(nn.Conv2d(1, 1, 3, bias=False))
     nn.init.ones_(model[0].weight)
     picture = torch.zeros(1, 32, 32)
@@ -83,7 +83,7 @@ def test_signals_and_volumes(shape):
         assert piece.is_part and piece.drawn().width == 3
 
 
-def test_what_is_no_picture_is_said():
+def test_inputs_that_are_not_pictures_say_so():
     survey = hookviz.survey(nn.Sequential(nn.Linear(6, 4)), list(torch.randn(5, 6)), "0")
     (piece,) = survey.patches("0", 1, 1)
     assert piece.picture is None and "it is not a picture" in piece.words
@@ -91,7 +91,7 @@ def test_what_is_no_picture_is_said():
     assert strip([piece], 8).size == (8, 8)
 
 
-def test_a_picture_that_is_gone_is_said(tmp_path, model):
+def test_a_deleted_picture_says_so(tmp_path, model):
     hookviz.demo_images()[0].save(tmp_path / "one.png")
     survey = hookviz.survey(model, tmp_path, "stem.0")
     (tmp_path / "one.png").unlink()
@@ -99,7 +99,7 @@ def test_a_picture_that_is_gone_is_said(tmp_path, model):
     assert "'one.png': " in piece.words and "cannot be read" in piece.words
 
 
-def test_few_pixels_stay_pixels():
+def test_small_pictures_are_stored_exactly():
     small = Image.fromarray(np.arange(75, dtype=np.uint8).reshape(5, 5, 3))
     assert (
         data_url(small).startswith("data:image/png") and (decoded(data_url(small)) == small).all()
@@ -110,7 +110,7 @@ def test_few_pixels_stay_pixels():
 # From a file
 
 
-def test_a_file_and_its_data_set(survey, model, tmp_path):
+def test_a_loaded_survey_needs_its_data_set_for_pictures(survey, model, tmp_path):
     survey.save(tmp_path / "survey.npz")
     alone = hookviz.load(tmp_path / "survey.npz")
     assert alone.dataset is None
@@ -134,7 +134,7 @@ def test_a_file_and_its_data_set(survey, model, tmp_path):
         ({"inputs": [hookviz.demo_images()[0]]}, "a list of 30 inputs and a list of 1"),
     ],
 )
-def test_another_data_set_is_refused(given, said, survey, model, tmp_path):
+def test_loading_with_another_data_set_is_refused(given, said, survey, model, tmp_path):
     survey.save(tmp_path / "survey.npz")
     usual = {"model": model} if "inputs" in given else {}
     with pytest.raises(ValueError, match=said):
@@ -144,7 +144,7 @@ def test_another_data_set_is_refused(given, said, survey, model, tmp_path):
 # Beside the explorer
 
 
-def test_the_explorer_has_it_beside(survey, model):
+def test_the_explorer_shows_the_top_inputs_of_its_channel(survey, model):
     explorer = hookviz.explore(model, hookviz.demo_images()[6])
     assert explorer.survey is None
     explorer.layer = "stem.0"
@@ -165,7 +165,7 @@ def test_the_explorer_has_it_beside(survey, model):
         explorer.survey = survey
 
 
-def test_what_is_no_survey_of_the_model_is_refused(survey, model):
+def test_the_explorer_refuses_a_survey_of_another_model(survey, model):
     explorer = hookviz.explore(model, hookviz.demo_images()[6])
     with pytest.raises(TypeError, match="A int is not a survey"):
         explorer.survey = 3
@@ -175,7 +175,7 @@ def test_what_is_no_survey_of_the_model_is_refused(survey, model):
     with torch.no_grad():
         model.stem[0].weight[0, 0, 0, 0] += 1
     try:
-        with pytest.raises(ValueError, match="in the values of 'stem.0.weight'"):
+        with pytest.raises(ValueError, match="the two DemoNets differ in their weights"):
             explorer.survey = survey
     finally:
         with torch.no_grad():
@@ -184,10 +184,10 @@ def test_what_is_no_survey_of_the_model_is_refused(survey, model):
     explorer.close()
 
 
-# Leafed through
+# Browsed
 
 
-def test_leafing_through(survey, monkeypatch):
+def test_the_browser_follows_its_settings(survey, monkeypatch):
     strips = []
     draw = lambda *given, **how: strips.append(1) or strip(*given, **how)  # noqa: E731
     monkeypatch.setattr("hookviz.studies.survey.survey.strip", draw)
@@ -224,7 +224,7 @@ def test_leafing_through(survey, monkeypatch):
 
 def test_orders(survey):
     layer = survey[LAYERS[1]]
-    largest = layer.data["values"][0][layer.order("largest value")]
+    largest = layer.largest[layer.order("largest value")]
     assert (largest.diff() <= 0).all()
     with pytest.raises(ValueError, match="Unknown order 'size': give one of number"):
         layer.order("size")
@@ -238,7 +238,7 @@ def test_orders(survey):
         ({"colour": 1}, TypeError, "Unknown setting 'colour'"),
     ],
 )
-def test_what_cannot_be_browsed_is_said(given, error, said, survey):
+def test_the_browser_refuses_unknown_settings(given, error, said, survey):
     with pytest.raises(error, match=said):
         survey.show(**given)
 
@@ -246,7 +246,7 @@ def test_what_cannot_be_browsed_is_said(given, error, said, survey):
 # As a page
 
 
-def test_a_page_has_all_channels(survey, tmp_path):
+def test_a_page_contains_all_channels(survey, tmp_path):
     assert survey.to_html(tmp_path / "survey.html") is None
     page = (tmp_path / "survey.html").read_text(encoding="utf-8")
     found = blocks(page)
@@ -264,7 +264,7 @@ def test_a_page_has_all_channels(survey, tmp_path):
     assert one["layer-0"][3]["picture"] != found["layer-0"][3]["picture"]
 
 
-def test_the_budget_is_kept(survey):
+def test_a_page_fits_its_budget(survey):
     page = survey.to_html(max_bytes=4e5)
     assert len(page.encode()) <= 4e5
     assert "pixels large" in blocks(page)["facts"]["notes"][0]
@@ -274,7 +274,7 @@ def test_the_budget_is_kept(survey):
         survey.to_html(layers="layer9")
 
 
-def test_names_cannot_end_the_script():
+def test_names_are_escaped_in_the_page():
     model = nn.Sequential()
     model.add_module(EVIL, nn.Conv2d(3, 2, 1))
     inputs = [(torch.rand(3, 9, 9), 0)]
@@ -289,8 +289,8 @@ def test_names_cannot_end_the_script():
     browser.close()
 
 
-def test_many_patches_are_not_all_in_a_row(model):
+def test_a_page_shows_at_most_twelve_patches_of_a_channel(model):
     survey = hookviz.survey(model, hookviz.demo_images(), "layer3.1.conv2", k=20)
     assert isinstance(survey, Survey)
     found = blocks(survey.to_html(max_bytes=3e6))
-    assert "the first 12 are in this page" in " ".join(found["facts"]["notes"])
+    assert "patches, the first 12 are in this page" in " ".join(found["facts"]["notes"])

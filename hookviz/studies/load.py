@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import partial, reduce
-from operator import add
-from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -33,44 +30,40 @@ def load(
     model: nn.Module | None = None,
     transform: Transform | None = None,
 ) -> Survey | Training | Attention:
-    """Read a file that a result's ``save``, or a function's ``path=``, has written.
+    """Read a file that a result's ``save``, or the ``path=`` of `hookviz.watch`, has written.
 
     Parameters
     ----------
     path : path
-        With ``*`` for any: all these files, shards of one survey, added.
     inputs : optional
-        The data set of a survey, to see its pictures: a file has none.
+        The data set of a survey, to see its pictures: the file has none.
     model, transform : optional
-        As in `hookviz.survey`: how the pictures were made inputs. One of both, where the data
-        set's items are pictures.
+        As in `hookviz.survey`. Give one of them if the items of the data set are pictures.
 
     Returns
     -------
     Survey, Training or Attention
-        As the file holds it; a training's model is not needed.
+        What the file holds; the model of a training is not needed.
 
     Raises
     ------
     FileNotFoundError
         The file does not exist.
     ValueError
-        The file is broken or not hookviz's; or a survey is of another data set, model or
-        transform; or ``inputs`` is given for another result.
+        The file is broken or not hookviz's; a survey is of another data set, model or transform;
+        or ``inputs`` is given for a result that is not a survey.
 
     Examples
     --------
     >>> import hookviz, tempfile
     >>> pictures, folder = hookviz.demo_images()[:4], tempfile.mkdtemp()
-    >>> survey = hookviz.survey(hookviz.demo_model(), pictures, "stem.0", path=f"{folder}/stem.npz")
+    >>> survey = hookviz.survey(hookviz.demo_model(), pictures, "stem.0")
+    >>> survey.save(f"{folder}/stem.npz")
     >>> again = hookviz.load(f"{folder}/stem.npz")
     >>> again["stem.0"].top(3) == survey["stem.0"].top(3)
     True
     """
-    folder, name = Path(path).parent, Path(path).name
-    shards = sorted(folder.glob(name)) if "*" in name else []
-    read = partial(read_arrays, formats=FORMATS, kind="survey, watch or attention of hookviz")
-    found = reduce(add, map(read, shards or [Path(path)]))
+    found = read_arrays(path, FORMATS, "survey, watch or attention of hookviz")
     if isinstance(found, Survey):
         return found if inputs is None else surveys.with_data(found, inputs, model, transform)
     if inputs is not None:

@@ -13,7 +13,7 @@ import traitlets
 from ..draw import mosaic
 from ..hooking.select import close_names
 from ..run.progress import Progress
-from ..studies.survey.channels import ORDERS, Key, channel_words, key_words
+from ..studies.survey.layer import ORDERS, Key, channel_words, key_words
 from ..studies.survey.survey import NO_PICTURES, SHOWN, Start, Survey, channel_of, write_page
 from ..studies.trace.events import Event
 from ..studies.trace.trace import still_of

@@ -13,7 +13,7 @@ from ..draw import html, mosaic
 from ..draw.figures import drawn
 from ..export.figure import draw_panels
 from ..run.target import read_target
-from ..studies.survey.channels import channel_words
+from ..studies.survey.layer import channel_words
 from ..studies.survey.survey import SHOWN, Survey
 from ..view.frame import Frame, Panel
 from ..view.settings import DECLARED, INDICES, Settings
@@ -275,18 +275,13 @@ class TopInputs(widgets.VBox):
 def _tops_html(survey: Survey, at: Settings, whole: bool) -> tuple[str, str]:
     """Return facts about the channel, or the reason for having none; and its top patches."""
     key = at.layer, at.call
-    of_head = (f"{at.layer}.peak", at.call)  # its patches that are looked at most
-    if of_head in survey:
-        key = of_head
     try:
         layer = survey[key]
         row = mosaic.row(survey.patches(key, at.channel, SHOWN), whole=whole)
     except (KeyError, ValueError) as error:
         return html.plain(str(error.args[0])), ""
-    told = f"Of {survey.seen:,} inputs, channel {at.channel} responds most to"
-    if key == of_head:
-        told = f"Of {survey.seen:,} inputs, head {at.channel} attends most to"
-    return mosaic.STYLE + mosaic.facts(told, channel_words(layer, at.channel)), row
+    message = f"Of {survey.seen:,} inputs, channel {at.channel} responds most to"
+    return mosaic.STYLE + mosaic.facts(message, channel_words(layer, at.channel)), row
 
 
 class Unfolding(widgets.VBox):

@@ -54,7 +54,7 @@ def print_costs(count: int, found: dict[str, list[float]]) -> None:
 
 
 def print_merge(model: nn.Module, side: int) -> None:
-    """What it costs to put two shards together, and how large a file is."""
+    """Print what it costs to add two parts, and how large a file is."""
     pictures = list(torch.randn(4 * K, 3, side, side))
     halves = [
         hookviz.survey(model, pictures, k=K, batch_size=2 * K, shard=(n, 2)) for n in range(2)
@@ -64,7 +64,7 @@ def print_merge(model: nn.Module, side: int) -> None:
         (halves[0] + halves[1]).save(str(path))
         size = path.stat().st_size / 1e6
         ways = {
-            "two shards added": lambda: halves[0] + halves[1],
+            "two parts added": lambda: halves[0] + halves[1],
             "written": lambda: halves[0].save(str(path)),
             "read": lambda: hookviz.load(path),
         }

@@ -1,0 +1,411 @@
+"""Running statistics: moments, extremes, histograms over fixed edges, and the k largest values.
+
+The statistics of a whole are those of its parts, merged in any order. Counts are exact. Means and
+squares are merged by the formula of Chan, Golub and LeVeque (1979), which subtracts no large
+squares from each other. NaN and infinities are counted apart and enter no other statistic.
+
+Everything runs on the device of the tensors. Sums are float64, except on devices without it (MPS).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_CHUNK = 1 << 17  # numbers that stay in the cache of one core
+
+
+def as_real(tensor: Tensor) -> Tensor:
+    """Return the values of a tensor as float32, or float64 where that is needed to hold them.
+
+    Half precision becomes float32, since its sums overflow; integers of 32 and 64 bits become
+    float64; booleans are 0 and 1; complex numbers are replaced by their absolute values; quantized
+    and sparse tensors are expanded.
+
+    Raises
+    ------
+    TypeError
+        The tensor holds no values, as on the meta device.
+    """
+    values = tensor.detach()
+    if values.is_meta or values.is_nested:
+        kind = "meta" if values.is_meta else "nested"
+        raise TypeError(f"A {kind} tensor has no statistics: give one that holds its values.")
+    if values.is_quantized:
+        values = values.dequantize()
+    elif values.layout is not torch.strided:
+        values = values.to_dense()
+    if values.is_complex():
+        # abs() of half-precision complex numbers is not implemented on every device.
+        values = (values if values.dtype != torch.complex32 else values.to(torch.complex64)).abs()
+    if values.dtype in (torch.float32, torch.float64):
+        return values
+    large = values.dtype in (torch.int32, torch.int64)
+    return values.to(wide(values.device) if large else torch.float32)
+
+
+def wide(device: torch.device) -> torch.dtype:
+    """Return the most precise floating-point type of a device."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Counts, mean and sum of squares; all tensors have one shape, an element per set of values.
+
+    Examples
+    --------
+    >>> import torch
+    >>> one, two = Moments.of(torch.tensor([[1.0, 2.0]])), Moments.of(torch.tensor([[0.0, 5.0]]))
+    >>> (one + two).mean, (one + two).std
+    (tensor([2.], dtype=torch.float64), tensor([1.8708], dtype=torch.float64))
+    """
+
+    count: Tensor  #: number of finite values, int64
+    mean: Tensor  #: their mean; 0 if there are none
+    squares: Tensor  #: sum of the squared distances from the mean
+    zeros: Tensor  #: number of values that are zero
+    nans: Tensor  #: number of NaN
+    infs: Tensor  #: number of infinities
+
+    @classmethod
+    def of(cls, values: Tensor) -> Moments:
+        """Return the moments along the last dimension of real values, see `as_real`."""
+        if not values.shape[-1]:
+            shape, device = values.shape[:-1], values.device
+            counts = torch.zeros(shape, dtype=torch.int64, device=device)
+            sums = torch.zeros(shape, dtype=wide(device), device=device)
+            return cls(counts, sums, sums, counts, counts, counts)
+        size, dtype = values.shape[-1], wide(values.device)
+        total = values.sum(-1).to(dtype)
+        raw = torch.linalg.vector_norm(values, dim=-1).to(dtype).square()
+        mean = total / size
+        squares = raw - total * mean
+        zeros = size - count_nonzero(values)
+        counts = torch.full_like(zeros, size), torch.zeros_like(zeros), torch.zeros_like(zeros)
+        found = cls(counts[0], mean, squares, zeros, *counts[1:])
+        # The difference has too few digits where the mean is large beside the deviation, or where
+        # squares underflow. It is NaN where a value is not finite, or where a sum overflowed.
+        limits = torch.finfo(values.dtype)
+        doubtful = ~(squares > 0.01 * raw) | (raw < limits.tiny / limits.eps)
+        doubtful &= zeros < size
+        if bool(doubtful.any()):
+            careful = cls._of_any(values[doubtful])
+            for name, tensor in _tensors(found).items():
+                tensor[doubtful] = getattr(careful, name)
+        return found
+
+    @classmethod
+    def _of_any(cls, values: Tensor) -> Moments:
+        """Return the moments of values that may be NaN or infinite, in two passes."""
+        finite, nans = values.isfinite(), values.isnan().sum(-1)
+        count = finite.sum(-1)
+        known = values.where(finite, 0).to(wide(values.device))
+        mean = known.sum(-1) / count.clamp(min=1)
+        away = (known - mean[..., None]).where(finite, 0)
+        zeros = values.shape[-1] - values.count_nonzero(-1)
+        infs = values.shape[-1] - count - nans
+        return cls(count, mean, away.square().sum(-1), zeros, nans, infs)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Moments], dim: int = 0) -> Moments:
+        """Concatenate moments of several sets of values."""
+        return cls(*(torch.cat(each, dim) for each in zip(*map(_listed, parts), strict=True)))
+
+    def each(self, function: Callable[[Tensor], Tensor]) -> Moments:
+        """Return the moments with a function applied to each tensor, such as an indexing."""
+        return Moments(*map(function, _listed(self)))
+
+    def merged(self, dim: int = 0) -> Moments:
+        """Return the moments of the union of the sets along a dimension."""
+        count = self.count.sum(dim)
+        mean = (self.count * self.mean).sum(dim) / count.clamp(min=1)
+        away = (self.mean - mean.unsqueeze(dim)).where(self.count > 0, 0)
+        squares = (self.squares + self.count * away * away).sum(dim)
+        return Moments(
+            count, mean, squares, self.zeros.sum(dim), self.nans.sum(dim), self.infs.sum(dim)
+        )
+
+    def __add__(self, other: Moments) -> Moments:
+        pairs = zip(_listed(self), _listed(other), strict=True)
+        return Moments(*map(torch.stack, pairs)).merged()
+
+    @property
+    def size(self) -> Tensor:
+        """Number of all values, finite or not."""
+        return self.count + self.nans + self.infs
+
+    @property
+    def std(self) -> Tensor:
+        """Standard deviation, divided by the count; NaN if there is no finite value."""
+        return (self.squares / self.count).clamp(min=0).sqrt()
+
+    @property
+    def norm(self) -> Tensor:
+        """Euclidean norm of the finite values, ``sqrt(sum(x**2))``."""
+        return (self.squares + self.count * self.mean.square()).clamp(min=0).sqrt()
+
+
+def count_nonzero(values: Tensor) -> Tensor:
+    """Count the values that are not zero along the last dimension; NaN is not zero."""
+    if values.device.type != "cpu":
+        return values.count_nonzero(-1)
+    # On the CPU, torch sums floats ten times faster than it counts booleans: so the comparison
+    # writes ones into a small buffer that stays in the cache.
+    rows = values.reshape(-1, values.shape[-1])
+    step = max(1, _CHUNK // max(1, rows.shape[1]))
+    counts = rows.new_zeros(len(rows), dtype=torch.int64)
+    buffer = rows.new_empty(min(len(rows), step) * min(rows.shape[1], _CHUNK))
+    for columns in rows.split(_CHUNK, 1):
+        for part, count in zip(columns.split(step), counts.split(step), strict=True):
+            ones = buffer[: part.numel()].view(part.shape)
+            torch.ne(part, 0, out=ones)
+            count += ones.sum(1).long()
+    return counts.view(values.shape[:-1])
+
+
+@dataclass(frozen=True, eq=False)
+class Extremes:
+    """The least and largest finite value; Inf and −Inf if there is none.
+
+    >>> import torch
+    >>> found = Extremes.of(torch.tensor([[1.0, -3.0, float("inf")]]))
+    >>> found.low, found.high
+    (tensor([-3.]), tensor([1.]))
+    """
+
+    low: Tensor
+    high: Tensor
+
+    @classmethod
+    def of(cls, values: Tensor) -> Extremes:
+        """Return the extremes along the last dimension of real values, which is not empty."""
+        low, high = values.amin(-1), values.amax(-1)
+        if not bool((low.isfinite() & high.isfinite()).all()):
+            finite = values.isfinite()
+            low = values.where(finite, math.inf).amin(-1)
+            high = values.where(finite, -math.inf).amax(-1)
+        return cls(low, high)
+
+    def merged(self, dim: int = 0) -> Extremes:
+        """Return the extremes of the union of the sets along a dimension."""
+        return Extremes(self.low.amin(dim), self.high.amax(dim))
+
+    def __add__(self, other: Extremes) -> Extremes:
+        return Extremes(self.low.minimum(other.low), self.high.maximum(other.high))
+
+
+@dataclass(frozen=True)
+class LogBins:
+    """Bins that are the same for all values, and grow with them: histograms can be added.
+
+    Each octave from 2^first to 2^last is cut into equal parts, for either sign. In order: −Inf, the
+    negative bins, zero, the positive bins, Inf, NaN. Values beyond the last edge are in the last
+    bin of their sign, values below the first in the first. What float32 cannot hold with all its
+    digits (below 2^−126) counts as zero.
+
+    Parameters
+    ----------
+    first, last : int
+        Exponents of the first and the last edge.
+    parts : int
+        Bins in an octave.
+
+    Examples
+    --------
+    >>> import torch
+    >>> bins = LogBins(-1, 2)
+    >>> bins.edges(), bins.size
+    ([0.5, 1.0, 2.0, 4.0], 10)
+    >>> bins.index(torch.tensor([-3.0, 0.0, 0.6, 9.0, float("inf"), float("nan")])).tolist()
+    [1, 4, 5, 7, 8, 9]
+    """
+
+    first: int
+    last: int
+    parts: int = 1
+
+    @property
+    def count(self) -> int:
+        """Number of bins of either sign."""
+        return (self.last - self.first) * self.parts
+
+    @property
+    def size(self) -> int:
+        """Number of all bins."""
+        return 2 * self.count + 4
+
+    def edges(self) -> list[float]:
+        """Return the edges of the positive bins, ``count + 1`` values."""
+        octaves = range(self.first, self.last)
+        inner = [2.0**e * (1 + part / self.parts) for e in octaves for part in range(self.parts)]
+        return [*inner, 2.0**self.last]
+
+    def index(self, values: Tensor) -> Tensor:
+        """Return the bin of each real value, int64."""
+        found = torch.bucketize(values, _boundaries(self, values.dtype, values.device), right=True)
+        return found + values.isnan()
+
+    def histogram(self, values: Tensor) -> Tensor:
+        """Count the values of each bin along the last dimension, ``(..., size)`` in int64."""
+        counts = torch.zeros(*values.shape[:-1], self.size, dtype=torch.int64, device=values.device)
+        places = self.index(values)
+        return counts.scatter_add_(-1, places, torch.ones_like(places))
+
+    def quantile(self, counts: Tensor, q: float) -> Tensor:
+        """Return the value below which a fraction ``q`` of the finite values lies.
+
+        It lies in the bin of the true quantile, and assumes that values are spread evenly within
+        their bin.
+
+        Parameters
+        ----------
+        counts : torch.Tensor
+            Histograms, ``(..., size)``.
+        q : float
+            0 to 1.
+
+        Returns
+        -------
+        torch.Tensor
+            ``(...)``; NaN where no finite value was counted.
+
+        Examples
+        --------
+        >>> import torch
+        >>> bins = LogBins(-24, 24, 4)
+        >>> values = torch.arange(1.0, 101.0)
+        >>> round(float(bins.quantile(bins.histogram(values), 0.5)), 1)
+        51.0
+        """
+        dtype = wide(counts.device)
+        known = counts[..., 1:-2].to(dtype)
+        below, total = known.cumsum(-1), known.sum(-1)
+        wanted = q * total[..., None]
+        place = ((below < wanted) | (below == 0)).sum(-1, keepdim=True)
+        place = place.clamp(max=known.shape[-1] - 1)
+        inside = known.gather(-1, place)
+        before = below.gather(-1, place) - inside
+        part = ((wanted - before) / inside.clamp(min=1)).clamp(0, 1)
+        ends = torch.tensor(_ends(self), dtype=dtype, device=counts.device)
+        low, high = ends[0, place], ends[1, place]
+        return (low + part * (high - low))[..., 0].where(total > 0, math.nan)
+
+
+@cache
+def _boundaries(bins: LogBins, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return the least value of each bin but the first."""
+    inner, least = bins.edges()[1:-1], 2.0**-126
+    # The lowest finite number parts −Inf from the rest.
+    negative = [torch.finfo(dtype).min, *(-edge for edge in reversed(inner)), -least]
+    return torch.tensor([*negative, least, *inner, math.inf], dtype=dtype, device=device)
+
+
+@cache
+def _ends(bins: LogBins) -> list[list[float]]:
+    """Return the lower and the upper ends of the finite bins."""
+    edges = [0.0, *bins.edges()[1:]]
+    minus = [-edge for edge in reversed(edges)]
+    return [[*minus[:-1], 0.0, *edges[:-1]], [*minus[1:], 0.0, *edges[1:]]]
+
+
+NONE = torch.iinfo(torch.int64).max
+"""The index where there are fewer than k values."""
+
+
+@dataclass(eq=False)
+class TopK:
+    """The k largest values of each row, the largest first, equal ones by index.
+
+    −Inf does not count as a value.
+
+    Attributes
+    ----------
+    values : torch.Tensor
+        ``(rows, k)``; −Inf where there are fewer.
+    indices : torch.Tensor
+        ``(rows, k)`` in int64; ``NONE`` where there are fewer.
+    more : dict of str to torch.Tensor
+        What else belongs to each value, ``(rows, k, ...)``; undefined where there are fewer.
+
+    Examples
+    --------
+    >>> import torch
+    >>> top = TopK.of(torch.tensor([[3.0, 5.0, 3.0]]), torch.tensor([7, 8, 6]), 2)
+    >>> top.values, top.indices
+    (tensor([[5., 3.]]), tensor([[8, 6]]))
+    """
+
+    values: Tensor
+    indices: Tensor
+    more: dict[str, Tensor]
+
+    @classmethod
+    def of(cls, values: Tensor, indices: Tensor, k: int, **more: Tensor) -> TopK:
+        """Return the largest of ``values (rows, n)`` without NaN, whose indices are ``(n,)``."""
+        indices = indices.expand(values.shape).masked_fill(values == -math.inf, NONE)
+        missing = max(0, k - values.shape[1])
+        found = cls(
+            _padded(values, missing, -math.inf),
+            _padded(indices, missing, NONE),
+            {name: _padded(tensor, missing, 0) for name, tensor in more.items()},
+        )
+        return found._largest(k)
+
+    def __add__(self, other: TopK) -> TopK:
+        pairs = zip(self._tensors(), other._tensors(), strict=True)
+        values, indices, *more = (torch.cat(pair, 1) for pair in pairs)
+        both = TopK(values, indices, dict(zip(self.more, more, strict=True)))
+        return both._largest(self.values.shape[1])
+
+    def add(self, values: Tensor, indices: Tensor, **more: Tensor) -> None:
+        """Take in further values in place; rows that none of them enters cost next to nothing."""
+        entered = (values >= self.values[:, -1:]).any(1).nonzero()[:, 0]
+        if not len(entered):
+            return
+        new = {name: tensor[entered] for name, tensor in more.items()}
+        k = self.values.shape[1]
+        both = self.each(lambda tensor: tensor[entered])
+        both += TopK.of(values[entered], indices, k, **new)
+        for tensor, rows in zip(self._tensors(), both._tensors(), strict=True):
+            tensor[entered] = rows
+
+    def each(self, function: Callable[[Tensor], Tensor]) -> TopK:
+        """Return the same with a function applied to each tensor."""
+        values, indices, *more = map(function, self._tensors())
+        return TopK(values, indices, dict(zip(self.more, more, strict=True)))
+
+    def _tensors(self) -> list[Tensor]:
+        return [self.values, self.indices, *self.more.values()]
+
+    def _largest(self, k: int) -> TopK:
+        # Two stable sorts: the second one leaves equal values in the order of their indices.
+        order = self.indices.argsort(dim=1, stable=True)
+        values = self.values.gather(1, order)
+        order = order.gather(1, values.argsort(dim=1, descending=True, stable=True)[:, :k])
+        return self.each(lambda tensor: _taken(tensor, order))
+
+
+def _taken(tensor: Tensor, order: Tensor) -> Tensor:
+    return tensor.take_along_dim(order[(..., *[None] * (tensor.ndim - 2))], 1)
+
+
+def _padded(tensor: Tensor, missing: int, blank: Any) -> Tensor:
+    if not missing:
+        return tensor
+    shape = (len(tensor), missing, *tensor.shape[2:])
+    return torch.cat([tensor, tensor.new_full(shape, blank)], 1)
+
+
+def _tensors(moments: Moments) -> dict[str, Tensor]:
+    return {field.name: getattr(moments, field.name) for field in fields(moments)}
+
+
+def _listed(moments: Moments) -> list[Tensor]:
+    return [*_tensors(moments).values()]

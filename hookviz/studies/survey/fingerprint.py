@@ -1,0 +1,97 @@
+"""The fingerprint of a survey, by which parts of other models or data are refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...hooking.select import type_name
+from ...run.session import preserved_state
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """The model, data set and settings of a survey."""
+
+    model: str  #: class of the model
+    weights: str  #: checksum of its layers, their settings, parameters and buffers
+    data: str  #: class of the data set
+    length: int  #: number of inputs
+    names: str  #: checksum of the inputs' names, such as those of files; empty without names
+    transform: str  #: what makes an input of an item, by its name or repr
+    layers: tuple[str, ...]
+    k: int  #: number of inputs that are kept for each channel
+
+
+def model_marks(model: nn.Module) -> dict[str, Any]:
+    """Return the model's part of a fingerprint; this reads all weights once."""
+    # CRC32 is enough: there is no adversary, and it is five times faster than a hash.
+    with preserved_state(model):  # a layer's repr reads its bias, which a parametrization computes
+        checksum = zlib.crc32(_without_addresses(repr(model)).encode())
+    for name, tensor in model.state_dict().items():
+        checksum = zlib.crc32(name.encode(), checksum)
+        if isinstance(tensor, Tensor) and not tensor.is_meta:
+            values = tensor.detach().dequantize() if tensor.is_quantized else tensor.detach()
+            content = values.cpu().contiguous().flatten().view(torch.uint8)
+            checksum = zlib.crc32(content.numpy().data, checksum)
+    return {"model": type_name(model), "weights": f"{checksum:08x}"}
+
+
+def data_marks(data: Any, transform: Any) -> dict[str, Any]:
+    """Return the data set's part of a fingerprint."""
+    names = names_of(data)
+    return {
+        "data": type(data).__name__,
+        "length": len(data),
+        "names": f"{zlib.crc32(json.dumps(names).encode()):08x}" if names else "",
+        "transform": _described(transform),
+    }
+
+
+def differences(one: Fingerprint, other: Fingerprint) -> str:
+    """Describe the first difference between two fingerprints; empty if they are equal."""
+    if one.model != other.model:
+        return f"one is of a {one.model}, the other of a {other.model}"
+    if one.weights != other.weights:
+        return f"the two {one.model}s differ in their weights or in the settings of their layers"
+    if (one.data, one.length) != (other.data, other.length):
+        return (
+            f"the data sets differ, a {one.data} of {one.length:,} inputs and a {other.data} of "
+            f"{other.length:,}"
+        )
+    if one.names != other.names:
+        return f"the data sets differ, both {one.data}s, in the names of their inputs"
+    if one.transform != other.transform:
+        return f"the transforms differ, {one.transform!r} and {other.transform!r}"
+    if one.layers != other.layers:
+        only = sorted(set(one.layers) ^ set(other.layers))
+        return f"the layers differ, {', '.join(map(repr, only[:3]))} in only one of them"
+    return f"k differs, {one.k} and {other.k}" if one.k != other.k else ""
+
+
+def names_of(data: Any) -> list[str]:
+    """Return the names of the inputs: files of a folder, or those of torchvision's ImageFolder."""
+    if names := getattr(data, "names", None):
+        return [str(name) for name in names]
+    samples = getattr(data, "samples", None)
+    if isinstance(samples, list) and samples and isinstance(samples[0], tuple):
+        # Without the folder, which may have another name on another machine.
+        root = str(getattr(data, "root", ""))
+        return [str(path).removeprefix(root) for path, *_ in samples]
+    return []
+
+
+def _described(transform: Any) -> str:
+    if hasattr(transform, "__qualname__"):
+        return f"{transform.__module__}.{transform.__qualname__}"
+    return " ".join(_without_addresses(repr(transform)).split())
+
+
+def _without_addresses(text: str) -> str:
+    return re.sub(r"0x[0-9a-fA-F]+", "0x…", text)

@@ -1,0 +1,305 @@
+"""One layer of a survey: its channels, their top inputs, statistics and classes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...run.statistics import NONE
+from ...tables import html_table, number, plain, text_table
+from .running import BINS, LayerStatistics, SurveyedRun
+
+Key = str | tuple[str, int]
+"""A layer's name; for one that runs several times in a forward, also the run, from 1 on."""
+
+ORDERS = ("number", "largest value", "purity", "zeros")
+"""The orders of channels; purity is the fraction of the top inputs that are of one class."""
+
+RULE = ("size", "stride", "start", "input_size")
+"""A layer's receptive field, per dimension: position p sees ``size`` from start + stride · p."""
+
+HEADER = ("layer", "channels", "map", "mean", "std", "zeros", "≤ 0", "NaN", "classes")
+SPARE = ("std", "map", "mean")
+"""Columns that a narrow terminal can do without, the first ones first."""
+
+
+class TopInput(NamedTuple):
+    """An input of the data set that a channel responds to."""
+
+    index: int  #: in the data set
+    value: float  #: the largest value of the channel's map
+    position: tuple[int, ...]  #: where in the map it is
+    box: tuple[int, ...] | None  #: its receptive field in the input, see `LayerSurvey.box`
+
+
+@dataclass(frozen=True, eq=False)
+class LayerSurvey:
+    """One layer of a `Survey`, in one of its runs."""
+
+    run: SurveyedRun
+    statistics: LayerStatistics
+    class_names: list[str]
+    field: Mapping[str, Sequence[int]] | None = None  #: what a position sees, see `RULE`
+
+    @property
+    def name(self) -> str:
+        """Name of the layer."""
+        return self.run.name
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of a map; the largest if they differ."""
+        return self.statistics.shape
+
+    def __len__(self) -> int:
+        return len(self.statistics)
+
+    @property
+    def mean(self) -> Tensor:
+        """Mean of each channel over all inputs and positions, ``(C,)`` in float64."""
+        moments = self.statistics.moments
+        return moments.mean.where(moments.count > 0, torch.nan)
+
+    @property
+    def std(self) -> Tensor:
+        """Standard deviation of each channel, divided by the count, ``(C,)`` in float64."""
+        return self.statistics.moments.std
+
+    @property
+    def zeros(self) -> Tensor:
+        """Fraction of each channel's values that are zero, ``(C,)`` in float64."""
+        return self.statistics.moments.zeros.double() / self.statistics.moments.count
+
+    @property
+    def nans(self) -> Tensor:
+        """Number of NaN in each channel, ``(C,)``; no other statistic includes them."""
+        return self.statistics.moments.nans
+
+    @property
+    def never_positive(self) -> Tensor:
+        """Mask of the channels that never had a value above zero, ``(C,)``: a ReLU stops them."""
+        return (self.largest <= 0) & (self.statistics.moments.count > 0)
+
+    @property
+    def largest(self) -> Tensor:
+        """Largest value of each channel, ``(C,)``."""
+        return self.statistics.top.values[:, 0]
+
+    def top(self, channel: int, count: int | None = None) -> list[TopInput]:
+        """Return the inputs that a channel responds to most, the strongest first.
+
+        Parameters
+        ----------
+        channel : int
+        count : int, optional
+            How many; all k by default.
+
+        Returns
+        -------
+        list of (index, value, position, box)
+            Named tuples: the input's index in the data set, the largest value of its map, where
+            in the map that is, and the box of its receptive field in the input, None if unknown.
+            Equal values are in the order of their indices.
+        """
+        self._check(channel)
+        top = self.statistics.top
+        columns = (top.indices, top.values, top.more["positions"])
+        rows = zip(*(column[channel, :count].tolist() for column in columns), strict=True)
+        known = [(i, value, tuple(position)) for i, value, position in rows if i != NONE]
+        return [TopInput(*row, self.box(row[2])) for row in known]
+
+    def box(self, position: Sequence[int]) -> tuple[int, ...] | None:
+        """Return the pixels of the input that a position depends on; None if unknown.
+
+        ``(top, left, bottom, right)`` in a picture, ``(begin, end)`` in a signal: half-open, and
+        cut off at the border.
+        """
+        if self.field is None:
+            return None
+        rule = list(zip(*(self.field[name] for name in RULE), position, strict=True))
+        begins = [max(0, start + stride * at) for _, stride, start, _, at in rule]
+        ends = [min(whole, start + stride * at + size) for size, stride, start, whole, at in rule]
+        return (*begins, *ends)
+
+    def classes(self, channel: int) -> list[tuple[str | int, int]]:
+        """Return the classes of the channel's top inputs with their counts, most first."""
+        self._check(channel)
+        labels = self.statistics.labels[channel].tolist()
+        counts = Counter(label for label in labels if label >= 0)
+        ranked = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+        return [(self.class_of(label), count) for label, count in ranked]
+
+    def quantile(self, q: float, channel: int | None = None) -> Tensor | float:
+        """Return the value below which a fraction ``q`` of a channel's values lies.
+
+        It is estimated from a histogram of some values of each map, at evenly spread positions. The
+        bins are a quarter to an eighth of their values wide; values are taken to be spread evenly
+        within a bin. The largest value, ``q=1``, is exact.
+
+        Parameters
+        ----------
+        q : float
+            0 to 1.
+        channel : int, optional
+            All channels by default, ``(C,)`` in float64.
+
+        Raises
+        ------
+        ValueError
+            ``q`` is not from 0 to 1.
+        """
+        if not 0 <= q <= 1:
+            raise ValueError(
+                f"q={q} is not a quantile: give 0 for the smallest to 1 for the largest."
+            )
+        if channel is not None:
+            self._check(channel)
+        largest = self.largest.double()
+        found = largest
+        if q < 1:
+            found = BINS.quantile(self.statistics.histogram, q).minimum(largest)
+        found = found.where(self.statistics.moments.size > self.nans, torch.nan)
+        return found if channel is None else float(found[channel])
+
+    def order(self, by: str = "number") -> list[int]:
+        """Sort the channels by one of ``ORDERS``: by number, or the largest first.
+
+        Raises
+        ------
+        ValueError
+            Unknown order.
+        """
+        if by not in ORDERS:
+            raise ValueError(f"Unknown order {by!r}: give one of {', '.join(ORDERS)}.")
+        if by == "number":
+            return list(range(len(self)))
+        if by == "purity":
+            keys = torch.tensor([self.purity(channel) for channel in range(len(self))])
+        else:
+            keys = self.zeros if by == "zeros" else self.largest
+        return keys.nan_to_num(nan=-torch.inf).argsort(descending=True, stable=True).tolist()
+
+    def purity(self, channel: int) -> float:
+        """Return the fraction of the channel's top inputs in one class; 0 without classes."""
+        ranked = int((self.statistics.top.indices[channel] != NONE).sum())
+        return next((count / ranked for _, count in self.classes(channel)), 0.0)
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return one flat dict for each channel.
+
+        Returns
+        -------
+        list of dict
+            With the keys layer, call, channel, max, index, position, mean, std, zeros,
+            never_positive, nans, first_nan, median, and, where labels are known, class and
+            class_count: the most frequent class among the top inputs. Strict JSON: NaN is None,
+            an infinity is ``"inf"`` or ``"-inf"``.
+        """
+        return plain(self._facts())
+
+    def _facts(self) -> list[dict[str, Any]]:
+        columns: dict[str, list[Any]] = {
+            **{
+                name: getattr(self, name).tolist()
+                for name in ("mean", "std", "zeros", "never_positive", "nans")
+            },
+            "first_nan": [None if i == NONE else i for i in self.statistics.first_nan.tolist()],
+            "median": self.quantile(0.5).tolist(),  # type: ignore[union-attr]
+        }
+        facts = []
+        for channel in range(len(self)):
+            best = next(iter(self.top(channel, 1)), TopInput(None, None, None, None))  # type: ignore[arg-type]
+            named, count = next(iter(self.classes(channel)), (None, None))
+            facts.append(
+                {"layer": self.name, "call": self.run.call, "channel": channel}
+                | {"max": best.value, "index": best.index, "position": best.position}
+                | {name: column[channel] for name, column in columns.items()}
+                | {"class": named, "class_count": count}
+            )
+        return facts
+
+    def __repr__(self) -> str:
+        return text_table(*_table(self), ("std", "mean"))
+
+    def _repr_html_(self) -> str:
+        return html_table(*_table(self))
+
+    def class_of(self, label: int) -> str | int:
+        """Return a class's name, or its number if it has none."""
+        return self.class_names[label] if label < len(self.class_names) else label
+
+    def _check(self, channel: int) -> None:
+        if not 0 <= channel < len(self):
+            raise ValueError(
+                f"Layer {self.name!r} has no channel {channel}: its channels are 0 to "
+                f"{len(self) - 1}."
+            )
+
+
+def key_words(key: Key) -> str:
+    """Return a layer's name, with its run if it has several."""
+    return key or "(model)" if isinstance(key, str) else f"{key[0] or '(model)'} (call {key[1]})"
+
+
+def layer_row(layer: LayerSurvey) -> tuple[str, ...]:
+    """Return the layer as a row of the survey's table."""
+    whole = layer.statistics.moments.merged()
+    classes = [layer.classes(channel) for channel in range(len(layer))]
+    of_one = sum(len(names) == 1 for names in classes)
+    call = layer.run.call
+    return (
+        key_words((layer.name, call) if call else layer.name),
+        str(len(layer)),
+        "×".join(map(str, layer.shape)),
+        number(float(whole.mean)),
+        number(float(whole.std)),
+        f"{100 * float(whole.zeros / whole.count):.3g} %",
+        str(int(layer.never_positive.sum())),
+        str(int(whole.nans)),
+        f"{of_one} of one class" if any(classes) else "–",
+    )
+
+
+def _table(layer: LayerSurvey) -> tuple[str, tuple[str, ...], list[tuple[str, ...]]]:
+    """Return title, header and one row for each channel."""
+    header = ("channel", "max", "mean", "std", "zeros", "top inputs", "classes")
+    rows: list[tuple[str, ...]] = []
+    for facts in layer._facts():
+        best = ", ".join(str(top.index) for top in layer.top(facts["channel"], 5))
+        classes = [f"{name} {count}" for name, count in layer.classes(facts["channel"])[:3]]
+        largest = "–" if facts["max"] is None else number(facts["max"])
+        rows.append(
+            (
+                *(str(facts["channel"]), largest, number(facts["mean"]), number(facts["std"])),
+                *(f"{100 * facts['zeros']:.3g} %", best, ", ".join(classes) or "–"),
+            )
+        )
+    return f"{layer.name or '(model)'}, {layer.run.kind}", header, rows
+
+
+def channel_words(layer: LayerSurvey, channel: int) -> list[str]:
+    """Describe a channel in few words: its classes and the spread of its values."""
+    classes = [f"{name} {count}" for name, count in layer.classes(channel)[:4]]
+    facts = [", ".join(classes)] if classes else []
+    facts += [f"mean {number(float(layer.mean[channel]))}"]
+    facts += [f"std {number(float(layer.std[channel]))}"]
+    facts += [f"zeros {100 * float(layer.zeros[channel]):.3g} %"] if layer.zeros[channel] else []
+    facts += ["never above 0"] if layer.never_positive[channel] else []
+    facts += [f"{int(layer.nans[channel]):,} NaN"] if layer.nans[channel] else []
+    return facts
+
+
+def nan_words(layer: LayerSurvey) -> str:
+    """Describe where NaN occurred."""
+    channels = layer.nans.nonzero()[:, 0].tolist()
+    which = ", ".join(map(str, channels[:3])) + ", …" * (len(channels) > 3)
+    first = int(layer.statistics.first_nan.min())
+    return (
+        f"{int(layer.nans.sum()):,} NaN in {layer.name or 'the model'}, channel"
+        f"{'s' * (len(channels) > 1)} {which}, first in input {first}"
+    )

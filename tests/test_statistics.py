@@ -1,0 +1,175 @@
+"""Running statistics: equal to those of the whole, however the values are split."""
+
+from __future__ import annotations
+
+import math
+from functools import reduce
+from itertools import pairwise
+from operator import add
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hookviz.run.statistics import NONE, Extremes, LogBins, Moments, TopK, as_real, count_nonzero
+
+SPECIAL = [0.0, -0.0, math.nan, math.inf, -math.inf, 1e-30, 3e38, 2.0**-60, 1.0]
+NUMBERS = st.one_of(
+    st.sampled_from(SPECIAL),
+    st.floats(-1e6, 1e6, width=32),
+    st.floats(999.0, 1001.0, width=32),  # a large mean beside the deviation
+)
+BINS = LogBins(-24, 24, 4)
+
+
+@st.composite
+def split_values(draw):
+    """Values, and the places at which they are cut into parts."""
+    values = draw(st.lists(NUMBERS, min_size=1, max_size=40))
+    cuts = draw(st.lists(st.integers(0, len(values)), max_size=4))
+    return torch.tensor(values), [0, *sorted(cuts), len(values)]
+
+
+def parts_of(values, cuts):
+    return [values[start:stop] for start, stop in pairwise(cuts) if stop > start]
+
+
+@settings(deadline=None)
+@given(split_values(), st.randoms())
+def test_moments_of_parts_are_those_of_the_whole(case, random):
+    values, cuts = case
+    parts = [Moments.of(part) for part in parts_of(values, cuts)]
+    random.shuffle(parts)
+    found, known = reduce(add, parts), values[values.isfinite()].double()
+    assert int(found.size) == len(values) and int(found.count) == len(known)
+    assert int(found.nans) == int(values.isnan().sum())
+    assert int(found.infs) == int(values.isinf().sum())
+    assert int(found.zeros) == int((values == 0).sum())
+    if not len(known):
+        assert found.std.isnan()
+        return
+    scale = float(known.abs().max())
+    assert float(found.mean) == pytest.approx(float(known.mean()), abs=1e-6 * scale)
+    std = float(known.std(correction=0))
+    assert float(found.std) == pytest.approx(std, rel=1e-4, abs=1e-6 * scale)
+    assert float(found.norm) == pytest.approx(float(known.norm()), rel=1e-5)
+
+
+@settings(deadline=None)
+@given(split_values())
+def test_extremes_of_parts_are_those_of_the_whole(case):
+    values, cuts = case
+    found = reduce(add, map(Extremes.of, parts_of(values, cuts)))
+    known = values[values.isfinite()]
+    ends = (known.min(), known.max()) if len(known) else (math.inf, -math.inf)
+    assert (float(found.low), float(found.high)) == (float(ends[0]), float(ends[1]))
+
+
+@settings(deadline=None)
+@given(split_values(), st.floats(0, 1))
+def test_histograms_add_up_and_quantiles_are_within_the_width_of_a_bin(case, q):
+    values, cuts = case
+    counts = sum(map(BINS.histogram, parts_of(values, cuts)))
+    assert torch.equal(counts, BINS.histogram(values))
+    assert int(counts[-1]) == int(values.isnan().sum())
+    assert int(counts[0]) == int((values == -math.inf).sum())
+    assert int(counts[-2]) == int((values == math.inf).sum())
+    known = values[values.isfinite()].sort().values
+    found = BINS.quantile(counts, q)
+    if not len(known):
+        assert found.isnan()
+        return
+    true = float(known[max(0, math.ceil(q * len(known)) - 1)].clamp(-(2.0**24), 2.0**24))
+    assert abs(float(found) - true) <= abs(true) / BINS.parts + 2.0**BINS.first * 1.25
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.sampled_from([-1.0, 0.0, 0.5, 2.0, math.inf, -math.inf]), min_size=1, max_size=30),
+    st.integers(1, 6),
+    st.randoms(),
+)
+def test_the_top_k_do_not_depend_on_the_order(values, k, random):
+    indices = list(range(len(values)))
+    random.shuffle(indices)
+    expected = sorted((-v, i) for v, i in zip(values, indices, strict=True) if v > -math.inf)[:k]
+    tensors = torch.tensor(values)[None], torch.tensor(indices)
+    cut = random.randrange(len(values) + 1)
+    first, last = slice(cut), slice(cut, None)
+    marks = {"marks": torch.tensor(indices)[None] * 2}
+    one, two = (
+        TopK.of(tensors[0][:, part], tensors[1][part], k, marks=marks["marks"][:, part])
+        for part in (first, last)
+    )
+    in_place = one.each(torch.clone)
+    in_place.add(tensors[0][:, last], tensors[1][last], marks=marks["marks"][:, last])
+    for found in (TopK.of(*tensors, k, **marks), one + two, two + one, in_place):
+        listed = list(zip(found.values[0].tolist(), found.indices[0].tolist(), strict=True))
+        missing = [(-math.inf, NONE)] * (k - len(expected))
+        assert listed == [(-v, i) for v, i in expected] + missing
+        assert found.more["marks"][0, : len(expected)].tolist() == [2 * i for _, i in expected]
+
+
+def test_rows_are_independent():
+    values = torch.randn(3, 4, 50)
+    values[1, 2, 7] = math.nan
+    whole = Moments.of(values)
+    alone = Moments.of(values[1, 2])
+    assert torch.equal(whole.nans, values.isnan().sum(-1))
+    assert whole.mean[1, 2] == alone.mean and whole.squares[1, 2] == alone.squares
+    merged = whole.merged(0)
+    assert merged.count.tolist() == [150, 150, 149, 150]
+
+
+@pytest.mark.parametrize("width", [1, 7, (1 << 17) + 3])
+def test_nonzero_values_are_counted_exactly(width):
+    values = torch.randint(0, 3, (5, width)).float()
+    values[0, 0] = math.nan
+    assert torch.equal(count_nonzero(values), values.count_nonzero(-1))
+
+
+@pytest.mark.parametrize(
+    ("tensor", "expected"),
+    [
+        (torch.tensor([70000, 0], dtype=torch.int64), [70000.0, 0.0]),
+        (torch.tensor([True, False]), [1.0, 0.0]),
+        (torch.tensor([3 + 4j, 0]), [5.0, 0.0]),
+        (torch.tensor([300.0, 1.0], dtype=torch.float16), [300.0, 1.0]),
+        (torch.tensor([300.0, 1.0], dtype=torch.bfloat16), [300.0, 1.0]),
+        (torch.tensor([2, 1], dtype=torch.uint8), [2.0, 1.0]),
+        (torch.tensor([[0.0, 2.0]]).to_sparse(), [[0.0, 2.0]]),
+        (torch.quantize_per_tensor(torch.tensor([0.5, 1.0]), 0.5, 0, torch.qint8), [0.5, 1.0]),
+    ],
+    ids=["int64", "bool", "complex", "half", "bfloat16", "uint8", "sparse", "quantized"],
+)
+def test_any_kind_of_number_becomes_real(tensor, expected):
+    values = as_real(tensor)
+    assert values.dtype in (torch.float32, torch.float64)
+    assert values.tolist() == expected
+
+
+def test_half_precision_sums_do_not_overflow():
+    found = Moments.of(as_real(torch.full((4096,), 1000.0, dtype=torch.float16)))
+    assert float(found.mean) == 1000 and float(found.std) == 0
+
+
+def test_tensors_without_values_are_refused():
+    with pytest.raises(TypeError, match="A meta tensor has no statistics"):
+        as_real(torch.zeros(2, device="meta"))
+
+
+def test_moments_of_nothing():
+    found = Moments.of(torch.zeros(2, 0))
+    assert found.size.tolist() == [0, 0] and found.std.isnan().all()
+    assert (found + Moments.of(torch.ones(2, 3))).mean.tolist() == [1, 1]
+
+
+def test_bins_hold_their_edges():
+    bins = LogBins(-2, 1, 2)
+    edges = torch.tensor(bins.edges())
+    assert bins.edges() == [0.25, 0.375, 0.5, 0.75, 1.0, 1.5, 2.0]
+    assert bins.index(edges[:-1]).tolist() == list(range(8, 14))
+    assert bins.index(-edges[1:-1] * 1.001).tolist() == [6 - n for n in range(1, 6)]
+    assert bins.index(torch.tensor([1e-9, 1e9, -1e9, 1e-40, -0.0])).tolist() == [8, 13, 1, 7, 7]
+    assert bins.index(torch.tensor([1e300, -1e300], dtype=torch.float64)).tolist() == [13, 1]
