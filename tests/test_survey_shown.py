@@ -155,7 +155,7 @@ def test_the_explorer_shows_the_top_inputs_of_its_channel(survey, model):
     for layer, channel in ((LAYERS[0], 0), (LAYERS[1], 0), (LAYERS[1], 7)):
         explorer.layer, explorer.channel = layer, channel
         assert shown.value == row(survey.patches(layer, channel))
-        assert f"in 30 inputs channel {channel}" in line.children[0].value
+        assert f"Of 30 inputs, channel {channel}" in line.children[0].value
     line.children[1].value = True
     assert shown.value == row(survey.patches(LAYERS[1], 7), whole=True)
     explorer.survey = None
