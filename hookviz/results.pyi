@@ -18,7 +18,6 @@ from .studies.trace.events import Event
 from .studies.trace.trace import Trace
 from .studies.watch.training import Training
 from .studies.watch.watch import Watch
-from .view.pins import Pin, Pins
 
 __all__ = [
     "Attention",
@@ -39,8 +38,6 @@ __all__ = [
     "LayerSurvey",
     "LayerWeights",
     "Node",
-    "Pin",
-    "Pins",
     "ReceptiveField",
     "RemovedHooks",
     "Similarity",

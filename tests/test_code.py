@@ -585,3 +585,15 @@ def test_writing_the_code_does_not_run_the_model(monkeypatch):
     monkeypatch.setattr(MODEL, "forward", lambda *_: pytest.fail("the model ran"))
     explorer.code()
     explorer.close()
+
+
+def test_code_is_of_what_the_browser_shows():
+    explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
+    answers = []
+    canvas = explorer._canvas
+    canvas.send = lambda content, buffers=None: answers.append(content)
+    settings = canvas.settings | {"layer": "layer2.0.conv1", "channel": 4}
+    canvas._handle_custom_msg({"ask": "code", "key": "1", "settings": settings}, [])
+    assert explorer.layer == "layer2.0.conv1"
+    assert answers[-1]["code"] == explorer.code() and "layer2.0.conv1" in answers[-1]["code"]
+    explorer.close()

@@ -48,6 +48,7 @@ HOWTOS = (
     "side-by-side",
     "survey",
     "teach",
+    "views",
     "watch",
 )
 SLOW = {f"docs/howto/{name}.md" for name in HOWTOS}

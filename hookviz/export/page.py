@@ -77,7 +77,6 @@ def write_page(
     max_bytes: float = 10e6,
     title: str | None = None,
     steps: Sequence[Step] = (),
-    pins: Sequence[dict[str, Any]] = (),
     on_progress: Callable[[float], object] = lambda fraction: None,
 ) -> str:
     """Write the explorer as a page.
@@ -90,8 +89,6 @@ def write_page(
         Target -> a run, for the heatmaps of other classes.
     layers, max_bytes, title, steps
         As for `hookviz.widgets.Explorer.to_html`.
-    pins : sequence of dict
-        Records of `hookviz.view.pins.Pins`.
     on_progress : callable
         Called with the fraction of the work that is done, 0 to 1.
 
@@ -106,10 +103,11 @@ def write_page(
         )
     names = chosen_layers(view, layers)
     heatmaps = [*cached_methods(), *_of_attention(view)]
-    begun = begin_page(view, names, [*heatmaps, PRODUCT], pins)
+    begun = begin_page(view, names, [*heatmaps, PRODUCT])
     view, facts, kept = begun.view, begun.facts, begun.kept
     named = title or f"{facts['model']} in hookviz"
-    facts["lesson"] = lesson_payload(steps, view, names, named) if steps else None
+    choices = facts["choices"]
+    facts["lesson"] = lesson_payload(steps, view, names, named, choices) if steps else None
     blocks: dict[str, tuple[dict[str, Any], Stream, Sequence[PackedTensor]]] = {}
     parts: list[PackedTensor] = []
     heats: dict[str, np.ndarray] = {}
@@ -214,7 +212,6 @@ def begin_page(
     view: View,
     names: Sequence[str],
     heatmaps: Container[str],
-    pins: Sequence[dict[str, Any]],
     *,
     computes: bool = False,
 ) -> PageBeginning:
@@ -227,8 +224,6 @@ def begin_page(
         The page's layers.
     heatmaps : container of str
         Those that the page has.
-    pins
-        As for `write_page`.
     computes : bool
         True if the page runs its network: it has all classes, and no range of the whole network.
     """
@@ -238,14 +233,17 @@ def begin_page(
     view = view.with_settings(**changes) if changes else view
     view = view if view.settings.layer in names else view.with_settings(layer=names[0]).fitted()
     facts: dict[str, Any] = {**model_payload(view, classes=computes), "run": 1}
-    facts["layers"] = [each for each in facts["layers"] if each["name"] in names]
+    facts["layers"] = [
+        each | {"map": list(for_layer(view, layer=each["name"]).layer.maps.shape[1:])}
+        for each in facts["layers"]
+        if each["name"] in names
+    ]
     left_out = {"order": {SCORE_DROP}, "normalize": {"network"} if computes else set()}
     left_out["heatmap"] = {name for name in facts["choices"]["heatmap"] if name not in heatmaps}
     facts["choices"] = facts["choices"] | {
         name: [each for each in facts["choices"][name] if each not in without]
         for name, without in left_out.items()
     }
-    facts["pins"] = [each for each in pins if each["layer"] in names]
     picture = picture_payload(view)
     facts["blind"] = picture is None
     kept = kept_layers(view, names)

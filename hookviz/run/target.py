@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from numbers import Integral
 from typing import Any
 
@@ -115,7 +115,7 @@ def check_target(target: Target) -> Target:
                 raise ValueError(f"target=[{each!r}, …] does not hold one target a sample.")
         return [check_target(each) for each in target]
     if isinstance(target, tuple) and len(target) > 1 and all(map(_is_class, target)):
-        return target
+        return tuple(int(each) if isinstance(each, Integral) else each for each in target)
     if target is None or callable(target) or _is_class(target):
         return int(target) if isinstance(target, Integral) else target
     raise ValueError(
@@ -125,8 +125,40 @@ def check_target(target: Target) -> Target:
     )
 
 
+def write_target(target: Target, classes: int, class_names: Sequence[str] = ()) -> Any:
+    """Return a target that is not a function as a plain value, which `named_target` reads again.
+
+    Examples
+    --------
+    >>> write_target([1, None, ("moon", 0)], 3, ["ball", "moon", "star"])
+    [1, None, '1 - 0']
+    >>> write_target(read_output("output[0, 3]"), 0)
+    'output[0, 3]'
+    """
+    if isinstance(target, Output):
+        return str(target)
+    if isinstance(target, list):
+        return [write_target(each, classes, class_names) for each in target]
+    if isinstance(target, tuple):  # by number: names may hold " - "
+        return " - ".join(str(class_index(each, classes, class_names)) for each in target)
+    return target
+
+
+def named_target(target: Target, class_names: Sequence[str] = ()) -> Target:
+    """Return a target in which each text that is not a class name has been read by `read_target`.
+
+    >>> named_target(["moon", "0 - 1"], ["ball", "moon"])
+    ['moon', (0, 1)]
+    """
+    if isinstance(target, list):
+        return [named_target(each, class_names) for each in target]
+    if not isinstance(target, str) or target.casefold() in map(str.casefold, class_names):
+        return target
+    return read_target(target, class_names)
+
+
 def read_target(text: str, class_names: Sequence[str] = ()) -> Target:
-    """Return the target that a user has typed: a class, one against another, or a number.
+    """Return the target that a user has typed: a class, one against others, or a number.
 
     Raises
     ------
@@ -137,6 +169,8 @@ def read_target(text: str, class_names: Sequence[str] = ()) -> Target:
     --------
     >>> read_target("3"), read_target("moon - Ball", ["ball", "moon"])
     (3, ('moon', 'Ball'))
+    >>> read_target("3 - 5 - 7")  # the first against the others, as the tuple
+    (3, 5, 7)
     >>> read_target("output[0, 3] - output[0, 2]")
     output[0, 3] - output[0, 2]
     """
@@ -146,13 +180,10 @@ def read_target(text: str, class_names: Sequence[str] = ()) -> Target:
     known = {name.casefold() for name in class_names}
     if text.casefold() in known:
         return text
-    if text.removeprefix("hookviz.").startswith(("output[", "output.")):
+    if re.match(r"\(*(hookviz\.)?output($|[\[.]| [-+] )", text):
         return read_output(text)
-    for place in (each.start() for each in re.finditer(r" [-−] ", text)):  # names may hold one
-        sides = text[:place].strip(), text[place + 3 :].strip()
-        if all(side.casefold() in known or side.isdecimal() for side in sides):
-            first, second = (int(side) if side.isdecimal() else side for side in sides)
-            return first, second
+    if sides := _sides(text, known):
+        return tuple(int(side) if side.isdecimal() else side for side in sides)
     if not known:
         raise ValueError(
             f"target={text!r} is a name, but no class names are known: give the class's number, "
@@ -161,6 +192,17 @@ def read_target(text: str, class_names: Sequence[str] = ()) -> Target:
     missing = [side.strip() for side in re.split(r" [-−] ", text)]
     missing = [side for side in missing if side.casefold() not in known] or [text]
     raise ValueError(f"No class is called {missing[0]!r}; {close_names(missing[0], class_names)}.")
+
+
+def _sides(text: str, known: Container[str]) -> list[str]:
+    """Split a text at " - " into known classes; empty if that is impossible."""
+    if (text := text.strip()).isdecimal() or text.casefold() in known:
+        return [text]
+    for minus in re.finditer(r" [-−] ", text):  # a name may hold one, so each is tried
+        first, others = _sides(text[: minus.start()], known), _sides(text[minus.end() :], known)
+        if len(first) == 1 and others:
+            return first + others
+    return []
 
 
 def _is_class(value: object) -> bool:

@@ -1,10 +1,17 @@
 // The view of a page in its address: what a link leads to, and what is there again after a reload.
 
+import { placeIn, positionIn } from "./state.js";
+
 /** @typedef {import("./app.js").App} App */
 
+// A page has the numbers of one value of these; without its network, of those below, too.
+const FIXED = new Set(["sample", "shown_after"]);
+const COMPUTED = new Set(["call", "depth", "shown_run"]);
+
 /**
- * Settings that an address names, of those that the page has; unknown ones are left out.
- * @param {string} hash `#layer=conv2&channel=17&target=3&place=0.35,0.3`
+ * Settings that an address names, of those that the page has; unknown ones are left out. They are
+ * the names and values of `Explorer.settings` in Python.
+ * @param {string} hash `#layer=conv2&channel=17&target=3&position=5,8`
  * @param {any} facts
  * @param {any} settings Where the page opens.
  * @returns {{settings: any, target: number | string | null}} A target by the number of a class, or as it is written.
@@ -14,16 +21,36 @@ export function viewIn(hash, facts, settings) {
   /** @type {any} */
   const found = {};
   for (const [name, text] of given) {
-    if (!(name in settings)) continue;
+    if (!Object.hasOwn(settings, name) || FIXED.has(name) || (COMPUTED.has(name) && !facts.net)) continue;
     const value = settingOf(text, settings[name], name);
     const known = facts.choices[name];
-    const layer = name !== "layer" || facts.layers.some((/** @type {any} */ each) => each.name === value);
+    const layer = name !== "layer" || mapOf(facts, String(value));
     if (value !== undefined && layer && (!known || known.includes(value) || name === "cmap")) found[name] = value;
   }
+  const position = given.get("position");
+  const size = mapOf(facts, found.layer ?? settings.layer);
+  if (position !== null && size) {
+    const place = isNone(position) ? null : placeIn(numbersIn(position), size);
+    if (place !== undefined) found.place = place;
+  }
   const text = given.get("target") ?? "";
-  const target = /^\d+$/.test(text) ? Number(text) : text || null;
+  const target = /^\d+$/.test(text) ? Number(text) : isNone(text) ? null : text;
   return { settings: { ...settings, ...found }, target };
 }
+
+/**
+ * Height and width of a layer's maps.
+ * @param {any} facts
+ * @param {string} layer
+ * @returns {number[] | undefined}
+ */
+const mapOf = (facts, layer) => facts.layers.find((/** @type {any} */ each) => each.name === layer)?.map;
+
+/** Nothing, as links have it and as Python writes it. @param {string} text */
+const isNone = (text) => text === "" || text === "None";
+
+/** @param {string} text `5,8`, or as Python writes a list. */
+const numbersIn = (text) => text.replace(/[[\]()\s]/g, "").split(",").map((each) => (each === "" ? NaN : Number(each)));
 
 /**
  * @param {string} text
@@ -32,11 +59,11 @@ export function viewIn(hash, facts, settings) {
  */
 function settingOf(text, example, name) {
   if (name === "place") {
-    const place = text.split(",").map(Number);
+    const place = numbersIn(text);
     const inside = place.length === 2 && place.every((each) => each >= 0 && each <= 1);
-    return text === "" ? null : inside ? place : undefined;
+    return isNone(text) ? null : inside ? place : undefined;
   }
-  if (typeof example === "boolean") return text === "true" ? true : text === "false" ? false : undefined;
+  if (typeof example === "boolean") return /^true$/i.test(text) ? true : /^false$/i.test(text) ? false : undefined;
   if (typeof example !== "number") return text;
   const number = Number(text);
   const index = name !== "alpha";
@@ -49,12 +76,15 @@ function settingOf(text, example, name) {
  * @param {any} settings
  * @param {any} first
  * @param {number | string | null} target
+ * @param {any} facts
  */
-export function hashOf(settings, first, target) {
+export function hashOf(settings, first, target, facts) {
   const words = new URLSearchParams();
+  const size = mapOf(facts, settings.layer) ?? [1, 1];
   for (const [name, value] of Object.entries(settings)) {
-    const own = name === "layer" || name === "channel";
-    if (own || JSON.stringify(value) !== JSON.stringify(first[name])) words.set(name, value === null ? "" : String(value));
+    if (name !== "layer" && name !== "channel" && JSON.stringify(value) === JSON.stringify(first[name])) continue;
+    if (name === "place") words.set("position", value ? positionIn(value, size).join() : "");
+    else words.set(name, String(value));
     if (name === "channel" && target !== null) words.set("target", String(target));
   }
   return `#${words}`;
@@ -70,7 +100,7 @@ export function keepAddress(app, first) {
   let own = location.hash;
   const write = () => {
     timer = 0;
-    const now = hashOf(app.state.settings, first, targetIn(app));
+    const now = hashOf(app.state.settings, first, targetIn(app), app.facts);
     if (now === own) return;
     own = now;
     try {
@@ -109,15 +139,17 @@ function targetIn({ source, at }) {
  */
 export function goToTarget(app, target) {
   const { facts } = app;
-  if (typeof target === "string") {
-    if (target !== facts.target.written) app.toWritten(target, false);
+  const named = facts.predictions.find((/** @type {any} */ each) => each.name === target);
+  const number = named ? named.number : target;
+  if (typeof number === "string") {
+    if (number !== facts.target.written) app.toWritten(number, false);
     return;
   }
-  const known = facts.predictions.some((/** @type {any} */ each) => each.number === target);
-  if (target !== facts.target.number && (known || target < facts.classes.count)) app.toTarget(target);
+  const known = facts.predictions.some((/** @type {any} */ each) => each.number === number);
+  if (number !== facts.target.number && (known || number < facts.classes.count)) app.toTarget(number);
 }
 
 /** @param {App} app */
 export function linkOf(app, /** @type {any} */ first) {
-  return location.href.replace(/#.*$/, "") + hashOf(app.state.settings, first, targetIn(app));
+  return location.href.replace(/#.*$/, "") + hashOf(app.state.settings, first, targetIn(app), app.facts);
 }

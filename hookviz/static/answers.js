@@ -20,9 +20,10 @@ const folded = (text) => String(text).trim().split(/\s+/).join(" ").toLowerCase(
 export function judged(step, given) {
   if (step.kind === "open") return null;
   if (step.kind === "view")
-    return Object.entries(step.answer).every(([name, value]) =>
-      (Array.isArray(value) ? value : [value]).includes(given[name]),
-    );
+    return Object.entries(step.answer).every(([name, values]) => {
+      const written = JSON.stringify(given[name]);
+      return values.some((/** @type {any} */ value) => JSON.stringify(value) === written);
+    });
   if (step.kind === "text") return step.answer.some((/** @type {string} */ each) => folded(each) === folded(given));
   const written = String(given).trim().replace(",", ".").replace("−", "-");
   const number = written === "" ? Number.NaN : Number(written);

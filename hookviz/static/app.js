@@ -15,7 +15,7 @@ import { mapSize, short, times } from "./numbers.js";
 import { putPicture } from "./panel.js";
 import { asFed } from "./pictures.js";
 import { showPointed } from "./tooltip.js";
-import { State } from "./state.js";
+import { State, positionIn } from "./state.js";
 import { Tools } from "./tools.js";
 import { Why } from "./why.js";
 
@@ -41,7 +41,6 @@ import { Why } from "./why.js";
  *   map?: (at: any, again?: number) => any,
  *   switches?: boolean, reaches?: (layer: string) => boolean,
  *   code?: (settings: any) => Promise<{code: string, none: string}>, link?: (app: App) => string,
- *   pins?: import("./pins.js").Pin[] | null,
  *   scores?: (at: any, spot: {row: number, column: number}, reference: number) => ArrayLike<number> | null,
  *   prefetch: (at: any, layers: string[]) => void}} Source
  */
@@ -102,6 +101,13 @@ export class App {
 
   get at() {
     return this.state.values;
+  }
+
+  /** The explorer's own settings, with the chosen position as row and column. */
+  get settings() {
+    const { place, layer } = this.at;
+    const size = this.data?.header.layer === layer ? this.data.header.size : null;
+    return { ...this.state.settings, position: place && size && positionIn(place, size) };
   }
 
   /** The channels in order, and what they are sorted by. */
@@ -320,7 +326,6 @@ export class App {
     this.heatmaps.show(shown, at);
     this.heatmaps.strip(shown, at);
     showPointed(this, shown);
-    this.tools.show();
     this.why.show(shown);
     const key = `${objectId(shown)} ${at.channel} ${facts.target.name}`;
     this.parts.readings.show(shown, at.channel, facts.target.name, key);

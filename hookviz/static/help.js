@@ -14,7 +14,6 @@ const KEY_WORDS = [
   ["b", "channels for this position: sorted by their value there, the first is shown"],
   ["l", "channels most similar to the shown one"],
   ["a", "heatmaps of all layers"],
-  ["p", "keep this channel and place, with a note"],
   ["w", "why this value?"],
   ["m", "map of the network"],
   ["Ctrl + scroll", "zoom; after clicking a picture, scroll alone"],

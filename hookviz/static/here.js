@@ -4,6 +4,7 @@
 import { el, setText, visible } from "./dom.js";
 import { descending } from "./measures.js";
 import { short } from "./numbers.js";
+import { positionIn } from "./state.js";
 
 /**
  * @typedef {import("./layer.js").Layer} Layer
@@ -94,9 +95,8 @@ export const isGoing = (ranking) => ranking.words === GOING;
  * @param {Values} at
  */
 function spotOf(data, { place }) {
-  const [down, right] = place ?? [0, 0];
-  const [height, width] = data.header.size;
-  return { row: Math.min(Math.floor(down * height), height - 1), column: Math.min(Math.floor(right * width), width - 1) };
+  const [row, column] = positionIn(place ?? [0, 0], data.header.size);
+  return { row, column };
 }
 
 /**

@@ -119,15 +119,15 @@ export class Lesson {
   /** Say what would be the answer if it were checked now. */
   point() {
     if (this.step.kind !== "view") return;
-    const now = Object.entries(pointedAt(this.step, this.app.state.settings));
-    setText(this.chosen, `your answer: ${now.map(([name, value]) => `${name} ${value}`).join(", ")} (move the view to change it)`);
+    const now = Object.entries(pointedAt(this.step, this.app.settings));
+    setText(this.chosen, `your answer: ${now.map(([name, value]) => `${name} ${value ?? "none"}`).join(", ")} (move the view to change it)`);
   }
 
   answer() {
     const { step } = this;
     const written = step.choices.length ? this.menu.value : this.field.value;
     if (step.kind !== "view" && !written.trim()) return;
-    const given = step.kind === "view" ? pointedAt(step, this.app.state.settings) : written;
+    const given = step.kind === "view" ? pointedAt(step, this.app.settings) : written;
     this.answers[this.place] = tried(step, this.answers[this.place], given);
     this.show(given);
     this.keep();

@@ -12,6 +12,28 @@
  *   health: string, fed: boolean, outputShown: string}} Values
  */
 
+/**
+ * Row and column of a place, in maps of this size.
+ * @param {[number, number]} place
+ * @param {number[]} size
+ * @returns {[number, number]}
+ */
+export function positionIn(place, size) {
+  const inside = (/** @type {0 | 1} */ axis) => Math.min(Math.floor(place[axis] * Number(size[axis])), Number(size[axis]) - 1);
+  return [inside(0), inside(1)];
+}
+
+/**
+ * The middle of a position; undefined outside of the maps.
+ * @param {number[]} position
+ * @param {number[]} size
+ * @returns {[number, number] | undefined}
+ */
+export function placeIn([row = -1, column = -1], [height = 0, width = 0]) {
+  const inside = row >= 0 && row < height && column >= 0 && column < width;
+  return inside ? [(row + 0.5) / height, (column + 0.5) / width] : undefined;
+}
+
 const FITTED = { k: 1, x: 0, y: 0 };
 
 /** Settings with one listener list. */

@@ -2,7 +2,6 @@
 
 import { download, el, setText, sure } from "./dom.js";
 import { openHelp, openSheet } from "./help.js";
-import { Tray } from "./pins.js";
 import { snapshot } from "./snapshot.js";
 
 /** A row of buttons. */
@@ -18,22 +17,15 @@ export class Tools {
     };
     this.said = el("span", { class: "hv-dim", role: "status" });
     this.root = el("span", { class: "hv-tools-of-view" }, this.said);
-    this.tray = new Tray(app);
-    this.root.append(this.tray.button);
     this.root.append(button("save picture", "the shown view as a PNG file", () => this.save()));
     if (app.source.code) this.root.append(button("copy code", "this view without hookviz, as PyTorch code", () => this.code()));
     if (app.source.link) this.root.append(button("copy link", "this page at this view", () => this.copy(sure(app.source.link)(app))));
     this.root.append(button("?", "keys, and a tour of half a minute: key ?", () => openHelp(app)));
     app.parts.titleLine.append(this.root);
-    app.parts.heading.root.after(this.tray.root);
   }
 
   keys() {
-    return { "Shift?": () => openHelp(this.app), "?": () => openHelp(this.app), p: () => this.tray.add() };
-  }
-
-  show() {
-    this.tray.show();
+    return { "Shift?": () => openHelp(this.app), "?": () => openHelp(this.app) };
   }
 
   /** The shown view as a file. */

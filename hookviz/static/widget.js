@@ -65,7 +65,7 @@ class KernelSource {
     model.on("comm:close", this.ended);
     model.on("comm_live_update", () => this.ask({ ask: "here", key: "here" })); // to either
     model.on("change:facts", () => this.changed());
-    for (const name of ["note", "pins", "pictures"]) model.on(`change:${name}`, () => this.tell());
+    for (const name of ["note", "pictures"]) model.on(`change:${name}`, () => this.tell());
     model.on("change:seen", () => {
       this.requests.next();
       this.found();
@@ -354,16 +354,6 @@ class KernelSource {
   /** Whether the kernel has handled all that was asked of it. */
   get idle() {
     return !this.requests.doing && this.pending.size === 0;
-  }
-
-  get pins() {
-    return this.model.get("pins");
-  }
-
-  set pins(pins) {
-    this.refuses();
-    this.model.set("pins", pins);
-    this.model.save_changes();
   }
 
   /** @param {any} at */

@@ -1,7 +1,8 @@
 """The explorer's settings: each is declared here, once.
 
 The widget's traits, the plain face's controls, what the browser gets, and the docstrings of
-`hookviz.explore` and `Explorer` are made from these declarations.
+`hookviz.explore` and `Explorer` are made from these declarations. As plain values they are a dict,
+see `hookviz.view.written`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, TypeVar
@@ -21,7 +23,7 @@ from ..attribution.gradients import ATTRIBUTIONS
 from ..draw.colours import NORMALIZATIONS
 from ..hooking.select import close_names
 from ..run.stages import RETURNED, SHOWN_AFTER
-from ..run.target import Target, check_target, read_target, sample_scores
+from ..run.target import Target, check_target, named_target, sample_scores
 from .layer import ORDERS, why_not_shown
 
 CMAPS = ("auto", "viridis", "magma", "cividis", "gray", "RdBu_r", "PuOr_r", "coolwarm")
@@ -105,9 +107,7 @@ def _reference(name: str, value: int, view: Any) -> int:
 
 def _goal(name: str, value: Any, view: Any) -> Target:
     names = view.session.class_names
-    if isinstance(value, str) and value.casefold() not in map(str.casefold, names):
-        value = read_target(value, names)  # written as on the command line
-    target, logits = check_target(value), view.run.logits
+    target, logits = named_target(check_target(value), names), view.run.logits
     if not callable(target) and logits is not None:
         sample_scores(logits, target, names)
     return target
@@ -131,8 +131,8 @@ def _known_heatmap(name: str, value: str, view: Any) -> str:
 
 
 def _opacity(name: str, value: float, view: Any) -> float:
-    if math.isnan(value):  # the bounds are the trait's
-        raise ValueError("alpha=nan is not an opacity: give 0 to 1.")
+    if not 0 <= value <= 1:  # nor NaN
+        raise ValueError(f"alpha={value} is not an opacity: give 0 to 1.")
     return value
 
 
@@ -172,18 +172,20 @@ class Settings:
         "adds most to it.",
         check=_captured,
     )
-    channel: int = _declared(
-        "The channel; brought into range when the layer changes, as the next three are.",
-        0,
-        check=_in_range,
-    )
+    # The calls of a layer may differ in their channels, so the channel comes after the call.
     call: int = _declared("Which of the layer's calls, from 0.", 0, check=_in_range)
     sample: int = _declared("Which sample of the batch, from 0.", 0, check=_in_range)
     depth: int = _declared("Which slice of a volume, from 0.", 0, check=_in_range)
+    channel: int = _declared(
+        "The channel. When the layer changes it is brought into range, as are call, sample and "
+        "depth.",
+        0,
+        check=_in_range,
+    )
     target: Target = _declared(
         "None for each picture's top prediction; a class number or name; a tuple of classes, the "
-        "first against the others; a number in the output, ``hookviz.output[…]``; or a function "
-        "``output -> scalar``. Setting it runs the model again.",
+        "first against the others; a number in the output, ``hookviz.output[…]``; a text of these, "
+        '``"3 - 5"``; or a function ``output -> scalar``. Setting it runs the model again.',
         None,
         check=_goal,
     )
@@ -249,8 +251,8 @@ class Settings:
         closed=True,
     )
     place: tuple[float, float] | None = _declared(
-        "A position of the maps: how far down and right, 0 to 1. Its receptive field is outlined "
-        "in the input.",
+        "The chosen position as fractions, how far down and right, 0 to 1, which hold for maps of "
+        "any size. Its receptive field is outlined in the input. See also ``position``.",
         None,
         check=lambda name, value, view: checked_place(value),
     )
@@ -268,10 +270,51 @@ DECLARED: dict[str, Declaration] = {
 }
 SETTINGS = tuple(DECLARED)
 
+POSITION = "position"
+"""The setting ``place`` as row and column of the shown layer's maps."""
+
+WRITTEN = (*SETTINGS, POSITION)
+"""The names in a dict of settings, see `hookviz.view.written`."""
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return str(value)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, str):
+        raise TypeError
+    return float(value)
+
+
+def _truth(value: Any) -> bool:
+    if value not in (False, True):
+        raise TypeError
+    return bool(value)
+
+
+_KINDS: dict[Any, tuple[Callable[[Any], Any], str]] = {
+    int: (operator.index, "a whole number"),
+    float: (_number, "a number"),
+    bool: (_truth, "True or False"),
+    str: (_text, "a text"),
+}
+"""By the type of the default: a conversion, also of NumPy's and torch's scalars, and its words."""
+
 
 def check(name: str, value: Any, view: Any) -> Any:
     """Return the value that a setting gets in this view; raise a ``ValueError`` if it has none."""
-    declared = DECLARED[name]
+    declared, default = DECLARED[name], Settings.__dataclass_fields__[name].default
+    if known := _KINDS.get(str if default is MISSING else type(default)):
+        convert, words = known
+        try:
+            value = convert(value)
+        except (TypeError, ValueError):
+            raise ValueError(f"{name}={value!r} is not {words}.") from None
+    if declared.closed and declared.offered and value not in declared.offered():
+        raise ValueError(f"{name}={value!r} is unknown; {close_names(value, declared.offered())}.")
     return value if declared.check is None else declared.check(name, value, view)
 
 
@@ -307,15 +350,17 @@ def name_settings(function: Function) -> Function:
     signature = inspect.signature(function)
     *named, _ = signature.parameters.values()
     own = {each.name for each in named}
+    kinds = {each.name: (each.default, each.type) for each in fields(Settings)}
+    kinds[POSITION] = None, "tuple[int, int] | None"
     settings = [
         inspect.Parameter(
-            each.name,
+            name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=None if each.default is MISSING else each.default,
-            annotation=each.type,
+            default=None if default is MISSING else default,
+            annotation=kind,
         )
-        for each in fields(Settings)
-        if each.name not in own
+        for name, (default, kind) in kinds.items()
+        if name not in own
     ]
     whole = signature.replace(parameters=[*named, *settings])
     function.__signature__ = whole  # type: ignore[attr-defined]

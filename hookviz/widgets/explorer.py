@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import inspect
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import MISSING, Field, fields, replace
+from dataclasses import MISSING, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -39,7 +39,7 @@ from ..models import pretrained
 from ..run.inputs import ModelInput, Transform, prepare_input
 from ..run.progress import Progress, shown_by
 from ..run.session import Session, alone
-from ..run.target import Target, check_target
+from ..run.target import Target, check_target, named_target
 from ..studies.graph.contributions import Contributions
 from ..studies.kernels import LayerWeights, layer_weights
 from ..studies.survey.survey import Survey, check_survey
@@ -48,11 +48,11 @@ from ..view.exploration import Ask, asker, displayed_view, ran, ran_beside, reor
 from ..view.frame import Frame, answer_moved
 from ..view.heatmaps import ShownHeatmap, Sides, heatmaps, shown_sides
 from ..view.layer import SCORE_DROP, SIMILARITY
-from ..view.pins import Pin, Pins
 from ..view.reason import contributions_of
-from ..view.settings import DECLARED, SETTINGS, Settings, check, documented, name_settings
+from ..view.settings import SETTINGS, WRITTEN, Settings, check, documented, name_settings
 from ..view.strokes import erased, painted
-from ..view.view import Memo, View, place_of
+from ..view.view import Memo, View
+from ..view.written import at_written, place_at, position_of, written_settings
 from .canvas import Canvas
 from .gallery import Gallery, sample_of
 from .lifecycle import LiveWidget, close_earlier, close_tree, register
@@ -93,7 +93,8 @@ def explore(
     target : optional
         The score whose gradient is shown: None is each picture's top prediction; or a class
         number or name, a tuple of classes (the first against the others), a number in the
-        output, written ``hookviz.output[1][0, 1, 48, 26]``, or a function ``output -> scalar``.
+        output, written ``hookviz.output[1][0, 1, 48, 26]``, or a function ``output -> scalar``;
+        or one of these as a text, ``"moon - fish"``, ``"output[1][0, 1, 48, 26]"``.
     layers : optional
         As in `hookviz.capture`; None is every convolution and, of a transformer, every block.
         Attention of these is a layer, too: in ``"blocks.3.attn.heads"`` a channel is a head, and
@@ -110,9 +111,10 @@ def explore(
     face : {"canvas", "plain"}, optional
         The canvas is drawn by the browser; the plain face is core widgets and a matplotlib
         picture. Left out, the canvas takes the plain face's place where it can run.
-    layer, channel, call, sample, depth, order, reference_channel, cmap, normalize, heatmap, \
-alpha, over_input, all_layers, shown_after, place, shown_run : optional
-        Where to begin: the explorer's settings, see `hookviz.widgets.Explorer`.
+    layer, call, sample, depth, channel, order, reference_channel, cmap, normalize, heatmap, \
+alpha, over_input, all_layers, shown_after, place, position, shown_run : optional
+        Where to begin: the explorer's settings, see `hookviz.widgets.Explorer`; or all that
+        `Explorer.settings` returned, ``**settings``.
 
     Returns
     -------
@@ -137,8 +139,8 @@ alpha, over_input, all_layers, shown_after, place, shown_run : optional
     >>> explorer.close()
     """
     for name in settings:
-        if name not in SETTINGS:
-            raise TypeError(f"Unknown setting {name!r}; {close_names(name, SETTINGS)}.")
+        if name not in WRITTEN:
+            raise TypeError(f"Unknown setting {name!r}; {close_names(name, WRITTEN)}.")
     if face not in ("canvas", "plain", None):
         raise ValueError(f"face={face!r} is unknown: give 'canvas', 'plain' or None.")
     known = None
@@ -150,6 +152,7 @@ alpha, over_input, all_layers, shown_after, place, shown_run : optional
     session = Session(
         model, prepared, weights=weights, class_names=class_names, token_names=token_names
     )
+    target = named_target(target, session.class_names)
     given = Given(inputs, weights, transform, known)
     make = defer_interrupts(Explorer, undo=Explorer.close)
     made = make(session, given, asker(layers, max_bytes), target=target, face=face, **settings)
@@ -161,20 +164,8 @@ alpha, over_input, all_layers, shown_after, place, shown_run : optional
     return made
 
 
-def _trait(setting: Field) -> traitlets.TraitType:
-    """Return the trait of a declared setting."""
-    declared, default = DECLARED[setting.name], setting.default
-    if declared.closed and declared.offered is not None:
-        return traitlets.Enum(declared.offered(), default)
-    if default is MISSING:
-        return traitlets.Unicode()
-    if isinstance(default, bool):
-        return traitlets.Bool(default)
-    if isinstance(default, float):
-        return traitlets.Float(default, min=0.0, max=1.0)
-    kinds = {int: traitlets.Int, str: traitlets.Unicode}
-    kind = kinds.get(type(default))
-    return traitlets.Any(default, allow_none=True) if kind is None else kind(default)
+class SettingError(traitlets.TraitError, ValueError):
+    """A value that a setting cannot have: of a trait, and of an argument."""
 
 
 if TYPE_CHECKING:
@@ -183,7 +174,14 @@ if TYPE_CHECKING:
         def __getattr__(self, name: str) -> Any: ...
 
 else:
-    _TRAITS = {each.name: _trait(each) for each in fields(Settings)}
+    # Values are checked by `settings.check`, whose messages name what the layer or model has.
+    # None is not checked where it is allowed; traitlets.Any allows it everywhere.
+    _TRAITS = {
+        each.name: traitlets.TraitType(
+            "" if each.default is MISSING else each.default, allow_none=each.default is None
+        )
+        for each in fields(Settings)
+    }
     SettingTraits = type("SettingTraits", (traitlets.HasTraits,), _TRAITS)
 
 
@@ -213,7 +211,6 @@ class Explorer(LiveWidget, SettingTraits):
     _quiet = True  # settings change without being checked or drawn
     _still: tuple[Frame, bytes] | None = None  # the last frame and its picture
     _code: Unfolding | None = None
-    _pins = Pins()
     _note = ""  # the reason why a control failed, or progress
     _answer_moved = ""  # whether the latest picture has another top class, in words
 
@@ -252,14 +249,17 @@ class Explorer(LiveWidget, SettingTraits):
         first = Settings("", target=target)
         self._set_view(self._ran(session, first), None)
         self._quiet = False
-        for name in sorted(
-            settings, key=SETTINGS.index
-        ):  # the layer first: it sets the other ranges
-            setattr(self, name, settings[name])
-        if self.order == SIMILARITY and "reference_channel" not in settings:
-            self.reference_channel = self.channel
+        try:
+            view = at_written(self._now, settings)
+        except ValueError as error:
+            raise SettingError(str(error)) from None
+        if view.settings.order == SCORE_DROP:
+            allow_interrupts(view.ablate)
+        if view.settings.order == SIMILARITY and "reference_channel" not in settings:
+            view = view.with_settings(reference_channel=view.settings.channel)
         if "channel" not in settings and {"layer", "order", "sample"} & settings.keys():
-            self._set_view(self._now.with_settings(channel=int(self._now.channels[0])), None)
+            view = view.with_settings(channel=int(view.channels[0]))
+        self._set_view(view, None)
         self._code = Unfolding("code for this view", self._code_html)
         below = (self._tops, self._code)
         if face != "plain" and os.environ.get("HOOKVIZ_CANVAS") != "off":
@@ -308,7 +308,7 @@ class Explorer(LiveWidget, SettingTraits):
         try:
             return check(name, value, self._now)
         except ValueError as error:
-            raise error if name == "target" else traitlets.TraitError(str(error)) from None
+            raise SettingError(str(error)) from None
 
     @traitlets.observe(*SETTINGS)
     @alone
@@ -332,6 +332,65 @@ class Explorer(LiveWidget, SettingTraits):
                 setattr(self, name, change["old"])
             raise
 
+    @property
+    def position(self) -> tuple[int, int] | None:
+        """The chosen position, row and column of the shown layer's maps; None if none is chosen.
+
+        May be set. The setting ``place`` has it as fractions, for maps of any size.
+
+        Examples
+        --------
+        >>> import hookviz
+        >>> explorer = hookviz.explore(
+        ...     hookviz.demo_model(), hookviz.demo_images()[6], layer="layer3.1.conv2"
+        ... )
+        >>> explorer.position = 5, 8
+        >>> explorer.place = (0.5, 0.25)  # the same setting, in fractions of height and width
+        >>> explorer.position
+        (7, 3)
+        >>> explorer.close()
+        """
+        return position_of(displayed_view(self._now))
+
+    @position.setter
+    def position(self, position: Sequence[int] | None) -> None:
+        try:
+            self.place = place_at(displayed_view(self._now), position)
+        except ValueError as error:
+            raise SettingError(str(error)) from None
+
+    def settings(self) -> dict[str, Any]:
+        """Return all settings as a dict of plain values: this view, to be shown or kept again.
+
+        ``hookviz.explore(model, inputs, **settings)`` opens the same view. The dict is valid JSON;
+        it is also the ``state`` of a `hookviz.classroom.Step`, and a link to a page has the same
+        names. The chosen position is in it as ``position``, row and column. Edits, strokes and
+        zoom are not in it.
+
+        Returns
+        -------
+        dict
+            A target that is a tuple or an expression of the output is a text, such as ``"3 - 5"``
+            or ``"output[0, 3]"``, which ``target=`` takes, too. A target that is a function cannot
+            be written: there is no ``"target"``, and you pass the function again.
+
+        Examples
+        --------
+        >>> import hookviz
+        >>> model, image = hookviz.demo_model(), hookviz.demo_images()[6]
+        >>> explorer = hookviz.explore(model, image, layer="layer3.1.conv2", channel=17)
+        >>> explorer.position, explorer.order = (5, 8), "gradcam weight"
+        >>> settings = explorer.settings()
+        >>> settings["layer"], settings["position"]
+        ('layer3.1.conv2', [5, 8])
+        >>> again = hookviz.explore(model, image, **settings)
+        >>> again.settings() == settings
+        True
+        >>> explorer.close(), again.close()
+        (None, None)
+        """
+        return written_settings(displayed_view(self._now))
+
     def notify_change(self, change: Any) -> None:
         """Restore a setting that a linked explorer rejects."""
         before = getattr(self, "_view", None)
@@ -344,7 +403,7 @@ class Explorer(LiveWidget, SettingTraits):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not name.startswith("_") and name not in self.__dict__ and not hasattr(type(self), name):
-            near = close_names(name, (*SETTINGS, "image"))
+            near = close_names(name, (*WRITTEN, "image"))
             raise AttributeError(f"Unknown setting {name!r}; {near}.")
         super().__setattr__(name, value)
 
@@ -428,10 +487,7 @@ class Explorer(LiveWidget, SettingTraits):
                 self._on_control(name, wanted)
                 view = self._now
                 settings = settings | {"channel": view.settings.channel}  # the first of an order
-        for name in SETTINGS:  # the layer first: it sets the other ranges
-            if name in settings and settings[name] != getattr(view.settings, name):
-                view = view.with_settings(**{name: check(name, settings[name], view)})
-        self._set_view(view.fitted(), None)
+        self._set_view(at_written(view, settings).fitted(), None)
         self._show_below()
 
     @staticmethod
@@ -733,51 +789,6 @@ class Explorer(LiveWidget, SettingTraits):
         after = self._ran(session, view.settings, original=original)
         self._go_to(after.remembering(view, "the edit").fitted())
 
-    # The pins
-
-    def pin(self, note: str = "") -> None:
-        """Keep the shown layer, channel and place in `pins`, with a note.
-
-        Examples
-        --------
-        >>> import hookviz
-        >>> explorer = hookviz.explore(
-        ...     hookviz.demo_model(), hookviz.demo_images()[6], layer="layer3.1.conv2", channel=17
-        ... )
-        >>> explorer.place = (0.4, 0.6)
-        >>> explorer.pin("the tip")
-        >>> explorer.pins
-        1 pin
-        layer           channel  position  target  note
-        layer3.1.conv2  17       5, 8      moon    the tip
-        >>> explorer.close()
-        """
-        view = displayed_view(self._now)
-        at = view.settings
-        position = None if at.place is None else place_of(view)
-        indices = {name: getattr(at, name) for name in ("call", "sample", "depth")}
-        more: dict[str, Any] = {
-            "position": position,
-            "place": at.place,
-            "target": view.target_name,
-            "note": note,
-        }
-        self.pins = (*self.pins, Pin(at.layer, at.channel, **indices, **more))
-
-    @property
-    def pins(self) -> Pins:
-        """Kept channels and places, see `pin`; a table with ``records()`` and ``to_csv()``.
-
-        May be set. Pages of `to_html` have them, too.
-        """
-        return Pins(self._pins if self._canvas is None else map(Pin.of, self._canvas.pins))
-
-    @pins.setter
-    def pins(self, pins: Iterable[Pin]) -> None:
-        self._pins = Pins(pins)
-        if self._canvas is not None:
-            self._canvas.pins = self._pins.records()
-
     # The weights
 
     def weights(
@@ -1058,7 +1069,7 @@ class Explorer(LiveWidget, SettingTraits):
         view, ask = displayed_view(self._now), self._ask
         assert ask is not None  # otherwise it is closed
         options: dict[str, Any] = {"layers": layers, "max_bytes": max_bytes, "title": title}
-        options |= {"steps": steps, "pins": self.pins.records()}
+        options["steps"] = steps
         with Progress() as bar:
             if network:
                 del options["max_bytes"], options["steps"]

@@ -71,32 +71,13 @@ def test_with_the_canvas(open_canvas, twin, shots):
     assert notebook.errors == []
 
 
-PINS = (
-    "import ipywidgets\n"
-    "said = ipywidgets.Label('').add_class('said')\n"
-    "def tell(_):\n"
-    "    pins = [f'{p.layer} {p.channel} {p.position} {p.note}' for p in explorer.pins]\n"
-    "    said.value = '|'.join(pins)\n"
-    "explorer._canvas.observe(tell, 'pins')\n"
-    "explorer.pin('from Python')\n"
-    "display(said, explorer)"
-)
-
-
 @pytest.mark.heavy
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_pins_and_code(open_canvas, twin, shots):
-    """What is pinned here is in Python, and the code of the view is in the clipboard."""
-    notebook, app = open_canvas("import hookviz", MAKE, PINS)
+def test_copied_code_and_the_best_channel_at_a_position(open_canvas, twin, shots):
+    notebook, app = open_canvas("import hookviz", MAKE, "explorer")
     page = notebook.page
-    expect(app.locator(".hv-pin input")).to_have_value("from Python")
     app.locator(".hv-activation .hv-frame").focus()
     page.keyboard.press("ArrowRight")
-    page.keyboard.press("p")
-    page.keyboard.type("a, b")  # no key of the view, nor of the notebook
-    said = page.locator(".said").first
-    wanted = "layer3.1.conv2 32 None from Python|layer3.1.conv2 33 None a, b"
-    wait_for(lambda: said.inner_text() == wanted, "Python to have both pins")
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     twin.reset()
     twin.channel = 33
@@ -111,5 +92,5 @@ def test_pins_and_code(open_canvas, twin, shots):
     twin.place, twin.order = (0.6, 0.3), "value"
     number = app.locator(".hv-number-now").first
     wait_for(lambda: number.inner_text() == str(twin.channel), "the best there")
-    page.screenshot(path=shots / "pins-in-lab.png")
+    page.screenshot(path=shots / "best-in-lab.png")
     assert notebook.errors == []

@@ -27,7 +27,7 @@ SHOWN_AFTER = "raw output, or after normalization or activation"
 AGAIN = """from hookviz.view.settings import SETTINGS
 at = {name: getattr(explorer, name) for name in SETTINGS if name not in ("target", "shown_run")}
 again = hookviz.explore(hookviz.demo_model(), explorer.image, target=explorer.target, **at)
-again.edits, again.pins, again.shown_run = explorer.edits, explorer.pins, explorer.shown_run
+again.edits, again.shown_run = explorer.edits, explorer.shown_run
 again"""
 
 # All that is on the screen and follows from the state: words, choices, and each picture's pixels.
@@ -45,8 +45,6 @@ SEEN = """(app) => {
     waits: app.matches(".hv-waiting") || Boolean(app.querySelector(".hv-stale"))
       || app.innerText.includes("on its way"),
     texts: texts(".hv-name, .hv-number-now, .hv-by, .hv-edit, .hv-label, .hv-words, .hv-table"),
-    pins: texts(".hv-pin button"),
-    notes: all(".hv-pin input").map((each) => each.value),
     bars: texts(".hv-prediction"),
     pressed: all(".hv-prediction").map((each) => each.ariaPressed),
     choices: all("select").map((each) => `${each.ariaLabel}: ${each.value}`),
@@ -116,16 +114,12 @@ def moves(page, app, hand):
         "best": press("b"),
         "why": press("w", "w"),
         "map": press("m", "m"),
-        "pin": lambda: app.evaluate(PIN),
     }
 
 
 CLICK = """(app, [what, n]) => {
   const all = app.querySelectorAll(what);
   all[n % all.length]?.click();
-}"""
-PIN = """(app) => {
-  [...app.querySelectorAll("button")].find((one) => one.textContent === "pin").click();
 }"""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 
 import numpy as np
@@ -419,32 +418,3 @@ def test_by_keyboard_a_class_keeps_the_focus(page):
     expect(page.locator(f".hv-prediction[data-number='{number}']")).to_have_attribute(
         "aria-pressed", "true"
     )
-
-
-def test_pins_lead_back_and_are_a_table(page, shots, tmp_path):
-    page.mouse.click(*at(page, "activation", 7.5 / 28, 20.5 / 28))
-    page.mouse.move(5, 5)
-    page.keyboard.press("p")
-    page.keyboard.type('the "tip", b')  # into the note; b is no key here
-    frame(page, "activation").focus()
-    page.keyboard.press("Escape")
-    page.keyboard.press("ArrowDown")
-    page.locator(".hv-name", has_text="layer2.0.conv2").wait_for()
-    page.keyboard.press("End")
-    page.get_by_role("button", name="pin", exact=True).click()
-    page.screenshot(path=shots / "pins.png")
-    with page.expect_download() as waited:
-        page.get_by_role("button", name="save table").click()
-    waited.value.save_as(tmp_path / "pins.csv")
-    rows = list(csv.DictReader((tmp_path / "pins.csv").read_text().splitlines()))
-    assert [(each["layer"], each["channel"]) for each in rows] == [
-        ("layer2.0.conv1", "4"),
-        ("layer2.0.conv2", "47"),
-    ]
-    assert [rows[0][name] for name in ("row", "column", "note")] == ["20", "7", 'the "tip", b']
-    assert rows[1]["row"] == rows[1]["note"] == "" and rows[0]["target"] == "moon"
-    page.get_by_role("button", name="layer2.0.conv1 · 4 · 20, 7").click()
-    expect(page.locator(".hv-name")).to_have_text("layer2.0.conv1")
-    expect(page.locator(".hv-here")).to_contain_text("row 20, column 7")
-    page.get_by_role("button", name="remove the pin layer2.0.conv1").click()
-    expect(page.locator(".hv-pin")).to_have_count(1)

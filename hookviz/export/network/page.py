@@ -6,7 +6,7 @@ import base64
 import io
 import re
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -51,7 +51,6 @@ def write_network_page(
     layers: Layers = None,
     title: str | None = None,
     precision: Precision = "float32",
-    pins: Sequence[dict[str, Any]] = (),
     on_progress: Callable[[float], object] = lambda fraction: None,
 ) -> str:
     """Write the explorer as a page that runs its network.
@@ -60,7 +59,7 @@ def write_network_page(
     ----------
     view : View
         The view at which the page begins.
-    layers, title, precision, pins
+    layers, title, precision
         As for `hookviz.export.page.write_page` and `hookviz.widgets.Explorer.to_html`.
     on_progress : callable
         Called with the fraction of the work that is done, 0 to 1.
@@ -80,7 +79,7 @@ def write_network_page(
         raise ValueError("A page's network has no attention: choose layers that return maps.")
     runtime = load_runtime()
     heatmaps = {name for name in heatmap_names(view) if name in HEATMAPS or name == PRODUCT}
-    begun = begin_page(view, names, heatmaps, pins, computes=True)
+    begun = begin_page(view, names, heatmaps, computes=True)
     view, facts = begun.view, begun.facts
     at, session = view.settings, view.session
     on_progress(0.05)

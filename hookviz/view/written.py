@@ -1,0 +1,66 @@
+"""The settings of a view as plain values: what `Explorer.settings`, links, steps and JSON hold."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..run.output import Output
+from ..run.target import write_target
+from .settings import POSITION, SETTINGS, check
+from .view import View, map_size, place_of
+
+
+def written_settings(view: View) -> dict[str, Any]:
+    """Return all settings as values of JSON, with ``position`` for ``place``.
+
+    A target that is a function cannot be written, and is left out.
+    """
+    at, logits = view.settings, view.run.logits
+    found: dict[str, Any] = {name: getattr(at, name) for name in SETTINGS}
+    del found["place"], found["target"]
+    if not callable(at.target) or isinstance(at.target, Output):
+        count = 0 if logits is None else logits.shape[1]
+        found["target"] = write_target(at.target, count, view.session.class_names)
+    position = position_of(view)
+    return found | {POSITION: position and list(position)}
+
+
+def position_of(view: View) -> tuple[int, int] | None:
+    """Return row and column of the chosen position; None if none is chosen."""
+    return None if view.settings.place is None else place_of(view)
+
+
+def place_at(view: View, position: Sequence[int] | None) -> tuple[float, float] | None:
+    """Return the middle of a position as fractions; a ``ValueError`` if the maps do not have it."""
+    if position is None:
+        return None
+    height, width = view.layer.maps.shape[-2:]
+    try:
+        row, column = map(operator.index, position)
+    except (TypeError, ValueError):
+        row = column = -1
+    if not (0 <= row < height and 0 <= column < width):
+        raise ValueError(
+            f"position={position!r} is not in layer {view.layer_name!r}, whose maps are "
+            f"{map_size(view.layer.maps)}: give row and column, up to {height - 1} and {width - 1}."
+        )
+    return (row + 0.5) / height, (column + 0.5) / width
+
+
+def at_written(view: View, settings: Mapping[str, Any]) -> View:
+    """Return the view at these settings; a ``ValueError`` names one that it cannot have.
+
+    The target stays: for another one the model would have to run.
+    """
+    for name in SETTINGS:  # the layer first: it sets the ranges of others
+        if name == "target" or name not in settings:
+            continue
+        if settings[name] != getattr(view.settings, name):
+            view = view.with_settings(**{name: check(name, settings[name], view)}).fitted()
+    if POSITION in settings:
+        if "place" in settings:
+            raise ValueError("place= and position= are the same: give only one of them.")
+        view = view.with_settings(place=place_at(view, settings[POSITION]))
+    return view
