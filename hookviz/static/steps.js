@@ -26,6 +26,12 @@ function spanOf(values) {
   return { least: Math.max(at(0), middle / SPAN), most: Math.min(largest, middle * SPAN), largest };
 }
 
+/** @type {Record<string, string>} */
+const STATISTIC_NAMES = { std: "standard deviation", gradient_std: "gradient standard deviation", nans: "NaN", infs: "Inf" };
+
+/** @param {string} name As in the records. */
+const statisticName = (name) => STATISTIC_NAMES[name] ?? name.replaceAll("_", " ");
+
 /** All that is shown. `take` gets what has been recorded since. */
 export class StepsView {
   /** @param {HTMLElement} root */
@@ -133,7 +139,7 @@ export class StepsView {
     if (!this.colours.length) {
       const all = [...facts.statistics, "dead", ...facts.statistics.map((/** @type {string} */ s) => `gradient_${s}`), ...facts.norms];
       const shown = all.filter((name) => !name.endsWith("count"));
-      this.colours.replaceChildren(...shown.map((name) => el("option", { value: name }, name.replaceAll("_", " "))));
+      this.colours.replaceChildren(...shown.map((name) => el("option", { value: name }, statisticName(name))));
       this.colours.value = this.statistic;
     }
     setText(this.head, facts.model);
@@ -197,7 +203,7 @@ export class StepsView {
     visible(this.first, column >= 0 && line >= 0);
     this.first.style.left = `${(100 * (column + 0.5)) / steps.length}%`;
     this.first.style.top = `${(100 * (line + 0.5)) / names.length}%`;
-    const what = this.statistic.replaceAll("_", " ");
+    const what = statisticName(this.statistic);
     this.strip.setAttribute("aria-label", `${what} of ${names.length} rows in ${steps.length} recorded steps`);
     const ends = share ? "0 to 1" : `${inShort(least)} to ${inShort(most)}${signed ? ", either sign" : ""}${largest > most ? `, the largest ${inShort(largest)}` : ""}`;
     this.scaleWords = `${what}: ${ends}, steps ${steps[0]} to ${steps[steps.length - 1]}; NaN and Inf magenta`;
@@ -214,7 +220,7 @@ export class StepsView {
     const name = this.rows.options[Math.floor(y * this.strip.height)]?.value;
     if (at === undefined || name === undefined) return;
     const value = /** @type {RecordedStep} */ (this.known.get(at)).value(this.statistic, name);
-    setText(this.scale, `step ${at}, ${name}: ${this.statistic.replaceAll("_", " ")} ${inShort(value)}`);
+    setText(this.scale, `step ${at}, ${name}: ${statisticName(this.statistic)} ${inShort(value)}`);
   }
 
   /** @param {MouseEvent} event */
@@ -227,7 +233,7 @@ export class StepsView {
   /** @param {RecordedStep} step */
   say(step) {
     const shown = ["mean", "std", "min", "max", "zeros", "nans", "infs", "gradient_std", ...this.facts.norms];
-    const told = shown.map((name) => `${name.replaceAll("_", " ")} ${inShort(step.value(name, this.row))}`);
+    const told = shown.map((name) => `${statisticName(name)} ${inShort(step.value(name, this.row))}`);
     setText(this.numbers, `step ${this.at}, ${this.row}: ${told.join(" · ")}`);
   }
 

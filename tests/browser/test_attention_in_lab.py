@@ -49,7 +49,7 @@ def test_by_the_canvas(open_canvas, shots):
     wait_for(lambda: read(app, "value", where) == float(from_patch), "the patch's weight")
     expect(app.locator(".hv-notes")).to_contain_text("on class token")
     page.screenshot(path=shots / "attention-canvas.png")
-    assert "head 1 ×" in app.inner_text()
+    assert "scale head 1:" in app.inner_text()
     app.get_by_title("switch the head off").click()
     wait_for(lambda: "head 1: off" in app.inner_text(), "the edit")
     chip = app.locator(".hv-edit")

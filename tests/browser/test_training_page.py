@@ -44,7 +44,7 @@ def test_all_of_it_is_seen(shown, shots):
     assert numbers.inner_text().startswith(f"step {STEPS - 1}, 0:")
     page.get_by_role("button", name="first NaN or Inf").click()
     assert numbers.inner_text().startswith(f"step {BROKEN}, 3:")
-    assert f"nans {watch.records()[BROKEN * 4 + 3]['nans']}" in numbers.inner_text()
+    assert f"NaN {watch.records()[BROKEN * 4 + 3]['nans']}" in numbers.inner_text()
 
     page.get_by_role("combobox", name="which row").select_option("0")
     over_time = page.locator(".hv-steps-dimension").first

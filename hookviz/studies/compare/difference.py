@@ -185,12 +185,12 @@ ROUNDINGS, GROWTH = 16, 8
 """Tolerances: so many times the type's rounding, and the growth of an earlier difference."""
 
 HEADER = (
-    *("layer", "type", "shape", "largest", "mean", "relative", "dB", "cosine", "differ"),
-    *("inputs", "gradient"),
+    *("layer", "type", "shape", "max diff", "mean diff", "relative diff", "SNR (dB)", "cosine"),
+    *("values that differ", "inputs", "gradient"),
 )
 
 
-SPARE = ("type", "shape", "mean", "cosine", "dB", "differ")
+SPARE = ("type", "shape", "mean diff", "cosine", "SNR (dB)", "values that differ")
 """Columns that a terminal can do without, the first ones first."""
 
 
