@@ -16,6 +16,15 @@ export const ARRIVES_NOT = "no gradient arrives here";
 
 /** @type {Record<string, string>} */
 const METHODS = {
+  gradcam: "Grad-CAM",
+  "gradcam++": "Grad-CAM++",
+  hirescam: "HiResCAM",
+  xgradcam: "XGrad-CAM",
+  layercam: "LayerCAM",
+  eigencam: "Eigen-CAM",
+  eigengradcam: "Eigen-Grad-CAM",
+  scorecam: "Score-CAM",
+  legrad: "LeGrad",
   smoothgrad: "SmoothGrad",
   integrated_gradients: "integrated gradients",
   guided_backprop: "guided backpropagation",
