@@ -203,7 +203,7 @@ def test_a_new_run_answers_what_the_browser_asked_before(explorer, monkeypatch):
         {"ask": "layer", **at | {"layer": "layer3.0.conv1"}, "shown_after": "output"},
         {"ask": "heatmap", **at, "method": "gradcam"},
         {"ask": "heatmap", **at, "method": "layercam"},
-        {"ask": "picture", "of": [0, 0]},
+        {"ask": "picture", "of": [0, 0, 0]},
     ]
     run = canvas.facts["run"]
     for number, each in enumerate(asked):

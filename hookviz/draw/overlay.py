@@ -12,18 +12,21 @@ from PIL import Image
 
 from ..hooking.tensors import enlarged
 from ..run.inputs import IMAGENET_MEAN, IMAGENET_STD, ModelInput
+from ..run.origins import picture_tensors
 from .colours import DIVERGING, all_finite, palette, shown_size, to_levels, to_numpy
 
 
 def picture_of(
-    inputs: ModelInput, sample: int = 0, depth: float = 0.0
+    inputs: ModelInput, sample: int = 0, depth: float = 0.0, tensor: int | None = None
 ) -> tuple[np.ndarray | None, str]:
     """Return the input as a picture, uint8 ``(H, W, 3)``, and a note, see `undoing`.
+
+    ``tensor`` is the place of one of several input tensors, the main one if left out.
 
     A volume is shown by the slice at ``depth``, 0 the first and 1 the last; a 1d signal by a strip
     of one row per channel. None for other inputs.
     """
-    values = _values(inputs, sample, depth)
+    values = _values(inputs, sample, depth, tensor)
     if values is None:
         return None, ""
     scale, offset, words = undoing(values, inputs)
@@ -61,7 +64,9 @@ def undoing(values: np.ndarray, inputs: ModelInput) -> tuple[np.ndarray, np.ndar
     return _ONE / span, -least * _ONE / span, f"stretched from {least:.3g} to {most:.3g}"
 
 
-def as_fed(inputs: ModelInput, sample: int = 0, depth: float = 0.0) -> dict[str, Any] | None:
+def as_fed(
+    inputs: ModelInput, sample: int = 0, depth: float = 0.0, tensor: int | None = None
+) -> dict[str, Any] | None:
     """Return how the numbers that the network gets come from the picture of `picture_of`.
 
     Returns
@@ -71,7 +76,7 @@ def as_fed(inputs: ModelInput, sample: int = 0, depth: float = 0.0) -> dict[str,
         numbers stretched from the least to the largest; and ``words``. None where they are not
         three colours or one, or where they are a picture's numbers or were stretched to be one.
     """
-    values = _values(inputs, sample, depth)
+    values = _values(inputs, sample, depth, tensor)
     if values is None or len(values) not in (1, 3):
         return None
     scale, offset, _ = undoing(values, inputs)
@@ -106,9 +111,11 @@ def _fitting(
     return (scale, offset) if undone.min() > -0.02 and undone.max() < 1.02 else None
 
 
-def _values(inputs: ModelInput, sample: int, depth: float) -> np.ndarray | None:
+def _values(
+    inputs: ModelInput, sample: int, depth: float, tensor: int | None = None
+) -> np.ndarray | None:
     """Return one sample as ``(C, H, W)``: a slice of a volume, a band per channel of a signal."""
-    main = inputs.main
+    main = inputs.main if tensor is None else picture_tensors(inputs).get(tensor)
     if main is None or main.ndim not in (3, 4, 5) or not main.numel():
         return None
     values = to_numpy(main[min(sample, len(main) - 1)])

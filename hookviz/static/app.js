@@ -29,7 +29,7 @@ import { Why } from "./why.js";
  *   facts: any, live: boolean, gone?: string, refused?: number, waiting?: string, wanted?: number | null, asking?: string | null, listeners: Set<(now?: boolean) => void>,
  *   layer: (at: any) => Layer | null,
  *   heat: (at: any, layer: string, targetClass: number | null) => Heat | null,
- *   picture: (place: [number, number]) => any,
+ *   picture: (place: [number, number, number] | null) => any,
  *   field: (at: any) => import("./field.js").Field | null,
  *   target: (number: number) => void, edit: (what: any) => void,
  *   ablate: (at: any, told: (part: import("./ablation.js").Part | null) => void) => void,
@@ -480,7 +480,7 @@ export class App {
   drawInput(data) {
     const picture = this.source.picture(data.header.place);
     const { input } = this.parts;
-    visible(input.root, Boolean(picture) || !this.facts.blind);
+    visible(input.root, Boolean(picture) || !(this.facts.blind || data.header.no_picture));
     if (!picture) return;
     const ratio = Math.min(Math.max(picture.height / picture.width, 0.3), 1.4);
     this.parts.pictures.style.setProperty("--ratio", String(ratio));
@@ -504,7 +504,8 @@ export class App {
     const { facts, at } = this;
     const beside = data.beside(at.channel);
     const parts = data.header.parts ? ["This layer ran on parts of the input: map, heatmap and positions are those of one part."] : [];
-    const own = [...parts, ...(beside ? [beside] : []), ...(data.header.notes ?? [])];
+    const none = data.header.no_picture ? [data.header.no_picture] : [];
+    const own = [...none, ...parts, ...(beside ? [beside] : []), ...(data.header.notes ?? [])];
     const first = facts.opened[at.layer] ? [facts.opened[at.layer]] : [];
     const other = !this.source.live && at.targetClass !== null && at.targetClass !== facts.target.number;
     const targets = other ? [`Gradients in this page are of ${facts.target.name}.`] : [];

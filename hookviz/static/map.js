@@ -244,7 +244,7 @@ export class NetworkMap {
 
   /** The input's picture, if it is one. */
   input() {
-    return this.app.source.picture(this.app.data?.header.place ?? [0, 0]);
+    return this.app.source.picture(this.app.data?.header.place ?? null);
   }
 
   /** The captured layers in a unit, in their order. @param {Unit} unit @returns {any[]} */

@@ -88,8 +88,15 @@ class PageSource {
     return this.get("map", made);
   }
 
-  picture() {
-    return this.get("picture", ({ header, arrays }) => pictureOf(arrays.pixels.values, header));
+  /**
+   * The picture of the page, unless a layer's maps are of another one.
+   * @param {[number, number, number] | null} [place]
+   */
+  picture(place) {
+    if (place === null) return null;
+    const found = this.get("picture", ({ header, arrays }) => ({ ...pictureOf(arrays.pixels.values, header), of: header.of }));
+    const other = found && place && (found.of[0] !== place[0] || found.of[1] !== place[2]);
+    return other ? null : found;
   }
 
   /**

@@ -387,9 +387,9 @@ class KernelSource {
     return this.get({ ask: "field", layer, call, sample, depth, ...this.query(at, layer) });
   }
 
-  /** @param {[number, number]} place */
+  /** @param {[number, number, number] | null} place of which sample, at which relative depth, of which input */
   picture(place) {
-    return this.facts.blind ? null : this.get({ ask: "picture", of: place });
+    return this.facts.blind || !place ? null : this.get({ ask: "picture", of: place });
   }
 
   /** @param {number} number */
@@ -593,7 +593,7 @@ export default {
     const source = sourceOf(model);
     const ready = () => {
       const layer = source.layer(model.get("settings"));
-      if (!layer || !(source.facts.blind || source.picture(layer.header.place))) return;
+      if (!layer || !(source.facts.blind || !layer.header.place || source.picture(layer.header.place))) return;
       source.listeners.delete(ready);
       model.set("alive", true);
       model.save_changes();

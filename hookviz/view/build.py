@@ -13,6 +13,7 @@ from ..draw.colours import DIVERGING, SEQUENTIAL, class_colours
 from ..draw.html import Box, Readings
 from ..draw.mosaic import PAGE, Mosaic, mosaic
 from ..draw.overlay import UNDONE
+from ..run.origins import picture_tensors
 from ..run.output import Output, index_of
 from ..studies.receptive_field.field import outline, place_in
 from ..studies.receptive_field.field import words as seen_words
@@ -139,11 +140,12 @@ def factor_of(view: View) -> float:
 
 def _input(view: View) -> ImagePanel | None:
     """Return the input's panel with its size, and that of its picture if that differs."""
-    inputs, (picture, undone) = view.session.inputs, view.picture_and_words
-    if inputs.main is None or picture is None:
+    (picture, undone), at, inputs = view.picture_and_words, view.picture_at, view.session.inputs
+    if picture is None or at is None:
         return None
-    height, width = inputs.main.shape[-2:]  # for a 1d signal: channels and length
-    drawn = picture.shape[:2] if inputs.main.ndim > 3 else (height, picture.shape[1])
+    tensor = picture_tensors(inputs)[at[2]]
+    height, width = tensor.shape[-2:]  # for a 1d signal: channels and length
+    drawn = picture.shape[:2] if tensor.ndim > 3 else (height, picture.shape[1])
     notes = [html.shown_at((height, width), drawn), undone if undone != UNDONE else ""]
     if view.transform is not None:
         notes += [view.transform.doubt or view.transform.short]

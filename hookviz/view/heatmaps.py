@@ -230,7 +230,9 @@ class ShownHeatmap:
 
         def make() -> tuple[list[str], np.ndarray | None]:
             cuts = self._all_layers(view, method)
-            apart = [place for place, name in enumerate(cuts) if name in view.layers_of_parts]
+            parts = view.layers_of_parts
+            own = [name in parts or not view.shares_picture(name) for name in cuts]
+            apart = [place for place, alone in enumerate(own) if alone]
             return list(cuts), draw_strip(view.picture, list(cuts.values()), at.alpha, apart)
 
         key = (*which, at.sample, view.input_sample, view.depth_share, at.alpha)

@@ -17,6 +17,7 @@ from ..attribution.cam import cached_methods
 from ..attribution.heads import AttentionRecord
 from ..draw.colours import DARK, DIVERGING, SEQUENTIAL, palette_text, percentiles, shown_size
 from ..draw.overlay import HEAT, UNDONE, as_fed
+from ..run.origins import picture_tensors
 from ..run.output import Output
 from ..run.target import class_index
 from ..studies.receptive_field import field as shown
@@ -156,7 +157,8 @@ def layer_payload(view: View) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         "sample": at.sample,
         "depth": at.depth,
         "counts": view.counts(),
-        "place": [view.input_sample, view.depth_share],
+        "place": view.picture_at,
+        "no_picture": view.no_picture,
         "parts": view.of_parts,
         "size": list(layer.maps.shape[1:]),
         "signed": layer.signed,
@@ -223,14 +225,19 @@ def picture_payload(
 ) -> tuple[dict[str, Any], np.ndarray] | None:
     """Return words and pixels of the input, uint8 ``(H, W, 3)``; None if it is not a picture.
 
-    ``of`` is the input's sample and the relative depth; left out, those of the view.
+    ``of`` is the sample, the relative depth and the input tensor; left out, those of the view.
     """
-    sample, depth = of or (view.input_sample, view.depth_share)
-    (picture, words), main = view.picture_at(int(sample), depth), view.session.inputs.main
-    if picture is None or main is None:
+    at = of or view.picture_at
+    if at is None:
         return None
-    said = {"height": picture.shape[0], "width": picture.shape[1], "size": list(main.shape[-2:])}
-    fed = as_fed(view.shown_inputs, int(sample), depth)
+    sample, depth, tensor = int(at[0]), at[1], int(at[2])
+    picture, words = view.picture_of(sample, depth, tensor)
+    if picture is None:
+        return None
+    size = picture_tensors(view.session.inputs)[tensor].shape[-2:]
+    said: dict[str, Any] = {"height": picture.shape[0], "width": picture.shape[1]}
+    said |= {"size": list(size), "of": [sample, tensor]}
+    fed = as_fed(view.shown_inputs, sample, depth, tensor)
     said |= {"fed": fed} if fed else {}
     return said | {"words": "" if words == UNDONE else words}, picture
 

@@ -29,9 +29,17 @@ from ..draw.colours import DIVERGING, FAINT, SEQUENTIAL, colour_ranges, faint, r
 from ..draw.overlay import picture_of
 from ..hooking.edit import Change, Channels, LayerEdit, Where
 from ..hooking.records import Call, CapturedTensor, LayerRecord
-from ..hooking.select import Layers
+from ..hooking.select import Layers, module_names
 from ..hooking.tensors import as_maps
 from ..run.inputs import ModelInput
+from ..run.origins import (
+    UNKNOWN,
+    CallOrigin,
+    PictureSource,
+    call_origins,
+    picture_tensors,
+    single_picture,
+)
 from ..run.progress import Progress
 from ..run.session import Run, Session
 from ..run.stages import RETURNED, stages_of, tensor_after, words_after
@@ -424,11 +432,50 @@ class View:
     # Input and output
 
     @property
-    def input_sample(self) -> int:
-        """The sample of the input that the layer's shown sample belongs to.
+    def source(self) -> PictureSource | str:
+        """The input sample that the shown maps were computed from, or why none can be named."""
+        return self.source_of(self.whole_record.module, self.settings.call, self.layer.samples)
 
-        A layer may cut each sample into the same number of windows, or boxes, in order.
+    def source_of(self, module: torch.nn.Module, call: int, rows: int) -> PictureSource | str:
+        """Return the source of the shown sample in a call of a layer that has this many rows."""
+        single = single_picture(self.session.inputs)
+        if single is not None:
+            return single
+
+        def make() -> dict[torch.nn.Module, list[CallOrigin]]:
+            session = self.session.edited(())
+            names = {module: each[0] for module, each in module_names(session.model).items()}
+            shown = {each.module: names[each.module] for each in self.cache.values()}
+            try:
+                found = call_origins(session, shown.values())
+            except (ValueError, TypeError, RuntimeError):
+                return {}
+            return {
+                module: [origin for (layer, _), origin in sorted(found.items()) if layer == name]
+                for module, name in shown.items()
+            }
+
+        origins = self.input_memo.get_or_compute("origins", None, make).get(module, [])
+        if call >= len(origins) or len(origins[call].rows) != rows:
+            return UNKNOWN
+        sample = self.settings.sample
+        return origins[call].rows[sample] if sample < rows else UNKNOWN
+
+    def shares_picture(self, name: str) -> bool:
+        """Return True if a layer's last call is of the picture beside the shown maps."""
+        record = self.cache[name]
+        return self.source == self.source_of(
+            record.module, len(record.calls) - 1, _samples(record.last)
+        )
+
+    @property
+    def input_sample(self) -> int:
+        """The sample of the input, and of the output, that the layer's shown sample belongs to.
+
+        If it cannot be named, it is taken that each sample has the same number of rows, in order.
         """
+        if isinstance(source := self.source, PictureSource):
+            return source.sample
         rows, batch = self.layer.samples, self.session.inputs.samples
         return self.settings.sample * batch // rows if rows % batch == 0 else 0
 
@@ -463,12 +510,28 @@ class View:
 
     @property
     def picture_and_words(self) -> tuple[np.ndarray | None, str]:
-        """The picture, and a note on the normalization."""
-        return self.picture_at(self.input_sample, self.depth_share)
+        """The picture, and a note on the normalization; None if its source is unknown."""
+        at = self.picture_at
+        return (None, "") if at is None else self.picture_of(*at)
 
-    def picture_at(self, sample: int, depth: float) -> tuple[np.ndarray | None, str]:
-        """Return the input of a sample, at a relative depth, and a note on the normalization."""
-        key, inputs = (sample, depth), self.shown_inputs
+    @property
+    def picture_at(self) -> tuple[int, float, int] | None:
+        """The sample, the relative depth and the input tensor of the picture beside the maps."""
+        source = self.source
+        if not isinstance(source, PictureSource):
+            return None
+        return source.sample, self.depth_share, source.input
+
+    @property
+    def no_picture(self) -> str:
+        """Why there is no picture beside the maps, in a sentence; empty if there is one."""
+        if isinstance(source := self.source, str) and picture_tensors(self.session.inputs):
+            return f"No picture is shown beside this map: {source}."
+        return ""
+
+    def picture_of(self, sample: int, depth: float, tensor: int) -> tuple[np.ndarray | None, str]:
+        """Return a sample of an input tensor, at a relative depth, and a note on normalization."""
+        key, inputs = (sample, depth, tensor), self.shown_inputs
         memo = self.input_memo if inputs is self.session.inputs else self.memo
         return memo.get_or_compute("picture", key, lambda: picture_of(inputs, *key))
 
@@ -670,6 +733,8 @@ class ShownMaps:
         )
         if role == "map" and self.view.shown_after_words:
             note = "; ".join(filter(None, (self.view.shown_after_words, note)))
+        if role == "map" and self.view.no_picture:
+            note = "; ".join(filter(None, (note, self.view.no_picture)))
         if role == "map" and self.view.query_words:
             note = "; ".join(filter(None, (f"query: {self.view.query_words}", note)))
         return Panel(

@@ -20,6 +20,7 @@ from ..draw.document import STATIC, script, style
 from ..export.packing import half, raw
 from ..hooking.edit import LayerEdit
 from ..hooking.interrupts import stoppable
+from ..run.origins import picture_tensors
 from ..run.session import alone
 from ..view.answer import map_values
 from ..view.frame import class_name
@@ -138,7 +139,10 @@ class Canvas(anywidget.AnyWidget):
                 self._count += 1
                 self._coming = self._asked_again(view)
             self._latest = now
-            facts = model_payload(view) | {"run": self._count, "blind": view.picture is None}
+            facts = model_payload(view) | {
+                "run": self._count,
+                "blind": not picture_tensors(view.session.inputs),
+            }
             for said, each in zip(facts["edits"], view.session.edits, strict=True):
                 said["key"] = self._key_of(each)
             facts["coming"] = [each["key"] for each in self._coming]
@@ -148,7 +152,7 @@ class Canvas(anywidget.AnyWidget):
     def _asked_again(self, view: View) -> list[dict[str, Any]]:
         """Return the questions that the browser will ask of this run, with their new keys."""
         found: dict[str, dict[str, Any]] = {}
-        shown = _settings(view) | {"of": [view.input_sample, view.depth_share]}
+        shown = _settings(view) | {"of": list(view.picture_at or ())}
         shown["method"] = shown["heatmap"] if shown["heatmap"] in cached_methods() else None
         for question in reversed(self._recent):
             if all(question[name] == shown[name] for name in question.keys() & shown.keys()):

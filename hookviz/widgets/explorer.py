@@ -37,6 +37,7 @@ from ..hooking.records import FeatureCache
 from ..hooking.select import Layers, close_names, select_layers
 from ..models import pretrained
 from ..run.inputs import ModelInput, Transform, prepare_input
+from ..run.origins import picture_tensors
 from ..run.progress import Progress, shown_by
 from ..run.session import Session, alone
 from ..run.target import Target, check_target, named_target
@@ -534,6 +535,10 @@ class Explorer(LiveWidget, SettingTraits):
         elif what in ("paint", "erase"):
             pixels = torch.from_numpy(value)
             try:
+                at = self._now.picture_at
+                if at is None or at[2] != min(picture_tensors(self.inputs)):
+                    self.say("Only the first input picture can be painted: show a map of it.")
+                    return
                 if what == "paint":
                     edits = [*painted(edits, self.inputs, pixels, self._now.input_sample)]
                 else:

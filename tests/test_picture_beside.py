@@ -1,0 +1,113 @@
+"""The picture beside a map is the one that the map was computed from, or there is none."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from test_origins import Net, pictures
+from torch import nn
+
+import hookviz
+from hookviz.view.payload import layer_payload, model_payload, picture_payload
+
+
+class Siamese(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.c, self.last = nn.Conv2d(3, 4, 3), nn.Linear(4, 3)
+
+    def one(self, x):
+        return self.c(x).relu().mean((2, 3))
+
+    def forward(self, a, b):
+        return self.last((self.one(a) - self.one(b)).abs())
+
+
+def shown(explorer, **at):
+    """Return the picture beside the maps, as the frame and as the browser have it."""
+    for name, value in at.items():
+        setattr(explorer, name, value)
+    view, panel = explorer._now, explorer.frame.input
+    header, _ = layer_payload(view)
+    found = picture_payload(view, header["place"])
+    if panel is None:
+        assert found is None and header["place"] is None
+        assert header["no_picture"] and header["no_picture"] in explorer.frame.panels[0].note
+        return header["no_picture"]
+    assert found is not None and (found[1] == panel.pixels).all() and not header["no_picture"]
+    return torch.from_numpy(panel.pixels)
+
+
+def as_pixels(picture):
+    return (picture * 255).round().to(torch.uint8).permute(1, 2, 0)
+
+
+@pytest.fixture
+def explore():
+    made = []
+
+    def explore(*args, **settings):
+        made.append(hookviz.explore(*args, **settings))
+        return made[-1]
+
+    yield explore
+    for each in made:
+        each.close()
+
+
+def test_each_call_of_a_siamese_network_is_beside_its_own_input(explore):
+    dark, bright = torch.rand(1, 3, 12, 12) * 0.4, 0.6 + torch.rand(1, 3, 12, 12) * 0.4
+    explorer = explore(Siamese(), (dark, bright), layer="c")
+    assert torch.equal(shown(explorer, call=0), as_pixels(dark[0]))
+    assert torch.equal(shown(explorer, call=1), as_pixels(bright[0]))
+    assert torch.equal(shown(explorer, call=0), as_pixels(dark[0]))
+    assert not model_payload(explorer._now)["answer"]
+
+
+def test_mirrored_samples_are_beside_the_picture_that_they_came_from(explore):
+    (x,) = pictures(2)
+    explorer = explore(Net(lambda net, x: net.conv(torch.cat([x, x.flip(3)]))), x, layer="conv")
+    for row, sample in enumerate((0, 1, 0, 1)):
+        assert torch.equal(shown(explorer, sample=row), as_pixels(x[sample]))
+
+
+def test_a_batch_in_its_order(explore):
+    (x,) = pictures(3)
+    explorer = explore(Net(lambda net, x: net.conv(x)), x, layer="conv")
+    assert torch.equal(shown(explorer, sample=2), as_pixels(x[2]))
+
+
+def test_no_picture_where_several_meet_and_a_sentence_in_its_place(explore):
+    explorer = explore(Net(lambda net, a, b: net.conv(a - b)), pictures(1, 1), layer="conv")
+    assert shown(explorer) == (
+        "No picture is shown beside this map: it was computed from several input pictures."
+    )
+    assert explorer.frame.overlay is None  # no heatmap over a picture of something else
+
+
+def test_a_heatmap_in_the_row_of_all_layers_is_not_drawn_over_another_picture(explore):
+    """The row has each layer's last call: of `c` that is the second input's."""
+    explorer = explore(Siamese(), pictures(1, 1), layer="c", call=0)
+    assert not explorer._now.shares_picture("c")
+    explorer.call = 1
+    assert explorer._now.shares_picture("c")
+
+
+def test_a_stroke_goes_to_the_first_input_only(explore):
+    explorer = explore(Siamese(), pictures(1, 1), layer="c", call=1)
+    stroke = torch.zeros(8, 8, dtype=torch.bool).numpy()
+    stroke[2:4] = True
+    explorer._user_edit("paint", stroke)
+    assert not explorer.edits and "Only the first input picture" in explorer.frame.note
+    explorer.call = 0
+    explorer._user_edit("paint", stroke)
+    assert len(explorer.edits) == 1
+
+
+def test_a_single_picture_costs_no_run(explore):
+    runs = []
+    (x,) = pictures(1)
+    explorer = explore(Net(lambda net, x: runs.append(1) or net.conv(x)), x, layer="conv")
+    before = len(runs)
+    assert torch.equal(shown(explorer), as_pixels(x[0]))
+    assert len(runs) == before
