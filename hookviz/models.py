@@ -17,8 +17,8 @@ from PIL import Image
 from torch import Tensor, nn
 
 from .hooking.select import close_names
-from .run.inputs import Transform, transform_for
 from .run.target import class_names_of
+from .run.transforms import Transform, transform_for
 
 CLASS_NAMES = "ball", "eye", "fish", "flower", "heart", "house", "moon", "mushroom", "ring", "star"
 
@@ -375,7 +375,7 @@ def _efficientnet_lite0() -> tuple[nn.Module, PretrainedWeights]:
 
     names: Any = list(ResNet18_Weights.DEFAULT.meta["categories"])
     model.class_names = names
-    return model.eval(), PretrainedWeights(LITE0, {"categories": names}, transform_for(model, None))
+    return model.eval(), PretrainedWeights(LITE0, {"categories": names}, transform_for(model))
 
 
 def timm_model(name: str, trained: bool = True) -> nn.Module:
@@ -409,7 +409,7 @@ def timm_model(name: str, trained: bool = True) -> nn.Module:
 def _of_timm(name: str) -> tuple[nn.Module, PretrainedWeights]:
     model = timm_model(name)
     meta = {"categories": class_names_of(model)}
-    return model, PretrainedWeights(f"timm:{name}", meta, transform_for(model, None, checked=False))
+    return model, PretrainedWeights(f"timm:{name}", meta, transform_for(model))
 
 
 def _is_timm(name: str) -> bool:

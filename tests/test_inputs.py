@@ -1,241 +1,448 @@
-"""Pictures and tensors in, and the picture of them back out."""
+"""The model's input, made of pictures, tensors and other arguments, and the picture of it."""
 
 from __future__ import annotations
-
-import base64
-import io
 
 import numpy as np
 import pytest
 import timm
 import torch
+import torch.nn.functional as F
 from matplotlib import cbook
 from PIL import Image
 from torch import nn
+from torch.utils.data import DataLoader
 from torchvision.models import Inception_V3_Weights, ResNet18_Weights, ResNet34_Weights
-from torchvision.transforms import ToTensor, v2
+from torchvision.transforms import Compose, Normalize, ToTensor, v2
 
 import hookviz
 from hookviz.draw.overlay import as_fed, picture_of
-from hookviz.run.inputs import load_picture, prepare_input
+from hookviz.run.inputs import prepare_input
+from hookviz.run.pictures import load_picture
 from hookviz.run.session import Session
 from hookviz.run.target import class_names_of
 from hookviz.view.payload import model_payload
 
 RGB = nn.Conv2d(3, 2, 1)
+PHOTOGRAPH = cbook.get_sample_data("grace_hopper.jpg", asfileobj=False)
+PICTURE = hookviz.demo_images()[6]
+RANDOM = np.random.default_rng(0)
 
 
-def photograph():
-    return cbook.get_sample_data("grace_hopper.jpg", asfileobj=False)
+def classifier(channels: int) -> nn.Module:
+    pooled = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 10)
+    return nn.Sequential(nn.Conv2d(channels, 4, 3), nn.ReLU(), *pooled).eval()
 
 
-# Loading
-
-
-def save(image, tmp_path, name="x.png", **options):
-    path = tmp_path / name
-    image.save(path, **options)
-    return path
-
-
-def ramp(mode="RGB", size=(8, 6)):
-    values = np.linspace(0, 255, size[0] * size[1]).reshape(size[1], size[0]).astype("uint8")
-    return Image.fromarray(values).convert(mode)
-
-
-@pytest.mark.parametrize(
-    "mode", ["1", "L", "P", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV", "LA"]
-)
-def test_modes(mode):
-    picture = load_picture(ramp("L").convert("RGB").convert(mode) if mode != "LA" else ramp("LA"))
-    assert picture.mode == "RGB"
-    assert picture.size == (8, 6)
-
-
-def test_sixteen_bits_are_scaled_not_clipped(tmp_path):
-    values = np.linspace(0, 65535, 48).reshape(6, 8).astype("uint16")
-    picture = load_picture(save(Image.fromarray(values), tmp_path))
-    got = np.asarray(picture)[..., 0].astype(int)
-    assert abs(got - values / 257).max() <= 1
-
-
-def test_alpha_goes_over_white():
-    clear = Image.new("RGBA", (2, 2), (255, 0, 0, 0))
-    assert np.asarray(load_picture(clear)).min() == 255
-
-
-def test_exif_rotation_is_applied(tmp_path):
-    exif = Image.Exif()
-    exif[0x0112] = 6  # turned by a quarter
-    path = save(ramp(), tmp_path, "x.jpg", exif=exif)
-    assert load_picture(path).size == (6, 8)
-
-
-def test_animation_gives_the_first_frame(tmp_path):
-    frames = [Image.new("RGB", (3, 3), colour) for colour in ("red", "blue")]
-    path = save(frames[0], tmp_path, "x.gif", save_all=True, append_images=frames[1:])
-    assert np.asarray(load_picture(path))[0, 0].tolist() == [255, 0, 0]
-
-
-@pytest.mark.parametrize(
-    ("array", "pixel"),
-    [
-        (np.full((2, 3), 128, "uint8"), 128),
-        (np.full((2, 3, 1), 128, "uint8"), 128),
-        (np.full((2, 3, 3), 0.5, "float32"), 128),
-        (np.full((2, 3, 3), 200, "int64"), 200),
-        (np.ones((2, 3), bool), 255),
-    ],
-)
-def test_arrays(array, pixel):
-    picture = load_picture(array)
-    assert picture.size == (3, 2)
-    assert np.asarray(picture)[0, 0].tolist() == [pixel] * 3
-
-
-@pytest.mark.parametrize(
-    ("array", "words"),
-    [
-        (np.zeros((2, 3, 5), "uint8"), r"shape \(2, 3, 5\) is not a picture"),
-        (np.zeros((1, 2, 3, 3), "uint8"), "is not a picture"),
-        (np.zeros((0, 3), "uint8"), "is not a picture"),
-        (np.zeros((2, 3), "complex64"), "complex64 is not a picture"),
-        (np.full((2, 3), 300), "from 300 to 300: scale them to 0 to 255"),
-        (np.full((2, 3), 254.0), "from 254 to 254: scale them to 0 to 1"),
-        (np.full((2, 3), np.nan), "6 NaN or infinite values"),
-    ],
-)
-def test_arrays_that_are_no_pictures(array, words):
-    with pytest.raises(ValueError, match=words):
-        load_picture(array)
-
-
-def test_files_that_are_no_pictures(tmp_path):
-    with pytest.raises(FileNotFoundError, match="Missing file '.*nowhere.png': check the path"):
-        load_picture(tmp_path / "nowhere.png")
-    with pytest.raises(ValueError, match="is a folder"):
-        load_picture(tmp_path)
-    (tmp_path / "text.png").write_text("not a picture")
-    with pytest.raises(ValueError, match="cannot be read as a picture"):
-        load_picture(tmp_path / "text.png")
-    whole = io.BytesIO()
-    ramp(size=(300, 300)).save(whole, "PNG")
-    (tmp_path / "half.png").write_bytes(whole.getvalue()[: len(whole.getvalue()) // 2])
-    with pytest.raises(ValueError, match="cannot be read as a picture"):
-        load_picture(tmp_path / "half.png")
-
-
-def test_decompression_bomb_is_refused(tmp_path, monkeypatch):
-    path = save(ramp(size=(40, 40)), tmp_path)
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
-    with pytest.raises(ValueError, match="too large to open safely"):
-        load_picture(path)
-
-
-# Transforming
+# The transform
 
 
 def test_weights_of_torchvision():
     weights = ResNet34_Weights.DEFAULT
-    got = prepare_input(photograph(), RGB, weights=weights)
-    expected = weights.transforms()(load_picture(photograph()))[None]
-    assert torch.equal(got.args[0], expected)
-    assert got.mean == (0.485, 0.456, 0.406)
+    made = prepare_input(PHOTOGRAPH, RGB, weights=weights)
+    assert torch.equal(made.args[0], weights.transforms()(load_picture(PHOTOGRAPH).rgb())[None])
+    assert made.mean == (0.485, 0.456, 0.406)
     assert class_names_of(RGB, weights)[652] == "military uniform"
-    assert prepare_input(photograph(), RGB, weights=Inception_V3_Weights.DEFAULT).args[0].shape == (
-        1,
-        3,
-        299,
-        299,
-    )
+    inception = prepare_input(PHOTOGRAPH, RGB, weights=Inception_V3_Weights.DEFAULT)
+    assert inception.args[0].shape == (1, 3, 299, 299)
+    with pytest.raises(TypeError, match="has no transforms"):
+        prepare_input(PHOTOGRAPH, RGB, weights="DEFAULT")
 
 
-def test_default_is_what_imagenet_models_take():
-    got = prepare_input(photograph(), RGB).args[0]
-    expected = ResNet34_Weights.IMAGENET1K_V1.transforms()(load_picture(photograph()))[None]
-    assert torch.allclose(got, expected, atol=1e-6)
+def test_the_default_is_the_transform_of_imagenet_models():
+    made = prepare_input(PHOTOGRAPH, RGB).args[0]
+    picture = load_picture(PHOTOGRAPH).rgb()
+    expected = ResNet34_Weights.IMAGENET1K_V1.transforms()(picture)[None]
+    assert torch.allclose(made, expected, atol=1e-6)
 
 
-def test_own_transform_comes_first():
-    transform = v2.Compose([v2.Resize((5, 7)), v2.PILToTensor(), v2.ToDtype(torch.float32)])
-    got = prepare_input(photograph(), RGB, weights=ResNet34_Weights.DEFAULT, transform=transform)
-    assert got.args[0].shape == (1, 3, 5, 7)
-
-
-def test_pretrained_cfg_as_timm_reads_it():
+def test_pretrained_cfg_is_read_as_timm_reads_it():
     model = timm.create_model("efficientnet_lite0", pretrained=False)
     config = timm.data.resolve_model_data_config(model)
-    expected = timm.data.create_transform(**config)(load_picture(photograph()))[None]
-    got = prepare_input(photograph(), model).args[0]
-    assert got.shape == expected.shape
-    assert (got - expected).abs().max() < 0.02  # one grey level of 255
+    expected = timm.data.create_transform(**config)(load_picture(PHOTOGRAPH).rgb())[None]
+    made = prepare_input(PHOTOGRAPH, model).args[0]
+    assert made.shape == expected.shape
+    assert (made - expected).abs().max() < 0.02  # one gray level of 255
 
 
-def test_grey_models():
-    got = prepare_input(photograph(), nn.Conv2d(1, 2, 3)).args[0]
-    assert got.shape == (1, 1, 224, 224)
+def test_the_origin_of_the_transform_in_words():
+    origins = {
+        "ImageNet's transform, a guess: resize to 256, crop 224×224, (x − (0.485, 0.456": {},
+        "transform of the weights IMAGENET1K_V1: resize to 256, crop": {
+            "weights": ResNet18_Weights.DEFAULT
+        },
+        "transform= as given: to values from 0 to 1": {"transform": ToTensor()},
+    }
+    for words, options in origins.items():
+        preprocessing = prepare_input(PICTURE, RGB, **options).preprocessing
+        assert preprocessing.words.startswith(words)
+        assert preprocessing.guessed == words.startswith("ImageNet")
+    own = v2.Compose([v2.Resize((5, 7)), v2.PILToTensor(), v2.ToDtype(torch.float32)])
+    made = prepare_input(PHOTOGRAPH, RGB, weights=ResNet34_Weights.DEFAULT, transform=own)
+    assert made.args[0].shape == (1, 3, 5, 7)  # transform= goes before weights=
+    with pytest.raises(TypeError, match="returned Image, not a tensor"):
+        prepare_input(PICTURE, RGB, transform=lambda picture: picture)
 
 
-def test_models_that_take_no_pictures():
-    with pytest.raises(ValueError, match="takes 7 channels in 2d, not a picture: pass a tensor"):
-        prepare_input(photograph(), nn.Conv2d(7, 2, 3))
-    with pytest.raises(ValueError, match="3 channels in 1d"):
-        prepare_input(photograph(), nn.Conv1d(3, 2, 3))
+OWN = {  # mode -> the picture, and a transform for it
+    "L": (PICTURE.convert("L"), Compose([ToTensor(), Normalize((0.1307,), (0.3081,))])),
+    "RGBA": (PICTURE.convert("RGBA"), Compose([ToTensor(), Normalize([0.5] * 4, [0.2] * 4)])),
+    "F": (Image.fromarray(RANDOM.random((28, 28), dtype=np.float32) * 900), ToTensor()),
+    "I;16": (
+        Image.fromarray(RANDOM.integers(0, 4000, (28, 28), dtype=np.uint16)),
+        lambda scan: torch.from_numpy(np.asarray(scan).astype(np.float32) / 4095)[None],
+    ),
+    "RGB": (PICTURE, lambda picture: ToTensor()(picture)[:1] - 0.5),  # to the red channel
+}
 
 
-def test_device_and_dtype_are_the_models():
-    half = nn.Conv2d(3, 2, 1).bfloat16()
-    assert prepare_input(photograph(), half).args[0].dtype == torch.bfloat16
+@pytest.mark.parametrize("mode", OWN)
+def test_a_transform_gets_the_picture_in_its_own_mode(mode, tmp_path):
+    picture, transform = OWN[mode]
+    expected = transform(picture)[None]
+    model = classifier(expected.shape[1])
+    assert picture.mode == mode
+    explorer = hookviz.explore(model, picture, transform=transform)
+    assert torch.equal(explorer._view.session.inputs.main, expected)
+    assert explorer._view.session.inputs.note == ""
+    explorer.close()
+    survey = hookviz.survey(model, [picture], "0", transform=transform)
+    mean = model[0](expected).mean((0, 2, 3))
+    assert survey["0"].mean == pytest.approx(mean.tolist(), rel=1e-4, abs=1e-6)
+    diagonal = Image.new(mode, (4, 6))
+    assert prepare_input(diagonal, model, transform=transform).args[0].shape[-2:] == (6, 4)
 
 
-# Tensors and the rest
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "CMYK", "I;16"])
+def test_a_picture_is_converted_for_a_transform_that_needs_other_channels(mode):
+    transform = Compose([ToTensor(), Normalize([0.5] * 3, [0.25] * 3)])
+    gray = Image.fromarray(np.arange(64 * 64, dtype=np.uint16).reshape(64, 64) * 16)
+    picture = gray if mode == "I;16" else PICTURE.convert("L").convert(mode)
+    made = prepare_input(picture, RGB, transform=transform)
+    assert torch.equal(made.args[0], transform(load_picture(picture).rgb())[None])
+    assert made.note.startswith(f"converted from mode {mode} to RGB")
+    assert ("8 bits" in made.note) == (mode == "I;16")
+
+
+def test_an_error_of_a_transform_is_raised_unchanged():
+    def transform(picture):
+        raise KeyError(picture.mode)
+
+    with pytest.raises(KeyError, match="^'L'$"):
+        prepare_input(PICTURE.convert("L"), RGB, transform=transform)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "P", "F"])
+def test_without_a_transform_a_picture_has_the_channels_of_the_network(mode, channels):
+    picture = PICTURE.convert("L").convert(mode) if mode == "F" else PICTURE.convert(mode)
+    model = nn.Conv2d(channels, 2, 3)
+    made = prepare_input(np.asarray(picture) / 255 if mode == "F" else picture, model)
+    assert made.args[0].shape == (1, channels, 224, 224)
+    shown = picture_of(made)[0]
+    assert shown.shape == (224, 224, 3)
+    small = np.asarray(Image.fromarray(shown).resize((56, 56)), float)
+    wanted = PICTURE.convert("RGB" if channels > 1 and mode not in "LF" else "L").convert("RGB")
+    wanted = wanted.resize((256, 256)).crop((16, 16, 240, 240)).resize((56, 56))
+    assert np.abs(small - np.asarray(wanted, float)).mean() < 6
+
+
+def test_models_that_do_not_take_pictures():
+    for model, words in ((nn.Conv2d(7, 2, 3), "7 channels in 2d"), (nn.Conv1d(3, 2, 3), "in 1d")):
+        with pytest.raises(ValueError, match=f"takes .*{words}, not a picture: pass a tensor"):
+            prepare_input(PHOTOGRAPH, model)
+
+
+def test_the_input_has_the_dtype_of_the_model():
+    assert prepare_input(PHOTOGRAPH, nn.Conv2d(3, 2, 1).bfloat16()).args[0].dtype == torch.bfloat16
+
+
+def normed(mean, deviation):
+    """A small network trained with inputs of this mean and deviation."""
+    model = nn.Sequential(nn.Conv2d(3, 3, 1, bias=False), nn.BatchNorm2d(3), nn.Flatten())
+    with torch.no_grad():
+        model[0].weight.copy_(torch.eye(3)[..., None, None])
+        model[1].running_mean.fill_(mean)
+        model[1].running_var.fill_(deviation**2)
+    return model.eval()
+
+
+def test_the_transform_is_named_on_the_screen():
+    photograph = hookviz.models.photographs()["chelsea"]
+    own = v2.Compose([v2.Resize([32, 32]), v2.PILToTensor(), v2.ToDtype(torch.float32)])
+    notes = {
+        "guessed": (normed(0.0, 1.0), photograph, {}, "preprocessing: guessed (ImageNet)"),
+        # The statistics of the first BatchNorm speak against this guess.
+        "doubted": (normed(120.0, 60.0), photograph, {}, "at the first BatchNorm, '1'"),
+        "given": (normed(120.0, 60.0), photograph, {"transform": own}, "preprocessing: as given"),
+        "tensor": (normed(0.0, 1.0), torch.rand(1, 3, 8, 8), {}, ""),
+    }
+    for case, (model, inputs, options, note) in notes.items():
+        explorer = hookviz.explore(model, inputs, **options)
+        assert note in explorer.frame.input.note
+        facts = model_payload(explorer._view)["transform"]
+        explorer.close()
+        if case == "tensor":
+            assert facts is None
+        else:
+            assert ("Give transform= or weights=." in facts["doubt"]) == (case == "doubted")
+
+
+# Batches
+
+
+class Column:
+    """A column of a data frame."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def to_numpy(self):
+        return self.values
+
+
+def test_many_pictures_are_a_batch(tmp_path):
+    path = tmp_path / "cat.png"
+    PICTURE.save(path)
+    model, array = hookviz.demo_model(), np.asarray(PICTURE)
+    one = prepare_input(PICTURE, model).args[0]
+    frames = np.stack([array, array])
+    forms = [
+        [str(path), PICTURE],
+        [array, path],
+        frames,
+        frames.transpose(0, 3, 1, 2),
+        frames / 255,
+        np.array([str(path), str(path)]),
+        Column(np.array([str(path), path], object)),
+        list(torch.from_numpy(frames)),
+    ]
+    for form in forms:
+        made = prepare_input(form, model)
+        assert torch.allclose(made.args[0], torch.cat([one, one]), atol=1e-6), type(form)
+        assert made.name == "2 pictures" and len(made.pictures) == 2
+    with pytest.raises(TypeError, match="give one column of paths"):
+        prepare_input(Column(np.zeros((2, 2), object)), model)
+    for missing in (None, float("nan"), 7):
+        with pytest.raises(TypeError, match=f"Row 1 of the Column holds {missing}, which is not"):
+            prepare_input(Column(np.array([str(path), missing], object)), model)
+    with pytest.raises(ValueError, match="empty list"):
+        prepare_input([], model)
+    with pytest.raises(ValueError, match="tensors of 2 sizes"):
+        prepare_input([PICTURE, PICTURE.crop((0, 0, 50, 60))], model, transform=ToTensor())
+
+
+# Tensors
 
 
 @pytest.mark.parametrize(
     ("model", "shape"),
     [
-        (nn.Conv2d(3, 2, 1), (3, 4, 5)),  # a batch dimension is the session's affair
+        (nn.Conv2d(3, 2, 1), (3, 4, 5)),  # the session adds a batch dimension if it must
         (nn.Conv2d(3, 2, 1), (2, 3, 4, 5)),
         (nn.Conv1d(3, 2, 1), (3, 9)),
         (nn.Conv3d(1, 2, 1), (1, 4, 5, 6)),
         (nn.Linear(3, 2), (3, 4)),
     ],
 )
-def test_tensors_go_in_as_they_are(model, shape):
+def test_tensors_go_in_unchanged(model, shape):
     tensor = torch.rand(shape)
     assert torch.equal(prepare_input(tensor, model).args[0], tensor)
 
 
-def test_several_inputs():
+def test_tuples_dicts_and_lists_of_arguments():
     x = torch.rand(1, 3, 4, 4)
     assert len(prepare_input((x, x), RGB).args) == 2
     assert prepare_input({"input": x}, RGB).kwargs["input"].equal(x)
-    whole = prepare_input({"pixel_values": x}, RGB)  # no argument of the model is called so
+    whole = prepare_input({"pixel_values": x}, RGB)  # not the name of an argument
     assert whole.kwargs == {} and whole.args[0]["pixel_values"].equal(x)
     assert isinstance(prepare_input([x[0]], RGB).args[0], list)
 
 
-@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: (x,), lambda x: [x], lambda x: {"x": x}])
-def test_nan_is_refused(wrap):
-    x = torch.rand(1, 3, 4, 4)
-    x[0, 0, 0, :2] = torch.tensor([torch.nan, torch.inf])
-    with pytest.raises(ValueError, match="1 NaN and 1 infinite values of 48"):
-        prepare_input(wrap(x), RGB)
+@pytest.mark.parametrize("order", ["HW", "CHW", "HWC", "NCHW", "NHWC"])
+@pytest.mark.parametrize("kind", [torch.uint8, torch.float32])
+def test_tensors_that_are_pictures(order, kind):
+    picture = PICTURE.convert("L") if order == "HW" else PICTURE
+    tensor = torch.from_numpy(np.array(picture))
+    tensor = tensor.permute(2, 0, 1) if "CHW" in order else tensor
+    tensor = tensor[None] if order.startswith("N") else tensor
+    tensor = tensor / 255 if kind == torch.float32 else tensor
+    model = hookviz.demo_model()
+    if kind == torch.float32 and order == "HW":
+        return  # a matrix, not a picture
+    inputs = Session(model, prepare_input(tensor, model)).inputs
+    if kind == torch.float32 and "CHW" in order:  # unchanged
+        assert torch.equal(inputs.args[0], tensor.reshape(1, 3, 112, 112))
+        assert inputs.preprocessing is None
+        return
+    assert torch.allclose(inputs.args[0], prepare_input(picture, model).args[0], atol=1e-6)
+    assert inputs.note.endswith(" was taken as a picture")
 
 
-def test_what_no_model_takes():
+def test_a_model_that_takes_bytes_gets_bytes():
+    class OfBytes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 2, 3)
+
+        def forward(self, x):
+            return self.conv(x / 255).mean((2, 3))
+
+    x = torch.randint(0, 255, (2, 3, 8, 8), dtype=torch.uint8)
+    model = OfBytes()
+    assert torch.equal(Session(model, prepare_input(x, model)).inputs.args[0], x)
+
+
+# Inputs that the model rejects, with the cure
+
+X, LABELS = torch.rand(2, 3, 9, 9), torch.tensor([0, 1])
+REJECTED = [
+    (torch.zeros(3, 9, 9, dtype=torch.long), "is of type int64: give floats, or a picture's"),
+    (torch.ones(3, 9, 9, dtype=torch.bool), "is of type bool: give floats"),
+    (torch.randn(1, 9, 8, 3), r"channels last: give tensor.permute\(0, 3, 1, 2\)"),
+    (torch.randn(9, 8, 3), r"channels last: give tensor.permute\(2, 0, 1\)"),
+    ([torch.rand(3, 9, 9)] * 2, r"give torch.stack\(tensors\) for a batch"),
+    ((PICTURE,) * 2, "give a list for a batch of pictures"),
+    (("cat.jpg", "dog.jpg"), "given str and str: .* give a list for a batch"),
+    ([PICTURE, "cat.jpg", 3], "given a list of 3: .*pictures and paths: int is neither"),
+    ({"image": 3}, r"The keys 'image' are not arguments of forward\(input\)\."),
+    ({"image": X, "label": LABELS}, r"forward\(input\): give the tensor, batch\['image'\]"),
+    *((batch, r"as a DataLoader gives them: give batch\[0\]") for batch in (
+        [X, LABELS], (X, LABELS), [X], [X, X[:, :1]], [X, LABELS, ["a", "b"]], (PICTURE, 3),
+    )),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("inputs", "cure"), REJECTED)
+@pytest.mark.parametrize("study", [hookviz.explore, hookviz.trace])
+def test_rejected_inputs_are_reported_with_the_cure(inputs, cure, study):
+    with pytest.raises(RuntimeError, match=cure) as error:
+        study(nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten()), inputs)
+    assert "\n" not in str(error.value)
+
+
+def test_a_batch_of_a_loader_in_graph_and_diagnose():
+    model = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten())
+    assert "give batch[0]" in hookviz.graph(model, [X, LABELS]).error
+    assert "batch[0]" in hookviz.diagnose(model, [X, LABELS])[0].advice
+
+
+def test_inputs_that_no_model_takes():
     with pytest.raises(TypeError, match="Cannot make an input of int"):
         prepare_input(3, RGB)
-    with pytest.raises(TypeError, match="returned Image, not a tensor"):
-        prepare_input(photograph(), RGB, transform=lambda picture: picture)
-    with pytest.raises(TypeError, match="has no transforms"):
-        prepare_input(photograph(), RGB, weights="DEFAULT")
+    with pytest.raises(TypeError, match=r"give the inputs of one, next\(iter\(loader\)\)\[0\]"):
+        prepare_input(DataLoader([X]), RGB)
+
+
+def test_a_list_that_the_model_takes_is_not_blamed():
+    class OfList(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 2, 3)
+
+        def forward(self, tensors):
+            return self.conv(torch.stack(tensors)).mean((2, 3))
+
+    with pytest.raises(RuntimeError, match="stack expects each tensor to be equal size") as error:
+        hookviz.explore(OfList(), [torch.rand(3, 9, 9), torch.rand(3, 8, 8)])
+    assert "torch.stack(tensors)" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("layers", "words"),
+    [
+        (F.relu, "layers=relu is a function.* such as torch.nn.ReLU, or a layer's name"),
+        (torch.relu, "such as torch.nn.ReLU"),
+        (F.max_pool2d, "such as torch.nn.MaxPool2d"),
+        (lambda name: True, r"does not take \(name, module\)"),
+        ([F.relu], "give types as a tuple"),
+        ([nn.Conv2d], "give types as a tuple"),
+    ],
+)
+def test_functions_are_not_layers(layers, words):
+    with pytest.raises(TypeError, match=words):
+        hookviz.capture(RGB, layers)
+
+
+# NaN
+
+
+class WithoutMissing(nn.Module):
+    """Replaces NaN by 0 and tells the network where it was."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = classifier(4)
+
+    def forward(self, x):
+        known = x.isfinite()
+        present = known.all(1, keepdim=True).float()
+        return self.net(torch.cat([torch.where(known, x, 0.0), present], 1))
+
+
+def with_nan():
+    x = torch.rand(1, 3, 4, 4)
+    x[0, 0, 0, :2] = torch.tensor([torch.nan, torch.inf])
+    return x
+
+
+@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: (x,), lambda x: {"input": x}])
+@pytest.mark.parametrize("study", [hookviz.explore, hookviz.trace])
+def test_nan_that_reaches_the_output_is_refused(wrap, study):
+    model = nn.Sequential(nn.Conv2d(3, 2, 1), nn.Flatten())
+    with pytest.raises(ValueError, match="has 1 NaN and 1 infinite values of 48, and so the"):
+        study(model, wrap(with_nan()))
+
+
+def test_a_model_that_handles_nan_is_explored_and_healthy():
+    torch.manual_seed(0)
+    model, x = WithoutMissing().eval(), with_nan()
+    explorer = hookviz.explore(model, x)
+    assert "the input has 1 NaN and 1 infinite values of 48" in explorer.frame.summary
+    assert explorer.frame.input.pixels.shape == (4, 4, 3)
+    assert torch.equal(explorer._view.run.logits, model(x).detach())
+    explorer.close()
+    diagnosis = hookviz.diagnose(model, x, lambda output: F.cross_entropy(output, LABELS[:1]))
+    assert [finding.severity for finding in diagnosis] == ["note"]
+    assert diagnosis[0].message.endswith("the model handles it: no layer returns it.")
+    faulty = hookviz.diagnose(nn.Sequential(nn.Conv2d(3, 2, 1), nn.Flatten()), x)
+    assert faulty[0].severity == "error" and "The input holds NaN" in faulty[0].message
+
+
+# Sparse inputs
+
+
+class GraphNetwork(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(5, 8), nn.Linear(8, 3)
+
+    def forward(self, features, adjacency):
+        return self.b(torch.sparse.mm(adjacency, self.a(features)).relu())
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
+def test_sparse_inputs(layout):
+    torch.manual_seed(0)
+    model, other = GraphNetwork(), GraphNetwork()
+    inputs = torch.rand(6, 5), (torch.eye(6) + torch.ones(6, 6).triu()).to_sparse(layout=layout)
+    expected = model(*inputs)
+    explorer = hookviz.explore(model, inputs, layers=nn.Linear)
+    assert torch.equal(explorer._view.run.logits, expected)
+    explorer.close()
+    assert sorted(hookviz.graph(model, inputs).sources("b")) == [("a", 0), ("input", 1)]
+    fired = [row["layer"] for row in hookviz.trace(model, inputs).records()]
+    assert fired.index("a") < fired.index("b")
+    for second in (model, other):
+        rows = hookviz.compare(model, second, inputs).records()
+        assert {row["relative"] > 0 for row in rows} == {second is other}
+    assert hookviz.diagnose(model, inputs).verdict == "GraphNetwork: healthy"
 
 
 # Back to a picture
 
 
-def test_the_picture_is_what_the_network_saw():
+def test_the_picture_is_the_one_that_the_network_saw():
     model = hookviz.demo_model()
     for image in hookviz.demo_images()[:3]:
         shown, _ = picture_of(prepare_input(image, model))
@@ -268,255 +475,6 @@ def test_pictures_of_other_inputs():
     assert picture_of(prepare_input(batch, RGB), sample=1)[0].min() == 255
 
 
-def test_class_names():
-    assert class_names_of(hookviz.demo_model())[6] == "moon"
-    assert class_names_of(RGB, None, ["a", "b"]) == ["a", "b"]
-    assert class_names_of(RGB) == []
-    with pytest.raises(TypeError, match="list of strings"):
-        class_names_of(RGB, None, "abc")
-
-
-# Inputs as people have them
-
-
-@pytest.fixture(scope="module")
-def cat(tmp_path_factory):
-    picture = hookviz.demo_images()[6]
-    path = tmp_path_factory.mktemp("home") / "cat.png"
-    picture.save(path)
-    return picture, path
-
-
-def test_one_picture_in_many_forms(cat, monkeypatch):
-    picture, path = cat
-    monkeypatch.setenv("HOME", str(path.parent))
-    model, array = hookviz.demo_model(), np.asarray(picture)
-    wanted = prepare_input(picture, model).args[0]
-    data = path.read_bytes()
-    forms = [
-        path,
-        "~/cat.png",
-        path.as_uri(),
-        "data:image/png;base64," + base64.b64encode(data).decode(),
-        data,
-        bytearray(data),
-        io.BytesIO(data),
-        array,
-        array.transpose(2, 0, 1),
-        array.astype("float64") / 255,
-        [picture],
-        [str(path)],
-        array[None],
-    ]
-    for form in forms:
-        made = prepare_input(form, model)
-        assert torch.equal(made.args[0], wanted), type(form)
-        assert made.transform.startswith("transform of the model's pretrained_cfg: ")
-        assert [each.size for each in made.pictures] == [(112, 112)]
-    with path.open("rb") as opened:
-        assert torch.equal(prepare_input(opened, model).args[0], wanted)
-
-
-def test_many_pictures_are_a_batch(cat):
-    picture, path = cat
-    model, array = hookviz.demo_model(), np.asarray(picture)
-    one = prepare_input(picture, model).args[0]
-
-    class Column:  # of a data frame
-        def __init__(self, values):
-            self.values = values
-
-        def to_numpy(self):
-            return self.values
-
-    frames = torch.from_numpy(np.stack([array, array]))
-    forms = [
-        [str(path), picture],
-        [array, path],
-        np.stack([array, array]),
-        np.stack([array, array]).transpose(0, 3, 1, 2),
-        Column(np.array([str(path), path], object)),
-        list(frames),
-    ]
-    for form in forms:
-        made = prepare_input(form, model)
-        assert torch.equal(made.args[0], torch.cat([one, one])), type(form)
-        assert made.name == "2 pictures" and len(made.pictures) == 2
-    with pytest.raises(TypeError, match="give one column of paths"):
-        prepare_input(Column(np.zeros((2, 2), object)), model)
-    for missing in (None, float("nan"), 7):
-        with pytest.raises(TypeError, match=f"Row 1 of the Column holds {missing}, which is not"):
-            prepare_input(Column(np.array([str(path), missing], object)), model)
-    with pytest.raises(ValueError, match="empty list"):
-        prepare_input([], model)
-    with pytest.raises(ValueError, match="tensors of 2 sizes"):
-        prepare_input([picture, picture.crop((0, 0, 50, 60))], model, transform=ToTensor())
-
-
-@pytest.mark.parametrize("order", ["CHW", "HWC", "NCHW", "NHWC"])
-@pytest.mark.parametrize("kind", [torch.uint8, torch.float32])
-def test_tensors_that_are_pictures(cat, order, kind):
-    array = torch.from_numpy(np.array(cat[0]))
-    made = array if order.endswith("HWC") else array.permute(2, 0, 1)
-    made = made[None] if order.startswith("N") else made
-    if kind == torch.float32:
-        made = made / 255
-    model = hookviz.demo_model()
-    session = Session(model, prepare_input(made, model))
-    got = session.inputs
-    if kind == torch.float32 and "CHW" in order:  # as it is
-        assert torch.equal(got.args[0], made.reshape(1, 3, 112, 112))
-        assert got.transform == ""
-        return
-    assert torch.equal(got.args[0], prepare_input(cat[0], model).args[0])
-    assert got.note.endswith(" was taken as a picture")
-
-
-def test_a_gray_tensor_of_bytes_is_a_picture(cat):
-    gray, model = cat[0].convert("L"), hookviz.demo_model()
-    got = Session(model, prepare_input(torch.from_numpy(np.array(gray)), model)).inputs
-    assert torch.equal(got.args[0], prepare_input(gray, model).args[0])
-
-
-def test_a_model_that_takes_bytes_gets_bytes():
-    class OfBytes(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv = nn.Conv2d(3, 2, 3)
-
-        def forward(self, x):
-            return self.conv(x / 255).mean((2, 3))
-
-    x = torch.randint(0, 255, (2, 3, 8, 8), dtype=torch.uint8)
-    model = OfBytes()
-    assert torch.equal(Session(model, prepare_input(x, model)).inputs.args[0], x)
-
-
-def test_channels_last_that_are_no_picture():
-    model = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten())
-    with pytest.raises(RuntimeError, match=r"channels last: give tensor.permute\(0, 3, 1, 2\)"):
-        hookviz.explore(model, torch.randn(1, 9, 8, 3))
-    with pytest.raises(RuntimeError, match=r"channels last: give tensor.permute\(2, 0, 1\)"):
-        hookviz.trace(model, torch.randn(9, 8, 3))
-
-
-@pytest.mark.parametrize(
-    ("given", "cure"),
-    [
-        (torch.zeros(3, 9, 9, dtype=torch.long), "is of type int64: give floats, or a picture's"),
-        (torch.ones(3, 9, 9, dtype=torch.bool), "is of type bool: give floats"),
-        ([torch.rand(3, 9, 9)] * 2, r"give torch.stack\(tensors\) for a batch"),
-        ((hookviz.demo_images()[0],) * 2, "give a list for a batch of pictures"),
-        (("cat.jpg", "dog.jpg"), "given str and str: .* give a list for a batch"),
-        ([hookviz.demo_images()[0], 3], "given a list of 2: .*pictures and paths: int is neither"),
-        ({"image": 3}, r"The keys 'image' are not arguments of forward\(input\)"),
-    ],
-)
-def test_what_the_model_cannot_take_is_refused_with_the_cure(given, cure):
-    model = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten())
-    with pytest.raises(RuntimeError, match=cure):
-        hookviz.explore(model, given)
-
-
-def test_a_list_that_the_model_takes_is_no_reason():
-    class OfList(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv = nn.Conv2d(3, 2, 3)
-
-        def forward(self, tensors):
-            return self.conv(torch.stack(tensors)).mean((2, 3))
-
-    with pytest.raises(RuntimeError, match="stack expects each tensor to be equal size") as error:
-        hookviz.explore(OfList(), [torch.rand(3, 9, 9), torch.rand(3, 8, 8)])
-    assert "torch.stack(tensors)" not in str(error.value)
-
-
-def test_files_that_are_no_picture(tmp_path):
-    path, model = tmp_path / "cat.png", hookviz.demo_model()
-    hookviz.demo_images()[0].save(path)
-    with path.open() as text, pytest.raises(ValueError, match="open for reading text: open it for"):
-        prepare_input(text, model)
-    with pytest.raises(ValueError, match="is closed: open it for reading bytes"):
-        prepare_input(text, model)
-    with pytest.raises(ValueError, match="is a video: read its frames"):
-        prepare_input("film.mp4", model)
-
-
-def test_urls_that_are_no_picture(tmp_path):
-    model = hookviz.demo_model()
-    with pytest.raises(RuntimeError, match="could not be downloaded"):
-        prepare_input((tmp_path / "no.png").as_uri(), model)
-    (tmp_path / "page.png").write_text("<html>")
-    with pytest.raises(ValueError, match="cannot be read as a picture"):
-        prepare_input((tmp_path / "page.png").as_uri(), model)
-    with pytest.raises(ValueError, match=r"^b'<html>' \(6 bytes\) cannot be read as a picture"):
-        prepare_input(b"<html>", model)
-    with pytest.raises(ValueError, match="not a format that Pillow reads") as error:
-        prepare_input(io.BytesIO(b"<html>" * 50), model)
-    assert str(error.value).startswith("'BytesIO' cannot") and "0x" not in str(error.value)
-    with pytest.raises(ValueError, match="or a list of paths"):
-        prepare_input(tmp_path, model)
-
-
-def test_class_names_of_another_number():
-    model, x = nn.Sequential(nn.Conv2d(3, 4, 8), nn.Flatten()), torch.rand(1, 3, 8, 8)
-    with pytest.raises(ValueError, match="class_names has 2 names for 4 classes"):
-        hookviz.explore(model, x, class_names=["cat", "dog"])
-    model.class_names = ["cat", "dog"]  # of another head
-    explorer = hookviz.explore(model, x)
-    assert explorer.frame.predictions[0].name not in model.class_names
-    explorer.close()
-
-
-def test_who_says_which_transform():
-    picture, weights = hookviz.demo_images()[0], ResNet18_Weights.DEFAULT
-    plain = nn.Conv2d(3, 2, 3)
-    said = {
-        "ImageNet's transform, a guess: resize to 256, crop 224×224, (x − (0.485, 0.456": {},
-        "transform of the weights IMAGENET1K_V1: resize to 256, crop": {"weights": weights},
-        "transform= as given: to values from 0 to 1": {"transform": ToTensor()},
-    }
-    for words, how in said.items():
-        made = prepare_input(picture, plain, **how)
-        assert made.transform.startswith(words)
-        assert made.guessed == words.startswith("ImageNet")
-
-
-def normed(mean, deviation):
-    """A small network that has learnt with inputs of this mean and deviation."""
-    model = nn.Sequential(nn.Conv2d(3, 3, 1, bias=False), nn.BatchNorm2d(3), nn.Flatten())
-    with torch.no_grad():
-        model[0].weight.copy_(torch.eye(3)[..., None, None])
-        model[1].running_mean.fill_(mean)
-        model[1].running_var.fill_(deviation**2)
-    return model.eval()
-
-
-def test_the_transform_is_on_the_screen():
-    """It is given, known or guessed; a guess that the first BatchNorm speaks against says so."""
-    photograph = hookviz.models.photographs()["chelsea"]
-    guessed = hookviz.explore(normed(0.0, 1.0), photograph)
-    words = guessed.frame.input.note
-    assert words == "preprocessing: guessed (ImageNet)"
-    facts = model_payload(guessed._view)["transform"]
-    assert facts["doubt"] == "" and facts["full"].startswith(
-        "ImageNet's transform, a guess: resize"
-    )
-    guessed.close()
-    of_bytes = hookviz.explore(normed(120.0, 60.0), photograph)
-    assert "does not fit: at the first BatchNorm, '1'" in of_bytes.frame.input.note
-    assert "Give transform= or weights=." in model_payload(of_bytes._view)["transform"]["doubt"]
-    of_bytes.close()
-    own = v2.Compose([v2.Resize([32, 32]), v2.PILToTensor(), v2.ToDtype(torch.float32)])
-    given = hookviz.explore(normed(120.0, 60.0), photograph, transform=own)
-    assert given.frame.input.note.endswith("preprocessing: as given")
-    given.close()
-    tensor = hookviz.explore(normed(0.0, 1.0), torch.rand(1, 3, 8, 8))
-    assert model_payload(tensor._view)["transform"] is None
-    tensor.close()
-
-
 def test_the_network_s_numbers_follow_from_the_picture():
     made = prepare_input(hookviz.models.photographs()["coffee"], normed(0.0, 1.0))
     picture, _ = picture_of(made)
@@ -525,9 +483,27 @@ def test_the_network_s_numbers_follow_from_the_picture():
     numbers = made.args[0][0].permute(1, 2, 0).numpy()
     stretched = (numbers - numbers.min()) / np.ptp(numbers)
     assert np.abs(seen - stretched).max() < 1 / 255
-    # Black and white are in this one: the same picture, of other numbers.
+    # A picture with black and white keeps its contrast, at other numbers.
     full = Image.fromarray(np.array([[0, 255], [255, 0]], np.uint8)).resize((224, 224))
-    known = hookviz.pretrained("efficientnet_lite0")[1]
-    fed = as_fed(prepare_input(full, normed(0.0, 1.0), weights=known))
+    weights = hookviz.pretrained("efficientnet_lite0")[1]
+    fed = as_fed(prepare_input(full, normed(0.0, 1.0), weights=weights))
     assert fed["words"] == "−0.992 (black) to 1 (white)" and np.allclose(fed["gain"], 1, atol=1e-4)
     assert as_fed(prepare_input(torch.rand(1, 3, 8, 8), normed(0.0, 1.0))) is None
+
+
+# Names of classes
+
+
+def test_class_names():
+    assert class_names_of(hookviz.demo_model())[6] == "moon"
+    assert class_names_of(RGB, None, ["a", "b"]) == ["a", "b"]
+    assert class_names_of(RGB) == []
+    with pytest.raises(TypeError, match="list of strings"):
+        class_names_of(RGB, None, "abc")
+    model, x = nn.Sequential(nn.Conv2d(3, 4, 8), nn.Flatten()), torch.rand(1, 3, 8, 8)
+    with pytest.raises(ValueError, match="class_names has 2 names for 4 classes"):
+        hookviz.explore(model, x, class_names=["cat", "dog"])
+    model.class_names = ["cat", "dog"]  # of another head
+    explorer = hookviz.explore(model, x)
+    assert explorer.frame.predictions[0].name not in model.class_names
+    explorer.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Container
 from typing import Any
 
 import numpy as np
@@ -11,57 +11,32 @@ import torch
 from PIL import Image
 
 from ..hooking.tensors import enlarged
-from ..run.inputs import IMAGENET_MEAN, IMAGENET_STD, ModelInput
+from ..run.inputs import ModelInput
 from ..run.origins import picture_tensors
+from ..run.transforms import finite_range
 from .colours import DIVERGING, all_finite, palette, shown_size, to_levels, to_numpy
 
 
 def picture_of(
     inputs: ModelInput, sample: int = 0, depth: float = 0.0, tensor: int | None = None
 ) -> tuple[np.ndarray | None, str]:
-    """Return the input as a picture, uint8 ``(H, W, 3)``, and a note, see `undoing`.
+    """Return the input as a picture, uint8 ``(H, W, 3)``, and a note, see `ModelInput.undoing`.
 
     ``tensor`` is the place of one of several input tensors, the main one if left out.
 
-    A volume is shown by the slice at ``depth``, 0 the first and 1 the last; a 1d signal by a strip
-    of one row per channel. None for other inputs.
+    NaN is shown black. A volume is shown by the slice at ``depth``, 0 the first and 1 the last; a
+    1d signal by a strip of one row per channel. None for other inputs.
     """
     values = _values(inputs, sample, depth, tensor)
     if values is None:
         return None, ""
-    scale, offset, words = undoing(values, inputs)
-    values = shown_size(values * scale + offset)
-    if len(values) != 3:
+    scale, offset, words = inputs.undoing(values)
+    values = shown_size(np.nan_to_num(values * scale + offset, nan=0.0))
+    if len(values) == 4 and inputs.pictures:  # RGBA: transparent parts over white
+        values = values[:3] * values[3:] + 1 - values[3:]
+    elif len(values) != 3:
         values = np.repeat(values.mean(0, keepdims=True), 3, axis=0)
     return np.round(np.clip(values, 0, 1) * 255).astype(np.uint8).transpose(1, 2, 0), words
-
-
-def undoing(values: np.ndarray, inputs: ModelInput) -> tuple[np.ndarray, np.ndarray, str]:
-    """Return scale and offset that turn values ``(C, H, W)`` into a picture 0..1, and a note.
-
-    The picture is ``values * scale + offset``; the note is empty if nothing was changed.
-
-    A known normalization is undone (that of the transform, or in the model's settings), if the
-    result is in 0..1. Otherwise values from 0 to 1 are shown as they are, and those from −1 to 1 as
-    ``(x + 1) / 2``. ImageNet's normalization is a guess, used if it fits; if nothing fits, the
-    picture is stretched from its least to its largest value.
-
-    >>> scale, offset, words = undoing(np.array([[[-1.0, 1.0]]]), ModelInput(()))
-    >>> (np.array([-1.0, 1.0]) * scale + offset).ravel().tolist(), words
-    ([0.0, 1.0], 'shown as (x + 1) / 2')
-    """
-    least, most = float(values.min()), float(values.max())
-    known = _fitting(values, inputs.mean, inputs.std)
-    if known and (inputs.normalized or least < 0 or most > 1):
-        return *known, UNDONE
-    if least >= 0 and most <= 1:
-        return _ONE, 0 * _ONE, ""
-    if least >= -1 and most <= 1:
-        return _ONE / 2, _ONE / 2, "shown as (x + 1) / 2"
-    if not inputs.mean and (guess := _fitting(values, IMAGENET_MEAN, IMAGENET_STD)):
-        return *guess, "ImageNet's normalization undone, a guess"
-    span = max(most - least, 1e-12)
-    return _ONE / span, -least * _ONE / span, f"stretched from {least:.3g} to {most:.3g}"
 
 
 def as_fed(
@@ -79,8 +54,8 @@ def as_fed(
     values = _values(inputs, sample, depth, tensor)
     if values is None or len(values) not in (1, 3):
         return None
-    scale, offset, _ = undoing(values, inputs)
-    least, most = float(values.min()), float(values.max())
+    scale, offset, _ = inputs.undoing(values)
+    least, most = finite_range(values)
     span = max(most - least, 1e-12)
     scale, offset = (np.broadcast_to(each.ravel(), 3) for each in (scale, offset))
     if (scale == 1).all() and (offset == 0).all():
@@ -94,21 +69,6 @@ def as_fed(
         "shift": [float(each) for each in shift],
         "words": f"{least:.3g} (black) to {most:.3g} (white)".replace("-", "−"),
     }
-
-
-UNDONE = "normalization undone"
-_ONE = np.ones((1, 1, 1), np.float32)
-
-
-def _fitting(
-    values: np.ndarray, mean: Sequence[float], std: Sequence[float]
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return a normalization's scale and offset, if undoing it gives values in 0..1."""
-    if len(mean) not in (1, len(values)):
-        return None
-    scale, offset = (np.reshape(each, (-1, 1, 1)).astype(np.float32) for each in (std, mean))
-    undone = values * scale + offset
-    return (scale, offset) if undone.min() > -0.02 and undone.max() < 1.02 else None
 
 
 def _values(

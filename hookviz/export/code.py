@@ -26,13 +26,14 @@ from torch import Tensor, nn
 from ..attribution import cam
 from ..draw.colours import SEQUENTIAL, to_numpy
 from ..draw.figures import no_formula
-from ..draw.overlay import heat_colours, undoing
+from ..draw.overlay import heat_colours
 from ..hooking.checkpoint import FORWARD
 from ..hooking.select import unwrapped
 from ..hooking.tensors import as_maps
-from ..run.inputs import Transform, expanded, is_url, transform_for
 from ..run.output import Output
+from ..run.pictures import expanded, is_url
 from ..run.target import class_index
+from ..run.transforms import Transform, transform_for
 from ..view.exploration import ViewDifference
 from ..view.heatmaps import ShownHeatmap
 from ..view.settings import PRODUCT
@@ -439,7 +440,7 @@ def _title(text: str) -> str:
 def picture_lines(view: View, x: Tensor, axes: str) -> list[str]:
     """Write the code that draws the input, brought to 0..1 as in the explorer."""
     sample = view.input_sample
-    scale, offset, _ = undoing(to_numpy(x[sample]), view.session.inputs)
+    scale, offset, _ = view.session.inputs.undoing(to_numpy(x[sample]))
     lines = [f"picture = x[{sample}].detach(){_drawable(x)}.permute(1, 2, 0)"]
     if (scale != 1).any() or offset.any():
         std, mean = ([round(float(n), 6) for n in numbers.ravel()] for numbers in (scale, offset))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from inspect import signature
 from typing import Any
 
 import torch
@@ -67,6 +68,18 @@ def is_convolution(module: nn.Module) -> bool:
         kind.__name__ in _CONVOLUTION_NAMES and kind.__module__.startswith("torch.ao.nn.quantized")
         for kind in type(module).__mro__
     )
+
+
+def first_convolution(model: nn.Module) -> nn.Module | None:
+    """Return the convolution that is defined first; None if the model has none."""
+    # A ScriptModule may list anything as a module.
+    modules = (module for module in model.modules() if isinstance(module, nn.Module))
+    return next(filter(is_convolution, modules), None)
+
+
+def dimensions(convolution: nn.Module) -> int:
+    """Return the number of spatial dimensions of a convolution."""
+    return len(convolution.kernel_size)  # type: ignore[arg-type]
 
 
 def type_name(module: nn.Module) -> str:
@@ -234,6 +247,7 @@ def _choose(
         what = f"of type {' or '.join(kind.__name__ for kind in kinds)}"
         chosen = _where(names, lambda name, module: isinstance(module, kinds))
     elif callable(layers):
+        _check_predicate(layers, model)
         predicate: Any = layers
         what = "for which layers= is true"
         chosen = _where(names, lambda name, module: predicate(name, module))
@@ -253,6 +267,27 @@ def _choose(
     return chosen
 
 
+def _check_predicate(function: Callable[..., Any], model: nn.Module) -> None:
+    """Raise ``TypeError`` for a function that is not a predicate, such as ``F.relu``."""
+    name = getattr(function, "__name__", repr(function))
+    if any(function is getattr(module, name, None) for module in (torch, nn.functional)):
+        types = {kind.lower(): kind for kind in dir(nn)}
+        kind = types.get(name.replace("_", ""), "ReLU")
+        raise TypeError(
+            f"layers={name} is a function, and only modules have hooks: give a module type, such "
+            f"as torch.nn.{kind}, or a layer's name."
+        )
+    try:
+        signature(function).bind("", model)
+    except TypeError:
+        raise TypeError(
+            f"layers={name} does not take (name, module): give a predicate of these two, a module "
+            "type or a layer's name."
+        ) from None
+    except ValueError:  # a function of C without a signature
+        pass
+
+
 def _where(names: dict[nn.Module, list[str]], test: Predicate) -> dict[nn.Module, list[str]]:
     return {module: known for module, known in names.items() if test(known[0], module)}
 
@@ -263,11 +298,14 @@ def _matching(model: nn.Module, names: dict[nn.Module, list[str]], each: object)
         if each not in names:
             raise ValueError(
                 f"The {type(each).__name__} given in layers= is not part of this "
-                f"{type(model).__name__}: take it from the model itself."
+                f"{type(model).__name__}: take it from the model itself, or give its type."
             )
         return [each]
     if not isinstance(each, str):
-        raise TypeError(f"layers= holds {each!r}, which is neither a name or pattern nor a module.")
+        raise TypeError(
+            f"layers= holds {each!r}, which is neither a name or pattern nor a module: give types "
+            "as a tuple, such as layers=(torch.nn.Conv2d, torch.nn.ReLU)."
+        )
     # "*" must not select the model itself, whose name is "".
     found = [
         module

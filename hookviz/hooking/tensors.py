@@ -20,7 +20,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.functional import interpolate
 
 from .handles import Hook
-from .select import is_convolution, module_names, unwrapped
+from .select import first_convolution, module_names, unwrapped
 
 
 def tensors_in(value: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
@@ -402,7 +402,7 @@ class ModelInputs:
 
     @cached_property
     def first(self) -> nn.Module | None:
-        return next(filter(is_convolution, self.model.modules()), None)
+        return first_convolution(self.model)
 
     def _is_layer(self, name: str) -> bool:
         """Return whether a module has this name, which says an input otherwise."""

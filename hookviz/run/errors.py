@@ -16,9 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from ..hooking.select import is_convolution, module_names
+from ..hooking.select import dimensions, is_convolution, module_names
 from ..hooking.tensors import tensors
-from .inputs import dimensions
 
 
 def located_error(error: Exception, model: nn.Module, given: Any) -> Exception:
@@ -126,7 +125,13 @@ def _dtypes_differ(layer: nn.Module, tensors: list[Tensor]) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0] or repr(error)
+    """Return the first line of an error's message; its type if it has none."""
+    try:
+        text = str(error).strip() or repr(error)
+    except Exception:  # the message is made by the user's code, which may fail
+        return type(error).__name__
+    # torch lists a function's signatures below this line.
+    return text.partition("\n")[0].removesuffix(", but expected one of:")
 
 
 def first_sentence(error: BaseException) -> str:

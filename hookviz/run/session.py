@@ -30,7 +30,7 @@ from ..hooking.records import FeatureCache, TensorStore
 from ..hooking.select import Layers, check_model, unwrapped
 from ..hooking.tensors import map_tensors
 from .errors import located_error, refuse_without_weights
-from .inputs import ModelInput, cure_words
+from .inputs import ModelInput, cure_words, refuse_nonfinite
 from .output import Leaf, leaves_of
 from .replay import Replay
 from .target import Target, check_target, class_names_of, logits_of, score_of
@@ -420,7 +420,7 @@ class Session:
         If the model raises on the given input, a replacement may be used, such as a batch for a
         single sample. The first run decides that; reading this property earlier costs a forward.
         """
-        if self._inputs.instead is not None:
+        if self._inputs.replacement is not None:
             with suppress(Exception), self.active(grad=False):  # the next run raises it again
                 self._with_replacement(
                     lambda: self.call(*map_tensors(self._inputs.args, torch.clone))
@@ -465,7 +465,7 @@ class Session:
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model, within an `active` block. An error names the layer in which it arose."""
         try:
-            return self.model(*args, **kwargs)
+            output = self.model(*args, **kwargs)
         except EditError as error:  # not the model's
             self._failed = error
             raise
@@ -473,6 +473,8 @@ class Session:
             located = located_error(error, self.model, (args, kwargs))
             self._failed = located
             raise located from error
+        refuse_nonfinite(self._inputs, output)
+        return output
 
     def _check_names(self, output: Any) -> None:
         """Refuse class names of the wrong number if the user gave them; discard found ones."""
@@ -617,14 +619,14 @@ class Session:
             if first is not failed:
                 raise
         else:
-            if given.instead is not None:
-                self._inputs = replace(given, instead=None)
+            if given.replacement is not None:
+                self._inputs = replace(given, replacement=None)
             return found
-        if given.instead is not None:
-            self._inputs = given.instead
+        if given.replacement is not None:
+            self._inputs = given.replacement
             with suppress(Exception):
                 return run()
-            self._inputs = replace(given, instead=None)
+            self._inputs = replace(given, replacement=None)
         of_model = not isinstance(first, EditError)
         hint = cure_words(given, self.model, first.__cause__) if of_model else ""
         if hint:

@@ -12,9 +12,9 @@ from ..draw import html
 from ..draw.colours import DIVERGING, SEQUENTIAL, class_colours
 from ..draw.html import Box, Readings
 from ..draw.mosaic import PAGE, Mosaic, mosaic
-from ..draw.overlay import UNDONE
 from ..run.origins import picture_tensors
 from ..run.output import Output, index_of
+from ..run.transforms import UNDONE
 from ..studies.receptive_field.field import outline, place_in
 from ..studies.receptive_field.field import words as seen_words
 from ..tables import megabytes, number

@@ -16,10 +16,11 @@ import numpy as np
 from ..attribution.cam import cached_methods
 from ..attribution.heads import AttentionRecord
 from ..draw.colours import DARK, DIVERGING, SEQUENTIAL, palette_text, percentiles, shown_size
-from ..draw.overlay import HEAT, UNDONE, as_fed
+from ..draw.overlay import HEAT, as_fed
 from ..run.origins import picture_tensors
 from ..run.output import Output
 from ..run.target import class_index
+from ..run.transforms import UNDONE
 from ..studies.receptive_field import field as shown
 from .answer import answer_payload
 from .build import run_names_of, summary

@@ -38,16 +38,14 @@ def transform_words_of(session: Session) -> TransformWords | None:
     Where the transform was guessed, the model runs once more, and the batch at its first BatchNorm
     is compared with that layer's running statistics, as by `hookviz.diagnose`.
     """
-    inputs = session.inputs
-    if not inputs.transform:
+    preprocessing = session.inputs.preprocessing
+    if preprocessing is None:
         return None
-    origin, _, steps = inputs.transform.partition(": ")
-    if not inputs.guessed:
-        short = "preprocessing: " + ("as given" if "as given" in origin else "from the weights")
-        return TransformWords(short, inputs.transform)
-    return TransformWords(
-        "preprocessing: guessed (ImageNet)", f"{origin}: {steps}", _doubt(session)
-    )
+    if preprocessing.guessed:
+        short = "preprocessing: guessed (ImageNet)"
+        return TransformWords(short, preprocessing.words, _doubt(session))
+    short = "preprocessing: " + ("as given" if preprocessing.given else "from the weights")
+    return TransformWords(short, preprocessing.words)
 
 
 def _doubt(session: Session) -> str:

@@ -6,7 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from ...run.inputs import ModelInput, normalization_of
+from ...run.inputs import ModelInput
+from ...run.transforms import normalization_of
 
 FILTERS = "nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"
 _NO_STEP = {"PILToTensor", "ToImage", "ToTensor", "ToDtype", "ConvertImageDtype", "Normalize"}
@@ -40,7 +41,7 @@ def page_transform(inputs: ModelInput, given: Tensor) -> tuple[dict[str, Any] | 
         channels = given.shape[1] if given.ndim > 1 else 0
         return None, f"The network takes {channels} channels, so no picture can be given to it."
     height, width = map(int, given.shape[-2:])
-    function, note = inputs.function, ""
+    function, note = inputs.preprocessing and inputs.preprocessing.transform, ""
     steps = None if function is None else steps_of(function)
     mean, std = list(inputs.mean), list(inputs.std)
     if steps is None:

@@ -146,8 +146,8 @@ def diagnose(
                 f"The input, shape {tuple(tensor.shape)}, is empty: give a batch of one or more."
             )
     # Bytes, or channels last, are what a user has to hear of: no picture is made of them here.
-    if prepared.instead is not None and prepared.instead.pictures:
-        prepared = replace(prepared, instead=None)
+    if prepared.replacement is not None and prepared.replacement.pictures:
+        prepared = replace(prepared, replacement=None)
     session = Session(model, prepared, weights=weights, class_names=class_names)
     diagnosis = Diagnosis(session.name, partial(without, pairs=checked(ignore)))
     seen = _examined(session, target, scaler)

@@ -13,9 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...hooking.select import is_convolution
+from ...hooking.select import dimensions, is_convolution
 from ...run.errors import first_line, innermost_call, takes
-from ...run.inputs import dimensions
 from .findings import Finding
 from .observation import LayerCall, Observation
 from .operations import OUTSIDE, OperationRecord
@@ -213,7 +212,7 @@ MENDED = {
     "with the samples in the first dimension.",
     "same device": "Bring the input and the labels to where the model is: x.to(device).",
     r"not subscriptable|got \(list|list' object|not list|must be Tensor": "Give the tensor itself, "
-    "not a list of it: model(x), not model([x]).",
+    "not a list of it: model(x), not model([x]); of a DataLoader's batch, batch[0].",
     "multi-target not supported": "Labels of classes are one number a sample, shape (N,): "
     "y.squeeze(1), or y.argmax(1) of one-hot ones.",
     "should be between 0 and 1": "binary_cross_entropy takes probabilities: give them through a "

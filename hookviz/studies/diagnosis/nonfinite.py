@@ -23,14 +23,15 @@ MOST = 3
 def nan_and_inf(seen: Observation) -> Iterator[Finding]:
     """Report where NaN and Inf arose that left a layer or reached a weight."""
     first = origins(seen)
-    for operation in first[:MOST]:
-        yield _finding(operation, seen, more=len(first) - 1)
+    for operation in [*first[:MOST], *filter(_handled, seen.sources)]:
+        yield _finding(operation, seen, more=max(len(first) - 1, 0))
 
 
 def origins(seen: Observation) -> list[OperationRecord]:
     """Return what made NaN and Inf first: in the forward, and only else in the backward."""
     constants = {id(o.origin): o.origin for o in seen.operations if _of_constant(o.origin)}
     told = [source for source in seen.sources if source.propagated or not _fine(source)]
+    told = [source for source in told if not _handled(source)]
     told += constants.values()
     told += [each for each in seen.operations if each.propagated and each.origin is each]
     for phase in ("forward", "backward"):
@@ -67,6 +68,11 @@ def lost_in_loss(origin: OperationRecord, seen: Observation) -> Finding:
     return _finding(origin, seen, more=0)
 
 
+def _handled(source: OperationRecord) -> bool:
+    """Return whether NaN or Inf of the input were replaced before any layer returned them."""
+    return source.name == "input" and not source.propagated and not _fine(source)
+
+
 def _fine(source: OperationRecord) -> bool:
     return source.finite or source.constant
 
@@ -95,6 +101,10 @@ def _finding(operation: OperationRecord, seen: Observation, more: int) -> Findin
         message = f"{what[0].upper()}{what[1:]} made {word}: {why}."
         advice = _advice(operation)
     severity = "error"
+    if _handled(operation):
+        severity = "note"
+        message = f"The input holds {word}, and the model handles it: no layer returns it."
+        advice = f"Nothing, if {word} stands for missing values."
     if operation.phase == "backward" and seen.scale is not None:
         severity, evidence["scale"] = "note", seen.scale.factor
         message += seen.scale.message

@@ -91,7 +91,8 @@ def graph(
     >>> graph.sources("one"), graph.after("one")
     ([('input', 0)], ['relu'])
     """
-    session = Session(model, prepare_input(inputs, model, weights=weights, transform=transform))
+    how: dict[str, Any] = {"weights": weights, "transform": transform, "finite": False}
+    session = Session(model, prepare_input(inputs, model, **how))
     return graph_of(session, chosen_layers(model, layers), keep)
 
 

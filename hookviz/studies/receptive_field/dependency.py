@@ -22,9 +22,9 @@ import torch
 from torch import Tensor, nn
 
 from ...hooking.handles import HookManager
+from ...hooking.select import dimensions, first_convolution
 from ...hooking.tensors import PatchGrid, StorageMap, as_maps, map_tensors, share_memory, tensors
 from ...run.follow import EscapeDetector
-from ...run.inputs import dimensions, first_convolution
 from ...run.recorder import Listener, Operation, OperationRecorder
 from ...run.session import Session
 from .rules import TracedOperation, rule_of

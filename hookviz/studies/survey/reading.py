@@ -16,14 +16,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from ...run.errors import first_line
-from ...run.inputs import (
-    ModelInput,
-    Transform,
-    load_picture,
-    normalization_of,
-    transform_for,
-    transformed,
-)
+from ...run.inputs import ModelInput
+from ...run.pictures import load_picture
+from ...run.transforms import Preprocessing, Transform, normalization_of, preprocessing_for
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 
@@ -125,17 +120,17 @@ class Reader:
         transform: Transform | None = None,
     ) -> None:
         self.data, self.transform = data, transform
-        self._own: Transform | ValueError | None = None
-        if transform is None:
-            try:
-                self._own = _of_nobody() if model is None else transform_for(model, weights)
-            except ValueError as error:  # of interest only if there are pictures
-                self._own = error
+        self._preprocessing: Preprocessing | ValueError
+        try:
+            self._preprocessing = _preprocessing(model, weights, transform)
+        except ValueError as error:  # matters only if there are pictures
+            self._preprocessing = error
 
     @property
     def rule(self) -> Any:
         """Transform of an item into an input; an error if it is unknown."""
-        return self.transform or self._own
+        made = self._preprocessing
+        return made if isinstance(made, ValueError) else made.transform
 
     def input(self, index: int) -> ModelInput:
         """One item as the model's input, of which `picture_of` makes a picture.
@@ -184,9 +179,9 @@ class Reader:
         if isinstance(given, Tensor) and self.transform is None:
             return given[None]
         if _is_picture(given):
-            if isinstance(self._own, ValueError):
-                raise self._own
-            return transformed(self.transform or self._own, load_picture(given))  # type: ignore[arg-type]
+            if isinstance(self._preprocessing, ValueError):
+                raise self._preprocessing
+            return self._preprocessing.apply(load_picture(given))[0]
         if self.transform is not None:
             given = self.transform(given)
         if isinstance(given, Tensor):
@@ -202,8 +197,14 @@ def _is_picture(given: Any) -> bool:
     return isinstance(given, (str, PathLike, Image.Image, np.ndarray))
 
 
-def _of_nobody() -> ValueError:
-    return ValueError(
+def _preprocessing(
+    model: nn.Module | None, weights: Any, transform: Transform | None
+) -> Preprocessing:
+    if model is not None:
+        return preprocessing_for(model, weights, transform)
+    if transform is not None:
+        return Preprocessing(transform, None, "transform= as given", given=True)
+    raise ValueError(
         "These pictures went through a model's transform: give model=, or the transform= itself."
     )
 

@@ -1,0 +1,448 @@
+"""Pictures of every kind are read right, or refused in one sentence that names them."""
+
+from __future__ import annotations
+
+import base64
+import gc
+import http.server
+import io
+import os
+import random
+import struct
+import threading
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageFile
+
+import hookviz
+from hookviz.draw.overlay import picture_of
+from hookviz.run import pictures
+from hookviz.run.inputs import prepare_input
+from hookviz.run.pictures import load_picture
+
+MODEL = hookviz.demo_model()
+SIDE = 112  # the demo model takes this size: nothing is resized, pixels can be compared
+RANDOM = np.random.default_rng(0)
+RGB = RANDOM.integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)
+GRAY, ALPHA = RGB[..., 0], RGB[..., 1]
+BITS = GRAY > 127
+SIXTEEN = RANDOM.integers(0, 65536, (SIDE, SIDE), dtype=np.uint16)
+SCAN = RANDOM.integers(0, 4001, (SIDE, SIDE), dtype=np.uint16)  # 12 bits
+SCAN[0, :2] = 0, 4000
+WIDE = RANDOM.integers(0, 2**31 - 1, (SIDE, SIDE), dtype=np.int32)
+FLOATS = RANDOM.random((SIDE, SIDE), dtype=np.float32)
+CMYK = RANDOM.integers(0, 256, (SIDE, SIDE, 4), dtype=np.uint8)
+PALETTE = RANDOM.integers(0, 256, (256, 3), dtype=np.uint8)
+CLEAR = RANDOM.integers(0, 256, 256, dtype=np.uint8)
+
+
+@pytest.fixture(autouse=True)
+def pillow_settings_unchanged():
+    before = Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES
+    yield
+    assert before == (Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES)
+
+
+def shown(source) -> np.ndarray:
+    """The picture of the model's input, ``(112, 112, 3)``."""
+    return picture_of(prepare_input(source, MODEL))[0].astype(int)
+
+
+def gray(values) -> np.ndarray:
+    return np.repeat(np.asarray(values, float)[..., None], 3, axis=2)
+
+
+def over_white(colours, alpha) -> np.ndarray:
+    fraction = np.asarray(alpha, float)[..., None] / 255
+    return np.asarray(colours, float) * fraction + 255 * (1 - fraction)
+
+
+def with_palette() -> Image.Image:
+    image = Image.fromarray(GRAY)
+    image.putpalette(PALETTE.tobytes())
+    return image
+
+
+def stretched(values) -> np.ndarray:
+    values = values.astype(float)
+    return gray((values - values.min()) / np.ptp(values) * 255)
+
+
+OTHER_FRAME = {"save_all": True, "append_images": [Image.new("P", (SIDE, SIDE))]}
+RGBA, BLACK_ON_CMYK = np.dstack([RGB, ALPHA]), CMYK.astype(float)
+# File name -> the image, the options of its saving, and the picture to see.
+FILES = {
+    "rgb.png": (Image.fromarray(RGB), {}, RGB),
+    "gray.png": (Image.fromarray(GRAY), {}, gray(GRAY)),
+    "sixteen.png": (Image.fromarray(SIXTEEN), {}, gray(SIXTEEN / 257)),
+    "sixteen.tif": (Image.fromarray(SIXTEEN), {}, gray(SIXTEEN / 257)),
+    "scan.png": (Image.fromarray(SCAN), {}, gray(SCAN / 4000 * 255)),
+    "int32.tif": (Image.fromarray(WIDE), {}, stretched(WIDE)),
+    "int32-of-16-bits.tif": (Image.fromarray(SIXTEEN.astype(np.int32)), {}, gray(SIXTEEN / 257)),
+    "float.tif": (Image.fromarray(FLOATS), {}, gray(FLOATS * 255)),
+    "float-dark.tif": (Image.fromarray(FLOATS / 4), {}, gray(FLOATS / 4 * 255)),
+    "float-bright.tif": (Image.fromarray(FLOATS * 900 - 50), {}, stretched(FLOATS)),
+    "cmyk.tif": (
+        Image.fromarray(CMYK, "CMYK"),
+        {},
+        (255 - BLACK_ON_CMYK[..., :3]) * (255 - BLACK_ON_CMYK[..., 3:]) / 255,
+    ),
+    "alpha.png": (Image.fromarray(RGBA), {}, over_white(RGB, ALPHA)),
+    "alpha.webp": (
+        Image.fromarray(RGBA),
+        {"lossless": True, "exact": True},
+        over_white(RGB, ALPHA),
+    ),
+    "la.png": (
+        Image.merge("LA", [Image.fromarray(GRAY), Image.fromarray(ALPHA)]),
+        {},
+        over_white(gray(GRAY), ALPHA),
+    ),
+    "palette.png": (with_palette(), {}, PALETTE[GRAY]),
+    "palette-clear.png": (
+        with_palette(),
+        {"transparency": CLEAR.tobytes()},
+        over_white(PALETTE[GRAY], CLEAR[GRAY]),
+    ),
+    "palette.gif": (with_palette(), {"optimize": False}, PALETTE[GRAY]),
+    "keyed.png": (
+        Image.fromarray(GRAY),
+        {"transparency": 7},
+        gray(np.where(GRAY == 7, 255, GRAY)),
+    ),
+    "bits.png": (Image.fromarray(BITS), {}, gray(BITS * 255)),
+    "animated.gif": (with_palette(), {**OTHER_FRAME, "optimize": False}, PALETTE[GRAY]),
+    "pages.tif": (Image.fromarray(RGB), OTHER_FRAME, RGB),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_are_shown_right_and_stay_unchanged(name, tmp_path):
+    image, options, expected = FILES[name]
+    state = image.mode, image.size, image.tobytes(), dict(image.info), image.getpalette()
+    path = tmp_path / name
+    image.save(path, **options)
+    before = path.read_bytes()
+    assert abs(shown(path) - expected).max() <= 1
+    with Image.open(path) as opened:  # opened by the user, and not read yet
+        assert abs(shown(opened) - expected).max() <= 1
+    if not options:
+        assert abs(shown(image) - expected).max() <= 1
+    assert path.read_bytes() == before
+    assert (image.mode, image.size, image.tobytes(), image.info, image.getpalette()) == state
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_exif_rotation_is_shown_upright(orientation, tmp_path):
+    # What each of EXIF's eight orientations does to a picture, undone by hand.
+    stored = {
+        1: lambda a: a,
+        2: lambda a: a[:, ::-1],
+        3: lambda a: a[::-1, ::-1],
+        4: lambda a: a[::-1],
+        5: lambda a: a.transpose(1, 0, 2),
+        6: lambda a: np.rot90(a),
+        7: lambda a: a[::-1, ::-1].transpose(1, 0, 2),
+        8: lambda a: np.rot90(a, -1),
+    }[orientation](RGB)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    path = tmp_path / "rotated.png"
+    Image.fromarray(np.ascontiguousarray(stored)).save(path, exif=exif)
+    assert abs(shown(path) - RGB).max() <= 1
+
+
+ARRAYS = {
+    "uint8": (RGB, RGB),
+    "uint8, one channel": (GRAY[..., None], gray(GRAY)),
+    "int64": (RGB.astype(np.int64), RGB),
+    "uint16": (SIXTEEN, gray(SIXTEEN / 257)),
+    "uint16, 12 bits": (SCAN, gray(SCAN / 4000 * 255)),
+    "uint16, big endian": (SIXTEEN.astype(">u2"), gray(SIXTEEN / 257)),
+    "uint16, colours": (np.dstack([SIXTEEN, SIXTEEN // 2, SIXTEEN]), None),
+    "float": (FLOATS, gray(FLOATS * 255)),
+    "float, colours": (RGB / 255, RGB),
+    "float, channels first": ((RGB / 255).transpose(2, 0, 1), RGB),
+    "half": (FLOATS.astype(np.float16), gray(FLOATS * 255)),
+    "double, big endian": (FLOATS.astype(">f8"), gray(FLOATS * 255)),
+    "bool": (BITS, gray(BITS * 255)),
+    "alpha": (RGBA, over_white(RGB, ALPHA)),
+    "not contiguous": (RGB[::-1, ::-1], RGB[::-1, ::-1]),
+    "masked nowhere": (np.ma.masked_array(RGB), RGB),
+}
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_arrays_are_shown_right_and_stay_unchanged(name):
+    array, expected = ARRAYS[name]
+    if expected is None:
+        expected = array / 257
+    before = array.copy()
+    array.setflags(write=False)
+    assert abs(shown(array) - expected).max() <= 1
+    assert (array == before).all()
+
+
+def test_a_12_bit_scan_keeps_all_of_its_gray_levels(tmp_path):
+    path = tmp_path / "scan.png"
+    Image.fromarray(SCAN).save(path)
+    levels = len(np.unique(SCAN))
+    assert levels > 3000
+    for network in (MODEL, torch.nn.Conv2d(1, 2, 3), torch.nn.Conv2d(4, 2, 3)):
+        made = prepare_input(path, network)
+        assert made.note == "values 0 to 4000 stretched to 0 to 1"
+        if network is MODEL:
+            assert len(made.args[0][0, 0].unique()) == levels
+    explorer = hookviz.explore(MODEL, path)
+    assert made.note in explorer.frame.summary
+    explorer.close()
+    assert prepare_input(SIXTEEN, MODEL).note == ""  # 65535 is white
+
+
+def test_float_colours_keep_their_precision():
+    values = RANDOM.random((SIDE, SIDE, 3), dtype=np.float32) / 1000
+    made = prepare_input(values, MODEL)
+    mean, std = made.mean[0], made.std[0]
+    kept = made.args[0][0].permute(1, 2, 0).numpy() * std + mean
+    assert np.abs(kept - values).max() < 1e-6
+
+
+def test_one_picture_in_many_forms(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    path = tmp_path / "a cat.png"
+    Image.fromarray(RGB).save(path)
+    data = path.read_bytes()
+    forms = [
+        path,
+        str(path),
+        "~/a cat.png",
+        path.as_uri(),
+        path.as_uri().replace("%20", " "),
+        "data:image/png;base64," + base64.b64encode(data).decode(),
+        data,
+        bytearray(data),
+        memoryview(data),
+        io.BytesIO(data),
+        [path],
+        RGB[None],
+    ]
+    for form in forms:
+        assert (shown(form) == RGB).all(), type(form)
+    with path.open("rb") as file:
+        assert (shown(file) == RGB).all()
+
+
+# Refused
+
+
+def png_of_size(width: int, height: int) -> bytes:
+    """A PNG that declares this size and holds next to nothing."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        end = struct.pack(">I", zlib.crc32(kind + data))
+        return struct.pack(">I", len(data)) + kind + data + end
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    data = chunk(b"IDAT", zlib.compress(b"\0" * 1000))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + data + chunk(b"IEND", b"")
+
+
+def encoded(kind: str, **options) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(RGB).save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+PNG, JPEG = encoded("PNG"), encoded("JPEG", quality=90)
+BROKEN = {
+    "empty.png": b"",
+    "page.png": b"<html><body>404 Not Found</body></html>",
+    "half.png": PNG[: len(PNG) // 2],
+    "half.jpg": JPEG[: len(JPEG) // 2],
+    "half.gif": encoded("GIF")[:500],
+    "half.webp": encoded("WEBP")[:900],
+    "half.tif": encoded("TIFF")[:900],
+    "header.png": PNG[:20],
+    "header.jpg": JPEG[:20],
+    "noise.bin": RANDOM.bytes(5000),
+    "signature.png": PNG[:8] + RANDOM.bytes(5000),
+    "signature.jpg": JPEG[:3] + RANDOM.bytes(5000),
+    "drawing.svg": b'<svg xmlns="http://www.w3.org/2000/svg"/>',
+    "nothing.png": png_of_size(0, 0),
+}
+BOMBS = {"large.png": 10_000, "huge.png": 100_000, "signed.png": 2**31 - 1, "endless.png": 2**31}
+BROKEN |= {name: png_of_size(side, side) for name, side in BOMBS.items()}
+
+
+def refused(source, kind: type[Exception] = ValueError) -> str:
+    """The one sentence with which a picture is refused."""
+    with pytest.raises(kind) as raised:
+        hookviz.explore(MODEL, source)
+    text = str(raised.value)
+    assert "\n" not in text and "0x" not in text
+    return text
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_files_are_refused(name, tmp_path):
+    path = tmp_path / name
+    path.write_bytes(BROKEN[name])
+    text = refused(path)
+    assert name in text
+    reason = "too large to open safely" if name in BOMBS else "cannot be read as a picture"
+    assert reason in text
+    assert path.read_bytes() == BROKEN[name]
+    assert reason in refused(BROKEN[name])
+
+
+@pytest.mark.parametrize(
+    ("array", "words"),
+    [
+        (np.zeros((2, 3, 5), "uint8"), r"shape (2, 3, 5) is not a picture"),
+        (np.zeros((0, 3), "uint8"), "is not a picture"),
+        (np.zeros((), "uint8"), "is not a picture"),
+        (np.zeros((2, 3), "complex64"), "complex64 is not a picture"),
+        (np.full((2, 3), 300), "from 300 to 300: scale them to 0 to 255"),
+        (np.full((2, 3), 254.0), "from 254 to 254: scale them to 0 to 1, or give a tensor"),
+        (np.full((2, 3), np.nan), "6 NaN or infinite values of 6"),
+        (np.ma.masked_array(GRAY, BITS), f"{BITS.sum()} masked values of {SIDE**2}: fill them"),
+    ],
+)
+def test_arrays_that_are_not_pictures(array, words):
+    assert words in refused(array)
+
+
+def test_paths_that_are_not_pictures(tmp_path):
+    assert "is a folder: give the path of one picture, or a list of paths" in refused(tmp_path)
+    assert "'film.mp4' is a video: read its frames" in refused("film.mp4")
+    assert "null" in refused("a\0b.png")
+    for missing in (tmp_path / "no.png", (tmp_path / "no.png").as_uri()):
+        assert "Missing file" in refused(missing, FileNotFoundError)
+    values = FLOATS.copy()
+    values[0, :2] = np.nan, np.inf
+    Image.fromarray(values).save(tmp_path / "float.tif")
+    assert "2 values are NaN or infinite" in refused(tmp_path / "float.tif")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no named pipes")
+def test_pipes_and_devices_are_refused_and_not_read(tmp_path):
+    pipe, link = tmp_path / "pipe.png", tmp_path / "link.png"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    for special in (pipe, link, pipe.as_uri(), Path("/dev/zero"), "file:///dev/zero"):
+        assert "is a pipe or a device, not a file" in refused(special)
+    with pytest.raises(ValueError, match="nothing could be read|pipe or a device"):
+        hookviz.survey(MODEL, [str(pipe)], "stem.0")
+
+
+def test_open_files_that_are_not_pictures(tmp_path):
+    path = tmp_path / "half.png"
+    path.write_bytes(BROKEN["half.png"])
+    with path.open() as text:
+        assert "is open for reading text: open it for reading bytes" in refused(text)
+    assert "is closed: open it for reading bytes" in refused(text)
+    with Image.open(path) as opened:
+        assert "half.png" in refused(opened)
+    assert refused(b"<html>").startswith("b'<html>' (6 bytes) cannot be read as a picture")
+    assert refused(io.BytesIO(b"<html>")).startswith("'BytesIO' cannot be read as a picture (not a")
+
+
+def test_long_pictures_are_not_resized_by_the_shorter_side():
+    long = Image.new("RGB", (60_000, 1))
+    with pytest.raises(ValueError, match="'Image' is 60000×1 pixels, more than 100 times"):
+        prepare_input(long, MODEL)
+    made = prepare_input(long, MODEL, transform=lambda picture: torch.zeros(3, *picture.size[::-1]))
+    assert made.args[0].shape == (1, 3, 1, 60_000)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow's, of what it passes over
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "ICO", "PPM"])
+def test_damaged_files_are_read_or_refused(kind, tmp_path):
+    draw, whole = random.Random(kind), encoded(kind)
+    path = tmp_path / f"damaged.{kind.lower()}"
+    refusals = 0
+    for _ in range(60):
+        data = bytearray(whole)
+        for _ in range(draw.choice([1, 3, 30])):
+            # Most damage is done in the headers.
+            end = min(len(data), draw.choice([40, 400, 10**6]))
+            data[draw.randrange(end)] = draw.randrange(256)
+        path.write_bytes(data[: draw.choice([len(data), draw.randrange(1, len(data))])])
+        try:
+            load_picture(path).rgb()
+        except ValueError as error:
+            assert path.name in str(error)
+            refusals += 1
+    assert refusals > 0
+
+
+# URLs
+
+HEADER = b"HTTP/1.0 200 OK\r\n"
+ANSWERS = {
+    "/a%20cat.png": HEADER + b"\r\n" + PNG,
+    "/caf%C3%A9.png": HEADER + b"\r\n" + PNG,
+    "/chunked.png": HEADER.replace(b"1.0", b"1.1")
+    + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(PNG), PNG),
+    "/status": b"nonsense\r\n\r\n",
+    "/missing": b"HTTP/1.0 404 Not Found\r\n\r\n",
+    "/chunks": HEADER.replace(b"1.0", b"1.1") + b"Transfer-Encoding: chunked\r\n\r\nzz\r\nPNG",
+    "/short": HEADER + b"Content-Length: 99\r\n\r\nPNG",
+    "/pipe": b"HTTP/1.0 302 Found\r\nLocation: file:///dev/zero\r\n\r\n",
+}
+
+
+@pytest.fixture(scope="module")
+def server():
+    """The address of a server that gives `ANSWERS`; ``/slow…`` sends a byte now and then."""
+    stop = threading.Event()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            if not self.path.startswith("/slow"):
+                self.wfile.write(ANSWERS[self.path])
+                return
+            self.wfile.write(HEADER + b"\r\n" if self.path == "/slow" else HEADER + b"X-Slow: ")
+            while not stop.wait(0.02):
+                try:
+                    self.wfile.write(b"x")
+                except OSError:
+                    return
+
+        def log_message(self, *args):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http_server:
+        http_server.daemon_threads = True
+        threading.Thread(target=http_server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{http_server.server_port}"
+        stop.set()
+        http_server.shutdown()
+
+
+@pytest.mark.parametrize("page", ["/a cat.png", "/a%20cat.png", "/café.png", "/chunked.png"])
+def test_urls_are_read(server, page):
+    assert (shown(server + page) == RGB).all()
+
+
+@pytest.mark.parametrize("page", ["/status", "/missing", "/chunks", "/short", "/pipe"])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_answers_of_servers_that_are_not_files(server, page):
+    assert "could not be downloaded" in refused(server + page, RuntimeError)
+    gc.collect()  # urllib leaves the socket of a bad status line open
+
+
+@pytest.mark.parametrize("page", ["/slow", "/slow-header"])
+def test_a_download_ends_even_if_the_server_never_does(server, page, monkeypatch):
+    monkeypatch.setattr(pictures, "MAX_DOWNLOAD_SECONDS", 0.3)
+    assert "could not be downloaded (more than 0.3 seconds)" in refused(server + page, RuntimeError)
+
+
+def test_a_large_file_is_not_downloaded_to_its_end(server, monkeypatch):
+    monkeypatch.setattr(pictures, "MAX_DOWNLOAD_BYTES", 100)
+    assert "is larger than" in refused(server + "/a cat.png")
+    assert "could not be downloaded" in refused("http://127.0.0.1:9/x.png", RuntimeError)
