@@ -51,8 +51,10 @@ class SharedTensorStore(TensorStore):
 
 def _state(tensor: Tensor) -> tuple[Any, ...]:
     """Return what tells a tensor from others, and from its former self, in the same memory."""
-    layout = tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset()
-    return (tensor._version, *layout)
+    state = tensor._version, tensor.dtype, tensor.shape
+    if tensor.layout is not torch.strided:  # sparse tensors have no strides
+        return state
+    return *state, tensor.stride(), tensor.storage_offset()
 
 
 @dataclass(eq=False)
