@@ -1,7 +1,7 @@
 """Read a picture from a path, a URL, bytes, an open file, a PIL image or an array.
 
-Every loader in `LOADERS` returns a `Picture`: upright, the first frame, in its own mode. What a
-model needs of it, a number of channels, is made by `Picture.converted`.
+Every loader in `LOADERS` returns a `LoadedPicture`: upright, the first frame, in its own mode.
+`LoadedPicture.converted` gives it the number of channels that a model takes.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 MAX_DOWNLOAD_BYTES = 200_000_000
 MAX_DOWNLOAD_SECONDS = 30
 MAX_SHOWN_SIDE = 640
-"""The longest side of `Picture.small`, in pixels."""
+"""The longest side of `LoadedPicture.small`, in pixels."""
 
 
 @dataclass(frozen=True)
-class Picture:
+class LoadedPicture:
     """A picture as its file or array holds it.
 
     Attributes
@@ -62,7 +62,7 @@ class Picture:
         if self.deep is not None:
             levels = np.round(self.deep * 255).astype(np.uint8)
             channels_last = levels[0] if len(levels) == 1 else levels.transpose(1, 2, 0)
-            return Picture(Image.fromarray(channels_last)).rgb()
+            return LoadedPicture(Image.fromarray(channels_last)).rgb()
         if not self.image.has_transparency_data:
             return self.image.convert("RGB")
         ground = Image.new("RGBA", self.image.size, "white")
@@ -101,7 +101,7 @@ class Picture:
         return picture
 
 
-def load_picture(source: Any) -> Picture:
+def load_picture(source: Any) -> LoadedPicture:
     """Read a picture of any kind in `LOADERS`.
 
     More than 8 bits are kept. Whole numbers of 16 bits are scaled so that 65535 is white; if they
@@ -152,7 +152,7 @@ def expanded(path: str | os.PathLike) -> str:
     return str(Path(text).expanduser()) if text.startswith("~") else text
 
 
-def _from_path(path: str | os.PathLike) -> Picture:
+def _from_path(path: str | os.PathLike) -> LoadedPicture:
     name, path = name_of(path), expanded(path)
     if (guess_type(path)[0] or "").startswith("video/"):
         raise ValueError(
@@ -168,13 +168,13 @@ def _from_path(path: str | os.PathLike) -> Picture:
     return _opened(path, repr(name), name)
 
 
-def _from_bytes(source: bytes | bytearray | memoryview) -> Picture:
+def _from_bytes(source: bytes | bytearray | memoryview) -> LoadedPicture:
     data = bytes(source)
     start = repr(data) if len(data) <= 20 else f"{data[:20]!r}…"
     return _opened(io.BytesIO(data), f"{start} ({len(data)} bytes)", type(source).__name__)
 
 
-def _from_open_file(file: Any) -> Picture:
+def _from_open_file(file: Any) -> LoadedPicture:
     name = name_of(file)
     if getattr(file, "closed", False) or isinstance(file, io.TextIOBase):
         state = "closed" if file.closed else "open for reading text"
@@ -182,7 +182,7 @@ def _from_open_file(file: Any) -> Picture:
     return _opened(file, repr(name), name)
 
 
-def _opened(file: Any, named: str, name: str) -> Picture:
+def _opened(file: Any, named: str, name: str) -> LoadedPicture:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
@@ -219,7 +219,7 @@ def is_url(source: Any) -> bool:
     return isinstance(source, str) and source.lower().startswith(schemes)
 
 
-def _from_url(url: str) -> Picture:
+def _from_url(url: str) -> LoadedPicture:
     short = repr(url if len(url) < 200 else f"{url[:100]}…")
     if url.lower().startswith("file://"):
         # Not through urlopen, which would read pipes and devices.
@@ -285,7 +285,7 @@ def _received(url: str, deadline: float) -> bytes:
 # PIL images
 
 
-def _from_image(image: Image.Image) -> Picture:
+def _from_image(image: Image.Image) -> LoadedPicture:
     try:
         return _of_image(image, name_of(image))
     except Exception as error:  # the user opened it, but its pixels are only read now
@@ -293,19 +293,21 @@ def _from_image(image: Image.Image) -> Picture:
         raise _unreadable(repr(name) if name else "The image", error) from None
 
 
-def _of_image(image: Image.Image, name: str) -> Picture:
+def _of_image(image: Image.Image, name: str) -> LoadedPicture:
     # Pillow reads PNG and TIFF files with 16-bit colours as 8 bits; the raw mode tells them apart.
     raw = [str(tile[3]) for tile in getattr(image, "tile", ())]
     lossy = not image.mode.startswith("I") and any(";16" in each for each in raw)
     image = ImageOps.exif_transpose(image)
     if not image.mode.startswith("I") and image.mode != "F":
-        return Picture(image, name, note="16-bit colours were read as 8 bits" if lossy else "")
+        return LoadedPicture(
+            image, name, note="16-bit colours were read as 8 bits" if lossy else ""
+        )
     values = np.asarray(image, np.float32)
     bad = int((~np.isfinite(values)).sum())
     if bad:
         raise ValueError(f"{bad} values are NaN or infinite")
     scaled, note = _scaled(values, white=1.0 if image.mode == "F" else 65535.0)
-    return Picture(image, name, scaled[None], note)
+    return LoadedPicture(image, name, scaled[None], note)
 
 
 def _scaled(values: np.ndarray, white: float) -> tuple[np.ndarray, str]:
@@ -326,7 +328,7 @@ def _scaled(values: np.ndarray, white: float) -> tuple[np.ndarray, str]:
 # Arrays
 
 
-def _from_array(array: np.ndarray) -> Picture:
+def _from_array(array: np.ndarray) -> LoadedPicture:
     """Make a picture of ``(H, W)``, ``(H, W, C)`` or ``(C, H, W)`` with 1, 3 or 4 channels."""
     shape, name = array.shape, type(array).__name__
     if isinstance(array, np.ma.MaskedArray):
@@ -346,7 +348,7 @@ def _from_array(array: np.ndarray) -> Picture:
             "a tensor (N, C, H, W)."
         )
     if array.dtype == bool:
-        return Picture(Image.fromarray(array.astype(np.uint8) * 255), name)
+        return LoadedPicture(Image.fromarray(array.astype(np.uint8) * 255), name)
     if array.dtype.kind not in "uif":
         raise ValueError(
             f"An array of type {array.dtype} is not a picture: give uint8, uint16 or floats."
@@ -355,13 +357,13 @@ def _from_array(array: np.ndarray) -> Picture:
     white = 1 if array.dtype.kind == "f" else 65535 if sixteen else 255
     _refuse_range(array, white)
     if white == 255:
-        return Picture(Image.fromarray(array.astype(np.uint8)), name)
+        return LoadedPicture(Image.fromarray(array.astype(np.uint8)), name)
     values, note = _scaled(array.astype(np.float32), white)
     if array.ndim == 3:  # PIL has no mode for these
         image = Image.fromarray(np.round(values * 255).astype(np.uint8))
-        return Picture(image, name, values.transpose(2, 0, 1), note)
+        return LoadedPicture(image, name, values.transpose(2, 0, 1), note)
     image = Image.fromarray(array.astype(np.uint16 if sixteen else np.float32))
-    return Picture(image, name, values[None], note)
+    return LoadedPicture(image, name, values[None], note)
 
 
 def _refuse_range(array: np.ndarray, white: int) -> None:
@@ -378,7 +380,7 @@ def _refuse_range(array: np.ndarray, white: int) -> None:
         )
 
 
-LOADERS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Picture]], ...] = (
+LOADERS: tuple[tuple[Callable[[Any], bool], Callable[[Any], LoadedPicture]], ...] = (
     (is_url, _from_url),
     (lambda source: isinstance(source, (str, os.PathLike)), _from_path),
     (lambda source: isinstance(source, (bytes, bytearray, memoryview)), _from_bytes),

@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from ..hooking.select import dimensions, first_convolution
-from .pictures import MODES, Picture
+from .pictures import MODES, LoadedPicture
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -55,14 +55,14 @@ class Preprocessing:
         """The origin, and the steps of the transform."""
         return f"{self.origin}: {transform_words(self.transform) or 'to values from 0 to 1'}"
 
-    def apply(self, picture: Picture) -> tuple[Arguments, str]:
+    def apply(self, picture: LoadedPicture) -> tuple[Arguments, str]:
         """Transform a picture; return the model's input and a note, which is usually empty."""
         if not self.given:
             _refuse_too_long(picture)
             return _batched(self.transform(picture.converted(self.channels or 3))), picture.note
         return self._apply_own(picture)
 
-    def _apply_own(self, picture: Picture) -> tuple[Arguments, str]:
+    def _apply_own(self, picture: LoadedPicture) -> tuple[Arguments, str]:
         """Give a user's transform the picture in its own mode; convert it if that does not work.
 
         Gray, transparent and palette files often meet a transform for RGB, because the training's
@@ -84,7 +84,7 @@ class Preprocessing:
             return misfits[0]  # the model's own error will say what it takes
         raise errors[0]
 
-    def _forms(self, picture: Picture) -> list[tuple[Image.Image, str]]:
+    def _forms(self, picture: LoadedPicture) -> list[tuple[Image.Image, str]]:
         """Return the picture in its own mode, then in modes that fit the model's channels."""
         image, channels = picture.image, self.channels or 3
         eight_bits = "reduced to 8 bits for transform="
@@ -203,7 +203,7 @@ def _batched(made: Any) -> Arguments:
     return made[None] if made.ndim == 3 else made
 
 
-def _refuse_too_long(picture: Picture) -> None:
+def _refuse_too_long(picture: LoadedPicture) -> None:
     # The usual transforms resize by the shorter side, which a picture of 1×60000 turns into
     # gigabytes.
     width, height = picture.image.size
