@@ -1,4 +1,4 @@
-"""How a picture becomes a model's input: which transform, in words, and its undoing."""
+"""Find the transform that turns a picture into a model's input, say it in words, and undo it."""
 
 from __future__ import annotations
 
