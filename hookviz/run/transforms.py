@@ -19,7 +19,7 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 Transform = Callable[[Any], Any]
 Arguments = Tensor | dict[str, Any]
-"""What a transform makes of a picture: a tensor with a batch dimension, or keyword arguments."""
+"""The result of a transform: a tensor with a batch dimension, or keyword arguments."""
 
 
 @dataclass(frozen=True)
