@@ -27,6 +27,8 @@ export class Flip {
     /** @type {Work | null} */
     this.work = null;
     const what = "switch channels off in this order until the prediction changes, then switch those that are not needed on again";
+    this.run = source.facts.run;
+    this.edits = false; // whether an edit of its own is on its way
     this.button = el("button", { class: "hv-toggle", type: "button", title: what });
     this.words = el("span", { class: "hv-dim", role: "status" });
     this.drawing = el("canvas", { width: FLIP_WIDE, height: FLIP_HIGH, "aria-hidden": "true" });
@@ -38,7 +40,17 @@ export class Flip {
       if (this.work) this.stop("");
       else this.say("", null);
     });
+    source.listeners.add(() => this.follow());
     this.show();
+  }
+
+  /** What was found describes one run and the edit that it led to; it goes with the next run. */
+  follow() {
+    const { run } = this.source.facts;
+    if (run === this.run) return;
+    this.run = run;
+    if (this.edits) this.edits = false;
+    else if (!this.work) this.say("", null);
   }
 
   begin() {
@@ -80,7 +92,8 @@ export class Flip {
     const few = `Prediction flips to ${part.flipped} after ${tried} channel${tried === 1 ? "" : "s"}; ${enough === 1 ? `channel ${part.channels[0]} alone is enough` : `${enough} of them are enough`}`;
     this.say(part.flipped === null ? all : few, part.curve);
     this.show();
-    if (part.flipped !== null) this.source.edit({ set: "off", layer: work.layer, channels: part.channels });
+    this.edits = part.flipped !== null;
+    if (this.edits) this.source.edit({ set: "off", layer: work.layer, channels: part.channels });
   }
 
   /**

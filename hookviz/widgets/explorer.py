@@ -569,7 +569,8 @@ class Explorer(LiveWidget, SettingTraits):
                 image, old.given, weights=given.weights, transform=given.transform
             )
             names = old.class_names or None
-            other = Session(old.given, inputs, class_names=names).edited(old.edits)
+            edits = [edit for edit in old.edits if not edit.of_input]
+            other = Session(old.given, inputs, class_names=names).edited(edits)
             self._pair = Explorer(
                 other,
                 replace(given, image=image),
@@ -616,7 +617,10 @@ class Explorer(LiveWidget, SettingTraits):
 
     @property
     def image(self) -> Any:
-        """The user's inputs; setting them runs the model again and keeps all settings."""
+        """The user's inputs; setting them runs the model again and keeps all settings.
+
+        Edits of layers stay; edits of the input belong to the picture and go with it.
+        """
         return self._given.image
 
     @image.setter
@@ -632,7 +636,7 @@ class Explorer(LiveWidget, SettingTraits):
             token_names=old.token_names,
         )
         before = self._now.predictions[:1]
-        self._rerun(session.edited(old.edits))
+        self._rerun(session.edited([edit for edit in old.edits if not edit.of_input]))
         self._given = given
         self._show()  # the code names the picture
         self._answer_moved = answer_moved(before, self._now.predictions[:1])

@@ -121,7 +121,7 @@ def test_what_the_screen_shows_is_what_a_click_acts_upon(open_canvas, hold, shot
     assert notebook.errors == []
 
 
-def test_off_until_the_answer_changes(open_canvas, hold, shots):
+def test_channels_that_change_the_prediction(open_canvas, hold, shots):
     twin = hookviz.explore(
         hookviz.demo_model(),
         hookviz.demo_images()[6],
@@ -163,9 +163,11 @@ def test_off_until_the_answer_changes(open_canvas, hold, shots):
     best = twin.frame.predictions[0]
     wait_for(lambda: best.words in bars.first.inner_text(), "the bars")
     assert best.name in bars.first.inner_text()
+    assert words in app.locator(".hv-flip").inner_text()  # while the edit is there
     page.screenshot(path=shots / "flip.png")
     page.keyboard.press("Control+z")
     wait_for(lambda: chips.count() == 0, "no edit")
+    wait_for(lambda: words not in app.locator(".hv-flip").inner_text(), "its sentence to go")
     wait_for(lambda: [each.split("\n")[-1] for each in bars.all_inner_texts()] == plain, "the bars")
     twin.close()
     assert notebook.errors == []
