@@ -1,6 +1,7 @@
 """Guided pages, and the table of the answers that were handed in."""
 
 import json
+import os
 import re
 
 import pytest
@@ -179,3 +180,7 @@ def test_what_is_not_an_answer(folder):
         (folder / "y.json").write_text(text)
         with pytest.raises(ValueError, match="does not hold the answers of a page"):
             grade(folder / "y.json")
+    if hasattr(os, "mkfifo"):  # not on Windows
+        os.mkfifo(folder / "pipe.json")
+        with pytest.raises(ValueError, match="does not hold the answers of a page"):
+            grade(folder / "pipe.json")

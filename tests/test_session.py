@@ -268,3 +268,30 @@ def test_another_thread_waits_for_its_turn():
     assert len(explorer.cache["conv"].calls) == 1
     assert torch.equal(explorer.cache["conv"].activation, maps[1])
     explorer.close()
+
+
+class Unprintable(Exception):
+    def __str__(self):
+        raise ValueError("no text")
+
+
+class RaisesUnprintable(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 2, 1)
+
+    def forward(self, x):
+        self.conv(x)
+        raise Unprintable
+
+
+def test_an_error_whose_text_raises_does_not_hide_the_user_s_error():
+    model, x = RaisesUnprintable(), torch.rand(1, 3, 4, 4)
+    with pytest.raises(RuntimeError, match=r"raised Unprintable in .*: Unprintable\(\)") as error:
+        hookviz.explore(model, x)
+    assert isinstance(error.value.__cause__, Unprintable)
+    assert "Unprintable" in hookviz.diagnose(model, x)[0].message
+    findings = hookviz.diagnose(model)
+    with pytest.raises(Unprintable), findings:
+        model(x)
+    assert "Unprintable" in findings[0].message

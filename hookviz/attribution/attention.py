@@ -23,7 +23,7 @@ from ..files import write_arrays
 from ..hooking.handles import Hook
 from ..hooking.records import TensorStore
 from ..hooking.select import Layers, close_names, select_layers
-from ..hooking.tensors import map_tensors, tensors
+from ..hooking.tensors import MAX_PREFIX_TOKENS, map_tensors, tensors
 from ..run.inputs import Transform, prepare_input
 from ..run.recorder import OperationRecorder
 from ..run.session import Session
@@ -519,10 +519,7 @@ def unpack(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Attent
 def prefix_of(tokens: int, grid: tuple[int, ...] | None) -> int | None:
     """Return the number of tokens before the patches; None if the others are not patches."""
     before = -1 if grid is None else tokens - math.prod(grid)
-    return before if 0 <= before <= _MOST_PREFIX else None
-
-
-_MOST_PREFIX = 8  # a class token, a distillation token and registers
+    return before if 0 <= before <= MAX_PREFIX_TOKENS else None
 
 
 def head_records(name: str, tensor: Tensor) -> list[dict[str, Any]]:

@@ -444,6 +444,8 @@ def _paths(files: str | os.PathLike | Iterable[str | os.PathLike]) -> list[Path]
 
 def _read(path: Path) -> dict[str, Any]:
     try:
+        if not path.is_file():  # opening a named pipe would wait for its writer
+            raise ValueError("not a regular file")
         told = json.loads(path.read_text(encoding="utf-8"))
         answers = [
             (each["question"], each["given"], each["right"], each["tries"])

@@ -204,15 +204,16 @@ def _token_maps(tokens: Tensor, grid: tuple[int, ...] | None) -> Tensor:
     side = math.isqrt(count)
     grid = grid or (side, side)
     before = count - math.prod(grid)
-    if before < 0 or before > _MOST_PREFIX_TOKENS:
+    if before < 0 or before > MAX_PREFIX_TOKENS:
         raise ValueError(
             f"{count} tokens cannot be arranged as {'×'.join(map(str, grid))} patches with up to "
-            f"{_MOST_PREFIX_TOKENS} tokens before them: give grid=(rows, columns)."
+            f"{MAX_PREFIX_TOKENS} tokens before them: give grid=(rows, columns)."
         )
     return tokens[:, before:].mT.unflatten(2, grid)
 
 
-_MOST_PREFIX_TOKENS = 8  # a class token, a distillation token and registers
+MAX_PREFIX_TOKENS = 8
+"""The most tokens before the patches: a class token, a distillation token and registers."""
 
 
 class PatchGrid:
@@ -241,7 +242,7 @@ class PatchGrid:
         """Return the grid, if tokens of this shape ``(N, T, C)`` still have as many patches."""
         if self.grid is None or len(shape) != 3:
             return None
-        if 0 <= shape[1] - math.prod(self.grid) <= _MOST_PREFIX_TOKENS:
+        if 0 <= shape[1] - math.prod(self.grid) <= MAX_PREFIX_TOKENS:
             return self.grid
         # Patches that were merged two by two, once or several times, with none before them.
         merged = [tuple(-(-each // 2**n) for each in self.grid) for n in range(1, 6)]

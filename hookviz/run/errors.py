@@ -124,14 +124,18 @@ def _dtypes_differ(layer: nn.Module, tensors: list[Tensor]) -> str:
     )
 
 
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message; its type if it has none."""
+def message_of(error: BaseException) -> str:
+    """Return an error's message; empty if the user's ``__str__`` raises."""
     try:
-        text = str(error).strip() or repr(error)
-    except Exception:  # the message is made by the user's code, which may fail
-        return type(error).__name__
-    # torch lists a function's signatures below this line.
-    return text.partition("\n")[0].removesuffix(", but expected one of:")
+        return str(error)
+    except Exception:
+        return ""
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message; its type, `Type()`, if it has none."""
+    line = message_of(error).strip().partition("\n")[0] or f"{type(error).__name__}()"
+    return line.removesuffix(", but expected one of:")  # torch lists signatures below this line
 
 
 def first_sentence(error: BaseException) -> str:

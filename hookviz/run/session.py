@@ -29,7 +29,7 @@ from ..hooking.interrupts import Block
 from ..hooking.records import FeatureCache, TensorStore
 from ..hooking.select import Layers, check_model, unwrapped
 from ..hooking.tensors import map_tensors
-from .errors import located_error, refuse_without_weights
+from .errors import located_error, message_of, refuse_without_weights
 from .inputs import ModelInput, cure_words, refuse_nonfinite
 from .output import Leaf, leaves_of
 from .replay import Replay
@@ -292,7 +292,7 @@ def run_backward(
     try:
         torch.autograd.grad(score, sources, allow_unused=True)
     except RuntimeError as error:
-        if "checkpoint" not in str(error).lower():
+        if "checkpoint" not in message_of(error).lower():
             raise
         return "everything"  # reentrant checkpointing supports backward() only
     return None
@@ -630,7 +630,7 @@ class Session:
         of_model = not isinstance(first, EditError)
         hint = cure_words(given, self.model, first.__cause__) if of_model else ""
         if hint:
-            raise RuntimeError(f"{str(first).rstrip('.')}. {hint}") from first.__cause__
+            raise RuntimeError(f"{str(first).rstrip('.:')}. {hint}") from first.__cause__
         raise first
 
 

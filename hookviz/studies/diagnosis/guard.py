@@ -25,7 +25,7 @@ from ...hooking.records import is_wrapped
 from ...hooking.select import module_names, type_name, unwrapped
 from ...hooking.tensors import tensors
 from ...hooking.weights import stored_tensor
-from ...run.errors import caller, first_sentence, no_grad_line
+from ...run.errors import caller, first_sentence, message_of, no_grad_line
 from ...run.inputs import ModelInput
 from ...run.recorder import OperationRecorder
 from ...run.session import Session, put_back
@@ -340,7 +340,7 @@ class Guard(HookManager, Diagnosis):
             within = [type_name(self._core)] if ended else []
             stepped = bool(calls) and bool(self._changed(calls[-1]))
             cut = self._loss.cut
-            if calls and "does not require grad" in str(error):
+            if calls and "does not require grad" in message_of(error):
                 cut = self._cut_at(calls[-1])
             write = None if stepped else self._loss.overwritten(error)
             outside = raised_outside(error, within, cut, stepped=stepped)
@@ -428,7 +428,7 @@ class Guard(HookManager, Diagnosis):
         raised = seen is not None and seen.error is not None
         if error is not None and raised:
             there = place_of(error)
-            called = there["line"] and WRONG_ARGUMENTS.search(str(error))
+            called = there["line"] and WRONG_ARGUMENTS.search(message_of(error))
             found = [replace(e, **there) if called or not e.line else e for e in found]
         elif error is not None:  # a run that went another way, or not so far, says too little
             found = [each for each in found if hit is not None and each.kind in _LOST]

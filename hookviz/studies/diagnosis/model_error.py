@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from ...hooking.select import dimensions, is_convolution
-from ...run.errors import first_line, innermost_call, takes
+from ...run.errors import first_line, innermost_call, message_of, takes
 from .findings import Finding
 from .observation import LayerCall, Observation
 from .operations import OUTSIDE, OperationRecord
@@ -38,10 +38,10 @@ def raised(seen: Observation) -> Iterator[Finding]:
     look = _innermost(seen, error)
     kind = kind_of(error)
     place, function = place_of(error), _function_of(error)
-    cut = None if place["line"] or "without a gradient" not in str(error) else no_graph(seen)
+    cut = None if place["line"] or "without a gradient" not in message_of(error) else no_graph(seen)
     if cut is not None:
         place, function = {"file": cut.file, "line": cut.line}, cut.name
-    if not place["line"] and look is not None and WRONG_ARGUMENTS.search(str(error)):
+    if not place["line"] and look is not None and WRONG_ARGUMENTS.search(message_of(error)):
         place |= _definition(look.module)
     operation = seen.raised.name if seen.raised is not None else function
     name = look.layer if look is not None else ""
@@ -98,15 +98,15 @@ def raised_outside(
     """
     place, function = place_of(error), _function_of(error)
     within = " or ".join(map(repr, seen_layers))
-    if cut is not None and cut.file and "does not require grad" in str(error):
+    if cut is not None and cut.file and "does not require grad" in message_of(error):
         place, function = {"file": cut.file, "line": cut.line}, cut.name
     mend = mended(error, None, None)
-    if stepped and "modified by an inplace operation" in str(error):
+    if stepped and "modified by an inplace operation" in message_of(error):
         mend = (
             "Weights or inputs were changed between forward and backward: call optimizer.step() "
             "after the last backward(), and run the model anew after it."
         )
-    backward = IN_PLACE.search(str(error)) or "backward" in str(error)
+    backward = IN_PLACE.search(message_of(error)) or "backward" in message_of(error)
     return Finding(
         kind_of(error),
         "error",
@@ -145,14 +145,14 @@ def overwritten(
 
 def kind_of(error: BaseException) -> str:
     """Return the kind of finding that an error is, by its message."""
-    if IN_PLACE.search(str(error)):
+    if IN_PLACE.search(message_of(error)):
         return "in place"
-    return next((kind for kind, words in KINDS.items() if words.search(str(error))), "error")
+    return next((kind for kind, words in KINDS.items() if words.search(message_of(error))), "error")
 
 
 def mended(error: BaseException, look: LayerCall | None, seen: Observation | None) -> str:
     """Return the code to write instead of a frequent error; otherwise empty."""
-    said = str(error)
+    said = message_of(error)
     shape: tuple[int, ...] = look.given[0] if look is not None and look.given else ()
     if (
         look is not None

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...run.errors import line_of
+from ...run.errors import line_of, message_of
 from ...run.operations import BATCH_NORMS, LAYER_KINDS, RECTIFIERS, UNINITIALIZED, Kind
 from ...run.recorder import Operation, labelled
 from ...tables import number
@@ -236,14 +236,14 @@ def culprit(
     None if the error is another one, or neither is to be found. A node of autograd's graph says by
     raising the same error which of the tensors that it keeps has changed.
     """
-    if score is None or not SAYS.search(str(error)):
+    if score is None or not SAYS.search(message_of(error)):
         return None
     writes = [
         each
         for each in operations
         if each.overwrites and each.phase == "forward" and "overwrote" in each.facts
     ]
-    shape = re.search(r"\[([\d, ]*)\]\], which is", str(error))
+    shape = re.search(r"\[([\d, ]*)\]\], which is", message_of(error))
     for node, label in labelled(score.grad_fn):
         if not _spoiled(node):
             continue
@@ -275,7 +275,7 @@ def _spoiled(node: object) -> bool:
             try:
                 getattr(node, name)
             except RuntimeError as error:
-                if SAYS.search(str(error)):
+                if SAYS.search(message_of(error)):
                     return True
     return False
 
