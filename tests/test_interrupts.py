@@ -24,7 +24,8 @@ from untouched import changes, snapshot
 
 import hookviz
 from hookviz.hooking.handles import HookManager
-from hookviz.hooking.interrupts import stoppable
+from hookviz.hooking.interrupts import _State, stoppable
+from hookviz.run.recorder import OperationRecorder
 
 TESTS = Path(__file__).parent
 
@@ -210,3 +211,26 @@ def test_the_main_thread_hands_an_interrupt_on():
         module(x)
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("study", ["graph", "contributions"])
+def test_an_interrupt_while_a_graph_s_hooks_are_set_leaves_nothing_behind(study, monkeypatch):
+    model, x = nn.Sequential(nn.Conv2d(1, 2, 1), nn.Conv2d(2, 2, 1)), torch.rand(1, 1, 4, 4)
+    place = {"layer": "1", "channel": 0, "position": (0, 0)}
+    arguments = place if study == "contributions" else {}
+    begin, before, state = (
+        OperationRecorder._begin,
+        signal.getsignal(signal.SIGINT),
+        snapshot(model),
+    )
+
+    def interrupted_begin(recorder):
+        begin(recorder)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(OperationRecorder, "_begin", interrupted_begin)
+    with pytest.raises(KeyboardInterrupt):
+        getattr(hookviz, study)(model, x, **arguments)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert _State.holds == 0
+    assert changes(model, state) == []

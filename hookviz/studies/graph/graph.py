@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from typing import Any
 
 from torch import nn
 
 from ...files import page_to
 from ...hooking.handles import HookManager
+from ...hooking.interrupts import Block
 from ...hooking.select import (
     Layers,
     close_names,
@@ -100,7 +100,7 @@ def graph_of(session: Session, chosen: dict[nn.Module, str], keep: bool = False)
     """Run a session's forward, with its edits, and return the graph of these layers."""
     listeners: list[GraphListener] = []
 
-    def observe() -> ExitStack:
+    def observe() -> Block:
         listeners.append(GraphListener(chosen, keep))
         return observing(session, chosen, listeners[-1])
 
@@ -164,15 +164,15 @@ def _has_matrix(module: nn.Module) -> bool:
     return type_name(module) == "Linear" or any(each.ndim > 1 for each in own)
 
 
-def observing(session: Session, layers: dict[nn.Module, str], *listeners: Any) -> ExitStack:
+def observing(session: Session, layers: dict[nn.Module, str], *listeners: Any) -> Block:
     """Report a run to listeners within a block, each layer with memory of its own."""
 
-    class Observing(ExitStack):
-        def __enter__(self) -> Observing:
+    # An interrupt between the two contexts must not leave the first one entered.
+    class Observing(Block):
+        def _begin(self) -> None:
             recorder = OperationRecorder(*listeners, model=session.model, backward=False)
-            self.enter_context(HookManager(own_memory(layers, recorder)))
-            self.enter_context(recorder)
-            return self
+            self.exit_stack.enter_context(HookManager(own_memory(layers, recorder)))
+            self.exit_stack.enter_context(recorder)
 
     return Observing()
 
