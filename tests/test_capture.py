@@ -472,6 +472,29 @@ def test_mapping_and_tables():
         _ = cache["0"].input
 
 
+def test_a_shared_layer_has_one_record_under_all_its_names():
+    model = small()
+    model.add_module("again", model[0])
+    with hookviz.capture(model) as cache:
+        nn.Sequential.forward(model[:3], X)
+    assert cache["0"] is cache["again"] and list(cache) == ["0", "2.0"]
+    assert cache["0"].name == "0" and cache["0"].aliases == ("again",)
+
+
+def test_missing_gradients_are_reported_once_a_backward_left_an_output_out():
+    model = small()
+    with hookviz.capture(model) as cache:
+        first = model[0](X)
+        model[2](model[1](first)).sum()
+        torch.autograd.grad(first.sum(), [model[0].weight])
+    used, unused = cache["0"].calls[0].outputs[0], cache["2.0"].calls[0].outputs[0]
+    assert used.has_gradient and not unused.has_gradient
+    assert cache.missing_gradients
+    with hookviz.capture(model) as cache:
+        model(X).sum().backward()
+    assert not cache.missing_gradients
+
+
 def test_names_are_escaped_in_html():
     model = nn.Sequential()
     model.add_module("<script>", nn.Conv2d(3, 2, 1))

@@ -147,6 +147,7 @@ def test_a_table_of_all(folder):
     assert isinstance(table, Grades)
     assert [sheet.name for sheet in table] == ["Ada", "bob"]  # who gave no name has the file's
     assert [sheet.points for sheet in table] == [4, 1]
+    assert table.questions == [step.question for step in STEPS]
     assert [answer.mark for answer in table[0].answers] == ["✓", "✓", "✓", "✓", "–"]
     assert [answer.mark for answer in table[1].answers] == ["✗", "✗", "", "✓", ""]
     assert "question 1 is without a right answer in 1 of them" in table.verdict

@@ -177,6 +177,19 @@ def test_a_budget_changes_nothing_but_the_number_of_runs(model, small):
         hookviz.compare(model, other, small, max_bytes=10)
 
 
+def test_a_layer_differs_by_more_than_its_tolerance_or_a_given_one(model, small):
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        other.layer2[0].conv1.weight.mul_(1.01)
+    rows = {row.layer: row for row in hookviz.compare(model, other, small)}
+    before, changed = rows["layer1.1.conv2"], rows["layer2.0.conv1"]
+    assert not before.differs() and not before.inputs_differ and before.output.equal
+    assert changed.differs() and not changed.inputs_differ
+    assert 0 < changed.tolerance < changed.output.distance == pytest.approx(0.01, rel=0.01)
+    assert changed.differs(0.009) and not changed.differs(0.011)
+    assert rows["layer3.1.conv2"].inputs_differ
+
+
 def test_gradients_alone(model, picture):
     """A backward that is another one: no activation differs."""
 

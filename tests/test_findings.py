@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import linecache
 
 import pytest
@@ -54,6 +55,18 @@ def test_the_line_is_named_and_shown(file, line):
         found.verdict, "", f"[0] error: {title}", "    return -torch.log(scores.relu() * 0)"
     ]  # fmt: skip
     assert "ipykernel" not in repr(found) + found._repr_html_()
+
+
+def test_as_json_and_by_severity():
+    """``to_json`` has all of it for a script; ``worst`` leaves out what is less severe."""
+    found = hookviz.diagnose(entropy("/home/me/net.py").train(), X)
+    whole = json.loads(found.to_json())
+    assert sorted(whole) == ["findings", "healthy", "looked_at", "model", "verdict"]
+    assert (whole["model"], whole["healthy"], whole["verdict"]) == ("Entropy", False, found.verdict)
+    assert whole["findings"] == found.records() and whole["looked_at"] == found.looked_at
+    severities = [finding.severity for finding in found]
+    assert severities[0] == "error" and found.worst("note") == list(found)
+    assert found.worst("error") == found[: severities.count("error")]
 
 
 def test_the_line_of_an_error_is_the_users():

@@ -108,7 +108,32 @@ def field(model, x):
     return next(each for name, each in fields.items() if LONG in name)
 
 
+CONVOLUTION = f"{LONG}_2.1.the_convolution_of_the_residual_branch"
+
+
+def contributions(model, x):
+    return hookviz.contributions(model, x, CONVOLUTION, channel=1, position=(2, 3))
+
+
+def attention(model, x):
+    """Attention in a module with a long name, beside the network."""
+    attending = nn.Sequential()
+    attending.add_module(LONG, nn.TransformerEncoderLayer(8, 2, 16, batch_first=True))
+    return hookviz.attention(attending.eval(), x[:, 0, :5, :8])
+
+
+def weights(model, x):
+    explorer = hookviz.explore(model, x, layer="stem")
+    found = explorer.weights(CONVOLUTION, channel=2)
+    explorer.close()
+    return found
+
+
 RESULTS = {
+    "graph": hookviz.graph,
+    "contributions": contributions,
+    "attention": attention,
+    "weights": weights,
     "capture": cache,
     "trace": hookviz.trace,
     "diagnose": diagnosis,
@@ -170,7 +195,10 @@ def test_records_are_strict_json(result):
     assert json.loads(json.dumps(records, allow_nan=False)) == records
     assert len({tuple(record) for record in records}) == 1  # columns of one table
     for record in records:
-        assert "layer" in record and "module" not in record
+        # Their rows are channels of one layer.
+        assert "layer" in record or name in ("contributions", "weights")
+        # In a graph it is the name of the module in whose code an operation ran.
+        assert "module" not in record or name == "graph"
         for key, value in record.items():
             assert key.isidentifier()
             if key in MEANINGS and value is not None and value not in ("inf", "-inf"):
@@ -192,7 +220,8 @@ def test_html_has_whole_names(result, odd):
 
 
 PAGES = {"trace", "diagnose", "compare", "similarity", "survey", "watch", "hooks", "remove_hooks"}
-PAGES |= {"receptive_field"}
+PAGES |= {"receptive_field", "graph", "contributions", "attention", "weights"}
+VERDICTS = {"diagnose", "compare", "watch", "graph", "contributions", "attention", "weights"}
 
 
 def test_a_page_is_one_file(result, tmp_path):
@@ -213,10 +242,20 @@ def test_a_page_is_one_file(result, tmp_path):
 
 def test_a_verdict_is_one_line(result, odd):
     name, found = result
-    assert hasattr(found, "verdict") == (name in ("diagnose", "compare", "watch"))
+    assert hasattr(found, "verdict") == (name in VERDICTS)
     verdict = getattr(found, "verdict", "")
     assert "\n" not in verdict
     assert name != "watch" or ("NaN first seen at step 0" in verdict) == odd
+
+
+def test_numbers_that_are_not_finite_are_none_in_the_records_of_contributions():
+    x = torch.randn(1, 3, 64, 64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        why = hookviz.contributions(network(odd=True), x, "classifier", channel=1)
+    records = {each["channel"]: each for each in json.loads(json.dumps(why.records()))}
+    assert records[0]["contribution"] is None and records[1]["contribution"] is None
+    assert records[2]["contribution"] == pytest.approx(float(why.by_channel[2]))
 
 
 def test_names_that_are_cut_are_told_apart():

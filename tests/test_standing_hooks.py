@@ -590,6 +590,18 @@ def test_errors_say_what_to_do():
     assert len(hookviz.hooks(model)) == 1
 
 
+def test_removable_hooks_are_those_that_remove_hooks_takes_off():
+    model = net()
+    model[0].register_forward_hook(plain)
+    nn.utils.spectral_norm(model[4])
+    found = hookviz.hooks(model)
+    assert [hook.removable for hook in found] == [not hook.why for hook in found]
+    assert [hook.layer for hook in found.removable] == ["0"] and len(found) > 1
+    removed = hookviz.remove_hooks(model)
+    assert [hook.layer for hook in removed] == ["0"]
+    assert not hookviz.hooks(model).removable and "4" in {h.layer for h in hookviz.hooks(model)}
+
+
 def test_tables_and_records():
     model = net()
     model[0].register_forward_hook(plain)

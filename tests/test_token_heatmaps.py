@@ -72,6 +72,17 @@ def test_legrad_by_hand():
     assert (found.flatten(1) - expected).abs().max() < 1e-5 * expected.max()
 
 
+def test_layer_gradients_are_of_a_score_read_off_each_block():
+    """In the last block they are the gradients of the model's own score, in earlier ones not."""
+    maps = hookviz.attention(vit(), wide(), target=CLASSES)
+    own, whole = maps.layer_gradients, maps.gradients
+    assert list(own) == list(maps) == list(whole)
+    assert all(own[name].shape == maps[name].shape for name in maps)
+    first, *_, last = maps
+    assert torch.allclose(own[last], whole[last], rtol=1e-4, atol=1e-9)
+    assert not torch.allclose(own[first], whole[first], rtol=1e-2)
+
+
 def test_legrad_of_the_top_class():
     model, x = vit(), wide()
     top = model(x).argmax(1).tolist()
