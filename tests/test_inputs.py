@@ -16,6 +16,7 @@ from torchvision.transforms import Compose, Normalize, ToTensor, v2
 
 import hookviz
 from hookviz.draw.overlay import as_fed, picture_of
+from hookviz.export.network.transform import page_transform
 from hookviz.run.inputs import prepare_input
 from hookviz.run.pictures import load_picture
 from hookviz.run.session import Session
@@ -121,6 +122,24 @@ def test_a_picture_is_converted_for_a_transform_that_needs_other_channels(mode):
     assert torch.equal(made.args[0], transform(load_picture(picture).rgb())[None])
     assert made.note.startswith(f"converted from mode {mode} to RGB")
     assert ("8 bits" in made.note) == (mode == "I;16")
+
+
+def test_a_16_bit_picture_is_scaled_for_a_transform_that_expects_floats():
+    scan = RANDOM.integers(0, 4001, (28, 28), dtype=np.uint16)
+    scan[0, :2] = 0, 4000
+    transform = Compose([ToTensor(), Normalize((0.5,), (0.5,))])
+    for own in (transform, ToTensor()):
+        made = prepare_input(Image.fromarray(scan), classifier(1), transform=own)
+        levels = made.args[0] * made.std[0] + made.mean[0] if made.std else made.args[0]
+        assert torch.allclose(levels[0, 0], torch.from_numpy(scan / 4000).float(), atol=1e-6)
+        assert made.note == "values 0 to 4000 stretched to 0 to 1"
+
+
+def test_a_page_makes_its_pictures_gray_for_a_transform_of_gray_ones():
+    made = prepare_input(PICTURE.convert("L"), classifier(1), transform=OWN["L"][1])
+    steps, note = page_transform(made, made.args[0])
+    assert steps == {"steps": [{"kind": "gray"}], "mean": [0.1307], "std": [0.3081]}
+    assert note == ""
 
 
 def test_an_error_of_a_transform_is_raised_unchanged():

@@ -101,12 +101,12 @@ class Preprocessing:
         return forms
 
     def _fits(self, made: Arguments) -> bool:
-        return (
-            not isinstance(made, Tensor)
-            or self.channels is None
-            or made.ndim < 4
-            or made.shape[-3] == self.channels
-        )
+        if not isinstance(made, Tensor):
+            return True
+        # ToTensor() does not scale 16-bit pictures: it returns whole numbers, which no layer takes.
+        if not made.is_floating_point() and made.dtype is not torch.uint8:
+            return False
+        return self.channels is None or made.ndim < 4 or made.shape[-3] == self.channels
 
 
 GUESS = "ImageNet's transform, a guess"

@@ -36,6 +36,8 @@ def page_transform(inputs: ModelInput, given: Tensor) -> tuple[dict[str, Any] | 
     >>> import torch
     >>> page_transform(ModelInput((torch.zeros(1, 7, 8, 8),)), torch.zeros(1, 7, 8, 8))
     (None, 'The network takes 7 channels, so no picture can be given to it.')
+    >>> page_transform(ModelInput(()), torch.zeros(1, 1, 8, 8))[0]["steps"][0]
+    {'kind': 'gray'}
     """
     if given.ndim != 4 or given.shape[1] not in (1, 3):
         channels = given.shape[1] if given.ndim > 1 else 0
@@ -44,11 +46,16 @@ def page_transform(inputs: ModelInput, given: Tensor) -> tuple[dict[str, Any] | 
     function, note = inputs.preprocessing and inputs.preprocessing.transform, ""
     steps = None if function is None else steps_of(function)
     mean, std = list(inputs.mean), list(inputs.std)
+    unknown = steps is None
     if steps is None:
         steps = [_resize([min(height, width)], "bilinear"), _crop([height, width])]
         if height != width:
             steps = [_resize([height, width], "bilinear")]
-        steps = [*([{"kind": "gray"}] if given.shape[1] == 1 else []), *steps]
+    # A transform for gray pictures need not make them gray; the page's pictures have colours.
+    gray = {"kind": "gray"}
+    if given.shape[1] == 1 and gray not in steps:
+        steps = [gray, *steps]
+    if unknown:
         what = "had a tensor" if function is None else "has a transform of its own"
         how = "to values from 0 to 1" if not mean else "with the model's normalization"
         size = f"{height}×{width}"
