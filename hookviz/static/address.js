@@ -87,7 +87,7 @@ export function hashOf(settings, first, target, facts) {
     else words.set(name, String(value));
     if (name === "channel" && target !== null) words.set("target", String(target));
   }
-  return `#${words}`;
+  return `#${String(words).replaceAll("%2C", ",")}`; // of a position, as it is read
 }
 
 /**

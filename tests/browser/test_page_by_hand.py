@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import urlencode
 
 import numpy as np
 import pytest
@@ -349,7 +350,7 @@ def test_a_silent_channel_is_crossed_out_in_the_saved_picture(shown, shots):
         assert all(np.abs(picture[y, round(each)] - ground).max() > 30 for each in x)
 
 
-def test_the_view_is_in_the_address(chrome, explorer_page, page):
+def test_the_view_is_in_the_address(chrome, explorer, explorer_page, page):
     page.get_by_role("combobox", name="find a layer").fill("layer3.1.conv2")
     page.keyboard.press("Enter")
     page.locator(".hv-name", has_text="layer3.1.conv2").wait_for()
@@ -359,7 +360,7 @@ def test_the_view_is_in_the_address(chrome, explorer_page, page):
     page.get_by_label("heatmap", exact=True).select_option("hirescam")
     number = page.locator(".hv-prediction").nth(1).get_attribute("data-number")
     page.wait_for_url("**heatmap=hirescam**")
-    for part in ("#layer=layer3.1.conv2", "channel=5", f"target={number}", "place=0.7"):
+    for part in ("#layer=layer3.1.conv2", "channel=5", f"target={number}", "position=10,3"):
         assert part in page.url
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.locator(".hv-tools-of-view [role=status]").evaluate(SAID)
@@ -379,6 +380,13 @@ def test_the_view_is_in_the_address(chrome, explorer_page, page):
     is_there(page)
     other = chrome.new_page(viewport={"width": 1280, "height": 900})
     other.goto(link)
+    is_there(other)
+    # Python's settings are a link, too.
+    view = {"layer": "layer3.1.conv2", "channel": 5, "heatmap": "hirescam", "position": [10, 3]}
+    other.goto("about:blank")
+    other.goto(
+        f"{explorer_page.as_uri()}#{urlencode(explorer.settings() | view | {'target': number})}"
+    )
     is_there(other)
     # One that names what is not there opens as the page does.
     other.goto("about:blank")
