@@ -29,7 +29,8 @@ os.environ["HOOKVIZ_CANVAS"] = "on"  # which the tests' server has off
 import hookviz
 model, weights = hookviz.pretrained("efficientnet_lite0")
 cat = hookviz.models.photographs()["chelsea"]
-hookviz.explore(model, cat, weights=weights, layer="_blocks.10._expand_conv", order="weight")"""
+view = {"layer": "_blocks.10._expand_conv", "order": "gradcam weight"}
+hookviz.explore(model, cat, weights=weights, **view)"""
 
 MOVING = ROOT / "assets/explorer-moves.png"
 
