@@ -14,6 +14,7 @@ from hookviz.run.inputs import prepare_input
 from hookviz.run.operations import BATCH_NORMS
 from hookviz.run.origins import NO_PICTURE, SEVERAL, UNKNOWN, call_origins, single_picture
 from hookviz.run.recorder import Operation
+from hookviz.run.sample_layout import axis_kept
 from hookviz.run.session import Session
 
 
@@ -268,7 +269,7 @@ def test_a_dimension_that_is_kept_apart_is_apart(name):
             for axis, (number, made) in (
                 (a, m) for a in axes for m in enumerate(operation.outputs)
             ):
-                kept = origins.axis_kept(operation, made, tensor, axis)
+                kept = axis_kept(operation, made, tensor, axis)
                 if kept is None or operation.is_view or tensor.shape[axis] < 2:
                     continue
                 other = Operation(function, clone(args), clone(kwargs), None)

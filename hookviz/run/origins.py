@@ -18,19 +18,20 @@ every row depends on every sample, but that is not the question here.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ..hooking.tensors import channel_dimension, map_tensors, tensors
+from ..hooking.tensors import tensors
 from .follow import EscapeDetector, Follower, follow
 from .inputs import ModelInput
-from .operations import BATCH_NORMS, ELEMENTWISE_KINDS, FACTORS, Kind, uses_running_statistics
-from .recorder import Listener, ModuleCall, Operation, OperationRecorder
+from .operations import Kind
+from .recorder import ModuleCall, Operation, OperationRecorder
+from .replacement import CallKey, SampleReplacement, rows_of
+from .sample_layout import SampleLayout
 from .session import Session
 
 
@@ -98,7 +99,7 @@ def picture_tensors(inputs: ModelInput) -> dict[int, Tensor]:
     return found
 
 
-def call_origins(session: Session, layers: Iterable[str]) -> dict[tuple[str, int], CallOrigin]:
+def call_origins(session: Session, layers: Iterable[str]) -> dict[CallKey, CallOrigin]:
     """Return the input pictures of each call of some layers, by layer and call.
 
     A model with one input tensor of one sample does not run. Others run once without gradients, and
@@ -106,6 +107,7 @@ def call_origins(session: Session, layers: Iterable[str]) -> dict[tuple[str, int
 
     Examples
     --------
+    >>> from torch import nn
     >>> from hookviz.run.inputs import prepare_input
     >>> class Mirrored(nn.Module):
     ...     def __init__(self):
@@ -127,7 +129,10 @@ def call_origins(session: Session, layers: Iterable[str]) -> dict[tuple[str, int
     sources = [
         PictureSource(place, n) for place, batch in pictures.items() for n in range(len(batch))
     ]
-    return settled | _measured(session, {layer for layer, _ in doubtful}, sources, doubtful)
+    try:
+        return settled | _measured(session, sources, doubtful)
+    except Exception:  # the model does not accept noise
+        return settled | {key: CallOrigin(*key, (UNKNOWN,) * n) for key, n in doubtful.items()}
 
 
 def single_picture(inputs: ModelInput) -> PictureSource | None:
@@ -139,49 +144,45 @@ def single_picture(inputs: ModelInput) -> PictureSource | None:
     return None
 
 
-# Step 1: follow one forward
+def _measured(
+    session: Session, sources: Sequence[PictureSource], doubtful: dict[CallKey, int]
+) -> dict[CallKey, CallOrigin]:
+    """Name the rows' samples by what changes when samples are replaced."""
+    model = SampleReplacement(session, {layer for layer, _ in doubtful})
+    changed = []
+    for bit in range(max(1, (len(sources) - 1).bit_length())):
+        sides: tuple[list[PictureSource], list[PictureSource]] = [], []
+        for number, source in enumerate(sources):
+            sides[number >> bit & 1].append(source)
+        changed.append([model.changed(side) for side in sides])
+
+    def rows(key: CallKey, count: int) -> Iterator[PictureSource | str]:
+        every = [side.get(key, []) for pair in changed for side in pair]
+        for row in range(count):
+            known = all(len(each) == count for each in every)
+            yield _decoded([each[row] for each in every], sources) if known else UNKNOWN
+
+    return {key: CallOrigin(*key, tuple(rows(key, count))) for key, count in doubtful.items()}
+
+
+def _decoded(changes: list[bool], sources: Sequence[PictureSource]) -> PictureSource | str:
+    """Return the source of a row from whether it changes: for each bit, not set and set."""
+    pairs = [*zip(changes[::2], changes[1::2], strict=True)]
+    if not any(changes):
+        return NO_PICTURE
+    if any(without and having for without, having in pairs):
+        return SEVERAL
+    number = sum(having << bit for bit, (_, having) in enumerate(pairs))
+    named = sum(changes) == len(pairs) and number < len(sources)
+    return sources[number] if named else UNKNOWN
 
 
 class _Mark(NamedTuple):
-    """The inputs that a memory depends on, and the sample at each of its bytes, if that is known.
+    inputs: frozenset[int]  # the places of those that the values depend on
+    layout: SampleLayout | None  # None if the samples are not known
 
-    The sample is ``offset // block % batch``: ``block`` bytes of one sample are followed by as many
-    of the next one.
-    """
 
-    inputs: frozenset[int]
-    batch: int = 0  # 0 if the samples are not known
-    block: int = 0
-
-    def axis(self, tensor: Tensor) -> int | None:
-        """Return the dimension of a tensor along which the sample changes, None if unclear."""
-        if not self.batch or tensor.layout is not torch.strided:
-            return None
-        width, period = tensor.element_size(), self.block * self.batch
-        steps = [stride * width for stride in tensor.stride()]
-        for axis, (size, step) in enumerate(zip(tensor.shape, steps, strict=True)):
-            if size < 2 or not step or (self.block % step and step % self.block):
-                continue
-            # The other dimensions must stay within a sample, or go round by whole periods.
-            unit = min(step, self.block)
-            reach = tensor.storage_offset() * width % unit + width
-            for other, (length, stride) in enumerate(zip(tensor.shape, steps, strict=True)):
-                reach += (length - 1) * stride if other != axis and stride % period else 0
-            if reach <= unit:
-                return axis
-        return None
-
-    def phase(self, tensor: Tensor, axis: int) -> int:
-        """Return where in a period a tensor begins, in steps along its axis."""
-        width = tensor.element_size()
-        unit = min(tensor.stride(axis) * width, self.block)
-        begin = int(tensor.storage_offset()) * width % (self.block * self.batch)
-        return begin // unit
-
-    def sample(self, tensor: Tensor, row: int) -> int:
-        """Return the sample of a row of a tensor whose `axis` is 0."""
-        offset = int(tensor.storage_offset()) + row * tensor.stride(0)
-        return offset * tensor.element_size() // self.block % self.batch
+_ONE_SAMPLE = SampleLayout(1, 1)
 
 
 class _InputListener(Follower[_Mark]):
@@ -199,8 +200,8 @@ class _InputListener(Follower[_Mark]):
         self, session: Session, layers: Container[str], pictures: dict[int, Tensor]
     ) -> None:
         super().__init__()
-        self.settled: dict[tuple[str, int], CallOrigin] = {}
-        self.doubtful: dict[tuple[str, int], int] = {}
+        self.settled: dict[CallKey, CallOrigin] = {}
+        self.doubtful: dict[CallKey, int] = {}
         self._model, self._layers, self._pictures = session.model, layers, pictures
         self._escaped = False
 
@@ -218,25 +219,26 @@ class _InputListener(Follower[_Mark]):
             return
         for place, tensor in enumerate(given):
             if place in self._pictures:
-                batch = len(self._pictures[place])
-                mark = _Mark(frozenset([place]), batch, tensor.stride(0) * tensor.element_size())
-                ordered = batch == 1 or mark.axis(tensor) == 0
-                self.marks[tensor] = mark if ordered else _Mark(mark.inputs)
+                batch, layout = len(self._pictures[place]), None
+                if batch == 1:
+                    layout = _ONE_SAMPLE
+                elif (own := SampleLayout(batch, _row_bytes(tensor))).axis(tensor) == 0:
+                    layout = own
+                self.marks[tensor] = _Mark(frozenset([place]), layout)
 
     def leave(self, call: ModuleCall, returned: list[Tensor], again: bool) -> None:
         """Note the rows of a layer's output."""
         if call.layer not in self._layers or not returned or again:
             return
-        rows, mark, key = _rows_of(returned[0], call.module), None, (call.layer, call.call)
-        if not self._escaped:
-            mark = self.marks.get(returned[0])
-        if mark is not None and len(mark.inputs) == 1 and (mark.batch == 1 or mark.axis(rows) == 0):
-            (place,) = mark.inputs
-            samples = (mark.sample(rows, n) if mark.batch > 1 else 0 for n in range(len(rows)))
-            named = tuple(PictureSource(place, sample) for sample in samples)
-            self.settled[key] = CallOrigin(*key, named)
-        else:
+        rows, key = rows_of(returned[0], call.module), (call.layer, call.call)
+        inputs, layout = self.marks.get(returned[0]) or _Mark(frozenset(), None)
+        clear = layout is not None and (layout == _ONE_SAMPLE or layout.axis(rows) == 0)
+        if layout is None or not clear or len(inputs) != 1 or self._escaped:
             self.doubtful[key] = len(rows)
+            return
+        (place,) = inputs
+        named = (PictureSource(place, layout.sample(rows, n)) for n in range(len(rows)))
+        self.settled[key] = CallOrigin(*key, tuple(named))
 
     def after(self, operation: Operation) -> None:
         """Hand marks on, and notice a number that becomes one of Python's."""
@@ -249,259 +251,19 @@ class _InputListener(Follower[_Mark]):
     ) -> _Mark:
         """Unite the inputs, and find where the samples are."""
         inputs = frozenset[int]().union(*(mark.inputs for _, mark in reads))
-        if {mark.batch for _, mark in reads} == {1}:
-            return _Mark(inputs, 1, 1)
-        marks = {_result_mark(operation, made, tensor, mark) for tensor, mark in reads}
-        mark = marks.pop() if len(marks) == 1 else None
-        return _Mark(inputs) if mark is None else mark._replace(inputs=inputs)
+        if all(mark.layout == _ONE_SAMPLE for _, mark in reads):
+            return _Mark(inputs, _ONE_SAMPLE)
+        layouts = {
+            mark.layout and mark.layout.of_result(operation, made, tensor) for tensor, mark in reads
+        }
+        return _Mark(inputs, layouts.pop() if len(layouts) == 1 else None)
 
     def mark_of_mixture(self, old: _Mark | None, new: _Mark | None) -> _Mark | None:
         """Unite the inputs; the samples stay known if they are the same."""
         if old is None or new is None:
             return old or new
-        inputs = old.inputs | new.inputs
-        return new._replace(inputs=inputs) if old[1:] == new[1:] else _Mark(inputs)
+        return _Mark(old.inputs | new.inputs, new.layout if new.layout == old.layout else None)
 
 
-def _result_mark(operation: Operation, made: Tensor, tensor: Tensor, mark: _Mark) -> _Mark | None:
-    axis = mark.axis(tensor)
-    kept = None if axis is None else axis_kept(operation, made, tensor, axis)
-    if axis is None or kept is None:
-        return None
-    before = tensor.stride(axis) * tensor.element_size()
-    block, rest = divmod(mark.block * made.stride(kept) * made.element_size(), before)
-    found = _Mark(frozenset(), mark.batch, block)
-    if rest or not block or found.axis(made) != kept:
-        return None
-    # A part of a tensor may begin with another sample than its result.
-    return found if found.phase(made, kept) == mark.phase(tensor, axis) else None
-
-
-def _rows_of(tensor: Tensor, module: nn.Module) -> Tensor:
-    unbatched = tensor.ndim < 2 or channel_dimension(tensor, module) == 0
-    return tensor[None] if unbatched else tensor
-
-
-_BY_SAMPLE = frozenset((Kind.CONVOLUTION, Kind.POOLING, Kind.RESAMPLING, Kind.NORMALIZATION))
-_ALONG_DIMENSIONS = frozenset(
-    (Kind.SOFTMAX, Kind.REDUCTION, Kind.SCAN, Kind.SORTING, Kind.CONCATENATION, Kind.TRANSFORM)
-)
-_MOVES = {"index_select": "dim", "gather": "dim", "flip": "dims", "roll": "dims", "glu": "dim"}
-_SHUFFLES = frozenset(("pixel_shuffle", "pixel_unshuffle", "channel_shuffle"))
-
-
-def axis_kept(operation: Operation, made: Tensor, tensor: Tensor, axis: int) -> int | None:
-    """Return which dimension of the result a dimension of a tensor becomes, if it is kept apart.
-
-    The values of the result at an index along it must use only those at the same index of the
-    tensor. None if they use others, and where that is not known. Statistics of a batch norm do not
-    count.
-    """
-    kind, name, argument = operation.kind, operation.name, operation.argument
-    # A tensor may be an operation's weight as well.
-    first = tensor is operation.inputs[0] and sum(tensor is t for t in operation.inputs) == 1
-    found = axis
-    if kind in ELEMENTWISE_KINDS or name in BATCH_NORMS:
-        apart = tensor.ndim == made.ndim
-    elif "normalized_shape" in argument:
-        apart = first and axis < tensor.ndim - len(argument["normalized_shape"])
-    elif kind in _BY_SAMPLE:
-        # Other convolutions than these take maps without a batch, or with channels last.
-        apart = axis == 0 and (kind is not Kind.CONVOLUTION or name.endswith("convolution"))
-        apart = apart and first and name not in ("renorm", "weight_norm_interface")
-    elif kind is Kind.ATTENTION:
-        apart = axis < max(tensor.ndim - 2, 1) and tensor.ndim == operation.inputs[0].ndim
-    elif kind is Kind.PRODUCT:
-        apart = tensor.ndim == made.ndim and _is_apart_in_product(operation, tensor, axis)
-    elif kind is Kind.PADDING:
-        padded = len(argument["pad"]) // 2 if "pad" in argument else int(name[-2])
-        apart = axis < tensor.ndim - padded
-    elif name == "index":
-        given = [each is not None for each in argument["indices"]]
-        apart = first and given == sorted(given) and axis < given.index(True)
-    elif (kind in _ALONG_DIMENSIONS and not name.startswith("unique")) or name in _MOVES:
-        along = argument.get(_MOVES.get(name, "dim"))
-        along = [along] if isinstance(along, int) else along or []
-        places = {each % max(made.ndim if name == "stack" else tensor.ndim, 1) for each in along}
-        apart = bool(places) and (first or kind is Kind.CONCATENATION)
-        if name == "stack":
-            found = axis + (min(places) <= axis)
-        else:
-            apart = apart and axis not in places
-            dropped = kind is Kind.REDUCTION and not argument.get("keepdim")
-            found = axis - dropped * sum(each < axis for each in places)
-    else:
-        apart = axis == 0 and (name.startswith("grid_sampler") or name in _SHUFFLES)
-    fits = found < made.ndim and tensor.shape[axis] == made.shape[found]
-    return found if apart and fits else None
-
-
-def _is_apart_in_product(operation: Operation, tensor: Tensor, axis: int) -> bool:
-    first, second = FACTORS.get(operation.name, ("", ""))
-    summed = {"self": None, first: tensor.ndim - 1, second: tensor.ndim - 2}
-    # A tensor may be multiplied with itself.
-    roles = [each for each in summed if operation.argument.get(each) is tensor]
-    return tensor.ndim > 1 and bool(roles) and all(summed[each] != axis for each in roles)
-
-
-# Step 2: replace samples
-
-
-def _measured(
-    session: Session,
-    layers: Container[str],
-    sources: Sequence[PictureSource],
-    doubtful: dict[tuple[str, int], int],
-) -> dict[tuple[str, int], CallOrigin]:
-    """Name the rows' samples by what changes when samples are replaced."""
-    bits = max(1, (len(sources) - 1).bit_length())
-    unknown = {key: CallOrigin(*key, (UNKNOWN,) * rows) for key, rows in doubtful.items()}
-    statistics: _Statistics = {}
-    try:
-        before = _digests(session, layers, {}, statistics, first=True)
-        changed = [
-            [
-                _changed(session, layers, before, _chosen(sources, bit, side), statistics)
-                for side in (False, True)
-            ]
-            for bit in range(bits)
-        ]
-    except Exception:  # the model refuses noise, or does something else with it
-        return unknown
-    found = unknown.copy()
-    for key, rows in doubtful.items():
-        if all(key in each and len(each[key]) == rows for pair in changed for each in pair):
-            found[key] = CallOrigin(
-                *key,
-                tuple(
-                    _decoded(
-                        [(bool(no[key][row]), bool(yes[key][row])) for no, yes in changed], sources
-                    )
-                    for row in range(rows)
-                ),
-            )
-    return found
-
-
-def _chosen(sources: Sequence[PictureSource], bit: int, side: bool) -> dict[int, list[int]]:
-    """Return the samples, by input, whose number has a bit set, or not set."""
-    chosen: dict[int, list[int]] = {}
-    for number, (place, sample) in enumerate(sources):
-        if bool(number >> bit & 1) == side:
-            chosen.setdefault(place, []).append(sample)
-    return chosen
-
-
-def _decoded(
-    changes: list[tuple[bool, bool]], sources: Sequence[PictureSource]
-) -> PictureSource | str:
-    """Return the source of a row from its changes at each bit, not set and set."""
-    if not any(no or yes for no, yes in changes):
-        return NO_PICTURE
-    if any(no and yes for no, yes in changes):
-        return SEVERAL
-    number = sum(yes << bit for bit, (_, yes) in enumerate(changes))
-    alone = all(no or yes for no, yes in changes) and number < len(sources)
-    return sources[number] if alone else UNKNOWN
-
-
-_Digests = dict[tuple[str, int], Tensor]
-_Statistics = dict[int, tuple[Tensor, ...]]  # by the number of the batch norm in a run
-
-
-def _changed(
-    session: Session,
-    layers: Container[str],
-    before: _Digests,
-    chosen: dict[int, list[int]],
-    statistics: _Statistics,
-) -> _Digests:
-    """Return which rows change with some samples, by two different noises."""
-    if not chosen:
-        return {key: torch.zeros_like(rows, dtype=torch.bool) for key, rows in before.items()}
-    changed: _Digests = {}
-    for width in (1.0, 3.0):
-        after = _digests(session, layers, chosen, statistics, width=width)
-        for key in before.keys() & after.keys():
-            if before[key].shape == after[key].shape:
-                differ = before[key] != after[key]
-                changed[key] = changed.get(key, torch.zeros_like(differ)) | differ
-    return changed
-
-
-def _digests(
-    session: Session,
-    layers: Container[str],
-    chosen: dict[int, list[int]],
-    statistics: _Statistics,
-    *,
-    width: float = 1.0,
-    first: bool = False,
-) -> _Digests:
-    """Run the model with some samples replaced by noise; return a number for each row of a call."""
-    given = session.inputs.args, session.inputs.kwargs
-    listed = any(isinstance(each, list) for each in session.inputs.args)
-    generator, places = torch.Generator().manual_seed(0), count()
-
-    def replaced(tensor: Tensor) -> Tensor:
-        samples = chosen.get(next(places), [])
-        tensor = tensor.detach().clone()
-        batch = tensor[None] if listed and tensor.ndim == 3 else tensor
-        for sample in samples:
-            low, high = batch[sample].min(), batch[sample].max()
-            span = (high - low) * width if high > low else high.new_tensor(width)
-            noise = torch.rand(batch[sample].shape, generator=generator).to(batch)
-            batch[sample] = (low + high) / 2 + (noise - 0.5) * span
-        return tensor
-
-    listener = _RowDigests(layers, statistics, first)
-    with session.active(grad=False):
-        args, kwargs = map_tensors(given, replaced)
-        with OperationRecorder(listener, model=session.model, backward=False):
-            session.call(*args, **kwargs)
-    return listener.digests
-
-
-class _RowDigests(Listener):
-    """Sums up each row of layers' outputs in a number, and keeps batch statistics as they were.
-
-    Attributes
-    ----------
-    digests : dict of (str, int) to torch.Tensor
-        ``(rows,)`` in float64, for each call.
-    """
-
-    def __init__(self, layers: Container[str], statistics: _Statistics, first: bool) -> None:
-        self.digests: _Digests = {}
-        self._layers, self._statistics, self._first = layers, statistics, first
-        self._norms = count()
-
-    def leave(self, call: ModuleCall, returned: list[Tensor], again: bool) -> None:
-        """Sum up a layer's output."""
-        if call.layer in self._layers and returned and not again:
-            rows = _rows_of(returned[0].detach(), call.module).flatten(1)
-            rows = torch.view_as_real(rows).flatten(1) if rows.is_complex() else rows
-            # Different weights: a sum alone stays the same where values change places.
-            weights = torch.rand(rows.shape[1], generator=torch.Generator().manual_seed(1))
-            weighted = rows.double().nan_to_num(1.23e4) @ weights.to(rows.device, torch.float64)
-            self.digests[call.layer, call.call] = weighted
-
-    def before(self, operation: Operation) -> None:
-        """Normalize by the statistics of the first run."""
-        if operation.name not in BATCH_NORMS or operation.phase != "forward":
-            return
-        argument, place = operation.argument, next(self._norms)
-        if uses_running_statistics(operation.name, argument):
-            return
-        if self._first:
-            self._statistics[place] = tuple(each.clone() for each in tensors(operation.run())[1:])
-        if place in self._statistics:
-            # In the first run too: the operation itself rounds in another way.
-            mean, spread, *others = self._statistics[place]
-            shape = [1, -1, *[1] * (argument["input"].ndim - 2)]
-            made = (argument["input"] - mean.view(shape)) * spread.view(shape)
-            if argument["weight"] is not None:
-                made = made * argument["weight"].view(shape)
-            if argument["bias"] is not None:
-                made = made + argument["bias"].view(shape)
-            operation.replace((made.to(argument["input"].dtype), mean, spread, *others))
+def _row_bytes(tensor: Tensor) -> int:
+    return tensor.stride(0) * tensor.element_size()
