@@ -92,7 +92,7 @@ def test_a_pixel_of_p_nets_faces(opened, shots):
     wait_for(lambda: f"gradient of {other}" in app.inner_text(), "the gradient")
     app.locator(".hv-cap").get_by_role("button", name="why?", exact=True).click()
     why = app.locator(".hv-why")
-    why.get_by_role("button", name=f"from {other}").click()
+    why.get_by_role("button", name=f"start at {other}").click()
     begins = re.compile(r"conv4_1, channel 1 at \(12, 9\).* raises it most: by 0\.\d+ for each 1")
     why.get_by_text(begins).wait_for()
     notebook.page.screenshot(path=shots / "answer-why.png")
