@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..hooking.select import check_model, close_names
 from ..hooking.tensors import map_tensors, tensors
+from ..run.errors import refuse_quantized
 from ..run.inputs import ModelInput, Transform, prepare_input
 from ..run.output import described
 from ..run.session import Session
@@ -189,6 +190,7 @@ def attribute(
     _check_options(method, options)
     target = check_target(target)
     _captum()
+    refuse_quantized(model)
     prepared = prepare_input(inputs, model, weights=weights, transform=transform)
     session = Session(model, prepared, weights=weights, class_names=class_names)
     tensor = _only_tensor(session.inputs)

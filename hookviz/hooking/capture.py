@@ -22,9 +22,10 @@ from torch import Tensor, nn
 
 from .checkpoint import FORWARD, ModuleCallStack, Reruns, current_backward
 from .handles import Hook, HookManager
-from .records import Call, CapturedTensor, FeatureCache, LayerRecord, TensorStore, is_batched
+from .records import Call, CapturedTensor, FeatureCache, LayerRecord, TensorStore
 from .select import Layers, is_convolution, select_layers, unseen_layers
 from .tensors import PatchGrid, tensors, tensors_in
+from .transforms import FORWARD_MODE, GRAD, is_batched
 
 Found = list[tuple[str, Tensor]]
 """Tensors, each with its path."""
@@ -116,6 +117,9 @@ class Capture(HookManager, FeatureCache):
     on_progress : callable, optional
         Called each time a layer has run or a gradient has arrived.
     """
+
+    # Their wrappers can be taken off; no gradient reaches the tensors of torch.func.jvp.
+    follows = frozenset((GRAD, FORWARD_MODE))
 
     def __init__(
         self,

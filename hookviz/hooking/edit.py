@@ -32,6 +32,7 @@ from .tensors import (
     map_tensors,
     tensors_in,
 )
+from .transforms import TRANSFORMS
 
 Change: TypeAlias = float | Tensor | Literal["mean"] | Callable[[Tensor], Tensor | None]
 Channels = int | slice | Sequence[int] | Tensor | None
@@ -78,6 +79,10 @@ def changed(
     what : str
         A name for ``old`` in error messages.
     """
+    if old.is_quantized:  # hardly any operation takes whole numbers
+        new = changed(old.dequantize(), change, mask, channel, what)
+        scale, zero = (old.q_scale(), old.q_zero_point()) if new is not None else (1.0, 0)
+        return None if new is None else torch.quantize_per_tensor(new, scale, zero, old.dtype)
     if isinstance(change, (int, float)):
         # Not 0 * NaN, which is NaN: "off" means zero.
         new = torch.zeros_like(old) if change == 0 else old * change
@@ -278,6 +283,8 @@ class Edit(HookManager):
     count : int
         How many tensors were changed since the block began.
     """
+
+    follows = TRANSFORMS
 
     def __init__(
         self,

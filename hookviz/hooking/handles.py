@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from .interrupts import Block, defer_interrupts, heed
+from .transforms import refuse_transforms
 
 Hook = tuple[nn.Module | Tensor, str, Callable[..., Any]]
 
@@ -64,6 +65,9 @@ class HookManager(Block):
     >>> _ = layer(torch.zeros(1, 2))
     """
 
+    follows: frozenset[str] = frozenset()
+    """The transforms of torch.func within which a module's hooks work; others are refused."""
+
     def __init__(self, hooks: Iterable[Hook] = ()) -> None:
         super().__init__()
         self._hooks = list(hooks)
@@ -106,6 +110,8 @@ class _Hook:
         # DataParallel's replicas stand for the module; its other copies do not.
         meant = self.module is None or given[0] is self.module
         if self.owner.active and (meant or getattr(given[0], "_is_replica", False)):
+            if self.module is not None:
+                refuse_transforms(self.owner.follows)
             return self.function(*given)
         return None
 

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from ..tables import html_table, megabytes, number, plain, text_table
 from .select import close_names
-
-_functorch: Any = getattr(torch._C, "_functorch")  # noqa: B009 (torch's types do not name it)
+from .transforms import without_wrappers
 
 
 @dataclass(frozen=True)
@@ -428,8 +427,7 @@ class TensorStore:
 
     def copy(self, tensor: Tensor) -> Tensor:
         """Return a detached copy that shares no memory."""
-        if is_wrapped(tensor):
-            tensor = _unwrapped(tensor)
+        tensor = without_wrappers(tensor)
         # Within inference_mode a copy would be an inference tensor, of little use outside.
         with torch.inference_mode(False):
             kept_as = self._kept_as(tensor)
@@ -446,28 +444,6 @@ class TensorStore:
 
     def _kept_as(self, tensor: Tensor) -> torch.dtype:
         return self.dtype if self.dtype and tensor.is_floating_point() else tensor.dtype
-
-
-def is_wrapped(tensor: Tensor) -> bool:
-    """Return whether a transform of torch.func, such as vmap or grad, has wrapped the tensor."""
-    return _functorch.is_functorch_wrapped_tensor(tensor)
-
-
-def is_batched(tensor: Tensor) -> bool:
-    """Return whether the tensor stands for a batch within torch.vmap."""
-    return _functorch.is_batchedtensor(tensor)
-
-
-def _unwrapped(tensor: Tensor) -> Tensor:
-    """Unwrap a tensor of torch.func: its wrappers are unusable outside the transform."""
-    while is_wrapped(tensor):
-        if is_batched(tensor):
-            raise RuntimeError(
-                "Within torch.vmap a layer returns one sample of many, so its values cannot be "
-                "captured: run the model on the whole batch, or capture outside of vmap."
-            )
-        tensor = _functorch.get_unwrapped(tensor)
-    return tensor
 
 
 _SPARE_COLUMNS = ("memory", "type", "calls", "dtype", "min", "max")

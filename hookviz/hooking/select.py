@@ -40,6 +40,31 @@ Layers = (
 
 
 def check_model(model: nn.Module) -> None:
+    """Raise ``TypeError`` if the model is not a module with a ``forward``, or has no layers.
+
+    A program of TorchScript or of torch.export has lost them: it runs operations, not modules.
+    """
+    check_module(model)
+    core = unwrapped(model)[0]
+    if isinstance(core, torch.jit.ScriptModule):
+        raise TypeError(
+            f"The model is a ScriptModule ({type_name(core)}), which runs outside Python and "
+            "cannot be hooked: pass the eager model that was scripted."
+        )
+    if isinstance(core, torch.fx.GraphModule) and not any(map(_is_layer, core.modules())):
+        raise TypeError(
+            "The layers of this graph (of torch.export, say) are functions, not modules that "
+            "could be hooked: take the model that it was made from."
+        )
+
+
+def _is_layer(module: nn.Module) -> bool:
+    """Return whether a module of a graph computes something; torch.export leaves empty ones."""
+    of_export = type(module).__module__.startswith("torch.export")
+    return not (type(module) is nn.Module or isinstance(module, torch.fx.GraphModule) or of_export)
+
+
+def check_module(model: nn.Module) -> None:
     """Raise ``TypeError`` if the model is not a module with a ``forward``."""
     name, inner = type(model).__name__, getattr(model, "model", None)
     without_forward = not isinstance(model, nn.Module) or (
@@ -52,6 +77,11 @@ def check_model(model: nn.Module) -> None:
             f"{name} wraps a network and has no forward of its own: pass its .model, a "
             f"{type(inner).__name__}."
         )
+    if name == "ExportedProgram":
+        raise TypeError(
+            "The model is an ExportedProgram, whose layers are functions, not modules that could "
+            "be hooked: take the model that it was made from."
+        )
     if not isinstance(model, nn.Module):
         raise TypeError(
             f"The model must be a torch.nn.Module, not {name}: pass the model itself, not its "
@@ -60,9 +90,7 @@ def check_model(model: nn.Module) -> None:
 
 
 def is_convolution(module: nn.Module) -> bool:
-    """Return whether the module is a convolution, quantized and scripted ones included."""
-    if isinstance(module, torch.jit.ScriptModule):
-        return type_name(module) in _CONVOLUTION_NAMES
+    """Return whether the module is a convolution, quantized ones included."""
     # Quantized convolutions are not subclasses, and their package is not imported here.
     return isinstance(module, CONVOLUTIONS) or any(
         kind.__name__ in _CONVOLUTION_NAMES and kind.__module__.startswith("torch.ao.nn.quantized")
@@ -80,6 +108,11 @@ def first_convolution(model: nn.Module) -> nn.Module | None:
 def dimensions(convolution: nn.Module) -> int:
     """Return the number of spatial dimensions of a convolution."""
     return len(convolution.kernel_size)  # type: ignore[arg-type]
+
+
+def _is_scripted_convolution(module: nn.Module) -> bool:
+    scripted = isinstance(module, torch.jit.ScriptModule)
+    return scripted and type_name(module) in _CONVOLUTION_NAMES
 
 
 def type_name(module: nn.Module) -> str:
@@ -115,21 +148,11 @@ def select_layers(model: nn.Module, layers: Layers = None) -> dict[nn.Module, li
     ['1.0']
     """
     check_model(model)
-    names = module_names(model)
-    try:
-        chosen = _choose(model, names, layers)
-    except ValueError:
-        if not isinstance(model, torch.fx.GraphModule) or any(map(is_convolution, names)):
-            raise
-        raise ValueError(
-            "The layers of this graph (of torch.export, say) are functions, not modules that "
-            "could be hooked: take the model that it was made from."
-        ) from None
+    chosen = _choose(model, module_names(model), layers)
     for module, (name, *_) in chosen.items():
         if isinstance(module, torch.jit.ScriptModule):
-            said = f"Layer {name!r}" if name else "The model"
             raise TypeError(
-                f"{said} is a ScriptModule ({type_name(module)}), which runs "
+                f"Layer {name!r} is a ScriptModule ({type_name(module)}), which runs "
                 "outside Python and cannot be hooked: pass the eager model that was scripted, "
                 "or leave the layer out with layers=."
             )
@@ -216,7 +239,9 @@ def unseen_layers(model: nn.Module) -> str:
 
 
 def _is_like_one(module: nn.Module) -> bool:
-    return not is_convolution(module) and (_has_kernel(module) or _adds_to_one(module))
+    if is_convolution(module) or isinstance(module, torch.jit.ScriptModule):
+        return False
+    return _has_kernel(module) or _adds_to_one(module)
 
 
 def _has_kernel(module: nn.Module) -> bool:
@@ -233,7 +258,8 @@ def _choose(
     model: nn.Module, names: dict[nn.Module, list[str]], layers: Layers
 ) -> dict[nn.Module, list[str]]:
     if layers is None:
-        chosen = _where(names, lambda name, module: is_convolution(module))
+        # A scripted one is refused below, in a sentence that says why.
+        chosen = _where(names, lambda _, m: is_convolution(m) or _is_scripted_convolution(m))
         if not chosen:
             raise ValueError(
                 f"{type(model).__name__} has no convolution layers; choose others with layers=, "

@@ -111,6 +111,21 @@ def refuse_without_weights(model: nn.Module) -> None:
             )
 
 
+def refuse_quantized(model: nn.Module) -> None:
+    """Raise ``ValueError`` for a model with quantized layers, whose gradients do not exist."""
+    for name, module in model.named_modules():
+        if "quantized" in type(module).__module__.split("."):
+            raise ValueError(
+                f"Layer {name!r} ({type(module).__name__}) is quantized, and whole numbers have no "
+                "gradient: take the float model that was quantized."
+            )
+
+
+def needs_gradient(error: BaseException) -> bool:
+    """Return whether a model raised since it takes gradients itself, and runs without them."""
+    return isinstance(error, RuntimeError) and "does not require grad" in str(error)
+
+
 def _dtypes_differ(layer: nn.Module, tensors: list[Tensor]) -> str:
     """Return a message if a layer's input and its weights differ in dtype; else empty."""
     weight = next((p for p in layer.parameters(recurse=False) if p.is_floating_point()), None)

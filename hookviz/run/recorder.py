@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._C import _len_torch_dispatch_stack
+from torch.autograd import forward_ad
 from torch.autograd.function import BackwardCFunction
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
@@ -27,6 +28,7 @@ from ..hooking.handles import Hook, HookManager
 from ..hooking.interrupts import heed
 from ..hooking.select import module_names
 from ..hooking.tensors import tensors
+from ..hooking.transforms import refuse_transforms
 from .errors import no_grad_line, users_line
 from .operations import OVERWRITING, Kind, is_shape_only, operation_type
 
@@ -233,6 +235,8 @@ class OperationRecorder(HookManager):
         Its modules' calls are reported too, and each operation has the call in which it ran.
     backward : bool
         True if a backward may follow, in which checkpointing runs modules again.
+    follows : frozenset of str
+        The transforms of torch.func that are no error: operations in forward mode are not reported.
 
     Attributes
     ----------
@@ -255,7 +259,11 @@ class OperationRecorder(HookManager):
     missing_gradients = False  # so a session never repeats a run for it
 
     def __init__(
-        self, *listeners: Listener, model: nn.Module | None = None, backward: bool = True
+        self,
+        *listeners: Listener,
+        model: nn.Module | None = None,
+        backward: bool = True,
+        follows: frozenset[str] = frozenset(),
     ) -> None:
         known = module_names(model) if model is not None else {}
         self.names = {module: each[0] for module, each in known.items()}
@@ -264,7 +272,8 @@ class OperationRecorder(HookManager):
         self._running: ModuleCallStack[tuple[ModuleCall, bool]] = ModuleCallStack()
         self._calls: dict[nn.Module, list[ModuleCall]] = {}
         self._reruns: Reruns[ModuleCall] = Reruns()
-        self._mode = _Mode(listeners, self._place)
+        self.follows = follows
+        self._mode = _Mode(listeners, self._place, follows)
         super().__init__(self._hooks_of_modules())
 
     def _hooks_of_modules(self) -> Iterator[Hook]:
@@ -374,9 +383,10 @@ class _Mode(TorchDispatchMode):
         self,
         listeners: Iterable[Listener],
         place: Callable[[], tuple[ModuleCall, bool] | None] = lambda: None,
+        follows: frozenset[str] = frozenset(),
     ) -> None:
         super().__init__()
-        self.silent, self._place = False, place
+        self.silent, self._place, self._follows = False, place, follows
         self.over = FORWARD  # the backward of which no more is reported
         self._before = _overridden(listeners, "before")
         self._after = _overridden(listeners, "after")
@@ -416,6 +426,11 @@ class _Mode(TorchDispatchMode):
         if self.silent or (self.over != FORWARD and self.over == current_backward()):
             return function(*args, **(kwargs or {}))
         heed()
+        # A mode does not see that vmap or grad is running, and follows the plain tensors below. In
+        # forward mode it gets the operations of the tangents, which belong to nothing.
+        if forward_ad._current_level >= 0:
+            refuse_transforms(self._follows)
+            return function(*args, **(kwargs or {}))
         with torch._C.DisableTorchFunction():
             operation = Operation(function, args, kwargs or {}, sys._getframe(1))
             self._locate(operation)

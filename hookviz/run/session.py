@@ -29,7 +29,8 @@ from ..hooking.interrupts import Block
 from ..hooking.records import FeatureCache, TensorStore
 from ..hooking.select import Layers, check_model, unwrapped
 from ..hooking.tensors import map_tensors
-from .errors import located_error, message_of, refuse_without_weights
+from ..hooking.transforms import TransformError
+from .errors import located_error, message_of, needs_gradient, refuse_without_weights
 from .inputs import ModelInput, cure_words, refuse_nonfinite
 from .output import Leaf, leaves_of
 from .replay import Replay
@@ -407,6 +408,7 @@ class Session:
         self._named = class_names is not None
         self._inputs = inputs
         self._failed: Exception | None = None  # of the forward
+        self._takes_gradients = False  # whether its forward does, as for forces
 
     @property
     def name(self) -> str:
@@ -463,10 +465,14 @@ class Session:
         return _Active(self.model, grad, keep_mode, edits)
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the model, within an `active` block. An error names the layer in which it arose."""
+        """Run the model, within an `active` block. An error names the layer in which it arose.
+
+        A model that takes gradients in its forward runs with gradients also in a block without
+        them; its output is detached then.
+        """
         try:
-            output = self.model(*args, **kwargs)
-        except EditError as error:  # not the model's
+            output = self._called(args, kwargs)
+        except (EditError, TransformError) as error:  # not the model's
             self._failed = error
             raise
         except Exception as error:
@@ -475,6 +481,29 @@ class Session:
             raise located from error
         refuse_nonfinite(self._inputs, output)
         return output
+
+    def _called(self, args: Any, kwargs: Any) -> Any:
+        grad = torch.is_grad_enabled()
+        if grad or not self._takes_gradients:
+            try:
+                return self.model(*args, **kwargs)
+            except RuntimeError as error:
+                if grad or not needs_gradient(error):
+                    raise
+                self._takes_gradients = True
+        with torch.enable_grad():
+            own_args, own_kwargs, _ = clone_inputs(self.model, args, kwargs)
+            output = self.model(*own_args, **own_kwargs)
+        return map_tensors(output, torch.detach)
+
+    def observed(self, run: Callable[[], T]) -> T:
+        """Call ``run``, which calls the model under hooks; once more if it saw half a run, too.
+
+        That is so where it has turned out that the model takes gradients.
+        """
+        known = self._takes_gradients
+        found = run()
+        return found if known == self._takes_gradients else run()
 
     def _check_names(self, output: Any) -> None:
         """Refuse class names of the wrong number if the user gave them; discard found ones."""
@@ -517,7 +546,7 @@ class Session:
                     self.call(*args, **kwargs)
             return observer
 
-        return self._with_replacement(once)
+        return self.observed(lambda: self._with_replacement(once))
 
     def forward_backward(
         self,
@@ -627,7 +656,7 @@ class Session:
             with suppress(Exception):
                 return run()
             self._inputs = replace(given, replacement=None)
-        of_model = not isinstance(first, EditError)
+        of_model = not isinstance(first, (EditError, TransformError))
         hint = cure_words(given, self.model, first.__cause__) if of_model else ""
         if hint:
             raise RuntimeError(f"{str(first).rstrip('.:')}. {hint}") from first.__cause__

@@ -18,7 +18,7 @@ from torch.nn.modules import module as torch_module
 from ..draw.document import TablePage
 from ..hooking.handles import own_function
 from ..hooking.interrupts import defer_interrupts
-from ..hooking.select import check_model, module_names, type_name
+from ..hooking.select import check_module, module_names, type_name
 from ..run.errors import legible
 from ..tables import html_table, paragraph, text_table
 
@@ -315,7 +315,7 @@ def hooks(model: nn.Module) -> HookTable:
     >>> [(hook.kind, hook.layer, hook.function, hook.times) for hook in hookviz.hooks(model)]
     [('forward', '1', '<lambda>', 2), ('forward', '1', '<lambda>', 2)]
     """
-    check_model(model)
+    check_module(model)
     return HookTable([hook for hook, *_ in _found(model)], type_name(model))
 
 
@@ -365,7 +365,7 @@ def remove_hooks(
     >>> {hook.origin for hook in removed.left}
     {'torch'}
     """
-    check_model(model)
+    check_module(model)
     wanted, named = _wanted_kinds(kinds), None if of is None else _named(of)
     removed = []
     for hook, function, place in _found(model):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ...draw.document import TablePage
 from ...hooking.handles import HookManager
 from ...hooking.select import Layers, select_layers
-from ...hooking.tensors import tensors
+from ...hooking.tensors import at_least_float32, tensors
 from ...run.inputs import ModelInput, as_the_model_takes
 from ...run.progress import Progress
 from ...run.session import Session
@@ -282,14 +282,18 @@ class _Watched:
 
     def grams(self, batch: Any) -> list[Tensor]:
         """Run the model on a batch: a Gram matrix ``(n, n)`` of each layer."""
-        self._found = {}
         given = as_the_model_takes(_as_input(batch), self.session.model)
         hooks = [
             (module, "forward", partial(self._after, names[0]))
             for module, names in self._chosen.items()
         ]
-        with HookManager(hooks):
-            self.session.call(*given.args, **given.kwargs)
+
+        def run() -> None:
+            self._found, self._wrong = {}, ""
+            with HookManager(hooks):
+                self.session.call(*given.args, **given.kwargs)
+
+        self.session.observed(run)
         lacking = [name for name in self.names if name not in self._found]
         if lacking and not self._wrong:
             self._wrong = f"Layer {lacking[0]!r} did not run"
@@ -304,7 +308,7 @@ class _Watched:
         elif features is None or not features.ndim:
             self._wrong = f"Layer {name!r} returns no tensor of samples"
         else:
-            self._found[name] = gram(features)
+            self._found[name] = gram(at_least_float32(features))
 
 
 def _as_input(batch: Any) -> ModelInput:

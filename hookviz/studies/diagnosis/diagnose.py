@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ...hooking.select import check_model, is_convolution
 from ...hooking.tensors import tensors
+from ...run.errors import refuse_quantized
 from ...run.inputs import Transform, prepare_input
 from ...run.session import Session
 from ...run.target import Target, logits_of, score_of
@@ -134,6 +135,7 @@ def diagnose(
     ('inf', '2', 'log')
     """
     check_model(model)
+    refuse_quantized(model)
     check_scaler(scaler)
     optimizers = as_optimizers(optimizer)
     if inputs is None:

@@ -21,9 +21,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from ...hooking.handles import HookManager
-from ...hooking.records import is_wrapped
 from ...hooking.select import module_names, type_name, unwrapped
 from ...hooking.tensors import tensors
+from ...hooking.transforms import TRANSFORMS, hiding_transform, is_wrapped
 from ...hooking.weights import stored_tensor
 from ...run.errors import caller, first_sentence, message_of, no_grad_line
 from ...run.inputs import ModelInput
@@ -104,6 +104,8 @@ class Sum:
 class Guard(HookManager, Diagnosis):
     """A `Diagnosis` that fills itself when its block ends; `hookviz.diagnose` makes it."""
 
+    follows = TRANSFORMS  # a refusal would stop the training
+
     def __init__(
         self,
         model: nn.Module,
@@ -120,8 +122,9 @@ class Guard(HookManager, Diagnosis):
         HookManager.__init__(self, self._wanted())
         Diagnosis.__init__(self, type_name(self._core), partial(without, pairs=checked(ignore)))
         self._sums: list[Sum] = []
+        self._hidden: dict[str, str] = {}  # layers within a transform of torch.func -> its name
         self._loss = LossListener()
-        self._outside = OperationRecorder(self._loss, backward=False)
+        self._outside = OperationRecorder(self._loss, backward=False, follows=TRANSFORMS)
         self._modes: dict[str, Finding] = {}
         self._scales: dict[nn.Module, tuple[Tensor, int]] = {}  # of the first BatchNorm
         self._first = True  # whether no BatchNorm has run in this call
@@ -210,6 +213,9 @@ class Guard(HookManager, Diagnosis):
 
     def _returned(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         name = self._names[module]
+        if transform := hiding_transform():
+            self._hidden[name] = transform
+            return
         # NaN and Inf that reach a layer are in the gradients of its weights, which are smaller.
         frozen = not any(p.requires_grad for p in _own(module))
         for tensor in tensors(output):
@@ -316,6 +322,8 @@ class Guard(HookManager, Diagnosis):
         self._sums.clear()
         calls, self._calls = self._calls, []
         layers = f"{self._count} layers, forward and backward"
+        for name, transform in list(self._hidden.items())[:1]:
+            layers += f" (but not where they run within {transform}, as {name!r} does)"
         times = "1 call" if self._seen == 1 else f"{self._seen} calls"
         self.set_findings([], [f"NaN and Inf in {layers}, in {times}"] if self._seen else [])
         if error is not None and calls:

@@ -19,9 +19,9 @@ from ...attribution.attending import Attended, AttentionListener
 from ...attribution.attention import head_records
 from ...attribution.heads import may_attend
 from ...hooking.checkpoint import FORWARD, current_backward
-from ...hooking.records import is_wrapped
 from ...hooking.select import type_name
 from ...hooking.tensors import StorageMap, at_least_float32
+from ...hooking.transforms import TransformError, is_wrapped
 from ...run.operations import CLAMPS, LAYER_KINDS, RECTIFIERS, STEPS, Kind
 from ...run.recorder import Listener, ModuleCall, Operation, OperationRecorder, labelled
 from ...run.session import Session
@@ -697,6 +697,8 @@ def _examined(
         session.forward_backward(
             target, observe, source="parameters", keep_mode=True, score_of=score
         )
+    except TransformError:
+        raise
     except Exception as error:
         if not observers:
             raise

@@ -19,6 +19,7 @@ from ...hooking.select import (
     select_layers,
     type_name,
 )
+from ...hooking.transforms import TransformError
 from ...run.errors import first_line
 from ...run.inputs import Transform, prepare_input
 from ...run.recorder import OperationRecorder
@@ -106,6 +107,8 @@ def graph_of(session: Session, chosen: dict[nn.Module, str], keep: bool = False)
 
     try:
         session.forward(observe, grad=False)
+    except TransformError:
+        raise
     except Exception as error:
         if not listeners or not listeners[0].nodes:
             raise
@@ -129,7 +132,8 @@ def failing(session: Session, begin: Callable[[], object] = lambda: None) -> Gra
             with observing(session, chosen, seen):
                 session.call(*args, **kwargs)
     except Exception as error:
-        return _ended(session, chosen, seen, error) if seen.nodes else None
+        known = seen.nodes and not isinstance(error, TransformError)
+        return _ended(session, chosen, seen, error) if known else None
     return None
 
 

@@ -299,6 +299,12 @@ def _run(
     session: Session, layers: Mapping[nn.Module, str], wanted: set[Key] | None = None
 ) -> dict[Key, LayerFootprint]:
     """One forward. With ``wanted`` it ends when those have run, and later failures are ignored."""
+    return session.observed(lambda: _run_once(session, layers, wanted))
+
+
+def _run_once(
+    session: Session, layers: Mapping[nn.Module, str], wanted: set[Key] | None
+) -> dict[Key, LayerFootprint]:
     given = map_tensors((session.inputs.args, session.inputs.kwargs), torch.clone)
     source = _source(given)
     if source is None:

@@ -17,6 +17,7 @@ from ...hooking.handles import Hook, HookManager
 from ...hooking.interrupts import defer_interrupts
 from ...hooking.select import Layers, select_layers, type_name, unwrapped
 from ...hooking.tensors import PatchGrid, as_maps, at_least_float32, tensors
+from ...hooking.transforms import TransformError
 from ...run.inputs import ModelInput, Transform, as_the_model_takes, moved, where_inputs_go
 from ...run.progress import Progress
 from ...run.session import Session
@@ -178,7 +179,10 @@ def _fields(model: nn.Module, layers: list[nn.Module], reader: Reader) -> dict[s
     if first.unread:
         return {}
     inputs = as_the_model_takes(first.inputs, unwrapped(model)[0])
-    found = receptive_fields(model, inputs, layers, call=0)
+    try:
+        found = receptive_fields(model, inputs, layers, call=0)
+    except TransformError:  # behind the layers: the survey itself can do without
+        return {}
     return {
         name: {key: list(getattr(field, key)) for key in RULE}
         for name, field in found.items()
@@ -267,12 +271,16 @@ class SurveyHooks(HookManager):
     def take(self, batch: Batch) -> None:
         """Run the model on a batch, and merge what the hooks found."""
         self._indices = torch.tensor(batch.indices, dtype=torch.int64, device=self._device)
-        self._batch, self._calls = {}, Counter()
+        self._batch = {}
         if batch.indices:
             self._drop_fields_of_other_sizes(batch.inputs)
             inputs = moved(batch.inputs, *self._where)
-            self.session.call(*inputs.args, **inputs.kwargs)
+            self.session.observed(lambda: self._run(inputs))
         self._merge(batch)
+
+    def _run(self, inputs: ModelInput) -> None:
+        self._batch, self._calls = {}, Counter()
+        self.session.call(*inputs.args, **inputs.kwargs)
 
     @defer_interrupts  # a batch is taken in whole or not at all
     def _merge(self, batch: Batch) -> None:

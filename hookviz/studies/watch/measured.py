@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from ...hooking.capture import capture
 from ...hooking.checkpoint import FORWARD, Reruns, current_backward
 from ...hooking.handles import Hook, HookManager
-from ...hooking.records import is_wrapped
 from ...hooking.select import is_convolution, unwrapped
 from ...hooking.tensors import PatchGrid, as_maps, at_least_float32, channel_dimension, tensors_in
+from ...hooking.transforms import TRANSFORMS, TransformError, is_wrapped, refuse_transforms
 from ...run.errors import first_sentence
 from ...run.inputs import prepare_input
 from ...run.session import Session
@@ -486,6 +486,8 @@ class StepRecorder(HookManager):
         If True, look at their weights, too.
     """
 
+    follows = TRANSFORMS  # a refusal would stop the training
+
     def __init__(
         self,
         model: nn.Module,
@@ -522,10 +524,13 @@ class StepRecorder(HookManager):
 
     def _after(self, name: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         try:
+            refuse_transforms()
             if current_backward() == FORWARD:
                 self._take(name, module, output)
             else:
                 self._take_again(name, output)
+        except TransformError as error:
+            self.left_out[name] = first_sentence(error).rstrip(".")
         except Exception as error:  # a training does not end for its watcher's sake
             self.left_out[name] = f"{type(error).__name__}: {first_sentence(error)}"
 

@@ -1,0 +1,285 @@
+"""Unusual kinds of forward: each function is right, or refuses with the reason in one sentence."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.nn import functional as F
+from untouched import assert_untouched, snapshot
+
+import hookviz
+
+X = torch.rand(4, 3, 9, 9, generator=torch.Generator().manual_seed(0))
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*(torch.jit|torch.ao|deprecat|quantiz|TorchScript)", "ignore:.*left out"
+)
+
+
+class Plain(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.second = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 6, 3)
+        self.head = nn.Linear(6, 5)
+
+    def features(self, x: Tensor) -> Tensor:
+        return self.second(self.conv(x).relu()).relu().mean((2, 3))
+
+    def logits(self, x: Tensor) -> Tensor:
+        return self.head(self.features(x))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.logits(x)
+
+
+class Forces(Plain):
+    """It takes the gradient of an energy at its input, which requires one."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x if x.requires_grad else x.requires_grad_()
+        (force,) = torch.autograd.grad(self.logits(x).square().sum(), x, create_graph=True)
+        return self.logits(x) + force.mean((1, 2, 3))[:, None]
+
+
+class Vmapped(Plain):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.vmap(lambda one: self.logits(one[None])[0])(x)
+
+
+class Ensemble(Plain):
+    def __init__(self) -> None:
+        super().__init__()
+        self.members = nn.ModuleList([nn.Linear(6, 5) for _ in range(2)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        weights, _ = torch.func.stack_module_state(list(self.members))
+
+        def one(weights: Any, x: Tensor) -> Tensor:
+            return torch.func.functional_call(self.members[0], weights, (x,))
+
+        return torch.vmap(one, (0, None))(weights, self.features(x)).mean(0)
+
+
+class Tangent(Plain):
+    def forward(self, x: Tensor) -> Tensor:
+        value, tangent = torch.func.jvp(self.logits, (x,), (torch.ones_like(x),))
+        return value + tangent
+
+
+class Dual(Plain):
+    def forward(self, x: Tensor) -> Tensor:
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(x, torch.ones_like(x))
+            value, tangent = forward_ad.unpack_dual(self.logits(dual))
+        return value + tangent
+
+
+class Gradient(Plain):
+    def forward(self, x: Tensor) -> Tensor:
+        slope = torch.func.grad(lambda y: self.logits(y).square().sum())(x)
+        return self.logits(x) + slope.mean((1, 2, 3))[:, None]
+
+
+class Curvature(Plain):
+    """A Hessian for each sample: with a module in it, or of its weights alone."""
+
+    def __init__(self, by_module: bool) -> None:
+        super().__init__()
+        self.by_module = by_module
+
+    def forward(self, x: Tensor) -> Tensor:
+        def energy(one: Tensor) -> Tensor:
+            return (self.head(one) if self.by_module else self.head.weight @ one).tanh().sum()
+
+        features = self.features(x)
+        curvature = torch.vmap(torch.func.hessian(energy))(features)
+        return self.head(features) + curvature.sum((1, 2))[:, None]
+
+
+class Static(Plain):
+    def __init__(self) -> None:
+        super().__init__()
+        self.quantize = torch.ao.quantization.QuantStub()
+        self.dequantize = torch.ao.quantization.DeQuantStub()
+
+    def forward(self, x: Tensor) -> Tensor:
+        maps = self.second(self.conv(self.quantize(x)))
+        return self.dequantize(self.head(maps.mean((2, 3))))
+
+
+def quantized() -> nn.Module:
+    model = Static().eval()
+    torch.backends.quantized.engine = torch.backends.quantized.supported_engines[-1]
+    model.qconfig = torch.ao.quantization.get_default_qconfig(  # type: ignore[assignment]
+        torch.backends.quantized.engine
+    )
+    torch.ao.quantization.prepare(model, inplace=True)
+    model(X)
+    return torch.ao.quantization.convert(model, inplace=True)
+
+
+SCRIPT = "is a ScriptModule .*runs outside Python .* pass the eager model"
+PROGRAM = "whose layers are functions|layers of this graph .* are functions"
+NO_GRADIENT = "is quantized, and whole numbers have no gradient"
+VMAP, JVP, GRAD = "within torch.vmap", "within torch.func.jvp|torch.func.jvp or", "torch.func.grad"
+DUAL, HESSIAN = "within forward-mode differentiation", "torch.func.jvp|torch.vmap"
+
+ALL = "all"
+RECORDED = {"diagnose", "graph", "contributions", "receptive_field", "attention"}
+HOOKED = RECORDED | {"explore", "capture", "trace", "survey", "compare", "similarity"}
+
+KINDS: dict[str, tuple[Callable[[], Any], dict[str, str]]] = {
+    "plain": (Plain, {}),
+    "forces": (Forces, {"similarity": "ran twice"}),
+    "vmap": (Vmapped, dict.fromkeys(HOOKED, VMAP)),
+    # The ensemble is behind the convolutions.
+    "an ensemble": (
+        Ensemble,
+        dict.fromkeys(RECORDED - {"receptive_field"} | {"trace", "compare"}, VMAP),
+    ),
+    "jvp": (Tangent, dict.fromkeys(HOOKED, JVP)),
+    "forward mode": (Dual, dict.fromkeys(HOOKED - {"explore", "capture"}, DUAL)),
+    "func.grad": (
+        Gradient, dict.fromkeys(HOOKED - {"explore", "capture"}, GRAD),
+    ),
+    "a Hessian of a module": (
+        lambda: Curvature(True),
+        dict.fromkeys(RECORDED | {"trace", "compare"}, HESSIAN),
+    ),
+    "a Hessian": (lambda: Curvature(False), dict.fromkeys(RECORDED, DUAL)),
+    "torch.jit.script": (lambda: torch.jit.script(Plain().eval()), {ALL: SCRIPT}),
+    "torch.jit.trace": (lambda: torch.jit.trace(Plain().eval(), X), {ALL: SCRIPT}),
+    "torch.jit.freeze": (
+        lambda: torch.jit.freeze(torch.jit.script(Plain().eval())), {ALL: SCRIPT},
+    ),
+    "torch.export": (lambda: torch.export.export(Plain().eval(), (X,)).module(), {ALL: PROGRAM}),
+    "an exported program": (lambda: torch.export.export(Plain().eval(), (X,)), {ALL: PROGRAM}),
+    "dynamic quantization": (
+        lambda: torch.ao.quantization.quantize_dynamic(Plain().eval(), {nn.Linear}),
+        dict.fromkeys(("diagnose", "guard", "attribute"), NO_GRADIENT),
+    ),
+    "static quantization": (
+        quantized,
+        dict.fromkeys(("diagnose", "guard", "attribute"), NO_GRADIENT)
+        | {"contributions": "is quantized: it rounds"},
+    ),
+}  # fmt: skip
+"""Kind of forward -> how it is made, and what which functions refuse it with."""
+
+
+OTHER = Plain()
+
+
+def loss(output: Tensor) -> Tensor:
+    return F.cross_entropy(output, torch.arange(4))
+
+
+def step(model: nn.Module) -> None:
+    output = model(X)
+    if output.requires_grad:
+        loss(output).backward()
+
+
+def explore(model: nn.Module) -> None:
+    with torch.enable_grad(), hookviz.capture(model) as cache:
+        model(X.clone())
+    explorer = hookviz.explore(model, X)
+    for name, record in explorer.cache.items():
+        here, there = record.activation, cache[name].activation
+        assert here.is_quantized or torch.equal(here, there)
+    explorer.edit("conv", 0.5)
+    explorer.close()
+
+
+def capture(model: nn.Module) -> None:
+    with hookviz.capture(model) as cache:
+        step(model)
+    assert cache["conv"].calls
+
+
+def edit(model: nn.Module) -> None:
+    with hookviz.edit(model, "conv", lambda output: output.clone()):
+        same = model(X)
+    with hookviz.edit(model, "conv", 0.5):
+        other = model(X)
+    assert torch.equal(model(X), same) and not torch.equal(other, same)
+
+
+def guard(model: nn.Module) -> None:
+    with hookviz.diagnose(model) as findings:
+        step(model)
+    assert not [each for each in findings if each.kind in ("nan", "inf", "error")]
+
+
+def watch(model: nn.Module) -> None:
+    watch = hookviz.watch(model, every=1)
+    with watch:
+        step(model)
+    assert watch.records() or watch.log.left_out
+
+
+def attribute(model: nn.Module) -> None:
+    found = hookviz.attribute(model, X, method="saliency", abs=False)
+    x = X.clone().requires_grad_()
+    output = model(x)
+    (exact,) = torch.autograd.grad(output[torch.arange(4), output.argmax(1)].sum(), x)
+    torch.testing.assert_close(found, exact)
+
+
+def survey(model: nn.Module) -> None:
+    assert hookviz.survey(model, list(X), batch_size=2).records() is not None
+
+
+def contributions(model: nn.Module) -> None:
+    hookviz.contributions(model, X, "conv", channel=1, position=(1, 1))
+
+
+def receptive_field(model: nn.Module) -> None:
+    field = hookviz.receptive_field(model, X)["second"]
+    assert field.status == "unknown" or field.size == (5, 5)
+
+
+FUNCTIONS: dict[str, Callable[[nn.Module], Any]] = {
+    "explore": explore,
+    "capture": capture,
+    "edit": edit,
+    "trace": lambda model: hookviz.trace(model, X),
+    "diagnose": lambda model: hookviz.diagnose(model, X, loss).raise_if("error"),
+    "guard": guard,
+    "watch": watch,
+    "survey": survey,
+    "compare": lambda model: hookviz.compare(model, OTHER, X),
+    "graph": lambda model: hookviz.graph(model, X),
+    "contributions": contributions,
+    "attribute": attribute,
+    "attention": lambda model: hookviz.attention(model, X),
+    "similarity": lambda model: hookviz.similarity(model, model, [X]),
+    "receptive_field": receptive_field,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_each_function_is_right_or_refuses_in_a_sentence(name, kind):
+    make, refused = KINDS[kind]
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = make()
+    if isinstance(model, nn.Module) and "export" not in kind:
+        model.eval()
+    before = snapshot(model) if isinstance(model, nn.Module) else None
+    reason = refused.get(name, refused.get(ALL))
+    if reason is None:
+        FUNCTIONS[name](model)
+    else:
+        with pytest.raises((RuntimeError, ValueError, TypeError), match=reason) as told:
+            FUNCTIONS[name](model)
+        assert "\n" not in str(told.value) and str(told.value).count(". ") == 0
+    if before is not None and name not in ("capture", "guard", "watch"):  # a user's own backward
+        assert_untouched(model, before)
