@@ -143,7 +143,7 @@ def test_the_demo_by_keyboard_pointer_and_search(shown, explorer, explorer_page)
     assert explorer.channel == explorer.frame.channels[0]
     wait_for(agrees)
 
-    assert "⇧ place" in page.locator(".hv-here").inner_text()  # until the pointer is somewhere
+    assert "⇧ position" in page.locator(".hv-here").inner_text()  # until the pointer is somewhere
     box = page.locator(".hv-activation .hv-frame").bounding_box()
     page.mouse.move(box["x"] + 0.5 * box["width"] + 2, box["y"] + 0.25 * box["height"] + 2)
     next_frame(page)
@@ -236,7 +236,7 @@ def test_attention_is_seen_from_the_query_that_is_chosen(shown, shots):
     page.screenshot(path=shots / "attention-page.png")
     weights = hookviz.attention(model, picture)[name.removesuffix(".heads")]
     beside = float(weights[0, 1, 1 + 4 * 6 + 1, 0])
-    assert f"class token {beside:.3g}" in page.locator(".hv-notes").inner_text()
+    assert f"weight {beside:.3g} on class token" in page.locator(".hv-notes").inner_text()
     page.keyboard.press("Escape")
     agrees(None, "query: the class token")
     explorer.close()

@@ -169,7 +169,7 @@ def test_the_channel_that_answers_to_the_eye(chrome, cat, shots):
     page.locator(".hv-tile").first.wait_for()
     frame = page.locator(".hv-input .hv-frame")
     page.keyboard.press("b")  # nothing is chosen, nor under the pointer
-    expect(page.locator(".hv-heading")).to_contain_text("by number: click a place first")
+    expect(page.locator(".hv-heading")).to_contain_text("by channel number: click a position first")
     box = frame.bounding_box()
     page.mouse.click(box["x"] + EYE[1] * box["width"], box["y"] + EYE[0] * box["height"])
     page.mouse.move(2, 2)
