@@ -266,3 +266,30 @@ def test_where_no_gradient_arrives_a_button_leads_to_where_one_does(shown):
     page.locator(".hv-gradient").get_by_role("button", name="go to head").click()
     expect(page.locator(".hv-way:visible")).to_have_count(0)
     expect(page.locator(".hv-gradient .hv-words")).not_to_contain_text("no gradient arrives here")
+
+
+class Meeting(nn.Module):
+    """A layer that runs on each of two pictures, and one that runs on their difference."""
+
+    def __init__(self):
+        super().__init__()
+        self.each, self.both = (nn.Conv2d(3, 3, 3, padding=1) for _ in range(2))
+
+    def forward(self, one, other):
+        return self.both(self.each(one) - self.each(other)).mean((2, 3))
+
+
+def test_the_input_is_beside_its_own_maps_only(shown):
+    torch.manual_seed(0)
+    pictures = torch.rand(1, 3, 9, 9), torch.rand(1, 3, 9, 9)
+    explorer = hookviz.explore(Meeting(), pictures, layer="each", call=1)
+    page = shown(explorer.to_html())
+    explorer.close()
+    drawn = page.locator(".hv-input canvas").first
+    second = (pictures[1][0] * 255).round().permute(1, 2, 0).byte().numpy()
+    wait_for(lambda: np.array_equal(pixels(drawn)[..., :3], second), "the second picture")
+    page.keyboard.press("ArrowDown")
+    expect(page.locator(".hv-notes")).to_contain_text("No picture is shown beside this map")
+    expect(drawn).to_be_hidden()
+    page.keyboard.press("ArrowUp")
+    expect(drawn).to_be_visible()
