@@ -106,5 +106,5 @@ def test_a_page_holds_the_matrices_as_far_as_they_fit():
     room = len(whole.encode())
     while said not in (small := explorer.to_html(max_bytes=room)):
         room -= 40_000  # the program's own size is not this test's
-    assert len(small.encode()) <= room and "they need the notebook" in small
+    assert len(small.encode()) <= room and "attention from other queries is" in small
     explorer.close()

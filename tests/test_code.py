@@ -165,20 +165,22 @@ def network(*layers):
     return nn.Sequential(*layers, nn.Flatten(), nn.LazyLinear(3)).eval()
 
 
-SHAPES = {
-    "square": (nn.Conv2d(3, 4, 3), (1, 3, 16, 16)),
-    "7×7": (nn.Conv2d(3, 4, 3), (1, 3, 9, 9)),
-    "wide": (nn.Conv2d(3, 4, 3), (1, 3, 12, 102)),
-    "tall": (nn.Conv2d(1, 4, 3), (1, 1, 60, 9)),
-    "1d": (nn.Conv1d(2, 4, 3), (1, 2, 300)),
-    "batch": (nn.Conv2d(2, 4, 3), (3, 2, 12, 14)),
-    "one value": (nn.Conv2d(3, 4, 8), (1, 3, 8, 8)),
+SHAPES = {  # the kernel, and the input
+    "square": (3, (1, 3, 16, 16)),
+    "7×7": (3, (1, 3, 9, 9)),
+    "wide": (3, (1, 3, 12, 102)),
+    "tall": (3, (1, 1, 60, 9)),
+    "1d": (3, (1, 2, 300)),
+    "batch": (3, (3, 2, 12, 14)),
+    "one value": (8, (1, 3, 8, 8)),
 }
 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_shapes_are_drawn_without_overlaps(name):
-    layer, shape = SHAPES[name]
+    kernel, shape = SHAPES[name]
+    torch.manual_seed(0)
+    layer = (nn.Conv1d if len(shape) == 3 else nn.Conv2d)(shape[1], 4, kernel)
     model, x = network(layer, nn.ReLU(inplace=True)), 1000 * torch.rand(shape)
     model(x)
     names = ["a class with a rather long name, longer than a picture is wide, $x$"] * 3

@@ -128,22 +128,21 @@ def packed() -> list[dict]:
     finite = np.nan_to_num(maps, nan=0, posinf=0, neginf=0)
     low, high = finite.min((1, 2)), finite.max((1, 2))
     high = np.where(high > low, high, low + 1).astype(np.float32)
-    for steps in (252, 16):
-        _, (coding, data) = quantize("x", maps, low, high, steps)
-        at = to_levels(maps, low[:, None, None], high[:, None, None]).astype(np.int64)
-        first, last = (each.astype(np.float64)[:, None, None] for each in (low, high))
-        middle = first + (at * steps // 252 + 0.5) * (last - first) / steps
-        values = np.where(np.isfinite(maps), middle, maps)
-        values[maps == 0] = 0
-        made.append(
-            {
-                "name": f"{steps} steps",
-                "coding": coding,
-                "data": data,
-                "ends": written(np.concatenate([low, high])),
-                "values": values.astype(np.float32),
-            }
-        )
+    _, (coding, data) = quantize("x", maps, low, high)
+    at = to_levels(maps, low[:, None, None], high[:, None, None]).astype(np.int64)
+    first, last = (each.astype(np.float64)[:, None, None] for each in (low, high))
+    middle = first + (at + 0.5) * (last - first) / 252
+    values = np.where(np.isfinite(maps), middle, maps)
+    values[maps == 0] = 0
+    made.append(
+        {
+            "name": "252 steps",
+            "coding": coding,
+            "data": data,
+            "ends": written(np.concatenate([low, high])),
+            "values": values.astype(np.float32),
+        }
+    )
     for each in made:
         each["bytes"] = written(np.frombuffer(each.pop("data"), np.uint8))
         each["values"] = written(each["values"])
@@ -315,29 +314,27 @@ def address_case() -> dict:
 
 def held_case(kept: KeptRun, name: str, exact: bool = True) -> dict:
     """A layer's recipe and arrays, as a page has them."""
-    from hookviz.export.packing import ends_of
-
     recipe = recipe_of(kept, name)
     arrays = {f"affine {n}": each.numpy() for n, each in enumerate(recipe.affine)}
     if recipe.bias is not None:
         arrays["bias"] = recipe.bias.numpy()
     weight = recipe.weight.reshape(*recipe.weight.shape[:2], -1).numpy()
     given = recipe.given.reshape(len(recipe.given), 1, -1).numpy()
+    scales = {}
     for which, values in (("weight", weight), ("given", given)):
-        ends = np.array(ends_of(values), np.float32)
         if not exact:
-            low, high = (each.astype(np.float64)[:, None, None] for each in ends)
-            at = to_levels(values, *(each[:, None, None] for each in ends_of(values)))
-            values = np.where(
-                values == 0, 0, low + (at.astype(np.float64) + 0.5) * (high - low) / 252
-            )
-        arrays |= {which: values, f"{which} ends": ends}
+            coding, data = half("x", values)
+            scales[which] = coding["scale"]
+            halves = np.frombuffer(data, np.float16).reshape(values.shape)
+            values = halves.astype(values.dtype) * values.dtype.type(coding["scale"])
+        arrays[which] = values
     returned = kept._call(name, -1).returned
     assert returned is not None
     linear = recipe.facts["linear"]
     return {
         "recipe": recipe.facts,
         "arrays": {name: written(each) for name, each in arrays.items()},
+        "scales": scales,
         "map": written((returned[0].movedim(-1, 0) if linear else returned[0]).numpy()),
     }
 

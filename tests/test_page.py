@@ -103,11 +103,30 @@ def test_names_cannot_end_the_script():
     assert page.count("</script>") == 1 + len(blocks(page))
 
 
-@pytest.mark.parametrize("most", [3e6, 1e6])
-def test_the_budget_is_kept(explorer, most):
+@pytest.mark.parametrize("most", [6e6, 3e6, 1.2e6])
+def test_a_page_keeps_its_size_and_names_what_was_reduced(explorer, most):
     page = explorer.to_html(max_bytes=most)
-    assert len(page.encode()) <= most
-    assert "To fit" in blocks(page)["facts"]["facts"]["notes"][0]
+    assert 0.6 * most < len(page.encode()) <= most
+    found = blocks(page)
+    (note,) = found["facts"]["facts"]["notes"]
+    assert "maps and gradients are" in note and note.startswith("This page needs no kernel. To fit")
+    shown = arrays(found[f"layer-{list(explorer.cache).index(explorer.layer)}"])
+    if "shown first" in note:
+        record = explorer.cache[explorer.layer]
+        assert (shown["maps"] == record.activation[0].numpy()).all()
+        assert (shown["gradients"] == record.gradient[0].numpy()).all()
+    layers = found["facts"]["facts"]["why"]["layers"]
+    missing = sum("fit into this page" in each.get("none", "") for each in layers.values())
+    assert (f"left out for {missing} of {len(explorer.cache)} layers" in note) == bool(missing)
+
+
+def test_numbers_in_half_precision(explorer):
+    found = blocks(explorer.to_html(max_bytes=6e6))
+    assert "half precision" in found["facts"]["facts"]["notes"][0]
+    for place, name in enumerate(explorer.cache):
+        coding = next(c for c in found[f"layer-{place}"]["header"]["arrays"] if c["name"] == "maps")
+        assert coding["kind"] == ("f4" if name == explorer.layer else "f2")
+        assert coding["shape"] == list(explorer.cache[name].activation.shape[1:])
 
 
 def test_layers_and_path(explorer, tmp_path):
@@ -123,8 +142,11 @@ def test_layers_and_path(explorer, tmp_path):
 def test_what_cannot_be_is_said(explorer):
     with pytest.raises(ValueError, match="too little for any page"):
         explorer.to_html(max_bytes=1000)
-    with pytest.raises(ValueError, match="without any maps"):
-        explorer.to_html(max_bytes=320_000)
+    with pytest.raises(ValueError, match=r"of these 15 layers takes at least \S+ [kM]B; give more"):
+        explorer.to_html(max_bytes=420_000)
+    for size in (float("inf"), float("nan"), -1):
+        with pytest.raises(ValueError, match=f"max_bytes={size} is not a size: give a number"):
+            explorer.to_html(max_bytes=size)
     with pytest.raises(ValueError, match="stem"):
         explorer.to_html(layers="stern.*")
 

@@ -14,15 +14,14 @@ from hookviz.draw.colours import COLOURS, GAP, NAN, PLUS_INF, to_levels
 from hookviz.draw.document import STATIC, script, style
 from hookviz.export.packing import (
     EXACT,
-    OUT,
-    QUALITY_LEVELS,
-    PackedTensor,
-    _lower,
-    _steps,
-    fit_to_budget,
+    HALF,
+    LEVELS,
+    MapsPart,
+    best_level,
     half,
     quantize,
     raw,
+    size_of,
 )
 from hookviz.view.layer import FIXED, SCORE_DROP, channel_order
 from hookviz.view.payload import NUMBERS, layer_payload, model_payload, settings_payload
@@ -96,7 +95,7 @@ def unpacked(coding, data, ends=None):
         levels = np.frombuffer(data, np.uint8)
         levels = (np.cumsum(levels) % 256 if coding["delta"] else levels).reshape(coding["shape"])
         low, high = (each[:, None, None].astype(np.float64) for each in ends)
-        values = low + (levels + 0.5) * (high - low) / coding["steps"]
+        values = low + (levels + 0.5) * (high - low) / COLOURS
         return np.where(levels < COLOURS, values, np.nan), levels
     kind = {"f4": np.float32, "f2": np.float16, "f8": np.float64, "u4": np.uint32}[coding["kind"]]
     size = np.dtype(kind).itemsize
@@ -128,66 +127,47 @@ def test_steps_keep_the_colours_the_zeros_and_what_is_not_finite():
     ).all()
 
 
-def test_a_budget_is_kept_and_what_it_cost_is_said():
-    noise = np.random.default_rng(0).normal(size=(16, 32, 32)).astype(np.float32)
+def random_parts(counts=(4, 16), side=32):
+    """Maps and gradients of layers with so many channels."""
+    noise = np.random.default_rng(0).normal(size=(max(counts), side, side)).astype(np.float32)
     ends = noise.min((1, 2)), noise.max((1, 2))
-
-    def make():
-        sizes = [(count, name) for count in (4, 16) for name in ("maps", "gradients")]
-        return [
-            PackedTensor(name, noise[:count], *(end[:count] for end in ends))
-            for count, name in sizes
-        ]
-
-    assert fit_to_budget(make(), 10**9) == []
-    before = 10**9
-    for budget in (120_000, 50_000, 20_000, 8_000, 100):
-        parts = make()
-        said = fit_to_budget(parts, budget)
-        size = sum(len(part.stream.data) for part in parts)
-        assert size <= max(budget, 4 * 20) < before, budget
-        assert said
-        before = budget
-    assert all(part.quality == OUT for part in parts)
-    assert {part.quality for part in make()} == {EXACT}
-    assert [words for _, _, words in QUALITY_LEVELS][-1] == "maps are left out" == said[-1]
-
-
-def test_no_more_is_reduced_than_has_to_be_and_few_qualities_are_tried():
-    rng = np.random.default_rng(0)
-    maps = [rng.normal(size=(2 * n, 20, 20)).astype(np.float32) for n in range(1, 9)]
-
-    def make():
-        return [
-            PackedTensor(name, each, each.min((1, 2)), each.max((1, 2)), first=each is maps[2])
-            for each in maps
-            for name in ("maps", "gradients")
-        ]
-
-    for budget in (200_000, 150_000, 70_000, 40_000, 25_000, 7_000):
-        parts, others = make(), make()
-        _lower(parts, budget)
-        for part, quality in _steps(others):  # one after another
-            if sum(each.size for each in others) <= budget:
-                break
-            part.quality = quality
-        assert [each.quality for each in parts] == [each.quality for each in others]
-        tried, all_of_them = (sum(len(each._guessed) for each in one) for one in (parts, others))
-        assert tried < all_of_them or budget > 50_000, budget  # then most stay as they are
-
-
-def test_the_first_layer_keeps_its_gradient_longest():
-    """Others' maps go before it, though maps go last."""
-    rng = np.random.default_rng(0)
-    values = rng.normal(size=(8, 16, 16)).astype(np.float32)
-    ends = values.min((1, 2)), values.max((1, 2))
-    parts = [
-        PackedTensor(name, values, *ends, first=first)
-        for first in (False, True)
+    percentiles = np.array(ends, np.float64)
+    return [
+        MapsPart(f"layer-{place}", name, noise[:n], *(end[:n] for end in ends), percentiles[:, :n])
+        for place, n in enumerate(counts)
         for name in ("maps", "gradients")
     ]
-    fit_to_budget(parts, 1_000)
-    assert [part.quality == OUT for part in parts] == [True, True, False, False]
+
+
+def test_the_best_level_that_fits_is_chosen():
+    whole = {level: sum(part.stream(level).size for part in random_parts()) for level in LEVELS}
+    sizes = [whole[level] for level in LEVELS]
+    assert sizes == sorted(sizes, reverse=True)
+    rooms = {whole[EXACT]: EXACT, whole[EXACT] - 1: HALF, whole[HALF] - 1: LEVELS[2]}
+    for room, expected in rooms.items():
+        level, streams = best_level(random_parts(), room + 100)  # and an empty header each
+        if whole[level] <= room:
+            assert level == expected
+        assert size_of(streams) <= room + 100
+    assert best_level(random_parts(), sizes[-1] - 1) is None
+
+
+@pytest.mark.parametrize("room", [180_000, 90_000, 45_000, 30_000])
+def test_the_measured_size_is_that_of_the_page(room):
+    level, streams = best_level(random_parts(), room)
+    assert size_of(streams) <= room
+    better = LEVELS[: LEVELS.index(level)]
+    assert all(sum(p.stream(each).size for p in random_parts()) > room for each in better)
+
+
+def test_reduced_maps_keep_seven_positions_and_small_layers_all():
+    smallest = LEVELS[-1]
+    assert smallest.factor((2048, 7, 7)) == 1
+    assert smallest.factor((512, 14, 14)) == 2
+    assert smallest.factor((64, 112, 112)) == 11
+    assert smallest.factor((8, 32, 32)) == 1
+    assert smallest.factor((100, 1, 300)) == 4
+    assert EXACT.factor((64, 112, 112)) == HALF.factor((64, 112, 112)) == 1
 
 
 def names_of(source):
@@ -224,18 +204,3 @@ def test_the_browser_gets_no_markup_and_runs_no_text():
             assert never not in source, path.name
         assert "http" not in source.replace("http-equiv", "").replace(SVG, ""), path.name
     assert "url(" not in style("style", "survey", "trace")
-
-
-def test_the_layer_shown_first_is_reduced_last():
-    rng = np.random.default_rng(0)
-    ends = np.zeros(8), np.ones(8)
-    for shown in range(3):
-        parts = [
-            PackedTensor(
-                "gradients", rng.random((8, 20, 20), np.float32), *ends, first=each == shown
-            )
-            for each in range(3)
-        ]
-        fit_to_budget(parts, 900)  # one of three, and that in 64 steps
-        left = [place for place, part in enumerate(parts) if part.quality != OUT]
-        assert left == [shown]

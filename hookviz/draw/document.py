@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import os
 import re
 from collections.abc import Iterable
@@ -213,6 +214,14 @@ class TablePage:
         """
         page = plain_page(title or self._heading(), self._repr_html_(), self._png())
         return page_to(path, page)
+
+
+def check_size(max_bytes: float) -> None:
+    """Raise ``ValueError`` for a limit that is not a positive, finite number of bytes."""
+    if not 0 < max_bytes < math.inf:
+        raise ValueError(
+            f"max_bytes={max_bytes} is not a size: give a number of bytes, such as 10e6 for 10 MB."
+        )
 
 
 def fitting(pages: Iterable[str], max_bytes: float, why: str) -> str:

@@ -1,26 +1,31 @@
-"""Arrays as bytes: unchanged for the canvas, compressed into a budget for a page."""
+"""Arrays as bytes: unchanged for the canvas, compressed for a page at the best level that fits."""
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import zlib
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import count
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ..draw.colours import COLOURS, GAP, averaged, to_levels
+from ..draw.colours import GAP, averaged, to_levels
 
 Coding = dict[str, Any]
 """The header with which `hookviz/static/arrays.js` reads an array: name, kind, shape, coding."""
 
-PROBE = 1 << 13
-"""The size of the samples, in bytes, from which the compressed size is estimated."""
+Packed = tuple[Coding, bytes]
 
-LEVEL = 1
+PROBE = 1 << 13
+"""The size of the samples, in bytes, that decide whether differences compress better."""
+
+COMPRESSION = 1
 """zlib's: 3 takes a quarter longer for half a percent, 6 twice as long for two."""
 
 _WHOLE = {
@@ -29,7 +34,7 @@ _WHOLE = {
 }
 
 
-def raw(name: str, array: np.ndarray, *, planes: bool = False) -> tuple[Coding, bytes]:
+def raw(name: str, array: np.ndarray, *, planes: bool = False) -> Packed:
     """Encode an array unchanged; ``planes`` groups bytes of equal significance, for compression.
 
     Examples
@@ -45,7 +50,7 @@ def raw(name: str, array: np.ndarray, *, planes: bool = False) -> tuple[Coding, 
     return coding | {"planes": True}, _planes(data)
 
 
-def picture(name: str, pixels: np.ndarray) -> tuple[Coding, bytes]:
+def picture(name: str, pixels: np.ndarray) -> Packed:
     """Encode a picture ``(H, W, 3)``, uint8, as differences from the pixel before.
 
     >>> list(picture("x", np.array([[[1, 2, 3], [4, 6, 8]]], np.uint8))[1])
@@ -57,7 +62,7 @@ def picture(name: str, pixels: np.ndarray) -> tuple[Coding, bytes]:
     return coding | {"step": pixels.shape[-1]}, np.diff(rows, axis=0, prepend=before).tobytes()
 
 
-def half(name: str, array: np.ndarray, *, planes: bool = False) -> tuple[Coding, bytes]:
+def half(name: str, array: np.ndarray, *, planes: bool = False) -> Packed:
     """Encode in half precision, scaled against overflow and underflow."""
     most = np.abs(array, where=np.isfinite(array), out=np.zeros_like(array)).max(initial=0)
     scale = 2.0 ** (np.floor(np.log2(most)) - 14) if most > 0 else 1.0
@@ -72,38 +77,30 @@ def quantize(
     maps: np.ndarray,
     low: np.ndarray,
     high: np.ndarray,
-    steps: int = COLOURS,
     *,
     smooth: bool = False,
-) -> list[tuple[Coding, bytes]]:
-    """Quantize maps ``(C, H, W)`` in steps between each one's ends: ends, then one byte a value.
+) -> list[Packed]:
+    """Round maps ``(C, H, W)`` to 252 steps between each one's ends: ends, then one byte a value.
 
-    252 steps are the palette's levels: colours between these ends do not change. Zeros, NaN and
-    infinite values are kept. ``smooth`` tells that differences of neighbours are smaller, which
-    is tried otherwise.
+    The steps are the palette's levels, so colours between these ends do not change. Zeros, NaN and
+    infinite values are kept. ``smooth`` states that neighbours differ little; otherwise a sample
+    decides.
     """
     levels = to_levels(maps, low[:, None, None], high[:, None, None])
-    if steps != COLOURS:
-        coarse = (levels.astype(np.uint16) * steps // COLOURS).astype(np.uint8)
-        levels = np.where(levels < COLOURS, coarse, levels)
     np.copyto(levels, GAP, where=maps == 0)
     differences = np.diff(levels.ravel(), prepend=np.uint8(0))
     some = levels.ravel()[: PROBE // 2], differences[: PROBE // 2]
     plain, delta = (1, 0) if smooth else (len(zlib.compress(each.tobytes(), 1)) for each in some)
-    coding: Coding = {"name": name, "kind": "u1", "shape": list(maps.shape), "steps": steps}
+    coding: Coding = {"name": name, "kind": "u1", "shape": list(maps.shape)}
     coding |= {"bytes": levels.nbytes, "delta": delta < plain}
     ends = raw(f"{name} ends", np.array([low, high], np.float32), planes=True)
     return [ends, (coding, (differences if delta < plain else levels).tobytes())]
 
 
 def _planes(array: np.ndarray) -> bytes:
-    return _bytes_of_values(array).T.tobytes()
-
-
-def _bytes_of_values(array: np.ndarray) -> np.ndarray:
-    """Return an array's bytes as ``(values, bytes of a value)``, the least significant first."""
-    own = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-    return own.reshape(-1).view(np.uint8).reshape(-1, own.itemsize)
+    """Return an array's bytes, all least significant ones first."""
+    values = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1)
+    return values.view(np.uint8).reshape(-1, values.itemsize).T.tobytes()
 
 
 @dataclass
@@ -114,241 +111,149 @@ class Stream:
     data: bytes
 
     @classmethod
-    def of(cls, arrays: Iterable[tuple[Coding, bytes]]) -> Stream:
+    def of(cls, arrays: Iterable[Packed]) -> Stream:
         every = list(arrays)
-        return cls([c for c, _ in every], zlib.compress(b"".join(d for _, d in every), LEVEL))
+        return cls([c for c, _ in every], zlib.compress(b"".join(d for _, d in every), COMPRESSION))
+
+    @property
+    def size(self) -> int:
+        """The number of bytes in a page: base64, and the codings as JSON."""
+        return 4 * math.ceil(len(self.data) / 3) + len(json.dumps(self.codings)) + 10
 
 
-EXACT, ROUNDED, AVERAGED, OUT = range(4)
-"""Quality levels of maps, each smaller than the one before. Rounded maps have the same colours as
-exact ones."""
+class Level(NamedTuple):
+    """A quality of a page's numbers.
+
+    ``most`` is the number of values that a layer may have at the level ``"reduced"``: larger ones
+    are averaged over squares of positions.
+    """
+
+    kind: Literal["exact", "half", "reduced"]
+    most: int = 0
+
+    def factor(self, shape: tuple[int, ...]) -> int:
+        """Return the side of the squares over which maps ``(C, H, W)`` are averaged.
+
+        >>> Level("reduced", 100_000).factor((64, 112, 112)), Level("exact").factor((9, 99, 99))
+        (3, 1)
+        """
+        channels, height, width = shape
+        # Below seven positions a side nothing would be recognised.
+        largest = max(1, max(height, width) // 7) if self.kind == "reduced" else 1
+        return next(
+            side
+            for side in count(1)
+            if side == largest
+            or channels * math.ceil(height / side) * math.ceil(width / side) <= self.most
+        )
 
 
-@dataclass
-class PackedTensor:
-    """Maps or gradients of one layer, at a quality that fits the budget.
+EXACT, HALF = Level("exact"), Level("half")
+LEVELS = (EXACT, HALF, *(Level("reduced", int(2 ** (n / 2))) for n in range(39, 25, -1)))
+"""The levels that a page tries, each smaller than the one before: down to 8,192 values a layer."""
+
+
+@dataclass(eq=False)
+class PagePart:
+    """Numbers of a layer that a page may hold at different levels.
+
+    Attributes
+    ----------
+    block : str
+        The name of the page's element in which they are.
+    """
+
+    block: str
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """JSON values that the block has only with these numbers."""
+        return {}
+
+    def arrays(self, level: Level) -> list[Packed]:
+        """Encode the numbers at a level."""
+        raise NotImplementedError
+
+    def stream(self, level: Level) -> Stream:
+        """Compress the numbers at a level."""
+        return Stream.of(self.arrays(level))
+
+
+@dataclass(eq=False)
+class MapsPart(PagePart):
+    """Maps or gradients of a layer.
 
     Attributes
     ----------
     name : str
-        ``"maps"``, ``"gradients"`` or ``"queries"``.
+        ``"maps"`` or ``"gradients"``.
     values : numpy.ndarray
         ``(C, H, W)``.
     low, high : numpy.ndarray
         The range of each map, ``(C,)``.
-    percentiles : numpy.ndarray or None
-        ``(2, C)``: rounded to single precision where the values are rounded.
-    first : bool
-        Of the layer that is shown first: it is reduced last.
-    quality : int
+    percentiles : numpy.ndarray
+        ``(2, C)``.
     """
 
     name: str
     values: np.ndarray
     low: np.ndarray
     high: np.ndarray
-    percentiles: np.ndarray | None = None
-    first: bool = False
-    quality: int = EXACT
-    _made: dict[int, Stream] = field(default_factory=dict)
-    _guessed: dict[int, int] = field(default_factory=dict)
+    percentiles: np.ndarray
+    # Small layers are the same at most levels, and are compressed once.
+    _streams: dict[tuple[str, int], Stream] = field(default_factory=dict)
 
-    @property
-    def stream(self) -> Stream:
-        if self.quality not in self._made:
-            arrays = [*self._arrays(), *self._percentiles()]
-            self._made = {self.quality: Stream.of(arrays)}  # one at a time
-        return self._made[self.quality]
+    def stream(self, level: Level) -> Stream:
+        key = level.kind, level.factor(self.values.shape)
+        if key not in self._streams:
+            self._streams[key] = super().stream(level)
+        return self._streams[key]
 
-    @property
-    def size(self) -> int:
-        """An estimate of the bytes of `stream`, for a fraction of its work."""
-        if self.quality not in self._guessed:
-            exact = sum(len(data) for _, data in self._percentiles())  # hardly compressed
-            self._guessed[self.quality] = self._estimated() + exact
-        return self._guessed[self.quality]
-
-    def _estimated(self) -> int:
-        if self.quality == OUT:
-            return 0
-        if self.quality == EXACT:  # most bytes, and not all have to be arranged
-            return _guess_planes(self.values)
-        return _guess_levels(self.values, self.low, self.high, *self._reduction)
-
-    def _percentiles(self) -> list[tuple[Coding, bytes]]:
-        if self.percentiles is None or self.quality == OUT:
-            return []
-        kind = np.float64 if self.quality == EXACT else np.float32
-        return [raw(f"{self.name} percentiles", self.percentiles.astype(kind), planes=True)]
-
-    @property
-    def _reduction(self) -> tuple[int, int]:
-        """The factor by which maps are averaged, and the steps."""
-        return (2, 64) if self.quality == AVERAGED else (1, COLOURS)
-
-    def _arrays(self) -> list[tuple[Coding, bytes]]:
-        if self.quality == OUT:
-            return []
-        if self.quality == EXACT:
-            return [raw(self.name, self.values, planes=True)]
-        factor, steps = self._reduction
-        return quantize(self.name, averaged(self.values, factor), self.low, self.high, steps)
-
-    def can(self, quality: int) -> bool:
-        """Return whether ``quality`` would shrink this part: small maps are not averaged."""
-        small = quality == AVERAGED and min(self.values.shape[1:]) < 14
-        return quality > self.quality and not small
+    def arrays(self, level: Level) -> list[Packed]:
+        kind = np.float64 if level == EXACT else np.float32
+        percentiles = raw(f"{self.name} percentiles", self.percentiles.astype(kind), planes=True)
+        if level == EXACT:
+            return [raw(self.name, self.values, planes=True), percentiles]
+        if level == HALF:
+            return [half(self.name, self.values, planes=True), percentiles]
+        maps = averaged(self.values, level.factor(self.values.shape))
+        return [*quantize(self.name, maps, self.low, self.high), percentiles]
 
 
-@dataclass
-class PackedTerms(PackedTensor):
-    """A layer's weights, and what it was given, which are of use together.
-
-    Attributes
-    ----------
-    values : numpy.ndarray
-        The weights, ``(outputs, inputs of a group, taps)``; ``low`` and ``high`` are of an output.
-    given : numpy.ndarray
-        ``(inputs, H, W)``.
-    """
-
-    given: np.ndarray = field(default_factory=lambda: np.zeros((0, 0, 0), np.float32))
-
-    def _estimated(self) -> int:
-        if self.quality in (EXACT, OUT):
-            return super()._estimated() + (
-                _guess_planes(self.given) if self.quality == EXACT else 0
-            )
-        return super()._estimated() + _guess_levels(self.given, *ends_of(self.given))
-
-    def _arrays(self) -> list[tuple[Coding, bytes]]:
-        if self.quality == OUT:
-            return []
-        if self.quality == EXACT:
-            return [raw("weight", self.values, planes=True), raw("given", self.given, planes=True)]
-        return [
-            *quantize("weight", self.values, self.low, self.high),
-            *quantize("given", self.given, *ends_of(self.given)),
-        ]
-
-    def can(self, quality: int) -> bool:
-        return quality > self.quality and quality != AVERAGED
+Streams = dict[PagePart, Stream]
 
 
-def ends_of(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the least and the largest finite number of each first index, never the same.
-
-    >>> ends_of(np.array([[[1.0, 3.0]], [[np.nan, 0.0]]], np.float32))[0].tolist()
-    [1.0, 0.0]
-    """
-    rows = values.reshape(len(values), -1)
-    known = np.isfinite(rows)
-    low = np.where(known, rows, np.inf).min(1)
-    high = np.where(known, rows, -np.inf).max(1)
-    low, high = np.where(np.isfinite(low), low, 0), np.where(np.isfinite(high), high, 0)
-    return low, np.maximum(high, low + np.maximum(np.abs(low) * 1e-6, 1e-20))
-
-
-QUALITY_LEVELS = (
-    ("queries", ROUNDED, "queries are rounded to 252 steps, as far as they are not shown"),
-    ("gradients", ROUNDED, "gradients are rounded to 252 steps between their least and largest"),
-    ("maps", ROUNDED, "maps are rounded to 252 steps between their least and largest value"),
-    ("queries", OUT, "queries other than the shown one are left out: they need the notebook"),
-    ("terms", ROUNDED, "weights and inputs for “why?” are rounded to 252 steps"),
-    ("gradients", AVERAGED, "gradients are averaged over 2×2 positions, in 64 steps"),
-    ("maps", AVERAGED, "maps are averaged over 2×2 positions, in 64 steps"),
-    ("gradients", OUT, "gradients are left out"),
-    ("terms", OUT, "weights and inputs for “why?” are left out"),
-    ("maps", OUT, "maps are left out"),
-)
-"""The reductions in order; each is applied from the layer with the most values on."""
+def compressed(parts: Sequence[PagePart], level: Level, room: float) -> Streams | None:
+    """Compress parts; None as soon as they take more than ``room`` bytes of a page."""
+    made: Streams = {}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # zlib releases the interpreter's lock
+        streams = pool.map(lambda part: part.stream(level), parts)
+        for part, stream in zip(parts, streams, strict=True):
+            made[part] = stream
+            room -= size_of({part: stream})
+            if room < 0:
+                pool.shutdown(cancel_futures=True)
+                return None
+    return made
 
 
-def fit_to_budget(parts: list[PackedTensor], budget: int) -> list[str]:
-    """Lower the quality of parts until they fit the budget in bytes; return the reductions."""
-    # Among equals more channels first: large maps lose most by averaging.
-    order = sorted(parts, key=lambda part: (part.first, -part.values.size, part.values.shape[1]))
-    aim = budget
-    while True:
-        _lower(order, aim)
-        with ThreadPoolExecutor() as pool:  # zlib lets other threads run
-            size = sum(pool.map(lambda part: len(part.stream.data), parts))
-        if size <= budget or all(part.quality == OUT for part in parts):
-            return _said(parts)
-        aim = min(aim - 1, int(0.99 * aim * budget / size))  # the estimate was too small
+def size_of(streams: Streams) -> int:
+    """Return the number of bytes that streams and their headers take in a page."""
+    return sum(stream.size + len(json.dumps(part.header)) for part, stream in streams.items())
 
 
-def _lower(order: list[PackedTensor], aim: int) -> None:
-    """Lower the quality of one part after another until the estimate is within ``aim``."""
-    steps, start = _steps(order), [part.quality for part in order]
+def best_level(parts: Sequence[MapsPart], room: float) -> tuple[Level, Streams] | None:
+    """Compress parts at the best of `LEVELS` at which they fit; None if there is none."""
+    made: dict[Level, Streams | None] = {}
 
-    def fits(count: int) -> bool:
-        """Take so many of the steps; return whether they are enough."""
-        for part, quality in [*zip(order, start, strict=True), *steps[:count]]:
-            part.quality = quality
-        return sum(part.size for part in order) <= aim
+    def fits(level: Level) -> bool:
+        if level not in made:
+            made[level] = compressed(parts, level, room)
+        return made[level] is not None
 
-    # Most estimates are of qualities that are passed over: halving leaves them out. Numbers hardly
-    # ever shrink to half of their bytes: those of a large network are not tried as they are.
-    small = sum(part.values.nbytes for part in order) < 2 * aim
-    fits(0 if small and fits(0) else bisect_left(range(len(steps)), True, key=fits))
-
-
-def _steps(order: list[PackedTensor]) -> list[tuple[PackedTensor, int]]:
-    """Return all reductions of parts, in their order."""
-    steps: list[tuple[PackedTensor, int]] = []
-    # The page opens with maps and gradient of one layer: they are left out when all others are.
-    for last in (False, True):
-        for name, quality, _ in QUALITY_LEVELS:
-            for part in order:
-                kept = part.first and quality == OUT and name in ("maps", "gradients")
-                if part.name == name and part.can(quality) and kept == last:
-                    steps.append((part, quality))
-    return steps
-
-
-def _guess_levels(
-    values: np.ndarray, low: np.ndarray, high: np.ndarray, factor: int = 1, steps: int = COLOURS
-) -> int:
-    """Estimate as `_guess` does the size of rounded maps, from some of them."""
-    count = -(-PROBE // max(math.prod(values.shape[1:]), 1))
-    middle, end = (len(values) - count) // 2, len(values) - count
-    if 3 * count >= len(values):
-        chosen = np.arange(len(values))
-    else:
-        chosen = np.concatenate([np.arange(at, at + count) for at in (0, middle, end)])
-    part = quantize("", averaged(values[chosen], factor), low[chosen], high[chosen], steps)
-    size = sum(_guess(data) for _, data in part)
-    return size * len(values) // max(len(chosen), 1)
-
-
-def _guess(data: bytes) -> int:
-    """Estimate the compressed size from samples at the beginning, middle and end."""
-    if len(data) <= 3 * PROBE:
-        return len(zlib.compress(data, LEVEL))
-    middle = len(data) // 2
-    parts = data[:PROBE], data[middle : middle + PROBE], data[-PROBE:]
-    return len(data) * sum(len(zlib.compress(part, LEVEL)) for part in parts) // (3 * PROBE)
-
-
-def _guess_planes(array: np.ndarray) -> int:
-    """Estimate as `_guess` does the size of an array whose bytes are grouped by significance."""
-    if array.nbytes <= 3 * PROBE:
-        return _guess(_planes(array))
-    values = _bytes_of_values(array)
-    parts = values[:PROBE, 0], values[:PROBE, values.shape[1] // 2], values[-PROBE:, -1]
-    packed = sum(len(zlib.compress(part.tobytes(), LEVEL)) for part in parts)
-    return array.nbytes * packed // sum(map(len, parts))
-
-
-def _said(parts: list[PackedTensor]) -> list[str]:
-    """Return a sentence for each reduction, with the number of layers."""
-    found = []
-    for name, quality, words in QUALITY_LEVELS:
-        own = [part for part in parts if part.name == name]
-        count = sum(part.quality == quality for part in own)
-        if count:
-            where = "" if count == len(own) else f" of {count} of {len(own)} layers"
-            first = "inputs" if name == "terms" else name
-            found.append(f"{words.replace(first, first + where, 1)}")
-    return found
+    # Numbers hardly ever shrink to half of their bytes: exact ones are tried first if that could
+    # be enough. Otherwise bisection finds the level without compressing all parts exactly.
+    likely = sum(part.values.nbytes for part in parts) < 2 * room and fits(EXACT)
+    place = 0 if likely else bisect_left(LEVELS, True, key=fits)
+    streams = made.get(LEVELS[place]) if place < len(LEVELS) else None
+    return None if streams is None else (LEVELS[place], streams)

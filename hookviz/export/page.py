@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
-import json
 import math
-from collections.abc import Callable, Container, Generator, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from ..attribution.cam import cached_methods
 from ..attribution.heads import MEAN, AttentionRecord
 from ..draw import html
 from ..draw.colours import averaged, colour_ranges, to_numpy
-from ..draw.document import document, fitting, json_text, script, style
+from ..draw.document import check_size, document, json_text, script, style
 from ..draw.overlay import heat_colours
 from ..hooking.select import Layers, select_layers
 from ..run.session import Run
@@ -43,19 +43,24 @@ from ..view.view import View, for_layer
 from .figure import still_png
 from .lesson import Step, lesson_payload
 from .packing import (
-    OUT,
-    Coding,
-    PackedTensor,
+    EXACT,
+    HALF,
+    LEVELS,
+    Level,
+    MapsPart,
+    Packed,
+    PagePart,
     Stream,
-    ends_of,
-    fit_to_budget,
+    Streams,
+    best_level,
+    compressed,
+    half,
     quantize,
     raw,
+    size_of,
 )
 from .packing import picture as packed_picture
-from .terms import held_terms, kept_layers
-
-Packed = tuple[Coding, bytes]
+from .terms import PageTerms, TermsPart, kept_layers
 
 SMALLEST = 300_000
 """Minimum page size in bytes: program, still picture and names."""
@@ -67,6 +72,15 @@ FINE = 64
 """The largest side of a heatmap that is never averaged."""
 
 COARSE = f"heatmaps larger than {FINE} positions are averaged over 2×2"
+
+SHARE = 0.75
+"""The most of a page's room that maps take where not all numbers fit."""
+
+ELEMENT = 200
+"""Bytes of an element of the page, without its contents."""
+
+RESERVE = 2_000
+"""Bytes kept free for the notes on what was reduced."""
 
 
 def write_page(
@@ -95,8 +109,9 @@ def write_page(
     Raises
     ------
     ValueError
-        Unknown layer, or a budget smaller than the program.
+        Unknown layer, or a limit that even the smallest page exceeds.
     """
+    check_size(max_bytes)
     if max_bytes < SMALLEST:
         raise ValueError(
             f"max_bytes={max_bytes:g} is too little for any page: give at least {SMALLEST:,}."
@@ -108,17 +123,16 @@ def write_page(
     named = title or f"{facts['model']} in hookviz"
     choices = facts["choices"]
     facts["lesson"] = lesson_payload(steps, view, names, named, choices) if steps else None
-    blocks: dict[str, tuple[dict[str, Any], Stream, Sequence[PackedTensor]]] = {}
-    parts: list[PackedTensor] = []
+    blocks: dict[str, PageBlock] = {}
+    maps: list[MapsPart] = []
+    queries: list[QueriesPart] = []
     heats: dict[str, np.ndarray] = {}
     places: list[Settings] = []
     for place, name in enumerate(names):
         here = for_layer(view, layer=name)
-        header, small, own = _layer(here)
-        for part in own:
-            part.first = name == view.settings.layer
-        blocks[f"layer-{place}"] = (header, small, own)
-        parts += own
+        blocks[f"layer-{place}"], own, others = _layer(here, f"layer-{place}")
+        maps += own
+        queries += others
         for method in heatmaps:
             heats |= _heatmap(here.with_settings(heatmap=method), f"{method} {place}")
         places.append(here.settings)
@@ -127,40 +141,147 @@ def write_page(
     on_progress(0.8)
     if begun.picture is not None:
         said, pixels = begun.picture
-        blocks["picture"] = (said, Stream.of([packed_picture("pixels", pixels)]), [])
+        blocks["picture"] = PageBlock(said, [Stream.of([packed_picture("pixels", pixels)])])
     whole_heats = Stream.of(_packed_heatmaps(heats, 1))
     large = len(whole_heats.data) > HEATS * max_bytes
     drawn = Stream.of(_packed_heatmaps(heats, 2)) if large else whole_heats
-    blocks["heatmaps"] = ({}, drawn, [])
-    blocks["answer"] = ({}, _answer(view, max_bytes / 10), [])
-    network = begun.map[0]
-    blocks["map"] = (network, Stream.of(begun.map[1]), [])
-    fixed = sum(len(small.data) + 120 * len(small.codings) for _, small, _ in blocks.values())
-    fixed += sum(len(json.dumps(said.get("field"))) for said, _, _ in blocks.values())
-    fixed += len(json.dumps(network))
-    program = len(script("page")) + len(style()) + len(begun.still) + len(json.dumps(facts))
-    room = (max_bytes - program - 400 * len(blocks) - 4000) * 0.75 - fixed
-    whole = sum(part.values.nbytes for part in parts)
-    facts["why"], terms = held_terms(view, names, kept, room, whole)
-    for header, small, held in terms.values():
-        room -= (len(small.data) + 120 * len(small.codings) + len(json.dumps(header))) * 0.8
-        parts += held
-    room -= 0.75 * len(json.dumps(facts["why"]))
-    blocks |= terms
-    reductions = [COARSE] if large else []
-    facts["notes"] = _notes(reductions + fit_to_budget(parts, int(room)), max_bytes)
-    for header, _, every in blocks.values():
-        if any(part.name == "queries" and part.quality == OUT for part in every):
-            header["notes"].append("Other queries need the notebook.")
+    blocks["heatmaps"] = PageBlock({}, [drawn])
+    blocks["answer"] = PageBlock({}, [_answer(view, max_bytes / 10)])
+    blocks["map"] = PageBlock(begun.map[0], [Stream.of(begun.map[1])])
+    terms = PageTerms.of(view, names, kept)
+    if terms.output is not None:
+        blocks["why-output"] = PageBlock(terms.output.facts, [terms.output_stream()])
+
+    def written() -> str:
+        texts = {"facts": begun.text, **{name: block.text for name, block in blocks.items()}}
+        return document(named, script("page"), style(), texts, view.describe(), begun.still)
+
+    facts["why"], facts["notes"] = terms.facts([]), []
+    room = max_bytes - len(written().encode()) - RESERVE
+    shown = f"layer-{names.index(view.settings.layer)}"
+    fitted = fit(maps, queries, terms, shown, room)
+    if fitted is None:
+        smallest = compressed(maps, LEVELS[-1], math.inf)
+        takes = max_bytes - room + size_of(smallest or {})
+        raise ValueError(
+            f"max_bytes={max_bytes:g} is too little: a page of these {len(names)} layers takes at "
+            f"least {megabytes(math.ceil(takes))}; give more, or fewer layers with layers=."
+        )
+    for part, stream in fitted.streams.items():
+        block = blocks.setdefault(part.block, PageBlock({}, []))
+        block.header |= part.header
+        block.streams.append(stream)
+    for part in queries:
+        if part not in fitted.streams:
+            blocks[part.block].header["notes"].append("Other queries need the notebook.")
+    held = [part for part in fitted.streams if isinstance(part, TermsPart)]
+    facts["why"] = terms.facts(held)
+    if facts["why"]["output"] in [part.layer for part in held]:
+        del blocks["why-output"]
+    facts["notes"] = _notes([COARSE] * large + fitted.reductions, max_bytes)
     on_progress(1.0)
-    texts = {
-        name: packed_block(header, [small, *(part.stream for part in own)])
-        for name, (header, small, own) in blocks.items()
-    }
-    texts = {"facts": begun.text, **texts}
-    page = document(named, script("page"), style(), texts, view.describe(), begun.still)
-    least = ": without any maps this page takes {takes}; give more, or fewer layers with layers="
-    return fitting([page], max_bytes, least)
+    return written()
+
+
+@dataclass(eq=False)
+class PageBlock:
+    """An element of a page: JSON values, and arrays."""
+
+    header: dict[str, Any]
+    streams: list[Stream]
+
+    @property
+    def text(self) -> str:
+        return packed_block(self.header, self.streams)
+
+
+@dataclass(eq=False)
+class QueriesPart(PagePart):
+    """Attention from all queries of a layer, and the positions of the maps in it."""
+
+    values: np.ndarray
+    about: dict[str, Any]
+
+    @property
+    def header(self) -> dict[str, Any]:
+        return {"queries": self.about}
+
+    def arrays(self, level: Level) -> list[Packed]:
+        encode = raw if level == EXACT else half
+        return [encode("queries", self.values, planes=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """The numbers that fit into a page, and in words what was reduced for it."""
+
+    streams: Streams
+    reductions: list[str]
+
+
+def fit(
+    maps: list[MapsPart], queries: list[QueriesPart], terms: PageTerms, shown: str, room: float
+) -> Fitted | None:
+    """Choose the numbers that fit into ``room`` bytes of a page; None if not all maps do.
+
+    Maps and gradients come at the best level that leaves some room for the rest: attention from
+    other queries, and weights and inputs. If these do not all fit, exact, behind exact maps, they
+    come in half precision: the shown layer's and the small ones first. ``shown`` is the block of
+    the layer that the page shows first, whose maps stay exact if they are not large.
+    """
+    large_first = sorted(maps, key=lambda part: -part.values.size)
+    own = compressed([part for part in maps if part.block == shown], EXACT, room / 8) or {}
+    rest = [part for part in large_first if part not in own]
+    share = SHARE if queries or terms.order else 1
+    found = best_level(rest, share * room - size_of(own)) or best_level(rest, room - size_of(own))
+    if found is None:
+        return None
+    level, streams = found
+    streams |= own
+    left = room - size_of(streams)
+    queries = sorted(queries, key=lambda part: (part.block != shown, part.values.size))
+    count = len(queries) + len(terms.order)
+    if level == EXACT and len(extras := held(chain(queries, terms.parts()), EXACT, left)) == count:
+        return Fitted(streams | extras, [])
+    extras = held(chain(queries, terms.parts()), HALF, left)
+    reductions = [_level_words(level, maps, bool(own))]
+    for words, kind, whole in (
+        ("attention from other queries is", QueriesPart, len(queries)),
+        ("weights and inputs for “why?” are", TermsPart, len(terms.order)),
+    ):
+        missing = whole - sum(isinstance(part, kind) for part in extras)
+        if whole > missing:
+            reductions.append(f"{words} in half precision")
+        if missing:
+            reductions.append(f"{words} left out for {missing} of {whole} layers")
+    return Fitted(streams | extras, reductions)
+
+
+def held(parts: Iterable[PagePart], level: Level, room: float) -> Streams:
+    """Compress parts, one after another, until the next does not fit into ``room`` bytes."""
+    streams: Streams = {}
+    for part in parts:
+        stream = part.stream(level)
+        room -= size_of({part: stream}) + ELEMENT
+        if room < 0:
+            break
+        streams[part] = stream
+    return streams
+
+
+def _level_words(level: Level, maps: list[MapsPart], shown_is_exact: bool) -> str:
+    """Return what a level does to the maps, in words."""
+    exact = ", but for the layer that is shown first" if shown_is_exact else ""
+    if level == EXACT:
+        return "maps and gradients are exact"
+    if level == HALF:
+        return f"maps and gradients are in half precision{exact}"
+    large = {part.block for part in maps if level.factor(part.values.shape) > 1}
+    averaged = f", and in {len(large)} layers averaged over squares of positions" if large else ""
+    return (
+        "maps and gradients are rounded to 252 steps between the least and the largest value of "
+        f"each{averaged}{exact}"
+    )
 
 
 def chosen_layers(view: View, layers: Layers) -> list[str]:
@@ -264,8 +385,8 @@ def _of_attention(view: View) -> list[str]:
     return found
 
 
-def _layer(view: View) -> tuple[dict[str, Any], Stream, list[PackedTensor]]:
-    """Return a layer's header, its statistics, and its maps and gradients to be packed."""
+def _layer(view: View, block: str) -> tuple[PageBlock, list[MapsPart], list[QueriesPart]]:
+    """Return a layer's block with its statistics, and the parts that are added to it."""
     header, arrays = layer_payload(view)
     layer, parts = view.layer, []
     percentiles = arrays.pop("percentiles")
@@ -278,21 +399,20 @@ def _layer(view: View) -> tuple[dict[str, Any], Stream, list[PackedTensor]]:
             continue
         low, high = colour_ranges(maps, numbers.min, numbers.max, "channel", diverging=diverging)
         own, percentiles = percentiles[:2], percentiles[2:]
-        parts.append(PackedTensor(name, maps, low, high, own))
+        parts.append(MapsPart(block, name, maps, low, high, own))
     small = Stream.of(raw(name, array, planes=True) for name, array in arrays.items())
     calls, samples = header["counts"]["call"], header["counts"]["sample"]
     header["notes"] = [
         *([f"Call {header['call']} of {calls} is in this page."] if calls > 1 else []),
         *([f"Sample {header['sample']} of {samples} is in this page."] if samples > 1 else []),
     ]
-    if (matrices := _queries(view)) is not None:
-        values, header["queries"] = matrices
-        parts.append(PackedTensor("queries", values, *ends_of(values)))
-    elif view.query_words:
+    matrices = _queries(view)
+    if matrices is None and view.query_words:
         header["notes"] += [f"The attention in this page has one query: {view.query_words}."]
     header["counts"] = header["counts"] | {"call": 1, "sample": 1, "depth": 1}
     header["field"] = field_payload(view)
-    return header, small, parts
+    queries = [] if matrices is None else [QueriesPart(block, *matrices)]
+    return PageBlock(header, [small]), parts, queries
 
 
 def _answer(view: View, room: float) -> Stream:

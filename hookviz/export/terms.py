@@ -6,8 +6,7 @@ mode, and a layer's own, is in it.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +17,7 @@ from ..studies.graph.kept import KeptRun, Origin
 from ..view.exploration import ViewDifference
 from ..view.map import share_graph
 from ..view.view import View
-from .packing import PackedTerms, Stream, ends_of, raw
+from .packing import EXACT, Level, Packed, PagePart, Stream, half, raw
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,12 +194,29 @@ def _way(
     }
 
 
-SHARE = 0.25
-"""The most of a page's room that terms take where not all numbers fit into it."""
-
 NO_ROOM = "its weights and inputs do not fit into this page."
 
-Block = tuple[dict[str, Any], Stream, list[PackedTerms]]
+
+@dataclass(eq=False)
+class TermsPart(PagePart):
+    """A layer's weights and input, which are of use only together: exact, or in half precision."""
+
+    layer: str
+    recipe: Recipe
+
+    @property
+    def header(self) -> dict[str, Any]:
+        return self.recipe.facts
+
+    def arrays(self, level: Level) -> list[Packed]:
+        recipe, encode = self.recipe, raw if level == EXACT else half
+        weight, given = _numbers(recipe.weight), _numbers(recipe.given)
+        small = [raw(f"affine {n}", _numbers(each)) for n, each in enumerate(recipe.affine)]
+        if recipe.bias is not None:
+            small.append(raw("bias", _numbers(recipe.bias)))
+        flat = weight.reshape(*weight.shape[:2], -1)
+        rows = given.reshape(len(given), -1, given.shape[-1] if given.ndim > 1 else 1)
+        return [*small, encode("weight", flat, planes=True), encode("given", rows, planes=True)]
 
 
 def kept_layers(view: View, names: Sequence[str]) -> KeptRun | str:
@@ -223,66 +239,77 @@ def kept_layers(view: View, names: Sequence[str]) -> KeptRun | str:
     return kept
 
 
-def held_terms(
-    view: View, names: Sequence[str], kept: KeptRun | str, room: float, maps: int
-) -> tuple[dict[str, Any], dict[str, Block]]:
-    """Return what a page holds for why, for each of its layers and for the predictions.
+@dataclass(frozen=True, eq=False)
+class PageTerms:
+    """The numbers by which a page may tell why a value is what it is.
 
-    Parameters
+    Attributes
     ----------
-    view : View
-    names : sequence of str
-        The page's layers.
     kept : KeptRun or str
-        Of `kept_layers`.
-    room : float
-        The bytes that there are for all of the page's numbers.
-    maps : int
-        The bytes of all its maps and gradients, as they are.
-
-    Returns
-    -------
-    dict, dict
-        ``layers``, by name the id of a block, or the reason why there is none; ``output``, the
-        layer whose channels are the model's outputs, or None. And the blocks by id: header, small
-        arrays, and what is packed into the page's budget.
+        As `kept_layers`.
+    order : list of str
+        The layers that can be taken apart: the shown one, then from the smallest to the largest.
+    reasons : dict of str to str
+        Of the other layers.
+    output : Recipe or None
+        Of the predictions.
     """
-    if isinstance(kept, str):
-        return {"layers": {}, "output": None, "none": kept}, {}
-    at = view.settings
-    reasons: dict[str, str] = {}
-    recipes: dict[str, Recipe] = {}
-    counts: dict[str, int] = {}
-    calls = {name: min(at.call, len(view.cache[name].calls) - 1) for name in names}
-    for name, call in calls.items():
-        try:
-            parts = kept.parts(name, at.sample, call)
-            counts[name] = parts.weight.numel() + parts.given.numel()
-        except ValueError as error:
-            reasons[name] = str(error)
-    # All with all digits, or the shown one and then the smallest, as bytes.
-    whole = maps + 4 * sum(counts.values()) <= room
-    left = room - maps if whole else SHARE * room
-    for name in sorted(counts, key=lambda each: (each != at.layer, counts[each])):
-        left -= (4 if whole else 1) * counts[name]
-        if left >= 0:
-            recipe = recipe_of(kept, name, at.sample, calls[name])
-            left -= len(json.dumps(recipe.facts))
-            if left >= 0:
-                recipes[name] = recipe
-    reasons |= {name: NO_ROOM for name in counts if name not in recipes}
-    numbers = {name: f"why-{names.index(name)}" for name in recipes}
-    blocks = {number: _block(recipes[name], packed=True) for name, number in numbers.items()}
-    ids: dict[str, Any] = {name: {"block": number} for name, number in numbers.items()}
-    output = output_recipe(view, kept)
-    if output is not None and output.facts["layer"] not in recipes:
-        blocks["why-output"] = _block(output, packed=False)
-        ids[output.facts["layer"]] = {"block": "why-output"}
-    facts = {
-        "layers": {name: {"none": reason} for name, reason in reasons.items()} | ids,
-        "output": None if output is None else output.facts["layer"],
-    }
-    return facts, blocks
+
+    view: View
+    names: Sequence[str]
+    kept: KeptRun | str
+    order: list[str]
+    reasons: dict[str, str]
+    output: Recipe | None
+
+    @classmethod
+    def of(cls, view: View, names: Sequence[str], kept: KeptRun | str) -> PageTerms:
+        if isinstance(kept, str):
+            return cls(view, names, kept, [], {}, None)
+        sizes: dict[str, int] = {}
+        reasons: dict[str, str] = {}
+        for name in names:
+            try:
+                parts = kept.parts(name, view.settings.sample, _call(view, name))
+                sizes[name] = parts.weight.numel() + parts.given.numel()
+            except ValueError as error:
+                reasons[name] = str(error)
+        order = sorted(sizes, key=lambda name: (name != view.settings.layer, sizes[name]))
+        return cls(view, names, kept, order, reasons, output_recipe(view, kept))
+
+    def parts(self) -> Iterator[TermsPart]:
+        """Yield the layers' numbers; a recipe is made only when it is needed."""
+        for name in self.order:
+            assert not isinstance(self.kept, str)  # otherwise there is no layer
+            call = _call(self.view, name)
+            recipe = recipe_of(self.kept, name, self.view.settings.sample, call)
+            yield TermsPart(f"why-{self.names.index(name)}", name, recipe)
+
+    def facts(self, held: Collection[TermsPart]) -> dict[str, Any]:
+        """Return where the page has the numbers of each layer, or why it has not.
+
+        ``layers``, by name the name of a block, or the reason why there is none; ``output``, the
+        layer whose channels are the model's outputs, or None.
+        """
+        if isinstance(self.kept, str):
+            return {"layers": {}, "output": None, "none": self.kept}
+        layers = {name: {"none": NO_ROOM} for name in self.order}
+        layers |= {name: {"none": reason} for name, reason in self.reasons.items()}
+        output = None if self.output is None else self.output.facts["layer"]
+        if output is not None:
+            layers[output] = {"block": "why-output"}
+        layers |= {part.layer: {"block": part.block} for part in held}
+        return {"layers": layers, "output": output}
+
+    def output_stream(self) -> Stream:
+        """Compress the numbers of the predicted classes."""
+        assert self.output is not None
+        values = raw("values", _numbers(self.output.values))
+        return Stream.of([*TermsPart("", "", self.output).arrays(EXACT), values])
+
+
+def _call(view: View, name: str) -> int:
+    return min(view.settings.call, len(view.cache[name].calls) - 1)
 
 
 def network_terms(
@@ -303,7 +330,7 @@ def network_terms(
     Returns
     -------
     dict, (dict, Stream)
-        As `held_terms`; and one block, whose header is the recipes by name, with the affine rules.
+        As `PageTerms.facts`; and one block: the recipes by name, and the affine rules.
     """
     sample = view.settings.sample
     reasons: dict[str, str] = {}
@@ -353,19 +380,6 @@ def output_recipe(view: View, kept: KeptRun) -> Recipe | None:
         return recipe_of(kept, first.layer, sample, first.call, rows=list(found))
     except ValueError:
         return None
-
-
-def _block(recipe: Recipe, *, packed: bool) -> Block:
-    weight, given = _numbers(recipe.weight), _numbers(recipe.given)
-    small = [raw(f"affine {n}", _numbers(each)) for n, each in enumerate(recipe.affine)]
-    if recipe.bias is not None:
-        small.append(raw("bias", _numbers(recipe.bias)))
-    flat = weight.reshape(*weight.shape[:2], -1)
-    rows = given.reshape(len(given), -1, given.shape[-1] if given.ndim > 1 else 1)
-    if not packed:
-        small += [raw("weight", flat), raw("given", rows), raw("values", _numbers(recipe.values))]
-        return recipe.facts, Stream.of(small), []
-    return recipe.facts, Stream.of(small), [PackedTerms("terms", flat, *ends_of(flat), given=rows)]
 
 
 def _numbers(tensor: Tensor) -> np.ndarray:

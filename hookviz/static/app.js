@@ -410,7 +410,6 @@ export class App {
     const words = `${data.word} ${channel} of ${data.count} of layer ${layer || "(model)"}`;
     const seen = data.header.query ? `, query: ${data.header.query}` : "";
     const whole = { alt: `${words}, a map of ${mapSize(size)}${seen}, in ${facts.model}`, size };
-    if (!data.width) return this.parts.map.tell("left out of this page for its size");
     const range = data.ranges("maps", normalize, diverging);
     const own = ends ? range.map(() => ({ ...ends, precision: /** @type {"double"} */ ("double") })) : range;
     const key = `${where} ${normalize} ${name} ${ends?.low} ${ends?.high}`;
@@ -429,7 +428,7 @@ export class App {
     const slope = facts.target.name === "nothing" ? "gradient" : `gradient of ${facts.target.name}`;
     this.parts.slope.title(slope, null, `${slope}: ${words}`);
     visible(this.parts.bars.slope.root, data.graded);
-    const none = data.graded ? "" : noGradient(data, facts);
+    const none = data.graded ? "" : noGradient(facts);
     this.parts.slope.tell(none, false, wayTo(this.source, data, none));
     if (!data.graded) return undefined;
     const slopes = sure(data.ranges("gradients", normalize, true)[channel]);

@@ -3,7 +3,7 @@
 import { COLOURS, GAP, MINUS_INF, NAN, PLUS_INF } from "./levels.js";
 
 /**
- * @typedef {{name: string, kind: string, shape: number[], scale?: number, steps?: number,
+ * @typedef {{name: string, kind: string, shape: number[], scale?: number,
  *   delta?: boolean, planes?: boolean, step?: number, bytes?: number}} Coding
  * @typedef {import("./layer.js").Numbers} Numbers
  */
@@ -25,7 +25,7 @@ export function decoded(coding, bytes, ends) {
   if (coding.step) for (let i = coding.step; i < own.length; i++) own[i] = /** @type {number} */ (own[i]) + /** @type {number} */ (own[i - coding.step]);
   if (kind === "f2") {
     const halves = new Uint16Array(own.buffer);
-    return { shape, values: Float32Array.from(halves, (half) => scale * halfOf(half)), approximate };
+    return { shape, values: Float32Array.from(halves, (half) => scale * halfOf(half)), approximate, scale };
   }
   return { shape, values: new (/** @type {any} */ (KINDS)[kind])(own.buffer) };
 }
@@ -50,14 +50,14 @@ function joined(bytes, size) {
  * @param {Uint8Array} bytes
  * @param {ArrayLike<number>} ends
  */
-function fromSteps({ shape, steps = COLOURS, delta }, bytes, ends) {
+function fromSteps({ shape, delta }, bytes, ends) {
   const count = shape.length > 2 ? (shape[0] ?? 1) : 1; // a heatmap is one map
   const size = bytes.length / count;
   const values = new Float32Array(bytes.length);
   let level = 0;
   for (let channel = 0; channel < count; channel++) {
     const low = /** @type {number} */ (ends[channel]);
-    const step = (/** @type {number} */ (ends[count + channel]) - low) / steps;
+    const step = (/** @type {number} */ (ends[count + channel]) - low) / COLOURS;
     for (let i = channel * size; i < (channel + 1) * size; i++) {
       const byte = /** @type {number} */ (bytes[i]);
       level = delta ? (level + byte) & 255 : byte;

@@ -64,7 +64,7 @@ export class Heatmaps {
   values(data, at) {
     const { facts } = this.source;
     if (at.heatmap !== facts.product) return this.source.heat(at, data.header.layer, at.targetClass);
-    if (!data.graded || !data.width) return { values: null, shape: [], none: noGradient(data, facts) };
+    if (!data.graded || !data.width) return { values: null, shape: [], none: noGradient(facts) };
     if (data.header.shown_after) return { values: null, shape: [], none: "only for the raw output: choose it above the map" };
     const [height, width] = [data.height, data.width];
     const map = data.map("maps", at.channel);
@@ -100,7 +100,7 @@ export class Heatmaps {
     this.standing = this.note = this.sizes = "";
     this.over = false;
     if (!found) return heat.tell(source.waiting ?? "on its way …");
-    const none = found.none || (found.values ? "" : noGradient(data, source.facts));
+    const none = found.none || (found.values ? "" : noGradient(source.facts));
     heat.tell(none, false, wayTo(source, data, none));
     visible(parts.bars.heat.root, !none || at.all_layers);
     visible(parts.over, Boolean(picture));
@@ -189,11 +189,9 @@ export function targetOf({ facts, live }, at) {
 
 /**
  * Why there is no gradient.
- * @param {Layer} data
  * @param {any} facts
  */
-export function noGradient(data, facts) {
-  if (data.arrays.gradient_numbers) return "left out of this page for its size";
+export function noGradient(facts) {
   return facts.scored ? ARRIVES_NOT : "choose a target first";
 }
 

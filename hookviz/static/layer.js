@@ -4,7 +4,7 @@ import { colourRanges } from "./levels.js";
 import { short } from "./numbers.js";
 
 /**
- * @typedef {{shape: number[], values: any, approximate?: boolean}} Numbers
+ * @typedef {{shape: number[], values: any, approximate?: boolean, scale?: number}} Numbers
  * @typedef {{maps: Numbers, numbers: Numbers, gradient_numbers: Numbers, orders: Numbers, weights: Numbers,
  *   percentiles: Numbers, flat?: Numbers, gradients?: Numbers, beside?: Numbers, queries?: Numbers,
  *   ablation_scores?: Numbers}} Arrays What a layer's header says it has.

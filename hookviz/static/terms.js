@@ -10,7 +10,7 @@
  *   shape: number[], shift: number[], given: number[], outputs: number, rows: number[] | null,
  *   most: number, sources: Array<[string, number]>, after: any[][], mixed: string,
  *   branches: Array<{from: number, to: number, ways: Way[]}>}} Recipe
- * @typedef {{shape: number[], values: any, approximate?: boolean}} Numbers
+ * @typedef {{shape: number[], values: any, approximate?: boolean, scale?: number}} Numbers
  * @typedef {{recipe: Recipe, arrays: Record<string, Numbers>, map?: Numbers | null, scale?: (channel: number) => number}} Held
  * @typedef {{bias: number, kernel: Float64Array, patch: Float64Array, byChannel: Float64Array, bound: number}} Terms
  */
@@ -55,17 +55,16 @@ function flat(index, sizes) {
 }
 
 /**
- * Half a step of what was rounded, by first index; 0 where nothing was.
+ * The largest error of a number that was rounded to half precision; 0 if it was not.
  * @param {Held} held
  * @param {string} name
- * @returns {(index: number) => number}
+ * @returns {(value: number) => number}
  */
 function rounding({ arrays }, name) {
-  const ends = arrays[name]?.approximate ? arrays[`${name} ends`]?.values : null;
-  if (!ends) return () => 0;
-  const count = ends.length / 2;
-  // The ends themselves are rounded to single precision.
-  return (index) => (0.5 / 252) * (ends[count + index] - ends[index]) + 1.2e-7 * (Math.abs(ends[index]) + Math.abs(ends[count + index]));
+  const numbers = arrays[name];
+  if (!numbers?.approximate) return () => 0;
+  const least = (numbers.scale ?? 0) * 2 ** -25; // half a step of the smallest numbers
+  return (value) => 1.001 * 2 ** -11 * Math.abs(value) + least;
 }
 
 /**
@@ -89,7 +88,7 @@ export function termsAt(held, channel, position) {
   const kernel = new Float64Array(inputs * taps.length);
   const patch = new Float64Array(inputs * taps.length);
   const byChannel = new Float64Array(inputs);
-  const [offWeight, offGiven] = [rounding(held, "weight")(row), rounding(held, "given")];
+  const [ofWeight, ofGiven] = [rounding(held, "weight"), rounding(held, "given")];
   const where = taps.map((tap) => {
     if (recipe.linear) return flat(position, sizes);
     const at = tap.map((n, axis) => met(recipe, axis, /** @type {number} */ (position[axis]), n));
@@ -98,7 +97,6 @@ export function termsAt(held, channel, position) {
   });
   let bound = 0;
   for (let c = 0; c < own; c++) {
-    const off = offGiven(first + c);
     for (let t = 0; t < taps.length; t++) {
       const place = (first + c) * taps.length + t;
       const spot = /** @type {number} */ (where[t]);
@@ -107,7 +105,7 @@ export function termsAt(held, channel, position) {
       kernel[place] = k;
       patch[place] = p;
       byChannel[first + c] = /** @type {number} */ (byChannel[first + c]) + k * p;
-      const rounded = [k ? offWeight : 0, spot < 0 || !p ? 0 : off];
+      const rounded = [ofWeight(k), spot < 0 ? 0 : ofGiven(p)];
       bound += Math.abs(k) * /** @type {number} */ (rounded[1]) + (Math.abs(p) + /** @type {number} */ (rounded[1])) * /** @type {number} */ (rounded[0]);
     }
   }

@@ -1037,8 +1037,8 @@ class Explorer(LiveWidget, SettingTraits):
         layers : optional
             As in `hookviz.capture`, of those that were captured; None is all.
         max_bytes : float
-            The most bytes of the page. Where all numbers do not fit, they are rounded, averaged
-            and left out, gradients first; the page says so.
+            The most bytes of the page. If the exact numbers do not fit, maps and gradients come in
+            half precision, or rounded to 252 steps with large layers averaged; the page says so.
         title : str, optional
             Of the page.
         steps : sequence of hookviz.classroom.Step
@@ -1107,7 +1107,10 @@ class Explorer(LiveWidget, SettingTraits):
         return HTML(in_frame(page, title or self.frame.description))
 
     def _page(self, max_bytes: float) -> str | None:
-        return self.to_html(max_bytes=max_bytes)
+        try:
+            return self.to_html(max_bytes=max_bytes)
+        except ValueError:  # too large for a notebook's output: its picture is shown instead
+            return None
 
     def _output(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return this view in words, and a picture for places without a kernel."""

@@ -89,7 +89,7 @@ for (const { rule, given, wanted } of cases.rules)
 test("rounded numbers are told with a bound that holds", () => {
   for (const each of cases.rounded) {
     const [exact, rounded] = [heldOf(each.exact), heldOf(each.rounded)];
-    for (const name of ["weight", "given"]) rounded.arrays[name].approximate = true;
+    for (const name of ["weight", "given"]) Object.assign(rounded.arrays[name], { approximate: true, scale: each.rounded.scales[name] });
     for (const { channel, position } of each.exact.values) {
       const [one, other] = [termsAt(exact, channel, position), termsAt(rounded, channel, position)];
       const sum = (/** @type {any} */ terms) => terms.byChannel.reduce((/** @type {number} */ a, /** @type {number} */ b) => a + b, terms.bias);
