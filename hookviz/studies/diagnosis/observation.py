@@ -687,10 +687,16 @@ def _examined(
         return observers[-1].recorder
 
     scores: list[Tensor | None] = []
+    refused: list[Exception] = []  # such as a class that the model does not have
 
     def score(*given: Any) -> Tensor | None:
         with nullcontext() if record else observers[-1].recorder.silent():
-            scores.append(score_of(*given))
+            try:
+                scores.append(score_of(*given))
+            except Exception as error:
+                if target is not None and not callable(target):
+                    refused.append(error)
+                raise
             return scores[-1]
 
     try:
@@ -702,6 +708,8 @@ def _examined(
     except Exception as error:
         if not observers:
             raise
+        if refused:  # the argument is wrong, not the model
+            raise refused[0] from None
         own = error.__cause__
         blamed = next((each for each in observers if each.recorder.error is error), observers[-1])
         found = blamed.found
