@@ -153,7 +153,7 @@ def spread(items: Iterable[Any], count: int) -> list[Any]:
 
 @contextmanager
 def recorded(subject: Subject, key: str) -> Iterator[Callable[[Tensor | Iterable[str]], None]]:
-    """Store under a key what the block records, or the type of the error that it raises."""
+    """Store under a key what the block records, or the built-in type of the error it raises."""
 
     def record(value: Tensor | Iterable[str]) -> None:
         subject[key] = numbers(value) if isinstance(value, Tensor) else sorted(set(value))
@@ -161,7 +161,8 @@ def recorded(subject: Subject, key: str) -> Iterator[Callable[[Tensor | Iterable
     try:
         yield record
     except Exception as error:
-        subject[key] = [f"raised {type(error).__name__}"]
+        builtin = next(kind for kind in type(error).__mro__ if kind.__module__ == "builtins")
+        subject[key] = [f"raised {builtin.__name__}"]
 
 
 def edges(case: Any) -> Measured:
