@@ -1,4 +1,8 @@
-"""Rows of text as a table: for a terminal, and for a notebook's page."""
+"""Tables of text for a terminal, and as HTML for a notebook; numbers in words; strict JSON.
+
+Most of the code decides what to leave out and where to cut, so that a table fits 80 columns. The
+tabulate package would only lay out the result, in as many lines.
+"""
 
 from __future__ import annotations
 
@@ -64,8 +68,8 @@ def plain(value: Any) -> Any:
 WIDTH = 80
 """Columns of a terminal."""
 
-_LEAST = {"layer": 24, "hook": 20}  # cells under these headings are cut down to this width;
-_LEAST_OF_OTHERS = 12
+_MIN_WIDTHS = {"layer": 24, "hook": 20}  # cells under these headings are not cut further
+_MIN_WIDTH = 12  # of all other columns
 
 
 def cut(text: str, width: int) -> str:
@@ -130,37 +134,35 @@ def text_table(title: str, header: Row, rows: Sequence[Row], spare: Sequence[str
 def _narrowed(columns: Columns, spare: Sequence[str]) -> tuple[dict[str, Sequence[str]], list[str]]:
     """Return the columns that fit a terminal, and notes on the others."""
     first, *others = columns
-    alike = {name: columns[name][0] for name in others if len({*columns[name]}) == 1}
-    said = "; ".join(f"{name}: {cell}" for name, cell in alike.items() if cell)
-    notes = [f"in all rows, {said}"] if said else []
-    left = {name: columns[name] for name in (first, *others) if name not in alike}
-    gone: list[str] = []
+    constant = {name: columns[name][0] for name in others if len({*columns[name]}) == 1}
+    values = "; ".join(f"{name}: {cell}" for name, cell in constant.items() if cell)
+    notes = [f"in all rows, {values}"] if values else []
+    shown = {name: columns[name] for name in (first, *others) if name not in constant}
+    hidden: list[str] = []
     for name in spare:
-        if name in left and _width(left, cut_down=True) > WIDTH:
-            gone.append(name)
-            del left[name]
-    if gone:
-        notes.append(f"not shown: {', '.join(gone)}; records() has all")
-    return _cut_down(left), notes
+        if name in shown and _width(shown, cut_down=True) > WIDTH:
+            hidden.append(name)
+            del shown[name]
+    if hidden:
+        notes.append(f"not shown: {', '.join(hidden)}; records() has all")
+    return _cut_down(shown), notes
 
 
 def _row_by_row(header: Row, row: Row) -> list[str]:
-    wide = max(map(len, header))
-    every = zip(header, row, strict=True)
-    return [f"{name.ljust(wide)}  {cut(cell, WIDTH - wide - 2)}".rstrip() for name, cell in every]
+    width = max(map(len, header))
+    cells = zip(header, row, strict=True)
+    return [f"{name.ljust(width)}  {cut(cell, WIDTH - width - 2)}".rstrip() for name, cell in cells]
 
 
 Columns = Mapping[str, Sequence[str]]
 
 
 def _widths(columns: Columns) -> list[int]:
-    """Return the width of each column; where they do not fit, a heading takes several lines."""
-    found = [max(map(len, [name, *cells])) for name, cells in columns.items()]
-    if sum(found) + 2 * (len(found) - 1) <= WIDTH:
-        return found
-    words = [name.split() or [""] for name in columns]
-    every = zip(words, columns.values(), strict=True)
-    return [max(map(len, [*parts, *cells])) for parts, cells in every]
+    """Return the width of each column; if they do not fit, headings are broken at spaces."""
+    widths = [max(map(len, [name, *cells])) for name, cells in columns.items()]
+    if sum(widths) + 2 * (len(widths) - 1) <= WIDTH:
+        return widths
+    return [max(map(len, [*name.split(), "", *cells])) for name, cells in columns.items()]
 
 
 def _width(columns: Columns, cut_down: bool = False) -> int:
@@ -172,7 +174,7 @@ def _width(columns: Columns, cut_down: bool = False) -> int:
 
 def _least(columns: Columns) -> list[int]:
     """Return the width that each column can be cut down to, in characters."""
-    return [_LEAST.get(name, _LEAST_OF_OTHERS) for name in columns]
+    return [_MIN_WIDTHS.get(name, _MIN_WIDTH) for name in columns]
 
 
 def _cut_down(columns: Columns) -> dict[str, Sequence[str]]:
@@ -183,12 +185,12 @@ def _cut_down(columns: Columns) -> dict[str, Sequence[str]]:
         if max(over) <= 0:
             break
         widths[over.index(max(over))] -= 1
-    found: dict[str, Sequence[str]] = {}
+    narrowed: dict[str, Sequence[str]] = {}
     for (name, cells), width in zip(columns.items(), widths, strict=True):
-        found[name] = [cut(cell, width) for cell in cells]
-        if len({*found[name]}) < len({*cells}):
-            found[name] = [cut_parts(cell, width) for cell in cells]
-    return found
+        narrowed[name] = [cut(cell, width) for cell in cells]
+        if len({*narrowed[name]}) < len({*cells}):  # two names became the same
+            narrowed[name] = [cut_parts(cell, width) for cell in cells]
+    return narrowed
 
 
 def _header(columns: Columns, widths: Sequence[int]) -> list[list[str]]:

@@ -203,6 +203,13 @@ def test_a_12_bit_scan_keeps_all_of_its_gray_levels(tmp_path):
     assert prepare_input(SIXTEEN, MODEL).note == ""  # 65535 is white
 
 
+def test_lost_and_constant_values():
+    colours = png_of_size(2, 1, 16, b"\0" + RANDOM.bytes(12))
+    assert prepare_input(colours, MODEL).note == "16-bit colours were read as 8 bits"  # by Pillow
+    constant = prepare_input(np.full((SIDE, SIDE), 4096, np.uint16), MODEL)
+    assert constant.note == "" and abs(picture_of(constant)[0] - 16.0).max() <= 1
+
+
 def test_float_colours_keep_their_precision():
     values = RANDOM.random((SIDE, SIDE, 3), dtype=np.float32) / 1000
     made = prepare_input(values, MODEL)
@@ -239,15 +246,15 @@ def test_one_picture_in_many_forms(tmp_path, monkeypatch):
 # Refused
 
 
-def png_of_size(width: int, height: int) -> bytes:
-    """A PNG that declares this size and holds next to nothing."""
+def png_of_size(width: int, height: int, bits: int = 8, rows: bytes = bytes(1000)) -> bytes:
+    """A PNG in RGB that declares this size, by default with next to nothing in it."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         end = struct.pack(">I", zlib.crc32(kind + data))
         return struct.pack(">I", len(data)) + kind + data + end
 
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    data = chunk(b"IDAT", zlib.compress(b"\0" * 1000))
+    header = struct.pack(">IIBBBBB", width, height, bits, 2, 0, 0, 0)
+    data = chunk(b"IDAT", zlib.compress(rows))
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + data + chunk(b"IEND", b"")
 
 

@@ -319,7 +319,8 @@ def _scaled(values: np.ndarray, white: float) -> tuple[np.ndarray, str]:
     (array([0.  , 0.25, 1.  ], dtype=float32), 'values 0 to 4000 stretched to 0 to 1')
     """
     low, high = float(values.min()), float(values.max())
-    if low >= 0 and high <= white and (white == 1 or high - low >= white // 2):
+    enough = white == 1 or low == high or high - low >= white // 2
+    if low >= 0 and high <= white and enough:
         return (values / white).astype(np.float32), ""
     stretched = (values - low) / (high - low or 1.0)
     return stretched.astype(np.float32), f"values {low:g} to {high:g} stretched to 0 to 1"

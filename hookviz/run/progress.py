@@ -1,4 +1,8 @@
-"""A progress bar that shows itself only when the work takes more than half a second."""
+"""A progress bar that appears only if the work takes more than half a second.
+
+It is not tqdm's: in a notebook that one is an ipywidget, which a saved notebook keeps as a dead
+output ("model not found"). This one is HTML that ends as a line of text.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +15,7 @@ from typing import Any
 
 PATIENCE = 0.5  # seconds before the bar appears
 STOP = "interrupt the kernel to stop"
-_PAUSE = 0.1  # seconds between two updates of it
-
+_PAUSE = 0.1  # seconds between two updates of the bar
 
 _place: ContextVar[Callable[[float | None], None] | None] = ContextVar("place", default=None)
 
@@ -35,9 +38,9 @@ def shown_by(place: Callable[[float | None], None]) -> Iterator[None]:
 
 
 class Progress:
-    """A bar from 0 to 1, in the output of the notebook cell that is running, or see `shown_by`.
+    """A bar from 0 to 1 in the output of the running notebook cell, or where `shown_by` says.
 
-    With ``terminal`` it is shown in a terminal too.
+    With ``terminal`` it is also shown in a terminal.
     """
 
     def __init__(self, terminal: bool = False) -> None:
@@ -49,8 +52,8 @@ class Progress:
     def __enter__(self) -> Progress:
         return self
 
-    def update(self, fraction: float, said: str = "") -> None:
-        """Show the fraction done, 0 to 1, with the text ``said``."""
+    def update(self, fraction: float, text: str = "") -> None:
+        """Show the fraction done, 0 to 1, and a text behind it."""
         place = _place.get()
         if time.monotonic() < self._next or not (place or _in_notebook() or self._terminal):
             return
@@ -59,7 +62,7 @@ class Progress:
             self._handle = place
             place(fraction)
             return
-        words = f"{100 * fraction:.0f} %" + f", {said}" * bool(said)
+        words = f"{100 * fraction:.0f} %" + f", {text}" * bool(text)
         if self._terminal:
             print(f"\r{words}\x1b[K", end="", file=sys.stderr, flush=True)
             self._handle = sys.stderr

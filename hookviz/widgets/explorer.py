@@ -103,7 +103,7 @@ def explore(
     weights : torchvision weights entry, optional
         Says how pictures are transformed and what the classes are called.
     transform : callable, optional
-        PIL image -> tensor.
+        PIL image -> tensor. It gets the picture upright and in its own mode, a gray file as ``L``.
     class_names : sequence of str, optional
     token_names : sequence of str, optional
         The words, one for each token, for the matrices of attention of a model of text.

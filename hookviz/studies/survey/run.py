@@ -70,8 +70,9 @@ def survey(
     weights, class_names : optional
         As in `hookviz.explore`. A data set with ``classes`` names them itself.
     transform : callable, optional
-        Item -> tensor, the same at every call. By default pictures go through the model's own
-        transform, see `hookviz.attribution.prepare_input`.
+        Item -> tensor, the same at every call. Paths and arrays are read for it as PIL images, in
+        their own mode. By default pictures go through the model's own transform, see
+        `hookviz.attribution.prepare_input`.
     on_error : {"raise", "skip"}
         What happens if an input cannot be read; skipped ones are listed in ``survey.unread``.
     shard : (int, int), optional
