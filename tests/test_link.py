@@ -169,6 +169,9 @@ def test_another_picture_beside_an_explorer(model, pictures):
     twin = hookviz.explore(model, pictures[9], "moon", layer=LAYER, channel=17)
     twin.edit("stem.0", 0.5)
     assert (both.layer, both.channel, both.target, both.place) == (LAYER, 17, "moon", (0.25, 0.5))
+    assert both.position == explorer.position == (3, 7)
+    both.position = 2, 1
+    assert both.left.place == both.right.place == (2.5 / 14, 1.5 / 14)
     assert torch.equal(both.left.cache[LAYER].activation, explorer.cache[LAYER].activation)
     assert torch.equal(both.right.cache[LAYER].activation, twin.cache[LAYER].activation)
     assert torch.equal(both.right.cache[LAYER].gradient, twin.cache[LAYER].gradient)

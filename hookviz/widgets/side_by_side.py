@@ -23,7 +23,7 @@ from ..run.target import Target
 from ..view.build import build_frame
 from ..view.exploration import asker
 from ..view.frame import Frame
-from ..view.settings import SETTINGS
+from ..view.settings import SETTINGS, WRITTEN
 from .explorer import Explorer
 from .lifecycle import LiveWidget, close_earlier, close_tree, register
 from .linked import Link
@@ -191,12 +191,12 @@ class SideBySide(LiveWidget):
         return column
 
     def __getattr__(self, name: str) -> Any:
-        if name in SETTINGS:
+        if name in WRITTEN:
             return getattr(self._shown, name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in SETTINGS:
+        if name in WRITTEN:
             setattr(self._shown, name, value)
         else:
             super().__setattr__(name, value)

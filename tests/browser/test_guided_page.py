@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from front_end import wait_for
+from front_end import point, wait_for
 from playwright.sync_api import expect
 
 import hookviz
@@ -76,6 +76,32 @@ def test_from_the_first_question_to_the_table(written, shown, tmp_path):
         False,
         None,
     ]
+
+
+def test_views_are_steps_and_a_click_is_an_answer(shown):
+    explorer = hookviz.explore(
+        hookviz.demo_model(), hookviz.demo_images()[3], layer="layer3.0.conv1", channel=3
+    )
+    explorer.position, explorer.heatmap = (2, 9), "layercam"
+    view = explorer.settings()
+    explorer.position, explorer.channel = None, 17
+    steps = [Step("Go on.", view), Step("Where?", explorer.settings(), {"position": (4, 12)})]
+    page = shown(explorer.to_html(layers="layer3.0.conv1", max_bytes=1.5e6, steps=steps))
+    explorer.close()
+    lesson, number = page.get_by_role("region", name="questions"), page.locator(".hv-number-now")
+    expect(number.first).to_have_text("3")
+    expect(page.locator(".hv-here")).to_contain_text("row 2, column 9")
+    expect(page.get_by_label("heatmap", exact=True)).to_have_value("layercam")
+    lesson.get_by_role("button", name="next").click()
+    expect(number.first).to_have_text("17")
+    lesson.get_by_text("your answer: position none").wait_for()
+    check, verdict = lesson.get_by_role("button", name="check"), lesson.get_by_role("status")
+    check.click()
+    expect(verdict).to_contain_text("not yet")
+    point(page.locator(".hv-activation .hv-frame"), 4.5 / 14, 12.5 / 14, click=True)
+    lesson.get_by_text("your answer: position 4,12").wait_for()
+    check.click()
+    expect(verdict).to_contain_text("right")
 
 
 def test_present_enlarges_the_view(written, shown):
