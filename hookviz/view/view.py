@@ -806,8 +806,8 @@ def flatness(gradients: np.ndarray) -> np.ndarray:
 FLAT = (
     "",
     "no gradient in this channel, as if the ReLU after it were off everywhere",
-    "flat: each position counts the same, as before average pooling. Try an earlier layer",
-    "flat: one value or zero, as before a ReLU and average pooling. Try an earlier layer",
+    "flat, as before average pooling: try an earlier layer",
+    "flat, as before a ReLU and average pooling: try an earlier layer",
     "no gradient reaches this layer: it is zero in all channels",
     "zero at 99 % of the positions or more",
 )
