@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from seen import blocks
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -958,6 +959,31 @@ def test_one_layer_over_the_steps():
     assert lit(means).shape[:2] == (6, 3) and lit(histogram).shape[1] == lit(slopes).shape[1] == 3
     labels = [label.get_text() for label in histogram.get_yticklabels()]
     assert labels[0] == "0"  # nothing is below it
+
+
+def test_rows_figures_and_pages_of_the_validation():
+    model = made()
+    watch = hookviz.watch(model, every=1)
+    trained(model, 3, watch)
+    model.eval()
+    with torch.no_grad(), watch:
+        model(X)
+    row, training = watch.row("conv", phase="eval"), watch.row("conv")
+    assert row in watch.rows("eval") and (row.layer, row.call) == ("conv", 0)
+    assert watch.row("relu", 1) in watch.rows() and watch.row("relu", 1).call == 1
+    (means,) = watch.figure("mean", phase="eval").axes[:1]
+    assert lit(means).shape[1] == len(watch.history("eval").steps) == 1
+    assert lit(watch.figure("mean").axes[0]).shape[1] == 3
+    assert watch.figure(layer="conv", phase="eval").axes
+    assert row is not training
+    titles = [axes.get_title("left") for axes in watch.figure(phase="eval").axes]
+    assert [title.partition(",")[0] for title in titles if title] == ["std", "gradient std"]
+    with pytest.raises(ValueError, match="No step of eval has recorded update_ratio"):
+        watch.figure("update_ratio", phase="eval")
+    pages = [blocks(watch.to_html(phase=phase)) for phase in ("eval", "train")]
+    assert [len(page["steps"]) for page in pages] == [1, 3]
+    with pytest.raises(ValueError, match="phase='test' is neither"):
+        watch.to_html(phase="test")
 
 
 def test_figures_that_cannot_be():

@@ -74,15 +74,19 @@ def strip(
 
 
 def draw_strips(training: Recorded, statistics: Sequence[str], phase: str) -> Figure:
-    """One strip below the other."""
-    found = [strip(training, statistic, phase) for statistic in statistics]
-    heights = [min(max(0.16 * len(rows), 1.2), 6.0) for rows, *_ in found]
+    """Draw one strip below the other."""
+    # A validation step has no strips of the weights: no optimizer changes them there.
+    strips = [(name, *strip(training, name, phase)) for name in statistics]
+    found = [each for each in strips if each[1]]
+    if not found:
+        raise ValueError(f"No step of {phase} has recorded {', '.join(statistics)}.")
+    heights = [min(max(0.16 * len(rows), 1.2), 6.0) for _, rows, *_ in found]
     figure = ShownFigure(
         figsize=(10, sum(heights) + 0.8 * len(heights) + 0.4), layout="constrained"
     )
     figure.suptitle(no_formula(training.title.partition(";")[0]), fontsize="medium")
     axes = figure.subplots(len(found), 1, squeeze=False, height_ratios=heights)[:, 0]
-    for statistic, (rows, steps, values, wrong), one in zip(statistics, found, axes, strict=True):
+    for (statistic, rows, steps, values, wrong), one in zip(found, axes, strict=True):
         _draw(one, statistic, values, wrong)
         one.set_title(f"{said(statistic)}, layers × steps", fontsize="small", loc="left")
         _label_steps(one, steps)
