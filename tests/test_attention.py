@@ -580,6 +580,25 @@ def test_what_the_result_says(tmp_path):
     assert np.array_equal(figure.axes[2].images[0].get_array(), sharp[0, 0])
 
 
+def test_the_figure_is_of_one_query_and_one_sample():
+    """With patches it shows where the query looks, else the matrix of queries and keys."""
+    weights = torch.rand(2, 1, 5, 5, generator=torch.Generator().manual_seed(0))
+    on_patches = hookviz.results.Attention({"a": weights}, model="M", grid=(2, 2))
+
+    def drawn(maps, **options):
+        (picture,) = maps.figure(["a"], **options).axes[0].images
+        return torch.from_numpy(np.asarray(picture.get_array()))
+
+    assert torch.equal(drawn(on_patches), weights[0, 0, 0, 1:].view(2, 2))
+    assert torch.equal(drawn(on_patches, query=3, sample=1), weights[1, 0, 3, 1:].view(2, 2))
+    assert torch.equal(drawn(on_patches, query=(1, 0)), drawn(on_patches, query=3))
+    assert torch.equal(
+        drawn(hookviz.results.Attention({"a": weights}, model="M"), sample=1), weights[1, 0]
+    )
+    with pytest.raises(ValueError, match="sample=2 is out of range: 'a' has 2"):
+        on_patches.figure(sample=2)
+
+
 def test_a_batch_in_bfloat16():
     model = scattered(
         timm.create_model("vit_tiny_patch16_224", **TIMM["vit_tiny_patch16_224"])

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import re
 import zlib
+from html import unescape
 
 import numpy as np
 import pytest
@@ -118,6 +119,14 @@ def test_a_page_keeps_its_size_and_names_what_was_reduced(explorer, most):
     layers = found["facts"]["facts"]["why"]["layers"]
     missing = sum("fit into this page" in each.get("none", "") for each in layers.values())
     assert (f"left out for {missing} of {len(explorer.cache)} layers" in note) == bool(missing)
+
+
+def test_a_page_in_the_notebook_takes_a_budget_and_a_title(explorer):
+    page = explorer.page(layers="layer3.*", max_bytes=2e6, title="<i>two</i>").data
+    assert len(page) <= 2e6
+    written = unescape(page[page.index('srcdoc="') :])
+    assert "<title>&lt;i&gt;two&lt;/i&gt;</title>" in written
+    assert len(page) < len(explorer.page(layers="layer3.*", max_bytes=6e6).data)
 
 
 def test_numbers_in_half_precision(explorer):
