@@ -205,6 +205,7 @@ class Attend(nn.Module):
         if self.kind == "in place":
             logits = torch.matmul(q, k.mT)
             logits *= q.shape[-1] ** -0.5
+            logits[..., :1] = logits[..., :1].clone()  # as a mask of some keys is written
             if mask is not None:
                 logits += mask
             weights = logits.softmax(-1)

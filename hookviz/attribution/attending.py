@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from torch.nn.functional import layer_norm, linear
 from ..hooking.checkpoint import FORWARD, current_backward
 from ..hooking.records import Statistics, TensorStore, statistics
 from ..hooking.tensors import PatchGrid, StorageMap, at_least_float32
+from ..run.follow import Follower
 from ..run.operations import FACTORS, PROBABILITIES, Kind
 from ..run.recorder import Listener, ModuleCall, Operation, OperationRecorder
 
@@ -83,7 +84,8 @@ def _masked(logits: Tensor, mask: Tensor) -> Tensor:
 
 def is_fused(operation: Operation) -> bool:
     """Return whether an operation is a whole attention."""
-    return operation.kind is Kind.ATTENTION
+    # The kernels below it, such as flash_attention_forward, have the heads in another dimension.
+    return operation.kind is Kind.ATTENTION and not operation.name.endswith("attention_forward")
 
 
 def fused_weights(operation: Operation) -> Tensor | None:
@@ -158,6 +160,7 @@ def is_fused_backward(operation: Operation) -> bool:
     return operation.name.startswith("scaled_dot_product") and "backward" in operation.name
 
 
+M = TypeVar("M")
 Path = tuple[ModuleCall, ...]
 """The calls that were running, the outermost first."""
 
@@ -192,6 +195,41 @@ class Attended:
     known: Statistics | None = None  # of what went over the budget, and its shape
     shape: tuple[int, ...] = ()
     place: int = 0  # how many layers had run
+
+
+class _Persistent(Follower[M]):
+    """Keeps the mark of memory of which a part is overwritten, as masks of scores are."""
+
+    def mark_of_mixture(self, old: M | None, new: M | None) -> M | None:
+        """Return the old mark, if there is one."""
+        return old or new
+
+
+class _SameCount(_Persistent[M]):
+    """Hands a mark to results with as many values: scaled, masked, copied or reshaped ones."""
+
+    def __init__(self, follows: Callable[[M], bool]) -> None:
+        super().__init__()
+        self._follows = follows
+
+    def mark_of_result(
+        self, operation: Operation, made: Tensor, reads: list[tuple[Tensor, M]]
+    ) -> M | None:
+        """Return the first mark that is still followed."""
+        if made is not operation.outputs[0]:
+            return None
+        same = (mark for tensor, mark in reads if tensor.numel() == made.numel())
+        return next(filter(self._follows, same), None)
+
+
+class _Copies(_Persistent[bool]):
+    """Knows parameters, and copies of them such as autocast's."""
+
+    def mark_of_result(
+        self, operation: Operation, made: Tensor, reads: list[tuple[Tensor, bool]]
+    ) -> bool | None:
+        """Keep the mark where a parameter is copied, or changed in place."""
+        return True if operation.kind is Kind.COPY or operation.mutates else None
 
 
 class AttentionListener(Listener):
@@ -235,11 +273,11 @@ class AttentionListener(Listener):
         self._store, self._gradients, self._ran = store or TensorStore(), gradients, ran
         self._reduce = reduce
         self._patches = PatchGrid()
-        self._parameters: StorageMap[bool] = StorageMap()
+        self._parameters = _Copies()
         self._running: list[ModuleCall] = []
         self._given: dict[ModuleCall, tuple[torch.Size, ...]] = {}
-        self._products: StorageMap[_Product] = StorageMap()
-        self._candidates: StorageMap[Attended] = StorageMap()  # by what holds the weights
+        self._products = _SameCount[_Product](lambda product: True)
+        self._candidates = _SameCount[Attended](lambda attended: not attended.confirmed)
         self._results: StorageMap[Attended] = StorageMap()  # of softmax and fused, for a backward
         self._by_call: dict[ModuleCall, list[Attended]] = {}
         self._repeated: dict[ModuleCall, int] = {}
@@ -252,7 +290,7 @@ class AttentionListener(Listener):
         """Note the weights' memory, and let the first layer tell the grid of patches."""
         self._recorder = recorder
         for parameter in self._model.parameters():
-            self._parameters[parameter] = True
+            self._parameters.marks[parameter] = True
         for hook in self._patches.hooks(self._model):
             recorder.add(*hook)
 
@@ -279,7 +317,7 @@ class AttentionListener(Listener):
         """Copy weights that are about to be overwritten, as by a dropout in place."""
         if operation.mutates:
             for each in operation.written:
-                held = self._candidates.get(each) or self._results.get(each)
+                held = self._candidates.marks.get(each) or self._results.get(each)
                 if held is not None and held.kept is not None and not held.owned:
                     with self._silent():
                         held.kept, held.owned = held.kept.clone(), True
@@ -296,8 +334,9 @@ class AttentionListener(Listener):
             self._take_softmax(operation)
         elif operation.name in FACTORS and self._take_product(operation):
             pass
-        elif not operation.is_view:
-            self._follow(operation)
+        else:
+            for follower in (self._parameters, self._products, self._candidates):
+                follower.after(operation)
 
     def _silent(self) -> Any:
         assert self._recorder is not None
@@ -340,7 +379,7 @@ class AttentionListener(Listener):
 
     def _take_softmax(self, operation: Operation) -> None:
         given, dimension = operation.argument["self"], operation.argument["dim"]
-        product, result = self._products.get(given), operation.output
+        product, result = self._products.marks.get(given), operation.output
         if product is None or result.shape[dimension] not in product.sizes:
             return
         path = _common(product.path, self._path(operation.call))
@@ -348,7 +387,7 @@ class AttentionListener(Listener):
         self._results[result] = attended
         self._note(operation, attended)
         if not attended.confirmed:
-            self._candidates[result] = attended
+            self._candidates.marks[result] = attended
             with self._silent():
                 attended.kept = result.detach()
 
@@ -360,21 +399,22 @@ class AttentionListener(Listener):
             (second, first, second.shape[-min(second.ndim, 2)]),
         )
         for each, other, size in sides:
-            attended = self._candidates.get(each)
+            attended = self._candidates.marks.get(each)
             if attended is None or attended.kept is None:
                 continue
             weighs = attended.kept.shape[attended.dimension] == size
-            if weighs and other not in self._parameters:
+            if weighs and other not in self._parameters.marks:
                 if not attended.confirmed:
                     self._confirm(attended, operation)
                 return True
             return False  # heads that are mixed, as talking heads are
-        learned = first in self._parameters or second in self._parameters
+        learned = any(each in self._parameters.marks for each in (first, second))
         if learned and operation.name in ("mm", "addmm"):
             return False  # a linear layer
         if operation.output.ndim > 1:
             rows, columns = operation.output.shape[-2:]
-            self._products[operation.output] = _Product(self._path(operation.call), (rows, columns))
+            product = _Product(self._path(operation.call), (rows, columns))
+            self._products.marks[operation.output] = product
         return True
 
     def _confirm(self, attended: Attended, operation: Operation) -> None:
@@ -391,26 +431,6 @@ class AttentionListener(Listener):
             attended.owned |= exact is not kept
             attended.kept = exact
             self._fit(attended)
-
-    def _follow(self, operation: Operation) -> None:
-        """Hand a mark on to what is made of it number by number."""
-        outputs = operation.outputs
-        if not outputs or operation.written:
-            return
-        made = outputs[0]
-        if operation.kind is Kind.COPY and operation.reads[0] in self._parameters:
-            self._parameters[made] = True  # autocast's
-            return
-        for each in operation.reads:
-            if each.numel() != made.numel():
-                continue
-            product, attended = self._products.get(each), self._candidates.get(each)
-            if product is not None:
-                self._products[made] = product
-            if attended is not None and not attended.confirmed:
-                self._candidates[made] = attended
-            if product is not None or attended is not None:
-                return
 
     def _after_backward(self, operation: Operation) -> None:
         if not self._gradients:
@@ -513,7 +533,8 @@ class AttentionListener(Listener):
 
     def end(self) -> None:
         """Let go of what was only followed; give each attention a name of its own."""
-        self._products, self._candidates, self._marks = StorageMap(), StorageMap(), []
+        self._products.marks, self._candidates.marks = StorageMap(), StorageMap()
+        self._marks = []
         counts: dict[str, int] = {}
         for each in self.found:
             number = counts.get(each.name, 0)
