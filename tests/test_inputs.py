@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from matplotlib import cbook
 from PIL import Image
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 from torchvision.models import Inception_V3_Weights, ResNet18_Weights, ResNet34_Weights
 from torchvision.transforms import Compose, Normalize, ToTensor, v2
 
@@ -350,6 +350,8 @@ def test_inputs_that_no_model_takes():
         prepare_input(3, RGB)
     with pytest.raises(TypeError, match=r"give the inputs of one, next\(iter\(loader\)\)\[0\]"):
         prepare_input(DataLoader([X]), RGB)
+    with pytest.raises(TypeError, match=r"A TensorDataset holds many .*, dataset\[0\]\[0\]"):
+        prepare_input(TensorDataset(X), RGB)
 
 
 def test_a_list_that_the_model_takes_is_not_blamed():

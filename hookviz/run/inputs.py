@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from ..hooking.select import check_model, dimensions, first_convolution, unwrapped
 from ..hooking.tensors import map_tensors, tensors
@@ -272,6 +272,10 @@ def _arguments(inputs: Any, model: nn.Module) -> tuple[tuple[Any, ...], dict[str
     if isinstance(inputs, DataLoader):
         raise TypeError(
             "A DataLoader holds many batches: give the inputs of one, next(iter(loader))[0]."
+        )
+    if isinstance(inputs, Dataset):
+        raise TypeError(
+            f"A {type(inputs).__name__} holds many samples: give the input of one, dataset[0][0]."
         )
     raise TypeError(
         f"Cannot make an input of {type(inputs).__name__}: give a path, a PIL image, an array "
