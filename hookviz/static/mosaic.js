@@ -23,7 +23,7 @@ export class Mosaic {
     this.label = el("span", { class: "hv-label" });
     this.brief = el("span", { class: "hv-label hv-brief", "aria-hidden": "true" }); // where there is no room for more
     this.pages = el("span", { class: "hv-dim hv-pages" });
-    this.back = el("button", { class: "hv-turn", "aria-label": "page before" }, "‹");
+    this.back = el("button", { class: "hv-turn", "aria-label": "previous page" }, "‹");
     this.forth = el("button", { class: "hv-turn", "aria-label": "next page" }, "›");
     this.side = el("span", { class: "hv-turns" }, this.pages, this.back, this.forth);
     this.tools = el("span", { class: "hv-tools" });
