@@ -10,6 +10,7 @@ within the block has a function of Python's standard library in their place, whi
 from __future__ import annotations
 
 import sys
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from .interrupts import Block, defer_interrupts, heed
+from .threads import belongs_to_another, open_block
 from .transforms import refuse_transforms
 
 Hook = tuple[nn.Module | Tensor, str, Callable[..., Any]]
@@ -71,8 +73,12 @@ class HookManager(Block):
     def __init__(self, hooks: Iterable[Hook] = ()) -> None:
         super().__init__()
         self._hooks = list(hooks)
+        self.thread = 0  # the one that has begun the block
 
     def _begin(self) -> None:
+        self.thread = threading.get_ident()
+        modules = [target for target, _, _ in self._hooks if isinstance(target, nn.Module)]
+        self.exit_stack.enter_context(open_block(modules))
         self.exit_stack.enter_context(force_eager())
         for hook in self._hooks:
             self.add(*hook)
@@ -110,6 +116,8 @@ class _Hook:
         # DataParallel's replicas stand for the module; its other copies do not.
         meant = self.module is None or given[0] is self.module
         if self.owner.active and (meant or getattr(given[0], "_is_replica", False)):
+            if belongs_to_another(self.module, self.owner.thread):
+                return None
             if self.module is not None:
                 refuse_transforms(self.owner.follows)
             return self.function(*given)

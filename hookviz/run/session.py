@@ -29,6 +29,7 @@ from ..hooking.interrupts import Block
 from ..hooking.records import FeatureCache, TensorStore
 from ..hooking.select import Layers, check_model, unwrapped
 from ..hooking.tensors import map_tensors
+from ..hooking.threads import open_run
 from ..hooking.transforms import TransformError
 from .errors import located_error, message_of, needs_gradient, refuse_without_weights
 from .inputs import ModelInput, cure_words, refuse_nonfinite
@@ -297,6 +298,22 @@ def run_backward(
             raise
         return "everything"  # reentrant checkpointing supports backward() only
     return None
+
+
+@contextmanager
+def _unchanged_weights(model: nn.Module) -> Iterator[None]:
+    """Say so if a backward fails since another thread has changed the weights."""
+    parameters = [each for each in model.parameters() if not each.is_inference()]
+    versions = [each._version for each in parameters]
+    try:
+        yield
+    except RuntimeError as error:
+        if "inplace operation" not in str(error) or versions == [p._version for p in parameters]:
+            raise
+        raise RuntimeError(
+            "The weights were changed while the model ran, as by a training in another thread: "
+            "look at the model between two steps."
+        ) from error
 
 
 class Observer(Protocol):
@@ -570,7 +587,7 @@ class Session:
                 args, kwargs, sources = clone_inputs(
                     self.model, self._inputs.args, self._inputs.kwargs
                 )
-                with observer:
+                with observer, _unchanged_weights(self.model):
                     output = self.call(*args, **kwargs)
                     self._check_names(output)
                     score = score_of(output, target, self.class_names)
@@ -673,6 +690,8 @@ class _Active(Block):
 
     def _begin(self) -> None:
         self.exit_stack.enter_context(_ALONE)
+        modules = [each for each in self._model.modules() if isinstance(each, nn.Module)]
+        self.exit_stack.enter_context(open_run(modules))
         state = preserved_state(self._model, keep_mode=self._keep_mode)
         self.exit_stack.enter_context(state)
         self.exit_stack.enter_context(force_eager())

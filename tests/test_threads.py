@@ -1,0 +1,154 @@
+"""Threads that use one model: their calls stay apart, and a training goes on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import hookviz
+from hookviz.hooking import threads
+
+
+class Meeting(nn.Module):
+    """A layer that waits until as many threads as are expected have come to it."""
+
+    def __init__(self, parties: int) -> None:
+        super().__init__()
+        self.barrier = threading.Barrier(parties)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.barrier.wait(60)
+        return x
+
+
+def network(parties: int) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 2, 3), Meeting(parties), nn.ReLU(), nn.Conv2d(2, 3, 3), nn.Flatten()
+    ).eval()
+
+
+def in_threads(*works: Callable[[], Any]) -> list[Any]:
+    """Run functions at once, and return their results, or what they have raised."""
+    results: list[Any] = [None] * len(works)
+
+    def run(place: int, work: Callable[[], Any]) -> None:
+        try:
+            results[place] = work()
+        except BaseException as error:
+            results[place] = error
+
+    started = [threading.Thread(target=run, args=each) for each in enumerate(works)]
+    for each in started:
+        each.start()
+    for each in started:
+        each.join()
+    return results
+
+
+def test_two_captures_of_one_model_stay_apart():
+    model = network(2)
+
+    def work(value: float) -> Any:
+        x = torch.full((1, 1, 8, 8), value)
+        with hookviz.capture(model) as cache:
+            (model(x).sum() * value).backward()
+        return cache
+
+    for value, cache in zip(
+        (1.0, 2.0), in_threads(lambda: work(1.0), lambda: work(2.0)), strict=True
+    ):
+        assert [len(record.calls) for record in cache.values()] == [1, 1]
+        assert torch.equal(cache["0"].activation, model[0](torch.full((1, 1, 8, 8), value)))
+        assert torch.equal(cache["3"].gradient, torch.full((1, 3, 4, 4), value))
+
+
+def test_two_edits_of_one_model_stay_apart():
+    model, x = network(2), torch.ones(1, 1, 8, 8)
+
+    def work(factor: float) -> Tensor:
+        with hookviz.edit(model, "0", factor):
+            return model(x).detach()
+
+    twice, thrice = in_threads(lambda: work(2.0), lambda: work(3.0))
+    inner, last = model[0](x), model[3]
+    assert torch.equal(twice, last((inner * 2).relu()).flatten(1))
+    assert torch.equal(thrice, last((inner * 3).relu()).flatten(1))
+
+
+def test_a_thread_without_a_block_works_for_the_block():
+    model, x = network(1), torch.ones(1, 1, 8, 8)
+    with hookviz.capture(model) as cache:
+        in_threads(lambda: model(x))
+    assert len(cache["0"].calls) == 1
+
+
+def test_a_training_under_watch_goes_on_beside_explorers():
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 4)
+    )
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    watch, over = hookviz.watch(model, every=1), threading.Event()
+    said = []
+
+    def train() -> None:
+        try:
+            for _ in range(12):
+                with watch:
+                    optimizer.zero_grad()
+                    output = model(torch.rand(4, 3, 8, 8))
+                    nn.functional.cross_entropy(output, torch.arange(4)).backward()
+                optimizer.step()
+        finally:
+            over.set()
+
+    def look() -> None:
+        while not over.is_set():
+            try:
+                hookviz.explore(model, torch.rand(1, 3, 8, 8)).close()
+            except RuntimeError as error:  # the step itself is outside of the block
+                said.append(str(error))
+
+    trained, looked = in_threads(train, look)
+    assert trained is None and looked is None
+    assert all("look at the model between two steps" in each for each in said)
+    assert int(model[1].num_batches_tracked) == 12
+    assert len({record["step"] for record in watch.records()}) == 12
+    assert {record["call"] for record in watch.records()} == {0}
+    assert all(module.training for module in model.modules())
+
+
+@pytest.mark.parametrize("own_block", [False, True])
+def test_a_model_in_use_is_refused_in_a_sentence(own_block, monkeypatch):
+    monkeypatch.setattr(threads, "PATIENCE", 1e-3)
+    model, x = network(1), torch.ones(1, 1, 8, 8)
+    begun, ended = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with hookviz.capture(model):
+            begun.set()
+            ended.wait(60)
+
+    def look() -> str:
+        begun.wait(60)
+        try:
+            with pytest.raises(
+                RuntimeError, match="Another thread uses this model in a block"
+            ) as told:
+                if own_block:
+                    with hookviz.capture(model):
+                        hookviz.trace(model, x)
+                else:
+                    hookviz.trace(model, x)
+        finally:
+            ended.set()
+        return str(told.value)
+
+    held, said = in_threads(hold, look)
+    assert held is None and isinstance(said, str) and "\n" not in said
+    assert len(hookviz.trace(model, x))  # afterwards it is free
