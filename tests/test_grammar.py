@@ -72,3 +72,15 @@ def test_bytes_are_bytes_in_a_terminal(capsys, tmp_path):
     path = tmp_path / "page.html"
     assert main(["page", "--demo", "--max-bytes", "2e6", "-o", str(path)]) == 0
     assert path.stat().st_size <= 2_000_000
+
+
+DEFAULTS = {"call": -1, "sample": 0, "position": None}
+
+
+@pytest.mark.parametrize("name", ["hookviz.contributions", "hookviz.receptive_field"])
+def test_a_single_value_is_addressed_alike(name):
+    """The last call, the first sample, and no position where a layer has none."""
+    addressed = {
+        key: each.default for key, each in parameters(FUNCTIONS[name]).items() if key in DEFAULTS
+    }
+    assert addressed and addressed == {key: DEFAULTS[key] for key in addressed}

@@ -27,7 +27,7 @@ def contributions(
     layer: str | nn.Module,
     *,
     channel: int,
-    position: Sequence[int] = (),
+    position: Sequence[int] | None = None,
     sample: int = 0,
     call: int = -1,
     weights: Any = None,
@@ -49,9 +49,9 @@ def contributions(
     layer : str or torch.nn.Module
     channel : int
         Which of the layer's output channels; for a linear layer which output, such as a class.
-    position : sequence of int
-        Where in the map: row and column, or one number for each of its dimensions. For a linear
-        layer ``()``, or which token.
+    position : sequence of int, optional
+        Where in the map: row and column, or one number for each of its dimensions; for a linear
+        layer on tokens which token. None where the layer has no positions.
     sample : int
         Which of the batch.
     call : int
@@ -85,7 +85,7 @@ def contributions(
     session = Session(model, prepare_input(inputs, model, weights=weights, transform=transform))
     layers = chosen_layers(model, None) | {module: name}
     kept = KeptRun(session, only=[module], layers=layers)
-    return contributions_in(kept, kept.value(name, channel, position, sample, call))
+    return contributions_in(kept, kept.value(name, channel, position or (), sample, call))
 
 
 def contributions_in(kept: KeptRun, value: Value) -> Contributions:
