@@ -122,7 +122,7 @@ def test_rows_are_independent():
     assert merged.count.tolist() == [150, 150, 149, 150]
 
 
-@pytest.mark.parametrize("width", [1, 7, (1 << 17) + 3])
+@pytest.mark.parametrize("width", [1, 7, (1 << 18) + 3])
 def test_nonzero_values_are_counted_exactly(width):
     values = torch.randint(0, 3, (5, width)).float()
     values[0, 0] = math.nan
@@ -170,6 +170,7 @@ def test_bins_hold_their_edges():
     edges = torch.tensor(bins.edges())
     assert bins.edges() == [0.25, 0.375, 0.5, 0.75, 1.0, 1.5, 2.0]
     assert bins.index(edges[:-1]).tolist() == list(range(8, 14))
-    assert bins.index(-edges[1:-1] * 1.001).tolist() == [6 - n for n in range(1, 6)]
+    assert bins.index(-edges[:-1]).tolist() == list(range(6, 0, -1))
     assert bins.index(torch.tensor([1e-9, 1e9, -1e9, 1e-40, -0.0])).tolist() == [8, 13, 1, 7, 7]
-    assert bins.index(torch.tensor([1e300, -1e300], dtype=torch.float64)).tolist() == [13, 1]
+    beyond_float32 = torch.tensor([1e300, -1e300], dtype=torch.float64)
+    assert bins.index(beyond_float32).tolist() == [14, 0]

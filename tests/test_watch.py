@@ -19,20 +19,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import hookviz
-from hookviz.studies.watch.log import History
-from hookviz.studies.watch.measured import (
-    BINS,
-    MOST,
-    OCTAVES,
-    STATISTICS,
-    edges,
-    fill_rows,
-    from_bfloat16,
-    look,
-    measured,
-    summary,
-    to_bfloat16,
-)
+from hookviz.studies.watch.log import History, from_bfloat16, to_bfloat16
+from hookviz.studies.watch.summary import BINS, STATISTICS, Summarizer, collected
 
 X = torch.randn(8, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 Y = torch.arange(8) % 4
@@ -96,9 +84,12 @@ def record_of(watch, layer, step=0, call=0, phase="train"):
 # The numbers of one tensor
 
 
-def numbers_of(tensor, channel=1):
-    count, channels, row = measured(tensor, channel)
-    return summary([(count, channels, np.asarray(row))])
+def numbers_of(*tensors, channel=1, scale=1.0):
+    """The summary of all tensors together."""
+    summarizer = Summarizer()
+    pending = [summarizer.take(tensor, channel, scale) for tensor in tensors]
+    summarizer.finish()
+    return collected([[one.summary for one in pending]], [scale])[0]
 
 
 def by_hand(values):
@@ -168,59 +159,66 @@ def test_a_histogram_by_hand():
     values = [-math.inf, -3.0, -1.0, 0.0, -0.0, 1e-30, 0.75, 1.0, 1.99, 2.0, 1e30, math.inf]
     values += [math.nan, -math.nan]
     bins = numbers_of(torch.tensor([values])).bins
-    middle, one = OCTAVES + 1, OCTAVES + 2 + 40  # the bin from 1 to 2
-    wanted = {0: 1, middle - 1 - 41: 1, middle - 1 - 40: 1, middle: 2, middle + 1: 1}
-    wanted |= {one - 1: 1, one: 2, one + 1: 1, middle + OCTAVES: 1, BINS - 2: 1, BINS - 1: 2}
+    zero, one = BINS.count + 1, BINS.count + 2 + 40  # the bin from 1 to 2
+    wanted = {0: 1, zero - 1 - 41: 1, zero - 1 - 40: 1, zero: 2, zero + 1: 1}
+    wanted |= {one - 1: 1, one: 2, one + 1: 1, zero + BINS.count: 1}
+    wanted |= {BINS.size - 2: 1, BINS.size - 1: 2}
     assert {int(place): bins[place] for place in bins.nonzero()[0]} == wanted
-    assert bins.sum() == len(values)
-    assert edges()[1, 40] == 1 and edges()[0, -41] == -1 and edges()[1, -1] == 2.0**MOST
 
 
-def test_too_small_numbers_are_not_zero():
-    found = numbers_of(torch.tensor([[1e-42, 0.0]]))
-    assert found.bins[[OCTAVES + 1, OCTAVES + 2]].tolist() == [1, 1]
+def test_a_single_nan_or_infinity_is_in_the_histogram_of_a_large_tensor():
+    values = torch.zeros(1, 1, 300, 300)
+    values[0, 0, 7, 1:4] = torch.tensor([math.nan, math.inf, -math.inf])
+    bins = numbers_of(values).bins
+    assert [bins[place] for place in (0, BINS.size - 2, BINS.size - 1)] == [1, 1, 1]
 
 
-def test_parts_are_as_one_tensor():
+def test_several_tensors_are_as_one():
     values = odd(MAPS) + torch.arange(4.0)[:, None, None, None]
-    parts = values.split([1, 3])
-    rows = [(p[0], p[1], np.asarray(p[2])) for p in (measured(part, 1) for part in parts)]
-    both, one = summary(rows), numbers_of(values)
+    both, one = numbers_of(*values.split([1, 3])), numbers_of(values)
     np.testing.assert_allclose(both.statistics, one.statistics, rtol=1e-5)
     np.testing.assert_allclose(both.channels, one.channels, rtol=1e-5)
     assert (both.bins == one.bins).all()
 
 
 def test_a_scale_is_divided_out():
-    count, channels, row = measured(MAPS * 1024, 1)
-    scaled, plain = summary([(count, channels, np.asarray(row))], 1024.0), numbers_of(MAPS)
+    scaled, plain = numbers_of(MAPS * 1024, scale=1024.0), numbers_of(MAPS)
     np.testing.assert_allclose(scaled.statistics, plain.statistics, rtol=1e-5)
+    np.testing.assert_allclose(scaled.channels, plain.channels, rtol=1e-5)
     assert (scaled.bins == plain.bins).all()
 
 
-def test_halved_keeps_range_and_three_digits():
+def test_bfloat16_keeps_the_range_and_three_digits():
     values = np.array([1e-38, 3e38, -0.1234, 0, np.inf, -np.inf], np.float32)
     np.testing.assert_allclose(from_bfloat16(to_bfloat16(values)), values, rtol=4e-3)
 
 
-def test_tensors_summed_up_together_are_as_each_alone():
-    several = [MAPS, MAPS.double() * 1e3, odd(MAPS), MAPS.relu(), MAPS[:1, :, :1, :1], MAPS.half()]
-    several += [torch.tensor([[1e-42, 0.0]]), torch.randn(64, 16, 8, 8).relu()]
-    parts = [look(tensor, 1) for tensor in several]
-    fill_rows(parts)
-    for part, tensor in zip(parts, several, strict=True):
-        count, channels, row = measured(tensor, 1)
-        assert (part.count, part.channels) == (count, channels)
-        np.testing.assert_array_equal(np.asarray(part.row), np.asarray(row))
+def test_tensors_that_are_summed_up_together_keep_their_own_numbers():
+    several = [MAPS, MAPS.relu() - 1, MAPS.half(), odd(MAPS), torch.randn(64, 16, 8, 8).relu()]
+    several += [MAPS * 3, MAPS.transpose(2, 3), torch.tensor([[1e-42, 0.0]])]
+    summarizer = Summarizer()
+    copies = [tensor.clone() for tensor in several]
+    pending = [summarizer.take(tensor, 1) for tensor in copies]
+    for tensor in copies:
+        tensor.zero_()  # what happens afterwards does not matter
+    summarizer.finish()
+    for one, tensor in zip(pending, several, strict=True):
+        found, alone = collected([[one.summary]], [1.0])[0], numbers_of(tensor)
+        np.testing.assert_allclose(found.statistics, alone.statistics, rtol=1e-6)
+        np.testing.assert_allclose(found.channels, alone.channels, rtol=1e-6, atol=1e-9)
+        np.testing.assert_array_equal(found.bins, alone.bins)
 
 
-def test_exponents_counted_in_between_are_counted_once(monkeypatch):
-    """As many tensors wait in a step with many parts as memory allows."""
+def test_a_step_with_many_tensors_sums_them_up_in_between(monkeypatch):
     alone, together = hookviz.watch(made(), every=1), hookviz.watch(made(), every=1)
     trained(alone._model, 2, alone)
-    monkeypatch.setattr(hookviz.studies.watch.measured, "_TOGETHER", 3)
+    monkeypatch.setattr(hookviz.studies.watch.summary, "_TOGETHER", 1000)
     trained(together._model, 2, together)
-    assert together.records() == alone.records()
+    for one, other in zip(alone.records(), together.records(), strict=True):
+        assert [*one.values()] == [
+            pytest.approx(value, rel=1e-5) if isinstance(value, float) else value
+            for value in other.values()
+        ]
 
 
 def test_a_layer_that_returns_a_number_is_recorded():
@@ -543,12 +541,10 @@ def test_layers_that_return_several_tensors_or_none_that_counts():
 
 
 def test_what_cannot_be_summed_up_does_not_end_the_training(monkeypatch):
-    import hookviz.studies.watch.measured as recorder
-
-    def refuses(tensor, channel):
+    def refuse(*args):
         raise TypeError("no such tensor. Do this.")
 
-    monkeypatch.setattr(recorder, "look", refuses)
+    monkeypatch.setattr(Summarizer, "take", refuse)
     model = made()
     watch = hookviz.watch(model)
     trained(model, 1, watch)

@@ -24,7 +24,7 @@ histogram     (C, 388) int32     counts of the bins, see `hookviz.run.statistics
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,6 @@ from .running import BINS, LayerStatistics, SurveyedRun
 
 FORMAT = "hookviz survey 3"
 _DIMENSIONS = 3
-_MOMENTS = [field.name for field in fields(Moments)]
 
 
 def pack(survey: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -95,7 +94,7 @@ def _arrays(layer: LayerStatistics) -> dict[str, Tensor]:
         "indices": layer.top.indices,
         "positions": torch.cat([positions, unused], 2),
         "labels": layer.labels,
-        **{name: getattr(layer.moments, name) for name in _MOMENTS},
+        **layer.moments._asdict(),
         "first_nan": layer.first_nan,
         "histogram": layer.histogram,
     }
@@ -110,5 +109,5 @@ def _statistics(shape: tuple[int, ...], arrays: dict[str, Tensor], k: int) -> La
         arrays["indices"],
         {"positions": positions, "labels": arrays["labels"]},
     )
-    moments = Moments(*(arrays[name] for name in _MOMENTS))
+    moments = Moments(*(arrays[name] for name in Moments._fields))
     return LayerStatistics(shape, top, moments, arrays["histogram"], arrays["first_nan"])

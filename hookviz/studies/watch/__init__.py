@@ -1,4 +1,4 @@
 """Layers while a model learns, step by step.
 
-Begin with `watch.py`; `measured.py` measures a step, `log.py` keeps all steps.
+Begin with `watch.py`; `recorder.py` records a step, `log.py` stores all steps.
 """

@@ -3,10 +3,10 @@
 ========================  =====================================================================
 about                     text, JSON: format, model, layers, ``every``, and which steps and
                           layouts the arrays are of
-statistics 0, ...         (steps, rows × 2 × 8) float32, see `measured.STATISTICS`
+statistics 0, ...         (steps, rows × 2 × 8) float32, see `summary.STATISTICS`
 bins 0, ...               (steps, rows × 2 × 132) uint16: the upper half of float32 numbers
 channels 0, ...           (steps, 2 × channels) uint16, the same
-weights 0, ...            (steps, layers × 3) float32, see `measured.NORMS`
+weights 0, ...            (steps, layers × 3) float32, see `weights.NORMS`
 maps 0, ends 0, ...       uint8 and float32: the probe's maps, and what their ends stand for
 ========================  =====================================================================
 
@@ -25,9 +25,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 
 from ...files import read_arrays, write_arrays
-from .measured import BINS, NORMS, STATISTICS, Row, Summary, from_bfloat16, to_bfloat16
+from .recorder import Row
+from .summary import BINS, STATISTICS, Summary
+from .weights import NORMS
 
 SIDES = ("activation", "gradient")
 _OWN = 200  # bytes that a step takes beside its arrays, about
@@ -49,7 +52,7 @@ class Layout:
         rows = 2 * len(self.rows)
         return {
             "statistics": rows * len(STATISTICS),
-            "bins": rows * BINS,
+            "bins": rows * BINS.size,
             "channels": 2 * sum(self.channels),
             "weights": len(self.weighted) * len(NORMS),
             "maps": sum(count * height * width for _, count, height, width in self.maps),
@@ -66,6 +69,20 @@ KINDS = {
     "ends": np.float32,
 }
 """The arrays of a step and their kinds."""
+
+
+def to_bfloat16(numbers: np.ndarray) -> np.ndarray:
+    """Return the upper half of each float32, rounded: 16 bits with the range of 32, as uint16."""
+    return torch.from_numpy(numbers).to(torch.bfloat16).view(torch.int16).numpy().view(np.uint16)
+
+
+def from_bfloat16(halves: np.ndarray) -> np.ndarray:
+    """Return the float32 numbers whose upper halves `to_bfloat16` kept.
+
+    >>> from_bfloat16(to_bfloat16(np.array([1.0, 0.0, np.nan, 257.0], np.float32))).tolist()
+    [1.0, 0.0, nan, 256.0]
+    """
+    return (halves.astype(np.uint32) << 16).view(np.float32)
 
 
 @dataclass(eq=False)
@@ -103,8 +120,8 @@ class TrainingStep:
         return self.arrays["statistics"].reshape(shape)
 
     def bins(self) -> np.ndarray:
-        """``(rows, 2, BINS)``, to three digits."""
-        return from_bfloat16(self.arrays["bins"]).reshape(len(self.layout.rows), 2, BINS)
+        """``(rows, 2, BINS.size)``, to three digits."""
+        return from_bfloat16(self.arrays["bins"]).reshape(len(self.layout.rows), 2, BINS.size)
 
     def weights(self) -> np.ndarray:
         """``(layers with parameters, 3)``; a view."""
@@ -155,7 +172,7 @@ def step_of(
     for forward, backward in found.values():
         nothing = Summary(
             np.full(len(STATISTICS), np.nan, np.float32),
-            np.zeros(BINS, np.float32),
+            np.zeros(BINS.size, np.float32),
             np.full(len(forward.channels), np.nan, np.float32),
         )
         for side in (forward, backward or nothing):
@@ -368,8 +385,8 @@ def _record(
         before = "gradient_" if side == "gradient" else ""
         there = values[-1] == values[-1]  # counted
         for name, value in zip(STATISTICS, values, strict=True):
-            from_bfloat16 = name in ("nans", "infs", "count") and there
-            found[before + name] = int(value) if from_bfloat16 else value if there else None
+            is_count = name in ("nans", "infs", "count") and there
+            found[before + name] = int(value) if is_count else value if there else None
     found["dead"] = None
     own = weights.get(row.layer, [np.nan] * len(NORMS))
     return found | {

@@ -18,7 +18,9 @@ from ...draw.document import document, fitting, json_text, script, style
 from ...draw.figures import ShownFigure, no_formula, small_png
 from ...tables import number
 from .log import Layout, Recorded, TrainingStep
-from .measured import BINS, LEAST, NORMS, OCTAVES, STATISTICS, Row, edges
+from .recorder import Row
+from .summary import BINS, STATISTICS
+from .weights import NORMS
 
 OF_ROWS = tuple(name for name in STATISTICS if name != "count")
 NAMES = (*OF_ROWS, "dead", *(f"gradient_{name}" for name in OF_ROWS), *NORMS)
@@ -106,7 +108,7 @@ def draw_layer(training: Recorded, row: Row, phase: str) -> Figure:
     figure.suptitle(no_formula(f"{named(row)} in a {training.title.partition(';')[0][9:]}"))
     axes = figure.subplots(3, 1, height_ratios=[3, 3, 2])
     for side, (one, what) in enumerate(zip(axes, ("activations", "gradients"), strict=False)):
-        nothing = np.zeros(BINS)
+        nothing = np.zeros(BINS.size)
         columns = [
             nothing if p is None else s.bins()[p, side] for s, p in zip(steps, places, strict=True)
         ]
@@ -169,15 +171,16 @@ def _draw(axes: Axes, statistic: str, values: np.ndarray, wrong: np.ndarray) -> 
 def _draw_bins(axes: Axes, shares: np.ndarray) -> None:
     """Bins × steps, from Inf at the top to −Inf at the bottom; empty bins at the ends are cut."""
     used = np.flatnonzero(shares.any(1))
-    finite = used[used < BINS - 2]
-    first, last = (finite.min(), finite.max()) if finite.size else (OCTAVES, OCTAVES + 2)
-    kept = [*range(first, last + 1), *(place for place in (BINS - 2, BINS - 1) if place in used)]
+    zero, inf, nan = BINS.count + 1, BINS.size - 2, BINS.size - 1
+    finite = used[used < inf]
+    first, last = (finite.min(), finite.max()) if finite.size else (zero - 1, zero + 1)
+    kept = [*range(first, last + 1), *(place for place in (inf, nan) if place in used)]
     norm = LogNorm(1e-5, 1, clip=True)
     colours = colormap(SEQUENTIAL)
     pixels = colours(norm(np.maximum(shares[kept], 1e-9)))
     pixels[shares[kept] == 0] = 0
     for line, place in enumerate(kept):
-        if place in (0, BINS - 2, BINS - 1):
+        if place in (0, inf, nan):
             pixels[line, shares[place] > 0] = colours.get_bad()
     axes.imshow(pixels, aspect="auto", interpolation="nearest", origin="lower")
     labels = [_bin_name(place) for place in kept]
@@ -185,7 +188,7 @@ def _draw_bins(axes: Axes, shares: np.ndarray) -> None:
     shown = [
         i
         for i, place in enumerate(kept)
-        if place in (0, OCTAVES + 1, BINS - 2, BINS - 1) or abs(place - OCTAVES - 1) % step == 0
+        if place in (0, zero, inf, nan) or abs(place - zero) % step == 0
     ]
     axes.set_yticks(shown, [labels[i] for i in shown], fontsize=6)
     bar = axes.figure.colorbar(ScalarMappable(norm, colours), ax=axes, pad=0.01)
@@ -194,13 +197,12 @@ def _draw_bins(axes: Axes, shares: np.ndarray) -> None:
 
 def _bin_name(place: int) -> str:
     """Return the edge of a bin that is nearer to zero."""
-    special = {0: "−Inf", OCTAVES + 1: "0", BINS - 2: "Inf", BINS - 1: "NaN"}
+    zero = BINS.count + 1
+    special = {0: "−Inf", zero: "0", BINS.size - 2: "Inf", BINS.size - 1: "NaN"}
     if place in special:
         return special[place]
-    negative, positive = edges()
-    if place <= OCTAVES:
-        return number(float(negative[place]))
-    return number(float(positive[place - OCTAVES - 2]))
+    edge = BINS.edges()[abs(place - zero) - 1]
+    return number(edge if place > zero else -edge)
 
 
 def _label_steps(axes: Axes, steps: Sequence[int]) -> None:
@@ -247,7 +249,7 @@ def facts_of(training: Recorded, phase: str = "train") -> dict[str, Any]:
         "trouble": trouble and {"at": trouble[0], "row": named(trouble[1])},
         "statistics": STATISTICS,
         "norms": NORMS,
-        "bins": {"count": BINS, "octaves": OCTAVES, "least": LEAST},
+        "bins": {"count": BINS.size, "octaves": BINS.count, "least": BINS.first},
         "palettes": {
             "sequential": palette_text(SEQUENTIAL),
             "diverging": palette_text(DIVERGING),

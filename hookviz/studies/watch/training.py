@@ -14,7 +14,8 @@ from ...tables import html_table, megabytes, number, plain, text_table
 from ..diagnosis.findings import Diagnosis, Finding, also
 from ..showing import widget
 from .log import PHASES, FirstNonFinite, History, TrainingLog, TrainingStep, step_records, write_log
-from .measured import NORMS, Row
+from .recorder import Row
+from .weights import NORMS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,8 +15,10 @@ from ...hooking.interrupts import Block
 from ...hooking.select import Layers, select_layers, type_name, unwrapped
 from ...run.errors import first_sentence
 from .log import AutoSaver, History, TrainingLog, TrainingStep, step_of
-from .measured import Maps, Probe, StepRecorder, Weights
+from .probe import Maps, Probe
+from .recorder import StepRecorder
 from .training import Training
+from .weights import Weights
 
 
 def watch(
@@ -202,8 +204,9 @@ class Watch(Block, Training):
         if should_record:
             maps = self._maps() if learns else {}
             scale = 1.0 if self._scaler is None else float(self._scaler.get_scale())
-            recorder = StepRecorder(self._model, self._layers, self._channels, weights=learns)
-            self.exit_stack.push(partial(self._conclude, (number, at), recorder, maps, scale))
+            how: Any = {"weights": learns, "scale": scale}
+            recorder = StepRecorder(self._model, self._layers, self._channels, **how)
+            self.exit_stack.push(partial(self._conclude, (number, at), recorder, maps))
             self.exit_stack.enter_context(recorder)
 
     def _maps(self) -> Maps:
@@ -218,13 +221,12 @@ class Watch(Block, Training):
         place: tuple[int, int],
         recorder: StepRecorder,
         maps: Maps,
-        scale: float,
         kind: type[BaseException] | None,
         *error: object,
     ) -> None:
         """Read the numbers off the device, once the hooks are off."""
         with suppress(*[] if kind is None else [Exception]):  # the user's own goes first
-            found, norms = recorder.taken(scale)
+            found, norms = recorder.taken()
             self.log.left_out |= recorder.left_out
             if not found:
                 self._uncalled = True

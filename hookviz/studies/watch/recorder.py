@@ -1,0 +1,211 @@
+"""The hooks of a recorded step: they sum up what layers return, and the gradients that arrive."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...hooking.checkpoint import FORWARD, Reruns, current_backward
+from ...hooking.handles import Hook, HookManager
+from ...hooking.select import unwrapped
+from ...hooking.tensors import PatchGrid, channel_dimension, tensors_in
+from ...hooking.transforms import TRANSFORMS, TransformError, is_wrapped, refuse_transforms
+from ...run.errors import first_sentence
+from .summary import Pending, Summarizer, Summary, TensorSummary, collected
+from .weights import Weights, off_device
+
+
+class Row(NamedTuple):
+    """One tensor that a layer returns in one run of the model."""
+
+    layer: str  #: the module's name, ``""`` for the model itself
+    call: int = 0  #: which run of the layer within one of the model, from 0
+    path: str = ""  #: where in what it returned, as in ``"[0]"``
+
+
+@dataclass(eq=False)
+class RowSums:
+    """The summaries of a row in a step: one for each run of the model."""
+
+    activations: list[Pending] = field(default_factory=list)
+    gradients: list[Pending] = field(default_factory=list)
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedRun:
+    """One call of a layer: what checkpointing may run again in backward."""
+
+    rows: list[tuple[Row, int | None]]  # with the dimension of the channels
+    parts: list[Pending]
+    watched: bool  # True if a gradient can reach its outputs
+
+
+class StepRecorder(HookManager):
+    """A block around one step.
+
+    Runs of the model within the block, as of gradient accumulation, are put together.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        As it was given, maybe in a wrapper.
+    layers : mapping of str to torch.nn.Module
+    channels : dict
+        Where outputs of layers have their channels, by name, shape and grid: it is filled here.
+    weights : bool
+        If True, record their weights, too.
+    scale : float
+        Gradients are divided by it.
+    """
+
+    follows = TRANSFORMS  # a refusal would stop the training
+
+    def __init__(
+        self,
+        model: nn.Module,
+        layers: Mapping[str, nn.Module],
+        channels: dict[Any, int],
+        *,
+        weights: bool = True,
+        scale: float = 1.0,
+    ) -> None:
+        self.weights = Weights(layers if weights else {})
+        self.left_out: dict[str, str] = {}
+        self._channels, self._scale = channels, scale
+        self._summarizer = Summarizer()
+        self._seen: dict[Row, RowSums] = {}
+        self._calls: Counter[tuple[int, str]] = Counter()
+        self._ran: dict[str, list[RecordedRun]] = {}
+        self._reruns: Reruns[RecordedRun] = Reruns()
+        self._grid = PatchGrid()
+        hooks: list[Hook] = [(unwrapped(model)[0], "forward_pre", self._begins)]
+        hooks += self._grid.hooks(model)
+        hooks += [(m, "forward", partial(self._after, name)) for name, m in layers.items()]
+        super().__init__([*hooks, *self.weights.hooks()])
+
+    def _begin(self) -> None:
+        self.weights.begin()
+        super()._begin()
+
+    # The hooks
+
+    def _begins(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        if current_backward() == FORWARD:
+            here = threading.get_ident()  # DataParallel has a thread for each part of the batch
+            for key in [key for key in self._calls if key[0] == here]:
+                del self._calls[key]
+
+    def _after(self, name: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        try:
+            refuse_transforms()
+            if current_backward() == FORWARD:
+                self._take(name, module, output)
+            else:
+                self._take_again(name, output)
+        except TransformError as error:
+            self.left_out[name] = first_sentence(error).rstrip(".")
+        except Exception as error:  # errors while recording must not stop the training
+            self.left_out[name] = f"{type(error).__name__}: {first_sentence(error)}"
+
+    def _take(self, name: str, module: nn.Module, output: Any) -> None:
+        here = (threading.get_ident(), name)
+        call = self._calls[here]
+        self._calls[here] += 1
+        found = _plain(output)
+        ran = RecordedRun([], [], _asks(found))
+        for path, tensor in found:
+            channel = self._channel(name, module, tensor)
+            row = Row(name, call, path)
+            part = self._summarizer.take(tensor, channel)
+            self._seen.setdefault(row, RowSums()).activations.append(part)
+            ran.rows.append((row, channel))
+            ran.parts.append(part)
+            self._watch(tensor, row, channel)
+        self._ran.setdefault(name, []).append(ran)
+
+    def _take_again(self, name: str, output: Any) -> None:
+        """Checkpointing runs a layer again: where the first run had no graph, this one has it."""
+        found = _plain(output)
+        waiting = [ran for ran in self._ran.get(name, ()) if not ran.watched]
+
+        def same(ran: RecordedRun) -> bool:
+            self._summarizer.finish()
+            again = Summarizer()
+            triples = zip(found, ran.rows, ran.parts, strict=True)
+            pairs = [(again.take(tensor, c), part) for (_, tensor), (_, c), part in triples]
+            again.finish()
+            return all(
+                one.summary is not None
+                and two.summary is not None
+                and one.summary.matches(two.summary)
+                for one, two in pairs
+            )
+
+        ran = self._reruns.first(waiting, same)
+        if ran is not None and _asks(found):
+            self._ran[name].remove(ran)
+            for (_, tensor), (row, channel) in zip(found, ran.rows, strict=False):
+                self._watch(tensor, row, channel)
+
+    def _channel(self, name: str, module: nn.Module, tensor: Tensor) -> int | None:
+        if tensor.ndim < 2:
+            return None
+        grid = self._grid.of(tensor.shape)
+        key = name, tensor.shape, grid
+        if key not in self._channels:
+            self._channels[key] = channel_dimension(tensor, module, grid) % tensor.ndim
+        return self._channels[key]
+
+    def _watch(self, tensor: Tensor, row: Row, channel: int | None) -> None:
+        if tensor.requires_grad:
+            self.add(tensor, "tensor", partial(self._arrived, row, channel))
+
+    def _arrived(self, row: Row, channel: int | None, gradient: Tensor | None) -> None:
+        if gradient is not None and _has_numbers(gradient):
+            try:
+                part = self._summarizer.take(gradient, channel, self._scale)
+                self._seen[row].gradients.append(part)
+            except Exception as error:
+                self.left_out[row.layer] = f"{type(error).__name__}: {first_sentence(error)}"
+
+    # After the block
+
+    def taken(self) -> tuple[dict[Row, tuple[Summary, Summary | None]], dict[str, list[float]]]:
+        """Return the summaries of each row's activations and gradients, and the weights' norms."""
+        self._summarizer.finish()
+        groups: dict[tuple[Row, int], list[TensorSummary]] = {}
+        for row, seen in self._seen.items():
+            for side, parts in enumerate((seen.activations, seen.gradients)):
+                if known := [part.summary for part in parts if part.summary is not None]:
+                    groups[row, side] = known
+        scales = [self._scale if side else 1.0 for _, side in groups]
+        summaries = dict(zip(groups, collected([*groups.values()], scales), strict=True))
+        rows = {row: (summaries[row, 0], summaries.get((row, 1))) for row in self._seen}
+        norms = np.array([norm.item() for norm in off_device(self.weights.norms())]).reshape(2, -1)
+        norms[1] /= self._scale
+        return rows, dict(zip(self.weights.names, norms.T.tolist(), strict=True))
+
+
+def _plain(output: Any) -> list[tuple[str, Tensor]]:
+    return [(path, tensor) for path, tensor in tensors_in(output) if _has_numbers(tensor)]
+
+
+def _has_numbers(tensor: Tensor) -> bool:
+    """Return True if the tensor holds numbers, all of them in this process."""
+    if not (tensor.is_floating_point() or tensor.is_complex() or tensor.is_quantized):
+        return False
+    strided = tensor.layout is torch.strided and not tensor.is_meta and not tensor.is_nested
+    whole = type(tensor) is Tensor or not hasattr(tensor, "to_local")
+    return strided and whole and not is_wrapped(tensor) and tensor.numel() > 0
+
+
+def _asks(found: list[tuple[str, Tensor]]) -> bool:
+    return any(tensor.requires_grad for _, tensor in found)
