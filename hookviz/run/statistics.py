@@ -87,8 +87,8 @@ class Moments(NamedTuple):
         mean = total / size
         squares = raw - total * mean
         zeros = size - count_nonzero(values)
-        counts = torch.full_like(zeros, size), torch.zeros_like(zeros), torch.zeros_like(zeros)
-        found = cls(counts[0], mean, squares, zeros, *counts[1:])
+        count, nans, infs = (torch.full_like(zeros, number) for number in (size, 0, 0))
+        found = cls(count, mean, squares, zeros, nans, infs)
         # The difference has too few digits where the mean is large beside the deviation, or where
         # squares underflow. It is NaN where a value is not finite, or where a sum overflowed.
         limits = torch.finfo(values.dtype)

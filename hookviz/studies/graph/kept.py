@@ -700,7 +700,8 @@ class _Keeper(Listener):
 
     def after(self, operation: Operation) -> None:
         """Keep the convolution of a layer; note which numbers moved."""
-        running = self._ran.get(operation.call) if operation.call is not None else None
+        call = operation.call
+        running = self._ran.get(call) if call is not None else None
         if running is not None and operation.name == "convolution":
             given = operation.argument["input"]
             inside = _Call(("", 0), nn.Identity(), began=len(self.events))
@@ -710,8 +711,8 @@ class _Keeper(Listener):
             inside.made = MemoryLayout.of(operation.output)
             running.append((operation, inside, operation.output, operation.output._version))
             return
-        if running is not None and isinstance(operation.call.module, nn.Linear):
-            self._keep_weights(operation, self._running[operation.call])
+        if running is not None and call is not None and isinstance(call.module, nn.Linear):
+            self._keep_weights(operation, self._running[call])
         if not operation.is_view:
             self._follow(operation)
 

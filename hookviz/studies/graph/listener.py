@@ -120,7 +120,8 @@ class GraphListener(SourceListener):
             return
         made = operation.outputs
         taken = self._nodes_of(_read(operation))
-        for place in self.of(*made) if made else ():
+        places: Any = self.of(*made)
+        for place in places:
             if place in self.trails and place not in self._ended:
                 self.trails[place].append(operation.name)
         if len(taken) > 1:

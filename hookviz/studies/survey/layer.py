@@ -31,7 +31,7 @@ SPARE = ("std", "map", "mean")
 class TopInput(NamedTuple):
     """An input of the data set that a channel responds to."""
 
-    index: int  #: in the data set
+    index: int  # type: ignore[assignment]  #: in the data set
     value: float  #: the largest value of the channel's map
     position: tuple[int, ...]  #: where in the map it is
     box: tuple[int, ...] | None  #: its receptive field in the input, see `LayerSurvey.box`

@@ -53,7 +53,7 @@ class ClassChannel(NamedTuple):
 
     layer: Key
     channel: int
-    count: int  #: top inputs of the class
+    count: int  # type: ignore[assignment]  #: top inputs of the class
 
 
 @dataclass(frozen=True, eq=False)
