@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -137,6 +138,24 @@ def test_errors_of_a_survey(given, said, pictures, tmp_path, capsys, monkeypatch
     assert main(["survey", *(pictures if each == "PICTURES" else each for each in given)]) == 2
     last = capsys.readouterr().err.strip().splitlines()[-1]
     assert last.startswith("hookviz: ") and said in last
+
+
+def test_a_survey_skips_pictures_that_cannot_be_read_if_told_to(tmp_path, pictures, capsys):
+    broken = next(Path(pictures).iterdir()) / "broken.png"
+    broken.write_bytes(b"not a picture")
+    out = tmp_path / "survey.npz"
+    options = ["survey", "--demo", pictures, "-o", str(out), "--layers", "stem.0"]
+    assert main(options) == 2 and not out.exists()
+    assert "broken.png" in capsys.readouterr().err
+    assert main([*options, "--skip", "--workers", "1"]) == 0
+    survey = hookviz.load(out)
+    assert survey.complete and len(survey.unread) == 1 and survey.seen == 6
+
+
+def test_the_version(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"hookviz {hookviz.__version__}\n"
 
 
 def test_parts_of_a_survey(tmp_path, pictures, capsys):
