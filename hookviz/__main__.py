@@ -192,6 +192,9 @@ def diagnose(options: argparse.Namespace) -> int:
 
 def page(options: argparse.Namespace) -> None:
     """Write a page."""
+    from .files import check_folder, page_to
+
+    check_folder(options.output)
     model, inputs, weights = chosen(options)
     tell("running the model …")
     from .export.page import write_page
@@ -221,7 +224,7 @@ def page(options: argparse.Namespace) -> None:
             )
         else:
             text = write_page(view, run, max_bytes=most, title=title, on_progress=bar.update)
-    Path(options.output).write_text(text, encoding="utf-8")
+    page_to(options.output, text)
     tell(f"{options.output}: {len(text) / 1e6:.1f} MB, {len(done.cache)} layers")
 
 

@@ -1,10 +1,13 @@
-"""Atomic writes and validated reads."""
+"""Files that are written whole or not at all, and validated when they are read."""
 
 from __future__ import annotations
 
 import io
 import json
 import os
+import re
+import secrets
+import shutil
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
@@ -70,23 +73,53 @@ def page_to(path: str | os.PathLike | None, page: str) -> str | None:
     """Write a page, or return it if there is no path."""
     if path is None:
         return page
-    Path(path).write_text(page, encoding="utf-8")
+    write_whole(path, page.encode())
     return None
 
 
-def write_whole(path: str | os.PathLike, content: bytes) -> None:
-    """Write a file atomically: beside the old one, which it then replaces."""
-    target = Path(path)
-    if not target.parent.is_dir():
+def check_folder(path: str | os.PathLike | None) -> None:
+    """Raise ``FileNotFoundError`` if a file's folder is missing: before long work, not after it."""
+    if path is not None and not (target := Path(path)).parent.is_dir():
         raise FileNotFoundError(
             f"Missing folder {str(target.parent)!r} for {target.name}: make it."
         )
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+
+
+def write_whole(path: str | os.PathLike, content: bytes) -> None:
+    """Write a file whole or not at all; all files for the user are written here.
+
+    A new file is written in the same folder and then replaces the old one, so an error leaves the
+    old one as it was. Of a symbolic link the file that it points to is replaced.
+    """
+    check_folder(path)
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():  # a pipe or a device cannot be replaced
+        target.write_bytes(content)
+        return
+    if target.exists() and not os.access(target, os.W_OK):
+        raise PermissionError(f"{str(path)!r} is write-protected: choose another path.")
+    # Nobody can predict the name, and "x" opens neither an existing file nor a link.
+    part = target.with_name(f".{secrets.token_hex(8)}.part")
     try:
-        with part.open("wb") as file:
+        with part.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+        if target.exists():
+            shutil.copymode(target, part)
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)
+
+
+def without_half_characters(text: str) -> str:
+    r"""Replace lone surrogates, which no file can hold, by U+FFFD.
+
+    >>> without_half_characters("a\ud83db") == "a\ufffdb"
+    True
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return re.sub("[\ud800-\udfff]", "\ufffd", text)
+    return text

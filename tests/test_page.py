@@ -160,6 +160,16 @@ def test_what_cannot_be_is_said(explorer):
         explorer.to_html(layers="stern.*")
 
 
+@pytest.mark.parametrize("size", [float("inf"), float("nan"), 0])
+def test_other_pages_refuse_such_sizes_too(size):
+    model, picture = hookviz.demo_model(), hookviz.demo_images()[6]
+    traced = hookviz.trace(model, picture, layers="stem.*")
+    surveyed = hookviz.survey(model, [picture], layers="stem.*")
+    for result in (traced, surveyed):
+        with pytest.raises(ValueError, match="is not a size: give a number of bytes"):
+            result.to_html(max_bytes=size)
+
+
 def test_a_page_in_the_notebook(explorer):
     html = explorer.page(layers="layer3.*").data
     assert html.startswith('<div><iframe sandbox="allow-scripts"')

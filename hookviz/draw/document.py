@@ -14,7 +14,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from ..files import page_to
+from ..files import page_to, without_half_characters
 from ..tables import megabytes
 
 STATIC = Path(__file__).resolve().parent.parent / "static"
@@ -144,7 +144,7 @@ def document(
 
 
 def _page(title: str, policy: str, sheet: str, body: str) -> str:
-    return f"""<!doctype html>
+    page = f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -157,6 +157,7 @@ def _page(title: str, policy: str, sheet: str, body: str) -> str:
 {body}
 </html>
 """
+    return without_half_characters(page)
 
 
 _PLAIN = (
@@ -230,8 +231,10 @@ def fitting(pages: Iterable[str], max_bytes: float, why: str) -> str:
     Raises
     ------
     ValueError
-        None fits; ``why`` ends the sentence and may contain ``{takes}``, the last size.
+        ``max_bytes`` is not a size, or none fits; ``why`` ends the sentence and may contain
+        ``{takes}``, the last size.
     """
+    check_size(max_bytes)
     takes = 0
     for page in pages:
         takes = len(page.encode())

@@ -22,6 +22,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from ..draw.colours import COLOURS, colormap, palette, to_levels
 from ..draw.figures import ShownFigure, drawable, no_formula
+from ..files import check_folder, write_whole
 from ..tables import number
 from ..view.frame import Box, ChannelGrid, Frame, ImagePanel, Panel
 
@@ -79,10 +80,13 @@ def draw_figure(frame: Frame) -> Figure:
 
 def save_figure(frame: Frame, path: str | Path, **options: Any) -> None:
     """Write `draw_figure` to a file; raise ``ValueError`` for an unknown suffix."""
+    check_folder(path)
     suffix = Path(path).suffix
     if suffix.lower() not in SUFFIXES:
         raise ValueError(f"Cannot save as {suffix!r}: end the name in {', '.join(SUFFIXES)}.")
-    draw_figure(frame).savefig(path, **options)
+    content = io.BytesIO()
+    draw_figure(frame).savefig(content, **{"format": suffix[1:].lower()} | options)
+    write_whole(path, content.getvalue())
 
 
 def _draw_input(frame: Frame, axes: Axes) -> None:
@@ -138,14 +142,21 @@ def draw_panel(panel: Panel, axes: Axes) -> None:
     shown = axes.imshow(
         values, colormap(panel.cmap), Normalize(panel.low, panel.high), interpolation="nearest"
     )
-    axes.locator_params(integer=True)  # rows and columns
+    height, width = panel.values.shape
+    few = {"x": height > 4 * width, "y": width > 4 * height}  # ticks along a short side
+    for name, narrow in few.items():
+        axes.locator_params(name, nbins=1 if narrow else 5, integer=True)
     for axis, words in zip((axes.yaxis, axes.xaxis), panel.tokens, strict=True):
         if 0 < len(words) <= MOST_TOKENS:
             axis.set_ticks(range(len(words)), [no_formula(each) for each in words])
     if panel.tokens[1]:
         axes.tick_params(axis="x", rotation=90)
     _outline(panel.box, panel.values.shape, axes)
-    bar = axes.figure.colorbar(shown, ax=axes, shrink=0.85)
+    # An inset is as high as the drawn map; a bar of its own would be as high as the grid's cell.
+    bar = axes.figure.colorbar(shown, cax=axes.inset_axes([1.04, 0, 0.05, 1]))
+    if few["y"]:
+        ends = panel.low, panel.high
+        bar.set_ticks(ends, labels=[number(end) for end in ends])
     bar.ax.tick_params(labelsize="x-small")
 
 

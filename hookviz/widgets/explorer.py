@@ -30,7 +30,7 @@ from ..export.lesson import Step
 from ..export.network.onnx_graph import Precision, check_precision
 from ..export.network.page import write_network_page
 from ..export.page import write_page
-from ..files import page_to
+from ..files import check_folder, page_to
 from ..hooking.edit import Change, Channels, LayerEdit, Where
 from ..hooking.interrupts import allow_interrupts, defer_interrupts
 from ..hooking.records import FeatureCache
@@ -1079,6 +1079,7 @@ class Explorer(LiveWidget, SettingTraits):
         assert ask is not None  # otherwise it is closed
         options: dict[str, Any] = {"layers": layers, "max_bytes": max_bytes, "title": title}
         options["steps"] = steps
+        check_folder(path)
         with Progress() as bar:
             if network:
                 del options["max_bytes"], options["steps"]

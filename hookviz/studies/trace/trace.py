@@ -17,7 +17,7 @@ from torch import nn
 
 from ...draw import html
 from ...draw.colours import DARK, DIVERGING, SEQUENTIAL, palette_text, to_levels
-from ...draw.document import document, fitting, json_text, script, style
+from ...draw.document import check_size, document, fitting, json_text, script, style
 from ...draw.figures import small_png
 from ...files import page_to
 from ...hooking.select import module_names, type_name
@@ -68,6 +68,7 @@ def write_page(
     ``start`` the index of the event that it begins with, ``still`` `still_of` this trace where it
     is drawn already.
     """
+    check_size(max_bytes)
     if not len(trace):
         raise ValueError("This part of the trace is empty: take a longer part of the trace.")
     model, _, words = about.partition(": ")
