@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -67,3 +68,19 @@ def framed(widget: widgets.Widget) -> dict[str, Any]:
     (frame,) = widget.children
     (page,) = re.findall(r'srcdoc="([^"]*)"', frame.value)
     return blocks(unescape(page))
+
+
+def overlapping_texts(figure):
+    """Return the pairs of titles and tick labels that overlap."""
+    figure.draw_without_rendering()  # lays the figure out
+    texts = []
+    bars = [bar for axes in figure.axes for bar in axes.child_axes]
+    for axes in [*figure.axes, *bars]:
+        texts.append(axes.title)
+        for axis in (axes.xaxis, axes.yaxis) if axes.axison else ():
+            low, high = sorted(axis.get_view_interval())
+            ticks = zip(axis.get_ticklocs(), axis.get_ticklabels(), strict=True)
+            texts += [label for place, label in ticks if low <= place <= high]  # others are hidden
+    boxes = [(text.get_text(), text.get_window_extent()) for text in texts if text.get_text()]
+    pairs = itertools.combinations(boxes, 2)
+    return [(a, b) for (a, one), (b, other) in pairs if one.overlaps(other)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import itertools
 import subprocess
 import sys
 from collections import OrderedDict
@@ -19,7 +18,7 @@ import torch
 import torchvision
 from matplotlib import cbook
 from PIL import Image
-from seen import control, html, says
+from seen import control, html, overlapping_texts, says
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -104,22 +103,6 @@ def compare(explorer, tolerance=1e-5, **scope):
             assert image.cmap.name == panel.cmap
             assert bar.bbox.height == pytest.approx(axes.bbox.height)
     return namespace
-
-
-def overlapping_texts(figure):
-    """Return the pairs of titles and tick labels that overlap."""
-    figure.canvas.draw()
-    texts = []
-    bars = [bar for axes in figure.axes for bar in axes.child_axes]
-    for axes in [*figure.axes, *bars]:
-        texts.append(axes.title)
-        for axis in (axes.xaxis, axes.yaxis):
-            low, high = sorted(axis.get_view_interval())
-            ticks = zip(axis.get_ticklocs(), axis.get_ticklabels(), strict=True)
-            texts += [label for place, label in ticks if low <= place <= high]  # others are hidden
-    boxes = [(text.get_text(), text.get_window_extent()) for text in texts if text.get_text()]
-    pairs = itertools.combinations(boxes, 2)
-    return [(a, b) for (a, one), (b, other) in pairs if one.overlaps(other)]
 
 
 def ruff(code, *builtins):

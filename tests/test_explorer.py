@@ -17,7 +17,18 @@ import traitlets
 from matplotlib import cbook
 from PIL import Image
 from reference import assert_exact, true_outputs
-from seen import HEADING, NOTE, READINGS, TITLE, control, html, labels, registered, says
+from seen import (
+    HEADING,
+    NOTE,
+    READINGS,
+    TITLE,
+    control,
+    html,
+    labels,
+    overlapping_texts,
+    registered,
+    says,
+)
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -688,6 +699,22 @@ def test_figure_has_the_values_and_their_colours(explorer):
     assert (image.get_array() == explorer.cache["layer3.1.conv2"].activation[0, 17].numpy()).all()
     assert "layer3.1.conv2" in figure.get_suptitle()
     assert plt.get_fignums() == figures
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 16, 16), (1, 3, 20, 180), (1, 3, 150, 20), (2, 2, 90)])
+def test_nothing_overlaps_in_a_figure(shape):
+    torch.manual_seed(0)
+    convolution = (nn.Conv1d if len(shape) == 3 else nn.Conv2d)(shape[1], 4, 3)
+    model, x = nn.Sequential(convolution, nn.Flatten(), nn.LazyLinear(2)), torch.rand(shape)
+    model(x)
+    names = ["a class whose name is longer than a picture is wide, with $x$"] * 2
+    made = hookviz.explore(model, x, layer="0", class_names=names)
+    figure = made.figure()
+    made.close()
+    assert overlapping_texts(figure) == []
+    for axes in figure.axes:
+        for bar in axes.child_axes:
+            assert bar.bbox.height == pytest.approx(axes.bbox.height)
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
