@@ -39,8 +39,10 @@ class Recorded(Listener):
         self.runs = {}
 
     def before(self, operation):
-        copied = clone((operation.args, operation.kwargs))
-        operation.notes[self] = copied if operation.function not in self.runs else None
+        assert operation.kind is not Kind.UNKNOWN, operation.function
+        small = sum(each.numel() for each in operation.inputs) < 1_000_000
+        new = small and operation.function not in self.runs
+        operation.notes[self] = clone((operation.args, operation.kwargs)) if new else None
 
     def after(self, operation):
         if operation.notes[self] is not None:
@@ -93,7 +95,6 @@ def assert_elementwise(function, args, kwargs):
 def assert_kind_holds(function, args, kwargs, shared):
     kind, outputs = kind_of(function), result(function, args, kwargs)
     inputs = tensors((args, kwargs))
-    assert kind is not Kind.UNKNOWN, function
     if kind is Kind.VIEW:
         assert shared or not inputs, function
     elif is_elementwise(function):
@@ -155,7 +156,7 @@ def clone_with(value, change):
 def test_no_operation_of_a_model_is_of_unknown_kind(name):
     model, x = architectures.built(name)
     runs = recorded(lambda: model(x))
-    assert {kind_of(function).name for function in runs} >= {"CONVOLUTION", "VIEW"}
+    assert Kind.CONVOLUTION in map(kind_of, runs)
     for function, (args, kwargs, shared) in runs.items():
         assert_kind_holds(function, args, kwargs, shared)
 
@@ -362,9 +363,7 @@ def test_kinds_agree_with_observation(name):
     runs = recorded(CALLS[name])
     assert KINDS.get(name, set()) <= {kind_of(function) for function in runs}
     for function, (args, kwargs, shared) in runs.items():
-        if name in ("sparse", "recurrence"):
-            assert kind_of(function) is not Kind.UNKNOWN, function
-        else:
+        if name not in ("sparse", "recurrence"):
             assert_kind_holds(function, args, kwargs, shared)
 
 
@@ -374,7 +373,6 @@ def test_a_gradient_is_a_backward_operation_or_a_known_one():
     with OperationRecorder(listener):
         model(x).log_softmax(1).mean().backward()
     kinds = {operation_type(each).name: kind_of(each) for each in listener.runs}
-    assert Kind.UNKNOWN not in kinds.values()
     assert kinds["convolution_backward"] is kinds["gelu_backward"] is Kind.BACKWARD
 
 
