@@ -163,7 +163,7 @@ def test_what_cannot_be_is_said(explorer):
 @pytest.mark.parametrize("size", [float("inf"), float("nan"), 0])
 def test_other_pages_refuse_such_sizes_too(size):
     model, picture = hookviz.demo_model(), hookviz.demo_images()[6]
-    traced = hookviz.trace(model, picture, layers="stem.*")
+    traced = hookviz.trace(model, picture)
     surveyed = hookviz.survey(model, [picture], layers="stem.*")
     for result in (traced, surveyed):
         with pytest.raises(ValueError, match="is not a size: give a number of bytes"):
