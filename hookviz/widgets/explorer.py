@@ -858,23 +858,22 @@ class Explorer(LiveWidget, SettingTraits):
     # Export
 
     def code(self) -> str:
-        """Return this view without hookviz: PyTorch code that computes and draws it.
+        """Return this view as PyTorch code without hookviz: hook, gradient, heatmap and figure.
 
-        Shown in the widget by the button "code for this view". Paste it into the next cell, or read
-        it: it does the same as `hookviz.capture`, for one layer.
+        The widget shows it at the button "code for this view". It runs as it stands and gives the
+        numbers of the view.
 
         Returns
         -------
         str
-            Python source; comments at its beginning say what it takes, such as ``model``. A
-            heatmap that you have put into ``hookviz.attribution.HEATMAPS`` is taken as ``method``,
-            a function that is the target as ``target``.
+            Python source. Comments at the top name the variables that you define, such as
+            ``model``, ``image`` or, for a function as target, ``target``.
 
         Raises
         ------
         ValueError
-            The view is unsupported, such as one of a volume or of a model with several arguments;
-            the message names the reason and a cure.
+            The code cannot express the view, such as one with edits, of a volume, or with a heatmap
+            outside Grad-CAM's family; the message says what to do instead.
 
         Examples
         --------
