@@ -111,7 +111,8 @@ def report(names: list[str], before: Path, now: Path, intended: list[Known]) -> 
             ended = f"the process died with {' and '.join(dead)}"
             differing = [Difference(name, "all", "measuring", ended)]
         else:
-            differing = [*differences(name, *map(torch.load, files), intended)]
+            results = (torch.load(file, weights_only=True) for file in files)
+            differing = [*differences(name, *results, intended)]
         show(name, differing)
         found += differing
     unexpected = [each for each in found if not each.reason]
