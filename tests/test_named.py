@@ -268,10 +268,6 @@ FAULTS: dict[str, Planted] = {
         ),
         "inf", "", "logarithm of 0", "log_softmax(x) in place", "error", line=True,
     ),
-    "one sample in the loss": Planted(
-        lambda: (Net(), pictures(), lambda out: F.cross_entropy(out[:1], Y[:1])),  # planted
-        "no gradient", "", "3 of 4 samples", "all samples", line=True,
-    ),
     "a loss that is clamped": Planted(
         lambda: (Net(), pictures(), lambda out: (cross_entropy(out) * 0)),
         "no gradient", "", "all 4 samples", "clamp",

@@ -145,10 +145,14 @@ def test_other_arguments_are_not_pictures(no_noise):
 
 
 def test_one_picture_needs_no_run():
+    def single(inputs):
+        model = nn.Conv2d(3, 1, 1)
+        return single_picture(Session(model, prepare_input(inputs, model)))
+
     (x,) = pictures(1)
-    assert single_picture(prepare_input(x, nn.Conv2d(3, 1, 1))) == (0, 0)
+    assert single(x) == single(x[0]) == (0, 0)
     for inputs in (pictures(2), pictures(1, 1), (torch.rand(1, 9),), (x, torch.ones(1, 9))):
-        assert single_picture(prepare_input(inputs, nn.Conv2d(3, 1, 1))) is None
+        assert single(inputs) is None
 
 
 # Cases that only a second run settles

@@ -25,6 +25,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..hooking.select import dimensions, first_convolution
 from ..hooking.tensors import tensors
 from .follow import EscapeDetector, Follower, follow
 from .inputs import ModelInput
@@ -135,12 +136,15 @@ def call_origins(session: Session, layers: Iterable[str]) -> dict[CallKey, CallO
         return settled | {key: CallOrigin(*key, (UNKNOWN,) * n) for key, n in doubtful.items()}
 
 
-def single_picture(inputs: ModelInput) -> PictureSource | None:
+def single_picture(session: Session) -> PictureSource | None:
     """Return the only picture of the input, if the model is given nothing else."""
+    inputs = session.inputs
     pictures = picture_tensors(inputs)
     if len(pictures) == len(tensors([inputs.args, inputs.kwargs])) == 1:
         ((place, batch),) = pictures.items()
-        return PictureSource(place, 0) if len(batch) == 1 else None
+        first = first_convolution(session.model)
+        unbatched = first is not None and batch.ndim == dimensions(first) + 1
+        return PictureSource(place, 0) if unbatched or len(batch) == 1 else None
     return None
 
 

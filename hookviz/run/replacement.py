@@ -108,8 +108,9 @@ class _RowSums(Listener):
             rows = torch.view_as_real(rows).flatten(1) if rows.is_complex() else rows
             # Random weights: a plain sum stays the same where values only change places.
             weights = torch.rand(rows.shape[1], generator=torch.Generator().manual_seed(0))
-            finite = rows.double().nan_to_num(1.23e4)
-            self.sums[call.layer, call.call] = finite @ weights.to(rows.device, torch.float64)
+            # On the CPU, since MPS has no float64.
+            finite = rows.cpu().double().nan_to_num(1.23e4)
+            self.sums[call.layer, call.call] = finite @ weights.double()
 
     def before(self, operation: Operation) -> None:
         """Normalize by the statistics of the first run."""

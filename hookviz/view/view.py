@@ -438,7 +438,7 @@ class View:
 
     def source_of(self, module: torch.nn.Module, call: int, rows: int) -> PictureSource | str:
         """Return the source of the shown sample in a call of a layer that has this many rows."""
-        single = single_picture(self.session.inputs)
+        single = single_picture(self.session)
         if single is not None:
             return single
 
