@@ -1,4 +1,4 @@
-"""Watching a training: what is recorded is right, and nothing else happens to it."""
+"""Watching a training: the records are right, and the training is unchanged."""
 
 from __future__ import annotations
 
@@ -266,7 +266,7 @@ def test_weights_are_the_same_to_the_bit(inside, probe):
     assert hooks_on(model) == 0
 
 
-def test_what_is_recorded_is_what_happened():
+def test_records_equal_a_run_with_plain_hooks():
     model = made()
     twin = copy.deepcopy(model)
     watch = hookviz.watch(model)
@@ -313,7 +313,7 @@ def test_weights_gradients_and_updates(inside):
     assert record_of(watch, "conv")["update_ratio"] == record["update_ratio"]
 
 
-def test_looking_before_the_optimizer_steps_is_no_last_word():
+def test_updates_are_measured_again_when_the_next_step_begins():
     model = made()
     optimizer, watch = torch.optim.SGD(model.parameters(), lr=0.1), hookviz.watch(model, every=2)
     with watch:
@@ -325,7 +325,7 @@ def test_looking_before_the_optimizer_steps_is_no_last_word():
     assert record_of(watch, "conv")["update_ratio"] > 0
 
 
-def test_weights_of_the_model_itself_and_of_layers_that_never_run():
+def test_weights_of_the_root_and_of_uncalled_layers_are_recorded():
     model = made()
     model.idle = nn.Linear(2, 2)
     watch = hookviz.watch(model)
@@ -347,7 +347,7 @@ def test_an_unrecorded_step_has_no_hooks():
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
-def test_an_exception_leaves_no_hook_and_keeps_what_was_seen(error):
+def test_an_exception_removes_the_hooks_and_keeps_the_records(error):
     model = made()
     watch = hookviz.watch(model, every=1)
     with pytest.raises(error), watch:
@@ -359,7 +359,7 @@ def test_an_exception_leaves_no_hook_and_keeps_what_was_seen(error):
     assert watch.steps == [0, 1]
 
 
-def test_an_interrupt_at_any_place_leaves_no_hook():
+def test_an_interrupt_anywhere_removes_the_hooks():
     """Ctrl-C while the numbers are taken: it waits until the block is over."""
     model = made()
     watch = hookviz.watch(model, every=1)
@@ -375,13 +375,13 @@ def test_an_interrupt_at_any_place_leaves_no_hook():
     assert hooks_on(model) == 0 and watch.steps == [0]
 
 
-def test_a_block_in_itself_is_refused():
+def test_nested_blocks_are_refused():
     watch = hookviz.watch(made())
     with watch, pytest.raises(RuntimeError, match="already active"), watch:
         pass
 
 
-def test_runs_within_one_block_are_put_together():
+def test_several_runs_in_one_block_are_merged():
     model, whole_batch = made().eval(), made().eval()
     for each in (model, whole_batch):
         each.training = True  # dropout and norm stay in eval mode: the parts do not know each other
@@ -398,7 +398,7 @@ def test_runs_within_one_block_are_put_together():
         assert one["count"] == two["count"]
 
 
-def test_validation_is_recorded_apart():
+def test_validation_is_recorded_as_its_own_phase():
     model = made()
     watch = hookviz.watch(model, every=2)
     for _ in range(3):
@@ -433,7 +433,7 @@ def test_two_models_in_one_step():
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_checkpointing_is_not_a_second_call(reentrant):
+def test_checkpointing_does_not_count_as_a_second_call(reentrant):
     class Checkpointed(nn.Module):
         def __init__(self, on):
             super().__init__()
@@ -462,7 +462,7 @@ def test_checkpointing_is_not_a_second_call(reentrant):
     assert [record["gradient_count"] > 0 for record in found[0]] == [True] * 4
 
 
-def test_gradients_of_a_scaled_loss():
+def test_gradients_are_divided_by_the_scale_of_the_loss():
     model, plain = made(), made()
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -519,7 +519,7 @@ def test_a_compiled_model_runs_eagerly_when_it_is_recorded():
     assert {record["layer"] for record in watch.records()} == {"0", "1"}
 
 
-def test_layers_that_return_several_tensors_or_none_that_counts():
+def test_layers_that_return_several_tensors_or_none():
     class Odd(nn.Module):
         def __init__(self):
             super().__init__()
@@ -540,7 +540,7 @@ def test_layers_that_return_several_tensors_or_none_that_counts():
     }
 
 
-def test_what_cannot_be_summed_up_does_not_end_the_training(monkeypatch):
+def test_an_error_while_recording_does_not_stop_the_training(monkeypatch):
     def refuse(*args):
         raise TypeError("no such tensor. Do this.")
 
@@ -551,7 +551,7 @@ def test_what_cannot_be_summed_up_does_not_end_the_training(monkeypatch):
     assert "conv was left out (TypeError: no such tensor" in watch.title
 
 
-def test_arguments_that_cannot_be():
+def test_wrong_arguments_are_refused():
     with pytest.raises(ValueError, match="every=0"):
         hookviz.watch(made(), every=0)
     with pytest.raises(ValueError, match="max_bytes=0"):
@@ -581,7 +581,7 @@ def test_a_block_in_which_nothing_ran_says_so():
 # NaN, and where it is first
 
 
-def test_the_first_nan_is_the_first_layer_that_has_it():
+def test_the_first_nan_names_the_layer_in_which_it_arises():
     model = made()
     watch = hookviz.watch(model, every=1)
     trained(model, 2, watch)
@@ -605,7 +605,7 @@ def test_the_first_nan_is_the_first_layer_that_has_it():
     assert step.bins()[place, 0, -1] == 8 * 16
 
 
-def test_a_gradient_that_is_not_finite_first():
+def test_the_first_nan_may_be_in_a_gradient():
     model = made()
     watch = hookviz.watch(model, every=1)
     with watch:
@@ -628,7 +628,7 @@ def test_dead_channels():
 # Bytes
 
 
-def test_what_is_kept_stays_within_its_budget():
+def test_records_stay_within_their_budget():
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     once = hookviz.watch(model, every=1)
     with once:
@@ -643,7 +643,7 @@ def test_what_is_kept_stays_within_its_budget():
     assert watch.nbytes == sum(step.nbytes for step in watch.history().steps)
 
 
-def test_the_first_trouble_is_known_when_its_step_is_gone():
+def test_the_first_nan_survives_the_thinning_of_steps():
     model = nn.Sequential(nn.Linear(4, 4))
     watch = hookviz.watch(model, every=1, max_bytes=5000)
     for number in range(40):
@@ -670,7 +670,7 @@ def equal(one, other):
     return one.records() == other.records() and one.title == other.title
 
 
-def test_a_file_holds_all_of_it(tmp_path):
+def test_a_saved_training_is_loaded_unchanged(tmp_path):
     model = made()
     watch = hookviz.watch(model, every=2, probe=X[:1])
     trained(model, 5, watch)
@@ -686,7 +686,7 @@ def test_a_file_holds_all_of_it(tmp_path):
     np.load(tmp_path / "run.npz", allow_pickle=False)  # raises if there is a pickle in it
 
 
-def test_it_goes_on_where_it_was(tmp_path):
+def test_a_training_continues_from_its_file(tmp_path):
     path, model = tmp_path / "run.npz", made()
     watch = hookviz.watch(model, every=2, path=path)
     trained(model, 5, watch)
@@ -697,7 +697,7 @@ def test_it_goes_on_where_it_was(tmp_path):
     assert again.steps == [0, 2, 4, 6]
 
 
-def test_it_is_written_at_once_and_then_once_a_minute(tmp_path, monkeypatch):
+def test_the_file_is_written_at_once_and_then_once_a_minute(tmp_path, monkeypatch):
     import hookviz.studies.watch.log as watch_file
 
     path, model, now = tmp_path / "run.npz", made(), [0.0]
@@ -711,7 +711,7 @@ def test_it_is_written_at_once_and_then_once_a_minute(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("content", [b"", b"PK no zip", b"half"])
-def test_a_broken_file_is_told_and_left_as_it_is(tmp_path, content):
+def test_a_broken_file_is_refused_and_unchanged(tmp_path, content):
     path, model = tmp_path / "run.npz", made()
     watch = hookviz.watch(model)
     trained(model, 1, watch)
@@ -760,7 +760,7 @@ for number in range(30 if ends == "end" else 10**9):
 
 
 @pytest.mark.heavy  # two processes, each with a torch of its own
-def test_a_killed_training_goes_on_and_an_ended_one_is_whole(tmp_path):
+def test_a_killed_training_continues_and_a_finished_one_is_complete(tmp_path):
     path = tmp_path / "run.npz"
     command = [sys.executable, "-c", textwrap.dedent(KILLED), str(path)]
     with subprocess.Popen([*command, "killed"], stdout=subprocess.PIPE, text=True) as process:
@@ -779,14 +779,14 @@ def test_a_killed_training_goes_on_and_an_ended_one_is_whole(tmp_path):
     ]
 
 
-def test_no_folder_is_told_at_once(tmp_path):
+def test_a_missing_folder_is_reported_at_once(tmp_path):
     with pytest.raises(ValueError, match="Missing folder .*: make it"):
         hookviz.watch(made(), path=tmp_path / "none" / "run.npz")
     with pytest.raises(ValueError, match="save_every=-1 is negative"):
         hookviz.watch(made(), save_every=-1)
 
 
-def test_a_hole_after_going_on_is_told(tmp_path):
+def test_missing_steps_after_continuing_are_reported(tmp_path):
     path, model = tmp_path / "run.npz", made()
     watch = hookviz.watch(model, every=1, path=path)
     trained(model, 3, watch)
@@ -800,7 +800,7 @@ def test_a_hole_after_going_on_is_told(tmp_path):
         assert "steps 3 to 7 are missing" in each.title
 
 
-def test_a_disk_that_is_full_does_not_end_the_training(tmp_path):
+def test_a_full_disk_does_not_stop_the_training(tmp_path):
     folder = tmp_path / "gone"
     folder.mkdir()
     model = made()
@@ -815,7 +815,7 @@ def test_a_disk_that_is_full_does_not_end_the_training(tmp_path):
 # The probe
 
 
-def test_maps_are_of_the_model_as_it_was(tmp_path):
+def test_probe_maps_are_those_before_the_step(tmp_path):
     model = made()
     watch = hookviz.watch(model, every=1, probe=X[:1])
     before = copy.deepcopy(model).eval()
@@ -831,12 +831,12 @@ def test_maps_are_of_the_model_as_it_was(tmp_path):
     np.testing.assert_allclose(back, maps, atol=float((high - low).max()) / 250)
 
 
-def test_a_probe_that_does_not_fit_is_told_at_once():
+def test_a_probe_of_the_wrong_shape_is_refused_at_once():
     with pytest.raises(Exception, match="conv"):
         hookviz.watch(made(), probe=torch.ones(1, 5, 8, 8))
 
 
-def test_the_model_learns_on_where_the_probe_fails_later():
+def test_a_probe_that_fails_later_does_not_stop_the_training():
     model = made()
     watch = hookviz.watch(model, every=1, probe=X[:1])
     model.conv = nn.Conv2d(5, 6, 3)
@@ -865,7 +865,7 @@ dist.destroy_process_group()
 """
 
 
-def test_another_process_than_the_first_records_nothing(monkeypatch):
+def test_only_the_first_process_records(monkeypatch):
     monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
     monkeypatch.setattr("torch.distributed.get_rank", lambda: 1)
     model = made()
@@ -885,7 +885,7 @@ def test_the_first_process_records(tmp_path):
     assert said == [f"[0, 1] {{{2 * 4 * 36}}} False", "[] set() True"]
 
 
-def test_the_table_says_it_all():
+def test_the_table_lists_each_layer():
     model = made()
     watch = hookviz.watch(model)
     trained(model, 1, watch)
@@ -906,7 +906,7 @@ def lit(axes):
     return np.asarray(axes.images[0].get_array())
 
 
-def test_strips_are_layers_by_steps():
+def test_a_strip_has_layers_as_rows_and_steps_as_columns():
     model = made()
     watch = hookviz.watch(model, every=2)
     trained(model, 6, watch)
@@ -946,7 +946,7 @@ def test_colours_follow_the_values():
         watch.figure(name)
 
 
-def test_one_layer_over_the_steps():
+def test_the_figure_of_one_layer():
     model = made()
     watch = hookviz.watch(model, every=1)
     trained(model, 3, watch)
@@ -982,7 +982,7 @@ def test_rows_figures_and_pages_of_the_validation():
         watch.to_html(phase="test")
 
 
-def test_figures_that_cannot_be():
+def test_figures_of_unknown_statistics_are_refused():
     model = made()
     watch = hookviz.watch(model)
     with pytest.raises(ValueError, match="No step of train has been recorded"):
@@ -1003,7 +1003,7 @@ def test_figures_that_cannot_be():
         watch.figure(layer="relu", call=2)
 
 
-def test_the_verdict_names_what_is_wrong():
+def test_the_verdict_names_the_faults():
     model = nn.Sequential(nn.Linear(4, 4))
     optimizer = torch.optim.SGD(model.parameters(), 0.0)
     watch = hookviz.watch(model, every=1)

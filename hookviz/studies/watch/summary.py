@@ -25,7 +25,7 @@ BINS = LogBins(-40, 24)
 """The bins of the histograms: one for each power of two, of either sign."""
 
 _COUNTED = 1 << 12  # values of a tensor that its histogram looks at, about
-_SMALL = 1 << 16  # numbers of a tensor that waits for others of its shape
+_SMALL = 1 << 18  # numbers of a tensor that waits for others of its shape
 _TOGETHER = 1 << 22  # numbers that wait
 
 
