@@ -22,4 +22,4 @@ def _live(name: str) -> type:
 # A result's `show()` makes a widget, which lives above every study: here, above all, they meet.
 WIDGETS.update({name: partial(_live, name) for name in _SHOWN})
 
-__version__ = "0.3.0"
+__version__ = "1.0.0"
