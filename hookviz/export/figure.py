@@ -143,9 +143,9 @@ def draw_panel(panel: Panel, axes: Axes) -> None:
         values, colormap(panel.cmap), Normalize(panel.low, panel.high), interpolation="nearest"
     )
     height, width = panel.values.shape
-    few = {"x": height > 4 * width, "y": width > 4 * height}  # ticks along a short side
-    for name, narrow in few.items():
-        axes.locator_params(name, nbins=1 if narrow else 5, integer=True)
+    flat = width > 4 * height  # a short side has room for few ticks
+    axes.locator_params("x", nbins=1 if height > 4 * width else 5, integer=True)
+    axes.locator_params("y", nbins=1 if flat else 5, integer=True)
     for axis, words in zip((axes.yaxis, axes.xaxis), panel.tokens, strict=True):
         if 0 < len(words) <= MOST_TOKENS:
             axis.set_ticks(range(len(words)), [no_formula(each) for each in words])
@@ -153,8 +153,8 @@ def draw_panel(panel: Panel, axes: Axes) -> None:
         axes.tick_params(axis="x", rotation=90)
     _outline(panel.box, panel.values.shape, axes)
     # An inset is as high as the drawn map; a bar of its own would be as high as the grid's cell.
-    bar = axes.figure.colorbar(shown, cax=axes.inset_axes([1.04, 0, 0.05, 1]))
-    if few["y"]:
+    bar = axes.figure.colorbar(shown, cax=axes.inset_axes((1.04, 0, 0.05, 1)))
+    if flat:
         ends = panel.low, panel.high
         bar.set_ticks(ends, labels=[number(end) for end in ends])
     bar.ax.tick_params(labelsize="x-small")
