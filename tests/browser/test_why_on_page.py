@@ -142,7 +142,7 @@ def test_exact_numbers_and_the_way_back_to_the_pixels(shown, shots):
     for found, tensor in zip(numbers, (wanted.kernel, wanted.patch, wanted.products), strict=True):
         assert found == pytest.approx(float(tensor[inside]), rel=2e-3, abs=1e-30)
 
-    why.get_by_role("button", name=re.compile("^from ")).click()
+    why.get_by_role("button", name=re.compile("^start at ")).click()
     wait_for(lambda: "head.2, channel" in why.inner_text(), "the prediction's row")
     assert check(why, model, x).layer == "head.2"
     seen = []
@@ -268,7 +268,7 @@ def test_a_page_that_runs_its_network_tells_why_of_another_picture(running, show
     why = opened(page)
     for layer in (LAYER, "head.2", "stem.0"):
         if layer == "head.2":
-            why.get_by_role("button", name=re.compile("^from ")).click()
+            why.get_by_role("button", name=re.compile("^start at ")).click()
         elif layer != LAYER:
             page.get_by_role("combobox", name="find a layer").fill(layer)
             page.keyboard.press("Enter")
