@@ -16,11 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..draw.colours import all_finite, to_numpy
+from ..draw.colours import to_numpy
 from ..hooking.records import Call, CapturedTensor, FeatureCache, LayerRecord, statistics
 from ..hooking.select import is_convolution
 from ..hooking.tensors import as_maps, at_least_float32, channel_dimension
 from ..hooking.weights import stored_tensor
+from ..run.statistics import Extremes, Moments
 from ..studies.diagnosis.magnitudes import LIMIT, trends
 from ..studies.diagnosis.values import is_zero, next_to_zero, silence
 
@@ -119,27 +120,18 @@ def layer_view(
 
 def channel_statistics(maps: np.ndarray) -> ChannelStatistics:
     """Compute statistics of every map of ``(C, H, W)``; NaN where a map has no finite value."""
-    flat = maps.reshape(len(maps), -1)
-    zeros = 1 - np.count_nonzero(flat, axis=1) / flat.shape[1]
-    nans = infs = np.zeros(len(flat), int)
-    count: int | np.ndarray = flat.shape[1]
-    if not all_finite(flat):
-        finite = np.isfinite(flat)
-        nans = np.isnan(flat).sum(1)
-        infs = flat.shape[1] - finite.sum(1) - nans
-        count = np.maximum(finite.sum(1), 1)
-        flat = np.where(finite, flat, np.nan)
-    # fmin and fmax ignore NaN, and give NaN without a warning for nothing but NaN.
-    low, high = np.fmin.reduce(flat, 1), np.fmax.reduce(flat, 1)
-    known = flat if not nans.any() and not infs.any() else np.nan_to_num(flat)
-    mean = np.where(np.isnan(low), np.nan, known.sum(1) / count)
-    norm = np.sqrt(np.einsum("ij,ij->i", known, known))
-    if not np.isfinite(norm).all():  # squares overflow long before their root does
-        most = np.maximum(np.abs(known).max(1), np.finfo(known.dtype).tiny)
-        scaled = known / most[:, None]
-        norm = most * np.sqrt(np.einsum("ij,ij->i", scaled, scaled))
-    norm = np.where(np.isnan(low), np.nan, norm)  # not 0 for nothing but NaN
-    return ChannelStatistics(low, high, mean, zeros, norm, nans, infs, flat.shape[1])
+    values = torch.from_numpy(maps.reshape(len(maps), -1))
+    moments, extremes = Moments.of(values), Extremes.of(values)
+    unknown = moments.count == 0
+    norm = moments.norm
+    if not norm.isfinite().all():  # squares overflow long before their root does
+        most = torch.maximum(-extremes.low, extremes.high).clamp(min=1)
+        norm = most * Moments.of(values / most[:, None]).norm
+    known = (extremes.low, extremes.high, moments.mean, norm)
+    low, high, mean, norm = (each.masked_fill(unknown, torch.nan).numpy() for each in known)
+    zeros = (moments.zeros / values.shape[1]).numpy()
+    nans, infs = moments.nans.numpy(), moments.infs.numpy()
+    return ChannelStatistics(low, high, mean, zeros, norm, nans, infs, values.shape[1])
 
 
 SCORE_DROP, SIMILARITY = "score drop", "similarity"
