@@ -128,10 +128,10 @@ def channel_statistics(maps: np.ndarray) -> ChannelStatistics:
         most = torch.maximum(-extremes.low, extremes.high).clamp(min=1)
         norm = most * Moments.of(values / most[:, None]).norm
     known = (extremes.low, extremes.high, moments.mean, norm)
-    low, high, mean, norm = (each.masked_fill(unknown, torch.nan).numpy() for each in known)
+    low, high, mean, length = (each.masked_fill(unknown, torch.nan).numpy() for each in known)
     zeros = (moments.zeros / values.shape[1]).numpy()
     nans, infs = moments.nans.numpy(), moments.infs.numpy()
-    return ChannelStatistics(low, high, mean, zeros, norm, nans, infs, values.shape[1])
+    return ChannelStatistics(low, high, mean, zeros, length, nans, infs, values.shape[1])
 
 
 SCORE_DROP, SIMILARITY = "score drop", "similarity"
