@@ -13,6 +13,7 @@ from torch import nn
 
 from ...hooking.interrupts import Block
 from ...hooking.select import Layers, select_layers, type_name, unwrapped
+from ...hooking.threads import open_block
 from ...run.errors import first_sentence
 from .log import AutoSaver, History, TrainingLog, TrainingStep, step_of
 from .probe import Maps, Probe
@@ -193,6 +194,8 @@ class Watch(Block, Training):
             return
         if self._keeper is not None:
             self.exit_stack.callback(self._keeper.keep, self.log)
+        # While another thread explores the model, it is in eval mode: wait before reading the mode.
+        self.exit_stack.enter_context(open_block(self._core.modules()))
         training, validation = self.log.histories.values()
         at, learns = training.seen, self._core.training
         if not learns and self._validated:
