@@ -232,7 +232,7 @@ def test_a_model_of_500_convolutions(tmp_path):
         counts.add(len(sizes))
     assert max(counts) <= 10
     sent = walk(explorer)
-    assert len(sent["strip"][0]) <= 6
+    assert len(sent["all_layers"][0]) <= 6
     strip = explorer.frame.strip
     assert strip.columns == 36
     assert strip.pixels.shape == (14 * 28, 36 * 28, 3)
