@@ -85,7 +85,8 @@ def save_figure(frame: Frame, path: str | Path, **options: Any) -> None:
     if suffix.lower() not in SUFFIXES:
         raise ValueError(f"Cannot save as {suffix!r}: end the name in {', '.join(SUFFIXES)}.")
     content = io.BytesIO()
-    draw_figure(frame).savefig(content, **{"format": suffix[1:].lower()} | options)
+    how: dict[str, Any] = {"format": suffix[1:].lower(), **options}
+    draw_figure(frame).savefig(content, **how)
     write_whole(path, content.getvalue())
 
 
