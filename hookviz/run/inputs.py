@@ -56,8 +56,15 @@ class ModelInput:
         """The first dense floating-point tensor, with a batch dimension: the one that is shown."""
         dense = (t for t in tensors([self.args, self.kwargs]) if t.layout is torch.strided)
         first = next((tensor for tensor in dense if tensor.is_floating_point()), None)
+        return None if first is None else self.batched(first)
+
+    def batched(self, tensor: Tensor) -> Tensor:
+        """Return an input tensor with a batch dimension, as a view.
+
+        Detection models take a list of pictures, whose elements have none.
+        """
         listed = any(isinstance(value, list) for value in self.args)
-        return first[None] if first is not None and listed and first.ndim == 3 else first
+        return tensor[None] if listed and tensor.ndim == 3 else tensor
 
     @property
     def samples(self) -> int:

@@ -85,15 +85,13 @@ class CallOrigin:
 def picture_tensors(inputs: ModelInput) -> dict[int, Tensor]:
     """Return the input tensors that can be shown as pictures, by their place among all.
 
-    These are the main one and those with as many dimensions. Each has a batch dimension: an element
-    of a list, as detection models take, gets one.
+    These are the main one and those with as many dimensions, each with a batch dimension.
     """
     main, found = inputs.main, {}
     if main is None or main.ndim not in (3, 4, 5):
         return {}
-    listed = any(isinstance(each, list) for each in inputs.args)
     for place, tensor in enumerate(tensors([inputs.args, inputs.kwargs])):
-        batch = tensor[None] if listed and tensor.ndim == 3 else tensor
+        batch = inputs.batched(tensor)
         strided = batch.layout is torch.strided and batch.numel() > 0
         if strided and batch.is_floating_point() and batch.ndim == main.ndim:
             found[place] = batch
@@ -103,8 +101,8 @@ def picture_tensors(inputs: ModelInput) -> dict[int, Tensor]:
 def call_origins(session: Session, layers: Iterable[str]) -> dict[CallKey, CallOrigin]:
     """Return the input pictures of each call of some layers, by layer and call.
 
-    A model with one input tensor of one sample does not run. Others run once without gradients, and
-    if that does not settle it, ``4 log2(samples)`` times more.
+    The model runs once without gradients, and if that does not settle it, ``4 log2(samples)`` times
+    more. `single_picture` answers without a run where there is only one.
 
     Examples
     --------

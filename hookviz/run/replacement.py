@@ -58,12 +58,11 @@ class SampleReplacement:
     def _run(self, chosen: Mapping[int, Sequence[int]], seed: int) -> dict[CallKey, Tensor]:
         """Run the model with noise in place of samples; return a number for each row of a call."""
         inputs, places = self._session.inputs, count()
-        listed = any(isinstance(each, list) for each in inputs.args)
         generator = torch.Generator().manual_seed(seed)
 
         def replaced(tensor: Tensor) -> Tensor:
             samples, tensor = chosen.get(next(places), ()), tensor.detach().clone()
-            batch = tensor[None] if listed and tensor.ndim == 3 else tensor
+            batch = inputs.batched(tensor)
             for sample in samples:
                 low, high = batch[sample].min(), batch[sample].max()
                 span = high - low if high > low else torch.ones_like(high)
