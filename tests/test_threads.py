@@ -152,3 +152,48 @@ def test_a_model_in_use_is_refused_in_a_sentence(own_block, monkeypatch):
     held, said = in_threads(hold, look)
     assert held is None and isinstance(said, str) and "\n" not in said
     assert len(hookviz.trace(model, x))  # afterwards it is free
+
+
+class NestedBackward(torch.autograd.Function):
+    """The identity; its backward runs a function, within ``depth`` more backwards."""
+
+    @staticmethod
+    def forward(ctx, x, function, depth):
+        ctx.function, ctx.depth = function, depth
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        if ctx.depth:
+            run_nested(ctx.function, ctx.depth - 1)
+        else:
+            ctx.function()
+        return gradient, None, None
+
+
+def run_nested(function: Callable[[], Any], depth: int) -> None:
+    """Run a function within backwards; beyond 60 of them, torch begins a thread for the rest."""
+    with torch.enable_grad():
+        NestedBackward.apply(torch.zeros((), requires_grad=True), function, depth).backward()
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_a_backward_in_a_thread_of_torchs_is_examined(planted):
+    """On an accelerator each backward runs in such a thread, without Python frames beneath it."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(72, 3))
+    x, labels = torch.randn(2, 1, 8, 8), torch.tensor([0, 2])
+    ran_in = []
+
+    def backward() -> None:
+        ran_in.append(threading.get_ident())
+        loss.backward()
+
+    with hookviz.diagnose(model) as findings:
+        loss = nn.functional.cross_entropy(model(x), labels)
+        if planted:  # the slope of the root at 0 is infinite: a fault that only the backward has
+            loss = (loss - loss.detach()).sqrt()
+        run_nested(backward, 70)
+    assert ran_in != [threading.get_ident()]
+    assert findings.healthy is not planted
+    assert {finding.phase for finding in findings} == ({"backward"} if planted else set())

@@ -432,7 +432,9 @@ class _Mode(TorchDispatchMode):
             refuse_transforms(self._follows)
             return function(*args, **(kwargs or {}))
         with torch._C.DisableTorchFunction():
-            operation = Operation(function, args, kwargs or {}, sys._getframe(1))
+            # None in a backward on an accelerator, whose threads begin without Python frames.
+            frame = sys._getframe().f_back
+            operation = Operation(function, args, kwargs or {}, frame)
             self._locate(operation)
             for before in self._before:
                 before(operation)
