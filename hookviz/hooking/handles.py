@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .interrupts import Block, defer_interrupts, heed
+from .interrupts import Block, defer_interrupts, raise_if_stopped
 from .threads import belongs_to_another, open_block
 from .transforms import refuse_transforms
 
@@ -112,7 +112,7 @@ class _Hook:
 
     @defer_interrupts  # a hook may switch torch's modes; an interrupt must not leave them switched
     def __call__(self, *given: Any) -> Any:
-        heed()
+        raise_if_stopped()
         # DataParallel's replicas stand for the module; its other copies do not.
         meant = self.module is None or given[0] is self.module
         if self.owner.active and (meant or getattr(given[0], "_is_replica", False)):

@@ -5,10 +5,13 @@ a ``finally``, or on the way into ``__exit__``, which is then never run. Functio
 `defer_interrupts` run to their end first. Code in them that may take long, such as the model
 itself, is called through `allow_interrupts` and can be interrupted at once.
 
-The signal handler looks at the stack: the innermost of the two decides. The handler is installed
-only while such a function or a ``with capture(...)`` block runs, and calls the previous handler.
-Other threads never get an interrupt from Python, so nothing is done there; but within `stoppable`
-the main thread hands it on, and the next hook or recorded operation raises it.
+A counter of running functions would not do: the interrupt may come after ``__exit__`` was entered
+and before it has counted itself. So the signal handler looks at the stack, where the innermost of
+the two kinds of functions decides. The handler is installed only while such a function or a
+``with capture(...)`` block runs, and calls the previous handler.
+
+Other threads never get an interrupt from Python, so nothing is done there. Within `stoppable`,
+however, the main thread passes its interrupt on, and the next hook or recorded operation raises it.
 """
 
 from __future__ import annotations
@@ -17,8 +20,8 @@ import _signal  # pyright: ignore[reportMissingImports]
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import wraps
 from types import CodeType, FrameType
 from typing import Any, ParamSpec, Self, TypeVar
@@ -26,16 +29,17 @@ from typing import Any, ParamSpec, Self, TypeVar
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# `signal` wraps the results of `_signal` in enums, which would be the slowest part of a block.
+# `_signal` is used because `signal` wraps its results in enums, which would be the slowest part of
+# a block.
 
 # Code object -> True if it defers interrupts during its calls, False if it allows them.
-_waits: dict[CodeType, bool] = {}
+_defers: dict[CodeType, bool] = {}
 
 
 class _State:
-    holds = 0
-    waiting = False  # an interrupt was deferred
-    before: Any = None  # the previous handler
+    holds = 0  # how many functions and blocks need the handler
+    deferred = False  # True if an interrupt waits to be raised
+    previous: Any = None  # the handler that was replaced
 
 
 def defer_interrupts(
@@ -57,53 +61,61 @@ def defer_interrupts(
     interrupted
     """
 
-    def whole(*args: P.args, **kwargs: P.kwargs) -> R:
+    def deferring(*args: P.args, **kwargs: P.kwargs) -> R:
         held = hold()
         try:
             result = function(*args, **kwargs)
         except BaseException:
             if held:
                 release()
-                _deliver(sys._getframe().f_back)
+                _raise_deferred(sys._getframe().f_back)
             raise
         try:
             if held:
                 release()
-                _deliver(sys._getframe().f_back)
+                _raise_deferred(sys._getframe().f_back)
         except BaseException:
             if undo is not None:
                 undo(result)
             raise
         return result
 
-    _waits[whole.__code__] = True
-    return wraps(function)(whole)
+    _defers[deferring.__code__] = True
+    return wraps(function)(deferring)
 
 
 def allow_interrupts(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Call the function; an interrupt is raised at once, also within `defer_interrupts`."""
-    _deliver(sys._getframe())
+    _raise_deferred(sys._getframe())
     return function(*args, **kwargs)
 
 
 class Block:
     """A ``with`` block whose entry and exit no interrupt cuts short.
 
-    A subclass enters its contexts in `_begin`, on `exit_stack`. The body of the block is
-    interrupted at once.
+    The body of the block can be interrupted at once. A subclass may enter its contexts in
+    `_begin`, on `exit_stack`.
+
+    Parameters
+    ----------
+    contexts : iterable of context managers, optional
+        Entered in this order; each is taken from the iterable when those before it are active.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, contexts: Iterable[AbstractContextManager[Any]] = ()) -> None:
         self.exit_stack, self.active = ExitStack(), False
+        self._contexts = contexts
 
     def _begin(self) -> None:
         """Enter all contexts on `exit_stack`."""
+        for context in self._contexts:
+            self.exit_stack.enter_context(context)
 
     def _enter(self) -> Self:
         if self.active:
             raise RuntimeError("This block is already active: make a second one.")
         try:
-            if hold():  # for an interrupt on the way into __exit__
+            if hold():  # keeps the handler until the exit, for an interrupt on the way into it
                 self.exit_stack.callback(release)
             self.active = True
             self._begin()
@@ -124,11 +136,11 @@ def hold() -> bool:
     """Install the handler until `release`; return False where that is unnecessary."""
     if threading.current_thread() is not threading.main_thread():
         return False
-    if not _State.holds:  # the slowest step here
-        here = _signal.getsignal(signal.SIGINT)
-        if not callable(here):  # ignored, or not installed by Python
+    if not _State.holds:  # the lookup is the slowest step here
+        handler = _signal.getsignal(signal.SIGINT)
+        if not callable(handler):  # interrupts are ignored, or not handled by Python
             return False
-        _State.before, _State.waiting = here, False
+        _State.previous, _State.deferred = handler, False
         _signal.signal(signal.SIGINT, _interrupted)
     _State.holds += 1
     return True
@@ -140,65 +152,65 @@ def release() -> None:
     if _State.holds or threading.current_thread() is not threading.main_thread():
         return
     if _signal.getsignal(signal.SIGINT) is _interrupted:
-        _signal.signal(signal.SIGINT, _State.before)
+        _signal.signal(signal.SIGINT, _State.previous)
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:
-    at = frame
-    while at is not None and at.f_code not in _waits:
-        at = at.f_back
-    if at is not None and _waits[at.f_code]:
-        _State.waiting = True
+    running = frame
+    while running is not None and running.f_code not in _defers:
+        running = running.f_back
+    if running is not None and _defers[running.f_code]:
+        _State.deferred = True
     else:
-        _State.before(number, frame)
+        _State.previous(number, frame)
 
 
-def _deliver(frame: FrameType | None) -> None:
+def _raise_deferred(frame: FrameType | None) -> None:
     """Raise the deferred interrupt, unless ``frame`` defers it too."""
-    if _State.waiting and threading.current_thread() is threading.main_thread():
-        _State.waiting = False
+    if _State.deferred and threading.current_thread() is threading.main_thread():
+        _State.deferred = False
         _interrupted(signal.SIGINT, frame)
 
 
-# JupyterLab answers widgets in a thread of their own, while an idle kernel ignores SIGINT.
+# JupyterLab handles widget messages in a separate thread, while the idle kernel ignores SIGINT.
 
-_stoppable: set[int] = set()  # threads
+_stoppable: set[int] = set()  # identifiers of threads
 _stopped: set[int] = set()  # those of them that were interrupted
 
 
 @contextmanager
 def stoppable(in_main_thread: Callable[[Callable[[], None]], Any]) -> Iterator[None]:
-    """Let an interrupt that the idle main thread gets end the work of this one.
+    """Let an interrupt of the idle main thread end the work of this thread.
 
     Parameters
     ----------
     in_main_thread : callable
         Runs a function in the main thread as soon as that has nothing else to do.
     """
-    own = threading.get_ident()
-    _stoppable.add(own)
-    in_main_thread(_hear)
+    thread = threading.get_ident()
+    _stoppable.add(thread)
+    in_main_thread(_listen_for_interrupts)
     try:
         yield
     finally:
-        _stoppable.discard(own)
-        _stopped.discard(own)
-        in_main_thread(_ignore)
+        _stoppable.discard(thread)
+        _stopped.discard(thread)
+        in_main_thread(_ignore_interrupts)
 
 
-def heed() -> None:
-    """Raise KeyboardInterrupt if this thread was stopped."""
+def raise_if_stopped() -> None:
+    """Raise ``KeyboardInterrupt`` if this thread was stopped; see `stoppable`."""
     if _stopped and threading.get_ident() in _stopped:
         _stopped.discard(threading.get_ident())
         raise KeyboardInterrupt
 
 
-def _hear() -> None:
+def _listen_for_interrupts() -> None:
     if _stoppable and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, _stop)
 
 
-def _ignore() -> None:
+def _ignore_interrupts() -> None:
     if not _stoppable and signal.getsignal(signal.SIGINT) is _stop:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
@@ -207,4 +219,4 @@ def _stop(number: int, frame: FrameType | None) -> None:
     _stopped.update(_stoppable)
 
 
-_waits |= {hold.__code__: True, allow_interrupts.__code__: False}
+_defers |= {hold.__code__: True, allow_interrupts.__code__: False}

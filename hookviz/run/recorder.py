@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 
 from ..hooking.checkpoint import FORWARD, ModuleCallStack, Reruns, current_backward
 from ..hooking.handles import Hook, HookManager
-from ..hooking.interrupts import heed
+from ..hooking.interrupts import raise_if_stopped
 from ..hooking.select import module_names
 from ..hooking.tensors import tensors
 from ..hooking.transforms import refuse_transforms
@@ -425,7 +425,7 @@ class _Mode(TorchDispatchMode):
     ) -> Any:
         if self.silent or (self.over != FORWARD and self.over == current_backward()):
             return function(*args, **(kwargs or {}))
-        heed()
+        raise_if_stopped()
         # A mode does not see that vmap or grad is running, and follows the plain tensors below. In
         # forward mode it gets the operations of the tangents, which belong to nothing.
         if forward_ad._current_level >= 0:

@@ -1,24 +1,20 @@
 """The only way in which hookviz runs a user's model: afterwards its state is restored exactly.
 
-`preserved_state` notes a model's state and puts it back to the bit after a run in eval mode.
+Everything runs within `Session.active`: in eval mode, with torch.compile's code run eagerly, and
+inside `preserved_state`, which restores the model to the bit.
 """
 
 from __future__ import annotations
 
 import copy
-import random
 import threading
-from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, is_dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial, wraps
 from itertools import count
-from operator import is_
-from types import SimpleNamespace
 from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -35,224 +31,27 @@ from .errors import located_error, message_of, needs_gradient, refuse_without_we
 from .inputs import ModelInput, cure_words, refuse_nonfinite
 from .output import Leaf, leaves_of
 from .replay import Replay
+from .state import preserved_random_state, preserved_state
 from .target import Target, check_target, class_names_of, logits_of, score_of
-
-_MAPPINGS = frozenset((dict, OrderedDict, defaultdict, Counter))
-_SEQUENCES = (list, deque)
-# The most frequent types; weights' values are not kept, since they are as large as the model.
-_PLAIN = frozenset((str, int, float, bool, bytes, type(None), nn.Parameter))
-
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-_ALONE = threading.RLock()
+_RUN_LOCK = threading.RLock()
 
 
 def alone(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Keep all other threads from running a model through hookviz while the function works.
+    """Decorate a function so that no other thread runs a model through hookviz meanwhile.
 
-    JupyterLab answers a widget's messages in a thread of their own, also while a cell runs: without
-    this a layer would be seen to run twice, once for each of the two.
+    JupyterLab handles a widget's messages in a separate thread, also while a cell runs: without
+    this lock, a layer that runs once in each of the two would appear to run twice.
     """
 
     @wraps(function)
     def inner(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        with _ALONE:
+        with _RUN_LOCK:
             return function(*args, **kwargs)
 
     return inner
-
-
-@contextmanager
-def preserved_state(model: nn.Module, *, keep_mode: bool = False) -> Iterator[None]:
-    """Switch to eval mode with gradients within the block; restore the model afterwards.
-
-    With ``keep_mode`` the mode is not switched.
-
-    Restored, also after an exception, are training flags, buffers, all attributes, and their
-    content at any depth: tensors, arrays, lists, deques, dicts of all kinds, sets, dataclasses,
-    namespaces and random generators; the parameters' ``.grad`` and ``requires_grad``; the random
-    number generators of Python, numpy and torch; and the surrounding grad and inference mode.
-
-    The content of other objects is not restored. Nor are parameters' values: a model that
-    overwrites its weights in eval mode stays changed.
-    """
-    # A ScriptModule may list anything as a module.
-    modules = [module for module in model.modules() if isinstance(module, nn.Module)]
-    sharded = _sharded(modules)
-    kept = _Kept(managed=bool(sharded))
-    for module in modules:
-        kept.look_into(module)
-    parameters = list(model.parameters())
-    asked = [(p, p.requires_grad, p.grad) for p in parameters]
-    with _random_state(parameters), torch.inference_mode(False), torch.enable_grad():
-        try:
-            for module in [] if keep_mode else modules:
-                if module.training:  # setting a module's attribute is slow
-                    module.training = False
-            yield
-        finally:
-            for module in sharded:
-                if hasattr(module, "reshard"):  # FSDP2's outermost is left whole by a forward alone
-                    module.reshard()  # type: ignore[operator]
-            kept.put_back()
-            for parameter, required, gradient in asked:
-                if parameter.requires_grad != required:
-                    parameter.requires_grad_(required)
-                if parameter.grad is not gradient:
-                    parameter.grad = gradient
-
-
-class _Kept:
-    """The content of objects when the block began. No code of the user's runs to find it."""
-
-    def __init__(self, managed: bool) -> None:
-        self._managed = managed  # FSDP adds and removes parameters by itself
-        self._held: list[tuple[dict, list, list]] = []  # mappings, their keys and values
-        self._empty: list[dict] = []
-        self._undo: list[Callable[[], object]] = []
-        self._seen: dict[int, Any] = {}  # the objects too, so that no id is used again
-
-    def put_back(self) -> None:
-        with torch.no_grad():
-            for undo in self._undo:
-                undo()
-        for value in self._empty:
-            if value:
-                value.clear()
-        for value, keys, values in self._held:
-            if not (_same(value, keys) and _same(value.values(), values)):
-                _hold(value, dict(zip(keys, values, strict=True)))
-
-    def look_into(self, value: Any) -> None:
-        kind = type(value)
-        if kind in _PLAIN or id(value) in self._seen:
-            return
-        self._seen[id(value)] = value
-        if kind in _MAPPINGS:
-            self._mapping(value)
-        elif isinstance(value, Tensor):
-            self._tensor(value)
-        elif isinstance(value, nn.Module):
-            self._module(value)
-        elif kind is SimpleNamespace or (is_dataclass(kind) and hasattr(value, "__dict__")):
-            self._mapping(value.__dict__)
-        elif kind in _SEQUENCES:
-            self._sequence(value)
-        elif isinstance(value, tuple):
-            if not _PLAIN.issuperset(map(type, tuple.__iter__(value))):
-                for each in tuple.__iter__(value):
-                    self.look_into(each)
-        elif kind is set:
-            content = value.copy()
-            self._undo.append(lambda: (value.clear(), value.update(content)))
-        elif isinstance(value, np.ndarray):
-            self._array(value)
-        else:
-            self._generator(value)
-
-    def _module(self, value: nn.Module) -> None:
-        if isinstance(value, torch.jit.ScriptModule):  # its content is not in its __dict__
-            flag = value.training
-            self._undo.append(lambda: setattr(value, "training", flag))
-            for buffer in value.buffers():
-                self.look_into(buffer)
-        else:
-            # FSDP takes its parameters in and out of this dict, and knows which are there.
-            self._mapping(value.__dict__, besides=value._parameters if self._managed else None)
-
-    def _mapping(self, value: dict, besides: Any = None) -> None:
-        values = list(value.values())
-        self._held.append((value, list(value), values))
-        for each in values:
-            kind = type(each)
-            # A module holds many of the first three: a call for each would be most of the work.
-            if kind in _PLAIN or (kind is tuple and _PLAIN.issuperset(map(type, each))):
-                continue
-            if kind in _MAPPINGS and not each:
-                self._empty.append(each)
-            elif each is not besides:
-                self.look_into(each)
-
-    def _sequence(self, value: Any) -> None:
-        content = list(value)
-
-        def undo() -> None:
-            if not _same(value, content):
-                value.clear()
-                value.extend(content)
-
-        self._undo.append(undo)
-        for each in content:
-            self.look_into(each)
-
-    def _tensor(self, value: Tensor) -> None:
-        # Weights may be of a subclass, too; other layouts cannot be copied in place.
-        if isinstance(value, nn.Parameter) or value.is_meta or value.layout is not torch.strided:
-            return
-        self._undo.append(partial(put_back, value, value.detach().clone()))
-
-    def _array(self, value: np.ndarray) -> None:
-        if value.flags.writeable:
-            array = value.copy()
-            self._undo.append(lambda: np.copyto(value, array))
-
-    def _generator(self, value: Any) -> None:
-        if isinstance(value, torch.Generator):
-            state = value.get_state()
-            self._undo.append(lambda: value.set_state(state))
-        elif type(value) is random.Random:
-            drawn = value.getstate()
-            self._undo.append(lambda: value.setstate(drawn))
-        elif type(value) is np.random.Generator:
-            bits = value.bit_generator
-            held = bits.state
-            self._undo.append(lambda: setattr(bits, "state", held))
-
-
-def put_back(tensor: Tensor, content: Tensor) -> None:
-    """Fill a tensor with what it held, in the shape that it had: an observer's limits grow."""
-    if tensor.shape != content.shape:
-        tensor.resize_(content.shape)
-    if not torch.equal(tensor, content):
-        tensor.copy_(content)
-
-
-def _sharded(modules: list[nn.Module]) -> list[nn.Module]:
-    """Return the modules managed by ``fully_shard`` (FSDP2) or ``FullyShardedDataParallel``."""
-    managers = {"FSDPModule", "FullyShardedDataParallel"}
-    kinds = {type(module) for module in modules}
-    those = {kind for kind in kinds if managers & {each.__name__ for each in kind.__mro__}}
-    return [module for module in modules if type(module) in those]
-
-
-def _same(those: Collection[Any], held: list) -> bool:
-    """Compare two sequences by identity; never call ``__eq__``."""
-    return len(those) == len(held) and all(map(is_, those, held))
-
-
-def _hold(value: dict, held: dict) -> None:
-    """Restore a mapping's items, and their order if it has one."""
-    for key in [key for key in value if key not in held]:
-        del value[key]
-    for key, each in held.items():  # a Counter's update would add
-        value[key] = each
-        if isinstance(value, OrderedDict):
-            value.move_to_end(key)
-
-
-@contextmanager
-def _random_state(parameters: list[nn.Parameter]) -> Iterator[None]:
-    on = {p.device for p in parameters}
-    kind = next((each.type for each in on if each.type not in ("cpu", "meta")), "cuda")
-    devices = sorted({each.index or 0 for each in on if each.type == kind})
-    python, legacy = random.getstate(), np.random.get_state()
-    try:
-        with torch.random.fork_rng(devices, device_type=kind):
-            yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(legacy)
 
 
 GradientSource = Literal["inputs", "parameters", "everything"]
@@ -260,21 +59,21 @@ GradientSource = Literal["inputs", "parameters", "everything"]
 
 
 def clone_inputs(model: nn.Module, args: Any, kwargs: Any) -> tuple[list, dict, list[Tensor]]:
-    """Clone the call's arguments as tensors that require a gradient; return both.
+    """Clone the arguments of a call; also return the tensors whose gradient a backward computes.
 
-    Without any floating-point input (a text model), the parameters take their part, frozen ones
-    too; `preserved_state` freezes them again.
+    These are the floating-point inputs. Without any (a text model) they are the parameters, frozen
+    ones too; `preserved_state` freezes them again.
     """
     sources: list[Tensor] = []
 
-    def own(tensor: Tensor) -> Tensor:
+    def clone(tensor: Tensor) -> Tensor:
         copy = tensor.detach().clone()
         if not copy.is_floating_point():
             return copy
         sources.append(copy.requires_grad_())
-        return copy.clone()  # not a leaf: a first layer may work in place
+        return copy.clone()  # not a leaf, because a first layer may work in place
 
-    args, kwargs = map_tensors((list(args), dict(kwargs)), own)
+    args, kwargs = map_tensors((list(args), dict(kwargs)), clone)
     if not sources:
         sources = [p.requires_grad_() for p in model.parameters() if p.is_floating_point()]
     return args, kwargs, sources
@@ -286,7 +85,7 @@ def run_backward(
     """Run backward without writing ``.grad``; return another source if this one is unsupported."""
     if source == "everything":
         for parameter in model.parameters():
-            parameter.grad = None  # `preserved_state` puts it back
+            parameter.grad = None  # `preserved_state` restores it
         score.backward()
         return None
     if source == "parameters":
@@ -301,10 +100,10 @@ def run_backward(
 
 
 @contextmanager
-def _unchanged_weights(model: nn.Module) -> Iterator[None]:
-    """Say so if a backward fails since another thread has changed the weights."""
-    parameters = [each for each in model.parameters() if not each.is_inference()]
-    versions = [each._version for each in parameters]
+def _explains_changed_weights(model: nn.Module) -> Iterator[None]:
+    """Name the reason if a backward fails because another thread has changed the weights."""
+    parameters = [p for p in model.parameters() if not p.is_inference()]
+    versions = [p._version for p in parameters]
     try:
         yield
     except RuntimeError as error:
@@ -329,30 +128,26 @@ class Observer(Protocol):
 
 
 class Addition(Observer, Protocol):
-    """Hooks that are on beside a capture, and add layers to it."""
+    """Hooks that are on together with a capture, and add layers to it."""
 
     def joined(self, cache: FeatureCache) -> FeatureCache:
-        """Return the cache with the layers that these hooks have found."""
+        """Return the cache with the layers of these hooks added."""
         ...
 
 
-class _Together(Block):
-    """A capture, and what is on beside it."""
+class _ExtendedCapture(Block):
+    """A capture together with hooks that add layers to it."""
 
-    def __init__(self, cache: Capture, beside: Addition) -> None:
-        super().__init__()
-        self._cache, self._beside = cache, beside
-
-    def _begin(self) -> None:
-        self.exit_stack.enter_context(self._cache)
-        self.exit_stack.enter_context(self._beside)
+    def __init__(self, cache: Capture, addition: Addition) -> None:
+        super().__init__([cache, addition])
+        self._cache, self._addition = cache, addition
 
     @property
     def missing_gradients(self) -> bool:
-        return self._cache.missing_gradients or self._beside.missing_gradients
+        return self._cache.missing_gradients or self._addition.missing_gradients
 
     def data(self) -> FeatureCache:
-        return self._beside.joined(self._cache.data())
+        return self._addition.joined(self._cache.data())
 
 
 O = TypeVar("O", bound=Observer)  # noqa: E741
@@ -365,8 +160,8 @@ class PassResult(Generic[O]):
 
     observer: O
     output: Any
-    scored: bool
-    source: GradientSource
+    scored: bool  # False if there was no score to run backward from
+    source: GradientSource  # whose gradient was computed in the end
 
 
 @dataclass(frozen=True, eq=False)
@@ -375,26 +170,26 @@ class Run:
 
     cache: FeatureCache
     logits: Tensor | None  # class scores (N, K), detached; None without a classifier
-    scored: bool  # False if there was no score to run backward from
+    scored: bool
     returned: type  # the type of the model's output
-    source: GradientSource  # whose gradient was computed in the end
-    leaves: Sequence[Leaf] = ()  # the output's tensors, detached; none of a classifier
+    source: GradientSource
+    leaves: Sequence[Leaf] = ()  # the output's tensors, detached; empty for a classifier
 
 
-def run_of(passed: PassResult[Any]) -> Run:
+def run_of(result: PassResult[Any]) -> Run:
     """Return the records of a capture's pass, with the output detached."""
-    logits = logits_of(passed.output)
-    kept = None if logits is None else logits.detach()
-    leaves = leaves_of(passed.output) if kept is None else []
-    cache = passed.observer.data()
-    return Run(cache, kept, passed.scored, type(passed.output), passed.source, leaves)
+    logits = logits_of(result.output)
+    leaves = leaves_of(result.output) if logits is None else []
+    detached = None if logits is None else logits.detach()
+    cache = result.observer.data()
+    return Run(cache, detached, result.scored, type(result.output), result.source, leaves)
 
 
 class Session:
     """A user's model, its input and its classes, and every way to run it.
 
-    `given` is the user's model, maybe in a wrapper; `model` is the one inside all wrappers, which
-    runs. Every run makes the `edits`.
+    `given` is the user's model, possibly in a wrapper; `model` is the one inside all wrappers,
+    which runs. Every run makes the `edits`.
 
     Parameters
     ----------
@@ -422,10 +217,10 @@ class Session:
         self.model, _ = unwrapped(model)
         refuse_without_weights(self.model)
         self.class_names = class_names_of(self.model, weights, class_names)
-        self._named = class_names is not None
+        self._user_named_classes = class_names is not None
         self._inputs = inputs
-        self._failed: Exception | None = None  # of the forward
-        self._takes_gradients = False  # whether its forward does, as for forces
+        self._model_error: Exception | None = None  # the latest error that `call` has raised
+        self._takes_gradients = False  # True if the forward itself does, as for forces
 
     @property
     def name(self) -> str:
@@ -453,18 +248,18 @@ class Session:
     @property
     def edited_inputs(self) -> ModelInput:
         """The input after the edits that change it."""
-        inputs, own = self.inputs, [each for each in self.edits if each.of_input]
-        if not own:
+        inputs, edits = self.inputs, [edit for edit in self.edits if edit.of_input]
+        if not edits:
             return inputs
         args, kwargs = map_tensors((inputs.args, inputs.kwargs), torch.clone)
-        # Of the run: its random numbers. The model itself is not called.
+        # The user's function may draw random numbers; the model itself does not run.
         with (
-            _random_state([*self.given.parameters()]),
+            preserved_random_state(self.given),
             torch.inference_mode(False),
             torch.no_grad(),
         ):
-            for each in own:
-                args, kwargs = each.input_of(self.given, args, kwargs)
+            for edit in edits:
+                args, kwargs = edit.input_of(self.given, args, kwargs)
         return replace(inputs, args=args, kwargs=kwargs)
 
     def edited(self, edits: Sequence[LayerEdit]) -> Session:
@@ -478,8 +273,17 @@ class Session:
 
         In eval mode, unless ``keep_mode``. The session's edits are on.
         """
-        edits = [each.block(self.given) for each in self.edits]
-        return _Active(self.model, grad, keep_mode, edits)
+        edits = [edit.block(self.given) for edit in self.edits]
+
+        def contexts() -> Iterator[AbstractContextManager[Any]]:
+            yield _RUN_LOCK
+            yield open_run(m for m in self.model.modules() if isinstance(m, nn.Module))
+            yield preserved_state(self.model, keep_mode=keep_mode)
+            yield force_eager()
+            yield torch.set_grad_enabled(grad)  # in effect from here on
+            yield from edits
+
+        return Block(contexts())
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model, within an `active` block. An error names the layer in which it arose.
@@ -488,18 +292,18 @@ class Session:
         them; its output is detached then.
         """
         try:
-            output = self._called(args, kwargs)
-        except (EditError, TransformError) as error:  # not the model's
-            self._failed = error
+            output = self._output(args, kwargs)
+        except (EditError, TransformError) as error:  # already about hookviz's own hooks
+            self._model_error = error
             raise
         except Exception as error:
             located = located_error(error, self.model, (args, kwargs))
-            self._failed = located
+            self._model_error = located
             raise located from error
         refuse_nonfinite(self._inputs, output)
         return output
 
-    def _called(self, args: Any, kwargs: Any) -> Any:
+    def _output(self, args: Any, kwargs: Any) -> Any:
         grad = torch.is_grad_enabled()
         if grad or not self._takes_gradients:
             try:
@@ -509,27 +313,28 @@ class Session:
                     raise
                 self._takes_gradients = True
         with torch.enable_grad():
-            own_args, own_kwargs, _ = clone_inputs(self.model, args, kwargs)
-            output = self.model(*own_args, **own_kwargs)
+            args, kwargs, _ = clone_inputs(self.model, args, kwargs)
+            output = self.model(*args, **kwargs)
         return map_tensors(output, torch.detach)
 
     def observed(self, run: Callable[[], T]) -> T:
-        """Call ``run``, which calls the model under hooks; once more if it saw half a run, too.
+        """Call ``run``, which runs the model under hooks, and return its result.
 
-        That is so where it has turned out that the model takes gradients.
+        If it turns out that the model takes gradients, the hooks have seen the failed attempt as
+        well: then call it a second time.
         """
-        known = self._takes_gradients
-        found = run()
-        return found if known == self._takes_gradients else run()
+        before = self._takes_gradients
+        result = run()
+        return result if before == self._takes_gradients else run()
 
     def _check_names(self, output: Any) -> None:
         """Refuse class names of the wrong number if the user gave them; discard found ones."""
-        logits, count = logits_of(output), len(self.class_names)
-        if logits is None or count in (0, logits.shape[1]):
+        logits, names = logits_of(output), len(self.class_names)
+        if logits is None or names in (0, logits.shape[1]):
             return
-        if self._named:
+        if self._user_named_classes:
             raise ValueError(
-                f"class_names has {count} names for {logits.shape[1]} classes: give one for each "
+                f"class_names has {names} names for {logits.shape[1]} classes: give one for each "
                 "class, in order."
             )
         self.class_names = []
@@ -539,10 +344,10 @@ class Session:
 
         def run(edits: Sequence[LayerEdit]) -> Any:
             with ExitStack() as stack:
-                for each in edits:
-                    stack.enter_context(each.block(self.given))
-                given = self.inputs.args, self.inputs.kwargs
-                args, kwargs = map_tensors(given, torch.clone)
+                for edit in edits:
+                    stack.enter_context(edit.block(self.given))
+                inputs = self.inputs
+                args, kwargs = map_tensors((inputs.args, inputs.kwargs), torch.clone)
                 return self.call(*args, **kwargs)
 
         with self.edited(()).active(grad=False):
@@ -557,8 +362,7 @@ class Session:
         def once() -> T:
             observer: Any = observe()
             with self.active(grad=grad):
-                given = self._inputs.args, self._inputs.kwargs
-                args, kwargs, _ = clone_inputs(self.model, *given)
+                args, kwargs, _ = clone_inputs(self.model, self._inputs.args, self._inputs.kwargs)
                 with observer:
                     self.call(*args, **kwargs)
             return observer
@@ -582,30 +386,28 @@ class Session:
         check_target(target)
 
         def once(source: GradientSource) -> tuple[PassResult[O], GradientSource | None]:
-            observer = observe()
+            observer, wider = observe(), None
             with self.active(keep_mode=keep_mode):
                 args, kwargs, sources = clone_inputs(
                     self.model, self._inputs.args, self._inputs.kwargs
                 )
-                with observer, _unchanged_weights(self.model):
+                with observer, _explains_changed_weights(self.model):
                     output = self.call(*args, **kwargs)
                     self._check_names(output)
                     score = score_of(output, target, self.class_names)
-                    more = (
-                        None if score is None else run_backward(score, sources, self.model, source)
-                    )
-            lacking = score is not None and more is None and source == "inputs"
-            learns = any(parameter.requires_grad for parameter in self.model.parameters())
-            if lacking and observer.missing_gradients and learns:
-                more = "parameters"
-            return PassResult(observer, output, score is not None, source), more
+                    if score is not None:
+                        wider = run_backward(score, sources, self.model, source)
+            trainable = any(parameter.requires_grad for parameter in self.model.parameters())
+            if score is not None and wider is None and source == "inputs" and trainable:
+                wider = "parameters" if observer.missing_gradients else None
+            return PassResult(observer, output, score is not None, source), wider
 
         while True:
-            passed, more = self._with_replacement(partial(once, source))
-            if more is None:
-                return passed
-            source = more
-            del passed  # so that memory never holds both
+            result, wider = self._with_replacement(partial(once, source))
+            if wider is None:
+                return result
+            source = wider
+            del result  # so that memory never holds both
 
     def run(
         self,
@@ -619,25 +421,25 @@ class Session:
         """Capture layers in one forward and one backward, as for `hookviz.explore`.
 
         ``on_progress`` is called with the fraction of the work that is done, 0 to 1; ``beside``
-        makes hooks that add layers to the capture, of the same budget.
+        makes hooks that add layers to the capture, within the same budget.
         """
 
-        def observe() -> Capture | _Together:
+        def observe() -> Capture | _ExtendedCapture:
             expected: int
             done = count(1)
             one_more = lambda: on_progress(min(next(done) / expected, 1.0))  # noqa: E731
-            # By the names in the user's model, wrapped or not.
             store = TensorStore(max_bytes=max_bytes)
+            # Layers go by their names in the user's model, wrapped or not.
             cache = Capture(self.given, layers, store, on_progress=one_more)
             expected = 2 * len(cache.not_called)
-            return cache if beside is None else _Together(cache, beside(cache, store))
+            return cache if beside is None else _ExtendedCapture(cache, beside(cache, store))
 
         return run_of(self.forward_backward(target, observe))
 
     def runs(self, targets: Sequence[Target], layers: Layers) -> Iterator[Run]:
-        """Run one forward, and one backward for each target; yield the run of each.
+        """Run one forward, and one backward for each target; yield a run for each.
 
-        All runs have the same records: their gradients hold until the next run is made. The model
+        All runs share their records, so their gradients are valid until the next run. The model
         must have run before, with the gradient of its inputs as the source.
         """
         cache = Capture(self.given, layers, TensorStore())
@@ -653,48 +455,28 @@ class Session:
                     yield run_of(PassResult(cache, output, score is not None, "inputs"))
 
     def _with_replacement(self, run: Callable[[], T]) -> T:
-        """Run on the input as it is; if the forward raises, on its replacement.
+        """Run on the given input; if the model raises, on its replacement.
 
         If the second run raises too, the first error is raised: it is about the user's own input.
         """
-        given = self._inputs
+        inputs, self._model_error = self._inputs, None
         try:
-            found = run()
+            result = run()
         except (ValueError, RuntimeError) as error:
-            first, failed, self._failed = error, self._failed, None
-            if first is not failed:
+            if error is not self._model_error:
                 raise
+            first = error
         else:
-            if given.replacement is not None:
-                self._inputs = replace(given, replacement=None)
-            return found
-        if given.replacement is not None:
-            self._inputs = given.replacement
+            if inputs.replacement is not None:
+                self._inputs = replace(inputs, replacement=None)
+            return result
+        if inputs.replacement is not None:
+            self._inputs = inputs.replacement
             with suppress(Exception):
                 return run()
-            self._inputs = replace(given, replacement=None)
+            self._inputs = replace(inputs, replacement=None)
         of_model = not isinstance(first, (EditError, TransformError))
-        hint = cure_words(given, self.model, first.__cause__) if of_model else ""
+        hint = cure_words(inputs, self.model, first.__cause__) if of_model else ""
         if hint:
             raise RuntimeError(f"{str(first).rstrip('.:')}. {hint}") from first.__cause__
         raise first
-
-
-class _Active(Block):
-    def __init__(
-        self, model: nn.Module, grad: bool, keep_mode: bool, edits: Sequence[Block]
-    ) -> None:
-        super().__init__()
-        self._model, self._grad, self._edits = model, grad, edits
-        self._keep_mode = keep_mode
-
-    def _begin(self) -> None:
-        self.exit_stack.enter_context(_ALONE)
-        modules = [each for each in self._model.modules() if isinstance(each, nn.Module)]
-        self.exit_stack.enter_context(open_run(modules))
-        state = preserved_state(self._model, keep_mode=self._keep_mode)
-        self.exit_stack.enter_context(state)
-        self.exit_stack.enter_context(force_eager())
-        self.exit_stack.enter_context(torch.set_grad_enabled(self._grad))
-        for each in self._edits:
-            self.exit_stack.enter_context(each)

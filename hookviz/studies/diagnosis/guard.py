@@ -28,7 +28,8 @@ from ...hooking.weights import stored_tensor
 from ...run.errors import caller, first_sentence, message_of, no_grad_line
 from ...run.inputs import ModelInput
 from ...run.recorder import OperationRecorder
-from ...run.session import Session, put_back
+from ...run.session import Session
+from ...run.state import restore_tensor
 from ..graph.graph import failing
 from ..graph.page import drawing
 from .causes import causes_alone
@@ -72,7 +73,7 @@ class RecordedCall:
     def restore(self) -> None:
         """Buffers and random numbers as they were; within a block that puts them back."""
         for buffer, before in self.buffers:
-            put_back(buffer, before)
+            restore_tensor(buffer, before)
         python, legacy, cpu, devices = self.random
         random.setstate(python)
         np.random.set_state(legacy)

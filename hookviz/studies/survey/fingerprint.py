@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ...hooking.select import type_name
-from ...run.session import preserved_state
+from ...run.state import preserved_state
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,190 @@
+"""Restore a model to the bit after a run, whatever its forward changed."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import is_dataclass
+from functools import partial
+from operator import is_
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+_MAPPINGS = frozenset((dict, OrderedDict, defaultdict, Counter))
+# Immutable types, and parameters, whose values are not copied: that would double the model's size.
+_SKIPPED = frozenset((str, int, float, bool, bytes, type(None), nn.Parameter))
+
+
+@contextmanager
+def preserved_state(model: nn.Module, *, keep_mode: bool = False) -> Iterator[None]:
+    """Switch to eval mode with gradients within the block; restore the model afterwards.
+
+    With ``keep_mode`` the mode is not switched.
+
+    Restored, also after an exception, are training flags, buffers, all attributes, and their
+    content at any depth: tensors, arrays, lists, deques, dicts of all kinds, sets, dataclasses,
+    namespaces and random generators; the parameters' ``.grad`` and ``requires_grad``; the random
+    number generators of Python, numpy and torch; and the surrounding grad and inference mode.
+
+    The content of other objects is not restored. Nor are parameters' values: a model that
+    overwrites its weights in eval mode stays changed.
+    """
+    # A ScriptModule may list anything as a module.
+    modules = [module for module in model.modules() if isinstance(module, nn.Module)]
+    sharded = _sharded(modules)
+    snapshot = _Snapshot(sharded=bool(sharded))
+    for module in modules:
+        snapshot.add(module)
+    parameters = [(p, p.requires_grad, p.grad) for p in model.parameters()]
+    with preserved_random_state(model), torch.inference_mode(False), torch.enable_grad():
+        try:
+            for module in [] if keep_mode else modules:
+                if module.training:  # setting a module's attribute is slow
+                    module.training = False
+            yield
+        finally:
+            for module in sharded:
+                if hasattr(module, "reshard"):  # a forward alone leaves FSDP2's root unsharded
+                    module.reshard()  # type: ignore[operator]
+            snapshot.restore()
+            for parameter, requires_grad, gradient in parameters:
+                if parameter.requires_grad != requires_grad:
+                    parameter.requires_grad_(requires_grad)
+                if parameter.grad is not gradient:
+                    parameter.grad = gradient
+
+
+@contextmanager
+def preserved_random_state(model: nn.Module) -> Iterator[None]:
+    """Restore the random number generators of Python, numpy and torch after the block."""
+    used = {parameter.device for parameter in model.parameters()}
+    kind = next((device.type for device in used if device.type not in ("cpu", "meta")), "cuda")
+    indices = sorted({device.index or 0 for device in used if device.type == kind})
+    python, legacy = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(indices, device_type=kind):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(legacy)
+
+
+def restore_tensor(tensor: Tensor, content: Tensor) -> None:
+    """Fill a tensor with its old content, in the old shape: a quantization observer resizes."""
+    if tensor.shape != content.shape:
+        tensor.resize_(content.shape)
+    if not torch.equal(tensor, content):
+        tensor.copy_(content)
+
+
+def _sharded(modules: list[nn.Module]) -> list[nn.Module]:
+    """Return the modules managed by ``fully_shard`` (FSDP2) or ``FullyShardedDataParallel``."""
+    managers = {"FSDPModule", "FullyShardedDataParallel"}
+    types = {type(module) for module in modules}
+    managed = {kind for kind in types if managers & {base.__name__ for base in kind.__mro__}}
+    return [module for module in modules if type(module) in managed]
+
+
+class _Snapshot:
+    """The content of a model's objects, at any depth.
+
+    No user code runs to find it: objects are told apart by their type and compared by identity.
+    """
+
+    def __init__(self, sharded: bool) -> None:
+        self._sharded = sharded
+        self._undo: list[Callable[[], object]] = []
+        self._seen: dict[int, Any] = {}  # holds the objects, so that no id is used twice
+
+    def restore(self) -> None:
+        with torch.no_grad():
+            for undo in self._undo:
+                undo()
+
+    def add(self, value: Any) -> None:
+        kind = type(value)
+        if kind in _SKIPPED or id(value) in self._seen:
+            return
+        self._seen[id(value)] = value
+        if kind in _MAPPINGS:
+            self._add_mapping(value)
+        elif isinstance(value, Tensor):
+            # Weights may be of a subclass, too; other layouts cannot be copied in place.
+            copyable = value.layout is torch.strided and not value.is_meta
+            if copyable and not isinstance(value, nn.Parameter):
+                self._undo.append(partial(restore_tensor, value, value.detach().clone()))
+        elif isinstance(value, torch.jit.ScriptModule):  # its content is not in its __dict__
+            self._undo.append(partial(setattr, value, "training", value.training))
+            for buffer in value.buffers():
+                self.add(buffer)
+        elif isinstance(value, nn.Module):
+            # FSDP adds parameters to this dict and removes them, and keeps track of them itself.
+            self._add_mapping(value.__dict__, skip=value._parameters if self._sharded else None)
+        elif kind is SimpleNamespace or (is_dataclass(kind) and hasattr(value, "__dict__")):
+            self._add_mapping(value.__dict__)
+        elif kind in (list, deque):
+            self._undo.append(partial(_refill_sequence, value, list(value)))
+            for item in value:
+                self.add(item)
+        elif isinstance(value, tuple):
+            for item in tuple.__iter__(value):
+                self.add(item)
+        elif kind is set:
+            self._undo.append(partial(_refill_set, value, value.copy()))
+        elif isinstance(value, np.ndarray) and value.flags.writeable:
+            self._undo.append(partial(np.copyto, value, value.copy()))
+        elif isinstance(value, torch.Generator):
+            self._undo.append(partial(value.set_state, value.get_state()))
+        elif kind is random.Random:
+            self._undo.append(partial(value.setstate, value.getstate()))
+        elif kind is np.random.Generator:
+            bits = value.bit_generator
+            self._undo.append(partial(setattr, bits, "state", bits.state))
+
+    def _add_mapping(self, mapping: dict, skip: Any = None) -> None:
+        values = list(mapping.values())
+        self._undo.append(partial(_refill_mapping, mapping, list(mapping), values))
+        for value in values:
+            kind = type(value)
+            # A module holds many values of these types, and a call for each would be slow.
+            if kind in _SKIPPED or (kind is tuple and _SKIPPED.issuperset(map(type, value))):
+                continue
+            if kind in _MAPPINGS and not value:
+                self._undo.append(value.clear)
+            elif value is not skip:
+                self.add(value)
+
+
+def _refill_mapping(mapping: dict, keys: list, values: list) -> None:
+    """Restore a mapping's items, and their order if it has one."""
+    if _is_same(mapping, keys) and _is_same(mapping.values(), values):
+        return
+    content = dict(zip(keys, values, strict=True))
+    for key in [key for key in mapping if key not in content]:
+        del mapping[key]
+    for key, value in content.items():  # a Counter's update would add
+        mapping[key] = value
+        if isinstance(mapping, OrderedDict):
+            mapping.move_to_end(key)
+
+
+def _refill_sequence(sequence: Any, content: list) -> None:
+    if not _is_same(sequence, content):
+        sequence.clear()
+        sequence.extend(content)
+
+
+def _refill_set(value: set, content: set) -> None:
+    value.clear()
+    value.update(content)
+
+
+def _is_same(items: Collection[Any], others: list) -> bool:
+    """Compare two collections by the identity of their items; never call ``__eq__``."""
+    return len(items) == len(others) and all(map(is_, items, others))
