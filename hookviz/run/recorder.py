@@ -1,9 +1,8 @@
 """The only recorder of operations: it reports a run's operations, forward and backward.
 
-Each operation passes torch's dispatcher, where a dispatch mode wraps it in an `Operation` (its
-arguments, its layer, the line of the user's code) and calls the listeners before and after it runs.
-Listeners keep their notes in a `StorageMap`, for example the operation that wrote a tensor last.
-Properties of an operation are computed only when a listener reads them.
+A dispatch mode sees each operation on its way through torch's dispatcher. It wraps it in an
+`Operation` (its arguments, its layer, the line of the user's code) and calls the listeners before
+and after it runs. Properties of an operation are computed only when a listener reads them.
 """
 
 from __future__ import annotations
@@ -35,26 +34,25 @@ from .operations import OVERWRITING, Kind, is_shape_only, operation_type
 
 @dataclass(frozen=True, eq=False)
 class ModuleCall:
-    """One call of one module; activation checkpointing's second run of it is the same call."""
+    """One call of one module; a second run by activation checkpointing is the same call."""
 
     layer: str
     call: int
     module: nn.Module = field(repr=False)
-    marks: tuple[Any, ...] = field(repr=False)  # of its input tensors
+    fingerprints: tuple[Any, ...] = field(repr=False)  # of its input tensors
 
 
 class Operation:
     """One operation that is about to run, or has just run.
 
-    Valid only during a listener's call: it holds tensors and must not be kept.
+    Valid only during a listener's call: it holds tensors and must not be stored.
 
     Attributes
     ----------
     function : torch._ops.OpOverload
     args, kwargs
-        Its arguments.
     output
-        Its result, once it has run.
+        The result, once it has run.
     call : ModuleCall or None
         The innermost module that was running; in a backward, the one whose gradient it computes.
     again : bool
@@ -62,7 +60,7 @@ class Operation:
     phase : str
         ``"forward"`` or ``"backward"``.
     notes : dict
-        For each listener: its note from before the operation runs, for afterwards.
+        What each listener stored before the operation ran, for use afterwards.
     """
 
     def __init__(self, function: Any, args: Any, kwargs: Any, frame: FrameType | None) -> None:
@@ -81,14 +79,14 @@ class Operation:
 
     @property
     def kind(self) -> Kind:
-        """Its kind in the table of operations."""
+        """The kind in the table of operations."""
         return self._type.kind
 
     @property
     def title(self) -> str:
-        """Its name; in a backward that of the operation whose gradient it computes, if known."""
-        named = self._forward.name
-        return named if named and not self._own_line[0] else self.name
+        """The name; in a backward that of the operation whose gradient it computes, if known."""
+        forward = self._forward.name
+        return forward if forward and not self._own_line[0] else self.name
 
     @cached_property
     def argument(self) -> dict[str, Any]:
@@ -118,7 +116,7 @@ class Operation:
         if is_shape_only(self.function):
             return []
         if self.mutates and self.name in OVERWRITING:
-            return [each for each in self.reads if each is not self.argument.get("self")]
+            return [tensor for tensor in self.reads if tensor is not self.argument.get("self")]
         return self.reads
 
     @property
@@ -147,10 +145,10 @@ class Operation:
 
     @property
     def line(self) -> tuple[str, int]:
-        """File and line of the user's code, ``("", 0)`` if unknown; a backward's is its forward's.
+        """File and line of the user's code, ``("", 0)`` if unknown.
 
-        Computed by a walk along the stack. If no listener reads a forward operation's line, the
-        backward has none either.
+        In a backward it is the line of the forward operation, and known only if a listener has
+        read that one: finding a line takes a walk along the stack.
         """
         if self.phase == "backward" and not self._own_line[0]:
             return self._forward.line
@@ -159,8 +157,8 @@ class Operation:
     @property
     def no_grad_line(self) -> tuple[str, int]:
         """File and line of the user's ``torch.no_grad()`` around it; else its own line."""
-        found = no_grad_line(self._frame)
-        return found if found[0] else self.line
+        line = no_grad_line(self._frame)
+        return line if line[0] else self.line
 
     @property
     def labelled(self) -> bool:
@@ -182,11 +180,11 @@ class Operation:
         return self.output
 
     def replace(self, output: Any) -> None:
-        """Use this output instead of running it; to be called in `Listener.before`."""
+        """Use this output instead of running the operation; to be called in `Listener.before`."""
         self.output, self._ran = output, True
 
     def run_simpler(self, function: Callable[..., Any], listener: Listener) -> Any:
-        """Run a function on its arguments, and report its operations to one listener."""
+        """Run a function on the same arguments, and report its operations to one listener."""
         with _Mode([listener]):
             return function(*self.args, **self.kwargs)
 
@@ -203,13 +201,13 @@ class Listener:
     labels_backward = False
 
     def begin(self, recorder: OperationRecorder) -> None:
-        """Prepare; called when the recorder's hooks are on and nothing has run."""
+        """Handle the start of the block: the recorder's hooks are on and nothing has run."""
 
     def end(self) -> None:
-        """Finish; called however the block ended."""
+        """Handle the end of the block, also after an exception."""
 
     def enter(self, call: ModuleCall, given: list[Tensor], again: bool) -> None:
-        """Handle the begin of a module's call, with its input tensors."""
+        """Handle the start of a module's call, with its input tensors."""
 
     def leave(self, call: ModuleCall, returned: list[Tensor], again: bool) -> None:
         """Handle the end of a module's call, with its output tensors."""
@@ -236,13 +234,13 @@ class OperationRecorder(HookManager):
     backward : bool
         True if a backward may follow, in which checkpointing runs modules again.
     follows : frozenset of str
-        The transforms of torch.func that are no error: operations in forward mode are not reported.
+        The transforms of torch.func that do not raise; operations in forward mode are not reported.
 
     Attributes
     ----------
     names : dict of torch.nn.Module to str
     error : BaseException or None
-        The one that ended the block.
+        The exception that ended the block.
 
     Examples
     --------
@@ -265,28 +263,28 @@ class OperationRecorder(HookManager):
         backward: bool = True,
         follows: frozenset[str] = frozenset(),
     ) -> None:
-        known = module_names(model) if model is not None else {}
-        self.names = {module: each[0] for module, each in known.items()}
+        names = module_names(model) if model is not None else {}
+        self.names = {module: aliases[0] for module, aliases in names.items()}
         self.error: BaseException | None = None
         self._listeners, self._backward = listeners, backward
         self._running: ModuleCallStack[tuple[ModuleCall, bool]] = ModuleCallStack()
         self._calls: dict[nn.Module, list[ModuleCall]] = {}
         self._reruns: Reruns[ModuleCall] = Reruns()
         self.follows = follows
-        self._mode = _Mode(listeners, self._place, follows)
+        self._mode = _Mode(listeners, self._running_call, follows)
         super().__init__(self._hooks_of_modules())
 
     def _hooks_of_modules(self) -> Iterator[Hook]:
         for module in self.names:
             if not isinstance(module, torch.jit.ScriptModule):
-                yield module, "forward_pre", self._before
-                yield module, "forward", self._after
+                yield module, "forward_pre", self._enter_module
+                yield module, "forward", self._leave_module
 
     def _begin(self) -> None:
         super()._begin()
-        for each in self._listeners:
-            each.begin(self)
-            self.exit_stack.callback(each.end)
+        for listener in self._listeners:
+            listener.begin(self)
+            self.exit_stack.callback(listener.end)
         self._mode.__enter__()
         self.exit_stack.push(self._mode.leave)
 
@@ -298,57 +296,57 @@ class OperationRecorder(HookManager):
         """Report no operation from now on, or all again."""
         self._mode.silent = muted
         if muted:
-            self._mode.step_aside()
+            self._mode.suspend()
         else:
-            self._mode.come_back()
+            self._mode.resume()
 
     def skip_backward(self) -> None:
-        """Report nothing more of the backward that is running."""
-        self._mode.over = current_backward()
+        """Report no further operation of the backward that is running."""
+        self._mode.skipped_backward = current_backward()
 
     @contextmanager
     def silent(self) -> Iterator[None]:
         """Report no operation within the block."""
-        before, self._mode.silent = self._mode.silent, True
+        previous, self._mode.silent = self._mode.silent, True
         try:
             with torch._C.DisableTorchFunction():
                 yield
         finally:
-            self._mode.silent = before
+            self._mode.silent = previous
 
-    # Which module is running
+    # The module that is running
 
-    def _place(self) -> tuple[ModuleCall, bool] | None:
-        # Checkpointing leaves a module's second run early, once it has its tensors. The backward
-        # itself builds no graph.
-        left = current_backward() != FORWARD and not torch.is_grad_enabled()
-        return None if left else self._running.innermost()
+    def _running_call(self) -> tuple[ModuleCall, bool] | None:
+        # Checkpointing leaves a module's second run early, as soon as it has its tensors: then the
+        # module still looks as if it ran. The backward itself builds no graph.
+        in_backward = current_backward() != FORWARD and not torch.is_grad_enabled()
+        return None if in_backward else self._running.innermost()
 
-    def _before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+    def _enter_module(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         with self.silent():
             given = tensors((args, kwargs))
-            marks = tuple(map(_mark, given)) if self._backward else ()
+            prints = tuple(map(_fingerprint, given)) if self._backward else ()
             calls, call = self._calls.setdefault(module, []), None
             if self._backward:
-                call = self._reruns.first(calls, lambda each: _same(each.marks, marks))
+                call = self._reruns.first(calls, lambda one: _is_same(one.fingerprints, prints))
             again = call is not None
             if call is None:
-                call = ModuleCall(self.names[module], len(calls), module, marks)
+                call = ModuleCall(self.names[module], len(calls), module, prints)
                 calls.append(call)
             self._running.begin(module, (call, again))
-            for each in self._listeners:
-                each.enter(call, given, again)
+            for listener in self._listeners:
+                listener.enter(call, given, again)
 
-    def _after(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+    def _leave_module(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         running = self._running.end(module)
         if running is not None:
             with self.silent():
                 returned = tensors(output)
-                for each in self._listeners:
-                    each.leave(running[0], returned, running[1])
+                for listener in self._listeners:
+                    listener.leave(running[0], returned, running[1])
 
 
-def _mark(tensor: Tensor) -> tuple[Any, ...]:
+def _fingerprint(tensor: Tensor) -> tuple[Any, ...]:
     """Return shape and central value, which identify a checkpoint's second run of a call."""
     if not tensor.numel() or tensor.layout is not torch.strided:
         return tuple(tensor.shape), None
@@ -358,17 +356,17 @@ def _mark(tensor: Tensor) -> tuple[Any, ...]:
         return tuple(tensor.shape), tensor.as_strided((), (), centre).clone()
 
 
-def _same(marks: Iterable[Any], others: Iterable[Any]) -> bool:
-    def said(mark: tuple[Any, ...]) -> tuple[Any, ...]:
-        shape, value = mark
+def _is_same(prints: Iterable[Any], others: Iterable[Any]) -> bool:
+    def comparable(fingerprint: tuple[Any, ...]) -> tuple[Any, ...]:
+        shape, value = fingerprint
         return shape, None if value is None else repr(value.item())  # NaN is equal to itself
 
-    return [*map(said, marks)] == [*map(said, others)]
+    return [*map(comparable, prints)] == [*map(comparable, others)]
 
 
 @dataclass(frozen=True)
 class _Label:
-    """The metadata of a node of autograd's graph: the operation that made it."""
+    """The metadata of a node in autograd's graph: the operation that created it."""
 
     name: str = ""
     call: ModuleCall | None = None
@@ -382,59 +380,64 @@ class _Mode(TorchDispatchMode):
     def __init__(
         self,
         listeners: Iterable[Listener],
-        place: Callable[[], tuple[ModuleCall, bool] | None] = lambda: None,
+        running_call: Callable[[], tuple[ModuleCall, bool] | None] = lambda: None,
         follows: frozenset[str] = frozenset(),
     ) -> None:
         super().__init__()
-        self.silent, self._place, self._follows = False, place, follows
-        self.over = FORWARD  # the backward of which no more is reported
+        self.silent, self._running_call, self._follows = False, running_call, follows
+        self.skipped_backward = FORWARD  # the number of the backward that is not reported
         self._before = _overridden(listeners, "before")
         self._after = _overridden(listeners, "after")
         self._failed = _overridden(listeners, "failed")
-        self._labels = any(each.labels_backward for each in listeners)
+        self._labels = any(listener.labels_backward for listener in listeners)
         self._unlabelled: tuple[list[Tensor], _Label] = ([], _NO_LABEL)
-        self._away = -1  # how many modes were on when this one stepped aside
+        # How many other modes were on when this one was suspended; -1 if it is not.
+        self._suspended_at = -1
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Say to torch that no wrapper is needed, which would import its compiler: a second."""
+        """Skip torch's wrapper, which would import its compiler and take a second."""
         return False  # within the block, compiled code runs eagerly
 
-    # A mode that is silent costs each operation a third of a small model's time.
+    # A silent mode that stays on takes a third of a small model's time.
 
-    def step_aside(self) -> None:
-        """Be off, if it is the innermost mode, and no backward runs, which keeps its own list."""
+    def suspend(self) -> None:
+        """Leave the mode if it is the innermost one; a running backward has its own mode stack."""
         if _get_current_dispatch_mode() is self and current_backward() == FORWARD:
             super().__exit__(None, None, None)
-            self._away = _len_torch_dispatch_stack()
+            self._suspended_at = _len_torch_dispatch_stack()
 
-    def come_back(self) -> None:
-        """Be on again, where the modes are as they were."""
-        if self._away == _len_torch_dispatch_stack() and current_backward() == FORWARD:
+    def resume(self) -> None:
+        """Enter the mode again if the mode stack has not changed since `suspend`."""
+        if self._suspended_at == _len_torch_dispatch_stack() and current_backward() == FORWARD:
             super().__enter__()
-            self._away = -1
+            self._suspended_at = -1
 
     def leave(self, *error: Any) -> None:
-        """End, whether it is on or not."""
-        if self._away < 0 or _get_current_dispatch_mode() is self:
+        """Leave the mode for good, suspended or not."""
+        if self._suspended_at < 0 or _get_current_dispatch_mode() is self:
             super().__exit__(*error)
-        self._away = -1
+        self._suspended_at = -1
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        if self.silent or (self.over != FORWARD and self.over == current_backward()):
-            return function(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        skipped = self.skipped_backward
+        if self.silent or (skipped != FORWARD and skipped == current_backward()):
+            return function(*args, **kwargs)
         raise_if_stopped()
-        # A mode does not see that vmap or grad is running, and follows the plain tensors below. In
-        # forward mode it gets the operations of the tangents, which belong to nothing.
+        # The mode cannot see vmap or grad, whose operations reach it on plain tensors. In forward
+        # mode it gets the operations on tangents, which belong to no layer.
         if forward_ad._current_level >= 0:
             refuse_transforms(self._follows)
-            return function(*args, **(kwargs or {}))
+            return function(*args, **kwargs)
         with torch._C.DisableTorchFunction():
             # None in a backward on an accelerator, whose threads begin without Python frames.
             frame = sys._getframe().f_back
-            operation = Operation(function, args, kwargs or {}, frame)
+            operation = Operation(function, args, kwargs, frame)
+            if self._labels:
+                self._label_nodes()
             self._locate(operation)
             for before in self._before:
                 before(operation)
@@ -447,58 +450,58 @@ class _Mode(TorchDispatchMode):
             for after in self._after:
                 after(operation)
             if self._labels:
-                line = operation.__dict__.get("_own_line", ("", 0))
-                label = (
-                    operation._forward
-                    if operation.phase == "backward"
-                    else _Label(operation.name, operation.call, line)
-                )
-                self._unlabelled = operation.outputs, label
+                self._unlabelled = operation.outputs, _label_of(operation)
             return operation.output
 
     def _locate(self, operation: Operation) -> None:
         """Set the operation's call and phase."""
-        if self._labels:
-            self._label_nodes()
-        running = self._place()
+        running = self._running_call()
         if running is not None:
             operation.call, operation.again = running
         elif current_backward() != FORWARD:
             operation.phase = "backward"
             node = torch._C._current_autograd_node()
-            label = _carried(node).get(_LABEL) if node is not None else None
+            label = _metadata(node).get(_LABEL) if node is not None else None
             if label is not None:
                 operation._forward, operation.call = label, label.call
 
     def _label_nodes(self) -> None:
+        """Label the nodes of the previous operation: its outputs had no ``grad_fn`` in its time."""
         tensors, label = self._unlabelled
-        for tensor in tensors:  # by now they have a grad_fn
+        for tensor in tensors:
             if tensor.grad_fn is not None:
-                _carried(tensor.grad_fn).setdefault(_LABEL, label)
+                _metadata(tensor.grad_fn).setdefault(_LABEL, label)
         self._unlabelled = [], label
 
 
-def _carried(node: Any) -> dict[str, _Label]:
-    """Return the metadata dict of a node of autograd's graph."""
+def _label_of(operation: Operation) -> _Label:
+    if operation.phase == "backward":
+        return operation._forward
+    # The line is read from the cache, so that it is computed only for listeners that ask for it.
+    return _Label(operation.name, operation.call, vars(operation).get("_own_line", ("", 0)))
+
+
+def _metadata(node: Any) -> dict[str, _Label]:
+    """Return the metadata dict of a node in autograd's graph."""
     return node.metadata
 
 
-def labelled(node: Any, most: int = 20_000) -> Iterator[tuple[Any, _Label]]:
-    """Yield the nodes behind a tensor's ``grad_fn``, and their labels, the last operation first."""
-    waiting, known = [node], {node}
-    while waiting and len(known) < most:
-        node = waiting.pop(0)
+def labelled(node: Any, limit: int = 20_000) -> Iterator[tuple[Any, _Label]]:
+    """Yield the labelled nodes behind a tensor's ``grad_fn``, the last operation first."""
+    queue, seen = [node], {node}
+    while queue and len(seen) < limit:
+        node = queue.pop(0)
         if node is None:
             continue
-        label = _carried(node).get(_LABEL)
+        label = _metadata(node).get(_LABEL)
         if label is not None:
             yield node, label
-        behind = [each for each, _ in node.next_functions if each not in known]
-        known.update(behind)
-        waiting += behind
+        new = [parent for parent, _ in node.next_functions if parent not in seen]
+        seen.update(new)
+        queue += new
 
 
 def _overridden(listeners: Iterable[Listener], name: str) -> list[Callable[[Operation], None]]:
-    """Return the methods of the listeners that override this one."""
-    own = getattr(Listener, name)
-    return [getattr(each, name) for each in listeners if getattr(type(each), name) is not own]
+    """Return the bound methods of the listeners that override this one."""
+    default = getattr(Listener, name)
+    return [getattr(one, name) for one in listeners if getattr(type(one), name) is not default]
