@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from hookviz.hooking.tensors import as_maps
+from hookviz.hooking.maps import as_maps
 
 BATCH = 64
 

@@ -14,8 +14,8 @@ from torch import nn
 
 import hookviz
 from hookviz.attribution.cam import needs_gradient
+from hookviz.hooking.maps import as_maps
 from hookviz.hooking.records import Call, CapturedTensor
-from hookviz.hooking.tensors import as_maps
 
 METHODS = (
     "gradcam",

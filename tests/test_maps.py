@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from hookviz.draw.colours import to_numpy
+from hookviz.hooking.maps import as_maps
 from hookviz.hooking.records import statistics
-from hookviz.hooking.tensors import as_maps
 from hookviz.view.layer import channel_order, channel_statistics, layer_view
 
 

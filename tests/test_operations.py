@@ -10,7 +10,8 @@ from heavy import heavy_but
 from torch import Tensor, nn
 
 import hookviz
-from hookviz.hooking.tensors import share_memory, tensors
+from hookviz.hooking.storage import share_memory
+from hookviz.hooking.tensors import tensors
 from hookviz.run.operations import (
     BATCH_NORMS,
     CLAMPS,

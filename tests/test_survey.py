@@ -17,7 +17,7 @@ from torch import nn
 from untouched import assert_untouched, snapshot
 
 import hookviz
-from hookviz.hooking.tensors import as_maps
+from hookviz.hooking.maps import as_maps
 from hookviz.studies.survey.running import _picked
 
 LENGTH, BATCH, K = 41, 4, 3

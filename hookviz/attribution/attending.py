@@ -20,8 +20,10 @@ from torch import Tensor, nn
 from torch.nn.functional import layer_norm, linear
 
 from ..hooking.checkpoint import FORWARD, current_backward
+from ..hooking.maps import PatchGrid
 from ..hooking.records import Statistics, TensorStore, statistics
-from ..hooking.tensors import PatchGrid, StorageMap, at_least_float32
+from ..hooking.storage import StorageMap
+from ..hooking.tensors import at_least_float32
 from ..run.follow import Follower
 from ..run.operations import FACTORS, PROBABILITIES, Kind
 from ..run.recorder import Listener, ModuleCall, Operation, OperationRecorder

@@ -21,9 +21,10 @@ from torch import Tensor, nn
 from ..draw.document import TablePage
 from ..files import write_arrays
 from ..hooking.handles import Hook
+from ..hooking.maps import MAX_PREFIX_TOKENS
 from ..hooking.records import TensorStore
 from ..hooking.select import Layers, close_names, select_layers
-from ..hooking.tensors import MAX_PREFIX_TOKENS, map_tensors, tensors
+from ..hooking.tensors import map_tensors, tensors
 from ..run.inputs import Transform, prepare_input
 from ..run.recorder import OperationRecorder
 from ..run.session import Session

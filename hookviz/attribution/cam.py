@@ -20,9 +20,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ..hooking.maps import as_maps
 from ..hooking.records import Call, FeatureCache, LayerRecord
 from ..hooking.select import close_names
-from ..hooking.tensors import as_maps, at_least_float32
+from ..hooking.tensors import at_least_float32
 from .attention import ATTENTION_HEATMAPS, Attention
 
 Method = Callable[..., Tensor]

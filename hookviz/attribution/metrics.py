@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor, nn
 
-from ..hooking.tensors import enlarged
+from ..hooking.maps import enlarged
 from ..run.inputs import Transform, prepare_input
 from ..run.session import Session
 from ..run.target import Target

@@ -19,8 +19,9 @@ from torch import Tensor, nn
 
 from ..hooking.capture import capture
 from ..hooking.handles import HookManager
+from ..hooking.maps import as_maps, enlarged
 from ..hooking.select import select_layers
-from ..hooking.tensors import as_maps, at_least_float32, enlarged
+from ..hooking.tensors import at_least_float32
 from ..run.inputs import ModelInput, Transform, prepare_input
 from ..run.output import Output
 from ..run.progress import Progress

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from ..hooking.tensors import enlarged
+from ..hooking.maps import enlarged
 from ..run.inputs import ModelInput
 from ..run.origins import picture_tensors
 from ..run.transforms import finite_range

@@ -28,8 +28,8 @@ from ..draw.colours import SEQUENTIAL, to_numpy
 from ..draw.figures import no_formula
 from ..draw.overlay import heat_colours
 from ..hooking.checkpoint import FORWARD
+from ..hooking.maps import as_maps
 from ..hooking.select import unwrapped
-from ..hooking.tensors import as_maps
 from ..run.output import Output
 from ..run.pictures import expanded, is_url
 from ..run.target import class_index

@@ -22,9 +22,10 @@ from torch import Tensor, nn
 
 from .checkpoint import FORWARD, ModuleCallStack, Reruns, current_backward
 from .handles import Hook, HookManager
+from .maps import PatchGrid
 from .records import Call, CapturedTensor, FeatureCache, LayerRecord, TensorStore
 from .select import Layers, is_convolution, select_layers, unseen_layers
-from .tensors import PatchGrid, tensors, tensors_in
+from .tensors import tensors, tensors_in
 from .transforms import FORWARD_MODE, GRAD, is_batched
 
 Found = list[tuple[str, Tensor]]

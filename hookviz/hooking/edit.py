@@ -9,6 +9,7 @@ that hold it, and break a backward that needs it.
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,16 +23,9 @@ from torch import Tensor, nn
 from .checkpoint import FORWARD, Reruns, current_backward
 from .handles import Hook, HookManager
 from .interrupts import allow_interrupts
-from .select import Layers, close_names, module_names, select_layers, unwrapped
-from .tensors import (
-    ModelInputs,
-    PatchGrid,
-    as_maps,
-    channel_dimension,
-    is_input,
-    map_tensors,
-    tensors_in,
-)
+from .maps import PatchGrid, as_maps, channel_dimension
+from .select import Layers, close_names, first_convolution, module_names, select_layers, unwrapped
+from .tensors import map_tensors, tensors_in
 from .transforms import TRANSFORMS
 
 Change: TypeAlias = float | Tensor | Literal["mean"] | Callable[[Tensor], Tensor | None]
@@ -305,13 +299,13 @@ class Edit(HookManager):
         self._grid = PatchGrid()
         self._runs: dict[nn.Module, list[Tensor]] = {}
         self._reruns: Reruns[Tensor] = Reruns()
-        self._inputs = ModelInputs(model)
-        layers, inputs = self._inputs.split(layers)
+        self._model, _ = unwrapped(model)
+        layers, inputs = _split_inputs(model, layers)
         modules, parameters = ({}, {}) if layers == [] else chosen(model, layers, gradient)
         if parameters and where is not None:
             raise ValueError("where= is of feature maps: for parameters, give channels= alone.")
         self.names = [*inputs, *modules.values(), *parameters.values()]
-        before = [(unwrapped(model)[0], "forward_pre", partial(self._before, n)) for n in inputs]
+        before = [(self._model, "forward_pre", partial(self._before, name)) for name in inputs]
         super().__init__([*before, *self._wanted(model, modules, parameters)])
 
     def _wanted(
@@ -330,17 +324,14 @@ class Edit(HookManager):
 
     def of_input(self, name: str, args: Any, kwargs: Any) -> tuple[Any, Any]:
         """Return the model's arguments with an input changed, as within the block."""
-        return self._before(name, self._inputs.model, args, kwargs) or (args, kwargs)
+        return self._before(name, self._model, args, kwargs) or (args, kwargs)
 
     def _before(self, name: str, module: nn.Module, args: Any, kwargs: Any) -> Any:
-        try:
-            old = self._inputs.chosen(name, args, kwargs)
-        except ValueError as error:
-            raise ShapeError(str(error)) from None
+        old = input_tensor(name, args, kwargs)
         self._ran |= not self.gradient
         if self.call is not None and self._run(module, old) != self.call:
             return None
-        like = self._inputs.first  # its sizes tell which dimension holds the channels
+        like = first_convolution(module)  # its sizes tell which dimension holds the channels
         single = channel_dimension(old, like) == 0 and old.ndim > 1
         batch = old[None] if single else old
         dimension = channel_dimension(batch, like)
@@ -523,6 +514,50 @@ class LayerEdit:
         if isinstance(self.change, Tensor):
             return "another tensor"
         return getattr(self.change, "__name__", "a function")
+
+
+_INPUT_NAME = re.compile(r"input((?:\[[^\]]+\]|\.\w+)*)$")
+
+
+def is_input(name: object) -> bool:
+    """Return whether a name stands for an input of the model.
+
+    Examples
+    --------
+    >>> is_input("input"), is_input("input[0][2]"), is_input("inputs")
+    (True, True, False)
+    """
+    return isinstance(name, str) and _INPUT_NAME.match(name) is not None
+
+
+def input_tensor(name: str, args: Any, kwargs: Any) -> Tensor:
+    """Return the tensor that the name of an input stands for."""
+    inputs = {**dict(tensors_in(tuple(args))), **dict(tensors_in(dict(kwargs)))}
+    floating = {path: tensor for path, tensor in inputs.items() if tensor.is_floating_point()}
+    path = name.removeprefix("input").replace('"', "'")
+    if not path and floating:
+        return next(iter(floating.values()))
+    if path in floating:
+        return floating[path]
+    names = ", ".join(f"input{path}" for path in floating) or "none"
+    raise ShapeError(f"The model's inputs have no floating-point tensor {name!r}; known: {names}.")
+
+
+def _split_inputs(model: nn.Module, layers: Any) -> tuple[Any, list[str]]:
+    """Return the layers without the names of inputs, and those names."""
+    entries = layers if isinstance(layers, (list, tuple)) else [layers]
+    inputs = [name for name in entries if is_input(name) and not _is_layer(model, name)]
+    if not inputs:
+        return layers, []
+    return [entry for entry in entries if entry not in inputs], inputs
+
+
+def _is_layer(model: nn.Module, name: str) -> bool:
+    """Return whether a module has this name, which otherwise stands for an input."""
+    head = name.partition(".")[0]
+    if not any(head in module._modules for module in model.modules()):
+        return False  # avoids collecting all names, since each stroke of a brush is an edit
+    return any(name in names for names in module_names(model).values())
 
 
 def index_words(index: int | slice) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from ..hooking.tensors import StorageMap
+from ..hooking.storage import StorageMap
 from .operations import Kind
 from .recorder import Listener, Operation, OperationRecorder
 from .session import Session

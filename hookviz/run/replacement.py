@@ -8,7 +8,8 @@ from itertools import count
 import torch
 from torch import Tensor, nn
 
-from ..hooking.tensors import channel_dimension, map_tensors, tensors
+from ..hooking.maps import channel_dimension
+from ..hooking.tensors import map_tensors, tensors
 from .operations import BATCH_NORMS, uses_running_statistics
 from .recorder import Listener, ModuleCall, Operation, OperationRecorder
 from .session import Session

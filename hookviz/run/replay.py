@@ -24,7 +24,8 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from torch.utils._pytree import tree_map_only
 
 from ..hooking.handles import HookManager
-from ..hooking.tensors import StorageMap, share_memory, tensors, tensors_in
+from ..hooking.storage import StorageMap, share_memory
+from ..hooking.tensors import tensors, tensors_in
 from .recorder import Listener, Operation, OperationRecorder
 
 T = TypeVar("T")

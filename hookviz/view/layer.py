@@ -17,9 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from ..draw.colours import to_numpy
+from ..hooking.maps import as_maps, channel_dimension
 from ..hooking.records import Call, CapturedTensor, FeatureCache, LayerRecord, statistics
 from ..hooking.select import is_convolution
-from ..hooking.tensors import as_maps, at_least_float32, channel_dimension
+from ..hooking.tensors import at_least_float32
 from ..hooking.weights import stored_tensor
 from ..run.statistics import Extremes, Moments
 from ..studies.diagnosis.magnitudes import LIMIT, trends

@@ -28,9 +28,9 @@ from ..attribution.perturbation import Ablation, ablation_scores
 from ..draw.colours import DIVERGING, FAINT, SEQUENTIAL, colour_ranges, faint, robust_end, to_numpy
 from ..draw.overlay import picture_of
 from ..hooking.edit import Change, Channels, LayerEdit, Where
+from ..hooking.maps import as_maps
 from ..hooking.records import Call, CapturedTensor, LayerRecord
 from ..hooking.select import Layers, module_names
-from ..hooking.tensors import as_maps
 from ..run.inputs import ModelInput
 from ..run.origins import (
     UNKNOWN,

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from ...attribution.cam import HEATMAPS
 from ...draw.document import STATIC, document, script, style
+from ...hooking.maps import as_maps
 from ...hooking.records import Call
 from ...hooking.select import Layers
-from ...hooking.tensors import as_maps
 from ...run.inputs import ModelInput
 from ...run.output import Output
 from ...tables import megabytes

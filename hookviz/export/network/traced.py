@@ -19,8 +19,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 from ...hooking.handles import Hook, HookManager
+from ...hooking.maps import as_maps, channel_dimension
 from ...hooking.select import module_names
-from ...hooking.tensors import as_maps, channel_dimension, map_tensors, tensors
+from ...hooking.tensors import map_tensors, tensors
 from ...run.output import Output
 from ...run.session import Session
 from ...run.target import Target, logits_of, score_of

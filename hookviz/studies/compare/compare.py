@@ -15,7 +15,8 @@ from ...hooking.capture import Capture, Found
 from ...hooking.checkpoint import FORWARD
 from ...hooking.records import Call, CapturedTensor, FeatureCache, LayerRecord, TensorStore
 from ...hooking.select import Layers
-from ...hooking.tensors import StorageMap, tensors
+from ...hooking.storage import StorageMap
+from ...hooking.tensors import tensors
 from ...run.inputs import Transform, as_the_model_takes, prepare_input
 from ...run.session import PassResult, Session
 from ...run.target import Target, logits_of

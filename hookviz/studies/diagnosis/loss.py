@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ...hooking.checkpoint import FORWARD, current_backward
-from ...hooking.tensors import StorageMap
+from ...hooking.storage import StorageMap
 from ...run.operations import RECTIFIERS
 from ...run.recorder import Listener, Operation
 from ...tables import number

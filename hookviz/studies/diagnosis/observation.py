@@ -20,7 +20,8 @@ from ...attribution.attention import head_records
 from ...attribution.heads import may_attend
 from ...hooking.checkpoint import FORWARD, current_backward
 from ...hooking.select import type_name
-from ...hooking.tensors import StorageMap, at_least_float32
+from ...hooking.storage import StorageMap
+from ...hooking.tensors import at_least_float32
 from ...hooking.transforms import TransformError, is_wrapped
 from ...run.operations import CLAMPS, LAYER_KINDS, RECTIFIERS, STEPS, Kind
 from ...run.recorder import Listener, ModuleCall, Operation, OperationRecorder, labelled

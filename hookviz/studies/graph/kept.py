@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ...hooking.handles import HookManager
 from ...hooking.select import type_name
-from ...hooking.tensors import StorageMap, share_memory
+from ...hooking.storage import StorageMap, share_memory
 from ...hooking.weights import stored_tensor
 from ...run.recorder import Listener, ModuleCall, Operation
 from ...run.session import Session

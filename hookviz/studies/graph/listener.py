@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from ...hooking.handles import Hook
-from ...hooking.tensors import StorageMap, map_tensors, share_memory, tensors
+from ...hooking.storage import StorageMap, share_memory
+from ...hooking.tensors import map_tensors, tensors
 from ...run.follow import SourceListener, fills_its_memory
 from ...run.recorder import ModuleCall, Operation, OperationRecorder
 

@@ -22,8 +22,10 @@ import torch
 from torch import Tensor, nn
 
 from ...hooking.handles import HookManager
+from ...hooking.maps import PatchGrid, as_maps
 from ...hooking.select import dimensions, first_convolution
-from ...hooking.tensors import PatchGrid, StorageMap, as_maps, map_tensors, share_memory, tensors
+from ...hooking.storage import StorageMap, share_memory
+from ...hooking.tensors import map_tensors, tensors
 from ...run.follow import EscapeDetector
 from ...run.recorder import Listener, Operation, OperationRecorder
 from ...run.session import Session

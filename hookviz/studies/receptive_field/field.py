@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from ...draw.document import TablePage
 from ...hooking.handles import HookManager
+from ...hooking.maps import PatchGrid, as_maps
 from ...hooking.select import Layers, select_layers
-from ...hooking.tensors import PatchGrid, as_maps, tensors
+from ...hooking.tensors import tensors
 from ...run.inputs import ModelInput, Transform, prepare_input
 from ...run.session import Session, clone_inputs
 from ...tables import html_table, paragraph, plain

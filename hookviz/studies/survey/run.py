@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from ...hooking.handles import Hook, HookManager
 from ...hooking.interrupts import defer_interrupts
+from ...hooking.maps import PatchGrid, as_maps
 from ...hooking.select import Layers, select_layers, type_name, unwrapped
-from ...hooking.tensors import PatchGrid, as_maps, at_least_float32, tensors
+from ...hooking.tensors import at_least_float32, tensors
 from ...hooking.transforms import TransformError
 from ...run.inputs import ModelInput, Transform, as_the_model_takes, moved, where_inputs_go
 from ...run.progress import Progress

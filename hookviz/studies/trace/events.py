@@ -24,7 +24,8 @@ from ...hooking.checkpoint import FORWARD, ModuleCallStack, Reruns, current_back
 from ...hooking.handles import HookManager
 from ...hooking.records import Statistics, statistics
 from ...hooking.select import type_name
-from ...hooking.tensors import StorageMap, tensors, tensors_in
+from ...hooking.storage import StorageMap
+from ...hooking.tensors import tensors, tensors_in
 from ...run.errors import first_sentence
 from ...tables import html_table, number, paragraph, plain, text_table
 

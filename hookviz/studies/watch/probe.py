@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from ...hooking.capture import capture
+from ...hooking.maps import as_maps
 from ...hooking.select import is_convolution, unwrapped
-from ...hooking.tensors import as_maps
 from ...run.inputs import prepare_input
 from ...run.session import Session
 

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from ...hooking.checkpoint import FORWARD, Reruns, current_backward
 from ...hooking.handles import Hook, HookManager
+from ...hooking.maps import PatchGrid, channel_dimension
 from ...hooking.select import unwrapped
-from ...hooking.tensors import PatchGrid, channel_dimension, tensors_in
+from ...hooking.tensors import tensors_in
 from ...hooking.transforms import TRANSFORMS, TransformError, is_wrapped, refuse_transforms
 from ...run.errors import first_sentence
 from .summary import Pending, Summarizer, Summary, TensorSummary, collected

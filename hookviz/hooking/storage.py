@@ -1,0 +1,98 @@
+"""Values that belong to the memory of tensors, so that all views of it share them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+
+V = TypeVar("V")
+
+
+class StorageMap(Generic[V]):
+    """A mapping from a tensor's storage to a value, for as long as the storage lives.
+
+    Views share a storage. No tensor is kept alive. A sparse tensor has the storage of its values;
+    tensors of other layouts, such as MKL-DNN's, have none and are ignored.
+
+    Examples
+    --------
+    >>> names, whole = StorageMap(), torch.zeros(4)
+    >>> names[whole] = "whole"
+    >>> names.get(whole[2:]), names.get(whole.clone())
+    ('whole', None)
+    >>> del whole
+    >>> list(names.values())
+    []
+    """
+
+    def __init__(self) -> None:
+        # An address is not used again while a weak reference to its storage exists.
+        self._entries: dict[int, tuple[StorageWeakRef, V]] = {}
+        self._prune_at = 0
+
+    def get(self, tensor: Tensor) -> V | None:
+        """Return the value of a tensor's storage; None if it has none."""
+        storage = _storage(tensor)
+        entry = None if storage is None else self._entries.get(storage._cdata)
+        return None if entry is None else entry[1]
+
+    def __contains__(self, tensor: Tensor) -> bool:
+        storage = _storage(tensor)
+        return storage is not None and storage._cdata in self._entries
+
+    def __setitem__(self, tensor: Tensor, value: V) -> None:
+        if (storage := _storage(tensor)) is not None:
+            self._entries[storage._cdata] = StorageWeakRef(storage), value
+
+    def pop(self, tensor: Tensor) -> V | None:
+        """Remove and return the value of a tensor's storage."""
+        storage = _storage(tensor)
+        entry = None if storage is None else self._entries.pop(storage._cdata, None)
+        return None if entry is None else entry[1]
+
+    def values(self) -> Iterator[V]:
+        """Yield the values of live storages."""
+        return (value for reference, value in self._entries.values() if not reference.expired())
+
+    def storages(self) -> Iterator[tuple[torch.UntypedStorage, V]]:
+        """Yield the live storages, each with its value."""
+        for reference, value in self._entries.values():
+            if not reference.expired():
+                yield torch.UntypedStorage._new_with_weak_ptr(reference.cdata), value
+
+    def prune(self, *, lazily: bool = False) -> None:
+        """Discard the values of storages that are gone; lazily, once the entries have doubled."""
+        if lazily and len(self._entries) < self._prune_at:
+            return
+        self._entries = {
+            key: entry for key, entry in self._entries.items() if not entry[0].expired()
+        }
+        self._prune_at = 2 * len(self._entries)
+
+
+def _storage(tensor: Tensor) -> torch.UntypedStorage | None:
+    if tensor.layout is torch.sparse_coo:
+        tensor = tensor._values()
+    elif tensor.layout is not torch.strided and tensor.layout is not torch._mkldnn:  # type: ignore[attr-defined]
+        tensor = tensor.values()
+    try:
+        return tensor.untyped_storage()
+    except (RuntimeError, NotImplementedError):
+        return None
+
+
+def share_memory(first: Tensor, second: Tensor) -> bool:
+    """Return whether two tensors share a storage.
+
+    >>> whole = torch.zeros(4)
+    >>> share_memory(whole, whole[2:]), share_memory(whole, whole.clone())
+    (True, False)
+    """
+    one, other = _storage(first), _storage(second)
+    if one is None or other is None:
+        return first is second
+    return one._cdata == other._cdata
