@@ -171,6 +171,64 @@ def watch(setting: Setting) -> Results:
     return _numbers(watching.records())
 
 
+def attributions(setting: Setting) -> Results:
+    model, x = setting.demo()
+    results: Results = {}
+    fewer = {"smoothgrad": {"nt_samples": 4}, "integrated_gradients": {"n_steps": 8}}
+    for method in hookviz.attribution.ATTRIBUTIONS:
+        options = fewer.get(method, {})
+        with setting.autocast():
+            results[method] = hookviz.attribute(model, x, TARGET, method=method, **options)
+    return results
+
+
+def attention(setting: Setting) -> Results:
+    model = hookviz.models.demo_transformer().to(setting.device)
+    with setting.autocast():
+        found = hookviz.attention(model, hookviz.models.demo_digits()[7], target=7)
+    weights = {f"weights of {layer}": found[layer] for layer in found}
+    return weights | {f"gradient of {layer}": found.gradients[layer] for layer in found}
+
+
+def field(setting: Setting) -> Results:
+    model, x = setting.demo()
+    with setting.autocast():
+        found = hookviz.receptive_field(model, x, LAYER)
+        effective = found.effective(x, position=(3, 4))
+    return {"box": found.box(3, 4), "effective": effective}
+
+
+def compare_models(setting: Setting) -> Results:
+    """Compare the model with a copy on the CPU that one layer sets apart."""
+    (model, x), (other, _) = setting.demo(), setting.on_cpu().demo()
+    other.get_submodule(LAYER).weight.data[CHANNEL] *= 1.5
+    with setting.autocast():
+        found = hookviz.compare(model, other, x, TARGET)
+    first = found.first(0.05)
+    return {"first layer that differs": first and first.layer}
+
+
+def trace(setting: Setting) -> Results:
+    model, x = setting.demo()
+    with setting.autocast():
+        events = [event for event in hookviz.trace(model, x, TARGET).records() if event["norm"]]
+    norms = torch.tensor([event["norm"] for event in events])
+    return {"norms": norms, "hooks": [(event["kind"], event["layer"]) for event in events]}
+
+
+def explorer(setting: Setting) -> Results:
+    """Open the explorer on a picture, edit a layer and step to another one."""
+    model, _ = setting.demo()
+    with setting.autocast():
+        shown = hookviz.explore(model, hookviz.demo_images()[0], layer=LAYER, target=TARGET)
+        shown.edit(LAYER, 0.5, channels=[CHANNEL])
+        shown.layer = "layer1.0.conv1"
+        predictions = {row.name: torch.tensor(row.value) for row in shown.frame.predictions}
+        maps = {f"heatmap of {name}": each for name, each in shown.heatmaps().items()}
+    shown.close()
+    return predictions | maps
+
+
 def _numbers(records: Sequence[dict[str, Any]]) -> Results:
     """Return the columns of fractional numbers as tensors."""
     columns: Results = {}
@@ -193,6 +251,12 @@ SUBJECTS: dict[str, Callable[[Setting], Results]] = {
         diagnose,
         survey,
         watch,
+        attributions,
+        attention,
+        field,
+        compare_models,
+        trace,
+        explorer,
     )
 }
 
@@ -234,14 +298,10 @@ def distance(a: Tensor | float, b: Tensor | float) -> float:
     return float((a - b).norm() / b.norm().clamp(min=1e-12))
 
 
-def table(rows: Sequence[Row], settings: Sequence[str]) -> Iterator[str]:
-    """Yield one line per subject: the largest difference in each setting."""
-    yield f"{'':16}" + "".join(f"{name:>16}" for name in settings)
-    for subject in dict.fromkeys(row.subject for row in rows):
-        line = f"{subject:16}"
-        for row in (row for row in rows if row.subject == subject):
-            line += f"{'WRONG' if row.wrong else f'{row.difference:.1e}':>16}"
-        yield line
+def line(rows: Sequence[Row]) -> str:
+    """Return the line of one subject: the largest difference in each setting."""
+    found = [f"{'WRONG' if row.wrong else f'{row.difference:.1e}':>16}" for row in rows]
+    return f"{rows[0].subject:16}" + "".join(found)
 
 
 # ---- time and memory of a step
@@ -339,6 +399,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"torch {torch.__version__} on {device}: {described(device)}")
     began, rows = time.monotonic(), []
     with reproducible():
+        print(f"{'':16}" + "".join(f"{name:>16}" for name in TOLERANCES))
         for subject in SUBJECTS:
             for name in TOLERANCES:
                 try:
@@ -346,7 +407,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 except Exception as error:  # the others are compared all the same
                     message = f"{type(error).__name__}: {error}"
                     rows.append(Row(subject, name, float("nan"), (message,)))
-    print(*table(rows, list(TOLERANCES)), sep="\n")
+            print(line(rows[-len(TOLERANCES) :]))
     if options.rounds:
         costs(device, options.rounds)
     wrong = [row for row in rows if row.wrong]
