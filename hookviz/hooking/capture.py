@@ -28,8 +28,8 @@ from .select import Layers, is_convolution, select_layers, unseen_layers
 from .tensors import tensors, tensors_in
 from .transforms import FORWARD_MODE, GRAD, is_batched
 
-Found = list[tuple[str, Tensor]]
-"""Tensors, each with its path."""
+NamedTensors = list[tuple[str, Tensor]]
+"""The tensors in a nested input or output, each with its path."""
 
 
 def capture(
@@ -41,7 +41,7 @@ def capture(
     dtype: torch.dtype | None = None,
     max_bytes: int | None = None,
 ) -> Capture:
-    """Keep what every layer returns, and the gradient that reaches it, within a ``with`` block.
+    """Store every layer's output, and the gradient that reaches it, within a ``with`` block.
 
     Parameters
     ----------
@@ -54,21 +54,21 @@ def capture(
         ``model.named_modules()``, a module or list of modules, or a predicate
         ``(name, module) -> bool``.
     inputs : bool
-        Keep the layers' inputs too.
+        Store the layers' inputs too.
     device, dtype : optional
-        Where and how the copies are kept (``device="cpu"`` for a model on a GPU);
+        Device and type of the copies (``device="cpu"`` for a model on a GPU);
         ``None`` leaves them as the layer returned them. ``dtype`` is for
         floating-point tensors.
     max_bytes : int, optional
-        Budget for all copies. Room for a tensor's gradient is set aside with the
-        tensor. Beyond it only shapes and statistics are kept.
+        Budget for all copies. Room for a tensor's gradient is reserved with the
+        tensor. Beyond the budget only shapes and statistics are stored.
 
     Returns
     -------
     Capture
         A `FeatureCache`: a mapping, layer name -> `LayerRecord`, and a context manager. The
-        hooks go on at the beginning of the block and off at its end, whichever way it ends;
-        what was captured stays.
+        hooks are set at the beginning of the block and removed at its end, also after an
+        exception; the records remain.
 
     Raises
     ------
@@ -119,7 +119,7 @@ class Capture(HookManager, FeatureCache):
         Called each time a layer has run or a gradient has arrived.
     """
 
-    # Their wrappers can be taken off; no gradient reaches the tensors of torch.func.jvp.
+    # Tensors can be unwrapped within these; no gradient reaches the tensors of torch.func.jvp.
     follows = frozenset((GRAD, FORWARD_MODE))
 
     def __init__(
@@ -152,9 +152,9 @@ class Capture(HookManager, FeatureCache):
         return hooks
 
     def _before(self, record: LayerRecord, module: nn.Module, args: Any, kwargs: Any) -> None:
-        given = [*tensors_in(args), *tensors_in(kwargs)]
-        taken = () if self._again(record, "inputs", given) else self._take(record, given)
-        self._running.begin(module, taken)
+        arguments = [*tensors_in(args), *tensors_in(kwargs)]
+        copies = () if self._again(record, "inputs", arguments) else self._take(record, arguments)
+        self._running.begin(module, copies)
 
     def _after(
         self, record: LayerRecord, module: nn.Module, args: Any, kwargs: Any, output: Any
@@ -163,29 +163,29 @@ class Capture(HookManager, FeatureCache):
         if self._again(record, "outputs", returned):
             return
         outputs = self._take(record, returned)
-        for (_, tensor), taken in zip(returned, outputs, strict=True):
-            self._hook_base(tensor, taken, (args, kwargs))
+        for (_, tensor), copy in zip(returned, outputs, strict=True):
+            self._hook_base(tensor, copy, (args, kwargs))
         grid = self._grid.of(outputs[0].shape) if outputs else None
         record.calls.append(Call(outputs, inputs, record.name, record.module, grid))
         self._ran.setdefault(record.name, record)
         self._on_progress()
 
-    def _take(self, record: LayerRecord, found: Found) -> tuple[CapturedTensor, ...]:
-        """Copy the tensors as they are now, and hook their gradients."""
-        taken = tuple(self._store.store(record.name, path, tensor) for path, tensor in found)
-        for (_, tensor), each in zip(found, taken, strict=True):
-            self._hook_gradient(tensor, each, FORWARD)
-        return taken
+    def _take(self, record: LayerRecord, named: NamedTensors) -> tuple[CapturedTensor, ...]:
+        """Copy the present values of the tensors, and hook their gradients."""
+        copies = tuple(self._store.store(record.name, path, tensor) for path, tensor in named)
+        for (_, tensor), copy in zip(named, copies, strict=True):
+            self._hook_gradient(tensor, copy, FORWARD)
+        return copies
 
-    def _hook_gradient(self, tensor: Tensor, taken: CapturedTensor, task: int) -> None:
+    def _hook_gradient(self, tensor: Tensor, copy: CapturedTensor, task: int) -> None:
         if tensor.requires_grad:
-            taken.hooked_in_task = task
-            self.add(tensor, "tensor", partial(self._arrived, taken))
+            copy.hooked_in_task = task
+            self.add(tensor, "tensor", partial(self._arrived, copy))
 
-    def _arrived(self, taken: CapturedTensor, gradient: Tensor | None) -> None:
+    def _arrived(self, copy: CapturedTensor, gradient: Tensor | None) -> None:
         # An autograd.Function's backward may return None, and jacrev's gradient is a batch.
         if gradient is not None and not is_batched(gradient):
-            self._store.store_gradient(taken, gradient)
+            self._store.store_gradient(copy, gradient)
             self._on_progress()
 
     def _begin(self) -> None:
@@ -210,15 +210,15 @@ class Capture(HookManager, FeatureCache):
         """Remove all gradients, before another backward that may not reach all layers."""
         for record in self._ran.values():
             for call in record.calls:
-                for each in (*call.inputs, *call.outputs):
-                    each.keep_gradient(None)
+                for tensor in (*call.inputs, *call.outputs):
+                    tensor.keep_gradient(None)
 
     # Less simple: checkpointing, views
 
-    def _again(self, record: LayerRecord, side: str, found: Found) -> bool:
+    def _again(self, record: LayerRecord, side: str, named: NamedTensors) -> bool:
         """Return whether a layer runs only because backward recomputes a checkpointed block.
 
-        Then nothing is kept. But if the first run had no graph (reentrant checkpointing), the
+        Then nothing is stored. But if the first run had no graph (reentrant checkpointing), the
         gradient reaches the tensors of this run, so they are hooked.
         """
         task = current_backward()
@@ -226,34 +226,34 @@ class Capture(HookManager, FeatureCache):
             return False
         sides = [getattr(call, side) for call in record.calls]
         waiting = [s for s in sides if not any(t.hooked_in_task in (FORWARD, task) for t in s)]
-        same = partial(self._store.are, [tensor for _, tensor in found])
+        same = partial(self._store.are, [tensor for _, tensor in named])
         first = self._reruns.first(waiting, same)
-        for (_, tensor), taken in zip(found, first or (), strict=False):
-            self._hook_gradient(tensor, taken, task)
+        for (_, tensor), copy in zip(named, first or (), strict=False):
+            self._hook_gradient(tensor, copy, task)
         return True
 
-    def _hook_base(self, tensor: Tensor, taken: CapturedTensor, given: Any) -> None:
+    def _hook_base(self, tensor: Tensor, copy: CapturedTensor, arguments: Any) -> None:
         """Set a hook on the base tensor of a view that a layer returned.
 
-        An unbatched convolution returns a view, for example. Overwriting a view in place takes the
-        view's own hook out of the graph: then the gradient goes to the base alone. A base that the
-        layer got as its input (as a Flatten does) has other uses too, and its gradient is not the
-        layer's: no gradient is better than a wrong one.
+        An unbatched convolution returns a view, for example. Overwriting a view in place removes
+        the view's own hook from the graph: then only the base gets the gradient. If the base is an
+        input of the layer (as of a Flatten), it has other uses too, and its gradient is not the
+        layer's: then no hook is set, since no gradient is better than a wrong one.
         """
         base = tensor._base if tensor.requires_grad else None
-        if base is None or any(base is t or base is t._base for t in tensors(given)):
+        if base is None or any(base is t or base is t._base for t in tensors(arguments)):
             return
         node = tensor.grad_fn
-        place = tensor.size(), tensor.stride(), tensor.storage_offset() - base.storage_offset()
+        layout = tensor.size(), tensor.stride(), tensor.storage_offset() - base.storage_offset()
         size, stride = base.size(), base.stride()
 
         def arrived(gradient: Tensor | None) -> None:
-            # Not overwritten: the view's own hook has it.
+            # If the view was not overwritten, its own hook gets the gradient.
             if gradient is None or tensor.grad_fn is node:
                 return
             laid_out = torch.empty_strided(
                 size, stride, dtype=gradient.dtype, device=gradient.device
             ).copy_(gradient)
-            self._arrived(taken, laid_out.as_strided(*place))
+            self._arrived(copy, laid_out.as_strided(*layout))
 
         self.add(base, "tensor", arrived)

@@ -23,7 +23,7 @@ def current_backward() -> int:
 class Reruns(Generic[T]):
     """The calls that activation checkpointing runs again during a backward.
 
-    This is the only place that decides so: such a run of a layer is not a new call.
+    Such a run of a layer is not a new call; no other code decides this.
 
     Examples
     --------
@@ -31,7 +31,7 @@ class Reruns(Generic[T]):
     >>> def loss(x):  # a hook in a backward runs while that does
     ...     x.register_hook(lambda gradient: print(reruns.first(calls, lambda call: True)))
     ...     return 2 * x
-    >>> reruns.first(calls, lambda call: True)  # in a forward there are none
+    >>> reruns.first(calls, lambda call: True)  # None, in a forward
     >>> loss(torch.ones((), requires_grad=True)).backward()
     second
     """
@@ -42,18 +42,18 @@ class Reruns(Generic[T]):
     def first(self, calls: Sequence[T], same: Callable[[T], bool]) -> T | None:
         """Return the call that is being run again; None in a forward, or if there are no calls.
 
-        If there are several, it is the last one with the ``same`` values that this backward has
-        not yet run again, since a backward begins at the end.
+        Of several, it is the last one with the ``same`` values that this backward has not yet run
+        again, because a backward begins at the end.
         """
         task = current_backward()
         if task == FORWARD or not calls:
             return None
-        left = [each for each in calls if (task, id(each)) not in self._found] or calls
-        found = left[0]
-        if len(left) > 1:
-            found = next((each for each in reversed(left) if same(each)), left[-1])
-        self._found.add((task, id(found)))
-        return found
+        remaining = [call for call in calls if (task, id(call)) not in self._found] or calls
+        rerun = remaining[0]
+        if len(remaining) > 1:
+            rerun = next((call for call in reversed(remaining) if same(call)), remaining[-1])
+        self._found.add((task, id(rerun)))
+        return rerun
 
 
 class ModuleCallStack(Generic[T]):
@@ -66,7 +66,7 @@ class ModuleCallStack(Generic[T]):
     >>> running, outer, inner = ModuleCallStack(), nn.ReLU(), nn.ReLU()
     >>> running.begin(outer, "outer's"), running.begin(inner, "inner's")
     (0, 1)
-    >>> running.end(outer)  # the inner one raised, and somebody caught it
+    >>> running.end(outer)  # the inner one raised, and the exception was caught
     "outer's"
     """
 
@@ -89,9 +89,9 @@ class ModuleCallStack(Generic[T]):
         stack = self._stacks.get(threading.get_ident(), [])
         if stack and stack[-1][0] is module:
             return stack.pop()[1]
-        if not any(each is module for each, _ in stack):
+        if not any(running is module for running, _ in stack):
             return None
         while True:
-            each, note = stack.pop()
-            if each is module:
+            running, note = stack.pop()
+            if running is module:
                 return note

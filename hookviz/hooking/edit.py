@@ -1,9 +1,9 @@
 """Replace a layer's output or gradient inside a ``with`` block: hooks that return a tensor.
 
-A forward hook may return a tensor that takes the place of the layer's output, and a tensor hook a
-gradient that takes the place of the one that arrived. `Edit` does no more than that; `changed`
-computes the new tensor. It is always a new one: writing into the old one would change it for others
-that hold it, and break a backward that needs it.
+A forward hook may return a tensor that replaces the layer's output, and a tensor hook a gradient
+that replaces the one that arrived. `Edit` does no more than that; `changed` computes the new
+tensor. The old one is never overwritten: that would change it for all other users of its memory,
+and break a backward that needs it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def check_change(change: Any) -> None:
 def changed(
     old: Tensor, change: Change, mask: Tensor | None, channel: int, what: str
 ) -> Tensor | None:
-    """Return a new tensor, changed where ``mask`` is true; None if a function leaves it.
+    """Return a new tensor, changed where ``mask`` is true; None if a function returned None.
 
     Parameters
     ----------
@@ -73,12 +73,12 @@ def changed(
     what : str
         A name for ``old`` in error messages.
     """
-    if old.is_quantized:  # hardly any operation takes whole numbers
+    if old.is_quantized:  # few operations support quantized tensors
         new = changed(old.dequantize(), change, mask, channel, what)
         scale, zero = (old.q_scale(), old.q_zero_point()) if new is not None else (1.0, 0)
         return None if new is None else torch.quantize_per_tensor(new, scale, zero, old.dtype)
     if isinstance(change, (int, float)):
-        # Not 0 * NaN, which is NaN: "off" means zero.
+        # "Off" means zero, also for NaN: 0 * NaN would be NaN.
         new = torch.zeros_like(old) if change == 0 else old * change
     elif isinstance(change, Tensor):
         new = _replacement(old, change.to(old), mask, channel, what)
@@ -96,9 +96,9 @@ def changed(
     elif isinstance(change, (int, float)):
         return new
     elif callable(change):
-        # A copy: overwriting it in place must not change a tensor that the function keeps.
+        # The function may hold the tensor that it returned: layers must not overwrite that one.
         return new.clone()
-    # In the old tensor's memory format: in another one, the next convolutions round differently.
+    # Keep the old memory format: in another one, the next convolutions would round differently.
     return torch.empty_like(old, dtype=new.dtype).copy_(new)
 
 
@@ -161,7 +161,7 @@ def select_channels(flags: Tensor, channels: Channels, what: str) -> None:
         ) from error
 
 
-def select_places(flags: Tensor, where: Where, what: str) -> None:
+def select_positions(flags: Tensor, where: Where, what: str) -> None:
     """Set flags ``(*spatial)`` of the chosen positions."""
     size = "×".join(map(str, flags.shape))
     if isinstance(where, Tensor):
@@ -217,7 +217,7 @@ def edit(
     gradient : bool
         Change the gradients that reach the outputs, not the outputs.
     call : int, optional
-        Which run of a layer that runs several times, counted from 0 within the block.
+        Which call of a layer that runs several times, counted from 0 within the block.
     output : str, optional
         Which tensor of a layer that returns several, by its path (``"[1]"``, ``"['out']"``); the
         first if left out.
@@ -225,9 +225,9 @@ def edit(
     Returns
     -------
     Edit
-        A context manager; its ``count`` says how many tensors were changed. Blocks nest, several
+        A context manager; its ``count`` is the number of changed tensors. Blocks nest, several
         edits of a layer apply in the order in which they were entered, and a `capture` records
-        edited outputs, whichever came first.
+        edited outputs, whichever block began first.
 
     Raises
     ------
@@ -275,7 +275,7 @@ class Edit(HookManager):
     Attributes
     ----------
     count : int
-        How many tensors were changed since the block began.
+        Number of tensors changed since the block began.
     """
 
     follows = TRANSFORMS
@@ -314,7 +314,7 @@ class Edit(HookManager):
         modules: dict[nn.Module, str],
         parameters: dict[nn.Parameter, str],
     ) -> list[Hook]:
-        # The grid also tells a token from a channel, in layers without sizes of their own.
+        # The grid also tells tokens from channels in layers without a size, such as dropouts.
         hooks = self._grid.hooks(model) if modules else []
         for module, name in modules.items():
             hooks.append((module, "edit", partial(self._after, name)))
@@ -347,13 +347,13 @@ class Edit(HookManager):
         return map_tensors((args, kwargs), lambda tensor: new if tensor is old else tensor)
 
     def _after(self, name: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
-        found = dict(tensors_in(output))
-        path = next(iter(found), "") if self.output is None else self.output
-        if path not in found:
+        outputs = dict(tensors_in(output))
+        path = next(iter(outputs), "") if self.output is None else self.output
+        if path not in outputs:
             raise ShapeError(
-                f"Layer {name!r} returns no tensor at {path!r}: there are {list(found)}."
+                f"Layer {name!r} returns no tensor at {path!r}: there are {list(outputs)}."
             )
-        old = found[path]
+        old = outputs[path]
         self._ran |= not self.gradient
         if self.call is not None and self._run(module, old) != self.call:
             return None
@@ -374,7 +374,7 @@ class Edit(HookManager):
         """Set a hook on a layer's gradient; return a new output tensor if one is needed."""
         if not old.requires_grad:
             return None
-        # Overwriting a view in place takes the view's hook out of the graph.
+        # Overwriting a view in place would remove the view's hook from the graph.
         new = old if old._base is None else old.clone()
         change = partial(self._arrived, f"the gradient of layer {name!r}", mask, dimension)
         self.add(new, "tensor", change)
@@ -408,14 +408,14 @@ class Edit(HookManager):
         mask = torch.zeros_like(like, dtype=torch.bool)
         # A view, so that setting values here sets them in the mask.
         maps = as_maps(mask, module, self._grid.of(like.shape))
-        places, channels = maps.new_zeros(maps.shape[2:]), maps.new_zeros(maps.shape[1])
-        select_places(places, self.where, what)
+        positions, channels = maps.new_zeros(maps.shape[2:]), maps.new_zeros(maps.shape[1])
+        select_positions(positions, self.where, what)
         select_channels(channels, self.channels, what)
-        maps[:, channels] = places
+        maps[:, channels] = positions
         return mask
 
     def _run(self, module: nn.Module, output: Tensor) -> int:
-        """Return the number of this run; checkpointing's repetition has that of its first run."""
+        """Return the number of this call; a rerun by checkpointing has that of the first run."""
         runs = self._runs.setdefault(module, [])
         same = self._reruns.first(
             runs, lambda one: one.shape == output.shape and torch.equal(one, output)
@@ -475,7 +475,7 @@ class LayerEdit:
 
     @property
     def of_heads(self) -> bool:
-        """True if it changes attention's heads."""
+        """True if it changes heads of an attention; see `hookviz.attribution.heads`."""
         return False
 
     def input_of(self, model: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
@@ -493,7 +493,7 @@ class LayerEdit:
         return float(self.change) if isinstance(self.change, (int, float)) else None
 
     def is_of(self, layer: str, channel: int) -> bool:
-        """Return whether it only multiplies this one channel, at all positions."""
+        """Return whether it multiplies only this channel, at all positions."""
         plain = self.where is None and self.factor is not None
         return plain and (self.layer, self.channels) == (layer, channel)
 
@@ -585,28 +585,30 @@ def chosen(
         try:
             modules |= {m: names[0] for m, names in select_layers(model, entry).items()}
         except ValueError:
-            found = _parameters(model, entry) if gradient and isinstance(entry, str) else {}
-            if not found:
+            matching = _parameters(model, entry) if gradient and isinstance(entry, str) else {}
+            if not matching:
                 raise
-            parameters |= found
+            parameters |= matching
     return modules, parameters
 
 
 def _parameters(model: nn.Module, pattern: str) -> dict[nn.Parameter, str]:
     named = dict(unwrapped(model)[0].named_parameters())
-    found = {p: name for name, p in named.items() if name == pattern or fnmatchcase(name, pattern)}
-    learnt = {p: name for p, name in found.items() if p.requires_grad}
-    if found and not learnt:
+    matching = {
+        p: name for name, p in named.items() if name == pattern or fnmatchcase(name, pattern)
+    }
+    trainable = {p: name for p, name in matching.items() if p.requires_grad}
+    if matching and not trainable:
         raise ValueError(
             f"{pattern!r} is frozen and gets no gradient: set requires_grad, or leave it out."
         )
-    if not found:
+    if not matching:
         every = [name for names in module_names(model).values() for name in names] + list(named)
         raise ValueError(
             f"No layer or parameter is called {pattern!r}; {close_names(pattern, every)}."
         )
-    return learnt
+    return trainable
 
 
 def _types(layers: Any) -> bool:
-    return bool(layers) and all(isinstance(each, type) for each in layers)
+    return bool(layers) and all(isinstance(entry, type) for entry in layers)

@@ -1,10 +1,10 @@
-"""The only owner of hooks: all are set together and removed together, however the block ends.
+"""The only owner of hooks: all are set together and removed together, also after an exception.
 
 Nothing else in hookviz calls a ``register_*hook``. Other files give a list of (target, kind,
 function); this file registers and removes. `capture.py` shows the use.
 
 These hooks do nothing once their block is over. A deep copy or a pickle of the module that is made
-within the block has a function of Python's standard library in their place, which does nothing.
+within the block gets a function of Python's standard library in their place, which does nothing.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ KINDS = {
     "full_backward_pre": {},
     "full_backward": {},
 }
-"""Kinds of hooks on a module, with how they are set; beside them there is ``"edit"``, a forward
-hook before all others."""
+"""Kinds of hooks on a module, with the options of their registration. One more kind is ``"edit"``,
+a forward hook that runs before all others."""
 
 TENSOR_KINDS = {"tensor": "hook", "accumulated": "post_accumulate_grad_hook"}
 """Kinds of hooks on a tensor: called with the gradient that reaches it; called with a parameter
@@ -73,7 +73,7 @@ class HookManager(Block):
     def __init__(self, hooks: Iterable[Hook] = ()) -> None:
         super().__init__()
         self._hooks = list(hooks)
-        self.thread = 0  # the one that has begun the block
+        self.thread = 0  # the thread that has entered the block
 
     def _begin(self) -> None:
         self.thread = threading.get_ident()
@@ -111,20 +111,20 @@ class _Hook:
         self.owner, self.module, self.function, self.first = owner, module, function, first
 
     @defer_interrupts  # a hook may switch torch's modes; an interrupt must not leave them switched
-    def __call__(self, *given: Any) -> Any:
+    def __call__(self, *arguments: Any) -> Any:
         raise_if_stopped()
         # DataParallel's replicas stand for the module; its other copies do not.
-        meant = self.module is None or given[0] is self.module
-        if self.owner.active and (meant or getattr(given[0], "_is_replica", False)):
+        is_own = self.module is None or arguments[0] is self.module
+        if self.owner.active and (is_own or getattr(arguments[0], "_is_replica", False)):
             if belongs_to_another(self.module, self.owner.thread):
                 return None
             if self.module is not None:
                 refuse_transforms(self.owner.follows)
-            return self.function(*given)
+            return self.function(*arguments)
         return None
 
-    # A module's hooks go into its copies and pickles. There they must not refer to this block,
-    # which holds all that was captured, and a pickle must not need hookviz.
+    # A module's copies and pickles include its hooks. There they must not refer to this block,
+    # which holds all captured tensors, and a pickle must not need hookviz.
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Callable[..., None]:
         return nullcontext().__exit__

@@ -152,7 +152,7 @@ class PatchGrid:
         if 0 <= shape[1] - math.prod(self.grid) <= MAX_PREFIX_TOKENS:
             return self.grid
         # Patches that were merged two by two, once or several times, with none before them.
-        merged = [tuple(-(-each // 2**n) for each in self.grid) for n in range(1, 6)]
+        merged = [tuple(-(-size // 2**n) for size in self.grid) for n in range(1, 6)]
         return next((grid for grid in merged if math.prod(grid) == shape[1]), None)
 
 

@@ -62,18 +62,18 @@ def statistics(tensor: Tensor) -> Statistics:
 
 @dataclass(eq=False)
 class CapturedTensor:
-    """One tensor that a layer took in or gave out in one call, and the gradient that reached it.
+    """One input or output tensor of a layer's call, and the gradient that reached it.
 
     Attributes
     ----------
     layer, path : str
-        The layer's name, and where in its output (or input) the tensor stood:
+        The layer's name, and the tensor's path in its output (or input):
         ``""``, ``"[0]"``, ``"['out']"``.
     shape : torch.Size
     dtype : torch.dtype
         Both as the layer had them.
     value : torch.Tensor
-        A copy, detached. Raises ``RuntimeError`` if it went over the budget.
+        A detached copy. Raises ``RuntimeError`` if it exceeded the budget.
     gradient : torch.Tensor or None
         d(score)/d(value) of the latest backward, the same shape.
     """
@@ -100,7 +100,7 @@ class CapturedTensor:
 
     @property
     def kept(self) -> bool:
-        """True if the values are here, not only their statistics."""
+        """True if the values are stored, not only their statistics."""
         return isinstance(self._value, Tensor)
 
     @property
@@ -117,26 +117,26 @@ class CapturedTensor:
 
     @property
     def has_gradient(self) -> bool:
-        """True if a gradient arrived, kept or not."""
+        """True if a gradient arrived, stored or not."""
         return self._gradient is not None
 
     @cached_property
     def statistics(self) -> Statistics:
-        """Statistics of the values, also where these were not kept."""
+        """Statistics of the values, also if these were not stored."""
         kept = self._value
         return kept if isinstance(kept, Statistics) else statistics(self.value)
 
     @cached_property
     def gradient_statistics(self) -> Statistics | None:
-        """Statistics of the gradient, also where it was not kept; None if none arrived."""
-        kept = self._gradient
-        return statistics(kept) if isinstance(kept, Tensor) else kept
+        """Statistics of the gradient, also if it was not stored; None if none arrived."""
+        stored = self._gradient
+        return statistics(stored) if isinstance(stored, Tensor) else stored
 
     @property
     def nbytes(self) -> int:
         """Bytes held by the copy and its gradient."""
-        held = (self._value, self._gradient)
-        return sum(t.numel() * t.element_size() for t in held if isinstance(t, Tensor))
+        stored = (self._value, self._gradient)
+        return sum(t.numel() * t.element_size() for t in stored if isinstance(t, Tensor))
 
     def _over_budget(self, what: str) -> RuntimeError:
         return RuntimeError(
@@ -263,7 +263,9 @@ class FeatureCache(Mapping[str, LayerRecord]):
         unseen: str = "",
     ) -> None:
         self._hooked, self._ran, self.unseen = hooked, dict(ran or {}), unseen
-        self._names = {each: r.name for r in hooked for each in (r.name, *r.aliases)}
+        self._names = {
+            name: record.name for record in hooked for name in (record.name, *record.aliases)
+        }
 
     def __getitem__(self, name: str) -> LayerRecord:
         try:
@@ -310,7 +312,7 @@ class FeatureCache(Mapping[str, LayerRecord]):
 
     @property
     def over_budget(self) -> list[str]:
-        """Layers of which only statistics were kept for some call, because of ``max_bytes``."""
+        """Layers with a call of which only statistics were stored, because of ``max_bytes``."""
         return [
             record.name
             for record in self._ran.values()
@@ -338,31 +340,31 @@ class FeatureCache(Mapping[str, LayerRecord]):
         return plain(self._facts())
 
     def _facts(self) -> list[dict[str, Any]]:
-        """Return one dict per layer, with NaN and infinities as they are."""
+        """Return one dict per layer, with NaN and infinities unchanged."""
         over_budget = set(self.over_budget)
-        found = []
+        rows = []
         for record in self._ran.values():
             tensor = next(iter(record.calls[-1].outputs), None)
-            known, gradients = None, None
+            values, gradient = None, None
             if tensor is not None:
-                known, gradients = tensor.statistics, tensor.gradient_statistics
-            found.append(
+                values, gradient = tensor.statistics, tensor.gradient_statistics
+            rows.append(
                 {
                     "layer": record.name,
                     "type": type(record.module).__name__,
                     "calls": len(record.calls),
                     "shape": None if tensor is None else tuple(tensor.shape),
                     "dtype": None if tensor is None else str(tensor.dtype).removeprefix("torch."),
-                    **{each.name: getattr(known, each.name, None) for each in fields(Statistics)},
-                    "gradient_norm": None if gradients is None else gradients.norm,
+                    **{each.name: getattr(values, each.name, None) for each in fields(Statistics)},
+                    "gradient_norm": None if gradient is None else gradient.norm,
                     "nbytes": record.nbytes,
                     "kept": record.name not in over_budget,
                 }
             )
-        return found
+        return rows
 
     def _rows(self) -> list[tuple[str, ...]]:
-        """Return one row per layer: the text of each cell of the table."""
+        """Return the texts of the table's cells, one row per layer."""
         every = zip(self._ran.values(), self._facts(), strict=True)
         return [_table_row(row, record.calls[-1].outputs) for record, row in every]
 
@@ -379,7 +381,7 @@ class FeatureCache(Mapping[str, LayerRecord]):
 
 
 class TensorStore:
-    """Copies of tensors, until the budget is spent; from then on statistics.
+    """Makes copies of tensors until the budget is spent, and statistics from then on.
 
     ``device``, ``dtype`` and ``max_bytes`` as in `hookviz.capture`.
     """
@@ -412,18 +414,18 @@ class TensorStore:
         return True
 
     def store(self, layer: str, path: str, tensor: Tensor) -> CapturedTensor:
-        """Copy a tensor as it is now, and reserve room for its gradient."""
+        """Copy a tensor's present values, and reserve room for its gradient."""
         needs = tensor.numel() * self._kept_as(tensor).itemsize * (1 + tensor.requires_grad)
-        taken = CapturedTensor(layer, path, tensor.shape, tensor.dtype, needs, self.max_bytes)
+        captured = CapturedTensor(layer, path, tensor.shape, tensor.dtype, needs, self.max_bytes)
         if self.reserve(needs):
-            taken.keep(self.copy(tensor))
+            captured.keep(self.copy(tensor))
         else:
-            taken.keep(statistics(tensor))
-        return taken
+            captured.keep(statistics(tensor))
+        return captured
 
-    def store_gradient(self, taken: CapturedTensor, gradient: Tensor) -> None:
+    def store_gradient(self, captured: CapturedTensor, gradient: Tensor) -> None:
         """Copy the gradient that has arrived at a tensor; the latest counts."""
-        taken.keep_gradient(self.copy(gradient) if taken.kept else statistics(gradient))
+        captured.keep_gradient(self.copy(gradient) if captured.kept else statistics(gradient))
 
     def copy(self, tensor: Tensor) -> Tensor:
         """Return a detached copy that shares no memory."""
@@ -432,14 +434,14 @@ class TensorStore:
         with torch.inference_mode(False):
             kept_as = self._kept_as(tensor)
             if self.device is None and kept_as == tensor.dtype:
-                return tensor.detach().clone()  # the only way that quantized tensors support
+                return tensor.detach().clone()  # quantized tensors support no other way
             return tensor.detach().to(self.device, kept_as, copy=True)
 
-    def are(self, tensors: Sequence[Tensor], taken: Sequence[CapturedTensor]) -> bool:
+    def are(self, tensors: Sequence[Tensor], copies: Sequence[CapturedTensor]) -> bool:
         """Return whether the tensors equal the stored copies."""
         return all(
-            each.kept and each.shape == tensor.shape and torch.equal(self.copy(tensor), each.value)
-            for tensor, each in zip(tensors, taken, strict=False)
+            copy.kept and copy.shape == tensor.shape and torch.equal(self.copy(tensor), copy.value)
+            for tensor, copy in zip(tensors, copies, strict=False)
         )
 
     def _kept_as(self, tensor: Tensor) -> torch.dtype:
@@ -456,8 +458,8 @@ _COLUMNS = (
 
 def _table_row(row: Mapping[str, Any], tensors: Sequence[Any]) -> tuple[str, ...]:
     """Format a row of ``FeatureCache.records()``, with shapes and dtypes of all tensors."""
-    said = [row[name] for name in ("min", "max", "mean", "gradient_norm")]
-    *values, slope = ("–" if value is None else number(value) for value in said)
+    numbers = [row[name] for name in ("min", "max", "mean", "gradient_norm")]
+    *values, slope = ("–" if value is None else number(value) for value in numbers)
     wrong = [
         f"{row[name]} {word}" for name, word in (("nans", "NaN"), ("infs", "Inf")) if row[name]
     ]
@@ -465,8 +467,8 @@ def _table_row(row: Mapping[str, Any], tensors: Sequence[Any]) -> tuple[str, ...
         row["layer"] or "(model)",
         row["type"],
         str(row["calls"]),
-        " ".join("×".join(map(str, each.shape)) for each in tensors),
-        " ".join(dict.fromkeys(str(each.dtype).removeprefix("torch.") for each in tensors)),
+        " ".join("×".join(map(str, tensor.shape)) for tensor in tensors),
+        " ".join(dict.fromkeys(str(tensor.dtype).removeprefix("torch.") for tensor in tensors)),
         *values,
         "–" if row["zeros"] is None else f"{100 * row['zeros']:.3g} %",
         ", ".join(wrong) or "0",

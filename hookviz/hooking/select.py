@@ -42,7 +42,7 @@ Layers = (
 def check_model(model: nn.Module) -> None:
     """Raise ``TypeError`` if the model is not a module with a ``forward``, or has no layers.
 
-    A program of TorchScript or of torch.export has lost them: it runs operations, not modules.
+    A program of TorchScript or torch.export has none: it runs operations, not modules.
     """
     check_module(model)
     core = unwrapped(model)[0]
@@ -59,7 +59,7 @@ def check_model(model: nn.Module) -> None:
 
 
 def _is_layer(module: nn.Module) -> bool:
-    """Return whether a module of a graph computes something; torch.export leaves empty ones."""
+    """Return whether a graph's module computes anything; torch.export leaves empty modules."""
     of_export = type(module).__module__.startswith("torch.export")
     return not (type(module) is nn.Module or isinstance(module, torch.fx.GraphModule) or of_export)
 
@@ -168,11 +168,11 @@ def module_names(model: nn.Module) -> dict[nn.Module, list[str]]:
             continue
         if not _WRAPPED.isdisjoint(module._modules.keys()):  # the wrapped module has its name
             continue
-        known = names.setdefault(module, [])
+        aliases = names.setdefault(module, [])
         plain = ".".join(part for part in name.split(".") if part not in _WRAPPED)
-        for each in (plain, name, ".".join(filter(None, (wrapper, name)))):
-            if each not in known:
-                known.append(each)
+        for alias in (plain, name, ".".join(filter(None, (wrapper, name)))):
+            if alias not in aliases:
+                aliases.append(alias)
     return names
 
 
@@ -182,7 +182,7 @@ def close_names(name: str, names: Iterable[str]) -> str:
     >>> close_names("conv3", ["conv1", "conv2", "fc"])
     "close to it: 'conv2', 'conv1'"
     """
-    names = [each for each in dict.fromkeys(names) if each]
+    names = [name for name in dict.fromkeys(names) if name]
     if close := get_close_matches(name, names, n=3, cutoff=0.5):
         return "close to it: " + ", ".join(map(repr, close))
     tail = f", … ({len(names)} in all)" if len(names) > 6 else ""
@@ -210,10 +210,10 @@ def unwrapped(model: nn.Module) -> tuple[nn.Module, str]:
 
 
 def unseen_layers(model: nn.Module) -> str:
-    """Name the layers that are like a convolution, in a sentence; empty if none.
+    """Return a sentence that names the layers similar to a convolution; empty if none.
 
-    These are layers of other classes that hold a kernel (``DeformConv2d``), and layers that add
-    something to a convolution inside them (LoRA, whose sum no convolution returns).
+    These are layers of other classes with a kernel (``DeformConv2d``), and layers that add a tensor
+    to the output of an inner convolution (LoRA, whose sum no convolution returns).
 
     Examples
     --------
@@ -224,7 +224,7 @@ def unseen_layers(model: nn.Module) -> str:
     >>> unseen_layers(nn.Sequential(nn.Conv2d(1, 1, 1), Own()))
     "1 layer like a convolution is not among them: layers=['1']"
     """
-    names = {m: known[0] for m, known in module_names(model).items() if _is_like_one(m)}
+    names = {m: aliases[0] for m, aliases in module_names(model).items() if _is_convolution_like(m)}
     if not names:
         return ""
     kinds = {type(module) for module in names}
@@ -238,10 +238,10 @@ def unseen_layers(model: nn.Module) -> str:
     )
 
 
-def _is_like_one(module: nn.Module) -> bool:
+def _is_convolution_like(module: nn.Module) -> bool:
     if is_convolution(module) or isinstance(module, torch.jit.ScriptModule):
         return False
-    return _has_kernel(module) or _adds_to_one(module)
+    return _has_kernel(module) or _wraps_convolution(module)
 
 
 def _has_kernel(module: nn.Module) -> bool:
@@ -249,7 +249,7 @@ def _has_kernel(module: nn.Module) -> bool:
     return weight is not None and 3 <= weight.ndim <= 5
 
 
-def _adds_to_one(module: nn.Module) -> bool:
+def _wraps_convolution(module: nn.Module) -> bool:
     base = getattr(module, "base_layer", None)
     return isinstance(base, nn.Module) and is_convolution(base)
 
@@ -258,7 +258,7 @@ def _choose(
     model: nn.Module, names: dict[nn.Module, list[str]], layers: Layers
 ) -> dict[nn.Module, list[str]]:
     if layers is None:
-        # A scripted one is refused below, in a sentence that says why.
+        # `select_layers` refuses a scripted one, in a sentence that says why.
         chosen = _where(names, lambda _, m: is_convolution(m) or _is_scripted_convolution(m))
         if not chosen:
             raise ValueError(
@@ -269,7 +269,7 @@ def _choose(
     if isinstance(layers, (str, nn.Module)):
         layers = [layers]
     kinds: tuple[Any, ...] = layers if isinstance(layers, tuple) else (layers,)
-    if kinds and all(isinstance(each, type) for each in kinds):
+    if kinds and all(isinstance(entry, type) for entry in kinds):
         what = f"of type {' or '.join(kind.__name__ for kind in kinds)}"
         chosen = _where(names, lambda name, module: isinstance(module, kinds))
     elif callable(layers):
@@ -278,7 +278,7 @@ def _choose(
         what = "for which layers= is true"
         chosen = _where(names, lambda name, module: predicate(name, module))
     elif isinstance(layers, Iterable):
-        picked = {module for each in layers for module in _matching(model, names, each)}
+        picked = {module for entry in layers for module in _matching(model, names, entry)}
         what, chosen = "in layers=[]", {m: n for m, n in names.items() if m in picked}
     else:
         raise TypeError(
@@ -315,43 +315,45 @@ def _check_predicate(function: Callable[..., Any], model: nn.Module) -> None:
 
 
 def _where(names: dict[nn.Module, list[str]], test: Predicate) -> dict[nn.Module, list[str]]:
-    return {module: known for module, known in names.items() if test(known[0], module)}
+    return {module: aliases for module, aliases in names.items() if test(aliases[0], module)}
 
 
-def _matching(model: nn.Module, names: dict[nn.Module, list[str]], each: object) -> list[nn.Module]:
+def _matching(
+    model: nn.Module, names: dict[nn.Module, list[str]], entry: object
+) -> list[nn.Module]:
     """Return the modules that one entry of a list, a pattern or a module, selects."""
-    if isinstance(each, nn.Module):
-        if each not in names:
+    if isinstance(entry, nn.Module):
+        if entry not in names:
             raise ValueError(
-                f"The {type(each).__name__} given in layers= is not part of this "
+                f"The {type(entry).__name__} given in layers= is not part of this "
                 f"{type(model).__name__}: take it from the model itself, or give its type."
             )
-        return [each]
-    if not isinstance(each, str):
+        return [entry]
+    if not isinstance(entry, str):
         raise TypeError(
-            f"layers= holds {each!r}, which is neither a name or pattern nor a module: give types "
+            f"layers= holds {entry!r}, which is neither a name or pattern nor a module: give types "
             "as a tuple, such as layers=(torch.nn.Conv2d, torch.nn.ReLU)."
         )
     # "*" must not select the model itself, whose name is "".
-    found = [
+    matching = [
         module
-        for module, known in names.items()
-        if each in known or any(name and fnmatchcase(name, each) for name in known)
+        for module, aliases in names.items()
+        if entry in aliases or any(name and fnmatchcase(name, entry) for name in aliases)
     ]
-    if not found:
-        every = [name for known in names.values() for name in known]
+    if not matching:
+        every = [name for aliases in names.values() for name in aliases]
         raise ValueError(
-            f"No layer of {type(model).__name__} is called {each!r}; {close_names(each, every)}."
+            f"No layer of {type(model).__name__} is called {entry!r}; {close_names(entry, every)}."
         )
-    return found
+    return matching
 
 
 def _example(names: dict[nn.Module, list[str]]) -> str:
-    """Return a layer to suggest instead: the first one with weights of its own."""
-    named = [known[0] for known in names.values() if known[0]]
+    """Return a layer to suggest: the first one with its own weights."""
+    named = [aliases[0] for aliases in names.values() if aliases[0]]
     weighted = (
-        known[0]
-        for module, known in names.items()
-        if known[0] and next(module.parameters(recurse=False), None) is not None
+        aliases[0]
+        for module, aliases in names.items()
+        if aliases[0] and next(module.parameters(recurse=False), None) is not None
     )
     return f"layers={next(weighted, named[0] if named else '')!r}"

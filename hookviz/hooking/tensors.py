@@ -24,17 +24,25 @@ def tensors_in(value: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
     if isinstance(value, Tensor):
         yield path, value
     elif isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from tensors_in(each, f"{path}[{key!r}]")
+        for key, item in value.items():
+            yield from tensors_in(item, f"{path}[{key!r}]")
     elif isinstance(value, (tuple, list)):
-        for index, each in enumerate(value):
-            yield from tensors_in(each, f"{path}[{index}]")
+        for index, item in enumerate(value):
+            yield from tensors_in(item, f"{path}[{index}]")
     elif is_dataclass(value) and not isinstance(value, type):
-        for each in fields(value):
-            yield from tensors_in(getattr(value, each.name), f"{path}.{each.name}")
+        for item in fields(value):
+            yield from tensors_in(getattr(value, item.name), f"{path}.{item.name}")
 
 
-_PLAIN = {int, float, bool, str, type(None), torch.dtype, torch.device}  # most of what is no tensor
+_NOT_TENSORS = {
+    int,
+    float,
+    bool,
+    str,
+    type(None),
+    torch.dtype,
+    torch.device,
+}  # the most frequent ones
 
 
 def tensors(value: Any) -> list[Tensor]:
@@ -50,22 +58,22 @@ def tensors(value: Any) -> list[Tensor]:
     elif isinstance(value, Mapping):
         parts = value.values()
     elif is_dataclass(value) and not isinstance(value, type):
-        parts = [getattr(value, each.name) for each in fields(value)]
+        parts = [getattr(value, item.name) for item in fields(value)]
     else:
         return []
-    found: list[Tensor] = []
-    for each in parts:
-        if type(each) in _PLAIN:
+    flat: list[Tensor] = []
+    for item in parts:
+        if type(item) in _NOT_TENSORS:
             continue
-        if isinstance(each, Tensor):
-            found.append(each)
+        if isinstance(item, Tensor):
+            flat.append(item)
         else:
-            found += tensors(each)
-    return found
+            flat += tensors(item)
+    return flat
 
 
 def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """Rebuild lists, tuples and dicts with each tensor changed; the old ones stay as they are.
+    """Return lists, tuples and dicts with each tensor changed; the originals stay unchanged.
 
     >>> import torch
     >>> map_tensors(({"x": torch.ones(1)}, 3), lambda tensor: tensor + 1)
@@ -74,20 +82,20 @@ def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(value, Tensor):
         return change(value)
     if isinstance(value, Mapping):
-        items = {key: map_tensors(each, change) for key, each in value.items()}
+        items = {key: map_tensors(item, change) for key, item in value.items()}
         if type(value) is dict:
             return items
         changed: Any = copy.copy(value)  # an OrderedDict, a library's output
-        for key, each in items.items():
-            changed[key] = each
+        for key, item in items.items():
+            changed[key] = item
         return changed
     if isinstance(value, (list, tuple)):
-        parts = [map_tensors(each, change) for each in value]
+        parts = [map_tensors(item, change) for item in value]
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     if is_dataclass(value) and not isinstance(value, type):
         new = copy.copy(value)
-        for each in fields(value):
-            object.__setattr__(new, each.name, map_tensors(getattr(value, each.name), change))
+        for item in fields(value):
+            object.__setattr__(new, item.name, map_tensors(getattr(value, item.name), change))
         return new
     return value
 

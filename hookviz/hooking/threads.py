@@ -1,7 +1,8 @@
-"""Threads that use one model: each block hears its own thread, and runs do not overlap with blocks.
+"""Keep threads that use one model apart: a block sees its own thread's calls only.
 
-A run of hookviz's own switches a model's mode and puts its buffers back afterwards. While it lasts,
-blocks of other threads wait, such as a watch around a training step, and it waits for theirs.
+Besides, a run by hookviz does not overlap with another thread's block: it switches the model's mode
+and restores its buffers afterwards. During the run, blocks of other threads wait, such as a watch
+around a training step, and the run waits for them.
 """
 
 from __future__ import annotations
@@ -14,66 +15,66 @@ from typing import Any
 from torch import nn
 
 PATIENCE = 10.0
-"""Seconds for which one thread waits for another; it may wait for this one in its turn."""
+"""Seconds for which one thread waits for another, which may be waiting for this one."""
 
 _Open = dict[int, list[frozenset[int]]]
 
 _changed = threading.Condition()
-_blocks: _Open = {}  # thread -> the ids of the modules of each open block
-_runs: _Open = {}  # the same of runs that change a model's state
+_blocks: _Open = {}  # thread -> for each open block, the ids of its modules
+_runs: _Open = {}  # the same for runs, which change a model's state
 
 
 @contextmanager
 def open_block(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """Note a block of this thread; if another thread runs the model, wait until it has ended.
+    """Register a block of this thread; if another thread runs the model, wait for its end.
 
-    It never raises, since it may stand around a training step.
+    It never raises, because a training step may be in the block.
     """
-    with _noted(_blocks, modules, _runs, refuses=False):
+    with _registered(_blocks, modules, _runs, refuses=False):
         yield
 
 
 @contextmanager
 def open_run(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """Note a run of this thread, which changes the model's state while it lasts.
+    """Register a run of this thread, which changes the model's state until it ends.
 
     Raises
     ------
     RuntimeError
         Another thread has a block on the model that does not end in time.
     """
-    with _noted(_runs, modules, _blocks, refuses=True):
+    with _registered(_runs, modules, _blocks, refuses=True):
         yield
 
 
 @contextmanager
-def _noted(
-    own: _Open, modules: Iterable[nn.Module], others: _Open, *, refuses: bool
+def _registered(
+    ours: _Open, modules: Iterable[nn.Module], theirs: _Open, *, refuses: bool
 ) -> Iterator[None]:
-    here, these = threading.get_ident(), frozenset(map(id, modules))
+    thread, ids = threading.get_ident(), frozenset(map(id, modules))
 
     def is_free() -> bool:
         return not any(
-            these & each for thread, held in others.items() if thread != here for each in held
+            ids & block for other, blocks in theirs.items() if other != thread for block in blocks
         )
 
     with _changed:
-        # Two threads that both have a block would wait for each other.
-        both = refuses and here in _blocks
+        # If both threads have a block, they would wait for each other.
+        both = refuses and thread in _blocks
         free = is_free() if both else _changed.wait_for(is_free, PATIENCE)
         if refuses and not free:
             raise RuntimeError(
                 "Another thread uses this model in a block such as hookviz.capture or watch: look "
                 "at it when that block has ended."
             )
-        own.setdefault(here, []).append(these)
+        ours.setdefault(thread, []).append(ids)
     try:
         yield
     finally:
         with _changed:
-            own[here].remove(these)
-            if not own[here]:
-                del own[here]
+            ours[thread].remove(ids)
+            if not ours[thread]:
+                del ours[thread]
             _changed.notify_all()
 
 
@@ -83,7 +84,7 @@ def belongs_to_another(module: Any, owner: int) -> bool:
     Other threads work for the ``owner``, the thread that has begun a block, as those of
     ``DataParallel`` do. Without a module, any block of the thread counts.
     """
-    here = threading.get_ident()
-    if here == owner or here not in _blocks:
+    thread = threading.get_ident()
+    if thread == owner or thread not in _blocks:
         return False
-    return module is None or any(id(module) in each for each in _blocks.get(here, ()))
+    return module is None or any(id(module) in block for block in _blocks.get(thread, ()))

@@ -1,4 +1,4 @@
-"""Transforms of torch.func that are running: within them tensors hide their values from hooks."""
+"""Running transforms of torch.func, within which hooks cannot read the values of tensors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _functorch: Any = getattr(torch._C, "_functorch")  # noqa: B009 (torch's types d
 VMAP, GRAD, JVP = "torch.vmap", "torch.func.grad", "torch.func.jvp"
 FORWARD_MODE = "forward-mode differentiation (torch.func.jvp or torch.autograd.forward_ad)"
 TRANSFORMS = frozenset((VMAP, GRAD, JVP, FORWARD_MODE))
-"""The others of torch.func are made of these: ``hessian`` of ``jvp`` and ``grad``, for example."""
+"""The other transforms of torch.func consist of these: ``hessian`` of ``jvp`` and ``grad``."""
 
 _NAMES = {"Vmap": VMAP, "Grad": GRAD, "Jvp": JVP}
 
@@ -52,7 +52,7 @@ def hiding_transform(followed: Container[str] = ()) -> str:
     stack = _functorch.get_interpreter_stack()
     if not dual and stack is None:
         return ""
-    running = [_NAMES.get(each.key().name, "") for each in stack or ()]
+    running = [_NAMES.get(interpreter.key().name, "") for interpreter in stack or ()]
     if dual and JVP not in running:  # jvp sets the level, too
         running.append(FORWARD_MODE)
     return next((name for name in running if name and name not in followed), "")

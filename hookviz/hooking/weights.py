@@ -1,4 +1,4 @@
-"""Weights of a module, read without running any of its code.
+"""Read a module's weights without running any of its code.
 
 Reading ``module.weight`` of a parametrized module runs the parametrization: in training mode
 spectral norm takes a step of its power iteration, and a random one draws numbers.
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 def stored_tensor(module: nn.Module, name: str) -> Tensor | None:
-    """Return the tensor that a module holds under a name; None if there is none, or it is computed.
+    """Return a parameter, buffer or attribute of a module; None if it is missing or computed.
 
     Hooks that rewrite a weight, as those of pruning, leave their last result as a plain attribute.
 

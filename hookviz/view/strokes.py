@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ..hooking.edit import LayerEdit, select_places
+from ..hooking.edit import LayerEdit, select_positions
 from ..run.inputs import ModelInput
 
 
@@ -96,7 +96,7 @@ def _without(edit: LayerEdit, pixels: Tensor) -> LayerEdit | None:
     if edit.where is None:
         changed[:] = True
     else:
-        select_places(changed, edit.where, "the input")
+        select_positions(changed, edit.where, "the input")
     if not (changed & pixels).any():
         return edit
     left = changed & ~pixels

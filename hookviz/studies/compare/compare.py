@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...hooking.capture import Capture, Found
+from ...hooking.capture import Capture, NamedTensors
 from ...hooking.checkpoint import FORWARD
 from ...hooking.records import Call, CapturedTensor, FeatureCache, LayerRecord, TensorStore
 from ...hooking.select import Layers
@@ -140,7 +140,7 @@ class ComparingCapture(QuietCapture):
         self._side = "outputs"
         super()._after(record, module, args, kwargs, output)
 
-    def _take(self, record: LayerRecord, found: Found) -> tuple[CapturedTensor, ...]:
+    def _take(self, record: LayerRecord, found: NamedTensors) -> tuple[CapturedTensor, ...]:
         partner = self._call(record)
         firsts = getattr(partner, self._side) if partner is not None else ()
         taken = []
