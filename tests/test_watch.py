@@ -209,18 +209,6 @@ def test_tensors_that_are_summed_up_together_keep_their_own_numbers():
         np.testing.assert_array_equal(found.bins, alone.bins)
 
 
-def test_a_step_with_many_tensors_sums_them_up_in_between(monkeypatch):
-    alone, together = hookviz.watch(made(), every=1), hookviz.watch(made(), every=1)
-    trained(alone._model, 2, alone)
-    monkeypatch.setattr(hookviz.studies.watch.summary, "_TOGETHER", 1000)
-    trained(together._model, 2, together)
-    for one, other in zip(alone.records(), together.records(), strict=True):
-        assert [*one.values()] == [
-            pytest.approx(value, rel=1e-5) if isinstance(value, float) else value
-            for value in other.values()
-        ]
-
-
 def test_a_layer_that_returns_a_number_is_recorded():
     class Loss(nn.Module):
         def forward(self, x):

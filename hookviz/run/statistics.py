@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-_CHUNK = 1 << 18  # numbers: small enough for the cache, large enough to hide the calls
+_CHUNK = 1 << 16  # numbers: small enough for the cache, large enough to hide the calls
 
 
 def as_real(tensor: Tensor) -> Tensor:
@@ -84,21 +85,22 @@ class Moments(NamedTuple):
         size, dtype = values.shape[-1], wide(values.device)
         total = values.sum(-1).to(dtype)
         raw = torch.linalg.vector_norm(values, dim=-1).to(dtype).square()
-        mean = total / size
-        squares = raw - total * mean
-        zeros = size - count_nonzero(values)
-        count, nans, infs = (torch.full_like(zeros, number) for number in (size, 0, 0))
-        found = cls(count, mean, squares, zeros, nans, infs)
-        # The difference has too few digits where the mean is large beside the deviation, or where
-        # squares underflow. It is NaN where a value is not finite, or where a sum overflowed.
-        limits = torch.finfo(values.dtype)
-        doubtful = ~(squares > 0.01 * raw) | (raw < limits.tiny / limits.eps)
-        doubtful &= zeros < size
+        nonzero = count_nonzero(values)
+        found = cls.of_sums(size, total, raw, nonzero)
+        doubtful = ~(are_exact(size, total, raw, values.dtype) | (nonzero == 0))
         if bool(doubtful.any()):
             careful = cls._of_any(values[doubtful])
             for tensor, exact in zip(found, careful, strict=True):
                 tensor[doubtful] = exact
         return found
+
+    @classmethod
+    def of_sums(cls, size: int | Tensor, total: Tensor, raw: Tensor, nonzero: Tensor) -> Moments:
+        """Return the moments of finite values from their sum, their sum of squares and counts."""
+        mean = total / size
+        zeros = size - nonzero
+        nothing = torch.zeros_like(zeros)
+        return cls(zeros + nonzero, mean, raw - total * mean, zeros, nothing, nothing.clone())
 
     @classmethod
     def _of_any(cls, values: Tensor) -> Moments:
@@ -154,24 +156,33 @@ class Moments(NamedTuple):
         return (self.squares + self.count * self.mean.square()).clamp(min=0).sqrt()
 
 
+def are_exact(size: int, total: Any, raw: Any, dtype: torch.dtype) -> Any:
+    """Return whether variances are exact that are made of sums and sums of squares, ``raw``.
+
+    The difference has too few digits where the mean is large beside the deviation, or where squares
+    underflow. It is NaN where a value is not finite, or where a sum overflowed.
+    """
+    limits = torch.finfo(dtype)
+    squares = raw - total * (total / size)
+    return (squares > 0.01 * raw) & (raw >= limits.tiny / limits.eps)
+
+
 def count_nonzero(values: Tensor) -> Tensor:
     """Count the values that are not zero along the last dimension; NaN is not zero."""
     if values.device.type != "cpu":
         return values.count_nonzero(-1)
-    # On the CPU, torch sums floats ten times faster than it counts booleans: so the comparison
-    # writes ones into a small buffer that stays in the cache.
-    if values.numel() <= _CHUNK:
-        return torch.ne(values, 0, out=torch.empty_like(values)).sum(-1).long()
-    rows = values.reshape(-1, values.shape[-1])
+    # NumPy counts booleans ten times faster than torch does on the CPU. Chunk by chunk, so that
+    # the booleans stay in the cache.
+    rows = values.detach().reshape(-1, values.shape[-1]).numpy()
     step = max(1, _CHUNK // max(1, rows.shape[1]))
-    counts = rows.new_zeros(len(rows), dtype=torch.int64)
-    buffer = rows.new_empty(min(len(rows), step) * min(rows.shape[1], _CHUNK))
-    for columns in rows.split(_CHUNK, 1):
-        for part, count in zip(columns.split(step), counts.split(step), strict=True):
-            ones = buffer[: part.numel()].view(part.shape)
-            torch.ne(part, 0, out=ones)
-            count += ones.sum(1).long()
-    return counts.view(values.shape[:-1])
+    buffer = np.empty(min(len(rows), step) * min(rows.shape[1], _CHUNK), bool)
+    counts = np.zeros(len(rows), np.int64)
+    for row in range(0, len(rows), step):
+        for column in range(0, rows.shape[1], _CHUNK):
+            part = rows[row : row + step, column : column + _CHUNK]
+            marks = np.not_equal(part, 0, out=buffer[: part.size].reshape(part.shape))
+            counts[row : row + step] += [np.count_nonzero(mark) for mark in marks]
+    return torch.from_numpy(counts).view(values.shape[:-1])
 
 
 class Extremes(NamedTuple):
@@ -254,18 +265,28 @@ class LogBins:
         """Return the bin of each real value, int64."""
         # Sign, exponent and the first bits of the mantissa tell the bin: looking it up in a table
         # is several times faster than torch.bucketize.
-        shift = 23 - self.parts.bit_length() + 1
-        table = _table(self, shift, values.device)
+        shift, table = self._lookup(values.device)
         leading = (values.float().view(torch.int32) >> shift) + len(table) // 2
         return table[leading].masked_fill(values.isnan(), self.size - 1)
 
+    def _lookup(self, device: torch.device) -> tuple[int, Tensor]:
+        """Return by how many bits a float32 is shifted, and the bin for each result."""
+        shift = 23 - self.parts.bit_length() + 1
+        return shift, _table(self, shift, device)
+
     def histogram(self, values: Tensor) -> Tensor:
         """Count the values of each bin along the last dimension, ``(..., size)`` in int64."""
-        shape, places = values.shape[:-1], self.index(values)
-        rows = math.prod(shape)
-        starts = torch.arange(rows, device=values.device)[:, None] * self.size
-        # scatter_add_ is not deterministic on every device.
-        counts = (places.reshape(rows, -1) + starts).flatten().bincount(minlength=rows * self.size)
+        shape, flat = values.shape[:-1], values.reshape(-1, values.shape[-1])
+        rows, (shift, table) = len(flat), self._lookup(values.device)
+        # Counting the leading bits is several times faster than looking up the bin of each value,
+        # and bincount is deterministic on every device, which scatter_add_ is not.
+        leading = (flat.float().view(torch.int32) >> shift) + len(table) // 2
+        leading += torch.arange(rows, device=flat.device, dtype=torch.int32)[:, None] * len(table)
+        bits = leading.flatten().bincount(minlength=rows * len(table)).view(rows, len(table))
+        counts = bits.new_zeros(rows, self.size).index_add_(1, table, bits)
+        if bool(counts[:, [0, -2]].any()):  # NaN has the exponent of the infinities
+            special = [flat == -math.inf, flat == math.inf, flat.isnan()]
+            counts[:, [0, -2, -1]] = torch.stack([each.sum(1) for each in special], 1)
         return counts.view(*shape, self.size)
 
     def quantile(self, counts: Tensor, q: float) -> Tensor:

@@ -10,12 +10,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...run.statistics import Extremes, LogBins, Moments, as_real
+from ...run.statistics import (
+    Extremes,
+    LogBins,
+    Moments,
+    are_exact,
+    as_real,
+    count_nonzero,
+    wide,
+)
 
 STATISTICS = ("mean", "std", "min", "max", "zeros", "nans", "infs", "count")
 """Statistics of a layer's activations, or of the gradients that reach it. NaN and Inf enter the
@@ -25,8 +34,6 @@ BINS = LogBins(-40, 24)
 """The bins of the histograms: one for each power of two, of either sign."""
 
 _COUNTED = 1 << 12  # values of a tensor that its histogram looks at, about
-_SMALL = 1 << 18  # numbers of a tensor that waits for others of its shape
-_TOGETHER = 1 << 22  # numbers that wait
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,29 +78,35 @@ class TensorSummary:
         return all(torch.equal(*pair) for pair in [*pairs, (self.histogram, other.histogram)])
 
 
-def summaries_of(values: Tensor, channel: int | None, scale: float = 1.0) -> list[TensorSummary]:
-    """Return the summaries of T tensors of one shape, ``(T, *shape)``, real and not empty.
-
-    ``channel`` is the dimension of the channels in the shape; None if there are none. The values
-    are divided by ``scale`` in the histograms alone.
-    """
-    flat = values.reshape(len(values), -1)
-    moments, extremes = Moments.of(flat), Extremes.of(flat)
-    # An odd step does not meet the same columns in all rows of a map.
-    some = flat[:, :: math.ceil(flat.shape[1] / _COUNTED) | 1]
-    histogram = BINS.histogram(some if scale == 1 else some / scale)
-    histogram = histogram * (flat.shape[1] / some.shape[1])
-    if bool((moments.nans + moments.infs).any()):  # no single one may be missed
-        minus = (flat == -math.inf).sum(1)
-        special = torch.stack([minus, moments.infs - minus, moments.nans], 1)
-        histogram[:, [0, -2, -1]] = special.to(histogram.dtype)
+def _by_channel(values: Tensor, channel: int | None) -> Tensor:
+    """Return the sum of each channel, ``(C,)``; one number without channels."""
     if channel is None:
-        channels = flat.sum(1, keepdim=True)
-    else:
-        others = [axis for axis in range(1, values.ndim) if axis != channel + 1]
-        channels = values.sum(others) if others else values
-    parts = zip(moments.unbound(), extremes.low, extremes.high, histogram, channels, strict=True)
-    return [TensorSummary(m, Extremes(low, high), h, c) for m, low, high, h, c in parts]
+        return values.sum().reshape(1)
+    others = [axis for axis in range(values.ndim) if axis != channel]
+    return values.sum(others) if others else values.clone()
+
+
+def _some(flat: Tensor) -> Tensor:
+    """Return the values that the histogram looks at."""
+    # An odd step does not meet the same columns in all rows of a map.
+    return flat[:: math.ceil(len(flat) / _COUNTED) | 1]
+
+
+def summary_of(values: Tensor, channel: int | None, scale: float = 1.0) -> TensorSummary:
+    """Return the summary of a tensor, real and not empty.
+
+    ``channel`` is the dimension of the channels; None if there are none. The values are divided by
+    ``scale`` in the histogram alone.
+    """
+    flat = values.reshape(-1)
+    moments, extremes = Moments.of(flat), Extremes.of(flat)
+    some = _some(flat)
+    histogram = BINS.histogram(some / scale) * (len(flat) / len(some))
+    minus = (flat == -math.inf).sum()
+    # Every NaN and Inf counts, also between the values that the histogram looks at.
+    special = torch.stack([minus, moments.infs - minus, moments.nans])
+    histogram[[0, -2, -1]] = special.to(histogram.dtype)
+    return TensorSummary(moments, extremes, histogram, _by_channel(values, channel))
 
 
 @dataclass(eq=False)
@@ -103,12 +116,29 @@ class Pending:
     summary: TensorSummary | None = None
 
 
+class Sums(NamedTuple):
+    """Sums of a tensor whose values are finite, from which its summary is made later."""
+
+    pending: Pending
+    size: int
+    total: float
+    raw: float  #: sum of the squares
+    nonzero: int
+    low: float
+    high: float
+    some: Tensor  #: values for the histogram, divided by the scale
+    channels: Tensor
+
+
 class Summarizer:
-    """Sums up tensors, small ones of one shape together: each call of torch costs time."""
+    """Sums up tensors: `take` makes the few sums that need all values, `finish` the rest.
+
+    Most tensors of a network are small, and each call of torch costs time: so `finish` treats them
+    together.
+    """
 
     def __init__(self) -> None:
-        self._waiting: dict[tuple, list[tuple[Tensor, Pending]]] = {}
-        self._numbers = 0
+        self._waiting: list[Sums] = []
 
     def take(self, tensor: Tensor, channel: int | None, scale: float = 1.0) -> Pending:
         """Begin to sum up a tensor, which may change from then on."""
@@ -118,27 +148,44 @@ class Summarizer:
             order = sorted(range(values.ndim), key=values.stride().__getitem__, reverse=True)
             channel = None if channel is None else order.index(channel)
             values = values.permute(order)
+        flat, channels = values.reshape(-1), _by_channel(values, channel)
+        size = len(flat)
+        sums = channels.sum(), torch.linalg.vector_norm(flat), flat.amin(), flat.amax()
+        total, norm, low, high = torch.stack(sums).tolist()
+        nonzero, raw = int(count_nonzero(flat)), norm * norm
         pending = Pending()
-        if values.numel() > _SMALL:
-            (pending.summary,) = summaries_of(values[None], channel, scale)
-            return pending
-        if values.data_ptr() == tensor.data_ptr():
-            values = values.clone()
-        key = values.shape, channel, values.dtype, values.device, scale
-        self._waiting.setdefault(key, []).append((values, pending))
-        self._numbers += values.numel()
-        if self._numbers > _TOGETHER:
-            self.finish()
+        if not nonzero or are_exact(size, total, raw, values.dtype):
+            some = _some(flat) / scale  # a copy, also where the scale is 1
+            waits = Sums(pending, size, total, raw, nonzero, low, high, some, channels)
+            self._waiting.append(waits)
+        else:
+            pending.summary = summary_of(values, channel, scale)
         return pending
 
     def finish(self) -> None:
-        """Sum up the tensors that wait."""
-        waiting, self._waiting, self._numbers = self._waiting, {}, 0
-        for (_, channel, _, _, scale), several in waiting.items():
-            values = torch.stack([one for one, _ in several])
-            found = summaries_of(values, channel, scale)
-            for (_, pending), summary in zip(several, found, strict=True):
-                pending.summary = summary
+        """Sum up the tensors that wait: those together whose histograms are of one size."""
+        groups: dict[tuple, list[Sums]] = {}
+        for waits in self._waiting:
+            key = len(waits.some), waits.some.dtype, waits.some.device
+            groups.setdefault(key, []).append(waits)
+        self._waiting = []
+        for group in groups.values():
+            _finish(group)
+
+
+def _finish(group: list[Sums]) -> None:
+    """Make the summaries of tensors with as many values for their histograms."""
+    some = torch.stack([waits.some for waits in group])
+    dtype = wide(some.device)
+    numbers = torch.tensor([waits[1:7] for waits in group], dtype=dtype, device=some.device)
+    size, total, raw, nonzero, low, high = numbers.unbind(1)
+    size, nonzero = size.long(), nonzero.long()
+    moments = Moments.of_sums(size, total, raw, nonzero).unbound()
+    histograms = BINS.histogram(some) * (size / some.shape[1])[:, None]
+    rows = zip(group, moments, low, high, histograms, strict=True)
+    for waits, own, least, most, histogram in rows:
+        ends = Extremes(least, most)
+        waits.pending.summary = TensorSummary(own, ends, histogram, waits.channels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +204,7 @@ def collected(groups: Sequence[Sequence[TensorSummary]], scales: Sequence[float]
     --------
     >>> import torch
     >>> tensor = torch.tensor([[0.0, 1.0], [2.0, float("nan")]])
-    >>> (found,) = collected([summaries_of(tensor[None], 1)], [1.0])
+    >>> (found,) = collected([[summary_of(tensor, 1)]], [1.0])
     >>> dict(zip(STATISTICS, found.statistics.tolist()))  # doctest: +ELLIPSIS
     {'mean': 1.0, 'std': 0.816..., 'min': 0.0, 'max': 2.0, 'zeros': 0.25, 'nans': 1.0, ...}
     >>> found.channels.tolist(), found.bins.nonzero()[0].tolist()
