@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from .studies.fit import FitResults, WatchedFit
+from .studies.fit import TrainingCallback
 
 try:
     from transformers import TrainerCallback  # pyright: ignore[reportMissingImports]
@@ -12,15 +12,17 @@ except ImportError:
     TrainerCallback = object
 
 
-class TrainerWatchCallback(FitResults, TrainerCallback):  # pyright: ignore[reportGeneralTypeIssues]
+class TrainerWatchCallback(TrainingCallback, TrainerCallback):  # pyright: ignore[reportGeneralTypeIssues]
     """Record what every layer does while the ``Trainer`` of transformers trains.
 
-    Each step of the optimizer is a block, with all batches whose gradients it accumulates; see
-    `hookviz.watch`, whose arguments it takes, but for the model. The trainer does not say when a
-    batch of its evaluation begins: evaluations are not recorded.
+    Each step of the optimizer is a block, with all batches whose gradients it accumulates. The
+    arguments are those of `hookviz.watch`, except for the model; the gradient scaler of the
+    trainer's accelerator is found. The trainer does not report when a batch of its evaluation
+    begins: evaluations are not recorded.
 
-    The trainer does not tell callbacks of errors. ``with callback: trainer.train()`` takes off all
-    hooks if one is raised, and makes a finding of it; else the next training does, or ``close()``.
+    The trainer does not report errors to callbacks. ``with callback: trainer.train()`` removes all
+    hooks if one is raised, and makes a finding of it; otherwise the next training does, or
+    ``close()``.
 
     Parameters
     ----------
@@ -28,14 +30,14 @@ class TrainerWatchCallback(FitResults, TrainerCallback):  # pyright: ignore[repo
         As in `hookviz.watch`.
     diagnose : bool or str
         True puts a guard, ``with hookviz.diagnose(model)``, around the first step, and warns of
-        what it finds; a name is that of a submodule.
+        its findings; a name is that of a submodule.
 
     Attributes
     ----------
     watch : hookviz.results.Watch or None
-        What is recorded; there from the beginning of a training on.
+        The recorded steps; None before the training begins.
     findings : hookviz.results.Diagnosis or None
-        Of the first step, once it is over.
+        The findings in the first step; None before it has ended.
 
     Raises
     ------
@@ -43,40 +45,32 @@ class TrainerWatchCallback(FitResults, TrainerCallback):  # pyright: ignore[repo
         transformers is not installed.
     """
 
-    def __init__(
-        self, layers: Any = None, every: int = 50, *, diagnose: bool | str = False, **options: Any
-    ) -> None:
-        if TrainerCallback is object:
-            raise ImportError(
-                "hookviz.transformers needs transformers, which is not installed: pip install "
-                "transformers. In a loop of your own put `with hookviz.watch(model):` around each "
-                "step."
-            )
-        self._fit = WatchedFit(layers, every, diagnose, options)
+    _library = "transformers" if TrainerCallback is object else ""
 
-    def on_train_begin(self, *_: Any, model: Any = None, **__: Any) -> None:
-        self._fit.begin(model, model)
+    def on_train_begin(self, *_: Any, model: Any = None, optimizer: Any = None, **__: Any) -> None:
+        # Callbacks do not get the accelerator, but the optimizer that it wraps with its scaler.
+        self._start(model, model, getattr(optimizer, "scaler", None))
 
     def on_step_begin(self, *_: Any, model: Any = None, **__: Any) -> None:
         if not model.training:
             model.train()  # after an evaluation, as the trainer does with each batch
-        self._fit.enter()
+        self._enter()
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
-        self._fit.leave()  # the guard may have to run the model again, with the same weights
+        self._leave()  # the guard may have to run the model again, with the same weights
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
-        self._fit.leave()
+        self._leave()
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
-        self._fit.leave()
+        self._leave()
 
     def close(self) -> None:
-        """Take off the hooks of a training that has raised."""
-        self._fit.leave()
+        """Remove the hooks of a training that has raised an error."""
+        self._leave()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._fit.leave(*error)
+        self._leave(*error)

@@ -112,6 +112,6 @@ def test_an_error_in_the_first_batch_is_a_finding(tmp_path):
 
 
 @pytest.mark.skipif(lightning is not None, reason="Lightning is installed")
-def test_without_lightning_it_says_so():
+def test_a_missing_library_is_named():
     with pytest.raises(ImportError, match="pip install lightning"):
         hookviz.lightning.WatchCallback()

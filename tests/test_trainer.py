@@ -101,7 +101,28 @@ def test_an_error_leaves_no_hook(tmp_path):
     assert callback.findings[0].kind == "error" and "broken" in callback.findings[0].message
 
 
+@told
+@needed
+def test_gradients_are_divided_by_the_scale_of_the_accelerator(tmp_path):
+    found = []
+
+    class Scaled(hookviz.transformers.TrainerWatchCallback):
+        def on_train_begin(self, *events, optimizer=None, **known):
+            assert optimizer.scaler is run.accelerator.scaler  # None: a CPU trains without one
+            optimizer.scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+            super().on_train_begin(*events, optimizer=optimizer, **known)
+            optimizer.scaler = None
+
+    for kind in (Scaled, hookviz.transformers.TrainerWatchCallback):
+        callback = kind()
+        run = trainer(Classifier(), tmp_path, callback)
+        run.train()
+        found.append([each["gradient_std"] for each in callback.watch.records()])
+    scaled, plain = found
+    assert [1024 * each for each in scaled] == pytest.approx(plain, rel=1e-4)
+
+
 @pytest.mark.skipif(transformers is not None, reason="transformers is installed")
-def test_without_transformers_it_says_so():
+def test_a_missing_library_is_named():
     with pytest.raises(ImportError, match="pip install transformers"):
         hookviz.transformers.TrainerWatchCallback()
