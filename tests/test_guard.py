@@ -757,11 +757,11 @@ STEPS: dict[str, tuple[Callable[[], nn.Module], Any, tuple[str, str, str, str]]]
     "a plain tensor": (Plain, cross_entropy, ("warning", "not registered", "", "'own', shape (4")),
     "a list of them": (Rows, cross_entropy, ("warning", "not registered", "", "'rows', shape (8")),
     "no label": (whole, no_label, ("error", "nan", "", "ignore_index")),
-    "divided by 0": (whole, over_zero, ("error", "inf", "", "a number that is 0")),
+    "divided by 0": (whole, over_zero, ("error", "inf", "", "division by 0")),
     "one class": (whole, one_of_one, ("warning", "loss", "", "over one class")),
     "no_grad": (Without, cross_entropy, ("warning", "no gradient", "first", "torch.no_grad() at")),
     "no_grad on all": (Frozen, cross_entropy, ("error", "error", "", "")),
-    "a root of zero": (whole, root_of_zero, ("error", "inf", "", "slope at 0")),
+    "a root of zero": (whole, root_of_zero, ("error", "inf", "", "infinite at 0")),
     "a log of zero": (whole, log_of_zero, ("error", "", "", "")),
 }  # fmt: skip
 

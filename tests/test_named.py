@@ -266,7 +266,7 @@ FAULTS: dict[str, Planted] = {
             pictures(),
             lambda out: F.nll_loss(out, Y),
         ),
-        "inf", "", "logarithm of 0", "log_softmax(x) in place", "error", line=True,
+        "inf", "", "logarithm of 0", "Use log_softmax(x) instead", "error", line=True,
     ),
     "a loss that is clamped": Planted(
         lambda: (Net(), pictures(), lambda out: (cross_entropy(out) * 0)),

@@ -65,7 +65,7 @@ _TO_INF = " In the end it is more than the type holds, and NaN comes of it."
 def _overflown(finding: Finding) -> bool:
     """Return True if it says that a result was too large, or what comes of that."""
     given = " ".join(finding.evidence.get("given", ()))
-    too_large = "than its type holds" in finding.message or "its sums are larger" in finding.message
+    too_large = finding.evidence.get("overflow", False)
     return too_large or finding.phase == "backward" or "e+" in given
 
 

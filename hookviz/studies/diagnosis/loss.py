@@ -7,7 +7,7 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from ...hooking.storage import StorageMap
 from ...run.operations import RECTIFIERS
 from ...run.recorder import Listener, Operation
 from ...tables import number
+from .domains import Broken, as_range, backward_cause, forward_cause
 from .findings import Finding, also
 from .observation import (
     Observation,
@@ -30,6 +31,7 @@ from .operations import (
     OUTSIDE,
     PAIRED,
     WIRED,
+    Cause,
     Ends,
     OperationContext,
     OperationRecord,
@@ -227,7 +229,13 @@ class LossListener(Listener):
         if operation.is_view or not made:
             return
         given = [self._writers.get(t) or self._given(t, operation) for t in operation.inputs]
-        found = _Measured(record_of(operation, len(self._measured)), made, given)
+        record = record_of(operation, len(self._measured))
+        same_line = (each for each in self._measured if each.is_forward_of(record))
+        forward = next(same_line, None) if record.phase == "backward" else None
+        by_id = {id(t): each for t, each in zip(operation.inputs, given, strict=True)}
+        arguments = {name: by_id.get(id(e), e) for name, e in operation.argument.items()}
+        arguments = {n: each for n, each in arguments.items() if not isinstance(each, Tensor)}
+        found = _Measured(record, made, given, operation.name, arguments, forward)
         if operation.mutates and given:
             found.record.facts["overwrote"] = given[0].record if given[0] is not None else None
         self._measured.append(found)
@@ -238,7 +246,11 @@ class LossListener(Listener):
 
     def _given(self, tensor: Tensor, operation: Operation) -> _Measured | None:
         """Measure what no operation of the loss has made, such as its labels, where it is read."""
-        if current_backward() != FORWARD or (ends := ends_of(tensor)) is None:
+        labels = not (tensor.is_floating_point() or tensor.is_complex())
+        if (
+            current_backward() != FORWARD
+            or (ends := ends_of(tensor.float() if labels else tensor)) is None
+        ):
             return None
         file, line = operation.line
         source = OperationRecord(-1, "truth", OUTSIDE, file=file, line=line)
@@ -300,7 +312,17 @@ class _Measured:
     record: OperationRecord
     made: list[Ends]
     given: list[_Measured | None]
+    name: str = ""  # in a backward, of the operation that runs there
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    forward: _Measured | None = None  # the operation of which this is a part of the gradient
     _read: bool = False
+
+    def is_forward_of(self, record: OperationRecord) -> bool:
+        """Return whether an operation of the backward computes the gradient of this one."""
+        own = self.record
+        here = own.phase == "forward" and own.index >= 0
+        same = (own.name, own.file, own.line) == (record.name, record.file, record.line)
+        return here and same
 
     def read(self) -> None:
         """Fill in the record's ranges, and where numbers that are not finite arose."""
@@ -318,7 +340,26 @@ class _Measured:
             self.record.given = tuple(filter(None, before))
             makers = [each.record if each is not None else None for each in self.given]
             self.record.origin = origin_of(self.record, before, makers)
-            self.record.facts["of"] = makers[0].name if makers and makers[0] is not None else ""
+            if self.record.origin is self.record:
+                maker = next((each.name for each in makers if each is not None), "")
+                self.record.cause = self._cause(maker)
+
+    def _cause(self, maker: str) -> Cause | None:
+        """Find the cause by ranges alone: the values are gone."""
+        record = self.record
+        made = record.made
+        broken = Broken(self.name, record.kind, self._ranges(), made, record.nan, maker)
+        if record.phase == "forward":
+            return forward_cause(broken)
+        forward = self.forward
+        saved = {} if forward is None else forward._ranges() | {"result": forward.record.made[0]}
+        return backward_cause(record.name, saved, broken)
+
+    def _ranges(self) -> dict[str, Any]:
+        return {
+            name: each.record.made[0] if isinstance(each, _Measured) else as_range(each)
+            for name, each in self.arguments.items()
+        }
 
 
 def _title(node: Any) -> str:

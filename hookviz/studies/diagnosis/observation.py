@@ -27,6 +27,7 @@ from ...run.operations import CLAMPS, LAYER_KINDS, RECTIFIERS, STEPS, Kind
 from ...run.recorder import Listener, ModuleCall, Operation, OperationRecorder, labelled
 from ...run.session import Session
 from ...run.target import Target
+from .domains import cause_of
 from .loss_scale import LossScale
 from .operations import (
     HALF,
@@ -423,8 +424,9 @@ class RunObserver(Listener):
                 before[0] = writers[0].made[0] if writers[0].made else before[0]
             record.given = tuple(filter(None, before))
             record.origin = origin_of(record, before, writers)
-            made_by = [each.name for each in writers if each is not None]
-            record.facts["of"] = made_by[0] if made_by else ""
+            if record.origin is record:
+                maker = next((each.name for each in writers if each is not None), "")
+                record.cause = cause_of(operation, given, record.made, maker)
         elif not record.again:
             self._note_closed(record, given)
             self._add_facts(OperationContext(record, operation, given, writers, not self._normed))

@@ -93,6 +93,16 @@ def range_of(tensor: Tensor) -> Range | None:
         return None
 
 
+@dataclass(frozen=True)
+class Cause:
+    """Why an operation made NaN or Inf."""
+
+    words: str
+    fix: str
+    overflow: bool = False  # a result, or a sum, is larger than its type holds
+    slope: bool = False  # the operation's derivative is infinite
+
+
 @dataclass(eq=False)
 class OperationRecord:
     """One operation that ran, or the source of numbers that no operation made.
@@ -129,6 +139,7 @@ class OperationRecord:
     kind: Kind = Kind.UNKNOWN
     overwrites: bool = False  # works in place
     again: bool = False  # run once more by activation checkpointing
+    cause: Cause | None = None  # why it made NaN or Inf, if it did so first and that is known
     unwritten: bool = False  # its memory holds whatever was there
     propagated: bool = False  # whether what arose here left a layer, or reached a weight
     facts: dict[str, Any] = field(default_factory=dict)
@@ -194,7 +205,7 @@ def origin_of(
 ) -> OperationRecord:
     """Find where an operation's NaN or Inf arose: with those it was given, or here."""
     for found, source in zip(given, writers, strict=True):
-        if found is None or found.finite:
+        if found is None or found.finite or (found.nan and not record.nan):  # where() drops NaN
             continue
         if source is None:  # written by nothing that was seen: a constant of the code
             place = record.layer, record.call, record.phase, record.file, record.line
