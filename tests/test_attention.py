@@ -359,38 +359,6 @@ def test_the_encoder_layer_with_and_without_its_fast_path(norm_first, masked):
     assert (maps["self_attn"] - expected).abs().max() < 1e-5
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_operations_of_the_fast_path(whole):
-    """As one operation, as torch runs the layer where nothing is hooked."""
-    from hookviz.attribution.attending import fused_weights, is_fused
-    from hookviz.run.recorder import Listener, OperationRecorder
-
-    class Collected(Listener):
-        def __init__(self):
-            self.found = []
-
-        def after(self, operation):
-            if is_fused(operation):
-                self.found.append(fused_weights(operation))
-
-    torch.manual_seed(0)
-    layer = scattered(nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True))
-    x, mask = (
-        torch.randn(3, 5, 8),
-        torch.tensor([[False] * 5, [False] * 3 + [True] * 2, [False] * 5]),
-    )
-    seen = Collected()
-    with torch.no_grad(), OperationRecorder(seen, backward=False):
-        if whole:
-            layer(x, src_key_padding_mask=mask)
-        else:
-            layer.self_attn(x, x, x, key_padding_mask=mask)
-    layer.self_attn.train()
-    expected = layer.self_attn(x, x, x, key_padding_mask=mask, average_attn_weights=False)[1]
-    assert len(seen.found) == 1
-    assert (seen.found[0] - expected).abs().max() < 1e-5
-
-
 def test_transformer_with_cross_attention():
     torch.manual_seed(0)
     model = scattered(nn.Transformer(8, 2, 1, 1, 16, batch_first=True))
@@ -625,3 +593,67 @@ def test_autocast_in_the_model():
     maps = hookviz.attention(model, x)
     assert list(maps) == ["inner.attn"]
     assert (maps["inner.attn"] - model.inner.attn.weights(x)).abs().max() < 2e-2
+
+
+class Padded(nn.Module):
+    """An encoder that torch would run on nested tensors: in eval mode, without a gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(20, 8)
+        layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True)
+        self.encoder, self.head = nn.TransformerEncoder(layer, 2), nn.Linear(8, 3)
+
+    def forward(self, words):
+        tokens = self.encoder(self.embedding(words), src_key_padding_mask=words == 0)
+        return self.head(tokens[:, 0])
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")  # of the plain run
+def test_every_study_runs_an_encoder_with_padding():
+    model, words = scattered(Padded()), torch.tensor([[4, 8, 9, 2], [7, 5, 0, 0]])
+    attention = model.encoder.layers[0].self_attn
+    maps = hookviz.attention(model, words)
+    names = [f"encoder.layers.{n}.self_attn" for n in (0, 1)]
+    assert list(maps) == list(maps.gradients) == names
+    x = model.embedding(words)
+    expected = attention.train()(x, x, x, words == 0, average_attn_weights=False)[1]
+    attention.eval()
+    assert (maps[names[0]] - expected).abs().max() < 1e-6
+    assert (maps[names[1]][1, :, :, 2:] == 0).all()
+    explorer = hookviz.explore(model, words, face="plain")
+    assert [name for name in explorer.cache if "heads" in name] == [f"{n}.heads" for n in names]
+    with torch.no_grad():
+        assert torch.allclose(explorer._now.run.logits, model(words), atol=1e-6)
+    explorer.close()
+    layers = {node["layer"] for node in hookviz.graph(model, words).records()}
+    assert {f"encoder.layers.{n}.linear1" for n in (0, 1)} <= layers
+    assert hookviz.diagnose(model, words).healthy
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
+class OneHead(nn.Module):
+    """Attention of one head, without a dimension for heads."""
+
+    def __init__(self, fused):
+        super().__init__()
+        self.qkv, self.fused = nn.Linear(8, 24), fused
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        if self.fused:
+            return functional.scaled_dot_product_attention(q, k, v)
+        return (q @ k.mT / math.sqrt(8)).softmax(-1) @ v
+
+
+@pytest.mark.parametrize("num_heads", [None, 1, 3])
+@pytest.mark.parametrize("fused", [True, False])
+def test_one_head_without_a_dimension_for_heads(fused, num_heads):
+    """The batch is not taken for heads, whatever the module says."""
+    model, x = scattered(OneHead(fused)), torch.randn(3, 6, 8)
+    if num_heads:
+        model.num_heads = num_heads
+    q, k, _ = model.qkv(x).chunk(3, -1)
+    (found,) = hookviz.attention(model, x).values()
+    assert found.shape == (3, 1, 6, 6)
+    assert (found[:, 0] - (q @ k.mT / math.sqrt(8)).softmax(-1)).abs().max() < 1e-6

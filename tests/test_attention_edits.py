@@ -12,7 +12,16 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import hookviz
+from hookviz.attribution import prepare_input
 from hookviz.attribution.heads import HeadEdit
+from hookviz.run.session import Session
+from hookviz.view.view import run_session
+
+
+def head_edit(model, x, attends, change, head):
+    """The edit that the explorer makes of a head."""
+    run = run_session(Session(model, prepare_input(x, model)), None, None)
+    return run.cache[f"{attends}.heads" if attends else "heads"].edit(change, head)
 
 
 class Own(nn.Module):
@@ -59,7 +68,7 @@ def test_output_and_gradients(options, factor):
         return y, torch.autograd.grad(y[:, 1].sum(), [x, *model.parameters()])
 
     plain, _ = passed()
-    with HeadEdit("attn.heads", factor, 1, attends="attn").block(model):
+    with head_edit(model, x.detach(), "attn", factor, 1).block(model):
         found, gradients = passed()
     model.attn.factors = torch.tensor([1.0, factor])
     wanted, expected = passed()
@@ -136,7 +145,7 @@ def test_a_checkpointed_method_has_the_edit_in_its_gradients(fused, reentrant, f
 
     plain = gradients()
     for name in ("attn", "attn2"):
-        with HeadEdit(f"{name}.heads", factor, 1, attends=name).block(model):
+        with head_edit(model, x, name, factor, 1).block(model):
             found = gradients()
         getattr(model, name).factors = torch.tensor([1.0, factor])
         expected = gradients()
@@ -162,7 +171,7 @@ def test_a_checkpointed_method_has_its_weights_and_gradients(fused, reentrant):
 
 def test_where_a_whole_layer_would_be_one_operation():
     model, words = scattered(Words()), torch.arange(6)[None]
-    edit = HeadEdit("heads", 0, None, attends="encoder.self_attn")
+    edit = head_edit(model, words, "encoder.self_attn", 0, None)
     with torch.no_grad():
         plain = model(words)
         with edit.block(model):
@@ -174,11 +183,10 @@ def test_where_a_whole_layer_would_be_one_operation():
 
 def test_what_cannot_be():
     with pytest.raises(ValueError, match="multiplied by a number"):
-        HeadEdit("attn.heads", "mean", attends="attn")
+        HeadEdit("attn.heads", "mean")
     model, x = scattered(Net()), torch.rand(1, 5, 8)
-    no_head = HeadEdit("attn.heads", 0, 7, attends="attn").block(model)
-    with pytest.raises(ValueError, match="heads=7 are not heads of layer 'attn.heads'"), no_head:
-        model(x)
-    unused = HeadEdit("attn.heads", 0, 1, attends="attn").block(model)
+    with pytest.raises(ValueError, match="heads=7 are not heads of layer 'attn.heads'"):
+        head_edit(model, x, "attn", 0, 7).block(model)
+    unused = head_edit(model, x, "attn", 0, 1).block(model)
     with pytest.warns(RuntimeWarning, match="changed nothing"), unused:
         pass

@@ -1,6 +1,5 @@
 # Where the names live; `__init__.py` reads this file.
-from .attention import ATTENTION_HEATMAPS
-from .cam import HEATMAPS
+from .cam import ATTENTION_HEATMAPS, HEATMAPS
 from .gradients import ATTRIBUTIONS, picture_map, prepare_input
 from .perturbation import ablationcam, occlusion, scorecam
 

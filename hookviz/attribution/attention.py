@@ -1,17 +1,11 @@
-"""``hookviz.attention``: where each token of a transformer looks, by layer and head.
-
-Heatmaps of the patches are one short function a method.
-Every method is a function of an `Attention` alone: of the weights ``A`` of all layers in which all
-tokens look at all, ``(N, heads, T, T)``, and of the score's gradients ``G`` at them. Read is what
-reaches the class token, the first of all; without one, the mean over the patches. Values are raw,
-at the size of the model's grid of patches.
-"""
+"""``hookviz.attention``: where each token of a transformer looks, by layer and head."""
 
 from __future__ import annotations
 
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,7 +24,7 @@ from ..run.recorder import OperationRecorder
 from ..run.session import Session
 from ..run.target import Target, check_target, logits_of
 from ..tables import html_table, number, plain, text_table
-from .attending import Attended, AttentionListener
+from .attention_listener import AttentionListener
 
 if TYPE_CHECKING:
     from ..draw.figures import ShownFigure
@@ -49,49 +43,53 @@ def attention(
 ) -> Attention:
     """Return the attention weights of every module that attends, after softmax, before dropout.
 
-    They are read off the operations that run, not off the code: fused kernels, which never make
-    the weights, ``nn.MultiheadAttention`` and ``nn.TransformerEncoderLayer``, a softmax of products
-    written by hand, windows, masks, grouped heads and cross-attention are right by themselves. The
-    model computes what it always does; for a fused operation the weights are computed beside it,
-    ``softmax(scale * Q K^T + mask)``, in float32 at least.
+    They are read from the operations that run, not from the code. So this works for fused kernels
+    (which never make the weights), ``nn.MultiheadAttention``, ``nn.TransformerEncoderLayer``, a
+    softmax of products written by hand, windows, masks, grouped heads and cross-attention. The
+    model's own computation is unchanged: for a fused operation the weights,
+    ``softmax(scale * Q K^T + mask)``, are computed beside it, in float32 at least.
 
     Parameters
     ----------
     model : torch.nn.Module
-        It runs once, in eval mode, and stays as it is, to the bit.
+        Runs once, in eval mode; its state is restored exactly.
     inputs
-        What the model takes: whatever `hookviz.explore` does.
+        As in `hookviz.explore`.
     layers : optional
-        As in `hookviz.capture`: only of these modules; None is every module that attends.
+        As in `hookviz.capture`: only these modules; None is every module that attends.
     target : optional
-        As in `hookviz.explore`: the score whose gradient `Attention.gradients` holds. Given, both
-        come from one forward and backward; left out, the gradients take a run when they are first
-        looked at.
+        As in `hookviz.explore`: the score whose gradient `Attention.gradients` holds. With a
+        target, weights and gradients come from one forward and backward; without, the model runs
+        again when the gradients are first used.
     weights, transform, class_names : optional
         As in `hookviz.explore`.
     max_bytes : int, optional
-        A budget for what is kept, in bytes: what has no room is in `Attention.over_budget`.
+        A budget for weights and gradients, in bytes. Modules without room are listed in
+        `Attention.over_budget`.
 
     Returns
     -------
     Attention
         A mapping from the name of a module to its weights ``(N, heads, queries, keys)``, in the
-        order in which they ran. With one head there is a dimension of one. The second time in one
-        forward is ``"name#1"``. Where nothing attends the mapping is empty.
+        order in which they ran. A single head has a dimension of one. The second call in one
+        forward is ``"name#1"``. If nothing attends, the mapping is empty.
 
     Raises
     ------
     FileNotFoundError, ValueError, TypeError, RuntimeError
-        As `hookviz.explore`; and a ``ValueError`` if ``layers`` names modules of which none
-        attends, though others do.
+        As `hookviz.explore`; and a ``ValueError`` if none of ``layers`` attends but others do.
 
     Notes
     -----
     The name is that of the module that attends: not its ``nn.Softmax``, and not a helper without
-    weights that is handed queries and keys. Windows (Swin) are samples of their own: N is the
-    batch times the windows. A product of weights and values is recognised where it is a product of
-    matrices; not seen is attention within compiled or foreign kernels (``flash_attn``,
-    ``xformers``, ``flex_attention``), and what never makes a softmax (linear attention).
+    weights that gets queries and keys as inputs. Windows (Swin) are samples: N is the batch times
+    the windows. Not recognised are compiled or foreign kernels (``flash_attn``, ``xformers``,
+    ``flex_attention``), attention without a softmax (linear attention), and weights that are
+    multiplied with the values by anything but a matrix product.
+
+    PyTorch's fast path for ``nn.TransformerEncoder`` is off while hookviz runs a model, so that its
+    layers run one by one. Its results are the same, apart from the tokens that
+    ``src_key_padding_mask`` hides: the fast path returns zeros there.
 
     Examples
     --------
@@ -109,39 +107,68 @@ def attention(
     prepared = prepare_input(inputs, model, weights=weights, transform=transform, finite=False)
     session = Session(model, prepared, weights=weights, class_names=class_names)
 
-    return attention_of(session, target, chosen=chosen, max_bytes=max_bytes, layers=layers)
-
-
-def attention_of(
-    session: Session,
-    target: Target = None,
-    *,
-    chosen: set[nn.Module] | None = None,
-    max_bytes: int | None = None,
-    layers: Layers = None,
-) -> Attention:
-    """Return the attention of a session's model; ``layers`` is said in an error."""
-
-    def run(score: bool) -> AttentionListener:
-        return run_attention(session, target, chosen=chosen, max_bytes=max_bytes, gradients=score)
+    def run(gradients: bool) -> AttentionListener:
+        store = TensorStore(max_bytes=max_bytes)
+        return run_attention(session, target, gradients, chosen=chosen, store=store)
 
     listener = run(target is not None)
-    if chosen is not None and listener.found:
-        known = [each.name for each in listener.found]
-        if not any(each.module in chosen for each in listener.found):
+    found = listener.found
+    if chosen is not None and found:
+        found = [each for each in found if each.module in chosen]
+        if not found:
+            names = [each.name for each in listener.found]
             raise ValueError(
-                f"layers={layers!r} names no module that attends; {close_names('', known)}."
+                f"layers={layers!r} names no module that attends; {close_names('', names)}."
             )
-        listener.found = [each for each in listener.found if each.module in chosen]
-    known_gradients = None if target is None else _gradients(listener)
     return Attention(
-        {each.name: each.weights for each in listener.found if each.weights is not None},
+        {each.name: each.weights for each in found if each.weights is not None},
         model=session.name,
         grid=listener.grid,
-        over_budget=[each.name for each in listener.found if each.over_budget],
-        gradients=lambda: _gradients(run(True)) if known_gradients is None else known_gradients,
+        over_budget=[each.name for each in found if each.over_budget],
+        gradients=(lambda: _gradients(run(True))) if target is None else _gradients(listener),
         layer_gradients=lambda names: layer_gradients(session, target, names),
     )
+
+
+def run_attention(
+    session: Session,
+    target: Target,
+    gradients: bool,
+    *,
+    hooks: Sequence[Hook] = (),
+    **options: Any,
+) -> AttentionListener:
+    """Run a session's model once, with a backward for gradients, and return the listener.
+
+    ``options`` are those of `AttentionListener`.
+    """
+    recorders: list[AttentionRecorder] = []
+
+    def observe() -> AttentionRecorder:
+        recorders.append(
+            AttentionRecorder(session.model, hooks=hooks, gradients=gradients, **options)
+        )
+        return recorders[-1]
+
+    if gradients:
+        session.forward_backward(target, observe)
+    else:
+        session.forward(observe, grad=False)
+    return recorders[-1].listener
+
+
+class AttentionRecorder(OperationRecorder):
+    """The block in which an `AttentionListener` listens, with more hooks on."""
+
+    def __init__(self, model: nn.Module, *, hooks: Sequence[Hook] = (), **options: Any) -> None:
+        self.listener = AttentionListener(model, **options)
+        super().__init__(self.listener, model=model, backward=options["gradients"])
+        self._hooks += hooks
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        found = [each for each in self.listener.found if each.weights is not None]
+        self.missing_gradients = any(each.gradient is None for each in found)
 
 
 def _gradients(listener: AttentionListener) -> dict[str, Tensor]:
@@ -160,14 +187,13 @@ def layer_gradients(session: Session, target: Target, names: Sequence[str]) -> d
     for name, block in blocks.items():
         module, last = map(session.model.get_submodule, (block, [*blocks.values()][-1]))
         hooks = [] if module is last else _shortcut(module, last)
-        attends = {session.model.get_submodule(name)}
-        listener = run_attention(session, target, chosen=attends, gradients=True, hooks=hooks)
-        found |= {each.name: each.gradient for each in listener.found if each.gradient is not None}
+        chosen = {session.model.get_submodule(name)}
+        found |= _gradients(run_attention(session, target, True, hooks=hooks, chosen=chosen))
     return found
 
 
 def _shortcut(module: nn.Module, last: nn.Module) -> list[Hook]:
-    """Hooks by which the last block hands on what an earlier one returned."""
+    """Return hooks with which the last block returns what an earlier one did."""
     kept: list[Tensor] = []
 
     def keep(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
@@ -187,62 +213,9 @@ def blocks_of_attention(names: Sequence[str]) -> dict[str, str]:
     {'encoder.0.attn': 'encoder.0', 'encoder.1.attn': 'encoder.1'}
     """
     parts = [name.split(".") for name in names]
-    depth = 0
-    while len(parts) > 1 and all(len(each) > depth for each in parts):
-        if len({each[depth] for each in parts}) > 1:
-            break
-        depth += 1
+    columns = enumerate(zip(*parts, strict=False))
+    depth = next((depth for depth, column in columns if len({*column}) > 1), 0)
     return {name: ".".join(each[: depth + 1]) for name, each in zip(names, parts, strict=True)}
-
-
-def run_attention(
-    session: Session,
-    target: Target = None,
-    *,
-    chosen: set[nn.Module] | None = None,
-    max_bytes: int | None = None,
-    gradients: bool = False,
-    hooks: Sequence[Hook] = (),
-) -> AttentionListener:
-    """Run a session's model once and record its attention; with gradients, run a backward, too."""
-    last: list[AttentionListener] = []
-
-    def observe() -> AttentionObserver:
-        last[:] = [
-            AttentionListener(
-                session.model,
-                chosen,
-                store=TensorStore(max_bytes=max_bytes),
-                gradients=gradients,
-            )
-        ]
-        return AttentionObserver(last[0], session.model, gradients, hooks)
-
-    if gradients:
-        session.forward_backward(target, observe)
-    else:
-        session.forward(observe, grad=False)
-    return last[0]
-
-
-class AttentionObserver(OperationRecorder):
-    """The recorder, with the attention that it is on for."""
-
-    def __init__(
-        self,
-        listener: AttentionListener,
-        model: nn.Module,
-        backward: bool,
-        hooks: Sequence[Hook] = (),
-    ) -> None:
-        self._attended: list[Attended] = listener.found
-        super().__init__(listener, model=model, backward=backward)
-        self._hooks += hooks
-
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
-        found = [each for each in self._attended if each.weights is not None]
-        self.missing_gradients = any(each.gradient is None for each in found)
 
 
 class Attention(TablePage, Mapping[str, Tensor]):
@@ -255,10 +228,10 @@ class Attention(TablePage, Mapping[str, Tensor]):
     grid : tuple of int or None
         Rows and columns of the patches into which the model's first layer cuts its input.
     over_budget : list of str
-        What attends, too, and had no room.
+        Modules that attend and had no room.
     gradients : dict of str to torch.Tensor
-        The target's gradient at the weights, of the same shapes; a module that no gradient reaches
-        is missing, and one whose fused kernel drops weights out.
+        The target's gradient at the weights, of the same shapes. Modules that no gradient reaches
+        are missing, and those whose fused kernel also applies dropout.
     """
 
     def __init__(
@@ -268,15 +241,16 @@ class Attention(TablePage, Mapping[str, Tensor]):
         model: str,
         grid: tuple[int, ...] | None = None,
         over_budget: Sequence[str] = (),
-        gradients: Callable[[], dict[str, Tensor]] = dict,
+        gradients: Mapping[str, Tensor] | Callable[[], Mapping[str, Tensor]] = dict,
         layer_gradients: Callable[[Sequence[str]], dict[str, Tensor]] = lambda names: {},
     ) -> None:
         self._weights = dict(weights)
         self.model, self.grid, self.over_budget = model, grid, list(over_budget)
-        self._make_gradients = gradients
         self._make_layer_gradients = layer_gradients
-        self._known: dict[str, Tensor] | None = None
-        self._known_of_layers: dict[str, Tensor] | None = None
+        if callable(gradients):
+            self._make_gradients = gradients
+        else:
+            self.gradients = gradients
 
     def __getitem__(self, name: str) -> Tensor:
         if name in self._weights:
@@ -291,30 +265,25 @@ class Attention(TablePage, Mapping[str, Tensor]):
     def __len__(self) -> int:
         return len(self._weights)
 
-    @property
-    def gradients(self) -> dict[str, Tensor]:
-        """The target's gradient at the weights, by module; a first look may run the model."""
-        if self._known is None:
-            self._known = self._make_gradients()
-        return self._known
+    @cached_property
+    def gradients(self) -> Mapping[str, Tensor]:
+        """The target's gradient at the weights, by module; the first access may run the model."""
+        return self._make_gradients()
 
-    @property
+    @cached_property
     def layer_gradients(self) -> dict[str, Tensor]:
         """The gradient at each module's weights of a score that is read off its own block.
 
-        What the block returns is handed to what follows the last one; LeGrad is made of these. A
-        first look runs the model once for each block.
+        The block's result takes the place of the last block's; LeGrad is computed from these. The
+        first access runs the model once for each block.
         """
-        if self._known_of_layers is None:
-            square = [n for n, each in self.items() if each.shape[-2] == each.shape[-1]]
-            once = [name for name in square if "#" not in name]
-            self._known_of_layers = self._make_layer_gradients(once)
-        return self._known_of_layers
+        square = [n for n, each in self.items() if each.shape[-2] == each.shape[-1]]
+        return self._make_layer_gradients([name for name in square if "#" not in name])
 
     # Tokens and patches
 
     def prefix(self, name: str) -> int | None:
-        """Count the keys before the patches, such as the class token; None without patches.
+        """Return the number of keys before the patches, such as the class token; None without.
 
         >>> Attention({"a": torch.ones(1, 1, 5, 5)}, model="ViT", grid=(2, 2)).prefix("a")
         1
@@ -365,7 +334,7 @@ class Attention(TablePage, Mapping[str, Tensor]):
             )
         return tensor[..., query, before:].unflatten(-1, grid)
 
-    # In words and numbers
+    # As text, numbers and pictures
 
     @property
     def verdict(self) -> str:
@@ -387,32 +356,30 @@ class Attention(TablePage, Mapping[str, Tensor]):
         is uniform if each head's entropy is above 0.99 of the largest possible. Heads with fewer
         than four keys are left out.
         """
-        rows = [each for each in self.records() if each["keys"] >= 4]
-        collapsed = [each for each in rows if has_collapsed(each)]
-        spread = {each["layer"]: True for each in rows}
-        for each in rows:
-            spread[each["layer"]] &= is_uniform(each)
-        uniform = [name for name, alike in spread.items() if alike]
-        found = [
-            f"head {each['head']} of {each['layer'] or 'all'} looks at key {each['key']} alone"
-            for each in collapsed[:3]
+        rows = [row for row in self.records() if row["keys"] >= 4]
+        collapsed = [row for row in rows if has_collapsed(row)]
+        notes = [
+            f"head {row['head']} of {row['layer'] or 'all'} looks at key {row['key']} alone"
+            for row in collapsed[:3]
         ]
         if len(collapsed) > 3:
-            found.append(f"so do {len(collapsed) - 3} heads more, each at one key")
+            notes.append(f"so do {len(collapsed) - 3} more heads, each at one key")
+        peaked = {row["layer"] for row in rows if not is_uniform(row)}
+        uniform = list(dict.fromkeys(row["layer"] for row in rows if row["layer"] not in peaked))
         if uniform:
             others = f" and {len(uniform) - 1} more" if len(uniform) > 1 else ""
-            found.append(f"all heads of {uniform[0] or 'the model'}{others} look everywhere alike")
-        return found
+            notes.append(f"all heads of {uniform[0] or 'the model'}{others} look everywhere alike")
+        return notes
 
     def records(self) -> list[dict[str, Any]]:
-        """Make one dict a head.
+        """Return one dict per head.
 
         Returns
         -------
         list of dict
-            ``layer head samples queries keys``; ``entropy``, the mean of a row's, 1 being all keys
-            alike; ``peak``, the mean of a row's largest weight; ``key``, the key that most weight
-            goes to, and its ``fraction`` of all.
+            ``layer head samples queries keys``; ``entropy``, the mean over the queries, 1 if all
+            keys get the same weight; ``peak``, the largest weight, averaged over the queries;
+            ``key``, the key that gets most weight, and its ``fraction`` of all.
         """
         return [
             row
@@ -453,15 +420,15 @@ class Attention(TablePage, Mapping[str, Tensor]):
         query: int | tuple[int, int] = 0,
         sample: int = 0,
     ) -> ShownFigure:
-        """Draw a row for each module, a picture for each head.
+        """Draw one row per module, with one picture per head.
 
-        Where the keys are patches it is what one query looks at, else the matrix of queries and
-        keys.
+        If the keys are patches, a picture shows where one query looks; otherwise it is the matrix
+        of queries and keys.
 
         Parameters
         ----------
         layers : sequence of str, optional
-            Names; left out, up to twelve of all.
+            Names; up to twelve of all if left out.
         query : int or tuple of int
             As in `patches`.
         sample : int
@@ -481,10 +448,10 @@ class Attention(TablePage, Mapping[str, Tensor]):
         return shown[sample].detach().float().cpu().numpy()
 
     def save(self, path: str | os.PathLike) -> None:
-        """Write weights, and gradients where they are known, as one file for `hookviz.load`."""
-        known = self._known or {}
+        """Write weights, and gradients that are already computed, to a file for `hookviz.load`."""
+        gradients = vars(self).get("gradients", {})
         held = {f"weights{n}": each for n, each in enumerate(self._weights.values())}
-        held |= {f"gradient{n}": known[name] for n, name in enumerate(self) if name in known}
+        held |= {f"gradient{n}": gradients[k] for n, k in enumerate(self) if k in gradients}
         about = {
             "format": FORMAT,
             "model": self.model,
@@ -501,7 +468,7 @@ _HEADER = ("layer", "samples", "heads", "queries×keys", "entropy", "peak")
 
 
 def unpack(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Attention:
-    """Make the result of a file again."""
+    """Build an `Attention` from a file's content."""
     names = about["names"]
     gradients = {
         name: torch.from_numpy(arrays[f"gradient{n}"])
@@ -513,7 +480,7 @@ def unpack(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Attent
         model=about["model"],
         grid=about["grid"] and tuple(about["grid"]),
         over_budget=about["over_budget"],
-        gradients=lambda: gradients,
+        gradients=gradients,
     )
 
 
@@ -566,102 +533,3 @@ def _range(values: Sequence[float | None]) -> str:
         return "–"
     low, high = number(min(known)), number(max(known))
     return low if low == high else f"{low} to {high}"
-
-
-def rollout(maps: Attention) -> Tensor:
-    """Attention rollout: how much of each patch has flowed to the class token.
-
-    It is the same for every class.
-
-    The row of the class token in ``Â_L … Â_2 Â_1`` with ``Â = (mean over heads of A + I) / 2``,
-    Abnar and Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3.1.
-
-    Notes
-    -----
-    Popular code also sets small weights to zero (``discard_ratio``); the paper does not.
-    """
-    flow: Tensor | None = None
-    for weights in _square(maps).values():
-        mixed = weights.mean(1)
-        mixed = (mixed + torch.eye(mixed.shape[-1]).to(mixed)) / 2
-        flow = mixed if flow is None else mixed @ flow
-    assert flow is not None
-    return _read(maps, flow)
-
-
-def gradient_attention(maps: Attention) -> Tensor:
-    """Gradient × attention: relevance that is passed on from layer to layer, for the target.
-
-    The row of the class token in ``R``, which begins as the identity and takes up ``Ā R`` at each
-    layer, with ``Ā = mean over heads of relu(G * A)``; Chefer, Gur and Wolf 2021, "Generic
-    Attention-model Explainability for Interpreting Bi-Modal and Encoder-Decoder Transformers",
-    equations 5 and 6, for self-attention.
-    """
-    relevance: Tensor | None = None
-    for name, weights in _square(maps).items():
-        if name not in maps.gradients:
-            continue  # the score does not depend on it
-        passed = (maps.gradients[name] * weights).relu().mean(1)
-        if relevance is None:
-            relevance = torch.eye(passed.shape[-1]).to(passed).expand_as(passed)
-        relevance = relevance + passed @ relevance
-    if relevance is None:
-        raise ValueError("No gradient reaches any attention: give a target that depends on it.")
-    return _read(maps, relevance)
-
-
-def legrad(maps: Attention) -> Tensor:
-    """LeGrad: how the score would answer to each patch being looked at more, layer by layer.
-
-    ``mean over layers, heads and queries of relu(dS_l/dA_l)``, where ``S_l`` is the score of what
-    layer l returns, handed to what follows the last layer; Bousselham et al. 2024, "LeGrad: An
-    Explainability Method for Vision Transformers via Feature Formation Sensitivity", equations 5
-    to 8. The model runs once for each layer.
-
-    Notes
-    -----
-    The model reads ``S_l`` off a layer as it reads its last one: off the class token, or the mean.
-    The authors' code for CLIP takes the mean of all tokens, and scales the map to 0..1.
-    """
-    known = maps.layer_gradients
-    found = [known[name].relu().mean((1, 2)) for name in _square(maps) if name in known]
-    if not found:
-        raise ValueError("No gradient reaches any attention: give a target that depends on it.")
-    return _on_patches(maps, torch.stack(found).mean(0))
-
-
-ATTENTION_HEATMAPS: dict[str, Callable[[Attention], Tensor]] = {
-    "rollout": rollout,
-    "gradient × attention": gradient_attention,
-    "legrad": legrad,
-}
-"""Method name -> function of an `Attention` -> ``(N, rows, columns)``."""
-
-
-def _square(maps: Attention) -> dict[str, Tensor]:
-    """Return the layers in which all tokens attend to all, in the order in which they ran."""
-    found = {
-        name: weights
-        for name, weights in maps.items()
-        if weights.shape[-2] == weights.shape[-1]
-        and prefix_of(weights.shape[-1], maps.grid) is not None
-    }
-    sizes = {(len(each), each.shape[-1]) for each in found.values()}
-    if len(sizes) != 1:
-        raise ValueError(
-            f"In {maps.model} some layers do not attend over all patches: such a heatmap needs the "
-            "same tokens in every layer, as in ViT; see one layer with patches() or figure()."
-        )
-    return found
-
-
-def _read(maps: Attention, matrix: Tensor) -> Tensor:
-    """Return the row of the class token in ``(N, T, T)``, or the mean over the patches."""
-    before = prefix_of(matrix.shape[-1], maps.grid)
-    return _on_patches(maps, matrix[:, 0] if before else matrix.mean(1))
-
-
-def _on_patches(maps: Attention, tokens: Tensor) -> Tensor:
-    before = prefix_of(tokens.shape[-1], maps.grid)
-    assert before is not None and maps.grid is not None
-    return tokens[:, before:].unflatten(1, maps.grid)

@@ -1,12 +1,8 @@
-"""Attention among the layers of a capture: a channel is a head, a map what one query looks at.
-
-Edits of heads multiply their weights, in fused operations, too.
-"""
+"""Attention among the explorer's layers: a channel is a head, a map what one query looks at."""
 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -16,14 +12,30 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..hooking.edit import EditError, LayerEdit, check_change, select_channels
+from ..hooking.edit import (
+    Change,
+    Channels,
+    EditError,
+    LayerEdit,
+    Where,
+    check_change,
+    edit,
+    select_channels,
+    warn_unchanged,
+)
+from ..hooking.handles import HookManager
 from ..hooking.records import Call, CapturedTensor, FeatureCache, LayerRecord, TensorStore
 from ..hooking.select import Layers, is_convolution, module_names, select_layers, unwrapped
-from ..run.recorder import ModuleCall, Operation, OperationRecorder
 from ..run.session import Addition, Session
 from ..run.target import Target
-from .attending import HEADS, Attended, AttentionListener, is_fused_backward
-from .attention import Attention, AttentionObserver, blocks_of_attention, layer_gradients, prefix_of
+from .attention import (
+    Attention,
+    AttentionRecorder,
+    blocks_of_attention,
+    layer_gradients,
+    prefix_of,
+)
+from .attention_listener import HEADS, Attended
 from .perturbation import Scorer
 
 MEAN = -1
@@ -42,15 +54,38 @@ class AttentionRecord(LayerRecord):
         Names of the tokens before the patches, such as ``"class token"``.
     attends : str
         The module's name; the record's own ends in ``heads``.
+    projection, projection_runs
+        As in `Attended`.
     """
 
     grid: tuple[int, ...] | None = None
     tokens: tuple[str, ...] = ()
     attends: str = ""
+    projection: str = ""
+    projection_runs: bool = True
+
+    def edit(self, change: Change, channels: Channels, where: Where = None) -> HeadEdit:
+        """Return the edit that multiplies heads by a number."""
+        if not self.projection:
+            raise ValueError(
+                f"Heads of {self.name!r} cannot be scaled: their results do not go side by side "
+                "into a linear layer. Edit the layer that attends with hookviz.edit."
+            )
+        heads = self.last.outputs[0].shape[1]
+        given = self.attends, heads, self.projection, self.projection_runs
+        return HeadEdit(self.name, change, channels, where, *given)
 
     def prefix(self, call: int = -1) -> int | None:
-        """Count the keys before the patches; None if keys are not patches."""
+        """Return the number of keys before the patches; None if keys are not patches."""
         return prefix_of(self.calls[call].outputs[0].shape[-1], self.grid)
+
+    def _first_patch(self, call: int) -> int:
+        """Return the index of the first patch among the queries; negative if they are not patches.
+
+        The queries of a decoder or of a pooling layer are not.
+        """
+        assert self.grid is not None
+        return self.calls[call].outputs[0].shape[-2] - math.prod(self.grid)
 
     def query(
         self, place: tuple[float, float] | None, depth: int = 0, call: int = -1
@@ -60,36 +95,34 @@ class AttentionRecord(LayerRecord):
         Parameters
         ----------
         place : tuple of float, optional
-            How far down and right the patch is, 0 to 1; left out, it is the class token, or, where
-            there is none, `MEAN`.
+            The patch's position as fractions of height and width, 0 to 1. If left out, the class
+            token or, without one, `MEAN`.
         depth : int
             The slice of a volume in which the patch is.
 
         Returns
         -------
         int or None
-            None where keys are not patches: then the matrix is shown.
+            None if keys are not patches: then the matrix is shown.
         """
-        before, queries = self.prefix(call), self.calls[call].outputs[0].shape[-2]
-        if before is None or self.grid is None:
+        if self.prefix(call) is None or self.grid is None:
             return None
-        first = queries - math.prod(self.grid)
-        if first < 0:  # not the patches: those of a decoder or of a pooling layer
-            return 0 if queries == 1 else MEAN
+        first = self._first_patch(call)
+        if first < 0:
+            return 0 if self.calls[call].outputs[0].shape[-2] == 1 else MEAN
         if place is None:
             return 0 if first else MEAN
         *_, rows, columns = (1, *self.grid)
-        row, column = int(place[0] * rows), int(place[1] * columns)
-        return first + (depth * rows + min(row, rows - 1)) * columns + min(column, columns - 1)
+        row, column = min(int(place[0] * rows), rows - 1), min(int(place[1] * columns), columns - 1)
+        return first + (depth * rows + row) * columns + column
 
     def query_words(self, query: int | None, call: int = -1) -> str:
-        """Name a query."""
-        if query is None:
+        """Return a query's name; empty for None."""
+        if query is None or self.grid is None:
             return ""
         if query == MEAN:
             return "all queries' mean"
-        assert self.grid is not None
-        first = self.calls[call].outputs[0].shape[-2] - math.prod(self.grid)
+        first = self._first_patch(call)
         if first < 0:
             return "the query"
         if query < first:
@@ -98,26 +131,23 @@ class AttentionRecord(LayerRecord):
         return f"patch ({row}, {column})" if len(self.grid) > 1 else f"patch {column}"
 
     def seen_from(self, query: int | None) -> LayerRecord:
-        """Return the record with what a query looks at as maps ``(N, heads, rows, columns)``."""
+        """Return a record of one query's attention as maps ``(N, heads, rows, columns)``."""
         if query is None:
             return self
-        calls = [self._cut(number, query) for number in range(len(self.calls))]
+        calls = [self._maps_of(number, query) for number in range(len(self.calls))]
         return LayerRecord(self.name, self.module, self.aliases, calls)
 
-    def _cut(self, number: int, query: int) -> Call:
+    def _maps_of(self, number: int, query: int) -> Call:
         before, grid, call = self.prefix(number), self.grid, self.calls[number]
         if before is None or grid is None:
             return call
-
-        def cut(tensor: Tensor) -> Tensor:
-            return _row(tensor, query)[..., before:].unflatten(-1, grid)
-
+        maps = lambda tensor: _row(tensor, query)[..., before:].unflatten(-1, grid)  # noqa: E731
         whole = call.outputs[0]
-        value, gradient = cut(whole.value), whole.gradient
+        value = maps(whole.value)
         shown = CapturedTensor(self.name, "", value.shape, value.dtype, 0, None)
         shown.keep(value)
-        if gradient is not None:
-            shown.keep_gradient(cut(gradient))
+        if whole.gradient is not None:
+            shown.keep_gradient(maps(whole.gradient))
         return Call((shown,), (), self.name)
 
     def beside(self, query: int | None, call: int = -1) -> Tensor | None:
@@ -164,7 +194,16 @@ def with_attention(model: nn.Module, layers: Layers) -> Layers:
 def may_attend(module: nn.Module) -> bool:
     """Return whether the code of a module, or of one in it, looks like attention."""
     words = lru_cache(None)(_words)  # of each class once
-    return any(_attends(each, words) or _softens(each, words) for each in module.modules())
+
+    def softens(each: nn.Module) -> bool:
+        """Return whether it computes a softmax, maybe of queries and keys."""
+        return _has_linear_layers(each) and "softmax" in words(type(each))
+
+    return any(_attends(each, words) or softens(each) for each in module.modules())
+
+
+def _has_linear_layers(module: nn.Module) -> bool:
+    return sum(isinstance(part, nn.Linear) for part in module.children()) > 1
 
 
 def _attends(module: nn.Module, words: Words) -> bool:
@@ -173,19 +212,10 @@ def _attends(module: nn.Module, words: Words) -> bool:
     if type(module).__module__.startswith("torch.nn."):
         return False
     named = any(part in type(module).__name__.lower() for part in ("attention", "attn"))
-    if named and any(isinstance(getattr(module, each, None), int) for each in HEADS):
+    counts = any(isinstance(getattr(module, each, None), int) for each in HEADS)
+    if named and (counts or _has_linear_layers(module)):
         return True
     return "scaled_dot_product_attention" in words(type(module))
-
-
-def _softens(module: nn.Module, words: Words) -> bool:
-    """Return whether a module's own code makes a softmax, and two linear layers or more are in it.
-
-    They may be the queries and keys.
-    """
-    if "softmax" not in words(type(module)):
-        return False
-    return sum(isinstance(each, nn.Linear) for each in module.children()) > 1
 
 
 def _words(kind: type) -> set[str]:
@@ -243,19 +273,19 @@ def check_token_names(cache: FeatureCache, names: Sequence[str]) -> None:
 def attention_beside(
     session: Session, layers: Layers
 ) -> Callable[[FeatureCache, TensorStore], Addition] | None:
-    """Return what `Session.run` takes as ``beside``: None where none of the layers attends."""
+    """Return the argument ``beside`` of `Session.run`; None if none of the layers attends."""
     chosen = None if layers is None else set(select_layers(session.given, layers))
     if not any(map(may_attend, [session.model] if chosen is None else chosen)):
         return None
-    return partial(AttentionLayers, session.model, chosen)
+    return partial(AttentionLayers, session, chosen)
 
 
-class AttentionLayers(AttentionObserver):
+class AttentionLayers(AttentionRecorder):
     """Adds what attends to a capture, as layers; see `attention_beside`.
 
     Parameters
     ----------
-    model : torch.nn.Module
+    session : Session
     chosen : set of torch.nn.Module, optional
         As for `AttentionListener`.
     cache : FeatureCache
@@ -266,61 +296,58 @@ class AttentionLayers(AttentionObserver):
 
     def __init__(
         self,
-        model: nn.Module,
+        session: Session,
         chosen: set[nn.Module] | None,
         cache: FeatureCache,
         store: TensorStore,
     ) -> None:
-        self._listener = AttentionListener(
-            model, chosen, store=store, gradients=True, ran=lambda: len(cache)
-        )
-        self._model, self._chosen, self._limit = model, chosen, store.max_bytes
-        super().__init__(self._listener, model, True)
+        self._session, self._limit = session, store.max_bytes
+        ran = lambda: len(cache)  # noqa: E731
+        super().__init__(session.model, chosen=chosen, store=store, gradients=True, ran=ran)
 
     def joined(self, cache: FeatureCache) -> FeatureCache:
         """Return the cache with the attention in the order in which all ran."""
+        model = self._session.model
         records: dict[str, AttentionRecord] = {}
-        places: dict[str, int] = {}
-        kept = [each for each in self._listener.found if self._is_chosen(each)]
-        taken = {known[0] for known in module_names(self._model).values()}
-        for each in kept:
-            module = each.module
-            attends = each.name.partition("#")[0]
-            name = heads_name(attends, taken)
+        order = [(place, 1, name, record) for place, (name, record) in enumerate(cache.items())]
+        names = {known[0] for known in module_names(model).values()}
+        for attended in self.listener.found:
+            if attended.weights is None and not attended.over_budget:
+                continue  # not chosen
+            attends = attended.name.partition("#")[0]
+            name = heads_name(attends, names)
             if name not in records:
-                aliases = () if attends in cache or module is None else (attends,)
                 records[name] = AttentionRecord(
                     name,
-                    self._model if module is None else module,
-                    aliases,
-                    grid=self._listener.grid,
-                    tokens=token_names(self._model),
+                    attended.module or model,
+                    () if attends in cache or attended.module is None else (attends,),
+                    grid=self.listener.grid,
+                    tokens=token_names(model),
                     attends=attends,
+                    projection=attended.projection,
+                    projection_runs=attended.projection_runs,
                 )
-                places[name] = each.place
-            records[name].calls.append(Call((self._tensor(name, each),), (), name))
-        ran: dict[str, LayerRecord] = {}
-        earlier = list(cache)
-        for index in range(len(earlier) + 1):
-            ran |= {name: records[name] for name in records if places[name] == index}
-            ran |= {name: cache[name] for name in earlier[index : index + 1]}
+                order.append((attended.place, 0, name, records[name]))
+            records[name].calls.append(Call((self._tensor(name, attended),), (), name))
+        ran = {name: record for *_, name, record in sorted(order, key=lambda entry: entry[:2])}
         return cache.with_records([*records.values()], ran)
 
-    def _is_chosen(self, attended: Attended) -> bool:
-        known = attended.weights is not None or attended.over_budget
-        return known and (self._chosen is None or attended.module in self._chosen)
-
     def _tensor(self, name: str, attended: Attended) -> CapturedTensor:
-        weights, gradient = attended.weights, attended.gradient
+        weights = attended.weights
         shape = torch.Size(attended.shape) if weights is None else weights.shape
         dtype = torch.float32 if weights is None else weights.dtype
         needs = math.prod(shape) * dtype.itemsize * 2
         made = CapturedTensor(name, "", shape, dtype, needs, self._limit)
-        kept = attended.known if weights is None else weights
-        assert kept is not None
-        made.keep(kept)
-        if gradient is not None:
-            made.keep_gradient(gradient)
+        if weights is None:
+            assert attended.statistics is not None
+            made.keep(attended.statistics)
+            return made
+        for each in self._session.edits:
+            if isinstance(each, HeadEdit) and each.layer == name:
+                weights = each.scaled(weights.movedim(1, -1)).movedim(-1, 1)
+        made.keep(weights)
+        if attended.gradient is not None:
+            made.keep_gradient(attended.gradient)
         return made
 
 
@@ -335,7 +362,7 @@ def heads_name(attends: str, taken: Collection[str] = ()) -> str:
 
 
 def attention_in(session: Session, cache: FeatureCache, target: Target) -> Attention:
-    """Return the attention that a run has kept as an `Attention`, of all layers' last calls."""
+    """Return the attention that a run has captured, of all layers' last calls."""
     records = [each for each in cache.values() if isinstance(each, AttentionRecord)]
     kept = {each.attends: each.last.outputs[0] for each in records if each.last.outputs[0].kept}
     gradients = {name: each.gradient for name, each in kept.items() if each.gradient is not None}
@@ -344,27 +371,39 @@ def attention_in(session: Session, cache: FeatureCache, target: Target) -> Atten
         model=session.name,
         grid=next((each.grid for each in records), None),
         over_budget=[each.attends for each in records if each.attends not in kept],
-        gradients=lambda: gradients,
+        gradients=gradients,
         layer_gradients=partial(layer_gradients, session, target),
     )
 
 
+# Edits
+
+
 @dataclass(frozen=True, eq=False)
 class HeadEdit(LayerEdit):
-    """An edit that multiplies the weights of heads; 0 silences them.
+    """An edit that multiplies the results of heads by a number; 0 silences them.
+
+    ``f * (A V)`` is ``(f * A) V``, so it scales the weights. A head's results are a slice of the
+    input of the output projection, which is what the edit changes.
 
     Attributes
     ----------
-    attends : str
-        The name of the module that attends; ``layer`` is that of its `AttentionRecord`.
+    attends, heads
+        The name of the module that attends, and its number of heads; ``layer`` is the name of its
+        `AttentionRecord`.
+    projection, projection_runs
+        As in `Attended`.
 
     Examples
     --------
-    >>> print(HeadEdit("blocks.3.attn.heads", 0, 2, attends="blocks.3.attn"))
+    >>> print(HeadEdit("blocks.3.attn.heads", 0, 2))
     blocks.3.attn.heads, head 2: off
     """
 
     attends: str = ""
+    heads: int = 1
+    projection: str = ""
+    projection_runs: bool = True
 
     def __post_init__(self) -> None:
         check_change(self.change)
@@ -378,126 +417,76 @@ class HeadEdit(LayerEdit):
     def of_heads(self) -> bool:
         return True
 
-    def block(self, model: nn.Module) -> HeadScaler:
+    def block(self, model: nn.Module) -> HookManager:
         """Return the ``with`` block that makes this edit."""
-        return HeadScaler(unwrapped(model)[0], self)
+        self._flags()  # an unknown head is an error before the model runs
+        core, _ = unwrapped(model)
+        projection = core.get_submodule(self.projection)
+        if not self.projection_runs:
+            reader = core.get_submodule(self.attends)
+            return _ScaledWeight(self.layer, reader, projection, self.scaled)
+        made = edit(projection, "input", self.scaled)
+        made.names = [self.layer]
+        return made
+
+    def scaled(self, tensor: Tensor) -> Tensor:
+        """Multiply the chosen heads of a tensor ``(..., heads * size)``."""
+        assert self.factor is not None
+        chosen = self._flags().to(tensor.device).repeat_interleave(tensor.shape[-1] // self.heads)
+        return torch.where(chosen, tensor * self.factor if self.factor else 0, tensor)
+
+    def _flags(self) -> Tensor:
+        flags = torch.zeros(self.heads, dtype=torch.bool)
+        try:
+            select_channels(flags, self.channels, f"layer {self.layer!r}")
+        except EditError as error:
+            raise type(error)(str(error).replace("channels", "heads")) from None
+        return flags
 
     def __str__(self) -> str:
         return super().__str__().replace("channel", "head")
 
 
-class HeadScaler(OperationRecorder):
-    """The block of a `HeadEdit`."""
+class _ScaledWeight(HookManager):
+    """Changes the weight of a linear layer that is read by another module, and never called.
 
-    def __init__(self, model: nn.Module, edit: HeadEdit) -> None:
-        self._scaling, self._edit = _Scaling(model, edit), edit
-        super().__init__(self._scaling, model=model)
+    So do `torch.nn.MultiheadAttention` and torchvision's Swin. The changed weight is an attribute
+    of the instance, which hides the parameter until the block ends; gradients still reach it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        reader: nn.Module,
+        owner: nn.Module,
+        change: Callable[[Tensor], Tensor],
+    ) -> None:
+        self._name, self._owner, self._change, self.count = name, owner, change, 0
+        super().__init__([(reader, "forward_pre", self._hide)])
+
+    def _hide(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        weight = self._owner._parameters["weight"]
+        assert weight is not None
+        vars(self._owner)["weight"] = self._change(weight)
+        self.count += 1
 
     def _begin(self) -> None:
+        self.count = 0
         self.exit_stack.push(self._warn)
-        # With it a whole encoder layer is one operation.
-        self.exit_stack.callback(
-            torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled()
-        )
-        torch.backends.mha.set_fastpath_enabled(False)
+        self.exit_stack.callback(vars(self._owner).pop, "weight", None)
         super()._begin()
 
     def _warn(self, kind: type[BaseException] | None, *error: object) -> None:
-        if kind is None and not self._scaling.count:
-            warnings.warn(
-                f"The edit of {self._edit.layer} changed nothing: it did not attend within the "
-                "block.",
-                RuntimeWarning,
-                stacklevel=5,
-            )
+        if kind is None and not self.count:
+            warn_unchanged([self._name], "it did not run within the block")
 
 
-class _Scaling(AttentionListener):
-    """Multiplies the weights ``A`` of some heads of one module by a factor ``f``.
-
-    ``O = f A V`` for these. Below autograd, so that the backward has to be told, too: what it has
-    kept is ``f A``, or ``f O``.
-    """
-
-    def __init__(self, model: nn.Module, edit: HeadEdit) -> None:
-        module = model.get_submodule(edit.attends)
-        super().__init__(model, set())  # nothing is kept
-        self._module, self._edit, self.count = module, edit, 0
-        assert edit.factor is not None
-        self._factor = edit.factor
-
-    def before(self, operation: Operation) -> None:
-        super().before(operation)
-        if operation.phase != "backward":
-            return
-        if operation.name == "softmax_backward_data":
-            self._before_backward(operation, "output")
-        elif is_fused_backward(operation):
-            self._before_backward(operation, "out")
-
-    def _before_backward(self, operation: Operation, name: str) -> None:
-        attended = self._results.get(operation.argument[name])
-        if attended is None or not self._is_meant(attended.path):
-            return
-        place = [*operation.argument].index(name)
-        args: list[Any] = [*operation.args]
-        with self._silent(), torch.no_grad():
-            args[0], args[place] = args[0].clone(), args[place].clone()
-            if self._factor:
-                self._scale(attended, args[place], 1 / self._factor)
-            # dS/dO of O = f A V at the one; dS/dA at the other, of which the result is scaled.
-            self._scale(attended, args[0], self._factor)
-            operation.replace(operation.function(*args, **operation.kwargs))
-
-    def _recall(self, operation: Operation) -> Attended | None:
-        attended = super()._recall(operation)
-        if attended is not None and self._is_meant(attended.path):
-            with self._silent(), torch.no_grad():
-                self._scale(attended, operation.outputs[0], self._factor)
-        return attended
-
-    def _take_fused(self, operation: Operation) -> None:
-        super()._take_fused(operation)
-        self._edit_result(operation)
-
-    def _take_softmax(self, operation: Operation) -> None:
-        super()._take_softmax(operation)
-        self._edit_result(operation)
-
-    def _edit_result(self, operation: Operation) -> None:
-        result = operation.outputs[0]
-        attended = self._results.get(result)
-        call = None if attended is None else self._is_meant(attended.path)
-        if attended is None or call is None:
-            return
-        if not attended.confirmed:
-            attended.module, attended.given = call.module, self._given.get(call, ())
-        with self._silent(), torch.no_grad():
-            self._scale(attended, result, self._factor)
-        self.count += not operation.again
-
-    def _is_meant(self, path: tuple[ModuleCall, ...]) -> ModuleCall | None:
-        """Return the call of the edited module among those that were running."""
-        return next((each for each in path if each.module is self._module), None)
-
-    def _scale(self, attended: Attended, tensor: Tensor, factor: float) -> None:
-        """Multiply these heads of a tensor of the weights' or the result's shape, in place."""
-        by_head = self._by_head(attended, tensor.movedim(attended.dimension, -1))
-        flags = torch.zeros(by_head.shape[-3], dtype=torch.bool)
-        try:
-            select_channels(flags, self._edit.channels, f"layer {self._edit.layer!r}")
-        except EditError as error:
-            raise type(error)(str(error).replace("channels", "heads")) from None
-        for head in flags.nonzero().flatten().tolist():
-            by_head.select(-3, head).mul_(factor)
-
-
-def head_scores(session: Session, layer: str, attends: str, heads: int, target: Target) -> Tensor:
+def head_scores(session: Session, record: AttentionRecord, target: Target) -> Tensor:
     """Compute the drop of the score without each head, ``(N, heads)``: a run for each."""
     with session.active(grad=False):
         scorer = Scorer(session, target, 8)
         whole, without = scorer.scores(), []
-        for head in range(heads):
-            with HeadEdit(layer, 0, head, attends=attends).block(session.given):
+        for head in range(record.last.outputs[0].shape[1]):
+            with record.edit(0, head).block(session.given):
                 without.append(scorer.scores())
     return whole[:, None] - torch.stack(without, 1)

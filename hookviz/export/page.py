@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..attribution.attention import ATTENTION_HEATMAPS
-from ..attribution.cam import cached_methods
+from ..attribution.cam import ATTENTION_HEATMAPS, cached_methods
 from ..attribution.heads import MEAN, AttentionRecord
 from ..draw import html
 from ..draw.colours import averaged, colour_ranges, to_numpy

@@ -440,8 +440,13 @@ class Edit(HookManager):
             why = "the function returned its input unchanged, or call= matched no run"
         elif self.gradient:
             why = "no gradient arrived: run backward within the block"
-        shown = ", ".join(self.names[:3]) + (" …" if len(self.names) > 3 else "")
-        warnings.warn(f"The edit of {shown} changed nothing: {why}.", RuntimeWarning, stacklevel=5)
+        warn_unchanged(self.names, why)
+
+
+def warn_unchanged(names: Sequence[str], why: str) -> None:
+    """Warn that an edit's block has ended and changed nothing."""
+    shown = ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
+    warnings.warn(f"The edit of {shown} changed nothing: {why}.", RuntimeWarning, stacklevel=6)
 
 
 @dataclass(frozen=True, eq=False)

@@ -154,6 +154,21 @@ O = TypeVar("O", bound=Observer)  # noqa: E741
 T = TypeVar("T")
 
 
+@contextmanager
+def _without_fast_path() -> Iterator[None]:
+    """Let every layer of a transformer run by itself.
+
+    Torch's fast path runs an encoder layer as one operation, on nested tensors where tokens are
+    masked: none of the modules inside would run, and nested tensors have no sizes.
+    """
+    enabled = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(enabled)
+
+
 @dataclass(frozen=True, eq=False)
 class PassResult(Generic[O]):
     """The result of one forward and one backward."""
@@ -281,6 +296,7 @@ class Session:
             yield preserved_state(self.model, keep_mode=keep_mode)
             yield force_eager()
             yield torch.set_grad_enabled(grad)  # in effect from here on
+            yield _without_fast_path()
             yield from edits
 
         return Block(contexts())

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from ..attribution.attention import ATTENTION_HEATMAPS
 from ..attribution.cam import (
+    ATTENTION_HEATMAPS,
     HEATMAPS,
     cached_methods,
     check_method,

@@ -17,8 +17,7 @@ from typing import Any, TypeVar
 
 import matplotlib
 
-from ..attribution.attention import ATTENTION_HEATMAPS
-from ..attribution.cam import HEATMAPS
+from ..attribution.cam import ATTENTION_HEATMAPS, HEATMAPS
 from ..attribution.gradients import ATTRIBUTIONS
 from ..draw.colours import NORMALIZATIONS
 from ..hooking.select import close_names

@@ -18,7 +18,6 @@ from ..attribution.cam import HEATMAPS
 from ..attribution.flip import Flip
 from ..attribution.heads import (
     AttentionRecord,
-    HeadEdit,
     attention_beside,
     attention_in,
     head_scores,
@@ -223,7 +222,7 @@ class View:
         """Return the edit of a layer, or of attention's heads."""
         record = self.cache.get(layer)
         if isinstance(record, AttentionRecord) and layer == record.name:
-            return HeadEdit(layer, change, channels, where, attends=record.attends)
+            return record.edit(change, channels, where)
         return LayerEdit(layer, change, channels, where)
 
     @property
@@ -373,8 +372,7 @@ class View:
         if at.layer in self.drops:
             return 1.0
         if isinstance(whole, AttentionRecord):
-            given = whole.name, whole.attends, len(self.layer.maps), at.target
-            drops = head_scores(self.session, *given)
+            drops = head_scores(self.session, whole, at.target)
         elif seconds is None:
             drops = ablation_scores(self.session, at.layer, at.target)
         else:

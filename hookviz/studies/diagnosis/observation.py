@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...attribution.attending import Attended, AttentionListener
 from ...attribution.attention import head_records
+from ...attribution.attention_listener import Attended, AttentionListener
 from ...attribution.heads import may_attend
 from ...hooking.checkpoint import FORWARD, current_backward
 from ...hooking.select import type_name
