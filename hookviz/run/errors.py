@@ -1,4 +1,4 @@
-"""Locations in a model and its code: the layer of an error, the line that is running."""
+"""Locate errors in a model and its code: the layer that raised, and the running line."""
 
 from __future__ import annotations
 
@@ -20,27 +20,28 @@ from ..hooking.select import dimensions, is_convolution, module_names
 from ..hooking.tensors import tensors
 
 
-def located_error(error: Exception, model: nn.Module, given: Any) -> Exception:
-    """Return the exception to raise from a model's error: a sentence with layer and input.
+def located_error(error: Exception, model: nn.Module, arguments: Any) -> Exception:
+    """Return an exception that says in which layer the model's error arose, and on which input.
 
-    ``given`` are the model's arguments. The layer is found in the error's traceback.
+    ``arguments`` are the model's. The layer is found in the error's traceback.
     """
     names = module_names(model)
-    layer, taken = innermost_call(error, names) or (model, given)
+    layer, layer_arguments = innermost_call(error, names) or (model, arguments)
     name = names.get(layer, [""])[0]
     where = f"layer {name!r} ({type(layer).__name__})" if name else type(layer).__name__
-    received = tensors(taken)
+    received = tensors(layer_arguments)
     of_torch = isinstance(error, RuntimeError)
-    if of_torch and (says := _dtypes_differ(layer, received)):
-        return ValueError(f"{where[0].upper()}{where[1:]} {says}")
-    floating = (t for t in tensors(given) if t.is_floating_point())
+    if of_torch and (mismatch := _dtypes_differ(layer, received)):
+        return ValueError(f"{where[0].upper()}{where[1:]} {mismatch}")
+    floating = (t for t in tensors(arguments) if t.is_floating_point())
     shape = next((tuple(tensor.shape) for tensor in floating), None)
     if of_torch and is_convolution(layer) and shape in [tuple(t.shape) for t in received]:
         return ValueError(
             f"The input, shape {shape}, does not fit {where}, which takes {takes(layer)}: "
             f"{first_line(error)}"
         )
-    shapes = " and ".join(str(tuple(tensor.shape)) for tensor in received) or _kinds(taken)
+    shapes = " and ".join(str(tuple(tensor.shape)) for tensor in received)
+    shapes = shapes or _kinds(layer_arguments)
     wants = f", which takes {takes(layer)}" if takes(layer) else ""
     return RuntimeError(
         f"The model raised {type(error).__name__} in {where}{wants}, given {shapes}: "
@@ -48,15 +49,15 @@ def located_error(error: Exception, model: nn.Module, given: Any) -> Exception:
     )
 
 
-def _kinds(taken: Any) -> str:
-    """Return the types of arguments without tensors in words.
+def _kinds(arguments: Any) -> str:
+    """Describe arguments without tensors by their types.
 
     >>> _kinds((["cat.jpg", "dog.jpg"], 3)), _kinds(())
     ('a list of 2 and int', 'nothing')
     """
     words = [
-        f"a list of {len(each)}" if isinstance(each, list) else type(each).__name__
-        for each in taken
+        f"a list of {len(argument)}" if isinstance(argument, list) else type(argument).__name__
+        for argument in arguments
     ]
     return " and ".join(words) or "nothing"
 
@@ -83,14 +84,15 @@ def innermost_call(
     error: BaseException, names: Container[nn.Module]
 ) -> tuple[nn.Module, Any] | None:
     """Return the innermost module that was running when the error arose, and its arguments."""
-    found, traceback = None, error.__traceback__
+    innermost, traceback = None, error.__traceback__
     while traceback is not None:
-        local = traceback.tb_frame.f_locals
-        module = local.get("self") if traceback.tb_frame.f_code.co_name == "_call_impl" else None
+        variables = traceback.tb_frame.f_locals
+        calls_module = traceback.tb_frame.f_code.co_name == "_call_impl"
+        module = variables.get("self") if calls_module else None
         if module is not None and module in names:
-            found = module, local.get("args", ())
+            innermost = module, variables.get("args", ())
         traceback = traceback.tb_next
-    return found
+    return innermost
 
 
 def refuse_without_weights(model: nn.Module) -> None:
@@ -122,17 +124,17 @@ def refuse_quantized(model: nn.Module) -> None:
 
 
 def needs_gradient(error: BaseException) -> bool:
-    """Return whether a model raised since it takes gradients itself, and runs without them."""
+    """Return whether the error arose because a model that takes gradients ran without them."""
     return isinstance(error, RuntimeError) and "does not require grad" in str(error)
 
 
 def _dtypes_differ(layer: nn.Module, tensors: list[Tensor]) -> str:
     """Return a message if a layer's input and its weights differ in dtype; else empty."""
     weight = next((p for p in layer.parameters(recurse=False) if p.is_floating_point()), None)
-    given = next((t for t in tensors if t.is_floating_point()), None)
-    if weight is None or given is None or given.dtype == weight.dtype:
+    tensor = next((t for t in tensors if t.is_floating_point()), None)
+    if weight is None or tensor is None or tensor.dtype == weight.dtype:
         return ""
-    has, got = (str(each.dtype).removeprefix("torch.") for each in (weight, given))
+    has, got = (str(one.dtype).removeprefix("torch.") for one in (weight, tensor))
     return (
         f"has weights in {has} and was given {got}: give the input as {has}, x.to(torch.{has}), "
         f"or turn the model into {got}, model.to(torch.{got})."
@@ -165,7 +167,7 @@ _OURS, _TORCHS = str(Path(__file__).parents[1]), str(Path(torch.__file__).parent
 def users_line(frame: FrameType | None) -> tuple[str, int]:
     """Return file and line of the innermost code that is neither torch's nor hookviz's.
 
-    Frames above one of hookviz's do not belong to the model: then the answer is ``("", 0)``.
+    Frames outside of one of hookviz's do not belong to the model: then return ``("", 0)``.
     """
     while frame is not None:
         whose = _whose(frame.f_code.co_filename)
@@ -189,15 +191,15 @@ def no_grad_line(frame: FrameType | None) -> tuple[str, int]:
             break
         if whose == "user":
             blocks = _without_graph("".join(linecache.getlines(file)))
-            around = [each for each in blocks if each[0] <= frame.f_lineno <= each[1]]
-            if around:
-                return file, min(around, key=lambda each: each[1] - each[0])[2]
+            enclosing = [each for each in blocks if each[0] <= frame.f_lineno <= each[1]]
+            if enclosing:
+                return file, min(enclosing, key=lambda each: each[1] - each[0])[2]
         frame = frame.f_back
     return "", 0
 
 
 def caller() -> FrameType | None:
-    """Return the innermost frame that is not hookviz's, of the code that runs now."""
+    """Return the innermost running frame that is not hookviz's."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and _whose(frame.f_code.co_filename) == "hookviz":
         frame = frame.f_back
@@ -206,7 +208,7 @@ def caller() -> FrameType | None:
 
 @lru_cache(maxsize=64)
 def _without_graph(source: str) -> list[tuple[int, int, int]]:
-    r"""List the blocks of a source without a graph: first and last line, and the line that says so.
+    r"""List the blocks of a source that run without a graph: first, last and switching line.
 
     >>> _without_graph("with torch.no_grad():\n    x = f(x)\n")
     [(1, 2, 1)]
@@ -215,18 +217,18 @@ def _without_graph(source: str) -> list[tuple[int, int, int]]:
         tree = ast.parse(source)
     except SyntaxError:  # a notebook's cell with a magic
         return []
-    found = []
+    blocks = []
     for node in ast.walk(tree):
-        said: list[ast.expr] = []
+        switches: list[ast.expr] = []
         if isinstance(node, ast.With):
-            said = [item.context_expr for item in node.items]
+            switches = [item.context_expr for item in node.items]
         elif isinstance(node, ast.FunctionDef):
-            said = node.decorator_list
-        for each in said:
-            if _SWITCHES.search(ast.unparse(each)):
+            switches = node.decorator_list
+        for switch in switches:
+            if _SWITCHES.search(ast.unparse(switch)):
                 assert isinstance(node, (ast.With, ast.FunctionDef))
-                found.append((node.lineno, node.end_lineno or node.lineno, each.lineno))
-    return found
+                blocks.append((node.lineno, node.end_lineno or node.lineno, switch.lineno))
+    return blocks
 
 
 _SWITCHES = re.compile(r"no_grad|inference_mode|set_grad_enabled")
@@ -240,23 +242,23 @@ def _whose(file: str) -> str:
 
 
 def legible(file: str) -> str:
-    """Name a notebook's cell by its number, if that is known."""
+    """Return a file's name; for a notebook's cell its number, if that is known."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    said = getattr(getattr(shell, "compile", None), "format_code_name", lambda name: None)(file)
-    if said:
-        return str(said[1])
+    cell = getattr(getattr(shell, "compile", None), "format_code_name", lambda name: None)(file)
+    if cell:
+        return str(cell[1])
     if number := re.search(r"ipython-input-(\d+)-", file):  # IPython 7, as in Colab
         return f"In[{number[1]}]"
     return "a notebook cell" if re.search(r"ipykernel_|ipython-input|__marimo__", file) else file
 
 
 def line_of(file: str, line: int) -> str:
-    """Format a line of code; a notebook's cell has its number; empty without a file.
+    """Format the location of a line of code; empty without a file.
 
     >>> line_of("/home/me/net.py", 12), line_of("<ipython-input-3-aa>", 5), line_of("", 0)
     ('net.py:12', 'In[3], line 5', '')
     """
     if not file:
         return ""
-    said = Path(legible(file))
-    return f"{said.name}:{line}" if said.suffix else f"{said}, line {line}"
+    path = Path(legible(file))
+    return f"{path.name}:{line}" if path.suffix else f"{path}, line {line}"

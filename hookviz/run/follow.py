@@ -1,8 +1,8 @@
-"""The one way to follow tensors through a run: marks that operations hand on to their results.
+"""Follow tensors through a run: marks that operations pass on from their inputs to their results.
 
-A `Follower` is a listener to the recorder. Its rule returns the mark of an operation's result from
-the marks of what the operation read. The stages of a layer's output, the BatchNorm behind a layer
-and the inputs of a call are such rules.
+A `Follower` is a listener to the recorder. Its rule computes the mark of an operation's result from
+the marks of the tensors that the operation has read. The stages of a layer's output, the BatchNorm
+behind a layer, attention weights and the input pictures of a call are such rules.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ M = TypeVar("M")
 class Follower(Listener, Generic[M]):
     """Carries a mark from tensor to tensor.
 
-    Marks belong to the memory of tensors, so that views share them, and end with it. A subclass
-    sets the first marks, for example in `leave`, and has the rule `mark_of_result`.
+    Marks belong to the memory of tensors, so that views share them. A subclass sets the first
+    marks, for example in `leave`, and implements the rule `mark_of_result`.
 
     Attributes
     ----------
@@ -40,28 +40,28 @@ class Follower(Listener, Generic[M]):
     ) -> M | None:
         """Return the mark of a tensor that an operation has made or overwritten; None for no mark.
 
-        ``reads`` has each marked tensor whose values the operation has read, with its mark: one at
-        least. Operations that make views do not get here.
+        ``reads`` lists the marked tensors whose values the operation has read, with their marks; it
+        is not empty. The rule is not called for views, which share their base's mark.
         """
         raise NotImplementedError
 
     def mark_of_mixture(self, old: M | None, new: M | None) -> M | None:
-        """Return the mark of memory of which a part was overwritten; none by default."""
+        """Return the mark of partly overwritten memory from its old and new marks; default None."""
         return None
 
     def after(self, operation: Operation) -> None:
-        """Hand marks on."""
+        """Pass marks on."""
         if operation.kind is Kind.VIEW or not operation.outputs:
             return
         self.marks.prune(lazily=True)
-        found = ((each, self.marks.get(each)) for each in operation.values_read)
-        reads = [(tensor, mark) for tensor, mark in found if mark is not None]
+        marked = ((tensor, self.marks.get(tensor)) for tensor in operation.values_read)
+        reads = [(tensor, mark) for tensor, mark in marked if mark is not None]
         if not reads and not operation.mutates:
             return
         for tensor in operation.written if operation.mutates else operation.outputs:
             old = self.marks.get(tensor)
             if old is not None and not operation.mutates:
-                continue  # a view from an operation that does not declare it, such as unsafe_view
+                continue  # an undeclared view, such as the result of unsafe_view
             mark = self.mark_of_result(operation, tensor, reads) if reads else None
             if operation.mutates and not fills_its_memory(tensor):
                 mark = self.mark_of_mixture(old, mark)
@@ -71,10 +71,10 @@ class Follower(Listener, Generic[M]):
 
 
 def fills_its_memory(tensor: Tensor) -> bool:
-    """Return whether a tensor has all the values that its memory holds."""
+    """Return whether a tensor covers all of its storage."""
     try:
         return tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
-    except (RuntimeError, NotImplementedError):  # a sparse tensor has no memory of its own
+    except (RuntimeError, NotImplementedError):  # a sparse tensor has no single storage
         return True
 
 
@@ -82,7 +82,7 @@ _ESCAPES = {"numpy", "tolist", "__array__", "__deepcopy__", "__dlpack__", "to_dl
 
 
 class EscapeDetector(TorchFunctionMode):
-    """A block that reports tensors whose values leave torch, where nothing can follow them.
+    """A block that reports tensors whose values leave torch, where they cannot be followed.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ F = TypeVar("F", bound=Listener)
 def follow(session: Session, make: Callable[[], F]) -> F:
     """Run a model once, without gradients, under a listener that ``make`` returns; return it.
 
-    The model may run again on a replacement of its input, each time under a new listener.
+    If the model runs again on a replacement of its input, ``make`` is called again.
     """
     listeners: list[F] = []
 
@@ -122,9 +122,9 @@ def follow(session: Session, make: Callable[[], F]) -> F:
 
 
 class SourceListener(Follower[frozenset[Hashable]]):
-    """Carries a set of sources from tensor to tensor: those that its values depend on.
+    """Carries, for each tensor, the set of sources that its values depend on.
 
-    An operation's result has the sources of everything that it read.
+    An operation's result has the sources of all tensors that the operation has read.
 
     Examples
     --------
@@ -144,7 +144,7 @@ class SourceListener(Follower[frozenset[Hashable]]):
 
     def of(self, *tensors: Tensor) -> frozenset[Hashable]:
         """Return the sources of all values of some tensors."""
-        return frozenset[Hashable]().union(*(self.marks.get(each) or () for each in tensors))
+        return frozenset[Hashable]().union(*(self.marks.get(tensor) or () for tensor in tensors))
 
     def mark_of_result(
         self,
@@ -158,5 +158,5 @@ class SourceListener(Follower[frozenset[Hashable]]):
     def mark_of_mixture(
         self, old: frozenset[Hashable] | None, new: frozenset[Hashable] | None
     ) -> frozenset[Hashable]:
-        """Unite the sources of the part that was kept and of the part that was overwritten."""
+        """Unite the sources of the remaining part and of the overwritten part."""
         return (old or frozenset()) | (new or frozenset())

@@ -1,7 +1,7 @@
-"""The arguments of a model's call, made from whatever a user has.
+"""Turn paths, pictures, arrays, tensors and batches into the arguments of a model's call.
 
-`prepare_input` is the way in. It looks for pictures first (`pictures_in`), which `pictures.py`
-reads and `transforms.py` turns into a tensor; everything else is an argument of the model already.
+`prepare_input` looks for pictures first (`pictures_in`), which `pictures.py` reads and
+`transforms.py` turns into a tensor; everything else is an argument of the model already.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ class ModelInput:
 
     args: tuple[Any, ...]  #: the positional arguments
     kwargs: dict[str, Any] = field(default_factory=dict)  #: the keyword arguments
-    name: str = ""  #: a file's name, or the type that was given
-    #: Mean and std of the normalization that the transform or the model's settings name.
+    name: str = ""  #: the file's name, or the type of the user's input
+    #: Mean and std of the normalization in the transform or the model's settings.
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()  #: of the same normalization
-    normalized: bool = False  #: whether this normalization is known to have been applied
-    note: str = ""  #: what was done to the input that its user should know
+    normalized: bool = False  #: True if this normalization has certainly been applied
+    note: str = ""  #: a change of the input that the user should know
     preprocessing: Preprocessing | None = None  #: how pictures became tensors; None for tensors
-    #: The pictures as RGB, one per sample, shrunk where they are large.
+    #: The pictures as RGB, one per sample; large ones are shrunk.
     pictures: tuple[Image.Image, ...] = ()
-    #: Runs in place of this input if the model cannot take it; a session's first run decides.
+    #: Used instead of this input if the model raises on it; a session's first run decides.
     replacement: ModelInput | None = None
-    #: The error if the model's output is NaN or infinite because the input is; usually empty.
+    #: The error to raise if the input's NaN or Inf reach the model's output; usually empty.
     nonfinite: str = ""
 
     @property
     def main(self) -> Tensor | None:
-        """The first dense floating-point tensor, with a batch dimension: the one that is shown."""
+        """The tensor that is shown: the first dense floating-point one, as a batch."""
         dense = (t for t in tensors([self.args, self.kwargs]) if t.layout is torch.strided)
         first = next((tensor for tensor in dense if tensor.is_floating_point()), None)
         return None if first is None else self.batched(first)
@@ -84,7 +84,7 @@ def prepare_input(
     transform: Transform | None = None,
     finite: bool = True,
 ) -> ModelInput:
-    """Turn whatever a user has into what the model takes.
+    """Turn a user's input into the arguments of the model.
 
     Parameters
     ----------
@@ -92,11 +92,11 @@ def prepare_input(
         A path, the URL of a file, a PIL image, bytes, an open file or an array ``(H, W)``,
         ``(H, W, C)`` or ``(C, H, W)`` is a picture: uint8, uint16, or floats from 0 to 1. A list
         of these, an array ``(N, H, W, C)`` and a data frame's column of paths are a batch. A tensor
-        goes in unchanged; where the model cannot take it, one without a batch dimension gets one,
-        and one of bytes, or with its channels last and values from 0 to 1, is taken as a picture.
-        A tuple is the model's positional arguments, a dict its keyword arguments, or one argument
-        if it has none of these names, a list of tensors one argument (as detection models take).
-        The result of this function stays unchanged.
+        is passed to the model unchanged. If the model raises on it, a tensor without a batch
+        dimension gets one, and a tensor of bytes, or with channels last and values from 0 to 1, is
+        read as a picture. A tuple holds the model's positional arguments, a dict its keyword
+        arguments, or one argument if the names do not fit; a list of tensors is one argument (as
+        detection models take). The result of this function is returned unchanged.
     model : torch.nn.Module
         Its first parameter's device is where the input goes.
     weights : torchvision weights entry, optional
@@ -119,7 +119,7 @@ def prepare_input(
     ValueError
         Not a picture, or a shape or range of values that no picture has.
     TypeError
-        Something that no model takes.
+        A type that no model takes.
 
     Examples
     --------
@@ -144,7 +144,7 @@ def prepare_input(
 
 
 def pictures_in(inputs: Any) -> list[Any] | None:
-    """Return the pictures that were given, one or a batch; None for other inputs.
+    """Return the pictures in an input, one or a batch; None for other inputs.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ BATCHES: tuple[tuple[Callable[[Any], bool], Callable[[Any], list[Any] | None]], 
     (lambda inputs: hasattr(inputs, "to_numpy"), _from_column),  # of pandas or polars
     (lambda inputs: isinstance(inputs, list), _from_list),
 )
-"""Each form in which pictures come: a test of the input, and the list of its pictures."""
+"""For each form of pictures, a test of the input and a function that lists its pictures."""
 
 
 def _from_pictures(
@@ -235,10 +235,10 @@ def joined(made: Sequence[Arguments]) -> Arguments:
     """Join the tensors, or keyword arguments, of several pictures into one batch."""
     if len(made) == 1:
         return made[0]
-    named = [each for each in made if not isinstance(each, Tensor)]
+    named = [one for one in made if not isinstance(one, Tensor)]
     if named:
-        return {key: torch.cat([each[key] for each in named]) for key in named[0]}
-    batch = [each for each in made if isinstance(each, Tensor)]
+        return {key: torch.cat([one[key] for one in named]) for key in named[0]}
+    batch = [one for one in made if isinstance(one, Tensor)]
     sizes = sorted({tuple(tensor.shape[1:]) for tensor in batch})
     if len(sizes) > 1:
         raise ValueError(
@@ -297,7 +297,7 @@ def _takes(model: nn.Module, named: Mapping[str, Any]) -> bool:
         inspect.signature(model.forward).bind(**named)
     except TypeError:
         return False
-    except ValueError:  # a ScriptModule, for one, has no signature
+    except ValueError:  # no signature, as of a ScriptModule
         return True
     return True
 
@@ -305,7 +305,7 @@ def _takes(model: nn.Module, named: Mapping[str, Any]) -> bool:
 def _replacement(
     prepared: ModelInput, model: nn.Module, weights: Any, transform: Transform | None
 ) -> ModelInput | None:
-    """Return a replacement for a rejected tensor: a batch, or transformed pictures."""
+    """Return the replacement for a tensor on which the model raises: a batch, or pictures."""
     tensor, first = prepared.args[0], first_convolution(model)
     channels = getattr(first, "in_channels", None)
     spatial = 0 if first is None else dimensions(first)
@@ -323,10 +323,10 @@ def _replacement(
 
 
 def pictures_of_tensor(tensor: Tensor) -> list[np.ndarray] | None:
-    """Return the pictures in a tensor that has a picture's values; None if it does not.
+    """Return the pictures in a tensor; None if it does not look like pictures.
 
-    Such are bytes ``(H, W)``, ``(C, H, W)``, ``(H, W, C)`` or a batch of the last two, and floats
-    from 0 to 1 with the channels last.
+    Pictures are bytes ``(H, W)``, ``(C, H, W)``, ``(H, W, C)`` or a batch of the last two, and
+    floats from 0 to 1 with the channels last.
     """
     of_bytes, shape = tensor.dtype == torch.uint8, tensor.shape
     if tensor.layout is not torch.strided or not tensor.numel():
@@ -351,14 +351,14 @@ def pictures_of_tensor(tensor: Tensor) -> list[np.ndarray] | None:
 
 
 def _with_nonfinite(prepared: ModelInput, finite: bool) -> ModelInput:
-    """Note NaN and Inf in the input; a session refuses them if they reach the model's output."""
+    """Add a note on NaN and Inf; a session refuses them if they reach the model's output."""
     values = [_stored(t) for t in tensors([prepared.args, prepared.kwargs]) if t.numel()]
-    values = [each for each in values if each.is_floating_point() and not each.isfinite().all()]
+    values = [t for t in values if t.is_floating_point() and not t.isfinite().all()]
     if not values:
         return prepared
-    nans = sum(int(each.isnan().sum()) for each in values)
-    infs = sum(int(each.isinf().sum()) for each in values)
-    words = f"{nans} NaN and {infs} infinite values of {sum(each.numel() for each in values)}"
+    nans = sum(int(tensor.isnan().sum()) for tensor in values)
+    infs = sum(int(tensor.isinf().sum()) for tensor in values)
+    words = f"{nans} NaN and {infs} infinite values of {sum(tensor.numel() for tensor in values)}"
     note = "; ".join(filter(None, (prepared.note, f"the input has {words}")))
     error = (
         f"The input has {words}, and so the model's output is not finite: clean it first, for "
@@ -379,15 +379,15 @@ def refuse_nonfinite(inputs: ModelInput, output: Any) -> None:
     if not inputs.nonfinite:
         return
     dense = (tensor for tensor in tensors(output) if tensor.layout is torch.strided)
-    if any(each.is_floating_point() and not each.isfinite().all() for each in dense):
+    if any(tensor.is_floating_point() and not tensor.isfinite().all() for tensor in dense):
         raise ValueError(inputs.nonfinite)
 
 
-# The cure for an input that the model rejects
+# Advice for an input on which the model raises
 
 
 def cure_words(inputs: ModelInput, model: nn.Module, error: BaseException | None) -> str:
-    """Return the cure in words where the form of an input explains its error; else empty."""
+    """Return advice if the form of the input explains the model's error; else empty."""
     args = inputs.args
     argument = args[0] if len(args) == 1 and not inputs.kwargs else None
     if isinstance(argument, Tensor):
@@ -451,7 +451,7 @@ def _tensor_cure(tensor: Tensor, model: nn.Module) -> str:
 def where_inputs_go(model: nn.Module) -> tuple[torch.device, torch.dtype]:
     """Return device and dtype of the model's first floating-point weights.
 
-    Those of an offloaded model (accelerate) are elsewhere until it runs: its hooks say where to.
+    An offloaded model (accelerate) moves its weights when it runs: its hooks name the device.
     """
     weights = (p for p in model.parameters() if p.is_floating_point())
     first = next(weights, None)
@@ -467,12 +467,12 @@ def where_inputs_go(model: nn.Module) -> tuple[torch.device, torch.dtype]:
 
 
 def as_the_model_takes(inputs: ModelInput, model: nn.Module) -> ModelInput:
-    """Move the inputs to the device of the model's weights; floats get their dtype."""
+    """Move the inputs to the device of the model's weights, and floats to their dtype."""
     return moved(inputs, *where_inputs_go(model))
 
 
 def moved(inputs: ModelInput, device: torch.device, dtype: torch.dtype) -> ModelInput:
-    """Move the inputs to a device; floats get the dtype."""
+    """Move the inputs to a device, and floats to a dtype."""
     arguments = inputs.args, inputs.kwargs
     args, kwargs = map_tensors(arguments, lambda tensor: _moved(tensor, device, dtype))
     return replace(inputs, args=args, kwargs=kwargs)

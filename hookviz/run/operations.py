@@ -1,12 +1,11 @@
-"""The one table of torch's operations: which kind of operation each of them is.
+"""The only table of the kinds of torch's operations.
 
-Torch runs about 1,500 operations (``torch.ops.aten``), nearly all of them variants of a few kinds.
-Code that follows tensors through a model asks for the kind and for the small sets at the end of
-this file, and keeps no lists of its own.
+Torch has about 1,500 operations (``torch.ops.aten``), nearly all of them variants of a few kinds.
+Code that follows tensors through a model uses these kinds and the small sets at the end of this
+file instead of lists of names.
 
-A table of names is needed because torch's own marks do not suffice: its tag ``pointwise`` is
-missing from ``hardswish``, ``prelu`` and many in-place operations, and nothing marks a
-normalization.
+Names are needed here because torch's own tags do not suffice: ``pointwise`` is missing from
+``hardswish``, ``prelu`` and many in-place operations, and normalizations have no tag.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import torch
 
 
 class Kind(Enum):
-    """The kinds of operations, each with a description of its result."""
+    """The kinds of operations, with descriptions of their results."""
 
     VIEW = "another view of the same memory"
     COPY = "the same values in new memory, maybe in another dtype or on another device"
@@ -51,10 +50,10 @@ class Kind(Enum):
     CONVERSION = "from or to a sparse, quantized or nested layout"
     QUERY = "a Python value, or a check"
     BACKWARD = "the gradient of another operation"
-    UNKNOWN = "not in the table: of another library, or new in torch"
+    UNKNOWN = "not in the table: from another library, or new in torch"
 
 
-# By the name that `operation_type` gives: without the underscores of variants and "native_".
+# Names as in `OperationType.name`: without the underscores of variants and without "native_".
 _NAMES = {
     Kind.COPY: "clone to_copy copy lift_fresh_copy lift contiguous lazy_clone conj_copy "
     "copy_from conj_physical",
@@ -139,13 +138,13 @@ _KINDS = {name: kind for kind, names in _NAMES.items() for name in names.split()
 
 @dataclass(frozen=True)
 class OperationType:
-    """Facts about an operation that hold for all of its runs.
+    """The properties of an operation that do not depend on its arguments.
 
     Attributes
     ----------
     name : str
-        Torch's name without the marks of variants: ``"relu"`` of ``aten::relu_``,
-        ``"batch_norm"`` of ``aten::native_batch_norm``.
+        Torch's name without the marks of variants: ``"relu"`` for ``aten::relu_``,
+        ``"batch_norm"`` for ``aten::native_batch_norm``.
     kind : Kind
     defaults : mapping of str to object
         The default values by the names of all arguments.
@@ -176,14 +175,14 @@ def operation_type(function: Any) -> OperationType:
     ('relu', <Kind.ACTIVATION: 'an elementwise function of networks'>, ('self',))
     """
     arguments = function._schema.arguments
-    written = [each.name for each in arguments if each.alias_info and each.alias_info.is_write]
+    written = [a.name for a in arguments if a.alias_info and a.alias_info.is_write]
     name = function.overloadpacket.__name__.strip("_").removeprefix("native_")
     return OperationType(
         name,
         _kind(function, name),
-        {each.name: each.default_value for each in arguments},
+        {argument.name: argument.default_value for argument in arguments},
         function._schema.is_mutable,
-        frozenset(each.name for each in arguments if each.is_out),
+        frozenset(argument.name for argument in arguments if argument.is_out),
         () if torch.Tag.inplace_view in function.tags else tuple(written),
     )
 
@@ -228,8 +227,8 @@ def _kind(function: Any, name: str) -> Kind:
 def _is_tagged_pointwise(function: Any) -> bool:
     # Some in-place and out= variants lack the tag of the plain operation.
     plain = getattr(torch.ops.aten, function.overloadpacket.__name__.rstrip("_"), None)
-    variants = () if plain is None else (getattr(plain, each) for each in plain.overloads())
-    return any(torch.Tag.pointwise in each.tags for each in (function, *variants))
+    variants = () if plain is None else (getattr(plain, overload) for overload in plain.overloads())
+    return any(torch.Tag.pointwise in overload.tags for overload in (function, *variants))
 
 
 def is_elementwise(function: Any) -> bool:

@@ -1,19 +1,19 @@
 """The input picture that each row of a layer's output was computed from.
 
 A layer's rows need not be the input's samples in their order: a model may take several pictures,
-join them, mirror them, cut them into windows, or select among them. Two steps say which it was:
+join them, mirror them, cut them into windows, or select among them. Two steps find the sample:
 
-1. One forward is followed. Each tensor gets the set of input tensors that it depends on, and as
-   long as operations keep samples apart, it is known that its memory holds them in order.
-2. Where that does not settle it, the model runs again with some of the samples replaced by noise.
-   The samples are numbered, and the ones replaced in a run are those with a certain bit of their
-   number set, or not set. So ``2 log2(samples)`` pairs of runs name the sample of a row: the one
-   for which, at each bit, exactly one of the two replacements changed the row.
+1. One forward is followed. Each tensor gets the set of input tensors that it depends on. As long as
+   operations keep samples apart, the layout of the samples in its memory is known.
+2. For the other rows, the model runs again with some of the samples replaced by noise. The samples
+   are numbered. Two runs belong to each bit: one replaces the samples whose number has the bit set,
+   the other one the rest. So ``2 log2(samples)`` replacements identify a row's sample: for each
+   bit, exactly one of the two changes the row.
 
-A replacement that changes a row proves that the row depends on a replaced sample. That a row
-depends on no other one is concluded from two different noises that leave it as it was, to the bit.
-While samples are replaced, batch statistics stay as they were: through a BatchNorm in training mode
-every row depends on every sample, but that is not the question here.
+A replacement that changes a row proves that the row depends on a replaced sample. If two different
+noises leave it unchanged, to the bit, it does not. While samples are replaced, batch statistics
+stay fixed: through a BatchNorm in training mode every row depends on every sample, but that is not
+the question here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .session import Session
 class PictureSource(NamedTuple):
     """A sample of one of the input tensors."""
 
-    input: int  # its place among the input tensors, positional arguments first
+    input: int  # its index among the input tensors, positional arguments first
     sample: int
 
 
@@ -57,8 +57,8 @@ class CallOrigin:
     layer : str
     call : int
     rows : tuple of PictureSource or str
-        For each row of the layer's output the sample that it was computed from, or why none can be
-        named: `NO_PICTURE`, `SEVERAL` or `UNKNOWN`. An unbatched output is one row.
+        The sample that each row of the layer's output was computed from, or the reason why none can
+        be named: `NO_PICTURE`, `SEVERAL` or `UNKNOWN`. An unbatched output is one row.
 
     Examples
     --------
@@ -73,36 +73,36 @@ class CallOrigin:
 
     def picture(self, row: int) -> PictureSource | None:
         """Return the sample that a row was computed from; None if none can be named."""
-        found = self.rows[row]
-        return None if isinstance(found, str) else found
+        source = self.rows[row]
+        return None if isinstance(source, str) else source
 
     def reason(self, row: int) -> str:
         """Return why no sample can be named; empty if one is."""
-        found = self.rows[row]
-        return found if isinstance(found, str) else ""
+        source = self.rows[row]
+        return source if isinstance(source, str) else ""
 
 
 def picture_tensors(inputs: ModelInput) -> dict[int, Tensor]:
-    """Return the input tensors that can be shown as pictures, by their place among all.
+    """Return the input tensors that can be shown as pictures, by their index among all.
 
-    These are the main one and those with as many dimensions, each with a batch dimension.
+    These are the main one and others with as many dimensions; all get a batch dimension.
     """
-    main, found = inputs.main, {}
+    main, pictures = inputs.main, {}
     if main is None or main.ndim not in (3, 4, 5):
         return {}
-    for place, tensor in enumerate(tensors([inputs.args, inputs.kwargs])):
+    for index, tensor in enumerate(tensors([inputs.args, inputs.kwargs])):
         batch = inputs.batched(tensor)
         strided = batch.layout is torch.strided and batch.numel() > 0
         if strided and batch.is_floating_point() and batch.ndim == main.ndim:
-            found[place] = batch
-    return found
+            pictures[index] = batch
+    return pictures
 
 
 def call_origins(session: Session, layers: Iterable[str]) -> dict[CallKey, CallOrigin]:
     """Return the input pictures of each call of some layers, by layer and call.
 
-    The model runs once without gradients, and if that does not settle it, ``4 log2(samples)`` times
-    more. `single_picture` answers without a run where there is only one.
+    The model runs once without gradients, and for rows that remain unclear ``4 log2(samples)``
+    times more. `single_picture` needs no run for an input of one picture.
 
     Examples
     --------
@@ -126,7 +126,7 @@ def call_origins(session: Session, layers: Iterable[str]) -> dict[CallKey, CallO
     if not doubtful:
         return settled
     sources = [
-        PictureSource(place, n) for place, batch in pictures.items() for n in range(len(batch))
+        PictureSource(index, n) for index, batch in pictures.items() for n in range(len(batch))
     ]
     try:
         return settled | _measured(session, sources, doubtful)
@@ -135,21 +135,21 @@ def call_origins(session: Session, layers: Iterable[str]) -> dict[CallKey, CallO
 
 
 def single_picture(session: Session) -> PictureSource | None:
-    """Return the only picture of the input, if the model is given nothing else."""
+    """Return the only picture of the input, if the model gets no other tensor."""
     inputs = session.inputs
     pictures = picture_tensors(inputs)
     if len(pictures) == len(tensors([inputs.args, inputs.kwargs])) == 1:
-        ((place, batch),) = pictures.items()
+        ((index, batch),) = pictures.items()
         first = first_convolution(session.model)
         unbatched = first is not None and batch.ndim == dimensions(first) + 1
-        return PictureSource(place, 0) if unbatched or len(batch) == 1 else None
+        return PictureSource(index, 0) if unbatched or len(batch) == 1 else None
     return None
 
 
 def _measured(
     session: Session, sources: Sequence[PictureSource], doubtful: dict[CallKey, int]
 ) -> dict[CallKey, CallOrigin]:
-    """Name the rows' samples by what changes when samples are replaced."""
+    """Find the rows' samples by replacing samples and comparing the rows."""
     model = SampleReplacement(session, {layer for layer, _ in doubtful})
     changed = []
     for bit in range(max(1, (len(sources) - 1).bit_length())):
@@ -159,16 +159,16 @@ def _measured(
         changed.append([model.changed(side) for side in sides])
 
     def rows(key: CallKey, count: int) -> Iterator[PictureSource | str]:
-        every = [side.get(key, []) for pair in changed for side in pair]
+        changes = [side.get(key, []) for pair in changed for side in pair]
         for row in range(count):
-            known = all(len(each) == count for each in every)
-            yield _decoded([each[row] for each in every], sources) if known else UNKNOWN
+            complete = all(len(change) == count for change in changes)
+            yield _decoded([change[row] for change in changes], sources) if complete else UNKNOWN
 
     return {key: CallOrigin(*key, tuple(rows(key, count))) for key, count in doubtful.items()}
 
 
 def _decoded(changes: list[bool], sources: Sequence[PictureSource]) -> PictureSource | str:
-    """Return the source of a row from whether it changes: for each bit, not set and set."""
+    """Return a row's source; ``changes`` has two items per bit, for the bit cleared and set."""
     pairs = [*zip(changes[::2], changes[1::2], strict=True)]
     if not any(changes):
         return NO_PICTURE
@@ -180,8 +180,8 @@ def _decoded(changes: list[bool], sources: Sequence[PictureSource]) -> PictureSo
 
 
 class _Mark(NamedTuple):
-    inputs: frozenset[int]  # the places of those that the values depend on
-    layout: SampleLayout | None  # None if the samples are not known
+    inputs: frozenset[int]  # the indices of the input tensors that the values depend on
+    layout: SampleLayout | None  # None if unknown
 
 
 _ONE_SAMPLE = SampleLayout(1, 1)
@@ -193,9 +193,9 @@ class _InputListener(Follower[_Mark]):
     Attributes
     ----------
     settled : dict
-        The origins that the operations on the way leave no doubt about.
+        The origins that follow from the operations.
     doubtful : dict of (str, int) to int
-        The number of rows of the other calls.
+        The number of rows of each other call.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class _InputListener(Follower[_Mark]):
         self._escaped = False
 
     def begin(self, recorder: OperationRecorder) -> None:
-        """Notice values that leave torch, which cannot be followed."""
+        """Detect values that leave torch, which cannot be followed."""
 
         def escape(name: str, tensor: Tensor) -> None:
             self._escaped |= tensor in self.marks
@@ -219,17 +219,17 @@ class _InputListener(Follower[_Mark]):
         """Mark the model's input."""
         if call.module is not self._model or call.call:
             return
-        for place, tensor in enumerate(given):
-            if place in self._pictures:
-                batch, layout = len(self._pictures[place]), None
+        for index, tensor in enumerate(given):
+            if index in self._pictures:
+                batch, layout = len(self._pictures[index]), None
                 if batch == 1:
                     layout = _ONE_SAMPLE
-                elif (own := SampleLayout(batch, _row_bytes(tensor))).axis(tensor) == 0:
-                    layout = own
-                self.marks[tensor] = _Mark(frozenset([place]), layout)
+                elif (by_rows := SampleLayout(batch, _row_bytes(tensor))).axis(tensor) == 0:
+                    layout = by_rows
+                self.marks[tensor] = _Mark(frozenset([index]), layout)
 
     def leave(self, call: ModuleCall, returned: list[Tensor], again: bool) -> None:
-        """Note the rows of a layer's output."""
+        """Store the sources of the rows of a layer's output."""
         if call.layer not in self._layers or not returned or again:
             return
         rows, key = rows_of(returned[0], call.module), (call.layer, call.call)
@@ -238,20 +238,20 @@ class _InputListener(Follower[_Mark]):
         if layout is None or not clear or len(inputs) != 1 or self._escaped:
             self.doubtful[key] = len(rows)
             return
-        (place,) = inputs
-        named = (PictureSource(place, layout.sample(rows, n)) for n in range(len(rows)))
+        (index,) = inputs
+        named = (PictureSource(index, layout.sample(rows, n)) for n in range(len(rows)))
         self.settled[key] = CallOrigin(*key, tuple(named))
 
     def after(self, operation: Operation) -> None:
-        """Hand marks on, and notice a number that becomes one of Python's."""
+        """Pass marks on, and detect a tensor's value that becomes a Python number."""
         if operation.kind is Kind.QUERY:
-            self._escaped |= any(each in self.marks for each in operation.reads)
+            self._escaped |= any(tensor in self.marks for tensor in operation.reads)
         super().after(operation)
 
     def mark_of_result(
         self, operation: Operation, made: Tensor, reads: list[tuple[Tensor, _Mark]]
     ) -> _Mark:
-        """Unite the inputs, and find where the samples are."""
+        """Unite the inputs, and find the layout of the samples."""
         inputs = frozenset[int]().union(*(mark.inputs for _, mark in reads))
         if all(mark.layout == _ONE_SAMPLE for _, mark in reads):
             return _Mark(inputs, _ONE_SAMPLE)
@@ -261,7 +261,7 @@ class _InputListener(Follower[_Mark]):
         return _Mark(inputs, layouts.pop() if len(layouts) == 1 else None)
 
     def mark_of_mixture(self, old: _Mark | None, new: _Mark | None) -> _Mark | None:
-        """Unite the inputs; the samples stay known if they are the same."""
+        """Unite the inputs; the layout stays known if both are the same."""
         if old is None or new is None:
             return old or new
         return _Mark(old.inputs | new.inputs, new.layout if new.layout == old.layout else None)

@@ -1,4 +1,4 @@
-"""A number anywhere in a model's output, written as one writes it in Python."""
+"""Expressions for a number anywhere in a model's output, written as in Python."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from torch import Tensor
 REDUCTIONS = ("sum", "mean", "max")
 """The methods of a tensor that an expression may end in, without arguments."""
 
-_SHOWN = 6  # keys, attributes or items that an error names
+_MAX_LISTED = 6  # keys, attributes or items that an error lists
 
 
 class Output:
     """A recorded expression of a model's output, such as ``output["out"][0, 15].mean()``.
 
-    `hookviz.output` is where one begins. Indices, keys and attributes reach into what the model
-    returns; ``.sum()``, ``.mean()`` and ``.max()`` make one number of a tensor, and ``+`` and
-    ``-`` join two. The expression prints as it is written, is equal to another that is written
-    the same, and is a function of the output: so it serves as ``target`` wherever a function does.
+    Begin with `hookviz.output`. Indices, keys and attributes select parts of the model's output;
+    ``.sum()``, ``.mean()`` and ``.max()`` reduce a tensor to one number, and ``+`` and ``-``
+    combine two expressions. An expression prints as it is written, and equals every other one that
+    prints the same. It is also a function of the output, so that it can be a ``target``.
 
     Examples
     --------
@@ -53,13 +53,13 @@ class Output:
     ) -> None:
         self._base, self._step, self._other = base, step, other
 
-    # What is recorded
+    # Recording
 
     def __getitem__(self, index: Any) -> Output:
         return Output(self, ("index", _checked(index)))
 
     def __getattr__(self, name: str) -> Output:
-        if name.startswith("_"):  # what notebooks, copies and pickles look for
+        if name.startswith("_"):  # looked up by notebooks, copies and pickles
             raise AttributeError(name)
         return Output(self, ("attribute", name))
 
@@ -87,7 +87,7 @@ class Output:
     def __iter__(self) -> Any:
         raise TypeError(f"{self} has no length before the model has run: index what is meant.")
 
-    # What it is
+    # Evaluating and printing
 
     def __call__(self, output: Any) -> Any:
         """Return the value in a model's output.
@@ -95,24 +95,24 @@ class Output:
         Raises
         ------
         ValueError
-            Unknown key, index or attribute; the message says which there are.
+            Unknown key, index or attribute; the message lists those of the output.
         """
         if self._base is None or self._step is None:
             return output
         value = self._base(output)
-        kind, given = self._step
+        kind, argument = self._step
         if kind == "join":
             assert self._other is not None
             other = self._other(output)
             try:
-                return value - other if given == "-" else value + other
+                return value - other if argument == "-" else value + other
             except (RuntimeError, TypeError) as error:
                 raise ValueError(f"{self} cannot be computed: {error}") from None
         try:
             if kind == "index":
-                return value[given]
-            found = getattr(value, given)
-            return found() if kind == "call" else found
+                return value[argument]
+            attribute = getattr(value, argument)
+            return attribute() if kind == "call" else attribute
         except (LookupError, TypeError, AttributeError, RuntimeError):
             raise ValueError(
                 f"The model's output has no {self}: {self._base} is {described(value)}."
@@ -121,15 +121,15 @@ class Output:
     def __str__(self) -> str:
         if self._base is None or self._step is None:
             return "output"
-        kind, given = self._step
+        kind, argument = self._step
         if kind == "join":
             right = str(self._other)
             closed = self._other is not None and self._other._joins
-            return f"{self._base} {given} {f'({right})' if closed else right}"
+            return f"{self._base} {argument} {f'({right})' if closed else right}"
         base = f"({self._base})" if self._base._joins else str(self._base)
         if kind == "index":
-            return f"{base}[{_written(given)}]"
-        return f"{base}.{given}" + "()" * (kind == "call")
+            return f"{base}[{_written(argument)}]"
+        return f"{base}.{argument}" + "()" * (kind == "call")
 
     __repr__ = __str__
 
@@ -148,7 +148,7 @@ class Output:
 
 
 def sides_of(expression: Output) -> tuple[Output, Output] | None:
-    """Return both sides of a difference; None of any other expression.
+    """Return both sides of a difference; None for other expressions.
 
     >>> sides_of(output[0, 3] - output[0, 2])
     (output[0, 3], output[0, 2])
@@ -189,7 +189,7 @@ def _written(index: Any) -> str:
         ends = ["" if end is None else str(end) for end in (index.start, index.stop, index.step)]
         return ":".join(ends[:2] if index.step is None else ends)
     if isinstance(index, str):
-        return json.dumps(index, ensure_ascii=False)  # in double quotes; Python reads it, too
+        return json.dumps(index, ensure_ascii=False)  # in double quotes, and valid Python
     return "..." if index is Ellipsis else str(index)
 
 
@@ -197,7 +197,7 @@ def _written(index: Any) -> str:
 
 
 def read_output(text: str) -> Output:
-    """Return the expression that a text says; nothing of it is run.
+    """Parse an expression from text, without running it.
 
     Raises
     ------
@@ -251,7 +251,7 @@ def _literal(tree: ast.AST) -> Any:
 
 
 def described(value: Any) -> str:
-    """Return a model's output in words: its keys, attributes and shapes.
+    """Describe a model's output by its keys, attributes and shapes.
 
     Examples
     --------
@@ -269,21 +269,21 @@ def described(value: Any) -> str:
     if isinstance(value, Tensor):
         return f"a tensor of shape {tuple(value.shape)}"
     if isinstance(value, Mapping):
-        return _listed(named, [(repr(key), each) for key, each in value.items()])
+        return _listed(named, [(repr(key), item) for key, item in value.items()])
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
-        held = attributes(value)
-        return _listed(named, [(f".{key}", each) for key, each in held.items()])
+        public = attributes(value)
+        return _listed(named, [(f".{key}", item) for key, item in public.items()])
     fields: Any = getattr(value, "_fields", None)
     if fields is not None:
         pairs = zip(fields, value, strict=False)
-        return _listed(named, [(f".{key}", each) for key, each in pairs])
+        return _listed(named, [(f".{key}", item) for key, item in pairs])
     if not value:
         return f"an empty {name}"
-    return _listed(named, [(f"[{index}]", each) for index, each in enumerate(value)])
+    return _listed(named, [(f"[{index}]", item) for index, item in enumerate(value)])
 
 
 class Leaf(NamedTuple):
-    """A tensor somewhere in an output: its expression, that of what holds it, and the key there."""
+    """A tensor in an output: its expression, its container's expression, and its key there."""
 
     at: Output
     base: Output
@@ -300,32 +300,34 @@ def leaves_of(value: Any, limit: int = 200) -> list[Leaf]:
     >>> [leaf.at for leaf in leaves_of({"out": torch.zeros(2), "more": [torch.ones(3)]})]
     [output["out"], output["more"][0]]
     """
-    found: list[Leaf] = []
+    leaves: list[Leaf] = []
 
     def look(at: Output, base: Output, key: Any, value: Any, depth: int) -> None:
         if isinstance(value, Tensor):
-            if len(found) < limit:
-                found.append(Leaf(at, base, key, value.detach()))
+            if len(leaves) < limit:
+                leaves.append(Leaf(at, base, key, value.detach()))
             return
         if depth == 4 or value is None or isinstance(value, (str, bytes, int, float, bool)):
             return
         if isinstance(value, Mapping):
-            pairs = [(k, each) for k, each in value.items() if isinstance(k, (str, int))]
+            pairs = [(k, item) for k, item in value.items() if isinstance(k, (str, int))]
         elif isinstance(value, Sequence):
             pairs = list(enumerate(islice(value, limit)))
         else:
-            for name, each in attributes(value).items():
-                look(Output(at, ("attribute", name)), at, name, each, depth + 1)
+            for name, item in attributes(value).items():
+                look(Output(at, ("attribute", name)), at, name, item, depth + 1)
             return
-        for own, each in pairs:
-            look(at[own], at, own, each, depth + 1)
+        for key_here, item in pairs:
+            look(at[key_here], at, key_here, item, depth + 1)
 
     look(output, output, None, value, 0)
-    return found
+    return leaves
 
 
 def index_of(expression: Output, leaves: Sequence[Leaf]) -> tuple[int, tuple[int, ...]] | None:
-    """Return which tensor's number an expression is, and its index; None of more than one number.
+    """Return an expression's tensor, as a number of a leaf, and its index in that tensor.
+
+    None if the expression is not a single value of a leaf.
 
     Examples
     --------
@@ -347,34 +349,35 @@ def index_of(expression: Output, leaves: Sequence[Leaf]) -> tuple[int, tuple[int
         indices.insert(0, at._step[1])
         at = at._base
     shape = leaves[number].value.shape
-    found = torch.arange(shape.numel()).reshape(shape)
+    numbers = torch.arange(shape.numel()).reshape(shape)
     for index in indices:
-        found = found[index]
-    if found.numel() != 1:
+        numbers = numbers[index]
+    if numbers.numel() != 1:
         return None
-    return number, tuple(int(each) for each in torch.unravel_index(found.flatten()[0], shape))
+    position = torch.unravel_index(numbers.flatten()[0], shape)
+    return number, tuple(map(int, position))
 
 
 def attributes(value: Any) -> dict[str, Any]:
-    """Return what an object holds by public names: a dataclass's fields, or else attributes."""
+    """Return a dataclass's fields, or the public attributes of any other object."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: getattr(value, each.name, None) for each in fields(value)}
-    return {key: each for key, each in getattr(value, "__dict__", {}).items() if key[:1] != "_"}
+        return {item.name: getattr(value, item.name, None) for item in fields(value)}
+    return {key: item for key, item in getattr(value, "__dict__", {}).items() if key[:1] != "_"}
 
 
 def _listed(what: str, pairs: list[tuple[str, Any]]) -> str:
     if not pairs:
         return what
-    more = f" and {len(pairs) - _SHOWN} more" if len(pairs) > _SHOWN else ""
-    said = [f"{name} {_short(each)}" for name, each in pairs[:_SHOWN]]
-    return f"{what} with {', '.join(said)}{more}"
+    more = f" and {len(pairs) - _MAX_LISTED} more" if len(pairs) > _MAX_LISTED else ""
+    items = [f"{name} {_short(item)}" for name, item in pairs[:_MAX_LISTED]]
+    return f"{what} with {', '.join(items)}{more}"
 
 
 def _short(value: Any) -> str:
     if isinstance(value, Tensor):
         return str(tuple(value.shape))
     if isinstance(value, Mapping):
-        return f"{type(value).__name__} with {', '.join(map(repr, list(value)[:_SHOWN]))}"
+        return f"{type(value).__name__} with {', '.join(map(repr, list(value)[:_MAX_LISTED]))}"
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
         return f"{type(value).__name__} of {len(value)}"
     return type(value).__name__

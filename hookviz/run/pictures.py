@@ -1,6 +1,6 @@
 """Read a picture from a path, a URL, bytes, an open file, a PIL image or an array.
 
-Every loader in `LOADERS` returns a `LoadedPicture`: upright, the first frame, in its own mode.
+Every loader in `LOADERS` returns a `LoadedPicture`: upright, the first frame, in its original mode.
 `LoadedPicture.converted` gives it the number of channels that a model takes.
 """
 
@@ -38,18 +38,18 @@ MAX_SHOWN_SIDE = 640
 
 @dataclass(frozen=True)
 class LoadedPicture:
-    """A picture as its file or array holds it.
+    """A picture with the mode and precision of its file or array.
 
     Attributes
     ----------
     image : PIL.Image.Image
-        Upright, the first frame, in its own mode.
+        Upright, the first frame, in its original mode.
     name : str
-        The file's name, or the type that was given.
+        The file's name, or the type of the source.
     deep : numpy.ndarray or None
         Float32 ``(C, H, W)`` from 0 to 1, if the picture has more than 8 bits.
     note : str
-        How the values were scaled, or what was lost; usually empty.
+        How the values were scaled, or a loss of precision; usually empty.
     """
 
     image: Image.Image
@@ -104,9 +104,9 @@ class LoadedPicture:
 def load_picture(source: Any) -> LoadedPicture:
     """Read a picture of any kind in `LOADERS`.
 
-    More than 8 bits are kept. Whole numbers of 16 bits are scaled so that 65535 is white; if they
-    use less than half of that range, as 12-bit scans do, they are stretched from the smallest to
-    the largest, and the note says so.
+    Values of more than 8 bits keep their precision. Integers of 16 bits are scaled so that 65535 is
+    white; if they use less than half of that range, as 12-bit scans do, they are stretched from the
+    smallest to the largest, with a note.
 
     Parameters
     ----------
@@ -131,12 +131,12 @@ def load_picture(source: Any) -> LoadedPicture:
 
 
 def is_picture(source: Any) -> bool:
-    """Return whether this may be one picture; it is not opened."""
+    """Return whether this may be a picture, without opening it."""
     return any(accepts(source) for accepts, _ in LOADERS)
 
 
 def name_of(source: Any) -> str:
-    """Return the file's name, or the type of what was given."""
+    """Return the file's name, or the type of the source."""
     if isinstance(source, (str, os.PathLike)):
         return str(os.fspath(source))
     name = getattr(source, "name", None)
@@ -196,7 +196,7 @@ def _opened(file: Any, named: str, name: str) -> LoadedPicture:
         ) from None
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
         raise ValueError(f"{named} is too large to open safely: {error}") from None
-    except Exception as error:  # broken files make Pillow raise many kinds, MemoryError included
+    except Exception as error:  # Pillow raises many types for broken files, also MemoryError
         raise _unreadable(named, error) from None
 
 
@@ -231,9 +231,9 @@ def _from_url(url: str) -> LoadedPicture:
 
 
 def _downloaded(url: str, short: str) -> bytes:
-    """Download a file in a thread: a server that sends a byte now and then must not hold us up.
+    """Download a file, in a thread, with a limit on the whole time.
 
-    A socket's own timeout starts again with each byte, in the headers as well.
+    A socket's own timeout starts again with each byte, so that a slow server would never end.
     """
     result: list[bytes | Exception] = []
     deadline = time.monotonic() + MAX_DOWNLOAD_SECONDS
@@ -288,7 +288,7 @@ def _received(url: str, deadline: float) -> bytes:
 def _from_image(image: Image.Image) -> LoadedPicture:
     try:
         return _of_image(image, name_of(image))
-    except Exception as error:  # the user opened it, but its pixels are only read now
+    except Exception as error:  # the user has opened it, but the pixels are read only now
         name = getattr(image, "filename", "")
         raise _unreadable(repr(name) if name else "The image", error) from None
 
@@ -296,7 +296,7 @@ def _from_image(image: Image.Image) -> LoadedPicture:
 def _of_image(image: Image.Image, name: str) -> LoadedPicture:
     # Pillow reads PNG and TIFF files with 16-bit colours as 8 bits; the raw mode tells them apart.
     raw = [str(tile[3]) for tile in getattr(image, "tile", ())]
-    lossy = not image.mode.startswith("I") and any(";16" in each for each in raw)
+    lossy = not image.mode.startswith("I") and any(";16" in mode for mode in raw)
     image = ImageOps.exif_transpose(image)
     if not image.mode.startswith("I") and image.mode != "F":
         return LoadedPicture(
@@ -394,4 +394,4 @@ LOADERS: tuple[tuple[Callable[[Any], bool], Callable[[Any], LoadedPicture]], ...
     ),
     (lambda source: hasattr(source, "read"), _from_open_file),
 )
-"""Each kind of picture: a test of what was given, and the function that reads it."""
+"""For each kind of picture, a test of the source and the function that reads it."""

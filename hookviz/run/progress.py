@@ -1,7 +1,7 @@
 """A progress bar that appears only if the work takes more than half a second.
 
-It is not tqdm's: in a notebook that one is an ipywidget, which a saved notebook keeps as a dead
-output ("model not found"). This one is HTML that ends as a line of text.
+tqdm is not used: its bar in a notebook is an ipywidget, which becomes a dead output ("model not
+found") when the notebook is saved. This one is HTML and ends as a line of text.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ PATIENCE = 0.5  # seconds before the bar appears
 STOP = "interrupt the kernel to stop"
 _PAUSE = 0.1  # seconds between two updates of the bar
 
-_place: ContextVar[Callable[[float | None], None] | None] = ContextVar("place", default=None)
+_redirection: ContextVar[Callable[[float | None], None] | None] = ContextVar(
+    "redirection", default=None
+)
 
 
 @contextmanager
-def shown_by(place: Callable[[float | None], None]) -> Iterator[None]:
-    """Redirect bars within the block: ``place`` gets the fraction done, and None at the end.
+def shown_by(show: Callable[[float | None], None]) -> Iterator[None]:
+    """Redirect bars within the block: ``show`` gets the fraction done, and None at the end.
 
     >>> with shown_by(print), Progress() as bar:
     ...     bar._next = 0
@@ -30,15 +32,15 @@ def shown_by(place: Callable[[float | None], None]) -> Iterator[None]:
     0.5
     None
     """
-    before = _place.set(place)
+    previous = _redirection.set(show)
     try:
         yield
     finally:
-        _place.reset(before)
+        _redirection.reset(previous)
 
 
 class Progress:
-    """A bar from 0 to 1 in the output of the running notebook cell, or where `shown_by` says.
+    """A bar from 0 to 1 in the output of the running notebook cell; see also `shown_by`.
 
     With ``terminal`` it is also shown in a terminal.
     """
@@ -53,14 +55,14 @@ class Progress:
         return self
 
     def update(self, fraction: float, text: str = "") -> None:
-        """Show the fraction done, 0 to 1, and a text behind it."""
-        place = _place.get()
-        if time.monotonic() < self._next or not (place or _in_notebook() or self._terminal):
+        """Show the fraction done, 0 to 1, followed by a text."""
+        show = _redirection.get()
+        if time.monotonic() < self._next or not (show or _in_notebook() or self._terminal):
             return
         self._next = time.monotonic() + _PAUSE
-        if place is not None:
-            self._handle = place
-            place(fraction)
+        if show is not None:
+            self._handle = show
+            show(fraction)
             return
         words = f"{100 * fraction:.0f} %" + f", {text}" * bool(text)
         if self._terminal:
@@ -74,8 +76,8 @@ class Progress:
         self._show({"text/plain": words, "text/html": f"{bar}</progress> {words}{stop}"})
 
     def __exit__(self, *error: object) -> None:
-        if (place := _place.get()) is not None and self._handle is place:
-            place(None)
+        if (show := _redirection.get()) is not None and self._handle is show:
+            show(None)
         elif self._handle is sys.stderr:
             print(file=sys.stderr)
         elif self._handle is not None:
@@ -92,6 +94,6 @@ class Progress:
 
 
 def _in_notebook() -> bool:
-    # Without IPython loaded this is not a notebook.
+    # In a notebook, IPython is always loaded already.
     ipython = sys.modules.get("IPython")
     return ipython is not None and ipython.get_ipython() is not None

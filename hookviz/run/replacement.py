@@ -1,4 +1,4 @@
-"""Runs with some samples of the input replaced, to measure which of them a row depends on."""
+"""Replace samples of the input by noise, to measure which samples a layer's row depends on."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ CallKey = tuple[str, int]
 """A layer's name and the number of its call."""
 
 Sample = tuple[int, int]
-"""The place of an input tensor, and the number of a sample in it."""
+"""The index of an input tensor, and the index of a sample in it."""
 
 
 class SampleReplacement:
-    """A model that runs again with some of the samples of its input replaced by noise.
+    """Runs a model again with some of the samples of its input replaced by noise.
 
-    Batch statistics stay as they were: through a BatchNorm in training mode every row depends on
-    every sample, but that is not what is asked.
+    Batch statistics stay fixed: through a BatchNorm in training mode every row depends on every
+    sample, but that is not the question here.
 
     Parameters
     ----------
@@ -40,24 +40,24 @@ class SampleReplacement:
         self._before = self._run({}, 0)
 
     def changed(self, samples: Sequence[Sample]) -> dict[CallKey, list[bool]]:
-        """Return which rows of each call change with some samples, by two different noises.
+        """Return which rows of each call change if some samples become noise, of two kinds.
 
-        Calls that have another number of rows then are missing.
+        Calls whose number of rows changes are missing.
         """
         chosen: dict[int, list[int]] = {}
-        for place, sample in samples:
-            chosen.setdefault(place, []).append(sample)
+        for index, sample in samples:
+            chosen.setdefault(index, []).append(sample)
         runs = [self._run(chosen, seed) for seed in (1, 2)] if samples else []
-        found = {}
+        changes = {}
         for key, before in self._before.items():
             after = [run[key] for run in runs if key in run and run[key].shape == before.shape]
             if len(after) == len(runs):
                 same = [before == rows for rows in after]
-                found[key] = [not all(each[row] for each in same) for row in range(len(before))]
-        return found
+                changes[key] = [not all(one[row] for one in same) for row in range(len(before))]
+        return changes
 
     def _run(self, chosen: Mapping[int, Sequence[int]], seed: int) -> dict[CallKey, Tensor]:
-        """Run the model with noise in place of samples; return a number for each row of a call."""
+        """Run the model with noise instead of samples; return one number per row of each call."""
         inputs, places = self._session.inputs, count()
         generator = torch.Generator().manual_seed(seed)
 
@@ -86,7 +86,7 @@ def rows_of(tensor: Tensor, module: nn.Module) -> Tensor:
 
 
 class _RowSums(Listener):
-    """Sums up each row of layers' outputs, and keeps batch statistics as they were.
+    """Computes a weighted sum of each row of layers' outputs; keeps batch statistics fixed.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ class _RowSums(Listener):
         if call.layer in self._layers and returned and not again:
             rows = rows_of(returned[0].detach(), call.module).flatten(1)
             rows = torch.view_as_real(rows).flatten(1) if rows.is_complex() else rows
-            # Random weights: a plain sum stays the same where values only change places.
+            # Random weights, because a plain sum does not change if values are only permuted.
             weights = torch.rand(rows.shape[1], generator=torch.Generator().manual_seed(0))
             # On the CPU, since MPS has no float64.
             finite = rows.cpu().double().nan_to_num(1.23e4)
@@ -114,16 +114,16 @@ class _RowSums(Listener):
 
     def before(self, operation: Operation) -> None:
         """Normalize by the statistics of the first run."""
-        given = operation.argument
-        if operation.name not in BATCH_NORMS or uses_running_statistics(operation.name, given):
+        arguments = operation.argument
+        if operation.name not in BATCH_NORMS or uses_running_statistics(operation.name, arguments):
             return
-        place, shape = next(self._norms), [1, -1, *[1] * (given["input"].ndim - 2)]
+        number, shape = next(self._norms), [1, -1, *[1] * (arguments["input"].ndim - 2)]
         if self._first:
-            self._statistics[place] = tuple(each.clone() for each in tensors(operation.run())[1:])
-        if place in self._statistics:
-            # Computed here in the first run, too, since the operation itself rounds differently.
-            mean, spread, *others = self._statistics[place]
-            made = (given["input"] - mean.view(shape)) * spread.view(shape)
-            made = made if given["weight"] is None else made * given["weight"].view(shape)
-            made = made if given["bias"] is None else made + given["bias"].view(shape)
-            operation.replace((made.to(given["input"].dtype), mean, spread, *others))
+            self._statistics[number] = tuple(map(torch.clone, tensors(operation.run())[1:]))
+        if number in self._statistics:
+            # Computed here also in the first run, because the operation itself rounds differently.
+            mean, spread, *others = self._statistics[number]
+            made = (arguments["input"] - mean.view(shape)) * spread.view(shape)
+            made = made if arguments["weight"] is None else made * arguments["weight"].view(shape)
+            made = made if arguments["bias"] is None else made + arguments["bias"].view(shape)
+            operation.replace((made.to(arguments["input"].dtype), mean, spread, *others))

@@ -1,13 +1,13 @@
 """Run a model many times with one layer changed, without repeating the operations before it.
 
-One whole run is recorded through a dispatch mode: the operations up to the boundary, where the
-first changed layer returns, and the memory that is still in use there, which is all that anything
-later can read. In a replay the model's own code runs as always, but operations before the boundary
-are skipped: they return uninitialized memory. At the boundary the recorded values are copied in.
+A dispatch mode records one whole run: the operations up to the boundary, where the first changed
+layer returns, and the memory that is still in use there, which is all that later operations can
+read. In a replay the model's own code runs as always, but operations before the boundary are
+skipped: they return uninitialized memory. At the boundary the recorded values are copied into it.
 
-Each recording is tested before its use: a replay without changes, with NaN as all skipped values,
-must give the recorded output to the bit. If it does not, or if operations differ from the recording
-or are random, the whole model runs.
+Each recording is tested before its use: a replay without changes, in which all skipped values are
+NaN, must return the recorded output to the bit. If it does not, or if operations are random or
+differ from the recording, the whole model runs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Replay:
     Attributes
     ----------
     replayed, whole : int
-        How many of the runs were replays, and how many of the whole model.
+        The numbers of runs that were replays, and of runs of the whole model.
 
     Examples
     --------
@@ -57,26 +57,26 @@ class Replay:
 
     def __init__(self, layers: Iterable[nn.Module]) -> None:
         self._layers = list(layers)
-        self._recordings: dict[Hashable, _Recording | None] = {}  # of the latest key alone
+        self._recordings: dict[Hashable, _Recording | None] = {}  # of the latest key only
         self.replayed = self.whole = 0
 
     def run(self, changed: Callable[[], T], plain: Callable[[], Any], key: Hashable = None) -> T:
         """Run ``changed``, which runs the model once, without a graph.
 
         ``plain`` runs it on the same input without changes; it is called twice for each new
-        ``key``, which holds whatever else a run depends on, such as the batch size.
+        ``key``. The key identifies everything else that a run depends on, such as the batch size.
         """
         if key not in self._recordings:
             self._recordings = {key: self._tested(plain)}
         recording = self._recordings[key]
         if recording is not None:
             try:
-                found = self._within(_Replayer(recording), changed)
+                result = self._within(_Replayer(recording), changed)
             except _DivergedError:
                 self._recordings[key] = None
             else:
                 self.replayed += 1
-                return found
+                return result
         self.whole += 1
         return changed()
 
@@ -84,24 +84,24 @@ class Replay:
         """Record a run; None unless its replay returns the same."""
         recording = _Recording()
         try:
-            wanted = self._within(_Recorder(recording), plain)
-            found = self._within(_Replayer(recording, poison=True), plain)
-        except (_DivergedError, Exception):  # a whole run raises the same
+            recorded = self._within(_Recorder(recording), plain)
+            replayed = self._within(_Replayer(recording, poison=True), plain)
+        except (_DivergedError, Exception):  # a whole run will raise the model's own error
             return None
-        return recording if _same(wanted, found) else None
+        return recording if _same(recorded, replayed) else None
 
-    def _within(self, way: _Way, run: Callable[[], T]) -> T:
-        # Before the changes, which may already be on: a later edit runs after the earlier ones.
-        hooks = [(layer, "edit", lambda *given: way.boundary()) for layer in self._layers]
-        with HookManager(hooks), way.block():
-            found = run()
-        if not way.passed:
+    def _within(self, phase: _Phase, run: Callable[[], T]) -> T:
+        # The boundary's hook must run before the changes: edits run in the order of their entry.
+        hooks = [(layer, "edit", lambda *arguments: phase.boundary()) for layer in self._layers]
+        with HookManager(hooks), phase.block():
+            result = run()
+        if not phase.passed:
             raise _DivergedError
-        return found
+        return result
 
 
-class _Way(Protocol):
-    """Recording, or replaying: both end at the boundary, when the first changed layer returns."""
+class _Phase(Protocol):
+    """The interface of recording and replaying, which both end at the boundary."""
 
     passed: bool
 
@@ -115,7 +115,7 @@ class _DivergedError(BaseException):
 
 @dataclass(frozen=True)
 class _Made:
-    """A step's output tensor with memory of its own."""
+    """An output tensor of a step, with its own memory."""
 
     index: int
     size: torch.Size
@@ -123,18 +123,18 @@ class _Made:
     dtype: torch.dtype
     device: torch.device
 
-    def unwritten(self) -> Tensor:
+    def empty(self) -> Tensor:
         return torch.empty_strided(self.size, self.stride, dtype=self.dtype, device=self.device)
 
     def read(self, storage: torch.UntypedStorage) -> Tensor:
-        """Return a copy of its present values."""
+        """Return a copy of the present values."""
         empty = torch.empty(0, dtype=self.dtype, device=self.device)
         return empty.set_(storage, 0, self.size, self.stride).clone()
 
 
 @dataclass(frozen=True)
 class _Given:
-    """A step's output tensor that is one of its inputs."""
+    """An output tensor of a step that is one of its inputs."""
 
     number: int
 
@@ -152,7 +152,7 @@ class _Step:
 @dataclass
 class _Recording:
     steps: list[_Step] = field(default_factory=list)
-    kept: dict[int, Tensor] = field(default_factory=dict)  # index -> its values at the boundary
+    live: dict[int, Tensor] = field(default_factory=dict)  # index -> values at the boundary
 
 
 class _Recorder(Listener):
@@ -167,42 +167,44 @@ class _Recorder(Listener):
         return OperationRecorder(self)
 
     def boundary(self) -> None:
-        """Keep the values that can still be read, and stop recording."""
+        """Store the values that later operations can read, and stop recording."""
         if not self.passed:
             self.passed = True
             for storage, made in self._made.storages():
-                self.recording.kept[made.index] = made.read(storage)
+                self.recording.live[made.index] = made.read(storage)
 
     def before(self, operation: Operation) -> None:
         if self.passed:
             return
-        given = operation.inputs
+        inputs = operation.inputs
         random = torch.Tag.nondeterministic_seeded in operation.function.tags
-        if random or not all(map(_plain, given)):
+        if random or not all(map(_plain, inputs)):
             raise _DivergedError
-        # Tensors made elsewhere, such as a buffer, must be written in every run.
-        if operation.mutates and not all(each in self._made for each in given):
+        # Other tensors, such as a buffer, must be written in every run.
+        if operation.mutates and not all(tensor in self._made for tensor in inputs):
             raise _DivergedError
-        operation.notes[self] = [_layout(each) for each in given]
+        operation.notes[self] = [_layout(tensor) for tensor in inputs]
 
     def after(self, operation: Operation) -> None:
         if self not in operation.notes:
             return
-        given, before = operation.inputs, operation.notes[self]
-        new = [each for each in operation.outputs if not any(each is one for one in given)]
-        views = [any(share_memory(each, one) for one in given) for each in new]
+        inputs, before = operation.inputs, operation.notes[self]
+        new = [
+            tensor for tensor in operation.outputs if not any(tensor is other for other in inputs)
+        ]
+        views = [any(share_memory(tensor, other) for other in inputs) for tensor in new]
         if any(views) and not all(views):
             raise _DivergedError
-        # A view must be taken of a replay's new base, and in-place reshaping must be repeated.
-        skipped = not any(views) and [_layout(each) for each in given] == before
-        note = partial(self._note, given)
+        # Views must be taken of a replay's new base, and in-place reshaping must be repeated.
+        skipped = not any(views) and [_layout(tensor) for tensor in inputs] == before
+        note = partial(self._note, inputs)
         outputs = tree_map_only(Tensor, note, operation.output) if skipped else None
         shapes = [shape for shape, _ in before]
         self.recording.steps.append(_Step(operation.function, shapes, outputs, skipped))
 
-    def _note(self, given: list[Tensor], tensor: Tensor) -> _Made | _Given:
-        for number, each in enumerate(given):
-            if tensor is each:
+    def _note(self, inputs: list[Tensor], tensor: Tensor) -> _Made | _Given:
+        for number, other in enumerate(inputs):
+            if tensor is other:
                 return _Given(number)
         if not _plain(tensor) or tensor.storage_offset():
             raise _DivergedError
@@ -213,7 +215,7 @@ class _Recorder(Listener):
 
 
 class _Replayer(TorchDispatchMode):
-    """A mode that skips operations before the boundary; it is left there, if it is the top mode."""
+    """A mode that skips operations before the boundary; if it is the top mode, it is left there."""
 
     def __init__(self, recording: _Recording, *, poison: bool = False) -> None:
         super().__init__()
@@ -230,14 +232,14 @@ class _Replayer(TorchDispatchMode):
             super().__exit__(*error)
 
     def boundary(self) -> None:
-        """Fill in the recorded values; from here on everything runs."""
+        """Copy in the recorded values; from here on everything runs."""
         if self.passed:
             return
         self.passed = True
         if next(self._steps, None) is not None:
             raise _DivergedError
         for index, tensor in self._waiting.items():
-            tensor.copy_(self.recording.kept[index])
+            tensor.copy_(self.recording.live[index])
         self._waiting.clear()
         if _get_current_dispatch_mode() is self:
             self.__exit__(None, None, None)
@@ -248,25 +250,25 @@ class _Replayer(TorchDispatchMode):
         kwargs = kwargs or {}
         if self.passed:
             return operation(*args, **kwargs)
-        given, step = tensors((args, kwargs)), next(self._steps, None)
+        inputs, step = tensors((args, kwargs)), next(self._steps, None)
         same = step is not None and step.operation is operation
-        if step is None or not same or [each.shape for each in given] != step.shapes:
+        if step is None or not same or [tensor.shape for tensor in inputs] != step.shapes:
             raise _DivergedError
         if not step.skipped:
             return operation(*args, **kwargs)
-        return self._output(given, step.outputs)
+        return self._output(inputs, step.outputs)
 
-    def _output(self, given: list[Tensor], noted: Any) -> Any:
+    def _output(self, inputs: list[Tensor], noted: Any) -> Any:
         if isinstance(noted, (tuple, list)):
-            return type(noted)(self._output(given, each) for each in noted)
+            return type(noted)(self._output(inputs, item) for item in noted)
         if isinstance(noted, _Given):
-            return given[noted.number]
+            return inputs[noted.number]
         if not isinstance(noted, _Made):
             return noted  # a number or None
-        tensor = noted.unwritten()
+        tensor = noted.empty()
         if self._poison:
             tensor.fill_(torch.nan if tensor.is_floating_point() else 1)
-        if noted.index in self.recording.kept:
+        if noted.index in self.recording.live:
             self._waiting[noted.index] = tensor
         return tensor
 
@@ -276,14 +278,14 @@ def _layout(tensor: Tensor) -> tuple[torch.Size, tuple[int, ...]]:
 
 
 def _plain(tensor: Tensor) -> bool:
-    """Return whether a tensor is a plain strided one."""
+    """Return whether a tensor is strided and of no subclass."""
     kinds = (Tensor, nn.Parameter, nn.Buffer) if hasattr(nn, "Buffer") else (Tensor, nn.Parameter)
     strided = tensor.layout is torch.strided and not tensor.is_quantized
     return strided and type(tensor) in kinds
 
 
 def _same(output: Any, other: Any) -> bool:
-    """Return whether two outputs hold the same values, without NaN."""
+    """Return whether two outputs have equal values; NaN equals nothing."""
     pairs = list(tensors_in(output)), list(tensors_in(other))
     if [path for path, _ in pairs[0]] != [path for path, _ in pairs[1]]:
         return False

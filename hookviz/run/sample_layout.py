@@ -1,4 +1,4 @@
-"""The place of each sample in a tensor's memory, and the operations that keep samples apart."""
+"""The layout of samples in a tensor's memory, and the operations that keep samples apart."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .recorder import Operation
 
 
 class SampleLayout(NamedTuple):
-    """The samples of the values in a memory: at a byte, ``offset // block % batch``.
+    """The samples in a memory: the byte at ``offset`` is of sample ``offset // block % batch``.
 
-    So ``block`` bytes of one sample are followed by as many of the next one, and after the last one
-    by more of the first. That describes a batch, windows cut from each sample in turn, and
+    So ``block`` bytes of one sample are followed by as many of the next one, and after the last
+    sample comes the first again. That describes a batch, windows cut from each sample in turn, and
     sequences whose second dimension is the batch.
 
     Examples
@@ -40,7 +40,7 @@ class SampleLayout(NamedTuple):
         for axis, (size, step) in enumerate(zip(tensor.shape, steps, strict=True)):
             if size < 2 or not step or (self.block % step and step % self.block):
                 continue
-            # The other dimensions must stay within a sample, or go round by whole periods.
+            # The other dimensions must stay within a sample, or step by whole periods.
             unit = min(step, self.block)
             reach = tensor.storage_offset() * width % unit + width
             for other, (length, stride) in enumerate(zip(tensor.shape, steps, strict=True)):
@@ -57,19 +57,19 @@ class SampleLayout(NamedTuple):
     def of_result(self, operation: Operation, made: Tensor, tensor: Tensor) -> SampleLayout | None:
         """Return the layout of a result from that of a tensor that was read; None if unknown."""
         axis = self.axis(tensor)
-        kept = None if axis is None else axis_kept(operation, made, tensor, axis)
-        if axis is None or kept is None:
+        new_axis = None if axis is None else axis_kept(operation, made, tensor, axis)
+        if axis is None or new_axis is None:
             return None
         before = tensor.stride(axis) * tensor.element_size()
-        block, rest = divmod(self.block * made.stride(kept) * made.element_size(), before)
-        found = SampleLayout(self.batch, block)
-        if rest or not block or found.axis(made) != kept:
+        block, rest = divmod(self.block * made.stride(new_axis) * made.element_size(), before)
+        layout = SampleLayout(self.batch, block)
+        if rest or not block or layout.axis(made) != new_axis:
             return None
         # A part of a tensor may begin with another sample than its result.
-        return found if found._phase(made, kept) == self._phase(tensor, axis) else None
+        return layout if layout._phase(made, new_axis) == self._phase(tensor, axis) else None
 
     def _phase(self, tensor: Tensor, axis: int) -> int:
-        """Return where in a period a tensor begins, in steps along its axis."""
+        """Return the position in the period at which a tensor begins, in steps along its axis."""
         width = tensor.element_size()
         begin = int(tensor.storage_offset()) * width % (self.block * self.batch)
         return begin // min(tensor.stride(axis) * width, self.block)
@@ -84,22 +84,21 @@ _SHUFFLES = frozenset(("pixel_shuffle", "pixel_unshuffle", "channel_shuffle"))
 
 
 def axis_kept(operation: Operation, made: Tensor, tensor: Tensor, axis: int) -> int | None:
-    """Return which dimension of the result a dimension of a tensor becomes, if it is kept apart.
+    """Return the dimension of the result that corresponds to a dimension of an input tensor.
 
-    The values of the result at an index along it must use only those at the same index of the
-    tensor. None if they use others, and where that is not known. Statistics of a batch norm do not
-    count.
+    Values of the result at an index along it must use only the tensor's values at the same index,
+    apart from a batch norm's statistics. None if they use others, or if that is unknown.
     """
     kind, name, argument = operation.kind, operation.name, operation.argument
-    # A tensor may be an operation's weight as well.
+    # The same tensor may also be passed as a weight.
     first = tensor is operation.inputs[0] and sum(tensor is t for t in operation.inputs) == 1
-    found = axis
+    new_axis = axis
     if kind in ELEMENTWISE_KINDS or name in BATCH_NORMS:
         apart = tensor.ndim == made.ndim
     elif "normalized_shape" in argument:
         apart = first and axis < tensor.ndim - len(argument["normalized_shape"])
     elif kind in _BY_SAMPLE:
-        # Other convolutions than these take maps without a batch, or with channels last.
+        # Other convolutions take maps without a batch, or with channels last.
         apart = axis == 0 and (kind is not Kind.CONVOLUTION or name.endswith("convolution"))
         apart = apart and first and name not in ("renorm", "weight_norm_interface")
     elif kind is Kind.ATTENTION:
@@ -110,28 +109,30 @@ def axis_kept(operation: Operation, made: Tensor, tensor: Tensor, axis: int) -> 
         padded = len(argument["pad"]) // 2 if "pad" in argument else int(name[-2])
         apart = axis < tensor.ndim - padded
     elif name == "index":
-        given = [each is not None for each in argument["indices"]]
-        apart = first and given == sorted(given) and axis < given.index(True)
+        indexed = [index is not None for index in argument["indices"]]
+        apart = first and indexed == sorted(indexed) and axis < indexed.index(True)
     elif (kind in _ALONG_DIMENSIONS and not name.startswith("unique")) or name in _MOVES:
         along = argument.get(_MOVES.get(name, "dim"))
         along = [along] if isinstance(along, int) else along or []
-        places = {each % max(made.ndim if name == "stack" else tensor.ndim, 1) for each in along}
-        apart = bool(places) and (first or kind is Kind.CONCATENATION)
+        dimensions = {
+            index % max(made.ndim if name == "stack" else tensor.ndim, 1) for index in along
+        }
+        apart = bool(dimensions) and (first or kind is Kind.CONCATENATION)
         if name == "stack":
-            found = axis + (min(places) <= axis)
+            new_axis = axis + (min(dimensions) <= axis)
         else:
-            apart = apart and axis not in places
+            apart = apart and axis not in dimensions
             dropped = kind is Kind.REDUCTION and not argument.get("keepdim")
-            found = axis - dropped * sum(each < axis for each in places)
+            new_axis = axis - dropped * sum(index < axis for index in dimensions)
     else:
         apart = axis == 0 and (name.startswith("grid_sampler") or name in _SHUFFLES)
-    fits = found < made.ndim and tensor.shape[axis] == made.shape[found]
-    return found if apart and fits else None
+    fits = new_axis < made.ndim and tensor.shape[axis] == made.shape[new_axis]
+    return new_axis if apart and fits else None
 
 
 def _is_apart_in_product(operation: Operation, tensor: Tensor, axis: int) -> bool:
     first, second = FACTORS.get(operation.name, ("", ""))
     summed = {"self": None, first: tensor.ndim - 1, second: tensor.ndim - 2}
-    # A tensor may be multiplied with itself.
-    roles = [each for each in summed if operation.argument.get(each) is tensor]
-    return tensor.ndim > 1 and bool(roles) and all(summed[each] != axis for each in roles)
+    # A tensor may be multiplied by itself.
+    roles = [role for role in summed if operation.argument.get(role) is tensor]
+    return tensor.ndim > 1 and bool(roles) and all(summed[role] != axis for role in roles)

@@ -1,6 +1,6 @@
-"""A layer's output as the network goes on with it: after normalization, and after activation.
+"""A layer's output after the normalization and the activation that follow the layer.
 
-Functional operations count as modules do: a recorder reports what is done with the output.
+Functional ones count as well as modules, because a recorder reports operations.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ WORDS = {
 
 
 def stages_of(session: Session, module: nn.Module) -> list[dict[str, Tensor]]:
-    """Run the model once, and return what it makes of a layer's outputs.
+    """Run the model once, and return a layer's outputs after normalization and activation.
 
-    An output is followed through one normalization and one activation, as long as nothing else
-    happens to it. ``x * sigmoid(x)`` is an activation.
+    An output is followed through one normalization and one activation that come directly after the
+    layer. ``x * sigmoid(x)`` is an activation.
 
     Returns
     -------
     list of dict
-        For each call of the layer the tensors after ``"norm"`` and after ``"activation"``, of the
-        output's shape; only those that exist.
+        For each call of the layer, the tensors after ``"norm"`` and after ``"activation"`` in the
+        output's shape, as far as they exist.
 
     Examples
     --------
@@ -49,12 +49,12 @@ def stages_of(session: Session, module: nn.Module) -> list[dict[str, Tensor]]:
 
 
 class _Stages(Follower[tuple[int, str]]):
-    """Follows a layer's outputs; a mark is the number of the call and the step reached.
+    """Follows a layer's outputs; a mark is the number of the call and the latest stage.
 
     Attributes
     ----------
     calls : list of dict
-        For each call the tensors after the norm and after the activation.
+        For each call, the tensors after the norm and after the activation.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -63,7 +63,7 @@ class _Stages(Follower[tuple[int, str]]):
         self._module, self._shapes = module, list[torch.Size]()
 
     def leave(self, call: ModuleCall, returned: list[Tensor], again: bool) -> None:
-        """Begin to follow an output."""
+        """Start to follow an output."""
         if call.module is self._module:
             if returned:
                 self.marks[returned[0]] = len(self.calls), RETURNED
@@ -75,41 +75,41 @@ class _Stages(Follower[tuple[int, str]]):
     ) -> tuple[int, str] | None:
         """Store the result of a normalization or an activation."""
         _, (call, reached) = reads[0]
-        found, shape, kind = self.calls[call], self._shapes[call], operation.kind
+        stages, shape, kind = self.calls[call], self._shapes[call], operation.kind
         if made.numel() != shape.numel():
             return None
         if kind is Kind.COPY:
             return call, reached
         gates = len(reads) > 1 and operation.name == "mul"
         gates = gates and ACTIVATED in {step for _, (_, step) in reads}
-        if kind is Kind.NORMALIZATION and reached == RETURNED and NORMALIZED not in found:
+        if kind is Kind.NORMALIZATION and reached == RETURNED and NORMALIZED not in stages:
             reached = NORMALIZED
-        elif gates or (kind is Kind.ACTIVATION and ACTIVATED not in (reached, *found)):
+        elif gates or (kind is Kind.ACTIVATION and ACTIVATED not in (reached, *stages)):
             reached = ACTIVATED
         else:
             return None
-        found[reached] = made.detach().clone().reshape(shape)
+        stages[reached] = made.detach().clone().reshape(shape)
         return call, reached
 
 
-def tensor_after(found: dict[str, Tensor], shown_after: str) -> Tensor | None:
-    """Return the tensor after a step, or after the one before it; None for the output itself."""
+def tensor_after(stages: dict[str, Tensor], shown_after: str) -> Tensor | None:
+    """Return the tensor after a stage, or after the previous one; None for the output itself."""
     if shown_after == ACTIVATED:
-        return found.get(ACTIVATED, found.get(NORMALIZED))
-    return found.get(shown_after)
+        return stages.get(ACTIVATED, stages.get(NORMALIZED))
+    return stages.get(shown_after)
 
 
-def words_after(found: dict[str, Tensor], shown_after: str) -> str:
-    """Return what the maps are shown after, in words; the wanted step may be missing.
+def words_after(stages: dict[str, Tensor], shown_after: str) -> str:
+    """Describe the stage that is shown; the requested one may be missing.
 
     Examples
     --------
     >>> words_after({}, "activation")
     'raw output (no activation follows directly)'
     """
-    if shown_after == RETURNED or shown_after in found:
+    if shown_after == RETURNED or shown_after in stages:
         return WORDS[shown_after]
-    if shown_after == ACTIVATED and NORMALIZED in found:
+    if shown_after == ACTIVATED and NORMALIZED in stages:
         return f"{WORDS[NORMALIZED]} (no activation follows directly)"
     what = "activation" if shown_after == ACTIVATED else "normalization"
     return f"{WORDS[RETURNED]} (no {what} follows directly)"

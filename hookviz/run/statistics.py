@@ -1,8 +1,8 @@
 """Running statistics: moments, extremes, histograms over fixed edges, and the k largest values.
 
-The statistics of a whole are those of its parts, merged in any order. Counts are exact. Means and
-squares are merged by the formula of Chan, Golub and LeVeque (1979), which subtracts no large
-squares from each other. NaN and infinities are counted apart and enter no other statistic.
+Statistics of parts can be merged in any order. Counts are exact. Means and squares are merged by
+the formula of Chan, Golub and LeVeque (1979), which avoids the difference of large squares. NaN and
+infinities are counted separately and enter no other statistic.
 
 Everything runs on the device of the tensors. Sums are float64, except on devices without it (MPS).
 """
@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-_CHUNK = 1 << 16  # numbers: small enough for the cache, large enough to hide the calls
+_CHUNK = 1 << 16  # values: they fit into the cache, and the overhead of calls is negligible
 
 
 def as_real(tensor: Tensor) -> Tensor:
@@ -32,7 +32,7 @@ def as_real(tensor: Tensor) -> Tensor:
     Raises
     ------
     TypeError
-        The tensor holds no values, as on the meta device.
+        The tensor has no values (on the meta device), or is nested.
     """
     values = tensor.detach()
     if values.is_meta or values.is_nested:
@@ -86,13 +86,13 @@ class Moments(NamedTuple):
         total = values.sum(-1).to(dtype)
         raw = torch.linalg.vector_norm(values, dim=-1).to(dtype).square()
         nonzero = count_nonzero(values)
-        found = cls.of_sums(size, total, raw, nonzero)
+        moments = cls.of_sums(size, total, raw, nonzero)
         doubtful = ~(are_exact(size, total, raw, values.dtype) | (nonzero == 0))
         if bool(doubtful.any()):
             careful = cls._of_any(values[doubtful])
-            for tensor, exact in zip(found, careful, strict=True):
+            for tensor, exact in zip(moments, careful, strict=True):
                 tensor[doubtful] = exact
-        return found
+        return moments
 
     @classmethod
     def of_sums(cls, size: int | Tensor, total: Tensor, raw: Tensor, nonzero: Tensor) -> Moments:
@@ -107,15 +107,15 @@ class Moments(NamedTuple):
         """Return the moments of values that may be NaN or infinite, in two passes."""
         finite, nans = values.isfinite(), values.isnan().sum(-1)
         count = finite.sum(-1)
-        known = values.where(finite, 0).to(wide(values.device))
-        mean = known.sum(-1) / count.clamp(min=1)
-        away = (known - mean[..., None]).where(finite, 0)
+        values_or_zero = values.where(finite, 0).to(wide(values.device))
+        mean = values_or_zero.sum(-1) / count.clamp(min=1)
+        deviation = (values_or_zero - mean[..., None]).where(finite, 0)
         zeros = values.shape[-1] - values.count_nonzero(-1)
         infs = values.shape[-1] - count - nans
-        return cls(count, mean, away.square().sum(-1), zeros, nans, infs)
+        return cls(count, mean, deviation.square().sum(-1), zeros, nans, infs)
 
     def each(self, function: Callable[[Tensor], Tensor]) -> Moments:
-        """Return the moments with a function applied to each tensor, such as an indexing."""
+        """Apply a function, such as an indexing, to each tensor."""
         return Moments(*map(function, self))
 
     def unbound(self) -> list[Moments]:
@@ -131,8 +131,8 @@ class Moments(NamedTuple):
         """Return the moments of the union of the sets along a dimension."""
         count = self.count.sum(dim)
         mean = (self.count * self.mean).sum(dim) / count.clamp(min=1)
-        away = (self.mean - mean.unsqueeze(dim)).where(self.count > 0, 0)
-        squares = (self.squares + self.count * away * away).sum(dim)
+        deviation = (self.mean - mean.unsqueeze(dim)).where(self.count > 0, 0)
+        squares = (self.squares + self.count * deviation * deviation).sum(dim)
         return Moments(
             count, mean, squares, self.zeros.sum(dim), self.nans.sum(dim), self.infs.sum(dim)
         )
@@ -157,10 +157,10 @@ class Moments(NamedTuple):
 
 
 def are_exact(size: int, total: Any, raw: Any, dtype: torch.dtype) -> Any:
-    """Return whether variances are exact that are made of sums and sums of squares, ``raw``.
+    """Return whether sums and sums of squares (``raw``) determine the variance with precision.
 
-    The difference has too few digits where the mean is large beside the deviation, or where squares
-    underflow. It is NaN where a value is not finite, or where a sum overflowed.
+    Their difference loses its digits if the mean is large compared to the deviation, or if squares
+    underflow. It is NaN if a value is not finite, or if a sum overflowed.
     """
     limits = torch.finfo(dtype)
     squares = raw - total * (total / size)
@@ -171,8 +171,8 @@ def count_nonzero(values: Tensor) -> Tensor:
     """Count the values that are not zero along the last dimension; NaN is not zero."""
     if values.device.type != "cpu":
         return values.count_nonzero(-1)
-    # NumPy counts booleans ten times faster than torch does on the CPU. Chunk by chunk, so that
-    # the booleans stay in the cache.
+    # NumPy counts booleans ten times faster than torch on the CPU. The work is done in chunks, so
+    # that the booleans stay in the cache.
     rows = values.detach().reshape(-1, values.shape[-1]).numpy()
     step = max(1, _CHUNK // max(1, rows.shape[1]))
     buffer = np.empty(min(len(rows), step) * min(rows.shape[1], _CHUNK), bool)
@@ -217,7 +217,7 @@ class Extremes(NamedTuple):
 
 @dataclass(frozen=True)
 class LogBins:
-    """Bins that are the same for all values, and grow with them: histograms can be added.
+    """Logarithmic bins with fixed edges, so that histograms can be added.
 
     Each octave from 2^first to 2^last is cut into equal parts, for either sign. In order: −Inf, the
     negative bins, zero, the positive bins, Inf, NaN. Values beyond the last edge are in the last
@@ -263,8 +263,8 @@ class LogBins:
 
     def index(self, values: Tensor) -> Tensor:
         """Return the bin of each real value, int64."""
-        # Sign, exponent and the first bits of the mantissa tell the bin: looking it up in a table
-        # is several times faster than torch.bucketize.
+        # Sign, exponent and the first bits of the mantissa determine the bin. A table lookup is
+        # several times faster than torch.bucketize.
         shift, table = self._lookup(values.device)
         leading = (values.float().view(torch.int32) >> shift) + len(table) // 2
         return table[leading].masked_fill(values.isnan(), self.size - 1)
@@ -292,8 +292,8 @@ class LogBins:
     def quantile(self, counts: Tensor, q: float) -> Tensor:
         """Return the value below which a fraction ``q`` of the finite values lies.
 
-        It lies in the bin of the true quantile, and assumes that values are spread evenly within
-        their bin.
+        It lies in the bin of the true quantile; values are assumed to be spread evenly within their
+        bin.
 
         Parameters
         ----------
@@ -316,16 +316,16 @@ class LogBins:
         51.0
         """
         dtype = wide(counts.device)
-        known = counts[..., 1:-2].to(dtype)
-        below, total = known.cumsum(-1), known.sum(-1)
-        wanted = q * total[..., None]
-        place = ((below < wanted) | (below == 0)).sum(-1, keepdim=True)
-        place = place.clamp(max=known.shape[-1] - 1)
-        inside = known.gather(-1, place)
-        before = below.gather(-1, place) - inside
-        part = ((wanted - before) / inside.clamp(min=1)).clamp(0, 1)
+        finite = counts[..., 1:-2].to(dtype)
+        below, total = finite.cumsum(-1), finite.sum(-1)
+        target = q * total[..., None]
+        bin = ((below < target) | (below == 0)).sum(-1, keepdim=True)
+        bin = bin.clamp(max=finite.shape[-1] - 1)
+        inside = finite.gather(-1, bin)
+        before = below.gather(-1, bin) - inside
+        part = ((target - before) / inside.clamp(min=1)).clamp(0, 1)
         ends = torch.tensor(_ends(self), dtype=dtype, device=counts.device)
-        low, high = ends[0, place], ends[1, place]
+        low, high = ends[0, bin], ends[1, bin]
         return (low + part * (high - low))[..., 0].where(total > 0, math.nan)
 
 
@@ -350,23 +350,23 @@ def _ends(bins: LogBins) -> list[list[float]]:
 
 
 NONE = torch.iinfo(torch.int64).max
-"""The index where there are fewer than k values."""
+"""The index of missing entries, if there are fewer than k values."""
 
 
 @dataclass(eq=False)
 class TopK:
-    """The k largest values of each row, the largest first, equal ones by index.
+    """The k largest values of each row, in descending order; equal values by index.
 
     −Inf does not count as a value.
 
     Attributes
     ----------
     values : torch.Tensor
-        ``(rows, k)``; −Inf where there are fewer.
+        ``(rows, k)``; missing entries are −Inf.
     indices : torch.Tensor
-        ``(rows, k)`` in int64; ``NONE`` where there are fewer.
+        ``(rows, k)`` in int64; missing entries are ``NONE``.
     more : dict of str to torch.Tensor
-        What else belongs to each value, ``(rows, k, ...)``; undefined where there are fewer.
+        Further data for each value, ``(rows, k, ...)``; missing entries are undefined.
 
     Examples
     --------
@@ -385,12 +385,12 @@ class TopK:
         """Return the largest of ``values (rows, n)`` without NaN, whose indices are ``(n,)``."""
         indices = indices.expand(values.shape).masked_fill(values == -math.inf, NONE)
         missing = max(0, k - values.shape[1])
-        found = cls(
+        padded = cls(
             _padded(values, missing, -math.inf),
             _padded(indices, missing, NONE),
             {name: _padded(tensor, missing, 0) for name, tensor in more.items()},
         )
-        return found._largest(k)
+        return padded._largest(k)
 
     def __add__(self, other: TopK) -> TopK:
         pairs = zip(self._tensors(), other._tensors(), strict=True)
@@ -399,7 +399,7 @@ class TopK:
         return both._largest(self.values.shape[1])
 
     def add(self, values: Tensor, indices: Tensor, **more: Tensor) -> None:
-        """Take in further values in place; rows that none of them enters cost next to nothing."""
+        """Add further values in place; rows whose k largest stay the same are skipped."""
         entered = (values >= self.values[:, -1:]).any(1).nonzero()[:, 0]
         if not len(entered):
             return
@@ -411,7 +411,7 @@ class TopK:
             tensor[entered] = rows
 
     def each(self, function: Callable[[Tensor], Tensor]) -> TopK:
-        """Return the same with a function applied to each tensor."""
+        """Apply a function to each tensor."""
         values, indices, *more = map(function, self._tensors())
         return TopK(values, indices, dict(zip(self.more, more, strict=True)))
 

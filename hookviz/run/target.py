@@ -1,4 +1,4 @@
-"""The model's output and a target become one score to run backward from."""
+"""Compute the score to run backward from, from a model's output and a target."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def class_names_of(
     ``model.config.id2label`` (transformers), ``model.names`` (ultralytics), and timm's own lists.
     """
     if class_names is not None:
-        if isinstance(class_names, str) or not all(isinstance(each, str) for each in class_names):
+        if isinstance(class_names, str) or not all(isinstance(name, str) for name in class_names):
             raise TypeError("class_names must be a list of strings, one for each class in order.")
         return list(class_names)
     model, _ = unwrapped(model)
-    return next((names for given in _known(model, weights) if (names := _listed(given))), [])
+    return next((names for source in _known(model, weights) if (names := _listed(source))), [])
 
 
 def _known(model: nn.Module, weights: Any) -> Iterator[Any]:
@@ -85,7 +85,7 @@ def probabilities(logits: Tensor) -> Tensor:
 
 
 def class_index(target: Class, classes: int, class_names: Sequence[str] = ()) -> int:
-    """Return the number of a class given by name or number; a ``ValueError`` lists similar names.
+    """Return the number of a class from its name or number; a ``ValueError`` lists similar names.
 
     >>> class_index("Moon", 3, ["ball", "moon", "star"])
     1
@@ -108,14 +108,14 @@ def class_index(target: Class, classes: int, class_names: Sequence[str] = ()) ->
 
 
 def check_target(target: Target) -> Target:
-    """Return a valid target; raise ``ValueError`` for anything that can never be one."""
+    """Return a valid target; raise ``ValueError`` for values of any other form."""
     if isinstance(target, list) and target:
-        for each in target:
-            if isinstance(each, list) or callable(each):
-                raise ValueError(f"target=[{each!r}, …] does not hold one target a sample.")
-        return [check_target(each) for each in target]
+        for one in target:
+            if isinstance(one, list) or callable(one):
+                raise ValueError(f"target=[{one!r}, …] does not hold one target for each sample.")
+        return [check_target(one) for one in target]
     if isinstance(target, tuple) and len(target) > 1 and all(map(_is_class, target)):
-        return tuple(int(each) if isinstance(each, Integral) else each for each in target)
+        return tuple(int(one) if isinstance(one, Integral) else one for one in target)
     if target is None or callable(target) or _is_class(target):
         return int(target) if isinstance(target, Integral) else target
     raise ValueError(
@@ -126,7 +126,7 @@ def check_target(target: Target) -> Target:
 
 
 def write_target(target: Target, classes: int, class_names: Sequence[str] = ()) -> Any:
-    """Return a target that is not a function as a plain value, which `named_target` reads again.
+    """Return a target that is not a function as a plain value that `named_target` can read.
 
     Examples
     --------
@@ -138,27 +138,27 @@ def write_target(target: Target, classes: int, class_names: Sequence[str] = ()) 
     if isinstance(target, Output):
         return str(target)
     if isinstance(target, list):
-        return [write_target(each, classes, class_names) for each in target]
+        return [write_target(one, classes, class_names) for one in target]
     if isinstance(target, tuple):  # by number: names may hold " - "
-        return " - ".join(str(class_index(each, classes, class_names)) for each in target)
+        return " - ".join(str(class_index(one, classes, class_names)) for one in target)
     return target
 
 
 def named_target(target: Target, class_names: Sequence[str] = ()) -> Target:
-    """Return a target in which each text that is not a class name has been read by `read_target`.
+    """Return a target whose texts, except class names, are parsed by `read_target`.
 
     >>> named_target(["moon", "0 - 1"], ["ball", "moon"])
     ['moon', (0, 1)]
     """
     if isinstance(target, list):
-        return [named_target(each, class_names) for each in target]
+        return [named_target(one, class_names) for one in target]
     if not isinstance(target, str) or target.casefold() in map(str.casefold, class_names):
         return target
     return read_target(target, class_names)
 
 
 def read_target(text: str, class_names: Sequence[str] = ()) -> Target:
-    """Return the target that a user has typed: a class, one against others, or a number.
+    """Parse a target from text: a class, one class against others, or a number in the output.
 
     Raises
     ------
@@ -177,29 +177,29 @@ def read_target(text: str, class_names: Sequence[str] = ()) -> Target:
     text = text.strip()
     if text.isdecimal():
         return int(text)
-    known = {name.casefold() for name in class_names}
-    if text.casefold() in known:
+    names = {name.casefold() for name in class_names}
+    if text.casefold() in names:
         return text
     if re.match(r"\(*(hookviz\.)?output($|[\[.]| [-+] )", text):
         return read_output(text)
-    if sides := _sides(text, known):
+    if sides := _sides(text, names):
         return tuple(int(side) if side.isdecimal() else side for side in sides)
-    if not known:
+    if not names:
         raise ValueError(
             f"target={text!r} is a name, but no class names are known: give the class's number, "
             "or a number in the output, output[…]."
         )
     missing = [side.strip() for side in re.split(r" [-−] ", text)]
-    missing = [side for side in missing if side.casefold() not in known] or [text]
+    missing = [side for side in missing if side.casefold() not in names] or [text]
     raise ValueError(f"No class is called {missing[0]!r}; {close_names(missing[0], class_names)}.")
 
 
-def _sides(text: str, known: Container[str]) -> list[str]:
+def _sides(text: str, names: Container[str]) -> list[str]:
     """Split a text at " - " into known classes; empty if that is impossible."""
-    if (text := text.strip()).isdecimal() or text.casefold() in known:
+    if (text := text.strip()).isdecimal() or text.casefold() in names:
         return [text]
-    for minus in re.finditer(r" [-−] ", text):  # a name may hold one, so each is tried
-        first, others = _sides(text[: minus.start()], known), _sides(text[minus.end() :], known)
+    for minus in re.finditer(r" [-−] ", text):  # a name may contain one, so try all of them
+        first, others = _sides(text[: minus.start()], names), _sides(text[minus.end() :], names)
         if len(first) == 1 and others:
             return first + others
     return []
@@ -212,12 +212,12 @@ def _is_class(value: object) -> bool:
 def score_of(output: Any, target: Target, class_names: Sequence[str] = ()) -> Tensor | None:
     """Return the scalar to run backward from.
 
-    For None it is the logit of each sample's own top class; for a class its logit; for a tuple of
-    classes the logit of the first less the mean logit of the others; for a list one of these for
-    each sample. The samples' scores are summed, so that each gets the gradient of its own score. A
-    callable returns the score itself.
+    For None it is the logit of each sample's top class; for a class its logit; for a tuple of
+    classes the logit of the first minus the mean logit of the others; for a list one of these for
+    each sample. The samples' scores are summed, so that each sample gets the gradient of its score.
+    A callable returns the score itself.
 
-    None if ``target`` is None and the model is not a classifier or computes without a graph.
+    Return None if ``target`` is None and the model is not a classifier or computes without a graph.
     """
     if callable(target):
         return _called(target, output)
@@ -240,7 +240,7 @@ def needed_logits(output: Any, target: Target) -> Tensor:
 
 
 def sample_scores(logits: Tensor, target: Target, class_names: Sequence[str] = ()) -> Tensor:
-    """Return each sample's score ``(N,)``, from logits ``(N, K)``, for any target but a callable.
+    """Return each sample's score ``(N,)`` from logits ``(N, K)``; ``target`` is not a callable.
 
     >>> logits = torch.tensor([[1.0, 5.0, 2.0], [4.0, 0.0, 1.0]])
     >>> sample_scores(logits, None).tolist()
@@ -257,11 +257,11 @@ def sample_scores(logits: Tensor, target: Target, class_names: Sequence[str] = (
                 "each sample, or one for all."
             )
         rows = zip(logits.split(1), target, strict=True)
-        return torch.cat([sample_scores(row, each, class_names) for row, each in rows])
+        return torch.cat([sample_scores(row, one, class_names) for row, one in rows])
     if target is None:
         return logits.amax(1)
     classes: Any = target if isinstance(target, tuple) else (target,)
-    first, *others = (class_index(each, logits.shape[1], class_names) for each in classes)
+    first, *others = (class_index(one, logits.shape[1], class_names) for one in classes)
     return logits[:, first] - logits[:, others].mean(1) if others else logits[:, first]
 
 

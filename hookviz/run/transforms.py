@@ -1,4 +1,4 @@
-"""Find the transform that turns a picture into a model's input, say it in words, and undo it."""
+"""Find the transform that turns a picture into a model's input, describe it, and undo it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Arguments = Tensor | dict[str, Any]
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """The transform that makes a model's input of a picture.
+    """The transform that turns a picture into a model's input.
 
     Attributes
     ----------
@@ -33,11 +33,11 @@ class Preprocessing:
     channels : int or None
         Input channels of the model's first convolution; None if it is not in 2d.
     origin : str
-        Where the transform comes from, in words.
+        The source of the transform, in words.
     given : bool
-        True for a user's own ``transform=``, which gets the picture in its own mode.
+        True for the user's ``transform=``, which gets the picture in its original mode.
     guessed : bool
-        True if nothing says which transform belongs to the model.
+        True if neither the user nor the model names a transform.
     """
 
     transform: Transform
@@ -63,29 +63,29 @@ class Preprocessing:
         return self._apply_own(picture)
 
     def _apply_own(self, picture: LoadedPicture) -> tuple[Arguments, str]:
-        """Give a user's transform the picture in its own mode; convert it if that does not work.
+        """Apply the user's transform to the picture in its original mode; if need be, convert it.
 
-        Gray, transparent and palette files often meet a transform for RGB, because the training's
-        data loader had converted them. So the picture is converted if the transform raises, or if
-        its result does not have the channels that the first convolution takes.
+        Transforms often expect RGB also for gray, transparent and palette files, because the data
+        loader of the training had converted them. So the picture is converted if the transform
+        raises, or if its result does not have the channels that the first convolution takes.
         """
         errors: list[Exception] = []
         misfits: list[tuple[Arguments, str]] = []
         for image, note in self._forms(picture):
             try:
                 made = _batched(self.transform(image))
-            except Exception as error:  # of the user's code
+            except Exception as error:  # the user's code may raise anything
                 errors.append(error)
                 continue
             if self._fits(made):
                 return made, note
             misfits.append((made, note))
         if misfits:
-            return misfits[0]  # the model's own error will say what it takes
+            return misfits[0]  # the model's error will name the channels that it takes
         raise errors[0]
 
     def _forms(self, picture: LoadedPicture) -> list[tuple[Image.Image, str]]:
-        """Return the picture in its own mode, then in modes that fit the model's channels."""
+        """Return the picture in its original mode, then in modes that fit the model's channels."""
         image, channels = picture.image, self.channels or 3
         eight_bits = "reduced to 8 bits for transform="
         own_note = "" if picture.deep is not None else picture.note
@@ -103,7 +103,7 @@ class Preprocessing:
     def _fits(self, made: Arguments) -> bool:
         if not isinstance(made, Tensor):
             return True
-        # ToTensor() does not scale 16-bit pictures: it returns whole numbers, which no layer takes.
+        # ToTensor() does not scale 16-bit pictures: it returns integers, which no layer takes.
         if not made.is_floating_point() and made.dtype is not torch.uint8:
             return False
         return self.channels is None or made.ndim < 4 or made.shape[-3] == self.channels
@@ -115,7 +115,7 @@ GUESS = "ImageNet's transform, a guess"
 def preprocessing_for(
     model: nn.Module, weights: Any = None, transform: Transform | None = None
 ) -> Preprocessing:
-    """Return how a picture becomes the model's input.
+    """Return the preprocessing of a picture for a model.
 
     Raises
     ------
@@ -137,13 +137,13 @@ def preprocessing_for(
             f"The model's first convolution takes {getattr(first, 'in_channels', 0)} channels in "
             f"{dimensions(first)}d, not a picture: pass a tensor, or transform= to make one."
         )
-    known = getattr(model, "pretrained_cfg", None)
-    origin = "transform of the model's pretrained_cfg" if known else GUESS
-    return Preprocessing(transform_for(model), channels, origin, guessed=not known)
+    config = getattr(model, "pretrained_cfg", None)
+    origin = "transform of the model's pretrained_cfg" if config else GUESS
+    return Preprocessing(transform_for(model), channels, origin, guessed=not config)
 
 
 def _picture_channels(model: nn.Module) -> int | None:
-    """Return the input channels of the first convolution; None if no picture has as many."""
+    """Return the input channels of the first convolution; None if pictures do not fit them."""
     first = first_convolution(model)
     if first is None or dimensions(first) != 2:
         return None
@@ -169,7 +169,7 @@ def transform_for(model: nn.Module, weights: Any = None) -> Transform:
     std = list(config.get("std") or IMAGENET_STD)
     if channels == 1:
         mean, std = [sum(mean) / len(mean)], [sum(std) / len(std)]
-    if channels == 4 and len(mean) == 3:  # transparency has no statistics: it stays 0 to 1
+    if channels == 4 and len(mean) == 3:  # there are no statistics of transparency
         mean, std = [*mean, 0.0], [*std, 1.0]
     crop = config.get("crop_pct") or 0.875
     interpolation = v2.InterpolationMode(config.get("interpolation") or "bilinear")
@@ -204,8 +204,7 @@ def _batched(made: Any) -> Arguments:
 
 
 def _refuse_too_long(picture: LoadedPicture) -> None:
-    # The usual transforms resize by the shorter side, which a picture of 1×60000 turns into
-    # gigabytes.
+    # The usual transforms resize by the shorter side: a picture of 1×60000 would take gigabytes.
     width, height = picture.image.size
     longer, shorter = max(width, height), min(width, height)
     if longer > 100 * shorter and longer > 1000:
@@ -216,11 +215,11 @@ def _refuse_too_long(picture: LoadedPicture) -> None:
         )
 
 
-# In words
+# Description
 
 
 def transform_words(transform: Any) -> str:
-    """Return the steps of a transform in words.
+    """Describe the steps of a transform.
 
     Examples
     --------
@@ -293,14 +292,14 @@ def undoing(
     The picture is ``values * scale + offset``; the note is empty if nothing was changed.
 
     The normalization ``(x - mean) / std`` is undone if the result is in 0..1. Otherwise values from
-    0 to 1 are shown as they are, and those from −1 to 1 as ``(x + 1) / 2``. ImageNet's
-    normalization is a guess, used if it fits; if nothing fits, the picture is stretched from its
-    least to its largest value. NaN and Inf are left out of all this.
+    0 to 1 are shown unchanged, and those from −1 to 1 as ``(x + 1) / 2``. Next, ImageNet's
+    normalization is tried; if that does not fit either, the picture is stretched from its smallest
+    to its largest value. NaN and Inf are ignored.
 
     Parameters
     ----------
     normalized : bool
-        True if this normalization is known to have been applied.
+        True if this normalization has certainly been applied.
 
     Examples
     --------
@@ -341,6 +340,6 @@ def _fitting(
     """Return a normalization's scale and offset, if undoing it gives values in 0..1."""
     if len(mean) not in (1, len(values)):
         return None
-    scale, offset = (np.reshape(each, (-1, 1, 1)).astype(np.float32) for each in (std, mean))
+    scale, offset = (np.reshape(numbers, (-1, 1, 1)).astype(np.float32) for numbers in (std, mean))
     least, most = finite_range(values * scale + offset)
     return (scale, offset) if least > -0.02 and most < 1.02 else None
