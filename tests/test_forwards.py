@@ -101,6 +101,17 @@ class Curvature(Plain):
         return self.head(features) + curvature.sum((1, 2))[:, None]
 
 
+class Complex(Plain):
+    """Its first convolution is complex, as for MRI or radar."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, dtype=torch.complex64)
+
+    def features(self, x: Tensor) -> Tensor:
+        return self.second(self.conv(torch.complex(x, x.square())).abs()).relu().mean((2, 3))
+
+
 class Static(Plain):
     def __init__(self) -> None:
         super().__init__()
@@ -136,6 +147,7 @@ HOOKED = RECORDED | {"explore", "capture", "trace", "survey", "compare", "simila
 KINDS: dict[str, tuple[Callable[[], Any], dict[str, str]]] = {
     "plain": (Plain, {}),
     "forces": (Forces, {"similarity": "ran twice"}),
+    "complex": (Complex, {"contributions": "computes with complex numbers"}),
     "vmap": (Vmapped, dict.fromkeys(HOOKED, VMAP)),
     # The ensemble is behind the convolutions.
     "an ensemble": (
@@ -283,3 +295,23 @@ def test_each_function_is_right_or_refuses_in_a_sentence(name, kind):
         assert "\n" not in str(told.value) and str(told.value).count(". ") == 0
     if before is not None and name not in ("capture", "guard", "watch"):  # a user's own backward
         assert_untouched(model, before)
+
+
+@pytest.mark.parametrize("method", ["gradcam", "layercam", "scorecam", "ablationcam"])
+def test_heatmaps_of_a_complex_layer(method: str) -> None:
+    """Its real and imaginary parts count as two channels."""
+    torch.manual_seed(0)
+    model = Complex().eval()
+    if method in ("scorecam", "ablationcam"):
+        found = getattr(hookviz.attribution, method)(model, X, "conv", 1)
+        assert found.isfinite().all() and found.max() > 0
+        return
+    with hookviz.capture(model) as cache:
+        model(X)[:, 1].sum().backward()
+    maps, gradient = cache["conv"].activation, cache["conv"].gradient
+    weights = gradient.mean((2, 3), keepdim=True) if method == "gradcam" else gradient
+    real, imaginary = (
+        part.relu() if method == "layercam" else part for part in (weights.real, weights.imag)
+    )
+    wanted = (real * maps.real + imaginary * maps.imag).sum(1).relu()
+    torch.testing.assert_close(hookviz.heatmap(cache["conv"], method), wanted)

@@ -18,7 +18,7 @@ import inspect
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..hooking.maps import as_maps
 from ..hooking.records import Call, FeatureCache, LayerRecord

@@ -84,7 +84,8 @@ def difference(a: Tensor, b: Tensor) -> TensorDifference:
     if a.shape != b.shape:
         shapes = " and ".join("×".join(map(str, each.shape)) or "one number" for each in (a, b))
         return TensorDifference(epsilon=epsilon, why=f"shapes differ: {shapes}")
-    a, b = _flat(a), _flat(b)
+    any_complex = a.is_complex() or b.is_complex()
+    a, b = _flat(a, any_complex), _flat(b, any_complex)
     sums = _sums_on_cpu(a, b) if a.device.type == "cpu" and len(a) else None
     if sums is None:
         parts = zip(a.split(_AT_ONCE), b.split(_AT_ONCE), strict=True)
@@ -156,11 +157,13 @@ def _sums_on_cpu(a: Tensor, b: Tensor) -> list[list[float]] | None:
 _NOT_NUMPYS = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
 
 
-def _flat(tensor: Tensor) -> Tensor:
-    """All numbers in a row; a complex one is two."""
+def _flat(tensor: Tensor, as_complex: bool) -> Tensor:
+    """Return all values in one dimension; a complex one becomes two real ones."""
     tensor = tensor.detach()
     tensor = tensor.dequantize() if tensor.is_quantized else tensor.to_dense()
-    return (torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor).flatten()
+    if as_complex:
+        tensor = torch.view_as_real((tensor + 0j).resolve_conj())
+    return tensor.flatten()
 
 
 def rounding(tensor: Tensor) -> float:
