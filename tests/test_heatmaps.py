@@ -649,3 +649,26 @@ def test_a_whole_capture_is_refused():
         model(torch.ones(1, 3, 5, 5)).sum().backward()
     with pytest.raises(TypeError, match=r"one layer.*cache\['0'\]"):
         hookviz.heatmap(cache, "gradcam")
+
+
+# Complex layers
+
+
+def test_complex_layers_are_real_ones_with_twice_the_channels():
+    """The product of gradient and activation is Re(conj(G) * A), whatever the channels' phases."""
+    generator = torch.Generator().manual_seed(0)
+    maps, slopes = (
+        torch.randn(2, 3, 4, 5, dtype=torch.complex64, generator=generator) for _ in range(2)
+    )
+    product = (slopes.conj() * maps).real.sum(1)
+    mean = (slopes.mean((2, 3), keepdim=True).conj() * maps).real.sum(1).relu()
+    turned = torch.exp(1j * torch.tensor([0.3, 2.0, -1.0])).view(3, 1, 1)
+    for method, expected in (("hirescam", product), ("gradcam", mean), ("eigencam", None)):
+        heat = hookviz.heatmap(a_call(maps, slopes), method)
+        assert expected is None or torch.allclose(heat, expected, atol=1e-5)
+        again = hookviz.heatmap(a_call(maps * turned, slopes * turned), method)
+        torch.testing.assert_close(again, heat, rtol=1e-4, atol=1e-4)
+    doubled = [torch.cat([each.real, each.imag], 1) for each in (maps, slopes)]
+    for method in METHODS:
+        expected = hookviz.heatmap(a_call(*doubled), method)
+        assert torch.equal(hookviz.heatmap(a_call(maps, slopes), method), expected)

@@ -260,7 +260,13 @@ def test_complex_numbers_are_said_to_be_shown_by_their_absolute_values():
     assert np.allclose(slopes.values, here.gradient[0, 1].abs())
     assert all("absolute values" in panel.caption for panel in (shown, slopes))
     assert "absolute values" in explorer.frame.overlay.caption
+    explorer.heatmap = "gradcam"
+    assert np.allclose(explorer.frame.heatmap, hookviz.heatmap(here)[0])
+    assert "<html" in explorer.to_html()
     explorer.close()
+    assert hookviz.attribution.scorecam(model, x, "conv").shape == (1, 6, 6)
+    with pytest.raises(ValueError, match="Ablation-CAM is not defined for them: take scorecam"):
+        hookviz.attribution.ablationcam(model, x, "conv")
 
 
 def test_an_exported_graph_has_functions_not_layers():

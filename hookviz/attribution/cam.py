@@ -69,6 +69,11 @@ def heatmap(
     last block: use an earlier one. Behind a LayerNorm the channels' mean gradient is zero but
     for rounding, so ``gradient`` says nothing there.
 
+    A complex layer is a real one with twice the channels: the real and the imaginary parts, whose
+    gradients are the parts of torch's ``G = dS/dRe(A) + i dS/dIm(A)``. So ``hirescam`` is
+    ``sum_c Re(conj(G_c) * A_c)`` and ``gradcam`` ``relu(sum_c Re(conj(mean(G_c)) * A_c))``. These
+    two and ``eigencam`` do not depend on the phase of a channel; the other methods do.
+
     Examples
     --------
     >>> import torch, hookviz
@@ -116,8 +121,14 @@ def heatmap(
             f"score.backward() within the capture's block, or take one of {without}."
         )
     function = HEATMAPS[method]
-    given = (maps,) if len(_parameters(HEATMAPS[method])) == 1 else (maps, gradient)
-    return function(*given)
+    if maps.is_complex():
+        maps, gradient = as_pairs(maps), None if gradient is None else as_pairs(gradient)
+    return function(maps) if len(_parameters(function)) == 1 else function(maps, gradient)
+
+
+def as_pairs(maps: Tensor) -> Tensor:
+    """Replace complex channels by twice as many real ones: real parts, then imaginary parts."""
+    return torch.cat([maps.real, maps.imag], 1)
 
 
 def _real_maps(tensor: Tensor, module: nn.Module | None, grid: tuple[int, ...] | None) -> Tensor:
@@ -325,6 +336,8 @@ HEATMAPS: dict[str, Method] = {
     "activation": mean_activation,
 }
 """Method name -> function ``(activation, gradient) -> (N, *spatial)``. Add your own.
+
+For a complex layer it gets the real and imaginary parts as channels, see `hookviz.heatmap`.
 
 A function that has to run the model is added in the same way; its first argument is called
 ``model``: ``(model, inputs, layer, target, class_names=) -> (N, *spatial)``, such as

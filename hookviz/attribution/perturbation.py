@@ -28,6 +28,7 @@ from ..run.progress import Progress
 from ..run.replay import Replay
 from ..run.session import Session
 from ..run.target import Target, check_target, needed_logits, probabilities, sample_scores
+from .cam import as_pairs
 
 
 class Scorer:
@@ -205,6 +206,8 @@ def scorecam(
     with session.active(grad=False):
         scorer = Scorer(session, target, batch_size)
         maps, pictures = _layer_of(scorer, layer, grid).maps, scorer.pictures
+        if maps.is_complex():
+            maps = as_pairs(maps)
         if maps.ndim != pictures.ndim:
             raise ValueError(
                 f"Layer {layer!r} gives maps in {maps.ndim - 2}d, which cannot be laid over an "
@@ -283,6 +286,11 @@ def ablationcam(
     with session.active(grad=False):
         scorer = Scorer(session, target, batch_size)
         seen = _layer_of(scorer, layer, grid)
+        if seen.maps.is_complex():
+            raise ValueError(
+                f"Layer {layer!r} returns complex numbers, and Ablation-CAM is not defined for "
+                "them: take scorecam, or heatmap(…, 'gradcam')."
+            )
         score, drop = _ablate(scorer, seen, layer)
         return _weighted(drop / torch.where(score != 0, score.abs(), 1), seen.maps)
 
