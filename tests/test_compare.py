@@ -164,19 +164,6 @@ def test_both_stay_as_they_are(model, picture):
     handle.remove()
 
 
-def test_a_budget_changes_nothing_but_the_number_of_runs(model, small):
-    other = copy.deepcopy(model).double()
-    whole = hookviz.compare(model, other, small)
-    runs = []
-    with warnings.catch_warnings(), model.register_forward_hook(lambda *given: runs.append(1)):
-        warnings.simplefilter("error")
-        cut = hookviz.compare(model, other, small, max_bytes=1_500_000)
-    assert cut.records() == whole.records()
-    assert len(runs) > 2
-    with pytest.raises(ValueError, match="max_bytes=10 is not enough for layer .*: give [1-9]"):
-        hookviz.compare(model, other, small, max_bytes=10)
-
-
 def test_a_layer_differs_by_more_than_its_tolerance_or_a_given_one(model, small):
     other = copy.deepcopy(model)
     with torch.no_grad():
@@ -321,7 +308,7 @@ def test_how_many_answers_changed_and_which_input_is_worst(model):
     assert found.changed == truly and 2 in truly and found.worst_sample == worst
     some = ", ".join(map(str, truly))
     assert (
-        f"{len(truly)} of 4 answers changed (input{'s' * (len(truly) > 1)} {some})" in found.verdict
+        f"{len(truly)} of 4 predictions changed (input{'s' * (len(truly) > 1)} {some})" in found.verdict
     )
     assert f"predictions for the worst, input {worst}: " in found.verdict
     chances = [(p, q) for _, p, q in found.predictions]
@@ -378,7 +365,13 @@ def test_shown(model, picture):
     found = hookviz.compare(model, other, picture)
     assert "arises in layer3.0.bn1" in found.verdict
     assert " ".join(repr(found).split()).startswith(found.verdict)
-    assert found._repr_html_().count("<tr>") == len(found) + 1
+    rows = found.table()
+    assert rows[0][0] == "first: layer3.0.bn1" and rows[0][1:] == found.first().cells()[1:]
+    before = [row.layer for row in found].index("layer3.0.bn1")
+    assert rows[1][0] == f"{before} equal: stem.0 … layer3.0.conv1"
+    assert found._repr_html_().count("<tr>") == len(rows) + len(found) + 2
+    assert repr(found.first()).startswith("layer3.0.bn1 (BatchNorm2d, 1×96×14×14): relative diff")
+    assert repr(found.first()).endswith("; inputs equal")
     figure = found.figure()
     assert "layer3.0.bn1" in figure.axes[0].get_title()
     assert figure._repr_png_().startswith(b"\x89PNG")

@@ -22,18 +22,18 @@ from ...run.session import PassResult, Session
 from ...run.target import Target, logits_of
 from ..showing import widget
 from .comparison import Comparison
-from .difference import LayerDifference, TensorDifference, difference, rows_of
+from .difference import TensorDifference, difference, rows_of
 from .pairing import CallOrder, Pairs, paired, paired_by_name
 
 
 class SharedTensorStore(TensorStore):
-    """Copies of tensors, one of each: what a layer gives on as it got it is not copied again.
+    """Copies of tensors, one of each: a tensor that several layers take or return is stored once.
 
-    So the inputs of all layers, and what blocks return of their last layer, cost no memory.
+    So the inputs of all layers, and the outputs of blocks, cost no memory.
     """
 
-    def __init__(self, max_bytes: int | None = None) -> None:
-        super().__init__(max_bytes=max_bytes)
+    def __init__(self) -> None:
+        super().__init__()
         self._known: StorageMap[dict[Any, tuple[Any, CapturedTensor]]] = StorageMap()
 
     def store(self, layer: str, path: str, tensor: Tensor) -> CapturedTensor:
@@ -51,7 +51,7 @@ class SharedTensorStore(TensorStore):
 
 
 def _state(tensor: Tensor) -> tuple[Any, ...]:
-    """Return what tells a tensor from others, and from its former self, in the same memory."""
+    """Return what distinguishes tensors in the same memory, and versions of one tensor."""
     state = tensor._version, tensor.dtype, tensor.shape
     if tensor.layout is not torch.strided:  # sparse tensors have no strides
         return state
@@ -79,15 +79,15 @@ class ComparedTensor(CapturedTensor):
         return self.reached
 
 
-class QuietCapture(Capture):
-    """A capture with inputs that notes what ran, and warns of no budget: that is for another run.
+class OrderedCapture(Capture):
+    """A capture with inputs that notes the order in which layers return.
 
     Parameters
     ----------
     model, layers, store
         As for `Capture`.
     order : CallOrder
-        On for as long as the capture.
+        Its hooks are on as long as the capture's.
     """
 
     def __init__(self, model: nn.Module, layers: Any, store: TensorStore, order: CallOrder) -> None:
@@ -98,17 +98,14 @@ class QuietCapture(Capture):
         super()._begin()
         self.exit_stack.enter_context(self.order)
 
-    def _warn(self, kind: type[BaseException] | None, *error: object) -> None:
-        pass
 
-
-class ComparingCapture(QuietCapture):
+class ComparingCapture(OrderedCapture):
     """Hooks on the second model that compare what its layers return with the first run.
 
     Parameters
     ----------
     model, layers, order
-        As for `QuietCapture`; the layers are those that have a partner.
+        As for `OrderedCapture`; the layers are those that have a partner.
     first : FeatureCache
         The first run, with inputs.
     outputs, inputs : dict of str to str
@@ -129,6 +126,9 @@ class ComparingCapture(QuietCapture):
         self._first, self._side = first, "outputs"
         self._partners = {"outputs": outputs, "inputs": inputs}
         self._known: StorageMap[dict[Any, tuple[CapturedTensor, TensorDifference]]] = StorageMap()
+
+    def _warn(self, kind: type[BaseException] | None, *error: object) -> None:
+        """Warn of no budget: the tensors of the second run are not stored on purpose."""
 
     def _before(self, record: LayerRecord, module: nn.Module, args: Any, kwargs: Any) -> None:
         self._side = "inputs"
@@ -190,59 +190,56 @@ def compare(
     inputs_b: Any = None,
     layers: Layers = None,
     pairs: Mapping[str, str] | None = None,
-    max_bytes: int | None = None,
     weights: Any = None,
     transform: Transform | None = None,
     class_names: Sequence[str] | None = None,
 ) -> Comparison:
     """Compare two models on one input, layer by layer, or one model on two inputs.
 
-    Both run in eval mode, one forward and one backward; compiled code runs eagerly. The first run
-    is kept, the second compared with it as it passes: the memory is that of one capture.
+    Both run in eval mode, one forward and one backward; compiled code runs eagerly. The tensors of
+    the first run are stored, and those of the second compared with them as they appear: the memory
+    is that of one capture.
 
     Parameters
     ----------
     model_a, model_b : torch.nn.Module
-        Such as a network and its half-precision, quantized, fine-tuned or re-implemented self; they
-        may be on different devices. Both stay as they are, to the bit.
+        For example a network and its half-precision, quantized, fine-tuned or re-implemented
+        version; they may be on different devices. Both stay unchanged, to the bit.
     inputs
         As for `hookviz.explore`. Model b gets the same, on its device and in its weights' type.
     target : optional
-        The score whose gradients are compared, as in `hookviz.explore`. None is, for both, the
-        class that a puts first.
+        The score whose gradients are compared, as in `hookviz.explore`. None is, for both, a's top
+        class.
     inputs_b : optional
-        For b, instead.
+        Other inputs for b.
     layers : optional
         Which of a's layers, as in `hookviz.capture`; None is every module, since a difference may
-        arise in any of them.
+        arise in any of them. Fewer layers take less memory.
     pairs : dict of str to str, optional
-        Names of a's layers, and of those of b to compare them with. For all others layers are
-        matched by name, then by order and shape.
-    max_bytes : int, optional
-        Budget for what is kept of the first run; both run more often instead.
+        Names of a's layers, and of the layers of b to compare them with. All others are matched by
+        name, then by order and shape.
     weights, transform, class_names : optional
         As in `hookviz.explore`.
 
     Returns
     -------
     Comparison
-        A sequence of `LayerDifference`, in the order in which the layers returned, which shows
-        itself as a table. ``first()`` is the layer in which the difference arises; ``changed`` are
-        the samples whose answer changed, ``worst_sample`` is the one whose outputs are furthest
-        apart.
+        A sequence of `LayerDifference`, in the order in which the layers returned. It is displayed
+        as a table. ``first()`` is the layer in which the difference arises; ``changed`` are the
+        samples whose prediction changed, ``worst_sample`` is the one whose outputs differ most.
 
     Raises
     ------
     ValueError
-        No layer of both can be compared; ``pairs`` names one that did not run; or as in
-        `hookviz.explore`. A tensor alone needs more than ``max_bytes``.
+        No layer of a has a partner in b; ``pairs`` names a layer that did not run; or as in
+        `hookviz.explore`.
     RuntimeError
-        What a model raises, with the layer in which it arose.
+        An error of a model, with the layer in which it arose.
 
     Notes
     -----
-    A quantized or fused model computes without gradients: then only activations are compared. What
-    ``torch.export`` returns has no modules within: only what it returns is compared.
+    A quantized or fused model computes without gradients: then only activations are compared. The
+    result of ``torch.export`` contains no modules: only its outputs are compared.
 
     Examples
     --------
@@ -261,53 +258,34 @@ def compare(
     given = prepare_input(inputs, model_a, **how)
     given_b = given if inputs_b is None else prepare_input(inputs_b, model_b, **how)
     first, second = Session(model_a, given, **known), Session(model_b, given_b, **known)
-    one = _kept(first, _every if layers is None else layers, target, max_bytes)
+    one = _stored(first, _every if layers is None else layers, target)
     second.inputs = as_the_model_takes(first.inputs if inputs_b is None else given_b, second.model)
-    kept, logits = one.observer, logits_of(one.output)
+    stored, logits = one.observer, logits_of(one.output)
     shared = _for_both(target, logits)
-    # By name nearly all are paired before b has run.
-    guess = paired_by_name(kept.order.layers, second.given, pairs)
-    two = _compared(second, kept, guess, list(guess.partners), shared)
-    against, logits_b = two.observer, logits_of(two.output)
-    matched = paired(kept.order.layers, against.order.layers, pairs)
+    # The names match nearly always: then b has to run only once.
+    guess = paired_by_name(stored.order.layers, second.given, pairs)
+    two = _compared(second, stored, guess, shared)
+    matched = paired(stored.order.layers, two.observer.order.layers, pairs)
     if not matched.partners:
         raise ValueError(
             f"No layer of {first.name} has a partner in {second.name}: name some by "
             "pairs={'layer of a': 'layer of b'}."
         )
-    unmatched = matched.unmatched + _uneven(kept.order, against.order, matched.partners)
-    index = {each: number for number, each in enumerate(kept.order.calls)}
-    # Those that were guessed right are compared, if they fit into the budget.
-    right = [name for name in matched.partners if matched.agrees(guess, name)]
-    wrong = [name for name in matched.partners if name not in right]
-    rows, left = _rows(kept, against, matched, right)
-    if wrong:
-        against = _compared(second, kept, matched, wrong, shared).observer
-        more, over = _rows(kept, against, matched, wrong)
-        rows, left = rows + more, left + over
-    groups = _smaller(left, list(matched.partners), kept, max_bytes)
-    while groups:
-        names = groups.pop()
-        begins = [matched.begin(name)[0] for name in names]
-        modules = [first.model.get_submodule(name) for name in dict.fromkeys([*names, *begins])]
-        kept = _kept(first, modules, target, max_bytes).observer
-        against = _compared(second, kept, matched, names, shared).observer
-        more, left = _rows(kept, against, matched, names)
-        rows += more
-        groups += _smaller(left, names, kept, max_bytes)
-    rows.sort(key=lambda row: index[row.layer, row.call])
-    both = _detached(logits), _detached(logits_b)
-    opened = partial(_explored, first, second, shared)
-    answers = _answer(one.output, logits), _answer(two.output, logits_b)
+    if (matched.partners, matched.begins) != (guess.partners, guess.begins):
+        two = _compared(second, stored, matched, shared)
+    position = {call: number for number, call in enumerate(stored.order.calls)}
+    rows = rows_of(stored, two.observer, matched)
+    rows.sort(key=lambda row: position[row.layer, row.call])
+    logits_b = logits_of(two.output)
     return Comparison(
         first.name,
         second.name,
         rows,
-        unmatched,
-        both,
+        matched.unmatched + _uneven(stored.order, two.observer.order, matched.partners),
+        (_detached(logits), _detached(logits_b)),
         first.class_names,
-        opened,
-        answers=answers,
+        partial(_explored, first, second, shared),
+        answers=(_answer(one.output, logits), _answer(two.output, logits_b)),
     )
 
 
@@ -328,31 +306,29 @@ def _every(name: str, module: nn.Module) -> bool:
     return not isinstance(module, torch.jit.ScriptModule)
 
 
-def _kept(
-    session: Session, layers: Layers, target: Target, max_bytes: int | None
-) -> PassResult[QuietCapture]:
-    """Run the first model, and keep its layers."""
+def _stored(session: Session, layers: Layers, target: Target) -> PassResult[OrderedCapture]:
+    """Run the first model, and store the tensors of its layers."""
 
-    def observe() -> QuietCapture:
-        store = SharedTensorStore(max_bytes)
-        return QuietCapture(session.given, layers, store, CallOrder(session.given, layers))
+    def observe() -> OrderedCapture:
+        order = CallOrder(session.given, layers)
+        return OrderedCapture(session.given, layers, SharedTensorStore(), order)
 
     with _blamed("a"):
         return session.forward_backward(target, observe)
 
 
 def _compared(
-    session: Session, kept: FeatureCache, pairs: Pairs, names: list[str], target: Target
+    session: Session, stored: FeatureCache, pairs: Pairs, target: Target
 ) -> PassResult[ComparingCapture]:
-    """Run the second model, and compare layers with those of the first as it passes."""
-    outputs = {pairs.partners[name]: name for name in names}
-    inputs = {theirs: ours for ours, theirs in map(pairs.begin, names)}
+    """Run the second model, and compare its layers with those of the first."""
+    outputs = {theirs: ours for ours, theirs in pairs.partners.items()}
+    inputs = {theirs: ours for ours, theirs in map(pairs.begin, pairs.partners)}
 
     def observe() -> ComparingCapture:
         chosen = [session.model.get_submodule(name) for name in dict.fromkeys([*outputs, *inputs])]
         order = CallOrder(session.given, _every)
         return ComparingCapture(
-            session.given, chosen or [session.model], order, kept, outputs, inputs
+            session.given, chosen or [session.model], order, stored, outputs, inputs
         )
 
     with _blamed("b"):
@@ -368,49 +344,18 @@ def _blamed(whose: str) -> Iterator[None]:
         raise
 
 
-def _rows(
-    kept: FeatureCache, against: ComparingCapture, pairs: Pairs, names: list[str]
-) -> tuple[list[LayerDifference], list[str]]:
-    """Rows of some of a's layers, and those of them that went over the budget."""
-    over_budget = set(kept.over_budget)
-    left = [name for name in names if over_budget & {name, pairs.begin(name)[0]}]
-    return rows_of(kept, against, pairs, [name for name in names if name not in left]), left
-
-
-def _smaller(
-    left: list[str], names: list[str], kept: FeatureCache, max_bytes: int | None
-) -> list[list[str]]:
-    """Return groups of layers to run again; those that do not fit together, half and half."""
-    if set(left) != set(names):
-        return [left] if left else []
-    return _halves(left, kept, max_bytes)
-
-
 def _for_both(target: Target, logits: Tensor | None) -> Target:
-    """Return the gradients' source; without a target, each sample's class that a puts first."""
+    """Return the target of both models; None becomes a's top class of each sample."""
     if target is not None or logits is None:
         return target
-    favourites = logits.argmax(1).tolist()
-    return favourites if len(favourites) > 1 else favourites[0]
-
-
-def _halves(names: list[str], cache: FeatureCache, max_bytes: int | None) -> list[list[str]]:
-    """Split layers that do not fit into the budget together, half and half."""
-    if len(names) == 1:
-        every = (each for record in cache.values() for each in record.calls)
-        tensors = {id(each): each for call in every for each in (*call.inputs, *call.outputs)}
-        raise ValueError(
-            f"max_bytes={max_bytes} is not enough for layer {names[0]!r}: give "
-            f"{sum(each.needs for each in tensors.values())} or more."
-        )
-    middle = len(names) // 2
-    return [names[:middle], names[middle:]]
+    top = logits.argmax(1).tolist()
+    return top if len(top) > 1 else top[0]
 
 
 def _uneven(
     ours: CallOrder, theirs: CallOrder, partners: Mapping[str, str]
 ) -> list[tuple[str, str, str]]:
-    """Layers that ran more often in one model than in the other."""
+    """Return the layers that ran more often in one model than in the other."""
     found = []
     for name, partner in partners.items():
         in_a, in_b = ours.runs(name), theirs.runs(partner)

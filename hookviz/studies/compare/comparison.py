@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -13,27 +15,36 @@ from ...draw.document import TablePage
 from ...hooking.select import Layers
 from ...run.target import probabilities
 from ...tables import html_table, text_table
-from .difference import GROWTH, HEADER, ROUNDINGS, SPARE, LayerDifference, worst_sample
+from .difference import (
+    GROWTH,
+    HEADER,
+    ROUNDINGS,
+    SPARE,
+    LayerDifference,
+    folded,
+    worst_sample,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
 class Comparison(TablePage, Sequence[LayerDifference]):
-    """Each layer's difference between two runs, in the order in which the layers returned.
+    """The difference of each layer between two runs, in the order in which the layers returned.
 
-    Made by `hookviz.compare`. A block comes after the layers within it.
+    Made by `hookviz.compare`. A block comes after the layers within it. It is displayed with the
+    first difference on top, and with layers in a row that are equal folded into one line.
 
     Attributes
     ----------
     unmatched : list of (str, str, str)
-        What was not compared: ``"a"`` or ``"b"``, the layer's name, and why.
+        Layers that were not compared: ``"a"`` or ``"b"``, the layer's name, and the reason.
     logits : tuple of (torch.Tensor or None)
         The class scores ``(N, K)`` of both; None if it is not a classifier.
     worst_sample : int or None
-        The sample of the batch in which the two outputs are furthest apart, by ``‖a − b‖ / ‖a‖`` of
-        its class scores, or else of the first tensor that the models return: of those in
-        ``changed``, if there are any. None if all are equal, or if their shapes differ.
+        The sample of the batch with the largest ``‖a − b‖ / ‖a‖`` of its class scores, or else of
+        the first tensor that the models return; among those in ``changed``, if there are any. None
+        if all are equal, or if their shapes differ.
     """
 
     def __init__(
@@ -68,21 +79,32 @@ class Comparison(TablePage, Sequence[LayerDifference]):
     ) -> LayerDifference | None:
         """Return the layer in which the difference arises; None if there is none.
 
-        Without a tolerance it is the first whose relative difference, ``‖a − b‖ / ‖a‖``, is more
-        than `LayerDifference.tolerance`: 16 roundings of the coarser type and 8 times the
-        difference of its inputs. So what a layer only passes on is not its own. Is it a block, of
-        whose layers each passes its inputs on, then it arises in the block's own code: an addition,
-        an interpolation between its layers. Its ``inputs_differ`` is True if its inputs differ.
+        Without a tolerance it is the first layer whose relative difference, ``‖a − b‖ / ‖a‖``,
+        exceeds `LayerDifference.tolerance`: 16 roundings of the coarser type and 8 times the
+        difference of its inputs. So a layer that only passes a difference on is not returned. If
+        it is a block none of whose layers increases the difference, then the difference arises in
+        the block's own code, such as an addition between its layers.
 
         Parameters
         ----------
         tolerance : float, optional
-            The relative difference that is allowed, instead.
+            The relative difference that is allowed instead.
         gradient : bool
-            Compare gradients, from the output backward: the difference arises in a layer that runs
-            on this layer's output. Beside rounding and growth the square root of the forward's
+            Compare gradients, from the output backward: the difference arises in a layer that takes
+            this layer's output. Besides rounding and growth, the square root of the forward's
             relative difference d is allowed: a ReLU whose input is next to zero passes the
-            gradient in one model and stops it in the other, at a share d of the positions.
+            gradient in one model and stops it in the other, at a fraction d of the positions.
+
+        Examples
+        --------
+        >>> import copy, hookviz
+        >>> from torch import nn
+        >>> a = nn.Sequential(nn.Flatten(), nn.Linear(4, 2), nn.Tanh())
+        >>> b = copy.deepcopy(a)
+        >>> b[1].bias.data += 100
+        >>> comparison = hookviz.compare(a, b, torch.ones(1, 1, 2, 2))
+        >>> comparison.first()  # doctest: +ELLIPSIS
+        1 (Linear, 1×2): relative difference ..., max 100, SNR ... dB, ...; inputs equal
         """
         if not gradient:
             return next((row for row in self if row.differs(tolerance)), None)
@@ -101,9 +123,9 @@ class Comparison(TablePage, Sequence[LayerDifference]):
 
     @property
     def changed(self) -> list[int]:
-        """The samples of the batch to which a and b give another answer: another top class.
+        """The samples of the batch for which a and b have different top classes.
 
-        Empty if the models are not classifiers, or have other classes.
+        Empty if the models are not classifiers, or have different classes.
 
         Examples
         --------
@@ -123,10 +145,10 @@ class Comparison(TablePage, Sequence[LayerDifference]):
 
     @property
     def predictions(self) -> list[tuple[str, float, float]]:
-        """The classes that either puts among its first three, and their probability in both.
+        """The top three classes of either model, with their probabilities in both.
 
-        They are those of ``worst_sample``, or else of the first sample, a's favourite first; empty
-        if the models are not classifiers, or have other classes.
+        They are those of ``worst_sample``, or else of the first sample, a's top class first; empty
+        if the models are not classifiers, or have different classes.
         """
         if (both := self._scores) is None:
             return []
@@ -149,16 +171,16 @@ class Comparison(TablePage, Sequence[LayerDifference]):
             With the keys layer, layer_b, call, type, shape; largest, mean, relative, decibel,
             cosine, fraction, nonfinite_mismatch, as in `TensorDifference`; inputs_relative,
             gradient_relative (None where either had none), and why they cannot be compared; and,
-            the same in all rows, changed_answers, how many samples are answered otherwise (None
-            without classes), and worst_sample. Strict JSON: NaN is None, an infinity is ``"inf"``
-            or ``"-inf"``.
+            the same in all rows, changed_answers, the number of samples whose top class changed
+            (None without classes), and worst_sample. Strict JSON: NaN is None, an infinity is
+            ``"inf"`` or ``"-inf"``.
         """
         changed = None if self._scores is None else len(self.changed)
         answers = {"changed_answers": changed, "worst_sample": self.worst_sample}
         return [row.record() | answers for row in self]
 
     def show(self, layers: Layers = None) -> Any:
-        """Both runs beside each other, and what b has more than a, under one set of controls.
+        """Show both runs and b − a with shared controls, at the layer that differs first.
 
         Parameters
         ----------
@@ -179,7 +201,13 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         """
         if self._explore is None:
             raise ValueError("This comparison holds no tensors: run hookviz.compare() again.")
-        return self._explore(layers)
+        both = self._explore(layers)
+        for row in self:
+            if row.differs():
+                with suppress(ValueError):  # the layer is not shown, or has no maps
+                    both.layer = row.layer
+                    break
+        return both
 
     def figure(self) -> Figure:
         """Draw the relative differences along the layers, activations and gradients."""
@@ -195,20 +223,20 @@ class Comparison(TablePage, Sequence[LayerDifference]):
 
     @property
     def verdict(self) -> str:
-        """The whole of it in one line."""
+        """The result in one line."""
         a, b = self._names
-        told = [f"{a} (a) and {b} (b): {len(self)} runs of layers compared", self._arises()]
-        told += self._answers()
-        sure = [f"{name} {100 * p:.1f} % and {100 * q:.1f} %" for name, p, q in self.predictions]
-        told += [f"{self._of_which()}: {', '.join(sure)}"] if sure else []
+        parts = [f"{a} (a) and {b} (b): {len(self)} runs of layers compared", self._arises()]
+        parts += self._answers()
+        chances = [f"{name} {100 * p:.1f} % and {100 * q:.1f} %" for name, p, q in self.predictions]
+        parts += [f"{self._of_which()}: {', '.join(chances)}"] if chances else []
         if self.unmatched:
             some = [f"{name} of {of} ({why})" for of, name, why in self.unmatched[:3]]
             some += [f"and {len(self.unmatched) - 3} more"] if len(self.unmatched) > 3 else []
-            told.append(f"not compared: {', '.join(some)}")
-        return "; ".join(told)
+            parts.append(f"not compared: {', '.join(some)}")
+        return "; ".join(parts)
 
     def _answers(self) -> list[str]:
-        """Say how many answers of a batch changed, and which input is worst."""
+        """Return how many predictions changed, and which input is worst."""
         if (both := self._scores) is None:
             several = self.worst_sample is not None and self._samples > 1
             return (
@@ -216,10 +244,10 @@ class Comparison(TablePage, Sequence[LayerDifference]):
             )
         changed, count = self.changed, len(both[0])
         if count == 1:
-            return ["the answer changed"] if changed else []
+            return ["the prediction changed"] if changed else []
         some = ", ".join(map(str, changed[:5])) + ", …" * (len(changed) > 5)
         which = f" (input{'s' * (len(changed) > 1)} {some})" if changed else ""
-        return [f"{len(changed)} of {count} answers changed{which}"]
+        return [f"{len(changed)} of {count} predictions changed{which}"]
 
     def _of_which(self) -> str:
         if (both := self._scores) is None or len(both[0]) == 1:
@@ -230,23 +258,41 @@ class Comparison(TablePage, Sequence[LayerDifference]):
 
     def _arises(self) -> str:
         if row := self.first():
-            said = row.output.why or f"relative difference {row.output.distance:.2g}"
-            return f"the difference arises in {row.layer or 'the model itself'} ({said})"
+            amount = row.output.why or f"relative difference {row.output.distance:.2g}"
+            return f"the difference arises in {row.layer or 'the model itself'} ({amount})"
         if all(row.output.equal for row in self):
             row = self.first(gradient=True)
             return f"equal, but the gradient of {row.layer} differs" if row else "equal to the bit"
         largest = max(row.output.distance for row in self)
-        return f"no more apart than rounding explains (relative difference up to {largest:.2g})"
+        return f"rounding explains all differences (relative difference up to {largest:.2g})"
 
     def _class(self, number: int) -> str:
         known = self._class_names
         return known[number] if number < len(known) else f"class {number}"
 
+    def table(self) -> list[tuple[str, ...]]:
+        """Return rows of text: the first difference, then all layers, equal ones folded."""
+        first = self.first()
+        rows = [] if first is None else [(f"first: {first.name}", *first.cells()[1:])]
+
+        def is_equal(row: LayerDifference) -> bool:
+            # A difference changes the gradients of all layers before it.
+            same_gradient = first is not None or row.gradient is None or row.gradient.equal
+            return row.output.equal and same_gradient
+
+        for equal, group in groupby(self, is_equal):
+            run = list(group)
+            rows += [folded(run)] if equal and len(run) > 1 else [row.cells() for row in run]
+        return rows
+
     def __repr__(self) -> str:
-        return text_table(self.verdict, HEADER, [row.cells() for row in self], SPARE)
+        rows = self.table()
+        return text_table(self.verdict, HEADER, rows, SPARE) if len(rows) > 1 else self.verdict
 
     def _repr_html_(self) -> str:
-        return html_table(self.verdict, HEADER, [row.cells() for row in self])
+        whole = html_table("", HEADER, [row.cells() for row in self])
+        every = f"<details><summary>all {len(self)} rows</summary>{whole}</details>"
+        return f"<div>{html_table(self.verdict, HEADER, self.table())}{every}</div>"
 
 
 def error_chart(rows: Sequence[LayerDifference]) -> Figure:

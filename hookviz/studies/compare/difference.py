@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,30 +16,30 @@ from ...tables import number, plain
 from .pairing import Pairs
 
 _IN_CACHE, _AT_ONCE = 1 << 14, 1 << 20
-"""So many numbers are looked at in one go on a CPU, where they stay in its cache, and elsewhere."""
+"""Numbers that are compared at once: on a CPU, where they stay in its cache, and elsewhere."""
 
 
 @dataclass(frozen=True)
 class TensorDifference:
-    """The distance of tensor b from tensor a, over all positions where both are finite.
+    """The difference of tensors a and b, over all positions where both are finite.
 
     Attributes
     ----------
     largest, mean : float
-        Of ``|a − b|``.
+        Maximum and mean of ``|a − b|``.
     relative : float
         ``‖a − b‖ / ‖a‖``: 0 if they are equal, Inf if a is all zeros and b is not.
     cosine : float
         ``a·b / (‖a‖ ‖b‖)``, NaN if either is all zeros.
     fraction : float
-        Share of places, 0 to 1, at which they differ at all. NaN is equal to NaN.
+        Fraction of the values, 0 to 1, that differ at all. NaN is equal to NaN.
     nonfinite_mismatch : int
-        At how many places only one of them is finite, or they are not the same NaN or Inf.
+        Number of positions at which only one is finite, or at which NaN or Inf differ.
     epsilon : float
         The rounding of the coarser of both types, relative to a: the distance from 1 to the next
         number, and the smallest number of all over a's root mean square.
     why : str
-        Why they cannot be compared, such as shapes that differ; else empty.
+        The reason if they cannot be compared, such as different shapes; otherwise empty.
     """
 
     largest: float = math.nan
@@ -82,7 +82,7 @@ def difference(a: Tensor, b: Tensor) -> TensorDifference:
     coarser = max(a, b, key=rounding)
     epsilon = rounding(coarser)
     if a.shape != b.shape:
-        shapes = " and ".join("×".join(map(str, each.shape)) or "one number" for each in (a, b))
+        shapes = f"{shape_text(a.shape)} and {shape_text(b.shape)}"
         return TensorDifference(epsilon=epsilon, why=f"shapes differ: {shapes}")
     any_complex = a.is_complex() or b.is_complex()
     a, b = _flat(a, any_complex), _flat(b, any_complex)
@@ -197,25 +197,25 @@ SPARE = ("type", "shape", "mean diff", "cosine", "SNR (dB)", "values that differ
 """Columns that a terminal can do without, the first ones first."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LayerDifference:
-    """The distance of a layer's run in b from that in a.
+    """The difference of a call of a layer between a and b; printed as one line.
 
     Attributes
     ----------
     layer, layer_b : str
         The names in a and in b; "" is the model itself.
     call : int
-        Which of the layer's runs, from 0.
+        Which call of the layer, from 0.
     type : str
         The class of a's layer.
     shape : tuple of int
-        Of what a's returned first.
-    output : Difference
-        Of what it returned; of several tensors the one that differs most.
-    inputs, gradient : Difference or None
-        The same of what it was given, and of the gradient that reached what it returned; None
-        where either had none.
+        Shape of a's output; of the first tensor of several.
+    output : TensorDifference
+        The difference of the outputs; of several tensors, the largest.
+    inputs, gradient : TensorDifference or None
+        The difference of the inputs, and of the gradients that reached the outputs; None where
+        either model had none.
     """
 
     layer: str
@@ -231,17 +231,17 @@ class LayerDifference:
     def tolerance(self) -> float:
         """The relative difference that rounding explains: ``16 ε + 8 d``.
 
-        ε is the rounding of the coarsest type among what it was given, what it returned and its
-        weights, d the relative difference of its inputs, which it may make larger.
+        ε is the rounding of the coarsest type among inputs, outputs and weights, d the relative
+        difference of the inputs, which the layer may increase.
         """
         epsilon = max(each.epsilon for each in (self.output, self.inputs) if each is not None)
         return ROUNDINGS * epsilon + GROWTH * (self.inputs.distance if self.inputs else 0.0)
 
     @property
     def inputs_differ(self) -> bool:
-        """True if what it was given differs already, by more than rounding."""
-        given = self.inputs
-        return given is not None and given.distance > ROUNDINGS * given.epsilon
+        """True if the inputs differ already, by more than rounding."""
+        inputs = self.inputs
+        return inputs is not None and inputs.distance > ROUNDINGS * inputs.epsilon
 
     def differs(self, tolerance: float | None = None) -> bool:
         """Return True if it differs by more than the tolerance, or than rounding explains."""
@@ -252,18 +252,26 @@ class LayerDifference:
         """One flat dict of strict JSON, see `Comparison.records`."""
         found = {name: getattr(self, name) for name in ("layer", "layer_b", "call", "type")}
         known = self.output
-        found |= {"shape": self.shape, **{name: getattr(known, name) for name in _TOLD}}
+        found |= {"shape": self.shape, **{name: getattr(known, name) for name in _RECORDED}}
         sides = {"inputs": self.inputs, "gradient": self.gradient}
         for name, side in sides.items():
             found[f"{name}_relative"] = None if side is None else side.distance
         return plain(found | {"why": known.why})
 
+    @property
+    def name(self) -> str:
+        """The layer's name, with b's if that is different, and the call if there are several."""
+        partner = "" if self.layer_b == self.layer else f" → {self.layer_b or '(model)'}"
+        call = f" (call {self.call})" if self.call else ""
+        return f"{self.layer or '(model)'}{partner}{call}"
+
     def cells(self) -> tuple[str, ...]:
         """Return the row of the table."""
-        call = f" (call {self.call})" if self.call else ""
-        as_partner = "" if self.layer_b == self.layer else f" → {self.layer_b or '(model)'}"
+        return self.name, self.type, shape_text(self.shape), *self._numbers()
+
+    def _numbers(self) -> list[str]:
         out = self.output
-        numbers = [number(getattr(out, name)) for name in ("largest", "mean", "relative")]
+        numbers = [number(out.largest), number(out.mean), number(out.relative)]
         numbers += [f"{out.decibel:.3g}".replace("inf", "∞"), f"{out.cosine:.6g}"]
         numbers.append(f"{100 * out.fraction:.3g} %")
         if out.why:
@@ -272,12 +280,37 @@ class LayerDifference:
             numbers = ["equal", *[""] * 5]
         elif out.nonfinite_mismatch:
             numbers[0] = f"{out.nonfinite_mismatch} not finite in one"
-        others = [_in_short(each) for each in (self.inputs, self.gradient)]
-        name = f"{self.layer or '(model)'}{as_partner}{call}"
-        return name, self.type, "×".join(map(str, self.shape)), *numbers, *others
+        return [*numbers, _in_short(self.inputs), _in_short(self.gradient)]
+
+    def __repr__(self) -> str:
+        largest, _, relative, decibel, _, fraction, inputs, _ = self._numbers()
+        words = largest
+        if relative:
+            words = f"relative difference {relative}, max {largest}, SNR {decibel} dB, "
+            words += f"{fraction} of the values"
+        return f"{self.name} ({self.type}, {shape_text(self.shape)}): {words}; inputs {inputs}"
 
 
-_TOLD = ("largest", "mean", "relative", "decibel", "cosine", "fraction", "nonfinite_mismatch")
+def folded(rows: Sequence[LayerDifference]) -> tuple[str, ...]:
+    """Return one row of the table for layers in a row that are equal."""
+    name = f"{len(rows)} equal: {rows[0].name} … {rows[-1].name}"
+    gradient = max_difference(row.gradient for row in rows)
+    words = _in_short(gradient)
+    if gradient is not None and not gradient.equal:
+        words = f"≤ {words}"
+    return name, "", "", "equal", *[""] * 5, _in_short(rows[0].inputs), words
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    """Format a shape.
+
+    >>> shape_text((1, 8, 8)), shape_text(())
+    ('1×8×8', 'one number')
+    """
+    return "×".join(map(str, shape)) or "one number"
+
+
+_RECORDED = ("largest", "mean", "relative", "decibel", "cosine", "fraction", "nonfinite_mismatch")
 
 
 def _in_short(known: TensorDifference | None) -> str:
@@ -286,13 +319,11 @@ def _in_short(known: TensorDifference | None) -> str:
     return known.why or ("equal" if known.equal else number(known.distance))
 
 
-def rows_of(
-    first: FeatureCache, second: FeatureCache, pairs: Pairs, names: Iterable[str]
-) -> list[LayerDifference]:
-    """Compare those of a's layers whose tensors were all kept."""
+def rows_of(first: FeatureCache, second: FeatureCache, pairs: Pairs) -> list[LayerDifference]:
+    """Return a row for each call of each of a's layers that has a partner."""
     rows = []
-    for name in names:
-        (_, begin), partner = pairs.begin(name), pairs.partners[name]
+    for name, partner in pairs.partners.items():
+        _, begin = pairs.begin(name)
         if name in first and partner in second and begin in second:
             three = first[name], second[partner], second[begin]
             count = min(len(record.calls) for record in three)

@@ -52,11 +52,6 @@ class Pairs:
         """Pair the layers of a and of b that get the inputs of a layer of a and of its partner."""
         return self.begins.get(name, (name, self.partners[name]))
 
-    def agrees(self, other: Pairs, name: str) -> bool:
-        """Return whether a layer of a is compared with the same layers of b as in other pairs."""
-        same = other.partners.get(name) == self.partners[name]
-        return same and other.begin(name) == self.begin(name)
-
 
 def paired(a: list[LayerRun], b: list[LayerRun], given: Mapping[str, str] | None = None) -> Pairs:
     """Match layers, each model's in the order in which they returned.
