@@ -308,7 +308,8 @@ def test_how_many_answers_changed_and_which_input_is_worst(model):
     assert found.changed == truly and 2 in truly and found.worst_sample == worst
     some = ", ".join(map(str, truly))
     assert (
-        f"{len(truly)} of 4 predictions changed (input{'s' * (len(truly) > 1)} {some})" in found.verdict
+        f"{len(truly)} of 4 predictions changed (input{'s' * (len(truly) > 1)} {some})"
+        in found.verdict
     )
     assert f"predictions for the worst, input {worst}: " in found.verdict
     chances = [(p, q) for _, p, q in found.predictions]

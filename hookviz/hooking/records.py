@@ -84,8 +84,8 @@ class CapturedTensor:
     dtype: torch.dtype
     needs: int  # bytes: the copy, and its gradient if it requires one
     max_bytes: int | None
-    _value: Tensor | Statistics | None = None
-    _gradient: Tensor | Statistics | None = None
+    _value: Tensor | Statistics | None = field(default=None, repr=False)
+    _gradient: Tensor | Statistics | None = field(default=None, repr=False)
     # The backward during which the gradient's hook was set, or FORWARD; see checkpoint.py.
     hooked_in_task: int | None = None
 

@@ -204,6 +204,9 @@ class Player(FramedPage):
         super().__init__()
         self._draw()
 
+    def _alt(self) -> str:
+        return self._title
+
     @traitlets.validate("event")
     def _in_range(self, proposal: dict) -> int:
         place = proposal["value"]

@@ -1112,9 +1112,12 @@ class Explorer(LiveWidget, SettingTraits):
         except ValueError:  # too large for a notebook's output: its picture is shown instead
             return None
 
+    def _alt(self) -> str:
+        return self.frame.description
+
     def _output(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return this view in words, and a picture for places without a kernel."""
-        alt, png = self.frame.description, base64.b64encode(self._still_png(self.frame)).decode()
+        alt, png = self._alt(), base64.b64encode(self._still_png(self.frame)).decode()
         return {"text/plain": alt, "image/png": png}, {"image/png": {"alt": alt}}
 
     def _still_png(self, frame: Frame) -> bytes:

@@ -74,9 +74,13 @@ class LiveWidget(widgets.VBox):
         """True if the front end has closed the connection."""
         return self._connected and getattr(self.comm, "_closed", False)
 
+    def _alt(self) -> str:
+        """Return a description of one line, without drawing a picture."""
+        return "shown in a notebook"
+
     def _output(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the output for places without a kernel, and its metadata."""
-        return {"text/plain": repr(self)[:110]}, {}
+        return {"text/plain": self._alt()}, {}
 
     def _page(self, max_bytes: float) -> str | None:
         """Return a page that needs no widgets; None if there is none."""
@@ -119,7 +123,8 @@ class LiveWidget(widgets.VBox):
             display(data, metadata=metadata, raw=True)
 
     def __repr__(self) -> str:
-        return self.closed_message if self.closed else super().__repr__()
+        # That of ipywidgets holds everything within the widget, thousands of characters.
+        return self.closed_message if self.closed else f"{type(self).__name__}: {self._alt()}"
 
     @defer_interrupts
     def close(self) -> None:
@@ -266,10 +271,6 @@ class FramedPage(LiveWidget):
         """Write the page again, beginning at the present settings."""
         if not self.closed:
             self._frame.value = in_frame(self._page(IN_NOTEBOOK) or "", self._alt())
-
-    def _alt(self) -> str:
-        """Return a description of the page, without drawing a picture."""
-        return self._output()[0]["text/plain"]
 
     def _page(self, max_bytes: float) -> Any:
         raise NotImplementedError

@@ -135,9 +135,12 @@ class LiveTraining(LiveWidget):
         close_tree(self._frame)
         self._next = 0.0  # the canvas costs less than the page that was measured
 
+    def _alt(self) -> str:
+        return self._training.title
+
     def _output(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the title, and a picture for places without a kernel."""
-        text = self._training.title
+        text = self._alt()
         if not self._training.steps:
             return {"text/plain": text}, {}
         png = base64.b64encode(small_png(self._training.figure())).decode()

@@ -224,11 +224,13 @@ class SideBySide(LiveWidget):
         figure.suptitle(no_formula(self.layer), fontsize="medium")
         return figure
 
+    def _alt(self) -> str:
+        sides = zip(SIDES.values(), self._frames(), strict=True)
+        return "; ".join(f"{side}: {frame.description}" for side, frame in sides)
+
     def _output(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return this view in words, and a picture for places without a kernel."""
-        frames = self._frames()
-        told = zip(SIDES.values(), frames, strict=True)
-        alt = "; ".join(f"{side}: {frame.description}" for side, frame in told)
+        frames, alt = self._frames(), self._alt()
         png = base64.b64encode(small_png(self._figure(frames))).decode()
         return {"text/plain": alt, "image/png": png}, {"image/png": {"alt": alt}}
 
