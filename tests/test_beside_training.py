@@ -131,7 +131,7 @@ def explained(model, when, step):
     ("optimizer", "autocast", "set_to_none"),
     [("sgd", False, True), ("adam", False, False), ("adam", True, True)],
 )
-def test_training_is_the_same_to_the_bit(optimizer, look, autocast, set_to_none):
+def test_training_beside_hookviz_is_bit_identical(optimizer, look, autocast, set_to_none):
     options = {"autocast": autocast, "set_to_none": set_to_none}
     curve, left = alone(optimizer, **options)
     seen_curve, seen_left = train(optimizer, look, **options)
@@ -141,7 +141,7 @@ def test_training_is_the_same_to_the_bit(optimizer, look, autocast, set_to_none)
         assert torch.equal(one, other)
 
 
-def test_it_would_be_seen():
+def test_a_changed_training_would_be_detected():
     """One random number, or one batch in train mode, and the curve is another."""
     options = {"autocast": False, "set_to_none": True}
     curve, left = alone("sgd", **options)

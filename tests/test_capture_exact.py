@@ -135,7 +135,7 @@ def check(model, x):
 
 
 @pytest.mark.parametrize("name", heavy_but(QUICK, SIZES))
-def test_torchvision(name):
+def test_captures_of_torchvision_models_are_exact(name):
     torch.manual_seed(0)
     options = {"init_weights": False} if name == "inception_v3" else {}
     model = torchvision.models.get_model(name, weights=None, **options).eval()
@@ -144,14 +144,14 @@ def test_torchvision(name):
 
 @pytest.mark.parametrize("kind", HAND_MADE, ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("frozen", [False, True])
-def test_hand_made(kind, frozen):
+def test_captures_of_in_place_models_are_exact(kind, frozen):
     torch.manual_seed(0)
     model = kind().requires_grad_(not frozen)
     check(model, torch.randn(HAND_MADE[kind], requires_grad=frozen))
 
 
 @pytest.mark.heavy
-def test_train_mode_and_aux_heads():
+def test_captures_in_train_mode_with_auxiliary_heads_are_exact():
     torch.manual_seed(0)
     model = torchvision.models.inception_v3(weights=None, init_weights=False, dropout=0.0).train()
     cache = check(model, torch.randn(2, 3, 299, 299))
@@ -166,7 +166,7 @@ def test_train_mode_and_aux_heads():
         (nn.Sequential(nn.Conv2d(2, 4, 3), nn.Flatten(), nn.Identity()), (3, 2, 6, 6)),
     ],
 )
-def test_views_overwritten_in_place(model, shape):
+def test_views_that_are_overwritten_keep_value_and_gradient(model, shape):
     """A convolution of one sample returns a view, and so does a Flatten."""
     x = torch.randn(shape)
     kinds = (nn.Conv1d, nn.Conv2d, nn.Flatten)
@@ -178,7 +178,7 @@ def test_views_overwritten_in_place(model, shape):
     assert all(record.gradient is not None for record in cache.values())
 
 
-def test_view_of_an_input_overwritten_in_place():
+def test_an_overwritten_view_of_an_input_gets_no_wrong_gradient():
     """Its base has other uses, and their gradient must not be taken for the layer's."""
     model = nn.Flatten()
     w = torch.rand(2, 2, 3, requires_grad=True)
@@ -190,7 +190,7 @@ def test_view_of_an_input_overwritten_in_place():
     assert cache[""].gradient is None
 
 
-def test_a_layer_that_calls_itself():
+def test_a_recursive_layer_has_the_inputs_of_each_call():
     class Recursive(nn.Module):
         def __init__(self):
             super().__init__()
@@ -206,7 +206,7 @@ def test_a_layer_that_calls_itself():
 
 
 @pytest.mark.parametrize("kind", ["quantized", "sparse", "complex"])
-def test_tensors_of_other_kinds(kind):
+def test_quantized_sparse_and_complex_tensors_are_captured(kind):
     class Other(nn.Module):
         def forward(self, x):
             if kind == "quantized":
@@ -224,7 +224,7 @@ def test_tensors_of_other_kinds(kind):
     assert "2×3×4×4" in repr(cache)
 
 
-def test_every_call_is_kept():
+def test_every_call_is_stored():
     torch.manual_seed(0)
     cache = check(Reused(), torch.randn(1, 4, 8, 8))
     record = cache["conv"]
@@ -233,18 +233,18 @@ def test_every_call_is_kept():
     assert not torch.equal(record.calls[0].activation, record.calls[1].activation)
 
 
-def test_two_names_for_one_module():
+def test_a_shared_module_has_one_record_under_all_names():
     shared = nn.Conv2d(3, 3, 3, padding=1)
     model = nn.ModuleDict({"a": shared, "b": nn.Sequential(shared)})
     with hookviz.capture(model) as cache:
         model["b"](model["a"](torch.randn(1, 3, 5, 5)))
     assert cache["a"] is cache["b.0"]
     assert len(cache["a"].calls) == 2
-    assert list(cache) == ["a"]
+    assert list(cache) == ["a"] and cache["a"].aliases == ("b.0",)
     assert "b.0" in cache
 
 
-def test_order_is_execution_order():
+def test_layers_are_in_the_order_of_execution():
     class Backwards(nn.Module):
         def __init__(self):
             super().__init__()
@@ -259,7 +259,7 @@ def test_order_is_execution_order():
     assert list(cache) == ["first", "last"]
 
 
-def test_inputs_and_their_gradients():
+def test_inputs_and_their_gradients_are_captured():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True), nn.Conv2d(4, 2, 3))
     x = torch.randn(1, 3, 8, 8, requires_grad=True)
@@ -281,7 +281,7 @@ def test_inputs_and_their_gradients():
     assert not x._backward_hooks  # the hook on the user's own tensor is off again
 
 
-def test_latest_backward_counts():
+def test_gradients_are_of_the_latest_backward():
     model = nn.Sequential(nn.Conv2d(1, 2, 1, bias=False))
     with hookviz.capture(model) as cache:
         out = model(torch.ones(1, 1, 2, 2))
@@ -294,7 +294,7 @@ def test_latest_backward_counts():
     assert cache["0"].gradient[0, 1].eq(3).all()
 
 
-def test_gradient_copy_outlives_changes_by_others():
+def test_gradients_are_copied_before_other_hooks_change_them():
     model = nn.Sequential(nn.Conv2d(1, 1, 1))
     with hookviz.capture(model) as cache:
         out = model(torch.ones(1, 1, 2, 2))
@@ -305,7 +305,7 @@ def test_gradient_copy_outlives_changes_by_others():
 
 @pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize("inputs", [False, True])
-def test_checkpointed_blocks(reentrant, inputs):
+def test_reruns_of_checkpointing_are_no_new_calls(reentrant, inputs):
     from torch.utils.checkpoint import checkpoint
 
     class Checkpointed(nn.Module):

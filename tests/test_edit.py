@@ -71,6 +71,7 @@ def vgg():
 
 
 X = torch.rand(2, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+MASK = torch.tensor([False, True, False, True])
 
 CHANGES = {
     "off": (0, [1, 3], scaled(0, [1, 3])),
@@ -83,7 +84,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("kind", CHANGES)
-def test_equal_to_the_change_in_the_models_own_code(kind):
+def test_an_edit_equals_the_same_change_in_the_models_code(kind):
     change, channels, by_hand = CHANGES[kind]
     model = vgg()
     before = snapshot(model)
@@ -95,7 +96,7 @@ def test_equal_to_the_change_in_the_models_own_code(kind):
     assert not torch.equal(got[0], model(X))
 
 
-def test_places_in_one_two_and_three_dimensions():
+def test_positions_are_selected_in_1d_2d_and_3d():
     for layer, shape, where in (
         (nn.Conv1d(1, 2, 3), (1, 1, 9), slice(1, 3)),
         (nn.Conv2d(1, 2, 3), (1, 1, 9, 9), (slice(1, 3), slice(None))),
@@ -126,26 +127,21 @@ class Tokens(nn.Module):
         return self.act(self.norm(torch.cat([tokens.mean(1, keepdim=True), tokens], 1)))
 
 
-@pytest.mark.parametrize("layer", ["norm", "act"])  # the second has no sizes of its own
-def test_channels_of_tokens(layer):
+@pytest.mark.parametrize("layer", ["norm", "act"])  # the second has no size
+def test_tokens_have_channels_and_positions(layer):
     model, x = Tokens(), torch.rand(2, 3, 16, 8)  # 4×2 patches
     plain = model(x).detach()
     with hookviz.edit(model, layer, 0, channels=[5]):
-        got = model(x)
-    assert (got[..., 5] == 0).all() and torch.equal(got[..., :5], plain[..., :5])
-
-
-def test_places_of_tokens():
-    model, x = Tokens(), torch.rand(2, 3, 16, 8)
-    plain = model(x).detach()
-    with hookviz.edit(model, "norm", 0, where=(3, slice(None))):  # the last row of patches
-        got = model(x)
-    assert (got[:, 7:] == 0).all() and torch.equal(got[:, :7], plain[:, :7])
+        edited = model(x)
+    assert (edited[..., 5] == 0).all() and torch.equal(edited[..., :5], plain[..., :5])
+    with hookviz.edit(model, layer, 0, where=(3, slice(None))):  # the last row of patches
+        edited = model(x)
+    assert (edited[:, 7:] == 0).all() and torch.equal(edited[:, :7], plain[:, :7])
 
 
 @pytest.mark.parametrize("change", [0.5, torch.ones(4, 1, 1), "mean", torch.tanh])
 @pytest.mark.parametrize("channels", [None, [1, 2]])
-def test_the_memory_format_stays(change, channels):
+def test_edits_keep_the_memory_format(change, channels):
     """In another, the convolutions that follow would round otherwise."""
     layer, x = nn.Conv2d(3, 4, 1), torch.rand(2, 3, 5, 6).to(memory_format=torch.channels_last)
     seen = []
@@ -160,7 +156,7 @@ def test_the_memory_format_stays(change, channels):
 
 
 @pytest.mark.parametrize("change", [0, 0.5, torch.ones(2, 4, 5, 6)])
-def test_the_gradients_memory_format_stays(change):
+def test_edits_keep_the_gradients_memory_format(change):
     x = torch.rand(2, 4, 5, 6, requires_grad=True)
     gradient = torch.rand(2, 4, 5, 6).to(memory_format=torch.channels_last)
     layer = nn.Identity()
@@ -169,7 +165,7 @@ def test_the_gradients_memory_format_stays(change):
     assert found.stride() == gradient.stride() != x.stride()
 
 
-def test_patching_an_activation_of_another_picture():
+def test_an_activation_of_another_picture_can_be_patched_in():
     model, other = vgg(), torch.rand(2, 3, 16, 16)
     with hookviz.capture(model) as there:
         model(other)
@@ -192,7 +188,7 @@ def test_patching_an_activation_of_another_picture():
 # Gradients
 
 
-def test_gradients_of_layers():
+def test_gradients_of_layers_are_edited():
     model = vgg()
     by_hand = written(model, "features.3", lambda x: _Clamped.apply(x.clone()))
     with hookviz.edit(model, "features.3", lambda g: g.clamp(-1, 1), gradient=True) as made:
@@ -211,7 +207,7 @@ class _Clamped(torch.autograd.Function):
         return gradient.clamp(-1, 1)
 
 
-def test_gradients_of_parameters():
+def test_gradients_of_parameters_are_edited():
     model = vgg()
     plain = results(model, X)
     names = [name for name, _ in model.named_parameters()]
@@ -227,32 +223,25 @@ def test_gradients_of_parameters():
             assert torch.equal(one, other)
 
 
-def test_a_complex_gradient_is_clipped_too():
-    clipped = hookviz.edits.clip_norm(1.0)(torch.tensor([3 + 4j, 0]))
-    assert torch.allclose(clipped, torch.tensor([0.6 + 0.8j, 0]))
-
-
-def test_clipping():
+def test_clip_norm_shortens_only_long_gradients():
     model = vgg()
+    plain = results(model, X)
+    weights = sum(name.endswith("weight") for name, _ in model.named_parameters())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # an edit that keeps the values is no empty edit
+        with hookviz.edit(model, "*.weight", hookviz.edits.clip_norm(1e9), gradient=True) as edit:
+            assert_equal(results(model, X), plain)
+    assert edit.count == weights
     with hookviz.edit(model, "*.weight", hookviz.edits.clip_norm(0.01), gradient=True):
         model(X).square().sum().backward()
     for name, parameter in model.named_parameters():
         norm = parameter.grad.norm().item()
         assert norm <= 0.01001 if name.endswith("weight") else norm > 0
+    clipped = hookviz.edits.clip_norm(1.0)(torch.tensor([3 + 4j, 0]))
+    assert torch.allclose(clipped, torch.tensor([0.6 + 0.8j, 0]))
 
 
-def test_what_is_short_enough_is_not_clipped_and_needs_no_warning():
-    model = vgg()
-    plain = results(model, X)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with hookviz.edit(model, "*.weight", hookviz.edits.clip_norm(1e9), gradient=True) as made:
-            got = results(model, X)
-    assert_equal(got, plain)
-    assert made.count == sum(name.endswith("weight") for name, _ in model.named_parameters())
-
-
-def test_gradient_of_a_sample_without_batch_before_an_in_place_relu():
+def test_gradients_of_an_overwritten_view_are_edited():
     layer, x = nn.Conv2d(1, 2, 3), torch.rand(1, 5, 5)  # it returns a view
     with hookviz.edit(layer, "", 0, channels=[0], gradient=True) as made:
         F.relu(layer(x), inplace=True).sum().backward()
@@ -263,7 +252,7 @@ def test_gradient_of_a_sample_without_batch_before_an_in_place_relu():
 # Several edits, several calls, several outputs
 
 
-def test_edits_apply_in_order_and_captures_see_them_whichever_came_first():
+def test_edits_apply_in_order_and_captures_see_their_results():
     layer, x = nn.Conv2d(1, 1, 1), torch.ones(1, 1, 2, 2)
     plain = layer(x).detach()
     seen = []
@@ -292,7 +281,7 @@ class Twice(nn.Module):
 
 @pytest.mark.parametrize("call", [0, 1])
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_one_call_of_several_also_when_checkpointing_runs_it_again(call, reentrant):
+def test_one_call_is_edited_also_under_checkpointing(call, reentrant):
     torch.manual_seed(0)
     plain = Twice()
     checkpointed = Twice(reentrant)
@@ -300,9 +289,10 @@ def test_one_call_of_several_also_when_checkpointing_runs_it_again(call, reentra
     found = []
     for model in (plain, checkpointed):
         x = torch.rand(1, 2, 3, 3, generator=torch.Generator().manual_seed(0)).requires_grad_()
-        with hookviz.edit(model, "conv", torch.sin, call=call):
+        with hookviz.edit(model, "conv", torch.sin, call=call) as edit:
             y = model(x)
             y.sum().backward()
+        assert edit.count == 1  # a rerun does not count
         found.append([y.detach(), x.grad, *(p.grad for p in model.parameters())])
     assert_equal(*found)
     y = plain.conv(x)
@@ -351,7 +341,7 @@ class Inner(nn.Module):
         (lambda x: Pair(x, x + 1), ".other", lambda y: (y.main, y.other)),
     ],
 )
-def test_which_of_several_outputs(kind, path, get):
+def test_one_output_of_several_is_edited(kind, path, get):
     model, x = Several(kind), torch.ones(2)
     with hookviz.edit(model, "inner", 0, output=path):
         y = model(x)
@@ -361,43 +351,33 @@ def test_which_of_several_outputs(kind, path, get):
     with hookviz.edit(model, "inner", 0):
         first, second = get(model(x))
     assert (first == 0).all() and (second == 2).all()
-    told = pytest.raises(ValueError, match=r"'inner' returns no tensor at 'x': there are")
-    with told, hookviz.edit(model, "inner", 0, output="x"):
+    report = pytest.raises(ValueError, match=r"'inner' returns no tensor at 'x': there are")
+    with report, hookviz.edit(model, "inner", 0, output="x"):
         model(x)
 
 
-def test_a_number_of_channels_in_every_form():
+@pytest.mark.parametrize(
+    "channels",
+    [
+        *([1, 3], (1, -1), slice(1, None, 2), range(1, 4, 2)),
+        *(MASK, MASK.numpy(), MASK.tolist()),
+    ],
+    ids=repr,
+)
+def test_channels_are_selected_in_every_form(channels):
     model = vgg()
-    wanted = written(model, "features.0", scaled(0, [1, 3]))(X)
-    mask = torch.tensor([False, True, False, True])
-    for channels in (
-        [1, 3],
-        (1, -1),
-        slice(1, None, 2),
-        range(1, 4, 2),
-        mask,
-        mask.numpy(),
-        mask.tolist(),
-    ):
-        with hookviz.edit(model, "features.0", 0, channels=channels):
-            assert torch.equal(model(X), wanted), channels
+    with hookviz.edit(model, "features.0", 0, channels=channels):
+        assert torch.equal(model(X), written(model, "features.0", scaled(0, [1, 3]))(X))
 
 
-def test_of_no_channels_none_changes():
+@pytest.mark.parametrize("channels", [[], (), torch.tensor([]), slice(0, 0)], ids=repr)
+def test_an_empty_selection_changes_nothing(channels):
     model = vgg()
-    for none in ([], (), torch.tensor([]), slice(0, 0)):
-        with hookviz.edit(model, "features.0", 0, channels=none):
-            assert torch.equal(model(X), vgg()(X))
+    with hookviz.edit(model, "features.0", 0, channels=channels):
+        assert torch.equal(model(X), vgg()(X))
 
 
-def test_what_checkpointing_repeats_is_counted_once():
-    model, x = Twice(False), torch.rand(1, 2, 3, 3)
-    with hookviz.edit(model, "conv", 0.5) as made:
-        model(x).sum().backward()
-    assert made.count == 2
-
-
-def test_other_peoples_hooks_stay_in_their_order():
+def test_other_hooks_keep_their_order():
     layer, seen = nn.Conv2d(1, 1, 1), []
     for name in "abc":
         layer.register_forward_hook(lambda module, args, output, name=name: seen.append(name))
@@ -412,14 +392,14 @@ def test_other_peoples_hooks_stay_in_their_order():
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
-def test_modes(mode):
+def test_edits_work_in_all_grad_modes(mode):
     model = vgg()
     wanted = written(model, "features.0", scaled(0, [2]))(X).detach()
     with mode(), hookviz.edit(model, "features.0", 0, channels=2):
         assert torch.equal(model(X), wanted)
 
 
-def test_wrapped_and_compiled():
+def test_edits_work_in_wrapped_and_compiled_models():
     model = vgg()
     wanted = written(model, "features.0", scaled(0, [2]))(X).detach()
     for wrapped in (nn.DataParallel(model), torch.compile(model, backend="eager")):
@@ -429,7 +409,7 @@ def test_wrapped_and_compiled():
         assert not torch.equal(wrapped(X), wanted)
 
 
-def test_autocast():
+def test_a_replacement_gets_autocasts_dtype():
     model = vgg()
     with (
         torch.autocast("cpu", torch.bfloat16),
@@ -444,18 +424,18 @@ def test_autocast():
 # What can go wrong
 
 
-def test_a_block_that_changes_nothing_says_so():
+def test_an_edit_without_effect_warns_with_the_reason():
     model = vgg()
-    told = pytest.warns(RuntimeWarning, match="features.0 changed nothing: it did not run")
-    with told, hookviz.edit(model, "features.0", 0):
+    report = pytest.warns(RuntimeWarning, match="features.0 changed nothing: it did not run")
+    with report, hookviz.edit(model, "features.0", 0):
         pass
-    told = pytest.warns(RuntimeWarning, match="no gradient arrived: run backward")
-    with told, hookviz.edit(model, "features.0", 0, gradient=True):
+    report = pytest.warns(RuntimeWarning, match="no gradient arrived: run backward")
+    with report, hookviz.edit(model, "features.0", 0, gradient=True):
         y = model(X)
     y.sum().backward()
     for gradient in (False, True):
-        told = pytest.warns(RuntimeWarning, match="returned its input unchanged")
-        with told, hookviz.edit(model, "features.0", lambda x: None, gradient=gradient):
+        report = pytest.warns(RuntimeWarning, match="returned its input unchanged")
+        with report, hookviz.edit(model, "features.0", lambda x: None, gradient=gradient):
             model(X).sum().backward()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -472,7 +452,7 @@ def test_a_block_that_changes_nothing_says_so():
         ((None, 0), "layers= is needed"),
     ],
 )
-def test_wrong_arguments(arguments, words):
+def test_wrong_values_are_refused(arguments, words):
     with pytest.raises(ValueError, match=words):
         hookviz.edit(vgg(), *arguments)
 
@@ -499,7 +479,7 @@ def test_wrong_arguments(arguments, words):
         (0, {"where": torch.ones(3, 3, dtype=torch.bool)}, ValueError, r"\(3, 3\).*16×16"),
     ],
 )
-def test_what_does_not_fit_is_told_when_the_layer_runs(change, options, error, words):
+def test_changes_that_do_not_fit_are_refused_when_the_layer_runs(change, options, error, words):
     model = vgg()
     before = snapshot(model)
     with pytest.raises(error, match=words), hookviz.edit(model, "features.0", change, **options):
@@ -507,21 +487,21 @@ def test_what_does_not_fit_is_told_when_the_layer_runs(change, options, error, w
     assert_untouched(model, before)
 
 
-def test_an_error_in_the_function_names_layer_and_function():
+def test_an_error_in_the_function_names_both_layer_and_function():
     def broken(x):
         raise KeyError("no")
 
     model = vgg()
-    told = pytest.raises(
+    report = pytest.raises(
         RuntimeError, match="change 'broken' of layer 'features.0' raised KeyError"
     )
-    with told, hookviz.edit(model, "features.0", broken):
+    with report, hookviz.edit(model, "features.0", broken):
         model(X)
     with pytest.raises(TypeError, match="not a number, a tensor"):
         hookviz.edit(model, "features.0", [1])
 
 
-def test_parameters_need_gradient_and_no_places():
+def test_edits_of_parameters_refuse_positions_and_frozen_ones():
     model = vgg()
     with pytest.raises(ValueError, match="No layer or parameter is called 'features.0.wieght'"):
         hookviz.edit(model, "features.0.wieght", 0, gradient=True)
@@ -532,7 +512,7 @@ def test_parameters_need_gradient_and_no_places():
         hookviz.edit(model, "features.0.weight", 0, gradient=True)
 
 
-def test_copies_made_within_the_block_have_no_edit():
+def test_copies_made_within_the_block_are_not_edited():
     model = vgg()
     with hookviz.edit(model, "features.0", 0), hookviz.edit(model, "*.weight", 0, gradient=True):
         twin = copy.deepcopy(model)
@@ -545,7 +525,7 @@ def test_copies_made_within_the_block_have_no_edit():
         assert not any(parameter._backward_hooks for parameter in each.parameters())
 
 
-def test_noise_is_of_the_generator():
+def test_noise_comes_from_the_given_generator():
     model = vgg()
     found = []
     for _ in range(2):
@@ -555,7 +535,7 @@ def test_noise_is_of_the_generator():
     assert torch.equal(*found) and not torch.equal(found[0], model(X))
 
 
-def test_what_does_not_change_keeps_its_nan_and_off_is_off():
+def test_off_zeroes_nan_and_leaves_other_channels():
     layer = nn.Identity()
     x = torch.tensor([[[[float("nan"), float("inf")]], [[1.0, float("nan")]]]])
     with hookviz.edit(layer, "", 0, channels=0):
@@ -569,7 +549,7 @@ class Unlucky(Exception):
 
 
 @pytest.mark.parametrize("kind", [Unlucky, KeyboardInterrupt])
-def test_five_hundred_exceptions_leave_nothing(kind):
+def test_exceptions_leave_the_model_unchanged(kind):
     model, generator, x = vgg(), random.Random(0), torch.rand(1, 3, 4, 4)
     before = snapshot(model)
     for attempt in range(500):

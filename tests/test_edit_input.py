@@ -52,7 +52,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_the_model_gets_the_changed_input(model, x, name):
+def test_the_model_gets_the_edited_input(model, x, name):
     change, reference = CHANGES[name]
     given, before = x.clone(), snapshot(model)
     with hookviz.edit(model, "input", change, where=WINDOW) as edit, torch.no_grad():
@@ -62,7 +62,7 @@ def test_the_model_gets_the_changed_input(model, x, name):
     assert_untouched(model, before)
 
 
-def test_channels_and_a_mask(model, x):
+def test_a_channel_is_edited_within_a_mask(model, x):
     mask = torch.zeros(x.shape[2:], dtype=torch.bool)
     mask[WINDOW] = True
     with hookviz.edit(model, "input", 0, channels=1, where=mask), torch.no_grad():
@@ -70,7 +70,7 @@ def test_channels_and_a_mask(model, x):
     assert torch.equal(found, model(by_hand(x, torch.zeros_like, 1)).detach())
 
 
-def test_a_blur_is_scipys(x):
+def test_blur_equals_scipys(x):
     from scipy.ndimage import gaussian_filter
 
     wide = x.double()
@@ -92,7 +92,7 @@ class Several(nn.Module):
         return y if other is None else y + other["x"].mean()
 
 
-def test_one_of_several_inputs():
+def test_one_of_several_inputs_is_edited():
     model, x = Several(), torch.rand(1, 3, 8, 8)
     other = {"x": torch.rand(2, 2)}
     with hookviz.edit(model, 'input["other"]["x"]', 0), torch.no_grad():
@@ -117,7 +117,7 @@ def test_one_of_several_inputs():
         model(x)
 
 
-def test_a_layer_that_is_called_input_is_a_layer():
+def test_a_layer_named_input_is_a_layer():
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
@@ -131,7 +131,7 @@ def test_a_layer_that_is_called_input_is_a_layer():
         assert not model(x).any()
 
 
-def test_with_layers_and_gradients(model, x):
+def test_inputs_are_edited_together_with_layers_and_their_gradients(model, x):
     with hookviz.edit(model, ["input", LAYER], 0) as edit, torch.no_grad():
         model(x)
     assert edit.count == 2
@@ -173,7 +173,7 @@ def test_the_explorer_shows_the_edited_input(model, x, explorer):
     assert np.array_equal(explorer.frame.input.pixels, plain)
 
 
-def test_two_edits_of_the_input_and_random_ones(model, explorer):
+def test_random_and_repeated_edits_of_the_input_are_shown(model, explorer):
     state = torch.get_rng_state()
     explorer.edit("input", noise(0.5), where=WINDOW)
     explorer.edit("input", 0, channels=0)

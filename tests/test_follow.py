@@ -58,11 +58,11 @@ def written(a, b, index):
         (lambda a, b: b.resolve_conj().contiguous(), "b"),
     ],
 )
-def test_the_sources_of_a_result_are_what_its_values_depend_on(function, expected):
+def test_a_results_sources_are_those_its_values_depend_on(function, expected):
     assert sources(function, torch.rand(4, 4), torch.rand(4, 4)) == expected
 
 
-def test_a_view_sees_what_is_written_into_its_memory():
+def test_views_get_the_sources_written_to_their_memory():
     def function(a, b):
         whole = torch.zeros(8, 4)
         half = whole[:4]
@@ -133,7 +133,7 @@ def overwritten(y):
         (overwritten, set()),
     ],
 )
-def test_a_norm_and_an_activation_are_found_if_nothing_comes_between(function, steps):
+def test_a_direct_norm_and_activation_are_found(function, steps):
     model, session = followed(function)
     (found,) = stages_of(session, model.conv)
     assert set(found) == steps
@@ -158,7 +158,7 @@ def test_a_norm_and_an_activation_are_found_if_nothing_comes_between(function, s
         (overwritten, False),
     ],
 )
-def test_only_a_batch_norm_that_follows_directly_is_folded(function, follows):
+def test_only_a_direct_batch_norm_is_folded(function, follows):
     norm.eval()
     _, session = followed(function)
     assert (layer_weights(session, "conv").scale is not None) == follows

@@ -37,7 +37,7 @@ def classifier(channels: int) -> nn.Module:
 # The transform
 
 
-def test_weights_of_torchvision():
+def test_the_transform_of_torchvisions_weights_is_used():
     weights = ResNet34_Weights.DEFAULT
     made = prepare_input(PHOTOGRAPH, RGB, weights=weights)
     assert torch.equal(made.args[0], weights.transforms()(load_picture(PHOTOGRAPH).rgb())[None])
@@ -49,14 +49,14 @@ def test_weights_of_torchvision():
         prepare_input(PHOTOGRAPH, RGB, weights="DEFAULT")
 
 
-def test_the_default_is_the_transform_of_imagenet_models():
+def test_the_default_transform_is_imagenets():
     made = prepare_input(PHOTOGRAPH, RGB).args[0]
     picture = load_picture(PHOTOGRAPH).rgb()
     expected = ResNet34_Weights.IMAGENET1K_V1.transforms()(picture)[None]
     assert torch.allclose(made, expected, atol=1e-6)
 
 
-def test_pretrained_cfg_is_read_as_timm_reads_it():
+def test_pretrained_cfg_gives_timms_transform():
     model = timm.create_model("efficientnet_lite0", pretrained=False)
     config = timm.data.resolve_model_data_config(model)
     expected = timm.data.create_transform(**config)(load_picture(PHOTOGRAPH).rgb())[None]
@@ -65,7 +65,7 @@ def test_pretrained_cfg_is_read_as_timm_reads_it():
     assert (made - expected).abs().max() < 0.02  # one gray level of 255
 
 
-def test_the_origin_of_the_transform_in_words():
+def test_the_source_of_the_transform_is_described():
     origins = {
         "ImageNet's transform, a guess: resize to 256, crop 224×224, (x − (0.485, 0.456": {},
         "transform of the weights IMAGENET1K_V1: resize to 256, crop": {
@@ -97,7 +97,7 @@ OWN = {  # mode -> the picture, and a transform for it
 
 
 @pytest.mark.parametrize("mode", OWN)
-def test_a_transform_gets_the_picture_in_its_own_mode(mode, tmp_path):
+def test_a_transform_gets_the_picture_in_its_original_mode(mode, tmp_path):
     picture, transform = OWN[mode]
     expected = transform(picture)[None]
     model = classifier(expected.shape[1])
@@ -152,7 +152,7 @@ def test_an_error_of_a_transform_is_raised_unchanged():
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
 @pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "P", "F"])
-def test_without_a_transform_a_picture_has_the_channels_of_the_network(mode, channels):
+def test_without_a_transform_pictures_get_the_models_channels(mode, channels):
     picture = PICTURE.convert("L").convert(mode) if mode == "F" else PICTURE.convert(mode)
     model = nn.Conv2d(channels, 2, 3)
     made = prepare_input(np.asarray(picture) / 255 if mode == "F" else picture, model)
@@ -165,7 +165,7 @@ def test_without_a_transform_a_picture_has_the_channels_of_the_network(mode, cha
     assert np.abs(small - np.asarray(wanted, float)).mean() < 6
 
 
-def test_models_that_do_not_take_pictures():
+def test_models_without_picture_channels_refuse_pictures():
     for model, words in ((nn.Conv2d(7, 2, 3), "7 channels in 2d"), (nn.Conv1d(3, 2, 3), "in 1d")):
         with pytest.raises(ValueError, match=f"takes .*{words}, not a picture: pass a tensor"):
             prepare_input(PHOTOGRAPH, model)
@@ -219,7 +219,7 @@ class Column:
         return self.values
 
 
-def test_many_pictures_are_a_batch(tmp_path):
+def test_several_pictures_become_a_batch(tmp_path):
     path = tmp_path / "cat.png"
     PICTURE.save(path)
     model, array = hookviz.demo_model(), np.asarray(PICTURE)
@@ -263,12 +263,12 @@ def test_many_pictures_are_a_batch(tmp_path):
         (nn.Linear(3, 2), (3, 4)),
     ],
 )
-def test_tensors_go_in_unchanged(model, shape):
+def test_tensors_stay_unchanged(model, shape):
     tensor = torch.rand(shape)
     assert torch.equal(prepare_input(tensor, model).args[0], tensor)
 
 
-def test_tuples_dicts_and_lists_of_arguments():
+def test_tuples_dicts_and_lists_become_arguments():
     x = torch.rand(1, 3, 4, 4)
     assert len(prepare_input((x, x), RGB).args) == 2
     assert prepare_input({"input": x}, RGB).kwargs["input"].equal(x)
@@ -279,7 +279,7 @@ def test_tuples_dicts_and_lists_of_arguments():
 
 @pytest.mark.parametrize("order", ["HW", "CHW", "HWC", "NCHW", "NHWC"])
 @pytest.mark.parametrize("kind", [torch.uint8, torch.float32])
-def test_tensors_that_are_pictures(order, kind):
+def test_byte_and_channels_last_tensors_are_read_as_pictures(order, kind):
     picture = PICTURE.convert("L") if order == "HW" else PICTURE
     tensor = torch.from_numpy(np.array(picture))
     tensor = tensor.permute(2, 0, 1) if "CHW" in order else tensor
@@ -333,19 +333,19 @@ REJECTED = [
 
 @pytest.mark.parametrize(("inputs", "cure"), REJECTED)
 @pytest.mark.parametrize("study", [hookviz.explore, hookviz.trace])
-def test_rejected_inputs_are_reported_with_the_cure(inputs, cure, study):
+def test_rejected_inputs_are_reported_with_advice(inputs, cure, study):
     with pytest.raises(RuntimeError, match=cure) as error:
         study(nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten()), inputs)
     assert "\n" not in str(error.value)
 
 
-def test_a_batch_of_a_loader_in_graph_and_diagnose():
+def test_graph_and_diagnose_advise_on_a_loaders_batch():
     model = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten())
     assert "give batch[0]" in hookviz.graph(model, [X, LABELS]).error
     assert "batch[0]" in hookviz.diagnose(model, [X, LABELS])[0].advice
 
 
-def test_inputs_that_no_model_takes():
+def test_unsupported_inputs_are_refused():
     with pytest.raises(TypeError, match="Cannot make an input of int"):
         prepare_input(3, RGB)
     with pytest.raises(TypeError, match=r"give the inputs of one, next\(iter\(loader\)\)\[0\]"):
@@ -354,7 +354,7 @@ def test_inputs_that_no_model_takes():
         prepare_input(TensorDataset(X), RGB)
 
 
-def test_a_list_that_the_model_takes_is_not_blamed():
+def test_lists_are_not_blamed_if_the_model_takes_them():
     class OfList(nn.Module):
         def __init__(self):
             super().__init__()
@@ -379,7 +379,7 @@ def test_a_list_that_the_model_takes_is_not_blamed():
         ([nn.Conv2d], "give types as a tuple"),
     ],
 )
-def test_functions_are_not_layers(layers, words):
+def test_functions_as_layers_are_refused(layers, words):
     with pytest.raises(TypeError, match=words):
         hookviz.capture(RGB, layers)
 
@@ -443,7 +443,7 @@ class GraphNetwork(nn.Module):
 
 @pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
-def test_sparse_inputs(layout):
+def test_all_functions_accept_sparse_inputs(layout):
     torch.manual_seed(0)
     model, other = GraphNetwork(), GraphNetwork()
     inputs = torch.rand(6, 5), (torch.eye(6) + torch.ones(6, 6).triu()).to_sparse(layout=layout)
@@ -463,14 +463,14 @@ def test_sparse_inputs(layout):
 # Back to a picture
 
 
-def test_the_picture_is_the_one_that_the_network_saw():
+def test_the_shown_picture_is_the_models_input():
     model = hookviz.demo_model()
     for image in hookviz.demo_images()[:3]:
         shown, _ = picture_of(prepare_input(image, model))
         assert np.abs(shown.astype(int) - np.asarray(image)).max() <= 1
 
 
-def test_normalized_tensors_are_undone():
+def test_normalization_of_tensors_is_undone():
     pixels = torch.rand(1, 3, 8, 8)
     mean, std = (
         torch.tensor(v).view(3, 1, 1) for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -481,7 +481,7 @@ def test_normalized_tensors_are_undone():
     assert (plain == shown).all()
 
 
-def test_pictures_of_other_inputs():
+def test_volumes_signals_and_other_inputs_have_pictures():
     wide, _ = picture_of(prepare_input(torch.randn(1, 7, 8, 8) * 100, nn.Conv2d(7, 1, 1)))
     assert wide.shape == (8, 8, 3)
     signal, _ = picture_of(prepare_input(torch.randn(1, 2, 60), nn.Conv1d(2, 1, 1)))
@@ -496,7 +496,7 @@ def test_pictures_of_other_inputs():
     assert picture_of(prepare_input(batch, RGB), sample=1)[0].min() == 255
 
 
-def test_the_network_s_numbers_follow_from_the_picture():
+def test_shown_model_inputs_equal_the_tensor():
     made = prepare_input(hookviz.models.photographs()["coffee"], normed(0.0, 1.0))
     picture, _ = picture_of(made)
     fed = as_fed(made)
@@ -515,7 +515,7 @@ def test_the_network_s_numbers_follow_from_the_picture():
 # Names of classes
 
 
-def test_class_names():
+def test_class_names_come_from_several_sources():
     assert class_names_of(hookviz.demo_model())[6] == "moon"
     assert class_names_of(RGB, None, ["a", "b"]) == ["a", "b"]
     assert class_names_of(RGB) == []

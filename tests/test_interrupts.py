@@ -74,7 +74,7 @@ MANY = [("capture", 50), ("edit", 50), ("explore", 50), ("perturb", 15)]
 
 
 @pytest.mark.parametrize("works", [FEW, pytest.param(MANY, marks=pytest.mark.heavy)])
-def test_interrupted_by_another_process(works):
+def test_interrupts_by_another_process_leave_nothing(works):
     for kind, answers in interrupted(works).items():
         assert [answer for answer in answers if answer["wrong"]] == [], kind
         assert all(answer["where"] for answer in answers), kind
@@ -169,7 +169,7 @@ STEPS = few_and_many(
     "ignore::pytest.PytestUnraisableExceptionWarning",  # cut while a generator was closed
 )
 @pytest.mark.parametrize(("kind", "every"), STEPS)
-def test_interrupted_at_every_step(kind, every):
+def test_an_interrupt_at_any_line_leaves_nothing(kind, every):
     worker = interrupted_program.KINDS[kind]()
     with Interrupter(0) as counting:
         worker.work()
@@ -180,7 +180,7 @@ def test_interrupted_at_every_step(kind, every):
     assert count > len(moments) / 2  # Python drops what is raised in a __del__ or a generator's end
 
 
-def test_the_main_thread_hands_an_interrupt_on():
+def test_the_main_thread_passes_an_interrupt_on():
     """As in JupyterLab: a widget is answered in a thread, the idle kernel ignores SIGINT."""
     module, x = nn.Identity(), torch.zeros(1)
     todo: queue.SimpleQueue = queue.SimpleQueue()
@@ -214,7 +214,7 @@ def test_the_main_thread_hands_an_interrupt_on():
 
 
 @pytest.mark.parametrize("study", ["graph", "contributions"])
-def test_an_interrupt_while_a_graph_s_hooks_are_set_leaves_nothing_behind(study, monkeypatch):
+def test_an_interrupt_while_graph_sets_hooks_leaves_nothing(study, monkeypatch):
     model, x = nn.Sequential(nn.Conv2d(1, 2, 1), nn.Conv2d(2, 2, 1)), torch.rand(1, 1, 4, 4)
     place = {"layer": "1", "channel": 0, "position": (0, 0)}
     arguments = place if study == "contributions" else {}

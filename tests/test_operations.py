@@ -154,7 +154,7 @@ def clone_with(value, change):
 
 
 @pytest.mark.parametrize("name", heavy_but(architectures.QUICK, architectures.MODELS))
-def test_no_operation_of_a_model_is_of_unknown_kind(name):
+def test_models_run_no_operation_of_unknown_kind(name):
     model, x = architectures.built(name)
     runs = recorded(lambda: model(x))
     assert Kind.CONVOLUTION in map(kind_of, runs)
@@ -360,7 +360,7 @@ KINDS = {  # the kinds that must be among those of each list of calls
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_kinds_agree_with_observation(name):
+def test_kinds_agree_with_the_operations_behaviour(name):
     runs = recorded(CALLS[name])
     assert KINDS.get(name, set()) <= {kind_of(function) for function in runs}
     for function, (args, kwargs, shared) in runs.items():
@@ -368,7 +368,7 @@ def test_kinds_agree_with_observation(name):
             assert_kind_holds(function, args, kwargs, shared)
 
 
-def test_a_gradient_is_a_backward_operation_or_a_known_one():
+def test_gradients_are_backward_operations():
     model = nn.Sequential(nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4), nn.GELU(), nn.MaxPool2d(2))
     listener = Recorded()
     with OperationRecorder(listener):
@@ -377,7 +377,7 @@ def test_a_gradient_is_a_backward_operation_or_a_known_one():
     assert kinds["convolution_backward"] is kinds["gelu_backward"] is Kind.BACKWARD
 
 
-def test_small_sets_are_of_the_right_kinds():
+def test_sets_of_names_have_the_right_kinds():
     def kinds(names):
         packets = [getattr(aten, name, getattr(aten, f"{name}_", None)) for name in names]
         return {kind_of(getattr(each, each.overloads()[0])) for each in packets if each is not None}
@@ -415,14 +415,14 @@ def moves(function, tensor):
     return found
 
 
-def test_a_dropout_that_drops_is_not_a_copy():
+def test_an_active_dropout_is_not_a_copy():
     """It was listed with the copies, so that a page computed other values than the model."""
     ((_, move, rule),) = moves(lambda t: torch.native_dropout(t, 0.5, True), x)
     assert move is not None and rule is None
     assert moves(torch.clone, x)[0][2] == ["keep"]
 
 
-def test_a_saturated_sigmoid_is_found_behind_a_cast_too():
+def test_a_saturated_sigmoid_is_found_behind_a_cast():
     """Diagnosis followed values through a clone and not through autocast's casts."""
 
     class Net(nn.Module):

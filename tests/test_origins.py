@@ -94,7 +94,7 @@ def tokens(net, x):
         lambda net, x: net.conv(torch.zeros_like(x).add_(x).relu_()),
     ],
 )
-def test_operations_that_keep_samples_apart_settle_it(function, no_noise):
+def test_samples_are_followed_through_separate_operations(function, no_noise):
     assert samples(Net(function), *pictures(3)) == [[0, 1, 2]]
 
 
@@ -111,7 +111,7 @@ def test_tokens_stay_with_their_sample(function, module, no_noise):
     assert samples(Net(function, last=module), *pictures(3), layer="last") == [[0, 1, 2]]
 
 
-def test_sequences_before_the_batch_are_followed(no_noise):
+def test_batches_in_the_second_dimension_are_followed(no_noise):
     def function(net, x):
         out = net.last(tokens(net, x).transpose(0, 1))  # (tokens, samples, channels)
         return net.head(out.mean(0))
@@ -120,7 +120,7 @@ def test_sequences_before_the_batch_are_followed(no_noise):
     assert samples(net, *pictures(3), layer="head") == [[0, 1, 2]]
 
 
-def test_windows_belong_to_the_sample_that_they_were_cut_from(no_noise):
+def test_windows_belong_to_their_sample(no_noise):
     def windows(net, x):
         cut = x.unfold(2, 4, 4).unfold(3, 4, 4)  # (N, 3, 2, 2, 4, 4)
         return net.conv(cut.permute(0, 2, 3, 1, 4, 5).flatten(0, 2))
@@ -128,7 +128,7 @@ def test_windows_belong_to_the_sample_that_they_were_cut_from(no_noise):
     assert samples(Net(windows), *pictures(2)) == [[0] * 4 + [1] * 4]
 
 
-def test_two_inputs_are_told_apart(no_noise):
+def test_two_inputs_are_distinguished(no_noise):
     def function(net, a, b):
         return (net.conv(a).relu().mean((2, 3)) - net.conv(b).relu().mean((2, 3))).abs()
 
@@ -193,26 +193,26 @@ def through_numpy(x):
         (lambda net, x: net.conv(F.batch_norm(x.flip(0), None, None, training=True)), [2, 1, 0]),
     ],
 )
-def test_a_changed_sample_names_its_rows(function, expected):
+def test_rows_are_found_by_replacing_samples(function, expected):
     assert samples(Net(function), *pictures(3)) == [expected]
 
 
-def test_two_inputs_in_one_batch():
+def test_two_inputs_joined_to_one_batch_are_distinguished():
     net = Net(lambda net, a, b: net.conv(torch.cat([b, a])))
     assert found(net, *pictures(2, 3)) == [[(1, 0), (1, 1), (1, 2), (0, 0), (0, 1)]]
 
 
-def test_a_layer_behind_the_meeting_of_two_inputs_is_of_several():
+def test_a_layer_after_two_inputs_meet_has_several_pictures():
     net = Net(lambda net, a, b: net.conv(a - b))
     assert found(net, *pictures(1, 1)) == [[SEVERAL]]
 
 
-def test_an_input_without_influence_is_not_named():
+def test_inputs_without_influence_are_not_named():
     net = Net(lambda net, a, b: net.conv(b).mean((2, 3)) + a.mean())
     assert found(net, *pictures(1, 1)) == [[(1, 0)]]
 
 
-def test_a_list_of_pictures_of_several_sizes():
+def test_pictures_of_different_sizes_are_distinguished():
     def function(net, given):
         whole = given[0].new_zeros(2, 3, 9, 9)
         for row, each in zip(whole, given, strict=True):
@@ -240,7 +240,7 @@ def test_many_samples_take_few_runs():
     assert len(runs) == 1 + 1 + 4 * 5
 
 
-def test_a_model_that_refuses_noise_is_unknown():
+def test_a_model_that_raises_on_noise_has_unknown_pictures():
     expected = pictures(2)[0].sum()
 
     def function(net, x):
@@ -250,7 +250,7 @@ def test_a_model_that_refuses_noise_is_unknown():
     assert samples(Net(function), *pictures(2)) == [[UNKNOWN, UNKNOWN]]
 
 
-def test_a_number_of_rows_that_depends_on_the_values_is_unknown():
+def test_rows_whose_number_depends_on_values_are_unknown():
     net = Net(lambda net, x: net.conv(x[x.mean((1, 2, 3)) > x.mean()]))
     (rows,) = samples(net, *pictures(4))
     assert set(rows) <= {UNKNOWN, SEVERAL}
@@ -260,7 +260,7 @@ def test_a_number_of_rows_that_depends_on_the_values_is_unknown():
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_dimension_that_is_kept_apart_is_apart(name):
+def test_kept_dimensions_do_not_mix_values(name):
     """Change one index of a dimension, and look at which indices of the result change."""
     checked = 0
     for function, (args, kwargs, _) in recorded(CALLS[name]).items():

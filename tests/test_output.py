@@ -32,7 +32,7 @@ WRITTEN = {
 
 
 @pytest.mark.parametrize("text", WRITTEN)
-def test_prints_as_it_is_written_and_is_read_again(text):
+def test_expressions_print_as_written_and_parse_again(text):
     made = WRITTEN[text]
     assert repr(made) == str(made) == text
     assert read_output(text) == made and hash(read_output(text)) == hash(made)
@@ -55,7 +55,7 @@ def test_prints_as_it_is_written_and_is_read_again(text):
         "output" + "[0]" * 5000,
     ],
 )
-def test_nothing_else_is_read(text):
+def test_other_text_is_refused(text):
     with pytest.raises(ValueError, match="is not an expression of the output"):
         read_output(text)
 
@@ -95,7 +95,7 @@ STRUCTURES = {
 
 
 @pytest.mark.parametrize("name", STRUCTURES)
-def test_the_gradient_is_that_of_the_number(name):
+def test_the_gradient_is_that_of_the_selected_number(name):
     structure, target, by_hand = STRUCTURES[name]
     torch.manual_seed(0)
     model, x = Many(structure).double().eval(), torch.rand(1, 1, 7, 7, dtype=torch.float64)
@@ -110,7 +110,7 @@ def test_the_gradient_is_that_of_the_number(name):
     explorer.close()
 
 
-def test_the_code_runs():
+def test_the_generated_code_runs():
     structure, target, _ = STRUCTURES["dict"]
     model, x = Many(structure).eval(), torch.rand(1, 1, 7, 7)
     explorer = hookviz.explore(model, x, target)
@@ -123,7 +123,7 @@ def test_the_code_runs():
     explorer.close()
 
 
-def test_wherever_a_target_is_taken():
+def test_every_function_takes_an_expression_as_target():
     structure, target, _ = STRUCTURES["dict"]
     torch.manual_seed(0)
     model, x = Many(structure).eval(), torch.rand(1, 1, 7, 7)
@@ -152,19 +152,19 @@ def test_wherever_a_target_is_taken():
         ("tensor", output[0, 1] - output[0, :3, :2], "cannot be computed"),
     ],
 )  # fmt: skip
-def test_an_error_names_what_there_is(name, target, words):
+def test_errors_list_the_outputs_parts(name, target, words):
     model, x = Many(STRUCTURES[name][0]).eval(), torch.rand(1, 1, 7, 7)
     with pytest.raises(ValueError, match=words):
         hookviz.explore(model, x, target)
 
 
-def test_a_number_without_a_gradient():
+def test_numbers_without_a_gradient_are_refused():
     model = Many(lambda y: {"labels": y.argmax(1)})
     with pytest.raises(ValueError, match=r"output\[.labels.\]\[0, 0, 0\] has no gradient: it is"):
         hookviz.explore(model, torch.rand(1, 1, 7, 7), output["labels"][0, 0, 0])
 
 
-def test_what_can_be_no_index():
+def test_other_index_types_are_refused():
     with pytest.raises(TypeError, match="takes numbers, slices and keys, not Tensor"):
         output[torch.ones(2)]
     with pytest.raises(TypeError, match="no length before the model has run"):
@@ -174,7 +174,7 @@ def test_what_can_be_no_index():
     assert isinstance(output[torch.tensor(2).item()], Output)
 
 
-def test_a_target_that_is_typed():
+def test_typed_targets_are_parsed():
     names = ["tiger cat", "Egyptian cat", "cat - dog"]
     assert read_target(" 7 ") == 7
     assert read_target("TIGER cat", names) == "TIGER cat"
@@ -188,7 +188,7 @@ def test_a_target_that_is_typed():
         read_target("tiger cat")
 
 
-def test_on_the_command_line(tmp_path, capsys):
+def test_the_command_line_takes_expressions(tmp_path, capsys):
     path = tmp_path / "page.html"
     given = ["page", "--demo", "--layers", "layer3.1.conv2", "-o", str(path), "--target"]
     assert main([*given, "output[0, 3] - output[0, 2]"]) == 0
@@ -199,13 +199,13 @@ def test_on_the_command_line(tmp_path, capsys):
     assert "a tensor of shape (1, " in capsys.readouterr().err
 
 
-def test_a_lambda_is_not_called_lambda():
+def test_functions_are_not_shown_by_the_name_lambda():
     explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[0], lambda y: y[0, 1])
     assert explorer.frame.target == "your function"
     explorer.close()
 
 
-def test_typed_into_the_plain_face(no_pictures):
+def test_the_plain_face_takes_expressions(no_pictures):
     explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[0], face="plain")
     from seen import control
 

@@ -128,7 +128,7 @@ INSPECTIONS: dict[str, Callable[[nn.Module], Any]] = {
 @pytest.mark.parametrize("training", [True, False], ids=["training", "eval"])
 @pytest.mark.parametrize("name", REWRITES)
 @pytest.mark.parametrize("inspect", INSPECTIONS)
-def test_an_inspection_leaves_the_model_as_it_was(inspect, name, training):
+def test_functions_run_no_parametrization(inspect, name, training):
     model = build(name, training)
     torch.manual_seed(1)
     before = snapshot(model)
@@ -195,7 +195,7 @@ AROUND: dict[str, tuple[Callable[[nn.Module], None], Callable[[nn.Module], None]
 @pytest.mark.parametrize("training", [True, False], ids=["training", "eval"])
 @pytest.mark.parametrize("name", REWRITES)
 @pytest.mark.parametrize("block", AROUND)
-def test_a_block_leaves_the_step_as_it_is(block, name, training):
+def test_blocks_do_not_change_a_training_step(block, name, training):
     states = []
     for run in AROUND[block]:
         model = build(name, training)

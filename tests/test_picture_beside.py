@@ -55,7 +55,7 @@ def explore():
         each.close()
 
 
-def test_each_call_of_a_siamese_network_is_beside_its_own_input(explore):
+def test_each_call_of_a_siamese_network_has_its_own_picture(explore):
     dark, bright = torch.rand(1, 3, 12, 12) * 0.4, 0.6 + torch.rand(1, 3, 12, 12) * 0.4
     explorer = explore(Siamese(), (dark, bright), layer="c")
     assert torch.equal(shown(explorer, call=0), as_pixels(dark[0]))
@@ -64,20 +64,20 @@ def test_each_call_of_a_siamese_network_is_beside_its_own_input(explore):
     assert not model_payload(explorer._now)["answer"]
 
 
-def test_mirrored_samples_are_beside_the_picture_that_they_came_from(explore):
+def test_mirrored_samples_have_their_original_picture(explore):
     (x,) = pictures(2)
     explorer = explore(Net(lambda net, x: net.conv(torch.cat([x, x.flip(3)]))), x, layer="conv")
     for row, sample in enumerate((0, 1, 0, 1)):
         assert torch.equal(shown(explorer, sample=row), as_pixels(x[sample]))
 
 
-def test_a_batch_in_its_order(explore):
+def test_a_plain_batch_keeps_its_order(explore):
     (x,) = pictures(3)
     explorer = explore(Net(lambda net, x: net.conv(x)), x, layer="conv")
     assert torch.equal(shown(explorer, sample=2), as_pixels(x[2]))
 
 
-def test_no_picture_where_several_meet_and_a_sentence_in_its_place(explore):
+def test_several_pictures_are_replaced_by_a_sentence(explore):
     explorer = explore(Net(lambda net, a, b: net.conv(a - b)), pictures(1, 1), layer="conv")
     assert shown(explorer) == (
         "No picture is shown beside this map: it was computed from several input pictures."
@@ -93,7 +93,7 @@ def test_a_heatmap_in_the_row_of_all_layers_is_not_drawn_over_another_picture(ex
     assert explorer._now.shares_picture("c")
 
 
-def test_a_stroke_goes_to_the_first_input_only(explore):
+def test_a_stroke_changes_the_first_input_only(explore):
     explorer = explore(Siamese(), pictures(1, 1), layer="c", call=1)
     stroke = torch.zeros(8, 8, dtype=torch.bool).numpy()
     stroke[2:4] = True
@@ -104,7 +104,7 @@ def test_a_stroke_goes_to_the_first_input_only(explore):
     assert len(explorer.edits) == 1
 
 
-def test_a_single_picture_costs_no_run(explore):
+def test_a_single_picture_needs_no_run(explore):
     runs = []
     (x,) = pictures(1)
     explorer = explore(Net(lambda net, x: runs.append(1) or net.conv(x)), x, layer="conv")

@@ -203,7 +203,7 @@ def test_a_12_bit_scan_keeps_all_of_its_gray_levels(tmp_path):
     assert prepare_input(SIXTEEN, MODEL).note == ""  # 65535 is white
 
 
-def test_lost_and_constant_values():
+def test_lost_precision_is_noted_and_constants_stay():
     colours = png_of_size(2, 1, 16, b"\0" + RANDOM.bytes(12))
     assert prepare_input(colours, MODEL).note == "16-bit colours were read as 8 bits"  # by Pillow
     constant = prepare_input(np.full((SIDE, SIDE), 4096, np.uint16), MODEL)
@@ -218,7 +218,7 @@ def test_float_colours_keep_their_precision():
     assert np.abs(kept - values).max() < 1e-6
 
 
-def test_one_picture_in_many_forms(tmp_path, monkeypatch):
+def test_all_forms_of_a_picture_are_equal(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     path = tmp_path / "a cat.png"
     Image.fromarray(RGB).save(path)
@@ -319,11 +319,11 @@ def test_broken_files_are_refused(name, tmp_path):
         (np.ma.masked_array(GRAY, BITS), f"{BITS.sum()} masked values of {SIDE**2}: fill them"),
     ],
 )
-def test_arrays_that_are_not_pictures(array, words):
+def test_arrays_that_are_no_pictures_are_refused(array, words):
     assert words in refused(array)
 
 
-def test_paths_that_are_not_pictures(tmp_path):
+def test_paths_that_are_no_pictures_are_refused(tmp_path):
     assert "is a folder: give the path of one picture, or a list of paths" in refused(tmp_path)
     assert "'film.mp4' is a video: read its frames" in refused("film.mp4")
     assert "null" in refused("a\0b.png")
@@ -346,7 +346,7 @@ def test_pipes_and_devices_are_refused_and_not_read(tmp_path):
         hookviz.survey(MODEL, [str(pipe)], "stem.0")
 
 
-def test_open_files_that_are_not_pictures(tmp_path):
+def test_closed_and_text_files_are_refused(tmp_path):
     path = tmp_path / "half.png"
     path.write_bytes(BROKEN["half.png"])
     with path.open() as text:
@@ -438,18 +438,18 @@ def test_urls_are_read(server, page):
 
 @pytest.mark.parametrize("page", ["/status", "/missing", "/chunks", "/short", "/pipe"])
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_answers_of_servers_that_are_not_files(server, page):
+def test_unusable_answers_of_servers_are_reported(server, page):
     assert "could not be downloaded" in refused(server + page, RuntimeError)
     gc.collect()  # urllib leaves the socket of a bad status line open
 
 
 @pytest.mark.parametrize("page", ["/slow", "/slow-header"])
-def test_a_download_ends_even_if_the_server_never_does(server, page, monkeypatch):
+def test_a_download_ends_although_the_server_goes_on(server, page, monkeypatch):
     monkeypatch.setattr(pictures, "MAX_DOWNLOAD_SECONDS", 0.3)
     assert "could not be downloaded (more than 0.3 seconds)" in refused(server + page, RuntimeError)
 
 
-def test_a_large_file_is_not_downloaded_to_its_end(server, monkeypatch):
+def test_a_download_stops_at_the_size_limit(server, monkeypatch):
     monkeypatch.setattr(pictures, "MAX_DOWNLOAD_BYTES", 100)
     assert "is larger than" in refused(server + "/a cat.png")
     assert "could not be downloaded" in refused("http://127.0.0.1:9/x.png", RuntimeError)

@@ -111,19 +111,19 @@ def model(calls):
     return Patches(calls).eval()
 
 
-def test_every_function_that_prepares_pictures_is_here():
+def test_every_function_that_takes_pictures_is_tested():
     assert set(takes("transform")) - ELSEWHERE == set(CALLS) == set(takes("weights")) - ELSEWHERE
 
 
 @pytest.mark.parametrize("how", [{"transform": transform}, {"weights": WEIGHTS}], ids=[*"tw"])
 @pytest.mark.parametrize("name", CALLS)
-def test_the_model_gets_the_transformed_picture(model, calls, name, how):
+def test_every_function_transforms_pictures(model, calls, name, how):
     CALLS[name](model, PICTURE, **how)
     assert torch.equal(calls[0][:1], transform(PICTURE)[None])
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_a_target_may_be_named_by_its_class(model, name):
+def test_every_function_takes_a_class_name_as_target(model, name):
     for how in ({"class_names": NAMES}, {"weights": WEIGHTS}):
         CALLS[name](model, PICTURE, target="dog", **({"transform": transform} | how))
         with pytest.raises(ValueError, match="'horse'"):

@@ -205,14 +205,14 @@ drawn = given(
 
 @settings(NETWORKS, max_examples=40)
 @drawn
-def test_any_network(**network):
+def test_random_networks_are_captured_exactly(**network):
     check(**network)
 
 
 @pytest.mark.heavy
 @settings(NETWORKS, max_examples=150)
 @drawn
-def test_any_of_many_networks(**network):
+def test_many_random_networks_are_captured_exactly(**network):
     check(**network)
 
 

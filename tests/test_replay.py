@@ -57,7 +57,7 @@ def assert_whole(model, layer="second"):
 
 
 @pytest.mark.parametrize("layer", ["conv1", "layer2.0.conv1", "layer4.1.conv2"])
-def test_a_network(layer):
+def test_replays_equal_whole_runs(layer):
     torch.manual_seed(0)
     assert_replayed(torchvision.models.resnet18(num_classes=7).eval(), layer)
 
@@ -76,11 +76,11 @@ def test_a_network(layer):
         lambda y, x: y.clone().unsqueeze_(0).squeeze_(0),
     ],
 )
-def test_what_is_done_before_the_layer(between):
+def test_in_place_operations_before_the_layer_are_replayed(between):
     assert_replayed(Net(between=between))
 
 
-def test_what_is_read_again_after_the_layer():
+def test_values_that_are_read_after_the_layer_are_restored():
     assert_replayed(Net(between=lambda y, x: F.relu_(y), after=lambda z, y: z + y))
     assert_replayed(Net(after=lambda z, y: z + y[:, :1]))
     kept = []
@@ -92,18 +92,18 @@ def test_what_is_read_again_after_the_layer():
     )
 
 
-def test_a_layer_that_runs_twice():
+def test_a_layer_that_runs_twice_is_replayed_from_its_first_call():
     model = Net()
     model.second = model.first = nn.Conv2d(3, 3, 3)
     assert_replayed(model)
 
 
-def test_random_numbers_run_whole():
+def test_models_that_draw_random_numbers_run_whole():
     noisy = Net(between=lambda y, x: y + torch.rand(y.shape, generator=torch.manual_seed(0)))
     assert_whole(noisy)
 
 
-def test_what_writes_outside_runs_whole():
+def test_models_that_write_to_other_memory_run_whole():
     count = torch.zeros(())
     counting = Net(between=lambda y, x: y + count.add_(1) * 0)
     assert_whole(counting)
@@ -111,7 +111,7 @@ def test_what_writes_outside_runs_whole():
 
 
 @pytest.mark.parametrize("read", [lambda y: float(y.numpy().sum()), lambda y: y.flatten().tolist()])
-def test_what_is_read_past_torch_and_used_later_runs_whole(read):
+def test_models_that_read_values_outside_torch_run_whole(read):
     kept = []
     assert_replayed(Net(between=lambda y, x: y * torch.tensor(read(y)).sum()))  # skipped with y
     model = Net(
@@ -121,7 +121,7 @@ def test_what_is_read_past_torch_and_used_later_runs_whole(read):
     assert_whole(model)
 
 
-def test_another_path_in_a_later_run_runs_whole():
+def test_runs_that_differ_from_the_recording_run_whole():
     calls = []
 
     def between(y, x):
@@ -136,7 +136,7 @@ def test_another_path_in_a_later_run_runs_whole():
     assert (replay.replayed, replay.whole) == (0, 3)
 
 
-def test_a_layer_that_does_not_run_runs_whole():
+def test_models_that_skip_the_layer_run_whole():
     model, other = Net(), nn.ReLU()
     replay = Replay([other])
     with torch.no_grad():
@@ -149,7 +149,7 @@ class Counting(TorchDispatchMode):
         return operation(*args, **(kwargs or {}))
 
 
-def test_a_mode_that_the_model_enters_stays_its_own():
+def test_dispatch_modes_of_the_model_are_respected():
     def between(y, x):
         modes.append(Counting())
         modes[-1].__enter__()
@@ -164,7 +164,7 @@ def test_a_mode_that_the_model_enters_stays_its_own():
     assert _get_current_dispatch_mode() is None
 
 
-def test_an_error_of_the_model_is_the_models():
+def test_errors_of_the_model_are_raised_unchanged():
     model = Net()
     replay = Replay([model.second])
 
@@ -177,7 +177,7 @@ def test_an_error_of_the_model_is_the_models():
     assert not model.second._forward_hooks
 
 
-def test_each_size_of_batch_is_recorded():
+def test_each_batch_size_is_recorded():
     model = Net()
     replay = Replay([model.second])
     with torch.no_grad():

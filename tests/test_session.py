@@ -30,7 +30,7 @@ def wrapped(request):
 PICTURE = hookviz.demo_images()[6]
 
 
-def test_explore_knows_what_is_in_a_wrapper(wrapped):
+def test_explore_sees_the_model_inside_wrappers(wrapped):
     explorer = hookviz.explore(wrapped, PICTURE, target="moon")
     plain = hookviz.explore(hookviz.demo_model(), PICTURE, target="moon")
     assert explorer.inputs.args[0].shape == (1, 3, 112, 112)
@@ -41,7 +41,7 @@ def test_explore_knows_what_is_in_a_wrapper(wrapped):
     plain.close()
 
 
-def test_trace_attribute_and_the_others_know_it_too(wrapped):
+def test_other_functions_see_the_model_inside_wrappers(wrapped):
     model, (x,) = hookviz.demo_model(), hookviz.attribution.prepare_input(PICTURE, wrapped).args
     small = x[..., 28:84, 28:84]  # where the model runs often
     assert hookviz.trace(wrapped, small, "moon").scored
@@ -60,14 +60,14 @@ def test_trace_attribute_and_the_others_know_it_too(wrapped):
         torch.testing.assert_close(call(wrapped), expected)
 
 
-def test_names_of_a_wrapper_still_name_layers():
+def test_layers_can_be_named_as_in_the_wrapper():
     model = nn.DataParallel(hookviz.demo_model())
     explorer = hookviz.explore(model, PICTURE, layers="module.stem.0")
     assert list(explorer.cache) == ["stem.0"]
     explorer.close()
 
 
-def test_weights_transform_and_names_go_everywhere():
+def test_transform_and_class_names_reach_all_functions():
     model, names = hookviz.demo_model(), ["a", "b", *map(str, range(8))]
 
     def transform(picture):
@@ -86,7 +86,7 @@ def test_weights_transform_and_names_go_everywhere():
 
 
 @pytest.mark.parametrize(("model_dtype", "dtype"), [("bfloat16", "float32"), ("float32", "double")])
-def test_another_type_of_numbers_is_told_as_such(model_dtype, dtype):
+def test_a_dtype_that_differs_from_the_weights_is_reported(model_dtype, dtype):
     model = hookviz.demo_model().to(getattr(torch, model_dtype))
     x = torch.rand(1, 3, 112, 112, dtype=getattr(torch, dtype))
     has, got = model_dtype, {"double": "float64"}.get(dtype, dtype)
@@ -98,12 +98,12 @@ def test_another_type_of_numbers_is_told_as_such(model_dtype, dtype):
             call(model, x)
 
 
-def test_a_wrong_number_of_channels_is_still_told_as_such():
+def test_a_wrong_number_of_channels_is_reported():
     with pytest.raises(ValueError, match=r"shape \(1, 4, 9, 9\), does not fit layer 'stem.0'"):
         hookviz.explore(hookviz.demo_model(), torch.rand(1, 4, 9, 9))
 
 
-def test_what_a_run_returns_is_data():
+def test_a_runs_cache_has_no_hooks():
     model = hookviz.demo_model()
     explorer = hookviz.explore(model, PICTURE)
     with pytest.raises(TypeError), explorer.cache:
@@ -126,7 +126,7 @@ class Checkpointed(nn.Module):
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
-def test_a_trace_names_the_call_that_is_run_again(reentrant):
+def test_a_trace_names_the_call_that_checkpointing_repeats(reentrant):
     torch.manual_seed(0)
     model, x = Checkpointed(reentrant), torch.rand(1, 2, 5, 5)
     trace = hookviz.trace(model, x)
@@ -140,7 +140,7 @@ def test_a_trace_names_the_call_that_is_run_again(reentrant):
     assert again[0].call in (1, 2)  # the second checkpoint comes first
 
 
-def test_the_gradient_is_the_same_as_that_of_a_capture():
+def test_a_sessions_gradients_equal_a_captures():
     model = hookviz.demo_model()
     session = Session(model, prepare_input(PICTURE, model))
     run = session.run("moon")
@@ -187,7 +187,7 @@ LOOKS = {
 @pytest.mark.parametrize("squeezes", [False, True])
 @pytest.mark.parametrize("shape", [(3, 9, 9), (2, 3, 9, 9)])
 @pytest.mark.parametrize("look", LOOKS)
-def test_the_model_runs_no_more_than_needed(look, shape, squeezes):
+def test_the_model_runs_only_as_often_as_needed(look, shape, squeezes):
     torch.manual_seed(0)
     model, x = Normed(squeezes).eval(), torch.rand(shape)
     count = forwards(model, lambda: LOOKS[look](model, x))
@@ -206,7 +206,7 @@ def test_a_comparison_runs_each_model_once(name):
     assert forwards(one, lambda: hookviz.compare(one, two, x)) == 1
 
 
-def test_the_input_goes_in_as_it_is_where_it_can():
+def test_a_batch_dimension_is_added_only_if_needed():
     model, x = Normed(squeezes=True).eval(), torch.rand(3, 9, 9)
     session = Session(model, prepare_input(x, model))
     assert session.inputs.args[0].shape == (3, 9, 9)
@@ -216,7 +216,7 @@ def test_the_input_goes_in_as_it_is_where_it_can():
     assert batch.inputs.note == "a batch dimension was added"
 
 
-def test_where_neither_fits_the_error_is_about_what_was_given():
+def test_if_neither_input_fits_the_error_is_about_the_users():
     model = Normed().eval()
     model.fc = nn.Linear(3, 5)
     for look in (hookviz.explore, hookviz.trace):
@@ -227,7 +227,7 @@ def test_where_neither_fits_the_error_is_about_what_was_given():
     assert "given (4, 7, 7)" in found[0].message
 
 
-def test_an_error_of_the_target_is_not_one_of_the_model():
+def test_an_error_of_the_target_is_raised_unchanged():
     model, asked = Normed(squeezes=True).eval(), []
 
     def target(output):
@@ -239,7 +239,7 @@ def test_an_error_of_the_target_is_not_one_of_the_model():
     assert asked == [(1, 5)]
 
 
-def test_another_thread_waits_for_its_turn():
+def test_another_thread_waits_until_a_run_has_ended():
     """As in JupyterLab, which answers a widget in a thread of its own while a cell runs."""
     todo, begun = [], []
 
@@ -287,7 +287,7 @@ class RaisesUnprintable(nn.Module):
         raise Unprintable
 
 
-def test_an_error_whose_text_raises_does_not_hide_the_user_s_error():
+def test_an_exception_whose_text_raises_is_still_reported():
     model, x = RaisesUnprintable(), torch.rand(1, 3, 4, 4)
     with pytest.raises(RuntimeError, match=r"raised Unprintable in .*: Unprintable\(\)") as error:
         hookviz.explore(model, x)

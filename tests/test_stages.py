@@ -34,7 +34,7 @@ def made():
     explorer.close()
 
 
-def test_maps_are_shown_after_the_norm_and_the_activation_that_follow(made):
+def test_maps_are_shown_after_norm_and_activation(made):
     model, x, explorer = made
     with torch.no_grad():
         first = model.first(x)
@@ -56,7 +56,7 @@ def test_maps_are_shown_after_the_norm_and_the_activation_that_follow(made):
         assert torch.allclose(torch.from_numpy(arrays["maps"]), expected[1])
 
 
-def test_gradient_and_heatmap_stay_those_of_the_output(made):
+def test_gradients_and_heatmaps_remain_of_the_output(made):
     _, _, explorer = made
     before = explorer.frame
     explorer.shown_after = "activation"
@@ -67,7 +67,7 @@ def test_gradient_and_heatmap_stay_those_of_the_output(made):
     assert "after activation" in after.panels[0].caption
 
 
-def test_edits_and_code(made):
+def test_shown_after_works_with_edits_and_code(made):
     model, _, explorer = made
     explorer.shown_after = "activation"
     with pytest.raises(ValueError, match="shown_after='activation': set shown_after='output'"):

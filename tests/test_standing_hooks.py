@@ -151,11 +151,11 @@ def test_a_global_hook_is_found_and_stays_unless_named(kind, no_global_hooks):
     handle.remove()
 
 
-def test_all_kinds_are_told():
+def test_all_kinds_of_hooks_are_listed():
     assert {*SETTERS, "tensor", "post_accumulate_grad", *GLOBAL_SETTERS} == set(KINDS)
 
 
-def test_global_ones_go_by_group_and_by_function(no_global_hooks):
+def test_global_hooks_are_removed_by_group_and_function(no_global_hooks):
     def mine(*given):
         return None
 
@@ -166,7 +166,7 @@ def test_global_ones_go_by_group_and_by_function(no_global_hooks):
     assert not torch_module._global_forward_hooks_always_called
 
 
-def test_all_at_once_is_like_a_fresh_model():
+def test_removing_all_hooks_restores_a_fresh_model():
     model = net()
     handles = [
         *(layer.register_forward_hook(lambda m, args, out: out * 2) for layer in model),
@@ -223,7 +223,7 @@ def plain(*given):
         (torch.relu_, "relu_", None),
     ],
 )
-def test_functions_have_their_names(hook, name, code):
+def test_hooks_are_listed_with_their_functions_names(hook, name, code):
     model = net()
     model[0].register_forward_hook(hook)
     model[0]._register_load_state_dict_pre_hook(hook, with_module=True)
@@ -234,7 +234,7 @@ def test_functions_have_their_names(hook, name, code):
 
 
 @pytest.mark.parametrize("mode", ["all", "any"])
-def test_a_hook_on_several_parameters_has_its_users_name(mode):
+def test_a_hook_on_several_parameters_has_its_function_name(mode):
     model = net()
     torch.autograd.graph.register_multi_grad_hook([*model.parameters()], plain, mode=mode)
     found = hookviz.hooks(model)
@@ -250,13 +250,13 @@ def test_a_hook_on_several_parameters_has_its_users_name(mode):
         hookviz.edits.clip_norm(1.0),
     ],
 )
-def test_tools_are_a_users_hooks(tool):
+def test_hooks_of_other_tools_count_as_the_users(tool):
     model = net()
     model[0].weight.register_post_accumulate_grad_hook(tool)
     assert [hook.origin for hook in hookviz.remove_hooks(model)] == ["user"]
 
 
-def test_other_libraries_hooks_have_their_names():
+def test_hooks_of_other_libraries_have_their_names():
     model = resnet18(num_classes=3).eval()
     before = copy.deepcopy(model.state_dict())
     torchcam.methods.GradCAM(model, "layer4")
@@ -274,7 +274,7 @@ def test_other_libraries_hooks_have_their_names():
     assert list(model.state_dict()) == list(before)
 
 
-def test_our_own_stay_until_their_block_ends_and_can_be_named():
+def test_hookviz_hooks_stay_unless_named():
     model, fires = net(), Fires()
     with hookviz.capture(model) as cache:
         model[2].register_forward_hook(fires)
@@ -330,7 +330,7 @@ def checkpointed(model: nn.Sequential) -> None:
 
 @pytest.mark.filterwarnings("ignore:`?torch.nn.utils.weight_norm")
 @pytest.mark.parametrize("needed", [spectral, weight, parametrized, pruned, checkpointed])
-def test_what_torch_needs_stays(needed):
+def test_hooks_that_torch_needs_stay(needed):
     model, twin = net().train(), net().train()
     needed(model), needed(twin)
     twin.load_state_dict(model.state_dict())
@@ -354,14 +354,14 @@ def test_what_torch_needs_stays(needed):
 
 
 @pytest.mark.filterwarnings("ignore:Lazy modules")
-def test_a_lazy_module_is_still_made_at_its_first_run():
+def test_lazy_modules_still_initialize_on_their_first_run():
     model = nn.Sequential(nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d())
     assert {hook.origin for hook in hookviz.remove_hooks(model).left} == {"torch"}
     assert model(X).shape == (2, 4, 6, 6)
     assert not len(hookviz.hooks(model))
 
 
-def test_what_was_parametrized_can_go_back():
+def test_hooks_of_weight_norm_and_pruning_can_be_removed():
     model = net()
     parametrized(model)
     hookviz.remove_hooks(model)
@@ -386,7 +386,7 @@ class Saves(nn.Module):
         return self.scale(self.seen)
 
 
-def test_the_models_own_stay_unless_named():
+def test_hooks_of_the_models_class_stay_unless_named():
     model = Saves()
     expected = model(X)
     model.conv.register_forward_hook(plain)
@@ -422,7 +422,7 @@ def run_cell(names: dict, code: str, file: str) -> None:
     exec(compile(code, file, "exec"), names)
 
 
-def test_a_cell_run_twice_is_told():
+def test_hooks_of_a_repeated_cell_are_reported():
     names = {"model": net(), "seen": [], "__name__": "__main__"}
     run_cell(names, CELL, "ipykernel_12/34.py")
     assert not hookviz.hooks(names["model"]).repeated
@@ -452,7 +452,7 @@ def test_a_cell_run_twice_is_told():
     assert_like_fresh(names["model"])
 
 
-def test_a_notebook_tells_its_cells_number():
+def test_notebook_hooks_have_their_cells_number():
     from IPython.core.interactiveshell import InteractiveShell
 
     shell = InteractiveShell.instance()
@@ -467,7 +467,7 @@ def test_a_notebook_tells_its_cells_number():
         InteractiveShell.clear_instance()
 
 
-def test_different_lambdas_and_places_are_no_repeats():
+def test_different_functions_are_not_reported_as_repeated():
     model = net()
     for each in model:
         each.register_forward_hook(plain)
@@ -483,7 +483,7 @@ def test_different_lambdas_and_places_are_no_repeats():
 # Names and wrappers
 
 
-def test_wrapped_models_have_the_names_within():
+def test_wrapped_models_have_the_inner_names():
     inner = net()
     inner[0] = checkpoint_wrapper(inner[0])
     model = nn.DataParallel(inner)
@@ -514,7 +514,7 @@ def test_a_compiled_models_hooks_are_found():
     assert len(hookviz.remove_hooks(model)) == 2
 
 
-def test_what_is_shared_is_listed_once():
+def test_shared_modules_are_listed_once():
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     model[1].weight = model[0].weight
     model.append(model[0])
@@ -523,7 +523,7 @@ def test_what_is_shared_is_listed_once():
     assert [hook.layer for hook in hookviz.hooks(model)] == ["0", "0.weight"]
 
 
-def test_a_buffer_is_looked_at():
+def test_hooks_on_buffers_are_listed():
     model = nn.Module()
     model.forward = lambda x: x
     model.register_buffer("mask", torch.ones(1, requires_grad=True))
@@ -533,7 +533,7 @@ def test_a_buffer_is_looked_at():
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize("make", [torch.jit.script, lambda m: torch.jit.trace(m, X)])
-def test_scripted_models_have_no_hooks_and_do_no_harm(make):
+def test_scripted_models_have_no_hooks(make):
     model = make(net().eval())
     assert len(hookviz.hooks(model)) == 0
     assert len(hookviz.remove_hooks(nn.Sequential(model))) == 0
@@ -543,7 +543,7 @@ def test_scripted_models_have_no_hooks_and_do_no_harm(make):
 # Choosing
 
 
-def test_kinds_and_of_choose():
+def test_hooks_are_selected_by_kind_and_owner():
     def both(model):
         recorder = Recorder()
         model[0].register_forward_hook(recorder.save)
@@ -575,7 +575,7 @@ def test_kinds_and_of_choose():
     assert len(hookviz.remove_hooks(model, of=rest[0])) == 1
 
 
-def test_errors_say_what_to_do():
+def test_errors_name_the_remedy():
     model = net()
     model[0].register_forward_hook(plain)
     with pytest.raises(
@@ -590,7 +590,7 @@ def test_errors_say_what_to_do():
     assert len(hookviz.hooks(model)) == 1
 
 
-def test_removable_hooks_are_those_that_remove_hooks_takes_off():
+def test_removable_hooks_are_those_that_remove_hooks_removes():
     model = net()
     model[0].register_forward_hook(plain)
     nn.utils.spectral_norm(model[4])

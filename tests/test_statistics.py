@@ -37,7 +37,7 @@ def parts_of(values, cuts):
 
 @settings(deadline=None)
 @given(split_values(), st.randoms())
-def test_moments_of_parts_are_those_of_the_whole(case, random):
+def test_merged_moments_equal_those_of_all_values(case, random):
     values, cuts = case
     parts = [Moments.of(part) for part in parts_of(values, cuts)]
     random.shuffle(parts)
@@ -58,7 +58,7 @@ def test_moments_of_parts_are_those_of_the_whole(case, random):
 
 @settings(deadline=None)
 @given(split_values())
-def test_extremes_of_parts_are_those_of_the_whole(case):
+def test_merged_extremes_equal_those_of_all_values(case):
     values, cuts = case
     found = reduce(add, map(Extremes.of, parts_of(values, cuts)))
     known = values[values.isfinite()]
@@ -68,7 +68,7 @@ def test_extremes_of_parts_are_those_of_the_whole(case):
 
 @settings(deadline=None)
 @given(split_values(), st.floats(0, 1))
-def test_histograms_add_up_and_quantiles_are_within_the_width_of_a_bin(case, q):
+def test_merged_histograms_give_quantiles_within_a_bin(case, q):
     values, cuts = case
     counts = sum(map(BINS.histogram, parts_of(values, cuts)))
     assert torch.equal(counts, BINS.histogram(values))
@@ -90,7 +90,7 @@ def test_histograms_add_up_and_quantiles_are_within_the_width_of_a_bin(case, q):
     st.integers(1, 6),
     st.randoms(),
 )
-def test_the_top_k_do_not_depend_on_the_order(values, k, random):
+def test_top_k_does_not_depend_on_the_order_of_parts(values, k, random):
     indices = list(range(len(values)))
     random.shuffle(indices)
     expected = sorted((-v, i) for v, i in zip(values, indices, strict=True) if v > -math.inf)[:k]
@@ -143,7 +143,7 @@ def test_nonzero_values_are_counted_exactly(width):
     ],
     ids=["int64", "bool", "complex", "half", "bfloat16", "uint8", "sparse", "quantized"],
 )
-def test_any_kind_of_number_becomes_real(tensor, expected):
+def test_values_of_every_dtype_become_real(tensor, expected):
     values = as_real(tensor)
     assert values.dtype in (torch.float32, torch.float64)
     assert values.tolist() == expected
@@ -159,13 +159,13 @@ def test_tensors_without_values_are_refused():
         as_real(torch.zeros(2, device="meta"))
 
 
-def test_moments_of_nothing():
+def test_moments_of_empty_tensors_are_zero():
     found = Moments.of(torch.zeros(2, 0))
     assert found.size.tolist() == [0, 0] and found.std.isnan().all()
     assert (found + Moments.of(torch.ones(2, 3))).mean.tolist() == [1, 1]
 
 
-def test_bins_hold_their_edges():
+def test_edges_belong_to_the_outer_bin():
     bins = LogBins(-2, 1, 2)
     edges = torch.tensor(bins.edges())
     assert bins.edges() == [0.25, 0.375, 0.5, 0.75, 1.0, 1.5, 2.0]

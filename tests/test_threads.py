@@ -50,7 +50,7 @@ def in_threads(*works: Callable[[], Any]) -> list[Any]:
     return results
 
 
-def test_two_captures_of_one_model_stay_apart():
+def test_captures_of_two_threads_stay_apart():
     model = network(2)
 
     def work(value: float) -> Any:
@@ -67,7 +67,7 @@ def test_two_captures_of_one_model_stay_apart():
         assert torch.equal(cache["3"].gradient, torch.full((1, 3, 4, 4), value))
 
 
-def test_two_edits_of_one_model_stay_apart():
+def test_edits_of_two_threads_stay_apart():
     model, x = network(2), torch.ones(1, 1, 8, 8)
 
     def work(factor: float) -> Tensor:
@@ -80,14 +80,14 @@ def test_two_edits_of_one_model_stay_apart():
     assert torch.equal(thrice, last((inner * 3).relu()).flatten(1))
 
 
-def test_a_thread_without_a_block_works_for_the_block():
+def test_threads_without_a_block_are_captured():
     model, x = network(1), torch.ones(1, 1, 8, 8)
     with hookviz.capture(model) as cache:
         in_threads(lambda: model(x))
     assert len(cache["0"].calls) == 1
 
 
-def test_a_training_under_watch_goes_on_beside_explorers():
+def test_a_watched_training_continues_beside_explorers():
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 4)
@@ -124,7 +124,7 @@ def test_a_training_under_watch_goes_on_beside_explorers():
 
 
 @pytest.mark.parametrize("own_block", [False, True])
-def test_a_model_in_use_is_refused_in_a_sentence(own_block, monkeypatch):
+def test_a_model_in_use_is_refused(own_block, monkeypatch):
     monkeypatch.setattr(threads, "PATIENCE", 1e-3)
     model, x = network(1), torch.ones(1, 1, 8, 8)
     begun, ended = threading.Event(), threading.Event()
