@@ -221,21 +221,6 @@ def test_between_two_convolutions(between):
     equal_to_perturbed(Net(between), torch.zeros(1, 3, 16, 12))
 
 
-def folded(y):
-    return F.fold(F.unfold(y, 3, stride=2), y.shape[2:], 3, stride=2)
-
-
-def scattered(y):
-    where = torch.arange(y.shape[-1]) // 3
-    apart = torch.zeros_like(y).scatter_add(3, where.expand_as(y), y)
-    return apart.index_add(2, torch.tensor([0, 2]), y[:, :, 5:7])
-
-
-def test_sums_by_index():
-    equal_to_perturbed(Net(folded), torch.zeros(1, 3, 9, 9))
-    equal_to_perturbed(Net(scattered), torch.zeros(1, 3, 9, 9))
-
-
 def test_more_channels():
     equal_to_perturbed(Net(by_hand, inner=36), torch.zeros(1, 3, 9, 8))
     shuffled = Net(lambda y: F.pixel_shuffle(y, 2), channels=8, inner=2)
@@ -509,12 +494,80 @@ def strange(y):
     return y.flip(-1).clone()
 
 
-@pytest.mark.parametrize("between", [through_numpy, strange])
-def test_unknown(between):
-    field = hookviz.receptive_field(Net(between), torch.rand(1, 3, 8, 6), "last")
-    assert field.status == "unknown" and field.box(7, 5) == (0, 0, 8, 6)
-    assert "numpy" in field.why or "strange" in field.why
-    assert field.why in " ".join(repr(field).split())
+def folded(y):
+    return F.fold(F.unfold(y, 3, stride=2), y.shape[2:], 3, stride=2)
+
+
+def scattered(y):
+    where = torch.arange(y.shape[-1]) // 3
+    return torch.zeros_like(y).scatter_add(3, where.expand_as(y), y)
+
+
+@pytest.mark.parametrize(
+    ("between", "operation"),
+    [(through_numpy, "numpy"), (strange, "strange"), (folded, "index_put"), (scattered, "scatter")],
+)
+def test_an_operation_that_is_not_followed_is_named_and_the_box_is_the_whole_input(
+    between, operation
+):
+    field = hookviz.receptive_field(Net(between), torch.rand(1, 3, 9, 7), "last")
+    assert field.status == "unknown" and field.box(8, 6) == (0, 0, 9, 7)
+    assert operation in field.why and field.why in " ".join(repr(field).split())
+
+
+# Selections depend on all candidates and on the condition
+
+
+SELECTIONS = {
+    "maximum of two": lambda y: torch.max(y, y.roll(3, -1)),
+    "minimum of two": lambda y: torch.minimum(y, y.roll(2, -2)),
+    "maximum along rows": lambda y: y - y.max(-1, keepdim=True).values,
+    "largest": lambda y: y.topk(4, dim=-1).values,
+    "median": lambda y: y - y.median(-1, keepdim=True).values,
+    "computed condition": lambda y: torch.where(y.roll(4, -1) > 0, y, y.roll(2, -2)),
+    "computed mask": lambda y: y.masked_fill(y.roll(3, -2) > 0, 0.5),
+    "clamped": lambda y: y.clamp(max=y.roll(3, -1)),
+}
+
+
+@pytest.mark.parametrize("between", SELECTIONS.values(), ids=SELECTIONS)
+def test_selections_depend_on_all_candidates_and_the_condition(between):
+    equal_to_perturbed(Net(between), torch.zeros(1, 3, 12, 10))
+
+
+def test_a_selection_by_a_computed_mask_is_data_dependent():
+    net = Net(lambda y: y.masked_scatter(y > 0, y.flip(-1)))
+    field = hookviz.receptive_field(net, torch.rand(1, 3, 8, 6), "last")
+    assert field.status == "data-dependent" and field.box(0, 0) == (0, 0, 8, 6)
+
+
+# Several inputs
+
+
+class Siamese(nn.Module):
+    """One convolution for both pictures, and one for what they have in common."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.last = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 2, 3)
+
+    def forward(self, one, other):
+        return self.last(self.conv(one).mean((2, 3), keepdim=True) * self.conv(other))
+
+
+def test_each_call_of_a_shared_layer_has_the_field_of_its_own_input():
+    model, inputs = Siamese(), (torch.rand(1, 3, 9, 7), torch.rand(1, 3, 12, 10))
+    first, second = (hookviz.receptive_field(model, inputs, "conv", call=n) for n in (0, 1))
+    assert [field.input for field in (first, second)] == [0, 1]
+    assert [field.input_size for field in (first, second)] == [(9, 7), (12, 10)]
+    assert first.status == second.status == "exact" and first.box(1, 2) == second.box(1, 2)
+    both = hookviz.receptive_field(model, inputs, "last")
+    assert both.input == 0 and both.status == "whole input" and both.map_size == (8, 6)
+
+    found = second.effective([inputs], position=(1, 2), channel=3)
+    x = inputs[1].clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(model.conv(x)[0, 3, 1, 2], x)
+    torch.testing.assert_close(found, gradient[0].abs().mean(0))
 
 
 def test_a_layer_that_sees_nothing_is_unknown():
@@ -634,7 +687,7 @@ def test_errors():
     for place in ((32, 0), (0, -1), (1,), (1, 2, 3)):
         with pytest.raises(ValueError, match=r"Layer 'conv1' has no position .* map is 32×32"):
             field.box(*place)
-    with pytest.raises(ValueError, match="no floating-point tensor"):
+    with pytest.raises(ValueError, match="no floating-point input"):
         text = nn.Sequential(nn.Embedding(3, 4), nn.Linear(4, 4))
         hookviz.receptive_field(text, torch.tensor([[0, 1]]), "1")
 

@@ -1,10 +1,11 @@
-"""The receptive field of a layer: which pixels of the input a place of its map sees."""
+"""The receptive field of a layer: which pixels of the input a position of its map depends on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,7 @@ from ...hooking.tensors import tensors
 from ...run.inputs import ModelInput, Transform, prepare_input
 from ...run.session import Session, clone_inputs
 from ...tables import html_table, paragraph, plain
-from .dependency import Key, LayerFootprint, StopForward, Uncertainty, seen_by, spatial
+from .dependency import Key, LayerFootprint, Uncertainty, seen_by, spatial
 
 
 class Box(tuple[int, ...]):
@@ -48,6 +49,19 @@ class Box(tuple[int, ...]):
 
 
 Numbers = tuple[int | None, ...]
+_BATCH = 8
+
+
+class _StopForward(BaseException):
+    """The layer has run: what comes after it need not."""
+
+
+class _Origin(NamedTuple):
+    """The model and the settings of a field, for other images."""
+
+    model: nn.Module
+    weights: Any
+    transform: Transform | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,23 +71,26 @@ class ReceptiveField(TablePage):
     Attributes
     ----------
     layer, call : str, int
-        Which layer, and which of its runs, from 0.
+        The layer, and the index of its call, from 0.
     status : str
-        ``"exact"``; ``"whole input"`` if every position sees all of it, and would of a larger one;
-        ``"data-dependent"`` if computed numbers say where to look; ``"unknown"`` if something
-        ran of which it is not known where it looks.
+        ``"exact"``; ``"whole input"`` if every position depends on all of it, and would on all of
+        a larger one; ``"data-dependent"`` if computed numbers choose the pixels; ``"unknown"`` if
+        an operation ran that cannot be followed.
     why : str
         What made it data-dependent or unknown; else empty.
     size, stride, start : tuple of int
-        For each dimension of the input, in pixels: how many a position sees, by how many the next
-        position sees further on, and where the first one begins, negative in the padding. So
-        position ``p`` sees from ``start + stride * p`` on. Where there is no such rule
-        (interpolated maps, shifted windows) stride and start are None, and the size is the largest
-        of a position; all are None if the status is data-dependent or unknown.
+        For each dimension of the input, in pixels: how many a position sees, the distance from one
+        position's pixels to the next one's, and where those of position 0 begin, negative in the
+        padding. So position ``p`` sees ``size`` pixels from ``start + stride * p`` on. Without such
+        a rule (interpolated maps, shifted windows) stride and start are None, and the size is the
+        largest of a position; all are None if the status is data-dependent or unknown.
     input_size, map_size : tuple of int
-        The input's spatial size, and how many positions the layer's map has.
+        The input's spatial size, and the number of positions in the layer's map.
     boxes : torch.Tensor
-        int32 ``(2 * D, *map_size)``: each position's `box`, from and to.
+        int32 ``(2 * D, *map_size)``: where each position's `box` begins and ends.
+    input : int
+        The index of the input tensor with the pixels, positional arguments first: of several, the
+        first that the layer depends on.
     """
 
     layer: str
@@ -86,19 +103,19 @@ class ReceptiveField(TablePage):
     input_size: tuple[int, ...]
     map_size: tuple[int, ...]
     boxes: Tensor
-    _session: Session
-    _how: dict[str, Any]  # weights and transform, for other images
+    input: int
+    _origin: _Origin
 
     @property
     def known(self) -> bool:
-        """True if it is known where the positions look."""
+        """True if the pixels of each position are known."""
         return self.status in ("exact", "whole input")
 
     def box(self, *position: int) -> Box:
         """Return the part of the input that a position depends on, cut off at its border.
 
-        It is right for every position, at the border too, and where there is no one size. For a
-        field that is data-dependent or unknown it is the whole input.
+        It is right for every position, also at the border and where sizes differ. For a field that
+        is data-dependent or unknown it is the whole input.
 
         Parameters
         ----------
@@ -112,26 +129,20 @@ class ReceptiveField(TablePage):
             The map has no such position.
         """
         self._check(position)
-        here: Any = (slice(None), *position)
-        found = self.boxes[here].tolist()
-        half = len(self.input_size)
-        begin, end = found[:half], found[half:]
-        if begin[0] >= end[0]:  # nothing at all
-            begin = end = [0] * half
+        half, box = len(self.input_size), self.boxes[(slice(None), *position)].tolist()
+        if None in self.start:
+            return Box(box[:half], box[half:])
         padding = []
-        for axis, (size, stride, start) in enumerate(
-            zip(self.size, self.stride, self.start, strict=True)
-        ):
-            if size is None or stride is None or start is None:
-                return Box(begin, end)
-            first = start + (stride * position[axis] if stride else 0)
-            padding.append((begin[axis] - first, first + size - end[axis]))
-        return Box(begin, end, tuple(padding))
+        for axis, place in enumerate(position if any(self.stride) else [0] * half):
+            first = self.start[axis] + self.stride[axis] * place  # type: ignore[operator]
+            last = first + self.size[axis]  # type: ignore[operator]
+            padding.append((box[axis] - first, last - box[half + axis]))
+        return Box(box[:half], box[half:], tuple(padding))
 
     def effective(
         self, inputs: Any, *, position: Sequence[int] | None = None, channel: int | None = None
     ) -> Tensor:
-        """Measure what each pixel counts for a position: the mean magnitude of the true gradient.
+        """Measure the weight of each pixel for a position: the mean magnitude of the gradient.
 
         ``mean over the inputs, and their channels, of |d(map[position]) / d(input)|``, where the
         map is summed over its channels. Weights, gates and maxima are those of the model.
@@ -163,51 +174,51 @@ class ReceptiveField(TablePage):
         """
         position = tuple(n // 2 for n in self.map_size) if position is None else tuple(position)
         self._check(position)
-        several = inputs.split(_BATCH) if isinstance(inputs, Tensor) else list(inputs)
-        total, count = torch.zeros(self.input_size, dtype=torch.float64), 0
-        for image in several:
+        images = inputs.split(_BATCH) if isinstance(inputs, Tensor) else list(inputs)
+        sums = []
+        for image in images:
             gradient = self._gradient(image, position, channel).double().abs().cpu()
             if gradient.shape[-len(self.input_size) :] != self.input_size:
                 raise ValueError(
                     f"An image came in as {tuple(gradient.shape)}, but the field is that of an "
                     f"input of {_times(self.input_size)}: resize it."
                 )
-            batched = gradient.ndim == len(self.input_size) + 2
-            count += len(gradient) if batched else 1
-            total += gradient.reshape(-1, *self.input_size).sum(0) / _channels(gradient, batched)
-        if not count:
+            channels = gradient.ndim > len(self.input_size)
+            magnitude = gradient.mean(-1 - len(self.input_size)) if channels else gradient
+            sums.append(magnitude.reshape(-1, *self.input_size))
+        if not sums:
             raise ValueError("inputs=[] holds no input: give at least one.")
-        return (total / count).float()
+        return torch.cat(sums).mean(0).float()
 
     def _gradient(self, image: Any, position: tuple[int, ...], channel: int | None) -> Tensor:
         """Compute the gradient of a position, for a channel of the map or their sum."""
-        model = self._session.given
-        session, grid = Session(model, prepare_input(image, model, **self._how)), PatchGrid()
-        module, runs = session.model.get_submodule(self.layer), []
+        model, weights, transform = self._origin
+        inputs = prepare_input(image, model, weights=weights, transform=transform)
+        session, grid, calls = Session(model, inputs), PatchGrid(), []
+        module = session.model.get_submodule(self.layer)
 
         def after(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
             tensor = tensors(output)[0]
-            runs.append(as_maps(tensor, module, grid.of(tuple(tensor.shape))))
-            if len(runs) > self.call:
-                raise StopForward
+            calls.append(as_maps(tensor, module, grid.of(tuple(tensor.shape))))
+            if len(calls) > self.call:
+                raise _StopForward
 
         with session.active():
-            args, kwargs, sources = clone_inputs(
-                session.model, session.inputs.args, session.inputs.kwargs
-            )
-            try:
-                with HookManager([*grid.hooks(session.model), (module, "forward", after)]):
-                    session.call(*args, **kwargs)
-            except StopForward:
-                pass
-            here: Any = (slice(None), slice(None), *position)
-            maps = runs[self.call][here]
+            args, kwargs, sources = clone_inputs(session.model, inputs.args, inputs.kwargs)
+            before = tensors((args, kwargs))[: self.input]
+            with (
+                suppress(_StopForward),
+                HookManager([*grid.hooks(session.model), (module, "forward", after)]),
+            ):
+                session.call(*args, **kwargs)
+            maps = calls[self.call][(slice(None), slice(None), *position)]
             if channel is not None and not 0 <= channel < maps.shape[1]:
                 raise ValueError(
                     f"Layer {self.layer!r} has no channel {channel}: 0 to {maps.shape[1] - 1}."
                 )
             score = maps.sum() if channel is None else maps[:, channel].sum()
-            return torch.autograd.grad(score, sources[0], materialize_grads=True)[0]
+            source = sources[sum(tensor.is_floating_point() for tensor in before)]
+            return torch.autograd.grad(score, source, materialize_grads=True)[0]
 
     def _check(self, position: Sequence[int]) -> None:
         fits = len(position) == len(self.map_size)
@@ -220,16 +231,17 @@ class ReceptiveField(TablePage):
             )
 
     def records(self) -> list[dict[str, Any]]:
-        """One dict, as ``pandas.DataFrame`` takes it: strict JSON, for one row beside others.
+        """Return one dict, strict JSON, for a row of a table such as a ``pandas.DataFrame``.
 
         Returns
         -------
         list of dict
-            With the keys layer, call, status, why, size, stride, start, input_size and map_size;
-            unknown ones are None.
+            With the keys layer, call, status, why, size, stride, start, input_size, map_size and
+            input; unknown values are None.
         """
         names = ("layer", "call", "status", "why", "size", "stride", "start")
-        return [plain({name: getattr(self, name) for name in (*names, "input_size", "map_size")})]
+        names += ("input_size", "map_size", "input")
+        return [plain({name: getattr(self, name) for name in names})]
 
     def _heading(self) -> str:
         return f"Receptive field of {self.layer or 'the model'}"
@@ -252,13 +264,6 @@ class ReceptiveField(TablePage):
         return paragraph(f"ReceptiveField({', '.join(said)})")
 
 
-_BATCH = 8
-
-
-def _channels(gradient: Tensor, batched: bool) -> int:
-    return gradient.shape[1] if batched else gradient.shape[0]
-
-
 def _times(numbers: Sequence[int | None]) -> str:
     return "×".join("?" if n is None else str(n).replace("-", "−") for n in numbers)
 
@@ -274,16 +279,16 @@ def receptive_field(
 ) -> ReceptiveField | dict[str, ReceptiveField]:
     """Find the pixels of the input that each position of a layer's map depends on.
 
-    It is read off the operations that run, not off a table of layers: the model runs once, in eval
-    mode, and beside each number goes from where to where in the input lies what it was made of.
-    So residual sums, concatenations, dilation, functional calls and code of your own are right by
-    themselves. It says what the structure lets be seen: weights count as if none were zero, ReLU,
-    gates and maxima as if they let everything through.
+    They follow from the operations that run, not from a table of layers: the model runs once, in
+    eval mode, and beside each element of a tensor stands from where to where in the input the
+    pixels lie that it was computed from. So residual sums, concatenations, dilation, functional
+    calls and your own code are right by themselves. The field is what the structure allows: weights
+    count as if none were zero, ReLU, gates and maxima as if they let everything through.
 
     Parameters
     ----------
     model : torch.nn.Module
-        It stays as it is, to the bit.
+        It stays unchanged, to the bit.
     inputs
         As for `hookviz.explore`. Its size matters at the borders and where layers depend on
         it; its values do not. The first sample of a batch is used.
@@ -291,28 +296,29 @@ def receptive_field(
         One layer by its name or as a module; or a pattern, a list, a type or a predicate for
         several, and None for every convolution, at hardly more work than for one.
     call : int
-        Which run of a layer that runs several times: 0 is the first, −1 the last.
+        The call of a layer that runs several times: 0 is the first, −1 the last.
     weights, transform
         As for `hookviz.explore`.
 
     Returns
     -------
     ReceptiveField or dict of str to ReceptiveField
-        A dict for several layers. Layers that do not run, or not that often, or return no map, are
-        missing in it.
+        A dict for several layers, without those that do not run, or not that often, or return no
+        map.
 
     Raises
     ------
     ValueError
-        The one layer is unknown (close names are told); it does not run, or not that often, or
+        The one layer is unknown (close names are suggested); it does not run, or not that often, or
         its output is not a map.
 
     Notes
     -----
     Norms by their own statistics (GroupNorm, InstanceNorm) see the whole input, as do
-    squeeze-and-excitation and attention. A mask of −Inf hides, or of the least number; one of −100,
-    as in Swin, does not, since a large score overcomes it. If there are several tensors,
-    the pixels are those of the first floating-point one.
+    squeeze-and-excitation and attention. A mask of −Inf, or of the least number, hides; one of
+    −100, as in Swin, does not, since a large score overcomes it. The operations that are followed
+    are listed in ``hookviz/studies/receptive_field/rules.py``; after any other one the status is
+    unknown, with its name.
 
     Examples
     --------
@@ -325,101 +331,81 @@ def receptive_field(
     >>> field.box(0, 1), field.box(0, 1).padding
     ((0, 1, 7, 9), ((1, 0), (0, 0)))
     """
+    origin = _Origin(model, weights, transform)
     pattern = isinstance(layer, str) and set("*?[") & set(layer)
     if pattern or not isinstance(layer, str | nn.Module):
-        return receptive_fields(
-            model, inputs, layer, call=call, weights=weights, transform=transform
-        )
+        return _fields(origin, select_layers(model, layer), inputs, call)
     chosen = select_layers(model, [layer])
+    seen = _seen(origin, chosen, inputs)
     ((_, (name, *_)),) = chosen.items()
-    session, seen = _looked(model, chosen, inputs, weights, transform)
-    runs = [key for key in seen if key[0] == name]
-    if not runs:
+    calls = [key for key in seen if key[0] == name]
+    if not calls:
         raise ValueError(f"Layer {name!r} did not run: it has no field for this input.")
-    if not -len(runs) <= call < len(runs):
-        raise ValueError(f"Layer {name!r} ran {len(runs)} times: call={call} is out of range.")
-    found = seen[runs[call]]
+    if not -len(calls) <= call < len(calls):
+        raise ValueError(f"Layer {name!r} ran {len(calls)} times: call={call} is out of range.")
+    found = seen[calls[call]]
     if found.planes is None:
-        raise ValueError(f"Layer {name!r} {found.doubt.why}: it has no positions.")  # type: ignore[union-attr]
-    return _field(runs[call], found, session, {"weights": weights, "transform": transform})
+        assert found.doubt is not None
+        raise ValueError(f"Layer {name!r} {found.doubt.why}: it has no positions.")
+    return _field(calls[call], found, origin)
 
 
 def receptive_fields(
-    model: nn.Module,
-    inputs: Any,
-    layers: Layers = None,
-    *,
-    call: int = -1,
-    weights: Any = None,
-    transform: Transform | None = None,
+    model: nn.Module, inputs: Any, layers: Layers = None, *, call: int = -1
 ) -> dict[str, ReceptiveField]:
     """Find the fields of many layers in one run; layers without one are missing."""
-    chosen = select_layers(model, layers)
-    session, seen = _looked(model, chosen, inputs, weights, transform)
-    found = {}
+    return _fields(_Origin(model, None, None), select_layers(model, layers), inputs, call)
+
+
+Chosen = dict[nn.Module, list[str]]
+
+
+def _fields(origin: _Origin, chosen: Chosen, inputs: Any, call: int) -> dict[str, ReceptiveField]:
+    seen, found = _seen(origin, chosen, inputs), {}
     for name, *_ in chosen.values():
-        runs = [key for key in seen if key[0] == name]
-        if -len(runs) <= call < len(runs) and seen[runs[call]].planes is not None:
-            how = {"weights": weights, "transform": transform}
-            found[name] = _field(runs[call], seen[runs[call]], session, how)
+        calls = [key for key in seen if key[0] == name]
+        if -len(calls) <= call < len(calls) and seen[calls[call]].planes is not None:
+            found[name] = _field(calls[call], seen[calls[call]], origin)
     return found
 
 
-def _looked(
-    model: nn.Module,
-    chosen: dict[nn.Module, list[str]],
-    inputs: Any,
-    weights: Any,
-    transform: Transform | None,
-) -> tuple[Session, dict[Key, LayerFootprint]]:
+def _seen(origin: _Origin, chosen: Chosen, inputs: Any) -> dict[Key, LayerFootprint]:
+    model, weights, transform = origin
     session = Session(model, prepare_input(inputs, model, weights=weights, transform=transform))
-    if session.inputs.main is not None and session.inputs.main.ndim == spatial(session) + 2:
-        session.inputs = one_of(session.inputs, 0)  # one of a batch will do
-    return session, seen_by(session, {module: names[0] for module, names in chosen.items()})
+    main = session.inputs.main
+    if main is not None and main.ndim == spatial(session, main) + 2:
+        session.inputs = one_of(session.inputs, 0)
+    return seen_by(session, {module: names[0] for module, names in chosen.items()})
 
 
 def one_of(inputs: ModelInput, sample: int) -> ModelInput:
-    """One sample of a batch, where the model is given no more than that."""
+    """Return one sample of a batch, if the model has no other input."""
     if len(inputs.args) != 1 or inputs.kwargs or not isinstance(inputs.args[0], Tensor):
         return inputs
     return replace(inputs, args=(inputs.args[0][sample : sample + 1],))
 
 
-def _field(key: Key, seen: LayerFootprint, session: Session, how: dict[str, Any]) -> ReceptiveField:
-    """Describe a footprint in words and whole numbers."""
+def _field(key: Key, seen: LayerFootprint, origin: _Origin) -> ReceptiveField:
     assert seen.planes is not None
     extent, map_size = seen.input_size, tuple(seen.planes.shape[1:])
-    doubt = seen.doubt
+    axes, doubt = range(len(extent)), seen.doubt
     if doubt is None and seen.empty:
         doubt = Uncertainty("unknown", "nothing leads from the input to it")
     if doubt is not None:
-        none, zeros = (None,) * len(extent), torch.zeros(len(extent), *map_size)
-        to = torch.tensor(extent).view(-1, *[1] * len(map_size)).expand(-1, *map_size)
-        boxes = torch.cat([zeros, to]).int()
-        return ReceptiveField(
-            *key, doubt.status, doubt.why, none, none, none, extent, map_size, boxes, session, how
-        )
-    numbers = [_numbers(seen, axis) for axis in range(len(extent))]
-    size, stride, start = (tuple(each) for each in zip(*numbers, strict=True))
-    whole = all(seen.whole(axis) for axis in range(len(extent))) and not any(stride)
-    ends = [seen.exact(axis) for axis in range(len(extent))]
-    boxes = torch.stack([*(low for low, _ in ends), *(high for _, high in ends)])
-    boxes = boxes.nan_to_num(neginf=0, posinf=0).int()  # where nothing is seen
-    status = "whole input" if whole else "exact"
+        status, why = doubt
+        rules: Any = [(None, None, None)] * len(extent)
+        sides = [torch.full(map_size, side) for side in (*[0] * len(extent), *extent)]
+    else:
+        rules, why = [seen.rule(axis) for axis in axes], ""
+        whole = all(seen.whole(axis) and rules[axis].stride == 0 for axis in axes)
+        status = "whole input" if whole else "exact"
+        low, high = zip(*(seen.ends(axis) for axis in axes), strict=True)
+        sides = [side.where(low[0] < high[0], 0) for side in (*low, *high)]  # or it sees nothing
+    size, stride, start = zip(*rules, strict=True)
+    boxes = torch.stack(sides).int()
     return ReceptiveField(
-        *key, status, "", size, stride, start, extent, map_size, boxes, session, how
+        *key, status, why, size, stride, start, extent, map_size, boxes, seen.source, origin
     )
-
-
-def _numbers(seen: LayerFootprint, axis: int) -> tuple[int, int | None, int | None]:
-    """Size, stride and start in a dimension."""
-    rule = seen.rules[axis]
-    if seen.whole(axis) and (rule is None or not rule.stride):
-        return seen.input_size[axis], 0, 0
-    if rule is not None:
-        return rule.size, rule.stride, rule.start
-    low, high = seen.exact(axis)
-    return int((high - low).max()), None, None
 
 
 Shares = tuple[float, float, float, float]

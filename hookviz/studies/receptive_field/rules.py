@@ -1,148 +1,177 @@
-"""The inputs of each output number: rules for kinds of operations, not for layers.
+"""Rules: which elements of its inputs go into each element of an operation's result.
 
-A rule gets a `TracedOperation` and returns the dependencies of its outputs; see `dependency.py`.
-There are few kinds: operations that work element by element, reduce, mix along some dimensions,
-multiply matrices, slide windows over maps, or move elements. torch decomposes all others.
+There are few, by the kind of operation: elementwise, along dimensions, products of matrices,
+windows that slide over maps, and elements that move. Torch decomposes most other operations into
+these. What then has no rule depends on the whole input, and the result names it.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch._decomp import decomposition_table
-from torch.nn import functional as F
 
 from ...hooking.tensors import tensors
-from ...run.operations import (
-    BATCH_NORMS,
-    ELEMENTWISE_KINDS,
-    FACTORS,
-    OVERWRITING,
-    Kind,
-    is_shape_only,
-    kind_of,
-    uses_running_statistics,
-)
+from ...run.operations import BATCH_NORMS, ELEMENTWISE_KINDS, FACTORS, Kind
+from ...run.operations import uses_running_statistics as uses_constants
 from ...run.recorder import Operation
 
 EMPTY = -torch.inf
-"""In place of coordinates: nothing of the input is in a number."""
+"""In place of coordinates: no pixel goes into an element."""
+
+_MASKED = -1e30  # added to a score, it leaves nothing of it; transformers add the least number
 
 
-class Lookup(Protocol):
-    """The dependencies that are known of tensors, ``(P, *shape)`` each."""
+class Tracker(Protocol):
+    """The footprints ``(P, *shape)`` of tensors, see `dependency.DependencyTracker`."""
 
     planes: int
     extent: tuple[int, ...]
 
     def of(self, tensor: Tensor) -> Tensor | None: ...
     def is_weight(self, tensor: Tensor) -> bool: ...
+    def doubt_of(self, *tensors: Tensor) -> tuple[str, str] | None: ...
 
 
 class TracedOperation:
-    """One operation that is about to run, or has run, and what its rule needs of it.
+    """An operation and the footprints of its inputs.
 
     Attributes
     ----------
-    name : str
-        torch's, without underscores: ``"add"``, ``"softmax"``.
-    argument : dict
-        What it was given, by torch's names.
-    given, written : list of torch.Tensor
-        Which tensors it reads, and which it writes into.
+    tracker : Tracker
+    operation : hookviz.run.recorder.Operation
     made : list of torch.Tensor
-        What it returned, or will write into: the shapes are right in any case.
+        The tensors whose footprints are wanted: the results, or the inputs that are overwritten.
     doubt : (str, str) or None
-        What is doubtful about what it makes: a field's status, and why.
+        The status of the results' footprints, and why, where they are not known.
     """
 
-    def __init__(self, footprints: Lookup, operation: Operation) -> None:
-        self.footprints, self.function = footprints, operation.function
-        self.name, self.argument = operation.name, operation.argument
-        self.given, self.written = operation.reads, operation.written
-        self.made: list[Tensor] = []
-        self.doubt: tuple[str, str] | None = None  # its status, and why
-
-    def __getitem__(self, name: str) -> Any:
-        return self.argument[name]
+    def __init__(self, tracker: Any, operation: Operation, made: list[Tensor]) -> None:
+        self.tracker: Tracker = tracker
+        self.operation, self.made = operation, made
+        self.doubt: tuple[str, str] | None = None
+        self.shape = tuple(made[0].shape) if made else ()
 
     @property
-    def pure(self) -> Any:
-        """The same operation as one that writes into nothing that it is given; maybe None."""
-        name = self.function.overloadpacket.__name__
-        if not self.written:
-            return self.function
+    def name(self) -> str:
+        """Torch's name without the marks of variants."""
+        return self.operation.name
+
+    def __getitem__(self, name: str) -> Any:
+        return self.operation.argument[name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return an argument, or the default if the operation has none of this name."""
+        return self.operation.argument.get(name, default)
+
+    @property
+    def first(self) -> Tensor:
+        """The first tensor that it reads."""
+        return self.operation.reads[0]
+
+    @property
+    def functional(self) -> Any:
+        """Its variant that overwrites no input; None if there is none."""
+        function = self.operation.function
+        if not self.operation.written:
+            return function
+        name = function.overloadpacket.__name__
         packet = getattr(torch.ops.aten, name.rstrip("_"), None) if name.endswith("_") else None
-        return getattr(packet, self.function._overloadname, None)
+        return getattr(packet, function._overloadname, None)
 
-    def simpler(self) -> Callable[..., Any] | None:
-        """Return the same in simpler operations; NotImplemented or None if there are none."""
-        pure = self.pure
-        if pure is None or pure in decomposition_table:
-            return decomposition_table.get(pure)
-        return pure.decompose
-
-    def shade(self, tensor: Tensor) -> Tensor:
+    def footprint(self, tensor: Tensor) -> Tensor:
         """Return the footprint ``(P, *shape)`` of a tensor, empty for a constant."""
-        found = self.footprints.of(tensor)
-        return self.nothing(tuple(tensor.shape)) if found is None else found
+        found = self.tracker.of(tensor)
+        return self.filled(EMPTY, tuple(tensor.shape)) if found is None else found
 
-    def nothing(self, shape: tuple[int, ...]) -> Tensor:
-        """Return the footprint of constants."""
-        empty = torch.full((), EMPTY, device=self.given[0].device)
-        return empty.expand(self.footprints.planes, *shape)
+    def filled(self, value: float, shape: tuple[int, ...]) -> Tensor:
+        """Return a footprint with one value."""
+        planes = torch.full((), value, device=self.first.device)
+        return planes.expand(self.tracker.planes, *shape)
 
-    def constant(self, tensor: Any) -> Tensor:
-        """Return the mask of a tensor's numbers that do not depend on the input."""
-        found = self.footprints.of(tensor)
-        if found is None:
-            return torch.ones((), dtype=torch.bool, device=tensor.device).expand(tensor.shape)
-        return found[0] == EMPTY
+    def depends(self, value: Any) -> bool:
+        """Return whether pixels go into any of an argument's tensors."""
+        return any(self.tracker.of(tensor) is not None for tensor in tensors([value]))
+
+    def constant(self, tensor: Tensor) -> Tensor:
+        """Return the mask of a tensor's elements into which no pixel goes."""
+        return self.footprint(tensor)[0] == EMPTY
 
     def zeros(self, factor: Any) -> Tensor | None:
-        """Return the mask of a factor's zeros for any input and weights; None without any."""
+        """Return the mask of a factor's elements that are zero for all inputs and weights."""
         if not isinstance(factor, Tensor):
-            every = torch.ones((), dtype=torch.bool, device=self.given[0].device)
-            return every if factor == 0 else None
-        if self.footprints.is_weight(factor):
+            factor = torch.tensor(factor, device=self.first.device)
+        if self.tracker.is_weight(factor):
             return None
         found = self.constant(factor) & (factor == 0)
         return found if found.any() else None
 
-    def all_inputs(self) -> list[Tensor | None]:
-        """Return all inputs for each output: the footprint of an operation without a rule."""
-        parts = [self.footprints.of(each) for each in self.given]
-        intervals = [each.flatten(1).amax(1) for each in parts if each is not None and each.numel()]
-        union_interval = reduce(torch.maximum, intervals)
-        union_interval[len(union_interval) // 2 :] = torch.nan
-        return [spread(union_interval, tuple(each.shape)) for each in self.made]
+    def unknown(self, status: str, why: str) -> list[Tensor | None]:
+        """Return footprints without bounds, and note why."""
+        self.doubt = status, why
+        return [self.filled(torch.inf, tuple(tensor.shape)) for tensor in self.made]
 
-    def routed(self) -> list[Tensor | None]:
-        """Return the footprint of a lookup by numbers: all of the input, and an uncertainty."""
-        self.doubt = "data-dependent", f"{self.name} looks where computed numbers say"
-        return self.all_inputs()
-
-    def union_interval(self, planes: Tensor, dimensions: Sequence[int]) -> Tensor:
+    def union(self, planes: Tensor, dimensions: Sequence[int]) -> Tensor:
         """Unite footprints along some dimensions, which are kept.
 
-        Where it is the whole input, and more than any one of them saw, there is no end to it: so
-        a mean over all places is told from a field that happens to be as large as the input.
+        Where the union is the whole input, and more than any single one of them, it has no end: so
+        a mean over all positions is told from a field that happens to be as large as the input.
         """
-        dimensions = list(dimensions)
-        after, extent = planes.amax(dimensions, keepdim=True), self.footprints.extent
-        for axis, size in enumerate(extent):
-            low, high, *unpadded = range(axis, len(planes), len(extent))
-            whole = (after[low] == 0) & (after[high] == size) & ~after[unpadded].isnan().any(0)
+        dimensions, count = list(dimensions), len(self.tracker.extent)
+        planes = compact(planes)
+        united = planes.amax(dimensions, keepdim=True)
+        for axis, size in enumerate(self.tracker.extent):
+            low, high, *unpadded = range(axis, len(planes), count)
+            whole = (united[low] == 0) & (united[high] == size)
+            whole &= ~united[unpadded].isnan().any(0)
             if whole.any():
-                one = (planes[axis :: len(extent)] == after[axis :: len(extent)]).all(0)
+                one = (planes[axis::count] == united[axis::count]).all(0)
                 more = ~one.any([each - 1 for each in dimensions], keepdim=True)
-                after[unpadded] = after[unpadded].masked_fill(whole & more, torch.inf)
-        return after
+                united[unpadded] = united[unpadded].masked_fill(whole & more, torch.inf)
+        return united
+
+
+Footprints = Tensor | list[Tensor | None]
+"""One footprint for all results; or one for each, None where no pixel goes into it."""
+
+
+def result_footprints(traced: TracedOperation) -> list[Tensor | None]:
+    """Return the footprints of an operation's results."""
+    rule = RULES.get(traced.name) or _BY_KIND.get(traced.operation.kind)
+    found: Any = NotImplemented if rule is None else rule(traced)
+    if found is NotImplemented:
+        found = decomposed(traced)
+    if found is NotImplemented:
+        name = traced.name
+        if torch.Tag.dynamic_output_shape in traced.operation.function.tags:
+            return traced.unknown("data-dependent", f"{name} finds what depends on numbers")
+        function = traced.operation.function
+        return traced.unknown("unknown", f"{function} is an operation without a rule")
+    return found if isinstance(found, list) else [found] * len(traced.made)
+
+
+def decomposed(traced: TracedOperation, simpler: Callable[..., Any] | None = None) -> Any:
+    """Return the footprints by the simpler operations into which torch decomposes this one."""
+    function = traced.functional
+    simpler = simpler or decomposition_table.get(function) or getattr(function, "decompose", None)
+    try:
+        result = traced.operation.run_simpler(simpler, traced.tracker)  # type: ignore[arg-type]
+    except (RuntimeError, NotImplementedError, TypeError, ValueError):
+        return NotImplemented
+    parts = [] if result is NotImplemented else tensors(result)
+    if [part.shape for part in parts] != [each.shape for each in traced.made]:
+        return NotImplemented
+    traced.doubt = traced.tracker.doubt_of(*parts)
+    return [traced.tracker.of(part) for part in parts]
+
+
+def routed(traced: TracedOperation) -> list[Tensor | None]:
+    """Look up where computed numbers say: anything in the input may be chosen."""
+    return traced.unknown("data-dependent", f"{traced.name} looks where computed numbers say")
 
 
 def spread(planes: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -152,7 +181,7 @@ def spread(planes: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def compact(planes: Tensor, *, keep: int = 0) -> Tensor:
-    """Return a footprint with one of each that an expanded dimension repeats.
+    """Return a footprint with only one of the equal parts along expanded dimensions.
 
     The last ``keep`` dimensions stay as they are.
 
@@ -160,80 +189,253 @@ def compact(planes: Tensor, *, keep: int = 0) -> Tensor:
     torch.Size([8, 1, 1, 5, 5])
     """
     for axis in range(1, planes.ndim - keep):
-        if planes.shape[axis] > 1 and planes.stride(axis) == 0:
-            planes = planes.narrow(axis, 0, 1)
+        if planes.stride(axis) == 0:
+            planes = planes.narrow(axis, 0, min(1, planes.shape[axis]))
     return planes
 
 
-def extended(planes: Tensor, before: Sequence[int], after: Sequence[int]) -> Tensor:
-    """Pad a footprint at both ends of its last dimensions; crop it where padding is negative.
+# Elementwise
 
-    Nothing is in padding. But what is said of maps that go on past their borders goes on in even
-    steps, if its steps are even.
+
+def united(traced: TracedOperation, inputs: Any) -> Tensor:
+    """Return the union of some inputs' footprints, broadcast to the shape of the result."""
+    footprints = map(traced.tracker.of, tensors(inputs))
+    parts = [compact(spread(each, traced.shape)) for each in footprints if each is not None]
+    nothing = traced.filled(EMPTY, (1,) * len(traced.shape))
+    return spread(reduce(torch.maximum, parts, nothing), traced.shape)
+
+
+def elementwise(traced: TracedOperation) -> Footprints:
+    """Depend on the elements at the same position."""
+    found = united(traced, traced.operation.values_read)
+    return [found if each.shape == found.shape[1:] else None for each in traced.made]
+
+
+def product(traced: TracedOperation) -> Tensor:
+    """Nothing is left of what is multiplied by zero."""
+    found = united(traced, traced.operation.reads)
+    for factor in (traced["self"], traced["other"]):
+        zeros = traced.zeros(factor)
+        found = found if zeros is None else found.masked_fill(zeros, EMPTY)
+    return found
+
+
+def added(traced: TracedOperation) -> Tensor:
+    """Nothing is left of a score to which −Inf is added."""
+    found = united(traced, traced.operation.reads)
+    for part in (traced["self"], traced["other"]):
+        if isinstance(part, Tensor) and part.is_floating_point():
+            found = _without_masked(traced, found, part)
+    return found
+
+
+def _without_masked(traced: TracedOperation, planes: Tensor, scores: Tensor) -> Tensor:
+    masked = traced.constant(scores) & (scores < _MASKED)
+    return planes.masked_fill(masked, EMPTY) if masked.any() else planes
+
+
+def chosen(traced: TracedOperation) -> Tensor:
+    """Depend on both candidates and on the condition, unless the condition is constant."""
+    if traced.name == "where":
+        condition, *candidates = traced["condition"], traced["self"], traced["other"]
+    else:
+        condition, *candidates = traced["mask"], traced["value"], traced["self"]
+    one, other = (united(traced, candidate) for candidate in candidates)
+    either = torch.maximum(united(traced, condition), torch.maximum(one, other))
+    by_constant = torch.where(condition.bool(), one, other)
+    return torch.where(traced.constant(condition), by_constant, either)
+
+
+# Along dimensions
+
+
+def reduced(traced: TracedOperation, *, keep: bool = False) -> Any:
+    """Depend on all elements along some dimensions."""
+    if traced.get("other") is not None:  # the maximum of two tensors
+        return elementwise(traced)
+    planes, dimensions = traced.footprint(traced.first), traced.get("dim")
+    count = planes.ndim - 1
+    if isinstance(dimensions, int):
+        dimensions = [dimensions]
+    axes = sorted({axis % count + 1 for axis in dimensions or range(count)}) if count else []
+    if axes:
+        planes = traced.union(planes, axes)
+    if not (keep or traced.get("keepdim")):
+        planes = planes[tuple(0 if axis in axes else slice(None) for axis in range(count + 1))]
+    return [planes.expand(-1, *made.shape) for made in traced.made]
+
+
+def mixed(traced: TracedOperation) -> Any:
+    """Depend on all elements along some dimensions, which the result has, too."""
+    return reduced(traced, keep=True)
+
+
+def softmax(traced: TracedOperation) -> Tensor:
+    """Depend on all elements along a dimension; those that −Inf masks stay zero."""
+    return _without_masked(traced, mixed(traced)[0], traced["self"])
+
+
+def cumulative(traced: TracedOperation) -> Tensor:
+    """Depend on all elements before it along a dimension."""
+    planes = traced.footprint(traced["self"])
+    return planes.cummax(traced["dim"] % max(planes.ndim - 1, 1) + 1).values
+
+
+def recurrent(traced: TracedOperation) -> list[Tensor | None]:
+    """Depend, in one direction of an LSTM, on all steps before it, and on the first state."""
+    reads = (traced.footprint(traced[name]) for name in ("input", "hx_", "cx_"))
+    steps, *states = (planes.amax(-1, keepdim=True) for planes in reads)
+    steps = reduce(torch.maximum, [state[:, None] for state in states], steps)  # (P, steps, N, 1)
+    order = [1] if traced["reverse"] else []
+    steps = steps.flip(order).cummax(1).values
+    parts = [steps.flip(order), steps[:, -1], steps[:, -1]]
+    results = [part.expand(-1, *made.shape) for part, made in zip(parts, traced.made, strict=False)]
+    return [*results, *[None] * (len(traced.made) - 3)]
+
+
+def batch_norm(traced: TracedOperation) -> Any:
+    """Depend on the same element, or on the batch's statistics."""
+    if not uses_constants(traced.name, traced.operation.argument):
+        planes = traced.footprint(traced.first)
+        planes = traced.union(planes, [1, *range(3, planes.ndim)]).expand(-1, *traced.shape)
+    else:
+        planes = united(traced, traced.first)
+    return [planes, *[None] * (len(traced.made) - 1)]
+
+
+# Matrices
+
+
+def multiplied(traced: TracedOperation) -> Tensor:
+    """Multiply matrices or vectors, maybe with something added."""
+    first, second = (traced[name] for name in FACTORS[traced.name])
+    rows = first[None] if first.ndim == 1 else first
+    columns = second[:, None] if second.ndim == 1 else second
+    parts = []
+    if traced.depends(first):
+        parts.append(_summed(traced, rows.mT, columns.mT).mT)
+    if traced.depends(second):
+        parts.append(_summed(traced, columns, rows))
+    shape = (*rows.shape[:-1], columns.shape[-1])
+    parts = [part.expand(-1, *shape).reshape(-1, *traced.shape) for part in parts]
+    if "add" in traced.name:
+        parts.append(united(traced, traced["self"]))
+    return reduce(torch.maximum, parts)
+
+
+def _summed(traced: TracedOperation, tensor: Tensor, factor: Tensor) -> Tensor:
+    """Unite the rows of a tensor ``(..., K, J)`` that a factor ``(..., I, K)`` sums."""
+    zeros, planes = traced.zeros(factor), traced.footprint(tensor)
+    if zeros is None:
+        return traced.union(planes, [planes.ndim - 2])
+    return _without_zeros(planes, zeros.expand(factor.shape))
+
+
+def _without_zeros(planes: Tensor, zeros: Tensor) -> Tensor:
+    """Unite ``(P, ..., K, J)`` to ``(P, ..., I, J)``, without the ``zeros`` ``(..., I, K)``.
+
+    Most rows of a mask are equal, or each is one longer than the one before.
     """
-    half = len(planes) // 2
-    exact, unpadded = planes[:half], planes[half:]
-    pads = [each for pair in zip(reversed(before), reversed(after), strict=True) for each in pair]
-    exact = F.pad(exact, pads, value=EMPTY)
-    for index, (first, last) in enumerate(zip(before, after, strict=True)):
-        axis = planes.ndim - len(before) + index
-        unpadded = _continued(unpadded, axis, first, last)
-    return torch.cat([exact, unpadded])
+    patterns, which = zeros.flatten(0, -2).unique(dim=0, return_inverse=True)
+    which = which.view(*zeros.shape[:-1], 1)
+    found = planes.new_full((), EMPTY)
+    for number, pattern in enumerate(patterns):
+        part = planes.masked_fill(pattern[:, None], EMPTY).amax(-2, keepdim=True)
+        found = torch.where(which == number, part, found)
+    return found
 
 
-def _continued(planes: Tensor, axis: int, before: int, after: int) -> Tensor:
-    """Planes that go on in even steps along an axis."""
+def attention(traced: TracedOperation) -> list[Tensor | None]:
+    """Depend on the query, and on all keys and values that are not masked."""
+    query, key, value = (traced.footprint(traced[name]) for name in ("query", "key", "value"))
+    seen = torch.maximum(key.amax(-1, keepdim=True), value)
+    if query.shape[-3] > key.shape[-3]:  # several heads of queries share one of keys
+        seen = seen.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
+    mask, shape = (
+        traced.get("attn_mask", traced.get("attn_bias")),
+        (*query.shape[1:-1], key.shape[-2]),
+    )
+    hidden = torch.full(shape[-2:], traced["is_causal"], device=seen.device).triu(1)
+    parts = [query.amax(-1, keepdim=True)]
+    if mask is not None:
+        off = ~mask if mask.dtype == torch.bool else mask < _MASKED
+        hidden = hidden | (off & traced.constant(mask))
+        parts.append(traced.footprint(mask).amax(-1, keepdim=True))
+    if hidden.any():
+        parts.append(_without_zeros(seen, hidden.expand(shape)))
+    else:
+        parts.append(traced.union(seen, [seen.ndim - 2]))
+    found = reduce(torch.maximum, [spread(part, traced.shape) for part in parts])
+    return [found, *[None] * (len(traced.made) - 1)]
+
+
+# Windows: which positions of a map go into each position of the result, axis by axis
+
+_ABSENT = -(2**40)  # in place of a position: none
+
+
+def window_taps(
+    size: int, kernel: int, stride: int, padding: int, dilation: int, transposed: bool = False
+) -> Tensor:
+    """Return the positions ``(size, kernel)`` in each window; in the padding they are outside.
+
+    >>> window_taps(2, 3, 2, 1, 1).tolist()
+    [[-1, 0, 1], [1, 2, 3]]
+    """
+    outputs, offsets = torch.arange(size)[:, None], torch.arange(kernel) * dilation
+    if not transposed:
+        return outputs * stride - padding + offsets
+    reached = outputs + padding - offsets
+    return (reached // stride).masked_fill(reached % stride != 0, _ABSENT)
+
+
+def adaptive_taps(size: int, old: int) -> Tensor:
+    """Return the positions in each window of an adaptive pooling.
+
+    >>> adaptive_taps(2, 3).tolist()
+    [[0, 1], [1, 2]]
+    """
+    outputs = torch.arange(size)[:, None]
+    begin, end = outputs * old // size, -(-(outputs + 1) * old // size)
+    taps = begin + torch.arange(int((end - begin).max()))
+    return taps.masked_fill(taps >= end, _ABSENT)
+
+
+def at_taps(planes: Tensor, axis: int, taps: Tensor) -> list[Tensor]:
+    """Return, for each place in the windows, the footprints along an axis at that place.
+
+    Nothing is in the padding; but the planes of maps without borders continue there in even steps.
+    """
+    absent, size = taps == _ABSENT, planes.shape[axis]
+    low, high = min(0, int(taps[~absent].min())), max(size - 1, int(taps.max()))
+    if low < 0 or high >= size or absent.any():
+        positions = torch.arange(low, high + 2)
+        inside = positions.clamp(0, size - 1)
+        exact, unpadded = planes.index_select(axis, inside.to(planes.device)).chunk(2)
+        beyond = (positions - inside).to(planes.device).view(-1, *[1] * (planes.ndim - axis - 1))
+        step = _step(planes.chunk(2)[1], axis)
+        unpadded = torch.where(beyond == 0, unpadded, unpadded + step * beyond)
+        planes = torch.cat([exact.masked_fill(beyond != 0, EMPTY), unpadded])
+        planes.select(axis, -1).fill_(EMPTY)
+    columns = (taps - low).masked_fill(absent, high + 1 - low).to(planes.device)
+    return [planes.index_select(axis, column) for column in columns.T]
+
+
+def _step(planes: Tensor, axis: int) -> Tensor:
+    """Return the difference of neighbours along an axis, NaN where it varies or is not known."""
+    first, last = planes.narrow(axis, 0, 1), planes.narrow(axis, -1, 1)
     size = planes.shape[axis]
-    if before > 0 or after > 0:
-        first, last = planes.narrow(axis, 0, 1), planes.narrow(axis, size - 1, 1)
-        step = planes.narrow(axis, min(1, size - 1), 1) - first
-        steps = planes.diff(dim=axis)
-        even = (steps == step).all(axis, keepdim=True) & (size > 1)
-        step = step.masked_fill(~even, torch.nan)
-        same = (first == last) & ~first.isfinite()  # nothing is seen, or all
-        step = step.masked_fill(same, 0)
-        parts = [_steps(first, -step, before, axis).flip(axis), planes]
-        planes = torch.cat([*parts, _steps(last, step, after, axis)], axis)
-    start = max(-before, 0)
-    return planes.narrow(axis, start, planes.shape[axis] - start - max(-after, 0))
+    step = planes.narrow(axis, min(1, size - 1), 1) - first
+    even = (planes.diff(dim=axis) == step).all(axis, keepdim=True) & (size > 1)
+    step = step.masked_fill(~even, torch.nan)
+    return step.masked_fill((first == last) & ~first.isfinite(), 0)  # no pixel, or all of them
 
 
-def _steps(edge: Tensor, step: Tensor, count: int, axis: int) -> Tensor:
-    shape = [1] * edge.ndim
-    shape[axis] = max(count, 0)
-    numbers = torch.arange(1, max(count, 0) + 1, device=edge.device, dtype=edge.dtype)
-    return edge + step * numbers.view(shape)
-
-
-class Windows(NamedTuple):
-    """Windows over the last dimensions; ``before`` is the padding, ``size`` their number."""
-
-    kernel: Sequence[int]
-    stride: Sequence[int]
-    before: Sequence[int]
-    dilation: Sequence[int]
-    size: Sequence[int]
-
-
-def sliding_max(planes: Tensor, windows: Windows) -> Tensor:
-    """Unite the footprints in each window."""
-    planes, count = _ready(planes, windows), len(windows.kernel)
-    pool = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[count - 1]
-    flat = planes.reshape(-1, 1, *planes.shape[-count:])
-    found = pool(flat, tuple(windows.kernel), tuple(windows.stride), 0, tuple(windows.dilation))
-    return found.view(*planes.shape[:-count], *windows.size)
-
-
-def _ready(planes: Tensor, windows: Windows) -> Tensor:
-    """Pad so that there are as many windows as asked for."""
-    there = planes.shape[-len(windows.kernel) :]
-    after = [
-        (count - 1) * step + gap * (width - 1) + 1 - length - first
-        for width, step, first, gap, count, length in zip(*windows, there, strict=True)
-    ]
-    if not any(windows.before) and not any(after):
-        return planes
-    return extended(planes, windows.before, after)
+def slid(planes: Tensor, taps: Sequence[Tensor]) -> Tensor:
+    """Unite the footprints at the taps along each of the last axes."""
+    for axis, positions in enumerate(taps, planes.ndim - len(taps)):
+        planes = reduce(torch.maximum, at_taps(planes, axis, positions))
+    return planes
 
 
 def _each(value: Any, count: int) -> list[int]:
@@ -241,513 +443,166 @@ def _each(value: Any, count: int) -> list[int]:
     return value * count if len(value) == 1 else value
 
 
-def convolution(operation: TracedOperation) -> Tensor:
-    """Each group of channels by windows; all weights count, but those that a mask makes zero."""
-    planes, weight = operation.shade(operation["input"]), operation["weight"]
-    kernel, groups = tuple(weight.shape[2:]), operation["groups"]
-    count, zeros = len(kernel), operation.zeros(weight)
-    stride, padding, dilation = (
-        _each(operation[name], count) for name in ("stride", "padding", "dilation")
-    )
-    alike = zeros is None and compact(planes).shape[2] == 1  # all channels, so all groups
-    if alike:
-        groups, planes = 1, planes[:, :, :1]
-    grouped = planes.unflatten(2, (groups, -1))
-    if zeros is None and not alike:
-        grouped = grouped.amax(3, keepdim=True)
-    if operation["transposed"]:
-        more = _each(operation["output_padding"], count)
-        grouped, before = _stuffed(grouped, kernel, stride, padding, dilation, more)
-        stride = [1] * count
-        if zeros is not None:
-            zeros = zeros.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
-            zeros = zeros.flip(tuple(range(2, zeros.ndim)))
-    else:
-        before = padding
-    made = operation.made[0]
-    windows = Windows(kernel, stride, before, dilation, made.shape[2:])
+def convolution(traced: TracedOperation) -> Tensor:
+    """Unite the windows of each group of channels; all weights count, unless a mask zeroes them."""
+    planes, weight = traced.footprint(traced["input"]), traced["weight"]
+    kernel, groups, transposed = weight.shape[2:], traced["groups"], traced["transposed"]
+    options = (_each(traced[name], len(kernel)) for name in ("stride", "padding", "dilation"))
+    sizes = zip(traced.shape[2:], kernel, *options, strict=True)
+    taps = [window_taps(*each, transposed) for each in sizes]
+    zeros = traced.zeros(weight)
     if zeros is None:
-        found = sliding_max(grouped[:, :, :, 0], windows)
-        found = found[:, :, :, None].expand(-1, -1, -1, made.shape[1] // groups, *windows.size)
+        if compact(planes).shape[2] == 1:  # equal in all channels, and so in all groups
+            groups, planes = 1, planes[:, :, :1]
+        planes = slid(planes.unflatten(2, (groups, -1)).amax(3), taps)
+        planes = planes[:, :, :, None].expand(
+            -1, -1, -1, traced.shape[1] // groups, *planes.shape[3:]
+        )
     else:
-        found = _tapped(_ready(grouped, windows), zeros.unflatten(0, (groups, -1)), windows)
-    found = found.reshape(len(planes), *made.shape)
-    for each in (weight, operation["bias"]):
-        own = None if each is None else operation.footprints.of(each)
-        if own is not None:  # weights that are computed from the input
-            union_interval = own.flatten(1).amax(1)
-            found = torch.maximum(found, union_interval.view(-1, *[1] * made.ndim))
-    return found
-
-
-def _stuffed(
-    planes: Tensor,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    more: Sequence[int],
-) -> tuple[Tensor, list[int]]:
-    """Insert gaps between the positions of a transposed convolution's input.
-
-    With it the padding, which is negative: the input is continued first, for as far as needed.
-    """
-    reach = [(width - 1) * gap for width, gap in zip(kernel, dilation, strict=True)]
-    wider = [(r + m) // s + 1 for r, m, s in zip(reach, more, stride, strict=True)]
-    planes = extended(planes, wider, wider)
-    lead = planes.ndim - len(kernel)
-    size = [(n - 1) * s + 1 for n, s in zip(planes.shape[lead:], stride, strict=True)]
-    found = planes.new_full((*planes.shape[:lead], *size), EMPTY)
-    every: Any = (..., *(slice(None, None, step) for step in stride))
-    found[every] = planes
-    before = [r - w * s - p for r, w, s, p in zip(reach, wider, stride, padding, strict=True)]
-    return found, before
-
-
-def _tapped(planes: Tensor, zeros: Tensor, windows: Windows) -> Tensor:
-    """Unite ``(P, N, G, C, *spatial)`` where weights ``(G, O, C, *kernel)`` are not zero."""
-    _, stride, _, dilation, size = windows
-    shape = (*planes.shape[:3], zeros.shape[1], *size)
-    found = planes.new_full(shape, EMPTY)
-    for tap in itertools.product(*map(range, zeros.shape[3:])):
-        steps = zip(tap, stride, dilation, size, strict=True)
-        cut: Any = (..., *(slice(t * d, t * d + s * (n - 1) + 1, s) for t, s, d, n in steps))
-        here: Any = (..., *tap)
-        part, off = planes[cut], zeros[here]  # off (G, O, C)
-        patterns, which = off.transpose(0, 1).unique(dim=0, return_inverse=True)
-        for number, pattern in enumerate(patterns):
-            masked = part.masked_fill(pattern[(..., *[None] * len(size))], EMPTY)
-            outputs = which == number
-            united = torch.maximum(found[:, :, :, outputs], masked.amax(3, keepdim=True))
-            found[:, :, :, outputs] = united
-    return found
-
-
-def pooled(operation: TracedOperation) -> Tensor:
-    """Windows of places, channel by channel; of the largest and of the mean alike."""
-    planes = operation.shade(operation["self"])
-    count = int(operation.name[operation.name.index("pool") + 4])
-    kernel = _each(operation["kernel_size"], count)
-    stride = _each(operation["stride"] or kernel, count)
-    padding = _each(operation["padding"], count)
-    dilation = _each(operation.argument.get("dilation", 1), count)
-    shape = operation.made[0].shape
-    windows = Windows(kernel, stride, padding, dilation, shape[-count:])
-    found = sliding_max(compact(planes, keep=count), windows)
-    return found.expand(-1, *shape)
-
-
-def adaptively_pooled(operation: TracedOperation) -> Tensor:
-    """As many windows as asked for."""
-    planes = operation.shade(operation["self"])
-    count = int(operation.name[operation.name.index("pool") + 4])
-    shape = tuple(operation.made[0].shape)
-    if set(shape[-count:]) == {1}:
-        return operation.union_interval(planes, range(planes.ndim - count, planes.ndim))
-    pool = (F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d)[count - 1]
-    flat = planes.reshape(-1, 1, *planes.shape[-count:])
-    return pool(flat, shape[-count:]).view(len(planes), *shape)
-
-
-def resampled(operation: TracedOperation) -> Tensor:
-    """Interpolation: along each dimension, what torch gives each input place a weight for."""
-    name = "input" if "input" in operation.argument else "self"
-    tensor = operation[name]
-    planes, size = operation.shade(tensor), operation.made[0].shape[2:]
-    for index, (old, new) in enumerate(zip(tensor.shape[2:], size, strict=True)):
-        which = _sources(operation, name, index, old, new)
-        axis = planes.ndim - len(size) + index
-        picked = planes.index_select(axis, which.flatten().to(planes.device))
-        planes = picked.unflatten(axis, tuple(which.shape)).amax(axis + 1)
+        planes = _masked_convolution(planes, zeros, taps, groups, transposed)
+    planes = planes.reshape(-1, *traced.shape)
+    for parameter in filter(traced.depends, (weight, traced["bias"])):  # computed from the input
+        every = traced.footprint(parameter).flatten(1).amax(1)
+        planes = torch.maximum(planes, every.view(-1, *[1] * len(traced.shape)))
     return planes
 
 
-def _sources(operation: TracedOperation, name: str, place: int, old: int, new: int) -> Tensor:
-    """Return the positions ``(new, most)`` that have a weight, some of them more than once.
-
-    In the other dimensions it is two wide: torch 2.15 resamples a picture one wide wrongly where
-    it is antialiased (all rows become the first).
-    """
-    tensor = operation[name]
-    count = tensor.ndim - 2
-    one_hot = torch.eye(old, dtype=tensor.dtype, device=tensor.device)
-    shape, size = [1, old, *[1] * count], [2] * count
-    shape[place + 2], size[place] = old, new
-    given = dict(operation.argument)
-    given[name] = one_hot.view(shape).expand(1, old, *[*size[:place], old, *size[place + 1 :]])
-    given["output_size"] = size
-    scales = ["scales"] if count == 1 else ["scales_d", "scales_h", "scales_w"][-count:]
-    for other, scale in enumerate(scales):
-        if other != place:
-            given[scale] = None
-    weights = operation.function(**given)[0].movedim(place + 1, 1)
-    weighted = weights.reshape(old, new, -1)[..., 0].T != 0
-    most = max(int(weighted.sum(1).max()), 1)
-    return (
-        weighted.to(torch.uint8)
-        .topk(most, dim=1)
-        .indices.where(
-            weighted.sum(1, keepdim=True) > torch.arange(most, device=tensor.device),
-            weighted.to(torch.uint8).argmax(1, keepdim=True),
-        )
-    )
+def _masked_convolution(
+    planes: Tensor, zeros: Tensor, taps: Sequence[Tensor], groups: int, transposed: bool
+) -> Tensor:
+    """Unite only the taps whose weights are not zeroed, as the product of two matrices."""
+    count = len(taps)
+    for index, positions in enumerate(taps):  # to (P, N, C, *kernel, *spatial)
+        planes = torch.stack(at_taps(planes, 3 + 2 * index, positions), 3 + index)
+    planes = planes.unflatten(2, (groups, -1)).flatten(-count).flatten(3, -2)
+    if transposed:
+        zeros = zeros.unflatten(0, (groups, -1)).transpose(1, 2)
+    else:
+        zeros = zeros.unflatten(0, (groups, -1))
+    return _without_zeros(planes, zeros.flatten(2))
 
 
-def padded(operation: TracedOperation) -> Tensor:
-    """Pad with a constant."""
-    pads = operation["pad"]
-    before, after = list(pads[-2::-2]), list(pads[::-2])
-    planes = compact(operation.shade(operation["self"]), keep=len(before))
-    return extended(planes, before, after).expand(-1, *operation.made[0].shape)
-
-
-# Moves
-
-_WHERE = {"index", "indices", "mask"}
-_BASE = 2.0**21  # coordinates and this are exact in single precision
-
-
-def joined(operation: TracedOperation) -> Tensor:
-    """Several tensors one behind the other."""
-    parts = [each for each in operation["tensors"] if each.shape != (0,)]
-    axis = operation["dim"] % parts[0].ndim + 1
-    return torch.cat([operation.shade(each) for each in parts], axis)
-
-
-def moved(operation: TracedOperation) -> Any:
-    """Repeat moves of numbers with the footprint; where torch writes zeros, it is empty."""
-    get = operation.argument
-    where = [each for name in _WHERE & set(get) for each in tensors([get[name]])]
-    if any(operation.footprints.of(each) is not None for each in where):
-        return _looked_up(operation, where)
-    if get.get("accumulate"):
-        return _accumulated(operation)
-    if get.get("reduce"):
+def pooled(traced: TracedOperation) -> Any:
+    """Unite the windows of each map, the largest element's like the mean's."""
+    name, planes = traced.name, traced.footprint(traced["self"])
+    if name.startswith(("fractional", "quantized")):
         return NotImplemented
-    made = []
-    for plane in range(operation.footprints.planes):
-        given = {key: _of_plane(operation, key, value, plane) for key, value in get.items()}
-        made.append(operation.pure(**given))
-    stacked = torch.stack([torch.as_tensor(each) for each in made])
-    return torch.where(stacked == 0, EMPTY, stacked - _BASE)
-
-
-def _accumulated(operation: TracedOperation) -> Tensor:
-    """Values added at indices, several of them maybe in one place."""
-    tensor, indices = operation["self"], operation["indices"]
-    numbers = torch.arange(tensor.numel(), device=tensor.device).view(tensor.shape)
-    where = torch.ops.aten.index.Tensor(numbers, indices)
-    values = spread(operation.shade(operation["values"]), tuple(where.shape)).flatten(1)
-    where = where.flatten().expand(len(values), -1)
-    found = operation.shade(tensor).flatten(1).scatter_reduce(1, where, values, "amax")
-    return found.view(len(found), *tensor.shape)
-
-
-def gathered(operation: TracedOperation) -> Any:
-    """Numbers of one tensor added to those of another, where an index says."""
-    index, axis = operation["index"], operation["dim"] % max(operation["self"].ndim, 1) + 1
-    if operation.footprints.of(index) is not None:
-        return operation.routed()
-    own, source = (
-        operation.shade(operation[name])
-        for name in ("self", "source" if operation.name == "index_add" else "src")
-    )
-    if operation.name == "index_add":
-        along = [-1 if each == axis else 1 for each in range(source.ndim)]
-        return own.scatter_reduce(axis, index.view(along).expand_as(source), source, "amax")
-    source = source[(slice(None), *map(slice, index.shape))]
-    return own.scatter_reduce(axis, index.expand(len(own), *index.shape), source, "amax")
-
-
-def _of_plane(operation: TracedOperation, name: str, value: Any, plane: int) -> Any:
-    if name == "value" and not isinstance(value, Tensor):
-        return 0
-    if name in _WHERE:
-        return value
-    if isinstance(value, (list, tuple)) and value and isinstance(value[0], Tensor):
-        return [_of_plane(operation, name, each, plane) for each in value]
-    if not isinstance(value, Tensor):
-        return value
-    shade = operation.shade(value)[plane]
-    return torch.where(shade == EMPTY, 0, shade + _BASE)
-
-
-def _looked_up(operation: TracedOperation, where: list[Tensor]) -> Any:
-    """Handle a lookup at indices that are computed from the input."""
-    data = [each for each in operation.given if not any(each is one for one in where)]
-    constant = all(operation.footprints.of(each) is None for each in data)
-    shape = operation.made[0].shape
-    if constant and len(where) == 1 and not operation.written:  # what a table says, as one number
-        planes = operation.shade(where[0])
-        if planes.shape[1:] == shape[: where[0].ndim]:
-            return planes[(..., *[None] * (len(shape) - where[0].ndim))].expand(-1, *shape)
-    return operation.routed()
-
-
-_MASKED = -1e30  # added to a score, nothing is left of it; transformers take the least number
-
-
-def _united(operation: TracedOperation, read: list[Tensor]) -> Tensor:
-    shape = tuple(operation.made[0].shape)
-    known = [each for each in map(operation.footprints.of, read) if each is not None]
-    if not known:
-        return operation.nothing(shape)
-    parts = [compact(spread(each, shape)) for each in known]
-    return reduce(torch.maximum, parts).expand(-1, *shape)
-
-
-# Number by number
-
-
-def pointwise(operation: TracedOperation) -> Tensor:
-    """Work elementwise."""
-    return _united(operation, operation.given)
-
-
-def overwritten(operation: TracedOperation) -> Tensor:
-    """Use the new values only."""
-    old = operation.argument.get("self")
-    return _united(operation, [each for each in operation.given if each is not old])
-
-
-def unread(operation: TracedOperation) -> list[None]:
-    """Depend on no input value, only on the input's shape."""
-    return [None] * len(operation.made)
-
-
-def product(operation: TracedOperation) -> Tensor:
-    """Nothing is left of what is multiplied by zero."""
-    found = pointwise(operation)
-    for name in ("self", "other"):
-        zeros = operation.zeros(operation[name])
-        found = found if zeros is None else found.masked_fill(zeros, EMPTY)
-    return found
-
-
-def added(operation: TracedOperation) -> Tensor:
-    """Nothing is left of a score to which −Inf is added."""
-    found = pointwise(operation)
-    for part in (operation["self"], operation["other"]):
-        if isinstance(part, Tensor) and part.is_floating_point():
-            masked = operation.constant(part) & (part < _MASKED)
-            found = found.masked_fill(masked, EMPTY) if masked.any() else found
-    return found
-
-
-def chosen(operation: TracedOperation) -> Tensor:
-    """One of two, number by number; which one may be said by a constant."""
-    if operation.name == "where":
-        where, yes, no = operation["condition"], operation["self"], operation["other"]
+    count = int(name[name.index("pool") + 4])
+    size = traced.shape[-count:]
+    if "adaptive" not in name:
+        kernel = _each(traced["kernel_size"], count)
+        stride, padding = traced["stride"] or kernel, traced["padding"]
+        options = (_each(each, count) for each in (stride, padding, traced.get("dilation", 1)))
+        taps = [window_taps(*each) for each in zip(size, kernel, *options, strict=True)]
+    elif set(size) == {1}:
+        return traced.union(planes, range(planes.ndim - count, planes.ndim))
     else:
-        where, yes, no = operation["mask"], operation["value"], operation["self"]
-    one, two = (_united(operation, tensors([each])) for each in (yes, no))
-    either = torch.maximum(_united(operation, [where]), torch.maximum(one, two))
-    return torch.where(operation.constant(where), torch.where(where.bool(), one, two), either)
+        taps = [adaptive_taps(n, old) for n, old in zip(size, planes.shape[-count:], strict=True)]
+    return slid(compact(planes, keep=count), taps).expand(-1, *traced.shape)
 
 
-def normalized_by_batch(operation: TracedOperation) -> list[Tensor | None]:
-    """As BatchNorm does: by what it learned, number by number, or by the batch's statistics."""
-    planes = operation.shade(operation["input"])
-    if not uses_running_statistics(operation.name, operation.argument):
-        planes = operation.union_interval(planes, [1, *range(3, planes.ndim)]).expand_as(planes)
-    return [planes, *[None] * (len(operation.made) - 1)]
+def resampled(traced: TracedOperation) -> Tensor:
+    """Unite the positions that have a weight in the interpolation."""
+    tensor = traced["input" if "input" in traced.operation.argument else "self"]
+    taps = [_resampling_taps(traced, tensor, axis) for axis in range(tensor.ndim - 2)]
+    return slid(compact(traced.footprint(tensor), keep=len(taps)), taps).expand(-1, *traced.shape)
 
 
-# Along dimensions
+def _resampling_taps(traced: TracedOperation, tensor: Tensor, axis: int) -> Tensor:
+    """Return the positions ``(new, most)`` along an axis: resample each position alone.
 
-
-def _dimensions(operation: TracedOperation, tensor: Tensor) -> list[int]:
-    """Return a footprint's dimensions that an operation's ``dim`` names; all if it names none."""
-    named = operation.argument.get("dim")
-    named = [named] if isinstance(named, int) else named
-    if not named:
-        named = range(tensor.ndim)
-    return sorted({each % max(tensor.ndim, 1) + 1 for each in named}) if tensor.ndim else []
-
-
-def reduced(operation: TracedOperation) -> Any:
-    """All numbers along some dimensions go into one."""
-    tensor = operation.given[0]
-    after, dimensions = operation.shade(tensor), _dimensions(operation, tensor)
-    if dimensions:
-        after = operation.union_interval(after, dimensions)
-    return (
-        after
-        if operation.argument.get("keepdim") or not dimensions
-        else _without(after, dimensions)
-    )
-
-
-def _without(planes: Tensor, dimensions: list[int]) -> Tensor:
-    return planes[tuple(0 if axis in dimensions else slice(None) for axis in range(planes.ndim))]
-
-
-def mixed(operation: TracedOperation) -> Any:
-    """All numbers along some dimensions go into each of them, or into as many as it makes."""
-    tensor = operation.given[0]
-    after = operation.shade(tensor)
-    if tensor.ndim:
-        after = operation.union_interval(after, _dimensions(operation, tensor))
-    return [after.expand(-1, *each.shape) for each in operation.made]
-
-
-def attended(operation: TracedOperation) -> Tensor:
-    """As softmax does: what was masked by −Inf stays zero."""
-    scores = operation["self"]
-    found = mixed(operation)[0]
-    masked = operation.constant(scores) & (scores < _MASKED)
-    return found.masked_fill(masked, EMPTY) if masked.any() else found
-
-
-def accumulated(operation: TracedOperation) -> Tensor:
-    """All numbers before it along a dimension go into each."""
-    planes = operation.shade(operation["self"])
-    return planes.cummax(operation["dim"] % max(planes.ndim - 1, 1) + 1).values
-
-
-def recurrent(operation: TracedOperation) -> list[Tensor | None]:
-    """One direction of an LSTM: each step sees those before it."""
-    steps = operation.shade(operation["input"]).amax(-1, keepdim=True)
-    for name in ("hx_", "cx_"):
-        state = operation.shade(operation[name]).amax(-1, keepdim=True)
-        steps = torch.maximum(steps, state[:, None])  # of no one step
-    steps = steps.flip(1) if operation["reverse"] else steps
-    seen = steps.cummax(1).values
-    last = seen[:, -1]
-    seen = seen.flip(1) if operation["reverse"] else seen
-    found = [seen, last, last]
-    made = [each.expand(-1, *m.shape) for each, m in zip(found, operation.made, strict=False)]
-    return [*made, *[None] * (len(operation.made) - 3)]
-
-
-def normalized_by_place(operation: TracedOperation) -> list[Tensor | None]:
-    """As LayerNorm does, over the last dimensions."""
-    before = operation.shade(operation["input"])
-    count = len(operation["normalized_shape"])
-    after = operation.union_interval(before, range(before.ndim - count, before.ndim))
-    return [after.expand_as(before), *[after] * (len(operation.made) - 1)]
-
-
-def normalized_by_group(operation: TracedOperation) -> list[Tensor | None]:
-    """As GroupNorm does: each group of channels by all its places."""
-    before = operation.shade(operation["input"])
-    grouped = before.flatten(2).unflatten(2, (operation["group"], -1))
-    after = operation.union_interval(grouped, [grouped.ndim - 1])
-    statistics = after[..., 0]
-    return [after.expand_as(grouped).reshape_as(before), statistics, statistics]
-
-
-# Matrices
-
-
-def multiplied(operation: TracedOperation) -> Tensor:
-    """Multiply two matrices, or many, maybe with something added."""
-    first, second = (operation[name] for name in FACTORS[operation.name])
-    rows = first[None] if first.ndim == 1 else first
-    columns = second[:, None] if second.ndim == 1 else second
-    shape = (*rows.shape[:-1], columns.shape[-1])
-    parts = []
-    if operation.footprints.of(first) is not None:
-        parts.append(_picked(operation, rows.mT, columns.mT).mT)
-    if operation.footprints.of(second) is not None:
-        parts.append(_picked(operation, columns, rows))
-    parts = [each.expand(-1, *shape).reshape(len(each), *operation.made[0].shape) for each in parts]
-    if operation.name.startswith(("add", "badd")):
-        parts.append(_united(operation, [operation["self"]]))
-    return reduce(torch.maximum, parts)
-
-
-def _picked(operation: TracedOperation, tensor: Tensor, factor: Tensor) -> Tensor:
-    """Unite ``(P, ..., I or 1, J)`` of a tensor ``(..., K, J)``, by factors ``(..., I, K)``.
-
-    Zeros pick none. Most rows are alike, or each is one longer than the last.
+    The other axes are two wide: torch 2.15 resamples a picture one wide wrongly where it is
+    antialiased (all rows become the first).
     """
-    zeros = operation.zeros(factor)
-    planes = operation.shade(tensor)
-    if zeros is None:
-        return operation.union_interval(planes, [planes.ndim - 2])
-    return _unmasked(planes, zeros.expand(factor.shape))
+    count, old, new = tensor.ndim - 2, tensor.shape[axis + 2], traced.shape[axis + 2]
+    alone = torch.eye(old, dtype=tensor.dtype, device=tensor.device)[None]
+    alone = alone.unflatten(2, [old if d == axis else 1 for d in range(count)])
+    alone = alone.expand(1, old, *[old if d == axis else 2 for d in range(count)])
+    arguments = dict(traced.operation.argument)
+    arguments["input" if "input" in arguments else "self"] = alone
+    arguments["output_size"] = [new if d == axis else 2 for d in range(count)]
+    for other, scale in enumerate(["scales_d", "scales_h", "scales_w"][-count:]):
+        if other != axis:
+            arguments[scale] = None
+    weights = traced.operation.function(**arguments)[0].movedim(axis + 1, 1)
+    weighs = weights.reshape(old, new, -1)[..., 0].T != 0
+    taps = torch.where(weighs, torch.arange(old, device=weighs.device), _ABSENT)
+    return taps.sort(descending=True).values[:, : max(int(weighs.sum(1).max()), 1)].cpu()
 
 
-def _unmasked(planes: Tensor, zeros: Tensor) -> Tensor:
-    """Unite ``(P, ..., K, J)`` to ``(P, ..., I, J)``, without ``zeros`` ``(..., I, K)``."""
-    patterns, which = zeros.flatten(0, -2).unique(dim=0, return_inverse=True)
-    which = which.view(zeros.shape[:-1])[..., None]
-    found = planes.new_full((), EMPTY)
-    for number, pattern in enumerate(patterns):
-        union_interval = planes.masked_fill(pattern[:, None], EMPTY).amax(-2, keepdim=True)
-        found = torch.where(which == number, union_interval, found)
-    return found
+def padded(traced: TracedOperation) -> Tensor:
+    """Pad with a constant, or crop."""
+    planes, before = traced.footprint(traced["self"]), traced["pad"][-2::-2]
+    sizes = traced.shape[len(traced.shape) - len(before) :]
+    taps = [window_taps(size, 1, 1, n, 1) for size, n in zip(sizes, before, strict=True)]
+    return slid(compact(planes, keep=len(taps)), taps).expand(-1, *traced.shape)
 
 
-def attention(operation: TracedOperation) -> list[Tensor | None]:
-    """Scaled dot products: a query sees all keys and values that are not masked."""
-    query, key, value = (operation.shade(operation[name]) for name in ("query", "key", "value"))
-    shared = query.shape[2] // key.shape[2] if query.ndim == 5 else 1  # grouped queries
-    seen = torch.maximum(key.amax(-1, keepdim=True), value)
-    seen = seen.repeat_interleave(shared, 2) if shared > 1 else seen
-    shape = (*operation["query"].shape[:-1], seen.shape[-2])
-    mask = operation.argument.get("attn_mask", operation.argument.get("attn_bias"))
-    zeros = torch.zeros((), dtype=torch.bool, device=seen.device)
-    parts = [query.amax(-1, keepdim=True)]
-    if mask is not None:
-        off = ~mask if mask.dtype == torch.bool else mask < _MASKED
-        zeros = zeros | (off & operation.constant(mask))
-        parts.append(operation.shade(mask).amax(-1, keepdim=True))
-    if operation["is_causal"]:
-        zeros = zeros | torch.ones(shape[-2:], dtype=torch.bool, device=seen.device).triu(1)
-    if zeros.any():
-        parts.append(_unmasked(seen, zeros.expand(shape)))
-    else:
-        parts.append(operation.union_interval(seen, [seen.ndim - 2]))
-    made = operation.made[0].shape
-    found = reduce(torch.maximum, [spread(each, made) for each in parts])
-    return [found, *[None] * (len(operation.made) - 1)]
+# Elements that move
+
+_INDICES = {"index", "indices", "mask"}
+_BASE = 2.0**21  # the sum of a coordinate and this is exact in single precision
 
 
-def rule_of(operation: TracedOperation) -> Callable[[TracedOperation], Any] | None:
-    """Return the rule for an operation, None if there is none."""
-    rule = RULES.get(operation.name)
-    if rule is None:
-        return _rule_by_kind(operation.name, operation.function)
-    return rule
+def concatenated(traced: TracedOperation) -> Tensor:
+    """Join several tensors."""
+    parts = [part for part in traced["tensors"] if part.shape != (0,)]
+    axis = traced["dim"] % parts[0].ndim + 1
+    return torch.cat([traced.footprint(part) for part in parts], axis)
 
 
-def _rule_by_kind(name: str, function: Any) -> Callable[[TracedOperation], Any] | None:
-    kind = kind_of(function)
-    if is_shape_only(function):
-        return unread
-    if kind in ELEMENTWISE_KINDS and name != "log_sigmoid_forward":  # its second output is empty
-        return pointwise
-    if kind is Kind.POOLING and not name.startswith(("fractional", "quantized")):
-        return adaptively_pooled if "adaptive" in name else pooled
-    if kind is Kind.ATTENTION and name.startswith("scaled_dot_product"):
-        return attention
-    return resampled if kind is Kind.RESAMPLING else None
+def moved(traced: TracedOperation) -> Any:
+    """Move the footprint as the elements; where torch writes zeros, it is empty."""
+    arguments = traced.operation.argument
+    if any(traced.depends(arguments[name]) for name in _INDICES & set(arguments)):
+        return routed(traced)
+    if arguments.get("accumulate") or arguments.get("reduce") or traced.functional is None:
+        return NotImplemented
+
+    def of_plane(name: str, value: Any, plane: int) -> Any:
+        if name in _INDICES:
+            return value
+        if isinstance(value, (list, tuple)):
+            return [of_plane(name, each, plane) for each in value]
+        if not isinstance(value, Tensor):
+            return 0 if name == "value" else value
+        footprint = traced.footprint(value)[plane]
+        return torch.where(footprint == EMPTY, 0, footprint + _BASE)
+
+    planes = []
+    for plane in range(traced.tracker.planes):
+        moving = {name: of_plane(name, value, plane) for name, value in arguments.items()}
+        planes.append(traced.functional(**moving))
+    found = torch.stack(planes)
+    return torch.where(found == 0, EMPTY, found - _BASE)
 
 
-_KINDS: list[tuple[Callable[[TracedOperation], Any], str]] = [
-    (pointwise, "bernoulli"),
-    (overwritten, " ".join(OVERWRITING - {"bernoulli"})),
+Function = Callable[[TracedOperation], Any]
+_BY_KIND: dict[Kind, Function] = {
+    **dict.fromkeys((*ELEMENTWISE_KINDS, Kind.FACTORY, Kind.RANDOM), elementwise),
+    Kind.POOLING: pooled,
+    Kind.ATTENTION: attention,
+    Kind.RESAMPLING: resampled,
+    Kind.LOOKUP: routed,
+}
+_BY_RULE: list[tuple[Function, str]] = [
     (product, "mul"),
     (added, "add"),
     (chosen, "where masked_fill"),
-    (normalized_by_batch, " ".join(BATCH_NORMS)),
     (
         reduced,
         "sum mean amax amin max min prod var std var_mean std_mean any all argmax argmin logsumexp "
         "linalg_vector_norm norm median nanmedian mode kthvalue count_nonzero nansum aminmax",
     ),
     (mixed, "sort topk fft_r2c fft_c2r fft_c2c"),
-    (attended, "softmax log_softmax safe_softmax"),
-    (accumulated, "cumsum cumprod logcumsumexp"),
+    (softmax, "softmax log_softmax safe_softmax"),
+    (cumulative, "cumsum cumprod logcumsumexp"),
     (recurrent, "mkldnn_rnn_layer"),
-    (normalized_by_place, "layer_norm"),
-    (normalized_by_group, "group_norm"),
+    (batch_norm, " ".join(BATCH_NORMS)),
     (multiplied, " ".join(FACTORS)),
     (convolution, "convolution convolution_overrideable"),
     (padded, "constant_pad_nd"),
-    (joined, "cat"),
+    (concatenated, "cat"),
     (
         moved,
         "index unsafe_index index_select gather slice_scatter select_scatter diagonal_scatter "
@@ -756,12 +611,7 @@ _KINDS: list[tuple[Callable[[TracedOperation], Any], str]] = [
         "replication_pad2d replication_pad3d pixel_shuffle pixel_unshuffle channel_shuffle im2col "
         "tril triu diag_embed masked_select masked_scatter embedding unfold_copy stack",
     ),
-    (gathered, "scatter_add scatter_reduce index_add"),
-    (
-        TracedOperation.routed,
-        "roi_align roi_pool ps_roi_align ps_roi_pool deform_conv2d nms grid_sampler_3d "
-        "max_unpool2d max_unpool3d",
-    ),
+    (decomposed, "grid_sampler_2d isin bucketize searchsorted"),
 ]
-RULES = {name: rule for rule, names in _KINDS for name in names.split()}
-"""The rules that depend on the operation's name; `rule_of` finds others by the kind."""
+RULES: dict[str, Function] = {name: rule for rule, names in _BY_RULE for name in names.split()}
+"""The operations that are followed by name; all others go by their kind, or are decomposed."""
