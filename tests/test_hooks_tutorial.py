@@ -25,7 +25,7 @@ import hookviz
 
 TUTORIAL = Path(__file__).resolve().parent.parent / "notebooks" / "hooks_tutorial.ipynb"
 BOOK = nbformat.read(TUTORIAL, as_version=4)
-NUMBERS = range(1, 15)
+NUMBERS = range(1, 16)
 
 
 @contextmanager
@@ -91,7 +91,7 @@ def lesson():
 
 
 def cells_of(number):
-    """The cells of one of the fourteen sections."""
+    """The cells of one of the fifteen sections."""
     start = next(i for i, c in enumerate(BOOK.cells) if c.source.startswith(f"## {number}. "))
     rest = BOOK.cells[start + 1 :]
     end = next((i for i, cell in enumerate(rest) if cell.source.startswith("## ")), len(rest))
@@ -134,7 +134,7 @@ def test_committed_as_it_runs_here(lesson):
     outputs = [output for cell in BOOK.cells for output in cell.get("outputs", ())]
     printed = "".join(o.get("text") or o.get("data", {}).get("text/plain", "") for o in outputs)
     assert printed.count("Not answered yet. A hint comes") == len(NUMBERS)
-    assert printed.count("0 of 14 done") == len(NUMBERS)
+    assert printed.count("0 of 15 done") == len(NUMBERS)
     assert "as in the picture: True" in printed
     assert "efficientnet_lite0: 49 outputs" in printed
     assert "15 of 15" in printed
@@ -150,7 +150,7 @@ def test_no_address_of_a_machine_in_it():
 
 
 def test_every_live_widget_redraws_when_a_control_moves(lesson):
-    assert len(lesson.live) == 14
+    assert len(lesson.live) == 15
     for live in lesson.live:
         before = live.view.value
         control = next(iter(live.controls.values()))
@@ -242,7 +242,7 @@ def test_contrast(lesson):
 
 def test_the_eye_channel_is_one(lesson):
     """Chosen on the first eye, and higher on both others than on anything else."""
-    best, labels = lesson["best"], lesson["labels"]
+    best, labels = lesson["eye_channel"], lesson["labels"]
     masks = [torch.tensor(list(p.info["mask"].convert("L").tobytes())) for p in lesson["pictures"]]
     means = []
     for place, mask in enumerate(masks):
@@ -292,7 +292,7 @@ def test_old_backward_hook(lesson):
 
 
 def test_save_values(lesson):
-    values = lesson["values"]
+    values = lesson["block_values"]
     shapes = [tuple(getattr(values, n).shape) for n in ("input", "output")]
     assert shapes == [(1, 24, 56, 56), (1, 48, 28, 28)]  # stride 2
     assert values.grad_input.shape == values.input.shape
@@ -305,11 +305,11 @@ def test_save_values(lesson):
 def test_gradient_of_a_fork(lesson):
     assert lesson["through"].grad_input.item() == 2  # through the layer w = 2
     assert lesson["fork"]["input"].item() == 7  # 2 + 5
-    assert len(lesson["seen"]) == 15
+    assert len(lesson["gradients_of_6"]) == 15
 
 
 def test_parameter_hooks(lesson):
-    plain, unbiased, positive = lesson["plain"], lesson["unbiased"], lesson["positive"]
+    plain, unbiased, positive = lesson["plain_gradients"], lesson["unbiased"], lesson["positive"]
     assert plain["head.2.bias"].any()
     assert not unbiased["head.2.bias"].any()
     convolutions = [name for name, grad in plain.items() if grad.dim() == 4]
@@ -325,7 +325,7 @@ def test_parameter_hooks(lesson):
 
 
 def test_clipping(lesson):
-    clip = lesson["clip"](1.0)
+    clip = lesson["clip_to"](1.0)
     # (3, 4) is 5 long
     assert torch.allclose(clip(torch.tensor([3.0, 4.0])), torch.tensor([0.6, 0.8]))
     assert torch.equal(clip(torch.tensor([0.3, 0.4])), torch.tensor([0.3, 0.4]))
@@ -347,9 +347,9 @@ def test_in_place_trap(lesson):
     assert lesson["blocks"][1].inplace
 
 
-def test_double_registration_trap(lesson):
-    assert lesson["calls"] == [1]  # after the cure
-    assert len(lesson["conv"]._forward_hooks) == 1
+def test_rerun_cells(lesson):
+    assert lesson["rerun"](3, careful=False) == (3, 3)
+    assert lesson["rerun"](3, careful=True) == (1, 1)
 
 
 def test_memory_trap(lesson):
@@ -374,7 +374,7 @@ def test_the_lines_explained_are_in_the_source(lesson):
     import inspect
 
     source = "".join(inspect.getsource(method) for method in lesson["essential"])
-    text = next(c.source for c in cells_of(9) if c.source.startswith("Line by line"))
+    text = next(c.source for c in cells_of(10) if c.source.startswith("Line by line"))
     lines = re.findall(r"^\| `(.*?)` \|", text, re.MULTILINE)
     assert len(lines) >= 6
     for line in lines:
@@ -382,7 +382,7 @@ def test_the_lines_explained_are_in_the_source(lesson):
 
 
 def test_silenced_channels(lesson):
-    demo, fish = lesson["demo"], lesson["fish"]
+    demo, fish = lesson["demo"], lesson["fish_input"]
     with torch.no_grad():
         block = demo.layer2(demo.layer1(demo.stem(fish)))
         without = block.clone()
@@ -393,7 +393,7 @@ def test_silenced_channels(lesson):
             without = block.clone()
             without[:, channel] = 0
             losses.append((demo(fish) - demo.head(demo.layer3(without)))[0, lesson["a_fish"]])
-    assert torch.equal(lesson["losses"], torch.stack(losses))
+    assert torch.equal(lesson["fish_losses"], torch.stack(losses))
     # What the text says: the seventh is too many; in the other order more than half may go.
     first, last, _ = lesson["silencing_orders"].values()
     assert still_a_fish(lesson, first[:6]) and not still_a_fish(lesson, first[:7])
@@ -403,7 +403,7 @@ def test_silenced_channels(lesson):
 def still_a_fish(lesson, channels):
     demo = lesson["demo"]
     with torch.no_grad():
-        block = demo.layer2(demo.layer1(demo.stem(lesson["fish"])))
+        block = demo.layer2(demo.layer1(demo.stem(lesson["fish_input"])))
         block[:, channels] = 0
         return demo.head(demo.layer3(block))[0].argmax() == lesson["a_fish"]
 
@@ -418,7 +418,7 @@ def test_pruning_by_need_beats_size(lesson):
     assert right["smallest first"][0] == right["least needed first"][0] == 30
     assert right["smallest first"][1] < right["least needed first"][1]
     assert right["least needed first"][2] >= 25
-    demo, truth, batch = lesson["demo"], lesson["truth"], lesson["batch"]
+    demo, truth, batch = lesson["demo"], lesson["truth"], lesson["all_inputs"]
     with torch.no_grad():
         block = demo.layer2(demo.layer1(demo.stem(batch)))
         block[:, 3] = 0
@@ -434,16 +434,16 @@ def test_zero_before_a_norm_is_not_off(lesson):
     assert torch.allclose(by_norm, lesson["by_formula"][5])
     assert by_norm.min() > 0.5
     printed = next(
-        o.text for c in cells_of(10) for o in c.get("outputs", ()) if "conv2" in o.get("text", "")
+        o.text for c in cells_of(11) for o in c.get("outputs", ()) if "conv2" in o.get("text", "")
     )
     value = f"{by_norm[0, 0]:.2f}"
     assert printed.count(value) == 3
 
 
 def test_patched_columns(lesson):
-    live = lesson.drawn_by("draw_11")
-    demo, fish, labels = lesson["demo"], lesson["fish"], lesson["labels"]
-    other = lesson["batch"][labels.index("moon")][None]
+    live = lesson.drawn_by("draw_12")
+    demo, fish, labels = lesson["demo"], lesson["fish_input"], lesson["labels"]
+    other = lesson["all_inputs"][labels.index("moon")][None]
     live.controls["layer"].value, live.controls["other"].value = "layer2.1", "moon"
     live.controls["columns"].value = 7
     with torch.no_grad():
@@ -473,12 +473,14 @@ def test_edited_gradients(lesson):
         if isinstance(module, nn.Conv2d):
             own = module.forward
             module.forward = lambda x, own=own: Clamped.apply(own(x))
-    nn.functional.cross_entropy(demo(lesson["batch"][:4]), lesson["targets"]).backward()
+    nn.functional.cross_entropy(demo(lesson["all_inputs"][:4]), lesson["targets"]).backward()
     for name, parameter in demo.named_parameters():
         wanted = parameter.grad * (name != "head.2.bias")
         assert torch.equal(lesson["by_edit"][name], wanted), name
     assert (lesson["clamped"].count, lesson["zeroed"].count) == (15, 1)
-    assert torch.equal(lesson["plain"]["head.2.weight"], lesson["by_edit"]["head.2.weight"])
+    assert torch.equal(
+        lesson["plain_gradients"]["head.2.weight"], lesson["by_edit"]["head.2.weight"]
+    )
 
 
 def test_clipped_norms(lesson):
@@ -492,7 +494,11 @@ def test_terms_of_a_value(lesson):
     """By hand: the squares of 0 to 24, in rows of five, and Laplace's kernel."""
     assert lesson["terms"][0].tolist() == [[0, 0, 0], [1, -16, 9], [0, 49, 0]]
     assert lesson["output"][0, 0, 0, 1].item() == 43 + 10
-    demo, why, eye = copy.deepcopy(lesson["demo"]).double(), lesson["why"], lesson["eye"].double()
+    demo, why, eye = (
+        copy.deepcopy(lesson["demo"]).double(),
+        lesson["why"],
+        lesson["eye_input"].double(),
+    )
     row, column = lesson["largest"]
     with torch.no_grad():
         given = demo.layer2(demo.layer1(demo.stem(eye)))
@@ -506,11 +512,11 @@ def test_terms_of_a_value(lesson):
 
 
 def test_sliders_of_a_value(lesson):
-    live = lesson.drawn_by("draw_14")
+    live = lesson.drawn_by("draw_15")
     live.controls["row"].value, live.controls["column"].value = 3, 9
     *terms, others, value = readings(live)[1:]
     added = [float(row[1]) for row in (*terms, others)]
-    maps = lesson["eye_maps"].outputs[0][0, lesson["best"]]
+    maps = lesson["eye_maps"].outputs[0][0, lesson["eye_channel"]]
     assert len(terms) == 4
     assert abs(sum(added) - maps[3, 9].item()) < 1e-2  # four digits each, and no bias
     assert abs(float(value[1]) - maps[3, 9].item()) < 1e-2
@@ -530,7 +536,7 @@ def test_the_model_is_left_as_it_was(lesson):
 @pytest.mark.parametrize("number", NUMBERS)
 def test_solutions_are_accepted(lesson, capsys, number):
     kept = dict(lesson)
-    with lesson.from_layer3() if number == 10 else nullcontext():
+    with lesson.from_layer3() if number == 11 else nullcontext():
         exec(solution_of(number), lesson)
     answer = lesson[f"answer_{number}"]
     assert said(lesson, capsys, number, answer).startswith("Right. ")
@@ -551,6 +557,37 @@ def test_any_nonsense_gets_a_sentence(lesson, capsys, number, answer):
 def in_place_nan(grad):
     grad[grad.isnan()] = 0
     return grad
+
+
+def answer_for_rows(grad):
+    """Right for a gradient with two dimensions only."""
+    return torch.tensor(
+        [[0.0 if value != value else value for value in row] for row in grad.tolist()]
+    )
+
+
+def if_nan(grad):
+    return grad * 0 if grad.isnan() else grad
+
+
+def detached_channel(module, args, output):
+    output = output.detach().clone()
+    output[:, 5] = 0
+    return output
+
+
+def by_the_weights(module, args, output):
+    with torch.no_grad():
+        module.weight[5], module.bias[5] = 0, 0
+    return module.forward(*args)
+
+
+def small_kernels(model):
+    return [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Conv2d) and module.kernel_size == (1, 1)
+    ]
 
 
 def in_place_channel(module, args, output):
@@ -584,6 +621,19 @@ def keeps_twice(store):
         output.register_hook(lambda grad: store.update({module: 2 * grad}))
 
     return hook
+
+
+def keeps_positive(store):
+    def hook(module, args, output):
+        output.register_hook(lambda grad: store.update({module: grad.clamp(min=0)}))
+
+    return hook
+
+
+def returns_the_handle(store):
+    return lambda module, args, output: output.register_hook(
+        lambda grad: store.update({module: grad})
+    )
 
 
 def keeps_under_a_name(store):
@@ -620,6 +670,46 @@ def collect(net, x, keep, kind=nn.Conv2d, always=True, hide=False):
             raise
     [handle.remove() for handle in handles]
     return kept
+
+
+def global_outputs(net, x, careless=False):
+    """The outputs by a global hook that stays; with ``careless`` after an error only."""
+    kept, register = [], nn.modules.module.register_module_forward_hook
+
+    def keep(module, args, output):
+        if isinstance(module, nn.Conv2d):
+            kept.append(output.detach().clone())
+
+    handle = register(keep)
+    net(x)
+    if careless:
+        handle.remove()
+    return kept
+
+
+def by_hand(kinds="leaves", **wrong):
+    """An answer to exercise 9 with these mistakes."""
+
+    def answer(net, x, hook):
+        modules = {
+            "all": net.modules(),
+            "outermost": [each for each in net.children() if not list(each.children())],
+        }.get(kinds, [each for each in net.modules() if not list(each.children())])
+        several = 2 if wrong.get("twice") else 1
+        handles = [each.register_forward_hook(hook) for each in modules for _ in range(several)]
+        try:
+            output = net(x) * wrong.get("scale", 1)
+        except (RuntimeError, KeyError):
+            if wrong.get("hide"):
+                output = None
+            else:
+                raise
+        finally:
+            if not wrong.get("keep") and not (wrong.get("careless") and sys.exc_info()[0]):
+                [handle.remove() for handle in handles]
+        return output if wrong.get("result", True) else None
+
+    return answer
 
 
 def layer_by_layer(net, x):
@@ -703,14 +793,23 @@ def clone(output):
     return output.detach().clone()
 
 
-def patch(net, name, x, other, keep=clone, keep_hooks=False):
-    """Channels 0 and 1 as they are for other, by plain hooks."""
+def layer_alone(net, name, x, other):
+    """Right only for the first layer of a network."""
+    theirs = net.get_submodule(name)(other)
+    with hookviz.edit(net, name, theirs, channels=[0, 1]):
+        return net(x)
+
+
+def patch(net, name, x, other, keep=clone, keep_hooks=False, channels=(0, 1)):
+    """Some channels as they are for other, by plain hooks."""
     layer, kept = net.get_submodule(name), []
     with layer.register_forward_hook(lambda m, a, output: kept.append(keep(output))):
         net(other)
 
     def hook(module, args, output):
-        return torch.cat([kept[0][:, :2], output[:, 2:]], 1)
+        output = output.clone()
+        output[:, list(channels)] = kept[0][:, list(channels)]
+        return output
 
     handle = layer.register_forward_hook(hook)
     scores = net(x)
@@ -730,12 +829,16 @@ def products(net, name, x, channel, row, column, **wrong):
     net(x)
     if not wrong.get("keep_hooks"):
         handle.remove()
-    padded = nn.functional.pad(kept[0], (0, 2, 0, 2) if wrong.get("unpadded") else (1, 1, 1, 1))
-    step = 1 if wrong.get("slow") else 2
+    padded = nn.functional.pad(kept[0], wrong.get("padding", (2, 2, 1, 1)))
+    padded = nn.functional.pad(padded, (0, 9, 0, 9))  # so that a wrong patch has the right shape
     row, column = (column, row) if wrong.get("turned") else (row, column)
-    top, left = row * step, column * step
-    patch = padded[:, top : top + 3, left : left + 3]
+    top, left = (
+        row * (1 if wrong.get("slow") else 2),
+        column * (2 if wrong.get("same_stride") else 1),
+    )
+    patch = padded[:, top : top + 3, left : left + 5]
     kernel = module.weight[0 if wrong.get("first") else channel].detach()
+    kernel = module.weight[:, channel].detach() if wrong.get("input_kernel") else kernel
     kernel = kernel.flip(1, 2) if wrong.get("mirrored") else kernel
     return {"kernel": kernel, "patch": patch, "sum": (kernel * patch).sum()}.get(
         wrong.get("only"), kernel * patch * wrong.get("times", 1)
@@ -754,7 +857,43 @@ def wrongly(**wrong):
     )
 
 
-def learn(net, x, outputs=False, biases=False, afterwards=False, keep_hooks=False):
+def clips_all_together(net, x):
+    net(x).sum().backward()
+    nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+    return {
+        name: parameter.grad * (not name.endswith("bias"))
+        for name, parameter in net.named_parameters()
+    }
+
+
+def freezes_biases(net, x):
+    for name, parameter in net.named_parameters():
+        parameter.requires_grad_(not name.endswith("bias"))
+    with hookviz.edit(net, nn.Conv2d, hookviz.edits.clip_norm(1.0), gradient=True):
+        net(x).sum().backward()
+    return {name: parameter.grad for name, parameter in net.named_parameters()}
+
+
+def removes_bias_gradients(net, x):
+    grads = learn(net, x, outputs=True)
+    return {name: None if name.endswith("bias") else grad for name, grad in grads.items()}
+
+
+def names_a_parameter(net, x):
+    with hookviz.edit(net, "*.bias", 0):
+        return net(x)
+
+
+def learn(
+    net,
+    x,
+    outputs=False,
+    biases=False,
+    afterwards=False,
+    keep_hooks=False,
+    kinds=nn.Conv2d,
+    reduce=torch.sum,
+):
     """One backward, by plain hooks; clipped at the convolutions' outputs, or in .grad."""
 
     def clip(grad):
@@ -763,12 +902,12 @@ def learn(net, x, outputs=False, biases=False, afterwards=False, keep_hooks=Fals
     def clip_output(module, args, output):
         output.register_hook(clip)
 
-    convolutions = [module for module in net if isinstance(module, nn.Conv2d)]
+    convolutions = [module for module in net if isinstance(module, kinds)]
     handles = [each.register_forward_hook(clip_output) for each in convolutions if outputs]
     for name, parameter in net.named_parameters():
         if biases and name.endswith("bias"):
             handles.append(parameter.register_hook(torch.zeros_like))
-    net(x).sum().backward()
+    reduce(net(x)).backward()
     if not keep_hooks:
         [handle.remove() for handle in handles]
     gradients = {name: parameter.grad for name, parameter in net.named_parameters()}
@@ -786,26 +925,56 @@ WRONG = {
         (7, "7 is not a set of names such as {'c', 'd'}"),
     ],
     2: [
-        (in_place_nan, "in place: it became [1.0, 0.0"),
+        (in_place_nan, "in place: it became [[1.0, 0.0"),
         (lambda grad: None, "returned None"),
         (lambda grad: grad, "NaN is still there"),
         (lambda grad: grad * ~grad.isnan(), "NaN × 0 is NaN"),
-        (lambda grad: grad.nan_to_num(0.0), "an infinity became 3.403e+38"),
+        (
+            lambda grad: grad.nan_to_num(0.0),
+            "−Inf became -3.403e+38, and only NaN should change. torch",
+        ),
+        (
+            lambda grad: grad.nan_to_num(0.0, float("inf")),
+            "−Inf became -3.403e+38, and only NaN should change. torch.nan_to_num replaces",
+        ),
+        (lambda grad: torch.zeros_like(grad), "−Inf became 0, and only NaN should change."),
+        (lambda grad: torch.where(grad == float("nan"), 0.0, grad), "NaN equals nothing"),
         (lambda grad: 0, "it returned 0"),
+        (
+            lambda grad: answer_for_rows(grad).double(),
+            "is torch.float64, and grad is torch.float32",
+        ),
+        (answer_for_rows, "for a gradient with two dimensions, but not for one with one"),
+        (if_nan, "In words: `if` needs one truth value"),
     ],
     3: [
         (lambda module, args, output: None, "nothing changed"),
         (in_place_channel, "in place"),
-        (wrong_channel, "channel 4 should be as it was, but its largest value is 0"),
-        (opposite_sign, "channel 0 should be as it was, and has the opposite sign"),
+        (wrong_channel, "channel 4 should be unchanged, but its largest value is 0"),
+        (opposite_sign, "channel 0 should be unchanged, and has the opposite sign"),
         (lambda module, args, output: output[:, :5], "(2, 5, 4, 4)"),
         (
             lambda module, output: None,
-            "is called with module, args, output, and takes (module, output)",
+            "is called with 3 arguments (module, args, output), but its definition is (module, ",
         ),
+        (detached_channel, "has no graph: with detach(), .data or NumPy nothing before"),
+        (by_the_weights, "changed the layer's weights, for good"),
+        (lambda module, args, output: output.clone()[10], "In words: the index goes beyond"),
     ],
     4: [
-        (lambda model: [], "returned []"),
+        (lambda model: [], "returned no name. kernel_size is a pair"),
+        (
+            lambda model: [
+                n for n, m in model.named_modules() if getattr(m, "kernel_size", 0) == 1
+            ],
+            "kernel_size is a pair, (1, 1), which never equals 1",
+        ),
+        (lambda model: set(small_kernels(model)), "returned a set, which has no order"),
+        (lambda model: sorted(small_kernels(model))[::-1], "in another order"),
+        (
+            lambda model: [f"{name}.weight" for name in small_kernels(model)],
+            "returned names of parameters",
+        ),
         (lambda model: None, "returned None: does it print"),
         (lambda model: list(model.modules()), "returned modules, not their names"),
         (lambda model: list(model.named_modules()), "pairs of name and module"),
@@ -838,7 +1007,13 @@ WRONG = {
             lambda module, grad_input, grad_output: (grad_input.clamp(min=0),),
             "In words: args, grad_input and grad_output are tuples",
         ),
-        (lambda module, grad: None, "is called with module, grad_input, grad_output"),
+        (lambda module, grad: None, "is called with 3 arguments (module, grad_input, grad_output)"),
+        (lambda module, grad_input, grad_output: (grad_input[0] * 0,), "all gradients became 0"),
+        (lambda module, grad_input, grad_output: (grad_input[0].abs(),), "−4 became 4"),
+        (
+            lambda module, grad_input, grad_output: (*grad_input,) * 2,
+            "In words: return one gradient for each",
+        ),
     ],
     6: [
         (keeps_input_gradient, "filled in the forward pass already"),
@@ -849,6 +1024,8 @@ WRONG = {
         (keeps_under_a_name, "its keys are ['conv']"),
         (full_hook_inside, "That is too late"),
         (lambda store: None, "it returned None: None is not a function"),
+        (keeps_positive, "the gradient has negative values, and yours has none"),
+        (returns_the_handle, "In words: the value that a forward hook returns replaces the output"),
     ],
     7: [
         (in_place_row, "in place: row 0 became [0.0, 0.0, 0.0] …"),
@@ -869,18 +1046,35 @@ WRONG = {
         (lambda net, x: collect(net, x, torch.clone), "its grad_fn is CloneBackward0"),
         (
             lambda net, x: collect(net, x, clone, always=False),
-            "after an error in the model 2 hooks",
+            "after an error in the model: hooks that stayed behind on the model: 2",
         ),
         (lambda net, x: collect(net, x, clone, hide=True), "your function hid it"),
+        (global_outputs, "a global hook stayed behind"),
+        (
+            lambda net, x: global_outputs(net, x, careless=True),
+            "in the model: a global hook stayed",
+        ),
+        (lambda net, x: collect(copy.deepcopy(net), x, clone), "a copy of the model ran"),
     ],
     9: [
+        (lambda net, x, hook: net(x), "the hook was never called"),
+        (by_hand(kinds="all"), "the hook is on a Sequential, too"),
+        (by_hand(kinds="outermost"), "Go down into every module"),
+        (by_hand(twice=True), "has it twice"),
+        (by_hand(result=False), "it should return net(x), and returned None"),
+        (by_hand(keep=True), "hooks that stayed behind on the model: 3"),
+        (by_hand(careless=True), "after an error in the model: hooks that stayed behind"),
+        (by_hand(hide=True), "an error in the model was hidden"),
+        (by_hand(scale=2), "what it returned is not net(x)"),
+    ],
+    10: [
         ("stem", "not a layer of cache"),
         (["stem.0"], "['stem.0'] is not a layer's name"),
         ("stem.0", "in stem.0 44.8% are negative, and another layer has 87.0%"),
         ("layer1.1.conv2", "has the largest *number* of negative values"),
         ("layer3.0.conv2", "has the smallest share, 34.4%"),
     ],
-    10: [
+    11: [
         ([43, 48], "no channel 48"),
         (range(7), "these are 7 channels"),
         ([8, 43, 11, 37, 1, 13], "it is still a fish, with "),
@@ -889,7 +1083,7 @@ WRONG = {
         (43, "43 is not a list of channels"),
         ([np.int64(43)], "without [43] it is still a fish, with "),
     ],
-    11: [
+    12: [
         (lambda net, name, x, other: net(x), "nothing was patched"),
         (lambda net, name, x, other: net(other), "all channels were patched"),
         (
@@ -902,13 +1096,29 @@ WRONG = {
         ),
         (lambda net, name, x, other: net(x)[0], "shape (1, 3), and returned (3,)"),
         (lambda net, name, x, other: 2 * net(x), "the first score is "),
+        (lambda net, name, x, other: patch(net, name, other, x), "x and other have changed places"),
+        (
+            lambda net, name, x, other: patch(net, name, x, other, channels=[1, 2]),
+            "channels 1, 2 were patched, not 0 and 1",
+        ),
+        (layer_alone, "In words: this layer gets another input than the network"),
+        (lambda net, name, x, other: getattr(net, name), "In words: net.get_submodule(name)"),
     ],
-    12: [
-        (lambda net, x: learn(net, x), "the plain gradients: no hook was on"),
+    13: [
+        (lambda net, x: learn(net, x), "the plain gradients: no hook was active"),
         (lambda net, x: learn(net, x, biases=True), "no gradient was clipped"),
         (lambda net, x: learn(net, x, afterwards=True), "clipped afterwards, in .grad"),
         (lambda net, x: learn(net, x, outputs=True), "the biases still learn"),
-        (forgets_gradient, "gradient=True is missing"),
+        (forgets_gradient, "add gradient=True to clip gradients"),
+        (clips_all_together, "this is clip_grad_norm_"),
+        (lambda net, x: learn(net, x, outputs=True, kinds=nn.Module), "every layer's gradient was"),
+        (
+            lambda net, x: learn(net, x, outputs=True, reduce=torch.mean),
+            "gradients of net(x).mean()",
+        ),
+        (freezes_biases, "a bias was frozen with requires_grad_(False)"),
+        (removes_bias_gradients, "the gradient of 0.bias is None, and zeros are asked for"),
+        (names_a_parameter, "In words: a parameter's name"),
         (backward_outside, "It must run inside the block"),
         (
             lambda net, x: learn(net, x, outputs=True, keep_hooks=True),
@@ -917,7 +1127,7 @@ WRONG = {
         (lambda net, x: {"0.weight": 1}, "a dict with the names ['0.weight', '0.bias'"),
         (lambda net, x: dict.fromkeys(learn(net, x)), "0.weight has no gradient"),
     ],
-    13: [
+    14: [
         (lambda net, x: None, "net(x) itself never ran"),
         (
             lambda net, x: [type(m).__name__ for m in (net(x), *net.modules())],
@@ -926,25 +1136,34 @@ WRONG = {
         (lambda net, x: globally(net, x, before=True), "the order in which they began"),
         (lambda net, x: globally(net, x, keep=True), "would fire at every module of every model"),
         (lambda net, x: globally(net, x, careless=True), "after an error in the model"),
-        (lambda net, x: globally(net, x)[:-1], "'Flatten'], not ["),
+        (lambda net, x: globally(net, x)[:-1], "the model itself, 'Sequential', is missing"),
+        (lambda net, x: set(globally(net, x)), "returned a set, which has no order"),
+        (lambda net, x: net.register_module_forward_hook(print), "In words: the global hooks are"),
         (lambda net, x: str(globally(net, x)), "a list of class names, and returned"),
         (lambda net, x: collect(net, x, clone, nn.Module), "hooks on the model's own modules"),
     ],
-    14: [
+    15: [
         (lambda net, name, x, channel, row, column: x, "net(x) itself never ran"),
         (by_contributions, "the layer ran without a hook of yours"),
         (wrongly(keep_hooks=True), "hooks that stayed behind on the model: 1"),
-        (wrongly(only="sum"), "products of shape (3, 3, 3), and returned ()"),
+        (wrongly(only="sum"), "products of shape (3, 3, 5), and returned ()"),
         (wrongly(only="kernel"), "this is the kernel alone"),
         (wrongly(only="patch"), "this is the patch alone"),
-        (wrongly(late=True), "keep a copy of args[0] in the hook"),
-        (wrongly(slow=True), "begins at row × stride"),
-        (wrongly(unpadded=True), "the input has to be padded first"),
+        (wrongly(late=True), "store a copy of args[0] in the hook"),
+        (wrongly(slow=True), "begins at row × stride[0]"),
+        (wrongly(same_stride=True), "the columns have their own stride"),
+        (wrongly(padding=(1, 1, 2, 2)), "F.pad takes (left, right, above, below)"),
+        (wrongly(padding=(1, 1, 1, 1)), "padding is (rows, columns), here (1, 2)"),
+        (wrongly(input_kernel=True), "this is the kernel of an input channel"),
+        (wrongly(padding=(0, 9, 0, 9)), "the input is not padded"),
         (wrongly(mirrored=True), "the kernel is mirrored"),
         (wrongly(turned=True), "row and column have changed places"),
         (wrongly(first=True), "the products of output channel 0"),
         (wrongly(times=2), "your products add up to "),
-        (lambda net, name, x, channel, row: None, "is called with net, name, x, channel, row, col"),
+        (
+            lambda net, name, x, channel, row: None,
+            "is called with 6 arguments (net, name, x, channel, row, col",
+        ),
     ],
 }
 
@@ -957,11 +1176,11 @@ def test_wrong_answers_are_told_what_is_wrong(lesson, capsys, number, answer, fa
     text = said(lesson, capsys, number, answer)
     assert text.startswith("Error: " if "In words: " in fault else "Not yet: ")
     assert fault in text.splitlines()[0]
-    assert text.splitlines()[-1].count(" of 14 done") == 1
+    assert text.splitlines()[-1].count(" of 15 done") == 1
 
 
 RIGHT = {
-    1: [["a"], ("a",)],
+    1: [["a"], ("a",), {"a": 1}.keys()],
     2: [lambda grad: grad.nan_to_num(0.0, float("inf"), float("-inf"))],
     3: [lambda module, args, output: output * (torch.arange(8) != 5).view(-1, 1, 1)],
     4: [
@@ -972,10 +1191,11 @@ RIGHT = {
     5: [lambda module, grad_input, grad_output: (torch.relu(grad_input[0]),)],
     7: [lambda grad: torch.cat([torch.zeros_like(grad[:1]), grad[1:]])],
     8: [lambda net, x: collect(net, x, clone)],
-    10: [(8, 37, 46, 24, 42), {8, 37, 46, 24, 42}, list(np.array([8, 37, 46, 24, 42]))],
-    11: [patch],
-    12: [lambda net, x: learn(net, x, outputs=True, biases=True)],
-    14: [
+    9: [by_hand()],
+    11: [(8, 37, 46, 24, 42), {8, 37, 46, 24, 42}, list(np.array([8, 37, 46, 24, 42]))],
+    12: [patch],
+    13: [lambda net, x: learn(net, x, outputs=True, biases=True)],
+    15: [
         products,
         lambda *given: products(*given).double(),
     ],

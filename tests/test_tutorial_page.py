@@ -98,7 +98,7 @@ def test_each_verdict_has_a_look_of_its_own(notebook):
         assert f"border-left:6px {edge} {colour}" in seen
         assert f"background:{colour};color:#fff" in seen
         assert f"{sign}</span> {words.strip('.:')}</b> a &lt; b" in seen
-        assert repr(page) == f"{words} a < b\n0 of 14 done"
+        assert repr(page) == f"{words} a < b\n0 of 15 done"
 
 
 IN_THE_FUNCTION = """
@@ -163,7 +163,13 @@ TOLD = [  # the cell, its verdict, and which line
     (IN_THE_FUNCTION, "error", "your code raised IndexError: index 9", "raised in", 4),
     (IN_A_HOOK_WITHIN_BACKWARD, "error", "take the element [0]", "raised in", 3),
     (IN_WHAT_IT_CALLS, "error", "your code raised TypeError: ", "raised in", 3),
-    (IN_ITS_SIGNATURE, "not yet", "is called with grad, and takes ()", "answered in", 2),
+    (
+        IN_ITS_SIGNATURE,
+        "not yet",
+        "is called with 1 argument (grad), but its definition is ()",
+        "answered in",
+        2,
+    ),
     (IN_A_HELPER, "error", "your code raised NameError: name 'missing'", "raised in", 6),
     (NO_SET, "not yet", "17 is not a set of names", "answered in", 2),
     (WHAT_IT_RETURNED, "not yet", "in place", "changed in", 3),
@@ -197,7 +203,7 @@ def test_a_line_of_another_cell(notebook):
     notebook.run("def helper(grad):\n    raise KeyError('mine')")
     notebook.run("\n\ndef answer_2(grad):\n    return helper(grad)")
     verdict = notebook.run("check_2(answer_2)")
-    assert verdict.said == "your code raised KeyError: 'mine'"
+    assert verdict.said == "your code raised KeyError: 'mine'."
     assert verdict.line == "raised in line 4: return helper(grad)"
 
 
@@ -217,26 +223,29 @@ def test_a_check_leaves_no_trace_function(notebook):
 
 
 def test_what_is_done(notebook):
-    assert len(CHECKS) == notebook["EXERCISES"] == 14
+    assert len(CHECKS) == notebook["EXERCISES"] == 15
 
     def progress():
         verdict = notebook.shown[-1]
         label = re.search(r'role="img" aria-label="([^"]*)"', verdict._repr_html_())[1]
-        number = re.search(r"<div>(\d+ of 14 done) ", verdict._repr_html_())[1]
+        number = re.search(r"<div>(\d+ of 15 done) ", verdict._repr_html_())[1]
         assert number in repr(verdict)
         return repr(verdict).splitlines()[-1], label.partition("; to do")[0]
 
     notebook.run("check_2(None)")
-    assert progress() == ("0 of 14 done", "to do: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14")
+    assert progress() == (
+        "0 of 15 done",
+        "to do: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15",
+    )
     notebook.run(checked(RIGHT_7))
     assert notebook.shown[-1].kind == "right"
     notebook.run(checked(RIGHT_7))  # once more is the same one
-    assert progress() == ("1 of 14 done: 7", "done: 7")
+    assert progress() == ("1 of 15 done: 7", "done: 7")
     notebook.run(checked(RIGHT_2))
-    assert progress() == ("2 of 14 done: 2, 7", "done: 2, 7")
+    assert progress() == ("2 of 15 done: 2, 7", "done: 2, 7")
     notebook.run(checked(WRONG_7))
     assert notebook.shown[-1].kind == "not yet"
-    assert progress() == ("2 of 14 done: 2, 7", "done: 2, 7")  # right once is done
+    assert progress() == ("2 of 15 done: 2, 7", "done: 2, 7")  # right once is done
 
 
 # What is folded
@@ -252,7 +261,9 @@ def folded(cell):
 def test_code_that_only_draws_is_folded_and_no_other():
     for cell in CODE:
         draws = re.search(
-            r"^def draw_|^Live\(|^show\(|^@exercise|^class Live", cell.source, re.MULTILINE
+            r"^def draw_|^Live\(|^show\(|^@exercise|^class Live",
+            cell.source,
+            re.MULTILINE,
         )
         picture = "\nHOOKS = [" in cell.source
         assert folded(cell) == bool(draws or picture), cell.source[:60]
