@@ -1,8 +1,10 @@
 """Guided pages, and the table of the answers that were handed in."""
 
 import json
+import math
 import os
 import re
+from pathlib import Path
 
 import pytest
 
@@ -48,6 +50,9 @@ GIVEN = [  # also judged by the page's own code, in test_javascript.py
     (WHICH, "", False),
     (CHOICE, "stem.0", True),
     (CHOICE, "layer1.0.conv1", False),
+    (Step("?", answer={"off": ("a", 3)}), {"off": ["a", 3]}, True),
+    (Step("?", answer={"off": [("a", 3), ("b", 1)]}), {"off": ["b", 1]}, True),
+    (Step("?", answer={"off": ("a", 3)}), {"off": [["a", 3], ["a", 4]]}, False),
     (OPEN, "because", None),
     (OPEN, "", None),
 ]
@@ -67,6 +72,9 @@ def test_right_or_not(step, given, right):
         ({"question": "?", "answer": True}, TypeError, "answer=True cannot be checked"),
         ({"question": "?", "answer": []}, TypeError, "cannot be checked"),
         ({"question": "?", "answer": "c", "choices": ["a", "b"]}, ValueError, "is not one of"),
+        ({"question": "?", "answer": 1, "choices": ["a", "b"]}, ValueError, "is not one of"),
+        ({"question": "?", "answer": math.inf}, ValueError, "give a finite number"),
+        ({"question": "?", "state": {"off": ("a", 1)}}, ValueError, "'off' is not a setting"),
     ],
 )
 def test_a_step_that_cannot_be(arguments, error, message):
@@ -87,101 +95,139 @@ def facts_of(page):
 
 
 def test_the_page_has_the_steps(explorer):
-    page = explorer.to_html(layers="layer3.0.conv1", max_bytes=1e6, steps=STEPS, title="Eyes")
+    steps = [*STEPS, Step("?", {"channel": 3}), Step("Now?")]
+    page = explorer.to_html(layers="layer3.0.conv1", max_bytes=1e6, steps=steps, title="Eyes")
     lesson = facts_of(page)["lesson"]
-    assert '<html lang="en">' in page  # screen readers choose the voice by it
     assert lesson["title"] == "Eyes"
-    assert [step["kind"] for step in lesson["steps"]] == ["view", "number", "text", "text", "open"]
-    first = lesson["steps"][0]
-    assert first["state"] == {"layer": "layer3.0.conv1", "channel": explorer.channel}
-    assert first["answer"] == {"channel": [17, 20]}
-    assert lesson["steps"][1]["state"] is None
+    kinds = [step["kind"] for step in lesson["steps"]]
+    assert kinds == ["view", "number", "text", "text", "open", "open", "open"]
+    assert lesson["steps"][0]["answer"] == {"channel": [17, 20]}
+    first, *_, sixth, seventh = [step["state"] for step in lesson["steps"]]
+    assert (first["layer"], first["channel"]) == ("layer3.0.conv1", explorer.channel)
+    # Each step sets the whole view: what it does not name is as in the step before.
+    assert sixth == seventh == first | {"channel": 3}
     other = explorer.to_html(layers="layer3.0.conv1", max_bytes=1e6, steps=[OPEN])
     assert facts_of(other)["lesson"]["id"] != lesson["id"]
     assert facts_of(explorer.to_html(layers="layer3.0.conv1", max_bytes=1e6))["lesson"] is None
 
 
+def test_a_network_page_has_the_steps(explorer):
+    pytest.importorskip("onnxscript", reason="the oldest versions have no such export")
+    steps = [Step("Which one?", answer={"off": ("layer3.0.conv1", 17)}), Step("?", answer=96)]
+    steps += [Step("Now a fish.", answer={"prediction": "fish"})]
+    page = explorer.to_html(layers="layer3.0.conv1", network=True, steps=steps)
+    lesson = facts_of(page)["lesson"]
+    wanted = [{"off": [["layer3.0.conv1", 17]]}, 96, {"prediction": ["fish"]}]
+    assert [step["answer"] for step in lesson["steps"]] == wanted
+    wrong = Step("?", answer={"prediction": "fsh"})
+    with pytest.raises(ValueError, match=r"Step 1: no class is called 'fsh'; .*'fish'"):
+        explorer.to_html(layers="layer3.0.conv1", network=True, steps=[wrong])
+
+
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        (Step("?", {"layer": "stem.0"}), "Step 2: layer 'stem.0' is not in the page"),
-        (Step("?", {"channel": 999}), "Step 2: channel=999 is not in"),
-        (Step("?", {"heatmap": "gradcm"}), "Step 2: Unknown heatmap 'gradcm'"),
+        (Step("?", {"layer": "stem.0"}), "layer 'stem.0' is not in the page"),
+        (Step("?", {"channel": 999}), "channel=999 is not in"),
+        (Step("?", {"heatmap": "gradcm"}), "Unknown heatmap 'gradcm'"),
+        (Step("?", answer={"channel": 960}), "channel=960 is not in"),
+        (Step("?", answer={"channel": [3, 96]}), "channel=96 is not in"),
+        (Step("?", answer={"layer": "stem.0"}), "layer 'stem.0' is not in the page"),
+        (Step("?", answer={"position": (14, 0)}), "position=[14, 0] is not in layer"),
+        (Step("?", answer={"off": ("layer3.0.conv1", 1)}), "write it with network=True"),
     ],
 )
-def test_a_state_that_cannot_be_shown(explorer, step, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
+def test_a_view_that_the_page_cannot_show_is_refused(explorer, step, message):
+    with pytest.raises(ValueError, match=f"Step 2: .*{re.escape(message)}"):
         explorer.to_html(layers="layer3.0.conv1", max_bytes=1e6, steps=[OPEN, step])
 
 
-def test_what_is_not_a_step(explorer):
+def test_other_things_than_steps_are_refused(explorer):
     with pytest.raises(TypeError, match=r"steps\[0\]='Why\?' is not a hookviz.classroom.Step"):
         explorer.to_html(max_bytes=1e6, layers="layer3.0.conv1", steps=["Why?"])
 
 
-# What is handed in
+# Handed-in answers
 
 
-def sheet(name, given, lesson="a1", tries=1):
+def sheet(name, given, saved="", steps=STEPS):
     answers = [
-        {"question": step.question, "given": each, "right": step.right(each), "tries": tries}
+        {"question": step.question, "given": each, "right": step.right(each), "tries": 1}
         if each is not None
         else {"question": step.question, "given": None, "right": None, "tries": 0}
-        for step, each in zip(STEPS, given, strict=True)
+        for step, each in zip(steps, given, strict=True)
     ]
-    told = {"kind": "hookviz answers", "lesson": lesson, "title": "Eyes", "name": name}
-    return told | {"answers": answers}
+    content = {"kind": "hookviz answers", "title": "Eyes", "name": name, "saved": saved}
+    return content | {"answers": answers}
 
 
 @pytest.fixture
 def folder(tmp_path):
-    ada = sheet("Ada", [{"channel": 17}, "0.25", "cat", "stem.0", "so"])
-    bob = sheet("", [{"channel": 1}, "2", None, "stem.0", None], tries=2)
-    for name, told in (("x", ada), ("bob", bob)):
-        (tmp_path / f"{name}.json").write_text(json.dumps(told))
+    ada = sheet("Ada", [{"channel": 17}, "0.25", "cat", "stem.0", "since it has edges"])
+    bob = sheet("", [{"channel": 1}, "2", None, "stem.0", None])
+    for name, content in (("x", ada), ("bob", bob)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
     return tmp_path
 
 
-def test_a_table_of_all(folder):
+def test_a_table_of_all_students(folder):
     table = hookviz.grade(folder)
     assert isinstance(table, Grades)
-    assert [sheet.name for sheet in table] == ["Ada", "bob"]  # who gave no name has the file's
+    assert [sheet.name for sheet in table] == ["Ada", "bob"]  # without a name, the file's
     assert [sheet.points for sheet in table] == [4, 1]
     assert table.questions == [step.question for step in STEPS]
     assert [answer.mark for answer in table[0].answers] == ["✓", "✓", "✓", "✓", "–"]
     assert [answer.mark for answer in table[1].answers] == ["✗", "✗", "", "✓", ""]
-    assert "question 1 is without a right answer in 1 of them" in table.verdict
+    assert table.verdict == "2 students; question 1: 1 of 2 without a right answer"
     assert max(map(len, repr(table).splitlines())) <= 80
-    assert "3: Which animal?" in repr(table)
+    assert "3: Which animal?" in repr(table) and "Ada: since it has edges" in repr(table)
     rows = json.loads(json.dumps(table.records(), allow_nan=False))
     assert len(rows) == 10 and rows[5]["given"] == {"channel": 1}
-    assert "<td" in table.to_html() and "Ada" in table.to_html()
+    page = table.to_html()
+    for text in ("since it has edges", "<th>5. Why?</th>", "<td>✗ channel 1</td>", "Ada"):
+        assert text in page
     for same in (str(folder / "*.json"), [folder / "x.json", folder / "bob.json"]):
         assert [sheet.points for sheet in grade(same)] == [4, 1]
 
 
-def test_marks_are_judged_anew(folder):
-    told = json.loads((folder / "bob.json").read_text())
-    for answer in told["answers"]:
+def test_answers_are_marked_again_with_the_steps(folder):
+    content = json.loads((folder / "bob.json").read_text())
+    for answer in content["answers"]:
         answer["right"] = True  # a student can write this
-    (folder / "bob.json").write_text(json.dumps(told))
+    (folder / "bob.json").write_text(json.dumps(content))
     assert grade(folder)[1].points == 5
     assert grade(folder, STEPS)[1].points == 1
-    with pytest.raises(ValueError, match="has other questions than steps="):
+    with pytest.raises(ValueError, match="No file holds answers of the page; .*another page"):
         grade(folder, STEPS[:2])
 
 
-def test_what_is_not_an_answer(folder):
-    with pytest.raises(FileNotFoundError, match="No answers at nowhere"):
-        grade("nowhere")
-    (folder / "y.json").write_text(json.dumps(sheet("Eve", [None] * 5, lesson="b2")))
-    with pytest.raises(ValueError, match="are of two different pages"):
-        grade(folder)
-    for text in ("{", "[]", "{}", '{"answers": [], "lesson": 1, "title": 2, "name": 3}'):
-        (folder / "y.json").write_text(text)
-        with pytest.raises(ValueError, match="does not hold the answers of a page"):
-            grade(folder / "y.json")
+def test_bad_files_are_listed_and_the_others_graded(folder):
+    broken = ["{", "[]", "{}", '{"answers": [], "kind": "hookviz answers", "title": 2, "name": 3}']
+    for number, text in enumerate(broken):
+        (folder / f"broken{number}.json").write_text(text)
+    (folder / "foreign.json").write_text(json.dumps(sheet("Eve", [None], steps=[OPEN])))
     if hasattr(os, "mkfifo"):  # not on Windows
         os.mkfifo(folder / "pipe.json")
-        with pytest.raises(ValueError, match="does not hold the answers of a page"):
-            grade(folder / "pipe.json")
+    for table in (grade(folder), grade(folder, STEPS)):
+        assert [sheet.name for sheet in table] == ["Ada", "bob"]
+        reasons = {Path(file).name: why for file, why in table.left_out.items()}
+        assert reasons["foreign.json"] == "the questions are those of another page"
+        assert all("save answers" in reasons[f"broken{number}.json"] for number in range(4))
+        if hasattr(os, "mkfifo"):
+            assert reasons["pipe.json"] == "not a regular file"
+        assert f"{len(reasons)} files left out" in table.verdict
+        assert "foreign.json" in table.to_html() and "foreign.json" in repr(table)
+    with pytest.raises(ValueError, match="No file holds answers of the page; .*broken0.json"):
+        grade(folder / "broken0.json")
+    with pytest.raises(FileNotFoundError, match="No answers at nowhere"):
+        grade("nowhere")
+
+
+def test_the_newest_file_of_a_student_counts(folder):
+    for name, saved, given in (("new", "2026-11-02T10:00Z", "0.25"), ("old", "2026-11-01", "9")):
+        content = sheet(" Grace  hopper", [None, given, None, None, None], saved)
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    table = grade(folder, STEPS)
+    assert [sheet.name for sheet in table] == ["Ada", "bob", "Grace  hopper"]
+    assert table[2].points == 1 and table[2].file.endswith("new.json")
+    assert table.left_out == {str(folder / "old.json"): "an older file of Grace  hopper"}

@@ -286,7 +286,7 @@ def answers() -> list[dict]:
         {
             "step": {
                 "kind": step.kind,
-                "answer": step._accepted(),
+                "answer": step.accepted(),
                 "tolerance": step.margin,
             },
             "given": given,

@@ -1,30 +1,30 @@
-"""A guided page: questions that are answered by moving the view, and checked in the page.
-
-The answers that students hand in become a table.
-"""
+"""Guided pages: questions about a view, checked in the page; and the table of handed-in answers."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
 
 from ..draw.document import TablePage
 from ..hooking.select import close_names
-from ..tables import cut, html_table, plain, text_table
+from ..tables import cut, html_table, paragraph, plain, text_table
 from ..view.payload import settings_payload, written_target
 from ..view.settings import POSITION, WRITTEN, check
 from ..view.view import View, for_layer
 from ..view.written import at_written
 
-_OWN = "layer", "channel"
-
-_FIXED = "call", "sample", "depth", "shown_after", "shown_run"
+FIXED = "call", "sample", "depth", "shown_after", "shown_run"
 """Settings of which a page has the numbers for one value only."""
+
+OFF, PREDICTION = "off", "prediction"
+"""Answers on a page that runs its network: the switched-off channel, and the top class."""
 
 
 @dataclass(frozen=True)
@@ -36,21 +36,25 @@ class Step:
     question : str
         One or two sentences; with ``answer=None`` it may be a text to read.
     state : mapping, optional
-        Where the view begins: settings of the explorer, such as
-        ``{"layer": "layer3.0.conv1", "channel": 0}``, or all that `Explorer.settings` returned;
-        the others stay as they are. None leaves the view where the student is.
+        The view at which the question begins: settings of the explorer, such as
+        ``{"layer": "layer3.0.conv1", "channel": 0}``, or all that `Explorer.settings` returned.
+        Other settings are those of the question before; for the first one, those of the page.
     answer : optional
         A mapping of settings that the view must have, such as ``{"channel": 17}`` or
-        ``{"position": (5, 8)}``, where a list of values means any of them; a number, right within
-        ``tolerance``; a text or a list of texts, of which one is given, capitals and spaces apart.
-        None: any text, which is kept without a mark.
+        ``{"position": (5, 8)}``, where a list of values accepts any of them. On a page with
+        ``network=True`` also ``{"off": ("layer3.1.conv2", 17)}``, the only channel that is switched
+        off, and ``{"prediction": "moon"}``, the top class. Or a number, right within ``tolerance``.
+        Or a text or list of texts, one of which is expected; case and spaces are ignored. None
+        accepts any text, which is not marked.
     hint : str
-        Shown after the first wrong answer.
+        Shown after a wrong answer.
+    explanation : str
+        Shown after the right answer; of an open question, after any.
     tolerance : float, optional
-        How far a number may be off, as a share of the answer; of an answer of 0, absolutely. By
+        Accepted error of a number, as a fraction of the answer; absolute if the answer is 0. By
         default a whole number must be exact, and any other is right within 1 %.
     choices : sequence of str
-        The texts to choose from, instead of a field to write in.
+        The texts to choose from, instead of a text field.
 
     Raises
     ------
@@ -75,29 +79,34 @@ class Step:
     state: Mapping[str, Any] | None = None
     answer: Any = None
     hint: str = ""
+    explanation: str = ""
     tolerance: float | None = None
     choices: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.question, str) or not self.question.strip():
-            raise ValueError(f"question={self.question!r} has no text: write what is asked.")
-        for settings in (self.state or {}, self.answer if self.kind == "view" else {}):
-            unknown = [name for name in settings if name not in WRITTEN]
-            if unknown:
-                raise ValueError(
-                    f"{unknown[0]!r} is not a setting of the explorer: give one of "
-                    f"{', '.join(WRITTEN)}."
-                )
-        if self.kind == "view" and "target" in self.answer:
-            raise ValueError("The target is no answer: a page has the gradient of one only.")
-        if self.choices and not set(self._texts()) & set(self.choices):
+            raise ValueError(f"question={self.question!r} has no text: write a question.")
+        wanted = self.answer if self.kind == "view" else {}
+        known = {"state": WRITTEN, "answer": (*WRITTEN, OFF, PREDICTION)}
+        for argument, settings in (("state", self.state or {}), ("answer", wanted)):
+            for name in settings:
+                if name not in known[argument]:
+                    raise ValueError(
+                        f"{name!r} is not a setting of the explorer: give one of "
+                        f"{', '.join(known[argument])}."
+                    )
+        if "target" in wanted:
+            raise ValueError("The target is not an answer: a page has the gradient of one only.")
+        if self.kind == "number" and not math.isfinite(self.answer):
+            raise ValueError(f"answer={self.answer} cannot be written: give a finite number.")
+        if self.choices and self.kind != "open" and not {*self._texts()} & {*self.choices}:
             raise ValueError(
                 f"answer={self.answer!r} is not one of choices={list(self.choices)!r}."
             )
 
     @property
     def kind(self) -> str:
-        """The kind of answer: ``"view"``, ``"number"``, ``"text"``, or ``"open"`` if not graded."""
+        """The kind of answer: ``"view"``, ``"number"``, ``"text"``, or ``"open"`` if not marked."""
         answer = self.answer
         if answer is None:
             return "open"
@@ -106,11 +115,8 @@ class Step:
         if isinstance(answer, (int, float)) and not isinstance(answer, bool):
             return "number"
         texts = [answer] if isinstance(answer, str) else answer
-        if (
-            isinstance(texts, (list, tuple, set))
-            and texts
-            and all(isinstance(t, str) for t in texts)
-        ):
+        is_list = isinstance(texts, (list, tuple, set)) and bool(texts)
+        if is_list and all(isinstance(text, str) for text in texts):
             return "text"
         raise TypeError(
             f"answer={answer!r} cannot be checked: give a dict of settings, a number, a text, a "
@@ -119,35 +125,35 @@ class Step:
 
     @property
     def margin(self) -> float:
-        """The share by which a number may be off."""
+        """The accepted error of a number, as a fraction."""
         if self.tolerance is not None:
             return self.tolerance
         return 0.0 if isinstance(self.answer, int) else 0.01
 
     def right(self, given: Any) -> bool | None:
-        """Return whether an answer is right; None where it is not judged.
+        """Return whether an answer is right; None if it is not marked.
 
         Parameters
         ----------
         given : str, float or mapping
-            What the student wrote, or the settings of the view.
+            The student's text, or the settings of the view.
         """
         if self.kind == "open":
             return None
-        accepted = self._accepted()
+        accepted = self.accepted()
         if self.kind == "view":
             return isinstance(given, Mapping) and all(
                 plain(given.get(name)) in values for name, values in accepted.items()
             )
         if self.kind == "text":
-            return _folded(given) in {_folded(each) for each in accepted}
+            return _folded(given) in {_folded(text) for text in accepted}
         try:
             number = float(str(given).strip().replace(",", ".").replace("−", "-"))
         except ValueError:
             return False
         return abs(number - self.answer) <= self.margin * (abs(self.answer) or 1)
 
-    def _accepted(self) -> Any:
+    def accepted(self) -> Any:
         """Return the right answers as JSON: texts, or a list of values for each setting."""
         if self.kind == "text":
             return self._texts()
@@ -156,12 +162,14 @@ class Step:
         found = {}
         for name, value in self.answer.items():
             several = isinstance(value, (list, tuple))
-            if several and name == POSITION:  # one position is a pair of numbers itself
-                several = not all(isinstance(each, int) for each in value)
+            if several and name in (POSITION, OFF):  # one value is a pair itself
+                several = all(isinstance(item, (list, tuple)) for item in value)
             found[name] = plain([*value] if several else [value])
         return found
 
     def _texts(self) -> list[str]:
+        if self.kind not in ("text", "open"):
+            return []
         return [self.answer] if isinstance(self.answer, str) else [*(self.answer or ())]
 
 
@@ -170,84 +178,95 @@ def _folded(text: Any) -> str:
 
 
 def lesson_payload(
-    steps: Sequence[Step],
-    view: View,
-    names: Sequence[str],
-    title: str,
-    choices: Mapping[str, Sequence[str]],
+    steps: Sequence[Step], view: View, facts: Mapping[str, Any], title: str
 ) -> dict[str, Any]:
-    """Return the steps as the page has them, each with all settings that it begins with.
+    """Return the steps of a page as JSON, each with all settings with which it begins.
 
-    ``choices`` are the page's, of its menus.
+    ``facts`` are the page's.
 
     Raises
     ------
     TypeError
         Something that is not a `Step`.
     ValueError
-        A state that this page cannot show; the message has the step's number.
+        A state or an answer that the page cannot show; the message has the step's number.
     """
-    told = []
+    payload = []
     for number, step in enumerate(steps, 1):
         if not isinstance(step, Step):
             raise TypeError(f"steps[{number - 1}]={step!r} is not a hookviz.classroom.Step.")
-        told.append(
+        try:
+            view = _shown(view, step.state or {}, facts)
+            if step.kind == "view":
+                _check_answer(view, step, facts)
+        except ValueError as error:
+            raise ValueError(f"Step {number}: {error}") from error
+        payload.append(
             {
                 "question": step.question,
-                "state": _settings(step, number, view, names, choices),
+                "state": settings_payload(view),
                 "kind": step.kind,
-                "answer": step._accepted(),
+                "answer": step.accepted(),
                 "hint": step.hint,
+                "explanation": step.explanation,
                 "tolerance": step.margin,
                 "choices": list(step.choices),
             }
         )
-    code = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
-    return {"title": title, "id": code, "steps": told}
+    code = hashlib.sha256(json.dumps(payload, sort_keys=True).encode()).hexdigest()[:12]
+    return {"title": title, "id": code, "steps": payload}
 
 
-def _settings(
-    step: Step,
-    number: int,
-    view: View,
-    names: Sequence[str],
-    choices: Mapping[str, Sequence[str]],
-) -> dict[str, Any] | None:
-    """Return the settings of the page that a step sets; None if it sets none."""
-    if (state := step.state) is None:
-        return None
-    layer = state.get("layer", view.settings.layer)
+def _shown(view: View, settings: Mapping[str, Any], facts: Mapping[str, Any]) -> View:
+    """Return the view of a page at some settings; a ValueError names one that it does not have."""
+    names = [layer["name"] for layer in facts["layers"]]
+    layer = settings.get("layer", view.settings.layer)
     if layer not in names:
-        raise ValueError(
-            f"Step {number}: layer {layer!r} is not in the page, which has "
-            f"{', '.join(names[:3])}, …"
-        )
+        raise ValueError(f"layer {layer!r} is not in the page, which has {', '.join(names[:3])}, …")
     page = for_layer(view, layer=layer)
-    try:
-        there = at_written(page, state)
-        moved = settings_payload(there)
-        if "target" in state:
-            target = check("target", state["target"], view)
-            if written_target(view.with_settings(target=target)) != written_target(view):
-                raise ValueError(
-                    f"target={state['target']!r} is not the page's, which has the gradient of "
-                    f"{view.target_name} only: set explorer.target before to_html, or leave it out."
-                )
-            moved["targetClass"] = None  # no class that the student has chosen since
-        for name in {*state} & {*_FIXED, *choices}:
-            own, value = getattr(page.settings, name), moved[name]
-            offered = [own, *(() if name in _FIXED else choices[name])]
-            if value not in offered:
-                near = close_names(str(value), map(str, offered))
-                raise ValueError(f"{name}={value!r} is not in the page; {near}.")
-    except ValueError as error:
-        raise ValueError(f"Step {number}: {error}") from error
-    named = {"target": "targetClass", POSITION: "place"}
-    return {name: moved[name] for name in {*(named.get(each, each) for each in state), *_OWN}}
+    found = at_written(page, settings)
+    if "target" in settings:
+        target = check("target", settings["target"], view)
+        if written_target(view.with_settings(target=target)) != written_target(view):
+            raise ValueError(
+                f"target={settings['target']!r} is not the page's, which has the gradient of "
+                f"{view.target_name} only: set explorer.target before to_html, or leave it out."
+            )
+    for name in {*settings} & {*FIXED, *facts["choices"]}:
+        value = getattr(found.settings, name)
+        offered = [getattr(page.settings, name)]
+        offered += [] if name in FIXED else facts["choices"][name]
+        if value not in offered:
+            near = close_names(str(value), map(str, offered))
+            raise ValueError(f"{name}={value!r} is not in the page; {near}.")
+    return found
 
+
+def _check_answer(view: View, step: Step, facts: Mapping[str, Any]) -> None:
+    """Raise a ValueError for an answer that the page cannot show, such as channel 96 of 96."""
+    for name, values in step.accepted().items():
+        if name in (OFF, PREDICTION) and "net" not in facts:
+            raise ValueError(
+                f"a page without its network has no answer {name!r}: write it with network=True."
+            )
+        for value in values:
+            if name == PREDICTION:
+                classes = facts["classes"]["names"]
+                if value not in classes:
+                    raise ValueError(
+                        f"no class is called {value!r}; {close_names(value, classes)}."
+                    )
+            elif name == OFF:
+                layer, channel = value
+                _shown(view, {"layer": layer, "channel": channel}, facts)
+            else:
+                _shown(view, {name: value}, facts)
+
+
+# Handed-in answers
 
 MARKS = {True: "✓", False: "✗", None: "–"}
-"""Marks of right, wrong and not judged; an empty cell is not answered."""
+"""Marks of right, wrong and open answers; without an answer the cell is empty."""
 
 
 @dataclass(frozen=True)
@@ -258,9 +277,9 @@ class Answer:
     ----------
     question : str
     given : object
-        As it was handed in; None: not answered.
+        The text, or the settings of the view; None if there is no answer.
     right : bool or None
-        None where it is not judged, or not answered.
+        None for an open question, and without an answer.
     tries : int
         How often it was checked.
     """
@@ -272,18 +291,28 @@ class Answer:
 
     @property
     def mark(self) -> str:
-        """✓, ✗, – where it is not judged, empty where it is not answered."""
+        """✓, ✗, – for an open question, and empty without an answer."""
         return MARKS[self.right] if self.given is not None else ""
+
+    @property
+    def words(self) -> str:
+        """The mark with a wrong answer, or the text of an open one."""
+        if self.given is None or self.right:
+            return self.mark
+        given = self.given
+        if isinstance(given, Mapping):
+            given = ", ".join(f"{name} {value}" for name, value in given.items())
+        return str(given) if self.right is None else f"{self.mark} {given}"
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """The answers that one student handed in.
+    """The answers of one student.
 
     Attributes
     ----------
     name : str
-        As the student wrote it; else the file's.
+        The student's name, or else the name of the file.
     file : str
     answers : tuple of Answer
     """
@@ -299,10 +328,18 @@ class Sheet:
 
 
 class Grades(TablePage, Sequence[Sheet]):
-    """A row for each student, a column for each question."""
+    """A row for each student, a column for each question; `hookviz.grade` returns it.
 
-    def __init__(self, title: str, sheets: Sequence[Sheet]) -> None:
-        self.title, self._sheets = title, tuple(sheets)
+    Attributes
+    ----------
+    title : str
+        The page's.
+    left_out : dict of str to str
+        The files that were not used, each with the reason.
+    """
+
+    def __init__(self, title: str, sheets: Sequence[Sheet], left_out: Mapping[str, str]) -> None:
+        self.title, self._sheets, self.left_out = title, tuple(sheets), dict(left_out)
 
     @overload
     def __getitem__(self, index: int) -> Sheet: ...
@@ -316,124 +353,152 @@ class Grades(TablePage, Sequence[Sheet]):
     def __len__(self) -> int:
         return len(self._sheets)
 
-    def __iter__(self) -> Iterator[Sheet]:
-        return iter(self._sheets)
-
     @property
     def questions(self) -> list[str]:
         """All questions, in their order."""
-        return [answer.question for answer in self._sheets[0].answers]
+        return [answer.question for answer in self[0].answers]
 
     @property
     def verdict(self) -> str:
-        """The number of hand-ins, and the question with most wrong answers."""
-        said = f"{len(self)} handed in" if len(self) > 1 else "1 handed in"
-        shares = [
-            sum(sheet.answers[n].right is False or sheet.answers[n].given is None for sheet in self)
-            for n in range(len(self.questions))
-        ]
-        judged = [
-            n for n in range(len(shares)) if any(s.answers[n].right is not None for s in self)
-        ]
-        if not judged or not shares[hardest := max(judged, key=shares.__getitem__)]:
-            return f"{said}, all right"
-        return (
-            f"{said}; question {hardest + 1} is without a right answer in {shares[hardest]} of them"
-        )
+        """The numbers of students and of files left out, and the question with most errors."""
+        words = f"{len(self)} student{'s' * (len(self) > 1)}"
+        marked = {
+            number: [sheet.answers[number - 1].right is not True for sheet in self]
+            for number in range(1, len(self.questions) + 1)
+            if any(sheet.answers[number - 1].right is not None for sheet in self)
+        }
+        wrong = {number: sum(marks) for number, marks in marked.items()}
+        if not any(wrong.values()):
+            words += ", all right" if wrong else ""
+        else:
+            hardest = max(wrong, key=wrong.__getitem__)
+            words += f"; question {hardest}: {wrong[hardest]} of {len(self)} without a right answer"
+        count = len(self.left_out)
+        return words + f"; {count} file{'s' * (count > 1)} left out" * bool(count)
 
     def records(self) -> list[dict[str, Any]]:
         """Return a row for each answer of each student, for pandas or JSON."""
         return [
-            {
-                "name": sheet.name,
-                "file": sheet.file,
-                "number": number,
-                "question": answer.question,
-                "given": answer.given,
-                "right": answer.right,
-                "tries": answer.tries,
-            }
+            {"name": sheet.name, "file": sheet.file, "number": number, **vars(answer)}
             for sheet in self
             for number, answer in enumerate(sheet.answers, 1)
         ]
 
-    def _rows(self) -> list[list[str]]:
+    def _table(self, cell: str) -> list[list[str]]:
         return [
             [
                 sheet.name,
-                *(answer.mark for answer in sheet.answers),
+                *(getattr(answer, cell) for answer in sheet.answers),
                 str(sheet.points),
                 str(sum(answer.tries for answer in sheet.answers)),
             ]
             for sheet in self
         ]
 
-    def _header(self) -> list[str]:
-        return ["name", *map(str, range(1, len(self.questions) + 1)), "points", "tries"]
+    def _notes(self) -> list[str]:
+        return [f"left out: {file} ({reason})" for file, reason in self.left_out.items()]
 
     def _heading(self) -> str:
         return f"{self.title}: {self.verdict}"
 
     def __repr__(self) -> str:
-        legend = [f"{n}: {cut(text, 70)}" for n, text in enumerate(self.questions, 1)]
-        return "\n".join([text_table(self._heading(), self._header(), self._rows()), *legend])
+        numbers = [*map(str, range(1, len(self.questions) + 1))]
+        lines = [
+            text_table(self._heading(), ["name", *numbers, "points", "tries"], self._table("mark"))
+        ]
+        for number, question in enumerate(self.questions, 1):
+            lines.append(f"{number}: {cut(question, 70)}")
+            lines += [
+                paragraph(f"{sheet.name}: {answer.given}", "   ")
+                for sheet in self
+                if (answer := sheet.answers[number - 1]).mark == MARKS[None]
+            ]
+        return "\n".join([*lines, *map(paragraph, self._notes())])
 
     def _repr_html_(self) -> str:
-        return html_table(self._heading(), self._header(), self._rows())
+        questions = [f"{number}. {text}" for number, text in enumerate(self.questions, 1)]
+        header = ["name", *questions, "points", "tries"]
+        heading = "; ".join([self._heading(), *self._notes()])
+        return html_table(heading, header, self._table("words"))
 
 
 def grade(
     files: str | os.PathLike | Iterable[str | os.PathLike], steps: Sequence[Step] | None = None
 ) -> Grades:
-    """Read the answers that students handed in from a guided page.
+    """Read the answers that students saved with a guided page.
+
+    Files that hold no answers, or those of another page, are left out and listed, and so are the
+    older ones of several files with the same name in them.
 
     Parameters
     ----------
     files : path, pattern, or iterable of paths
         A file, a folder (its ``*.json`` files), a pattern such as ``"answers/*.json"``, or several.
     steps : sequence of Step, optional
-        Those of the page: then the answers are judged anew. Else the files' own marks are taken,
-        which the student's browser wrote and a student could change.
+        Those of the page: then the answers are marked again. Otherwise the marks in the files
+        count, which a student could change, and the page is the one of most files.
 
     Returns
     -------
     Grades
-        In the order of the names.
+        Sorted by name.
 
     Raises
     ------
     FileNotFoundError
         No file there.
     ValueError
-        A file that does not hold answers, or files of two different pages, or other steps.
+        No file holds answers of the page.
 
     Examples
     --------
     >>> import json, tempfile, hookviz
     >>> answers = {"question": "2 + 2?", "given": "4", "right": True, "tries": 1}
-    >>> sheet = {"kind": "hookviz answers", "lesson": "a1", "title": "Sums", "name": "Ada"}
+    >>> sheet = {"kind": "hookviz answers", "title": "Sums", "name": "Ada", "answers": [answers]}
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with open(folder + "/ada.json", "w") as file:
-    ...         json.dump({**sheet, "answers": [answers]}, file)
+    ...         json.dump(sheet, file)
     ...     table = hookviz.grade(folder)
     >>> table
-    Sums: 1 handed in, all right
+    Sums: 1 student, all right
     name  1  points  tries
     Ada   ✓  1       1
     1: 2 + 2?
     """
-    read = [(path, _read(path)) for path in _paths(files)]
-    lessons = {told["lesson"]: path for path, told in read}
-    if len(lessons) > 1:
-        one, other = list(lessons.values())[:2]
-        raise ValueError(f"{one} and {other} are of two different pages: grade one page at a time.")
-    sheets = [_sheet(path, told, steps) for path, told in read]
-    return Grades(read[0][1]["title"], sorted(sheets, key=lambda sheet: sheet.name.casefold()))
+    read: dict[Path, HandIn] = {}
+    left_out: dict[str, str] = {}
+    for path in _paths(files):
+        try:
+            read[path] = _read(path)
+        except ValueError as error:
+            left_out[str(path)] = str(error)
+    if steps is not None:
+        page = [step.question for step in steps]
+    else:
+        counts = Counter(tuple(handed_in.questions) for handed_in in read.values())
+        page = [*max(counts, key=counts.__getitem__)] if counts else []
+    newest: dict[str, Path] = {}
+    for path, handed_in in sorted(read.items(), key=lambda item: item[1].saved):
+        if handed_in.questions != page:
+            left_out[str(path)] = "the questions are those of another page"
+            continue
+        name = handed_in.name or path.stem
+        if (older := newest.get(_folded(name))) is not None:
+            left_out[str(older)] = f"an older file of {name}"
+        newest[_folded(name)] = path
+    if not newest:
+        file, reason = next(iter(left_out.items()))
+        raise ValueError(f"No file holds answers of the page; {file}: {reason}.")
+    sheets = [
+        Sheet(read[path].name or path.stem, str(path), _marked(read[path].answers, steps))
+        for _, path in sorted(newest.items())
+    ]
+    return Grades(read[next(iter(newest.values()))].title, sheets, left_out)
 
 
 def _paths(files: str | os.PathLike | Iterable[str | os.PathLike]) -> list[Path]:
     if not isinstance(files, (str, os.PathLike)):
-        return [path for each in files for path in _paths(each)]
+        return [path for item in files for path in _paths(item)]
     path = Path(files).expanduser()
     found = sorted(path.glob("*.json")) if path.is_dir() else [path] if path.is_file() else []
     found = found or sorted(path.parent.glob(path.name))
@@ -442,40 +507,48 @@ def _paths(files: str | os.PathLike | Iterable[str | os.PathLike]) -> list[Path]
     return found
 
 
-def _read(path: Path) -> dict[str, Any]:
+@dataclass(frozen=True)
+class HandIn:
+    """The content of a file that a page saved."""
+
+    title: str
+    name: str  #: may be empty
+    saved: str  #: the time, in ISO format
+    answers: tuple[Answer, ...]
+
+    @property
+    def questions(self) -> list[str]:
+        """The questions, in their order."""
+        return [answer.question for answer in self.answers]
+
+
+def _read(path: Path) -> HandIn:
+    if not path.is_file():  # opening a named pipe would wait for its writer
+        raise ValueError("not a regular file")
     try:
-        if not path.is_file():  # opening a named pipe would wait for its writer
-            raise ValueError("not a regular file")
-        told = json.loads(path.read_text(encoding="utf-8"))
-        answers = [
-            (each["question"], each["given"], each["right"], each["tries"])
-            for each in told["answers"]
-        ]
-        told["lesson"], told["title"], told["name"] = map(
-            str, (told["lesson"], told["title"], told["name"])
+        content = json.loads(path.read_text(encoding="utf-8"))
+        answers = tuple(
+            Answer(
+                str(item["question"]),
+                item["given"],
+                item["right"] if isinstance(item["right"], bool) else None,
+                int(item["tries"]),
+            )
+            for item in content["answers"]
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"{path} does not hold the answers of a page: give files that its button saved."
-        ) from error
-    if told.get("kind") != "hookviz answers" or not answers:
-        raise ValueError(
-            f"{path} does not hold the answers of a page: give files that its button saved."
-        )
-    return told
+        if content["kind"] != "hookviz answers" or not answers:
+            raise ValueError
+        name, saved = str(content["name"]).strip(), str(content.get("saved", ""))
+        return HandIn(str(content["title"]), name, saved, answers)
+    except (KeyError, TypeError, ValueError, OSError) as error:
+        raise ValueError("not a file that a page's “save answers” wrote") from error
 
 
-def _sheet(path: Path, told: dict[str, Any], steps: Sequence[Step] | None) -> Sheet:
-    answers = told["answers"]
-    if steps is not None:
-        if [each["question"] for each in answers] != [step.question for step in steps]:
-            raise ValueError(f"{path} has other questions than steps=: give the page's own steps.")
-        answers = [
-            {**each, "right": None if each["given"] is None else step.right(each["given"])}
-            for each, step in zip(answers, steps, strict=True)
-        ]
-    return Sheet(
-        told["name"].strip() or path.stem,
-        str(path),
-        tuple(Answer(a["question"], a["given"], a["right"], int(a["tries"])) for a in answers),
+def _marked(answers: tuple[Answer, ...], steps: Sequence[Step] | None) -> tuple[Answer, ...]:
+    """Return the answers, marked again if the steps are known."""
+    if steps is None:
+        return answers
+    return tuple(
+        Answer(a.question, a.given, None if a.given is None else step.right(a.given), a.tries)
+        for a, step in zip(answers, steps, strict=True)
     )

@@ -120,8 +120,7 @@ def write_page(
     begun = begin_page(view, names, [*heatmaps, PRODUCT])
     view, facts, kept = begun.view, begun.facts, begun.kept
     named = title or f"{facts['model']} in hookviz"
-    choices = facts["choices"]
-    facts["lesson"] = lesson_payload(steps, view, names, named, choices) if steps else None
+    facts["lesson"] = lesson_payload(steps, view, facts, named) if steps else None
     blocks: dict[str, PageBlock] = {}
     maps: list[MapsPart] = []
     queries: list[QueriesPart] = []

@@ -2,7 +2,7 @@
 
 /**
  * @typedef {"view" | "number" | "text" | "open"} Kind
- * @typedef {{question: string, state: any, kind: Kind, answer: any, hint: string,
+ * @typedef {{question: string, state: any, kind: Kind, answer: any, hint: string, explanation: string,
  *   tolerance: number, choices: string[]}} Step
  * @typedef {{title: string, id: string, steps: Step[]}} Course
  * @typedef {{given: any, right: boolean | null, tries: number}} Answer
@@ -25,18 +25,41 @@ export function judged(step, given) {
       return values.some((/** @type {any} */ value) => JSON.stringify(value) === written);
     });
   if (step.kind === "text") return step.answer.some((/** @type {string} */ each) => folded(each) === folded(given));
-  const written = String(given).trim().replace(",", ".").replace("−", "-");
-  const number = written === "" ? Number.NaN : Number(written);
-  return Math.abs(number - step.answer) <= step.tolerance * (Math.abs(step.answer) || 1);
+  return Math.abs(numberOf(given) - step.answer) <= step.tolerance * (Math.abs(step.answer) || 1);
 }
 
 /**
- * What of the view is the answer to a question: the settings that it asks for.
+ * A number as students write it; NaN for any other text.
+ * @param {any} text
+ */
+export function numberOf(text) {
+  const written = String(text).trim().replace(",", ".").replace("−", "-");
+  return written === "" ? Number.NaN : Number(written);
+}
+
+/**
+ * The part of the view that a question is about: the settings in its answer.
  * @param {Step} step
  * @param {any} settings
+ * @param {any} facts Of the page: what is switched off, and the predictions.
  */
-export function pointedAt(step, settings) {
-  return Object.fromEntries(Object.keys(step.answer).map((name) => [name, settings[name]]));
+export function pointedAt(step, settings, facts = {}) {
+  const off = (facts.edits ?? []).filter((/** @type {any} */ edit) => edit.factor === 0);
+  const pairs = off.map((/** @type {any} */ edit) => [edit.layer, edit.channel]);
+  // Only a channel that is alone can be the answer.
+  const now = { ...settings, off: pairs.length === 1 ? pairs[0] : pairs, prediction: facts.predictions?.[0]?.name ?? null };
+  return Object.fromEntries(Object.keys(step.answer).map((name) => [name, now[name]]));
+}
+
+/**
+ * Settings in words.
+ * @param {any} settings
+ */
+export function inWords(settings) {
+  const words = (/** @type {any} */ value) => (value === null || value === undefined || value.length === 0 ? "none" : String(value));
+  return Object.entries(settings)
+    .map(([name, value]) => `${name} ${words(value)}`)
+    .join(", ");
 }
 
 /**
@@ -63,6 +86,7 @@ export function sheet(course, name, answers) {
     lesson: course.id,
     title: course.title,
     name,
+    saved: new Date().toISOString(),
     answers: course.steps.map(({ question }, number) => ({
       question,
       given: answers[number]?.given ?? null,

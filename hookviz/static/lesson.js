@@ -1,9 +1,11 @@
 // The questions of a guided page, above the view that answers them; progress is kept in the browser.
 
-import { judged, pointedAt, restored, sheet, tried } from "./answers.js";
+import { inWords, judged, numberOf, pointedAt, restored, sheet, tried } from "./answers.js";
 import { download, el, setAttribute, setText, sure, visible } from "./dom.js";
 
 /** @typedef {import("./app.js").App} App */
+
+const START = "start again";
 
 /** One question at a time. */
 export class Lesson {
@@ -29,8 +31,13 @@ export class Lesson {
     this.name.addEventListener("input", () => this.keep());
     this.save = el("button", { type: "button", title: "a file to hand in" }, "save answers");
     this.save.addEventListener("click", () => this.handIn());
+    this.again = el("button", { type: "button", title: "delete name and answers, for the next student" });
+    this.again.addEventListener("click", () => this.startAgain());
+    this.again.addEventListener("blur", () => setText(this.again, START));
+    setText(this.again, START);
     this.question = el("h2", { class: "hv-question" });
     this.field = el("input", { type: "text", "aria-label": "your answer", autocomplete: "off" });
+    this.area = el("textarea", { rows: "3", "aria-label": "your answer" });
     this.menu = el("select", { "aria-label": "your answer" });
     this.chosen = el("span", { class: "hv-dim" });
     this.check = el("button", { type: "submit", class: "hv-check" }, "check");
@@ -41,7 +48,7 @@ export class Lesson {
     this.form = el(
       "form",
       { class: "hv-answer" },
-      ...[this.field, this.menu, this.chosen, this.check, this.back, this.next],
+      ...[this.field, this.area, this.menu, this.chosen, this.check, this.back, this.next],
     );
     this.form.addEventListener("submit", (event) => {
       event.preventDefault();
@@ -51,13 +58,14 @@ export class Lesson {
     this.root = el(
       "section",
       { class: "hv-lesson", "aria-label": "questions" },
-      el("div", { class: "hv-title" }, el("b", { class: "hv-model" }, course.title), ...this.marks, this.progress, this.name, this.save),
+      el("div", { class: "hv-title" }, el("b", { class: "hv-model" }, course.title), ...this.marks, this.progress, this.name, this.save, this.again),
       this.question,
       this.form,
       this.verdict,
     );
     root.prepend(this.root);
     app.state.onChange(() => this.point());
+    app.source.listeners.add(() => this.point()); // what is switched off, the predictions
     this.go(this.place);
   }
 
@@ -65,7 +73,7 @@ export class Lesson {
     return sure(this.course.steps[this.place]);
   }
 
-  // What is kept
+  // In the browser's storage
 
   stored() {
     try {
@@ -85,9 +93,23 @@ export class Lesson {
   }
 
   handIn() {
-    const text = JSON.stringify(sheet(this.course, this.name.value, this.answers), null, 1);
-    const who = this.name.value.trim().replace(/[^\p{L}\p{N}]+/gu, "-") || "answers";
-    download(new Blob([text], { type: "application/json" }), `${who}.json`);
+    const name = this.name.value.trim();
+    if (!name) {
+      this.name.focus();
+      this.say("Write your name first.");
+      return;
+    }
+    const text = JSON.stringify(sheet(this.course, name, this.answers), null, 1);
+    download(new Blob([text], { type: "application/json" }), `${name.replace(/[^\p{L}\p{N}]+/gu, "-")}.json`);
+  }
+
+  /** The second click in a row deletes everything: browsers block dialogs in frames. */
+  startAgain() {
+    if (this.again.textContent === START) return setText(this.again, "delete all answers?");
+    setText(this.again, START);
+    this.name.value = "";
+    this.answers = [];
+    return this.go(0);
   }
 
   // One question
@@ -97,18 +119,18 @@ export class Lesson {
     this.place = Math.min(Math.max(place, 0), this.course.steps.length - 1);
     const { step } = this;
     setText(this.question, `${this.place + 1}. ${step.question}`);
-    if (step.state) this.app.state.set(step.state);
-    visible(this.field, step.kind !== "view" && !step.choices.length);
+    this.app.source.restart?.(); // a network: no edits, and the page's picture
+    this.app.state.set({ targetClass: null, ...step.state });
+    this.app.state.fit();
+    visible(this.field, ["number", "text"].includes(step.kind) && !step.choices.length);
+    visible(this.area, step.kind === "open" && !step.choices.length);
     visible(this.menu, step.choices.length > 0);
     visible(this.chosen, step.kind === "view");
     setAttribute(this.field, "inputmode", step.kind === "number" ? "decimal" : null);
-    setText(this.check, step.kind === "open" ? "keep" : "check");
+    setText(this.check, step.kind === "open" ? "save" : "check");
     const given = this.answers[this.place]?.given ?? "";
     this.menu.replaceChildren(...["", ...step.choices].map((text) => el("option", { value: text }, text)));
-    if (step.kind !== "view") {
-      this.field.value = String(given);
-      this.menu.value = String(given);
-    }
+    if (step.kind !== "view") for (const each of [this.field, this.area, this.menu]) each.value = String(given);
     this.back.disabled = this.place === 0;
     this.next.disabled = this.place === this.course.steps.length - 1;
     this.show();
@@ -116,21 +138,39 @@ export class Lesson {
     this.keep();
   }
 
-  /** Say what would be the answer if it were checked now. */
+  /** Say which answer the view is now. */
   point() {
     if (this.step.kind !== "view") return;
-    const now = Object.entries(pointedAt(this.step, this.app.settings));
-    setText(this.chosen, `your answer: ${now.map(([name, value]) => `${name} ${value ?? "none"}`).join(", ")} (move the view to change it)`);
+    setText(this.chosen, `your answer: ${inWords(this.pointed)} (move the view to change it)`);
+  }
+
+  get pointed() {
+    return pointedAt(this.step, this.app.settings, this.app.source.facts);
+  }
+
+  get written() {
+    const { step } = this;
+    const from = step.choices.length ? this.menu : step.kind === "open" ? this.area : this.field;
+    return from.value;
   }
 
   answer() {
-    const { step } = this;
-    const written = step.choices.length ? this.menu.value : this.field.value;
+    const { step, written } = this;
+    const given = step.kind === "view" ? this.pointed : written;
     if (step.kind !== "view" && !written.trim()) return;
-    const given = step.kind === "view" ? pointedAt(step, this.app.settings) : written;
+    if (step.kind === "number" && Number.isNaN(numberOf(written))) {
+      this.say("Write a number, such as 0.25.");
+      return;
+    }
     this.answers[this.place] = tried(step, this.answers[this.place], given);
     this.show(given);
     this.keep();
+  }
+
+  /** @param {string} words Instead of a verdict. */
+  say(words) {
+    setText(this.verdict, words);
+    setAttribute(this.verdict, "data-right", null);
   }
 
   /**
@@ -141,15 +181,16 @@ export class Lesson {
     const { steps } = this.course;
     const answer = this.answers[this.place];
     const right = given !== undefined && answer?.right ? judged(this.step, given) : answer?.right;
-    const words = right ? "✓ right" : right === null ? "kept" : "✗ not yet";
+    const words = right ? "✓ right" : right === null ? "saved" : "✗ not yet";
     setText(this.verdict, answer ? words : "");
-    if (answer && right === false && this.step.hint) this.verdict.append(el("span", { class: "hv-hint" }, this.step.hint));
+    const more = right === false ? this.step.hint : this.step.explanation;
+    if (answer && more) this.verdict.append(el("span", { class: "hv-hint" }, more));
     setAttribute(this.verdict, "data-right", answer ? String(right) : null);
     for (const [number, button] of this.marks.entries()) {
       const of = this.answers[number];
       setAttribute(button, "aria-current", number === this.place ? "step" : null);
       setAttribute(button, "data-right", of ? String(of.right) : null);
-      const told = of ? (of.right ? "right" : of.right === null ? "kept" : "not yet") : "open";
+      const told = of ? (of.right ? "right" : of.right === null ? "saved" : "not yet") : "open";
       setAttribute(button, "aria-label", `question ${number + 1}, ${told}`);
     }
     const done = steps.filter((_, number) => this.answers[number]?.right).length;

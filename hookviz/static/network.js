@@ -532,6 +532,21 @@ export class NetworkSource {
     }
   }
 
+  /** As the page opened: its picture and its target, without edits. */
+  restart() {
+    this.overtake();
+    this.say("");
+    const fresh = this.input === this.original && !this.edits.length && !this.goal && this.targetClass === this.facts.net.number;
+    if (fresh) return;
+    this.edits = [];
+    this.goal = null;
+    this.targetClass = this.facts.net.number;
+    this.follows = this.facts.net.follows;
+    this.input = this.original;
+    this.past = [];
+    this.changed();
+  }
+
   /** @param {any} what */
   edit(what) {
     if (what.set === "paint" || what.set === "erase") return this.use(withStroke(this.input, what.bytes, what.set === "erase"), true);

@@ -6,6 +6,7 @@ import { block, fileIn, inflated, tellSize } from "./blocks.js";
 import { loadDagre } from "./dagre.js";
 import { el, readJson } from "./dom.js";
 import { Intake } from "./intake.js";
+import { Lesson } from "./lesson.js";
 import { NetworkSource } from "./network.js";
 import { pictureOf } from "./pictures.js";
 import { publicObject } from "./publicObject.js";
@@ -46,6 +47,7 @@ async function begin() {
       if (linked.target !== null) goToTarget(app, linked.target);
       app.parts.edits.root.after(new Intake(app, network).root);
       app.parts.heat.below.prepend(network.running.root);
+      if (facts.lesson) new Lesson(facts.lesson, app, root);
     };
     network.listeners.add(ready);
     ready();

@@ -1045,7 +1045,7 @@ class Explorer(LiveWidget, SettingTraits):
         network : bool
             If true, the page has the network itself and runs it: for other pictures, any class's
             gradients and silenced channels. Needs ``pip install 'hookviz[network]'``;
-            ``max_bytes`` and ``steps`` have no effect.
+            ``max_bytes`` has no effect.
         precision : str
             Of the weights in such a page: ``"float32"``, ``"float16"`` or ``"int8"``. The page says
             how far its maps are from the notebook's.
@@ -1058,7 +1058,7 @@ class Explorer(LiveWidget, SettingTraits):
         Raises
         ------
         ValueError
-            No such layer, too few bytes for any page, a step's state that the page
+            No such layer, too few bytes for any page, a step's state or answer that the page
             cannot show, or a network that cannot be exported: the message names the operation.
         ImportError, FileNotFoundError
             Something that ``network=True`` needs is missing.
@@ -1081,7 +1081,7 @@ class Explorer(LiveWidget, SettingTraits):
         check_folder(path)
         with Progress() as bar:
             if network:
-                del options["max_bytes"], options["steps"]
+                del options["max_bytes"]
                 written = partial(write_network_page, precision=check_precision(precision))
                 page = allow_interrupts(written, view, on_progress=bar.update, **options)
                 return page_to(path, page)

@@ -15,7 +15,7 @@ STEPS = [
     Step(
         "Which channel is the largest?", {"channel": 0}, {"channel": 5}, "Walk with the arrow keys."
     ),
-    Step("How many channels are there?", answer=96),
+    Step("How many channels are there?", answer=96, explanation="As many as in the mosaic."),
     Step("Which picture is it?", answer="eye", choices=["fish", "eye"]),
     Step("Why?"),
 ]
@@ -36,6 +36,8 @@ def test_from_the_first_question_to_the_table(written, shown, tmp_path):
     lesson = page.get_by_role("region", name="questions")
     verdict, check = lesson.get_by_role("status"), lesson.get_by_role("button", name="check")
     lesson.get_by_role("heading", name="1. Which channel is the largest?").wait_for()
+    lesson.get_by_role("button", name="save answers").click()
+    expect(verdict).to_have_text("Write your name first.")
     lesson.get_by_role("textbox", name="your name").fill("Ada Lovelace")
     check.click()
     assert "not yet" in verdict.inner_text() and "Walk with the arrow keys." in verdict.inner_text()
@@ -46,9 +48,14 @@ def test_from_the_first_question_to_the_table(written, shown, tmp_path):
     check.click()
     assert "right" in verdict.inner_text()
     lesson.get_by_role("button", name="next").click()
+    expect(page.locator(".hv-number-now").first).to_have_text("0")  # as it is opened directly
+    lesson.get_by_role("textbox", name="your answer").fill("ninety")
+    page.keyboard.press("Enter")
+    expect(verdict).to_have_text("Write a number, such as 0.25.")
     lesson.get_by_role("textbox", name="your answer").fill("96")
     page.keyboard.press("Enter")
     lesson.get_by_text("2 of 3 right").wait_for()
+    assert "As many as in the mosaic." in verdict.inner_text()
 
     page.reload()  # progress is kept, name too
     lesson.get_by_text("2 of 3 right").wait_for()
@@ -59,8 +66,8 @@ def test_from_the_first_question_to_the_table(written, shown, tmp_path):
     check.click()
     assert "not yet" in verdict.inner_text()
     lesson.get_by_role("button", name="next").click()
-    lesson.get_by_role("textbox", name="your answer").fill("because")
-    lesson.get_by_role("button", name="keep").click()
+    lesson.get_by_role("textbox", name="your answer").fill("because\nit is")
+    lesson.get_by_role("button", name="save", exact=True).click()
     with page.expect_download() as download:
         lesson.get_by_role("button", name="save answers").click()
     assert download.value.suggested_filename == "Ada-Lovelace.json"
@@ -70,12 +77,60 @@ def test_from_the_first_question_to_the_table(written, shown, tmp_path):
     assert table.title == "Eyes" and table[0].name == "Ada Lovelace"
     assert [answer.mark for answer in table[0].answers] == ["✓", "✓", "✗", "–"]
     assert [answer.tries for answer in table[0].answers] == [2, 1, 1, 1]
-    assert [a["right"] for a in json.loads(file.read_text())["answers"]] == [
-        True,
-        True,
-        False,
-        None,
+    assert table[0].answers[3].given == "because\nit is"
+    marks = [answer["right"] for answer in json.loads(file.read_text())["answers"]]
+    assert marks == [True, True, False, None]
+
+    again = lesson.get_by_role("button", name="start again")
+    again.click()
+    lesson.get_by_role("button", name="delete all answers?").click()
+    lesson.get_by_text("0 of 3 right").wait_for()
+    assert lesson.get_by_role("textbox", name="your name").input_value() == ""
+    page.reload()
+    lesson.get_by_text("0 of 3 right").wait_for()
+
+
+def test_a_page_that_runs_its_network_asks_for_edits(shown, tmp_path):
+    pytest.importorskip("onnxscript", reason="the oldest versions have no such export")
+    model, picture = hookviz.demo_model(), hookviz.demo_images()[6]
+    x = hookviz.attribution.prepare_input(picture, model).args[0]
+    top = model.class_names[int(model(x).argmax())]
+    explorer = hookviz.explore(model, picture, layer="layer3.1.conv2", channel=17)
+    steps = [
+        Step("Switch off the channel.", {"channel": 3}, {"off": ("layer3.1.conv2", 5)}),
+        Step(
+            "What does the network see?", answer={"prediction": top}, explanation="Edits are gone."
+        ),
     ]
+    page = shown(explorer.to_html(network=True, layers="layer3.1.*", steps=steps, title="Edits"))
+    explorer.close()
+    lesson = page.get_by_role("region", name="questions")
+    check, verdict = lesson.get_by_role("button", name="check"), lesson.get_by_role("status")
+    lesson.get_by_text("your answer: off none (move the view to change it)").wait_for(timeout=120e3)
+    off = page.get_by_role("button", name="off", exact=True)
+    off.click()
+    lesson.get_by_text("your answer: off layer3.1.conv2,3").wait_for()
+    check.click()
+    expect(verdict).to_contain_text("not yet")
+    off.click()  # on again
+    page.get_by_role("slider", name="channel", exact=True).focus()
+    for _ in range(2):
+        page.keyboard.press("ArrowRight")
+    off.click()
+    lesson.get_by_text("your answer: off layer3.1.conv2,5").wait_for()
+    check.click()
+    expect(verdict).to_contain_text("right")
+    lesson.get_by_role("button", name="next").click()
+    lesson.get_by_text(f"your answer: prediction {top}").wait_for()
+    check.click()
+    expect(verdict).to_have_text("✓ rightEdits are gone.")
+    lesson.get_by_role("textbox", name="your name").fill("Ada")
+    with page.expect_download() as download:
+        lesson.get_by_role("button", name="save answers").click()
+    download.value.save_as(tmp_path / "ada.json")
+    table = hookviz.grade(tmp_path, steps)
+    assert [answer.mark for answer in table[0].answers] == ["✓", "✓"]
+    assert table[0].answers[0].given == {"off": ["layer3.1.conv2", 5]}
 
 
 def test_views_are_steps_and_a_click_is_an_answer(shown):

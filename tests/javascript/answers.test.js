@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { judged, pointedAt, restored, sheet, tried } from "../../hookviz/static/answers.js";
+import { inWords, judged, numberOf, pointedAt, restored, sheet, tried } from "../../hookviz/static/answers.js";
 import { cases } from "./cases.js";
 
 test("answers are right as in Python", () => {
@@ -10,7 +10,7 @@ test("answers are right as in Python", () => {
   for (const { step, given, right } of cases.answers) assert.equal(judged(step, given), right, JSON.stringify({ step, given }));
 });
 
-const base = { question: "?", state: null, hint: "", tolerance: 0.01, choices: [] };
+const base = { question: "?", state: null, hint: "", explanation: "", tolerance: 0.01, choices: [] };
 const text = { ...base, kind: /** @type {"text"} */ ("text"), answer: ["cat"] };
 const course = { title: "T", id: "1", steps: [text, { ...base, kind: /** @type {"open"} */ ("open"), answer: null }] };
 
@@ -27,8 +27,25 @@ test("of the view only what is asked for is the answer", () => {
   assert.deepEqual(pointedAt(view, { channel: 2, layer: "a" }), { channel: 2 });
 });
 
+test("a channel that is switched off alone is an answer, and so is the top class", () => {
+  const view = { ...base, kind: /** @type {"view"} */ ("view"), answer: { off: [["a", 3]], prediction: ["cat"] } };
+  const [off, half] = [{ layer: "a", channel: 3, factor: 0 }, { layer: "a", channel: 4, factor: 0.5 }];
+  const predictions = [{ name: "cat" }, { name: "dog" }];
+  const alone = pointedAt(view, {}, { edits: [off, half], predictions });
+  assert.deepEqual(alone, { off: ["a", 3], prediction: "cat" });
+  assert.equal(judged(view, alone), true);
+  const two = pointedAt(view, {}, { edits: [off, { ...off, channel: 5 }], predictions });
+  assert.equal(judged(view, two), false);
+  assert.equal(inWords(pointedAt(view, {}, { edits: [], predictions })), "off none, prediction cat");
+});
+
+test("a number may have a decimal comma; a word is none", () => {
+  assert.deepEqual(["0,5", " −3 ", "ninety", ""].map(numberOf), [0.5, -3, NaN, NaN]);
+});
+
 test("a sheet has every question, answered or not", () => {
   const made = sheet(course, "Ada", [tried(text, undefined, "cat")]);
+  assert.ok(Math.abs(Date.parse(made.saved) - Date.now()) < 60000);
   assert.deepEqual(made.answers.map((each) => [each.given, each.right, each.tries]), [["cat", true, 1], [null, null, 0]]);
 });
 

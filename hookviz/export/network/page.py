@@ -6,7 +6,7 @@ import base64
 import io
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -31,6 +31,7 @@ from ...view.payload import (
 )
 from ...view.settings import PRODUCT, heatmap_names
 from ...view.view import View, for_layer
+from ..lesson import Step, lesson_payload
 from ..packing import Stream, raw
 from ..packing import picture as packed_picture
 from ..page import begin_page, chosen_layers, packed_block
@@ -50,6 +51,7 @@ def write_network_page(
     *,
     layers: Layers = None,
     title: str | None = None,
+    steps: Sequence[Step] = (),
     precision: Precision = "float32",
     on_progress: Callable[[float], object] = lambda fraction: None,
 ) -> str:
@@ -59,7 +61,7 @@ def write_network_page(
     ----------
     view : View
         The view at which the page begins.
-    layers, title, precision
+    layers, title, steps, precision
         As for `hookviz.export.page.write_page` and `hookviz.widgets.Explorer.to_html`.
     on_progress : callable
         Called with the fraction of the work that is done, 0 to 1.
@@ -137,6 +139,8 @@ def write_network_page(
     calls = [(each.name, each.layer, each.call) for each in network.layers]
     facts["why"], (recipes, rules) = network_terms(view, begun.kept, calls, network.parts)
     facts["net"]["parts"] = network.parts
+    named = title or f"{facts['model']} in hookviz"
+    facts["lesson"] = lesson_payload(steps, view, facts, named) if steps else None
     said, pixels = begun.picture or ({}, None)
     arrays = [raw("input", given.cpu().numpy(), planes=True)]
     arrays += [packed_picture("pixels", pixels)] if pixels is not None else []
@@ -149,7 +153,6 @@ def write_network_page(
         "runtime": _runtime_text(runtime.binary),
     }
     on_progress(1.0)
-    named = title or f"{facts['model']} in hookviz"
     return document(
         named,
         script("networkPage"),
