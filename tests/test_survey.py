@@ -247,6 +247,20 @@ def test_a_layer_without_maps_is_left_out():
         survey["1"]
 
 
+def test_a_layer_with_rows_in_another_order_is_left_out():
+    class Reversed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Conv2d(2, 2, 1), nn.Conv2d(2, 2, 1)
+
+        def forward(self, x):
+            return self.first(x) + self.second(x.flip(0)).flip(0)
+
+    with pytest.warns(RuntimeWarning, match="'second' is left out: its rows are the inputs in an"):
+        survey = hookviz.survey(Reversed(), Pictures())
+    assert list(survey) == ["first"] and list(survey.left_out) == ["second"]
+
+
 # Parts of a data set
 
 

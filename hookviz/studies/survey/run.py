@@ -20,6 +20,7 @@ from ...hooking.select import Layers, select_layers, type_name, unwrapped
 from ...hooking.tensors import at_least_float32, tensors
 from ...hooking.transforms import TransformError
 from ...run.inputs import ModelInput, Transform, as_the_model_takes, moved, where_inputs_go
+from ...run.origins import PictureSource, call_origins
 from ...run.progress import Progress
 from ...run.session import Session
 from ...run.target import class_names_of
@@ -132,6 +133,8 @@ def survey(
     marks = model_marks(session.model) | data_marks(data, reader.rule)
     fingerprint = Fingerprint(**marks, layers=layer_names, k=k)
     hooks = SurveyHooks(session, chosen, fingerprint, _fields(model, list(chosen), reader))
+    for name in _in_another_order(model, layer_names, reader) if batch_size > 1 else ():
+        hooks.leave_out(name, "its rows are the inputs in another order")
     spans = _spans(len(data), batch_size, shard)
     read = reader.batches(spans, num_workers)
     total = sum(map(len, spans))
@@ -188,8 +191,28 @@ def _fields(model: nn.Module, layers: list[nn.Module], reader: Reader) -> dict[s
     return {
         name: {key: list(getattr(field, key)) for key in RULE}
         for name, field in found.items()
-        if field.status == "exact" and None not in (*field.stride, *field.start)
+        if field.status == "exact" and field.input == 0 and None not in field.start
     }
+
+
+def _in_another_order(model: nn.Module, layers: Sequence[str], reader: Reader) -> list[str]:
+    """Return the layers that see the samples of a batch in another order, judged by two inputs."""
+    try:
+        batch = reader.read(range(min(2, len(reader.data))))
+        if len(batch.indices) < 2:
+            return []
+        inputs = as_the_model_takes(batch.inputs, unwrapped(model)[0])
+        origins = call_origins(Session(model, inputs), layers)
+    except (ValueError, TransformError):  # of two sizes; or it is behind the layers
+        return []
+    return [
+        origin.layer
+        for origin in origins.values()
+        if len(origin.rows) == 2
+        and any(
+            isinstance(row, PictureSource) and row.sample != n for n, row in enumerate(origin.rows)
+        )
+    ]
 
 
 def _pass(
@@ -270,6 +293,12 @@ class SurveyHooks(HookManager):
             reader,
         )
 
+    def leave_out(self, name: str, why: str) -> None:
+        """Record no more of a layer, and warn."""
+        if name not in self._left_out:
+            self._left_out[name] = why
+            warnings.warn(f"{name!r} is left out: {why}.", RuntimeWarning, stacklevel=3)
+
     def take(self, batch: Batch) -> None:
         """Run the model on a batch, and merge what the hooks found."""
         self._indices = torch.tensor(batch.indices, dtype=torch.int64, device=self._device)
@@ -328,12 +357,12 @@ class SurveyHooks(HookManager):
     ) -> None:
         call = self._calls[module]
         self._calls[module] += 1
+        if name in self._left_out:
+            return
         try:
             maps = self._maps(module, output)
         except ValueError as error:
-            if name not in self._left_out:
-                self._left_out[name] = str(error).rstrip(".")
-                warnings.warn(f"{name!r} is left out: {error}", RuntimeWarning, stacklevel=3)
+            self.leave_out(name, str(error).rstrip("."))
             return
         run = SurveyedRun(order, name, type_name(module), call)
         if maps.numel() < _SMALL:
