@@ -8,9 +8,9 @@ from .studies.compare.similarity import Similarity
 from .studies.diagnosis.findings import Diagnosis, Finding
 from .studies.graph.contributions import Contributions
 from .studies.graph.graph import Graph
+from .studies.graph.kernels import LayerWeights
 from .studies.graph.listener import Node
 from .studies.hook_table import HookInfo, HookTable, RemovedHooks
-from .studies.kernels import LayerWeights
 from .studies.receptive_field.field import ReceptiveField
 from .studies.survey.layer import LayerSurvey
 from .studies.survey.survey import Survey

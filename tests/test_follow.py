@@ -15,7 +15,7 @@ from hookviz.run.inputs import prepare_input
 from hookviz.run.recorder import OperationRecorder
 from hookviz.run.session import Session
 from hookviz.run.stages import ACTIVATED, NORMALIZED, stages_of
-from hookviz.studies.kernels import layer_weights
+from hookviz.studies.graph.kernels import layer_weights
 
 
 def sources(function, *tensors):

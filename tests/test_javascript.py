@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import itertools
 import json
 import os
 import re
@@ -17,23 +16,15 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch import nn
-from torch.nn import functional as F
 
 import hookviz
 from hookviz.attribution.cam import HEATMAPS
 from hookviz.draw.colours import colour_ranges, palette, to_levels
 from hookviz.draw.overlay import blend, heat_colours
 from hookviz.export.packing import half, quantize, raw
-from hookviz.export.terms import recipe_of
-from hookviz.run.inputs import prepare_input
 from hookviz.run.output import leaves_of
-from hookviz.run.session import Session
-from hookviz.studies.graph.contributions import contributions_in
-from hookviz.studies.graph.kept import KeptRun
 from hookviz.view.answer import OVERLAP, SHOWN, answer_payload, box_tensors, read_answer
 from hookviz.view.payload import settings_payload
-from hookviz.view.reason import kept_run, reason_payload, weights_payload
 from hookviz.view.settings import choices
 
 LAST = "layer3.1.conv2"
@@ -312,152 +303,6 @@ def address_case() -> dict:
     return {"facts": facts, "first": first, "written": written, "moved": moved, "query": query}
 
 
-def held_case(kept: KeptRun, name: str, exact: bool = True) -> dict:
-    """A layer's recipe and arrays, as a page has them."""
-    recipe = recipe_of(kept, name)
-    arrays = {f"affine {n}": each.numpy() for n, each in enumerate(recipe.affine)}
-    if recipe.bias is not None:
-        arrays["bias"] = recipe.bias.numpy()
-    weight = recipe.weight.reshape(*recipe.weight.shape[:2], -1).numpy()
-    given = recipe.given.reshape(len(recipe.given), 1, -1).numpy()
-    scales = {}
-    for which, values in (("weight", weight), ("given", given)):
-        if not exact:
-            coding, data = half("x", values)
-            scales[which] = coding["scale"]
-            halves = np.frombuffer(data, np.float16).reshape(values.shape)
-            values = halves.astype(values.dtype) * values.dtype.type(coding["scale"])
-        arrays[which] = values
-    returned = kept._call(name, -1).returned
-    assert returned is not None
-    linear = recipe.facts["linear"]
-    return {
-        "recipe": recipe.facts,
-        "arrays": {name: written(each) for name, each in arrays.items()},
-        "scales": scales,
-        "map": written((returned[0].movedim(-1, 0) if linear else returned[0]).numpy()),
-    }
-
-
-def term_cases() -> list[dict]:
-    """Layers of every kind, and values of theirs as `hookviz.contributions` takes them apart."""
-    from test_contributions import KINDS, Causal, SamePadded
-
-    torch.manual_seed(0)
-    layers: list[tuple[str, nn.Module, torch.Tensor]] = []
-    for dimensions, kinds in KINDS.items():
-        x = torch.randn(1, 4, *(7, 6, 5)[:dimensions])
-        for kind, options in itertools.product(
-            kinds, ({"padding": 1}, {"stride": 2, "groups": 2}, {"dilation": 2, "groups": 4})
-        ):
-            layer = kind(4, 8, 2, **options)
-            layers.append((f"{kind.__name__} {options}", layer, x))
-    picture = torch.randn(1, 3, 9, 8)
-    for mode in ("zeros", "reflect", "replicate", "circular"):
-        for padding in ("same", 2):
-            layer = nn.Conv2d(3, 4, (5, 3), padding=padding, padding_mode=mode, dilation=(1, 2))
-            layers.append((f"{mode} {padding}", layer, picture))
-    layers += [
-        ("as TensorFlow pads", SamePadded(3, 4, 3, stride=2), picture),
-        ("causal", Causal(3, 4, 3, padding=2), torch.randn(1, 3, 8)),
-        ("linear", nn.Linear(5, 3), torch.randn(1, 5)),
-        ("linear, by token", nn.Linear(5, 3, bias=False), torch.randn(1, 7, 5)),
-    ]
-    found = []
-    for name, layer, x in layers:
-        model = nn.Sequential(layer, nn.ReLU()).double().eval()
-        kept = KeptRun(Session(model, prepare_input(x.double(), model)))
-        sizes = kept.sizes("0")
-        values = []
-        for position in {tuple(n - 1 for n in sizes), tuple(0 for _ in sizes)}:
-            why = contributions_in(kept, kept.value("0", 2, position))
-            values.append(
-                {
-                    "channel": 2,
-                    "position": list(position),
-                    "bias": why.bias,
-                    "kernel": written(why.kernel.flatten().numpy()),
-                    "patch": written(why.patch.flatten().numpy()),
-                    "byChannel": written(why.by_channel.numpy()),
-                }
-            )
-        found.append({"name": name, "values": values, **held_case(kept, "0"), "kept": kept})
-    return found
-
-
-class Passing(nn.Module):
-    """Sums, a concatenation, a gate, padding, pooling, and a channel that was trained away."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.one, self.norm = nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4)
-        self.two, self.gate = nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 1)
-        self.three, self.last = nn.Conv2d(8, 4, 2, stride=2), nn.Linear(4, 3)
-        self.four = nn.Conv2d(4, 4, 1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = F.relu(self.norm(self.one(x)))
-        z = self.two(y)
-        z = z * self.gate(z.mean((2, 3), keepdim=True)).sigmoid()
-        z = F.pad(torch.cat([y + z, y], 1), (1, 0, 1, 0))
-        z = self.four(F.max_pool2d(F.silu(self.three(z)), 2))
-        return self.last(F.hardswish(z).mean((2, 3)))
-
-
-def reason_cases() -> tuple[dict, list[dict]]:
-    """A network's layers as a page has them, and the kernel's answers about some values."""
-    torch.manual_seed(0)
-    model = Passing().double().eval()
-    nn.init.uniform_(model.norm.running_mean)
-    with torch.no_grad():
-        model.one.weight[1] = 0
-        model.norm.bias[1], model.two.weight[0, 1] = 3.0, 9.0
-    x = torch.randn(1, 2, 7, 7).double()
-    view = hookviz.explore(model, x, face="plain")
-    kept = kept_run(view._now)
-    held = {name: held_case(kept, name) for name in kept._kept.calls}
-    said = []
-    for name, position in [
-        ("one", (2, 3)), ("two", (6, 0)), ("two", (3, 3)), ("gate", (0, 0)), ("three", (0, 0)),
-        ("three", (3, 1)), ("four", (1, 1)), ("last", ()),
-    ]:  # fmt: skip
-        for channel in (0, 2):
-            question = {"layer": name, "channel": channel, "position": position, "sample": 0}
-            answer, _ = reason_payload(view._now, question)
-            made = {"layer": name, "channel": channel, "position": position, "said": answer}
-            sizes = kept.sizes(name)
-            shares = [(n + 0.5) / size for n, size in zip(position, sizes, strict=True)]
-            for place in (None, shares or None):
-                asked = question | {"place": place, "call": -1}
-                kernels, tiles = weights_payload(view._now, asked)
-                made |= {
-                    "placed" if place else "plain": kernels | {"tiles": written(tiles["tiles"])}
-                }
-            said.append(made)
-    view.close()
-    return held, said
-
-
-def rule_cases() -> list[dict]:
-    x = torch.linspace(-7, 7, 57, dtype=torch.float64)
-    rules: list[tuple[list, torch.Tensor]] = [
-        (["clamp", 0, 6], F.relu6(x)),
-        (["clamp", 0, None], F.relu(x)),
-        (["leaky", 0.1], F.leaky_relu(x, 0.1)),
-        (["sigmoid"], x.sigmoid()),
-        (["silu"], F.silu(x)),
-        (["tanh"], x.tanh()),
-        (["gelu"], F.gelu(x)),
-        (["hardswish"], F.hardswish(x)),
-        (["hardsigmoid"], F.hardsigmoid(x)),
-        (["keep"], x),
-    ]
-    return [
-        {"rule": rule, "given": written(x.numpy()), "wanted": written(wanted.numpy())}
-        for rule, wanted in rules
-    ]
-
-
 def graphs() -> dict:
     """Graphs as the browser gets them."""
     import torchvision
@@ -479,13 +324,6 @@ def graphs() -> dict:
 def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from hookviz.view.settings import Settings
 
-    terms = term_cases()
-    kept = {each["name"]: each.pop("kept") for each in terms}
-    rounded = [
-        {"exact": each, "rounded": held_case(kept[each["name"]], "0", exact=False)}
-        for each in terms
-    ]
-    held, reasons = reason_cases()
     numbers = [np.float32(each) for each in (0.1, 1 / 3, -2.5, 1234.5678)]
     made = {
         "levels": levels(),
@@ -500,11 +338,6 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "transforms": transforms(),
         "normalized": normalized(),
         "cams": cams(),
-        "terms": terms,
-        "rounded": rounded,
-        "held": held,
-        "reasons": reasons,
-        "rules": rule_cases(),
         "graphs": graphs(),
         "settings": {k: v for k, v in asdict(Settings(layer="a")).items() if k != "target"},
         "numbers": [{"value": float(n), "text": str(n).replace("-", "−")} for n in numbers],

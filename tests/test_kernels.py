@@ -13,7 +13,7 @@ from untouched import assert_untouched, snapshot
 import hookviz
 from hookviz.run.inputs import prepare_input
 from hookviz.run.session import Session
-from hookviz.studies.kernels import layer_weights
+from hookviz.studies.graph.kernels import layer_weights
 
 
 def of(model, x, layer="0", **options):

@@ -101,7 +101,7 @@ def test_layers_that_were_captured_are_boxes_too():
 
 def test_the_run_of_why_is_used(explorer):
     explorer.contributions("body.0", channel=1, position=(2, 3))
-    assert graph_in(explorer._now) is explorer._now.memo.get("kept", None).graph
+    assert graph_in(explorer._now) is explorer._now.memo.get("cut", None).graph
 
 
 def test_the_canvas_answers(explorer):

@@ -28,7 +28,6 @@ from hookviz.run.operations import (
     operation_type,
 )
 from hookviz.run.recorder import Listener, OperationRecorder
-from hookviz.studies.graph.terms import move_of, rule_of
 
 aten = torch.ops.aten
 
@@ -399,27 +398,6 @@ def test_only_a_factory_is_independent_of_values():
 
 
 # Where the tables that this one replaces had different contents
-
-
-def moves(function, tensor):
-    """Return how values move through each operation, and the rule for the browser."""
-    found = []
-
-    class Moves(Listener):
-        def after(self, operation):
-            move = move_of(operation, operation.inputs[0], operation.outputs[0])
-            found.append((operation.name, move, move and rule_of(operation, move)))
-
-    with OperationRecorder(Moves()):
-        function(tensor)
-    return found
-
-
-def test_an_active_dropout_is_not_a_copy():
-    """It was listed with the copies, so that a page computed other values than the model."""
-    ((_, move, rule),) = moves(lambda t: torch.native_dropout(t, 0.5, True), x)
-    assert move is not None and rule is None
-    assert moves(torch.clone, x)[0][2] == ["keep"]
 
 
 def test_a_saturated_sigmoid_is_found_behind_a_cast():

@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Container, Generator, Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ from ..draw.overlay import heat_colours
 from ..hooking.select import Layers, select_layers
 from ..run.session import Run
 from ..run.target import Target
-from ..studies.graph.kept import KeptRun
 from ..tables import megabytes
 from ..view.answer import map_values
 from ..view.build import build_frame
@@ -59,7 +57,7 @@ from .packing import (
     size_of,
 )
 from .packing import picture as packed_picture
-from .terms import PageTerms, TermsPart, kept_layers
+from .walk import page_reasons
 
 SMALLEST = 300_000
 """Minimum page size in bytes: program, still picture and names."""
@@ -118,7 +116,7 @@ def write_page(
     names = chosen_layers(view, layers)
     heatmaps = [*cached_methods(), *_of_attention(view)]
     begun = begin_page(view, names, [*heatmaps, PRODUCT])
-    view, facts, kept = begun.view, begun.facts, begun.kept
+    view, facts = begun.view, begun.facts
     named = title or f"{facts['model']} in hookviz"
     facts["lesson"] = lesson_payload(steps, view, facts, named) if steps else None
     blocks: dict[str, PageBlock] = {}
@@ -145,19 +143,20 @@ def write_page(
     drawn = Stream.of(_packed_heatmaps(heats, 2)) if large else whole_heats
     blocks["heatmaps"] = PageBlock({}, [drawn])
     blocks["answer"] = PageBlock({}, [_answer(view, max_bytes / 10)])
-    blocks["map"] = PageBlock(begun.map[0], [Stream.of(begun.map[1])])
-    terms = PageTerms.of(view, names, kept)
-    if terms.output is not None:
-        blocks["why-output"] = PageBlock(terms.output.facts, [terms.output_stream()])
+    reasons, arrays = page_reasons(view, names)
+    blocks["why"] = PageBlock(reasons, [Stream.of(arrays)])
+    facts["why"] = {"output": next((each.get("output") for each in reasons["answers"]), None)}
+    drawn, small = page_map(view, names)
+    blocks["map"] = PageBlock(drawn, [Stream.of(small)])
 
     def written() -> str:
         texts = {"facts": begun.text, **{name: block.text for name, block in blocks.items()}}
         return document(named, script("page"), style(), texts, view.describe(), begun.still)
 
-    facts["why"], facts["notes"] = terms.facts([]), []
+    facts["notes"] = []
     room = max_bytes - len(written().encode()) - RESERVE
     shown = f"layer-{names.index(view.settings.layer)}"
-    fitted = fit(maps, queries, terms, shown, room)
+    fitted = fit(maps, queries, shown, room)
     if fitted is None:
         smallest = compressed(maps, LEVELS[-1], math.inf)
         takes = max_bytes - room + size_of(smallest or {})
@@ -172,10 +171,6 @@ def write_page(
     for part in queries:
         if part not in fitted.streams:
             blocks[part.block].header["notes"].append("Other queries need the notebook.")
-    held = [part for part in fitted.streams if isinstance(part, TermsPart)]
-    facts["why"] = terms.facts(held)
-    if facts["why"]["output"] in [part.layer for part in held]:
-        del blocks["why-output"]
     facts["notes"] = _notes([COARSE] * large + fitted.reductions, max_bytes)
     on_progress(1.0)
     return written()
@@ -217,20 +212,18 @@ class Fitted:
     reductions: list[str]
 
 
-def fit(
-    maps: list[MapsPart], queries: list[QueriesPart], terms: PageTerms, shown: str, room: float
-) -> Fitted | None:
+def fit(maps: list[MapsPart], queries: list[QueriesPart], shown: str, room: float) -> Fitted | None:
     """Choose the numbers that fit into ``room`` bytes of a page; None if not all maps do.
 
-    Maps and gradients come at the best level that leaves some room for the rest: attention from
-    other queries, and weights and inputs. If these do not all fit, exact, behind exact maps, they
-    come in half precision: the shown layer's and the small ones first. ``shown`` is the block of
-    the layer that the page shows first, whose maps stay exact if they are not large.
+    Maps and gradients come at the best level that leaves some room for attention from other
+    queries. If it does not all fit, exact, behind exact maps, it comes in half precision: the shown
+    layer's and the small ones first. ``shown`` is the block of the layer that the page shows first,
+    whose maps stay exact if they are not large.
     """
     large_first = sorted(maps, key=lambda part: -part.values.size)
     own = compressed([part for part in maps if part.block == shown], EXACT, room / 8) or {}
     rest = [part for part in large_first if part not in own]
-    share = SHARE if queries or terms.order else 1
+    share = SHARE if queries else 1
     found = best_level(rest, share * room - size_of(own)) or best_level(rest, room - size_of(own))
     if found is None:
         return None
@@ -238,20 +231,15 @@ def fit(
     streams |= own
     left = room - size_of(streams)
     queries = sorted(queries, key=lambda part: (part.block != shown, part.values.size))
-    count = len(queries) + len(terms.order)
-    if level == EXACT and len(extras := held(chain(queries, terms.parts()), EXACT, left)) == count:
+    if level == EXACT and len(extras := held(queries, EXACT, left)) == len(queries):
         return Fitted(streams | extras, [])
-    extras = held(chain(queries, terms.parts()), HALF, left)
+    extras = held(queries, HALF, left)
     reductions = [_level_words(level, maps, bool(own))]
-    for words, kind, whole in (
-        ("attention from other queries is", QueriesPart, len(queries)),
-        ("weights and inputs for “why?” are", TermsPart, len(terms.order)),
-    ):
-        missing = whole - sum(isinstance(part, kind) for part in extras)
-        if whole > missing:
-            reductions.append(f"{words} in half precision")
-        if missing:
-            reductions.append(f"{words} left out for {missing} of {whole} layers")
+    words = "attention from other queries is"
+    if extras:
+        reductions.append(f"{words} in half precision")
+    if missing := len(queries) - len(extras):
+        reductions.append(f"{words} left out for {missing} of {len(queries)} layers")
     return Fitted(streams | extras, reductions)
 
 
@@ -308,18 +296,12 @@ class PageBeginning:
         The address of the picture that is seen before the program runs, and without it.
     picture : (dict, numpy.ndarray) or None
         As `picture_payload`.
-    kept : KeptRun or str
-        As `kept_layers`.
-    map : (dict, list)
-        As `map_payload`, with the arrays encoded.
     """
 
     view: View
     facts: dict[str, Any]
     still: str
     picture: tuple[dict[str, Any], np.ndarray] | None
-    kept: KeptRun | str
-    map: tuple[dict[str, Any], list[Packed]]
 
     @property
     def text(self) -> str:
@@ -365,9 +347,8 @@ def begin_page(
     }
     picture = picture_payload(view)
     facts["blind"] = picture is None
-    kept = kept_layers(view, names)
     still = html.data_url(still_png(build_frame(view)))
-    return PageBeginning(view, facts, still, picture, kept, _map(view, names))
+    return PageBeginning(view, facts, still, picture)
 
 
 def _of_attention(view: View) -> list[str]:
@@ -451,7 +432,8 @@ def _queries(view: View) -> tuple[np.ndarray, dict[str, Any]] | None:
     return values.astype(np.float32), about | {"heads": output.shape[1], "words": words}
 
 
-def _map(view: View, names: Sequence[str]) -> tuple[dict[str, Any], list[Packed]]:
+def page_map(view: View, names: Sequence[str]) -> tuple[dict[str, Any], list[Packed]]:
+    """Return the map of the network as `map_payload`, with the arrays encoded."""
     try:
         header, arrays = map_payload(view, names)
     except Exception as error:  # a page without its map is still a page

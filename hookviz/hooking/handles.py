@@ -31,8 +31,12 @@ KINDS = {
     "full_backward_pre": {},
     "full_backward": {},
 }
-"""Kinds of hooks on a module, with the options of their registration. One more kind is ``"edit"``,
-a forward hook that runs before all others."""
+"""Kinds of hooks on a module, with the options of their registration; beside them there are those
+of ``FIRST``."""
+
+FIRST = {"raw": 2, "edit": 1}
+"""Kinds of forward hooks that run before all others, the largest number first: ``"edit"`` changes
+an output, ``"raw"`` sees it before any edit."""
 
 TENSOR_KINDS = {"tensor": "hook", "accumulated": "post_accumulate_grad_hook"}
 """Kinds of hooks on a tensor: called with the gradient that reaches it; called with a parameter
@@ -90,8 +94,8 @@ class HookManager(Block):
             register = getattr(target, f"register_{TENSOR_KINDS[kind]}")
             handle = register(_Hook(self, None, function))
         else:
-            hook = _Hook(self, target, function, first=kind == "edit")
-            kind = "forward" if kind == "edit" else kind
+            hook = _Hook(self, target, function, first=FIRST.get(kind, 0))
+            kind = "forward" if kind in FIRST else kind
             handle = getattr(target, f"register_{kind}_hook")(hook, **KINDS[kind])
             if hook.first:
                 _prepend(target._forward_hooks)
@@ -106,7 +110,7 @@ class _Hook:
         owner: HookManager,
         module: nn.Module | None,
         function: Callable[..., Any],
-        first: bool = False,
+        first: int = 0,
     ) -> None:
         self.owner, self.module, self.function, self.first = owner, module, function, first
 
@@ -139,9 +143,10 @@ def own_function(hook: Any) -> Callable[..., Any] | None:
 
 
 def _prepend(hooks: OrderedDict) -> None:
-    """Move edits before all other hooks, in their own order, so observers see edited outputs."""
-    edits = [key for key, hook in hooks.items() if isinstance(hook, _Hook) and hook.first]
-    for key in reversed(edits):
+    """Move raw hooks and edits before all others, so that those see edited outputs."""
+    own = [key for key, hook in hooks.items() if isinstance(hook, _Hook) and hook.first]
+    own.reverse()
+    for key in sorted(own, key=lambda key: hooks[key].first):
         hooks.move_to_end(key, last=False)
 
 

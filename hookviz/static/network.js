@@ -13,7 +13,7 @@ import { Answer } from "./runner.js";
 import { RUNNING, Running } from "./running.js";
 import { withStroke } from "./strokes.js";
 import { readTarget } from "./targets.js";
-import { answered } from "./terms.js";
+import { answered } from "./walk.js";
 
 /**
  * @typedef {import("./runner.js").Tensor} Tensor
@@ -34,11 +34,11 @@ export class NetworkSource {
    * @param {any} facts
    * @param {import("./runner.js").Runner} runner
    * @param {Input} input
-   * @param {{header: any, arrays: any}} rules How the layers compute, see `terms.js`.
+   * @param {{header: any, arrays: any}} held Answers about the weights, see `walk.js`.
    * @param {any} graph That of the map: nodes, edges, and the sizes of the layers' pictures.
    */
-  constructor(facts, runner, input, rules, graph) {
-    this.rules = rules;
+  constructor(facts, runner, input, held, graph) {
+    this.held = held;
     this.graph = graph;
     /** @type {any} The map as it was last. */
     this.drawn = null;
@@ -598,57 +598,9 @@ export class NetworkSource {
     return null; // nothing here is rounded
   }
 
-  /**
-   * Terms of a value; in a difference those of the edited run.
-   * @param {any} question
-   * @param {any} [at]
-   */
-  why(question, at = {}) {
-    const answer = this.shownRun(at) === "original" ? this.answers.original : this.answers.edited;
-    const key = `why ${JSON.stringify(question)}`;
-    const found = answer.made.get(key) ?? answered(question, this.facts.why, (layer, call) => this.held(answer, layer, call), 1);
-    if (found) answer.made.set(key, found);
-    return found;
-  }
-
-  /**
-   * What a layer's values were computed from; undefined while it is on its way.
-   * @param {Answer} answer
-   * @param {string} layer
-   * @param {number} call
-   * @returns {import("./terms.js").Held | null | undefined}
-   */
-  held(answer, layer, call) {
-    const last = this.lastCall(layer);
-    const number = call < 0 ? last : call;
-    const name = number > 0 ? `${layer}#${number}` : layer;
-    const recipe = this.rules.header.recipes?.[name];
-    if (!recipe) return null;
-    const wanted = this.partsOf(name);
-    const sources = recipe.sources.flatMap((/** @type {[string, number]} */ [from, which]) => this.partsOf(which ? `${from}#${which}` : from));
-    if (answer.missing(wanted).length) answer.get([...wanted, ...sources]); // in one run
-    const found = this.ask(answer, wanted);
-    if (!found) return undefined;
-    return answer.once(`held ${name}`, () => {
-      const [given, weight, returned, bias] = /** @type {[Tensor, Tensor, Tensor, Tensor | undefined]} */ (found);
-      const rules = recipe.after.filter((/** @type {any[]} */ step) => step[1] === "affine");
-      const affine = Object.fromEntries(rules.map((/** @type {any} */ _, /** @type {number} */ n) => [`affine ${n}`, this.rules.arrays[`${name} affine ${n}`]]));
-      const scale = (/** @type {number} */ channel) =>
-        answer === this.answers.original ? 1 : (this.edits.find((each) => each.layer === layer && each.channel === channel)?.factor ?? 1);
-      const { linear, outputs } = recipe;
-      const own = linear ? byChannel(given, recipe.given[0]) : given;
-      const map = linear ? byChannel(returned, outputs) : returned;
-      return { recipe, scale, arrays: { given: own, weight, ...(bias ? { bias } : {}), ...affine }, map };
-    });
-  }
-
-  /** @param {string} name Of a layer's call. */
-  partsOf(name) {
-    const { parts, outputs } = this.facts.net;
-    const own = parts.includes(`weight:${name}`) ? name : name === this.facts.why.output ? "" : null;
-    if (own === null) return [];
-    const returned = own || outputs.includes(`activation:${name}`) ? `activation:${name}` : "logits";
-    return [`given:${own}`, `weight:${own}`, returned, ...(parts.includes(`bias:${own}`) ? [`bias:${own}`] : [])];
+  /** @param {any} question */
+  why(question) {
+    return answered(question, this.held.header, this.held.arrays, []);
   }
 
   prefetch() {} // whatever is asked for is a run
@@ -812,19 +764,6 @@ function endsOf(values) {
   }
   if (low > high) return { low: 0, high: 1, precision: "double" };
   return { low, high: high > low ? high : low + 1, precision: "single" };
-}
-
-/**
- * One channel behind the other: a linear layer's are last.
- * @param {Tensor} tensor
- * @param {number} channels
- */
-function byChannel({ values, shape }, channels) {
-  const places = values.length / channels;
-  if (places === 1) return { shape, values };
-  const turned = new Float32Array(values.length);
-  for (let p = 0; p < places; p++) for (let c = 0; c < channels; c++) turned[c * places + p] = /** @type {number} */ (values[p * channels + c]);
-  return { shape, values: turned };
 }
 
 /** @param {Record<string, Tensor>} a @param {Record<string, Tensor>} b */

@@ -23,7 +23,7 @@ async function started(facts) {
   await runner.ready;
   const input = { values: arrays.input.values, shape: arrays.input.shape, picture };
   const graph = { ...map?.header, library: async () => loadDagre() };
-  return new NetworkSource(facts, runner, input, why ?? { header: {}, arrays: {} }, graph);
+  return new NetworkSource(facts, runner, input, /** @type {any} */ (why), graph);
 }
 
 /** Put the app into the still picture's place. */

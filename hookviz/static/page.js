@@ -10,7 +10,7 @@ import { Layer } from "./layer.js";
 import { Lesson } from "./lesson.js";
 import { pictureOf } from "./pictures.js";
 import { fromQuery } from "./queries.js";
-import { answered } from "./terms.js";
+import { answered } from "./walk.js";
 
 /** What is in the page. */
 class PageSource {
@@ -127,26 +127,13 @@ class PageSource {
 
   /** @param {any} question */
   why(question) {
+    const held = this.get("why", (found) => found);
+    if (!held) return null;
     const key = JSON.stringify(question);
-    const found = this.reasons.get(key) ?? answered(question, this.facts.why, (layer, call) => this.held(layer, call));
-    if (found) this.reasons.set(key, found);
+    const layer = this.facts.layers[this.place(question.layer)];
+    const found = this.reasons.get(key) ?? answered(question, held.header, held.arrays, layer?.map ?? []);
+    this.reasons.set(key, found);
     return found;
-  }
-
-  /**
-   * What the page holds of a layer's computation; undefined while it is unpacked.
-   * @param {string} layer
-   * @param {number} call
-   */
-  held(layer, call) {
-    const found = this.get(this.facts.why.layers[layer].block, ({ header, arrays }) => ({ recipe: header, arrays }));
-    const shown = this.place(layer) >= 0;
-    const own = shown ? this.layer({ layer }) : null;
-    if (!found || (shown && !own)) return undefined;
-    if (call >= 0 && call !== found.recipe.call) return null;
-    const whole = own?.arrays.maps && own.header.call === found.recipe.call && own.header.size.length === found.recipe.shape.length;
-    const fits = whole && own.width === own.header.size.at(-1) && own.header.counts.depth <= 1;
-    return { ...found, map: fits ? own.arrays.maps : null };
   }
 
   /**

@@ -12,7 +12,8 @@ import { Weights } from "./weights.js";
  * @typedef {{layer: string, call: number, channel: number, position: number[],
  *   output?: number, written?: string, sample?: number}} Spot
  * @typedef {{channel: number, contribution: string, tap: number[], window: number[][],
- *   origins: Array<Spot & {path: string[], value: string, exact: boolean}>}} Term
+ *   origins: Array<Spot & {path: string[], part: string}>, traced: boolean, others: number,
+ *   rest?: string, remainder?: string, kind?: string, bent_by?: string[]}} Term
  */
 
 /** A panel below the pictures; it follows the chosen place while it is open. */
@@ -188,6 +189,7 @@ export class Why {
     this.offered(data);
     this.weights.show(data);
     const { at, source } = app;
+    visible(this.button, !data?.header.query); // an attention head has no terms
     setAttribute(this.button, "aria-pressed", this.open ? "true" : "false");
     visible(this.root, this.open);
     if (!this.open) return this.came();
@@ -205,7 +207,7 @@ export class Why {
       this.off = null;
     }
     const question = this.question();
-    if (!source.why) return this.say("Why needs the notebook: this page holds no weights.");
+    if (!source.why) return this.say("This needs the notebook: the page holds no answers.");
     if (!question) return this.say("Click a value in the feature map, or begin from the prediction.");
     const found = source.why(question, at);
     this.stopped = Boolean(found?.stopped);
@@ -256,10 +258,9 @@ export class Why {
     if (found.mixed) after.push(`${found.mixed} (of several values)`);
     const then = after.length ? `; then ${after.join(" → ")}` : "";
     const edited = found.edited ? `; its edits (${found.edits.join(", ")}) make it ${short(number(found.edited))}` : "";
-    const rounded = found.bound ? `; rounded in this page, ± ${short(found.bound)} at most` : "";
     const row = sample === this.app.at.sample || found.sample === undefined ? "" : `, row ${sample} of its batch`;
     const note = found.note ? `. ${found.note}` : "";
-    setText(this.onward, `${layer}, channel ${channel}${where}${row}${edited}${then}${rounded}${note}`);
+    setText(this.onward, `${layer}, channel ${channel}${where}${row}${edited}${then}${note}`);
     const sizes = [bias, rest, constant, ...terms.map((/** @type {Term} */ each) => each.contribution)].map((text) => Math.abs(number(text)));
     const most = Math.max(...sizes.filter(Number.isFinite), 1e-30);
     const names = ["", "input channel", "contribution", "", "map", "kernel", "patch", "input from"];
@@ -271,7 +272,7 @@ export class Why {
       ...terms.map((/** @type {Term} */ each, /** @type {number} */ place) => this.term(found, each, place, most)),
       ...(others ? [plain(`${others} others`, rest, most)] : []),
     );
-    setText(this.cell, "Point at a kernel or patch for each product.");
+    setText(this.cell, found.size.some((/** @type {number} */ each) => each > 1) ? "Point at a kernel or patch for each product." : "");
     this.bringIntoView();
     visible(this.switch, this.marked.size > 0 && Boolean(this.app.source.switches));
   }
@@ -316,7 +317,8 @@ export class Why {
     const [high, wide] = found.size.length > 1 ? found.size.slice(-2) : [1, found.size[0] ?? 1];
     const tall = taps / wide || high;
     const cells = [own(kernel), own(patch)];
-    const pictures = cells.map((values, which) => {
+    const numbers = () => cells.map((values) => el("span", { class: "hv-why-number", title: String(values[0]) }, short(values[0])));
+    const pictures = taps === 1 ? numbers() : cells.map((values, which) => {
       const picture = this.picture(values, tall, wide, which === 0 ? `kernel of channel ${term.channel}` : `patch of channel ${term.channel}`, which === 0, which ? whole : undefined);
       picture.addEventListener("pointermove", (event) => {
         const box = picture.getBoundingClientRect();
@@ -346,7 +348,8 @@ export class Why {
       map = shown;
     }
     const from = el("span", { class: "hv-why-from" }, ...term.origins.map((origin) => this.origin(origin)));
-    if (!term.origins.length) from.append(el("span", { class: "hv-dim" }, "padding, or mixed on its way"));
+    const more = besides(term);
+    if (more) from.append(el("span", { class: "hv-dim", title: REMAINDERS[term.kind ?? ""] ?? "" }, more));
     return el(
       "div",
       { class: "hv-why-term" },
@@ -362,13 +365,12 @@ export class Why {
 
   /** @param {Term["origins"][number]} origin */
   origin(origin) {
-    const { layer, channel, position, path, value, exact } = origin;
+    const { layer, channel, position, path, part } = origin;
     const where = position.length ? ` (${position.join(", ")})` : "";
-    const arrived = value ? `${short(number(value))} ` : ""; // a page does not know the parts of a sum
-    const words = `${arrived}← ${layer} · ${channel}${where}`;
+    const words = `${number(part) ? short(number(part)) : "cut off"} ← ${layer} · ${channel}${where}`;
     if (layer === "input") return el("span", {}, words);
     const by = path.length ? `by ${path.join(", ")}` : "directly";
-    const made = el("button", { type: "button", title: `${words}, ${by}${exact ? "" : "; the largest of those pooled"}` }, words);
+    const made = el("button", { type: "button", title: `${words}, ${by}` }, words);
     made.addEventListener("click", () => this.follow({ layer, call: origin.call, channel, position, ...(origin.sample === undefined ? {} : { sample: origin.sample }) }));
     return made;
   }
@@ -454,6 +456,27 @@ function bar(value, most) {
   inner.style.left = `${value < 0 ? 50 - wide : 50}%`;
   made.append(inner);
   return made;
+}
+
+/** @type {Record<string, string>} What is left of an input beside the parts. */
+const REMAINDERS = {
+  constant: "biases and shifts: what no layer made",
+  linearisation: "the path is not piecewise linear: the parts are gradient × value, and this is what is left",
+  unexplained: "autograd does not follow all of the path",
+};
+
+/**
+ * What an input was made of beside the parts that are shown one by one.
+ * @param {Term} term
+ */
+function besides({ origins, traced, others, rest, remainder, kind, bent_by: by = [] }) {
+  if (!traced) return origins.length ? "" : "traced back in the notebook";
+  if (remainder === undefined) return "padding, or not traced back";
+  const parts = others ? [`${short(number(rest ?? "0"))} from ${others} others`] : [];
+  const left = number(remainder);
+  const size = origins.reduce((sum, { part }) => sum + Math.abs(number(part)), Math.abs(left));
+  if (Math.abs(left) > 1e-5 * size) parts.push(`${short(left)} ${kind === "linearisation" ? "remainder of a linearisation" : kind}${by.length ? ` (${by.join(", ")})` : ""}`);
+  return parts.join("; ");
 }
 
 const HALF_A_SECOND = 500; // milliseconds

@@ -19,13 +19,13 @@ SIDE = 32
 
 
 def graph_in(view: View) -> Graph:
-    """Return the graph of the view's network: a kept run's, or that of one more forward.
+    """Return the graph of the view's network: that of a cut run, or of one more forward.
 
     Its layers are those of `hookviz.graph` and the captured ones that hold no other modules.
     """
-    kept = view.memo.get("kept", None)
-    if kept is not None and view.memo.get("graph", None) is None:
-        share_graph(view, kept.graph)
+    run = view.memo.get("cut", None)
+    if run is not None and view.memo.get("graph", None) is None:
+        share_graph(view, run.graph)
 
     def run() -> Graph:
         layers = chosen_layers(view.session.model, None) | _captured(view)

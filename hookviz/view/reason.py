@@ -1,31 +1,32 @@
-"""Why a value of a view's run is what it is, from one forward kept beside the run; and weights."""
+"""Why a value of a view's run is what it is, from one more forward; and a layer's weights."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from math import prod
 from typing import Any
 
 import numpy as np
-from torch import Tensor, unravel_index
-from torch.nn import Linear
+from torch import Tensor
 
 from ..hooking.interrupts import allow_interrupts
-from ..run.output import Output, index_of, leaves_of, read_output
-from ..run.target import logits_of
+from ..run.output import read_output
+from ..run.target import logits_of, score_of
 from ..studies.graph.contributions import Contributions, contributions_in
-from ..studies.graph.kept import KeptRun, Origin, Value, largest_tap
-from ..studies.kernels import falling, layer_weights
+from ..studies.graph.cut import CutRun, Part, Value
+from ..studies.graph.kernels import falling, layer_weights
+from ..studies.graph.terms import largest_tap
 from .view import View
 
 
-def kept_run(view: View) -> KeptRun:
-    """Return the view's forward with all layers' inputs kept; it runs once for each run."""
-    return view.memo.get_or_compute("kept", None, lambda: allow_interrupts(KeptRun, view.session))
+def cut_run(view: View) -> CutRun:
+    """Return the view's forward, cut at every layer; it runs once for each run."""
+    return view.memo.get_or_compute("cut", None, lambda: allow_interrupts(CutRun, view.session))
 
 
-def chosen_position(view: View, kept: KeptRun, layer: str, call: int) -> tuple[int, ...]:
+def chosen_position(view: View, run: CutRun, layer: str, call: int) -> tuple[int, ...]:
     """Return the chosen place as a position in a layer's map.
 
     Raises
@@ -33,7 +34,7 @@ def chosen_position(view: View, kept: KeptRun, layer: str, call: int) -> tuple[i
     ValueError
         The layer has a map, and no place is chosen.
     """
-    sizes = kept.sizes(layer, call)
+    sizes = run.sizes(layer, call)
     place = view.settings.place
     if not sizes:
         return ()
@@ -55,21 +56,26 @@ def contributions_of(
     call: int | None,
 ) -> Contributions:
     """Take a value of the view's run apart; what is left out is the shown one."""
-    at, kept = view.settings, kept_run(view)
+    at, run = view.settings, cut_run(view)
     layer = at.layer if layer is None else layer
     channel = at.channel if channel is None else channel
     call = at.call if call is None else call
     sample = at.sample if sample is None else sample
     if position is None:
-        position = chosen_position(view, kept, layer, call)
-    return contributions_in(kept, kept.value(layer, channel, position, sample, call))
+        position = chosen_position(view, run, layer, call)
+    return contributions_in(run, run.value(layer, channel, position, sample, call))
 
 
 SHOWN = 8
 """The number of largest terms that the panel shows one by one."""
 
+BRANCHES = 4
+"""The number of largest parts of a term's input that the panel shows one by one."""
 
-def reason_payload(view: View, question: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+
+def reason_payload(
+    view: View, question: dict[str, Any], traced: int = SHOWN
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Answer the panel's question about one value.
 
     Parameters
@@ -79,6 +85,8 @@ def reason_payload(view: View, question: dict[str, Any]) -> tuple[dict[str, Any]
         ``layer channel sample call`` and ``position``, a list, or ``place``, fractions of the
         map; or in place of a layer ``output``, the number of a class, or ``written``, a target as
         it is typed.
+    traced : int
+        The number of largest terms that are traced back.
 
     Returns
     -------
@@ -92,32 +100,32 @@ def reason_payload(view: View, question: dict[str, Any]) -> tuple[dict[str, Any]
     ValueError
         As `hookviz.contributions`; or the output cannot be followed back to a layer.
     """
-    kept, sample = kept_run(view), int(question.get("sample", 0))
+    run, sample = cut_run(view), int(question.get("sample", 0))
     layer, call = question.get("layer", ""), int(question.get("call", -1))
     channel, position = int(question.get("channel", 0)), question.get("position")
     note, first = "", None  # where the question names a layer
     if "written" in question:
-        first, note = _beginning(view, kept, read_output(question["written"]))
+        target = read_output(question["written"])
+        first, note = _beginning(run, score_of(run.output, target), str(target))
     elif "output" in question:
-        first = next(iter(kept.output_origins((sample, int(question["output"])))), None)
-        if first is None:
-            raise ValueError("The output is not a layer's number: walk from a layer instead.")
+        logits, number = logits_of(run.output), int(question["output"])
+        score = None if logits is None else logits[sample, number]
+        first, note = _beginning(run, score, f"output {number}")
     if first is not None:
         layer, call, sample = first.layer, first.call, first.sample
         channel, position = first.channel, first.position
     if position is None:
         at = view.with_settings(place=tuple(question["place"]))
-        position = chosen_position(at, kept, layer, call)
-    value = kept.value(layer, channel, tuple(position), sample, call)
-    why = contributions_in(kept, value)
-    shown, constants, others = _sorted_terms(kept, value, why)
-    terms = [_term(kept, value, why, n) for n in shown]
-    passed = kept.graph.after(layer, call)[len(why.after) :]
-    said = {
+        position = chosen_position(at, run, layer, call)
+    value = run.value(layer, channel, position, sample, call)
+    why = contributions_in(run, value)
+    shown, constants, others = _sorted_terms(run, value, why)
+    passed = run.graph.after(layer, call)[len(why.after) :]
+    payload = {
         "layer": why.layer,
         "call": why.call,
         "channel": why.channel,
-        "position": list(why.position),
+        "position": list(why.position or ()),
         "sample": sample,
         "value": str(why.value),
         "bias": str(why.bias),
@@ -127,103 +135,102 @@ def reason_payload(view: View, question: dict[str, Any]) -> tuple[dict[str, Any]
         "constant": str(float(why.by_channel[constants].sum())),
         "constants": len(constants),
         "size": list(why.kernel.shape[1:]),
-        "terms": terms,
+        "terms": [_term(run, value, why, n, place < traced) for place, n in enumerate(shown)],
         "after": [[name, str(number)] for name, number in why.after],
         "mixed": passed[0] if passed else "",
-        "sources": [list(each) for each in why.sources],
-        "note": note,
+        "sources": [list(place) for place in why.sources],
+        "note": note or run.problem,
         "edited": None if why.edited is None else str(why.edited),
-        "edits": [str(each).rpartition(": ")[2] for each in kept.edits_of(layer)],
+        "edits": [str(edit).rpartition(": ")[2] for edit in run.edits_of(layer)],
     }
-    arrays = {"kernel": why.kernel[shown].reshape(len(shown), -1).numpy()} if shown else {}
-    if shown:
-        arrays["patch"] = why.patch[shown].reshape(len(shown), -1).numpy()
-        given = kept.inputs_of(layer, sample, call)
-        if given.ndim == 3 and len(why.kernel.shape) == 3:
-            arrays["maps"] = given[shown].detach().float().cpu().numpy()
-    return said, arrays
+    if not shown:
+        return payload, {}
+    arrays = {"kernel": why.kernel[shown], "patch": why.patch[shown]}
+    arrays = {name: each.reshape(len(shown), -1).numpy() for name, each in arrays.items()}
+    given = run.input_of(value)
+    if given.ndim == 3 and why.kernel.ndim == 3 and why.kernel[0].numel() > 1:
+        arrays["maps"] = given[shown].float().cpu().numpy()
+    return payload, arrays
 
 
-def _beginning(view: View, kept: KeptRun, target: Output) -> tuple[Origin, str]:
-    """Return the layer's number that a target comes from, and what is to be said about it.
+def _beginning(run: CutRun, score: Tensor | None, target: str) -> tuple[Part, str]:
+    """Return the layer's number that a target comes from, and what to say about it.
 
-    Where it is not a layer's own number, as after a softmax, a resize or a choice of boxes, it is
-    the number, of the last layer with kernels on its way, whose growth raises it most.
+    Where the target is not a layer's own number, as after a softmax, a resize or a choice of boxes,
+    it is the number whose growth raises it most, among those of the layers that feed it.
 
     Raises
     ------
     ValueError
-        No layer with kernels was reached by its gradient.
+        The target cannot be traced back to a layer with kernels.
     """
-    leaves = view.run.leaves
-    if not leaves and view.run.logits is not None:
-        leaves = leaves_of(view.run.logits)
-    found = index_of(target, leaves)
-    if found is not None:
-        origins = kept.output_origins(found[1], found[0])
-        if origins:
-            return origins[0], ""
-    for name, record in reversed(list(view.run.cache.items())):
-        for call in reversed(range(len(record.calls))):
-            gradient = record.calls[call].gradient
-            if gradient is None or not gradient.any():
-                continue
-            index = [int(n) for n in unravel_index(gradient.argmax(), gradient.shape)]
-            sample, inside = (index[0], index[1:]) if len(index) > 1 else (0, index)
-            linear = isinstance(record.module, Linear)
-            channel = inside.pop(-1 if linear else 0)
-            slope = float(gradient[tuple(index)])
-            try:
-                kept.value(name, channel, inside, sample, call)
-            except ValueError:
-                continue  # not a layer with kernels
+    parts: list[Part] = []
+    if score is not None and score.numel() == 1:
+        parts = run.origins_of_output(score).parts
+    if score is not None and len(parts) == 1 and parts[0].value == float(score.detach()):
+        return parts[0], ""
+    for part in parts:
+        with suppress(ValueError):  # not a layer with kernels
+            run.value(part.layer, part.channel, part.position, part.sample, part.call)
             note = (
-                f"{target} is not a layer's own number. In the last of the explored layers that it "
-                f"depends on, this number raises it most: by {slope:.3g} for each 1."
+                f"{target} is not a layer's own number. Of the layers' numbers that it is made of, "
+                f"this one raises it most: by {part.weight:.3g} for each 1."
             )
-            place = name, call, channel, tuple(inside)
-            return Origin(*place, [], slope, False, sample=sample), note
-    raise ValueError(f"{target} comes from no layer with kernels: walk from a layer instead.")
+            return part, note
+    reason = run.problem or f"{target} comes from no layer with kernels."
+    raise ValueError(f"{reason} Walk from a layer instead.")
 
 
 def _sorted_terms(
-    kept: KeptRun, value: Value, why: Contributions
+    run: CutRun, value: Value, why: Contributions
 ) -> tuple[list[int], list[int], list[int]]:
     """Return the input channels shown, those before them that only carry biases, and the rest."""
-    order = why.by_channel.abs().nan_to_num(float("inf")).argsort(descending=True, stable=True)
-    shown: list[int] = []
-    constants: list[int] = []
-    rest = order.tolist()
+    constant = run.constant_channels(value).tolist()
+    rest, shown, constants = falling(why.by_channel), list[int](), list[int]()
     while rest and len(shown) < SHOWN and (why.kernel[rest[0]].any() or why.patch[rest[0]].any()):
         channel = rest.pop(0)
-        still = kept.is_constant(value, channel, largest_tap(why.products[channel]))
-        (constants if still else shown).append(channel)
+        (constants if constant[channel] else shown).append(channel)
     return shown, constants, rest
 
 
-def _term(kept: KeptRun, value: Value, why: Contributions, channel: int) -> dict[str, Any]:
+def _term(
+    run: CutRun, value: Value, why: Contributions, channel: int, traced: bool
+) -> dict[str, Any]:
     """Return an input channel's term, with the numbers that its largest product came from."""
     products = why.products[channel]
     tap = largest_tap(products)
     ends = [[0] * len(tap), [size - 1 for size in products.shape]]
-    return {
+    term = {
         "channel": channel,
         "contribution": str(float(why.by_channel[channel])),
-        "tap": tap,
-        "window": [list(kept.tap(value, end)) for end in ends] if tap else [],
-        "origins": [
-            {
-                "layer": each.layer,
-                "call": each.call,
-                "channel": each.channel,
-                "sample": each.sample,
-                "position": list(each.position),
-                "path": each.path,
-                "value": str(each.value),
-                "exact": each.exact,
-            }
-            for each in kept.origins(value, channel, tap)
-        ],
+        "tap": list(tap),
+        "window": [run.tap(value, end) for end in ends] if tap else [],
+    }
+    found = run.origins(value, channel, tap) if traced and not run.problem else None
+    if found is None:
+        return term | {"origins": [], "others": 0, "traced": traced}
+    shown = found.parts[:BRANCHES]
+    rest = found.rest + sum(part.part for part in found.parts[BRANCHES:])
+    origins = [
+        {
+            "layer": part.layer,
+            "call": part.call,
+            "channel": part.channel,
+            "sample": part.sample,
+            "position": list(part.position),
+            "path": part.path,
+            "part": str(part.part),
+        }
+        for part in shown
+    ]
+    return term | {
+        "origins": origins,
+        "traced": True,
+        "others": found.others + len(found.parts) - len(shown),
+        "rest": str(rest),
+        "remainder": str(found.remainder),
+        "kind": found.kind,
+        "bent_by": found.bent_by,
     }
 
 
@@ -243,12 +250,12 @@ def without_payload(view: View, question: dict[str, Any]) -> dict[str, Any]:
         As text: ``predicted`` and ``true``, the changes of the value; ``target`` and ``score``, the
         change of the score whose gradient is shown, where it is a class.
     """
-    kept = kept_run(view)
+    run = cut_run(view)
     layer, call, sample = question["layer"], int(question["call"]), int(question["sample"])
     place = int(question["channel"]), tuple(question["position"])
-    why = contributions_in(kept, kept.value(layer, *place, sample, call))
+    why = contributions_in(run, run.value(layer, *place, sample, call))
     channels = [int(each) for each in question["channels"]]
-    value, output = allow_interrupts(kept.without, layer, *place, sample, call, channels)
+    value, output = allow_interrupts(run.without, layer, *place, sample, call, channels)
     said = {
         "predicted": str(-float(why.by_channel[channels].sum())),
         "true": str(value - why.value),
@@ -278,38 +285,38 @@ def weights_payload(view: View, question: dict[str, Any]) -> tuple[dict[str, Any
     -------
     dict, dict
         The words, with numbers as text: ``kind``, ``"colour"`` (all kernels of a first layer),
-        ``"slices"`` or ``"row"`` (of a linear layer); ``channels`` and ``numbers`` of the tiles,
-        the largest ``by`` first; ``facts`` of the channel; ``bins``, the distribution of all
-        weights and of the channel's. And ``tiles`` ``(n, numbers of a tile)``, float32.
+        ``"slices"`` or ``"row"`` (one number for each input channel); ``channels`` and ``numbers``
+        of the tiles, the largest ``by`` first; ``facts`` of the channel; ``bins``, the distribution
+        of all weights and of the channel's. And ``tiles`` ``(n, numbers of a tile)``, float32.
 
     Raises
     ------
     ValueError
-        As `hookviz.studies.kernels.layer_weights` and `hookviz.contributions`.
+        As `hookviz.studies.graph.kernels.layer_weights` and `hookviz.contributions`.
     """
     layer, channel = question["layer"], int(question["channel"])
     found = view.memo.get_or_compute(
         "weights", layer, lambda: allow_interrupts(layer_weights, view.session, layer)
     )
-    own, linear = found.kernels[channel], found.kernels.ndim == 2
+    own = found.kernels[channel]
+    row = own[0].numel() == 1  # of a linear layer, or of 1×1 kernels
     position: tuple[int, ...] | None = None
     if question.get("place") and not found.in_colour:
-        kept = kept_run(view)
         at = view.with_settings(place=tuple(question["place"]))
         call = int(question["call"])
-        position = chosen_position(at, kept, layer, call)
+        position = chosen_position(at, cut_run(view), layer, call)
         why = contributions_of(view, layer, channel, position, int(question["sample"]), call)
         found = replace(found, channel=channel, contributions=why.by_channel)
     inputs = found.inputs_of(channel)
-    by = "contribution here" if position is not None else "weight" if linear else "norm"
+    by = "contribution here" if position is not None else "weight" if row else "norm"
     norms = own.reshape(len(own), -1).norm(dim=1)
     if found.in_colour:
         values, tiles, channels = found.norms, found.kernels, list(range(len(found.kernels)))
     else:
         terms = None if found.contributions is None else found.contributions[inputs]
-        values = terms if terms is not None else own if linear else norms
+        values = terms if terms is not None else own.flatten() if row else norms
         tiles, channels = own, inputs
-    order = falling(values)[: BARS if linear else TILES]
+    order = falling(values)[: BARS if row else TILES]
     shape = found.kernels.shape[2:]
     facts = {"norm": found.norms, "bias": found.bias}
     if found.folded is not None:
@@ -320,7 +327,7 @@ def weights_payload(view: View, question: dict[str, Any]) -> tuple[dict[str, Any
         "layer": found.layer,
         "channel": channel,
         "words": found.verdict if found.in_colour else f"{found.layer}, channel {channel}{name}",
-        "kind": "colour" if found.in_colour else "row" if linear else "slices",
+        "kind": "colour" if found.in_colour else "row" if row else "slices",
         "by": by,
         "channels": [channels[n] for n in order],
         "numbers": [str(float(values[n])) for n in order],

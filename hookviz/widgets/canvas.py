@@ -36,7 +36,7 @@ from ..view.payload import (
     picture_payload,
     settings_payload,
 )
-from ..view.reason import kept_run, reason_payload, weights_payload, without_payload
+from ..view.reason import cut_run, reason_payload, weights_payload, without_payload
 from ..view.view import View, for_layer
 
 PART = 0.25  # seconds of work between two answers, so that others are answered and it can stop
@@ -290,7 +290,7 @@ class Canvas(anywidget.AnyWidget):
             return {}, []
         ask, now = question["ask"], self._explored()
         if ask == "prepare":
-            kept_run(now)
+            cut_run(now)
             return {}, []
         # A walk leads to layers that were not captured, too: of these there is no view.
         if ask == "without":

@@ -42,7 +42,7 @@ from ..run.progress import Progress, shown_by
 from ..run.session import Session, alone
 from ..run.target import Target, check_target, named_target
 from ..studies.graph.contributions import Contributions
-from ..studies.kernels import LayerWeights, layer_weights
+from ..studies.graph.kernels import LayerWeights, layer_weights
 from ..studies.survey.survey import Survey, check_survey
 from ..view.build import build_frame
 from ..view.exploration import Ask, asker, displayed_view, ran, ran_beside, reordered, soon_edited

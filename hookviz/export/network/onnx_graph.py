@@ -47,14 +47,12 @@ class ExportedNetwork:
         The file. Its inputs are ``input`` ``(1, …)``, for a classifier with gradients ``classes``
         ``(1, K)``, ``scales`` ``(S,)``, and the weights of `TracedNetwork`; its outputs ``logits``
         ``(1, K)``, and for each layer ``activation:NAME`` and ``gradient:NAME``; ``answer:0`` and
-        so on; and ``parts``.
+        so on.
     layers : list of NetworkLayer
         Each call of each layer.
     inputs : dict of str to tuple of int
         The shapes of the inputs.
     outputs : list of str
-    parts : list of str
-        See `TracedNetwork`.
     precision : str
         Of the weights.
     difference : float
@@ -86,7 +84,6 @@ class ExportedNetwork:
     forward: int
     note: str = ""
     differences: dict[str, float] = field(default_factory=dict)
-    parts: list[str] = field(default_factory=list)
     folds: bool = False
 
 
@@ -188,7 +185,6 @@ def export_network(
         forward,
         note,
         maps,
-        traced.parts,
         folds,
     )
 
@@ -226,7 +222,7 @@ def to_onnx(traced: TracedNetwork, name: str) -> Any:
         ) from error
     assert program is not None
     model = program.model_proto
-    _rename(model.graph, list(traced.inputs), [*traced.outputs, *traced.parts])
+    _rename(model.graph, list(traced.inputs), traced.outputs)
     _share_transposed(model.graph)
     return model
 

@@ -34,14 +34,15 @@ from ...view.view import View, for_layer
 from ..lesson import Step, lesson_payload
 from ..packing import Stream, raw
 from ..packing import picture as packed_picture
-from ..page import begin_page, chosen_layers, packed_block
-from ..terms import network_terms
+from ..page import begin_page, chosen_layers, packed_block, page_map
+from ..walk import page_kernels
 from .onnx_graph import ExportedNetwork, Precision, export_network, target_weights
 from .runtime import LICENCE, VERSION, load_runtime
 from .transform import page_transform
 
 THUMBNAILS = 12
 """The most pictures of a batch that are in the page, to choose from."""
+_NO_WALK = "this page computes its numbers in the browser and holds no answers."
 RUNNING = "scorecam", "occlusion"
 """The heatmaps for which the page runs its network many times, see ``running.js``."""
 
@@ -136,9 +137,10 @@ def write_network_page(
         facts["summary"][-1] = (
             "no class scores: click a pixel of the output to choose what to explain"
         )
-    calls = [(each.name, each.layer, each.call) for each in network.layers]
-    facts["why"], (recipes, rules) = network_terms(view, begun.kept, calls, network.parts)
-    facts["net"]["parts"] = network.parts
+    facts["why"] = {"output": None}
+    weights, tiles = page_kernels(view, names)
+    held = {"answers": [], "weights": weights, "none": _NO_WALK}
+    drawn, _ = page_map(view, names)
     named = title or f"{facts['model']} in hookviz"
     facts["lesson"] = lesson_payload(steps, view, facts, named) if steps else None
     said, pixels = begun.picture or ({}, None)
@@ -147,8 +149,8 @@ def write_network_page(
     texts = {
         "facts": begun.text,
         "input": packed_block(said, [Stream.of(arrays)]),
-        "why": packed_block(recipes, [rules]),
-        "map": packed_block(begun.map[0], []),  # without pictures: the page draws its own
+        "why": packed_block(held, [Stream.of(tiles)]),
+        "map": packed_block(drawn, []),  # without pictures: the page draws its own
         "program": _packed(_worker(runtime.script).encode()),
         "runtime": _runtime_text(runtime.binary),
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -91,17 +91,12 @@ class TracedNetwork:
         ``logits``, ``activation:NAME`` of each layer, ``gradient:NAME`` of those it reaches;
         ``answer:0`` and so on, the parts of the model's output that are shown as maps.
     layers : list of NetworkLayer
-    parts : list of str
-        More outputs: ``given:NAME``, ``weight:NAME`` and ``bias:NAME``, of what the convolution or
-        the matrix product of a layer was made; ``given:`` and so on without a name those of the
-        logits.
     """
 
     graph: torch.fx.GraphModule
     inputs: dict[str, Tensor]
     outputs: list[str]
     layers: list[NetworkLayer]
-    parts: list[str] = field(default_factory=list)
 
 
 def trace_network(
@@ -216,7 +211,7 @@ def trace_network(
     names_of += [f"activation:{each.name}" for each in layers]
     names_of += [f"gradient:{each.name}" for each in layers if each.graded]
     names_of += [f"answer:{number}" for number in range(len(answers))]
-    return TracedNetwork(graph, inputs, names_of, layers, _with_parts(graph, names_of))
+    return TracedNetwork(graph, inputs, names_of, layers)
 
 
 def _reached(outputs: list[Tensor], scores: dict[str, Tensor]) -> list[tuple[str, ...]]:
@@ -355,46 +350,6 @@ def _graph_of(
             operation,
         ) from error
     return graph.eval()
-
-
-def _with_parts(graph: torch.fx.GraphModule, outputs: list[str]) -> list[str]:
-    """Let a graph return what its layers' convolutions and products are made of; name these."""
-    last = graph.graph.output_node()
-    returned: Any = last.args[0]
-    parts: dict[str, Any] = {}
-    for name, node in zip(outputs, returned, strict=True):
-        if name == "logits" or name.startswith("activation:"):
-            own = name.removeprefix("logits").removeprefix("activation:")
-            for part, each in _parts_of(node).items():
-                parts[f"{part}:{own}"] = each
-    last.args = ((*returned, *parts.values()),)
-    graph.recompile()
-    return list(parts)
-
-
-def _parts_of(node: Any) -> dict[str, Any]:
-    """Return what a layer's output was computed from; empty for other operations."""
-    aten = torch.ops.aten
-    passed = (aten.mul.Tensor, aten.clone.default, aten.view.default, aten._unsafe_view.default)
-    while node.op == "call_function" and node.target in passed:
-        node = node.args[0]
-    if node.op != "call_function":
-        return {}
-    if node.target is aten.convolution.default:
-        given, weight, bias = node.args[:3]
-    elif node.target is aten.addmm.default:
-        bias, given, weight = node.args[:3]
-    elif node.target is aten.mm.default:
-        (given, weight), bias = node.args, None
-    else:
-        return {}
-    if node.target is not aten.convolution.default:
-        turned = (aten.permute.default, aten.t.default, aten.transpose.int)
-        if weight.op != "call_function" or weight.target not in turned:
-            return {}
-        weight = weight.args[0]  # by output, as a linear layer has it
-    found = {"given": given, "weight": weight}
-    return found if bias is None else found | {"bias": bias}
 
 
 def operation_in(message: str) -> str:

@@ -16,8 +16,7 @@ from ...hooking.select import select_layers
 from ...run.inputs import Transform, prepare_input
 from ...run.session import Session
 from ...tables import html_table, number, text_table
-from .graph import chosen_layers
-from .kept import KeptRun, Value
+from .cut import CutRun, Value
 from .listener import Place
 
 
@@ -83,13 +82,12 @@ def contributions(
     """
     ((module, (name, *_)),) = _one(select_layers(model, [layer]))
     session = Session(model, prepare_input(inputs, model, weights=weights, transform=transform))
-    layers = chosen_layers(model, None) | {module: name}
-    kept = KeptRun(session, only=[module], layers=layers)
-    return contributions_in(kept, kept.value(name, channel, position or (), sample, call))
+    run = CutRun(session, only=module)
+    return contributions_in(run, run.value(name, channel, position, sample, call))
 
 
-def contributions_in(kept: KeptRun, value: Value) -> Contributions:
-    """Return the terms of a value of a kept run."""
+def contributions_in(run: CutRun, value: Value) -> Contributions:
+    """Return the terms of a value of a run."""
     terms = value.terms
     products = terms.kernel * terms.patch
     layer, call = value.place
@@ -97,7 +95,7 @@ def contributions_in(kept: KeptRun, value: Value) -> Contributions:
         layer,
         call,
         value.channel,
-        value.position,
+        value.position or None,
         value.sample,
         value.value,
         terms.bias,
@@ -105,8 +103,8 @@ def contributions_in(kept: KeptRun, value: Value) -> Contributions:
         terms.patch,
         products,
         products.flatten(1).sum(1) if products.ndim > 1 else products,
-        kept.graph.sources(layer, call),
-        value.after,
+        run.graph.sources(layer, call),
+        run.after(value),
         value.value - (terms.bias + float(products.sum())),
         value.edited,
     )
@@ -126,7 +124,7 @@ class Contributions:
     Attributes
     ----------
     layer, call, channel, position, sample
-        Which value.
+        Which value; the position is None where the layer has none.
     value, bias : float
         What the layer returned there, before its own edits, and its bias.
     kernel, patch, products : torch.Tensor
@@ -148,7 +146,7 @@ class Contributions:
     layer: str
     call: int
     channel: int
-    position: tuple[int, ...]
+    position: tuple[int, ...] | None
     sample: int
     value: float
     bias: float
@@ -164,7 +162,7 @@ class Contributions:
     @property
     def verdict(self) -> str:
         """The value in one line."""
-        place = ", ".join(map(str, self.position))
+        place = ", ".join(map(str, self.position or ()))
         where = f"channel {self.channel}" + f" at ({place})" * bool(place)
         rest = self.value - self.bias
         return (

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from torch import nn
 
 from ...files import page_to
-from ...hooking.handles import HookManager
+from ...hooking.handles import Hook, HookManager
 from ...hooking.interrupts import Block
 from ...hooking.select import (
     Layers,
@@ -112,8 +112,8 @@ def graph_of(session: Session, chosen: dict[nn.Module, str], keep: bool = False)
     except Exception as error:
         if not listeners or not listeners[0].nodes:
             raise
-        return _ended(session, chosen, listeners[0], error)
-    return _ended(session, chosen, listeners[-1])
+        return graph_from(session, chosen, listeners[0], error)
+    return graph_from(session, chosen, listeners[-1])
 
 
 def failing(session: Session, begin: Callable[[], object] = lambda: None) -> Graph | None:
@@ -133,22 +133,23 @@ def failing(session: Session, begin: Callable[[], object] = lambda: None) -> Gra
                 session.call(*args, **kwargs)
     except Exception as error:
         known = seen.nodes and not isinstance(error, TransformError)
-        return _ended(session, chosen, seen, error) if known else None
+        return graph_from(session, chosen, seen, error) if known else None
     return None
 
 
-def _ended(
+def graph_from(
     session: Session,
     chosen: dict[nn.Module, str],
     seen: GraphListener,
     error: Exception | None = None,
 ) -> Graph:
+    """Return the graph that a listener has recorded, up to an error."""
     if error is not None:
         seen.fail()
-    said = "" if error is None else first_line(error)
+    message = "" if error is None else first_line(error)
     ran = {node.layer for node in seen.nodes}
     unused = [name for name in chosen.values() if name not in ran]
-    return Graph(session.name, seen, unused, said)
+    return Graph(session.name, seen, unused, message)
 
 
 def chosen_layers(model: nn.Module, layers: Layers) -> dict[nn.Module, str]:
@@ -168,15 +169,27 @@ def _has_matrix(module: nn.Module) -> bool:
     return type_name(module) == "Linear" or any(each.ndim > 1 for each in own)
 
 
-def observing(session: Session, layers: dict[nn.Module, str], *listeners: Any) -> Block:
-    """Report a run to listeners within a block, each layer with memory of its own."""
+def observing(
+    session: Session,
+    layers: dict[nn.Module, str],
+    *listeners: Any,
+    hooks: Callable[[OperationRecorder], Iterable[Hook]] | None = None,
+    later: Callable[[OperationRecorder], Iterable[Hook]] = lambda recorder: (),
+) -> Block:
+    """Report a run to listeners within a block.
+
+    ``hooks`` are set before the recorder's own, ``later`` after them. By default the former give
+    each layer's output memory of its own.
+    """
 
     # An interrupt between the two contexts must not leave the first one entered.
     class Observing(Block):
         def _begin(self) -> None:
             recorder = OperationRecorder(*listeners, model=session.model, backward=False)
-            self.exit_stack.enter_context(HookManager(own_memory(layers, recorder)))
+            own = own_memory(layers, recorder) if hooks is None else hooks(recorder)
+            self.exit_stack.enter_context(HookManager(own))
             self.exit_stack.enter_context(recorder)
+            self.exit_stack.enter_context(HookManager(later(recorder)))
 
     return Observing()
 

@@ -11,19 +11,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..draw import html
-from ..draw.colours import colour_ranges, palette
-from ..draw.document import TablePage
-from ..draw.figures import ShownFigure, no_formula, small_png, within
-from ..draw.mosaic import mosaic
-from ..hooking.select import is_convolution, select_layers, type_name
-from ..hooking.weights import stored_tensor
-from ..run.follow import Follower, follow
-from ..run.operations import BATCH_NORMS, Kind
-from ..run.recorder import ModuleCall, Operation
-from ..run.session import Session
-from ..tables import html_table, number, plain, text_table
-from .graph.terms import affine_of, by_output
+from ...draw import html
+from ...draw.colours import colour_ranges, palette
+from ...draw.document import TablePage
+from ...draw.figures import ShownFigure, no_formula, small_png, within
+from ...draw.mosaic import mosaic
+from ...hooking.select import is_convolution, select_layers, type_name
+from ...hooking.weights import stored_tensor
+from ...run.follow import Follower, follow
+from ...run.operations import BATCH_NORMS, Kind, uses_running_statistics
+from ...run.recorder import ModuleCall, Operation
+from ...run.session import Session
+from ...tables import html_table, number, plain, text_table
 
 _MOST = 128  # kernels or slices in a figure
 _TERMS = 24  # bars in a figure
@@ -77,7 +76,7 @@ def layer_weights(
     if more:
         raise ValueError(f"layer={layer!r} names {len(more) + 1} layers: name one.")
     kernel = is_convolution(module) or isinstance(module, nn.Linear)
-    weight = _computed(session, module, "weight") if kernel else None
+    weight = computed_tensor(session, module, "weight") if kernel else None
     if weight is None:
         raise ValueError(
             f"Layer {name!r} ({type_name(module)}) has no kernels: name a convolution or a linear "
@@ -91,7 +90,7 @@ def layer_weights(
         raise ValueError(
             f"Layer {name!r} has no channel {channel}: there are {len(kernels)}, counted from 0."
         )
-    bias = _computed(session, module, "bias")
+    bias = computed_tensor(session, module, "bias")
     bias = None if bias is None else bias.detach().double().cpu()
     scale, shift = _norm_after(session, module, len(kernels))
     names = session.class_names if isinstance(module, nn.Linear) else []
@@ -110,7 +109,38 @@ def layer_weights(
     )
 
 
-def _computed(session: Session, module: nn.Module, name: str) -> Tensor | None:
+def by_output(weight: Tensor, groups: int, transposed: bool) -> Tensor:
+    """Return kernels by output channel, also those of a transposed convolution.
+
+    Its weight is ``(C_in, C_out / groups, …)``.
+    """
+    if not transposed:
+        return weight
+    inputs, outputs, *kernel = weight.shape
+    grouped = weight.reshape(groups, inputs // groups, outputs, *kernel).transpose(1, 2)
+    return grouped.reshape(groups * outputs, inputs // groups, *kernel)
+
+
+def affine_of(operation: Operation) -> tuple[Tensor, Tensor] | None:
+    """Return a BatchNorm's factor and addition for each channel, ``(C,)`` in float64.
+
+    They are ``gamma / sqrt(var + eps)`` and ``beta − mean * factor``; None if it normalizes by the
+    batch's own statistics.
+    """
+    given = operation.argument
+    if not uses_running_statistics(operation.name, given):
+        return None
+    mean, variance = given["running_mean"], given["running_var"]
+    mean, variance = mean.detach().double().cpu(), variance.detach().double().cpu()
+    factor = (variance + given.get("eps", given.get("epsilon", 1e-5))).rsqrt()
+    gamma, beta = given.get("weight"), given.get("bias")
+    if gamma is not None:
+        factor = factor * gamma.detach().double().cpu()
+    added = -mean * factor
+    return factor, added if beta is None else added + beta.detach().double().cpu()
+
+
+def computed_tensor(session: Session, module: nn.Module, name: str) -> Tensor | None:
     """Return a module's weight or bias; a parametrization runs in eval mode and leaves no trace."""
     value: Any = stored_tensor(module, name)
     if value is None:
@@ -340,7 +370,7 @@ class LayerWeights(TablePage):
         figure.suptitle(no_formula(within(self.verdict, 120)), fontsize="small")
         if self.in_colour:
             self._draw_colours(left)
-        elif self.kernels.ndim == 2 and self.channel is not None:
+        elif self.channel is not None and self.kernels[0, 0].numel() == 1:
             self._draw_row(left)
         else:
             self._draw_slices(left)
@@ -389,14 +419,16 @@ class LayerWeights(TablePage):
         slices = self.slices()
         shown = slices[:_TERMS]
         key = "contribution" if self.contributions is not None else "kernel"
-        values = [float(each[key] if each[key] is not None else np.nan) for each in shown]
+        numbers = [np.ravel(each[key])[0] for each in shown]  # a kernel of one tap is a nested list
+        values = [np.nan if each is None else float(each) for each in numbers]
         colours = ["#b2182b" if each > 0 else "#2166ac" for each in values]
         axes.barh([str(each["channel"]) for each in shown][::-1], values[::-1], color=colours[::-1])
         axes.axvline(0, color="grey", linewidth=0.8)
         axes.tick_params(labelsize="x-small")
         axes.set_ylabel("input channel", fontsize="small")
         name = self._name(self.channel or 0)
-        row = f"row {self.channel}" + (f", {name}" if name else "")
+        kind = "row" if self.kernels.ndim == 2 else "channel"
+        row = f"{kind} {self.channel}" + (f", {name}" if name else "")
         what = "contributions" if key == "contribution" else "weights"
         words = f"{within(row, 40)}: largest {what}"
         axes.set_title(no_formula(_kept(words, len(shown), len(slices))), fontsize="small")

@@ -1,0 +1,43 @@
+// The answers of the panels "why?" and "weights" that a page holds, see hookviz/export/walk.py.
+
+const NEEDS = "This needs the notebook: ";
+
+/**
+ * Find the answer to a question among those of a page.
+ * @param {any} question
+ * @param {{answers: any[], weights: any[], none: string}} held
+ * @param {Record<string, any>} arrays
+ * @param {number[]} size Height and width of the map in which a place is chosen.
+ */
+export function answered(question, { answers, weights, none }, arrays, size) {
+  if (question.ask === "weights") {
+    const found = weights.find(({ layer, channel }) => layer === question.layer && channel === question.channel);
+    return found ? { ...found, arrays: { tiles: arrays.tiles } } : { none: `${NEEDS}the page holds the kernels of a first layer alone.` };
+  }
+  const fits = (/** @type {any} */ answer) =>
+    question.output === undefined ? ["layer", "channel"].every((name) => answer[name] === question[name]) && same(answer.position, positionOf(question, size)) : answer.output === question.output;
+  const number = answers.findIndex(fits);
+  if (number < 0) return { none: NEEDS + (none || "the page holds the path of the largest terms from the prediction to the input. Begin there.") };
+  const own = ["kernel", "patch"].map((name) => [name, arrays[`${number} ${name}`]]);
+  return { ...answers[number], arrays: Object.fromEntries(own.filter(([, array]) => array)) };
+}
+
+/**
+ * The position that is asked about: chosen in the map as fractions, or given.
+ * @param {any} question
+ * @param {number[]} size
+ * @returns {number[]}
+ */
+function positionOf({ position, place }, size) {
+  if (!place) return position;
+  const fractions = place.slice(-size.length);
+  return size.map((all, axis) => Math.min(Math.floor(fractions[axis] * all), all - 1));
+}
+
+/**
+ * @param {number[]} one
+ * @param {number[]} other
+ */
+function same(one, other) {
+  return one.length === other.length && one.every((each, axis) => each === other[axis]);
+}

@@ -1,0 +1,673 @@
+"""A cut run: any value is taken apart and traced back, and nothing runs again."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+from untouched import assert_untouched, snapshot
+
+import hookviz
+from hookviz.run.inputs import prepare_input
+from hookviz.run.session import Session
+from hookviz.studies.graph import cut as cut_module
+from hookviz.studies.graph.cut import CutRun
+from hookviz.view.reason import reason_payload, without_payload
+
+
+class Branching(nn.Module):
+    """Sums, a concatenation, a gate, padding of its own, pooling, and in-place operations."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.norm = nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4)
+        self.two, self.gate = nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 1)
+        self.three, self.last = nn.Conv2d(8, 4, 2, stride=2), nn.Linear(4, 3)
+
+    def forward(self, x):
+        y = F.relu_(self.norm(self.one(x)))
+        z = self.two(y)
+        z = z * self.gate(z.mean((2, 3), keepdim=True)).sigmoid()
+        z = F.pad(torch.cat([y + z, y], 1), (1, 0, 1, 0))
+        return self.last(F.max_pool2d(self.three(z), 2).mean((2, 3)))
+
+
+@pytest.fixture
+def branching():
+    torch.manual_seed(0)
+    model = Branching().eval()
+    nn.init.uniform_(model.norm.running_mean)
+    return model, torch.randn(2, 2, 7, 7)
+
+
+def cut_of(model, x):
+    run = CutRun(Session(model, prepare_input(x, model)))
+    assert not run.problem
+    return run
+
+
+def origins_of(run, layer, channel, position, sample=0, given=0, tap=(0, 0)):
+    """Trace one number of a layer's input back."""
+    return run.origins(run.value(layer, channel, position, sample), given, tap)
+
+
+def check_sum(origins):
+    total = sum(part.part for part in origins.parts) + origins.rest + origins.remainder
+    assert total == pytest.approx(origins.value, rel=1e-6, abs=1e-7)
+
+
+def moved(model, x, layer, part, by):
+    """Return what a layer is given when the number of a part is larger, all other layers held."""
+    modules = {n: m for n, m in model.named_modules() if isinstance(m, (nn.Conv2d, nn.Linear))}
+    outputs, given = {}, []
+
+    def note(name):
+        return modules[name].register_forward_hook(lambda m, a, out: outputs.update({name: out}))
+
+    def hold(name):
+        output = outputs[name].clone()
+        if name == part.layer:
+            linear = isinstance(modules[name], nn.Linear)
+            inner = (*part.position, part.channel) if linear else (part.channel, *part.position)
+            output[(part.sample, *inner)] += by
+        return modules[name].register_forward_hook(lambda m, a, out: output.clone())
+
+    def run(x, handles):
+        with torch.no_grad():
+            model(x)
+        for each in handles:
+            each.remove()
+
+    run(x, [note(name) for name in modules])
+    if part.layer == "input":
+        x = x.clone()
+        x[(part.sample, part.channel, *part.position)] += by
+    handles = [hold(name) for name in modules]
+    run(x, [*handles, modules[layer].register_forward_pre_hook(lambda m, a: given.append(a[0]))])
+    return given[0].double()
+
+
+def test_values_as_contributions_without_another_run(branching):
+    model, x = branching
+    run, ran = cut_of(model, x), []
+    handle = model.register_forward_pre_hook(lambda *given: ran.append(given))
+    places = {"one": (2, 3), "two": (6, 0), "gate": (0, 0), "three": (3, 1), "last": ()}
+    found = {name: run.value(name, 2, position, sample=1) for name, position in places.items()}
+    after = {name: run.after(value) for name, value in found.items()}
+    assert not ran
+    handle.remove()
+    for name, value in found.items():
+        wanted = hookviz.contributions(model, x, name, channel=2, position=places[name], sample=1)
+        assert (value.value, after[name]) == (wanted.value, wanted.after)
+        assert torch.equal(value.terms.kernel, wanted.kernel)
+        assert torch.equal(value.terms.patch, wanted.patch)
+        assert run.graph.sources(name) == wanted.sources
+
+
+def test_parts_are_what_their_numbers_change(branching):
+    """Each part's weight is the change of the number per change of its source, by perturbation."""
+    model, x = branching
+    model, x = model.double(), x.double()
+    run = cut_of(model, x)
+    for channel in range(8):
+        found = origins_of(run, "three", 1, (1, 2), 1, channel, (1, 0))
+        check_sum(found)
+        places = {(part.layer, part.channel, part.position) for part in found.parts}
+        y = ("one", channel % 4, (2, 3))
+        if channel >= 4:  # a copy behind a batch norm and a ReLU
+            assert found.kind == "constant"
+            assert places <= {y}
+        else:  # a sum with a gated number
+            assert found.kind == "linearisation" and found.bent_by == ["mul", "sigmoid"]
+            assert {("two", channel, (2, 3)), ("gate", channel, (0, 0))} <= places
+        for part in found.parts:
+            after, before = (
+                moved(model, x, "three", part, by)[1, channel, 3, 4] for by in (1e-6, -1e-6)
+            )
+            # The layer's own padding is in its input; the tap (1, 0) stands at row 3, column 4.
+            slope = float(after - before) / 2e-6
+            assert slope == pytest.approx(part.weight, rel=1e-4, abs=1e-6), part
+    assert origins_of(run, "three", 0, (0, 0)).value == 0  # padding of the model's own
+    assert origins_of(run, "one", 0, (0, 0)) is None  # padding of the layer
+
+
+def test_parts_through_pooling_and_of_the_input(branching):
+    model, x = branching
+    run = cut_of(model, x)
+    found = run.origins_of_output(run.output[1, 2])
+    (logit,) = found.parts
+    assert (logit.layer, logit.channel, logit.position, logit.path) == ("last", 2, (), [])
+    assert (logit.weight, found.remainder) == (1, 0)
+    found = origins_of(run, "last", 2, None, 1, 3, ())
+    assert {(part.layer, part.channel) for part in found.parts} == {("three", 3)}
+    assert found.parts[0].path == ["max_pool2d_with_indices", "mean"]
+    assert found.kind == "constant" and found.remainder == pytest.approx(0, abs=1e-7)
+    with torch.no_grad():
+        maps = []
+        handle = model.three.register_forward_hook(lambda m, a, output: maps.append(output[1, 3]))
+        model(x)
+        handle.remove()
+    pooled, places = F.max_pool2d(maps[0][None], 2, return_indices=True)
+    wanted = {tuple(map(int, divmod(int(n), maps[0].shape[1]))) for n in places.flatten()}
+    assert {part.position for part in found.parts} == wanted
+    assert all(part.weight == pytest.approx(1 / pooled.numel()) for part in found.parts)
+    first = run.value("one", 0, (3, 4), sample=1)
+    (pixel,) = run.origins(first, 1, (0, 2)).parts
+    assert (pixel.layer, pixel.channel, pixel.position) == ("input", 1, (2, 5))
+    assert pixel.part == x[1, 1, 2, 5].item() == first.terms.patch[1, 0, 2].item()
+
+
+class Between(nn.Module):
+    """Two layers and a function between them."""
+
+    def __init__(self, between):
+        super().__init__()
+        self.one, self.two, self.between = nn.Conv2d(2, 3, 1), nn.Conv2d(3, 1, 1), between
+
+    def forward(self, x):
+        return self.two(self.between(self.one(x)))
+
+
+class Reversed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, slope):
+        return -slope
+
+
+def without_graph(context):
+    def between(x):
+        with context():
+            x = x * 2
+        return x + 1
+
+    return between
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        Reversed.apply,
+        torch.round,
+        torch.sign,
+        lambda x: x + (2 * x).detach(),
+        lambda x: x * x.detach(),
+        without_graph(torch.no_grad),
+        without_graph(torch.inference_mode),
+        lambda x: torch.from_numpy(x.detach().numpy() * 2),
+    ],
+    ids=["reversal", "round", "sign", "partly", "product", "no_grad", "inference", "numpy"],
+)
+def test_what_autograd_does_not_follow_is_unexplained(between):
+    """It must not be called constant: a layer has made it."""
+    torch.manual_seed(0)
+    run = cut_of(Between(between), torch.randn(1, 2, 4, 4))
+    found = origins_of(run, "two", 0, (2, 3), given=1)
+    check_sum(found)
+    assert found.kind == "unexplained" or (
+        found.value == found.remainder and not run.graph.sources("two")
+    )
+
+
+def test_reentrant_checkpoints_are_refused_in_one_sentence():
+    between = partial(checkpoint, torch.relu, use_reentrant=True)
+    run = cut_of(Between(between), torch.randn(1, 2, 4, 4))
+    with pytest.raises(ValueError, match="This number cannot be traced back: When use_reentrant"):
+        origins_of(run, "two", 0, (2, 3))
+
+
+def test_a_model_that_autograd_cannot_follow_is_refused_in_one_sentence():
+    model, x = Between(lambda x: torch.from_numpy(x.numpy() * 2)), torch.randn(1, 2, 4, 4)
+    run = CutRun(Session(model, prepare_input(x, model)))
+    value = run.value("two", 0, (2, 3))
+    with torch.no_grad():
+        assert value.value == pytest.approx(float(model(x)[0, 0, 2, 3]))
+    with pytest.raises(ValueError, match="Autograd cannot follow this model: .*requires grad"):
+        run.origins(value, 1, (0, 0))
+
+
+@pytest.mark.parametrize(
+    ("between", "by"),
+    [
+        (nn.Softmax(1), ["softmax"]),
+        (nn.GroupNorm(1, 3), ["group_norm"]),
+        (lambda x: x * x.sigmoid(), ["mul", "sigmoid"]),
+        (nn.GELU(), ["gelu"]),
+        (nn.BatchNorm2d(3, track_running_stats=False), ["batch_norm"]),
+    ],
+)
+def test_a_curved_path_is_a_linearisation(between, by):
+    torch.manual_seed(0)
+    found = origins_of(cut_of(Between(between), torch.randn(1, 2, 4, 4)), "two", 0, (2, 3))
+    check_sum(found)
+    assert (found.kind, found.bent_by) == ("linearisation", by)
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        lambda x: F.relu6(3 * x + 1) / 2 - torch.linspace(-1, 1, 4),
+        lambda x: F.hardsigmoid(F.leaky_relu(x)).flip(-1).cumsum(-1),
+        lambda x: F.conv2d(torch.cat([x[:, 1:], x[:, :1]], 1), torch.ones(3, 3, 1, 1)),
+        lambda x: torch.where(x > 0, x, -2 * x).roll(1, 3),
+        lambda x: F.interpolate(F.max_pool2d(x, 2), size=(4, 4), mode="bilinear"),
+        lambda x: torch.maximum(x, x.transpose(2, 3)).abs(),
+        nn.Sequential(nn.BatchNorm2d(3), nn.Dropout(), nn.PReLU()),
+    ],
+)
+def test_a_piecewise_linear_path_leaves_a_constant(between):
+    torch.manual_seed(0)
+    model, x = Between(between).eval(), torch.randn(1, 2, 4, 4)
+    run = cut_of(model, x)
+    found = origins_of(run, "two", 0, (2, 3), given=1)
+    check_sum(found)
+    assert found.kind == "constant" and found.bent_by == []
+    for part in found.parts:  # exactly, within a piece
+        change = moved(model, x, "two", part, 1e-3) - moved(model, x, "two", part, 0)
+        assert float(change[0, 1, 2, 3]) == pytest.approx(1e-3 * part.weight, rel=1e-2, abs=1e-6)
+
+
+def test_an_input_that_is_overwritten_later_is_that_of_the_layer():
+    class Preactivated(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.side, self.two = (nn.Conv2d(2, 2, 1) for _ in range(3))
+
+        def forward(self, x):
+            x = self.one(x)
+            side = self.side(x)
+            return self.two(x.relu_()) + side
+
+    torch.manual_seed(0)
+    model, x = Preactivated(), torch.randn(1, 2, 4, 4)
+    run = cut_of(model, x)
+    with torch.no_grad():
+        wanted = model.one(x)[0, :, 2, 3]
+    assert (wanted < 0).any()
+    value = run.value("side", 0, (2, 3))
+    assert value.terms.patch.flatten().tolist() == wanted.tolist()
+    for channel in (0, 1):
+        (part,) = run.origins(value, channel, (0, 0)).parts
+        assert (part.layer, part.channel, part.weight) == ("one", channel, 1)
+        assert part.value == wanted[channel]
+
+
+class Pair(NamedTuple):
+    first: torch.Tensor
+    second: torch.Tensor
+
+
+class Passed(nn.Module):
+    """Named tuples between modules, and a layer that is called by keyword."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two, self.last = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        pair = Pair(self.one(x), self.two(x))
+        return self.last(input=pair.first - pair.second)
+
+
+def test_named_tuples_and_keyword_calls():
+    run = cut_of(Passed(), torch.randn(3, 4))
+    found = origins_of(run, "last", 0, None, 1, 2, ())
+    parts = {part.layer: (part.channel, part.sample, part.weight) for part in found.parts}
+    assert parts == {"one": (2, 1, 1), "two": (2, 1, -1)}
+    assert found.remainder == pytest.approx(0, abs=1e-6)
+
+
+def test_a_step_through_attention_lists_the_largest_and_sums_the_rest():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.TransformerEncoderLayer(16, 2, 32, batch_first=True))
+    x = torch.randn(1, 40, 8)
+    run = cut_of(model.eval(), x)
+    found = origins_of(run, "1.linear1", 3, (5,), 0, 2, ())
+    assert len(found.parts) == 100 and found.others > 100
+    check_sum(found)
+    assert found.kind == "linearisation" and "layer_norm" in found.bent_by
+    sizes = [abs(part.part) for part in found.parts]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
+@pytest.mark.parametrize("kind", ["coo", "csr"])
+def test_of_a_sparse_input(kind):
+    torch.manual_seed(0)
+    x = torch.rand(3, 5) * (torch.rand(3, 5) > 0.5)
+    sparse = x.to_sparse() if kind == "coo" else x.to_sparse_csr()
+    model = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 2))
+    for layer, given in (("0", x), ("2", model[:2](x))):
+        why = hookviz.contributions(model, sparse, layer, channel=1, sample=2)
+        weight = model.get_submodule(layer).weight[1].detach()
+        torch.testing.assert_close(why.products.float(), weight * given[2].detach())
+    assert why.value == pytest.approx(model(x)[2, 1].item(), rel=1e-6)
+
+
+class Deep(nn.Module):
+    """A chain of sums: its last layer is fed by all others."""
+
+    def __init__(self, blocks):
+        super().__init__()
+        self.body = nn.ModuleList(nn.Conv2d(1, 1, 1) for _ in range(blocks))
+        self.last = nn.Linear(1, 1)
+
+    def forward(self, x):
+        for layer in self.body:
+            x = (x + layer(x)).tanh().relu().mul(1.01)
+        return self.last(x.mean((2, 3)))
+
+
+def test_a_way_back_may_be_long():
+    model = Deep(350).eval()
+    for layer in model.body:
+        nn.init.constant_(layer.weight, 0.5)
+        nn.init.zeros_(layer.bias)
+    run = cut_of(model, torch.rand(1, 1, 4, 4))
+    found = origins_of(run, "last", 0, None, tap=())
+    check_sum(found)
+    assert "tanh" in found.bent_by
+    layers = {part.layer for part in found.parts}
+    assert "body.349" in layers and len(found.parts) + found.others > 1000
+
+
+def test_a_page_of_a_deep_network_keeps_its_budget():
+    explorer = hookviz.explore(Deep(70).eval(), torch.rand(1, 1, 8, 8), face="plain")
+    assert len(explorer.to_html(max_bytes=1e6)) <= 1e6
+    explorer.close()
+
+
+def test_beyond_the_budget_values_are_still_taken_apart(branching, monkeypatch):
+    model, x = branching
+    whole = cut_of(model, x).value("three", 1, (1, 2), sample=1)
+    monkeypatch.setattr(cut_module, "BUDGET", 1000)
+    run = CutRun(Session(model, prepare_input(x, model)))
+    value = run.value("three", 1, (1, 2), sample=1)
+    assert value.value == whole.value
+    with pytest.raises(ValueError, match=r"take more than 1\.0 kB\. Give fewer or smaller inputs"):
+        run.origins(value, 0, (1, 1))
+
+
+def test_changed_weights_are_told(branching):
+    model, x = branching
+    run = cut_of(model, x)
+    with torch.no_grad():
+        model.two.weight.mul_(2)
+    with pytest.raises(ValueError, match="has new weights since the run"):
+        run.value("two", 1, (1, 2))
+
+
+def test_of_an_explorer(branching):
+    model, x = branching
+    explorer = hookviz.explore(model, x, layers=["one", "three"], layer="one", channel=2)
+    explorer.sample, explorer.place = 1, (0.5, 0.2)
+    runs = []
+    handle = model.register_forward_pre_hook(lambda *given: runs.append(given))
+    why = explorer.contributions()
+    assert (why.layer, why.channel, why.position, why.sample) == ("one", 2, (3, 1), 1)
+    other = explorer.contributions("last", channel=1)
+    assert other.value == pytest.approx(model(x)[1, 1].item(), rel=1e-5)
+    assert len(runs) == 2  # the kept run, and this test's own
+    handle.remove()
+    explorer.place = None
+    with pytest.raises(ValueError, match="No position"):
+        explorer.contributions()
+    explorer.close()
+
+
+def test_the_panels_answers(branching):
+    """Terms add up; switching channels off changes the value as predicted; the walk goes on."""
+    model, x = branching
+    explorer = hookviz.explore(model, x, layers=["one", "three"])
+    view = explorer._now
+    said, arrays = reason_payload(view, {"output": 2, "sample": 1})
+    assert (said["layer"], said["channel"], said["position"]) == ("last", 2, [])
+    total = float(said["bias"]) + sum(float(each["contribution"]) for each in said["terms"])
+    assert total + float(said["rest"]) == pytest.approx(float(said["value"]), rel=1e-5)
+    while said["layer"] != "input":
+        assert arrays["kernel"].shape == arrays["patch"].shape
+        question = {key: said[key] for key in ("layer", "call", "channel", "position", "sample")}
+        channels = [each["channel"] for each in said["terms"]][:2]
+        off = without_payload(view, question | {"channels": channels, "target": 2})
+        assert float(off["true"]) == pytest.approx(float(off["predicted"]), rel=1e-4, abs=1e-5)
+        if said["layer"] == "last":
+            assert float(off["score"]) == pytest.approx(float(off["true"]), abs=1e-5)
+        found = said["terms"][0]["origins"][-1]
+        if found["layer"] == "input":
+            break
+        said, arrays = reason_payload(view, found | {"sample": 1})
+    assert said["layer"] == "one"
+    assert arrays["maps"].shape[1:] == (7, 7)
+    (top, left), (bottom, right) = said["terms"][0]["window"]
+    row, column = said["position"]
+    assert (top, left, bottom, right) == (row - 1, column - 1, row + 1, column + 1)
+    explorer.close()
+
+
+def test_channels_to_which_only_biases_lead(branching):
+    """A channel trained away, and one given nothing but zeros, are constants, and are passed."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(2, 4, 3, padding=1),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Conv2d(4, 4, 3, padding=1, groups=4),
+        nn.Conv2d(4, 3, 1),
+    ).eval()
+    with torch.no_grad():
+        model[0].weight[1] = 0
+        model[1].bias[1], model[4].weight[0, 1], model[3].bias[1] = 9.0, 7.0, 9.0
+    run = cut_of(model, torch.randn(1, 2, 6, 6))
+    value = run.value("4", 0, (2, 3))
+    constant = run.constant_channels(value).tolist()
+    moved = cut_of(model, torch.randn(1, 2, 6, 6)).value("4", 0, (2, 3)).terms.patch
+    same = (value.terms.patch - moved).abs().flatten(1).amax(1) < 1e-6
+    assert constant == same.tolist()
+    assert constant[1]
+
+    class Shown:
+        settings = type("Settings", (), {"place": None, "depth": 0})()
+
+    view = Shown()
+    view.memo = type("Memo", (), {"get_or_compute": lambda *given: run})()
+    question = {"layer": "4", "call": -1, "channel": 0, "position": [2, 3], "sample": 0}
+    said, _ = reason_payload(view, question)
+    assert said["constants"] == same.sum() and 1 not in [each["channel"] for each in said["terms"]]
+    parts = ("bias", "rest", "constant")
+    total = sum(float(said[each]) for each in parts)
+    total += sum(float(each["contribution"]) for each in said["terms"])
+    assert total == pytest.approx(float(said["value"]), rel=1e-6)
+
+
+class Mixing(nn.Module):
+    def __init__(self, mix):
+        super().__init__()
+        self.one, self.two, self.mix = nn.Conv2d(2, 3, 1), nn.Conv2d(3, 1, 1), mix
+
+    def forward(self, x):
+        return self.two(F.relu(self.mix(self.one(x))))
+
+
+@pytest.mark.parametrize(
+    "mix",
+    [
+        nn.Softmax(1),
+        nn.LayerNorm([4, 4]),
+        nn.GroupNorm(1, 3),
+        nn.InstanceNorm2d(3),
+        lambda x: x.flip(-1),
+        lambda x: x.cumsum(-1),
+        lambda x: F.conv2d(x, torch.ones(3, 3, 1, 1)),
+        nn.BatchNorm2d(3, track_running_stats=False),
+    ],
+)
+def test_a_value_ends_where_several_are_mixed(mix):
+    torch.manual_seed(0)
+    run = cut_of(Mixing(mix), torch.randn(1, 2, 4, 4))
+    value = run.value("one", 1, (2, 3))
+    assert run.after(value) == []
+
+
+@pytest.mark.parametrize(
+    "go",
+    [
+        *(F.hardswish, F.hardsigmoid, F.hardshrink, F.gelu, F.relu6, F.elu, F.celu, F.selu, F.mish),
+        *(F.softplus, F.leaky_relu, F.logsigmoid, nn.PReLU(), nn.Dropout(), nn.SiLU()),
+    ],
+)
+def test_a_value_goes_on_number_by_number(go):
+    run = cut_of(Mixing(go), torch.randn(1, 2, 4, 4))
+    value = run.value("one", 1, (2, 3))
+    wanted = F.relu(
+        go(torch.tensor(value.value))
+        if not isinstance(go, nn.Dropout)
+        else torch.tensor(value.value)
+    )
+    assert run.after(value)[-1] == ("relu", pytest.approx(wanted.item()))
+    (part,) = origins_of(run, "two", 0, (2, 3), given=1).parts
+    assert (part.layer, part.channel, part.position) == ("one", 1, (2, 3))
+    assert (part.weight == 0) == (wanted == 0)  # cut off by the ReLU
+
+
+def test_a_stopped_run_is_reported_and_runs_again_when_asked(branching, monkeypatch):
+    """The panel gets an answer; nothing is kept, so that the next question runs the model."""
+    model, x = branching
+    explorer = hookviz.explore(model, x, layers=["one"], face="canvas")
+    sent = []
+    monkeypatch.setattr(explorer._canvas, "send", lambda said, buffers=None: sent.append(said))
+    before = snapshot(model)
+    handle = model.one.register_forward_pre_hook(stop)
+    explorer._canvas._handle_custom_msg({"ask": "prepare", "key": "1"}, [])
+    question = {"ask": "why", "layer": "one", "call": 0, "channel": 0, "position": [1, 1]}
+    explorer._canvas._handle_custom_msg(question | {"key": "2"}, [])
+    handle.remove()
+    assert_untouched(model, before)
+    assert [each["stopped"] for each in sent] == [True, True]
+    explorer._canvas._handle_custom_msg(question | {"key": "3", "again": 1}, [])
+    assert float(sent[-1]["value"]) == pytest.approx(model.one(x)[0, 0, 1, 1].item())
+    explorer.close()
+
+
+def stop(*given):
+    raise KeyboardInterrupt
+
+
+def test_the_panel_answers_for_layers_that_were_not_captured(branching, monkeypatch):
+    """The walk leaves the explored layers: the terms, the check by an edit and the weights."""
+    model, x = branching
+    explorer = hookviz.explore(model, x, layers=["one"], face="canvas")
+    sent = []
+    monkeypatch.setattr(explorer._canvas, "send", lambda said, buffers=None: sent.append(said))
+    at = {"layer": "last", "call": 0, "channel": 2, "position": [], "sample": 1}
+    for ask in ({"ask": "why"}, {"ask": "without", "channels": [0, 3]}, {"ask": "weights"}):
+        explorer._canvas._handle_custom_msg(at | ask | {"key": ask["ask"]}, [])
+    why, without, weights = sent
+    assert why["value"] == str(hookviz.contributions(model, x, "last", channel=2, sample=1).value)
+    assert float(without["true"]) == pytest.approx(float(without["predicted"]), abs=1e-6)
+    assert float(without["true"]) != 0
+    assert weights["layer"] == "last"
+    explorer.close()
+
+
+def halved(tensor):
+    return tensor * 0.5 + 1
+
+
+@pytest.mark.parametrize("layer", ["two", "last"])
+def test_an_edited_layer_is_told_before_its_edit(branching, layer):
+    """Its terms are of what it is given after all other edits, and the edit is told beside."""
+    model, x = branching
+    at = {"channel": 2, "position": (3, 4) if layer == "two" else (), "sample": 1}
+    explorer = hookviz.explore(model, x, layers=["one", "two", "last"], layer=layer)
+    explorer.edit("one", channels=1, change=3)
+    explorer.edit(layer, channels=2, change=halved)
+    explorer.edit(layer, channels=0, change=0)
+    why = explorer.contributions(**at)
+
+    def threefold(module, args, output):
+        return output * torch.tensor([1.0, 3, 1, 1])[:, None, None]
+
+    def own_edits(module, args, output):
+        given.append((args[0], output))
+        off, same, half, *others = output.unbind(1)
+        return torch.stack([off * 0, same, halved(half), *others], 1)
+
+    given, gates = [], []
+    module = getattr(model, layer)
+    hooks = [model.one.register_forward_hook(threefold), module.register_forward_hook(own_edits)]
+    hooks += [model.gate.register_forward_hook(lambda *called: gates.append(called[2]))]
+    with torch.no_grad():
+        model(x)
+    for each in hooks:
+        each.remove()
+    ((taken, returned),) = given
+    value = returned[(1, 2, *at["position"])].item()
+    own = (1, slice(None), *at["position"])
+    terms = module.weight[2].flatten().double() * taken[own].double()
+    assert why.value == value
+    assert torch.equal(why.by_channel, terms)
+    assert why.edited == pytest.approx(0.5 * value + 1)
+    assert "after its edit" in repr(why)
+    if layer == "two":  # on its way is what the edits made of it
+        assert why.after[0] == ("mul", pytest.approx(why.edited * gates[0][1, 2].sigmoid().item()))
+
+    question = {"layer": layer, "call": 0, **at, "position": list(at["position"])}
+    said, _ = reason_payload(explorer._now, question)
+    assert (said["value"], said["edited"]) == (str(value), str(why.edited))
+    assert said["edits"] == ["halved", "off"]
+    assert all(term["origins"] for term in said["terms"])
+    checked = without_payload(explorer._now, question | {"channels": [1]})
+    assert float(checked["predicted"]) == pytest.approx(-terms[1].item())
+    assert float(checked["true"]) == pytest.approx(-terms[1].item(), abs=1e-5)
+    explorer.close()
+
+
+class Twice(nn.Module):
+    """A layer that is given what its own edit made."""
+
+    def __init__(self):
+        super().__init__()
+        self.one = nn.Conv2d(2, 2, 1)
+
+    def forward(self, x):
+        return self.one(self.one(x))
+
+
+def test_a_layer_that_is_given_what_its_own_edit_made():
+    torch.manual_seed(0)
+    model, x = Twice().eval(), torch.randn(1, 2, 4, 4)
+    explorer = hookviz.explore(model, x, layer="one")
+    explorer.edit("one", channels=1)  # channel 1 is off after each call
+    why = explorer.contributions(channel=1, position=(0, 0), call=1)
+    with torch.no_grad():
+        given = model.one(x)[0, :, 0, 0] * torch.tensor([1.0, 0])
+        wanted = float(model.one.weight[1].flatten() @ given + model.one.bias[1])
+    assert why.patch.flatten().tolist() == given.tolist()
+    assert why.value == pytest.approx(wanted, rel=1e-6) and why.edited == 0
+    explorer.shown_run = "original"
+    assert explorer.contributions(channel=1, position=(0, 0)).edited is None
+    explorer.close()
+
+
+@pytest.mark.parametrize("layer", ["layer3.1.conv2", "head.2"])
+def test_the_original_run_of_an_edited_layer(layer):
+    model, picture = hookviz.demo_model(), hookviz.demo_images()[6]
+    explorer = hookviz.explore(model, picture, layers=["layer1.0.conv1", layer], layer=layer)
+    explorer.place = (0.4, 0.4)
+    before = explorer.contributions(channel=3).value
+    explorer.edit(layer, channels=[3])
+    edited = explorer.contributions(channel=3)
+    assert (edited.value, edited.edited) == (before, 0)
+    explorer.shown_run = "original"
+    assert explorer.contributions(channel=3).value == before
+    explorer.shown_run = "edited"
+    assert explorer.contributions("layer1.0.conv1", channel=3).edited is None
+    explorer.close()
