@@ -25,7 +25,8 @@ from torch.autograd.function import BackwardCFunction
 from ...hooking.handles import Hook, HookManager
 from ...hooking.interrupts import Block
 from ...hooking.select import module_names, type_name
-from ...hooking.tensors import map_tensors, share_memory, tensors
+from ...hooking.storage import share_memory
+from ...hooking.tensors import map_tensors, tensors
 from ...hooking.transforms import TransformError
 from ...run.errors import first_line
 from ...run.operations import CLAMPS, RECTIFIERS, STEPS

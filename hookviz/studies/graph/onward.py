@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ...hooking.tensors import StorageMap
+from ...hooking.storage import StorageMap
 from ...run.operations import BATCH_NORMS, is_elementwise, uses_running_statistics
 from ...run.recorder import Listener, ModuleCall, Operation
 from .listener import Place
