@@ -85,7 +85,7 @@ class Output:
         return Output(self, ("join", sign), other) if isinstance(other, Output) else NotImplemented
 
     def __iter__(self) -> Any:
-        raise TypeError(f"{self} has no length before the model has run: index what is meant.")
+        raise TypeError(f"{self} has no length before the model has run: give an index.")
 
     # Evaluating and printing
 
