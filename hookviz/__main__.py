@@ -202,7 +202,7 @@ def page(options: argparse.Namespace) -> None:
     from .run.progress import Progress
     from .run.session import Session
     from .run.target import read_target
-    from .view.exploration import opened
+    from .view.opening import initial_view
     from .view.settings import Settings
     from .view.view import View
 
@@ -213,7 +213,7 @@ def page(options: argparse.Namespace) -> None:
         return session.run(goal, layers=options.layers)
 
     done = run(target)
-    view = opened(View(Settings("", target=target), session, done))
+    view = initial_view(View(session, done, Settings("", target=target)))
     most, title = options.max_bytes, options.title
     with Progress(terminal=True) as bar:
         if options.network:

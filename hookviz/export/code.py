@@ -34,10 +34,12 @@ from ..run.output import Output
 from ..run.pictures import expanded, is_url
 from ..run.target import class_index
 from ..run.transforms import Transform, transform_for
-from ..view.exploration import ViewDifference
-from ..view.heatmaps import ShownHeatmap
+from ..view.heatmaps import heatmap_of, is_alone
+from ..view.maps import call_of, is_attention, record_of, shown_after_words
+from ..view.panels import map_panels
 from ..view.settings import PRODUCT
-from ..view.view import ShownMaps, View
+from ..view.source import input_sample
+from ..view.view import View
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,25 +132,25 @@ def quoted(text: str) -> str:
 
 def refusals(view: View) -> Iterator[tuple[str, str]]:
     """Yield what the code cannot express of a view, each with what to do instead."""
-    layer, method = f"layer {view.record.name!r}", view.settings.heatmap
+    layer, method = f"layer {record_of(view).name!r}", view.settings.heatmap
     capture = "hookviz.capture gives its numbers"
-    if view.attends:
+    if is_attention(view):
         yield "attention", "hookviz.attention(model, x) gives the weights of every head"
         return
-    if isinstance(view, ViewDifference):
+    if view.difference:
         yield "a difference of two runs", "show one of them with shown_run="
         return
     if view.session.edits:
         count = len(view.session.edits)
         edits = f"a view with {count} edit{'s' * (count > 1)}"
         yield edits, "set shown_run='original', or make the edits with hookviz.edit"
-    if view.shown_after_words:
+    if shown_after_words(view):
         yield f"shown_after={view.settings.shown_after!r}", "set shown_after='output'"
     function = cam.HEATMAPS.get(method, PRODUCT)
     if method != PRODUCT and vars(cam).get(getattr(function, "__name__", "")) is not function:
         yield f"the heatmap {method!r}", "choose one of Grad-CAM's family, such as 'gradcam'"
 
-    forward, call = forward_call(view, "model"), view.call
+    forward, call = forward_call(view, "model"), call_of(view)
     if forward is None:
         yield "a model with several arguments", "wrap the model so that it takes one tensor"
         return
@@ -162,12 +164,12 @@ def refusals(view: View) -> Iterator[tuple[str, str]]:
     if not maps or arrangement(view) is None:
         yield f"{layer}, whose output is not a batch of real maps", "take a layer within it"
         return
-    if x.ndim == 5 or as_maps(call.activation, view.record.module, call.grid).ndim == 5:
+    if x.ndim == 5 or as_maps(call.activation, record_of(view).module, call.grid).ndim == 5:
         yield "volumes", "explorer.figure() draws them"
 
     core = unwrapped(view.session.given)[0]
     recomputed = any(
-        each.outputs[0].hooked_in_task not in (None, FORWARD) for each in view.record.calls
+        each.outputs[0].hooked_in_task not in (None, FORWARD) for each in record_of(view).calls
     )
     if recomputed or view.run.source == "everything":
         yield "layers that run again in backward", "switch checkpointing off"
@@ -176,7 +178,7 @@ def refusals(view: View) -> Iterator[tuple[str, str]]:
     if any(hasattr(part, "_orig_mod") for part in core.modules()):
         yield "a model with compiled parts", "explore it before torch.compile"
     registered = dict(core.named_modules(remove_duplicate=False))
-    if registered.get(view.record.name) is not view.record.module:
+    if registered.get(record_of(view).name) is not record_of(view).module:
         yield f"{layer}, which is not a submodule under this name", capture
     if isinstance(view.settings.target, list):
         yield "a target for each sample", "give one target for all of them"
@@ -204,7 +206,7 @@ def input_lines(view: View, given: Given, call: ForwardCall) -> tuple[list[str],
     if given.name is not None:
         model = f"hookviz.pretrained({quoted(given.name)})[0]"
     needed, asking = [f"# model: {model}"], ".requires_grad_()" if has_gradient(view) else ""
-    target = view.settings.target
+    target = view.target
     if asking and callable(target) and not isinstance(target, Output):
         needed.append("# target: your function, explorer.target")
     make = lambda: preparation(given, call.x, view.session.given)  # noqa: E731
@@ -278,12 +280,12 @@ def _written_transform(transform: Any, weights: Any) -> list[str] | None:
 
 def has_gradient(view: View) -> bool:
     """Return whether the code runs a backward."""
-    return view.call.gradient is not None
+    return call_of(view).gradient is not None
 
 
 def run_lines(view: View, call: ForwardCall, model: str, training: bool) -> list[str]:
     """Write the forward in eval mode under the hook, and the backward."""
-    name = view.record.name
+    name = record_of(view).name
     layer = f"{model}.get_submodule({quoted(name)})" if name else model
     hook = f"{layer}.register_forward_hook(keep)"
     lines = [f"{model}.eval()"]
@@ -325,8 +327,8 @@ def score_lines(view: View, call: ForwardCall) -> list[str]:
 
 def arrangement(view: View) -> str | None:
     """Return the calls that arrange the output as maps; None for an output without a batch."""
-    given = view.call.activation
-    maps = as_maps(given, view.record.module, view.call.grid)
+    given = call_of(view).activation
+    maps = as_maps(given, record_of(view).module, call_of(view).grid)
     if maps is given:
         return ""
     if maps.shape == (1, *given.shape):
@@ -342,7 +344,7 @@ def arrangement(view: View) -> str | None:
 
 def map_lines(view: View) -> list[str]:
     """Write ``activation`` and ``gradient``, arranged as ``(N, C, *spatial)``."""
-    end = f"{arrangement(view)}{_drawable(view.call.activation)}"
+    end = f"{arrangement(view)}{_drawable(call_of(view).activation)}"
     names = ["activation", "gradient"][: 1 + has_gradient(view)]
     return [f'{name} = calls[{view.settings.call}]["{name}"]{end}' for name in names]
 
@@ -356,7 +358,7 @@ def _drawable(tensor: Tensor) -> str:
 def heatmap_lines(view: View) -> list[str]:
     """Write ``heatmap = ...`` with hookviz's own function, without its docstring."""
     at = view.settings
-    if ShownHeatmap(view).values is None:
+    if heatmap_of(view) is None:
         return []
     if at.heatmap == PRODUCT:
         return [f"heatmap = (activation * gradient)[{at.sample}, {at.channel}]"]
@@ -383,7 +385,7 @@ def _printed(function: Any) -> list[str]:
 
 def figure_lines(view: View, x: Tensor) -> list[str]:
     """Write the code that draws the map, its gradient, and the heatmap."""
-    at, panels, heatmap = view.settings, ShownMaps(view).panels(), ShownHeatmap(view)
+    at, panels, heatmap = view.settings, map_panels(view), heatmap_of(view)
     height, width = panels[0].values.shape
     signals = height == 1
     pictures = [  # title, expression, colours
@@ -391,9 +393,9 @@ def figure_lines(view: View, x: Tensor) -> list[str]:
         for name, panel in zip(("activation", "gradient"), panels, strict=False)
     ]
     before, options = [], ""
-    if heatmap.values is not None:
-        over = not (heatmap.alone or signals or x.ndim != 4)
-        colours = heat_colours(heatmap.values) or (SEQUENTIAL, 0.0, 1.0)
+    if heatmap is not None:
+        over = not (is_alone(view) or signals or x.ndim != 4)
+        colours = heat_colours(heatmap) or (SEQUENTIAL, 0.0, 1.0)
         if over:
             before = picture_lines(view, x, f"axes[{len(pictures)}]")
             options = _over_the_input(at.alpha, colours[2], x)
@@ -439,7 +441,7 @@ def _title(text: str) -> str:
 
 def picture_lines(view: View, x: Tensor, axes: str) -> list[str]:
     """Write the code that draws the input, brought to 0..1 as in the explorer."""
-    sample = view.input_sample
+    sample = input_sample(view)
     scale, offset, _ = view.session.inputs.undoing(to_numpy(x[sample]))
     lines = [f"picture = x[{sample}].detach(){_drawable(x)}.permute(1, 2, 0)"]
     if (scale != 1).any() or offset.any():

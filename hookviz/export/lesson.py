@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any, overload
 
 from ..draw.document import TablePage
-from ..files import without_half_characters
 from ..hooking.select import close_names
 from ..tables import cut, html_table, paragraph, plain, text_table
+from ..view.checks import check
+from ..view.maps import for_layer
 from ..view.payload import settings_payload, written_target
-from ..view.settings import POSITION, WRITTEN, check
-from ..view.view import View, for_layer
+from ..view.predictions import target_name_of
+from ..view.settings import POSITION, WRITTEN
+from ..view.view import View
 from ..view.written import at_written
 
 FIXED = "call", "sample", "depth", "shown_after", "shown_run"
@@ -231,7 +233,7 @@ def _shown(view: View, settings: Mapping[str, Any], facts: Mapping[str, Any]) ->
         if written_target(view.with_settings(target=target)) != written_target(view):
             raise ValueError(
                 f"target={settings['target']!r} is not the page's, which has the gradient of "
-                f"{view.target_name} only: set explorer.target before to_html, or leave it out."
+                f"{target_name_of(view)} only: set explorer.target before to_html, or leave it out."
             )
     for name in {*settings} & {*FIXED, *facts["choices"]}:
         value = getattr(found.settings, name)
@@ -527,9 +529,7 @@ def _read(path: Path) -> HandIn:
     if not path.is_file():  # opening a named pipe would wait for its writer
         raise ValueError("not a regular file")
     try:
-        # Some editors begin a file with a byte-order mark.
-        text = path.read_text(encoding="utf-8-sig")
-        content = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        content = json.loads(path.read_text(encoding="utf-8"))
         answers = tuple(
             Answer(
                 str(item["question"]),
@@ -541,23 +541,10 @@ def _read(path: Path) -> HandIn:
         )
         if content["kind"] != "hookviz answers" or not answers:
             raise ValueError
-        name, saved = (
-            without_half_characters(str(content["name"])).strip(),
-            str(content.get("saved", "")),
-        )
+        name, saved = str(content["name"]).strip(), str(content.get("saved", ""))
         return HandIn(str(content["title"]), name, saved, answers)
-    except (KeyError, TypeError, ValueError, RecursionError, OSError) as error:
+    except (KeyError, TypeError, ValueError, OSError) as error:
         raise ValueError("not a file that a page's “save answers” wrote") from error
-
-
-def _finite(text: str) -> float:
-    """Read a number of JSON; 1e999 would become infinite."""
-    number = float(text)
-    return number if math.isfinite(number) else _refuse(text)
-
-
-def _refuse(text: str) -> float:
-    raise ValueError(f"{text} is no number of JSON")
 
 
 def _marked(answers: tuple[Answer, ...], steps: Sequence[Step] | None) -> tuple[Answer, ...]:

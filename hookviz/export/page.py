@@ -21,22 +21,33 @@ from ..hooking.select import Layers, select_layers
 from ..run.session import Run
 from ..run.target import Target
 from ..tables import megabytes
-from ..view.answer import map_values
 from ..view.build import build_frame
-from ..view.exploration import ViewDifference
+from ..view.heatmaps import heatmap_of
 from ..view.layer import SCORE_DROP
 from ..view.map import map_payload
+from ..view.maps import (
+    describe,
+    fitted,
+    for_layer,
+    layer_of,
+    layers_of,
+    query_of,
+    query_words,
+    whole_record_of,
+)
+from ..view.outputs import map_values
 from ..view.payload import (
-    class_number,
     field_payload,
-    heatmap_payload,
     layer_payload,
     model_payload,
     picture_payload,
     settings_payload,
+    target_number,
 )
-from ..view.settings import NORM, PRODUCT, Settings
-from ..view.view import View, for_layer
+from ..view.predictions import output_of
+from ..view.settings import NORM, PRODUCT, Settings, has_attention
+from ..view.source import input_sample
+from ..view.view import View
 from .figure import still_png
 from .lesson import Step, lesson_payload
 from .packing import (
@@ -151,7 +162,7 @@ def write_page(
 
     def written() -> str:
         texts = {"facts": begun.text, **{name: block.text for name, block in blocks.items()}}
-        return document(named, script("page"), style(), texts, view.describe(), begun.still)
+        return document(named, script("page"), style(), texts, describe(view), begun.still)
 
     facts["notes"] = []
     room = max_bytes - len(written().encode()) - RESERVE
@@ -273,9 +284,9 @@ def _level_words(level: Level, maps: list[MapsPart], shown_is_exact: bool) -> st
 def chosen_layers(view: View, layers: Layers) -> list[str]:
     """Return the page's layers."""
     if layers is None:
-        return view.layers
+        return layers_of(view)
     wanted = {names[0] for names in select_layers(view.session.given, layers).values()}
-    own = {name: getattr(view.cache[name], "attends", name) for name in view.layers}
+    own = {name: getattr(view.cache[name], "attends", name) for name in layers_of(view)}
     names = [name for name, module in own.items() if {name, module} & wanted]
     if not names:
         raise ValueError(f"None of layers={layers!r} was captured, or none can be shown.")
@@ -332,10 +343,10 @@ def begin_page(
     if computes and view.settings.normalize == "network":
         changes["normalize"] = "channel"
     view = view.with_settings(**changes) if changes else view
-    view = view if view.settings.layer in names else view.with_settings(layer=names[0]).fitted()
+    view = view if view.settings.layer in names else fitted(view.with_settings(layer=names[0]))
     facts: dict[str, Any] = {**model_payload(view, classes=computes), "run": 1}
     facts["layers"] = [
-        each | {"map": list(for_layer(view, layer=each["name"]).layer.maps.shape[1:])}
+        each | {"map": list(layer_of(for_layer(view, layer=each["name"])).maps.shape[1:])}
         for each in facts["layers"]
         if each["name"] in names
     ]
@@ -353,13 +364,13 @@ def begin_page(
 
 def _of_attention(view: View) -> list[str]:
     """Return the heatmaps for which nothing has to run: LeGrad only if it is shown."""
-    if not view.has_attention:
+    if not has_attention(view):
         return []
     found = [NORM]
     for name in ATTENTION_HEATMAPS:
         with suppress(ValueError):  # windows have no flow from layer to layer
             if name != "legrad" or view.settings.heatmap == name:
-                heatmap_payload(view.with_settings(heatmap=name))
+                heatmap_of(view.with_settings(heatmap=name))
                 found.append(name)
     return found
 
@@ -367,7 +378,7 @@ def _of_attention(view: View) -> list[str]:
 def _layer(view: View, block: str) -> tuple[PageBlock, list[MapsPart], list[QueriesPart]]:
     """Return a layer's block with its statistics, and the parts that are added to it."""
     header, arrays = layer_payload(view)
-    layer, parts = view.layer, []
+    layer, parts = layer_of(view), []
     percentiles = arrays.pop("percentiles")
     ends = {
         "maps": (layer.statistics, layer.signed),
@@ -386,8 +397,8 @@ def _layer(view: View, block: str) -> tuple[PageBlock, list[MapsPart], list[Quer
         *([f"Sample {header['sample']} of {samples} is in this page."] if samples > 1 else []),
     ]
     matrices = _queries(view)
-    if matrices is None and view.query_words:
-        header["notes"] += [f"The attention in this page has one query: {view.query_words}."]
+    if matrices is None and query_words(view):
+        header["notes"] += [f"The attention in this page has one query: {query_words(view)}."]
     header["counts"] = header["counts"] | {"call": 1, "sample": 1, "depth": 1}
     header["field"] = field_payload(view)
     queries = [] if matrices is None else [QueriesPart(block, *matrices)]
@@ -397,10 +408,10 @@ def _layer(view: View, block: str) -> tuple[PageBlock, list[MapsPart], list[Quer
 def _answer(view: View, room: float) -> Stream:
     """Return the maps of the output: each one whole, and its channels as long as there is room."""
     arrays: list[Any] = []
-    for which, found in enumerate(view.answer.maps):
+    for which, found in enumerate(output_of(view).maps):
         channels: list[int | None] = [*range(len(found.labels))]
         for channel in [None, *channels] if len(channels) > 1 else channels:
-            values = map_values(found, view.input_sample, channel)
+            values = map_values(found, input_sample(view), channel)
             room -= sum(each.nbytes for each in values.values())
             if room < 0:
                 continue
@@ -415,10 +426,10 @@ def _queries(view: View) -> tuple[np.ndarray, dict[str, Any]] | None:
     The heads' matrices ``(heads, queries, keys)`` and behind them their gradients, and what
     `static/queries.js` needs to cut maps out of them; None where the shown ones are all.
     """
-    whole, at = view.whole_record, view.settings
-    if view.query is None or not isinstance(whole, AttentionRecord) or whole.grid is None:
+    whole, at = whole_record_of(view), view.settings
+    if query_of(view) is None or not isinstance(whole, AttentionRecord) or whole.grid is None:
         return None
-    if isinstance(view, ViewDifference) or len(whole.grid) != 2:
+    if view.difference or len(whole.grid) != 2:
         return None
     output, before = whole.calls[at.call].outputs[0], whole.prefix(at.call)
     queries = output.shape[-2]
@@ -428,7 +439,7 @@ def _queries(view: View) -> tuple[np.ndarray, dict[str, Any]] | None:
     sides = [output.value] if output.gradient is None else [output.value, output.gradient]
     values = np.concatenate([to_numpy(each[min(at.sample, len(each) - 1)]) for each in sides])
     words = [whole.query_words(query, at.call) for query in (MEAN, *range(first))]
-    about = {"grid": list(whole.grid), "before": before, "first": first, "query": view.query}
+    about = {"grid": list(whole.grid), "before": before, "first": first, "query": query_of(view)}
     return values.astype(np.float32), about | {"heads": output.shape[1], "words": words}
 
 
@@ -445,9 +456,9 @@ def _other_classes(
     view: View, places: Sequence[Settings], run: Callable[[Target], Run], predictions: list[dict]
 ) -> dict[str, np.ndarray]:
     """Return all layers' Grad-CAM for each other class of the predictions."""
-    if not view.run.scored or isinstance(view, ViewDifference):  # its other side has one target
+    if not view.run.scored or view.difference:  # its other side has one target
         return {}
-    shown = class_number(view)
+    shown = target_number(view)
     others = [each["number"] for each in predictions if each["number"] != shown]
     found: dict[str, np.ndarray] = {}
     with closing(_runs(view, others, run, places)) as runs:
@@ -463,7 +474,7 @@ def _runs(
     view: View, targets: Sequence[int], run: Callable[[Target], Run], places: Sequence[Settings]
 ) -> Generator[Run, None, None]:
     """Yield a run for each target; of one forward where the gradients of the inputs are enough."""
-    simple = view.run.source == "inputs" and not (view.cache.over_budget or view.has_attention)
+    simple = view.run.source == "inputs" and not (view.cache.over_budget or has_attention(view))
     if simple and targets:
         modules = [view.cache[each.layer].module for each in places]
         yield from view.session.runs(targets, modules)
@@ -473,7 +484,7 @@ def _runs(
 
 def _heatmap(view: View, said: str) -> dict[str, np.ndarray]:
     """Return a view's heatmap by its name in the page; an empty dict if it has none."""
-    values = heatmap_payload(view)
+    values = heatmap_of(view)
     return {} if values is None else {said: values}
 
 

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..hooking.select import is_convolution
-from ..view.exploration import ViewDifference
-from ..view.payload import class_number
+from ..view.payload import target_number
 from ..view.reason import reason_payload, weights_payload
 from ..view.view import View
 from .packing import Packed, raw
@@ -31,9 +30,9 @@ def page_reasons(view: View, names: Sequence[str]) -> tuple[dict[str, Any], list
         whose kernels are pictures. ``none``, why there are no answers, as a sentence. And the
         arrays, whose names begin with the number of their answer.
     """
-    if isinstance(view, ViewDifference):
+    if view.difference:
         return {"answers": [], "weights": [], "none": "this page shows a difference of two."}, []
-    at, number = view.settings, class_number(view)
+    at, number = view.settings, target_number(view)
     answers: list[dict[str, Any]] = []
     arrays: list[Packed] = []
     beginnings: list[dict[str, Any]] = []

@@ -1,4 +1,5 @@
 """Settings and a run become a `Frame`: everything that is shown, in numbers and words.
 
-May import `studies` and the rooms below it. Begin with `frame.py`, then `view.py`.
+May import `studies` and the rooms below it. Begin with `settings.py` and `view.py`: all else is a
+function of a `View`.
 """

@@ -18,13 +18,34 @@ from ..run.transforms import UNDONE
 from ..studies.receptive_field.field import outline, place_in
 from ..studies.receptive_field.field import words as seen_words
 from ..tables import megabytes, number
-from .answer import map_values
-from .exploration import displayed_view
-from .frame import ChannelGrid, Frame, ImagePanel, Panel, signed
-from .heatmaps import ShownHeatmap
+from .attending import weights_beside
+from .frame import ChannelGrid, Frame, ImagePanel, Panel
+from .health import is_untrained, overview_of, verdict_of
+from .heatmaps import heatmap_of, heatmap_panels, heatmap_readings, overlay_of, strip_of
 from .layer import HERE, SCORE_DROP, SIMILARITY, ChannelStatistics
+from .maps import (
+    call_of,
+    channel_word,
+    counts_of,
+    describe,
+    field_of,
+    layer_name,
+    layer_of,
+    layers_of,
+    magnitudes_note,
+    place_of,
+    query_of,
+    query_words,
+    words_of,
+)
+from .orders import channels_of, drops_age, order_of, rank_of, score_drops
+from .outputs import map_values
+from .panels import map_colours, map_panels
+from .predictions import classes_of, output_of, predictions_of, signed, target_name_of
+from .runs import displayed_view
 from .settings import choices
-from .view import ShownMaps, View, field_of, place_of
+from .source import input_sample, picture_and_words, picture_at, transform_of
+from .view import View, cached
 
 Shown = TypeVar("Shown", Panel, ImagePanel)
 
@@ -32,36 +53,36 @@ Shown = TypeVar("Shown", Panel, ImagePanel)
 def build_frame(view: View) -> Frame:
     """Build the frame of a view: a session's run at some settings."""
     view = displayed_view(view)
-    heatmap = ShownHeatmap(view)
     frame = Frame(
         settings=view.settings,
         model=view.session.name,
-        summary=view.memo.get_or_compute("summary", None, lambda: summary(view)),
-        predictions=view.predictions,
-        target=view.target_name,
-        description=view.describe(),
-        layers=view.layers,
-        counts=view.counts(),
-        channels=view.channels,
-        position=view.position,
+        summary=summary(view),
+        predictions=predictions_of(view),
+        target=target_name_of(view),
+        description=describe(view),
+        layers=layers_of(view),
+        counts=counts_of(view),
+        channels=channels_of(view),
+        position=rank_of(view),
         input=_input(view),
-        panels=[*ShownMaps(view).panels(), *heatmap.panels()],
-        heatmap=heatmap.values,
-        overlay=heatmap.overlay(),
-        strip=heatmap.strip(),
+        panels=[*map_panels(view), *heatmap_panels(view)],
+        heatmap=heatmap_of(view),
+        overlay=overlay_of(view),
+        strip=strip_of(view),
         tiles=_tiles(view),
-        readings=[*_readings(view), *heatmap.readings()],
-        layer_overview=view.layer_overview,
-        verdict=view.verdict,
-        words=view.words,
-        classes=view.classes,
+        readings=[*_readings(view), *heatmap_readings(view)],
+        layer_overview=overview_of(view),
+        verdict=verdict_of(view),
+        words=words_of(view),
+        classes=classes_of(view),
         edits=[str(each) for each in view.session.edits] if view.original is not None else [],
         run_names=run_names_of(view),
         factor=factor_of(view),
         choices=choices(view),
-        dtype=str(view.call.outputs[0].dtype).removeprefix("torch.") + view.magnitudes,
+        dtype=str(call_of(view).outputs[0].dtype).removeprefix("torch.") + magnitudes_note(view),
+        opened=_opening(view),
         outputs=_outputs(view),
-        boxes=view.answer.boxes,
+        boxes=output_of(view).boxes,
     )
     return frame if view.settings.place is None else _at_place(view, frame)
 
@@ -69,10 +90,10 @@ def build_frame(view: View) -> Frame:
 def _at_place(view: View, frame: Frame) -> Frame:
     """Mark the chosen position: its values at the maps, its receptive field at the input."""
     (row, column), field = place_of(view), field_of(view)
-    height, width = view.layer.maps.shape[-2:]
+    height, width = layer_of(view).maps.shape[-2:]
     here = f"row {row}, column {column}" if height > 1 else f"place {column}"
     cell = column / width, row / height, 1 / width, 1 / height
-    if view.query is not None:
+    if query_of(view) is not None:
         box, words = cell, ""
     elif isinstance(field, str):
         box, words = None, f"unknown: {field}"
@@ -101,6 +122,7 @@ def _noted(picture: Shown, note: str, box: Box | None) -> Shown:
     return replace(picture, note="; ".join(filter(None, (picture.note, note))), box=box)
 
 
+@cached()
 def summary(view: View) -> list[str]:
     """Return the facts in the title line, beside the model's name."""
     main, cache = view.session.inputs.main, view.cache
@@ -111,16 +133,27 @@ def summary(view: View) -> list[str]:
         *([str(parameter.device)] if parameter is not None else []),
         f"{megabytes(cache.nbytes)} in memory",
     ]
+    if is_untrained(view.session.model):
+        found.append("untrained: random weights")
+    if any(module.training for module in view.session.model.modules()):
+        found.append("in training mode, shown in eval mode")
     found += [view.session.inputs.note] if view.session.inputs.note else []
     found += [cache.unseen] if cache.unseen else []
     if not view.run.scored and view.run.logits is None:
-        click = "click a pixel of the output or " if view.answer else ""
+        click = "click a pixel of the output or " if output_of(view) else ""
         found.append(
             f"no class scores: {click}give target=hookviz.output[…] to choose what to explain"
         )
     elif not view.run.scored:
         found.append("no gradient: the scores are computed without a graph, as by int8 layers")
     return found
+
+
+def _opening(view: View) -> str:
+    """Return why the explorer has opened at what it shows; empty elsewhere."""
+    at, opened = view.settings, view.opened
+    here = opened is not None and (opened.layer, opened.channel) == (at.layer, at.channel)
+    return opened.words if here and opened is not None else ""
 
 
 def run_names_of(view: View) -> tuple[str, ...]:
@@ -140,15 +173,15 @@ def factor_of(view: View) -> float:
 
 def _input(view: View) -> ImagePanel | None:
     """Return the input's panel with its size, and that of its picture if that differs."""
-    (picture, undone), at, inputs = view.picture_and_words, view.picture_at, view.session.inputs
+    (picture, undone), at, inputs = picture_and_words(view), picture_at(view), view.session.inputs
     if picture is None or at is None:
         return None
     tensor = picture_tensors(inputs)[at[2]]
     height, width = tensor.shape[-2:]  # for a 1d signal: channels and length
     drawn = picture.shape[:2] if tensor.ndim > 3 else (height, picture.shape[1])
     notes = [html.shown_at((height, width), drawn), undone if undone != UNDONE else ""]
-    if view.transform is not None:
-        notes += [view.transform.doubt or view.transform.short]
+    if transform := transform_of(view):
+        notes += [transform.doubt or transform.short]
     return ImagePanel(
         name="input",
         detail=f"{height}×{width}",
@@ -163,7 +196,7 @@ def _outputs(view: View) -> list[Panel | ImagePanel]:
 
     Of many channels each position has the colour of the largest.
     """
-    maps, target = view.answer.maps, view.settings.target
+    maps, target = output_of(view).maps, view.target
     if not maps:
         return []
     chosen = index_of(target, view.run.leaves) if isinstance(target, Output) else None
@@ -176,7 +209,7 @@ def _outputs(view: View) -> list[Panel | ImagePanel]:
         row, column = chosen[1][-2:]
         channel = 0 if found.flat else chosen[1][1]
         box = column / width, row / height, 1 / width, 1 / height
-    arrays = map_values(shown, view.input_sample, channel)
+    arrays = map_values(shown, input_sample(view), channel)
     name = str(shown.at)
     if channel is not None and not shown.flat:
         name += f", {shown.labels[channel]}"
@@ -205,9 +238,9 @@ def _outputs(view: View) -> list[Panel | ImagePanel]:
 
 def _tiles(view: View) -> ChannelGrid:
     """Return the mosaic of the channels around the chosen one."""
-    layer, order, at = view.layer, view.channels, view.settings
-    cmap, low, high = ShownMaps(view).colours()
-    page, place = divmod(view.position, PAGE)
+    layer, order, at = layer_of(view), channels_of(view), view.settings
+    cmap, low, high = map_colours(view)
+    page, place = divmod(rank_of(view), PAGE)
     here = order[page * PAGE : (page + 1) * PAGE]
     constant = layer.statistics.constant
 
@@ -219,45 +252,45 @@ def _tiles(view: View) -> ChannelGrid:
     drawn = view.memo.get_or_compute("tiles", key, make)
     count = len(layer.maps)
     pages = math.ceil(count / PAGE)
-    first = page * PAGE + (view.order != "index")  # ranks count from 1, channels from 0
-    many = f"{view.channel_word}s"
+    first = page * PAGE + (order_of(view) != "index")  # ranks count from 1, channels from 0
+    many = f"{channel_word(view)}s"
     caption = f"all {count} {many}" if pages == 1 else f"{first}–{first + len(here) - 1}"
     if pages > 1:
-        caption = f"{many if view.order == 'index' else 'ranks'} {caption} of {count}"
+        caption = f"{many if order_of(view) == 'index' else 'ranks'} {caption} of {count}"
     still = layer.statistics.still
     caption += f"; {still}, crossed out" if still else ""
     if at.order == SCORE_DROP:
         unknown = "by channel number: the score drops are not computed for this layer"
-        old = f"order from before {view.ablation_age}"
-        caption += f"; {unknown}" if view.order != SCORE_DROP else ""
-        caption += f"; {old}" if view.ablation_age else ""
+        old = f"order from before {drops_age(view)}"
+        caption += f"; {unknown}" if order_of(view) != SCORE_DROP else ""
+        caption += f"; {old}" if drops_age(view) else ""
     elif at.order in HERE:
         row, column = place_of(view)
         missing = "no position is chosen" if at.place is None else "no gradient arrives here"
         here_words = f"sorted by {at.order} at row {row}, column {column}"
         caption += (
-            f"; {here_words}" if view.order == at.order else f"; by channel number: {missing}"
+            f"; {here_words}" if order_of(view) == at.order else f"; by channel number: {missing}"
         )
     elif at.order == SIMILARITY:
-        caption += f"; sorted by similarity to {view.channel_word} {at.reference_channel}"
-    alt = f"{caption[0].upper()}{caption[1:]}, layer {view.layer_name}"
+        caption += f"; sorted by similarity to {channel_word(view)} {at.reference_channel}"
+    alt = f"{caption[0].upper()}{caption[1:]}, layer {layer_name(view)}"
     box = drawn.box(place)
-    ablation_scores = None if view.ablation_scores is None else view.ablation_scores[here]
-    return ChannelGrid(caption, alt, drawn, cmap, box, here, place, page, pages, ablation_scores)
+    drops = score_drops(view)
+    shown_drops = None if drops is None else drops[here]
+    return ChannelGrid(caption, alt, drawn, cmap, box, here, place, page, pages, shown_drops)
 
 
 def _readings(view: View) -> Readings:
     """Return exact numbers of the channel, its gradient and the layer."""
-    layer, here = view.layer, view.settings.channel
-    word = view.channel_word
+    layer, here = layer_of(view), view.settings.channel
+    word = channel_word(view)
     rows: Readings = [(f"{word} {here}", _pairs(layer.statistics, here))]
-    if view.ablation_scores is not None:
-        rows.append(
-            (f"without {word} {here}", [("score", signed(-float(view.ablation_scores[here])))])
-        )
-    if beside := view.beside:
+    drops = score_drops(view)
+    if drops is not None:
+        rows.append((f"without {word} {here}", [("score", signed(-float(drops[here])))]))
+    if beside := weights_beside(view):
         pairs = [(name, number(float(each[here]))) for name, each in beside.items()]
-        rows.append((f"weights of {view.query_words} on other tokens", pairs))
+        rows.append((f"weights of {query_words(view)} on other tokens", pairs))
     gradients, weights = layer.gradient_statistics, layer.weights
     if gradients is not None and weights is not None:
         weight = ("Grad-CAM weight", number(float(weights[here])))

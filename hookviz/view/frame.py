@@ -5,157 +5,17 @@ Predictions and the target are put in words.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
 import numpy as np
-from torch import Tensor, nn
 
 from ..draw.html import Box, Readings
 from ..draw.mosaic import Mosaic
-from ..run.output import Output
-from ..run.target import Target, probabilities
-from ..tables import number as in_words
-from .answer import DetectedBox
-from .layer import Cell, HealthSummary, LayerWords
+from .health import Cell, HealthSummary
+from .layer import LayerWords
+from .outputs import DetectedBox
+from .predictions import Prediction
 from .settings import Settings
-
-TOP = 5
-
-
-class Prediction(NamedTuple):
-    """A class or, for models that are not classifiers, an output."""
-
-    number: int
-    name: str
-    value: float  # a probability, 0 to 1, or the model's own score
-    words: str  # the value as text
-    before: float | None = None  # the value without the edits
-    change: str = ""  # the change by the edits, as text
-
-
-def ranked(
-    logits: Tensor | None,
-    sample: int,
-    class_names: Sequence[str],
-    classes: bool = True,
-    before: Tensor | None = None,
-) -> list[Prediction]:
-    """Return a sample's five largest outputs; empty without a classifier, or with NaN.
-
-    Outputs for ``classes`` become probabilities by the softmax, which is meaningless for other
-    outputs. A single output has its sigmoid beside the score. With logits of ``before``, outputs
-    that were large then are ranked too.
-
-    >>> import torch
-    >>> [each.words for each in ranked(torch.tensor([[0.25, 0.75]]), 0, ["ball"])]
-    ['75.0 %', '25.0 %']
-    >>> ranked(torch.tensor([[0.0]]), 0, [])[0].words
-    'score 0, sigmoid 50.0 %'
-    """
-    if logits is None:
-        return []
-    row = logits[min(sample, len(logits) - 1)].detach().float()
-    if row.isnan().any():  # ranking is undefined with NaN
-        return []
-    softmax = classes and len(row) > 1
-    scores, row = row, probabilities(row[None])[0] if softmax else row
-    best, was = row, None
-    scores_before = scores
-    known = before is not None and before.shape == logits.shape and not before.isnan().any()
-    if before is not None and known:
-        scores_before = before[min(sample, len(before) - 1)].detach().float()
-        was = probabilities(scores_before[None])[0] if softmax else scores_before
-        best = row.maximum(was)
-    chosen = best.topk(min(TOP, len(row))).indices
-    found = []
-    for number in chosen[row[chosen].argsort(descending=True, stable=True)].tolist():
-        value = float(row[number])
-        words = f"{100 * value:.1f} %" if softmax else f"score {in_words(value)}"
-        if len(row) == 1:
-            words += f", sigmoid {100 * float(row.sigmoid()):.1f} %"
-        name = class_name(number, class_names) if classes else f"output {number}"
-        earlier, change = None, ""
-        if was is not None:
-            earlier = float(was[number])
-            change = signed(100 * (value - earlier), ".1f") if softmax else signed(value - earlier)
-            if softmax:
-                change += (
-                    f" pp · logit {signed(float(scores[number] - scores_before[number]), '.2f')}"
-                )
-        found.append(Prediction(number, name, value, words, earlier, change))
-    return found
-
-
-def answer_moved(before: Sequence[Prediction], now: Sequence[Prediction]) -> str:
-    """Return in words that another picture has another top class; empty if it has the same.
-
-    >>> cat, dog = (Prediction(n, name, 0.9, "90.0 %") for n, name in enumerate(("cat", "dog")))
-    >>> answer_moved([cat], [dog]), answer_moved([cat], [cat])
-    ('The top class is dog now; before it was cat.', '')
-    """
-    if not before or not now or before[0].number == now[0].number:
-        return ""
-    return f"The top class is {now[0].name} now; before it was {before[0].name}."
-
-
-def signed(value: float, how: str = ".3g") -> str:
-    """Format a change, with its sign.
-
-    >>> signed(-0.25), signed(3.04, ".1f")
-    ('−0.25', '+3.0')
-    """
-    return f"{value:+{how}}".replace("-", "−", 1)
-
-
-def are_classes(model: nn.Module, logits: Tensor | None, class_names: Sequence[str]) -> bool:
-    """Return whether a model's outputs are known to be classes, by names or their number."""
-    if logits is None or class_names:
-        return bool(class_names)
-    holders = (model, getattr(model, "config", None))
-    said = [getattr(h, n, None) for h in holders for n in ("num_classes", "num_labels")]
-    return logits.shape[1] in said
-
-
-def class_labels(count: int, class_names: Sequence[str]) -> list[str]:
-    """Return a distinct name for each class, for a menu.
-
-    Examples
-    --------
-    >>> class_labels(4, ["crane", "moon", "crane"])
-    ['crane (0)', 'moon', 'crane (2)', 'class 3']
-    """
-    names = [class_name(index, class_names) for index in range(count)]
-    often = Counter(names)
-    return [f"{name} ({i})" if often[name] > 1 else name for i, name in enumerate(names)]
-
-
-def class_name(index: int, class_names: Sequence[str]) -> str:
-    return class_names[index] if index < len(class_names) else f"class {index}"
-
-
-def target_name(
-    target: Target, sample: int, class_names: Sequence[str], predictions: list[Prediction]
-) -> str:
-    """Return the name of a sample's target.
-
-    >>> target_name(["ball", (1, 0)], 1, ["ball", "moon"], [])
-    'moon against ball'
-    """
-    if isinstance(target, list):
-        target = target[min(sample, len(target) - 1)]
-    if isinstance(target, Output):
-        return str(target)
-    if callable(target):
-        name = getattr(target, "__name__", "")
-        return name if name.isidentifier() else "your function"  # "<lambda>" says nothing
-    if target is None:
-        return predictions[0][1] if predictions else "nothing"
-    classes: Any = target if isinstance(target, tuple) else (target,)
-    first, *others = (c if isinstance(c, str) else class_name(c, class_names) for c in classes)
-    return f"{first} against {' and '.join(others)}" if others else first
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -342,6 +202,8 @@ class Frame:
         The factor that an edit multiplies the shown channel by.
     choices : dict of str to list of str
         The values of each menu.
+    opened : str
+        Why the explorer opened at the shown layer and channel; empty elsewhere.
     note : str
         Why a control failed; or empty.
     outputs : list of Panel or ImagePanel
@@ -376,6 +238,7 @@ class Frame:
     run_names: tuple[str, ...]
     factor: float
     choices: dict[str, list[str]]
+    opened: str = ""
     note: str = ""
     outputs: list[Panel | ImagePanel] = field(default_factory=list)
     boxes: list[DetectedBox] = field(default_factory=list)

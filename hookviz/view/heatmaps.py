@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,239 +30,282 @@ from ..run.stages import RETURNED
 from ..run.target import Target
 from ..studies.receptive_field.field import one_of, place_in, stretch
 from ..tables import number
-from .exploration import ViewDifference, less
-from .frame import HeatmapStrip, ImagePanel, Panel, target_name
+from .attending import attention_of
+from .frame import HeatmapStrip, ImagePanel, Panel
+from .maps import (
+    call_of,
+    depth_share,
+    field_of,
+    layer_name,
+    layer_of,
+    less,
+    magnitudes_note,
+    map_size,
+    place_of,
+    query_of,
+    run_session,
+)
+from .predictions import target_name, target_name_of
 from .settings import EFFECTIVE, NORM, PRODUCT
-from .view import View, field_of, map_size, place_of, run_session
+from .source import input_sample, is_of_parts, layers_of_parts, shares_picture, shown_picture
+from .view import View, cached
 
 LEAST_BEYOND = 0.01
-"""The least fraction of a heatmap beyond what the target sees that is told."""
+"""The least fraction of a heatmap beyond what the target sees that is reported."""
 
 
-class ShownHeatmap:
-    """The heatmap of a view; `values`, ``(h, w)``, is None where no gradient arrived."""
+def of_output(view: View) -> View:
+    """Return the view of the layer's output: gradients and heatmaps are those of the output."""
+    after = view.settings.shown_after
+    return view if after == RETURNED else view.with_settings(shown_after=RETURNED)
 
-    def __init__(self, view: View) -> None:
-        view = view.with_settings(shown_after=RETURNED)  # gradients are those of the output
-        self.view, self.settings, self.memo = view, view.settings, view.memo
-        self.values = self._values()
 
-    @property
-    def alone(self) -> bool:
-        """True if it is drawn alone: by choice, without a picture, or if it is of a part of one."""
-        method, view = self.settings.heatmap, self.view
-        in_part = view.of_parts and method not in (*ATTRIBUTIONS, EFFECTIVE)
-        return not self.settings.over_input or view.picture is None or in_part
+def heatmap_of(view: View) -> np.ndarray | None:
+    """Return the view's heatmap, ``(h, w)``; None where no gradient arrived."""
+    view = of_output(view)
+    method = view.settings.heatmap
+    if view.difference:
+        return less(*(heatmap_of(side) for side in view.sides))
+    if method in ATTENTION_HEATMAPS:
+        return _of_attention(view)
+    if method in OWN_HEATMAPS:
+        return OWN_HEATMAPS[method](view)
+    if method in ATTRIBUTIONS:
+        return _cut(view, _attribution(view)) if view.run.scored else None
+    if runs_model(method):
+        return _cut(view, _of_a_run(view)) if view.run.scored else None
+    if needs_gradient(method) and call_of(view).gradient is None:
+        return None
+    return _cut(view, _of_all_samples(view))
 
-    def _values(self) -> np.ndarray | None:
-        if isinstance(self.view, ViewDifference):
-            return less(*(ShownHeatmap(side).values for side in self.view.sides))
-        method = self.settings.heatmap
-        if method in ATTRIBUTIONS:
-            return self._attribution(method)
-        if method == PRODUCT:
-            layer, here = self.view.layer, self.settings.channel
-            return None if layer.gradients is None else layer.maps[here] * layer.gradients[here]
-        if method == EFFECTIVE:
-            return self._effective()
-        if method == NORM:
-            layer = self.view.layer
-            return self.memo.get_or_compute("norm", layer, lambda: norms(layer.maps))
-        if method in ATTENTION_HEATMAPS:
-            return self._of_attention(method)
-        if runs_model(method):
-            return self._of_a_run(method)
-        if needs_gradient(method) and self.view.call.gradient is None:
-            return None
-        return self._cut(self._whole(method))
 
-    def _whole(self, method: str) -> Tensor:
-        """Return the heatmap of all samples, so that a sample step only cuts."""
-        at = self.settings
-        key = (at.layer, at.call, self.view.query, method, HEATMAPS[method])
-        return self.memo.get_or_compute(
-            "whole heatmap", key, lambda: heatmap(self.view.call, method)
+def _method(view: View) -> Hashable:
+    """Return the heatmap's name and function: a user may replace the function of a name."""
+    name = view.settings.heatmap
+    return name, HEATMAPS.get(name)
+
+
+@cached(lambda view: (view.settings.layer, view.settings.call), query_of, _method)
+def _of_all_samples(view: View) -> Tensor:
+    """Return the heatmap of all samples, so that a sample step only cuts."""
+    return heatmap(call_of(view), view.settings.heatmap)
+
+
+def _of_attention(view: View) -> np.ndarray | None:
+    """Return a map on the patches, the same at all layers."""
+    attention, method = attention_of(view), view.settings.heatmap
+    if not attention or (method != "rollout" and not attention.gradients):
+        return None
+    key = weakref.ref(view.cache), ATTENTION_HEATMAPS[method]
+    make = lambda: heatmap(attention, method)  # noqa: E731
+    whole = view.input_memo.get_or_compute(f"attention {method}", key, make)
+    return to_numpy(whole[min(input_sample(view), len(whole) - 1)])
+
+
+@cached(lambda view: view.settings.heatmap)
+def _attribution(view: View) -> Tensor:
+    """Return maps at the input's size; the model runs again, once for each target."""
+    session, method = view.session, view.settings.heatmap
+    with session.active():  # with its edits
+        values = attribute(
+            session.given,
+            session.inputs,
+            view.target,
+            method=method,
+            class_names=session.class_names,
+        )
+    return picture_map(values, method)
+
+
+@cached(lambda view: view.settings.layer, _method)
+def _of_a_run(view: View) -> Tensor:
+    """Return maps at the layer's size; the model runs again, with its edits."""
+    session, at = view.session, view.settings
+    with session.active():
+        return HEATMAPS[at.heatmap](
+            session.given, session.inputs, at.layer, view.target, class_names=session.class_names
         )
 
-    def _of_attention(self, method: str) -> np.ndarray | None:
-        """Return a map on the patches, the same at all layers."""
-        maps = self.view.attention
-        if maps is None or not maps:
-            return None
-        if method != "rollout" and not maps.gradients:
-            return None
-        key = weakref.ref(self.view.cache), ATTENTION_HEATMAPS[method]
-        whole = self.view.input_memo.get_or_compute(
-            f"attention {method}", key, lambda: heatmap(maps, method)
+
+def _product(view: View) -> np.ndarray | None:
+    layer, channel = layer_of(view), view.settings.channel
+    return None if layer.gradients is None else layer.maps[channel] * layer.gradients[channel]
+
+
+@cached(layer_of)
+def _norms(view: View) -> np.ndarray:
+    return norms(layer_of(view).maps)
+
+
+def _effective(view: View) -> np.ndarray | None:
+    """Return a map at the input's size; the model runs again, once for each position."""
+    field, at = field_of(view), view.settings
+    if isinstance(field, str) or not layer_of(view).maps.size:
+        return None
+    position = place_in(field, at.depth, *place_of(view))
+    session, sample = view.session, input_sample(view)
+
+    def make() -> Tensor:
+        with session.active():  # with its edits
+            return field.effective([one_of(session.inputs, sample)], position=position)
+
+    key = (at.layer, at.call, position, sample)
+    return _cut(view, view.memo.get_or_compute(EFFECTIVE, key, make)[None])
+
+
+OWN_HEATMAPS: dict[str, Callable[[View], np.ndarray | None]] = {
+    PRODUCT: _product,
+    NORM: _norms,
+    EFFECTIVE: _effective,
+}
+"""The explorer's own heatmaps, which need more of the view than a layer's tensors."""
+
+
+def _cut(view: View, whole: Tensor) -> np.ndarray:
+    """Cut one sample, and one slice of a volume, from heatmaps ``(N, *spatial)``."""
+    one = whole[min(view.settings.sample, len(whole) - 1)]
+    if one.ndim == 3:  # another layer may have more or fewer slices
+        one = one[round(depth_share(view) * (len(one) - 1))]
+    return to_numpy(one if one.ndim == 2 else one[None])
+
+
+# As pictures
+
+
+def is_alone(view: View) -> bool:
+    """Return whether the heatmap is drawn alone.
+
+    It is by choice, without a picture, or if it is of a part of one.
+    """
+    whole_picture = view.settings.heatmap in (*ATTRIBUTIONS, EFFECTIVE)
+    in_part = is_of_parts(view) and not whole_picture
+    return not view.settings.over_input or shown_picture(view) is None or in_part
+
+
+def _name(view: View) -> str:
+    method = view.settings.heatmap
+    if method == EFFECTIVE:
+        row, column = place_of(view)
+        return f"{EFFECTIVE} of row {row}, column {column}{view.which}"
+    magnitudes = magnitudes_note(view) if method == PRODUCT else ""
+    return f"{method} of {target_name_of(view)}{magnitudes}{view.which}"
+
+
+def heatmap_panels(view: View) -> list[Panel]:
+    """Return the heatmap's panel if it is alone, at its own size."""
+    view = of_output(view)
+    values = heatmap_of(view)
+    if values is None or not is_alone(view):
+        return []
+    cmap, low, high = heat_colours(values) or (SEQUENTIAL, 0.0, 1.0)
+    name, size = _name(view), map_size(values)
+    return [
+        Panel(
+            name=name,
+            detail=size,
+            alt=f"Heatmap {name}, {size}, layer {layer_name(view)}",
+            note=heatmap_note(view),
+            role="heatmap",
+            values=values,
+            cmap=cmap,
+            low=low,
+            high=high,
         )
-        return to_numpy(whole[min(self.view.input_sample, len(whole) - 1)])
+    ]
 
-    def _attribution(self, method: str) -> np.ndarray | None:
-        """Return a map at the input's size; the model runs again, once for each target."""
-        session, target = self.view.session, self.settings.target
-        if not self.view.run.scored:
-            return None
 
-        def make() -> Tensor:
-            names = session.class_names
-            with session.active():  # with its edits
-                given = attribute(
-                    session.given, session.inputs, target, method=method, class_names=names
-                )
-            return picture_map(given, method)
+def overlay_of(view: View) -> ImagePanel | None:
+    """Return the heatmap over the input."""
+    view = of_output(view)
+    values, picture, at = heatmap_of(view), shown_picture(view), view.settings
+    if values is None or picture is None or is_alone(view):
+        return None
+    own = {PRODUCT: at.channel, EFFECTIVE: at.place}.get(at.heatmap)
+    key = (layer_of(view), _method(view), own, at.alpha)
+    blended = lambda: blend(picture, values, at.alpha)  # noqa: E731
+    name = _name(view)
+    return ImagePanel(
+        name=name,
+        alt=f"Heatmap over the input, {name}, layer {layer_name(view)}",
+        note=heatmap_note(view),
+        pixels=view.memo.get_or_compute("overlay", key, blended),
+        colours=heat_colours(values),
+    )
 
-        return self._cut(self.memo.get_or_compute(f"attribution {method}", None, make))
 
-    def _of_a_run(self, method: str) -> np.ndarray | None:
-        """Return a map at the layer's size; the model runs again, with its edits."""
-        session, at = self.view.session, self.settings
-        if not self.view.run.scored:
-            return None
+def heatmap_note(view: View) -> str:
+    """Return what must be said of the heatmap's values; empty if nothing."""
+    values = heatmap_of(view)
+    return "" if values is None else emptiness(values) or beyond_target(view)
 
-        def make() -> Tensor:
-            function, names = HEATMAPS[method], session.class_names
-            with session.active():
-                return function(
-                    session.given, session.inputs, at.layer, at.target, class_names=names
-                )
 
-        return self._cut(self.memo.get_or_compute(method, (at.layer, HEATMAPS[method]), make))
+def beyond_target(view: View) -> str:
+    """Return how much of the heatmap lies where the target sees nothing of the layer.
 
-    def _effective(self) -> np.ndarray | None:
-        """Return a map at the input's size; the model runs again, once for each position."""
-        field, at = field_of(self.view), self.settings
-        if isinstance(field, str) or not self.view.layer.maps.size:
-            return None
-        place = place_in(field, at.depth, *place_of(self.view))
-        session, sample = self.view.session, self.view.input_sample
+    Only of a target that is a number somewhere in the output, which may see a part alone: that
+    is between the first and the last row and column that a gradient reached, on this picture.
+    """
+    view = of_output(view)
+    values, slopes = heatmap_of(view), layer_of(view).gradients
+    if values is None or slopes is None or not isinstance(view.target, Output):
+        return ""
+    seen = (slopes != 0).any(0)
+    if values.shape != seen.shape or not seen.any():
+        return ""
+    (top, bottom), (left, right) = (np.flatnonzero(seen.any(axis))[[0, -1]] for axis in (1, 0))
+    size = np.abs(values)
+    outside = 1 - size[top : bottom + 1, left : right + 1].sum() / max(size.sum(), 1e-30)
+    if not outside > LEAST_BEYOND:
+        return ""
+    return (
+        f"{100 * outside:.0f} % lies beyond what the target sees here: "
+        f"{stretch('rows', top, bottom)}, {stretch('columns', left, right)}"
+    )
 
-        def make() -> Tensor:
-            with session.active():  # with its edits
-                return field.effective([one_of(session.inputs, sample)], position=place)
 
-        key = (at.layer, at.call, place, sample)
-        return self._cut(self.memo.get_or_compute("effective field", key, make)[None])
+def strip_of(view: View) -> HeatmapStrip | None:
+    """Return all layers' heatmaps over the input, from first to last."""
+    at, view = view.settings, of_output(view)
+    if not at.all_layers:
+        return None
+    method = at.heatmap if at.heatmap in cached_methods() else "gradcam"
 
-    def _cut(self, whole: Tensor) -> np.ndarray:
-        """Cut one sample, and one slice of a volume, from heatmaps ``(N, *spatial)``."""
-        one = whole[min(self.settings.sample, len(whole) - 1)]
-        if one.ndim == 3:  # another layer may have more or fewer slices
-            one = one[round(self.view.depth_share * (len(one) - 1))]
-        return to_numpy(one if one.ndim == 2 else one[None])
+    def make() -> tuple[list[str], np.ndarray | None]:
+        cuts, parts = _of_all_layers(view, method), layers_of_parts(view)
+        own = [name in parts or not shares_picture(view, name) for name in cuts]
+        apart = [place for place, alone in enumerate(own) if alone]
+        return list(cuts), draw_strip(shown_picture(view), list(cuts.values()), at.alpha, apart)
 
-    def _name(self) -> str:
-        if self.settings.heatmap == EFFECTIVE:
-            row, column = place_of(self.view)
-            return f"{EFFECTIVE} of row {row}, column {column}{self.view.which}"
-        magnitudes = self.view.magnitudes if self.settings.heatmap == PRODUCT else ""
-        return f"{self.settings.heatmap} of {self.view.target_name}{magnitudes}{self.view.which}"
+    key = (method, HEATMAPS[method], at.sample, input_sample(view), depth_share(view), at.alpha)
+    names, pixels = view.memo.get_or_compute("strip", key, make)
+    if pixels is None:
+        return None
+    caption = f"{method} of {target_name_of(view)} in {len(names)} layers, each on its own scale"
+    if method != at.heatmap:
+        caption += f"; {at.heatmap} is not defined for each layer"
+    place = names.index(at.layer) if at.layer in names else None
+    alt = f"{caption}: {', '.join(names)}"
+    return HeatmapStrip(caption, alt, pixels, names, strip_columns(len(names)), place)
 
-    def panels(self) -> list[Panel]:
-        """Return the heatmap's panel if it is alone, at its own size."""
-        values = self.values
-        if values is None or not self.alone:
-            return []
-        cmap, low, high = heat_colours(values) or (SEQUENTIAL, 0.0, 1.0)
-        name, size, note = self._name(), map_size(values), self.note()
-        alt = f"Heatmap {name}, {size}, layer {self.view.layer_name}"
-        return [
-            Panel(
-                name=name,
-                detail=size,
-                alt=alt,
-                note=note,
-                role="heatmap",
-                values=values,
-                cmap=cmap,
-                low=low,
-                high=high,
-            )
-        ]
 
-    def overlay(self) -> ImagePanel | None:
-        """Return the heatmap over the input."""
-        values, picture, alpha = self.values, self.view.picture, self.settings.alpha
-        if values is None or picture is None or self.alone:
-            return None
-        own = {PRODUCT: self.settings.channel, EFFECTIVE: self.settings.place}.get(
-            self.settings.heatmap
-        )
-        method = HEATMAPS.get(self.settings.heatmap, self.settings.heatmap)
-        key = (self.view.layer, method, own, alpha)
-        pixels = self.memo.get_or_compute("overlay", key, lambda: blend(picture, values, alpha))
-        name = self._name()
-        alt = f"Heatmap over the input, {name}, layer {self.view.layer_name}"
-        note, colours = self.note(), heat_colours(values)
-        return ImagePanel(name=name, alt=alt, note=note, pixels=pixels, colours=colours)
+def _of_all_layers(view: View, method: str) -> dict[str, np.ndarray]:
+    """Return each layer's heatmap ``(h, w)``."""
+    if view.difference:
+        edited, original = (_of_all_layers(side, method) for side in view.sides)
+        both = edited.keys() & original.keys()
+        return {name: edited[name] - original[name] for name in edited if name in both}
+    make = lambda: heatmaps(view.cache, method)  # noqa: E731
+    every = view.memo.get_or_compute("heatmaps", (method, HEATMAPS[method]), make)
+    return {name: _cut(view, whole) for name, whole in every.items()}
 
-    def note(self) -> str:
-        """Return what must be said of these values; empty if nothing."""
-        return "" if self.values is None else emptiness(self.values) or self.beyond()
 
-    def beyond(self) -> str:
-        """Return how much of the heatmap lies where the target sees nothing of the layer.
-
-        Only of a target that is a number somewhere in the output, which may see a part alone: that
-        is between the first and the last row and column that a gradient reached, on this picture.
-        """
-        values, slopes = self.values, self.view.layer.gradients
-        if values is None or slopes is None or not isinstance(self.settings.target, Output):
-            return ""
-        seen = (slopes != 0).any(0)
-        if values.shape != seen.shape or not seen.any():
-            return ""
-        (top, bottom), (left, right) = (np.flatnonzero(seen.any(axis))[[0, -1]] for axis in (1, 0))
-        size = np.abs(values)
-        outside = 1 - size[top : bottom + 1, left : right + 1].sum() / max(size.sum(), 1e-30)
-        if not outside > LEAST_BEYOND:
-            return ""
-        return (
-            f"{100 * outside:.0f} % lies beyond what the target sees here: "
-            f"{stretch('rows', top, bottom)}, {stretch('columns', left, right)}"
-        )
-
-    def strip(self) -> HeatmapStrip | None:
-        """Return all layers' heatmaps over the input, from first to last."""
-        if not self.settings.all_layers:
-            return None
-        at, view = self.settings, self.view
-        method = at.heatmap if at.heatmap in cached_methods() else "gradcam"
-        which = (method, HEATMAPS[method])
-
-        def make() -> tuple[list[str], np.ndarray | None]:
-            cuts = self._all_layers(view, method)
-            parts = view.layers_of_parts
-            own = [name in parts or not view.shares_picture(name) for name in cuts]
-            apart = [place for place, alone in enumerate(own) if alone]
-            return list(cuts), draw_strip(view.picture, list(cuts.values()), at.alpha, apart)
-
-        key = (*which, at.sample, view.input_sample, view.depth_share, at.alpha)
-        names, pixels = self.memo.get_or_compute("strip", key, make)
-        if pixels is None:
-            return None
-        caption = f"{method} of {view.target_name} in {len(names)} layers, each on its own scale"
-        if method != at.heatmap:
-            caption += f"; {at.heatmap} is not defined for each layer"
-        place = names.index(at.layer) if at.layer in names else None
-        alt = f"{caption}: {', '.join(names)}"
-        return HeatmapStrip(caption, alt, pixels, names, strip_columns(len(names)), place)
-
-    def _all_layers(self, view: View, method: str) -> dict[str, np.ndarray]:
-        """Return each layer's heatmap ``(h, w)``."""
-        if isinstance(view, ViewDifference):
-            edited, original = (self._all_layers(side, method) for side in view.sides)
-            both = edited.keys() & original.keys()
-            return {name: edited[name] - original[name] for name in edited if name in both}
-        make = lambda: heatmaps(view.cache, method)  # noqa: E731
-        every = view.memo.get_or_compute("heatmaps", (method, HEATMAPS[method]), make)
-        return {name: self._cut(whole) for name, whole in every.items()}
-
-    def readings(self) -> Readings:
-        """Return the exact range; an empty heatmap has a note at the picture instead."""
-        if self.values is None or emptiness(self.values):
-            return []
-        low, high = float(self.values.min()), float(self.values.max())
-        return [(self.settings.heatmap, [("min", number(low)), ("max", number(high))])]
+def heatmap_readings(view: View) -> Readings:
+    """Return the exact range; an empty heatmap has a note at the picture instead."""
+    values = heatmap_of(view)
+    if values is None or emptiness(values):
+        return []
+    low, high = float(values.min()), float(values.max())
+    return [(view.settings.heatmap, [("min", number(low)), ("max", number(high))])]
 
 
 def heatmaps(cache: FeatureCache, method: str) -> dict[str, Tensor]:
@@ -329,9 +373,9 @@ class Sides:
 
 def two_targets(view: View) -> tuple[Target, Target] | None:
     """Return the two sides of the target; None if it is not a difference of two."""
-    target = view.settings.target
+    target = view.target
     if isinstance(target, list):
-        target = target[min(view.input_sample, len(target) - 1)]
+        target = target[min(input_sample(view), len(target) - 1)]
     if isinstance(target, Output):
         return sides_of(target)
     if isinstance(target, tuple) and len(target) == 2:
@@ -344,7 +388,7 @@ def side_names(view: View) -> tuple[str, str] | None:
     if (targets := two_targets(view)) is None:
         return None
     names = view.session.class_names
-    one, two = (target_name(each, view.input_sample, names, []) for each in targets)
+    one, two = (target_name(each, input_sample(view), names, []) for each in targets)
     return one, two
 
 
@@ -359,10 +403,10 @@ def shown_sides(view: View) -> Sides:
     targets, names = two_targets(view), side_names(view)
     if targets is None or names is None:
         raise ValueError(
-            f"target={view.settings.target!r} is not a difference of two: give a tuple of two "
+            f"target={view.target!r} is not a difference of two: give a tuple of two "
             "classes, or one number in the output less another."
         )
-    if isinstance(view, ViewDifference):
+    if view.difference:
         view = view.sides[0]
     record, layer = view.cache[view.settings.layer], view.settings.layer
     if isinstance(record, AttentionRecord):
@@ -377,7 +421,7 @@ def shown_sides(view: View) -> Sides:
     heats: list[np.ndarray] = []
     for run, target in zip(runs, targets, strict=True):
         one = view.with_run(run).with_settings(target=target, heatmap=method)
-        values = ShownHeatmap(one).values
+        values = heatmap_of(one)
         if values is None:
             raise ValueError(f"No gradient of {names[len(heats)]} arrives at layer {layer!r}.")
         heats.append(values)

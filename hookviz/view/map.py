@@ -12,7 +12,8 @@ from ..draw.colours import averaged, colour_ranges, to_levels
 from ..hooking.interrupts import allow_interrupts
 from ..hooking.select import module_names
 from ..studies.graph.graph import Graph, chosen_layers, graph_of, graph_payload
-from .view import View, for_layer
+from .maps import for_layer, layer_of, layers_of
+from .view import View
 
 SIDE = 32
 """The most pixels along a side of a layer's small picture."""
@@ -23,9 +24,9 @@ def graph_in(view: View) -> Graph:
 
     Its layers are those of `hookviz.graph` and the captured ones that hold no other modules.
     """
-    run = view.memo.get("cut", None)
-    if run is not None and view.memo.get("graph", None) is None:
-        share_graph(view, run.graph)
+    cut = view.memo.get("cut", None)
+    if cut is not None and view.memo.get("graph", None) is None:
+        share_graph(view, cut.graph)
 
     def run() -> Graph:
         layers = chosen_layers(view.session.model, None) | _captured(view)
@@ -56,14 +57,14 @@ def _captured(view: View) -> dict[nn.Module, str]:
     return {
         module: names[0]
         for module, names in module_names(view.session.model).items()
-        if (not set(names).isdisjoint(view.layers) and next(module.children(), None) is None)
+        if (not set(names).isdisjoint(layers_of(view)) and next(module.children(), None) is None)
         or (not heads.keys().isdisjoint(names) and isinstance(module, nn.MultiheadAttention))
     }
 
 
 def _heads(view: View) -> dict[str, str]:
     """Return the layer that has the heads of each module that attends."""
-    found = {getattr(view.cache[name], "attends", None): name for name in view.layers}
+    found = {getattr(view.cache[name], "attends", None): name for name in layers_of(view)}
     return {module: name for module, name in found.items() if module is not None}
 
 
@@ -92,7 +93,7 @@ def map_payload(
     heads = _heads(view)
     for node in header["nodes"]:
         node["layer"] = heads.get(node["layer"], node["layer"])
-    names = view.layers if layers is None else layers
+    names = layers_of(view) if layers is None else layers
     pictures = {name: _picture(for_layer(view, layer=name)) for name in names}
     header["sizes"] = {name: list(each.shape) for name, each in pictures.items()}
     header["batch"] = view.session.inputs.samples
@@ -101,7 +102,7 @@ def map_payload(
 
 
 def _picture(view: View) -> np.ndarray:
-    maps = view.layer.maps
+    maps = layer_of(view).maps
     if max(maps.shape[1:]) < 2:
         return np.zeros((0, 0), np.uint8)
     with np.errstate(invalid="ignore"):  # infinities of both signs

@@ -22,12 +22,42 @@ from ..run.output import Output
 from ..run.target import class_index
 from ..run.transforms import UNDONE
 from ..studies.receptive_field import field as shown
-from .answer import answer_payload
+from .attending import token_names_of, weights_beside
 from .build import run_names_of, summary
-from .heatmaps import ShownHeatmap, side_names
+from .health import overview_of, verdict_of
+from .heatmaps import side_names
 from .layer import FIXED, SCORE_DROP, ChannelStatistics, channel_order
+from .maps import (
+    call_of,
+    channel_word,
+    counts_of,
+    field_of,
+    is_attention,
+    layer_of,
+    magnitudes_note,
+    query_of,
+    query_words,
+    record_of,
+    shown_after_words,
+    words_of,
+)
+from .messages import Facts, as_json, read
+from .orders import drops_age, score_drops
+from .outputs import answer_payload
+from .panels import FLAT, flatness, network_ranges
+from .predictions import class_number, output_of, predictions_of, target_name_of
 from .settings import CMAPS, EFFECTIVE, PRODUCT, choices
-from .view import FLAT, ShownMaps, View, field_of, flatness
+from .source import (
+    input_sample,
+    is_of_parts,
+    layers_of_parts,
+    picture_at,
+    picture_part,
+    shown_inputs,
+    transform_of,
+    why_no_picture,
+)
+from .view import View
 
 NUMBERS = ("min", "max", "mean", "zeros", "norm", "nans", "infs")
 """The statistics of each channel, and of its gradient, in this order."""
@@ -44,20 +74,21 @@ def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
     run, names = view.run, view.session.class_names
     logits, target = run.logits, view.settings.target
     count = 0 if logits is None or not classes else logits.shape[1]
-    return {
+    transform = transform_of(view)
+    facts = {
         "model": view.session.name,
         "summary": summary(view),
         "target": {
-            "name": view.target_name,
-            "number": class_number(view),
+            "name": target_name_of(view),
+            "number": target_number(view),
             "written": written_target(view),
         },
         "sides": side_names(view),
-        "answer": answer_payload(view.answer, view.input_sample),
+        "answer": answer_payload(output_of(view), input_sample(view)),
         "given": target if isinstance(target, int) else None,
         "predictions": [
             {name: _json(value) for name, value in each._asdict().items()}
-            for each in view.predictions
+            for each in predictions_of(view)
         ],
         "classes": {"count": count, "names": list(names[:count])},
         "scored": run.scored,
@@ -65,17 +96,18 @@ def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
         "palettes": {name: palette_text(name) for name in palette_names(view)},
         "choices": choices(view),
         "run_names": list(run_names_of(view)),
-        "network": [ShownMaps(view).network_range(gradients) for gradients in (False, True)],
+        "network": [*network_ranges(view)],
         "methods": cached_methods(),
         "flat": list(FLAT),
-        "opened": dict(view.opened),
+        "opened": view.opened and view.opened._asdict(),
         "product": PRODUCT,
         "effective": EFFECTIVE,
         "auto": [SEQUENTIAL, DIVERGING, DARK, HEAT],
-        "verdict": view.verdict._asdict(),
-        "transform": None if view.transform is None else view.transform._asdict(),
+        "verdict": verdict_of(view)._asdict(),
+        "transform": transform and transform._asdict(),
         "edits": edit_list(view),
     }
+    return as_json(read(Facts, facts))
 
 
 def edit_list(view: View) -> list[dict[str, Any]]:
@@ -92,8 +124,8 @@ def edit_list(view: View) -> list[dict[str, Any]]:
 def layer_list(view: View) -> list[dict[str, Any]]:
     """Return an entry for each layer that can be shown: name, words and cell of the ribbon."""
     found = []
-    for cell in view.layer_overview:
-        words = view.words[cell.name]
+    for cell in overview_of(view):
+        words = words_of(view)[cell.name]
         numbers = {name: _json(value) for name, value in vars(cell).items()}
         numbers["nans"] += numbers.pop("gradient_nans")
         numbers["infs"] += numbers.pop("gradient_infs")
@@ -101,7 +133,7 @@ def layer_list(view: View) -> list[dict[str, Any]]:
             del numbers[own]
         said = {"kind": words.kind, "text": words.text, "size": words.size}
         attends = isinstance(view.cache[cell.name], AttentionRecord)
-        of = {"attends": attends, "parts": cell.name in view.layers_of_parts}
+        of = {"attends": attends, "parts": cell.name in layers_of_parts(view)}
         found.append(numbers | said | {name: True for name, holds in of.items() if holds})
     return found
 
@@ -132,7 +164,7 @@ def layer_payload(view: View) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         ``orders``, ``(n, C)``, by all of `hookviz.view.layer.FIXED` but the first, and by the score
         drop. ``ablation_scores``, ``(C,)``, the drop of the score without each channel, if known.
     """
-    layer, record, output = view.layer, view.record, view.call.outputs[0]
+    layer, record, output = layer_of(view), record_of(view), call_of(view).outputs[0]
     arrays = {"maps": shown_size(layer.maps), "numbers": _numbers(layer.statistics)}
     percentiles = [_percentiles(layer.maps)]
     gradients, weights = layer.gradient_statistics, layer.weights
@@ -145,11 +177,10 @@ def layer_payload(view: View) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         }
         percentiles.append(_percentiles(layer.gradients))
     arrays["percentiles"] = np.concatenate(percentiles)
-    orders = [
-        channel_order(layer, order, view.ablation_scores) for order in (*FIXED[1:], SCORE_DROP)
-    ]
-    if view.ablation_scores is not None:
-        arrays["ablation_scores"] = view.ablation_scores
+    drops = score_drops(view)
+    orders = [channel_order(layer, order, drops) for order in (*FIXED[1:], SCORE_DROP)]
+    if drops is not None:
+        arrays["ablation_scores"] = drops
     arrays["orders"] = np.array(orders).astype(np.uint32)
     at = view.settings
     header = {
@@ -157,42 +188,32 @@ def layer_payload(view: View) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         "call": at.call,
         "sample": at.sample,
         "depth": at.depth,
-        "counts": view.counts(),
-        "place": view.picture_at,
-        "no_picture": view.no_picture,
-        "parts": view.of_parts,
+        "counts": counts_of(view),
+        "place": picture_at(view),
+        "no_picture": why_no_picture(view),
+        "parts": is_of_parts(view),
         "size": list(layer.maps.shape[1:]),
         "signed": layer.signed,
         "kind": type(record.module).__name__,
         "shape": list(output.shape),
         "dtype": str(output.dtype).removeprefix("torch."),
-        "magnitudes": view.magnitudes,
+        "magnitudes": magnitudes_note(view),
         "which": view.which,
-        "age": view.ablation_age,
-        "shown_after": view.shown_after_words,
+        "age": drops_age(view),
+        "shown_after": shown_after_words(view),
     }
-    if view.attends:
-        header |= {"word": view.channel_word, "query": view.query_words}
-        header["tokens"] = [*view.token_names]
-        header["beside"] = [*(beside := view.beside)]
+    if is_attention(view):
+        header |= {"word": channel_word(view), "query": query_words(view)}
+        header["tokens"] = [*token_names_of(view)]
+        header["beside"] = [*(beside := weights_beside(view))]
         if beside:
             arrays["beside"] = np.stack([*beside.values()], 1)
     return header, arrays
 
 
-def heatmap_payload(view: View) -> np.ndarray | None:
-    """Return the heatmap of a view, ``(h, w)``; None if it has none."""
-    return ShownHeatmap(view).values
-
-
-def heatmap_note(view: View) -> str:
-    """Return what must be said of the heatmap beside its emptiness."""
-    return ShownHeatmap(view).beyond()
-
-
 def field_payload(view: View) -> dict[str, Any]:
     """Return the receptive fields, see `hookviz.studies.receptive_field.field.payload`."""
-    if view.query is not None:
+    if query_of(view) is not None:
         return _patches_field(view)
     field = field_of(view)
     if isinstance(field, str):
@@ -203,7 +224,7 @@ def field_payload(view: View) -> dict[str, Any]:
 def _patches_field(view: View) -> dict[str, Any]:
     """Return for each patch the part of the input that it was cut from."""
     main = view.session.inputs.main
-    size = [*view.layer.maps.shape[1:]]
+    size = [*layer_of(view).maps.shape[1:]]
     if main is None or main.ndim < 4:
         return {"status": "unknown", "why": "a token is not a part of a picture", "ends": None}
     ends = []
@@ -228,17 +249,17 @@ def picture_payload(
 
     ``of`` is the sample, the relative depth and the input tensor; left out, those of the view.
     """
-    at = of or view.picture_at
+    at = of or picture_at(view)
     if at is None:
         return None
     sample, depth, tensor = int(at[0]), at[1], int(at[2])
-    picture, words = view.picture_of(sample, depth, tensor)
+    picture, words = picture_part(view, sample, depth, tensor)
     if picture is None:
         return None
     size = picture_tensors(view.session.inputs)[tensor].shape[-2:]
     said: dict[str, Any] = {"height": picture.shape[0], "width": picture.shape[1]}
     said |= {"size": list(size), "of": [sample, tensor]}
-    fed = as_fed(view.shown_inputs, sample, depth, tensor)
+    fed = as_fed(shown_inputs(view), sample, depth, tensor)
     said |= {"fed": fed} if fed else {}
     return said | {"words": "" if words == UNDONE else words}, picture
 
@@ -254,27 +275,23 @@ def _percentiles(maps: np.ndarray) -> np.ndarray:
     return np.array(percentiles(maps)).astype(np.float64)
 
 
-def class_number(view: View) -> int | None:
-    """Return the number of the target's class; None if it is not a single class."""
-    target, logits = view.settings.target, view.run.logits
-    if isinstance(target, list):
-        target = target[min(view.input_sample, len(target) - 1)]
-    if logits is None or callable(target) or isinstance(target, tuple):
-        return None
-    if target is None:
-        return view.predictions[0].number if view.predictions else None
-    return class_index(target, logits.shape[1], view.session.class_names)
+def target_number(view: View) -> int | None:
+    """Return the number of the target's class, the top one included; None if it is not one."""
+    number, predictions = class_number(view), predictions_of(view)
+    if view.target is None and predictions:
+        return predictions[0].number
+    return number
 
 
 def written_target(view: View) -> str | None:
     """Return the target as it may be typed, classes by number; None if it cannot be."""
-    target = view.settings.target
+    target = view.target
     if isinstance(target, Output):
         return str(target)
     if isinstance(target, tuple) and view.run.logits is not None:
         names, count = view.session.class_names, view.run.logits.shape[1]
         return " - ".join(str(class_index(each, count, names)) for each in target)
-    number = class_number(view)
+    number = target_number(view)
     return None if number is None else str(number)
 
 

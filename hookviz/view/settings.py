@@ -9,21 +9,17 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
-import math
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, TypeVar
 
-import matplotlib
-
 from ..attribution.cam import ATTENTION_HEATMAPS, HEATMAPS
 from ..attribution.gradients import ATTRIBUTIONS
+from ..attribution.heads import AttentionRecord
 from ..draw.colours import NORMALIZATIONS
-from ..hooking.select import close_names
 from ..run.stages import RETURNED, SHOWN_AFTER
-from ..run.target import Target, check_target, named_target, sample_scores
-from .layer import ORDERS, why_not_shown
+from ..run.target import Target
+from .layer import ORDERS
 
 CMAPS = ("auto", "viridis", "magma", "cividis", "gray", "RdBu_r", "PuOr_r", "coolwarm")
 """The colormaps in the menu; any of matplotlib's may be set."""
@@ -55,9 +51,6 @@ class Declaration:
         The control's label; empty for the setting's own name.
     offered : callable, optional
         Returns the values of its menu.
-    check : callable, optional
-        (name, value, view) -> the value that the setting gets; a ``ValueError`` says what is
-        wrong, and how to fix it.
     closed : bool
         True if only the offered values are allowed.
     """
@@ -65,7 +58,6 @@ class Declaration:
     about: str
     label: str = ""
     offered: Callable[[], Sequence[str]] | None = None
-    check: Callable[[str, Any, Any], Any] | None = None
     closed: bool = False
 
 
@@ -76,79 +68,9 @@ def _declared(about: str, default: Any = ..., **more: Any) -> Any:
     return field(default=default, metadata=metadata)
 
 
-# The checks
-
-
-def _captured(name: str, value: Any, view: Any) -> str:
-    if value not in view.cache:
-        raise ValueError(f"layer={value!r} was not captured; {close_names(value, view.cache)}.")
-    record = view.cache[value]
-    if why := why_not_shown(record):
-        raise ValueError(f"layer={value!r} cannot be shown: {why}")
-    return record.name  # its first name
-
-
-def _in_range(name: str, value: int, view: Any) -> int:
-    if value not in (every := range(view.counts()[name])):
-        where = f"layer {view.settings.layer!r}"
-        raise ValueError(f"{name}={value} is not in {where}: give 0 to {every[-1]}.")
-    return value
-
-
-def _reference(name: str, value: int, view: Any) -> int:
-    if value not in (every := range(view.counts()["channel"])):
-        where = f"layer {view.settings.layer!r}"
-        raise ValueError(
-            f"reference_channel={value} is not a channel of {where}: give 0 to {every[-1]}."
-        )
-    return value
-
-
-def _goal(name: str, value: Any, view: Any) -> Target:
-    names = view.session.class_names
-    target, logits = named_target(check_target(value), names), view.run.logits
-    if not callable(target) and logits is not None:
-        sample_scores(logits, target, names)
-    return target
-
-
-def _colormap(name: str, value: str, view: Any) -> str:
-    if value not in (names := ["auto", *matplotlib.colormaps]):
-        raise ValueError(
-            f"cmap={value!r} is neither 'auto' nor a colormap of matplotlib's; "
-            f"{close_names(value, names)}."
-        )
-    return value
-
-
-def _known_heatmap(name: str, value: str, view: Any) -> str:
-    if value not in (names := list(heatmap_names(view))):
-        raise ValueError(
-            f"Unknown heatmap {value!r}; {close_names(value, names)}; all are {', '.join(names)}."
-        )
-    return value
-
-
-def _opacity(name: str, value: float, view: Any) -> float:
-    if not 0 <= value <= 1:  # nor NaN
-        raise ValueError(f"alpha={value} is not an opacity: give 0 to 1.")
-    return value
-
-
-def checked_place(value: Any) -> tuple[float, float] | None:
-    """Return two fractions, or None; raise a ``ValueError`` for anything else."""
-    if value is None:
-        return None
-    try:
-        down, right = map(float, value)
-    except (TypeError, ValueError):
-        down = right = math.nan
-    if not (0 <= down <= 1 and 0 <= right <= 1):
-        raise ValueError(
-            f"place={value!r} is not a position in a map: give two fractions from 0 to 1, down and "
-            "right, or None."
-        )
-    return down, right
+def has_attention(view: Any) -> bool:
+    """Return whether attention is among the layers."""
+    return any(isinstance(record, AttentionRecord) for record in view.cache.values())
 
 
 def heatmap_names(view: Any = None) -> tuple[str, ...]:
@@ -157,7 +79,7 @@ def heatmap_names(view: Any = None) -> tuple[str, ...]:
     In a view of a model that attends also those of its attention, and the tokens' norm.
     """
     captum = ATTRIBUTIONS if importlib.util.find_spec("captum") else ()
-    attending = (NORM, *ATTENTION_HEATMAPS) if view is not None and view.has_attention else ()
+    attending = (NORM, *ATTENTION_HEATMAPS) if view is not None and has_attention(view) else ()
     return (*HEATMAPS, PRODUCT, *attending, EFFECTIVE, *captum)
 
 
@@ -169,24 +91,21 @@ class Settings:
         "One of the captured layers. Left out, it is the last one whose maps are larger than 1×1 "
         "and whose Grad-CAM is neither zero nor the same everywhere, and there the channel that "
         "adds most to it.",
-        check=_captured,
     )
     # The calls of a layer may differ in their channels, so the channel comes after the call.
-    call: int = _declared("Which of the layer's calls, from 0.", 0, check=_in_range)
-    sample: int = _declared("Which sample of the batch, from 0.", 0, check=_in_range)
-    depth: int = _declared("Which slice of a volume, from 0.", 0, check=_in_range)
+    call: int = _declared("Which of the layer's calls, from 0.", 0)
+    sample: int = _declared("Which sample of the batch, from 0.", 0)
+    depth: int = _declared("Which slice of a volume, from 0.", 0)
     channel: int = _declared(
         "The channel. When the layer changes it is brought into range, as are call, sample and "
         "depth.",
         0,
-        check=_in_range,
     )
     target: Target = _declared(
         "None for each picture's top prediction; a class number or name; a tuple of classes, the "
         "first against the others; a number in the output, ``hookviz.output[…]``; a text of these, "
         '``"3 - 5"``; or a function ``output -> scalar``. Setting it runs the model again.',
         None,
-        check=_goal,
     )
     order: str = _declared(
         "The order of the channels on the slider and in the mosaic; the first of a new one is "
@@ -202,7 +121,6 @@ class Settings:
         'The channel that the order ``"similarity"`` compares all with; the shown one when that '
         "order is chosen.",
         0,
-        check=_reference,
     )
     cmap: str = _declared(
         '``"auto"`` (viridis, or for signed data RdBu with zero in the middle), or any colormap '
@@ -210,7 +128,6 @@ class Settings:
         "auto",
         label="colours",
         offered=lambda: CMAPS,
-        check=_colormap,
     )
     normalize: str = _declared(
         "What the colours span, see `hookviz.draw.colours.colour_ranges`.",
@@ -227,13 +144,11 @@ class Settings:
         "``hookviz.attribution.ATTRIBUTIONS``.",
         "gradcam",
         offered=heatmap_names,
-        check=_known_heatmap,
     )
     alpha: float = _declared(
         "Opacity of the heatmap over the input where it is largest, 0 to 1.",
         0.8,
         label="opacity",
-        check=_opacity,
     )
     over_input: bool = _declared(
         "True for the heatmap over the input, False for the heatmap alone, at its own size.", True
@@ -253,7 +168,6 @@ class Settings:
         "The chosen position as fractions, how far down and right, 0 to 1, which hold for maps of "
         "any size. Its receptive field is outlined in the input. See also ``position``.",
         None,
-        check=lambda name, value, view: checked_place(value),
     )
     shown_run: str = _declared(
         "The run whose pictures are shown if there are edits.",
@@ -274,47 +188,6 @@ POSITION = "position"
 
 WRITTEN = (*SETTINGS, POSITION)
 """The names in a dict of settings, see `hookviz.view.written`."""
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError
-    return str(value)
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, str):
-        raise TypeError
-    return float(value)
-
-
-def _truth(value: Any) -> bool:
-    if value not in (False, True):
-        raise TypeError
-    return bool(value)
-
-
-_KINDS: dict[Any, tuple[Callable[[Any], Any], str]] = {
-    int: (operator.index, "a whole number"),
-    float: (_number, "a number"),
-    bool: (_truth, "True or False"),
-    str: (_text, "a text"),
-}
-"""By the type of the default: a conversion, also of NumPy's and torch's scalars, and its words."""
-
-
-def check(name: str, value: Any, view: Any) -> Any:
-    """Return the value that a setting gets in this view; raise a ``ValueError`` if it has none."""
-    declared, default = DECLARED[name], Settings.__dataclass_fields__[name].default
-    if known := _KINDS.get(str if default is MISSING else type(default)):
-        convert, words = known
-        try:
-            value = convert(value)
-        except (TypeError, ValueError):
-            raise ValueError(f"{name}={value!r} is not {words}.") from None
-    if declared.closed and declared.offered and value not in declared.offered():
-        raise ValueError(f"{name}={value!r} is unknown; {close_names(value, declared.offered())}.")
-    return value if declared.check is None else declared.check(name, value, view)
 
 
 def choices(view: Any = None) -> dict[str, list[str]]:

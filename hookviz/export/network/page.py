@@ -22,15 +22,14 @@ from ...hooking.select import Layers
 from ...run.inputs import ModelInput
 from ...run.output import Output
 from ...tables import megabytes
-from ...view.answer import OVERLAP, SHOWN, box_tensors
 from ...view.layer import SCORE_DROP
-from ...view.payload import (
-    class_number,
-    field_payload,
-    layer_payload,
-)
+from ...view.maps import describe, for_layer
+from ...view.outputs import OVERLAP, SHOWN, box_tensors
+from ...view.payload import field_payload, layer_payload, target_number
+from ...view.predictions import output_of
 from ...view.settings import PRODUCT, heatmap_names
-from ...view.view import View, for_layer
+from ...view.source import input_sample
+from ...view.view import View
 from ..lesson import Step, lesson_payload
 from ..packing import Stream, raw
 from ..packing import picture as packed_picture
@@ -88,10 +87,10 @@ def write_network_page(
     on_progress(0.05)
     detector: dict[str, Any] = {}
     boxed: list[Output] = []
-    if view.answer.boxes:
-        known = box_tensors(view.run.leaves, view.input_sample, session.class_names)
+    if output_of(view).boxes:
+        known = box_tensors(view.run.leaves, input_sample(view), session.class_names)
         detector, boxed = known or (detector, boxed)
-    answers = [*(each.at for each in view.answer.maps), *boxed]
+    answers = [*(each.at for each in output_of(view).maps), *boxed]
     network = export_network(
         session,
         view.run,
@@ -123,7 +122,7 @@ def write_network_page(
         "level": "all" if network.folds else "disabled",  # of the runtime's optimizations
         "layers": _layer_facts(view, network),
         "classes": None if own is None else own[0].tolist(),
-        "number": class_number(view),
+        "number": target_number(view),
         "target": facts["target"],
         "follows": at.target is None,
         "pictures": _thumbnails(session.inputs),
@@ -160,7 +159,7 @@ def write_network_page(
         script("networkPage"),
         style(),
         texts,
-        view.describe(),
+        describe(view),
         begun.still,
         computes=True,
         late={"model": _packed(network.model)},
@@ -169,12 +168,12 @@ def write_network_page(
 
 def _detector(facts: dict[str, Any], view: View) -> dict[str, Any]:
     """Return what `static/detected.js` needs for the boxes of another input."""
-    first = len(view.answer.maps)
+    first = len(output_of(view).maps)
     count = 2 if facts["kind"] == "queries" else 1
     assert view.session.inputs.main is not None
     return facts | {
         "tensors": [f"answer:{first + number}" for number in range(count)],
-        "sample": view.input_sample,
+        "sample": input_sample(view),
         "size": list(view.session.inputs.main.shape[-2:]),
         "shown": SHOWN,
         "overlap": OVERLAP,

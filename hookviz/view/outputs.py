@@ -111,7 +111,7 @@ class ShownOutput:
 Named = Callable[[int], str]
 
 
-def read_answer(
+def read_output_pictures(
     leaves: Sequence[Leaf], size: tuple[int, ...], sample: int, class_names: Sequence[str]
 ) -> ShownOutput:
     """Return the parts of an output that are pictures.
@@ -131,7 +131,7 @@ def read_answer(
     --------
     >>> from hookviz.run.output import leaves_of
     >>> given = [{"boxes": torch.tensor([[0.0, 0, 8, 4]]), "scores": torch.tensor([0.9])}]
-    >>> found = read_answer(leaves_of(given), (1, 3, 8, 16), 0, [])
+    >>> found = read_output_pictures(leaves_of(given), (1, 3, 8, 16), 0, [])
     >>> found.boxes[0].corners, found.boxes[0].at
     ((0.0, 0.0, 0.5, 0.5), output[0]["scores"][0])
     """

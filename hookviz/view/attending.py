@@ -1,0 +1,54 @@
+"""Attention in a view: all of the run's, words of its tokens, and edits of heads."""
+
+from __future__ import annotations
+
+import weakref
+
+import numpy as np
+
+from ..attribution.attention import Attention
+from ..attribution.heads import AttentionRecord, attention_in
+from ..draw.colours import to_numpy
+from ..hooking.edit import Change, Channels, LayerEdit, Where
+from .maps import is_attention, layer_of, query_of, whole_record_of
+from .settings import has_attention
+from .view import View, cached
+
+
+@cached(lambda view: weakref.ref(view.cache), of_input=True)
+def attention_of(view: View) -> Attention | None:
+    """Return all attention of the run; None where nothing attends."""
+    if not has_attention(view):
+        return None
+    return attention_in(view.session, view.cache, view.target)
+
+
+def token_names_of(view: View) -> tuple[list[str], list[str]]:
+    """Return the words of a matrix's rows and of its columns; empty if unknown."""
+    names = view.session.token_names
+    if not names or not is_attention(view) or query_of(view) is not None:
+        return [], []
+    rows, columns = layer_of(view).maps.shape[1:]
+    return names * (len(names) == rows), names * (len(names) == columns)
+
+
+def weights_beside(view: View) -> dict[str, np.ndarray]:
+    """Return the query's weights at keys that are not patches, by their names: ``(heads,)``."""
+    whole, at = whole_record_of(view), view.settings
+    if not isinstance(whole, AttentionRecord) or whole.prefix(at.call) is None:
+        return {}
+    weights = whole.beside(query_of(view), at.call)
+    if weights is None:
+        return {}
+    rows = to_numpy(weights[min(at.sample, len(weights) - 1)])
+    return dict(zip(whole.beside_names, rows.T, strict=False))
+
+
+def edit_in(
+    view: View, layer: str, change: Change, channels: Channels = None, where: Where = None
+) -> LayerEdit:
+    """Return the edit of a layer, or of attention's heads."""
+    record = view.cache.get(layer)
+    if isinstance(record, AttentionRecord) and layer == record.name:
+        return record.edit(change, channels, where)
+    return LayerEdit(layer, change, channels, where)

@@ -1,0 +1,867 @@
+"""The messages between kernel and browser: a dataclass for each question, answer and event.
+
+* The browser asks a `Question`; the kernel replies with an `Reply` that repeats its key. A handler
+  for each question is registered in `hookviz.view.replies`.
+* The browser sends a `Request` to change the target, the input or the edits. It carries the
+  settings that were changed in the browser since. A handler for each request is registered in
+  `hookviz.widgets.requests`.
+* The kernel sends facts, settings and notes as traits of the widget.
+
+``hookviz/static/messages.d.ts`` is generated from this file by ``make messages``.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from .health import HealthSummary
+from .predictions import Prediction
+from .transform import TransformWords
+from .view import Opening
+
+Place = tuple[float, float]
+"""A position as fractions of the map: down and right."""
+
+PictureAt = tuple[int, float, int]
+"""A sample, its relative depth, and the place of its tensor among the inputs."""
+
+
+# Questions
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """A question of the browser.
+
+    Attributes
+    ----------
+    key : str
+        The run and the question as text; the answer repeats it.
+    stops : int
+        How often an interrupt had ended an answer, as far as the browser knew.
+    again : int
+        How often the user has asked it again.
+    """
+
+    key: str
+    stops: int | None = None
+    again: int = 0
+
+
+SHOWN_PLACE = (-1.0, -1.0)
+"""Stands for the position that is chosen in the kernel's view; None is no position."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerPart(Question):
+    """A question about a part of a layer; what is left out is the shown one."""
+
+    layer: str | None = None
+    call: int | None = None
+    sample: int | None = None
+    depth: int | None = None
+    place: Place | None = SHOWN_PLACE
+    shown_after: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HereQuestion(Question):
+    """Asks whether the kernel is there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeQuestion(Question):
+    """Asks for the view as PyTorch code."""
+
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrepareQuestion(Question):
+    """Asks the kernel to run the model so that the first `WhyQuestion` is answered quickly."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerQuestion(LayerPart):
+    """Asks for a layer's maps, gradients and statistics."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PictureQuestion(Question):
+    """Asks for the input as a picture."""
+
+    of: PictureAt | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeatmapQuestion(LayerPart):
+    """Asks for a layer's heatmap."""
+
+    method: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeatmapsQuestion(LayerPart):
+    """Asks for the heatmaps of all layers."""
+
+    method: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SidesQuestion(LayerPart):
+    """Asks for the heatmaps of both sides of a target that is a difference."""
+
+    method: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputQuestion(Question):
+    """Asks for a map of the output; None is the largest channel at each position."""
+
+    which: int
+    channel: int | None = None
+    sample: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldQuestion(LayerPart):
+    """Asks for the receptive field of a layer's positions."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueQuestion(LayerPart):
+    """Asks for the exact numbers at one position."""
+
+    channel: int
+    row: int
+    column: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoresQuestion(LayerPart):
+    """Asks for the scores by which channels are sorted."""
+
+    order: str
+    reference_channel: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class AblationQuestion(LayerPart):
+    """Asks for some more of the work of switching off each channel."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlipQuestion(LayerPart):
+    """Asks for some more of the search for channels that change the prediction."""
+
+    channels: list[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapQuestion(LayerPart):
+    """Asks for the map of the network."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhyQuestion(Question):
+    """Asks what makes up a value of a layer, of a class (``output``) or of a written target."""
+
+    layer: str | None = None
+    call: int | None = None
+    channel: int | None = None
+    sample: int | None = None
+    depth: int | None = None
+    position: list[int] | None = None
+    place: Place | None = None
+    output: int | None = None
+    written: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightsQuestion(Question):
+    """Asks for a layer's weights."""
+
+    layer: str
+    call: int
+    channel: int
+    sample: int
+    depth: int | None = None
+    place: Place | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithoutQuestion(Question):
+    """Asks what a value is without some channels of its layer's input."""
+
+    layer: str
+    call: int
+    channel: int
+    position: list[int]
+    sample: int
+    channels: list[int]
+    target: int | None = None
+
+
+# Answers: their arrays come beside them, as bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coding:
+    """The encoding of an array, see `hookviz.export.packing`."""
+
+    name: str
+    kind: str
+    shape: list[int]
+    bytes: int
+    scale: float | None = None
+    delta: bool | None = None
+    planes: bool | None = None
+    step: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """An answer of the kernel, with the question's ``ask`` and ``key``, and its arrays' codings.
+
+    Attributes
+    ----------
+    none : str, optional
+        Why there is no answer, in a sentence; it may be empty.
+    stopped : bool, optional
+        True if an interrupt has ended it.
+    lost : bool, optional
+        True if it may be asked again.
+    """
+
+    ask: str = ""
+    key: str = ""
+    none: str | None = None
+    stopped: bool | None = None
+    lost: bool | None = None
+    arrays: list[Coding] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeAnswer(Reply):
+    """The view as Python source."""
+
+    code: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """The numbers of channels, calls, samples and slices of a layer."""
+
+    channel: int
+    call: int
+    sample: int
+    depth: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerHeader:
+    """A layer, call, sample and depth in words."""
+
+    layer: str
+    call: int
+    sample: int
+    depth: int
+    counts: Counts
+    place: PictureAt | None
+    no_picture: str
+    parts: bool
+    size: list[int]
+    signed: bool
+    kind: str
+    shape: list[int]
+    dtype: str
+    magnitudes: str
+    which: str
+    age: str
+    shown_after: str
+    word: str | None = None
+    query: str | None = None
+    tokens: list[list[str]] | None = None
+    beside: list[str] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerAnswer(Reply):
+    """A layer's words; its numbers are in the arrays."""
+
+    header: LayerHeader
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsFed:
+    """The numbers that the network gets, computed from the picture."""
+
+    gain: list[float]
+    shift: list[float]
+    words: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PictureHeader:
+    """The input as a picture, in words."""
+
+    height: int | None = None
+    width: int | None = None
+    size: list[int] | None = None
+    of: list[int] | None = None
+    fed: AsFed | None = None
+    words: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PictureAnswer(Reply):
+    """The input's words; its pixels are in the arrays."""
+
+    header: PictureHeader
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeatmapAnswer(Reply):
+    """A heatmap, and how much of it lies beyond what the target sees."""
+
+    beyond: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SidesAnswer(Reply):
+    """The heatmaps of both sides of a difference, by this method."""
+
+    method: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueAnswer(Reply):
+    """The exact numbers at a position as text, since JSON has neither NaN nor infinity."""
+
+    maps: str
+    gradients: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldEnds:
+    """The input positions that the map's positions see along one dimension."""
+
+    along: int | None
+    from_: list[float]  # "from" in a message: that is a keyword of Python
+    to: list[float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldAnswer(Reply):
+    """The receptive field of all positions of a layer."""
+
+    status: str
+    why: str
+    input: list[int] | None = None
+    map: list[int] | None = None
+    axes: list[str] | None = None
+    size: list[int] | None = None
+    ends: list[FieldEnds] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AblationAnswer(Reply):
+    """The fraction of the work that is done; the drops and the order are in the arrays."""
+
+    share: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlipAnswer(Reply):
+    """The search for channels that change the prediction, as far as it is done."""
+
+    share: float
+    curve: list[float]
+    answer: str
+    flipped: str | None
+    channels: list[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphNode:
+    """A node of the network's graph, see `hookviz.studies.graph.graph.graph_payload`."""
+
+    name: str
+    layer: str
+    call: int
+    operation: str
+    shape: list[int] | None
+    failed: bool
+    path: str
+    after: list[str]
+    sources: list[int] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapAnswer(Reply):
+    """The network's graph, the sizes of its layers' pictures, and the program that arranges it."""
+
+    nodes: list[GraphNode]
+    edges: list[list[int]]
+    modules: dict[str, str]
+    verdict: str
+    sizes: dict[str, list[int]]
+    batch: int
+    program: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhyOrigin:
+    """An earlier value that an input value was made from, and its part in it."""
+
+    layer: str
+    call: int
+    channel: int
+    sample: int
+    position: list[int]
+    path: list[Any]
+    part: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhyTerm:
+    """The contribution of an input channel to a value."""
+
+    channel: int
+    contribution: str
+    tap: list[int]
+    window: list[list[int]]
+    origins: list[WhyOrigin]
+    others: int
+    traced: bool
+    rest: str | None = None
+    remainder: str | None = None
+    kind: str | None = None
+    bent_by: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhyAnswer(Reply):
+    """A value taken apart, see `hookviz.view.reason.reason_payload`. Numbers are text."""
+
+    layer: str
+    call: int
+    channel: int
+    position: list[int]
+    sample: int
+    value: str
+    bias: str
+    remainder: str
+    rest: str
+    others: int
+    constant: str
+    constants: int
+    size: list[int]
+    terms: list[WhyTerm]
+    after: list[list[str]]
+    mixed: str
+    sources: list[list[Any]]
+    note: str
+    edited: str | None
+    edits: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightBins:
+    """The distribution of a layer's weights, and of one channel's."""
+
+    low: str
+    high: str
+    all: list[int]
+    own: list[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightsAnswer(Reply):
+    """A layer's weights, see `hookviz.view.reason.weights_payload`. Numbers are text."""
+
+    layer: str
+    channel: int
+    words: str
+    kind: str
+    by: str
+    channels: list[int]
+    numbers: list[str]
+    total: int
+    size: list[int]
+    facts: list[list[str]]
+    bins: WeightBins
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithoutAnswer(Reply):
+    """The change of a value without some inputs, as predicted and as measured. Numbers are text."""
+
+    predicted: str
+    true: str
+    score: str | None = None
+
+
+# Requests
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A change that the kernel is to make.
+
+    Attributes
+    ----------
+    moved : int
+        The browser's count of its changes, this one included.
+    settings : dict, optional
+        The settings that the browser has changed since the kernel last handled a change.
+    """
+
+    moved: int = 0
+    settings: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetRequest(Request):
+    """Makes a class the target, by its number or written as in Python."""
+
+    number: int | None = None
+    written: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FactorRequest(Request):
+    """Multiplies a channel by a factor."""
+
+    layer: str
+    channel: int
+    factor: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class OffRequest(Request):
+    """Switches channels of a layer off together."""
+
+    layer: str
+    channels: list[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropRequest(Request):
+    """Takes an edit back."""
+
+    key: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class UndoRequest(Request):
+    """Takes the latest edit back."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestoreRequest(Request):
+    """Takes all edits back."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaintRequest(Request):
+    """Fills pixels of the input with the mean; the bytes say which, of this height and width."""
+
+    shape: tuple[int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EraseRequest(Request):
+    """Takes the edits of some pixels back."""
+
+    shape: tuple[int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PictureRequest(Request):
+    """A part of a picture's file, which is the bytes; the last part shows the picture.
+
+    With ``again`` it replaces the latest picture, if that has the same name: a camera's frames are
+    one picture.
+    """
+
+    name: str
+    part: int
+    parts: int
+    again: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgainRequest(Request):
+    """Shows an earlier picture again."""
+
+    key: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class BesideRequest(Request):
+    """Shows an earlier picture beside the present one; a second time, no longer."""
+
+    key: int
+    sample: int
+
+
+# Facts: what the widget's traits hold
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetFacts:
+    """The target by its name; as a class's number; and as it is written in Python."""
+
+    name: str
+    number: int | None
+    written: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputMap:
+    """A part of the output with a value for each position."""
+
+    name: str
+    flat: bool
+    labels: list[str]
+    picture: bool
+    size: tuple[int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputBox:
+    """A box of a detector over the input."""
+
+    corners: tuple[float, float, float, float]
+    label: str
+    score: float
+    target: str
+    points: list[tuple[float, float]]
+    pointTargets: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputFacts:
+    """The parts of the output that are pictures."""
+
+    sample: int
+    count: int
+    maps: list[OutputMap]
+    boxes: list[OutputBox]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassFacts:
+    """The number of classes, and their names."""
+
+    count: int
+    names: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerFacts:
+    """A layer's words, and its cell of the ribbon; see `hookviz.view.health.Cell`."""
+
+    name: str
+    block: str
+    side: int
+    activation: float | None
+    gradient: float | None
+    zeros: float
+    nans: int
+    infs: int
+    channels: int
+    silent: int | None
+    kind: str
+    text: str
+    size: str
+    attends: bool | None = None
+    parts: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EditFacts:
+    """An edit in words; ``channel`` and ``factor`` if it only multiplies one channel."""
+
+    words: str
+    layer: str
+    channel: int | None
+    factor: float | None
+    key: int = -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """The values of each menu."""
+
+    order: list[str]
+    cmap: list[str]
+    normalize: list[str]
+    heatmap: list[str]
+    shown_after: list[str]
+    shown_run: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """The facts of a run that are the same for all layers."""
+
+    model: str
+    summary: list[str]
+    target: TargetFacts
+    sides: tuple[str, str] | None
+    answer: OutputFacts | None
+    given: int | None
+    predictions: list[Prediction]
+    classes: ClassFacts
+    scored: bool
+    layers: list[LayerFacts]
+    palettes: dict[str, str]
+    choices: Choices
+    run_names: list[str]
+    network: list[list[float]]
+    methods: list[str]
+    flat: list[str]
+    opened: Opening | None
+    product: str
+    effective: str
+    auto: tuple[str, str, str, str]
+    verdict: HealthSummary
+    transform: TransformWords | None
+    edits: list[EditFacts]
+    run: int = 0
+    blind: bool = False
+    coming: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thumbnail:
+    """A small picture of one input's sample; ``url`` holds a JPEG."""
+
+    key: int
+    sample: int
+    name: str
+    now: bool
+    url: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moved:
+    """The browser's count of its changes, and the names of the settings that it changed."""
+
+    count: int
+    names: list[str]
+
+
+# From and to JSON
+
+
+Message = TypeVar("Message")
+
+
+def _subclasses(base: type[Message]) -> list[type[Message]]:
+    return [sub for kind in base.__subclasses__() for sub in (kind, *_subclasses(kind))]
+
+
+def word_of(kind: type) -> str:
+    """Return the word by which a question, an answer or a request is known.
+
+    >>> word_of(LayerQuestion), word_of(UndoRequest)
+    ('layer', 'undo')
+    """
+    for ending in ("Question", "Answer", "Request"):
+        if kind.__name__.endswith(ending):
+            return kind.__name__.removesuffix(ending).lower()
+    raise ValueError(f"{kind.__name__} is not a message.")
+
+
+QUESTIONS: dict[str, type[Question]] = {
+    word_of(kind): kind for kind in _subclasses(Question) if kind is not LayerPart
+}
+REQUESTS: dict[str, type[Request]] = {word_of(kind): kind for kind in _subclasses(Request)}
+
+
+def read_question(message: Mapping[str, Any]) -> Question:
+    """Return the question in a message of the browser."""
+    return read(QUESTIONS[message["ask"]], {n: v for n, v in message.items() if n != "ask"})
+
+
+def read_request(message: Mapping[str, Any]) -> Request:
+    """Return the request in a message of the browser."""
+    return read(REQUESTS[message["set"]], {n: v for n, v in message.items() if n != "set"})
+
+
+def read(kind: type[Message], values: Mapping[str, Any]) -> Message:
+    """Make a message of values that came as JSON; lists become tuples where it has tuples.
+
+    Raises
+    ------
+    ValueError
+        A field is missing or unknown.
+
+    Examples
+    --------
+    >>> read(PaintRequest, {"shape": [4, 6]}).shape
+    (4, 6)
+    """
+    declared: dict[str, Any] = {each.name.rstrip("_"): each for each in fields(kind)}  # type: ignore[arg-type]
+    needed = {
+        name
+        for name, each in declared.items()
+        if each.default is MISSING and each.default_factory is MISSING
+    }
+    if wrong := (values.keys() - declared.keys()) | (needed - values.keys()):
+        names = ", ".join(sorted(wrong))
+        raise ValueError(f"{kind.__name__} has other fields than this message: {names}.")
+    hints = get_type_hints(kind)
+    return kind(
+        **{declared[n].name: _read_value(hints[declared[n].name], v) for n, v in values.items()}
+    )
+
+
+def _read_value(hint: Any, value: Any) -> Any:
+    if value is None or hint is Any:
+        return value
+    if get_origin(hint) in (Union, types.UnionType):
+        return _read_value(next(part for part in get_args(hint) if part is not type(None)), value)
+    if get_origin(hint) is tuple:
+        return tuple(value)
+    if get_origin(hint) is list:
+        (part,) = get_args(hint)
+        return [_read_value(part, item) for item in value]
+    if isinstance(hint, type) and hasattr(hint, "__dataclass_fields__"):
+        return read(hint, value)
+    return value
+
+
+def as_json(message: Any) -> Any:
+    """Return a message as values of JSON; fields that are None by default are left out.
+
+    NaN and infinities, which JSON lacks, become None.
+
+    Examples
+    --------
+    >>> as_json(HeatmapAnswer(ask="heatmap", key="1", beyond=""))
+    {'ask': 'heatmap', 'key': '1', 'arrays': [], 'beyond': ''}
+    """
+    if hasattr(message, "__dataclass_fields__"):
+        pairs = ((each, getattr(message, each.name)) for each in fields(message))
+        return {
+            each.name.rstrip("_"): as_json(value)
+            for each, value in pairs
+            if not (value is None and each.default is None)
+        }
+    if isinstance(message, tuple) and hasattr(message, "_asdict"):
+        return {name: as_json(value) for name, value in message._asdict().items()}
+    if isinstance(message, Mapping):
+        return {name: as_json(value) for name, value in message.items()}
+    if isinstance(message, Sequence) and not isinstance(message, (str, bytes)):
+        return [as_json(item) for item in message]
+    if isinstance(message, float) and not math.isfinite(message):
+        return None
+    return message

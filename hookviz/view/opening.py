@@ -1,0 +1,156 @@
+"""The layer and channel at which an explorer opens, and a layer's first channel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from ..attribution.cam import heatmap
+from ..hooking.records import FeatureCache
+from .health import overview_of, verdict_of
+from .layer import SIMILARITY, LayerView, showable, why_not_shown
+from .maps import fitted, for_layer, layer_name, layer_of
+from .orders import channels_of, order_of, rank_of
+from .panels import flatness
+from .predictions import target_name_of
+from .view import Opening, View
+
+
+def initial_view(view: View) -> View:
+    """Return the view at an informative layer and channel.
+
+    The rule: where there are NaN or Inf, the layer and channel in which they begin. Otherwise the
+    last layer whose maps are larger than 1×1, whose Grad-CAM for the target differs between
+    positions, and whose gradient does so in the channel that contributes most to the target; and
+    that channel. Where there is none such, the last one with such a Grad-CAM, or else the first
+    that a gradient reaches. Without a gradient, or where all are zero, it is the last layer whose
+    maps are larger than 1×1; where there is none, the first.
+    """
+    first, verdict = _first_layer(view.cache), verdict_of(view)
+    if verdict.kind == "bad":
+        return _opened_at(view, verdict.layer or first, _first_odd, BROKEN)
+    large = [cell.name for cell in overview_of(view) if cell.side > 1]
+    spatial = [cell for cell in overview_of(view) if cell.side > 1 and cell.gradient]
+    names = [cell.name for cell in reversed(spatial) if _heatmap_varies(view, cell.name)]
+    for name in names:
+        opened = _opened_at(view, name, strongest_channel, SPATIAL)
+        if gradient_varies(layer_of(opened), opened.settings.channel):
+            return opened
+    if names:
+        return _opened_at(view, names[0], strongest_channel, FLAT_GRADIENT)
+    blind = not view.run.scored or not any(cell.gradient for cell in overview_of(view))
+    reached = (cell.name for cell in overview_of(view) if cell.gradient is not None)
+    name = large[-1] if large and blind else next(reached, first)
+    return _opened_at(view, name, strongest_channel, "")
+
+
+SPATIAL = "the last layer whose gradient and heatmap differ between positions"
+FLAT_GRADIENT = "the last layer whose heatmap differs between positions"
+BROKEN = "the layer in which NaN or Inf first appears"
+
+
+def _opened_at(view: View, layer: str, channel: Callable[[View], int], reason: str) -> View:
+    opened = for_layer(view, layer=layer)
+    opened = opened.with_settings(channel=channel(opened))
+    if not reason:
+        return opened
+    words = opening_words(opened, reason)
+    return replace(opened, opened=Opening(layer, opened.settings.channel, words))
+
+
+def opening_words(view: View, reason: str) -> str:
+    """Return why the explorer opened at this layer and channel."""
+    words = f"Opened at {layer_name(view)}, {reason}"
+    contributions = contributions_in(layer_of(view))
+    if reason == BROKEN or contributions is None:
+        return f"{words}."
+    channel = view.settings.channel
+    most = f"channel {channel} contributes most to {target_name_of(view)}"
+    return (
+        f"{words}; {most}. Press a for all layers." if contributions[channel] > 0 else f"{words}."
+    )
+
+
+def strongest_channel(view: View) -> int:
+    """Return the channel that contributes most to the target; 0 without a gradient."""
+    return strongest_in(layer_of(view)) or 0
+
+
+def strongest_in(layer: LayerView) -> int | None:
+    """Return the channel of a layer that contributes most to the target.
+
+    None without a gradient, and where no channel contributes anything.
+    """
+    contributions = contributions_in(layer)
+    if contributions is None or not contributions.any():
+        return None
+    return int(contributions.argmax())
+
+
+def contributions_in(layer: LayerView) -> np.ndarray | None:
+    """Return each channel's sum of activation × gradient, ``(C,)``; None without gradients.
+
+    To first order, this is what the score loses without the channel.
+
+    Examples
+    --------
+    >>> maps = np.array([[[1.0, 2.0]], [[3.0, 0.0]]])
+    >>> contributions_in(LayerView(maps, -maps, None, 1, 1)).tolist()
+    [-5.0, -9.0]
+    """
+    if layer.gradients is None:
+        return None
+    with np.errstate(invalid="ignore", over="ignore"):
+        products = layer.maps.astype(np.float64) * layer.gradients
+        return np.nan_to_num(products.sum((1, 2)), nan=-np.inf)
+
+
+def gradient_varies(layer: LayerView, channel: int) -> bool:
+    """Return whether a channel's gradient has more than one value beside zero."""
+    return layer.gradients is not None and not flatness(layer.gradients[channel][None])[0]
+
+
+def _heatmap_varies(view: View, name: str) -> bool:
+    """Return whether a layer's Grad-CAM differs between positions."""
+    output = view.cache[name].last.outputs[0]
+    if not output.kept or not output.has_gradient or output.dtype.is_complex:
+        return False
+    heat = heatmap(view.cache[name].last, "gradcam")[0]
+    return bool(heat.isfinite().all() and heat.max() > heat.min())
+
+
+def _first_odd(view: View) -> int:
+    """Return the first channel with NaN or Inf: in its map, else in its gradient."""
+    statistics = [layer_of(view).statistics, layer_of(view).gradient_statistics]
+    odd = [np.flatnonzero(each.nans + each.infs) for each in statistics if each is not None]
+    return next((int(channels[0]) for channels in odd if len(channels)), 0)
+
+
+def _first_layer(cache: FeatureCache) -> str:
+    """Return the first layer that can be shown; ``ValueError`` if there is none."""
+    if not cache:
+        raise ValueError(
+            f"None of the layers ran: {', '.join(cache.not_called[:5])}; name others with layers=."
+        )
+    if shown := showable(cache):
+        return shown[0]
+    first, record = next(iter(cache.items()))
+    raise ValueError(f"Layer {first!r} cannot be shown: {why_not_shown(record)}")
+
+
+def first_shown(before: View, view: View, last: Mapping[str, int]) -> View:
+    """Return the view of another layer at a channel that means something there.
+
+    Sorted channels keep their rank. Otherwise it is the channel that was shown there last, by
+    ``last``, or else the one that contributes most to the target.
+    """
+    layer, order = view.settings.layer, order_of(view)
+    if layer == before.settings.layer:
+        return view
+    if order not in ("index", SIMILARITY):
+        channels = channels_of(view)
+        return view.with_settings(channel=int(channels[min(rank_of(before), len(channels) - 1)]))
+    channel = last.get(layer, strongest_in(layer_of(view)))
+    return view if channel is None else fitted(view.with_settings(channel=channel))

@@ -1,0 +1,206 @@
+"""The feature map of a view and its gradient: their colours, captions and notes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..draw.colours import DIVERGING, FAINT, SEQUENTIAL, colour_ranges, faint, robust_end
+from ..hooking.records import CapturedTensor
+from ..tables import number
+from .attending import token_names_of
+from .frame import Panel
+from .health import overview_of, values_of
+from .layer import ChannelStatistics
+from .maps import (
+    channel_word,
+    describe,
+    layer_of,
+    layers_of,
+    magnitudes_note,
+    map_size,
+    query_words,
+    shown_after_words,
+)
+from .predictions import target_name_of
+from .source import why_no_picture
+from .view import View, cached
+
+
+def map_colours(view: View) -> tuple[str, np.ndarray, np.ndarray]:
+    """Return the colormap of the maps, and low and high for each channel."""
+    cmap = view.settings.cmap
+    if cmap == "auto":
+        cmap = DIVERGING if layer_of(view).signed else SEQUENTIAL
+    return cmap, *_map_ranges(view)
+
+
+@cached(layer_of, lambda view: (view.settings.normalize, view.settings.cmap == "auto"))
+def _map_ranges(view: View) -> tuple[np.ndarray, np.ndarray]:
+    layer = layer_of(view)
+    diverging = view.settings.cmap == "auto" and layer.signed
+    return _ranges(view, layer.maps, layer.statistics, diverging, gradients=False)
+
+
+@cached(layer_of, lambda view: view.settings.normalize)
+def _gradient_ranges(view: View) -> tuple[np.ndarray, np.ndarray]:
+    layer = layer_of(view)
+    assert layer.gradients is not None and layer.gradient_statistics is not None
+    return _ranges(view, layer.gradients, layer.gradient_statistics, True, gradients=True)
+
+
+def _ranges(
+    view: View,
+    maps: np.ndarray,
+    statistics: ChannelStatistics,
+    diverging: bool,
+    *,
+    gradients: bool,
+) -> tuple[np.ndarray, np.ndarray]:
+    normalize, ends = view.settings.normalize, (statistics.min, statistics.max)
+    whole = network_ranges(view)[gradients] if normalize == "network" else (0.0, 0.0)
+    return colour_ranges(maps, *ends, normalize, diverging=diverging, network=whole)
+
+
+@cached()
+def network_ranges(view: View) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Return the least and largest finite value of all layers' activations, and of gradients."""
+    outputs = [view.cache[name].last.outputs[0] for name in layers_of(view)]
+    one, two = (_widest([_ends(tensor, which) for tensor in outputs]) for which in (False, True))
+    return one, two
+
+
+def _widest(ends: list[tuple[float, float] | None]) -> tuple[float, float]:
+    known = [pair for pair in ends if pair is not None]
+    return (min(low for low, _ in known), max(high for _, high in known)) if known else (0.0, 0.0)
+
+
+def _ends(tensor: CapturedTensor, gradients: bool) -> tuple[float, float] | None:
+    """Return the least and largest finite value of a tensor or its gradient; None if none."""
+    if gradients and not tensor.has_gradient:
+        return None
+    if (values := values_of(tensor, gradients)) is not None:
+        low, high = values.aminmax()  # many times faster than all statistics
+        if low.isfinite() and high.isfinite():
+            return low.item(), high.item()
+    known = tensor.gradient_statistics if gradients else tensor.statistics
+    return None if known is None or math.isnan(known.min) else (known.min, known.max)
+
+
+def map_panels(view: View) -> list[Panel]:
+    """Return the panels of the feature map and, if any, its gradient."""
+    layer, channel, words = layer_of(view), view.settings.channel, describe(view)
+    cmap, lows, highs = map_colours(view)
+    low, high = float(lows[channel]), float(highs[channel])
+    said = [
+        f"query: {query_words(view)}" if query_words(view) else "",
+        shown_after_words(view),
+        _stretched(view, layer.statistics, [c.activation for c in overview_of(view)], low, high),
+        why_no_picture(view),
+    ]
+    name = f"{channel_word(view)} {channel}"
+    panels = [_panel(view, name, words, "map", layer.maps[channel], (cmap, low, high), said)]
+    statistics = layer.gradient_statistics
+    if layer.gradients is None or statistics is None:
+        return panels
+    values = layer.gradients[channel]
+    low, high = (float(ends[channel]) for ends in _gradient_ranges(view))
+    end = robust_end(values, high) if view.settings.normalize == "channel" else None
+    if end is not None:
+        note = f"colours end at {number(end)}, the largest is {number(high)}"
+        low, high = -end, end
+    else:
+        sizes = [cell.gradient for cell in overview_of(view)]
+        flat = FLAT[_flatness_in(layer.gradients, channel)]
+        note = flat or _stretched(view, statistics, sizes, low, high)
+    name = f"gradient of {target_name_of(view)}"
+    alt, colours = f"{name}: {words}", (DIVERGING, low, high)
+    return [*panels, _panel(view, name, alt, "gradient", values, colours, [note])]
+
+
+def _panel(
+    view: View,
+    name: str,
+    alt: str,
+    role: str,
+    values: np.ndarray,
+    colours: tuple[str, float, float],
+    notes: list[str],
+) -> Panel:
+    cmap, low, high = colours
+    return Panel(
+        name=name,
+        detail=f"{map_size(values)}{magnitudes_note(view)}{view.which}",
+        alt=alt,
+        role=role,
+        values=values,
+        cmap=cmap,
+        low=low,
+        high=high,
+        note="; ".join(filter(None, notes)),
+        tokens=token_names_of(view),
+    )
+
+
+def _stretched(
+    view: View,
+    statistics: ChannelStatistics,
+    sizes: list[float | None] | list[float],
+    low: float,
+    high: float,
+) -> str:
+    """Return a warning for a map that is constant or nearly so; else empty."""
+    channel = view.settings.channel
+    if statistics.constant[channel]:
+        return f"{'zero' if statistics.silent[channel] else 'the same'} everywhere"
+    most = np.fmax(np.abs(statistics.min), np.abs(statistics.max))
+    scales = {
+        "layer": float(np.fmax.reduce(most)),
+        "network": max((size for size in sizes if size and math.isfinite(size)), default=0.0),
+    }
+    for name, scale in scales.items():
+        if faint(low, high, scale):
+            return f"stretched: less than {FAINT:g} of the {name}'s scale"
+    return ""
+
+
+def _flatness_in(gradients: np.ndarray, channel: int) -> int:
+    """Return how flat a channel's gradient is among the layer's, see `flatness`."""
+    kind = int(flatness(gradients[channel][None])[0])
+    return 1 if kind == 4 and gradients.any() else kind
+
+
+def flatness(gradients: np.ndarray) -> np.ndarray:
+    """Return the index in `FLAT` for each channel's gradient ``(C, H, W)``: ``(C,)``.
+
+    Before an average all positions of a map count the same; behind a closed ReLU none counts, and
+    in no channel where no gradient arrives; of one place's score few count. 0 where the gradient is
+    not flat.
+
+    Examples
+    --------
+    >>> flatness(np.array([[[0.0, 2.0, 2.0]], [[1.0, 2.0, 0.0]], [[0.0, 0.0, 0.0]]])).tolist()
+    [3, 0, 1]
+    >>> flatness(np.zeros((2, 1, 3))).tolist()
+    [4, 4]
+    """
+    flat = gradients.reshape(len(gradients), -1)
+    if flat.shape[1] < 2:
+        return np.zeros(len(flat), np.uint8)
+    count, most = np.count_nonzero(flat, 1), np.where(flat.max(1) > 0, flat.max(1), flat.min(1))
+    one_value = ((flat == 0) | (flat == most[:, None])).all(1)  # NaN is neither
+    kind = np.where(count == flat.shape[1], 2, np.where(count > 1, 3, 0))
+    kind = np.where(one_value & (kind > 0), kind, np.where(100 * count <= flat.shape[1], 5, 0))
+    return np.where(count == 0, 1 if count.any() else 4, kind).astype(np.uint8)
+
+
+FLAT = (
+    "",
+    "no gradient in this channel, as if the ReLU after it were off everywhere",
+    "flat, as before average pooling: try an earlier layer",
+    "flat, as before a ReLU and average pooling: try an earlier layer",
+    "no gradient reaches this layer: it is zero in all channels",
+    "zero at 99 % of the positions or more",
+)
+"""Notes on flat gradients, see `flatness`."""

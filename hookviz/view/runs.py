@@ -1,0 +1,133 @@
+"""From one view to another: new settings, a new run, edits, the difference to another run.
+
+Nothing is drawn here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from ..hooking.interrupts import allow_interrupts
+from ..hooking.records import FeatureCache, LayerRecord
+from ..hooking.select import Layers
+from ..run.replay import Replay
+from ..run.session import Run, Session
+from ..run.target import Target, logits_of
+from .layer import SCORE_DROP, SIMILARITY
+from .maps import run_session
+from .opening import initial_view
+from .orders import ablate, channels_of
+from .settings import Settings
+from .view import Memo, View, kept_target
+
+
+def displayed_view(view: View) -> View:
+    """Return the edited, original or difference view chosen by ``shown_run``.
+
+    Without edits it is the view itself.
+    """
+    if view.original is None:
+        return view
+    before, after = view.run_names
+    if view.settings.shown_run == "difference":
+        memo = view.memo.get_or_compute("difference", None, Memo)  # for differences alone
+        which = f", {after} − {before}"
+        return replace(view, edited=view, difference=True, which=which, memo=memo)
+    is_edited = view.settings.shown_run == "edited"
+    shown = view if is_edited else view.original.with_settings(view.settings)
+    name = after if is_edited else before
+    which = f", {name} run" if name in ("original", "edited") else f", {name}"
+    return replace(shown, edited=view, which=which)
+
+
+RunSession = Callable[[Session, Target], Run]
+"""Runs a session for a target."""
+
+
+def runner(layers: Layers = None, max_bytes: int | None = None) -> RunSession:
+    """Return a function that runs a session, keeping these layers within this budget."""
+    return partial(run_session, layers=layers, max_bytes=max_bytes)
+
+
+def run_view(
+    run: RunSession,
+    session: Session,
+    at: Settings,
+    *,
+    input_memo: Memo | None = None,
+    original: View | None = None,
+) -> View:
+    """Return a view of a new run; with edits also of a run without them, unless `original`."""
+    if original is None:
+        plain = session.edited(())
+        done = allow_interrupts(run, plain, at.target)
+        original = View(plain, done, at, input_memo=input_memo or Memo())
+    view = original.with_settings(at)
+    if session.edits:
+        done = allow_interrupts(run, session, kept_target(original, at.target))
+        view = View(session, done, at, original, input_memo=original.input_memo)
+    return view if at.layer in view.cache else initial_view(view)
+
+
+def run_pair(run: RunSession, first: Session, second: Session, at: Settings) -> View:
+    """Return a view of the second session's run, with that of the first as its original run."""
+    one, two = (allow_interrupts(run, session, at.target) for session in (first, second))
+    shared = common_layers(one.cache, two.cache)
+    one, two = (replace(each, cache=each.cache.only(shared)) for each in (one, two))
+    names = ("a", "b")
+    original = View(first, one, at, run_names=names)
+    view = View(second, two, at, original, names)
+    return view if at.layer in view.cache else initial_view(view)
+
+
+def with_order(view: View) -> View:
+    """Return the view at the first channel of its order; the score drop runs the model."""
+    if view.settings.order == "index":
+        return view
+    if view.settings.order == SCORE_DROP:
+        allow_interrupts(ablate, view)
+    if view.settings.order == SIMILARITY:
+        view = view.with_settings(reference_channel=view.settings.channel)
+    return view.with_settings(channel=int(channels_of(displayed_view(view))[0]))
+
+
+def quick_preview(session: Session, original: View) -> View | None:
+    """Return the original view with an edited run's predictions, found quickly; None if not.
+
+    What the model computes before the first edit is skipped. A recording takes longer than a run,
+    so this serves from the second edit of the same layers on.
+    """
+    if any(edit.of_input or edit.of_heads for edit in session.edits):
+        return None  # no operations precede it, or it changes operations
+    layers = frozenset(edit.layer for edit in session.edits)
+    again = original.memo.get("edited", layers)
+    original.memo.get_or_compute("edited", layers, lambda: True)
+    if not again:
+        return None
+
+    def make() -> Replay:
+        return Replay(session.given.get_submodule(name) for name in layers)
+
+    replay = original.memo.get_or_compute("replay", layers, make)
+    logits = logits_of(allow_interrupts(session.replayed, replay))
+    if logits is None:
+        return None
+    preview = original.with_run(replace(original.run, logits=logits))
+    return replace(preview, original=original)
+
+
+def common_layers(a: FeatureCache, b: FeatureCache) -> list[str]:
+    """Return the layers that two caches share, of one name and with maps of one size."""
+
+    def shapes(record: LayerRecord) -> list[tuple[int, ...]]:
+        return [tuple(tensor.shape) for call in record.calls for tensor in call.outputs]
+
+    names = [name for name, record in b.items() if name in a and shapes(record) == shapes(a[name])]
+    if not names:
+        raise ValueError(
+            "The models share no layer with the same name and map size: see the comparison's "
+            "table, and explore each by itself."
+        )
+    return names
