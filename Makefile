@@ -55,6 +55,9 @@ lint: $(VENV)/.test  ## format, types and names, of Python and JavaScript: a min
 	$(BIN)/mypy & mypy=$$!; $(BIN)/basedpyright; right=$$?; wait $$mypy && exit $$right
 	$(BIN)/deno check --quiet --config tsconfig.json hookviz/static/*.js
 
+messages: $(VENV)/.test  ## write the browser's types of messages from Python's
+	PYTHONPATH=. $(BIN)/python tests/typescript.py
+
 zoo: $(VENV)/.test  ## check hookviz and others on every model: about an hour
 	$(BIN)/python -m tests.zoo
 

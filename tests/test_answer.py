@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -25,14 +24,15 @@ import hookviz
 from hookviz.draw.colours import class_colours
 from hookviz.export.figure import draw_panels
 from hookviz.run.output import leaves_of, read_output
-from hookviz.view.answer import SHOWN, map_values, read_answer
+from hookviz.view.outputs import SHOWN, map_values, read_output_pictures
+from hookviz.view.predictions import output_of
 from hookviz.view.reason import reason_payload
 
 SIZE = (1, 3, 40, 80)
 
 
 def read(output, size=SIZE, sample=0, names=()):
-    return read_answer(leaves_of(output), size, sample, names)
+    return read_output_pictures(leaves_of(output), size, sample, names)
 
 
 class PNet(nn.Module):
@@ -188,7 +188,7 @@ def test_a_pixel_is_the_target_and_all_follows(pnet):
     torch.manual_seed(1)
     picture = torch.rand(1, 3, 60, 48)
     explorer = hookviz.explore(pnet, picture)
-    boxes, faces = explorer._now.answer.maps
+    boxes, faces = output_of(explorer.displayed()).maps
     assert [tuple(each.values.shape) for each in (boxes, faces)] == [(1, 4, 25, 19), (1, 2, 25, 19)]
     target = faces.target(0, 1, 12, 9)
     explorer.target = str(target)  # as a click writes it
@@ -260,12 +260,12 @@ def test_a_box_of_a_real_detector_is_the_target(name):
     picture = [torch.rand(3, 64, 96)]
     layer = "backbone.features.1.3.0" if name == "ssd" else "backbone.body.layer4.1.conv2"
     explorer = hookviz.explore(model, picture, layer=layer)
-    found = explorer._now.answer.boxes
+    found = output_of(explorer.displayed()).boxes
     with torch.no_grad():
         output = model(picture)[0]
     assert [box.score for box in found] == sorted(output["scores"].tolist(), reverse=True)
     for box in found[:2]:
-        at = int(re.findall(r"\d+", str(box.at))[-1])
+        at = box.at._step[1]
         left, top, right, bottom = output["boxes"][at].tolist()
         assert box.corners == pytest.approx((left / 96, top / 64, right / 96, bottom / 64))
         explorer.target = str(box.at)  # as a click writes it
@@ -274,7 +274,7 @@ def test_a_box_of_a_real_detector_is_the_target(name):
         assert torch.equal(explorer.cache[layer].gradient, slopes)
     if name == "keypointrcnn":
         box = found[0]
-        at = int(re.findall(r"\d+", str(box.at))[-1])
+        at = box.at._step[1]
         right, down = output["keypoints"][at, 3, :2].tolist()
         assert box.points[3] == pytest.approx((right / 96, down / 64))
         assert str(box.points_at[3]) == f'output[0]["keypoints_scores"][{at}, 3]'
@@ -289,7 +289,7 @@ def test_why_begins_at_a_number_of_the_output(pnet):
     """A layer's own number: its terms add up to it; the walk begins there."""
     picture = torch.rand(1, 3, 60, 48)
     explorer = hookviz.explore(pnet, picture)
-    said, _ = reason_payload(explorer._now, {"written": "output[0][0, 2, 3, 4]"})
+    said, _ = reason_payload(explorer.displayed(), {"written": "output[0][0, 2, 3, 4]"})
     assert (said["layer"], said["channel"], said["position"]) == ("conv4_2", 2, [3, 4])
     with torch.no_grad():
         wanted = float(pnet(picture)[0][0, 2, 3, 4])
@@ -305,14 +305,14 @@ def test_why_of_a_pixel_after_a_softmax(pnet):
     picture = torch.rand(1, 3, 60, 48)
     target = hookviz.output[1][0, 1, 12, 9]
     explorer = hookviz.explore(pnet, picture, target)
-    said, _ = reason_payload(explorer._now, {"written": str(target)})
+    said, _ = reason_payload(explorer.displayed(), {"written": str(target)})
     assert (said["layer"], said["channel"], said["position"]) == ("conv4_1", 1, [12, 9])
     score, slopes = plain(pnet, "conv4_1", picture, target)
     slope = float(slopes.max())
     assert slope == pytest.approx(score * (1 - score), rel=1e-5) == float(slopes[0, 1, 12, 9])
     assert f"raises it most: by {slope:.3g} for each 1" in said["note"]
     explorer.target = "output[1][0, 1].sum()"
-    said, _ = reason_payload(explorer._now, {"written": "output[1][0, 1].sum()"})
+    said, _ = reason_payload(explorer.displayed(), {"written": "output[1][0, 1].sum()"})
     assert said["layer"] == "conv4_1" and said["channel"] == 1
     explorer.close()
 
@@ -335,7 +335,7 @@ def test_why_of_a_score_that_one_part_of_the_picture_has():
     model, picture = Parts().eval(), torch.rand(1, 3, 10, 20)
     target = hookviz.output[0]["scores"][1]
     explorer = hookviz.explore(model, picture, target)
-    said, _ = reason_payload(explorer._now, {"written": str(target)})
+    said, _ = reason_payload(explorer.displayed(), {"written": str(target)})
     assert (said["layer"], said["sample"], said["channel"]) == ("two", 1, 1)
     with torch.no_grad():
         first = model.one(picture[..., 10:])
@@ -343,7 +343,7 @@ def test_why_of_a_score_that_one_part_of_the_picture_has():
     assert float(said["value"]) == pytest.approx(float(second[0, 1].max()), rel=1e-5)
     term = said["terms"][0]["origins"][0]
     assert (term["layer"], term["sample"]) == ("one", 1)
-    said, _ = reason_payload(explorer._now, term)
+    said, _ = reason_payload(explorer.displayed(), term)
     row, column = said["position"]
     assert float(said["value"]) == pytest.approx(float(first[0, said["channel"], row, column]))
     explorer.close()
@@ -382,7 +382,7 @@ def test_the_plain_face_has_map_and_boxes(pnet):
 
 def test_a_classifier_has_no_such_answer():
     explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[0])
-    assert not explorer._now.answer and not explorer._now.run.leaves
+    assert not output_of(explorer.displayed()) and not explorer.displayed().run.leaves
     explorer.close()
 
 

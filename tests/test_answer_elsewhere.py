@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import hookviz
+from hookviz.view.predictions import output_of
 
 try:
     import transformers
@@ -80,7 +81,7 @@ def test_a_box_and_a_keypoint_are_targets(name):
     if name == "detr":
         layer = convolutions[-2]  # the last is the projection
     explorer = hookviz.explore(model, picture, layer=layer)
-    best = explorer._now.answer.boxes[0]
+    best = output_of(explorer.displayed()).boxes[0]
     assert len(best.points) == len(best.points_at) == keypoints
     for at in (best.at, *best.points_at[:2]):
         explorer.target = str(at)

@@ -60,7 +60,7 @@ def test_a_head_seen_from_the_class_token_and_from_a_patch(seen):
 def test_the_browser_gets_the_same(seen):
     explorer, maps = seen
     explorer.layer = "blocks.0.attn.heads"
-    view = explorer._now
+    view = explorer.displayed()
     header, arrays = layer_payload(view)
     weights = maps["blocks.0.attn"][0]
     assert np.allclose(arrays["maps"], weights[:, 0, 1:].unflatten(-1, (4, 4)), atol=1e-6)
@@ -128,7 +128,7 @@ def test_tokens_have_their_words():
     said = ["[CLS]", "a", "cat", "sat", "$here$", "[SEP]"]
     explorer = hookviz.explore(model, words, token_names=said, face="plain")
     explorer.layer, explorer.channel = "encoder.self_attn.heads", 0
-    header, _ = layer_payload(explorer._now)
+    header, _ = layer_payload(explorer.displayed())
     assert header["tokens"] == [said, said] == [*explorer.frame.panels[0].tokens]
     axes = explorer.figure().axes[0]
     ticks = [axis.get_ticklabels() for axis in (axes.xaxis, axes.yaxis)]
@@ -166,7 +166,7 @@ def test_heatmaps_of_all_attention_are_in_the_menu(seen):
             explorer.layer, explorer.sample, explorer.heatmap = layer, sample, method
             assert np.allclose(explorer.frame.heatmap, expected[sample], atol=1e-6)
             assert explorer.frame.overlay is not None
-    assert "rollout" in model_payload(explorer._now)["choices"]["heatmap"]
+    assert "rollout" in model_payload(explorer.displayed())["choices"]["heatmap"]
     explorer.layer, explorer.heatmap = "blocks.0", "norm"
     tokens = explorer.cache["blocks.0"].activation[0, 1:].view(4, 4, -1)
     assert np.allclose(explorer.frame.heatmap, tokens.norm(dim=-1), atol=1e-5)

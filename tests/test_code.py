@@ -16,6 +16,7 @@ import pytest
 import timm
 import torch
 import torchvision
+from browsing import Browser
 from matplotlib import cbook
 from PIL import Image
 from seen import control, html, overlapping_texts, says
@@ -573,12 +574,11 @@ def test_writing_the_code_does_not_run_the_model(monkeypatch):
 
 
 def test_code_is_of_what_the_browser_shows():
-    explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
-    answers = []
-    canvas = explorer._canvas
-    canvas.send = lambda content, buffers=None: answers.append(content)
-    settings = canvas.settings | {"layer": "layer2.0.conv1", "channel": 4}
-    canvas._handle_custom_msg({"ask": "code", "key": "1", "settings": settings}, [])
+    explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], face="canvas")
+    browser = Browser(explorer)
+    settings = browser.canvas.settings | {"layer": "layer2.0.conv1", "channel": 4}
+    browser.ask("code", settings=settings)
     assert explorer.layer == "layer2.0.conv1"
-    assert answers[-1]["code"] == explorer.code() and "layer2.0.conv1" in answers[-1]["code"]
+    code = browser.answers[-1]["code"]
+    assert code == explorer.code() and "layer2.0.conv1" in code
     explorer.close()

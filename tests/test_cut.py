@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from browsing import Browser
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
@@ -427,7 +428,7 @@ def test_the_panels_answers(branching):
     """Terms add up; switching channels off changes the value as predicted; the walk goes on."""
     model, x = branching
     explorer = hookviz.explore(model, x, layers=["one", "three"])
-    view = explorer._now
+    view = explorer.displayed()
     said, arrays = reason_payload(view, {"output": 2, "sample": 1})
     assert (said["layer"], said["channel"], said["position"]) == ("last", 2, [])
     total = float(said["bias"]) + sum(float(each["contribution"]) for each in said["terms"])
@@ -541,18 +542,17 @@ def test_a_stopped_run_is_reported_and_runs_again_when_asked(branching, monkeypa
     """The panel gets an answer; nothing is kept, so that the next question runs the model."""
     model, x = branching
     explorer = hookviz.explore(model, x, layers=["one"], face="canvas")
-    sent = []
-    monkeypatch.setattr(explorer._canvas, "send", lambda said, buffers=None: sent.append(said))
+    browser = Browser(explorer)
     before = snapshot(model)
     handle = model.one.register_forward_pre_hook(stop)
-    explorer._canvas._handle_custom_msg({"ask": "prepare", "key": "1"}, [])
+    browser.ask("prepare")
     question = {"ask": "why", "layer": "one", "call": 0, "channel": 0, "position": [1, 1]}
-    explorer._canvas._handle_custom_msg(question | {"key": "2"}, [])
+    browser.ask(**question)
     handle.remove()
     assert_untouched(model, before)
-    assert [each["stopped"] for each in sent] == [True, True]
-    explorer._canvas._handle_custom_msg(question | {"key": "3", "again": 1}, [])
-    assert float(sent[-1]["value"]) == pytest.approx(model.one(x)[0, 0, 1, 1].item())
+    assert [answer["stopped"] for answer in browser.answers] == [True, True]
+    answer, _ = browser.ask(**question, again=1)
+    assert float(answer["value"]) == pytest.approx(model.one(x)[0, 0, 1, 1].item())
     explorer.close()
 
 
@@ -564,12 +564,12 @@ def test_the_panel_answers_for_layers_that_were_not_captured(branching, monkeypa
     """The walk leaves the explored layers: the terms, the check by an edit and the weights."""
     model, x = branching
     explorer = hookviz.explore(model, x, layers=["one"], face="canvas")
-    sent = []
-    monkeypatch.setattr(explorer._canvas, "send", lambda said, buffers=None: sent.append(said))
+    browser = Browser(explorer)
     at = {"layer": "last", "call": 0, "channel": 2, "position": [], "sample": 1}
-    for ask in ({"ask": "why"}, {"ask": "without", "channels": [0, 3]}, {"ask": "weights"}):
-        explorer._canvas._handle_custom_msg(at | ask | {"key": ask["ask"]}, [])
-    why, without, weights = sent
+    why, _ = browser.ask("why", **at)
+    without, _ = browser.ask("without", **at, channels=[0, 3])
+    del at["position"]
+    weights, _ = browser.ask("weights", **at)
     assert why["value"] == str(hookviz.contributions(model, x, "last", channel=2, sample=1).value)
     assert float(without["true"]) == pytest.approx(float(without["predicted"]), abs=1e-6)
     assert float(without["true"]) != 0
@@ -620,11 +620,11 @@ def test_an_edited_layer_is_told_before_its_edit(branching, layer):
         assert why.after[0] == ("mul", pytest.approx(why.edited * gates[0][1, 2].sigmoid().item()))
 
     question = {"layer": layer, "call": 0, **at, "position": list(at["position"])}
-    said, _ = reason_payload(explorer._now, question)
+    said, _ = reason_payload(explorer.displayed(), question)
     assert (said["value"], said["edited"]) == (str(value), str(why.edited))
     assert said["edits"] == ["halved", "off"]
     assert all(term["origins"] for term in said["terms"])
-    checked = without_payload(explorer._now, question | {"channels": [1]})
+    checked = without_payload(explorer.displayed(), question | {"channels": [1]})
     assert float(checked["predicted"]) == pytest.approx(-terms[1].item())
     assert float(checked["true"]) == pytest.approx(-terms[1].item(), abs=1e-5)
     explorer.close()

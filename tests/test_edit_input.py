@@ -178,7 +178,7 @@ def test_random_and_repeated_edits_of_the_input_are_shown(model, explorer):
     explorer.edit("input", noise(0.5), where=WINDOW)
     explorer.edit("input", 0, channels=0)
     assert torch.equal(torch.get_rng_state(), state)
-    made = explorer._now.session.edited_inputs.args[0]
+    made = explorer.displayed().session.edited_inputs.args[0]
     assert not made[:, 0].any()
     with torch.no_grad(), hookviz.capture(model, LAYER) as cache:
         model(made)

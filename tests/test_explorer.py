@@ -36,6 +36,7 @@ import hookviz
 from hookviz.draw.colours import DIVERGING
 from hookviz.run.inputs import prepare_input
 from hookviz.view.layer import LayerView
+from hookviz.widgets.canvas import Canvas
 
 MODEL = hookviz.demo_model()
 PICTURES = hookviz.demo_images()
@@ -635,7 +636,7 @@ def front_end(monkeypatch):
     monkeypatch.setattr("hookviz.widgets.plain.in_front_end", lambda widget: True)
 
 
-def test_the_plain_face_draws_what_changed_and_nothing_else(front_end, explorer, monkeypatch):
+def test_the_plain_face_draws_what_changed_and_nothing_else(front_end, explorer):
     drawn = []
     picture_of(explorer).observe(lambda change: drawn.append(change["new"]), "value")
     explorer.say("a word")
@@ -644,10 +645,11 @@ def test_the_plain_face_draws_what_changed_and_nothing_else(front_end, explorer,
     assert len(drawn) == 1 and "channel 5 of 24" in drawn[0]
     explorer.layer = "layer3.0.conv1"
     assert len(drawn) == 2
-    monkeypatch.setenv("HOOKVIZ_CANVAS", "off")
     quick = drawn[-1]
     explorer._repr_mimebundle_()
-    assert (drawn[-1] != quick) == (explorer._canvas is None)  # by matplotlib, once it is seen
+    assert (drawn[-1] != quick) == (
+        type(explorer.children[0]).__name__ == "Canvas"
+    )  # by matplotlib, once it is seen
     control(explorer, "channel").value = 7
     assert explorer.channel == 7 and len(drawn) > 2
 
@@ -664,13 +666,13 @@ def test_without_a_kernel_no_picture_is_made_before_it_is_asked_for(explorer, mo
 def test_a_face_can_be_chosen(front_end, monkeypatch):
     monkeypatch.delenv("HOOKVIZ_CANVAS", raising=False)
     plain = hookviz.explore(MODEL, PICTURES[6], face="plain")
-    assert plain._canvas is None and picture_of(plain)
+    assert picture_of(plain)
     canvas = hookviz.explore(MODEL, PICTURES[6], face="canvas")
-    assert canvas.children[0] is canvas._canvas
+    assert isinstance(canvas.children[0], Canvas)
     canvas.channel, canvas.layer = 5, "layer3.0.conv1"
-    assert canvas._canvas.settings["layer"] == "layer3.0.conv1"
+    assert canvas.children[0].settings["layer"] == "layer3.0.conv1"
     both = hookviz.explore(MODEL, PICTURES[6])
-    assert picture_of(both) and both._canvas is not None
+    assert picture_of(both)
     for each in (plain, canvas, both):
         each.close()
     with pytest.raises(ValueError, match="face='core' is unknown: give 'canvas', 'plain' or None"):

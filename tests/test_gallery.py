@@ -8,11 +8,11 @@ import io
 import numpy as np
 import pytest
 import torch
+from browsing import Browser
 from PIL import Image
 
 import hookviz
 from hookviz.attribution import prepare_input
-from hookviz.widgets.canvas import Canvas
 
 LAYER = "layer3.1.conv2"
 MODEL, PICTURES = hookviz.demo_model(), hookviz.demo_images()
@@ -34,12 +34,9 @@ def file_of(picture, kind="PNG", **options):
 
 def send(explorer, data, name="a.png", size=4_000_000, **more):
     """As the browser does: in parts."""
-    canvas = explorer._canvas
-    assert isinstance(canvas, Canvas)
     parts = [data[at : at + size] for at in range(0, len(data), size)]
     for part, each in enumerate(parts):
-        said = {"set": "picture", "name": name, "part": part, "parts": len(parts)} | more
-        canvas._handle_custom_msg(said, [memoryview(each)])
+        Browser(explorer).request("picture", each, name=name, part=part, parts=len(parts), **more)
 
 
 def thumbnail(said):
@@ -58,21 +55,24 @@ def test_a_file_is_what_the_model_gets(explorer, size):
     assert torch.equal(explorer.cache[LAYER].activation, cache[LAYER].activation)
     assert before == {name: getattr(explorer, name) for name in before}
     assert explorer.frame.predictions[0].number == int(logits.argmax())
-    assert [each["name"] for each in explorer._canvas.pictures] == ["Image", "flower.png"]
-    assert [each["now"] for each in explorer._canvas.pictures] == [False, True]
+    assert [each["name"] for each in Browser(explorer).canvas.pictures] == [
+        "picture 1",
+        "flower.png",
+    ]
+    assert [each["now"] for each in Browser(explorer).canvas.pictures] == [False, True]
 
 
 def test_another_top_class_is_said_and_the_target_kept(explorer):
     first = explorer.frame.predictions[0].name
     send(explorer, file_of(PICTURES[2]))
     now = explorer.frame.predictions[0].name
-    assert explorer._canvas.note == f"The top class is {now} now; before it was {first}."
+    assert Browser(explorer).canvas.note == f"The top class is {now} now; before it was {first}."
     send(explorer, file_of(PICTURES[2]))
-    assert explorer._canvas.note == ""
+    assert Browser(explorer).canvas.note == ""
     explorer.target = 3
-    explorer._canvas._handle_custom_msg({"set": "again", "key": 0}, [])
+    Browser(explorer).request("again", key=0)
     assert explorer.target == 3 and "top class is" in explorer.frame.note
-    assert explorer.image is PICTURES[6] and len(explorer._canvas.pictures) == 3
+    assert explorer.image is PICTURES[6] and len(Browser(explorer).canvas.pictures) == 3
 
 
 def test_a_cameras_frames_are_one_picture(explorer):
@@ -80,14 +80,14 @@ def test_a_cameras_frames_are_one_picture(explorer):
     send(explorer, file_of(PICTURES[2]), "flower.png")
     for number in range(15):
         send(explorer, file_of(PICTURES[number]), "camera", again=number > 0)
-    names = [each["name"] for each in explorer._canvas.pictures]
-    assert names == ["Image", "flower.png", "camera"]
+    names = [each["name"] for each in Browser(explorer).canvas.pictures]
+    assert names == ["picture 1", "flower.png", "camera"]
     assert torch.equal(explorer.inputs.args[0], prepare_input(PICTURES[14], MODEL).args[0])
     send(explorer, file_of(PICTURES[3]), "camera", again=False)  # switched on once more
-    explorer._canvas._handle_custom_msg({"set": "again", "key": 1}, [])
+    Browser(explorer).request("again", key=1)
     send(explorer, file_of(PICTURES[4]), "camera", again=True)
-    names = [each["name"] for each in explorer._canvas.pictures]
-    assert names == ["Image", "flower.png", "camera", "camera"]
+    names = [each["name"] for each in Browser(explorer).canvas.pictures]
+    assert names == ["picture 1", "flower.png", "camera", "camera"]
 
 
 def test_a_photograph_stands_upright(explorer):
@@ -98,17 +98,17 @@ def test_a_photograph_stands_upright(explorer):
     send(explorer, file_of(wide, "PNG", exif=exif))
     upright = prepare_input(wide.transpose(Image.Transpose.ROTATE_270), MODEL).args[0]
     assert torch.equal(explorer.inputs.args[0], upright)
-    shown = thumbnail(explorer._canvas.pictures[-1])
+    shown = thumbnail(Browser(explorer).canvas.pictures[-1])
     assert shown.height > shown.width
 
 
 def test_what_is_no_picture_leaves_all_as_it_was(explorer):
     before = explorer.inputs
     send(explorer, b"no picture")
-    assert explorer.inputs is before and "picture" in explorer._canvas.note
-    assert len(explorer._canvas.pictures) == 1
+    assert explorer.inputs is before and "picture" in Browser(explorer).canvas.note
+    assert len(Browser(explorer).canvas.pictures) == 1
     send(explorer, file_of(PICTURES[2]))
-    assert len(explorer._canvas.pictures) == 2
+    assert len(Browser(explorer).canvas.pictures) == 2
 
 
 def test_paths_are_a_strip_of_samples(tmp_path):
@@ -116,33 +116,32 @@ def test_paths_are_a_strip_of_samples(tmp_path):
         PICTURES[number].save(tmp_path / f"{number}.png")
     paths = [tmp_path / f"{number}.png" for number in (2, 6, 12)]
     made = hookviz.explore(MODEL, paths, face="canvas")
-    strip = made._canvas.pictures
+    strip = Browser(made).canvas.pictures
     assert [(each["name"], each["sample"], each["now"]) for each in strip] == [
         ("2.png", 0, True),
         ("6.png", 1, True),
         ("12.png", 2, True),
     ]
     send(made, file_of(PICTURES[3]), "3.png")
-    strip = [(each["name"], each["now"]) for each in made._canvas.pictures]
+    strip = [(each["name"], each["now"]) for each in Browser(made).canvas.pictures]
     assert strip == [("2.png", False), ("3.png", True)]
     made.close()
 
 
 def test_what_is_no_picture_has_no_strip():
     made = hookviz.explore(torch.nn.Conv1d(2, 3, 3), torch.rand(1, 2, 9), face="canvas")
-    assert made._canvas.pictures == []
+    assert Browser(made).canvas.pictures == []
     made.close()
 
 
 def test_another_picture_beside_this_one(explorer):
     """Shift+click on a thumbnail: same layer, channel and target; and the difference."""
     send(explorer, file_of(PICTURES[2]), "flower.png")
-    explorer._canvas._handle_custom_msg({"set": "again", "key": 0}, [])
+    Browser(explorer).request("again", key=0)
     explorer.target = 3
     press = {"set": "beside", "key": 1, "sample": 0}
-    explorer._canvas._handle_custom_msg(press, [])
-    pair = explorer._pair
-    assert explorer.children[0].children == (explorer._canvas, pair)
+    Browser(explorer).request(**press)
+    canvas, pair = explorer.children[0].children
     assert (pair.layer, pair.channel, pair.target) == (LAYER, explorer.channel, 3)
     maps = {}
     for name, number in (("one", 6), ("other", 2)):
@@ -156,9 +155,9 @@ def test_another_picture_beside_this_one(explorer):
     pair.shown_run = "difference"
     assert np.array_equal(pair.frame.panels[0].values, maps["other"] - maps["one"])
     assert explorer.shown_run == "edited" and explorer.order == pair.order
-    explorer._canvas._handle_custom_msg(press, [])
-    assert pair.closed and explorer.children[0] is explorer._canvas
-    explorer._canvas._handle_custom_msg(press, [])
-    pair = explorer._pair
-    explorer._canvas._handle_custom_msg({"set": "again", "key": 1}, [])  # another picture ends it
+    Browser(explorer).request(**press)
+    assert pair.closed and explorer.children[0] is canvas
+    Browser(explorer).request(**press)
+    _, pair = explorer.children[0].children
+    Browser(explorer).request("again", key=1)  # another picture ends it
     assert pair.closed and explorer.channel == 20

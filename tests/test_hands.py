@@ -7,12 +7,15 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 import torch
+from browsing import Browser
 from seen import control
 from torch import nn
 from untouched import assert_untouched, snapshot
 
 import hookviz
-from hookviz.widgets.canvas import Canvas
+from hookviz.view.maps import layer_of
+from hookviz.view.orders import score_drops
+from hookviz.view.source import shown_picture
 
 LAYER = "layer3.1.conv2"
 PICTURE = 6  # of the demo pictures: a moon
@@ -24,8 +27,10 @@ def model():
 
 
 @pytest.fixture
-def explorer(model):
-    made = hookviz.explore(model, hookviz.demo_images()[PICTURE], layer=LAYER, channel=32)
+def explorer(request, model):
+    face = "canvas" if "canvas" in request.node.name or "browser" in request.node.name else None
+    picture = hookviz.demo_images()[PICTURE]
+    made = hookviz.explore(model, picture, layer=LAYER, channel=32, face=face)
     yield made
     made.close()
 
@@ -153,17 +158,13 @@ def test_what_cannot_be_done_leaves_all_as_it_was(model, explorer, arguments, er
 
 def test_the_canvas_edits(explorer):
     """What the browser asks for, with the channel that it shows."""
+    browser = Browser(explorer)
 
-    def ask(**question):
-        canvas._handle_custom_msg(question, [])
-
-    canvas = Canvas(
-        lambda: explorer._now, explorer._on_control, explorer._follow, explorer._user_edit
-    )
+    def ask(**request):
+        browser.request(**request)
 
     def facts():
-        canvas.show("")
-        return canvas.facts
+        return browser.canvas.facts
 
     at = {"layer": LAYER, "channel": 32}
     ask(set="factor", factor=0.5, **at)
@@ -186,17 +187,12 @@ def test_the_canvas_edits(explorer):
         ask(set="factor", factor=0, layer=LAYER, channel=channel)
     ask(set="restore")
     assert explorer.edits == ()
-    canvas.close()
 
 
 def test_a_new_run_answers_what_the_browser_asked_before(explorer, monkeypatch):
     """The shown layer, its heatmap and the input come with the facts; others do not."""
     explorer.heatmap = "layercam"
-    canvas = Canvas(
-        lambda: explorer._now, explorer._on_control, explorer._follow, explorer._user_edit
-    )
-    sent = []
-    monkeypatch.setattr(canvas, "send", lambda said, buffers=None: sent.append((said, buffers)))
+    browser = Browser(explorer)
     at = {"layer": LAYER, "call": 0, "sample": 0, "depth": 0}
     asked = [
         {"ask": "layer", **at, "shown_after": "output"},
@@ -205,54 +201,41 @@ def test_a_new_run_answers_what_the_browser_asked_before(explorer, monkeypatch):
         {"ask": "heatmap", **at, "method": "layercam"},
         {"ask": "picture", "of": [0, 0, 0]},
     ]
-    run = canvas.facts["run"]
+    run = browser.canvas.facts["run"]
     for number, each in enumerate(asked):
-        canvas._handle_custom_msg(each | {"key": f"{run} question {number}"}, [])
-    sent.clear()
+        browser.ask(**each, key=f"{run} question {number}")
+    answered = len(browser.answers)
     where = np.zeros((112, 112), np.uint8)
     where[20:60, 20:60] = 1
-    stroke = {"set": "paint", "shape": where.shape}
-    canvas._handle_custom_msg(stroke, [memoryview(where.tobytes())])
+    browser.request("paint", where.tobytes(), shape=list(where.shape))
     keys = [f"{run + 1} question {number}" for number in (4, 3, 0)]
-    assert canvas.facts["coming"] == keys == [said["key"] for said, _ in sent]
-    picture, heat, layer = (buffers for _, buffers in sent)
-    view = explorer._now
-    assert bytes(picture[0]) == view.picture.tobytes()
-    assert bytes(heat[0]) == explorer.frame.heatmap.tobytes()
-    maps = dict(zip((each["name"] for each in sent[2][0]["arrays"]), layer, strict=True))["maps"]
-    assert bytes(maps) == view.layer.maps.tobytes()
-    canvas.close()
+    answers = browser.answers[answered:]
+    assert browser.canvas.facts["coming"] == keys == [answer["key"] for answer in answers]
+    picture, heat, layer = browser.arrays[answered:]
+    view = explorer.displayed()
+    assert np.array_equal(picture["pixels"], shown_picture(view))
+    assert np.array_equal(heat["heat"], explorer.frame.heatmap)
+    assert np.array_equal(layer["maps"], layer_of(view).maps)
 
 
-def test_the_canvas_ablates_in_parts(explorer, monkeypatch):
-    answers, arrays = [], []
-
-    def answer(content, buffers):
-        answers.append(content)
-        arrays.append(buffers)
-
-    canvas = Canvas(
-        lambda: explorer._now, explorer._on_control, explorer._follow, explorer._user_edit
-    )
-    monkeypatch.setattr("hookviz.widgets.canvas.PART", 0)
-    monkeypatch.setattr(canvas, "send", answer)
+def test_the_canvas_ablates_in_parts(model, explorer, monkeypatch):
+    browser = Browser(explorer)
+    monkeypatch.setattr("hookviz.view.replies.PART", 0)
     at = {"layer": LAYER, "call": 0, "sample": 0, "depth": 0}
-    while not answers or answers[-1]["share"] < 1:
-        canvas._handle_custom_msg({"ask": "ablation", "key": "1", **at}, [])
-    shares = [each["share"] for each in answers]
+    while not browser.answers or browser.answers[-1]["share"] < 1:
+        browser.ask("ablation", **at)
+    shares = [answer["share"] for answer in browser.answers]
     assert len(shares) > 4 and shares == sorted(set(shares))
     assert (explorer.order, explorer.channel) == ("index", 32)  # the browser moves by itself
-    drops = np.frombuffer(arrays[-1][0], np.float32)
-    order = np.frombuffer(arrays[-1][1], np.uint32)
-    twin = hookviz.explore(explorer._now.session.given, hookviz.demo_images()[PICTURE], layer=LAYER)
+    drops, order = browser.arrays[-1]["drops"], browser.arrays[-1]["order"]
+    twin = hookviz.explore(model, hookviz.demo_images()[PICTURE], layer=LAYER)
     twin.order = "score drop"
-    assert np.allclose(drops, twin._now.ablation_scores, atol=1e-5)
+    assert np.allclose(drops, score_drops(twin.displayed()), atol=1e-5)
     assert np.allclose(drops[order], drops[twin.frame.channels], atol=1e-5)
     twin.close()
-    monkeypatch.setattr(explorer._now.session, "active", None)  # nothing runs any more
-    explorer._follow({"order": "score drop", "channel": 32})
+    monkeypatch.setattr(explorer.displayed().session, "active", None)  # nothing runs any more
+    browser.move(order="score drop", channel=32)
     assert (explorer.order, explorer.channel) == ("score drop", 32)
-    canvas.close()
 
 
 def test_bars_move_before_the_pictures_and_skip_what_came_before(explorer, monkeypatch):
@@ -319,9 +302,9 @@ def test_a_control_says_how_much_is_done(explorer, monkeypatch):
     monkeypatch.setattr("hookviz.run.progress.PATIENCE", 0)
     monkeypatch.setattr("hookviz.run.progress._PAUSE", 0)
     notes = []
-    show = type(explorer)._show
+    say = type(explorer).say
     monkeypatch.setattr(
-        type(explorer), "_show", lambda self: notes.append(self.frame.note) or show(self)
+        type(explorer), "say", lambda self, note: notes.append(note) or say(self, note)
     )
     order = control(explorer, "order")
     order.value = "score drop"
@@ -334,7 +317,7 @@ def test_an_interrupt_leaves_the_order(explorer, monkeypatch):
     def interrupted(*given):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("hookviz.view.view.ablation_scores", interrupted)
+    monkeypatch.setattr("hookviz.view.orders.ablation_scores", interrupted)
     with pytest.raises(KeyboardInterrupt):
         explorer.order = "score drop"
     assert explorer.order == "index" and explorer.frame.settings.order == "index"

@@ -103,8 +103,8 @@ def test_a_transform_gets_the_picture_in_its_original_mode(mode, tmp_path):
     model = classifier(expected.shape[1])
     assert picture.mode == mode
     explorer = hookviz.explore(model, picture, transform=transform)
-    assert torch.equal(explorer._view.session.inputs.main, expected)
-    assert explorer._view.session.inputs.note == ""
+    assert torch.equal(explorer.displayed().session.inputs.main, expected)
+    assert explorer.displayed().session.inputs.note == ""
     explorer.close()
     survey = hookviz.survey(model, [picture], "0", transform=transform)
     mean = model[0](expected).mean((0, 2, 3))
@@ -198,7 +198,7 @@ def test_the_transform_is_named_on_the_screen():
     for case, (model, inputs, options, note) in notes.items():
         explorer = hookviz.explore(model, inputs, **options)
         assert note in explorer.frame.input.note
-        facts = model_payload(explorer._view)["transform"]
+        facts = model_payload(explorer.displayed())["transform"]
         explorer.close()
         if case == "tensor":
             assert facts is None
@@ -420,7 +420,7 @@ def test_a_model_that_handles_nan_is_explored_and_healthy():
     explorer = hookviz.explore(model, x)
     assert "the input has 1 NaN and 1 infinite values of 48" in explorer.frame.summary
     assert explorer.frame.input.pixels.shape == (4, 4, 3)
-    assert torch.equal(explorer._view.run.logits, model(x).detach())
+    assert torch.equal(explorer.displayed().run.logits, model(x).detach())
     explorer.close()
     diagnosis = hookviz.diagnose(model, x, lambda output: F.cross_entropy(output, LABELS[:1]))
     assert [finding.severity for finding in diagnosis] == ["note"]
@@ -449,7 +449,7 @@ def test_all_functions_accept_sparse_inputs(layout):
     inputs = torch.rand(6, 5), (torch.eye(6) + torch.ones(6, 6).triu()).to_sparse(layout=layout)
     expected = model(*inputs)
     explorer = hookviz.explore(model, inputs, layers=nn.Linear)
-    assert torch.equal(explorer._view.run.logits, expected)
+    assert torch.equal(explorer.displayed().run.logits, expected)
     explorer.close()
     assert sorted(hookviz.graph(model, inputs).sources("b")) == [("a", 0), ("input", 1)]
     fired = [row["layer"] for row in hookviz.trace(model, inputs).records()]

@@ -23,7 +23,7 @@ from hookviz.draw.colours import colour_ranges, palette, to_levels
 from hookviz.draw.overlay import blend, heat_colours
 from hookviz.export.packing import half, quantize, raw
 from hookviz.run.output import leaves_of
-from hookviz.view.answer import OVERLAP, SHOWN, answer_payload, box_tensors, read_answer
+from hookviz.view.outputs import OVERLAP, SHOWN, answer_payload, box_tensors, read_output_pictures
 from hookviz.view.payload import settings_payload
 from hookviz.view.settings import choices
 
@@ -181,7 +181,7 @@ def detectors() -> list[dict]:
     made = []
     for name, (output, names) in outputs.items():
         leaves = leaves_of(output)
-        said = answer_payload(read_answer(leaves, (1, 3, 40, 80), 0, names), 0)
+        said = answer_payload(read_output_pictures(leaves, (1, 3, 40, 80), 0, names), 0)
         facts, at = box_tensors(leaves, 0, names)
         more = {"sample": 0, "size": [40, 80], "shown": SHOWN, "overlap": OVERLAP}
         given = [each(output).numpy() for each in at]
@@ -250,14 +250,14 @@ def cams() -> list[dict]:
 
 def here() -> list[dict]:
     """Orders of channels at a place; of odd maps, so that NaN and constants are among them."""
-    from hookviz.view.layer import HERE, LayerView, channel_order, scores_here, similarities
+    from hookviz.view.layer import HERE, LayerView, channel_order, scores_at, similarities
 
     maps = odd_maps()
     maps = np.concatenate([maps, maps + 2, maps[:1]])
     gradients = np.random.default_rng(5).normal(size=maps.shape).astype(np.float32)
     layer = LayerView(maps, gradients, None, 1, 1)
     row, column, like = 0, 2, 8
-    scores = {order: scores_here(layer, order, row, column) for order in HERE}
+    scores = {order: scores_at(layer, order, row, column) for order in HERE}
     scores["similarity"] = similarities(maps, like)
     both = {"maps": written(maps), "gradients": written(gradients), "shape": maps.shape}
     return [
@@ -292,12 +292,12 @@ def address_case() -> dict:
     explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layer="stem.0")
     maps = {"stem.0": [56, 56], LAST: [14, 14]}
     layers = [{"name": name, "map": size} for name, size in maps.items()]
-    facts = {"layers": layers, "choices": choices(explorer._now)}
-    first = settings_payload(explorer._now)
+    facts = {"layers": layers, "choices": choices(explorer.displayed())}
+    first = settings_payload(explorer.displayed())
     explorer.layer, explorer.channel, explorer.target = LAST, 17, "output[0, 3]"
     explorer.position, explorer.heatmap, explorer.alpha = (5, 8), "layercam", 0.25
     explorer.over_input, explorer.all_layers, explorer.order = False, True, "gradcam weight"
-    written, moved = explorer.settings(), settings_payload(explorer._now)
+    written, moved = explorer.settings(), settings_payload(explorer.displayed())
     explorer.close()
     query = urlencode(written)
     return {"facts": facts, "first": first, "written": written, "moved": moved, "query": query}

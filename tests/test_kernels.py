@@ -167,7 +167,7 @@ def test_a_position_runs_the_model_only_once(explorer):
     """All positions are read off one kept forward; the BatchNorm that follows takes a run."""
     explorer.contributions("layer3.1.conv2", channel=17, position=(5, 8))
     ran = []
-    model = explorer._now.session.given
+    model = explorer.displayed().session.given
     handle = model.register_forward_pre_hook(lambda *given: ran.append(given))
     plain = explorer.weights("layer3.1.conv2", channel=17)
     once = len(ran)

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from browsing import Browser
 from seen import blocks
 from torch import nn
 
@@ -14,6 +15,7 @@ import hookviz
 from hookviz.draw.colours import COLOURS
 from hookviz.draw.document import script
 from hookviz.view.map import graph_in, map_payload
+from hookviz.view.maps import layers_of
 
 
 class Branches(nn.Module):
@@ -48,8 +50,8 @@ def explorer():
 
 
 def test_the_graph_is_that_of_hookviz_graph(explorer):
-    header, _ = map_payload(explorer._now)
-    net = explorer._now.session.model
+    header, _ = map_payload(explorer.displayed())
+    net = explorer.displayed().session.model
     graph = hookviz.graph(net, torch.rand(1, 3, 70, 50))
     assert [node["name"] for node in header["nodes"]] == [node.name for node in graph.nodes]
     assert header["edges"] == [list(edge) for edge in graph.edges]
@@ -71,17 +73,17 @@ def test_the_graph_is_that_of_hookviz_graph(explorer):
 def test_the_number_of_inputs_is_told(inputs):
     """Else the first size of a picture in a detector's list would pass for it."""
     made = hookviz.explore(Listed(), inputs)
-    header, _ = map_payload(made._now)
+    header, _ = map_payload(made.displayed())
     made.close()
     sizes = [node["shape"] for node in header["nodes"] if node["layer"] == "conv"]
     assert header["batch"] == sizes[0][0] == (2 if isinstance(inputs, torch.Tensor) else 1)
 
 
 def test_a_picture_is_the_mean_over_channels(explorer):
-    header, arrays = map_payload(explorer._now)
+    header, arrays = map_payload(explorer.displayed())
     assert header["sizes"] == {"stem": [24, 17], "body.0": [24, 17]}
     with torch.no_grad():
-        maps = explorer._now.session.model.stem(explorer.inputs.args[0])[0].double().mean(0)
+        maps = explorer.displayed().session.model.stem(explorer.inputs.args[0])[0].double().mean(0)
     cells = [[c.mean().item() for c in row.split(3, 1)] for row in maps.split(3, 0)]
     values = torch.tensor(cells, dtype=torch.float64)
     span = values.max() - values.min()
@@ -94,21 +96,24 @@ def test_a_picture_is_the_mean_over_channels(explorer):
 def test_layers_that_were_captured_are_boxes_too():
     torch.manual_seed(0)
     explorer = hookviz.explore(Branches(), torch.rand(1, 3, 16, 16), layers=["stem", "body.1"])
-    header, _ = map_payload(explorer._now)
+    header, _ = map_payload(explorer.displayed())
     assert [n["name"] for n in header["nodes"]][1:4] == ["stem", "body.0", "body.1"]
     explorer.close()
 
 
 def test_the_run_of_why_is_used(explorer):
     explorer.contributions("body.0", channel=1, position=(2, 3))
-    assert graph_in(explorer._now) is explorer._now.memo.get("cut", None).graph
+    assert graph_in(explorer.displayed()) is explorer.displayed().memo.get("cut", None).graph
 
 
 def test_the_canvas_answers(explorer):
-    said, arrays = explorer._canvas._answer({"ask": "map", "sample": 0, "depth": 0})
-    assert said["program"].count("export function loadDagre() {") == 1
-    (coding, data), header = arrays[0], map_payload(explorer._now)[1]
-    assert coding["name"] == "pictures" and data == header["pictures"].tobytes()
+    canvas = hookviz.explore(
+        explorer.displayed().session.model, explorer.inputs.args, face="canvas"
+    )
+    answer, arrays = Browser(canvas).ask("map", sample=0, depth=0)
+    assert answer["program"].count("export function loadDagre() {") == 1
+    assert np.array_equal(arrays["pictures"], map_payload(canvas.displayed())[1]["pictures"])
+    canvas.close()
 
 
 def test_a_page_has_the_map_of_its_layers(explorer):
@@ -126,13 +131,13 @@ def test_the_library_is_loaded_with_the_map():
 
 def test_heads_stand_for_the_module_that_attends():
     explorer = hookviz.explore(hookviz.models.demo_transformer(), hookviz.models.demo_digits()[7])
-    header, _ = map_payload(explorer._now)
+    header, _ = map_payload(explorer.displayed())
     nodes = header["nodes"]
     found = [node for node in nodes if node["layer"].endswith(".heads")]
     assert len(found) == 3
     for n, node in enumerate(found):
         assert node["layer"] == f"encoder.layers.encoder_layer_{n}.self_attention.heads"
-        assert node["layer"] in explorer._now.layers
+        assert node["layer"] in layers_of(explorer.displayed())
         assert header["sizes"][node["layer"]] == [6, 6]
     before = [nodes[n]["layer"] for n in found[1]["sources"]]
     assert before == ["conv_proj", found[0]["layer"], "encoder.layers.encoder_layer_0.mlp.3"]
@@ -142,9 +147,9 @@ def test_a_head_that_is_off_leaves_the_map_whole():
     picture = hookviz.models.demo_digits()[7]
     name = "encoder.layers.encoder_layer_1.self_attention.heads"
     explorer = hookviz.explore(hookviz.models.demo_transformer(), picture, layer=name, channel=1)
-    whole = [node.name for node in graph_in(explorer._now).nodes]
+    whole = [node.name for node in graph_in(explorer.displayed()).nodes]
     explorer.edit(change=0)
-    graph = graph_in(explorer._now)
+    graph = graph_in(explorer.displayed())
     assert graph.error == ""
     assert {*whole} <= {node.name for node in graph.nodes}
     explorer.close()

@@ -10,7 +10,7 @@ from torchvision.models import VisionTransformer
 
 import hookviz
 from hookviz.draw.colours import robust_end
-from hookviz.view.view import FLAT, flatness
+from hookviz.view.panels import FLAT, flatness
 
 
 def opened(model, x, **options):
@@ -20,7 +20,7 @@ def opened(model, x, **options):
     return found
 
 
-def test_the_last_layer_whose_heatmap_is_a_place():
+def test_it_opens_where_gradient_and_heatmap_differ_between_positions():
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(3, 4, 3),
@@ -32,11 +32,11 @@ def test_the_last_layer_whose_heatmap_is_a_place():
     classifier = nn.Sequential(*model, nn.Flatten())
     x = torch.randn(1, 3, 9, 9)
     layer, channel = opened(classifier, x)
-    assert layer == "2"  # the layer after it is 1×1
-    with hookviz.capture(classifier, "2") as cache:
+    assert layer == "0"  # the layer after it has a flat gradient, and the last is 1×1
+    with hookviz.capture(classifier, "0") as cache:
         classifier(x).amax(1).sum().backward()
-    weights = cache["2"].gradient[0].mean((1, 2))
-    assert channel == int((weights * cache["2"].activation[0].mean((1, 2))).argmax())
+    contributions = (cache["0"].gradient[0] * cache["0"].activation[0]).sum((1, 2))
+    assert channel == int(contributions.argmax())
     with torch.no_grad():  # its Grad-CAM is zero
         classifier[4].weight.zero_()
     assert opened(classifier, x)[0] == "0"  # of none: the first
@@ -82,14 +82,18 @@ def test_nan_is_where_it_opens():
     x = torch.randn(1, 1, 9, 9)
     model(x)
     explorer = hookviz.explore(model, x)
-    assert explorer._now.opened["1"].startswith("Opened at the last layer with a spatial heatmap")
+    channel, target = explorer.channel, explorer.frame.target
+    assert explorer.frame.opened == (
+        "Opened at 1, the last layer whose gradient and heatmap differ between positions; "
+        f"channel {channel} contributes most to {target}. Press a for all layers."
+    )
     explorer.close()
     assert opened(model, x, target=lambda out: (out * torch.inf * 0).sum()) == ("1", 0)
     with torch.no_grad():
         model[0].weight[2] = torch.nan
     explorer = hookviz.explore(model, x)
     assert (explorer.layer, explorer.channel) == ("0", 2)
-    assert explorer._now.opened == {"0": "Opened at the layer in which NaN or Inf first appears."}
+    assert explorer.frame.opened == "Opened at 0, the layer in which NaN or Inf first appears."
     explorer.close()
     assert opened(model, x, layer="1")[0] == "1"
 

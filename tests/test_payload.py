@@ -24,6 +24,7 @@ from hookviz.export.packing import (
     size_of,
 )
 from hookviz.view.layer import FIXED, SCORE_DROP, channel_order
+from hookviz.view.maps import layer_of, layers_of
 from hookviz.view.payload import NUMBERS, layer_payload, model_payload, settings_payload
 from hookviz.view.settings import SETTINGS, Settings
 from hookviz.view.view import View
@@ -32,11 +33,10 @@ from hookviz.view.view import View
 def view_of(model, image, **settings):
     from hookviz.run.inputs import prepare_input
     from hookviz.run.session import Session
-    from hookviz.view.exploration import first_layer
 
     session = Session(model, prepare_input(image, model))
     run = session.run()
-    return View(Settings(first_layer(run.cache), **settings), session, run)
+    return View(session, run, Settings(layers_of(View(session, run, Settings("")))[0], **settings))
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_facts_are_json_also_where_numbers_are_not():
 
 def test_facts_say_what_the_view_does(view):
     facts = model_payload(view)
-    assert [each["name"] for each in facts["layers"]] == view.layers
+    assert [each["name"] for each in facts["layers"]] == layers_of(view)
     assert facts["target"] == {"name": "moon", "number": 6, "written": "6"}
     assert facts["classes"]["names"][6] == "moon"
     layer = facts["layers"][5]
@@ -73,7 +73,7 @@ def test_a_layer_comes_with_its_own_numbers(view):
     rows = dict(zip(NUMBERS, arrays["numbers"], strict=True))
     assert (rows["max"] == record.activation[0].flatten(1).amax(1).numpy()).all()
     assert header["counts"] == {"channel": 96, "call": 1, "sample": 1, "depth": 1}
-    layer = view.with_settings(layer="layer3.0.conv1").layer
+    layer = layer_of(view.with_settings(layer="layer3.0.conv1"))
     for order, place in zip((*FIXED[1:], SCORE_DROP), arrays["orders"], strict=True):
         assert (place == channel_order(layer, order)).all()
 

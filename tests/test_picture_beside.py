@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
+from browsing import Browser
 from test_origins import Net, pictures
 from torch import nn
 
 import hookviz
 from hookviz.view.payload import layer_payload, model_payload, picture_payload
+from hookviz.view.source import shares_picture
 
 
 class Siamese(nn.Module):
@@ -27,7 +30,7 @@ def shown(explorer, **at):
     """Return the picture beside the maps, as the frame and as the browser have it."""
     for name, value in at.items():
         setattr(explorer, name, value)
-    view, panel = explorer._now, explorer.frame.input
+    view, panel = explorer.displayed(), explorer.frame.input
     header, _ = layer_payload(view)
     found = picture_payload(view, header["place"])
     if panel is None:
@@ -61,7 +64,7 @@ def test_each_call_of_a_siamese_network_has_its_own_picture(explore):
     assert torch.equal(shown(explorer, call=0), as_pixels(dark[0]))
     assert torch.equal(shown(explorer, call=1), as_pixels(bright[0]))
     assert torch.equal(shown(explorer, call=0), as_pixels(dark[0]))
-    assert not model_payload(explorer._now)["answer"]
+    assert not model_payload(explorer.displayed())["answer"]
 
 
 def test_mirrored_samples_have_their_original_picture(explore):
@@ -88,19 +91,19 @@ def test_several_pictures_are_replaced_by_a_sentence(explore):
 def test_a_heatmap_in_the_row_of_all_layers_is_not_drawn_over_another_picture(explore):
     """The row has each layer's last call: of `c` that is the second input's."""
     explorer = explore(Siamese(), pictures(1, 1), layer="c", call=0)
-    assert not explorer._now.shares_picture("c")
+    assert not shares_picture(explorer.displayed(), "c")
     explorer.call = 1
-    assert explorer._now.shares_picture("c")
+    assert shares_picture(explorer.displayed(), "c")
 
 
 def test_a_stroke_changes_the_first_input_only(explore):
-    explorer = explore(Siamese(), pictures(1, 1), layer="c", call=1)
-    stroke = torch.zeros(8, 8, dtype=torch.bool).numpy()
-    stroke[2:4] = True
-    explorer._user_edit("paint", stroke)
+    explorer = explore(Siamese(), pictures(1, 1), layer="c", call=1, face="canvas")
+    stroke = np.zeros((8, 8), np.uint8)
+    stroke[2:4] = 1
+    Browser(explorer).request("paint", stroke.tobytes(), shape=[8, 8])
     assert not explorer.edits and "Only the first input picture" in explorer.frame.note
     explorer.call = 0
-    explorer._user_edit("paint", stroke)
+    Browser(explorer).request("paint", stroke.tobytes(), shape=[8, 8])
     assert len(explorer.edits) == 1
 
 

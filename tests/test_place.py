@@ -9,6 +9,7 @@ import pytest
 import torch
 import torchvision
 import traitlets
+from browsing import Browser
 from test_field import (
     Causal,
     Net,
@@ -188,7 +189,7 @@ def test_no_field_at_all_is_said():
     def broken(*given, **options):
         raise ValueError("no field of such a model.")
 
-    explorer._now.input_memo.get_or_compute("fields", "other", lambda: None)
+    explorer.displayed().input_memo.get_or_compute("fields", "other", lambda: None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(view_module, "receptive_fields", broken)
         explorer.place = (0.1, 0.1)
@@ -344,13 +345,13 @@ def test_more_like_a_channel(explorer):
 
 
 def test_silent_and_infinite_channels_have_their_places():
-    from hookviz.view.layer import LayerView, channel_order, scores_here, similarities
+    from hookviz.view.layer import LayerView, channel_order, scores_at, similarities
 
     maps = np.random.default_rng(0).normal(size=(6, 3, 3)).astype(np.float32)
     maps[1], maps[2], maps[3, 1, 1], maps[4, 0, 0], maps[5] = 0, 7, np.nan, np.inf, maps[0]
     layer = LayerView(maps, None, None, 1, 1)
-    assert scores_here(layer, "contribution", 1, 1) is None
-    scores = scores_here(layer, "contrast", 1, 1)
+    assert scores_at(layer, "contribution", 1, 1) is None
+    scores = scores_at(layer, "contrast", 1, 1)
     assert scores[1] == scores[2] == 0 and np.isnan(scores[3]) and np.isfinite(scores[4])
     known = maps[4][np.isfinite(maps[4])].astype(np.float64)
     assert scores[4] == pytest.approx((maps[4, 1, 1] - known.mean()) / known.std())
@@ -363,15 +364,16 @@ def test_silent_and_infinite_channels_have_their_places():
 
 
 def test_the_kernel_answers_where_the_browser_has_rounded_values(explorer):
-    from hookviz.widgets.canvas import Canvas
-
-    (canvas,) = [
-        each for each in (explorer._canvas, *explorer.children) if isinstance(each, Canvas)
-    ][:1]
+    canvas = hookviz.explore(
+        explorer.displayed().session.given, explorer.image, face="canvas", layer="layer3.1.conv2"
+    )
+    browser = Browser(canvas)
     question = {"ask": "scores", "layer": "layer3.1.conv2", "call": 0, "sample": 0, "depth": 0}
     question |= {"shown_after": "output", "order": "contribution", "reference_channel": 0}
     question |= {"place": [10.5 / 14, 3.5 / 14]}
-    _, [(_, data)] = canvas._answer(question)
+    _, arrays = browser.ask(**question)
     wanted = by_hand(*tensors(explorer, "layer3.1.conv2"), 10, 3)["contribution"]
-    assert np.array_equal(np.frombuffer(data, np.float64), wanted)
-    assert canvas._answer(question | {"place": None}) == ({"none": ""}, [])
+    assert np.array_equal(arrays["scores"], wanted)
+    answer, arrays = browser.ask(**question | {"place": None})
+    assert answer["none"] == "" and not arrays
+    canvas.close()

@@ -90,14 +90,16 @@ def plain(value):
 
 def shown(explorer):
     """Everything on the screen."""
-    return {k: v for k, v in plain(explorer.frame).items() if k not in ("settings", "note")}
+    return {
+        k: v for k, v in plain(explorer.frame).items() if k not in ("settings", "note", "opened")
+    }
 
 
 def wander(explorer, targets, draw):
     """Set every setting to a drawn value."""
     explorer.layer = draw(st.sampled_from(explorer.frame.layers))
     explorer.target = draw(st.sampled_from(targets))
-    menus = choices(explorer._now)
+    menus = choices(explorer.displayed())
     explorer.heatmap = draw(st.sampled_from(HEATMAPS))
     explorer.shown_run = draw(st.sampled_from(SHOWN_RUNS))
     # The drop of a score is one sample's own, which a number of the whole batch is not.
@@ -171,7 +173,7 @@ def test_a_function_as_target_is_left_out(explorer):
 
 def test_the_browser_s_moves_are_in_the_settings(explorer):
     moved = {"layer": "layer2.0.conv1", "channel": 4, "place": [0.1, 0.9], "order": "value"}
-    explorer._follow(moved)
+    explorer.follow(moved)
     found = explorer.settings()
     assert (found["layer"], found["channel"], found["order"]) == ("layer2.0.conv1", 4, "value")
     assert found["position"] == [2, 25]

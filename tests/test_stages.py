@@ -50,8 +50,8 @@ def test_maps_are_shown_after_norm_and_activation(made):
         ("last", "activation", "raw output (no activation follows directly)", last),
     ):
         explorer.layer, explorer.shown_after = layer, shown_after
-        header, arrays = layer_payload(explorer._now)
-        assert explorer.frame.panels[0].values.tolist() == arrays["maps"][0].tolist()
+        header, arrays = layer_payload(explorer.displayed())
+        assert explorer.frame.panels[0].values.tolist() == arrays["maps"][explorer.channel].tolist()
         assert header["shown_after"] == words
         assert torch.allclose(torch.from_numpy(arrays["maps"]), expected[1])
 

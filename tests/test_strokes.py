@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from browsing import Browser
 
 import hookviz
+from hookviz.view.source import shown_inputs
 
 MODEL, PICTURES = hookviz.demo_model(), hookviz.demo_images()
 MASK = np.zeros((112, 112), bool)
@@ -22,8 +24,7 @@ def explorer():
 
 def stroke(explorer, mask=MASK, tool="paint"):
     """Send the browser's message."""
-    message = {"set": tool, "shape": list(mask.shape)}
-    explorer._canvas._handle_custom_msg(message, [memoryview(mask.astype(np.uint8).tobytes())])
+    Browser(explorer).request(tool, mask.astype(np.uint8).tobytes(), shape=list(mask.shape))
 
 
 def with_mean(x, mask):
@@ -35,7 +36,7 @@ def test_painted_pixels_have_the_mean_of_each_channel(explorer):
     before, kept = x.clone(), MODEL(x).detach()
     stroke(explorer)
     assert torch.equal(explorer.inputs.args[0], before)  # the picture itself stays
-    edited = explorer._now.shown_inputs.args[0]
+    edited = shown_inputs(explorer.displayed()).args[0]
     assert torch.allclose(edited, with_mean(x, MASK), atol=1e-6)
     assert torch.equal(edited[..., ~torch.from_numpy(MASK)], x[..., ~torch.from_numpy(MASK)])
     with hookviz.capture(MODEL, "layer3.1.conv2") as cache, torch.no_grad():
@@ -50,9 +51,9 @@ def test_painted_pixels_have_the_mean_of_each_channel(explorer):
         assert prediction.before == pytest.approx(before, abs=1e-6)
     assert [str(edit) for edit in explorer.edits] == ["input, 2,000 pixels: mean"]
     explorer.shown_run = "original"
-    assert torch.equal(explorer._now.original.run.logits, kept)
+    assert torch.equal(explorer.displayed().run.logits, kept)
     explorer.undo()
-    assert torch.equal(explorer._now.run.logits, kept)
+    assert torch.equal(explorer.displayed().run.logits, kept)
 
 
 def test_every_stroke_has_the_mean_of_the_unedited_picture(explorer):
@@ -62,7 +63,7 @@ def test_every_stroke_has_the_mean_of_the_unedited_picture(explorer):
     stroke(explorer, MASK)
     other = np.roll(MASK, 40, 0)
     stroke(explorer, other)
-    edited = explorer._now.shown_inputs.args[0]
+    edited = shown_inputs(explorer.displayed()).args[0]
     both = torch.from_numpy(MASK | other)
     assert torch.allclose(edited[..., both], with_mean(x, MASK | other)[..., both], atol=1e-6)
 
@@ -75,7 +76,7 @@ def test_erased_pixels_are_the_input_again(explorer):
     half[:, 50:] = False
     half[105:] = True
     stroke(explorer, half, "erase")
-    edited = explorer._now.shown_inputs.args[0]
+    edited = shown_inputs(explorer.displayed()).args[0]
     there = torch.from_numpy(half)
     assert torch.equal(edited[..., there], x[..., there])
     words = [str(edit) for edit in explorer.edits]
@@ -86,14 +87,14 @@ def test_erased_pixels_are_the_input_again(explorer):
     stroke(explorer, np.ones_like(MASK), "erase")
     assert [edit.layer for edit in explorer.edits] == ["layer3.1.conv2"]
     explorer.undo()
-    assert torch.equal(explorer._now.run.logits, MODEL(x))
+    assert torch.equal(explorer.displayed().run.logits, MODEL(x))
 
 
 def test_only_the_shown_sample_is_painted():
     made = hookviz.explore(MODEL, [PICTURES[6], PICTURES[2]], sample=1, face="canvas")
     (x,) = made.inputs.args
     stroke(made)
-    edited = made._now.shown_inputs.args[0]
+    edited = shown_inputs(made.displayed()).args[0]
     assert torch.equal(edited[0], x[0])
     assert torch.allclose(edited[1], with_mean(x, MASK)[1], atol=1e-6)
     assert torch.equal(made.inputs.args[0], x)
@@ -106,13 +107,13 @@ def test_strokes_go_with_their_picture(explorer):
     explorer.edit("input", 0, where=(slice(10), slice(10)))
     explorer.image = PICTURES[2]
     assert [str(edit) for edit in explorer.edits] == ["layer3.1.conv2, channel 17: off"]
-    assert torch.equal(explorer._now.shown_inputs.args[0], explorer.inputs.args[0])
+    assert torch.equal(shown_inputs(explorer.displayed()).args[0], explorer.inputs.args[0])
 
 
 @pytest.mark.parametrize("tool", ["paint", "erase"])
 def test_a_mask_of_another_size_is_refused_and_nothing_covered_is_no_edit(explorer, tool):
     stroke(explorer, np.ones((3, 4), bool), tool)
-    assert explorer._canvas.note == (
+    assert Browser(explorer).canvas.note == (
         "Painting 3×4 pixels needs an input tensor of shape (N, C, 3, 4); "
         "this one's is (1, 3, 112, 112)."
     )

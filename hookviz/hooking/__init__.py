@@ -1,5 +1,4 @@
-"""The engine and the lesson: hooks on, hooks off, and their records.
+"""The engine and the lesson: hooks on, hooks off, and what they recorded.
 
-Imports torch, and of hookviz only the formatting of tables.
-Begin with `capture.py`, then `handles.py`.
+Knows torch and nothing else of hookviz. Begin with `capture.py`, then `handles.py`.
 """

@@ -26,12 +26,12 @@ import { Why } from "./why.js";
  * @typedef {import("./panel.js").Panel} Panel
  * @typedef {{values: any, shape: number[], none?: string, beyond?: string}} Heat
  * @typedef {{
- *   facts: any, live: boolean, gone?: string, refused?: number, waiting?: string, wanted?: number | null, asking?: string | null, listeners: Set<(now?: boolean) => void>,
+ *   facts: import("./messages.d.ts").Facts & Record<string, any>, live: boolean, gone?: string, refused?: number, waiting?: string, wanted?: number | null, asking?: string | null, listeners: Set<(now?: boolean) => void>,
  *   layer: (at: any) => Layer | null,
  *   heat: (at: any, layer: string, targetClass: number | null) => Heat | null,
  *   picture: (place: [number, number, number] | null) => any,
  *   field: (at: any) => import("./field.js").Field | null,
- *   target: (number: number) => void, edit: (what: any) => void,
+ *   target: (number: number) => void, edit: (what: import("./messages.d.ts").AnyRequest) => void,
  *   ablate: (at: any, told: (part: import("./ablation.js").Part | null) => void) => void,
  *   sides?: (at: any) => import("./sides.js").Found | null,
  *   write?: (written: string) => void, goal?: {written: string} | null,
@@ -40,7 +40,7 @@ import { Why } from "./why.js";
  *   value: (at: any, row: number, column: number) => any, why?: (question: any, at?: any) => any,
  *   map?: (at: any, again?: number) => any,
  *   switches?: boolean, reaches?: (layer: string) => boolean,
- *   code?: (settings: any) => Promise<{code: string, none: string}>, link?: (app: App) => string,
+ *   restart?: () => void, code?: (settings: any) => Promise<{code: string, none: string}>, link?: (app: App) => string,
  *   scores?: (at: any, spot: {row: number, column: number}, reference: number) => ArrayLike<number> | null,
  *   prefetch: (at: any, layers: string[]) => void}} Source
  */
@@ -59,6 +59,11 @@ export class App {
     this.state = new State(settings);
     /** @type {Layer | null} */
     this.data = null;
+    /** @type {unknown} */
+    this.listed = null; // the facts whose names can be found by typing
+    /** @type {Map<string, number>} */
+    this.used = new Map(); // by layer: the channel that was shown last
+    this.stepped = false; // to a layer whose channel is chosen once it is here
     this.frame = 0;
     this.toFirst = false;
     /** @type {number | null} */
@@ -118,13 +123,25 @@ export class App {
   // Where to go
 
   /**
-   * Where another layer comes, the rank is kept: the best here of one, the best here of the next.
+   * Where another layer comes, sorted channels keep their rank: the best here of one, the best here
+   * of the next. Otherwise its channel is chosen once it is here, see `channelOf`.
    * @param {any} changes
    */
   set(changes) {
-    if ("layer" in changes && changes.layer !== this.at.layer && this.data && this.at.order !== "similarity")
-      this.rank = this.ranking.name === "index" ? null : this.position;
+    if ("layer" in changes && changes.layer !== this.at.layer && this.data) {
+      const sorted = this.at.order !== "similarity" && this.ranking.name !== "index";
+      this.rank = sorted ? (this.rank ?? this.position) : null;
+      this.stepped = !sorted && !("channel" in changes);
+    }
     this.state.set(changes);
+  }
+
+  /**
+   * The channel of a new layer: the one that was shown there last, or what contributes most.
+   * @param {Layer} data
+   */
+  channelOf(data) {
+    return this.used.get(data.header.layer) ?? data.strongest ?? this.at.channel;
   }
 
   /**
@@ -179,7 +196,7 @@ export class App {
   best() {
     const { spot, values } = this.state;
     if (!values.place && spot) this.state.set({ place: [spot.v, spot.u] });
-    this.toOrder(isHere(values.order) ? values.order : "value");
+    this.toOrder(isHere(values.order) ? values.order : "contrast");
   }
 
   /** The channels most like the shown one. */
@@ -193,7 +210,7 @@ export class App {
     const { layers } = this.facts;
     const now = layers.findIndex((/** @type {any} */ each) => each.name === this.at.layer);
     const next = layers[Math.min(Math.max(now + by, 0), layers.length - 1)];
-    this.set({ layer: next.name });
+    this.set({ layer: sure(next).name });
   }
 
   get position() {
@@ -306,7 +323,13 @@ export class App {
         this.rank = null;
         if (name !== "index" && channel !== at.channel) return this.state.set({ channel });
       }
+      if (this.stepped) {
+        this.stepped = false;
+        const channel = this.channelOf(data);
+        if (channel !== at.channel) return this.state.set({ channel });
+      }
       if (at.channel >= data.count) return this.state.set({ channel: data.count - 1 });
+      this.used.set(data.header.layer, at.channel);
     }
     this.top(waiting);
     this.network.show();
@@ -435,7 +458,7 @@ export class App {
     const robust = normalize === "channel" ? data.robust(channel, slopes) : null;
     const typed = slopeEnds ? { ...slopeEnds, precision: /** @type {"double"} */ ("double") } : null;
     const chosen = typed ?? robust ?? slopes;
-    this.parts.slope.tell(facts.flat[data.arrays.flat?.values[channel] ?? 0], true);
+    this.parts.slope.tell(facts.flat[data.arrays.flat?.values[channel] ?? 0] ?? "", true);
     setText(this.parts.slope.side, robust && !typed ? `largest ${short(slopes.high)}` : "");
     const dark = colours.automatic(true);
     const slopeKey = `${where} ${normalize} ${dark} ${channel} ${chosen.low} ${chosen.high}`;
@@ -505,13 +528,15 @@ export class App {
     const parts = data.header.parts ? ["This layer ran on parts of the input: map, heatmap and positions are those of one part."] : [];
     const none = data.header.no_picture ? [data.header.no_picture] : [];
     const own = [...none, ...parts, ...(beside ? [beside] : []), ...(data.header.notes ?? [])];
-    const first = facts.opened[at.layer] ? [facts.opened[at.layer]] : [];
+    const { opened } = facts;
+    const here = opened?.layer === at.layer && opened.channel === at.channel;
+    const first = opened && here ? [opened.words] : [];
     const other = !this.source.live && at.targetClass !== null && at.targetClass !== facts.target.number;
     const targets = other ? [`Gradients in this page are of ${facts.target.name}.`] : [];
     const heat = [this.heatmaps.note, this.heatmaps.sizes].filter(Boolean);
     const { doubt = "", full = "" } = facts.transform ?? {};
     const input = [...(doubt ? [doubt] : []), ...(full ? [`Input, ${full}.`] : [])];
-    return [...heat, ...targets, ...own, ...input, ...(facts.notes ?? []), ...first];
+    return [...first, ...heat, ...targets, ...own, ...input, ...(facts.notes ?? [])];
   }
 
   /** The layers that may be wanted next. */

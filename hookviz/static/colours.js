@@ -1,5 +1,6 @@
 // Palettes by name, and which of them a light and a dark page have.
 
+import { sure } from "./dom.js";
 import { paletteOf } from "./levels.js";
 
 /** @typedef {import("./app.js").Source} Source */
@@ -32,7 +33,7 @@ export class Colours {
     const known = this.palettes.get(name);
     if (known) return known;
     const text = this.source.facts.palettes[name] ?? this.source.facts.palettes.viridis;
-    const made = paletteOf(text);
+    const made = paletteOf(sure(text));
     this.palettes.set(name, made);
     return made;
   }

@@ -14,7 +14,7 @@ const REST = 60; // milliseconds between two factors that are asked for while th
 /** A line of controls; `onEdit` gets what the kernel is to do. */
 export class Edits {
   /**
-   * @param {(what: any) => void} onEdit
+   * @param {(what: import("./messages.d.ts").AnyRequest) => void} onEdit
    * @param {(run: string) => void} onRun
    */
   constructor(onEdit, onRun) {
@@ -137,7 +137,7 @@ export class Edits {
 /**
  * Ctrl+Z, or Cmd+Z, where no text is being written.
  * @param {HTMLElement} root
- * @param {(what: any) => void} onEdit
+ * @param {(what: import("./messages.d.ts").AnyRequest) => void} onEdit
  */
 export function listenToUndo(root, onEdit) {
   root.addEventListener("keydown", (event) => {

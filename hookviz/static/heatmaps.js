@@ -1,6 +1,6 @@
 // The heatmap, over the input or alone, and the strip with those of all layers.
 
-import { choose, setAttribute, visible } from "./dom.js";
+import { choose, setAttribute, sure, visible } from "./dom.js";
 import { slide } from "./heading.js";
 import { objectId } from "./objectId.js";
 import { heatRange, paint, toLevels } from "./levels.js";
@@ -163,7 +163,7 @@ export class Heatmaps {
     const method = facts.methods.includes(at.heatmap) ? at.heatmap : "gradcam";
     const asked = { ...at, heatmap: method, ofAll: true };
     const every = facts.layers.map((/** @type {any} */ { name, parts }) => ({ name, parts: Boolean(parts), heat: source.heat(asked, name, at.targetClass) }));
-    const found = every.filter((/** @type {any} */ each) => each.heat?.values);
+    const found = every.flatMap(({ heat, ...each }) => (heat?.values ? [{ ...each, heat }] : []));
     // Those of the run before stand, faint, until the first of a new run is there.
     const stands = !found.length && every.some((/** @type {any} */ each) => !each.heat);
     parts.strip.root.classList.toggle("hv-stale", stands);
@@ -184,7 +184,7 @@ export class Heatmaps {
  */
 export function targetOf({ facts, live }, at) {
   if (live || at.targetClass === null) return facts.target;
-  return facts.predictions.find((/** @type {any} */ each) => each.number === at.targetClass);
+  return facts.predictions.find((/** @type {any} */ each) => each.number === at.targetClass) ?? facts.target;
 }
 
 /**
@@ -206,7 +206,7 @@ export function wayTo({ facts, reaches }, data, none) {
   if (none !== ARRIVES_NOT) return null;
   const { layers } = facts;
   const own = layers.findIndex((/** @type {any} */ { name }) => name === data.header.layer);
-  const graded = [...layers.keys()].filter((n) => (reaches ? reaches(layers[n].name) : layers[n].gradient !== null));
+  const graded = [...layers.keys()].filter((n) => (reaches ? reaches(sure(layers[n]).name) : layers[n]?.gradient !== null));
   graded.sort((a, b) => Math.abs(a - own) - Math.abs(b - own) || a - b);
   return layers[graded[0] ?? -1]?.name ?? null;
 }

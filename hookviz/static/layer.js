@@ -55,6 +55,24 @@ export class Layer {
     return `Head ${channel}, query ${query}: ${weights.join(", ")}.`;
   }
 
+  /** The channel with the largest sum of activation × gradient; null if there is none. */
+  get strongest() {
+    const { maps, gradients } = this.arrays;
+    if (!gradients) return null;
+    return this.once("strongest", () => {
+      const size = this.height * this.width;
+      let [best, most] = [/** @type {number | null} */ (null), -Infinity];
+      let any = false;
+      for (let channel = 0; channel < this.count; channel++) {
+        let sum = 0;
+        for (let i = channel * size; i < (channel + 1) * size; i++) sum += maps.values[i] * gradients.values[i];
+        any ||= sum !== 0;
+        if (sum > most) [best, most] = [channel, sum];
+      }
+      return any ? best : null;
+    });
+  }
+
   /** Whether there is a gradient of every place. */
   get graded() {
     return Boolean(this.arrays.gradients);

@@ -52,7 +52,7 @@ export class Layout {
       (health) => set({ health }),
       go.again,
     );
-    this.layers = slider("layer", (place) => set({ layer: source.facts.layers[place].name }));
+    this.layers = slider("layer", (place) => set({ layer: source.facts.layers[place]?.name }));
     this.heading = new Heading(
       state,
       facts,

@@ -3,7 +3,10 @@
 // Of these one means little without the others: a channel is one of a layer.
 const TOGETHER = ["layer", "channel", "call", "sample", "depth", "order", "place"];
 
-/** @typedef {{count: number, value: any}} Move */
+/**
+ * @typedef {{count: number, value: any}} Move
+ * @typedef {import("./messages.d.ts").AnyRequest} AnyRequest
+ */
 
 /** The browser's changes; the kernel says how many of them it has handled. */
 export class Moves {
@@ -53,7 +56,7 @@ export class Requests {
     this.moves = moves;
     this.send = send;
     this.doing = 0; // the count of what the kernel has not handled yet; 0 if there is none
-    /** @type {any[]} */
+    /** @type {AnyRequest[]} */
     this.waiting = [];
     /** @type {number | null} The class that was asked for last, until it is shown. */
     this.target = null;
@@ -61,7 +64,7 @@ export class Requests {
     this.written = null;
   }
 
-  /** @param {any} what */
+  /** @param {AnyRequest} what */
   add(what) {
     if (what.set === "target") {
       this.target = what.number ?? null;
@@ -99,9 +102,10 @@ export class Requests {
 }
 
 /**
- * @param {any} one
- * @param {any} other
+ * @param {AnyRequest} one
+ * @param {AnyRequest} other
  */
 function alike(one, other) {
-  return one.set === other.set && one.layer === other.layer && one.channel === other.channel;
+  if (one.set !== "factor" || other.set !== "factor") return false;
+  return one.layer === other.layer && one.channel === other.channel;
 }

@@ -79,7 +79,7 @@ export class OutputPanel {
     const { map, found } = this;
     if (!map || !found) return "";
     const [row, column] = placeOf(map, u, v);
-    const { sample } = this.source.facts.answer;
+    const sample = this.source.facts.answer?.sample ?? 0;
     if (map.flat) return `${map.name}[${sample}, ${row}, ${column}]`;
     if (this.channel === null && map.picture) return `${map.name}[${sample}, :, ${row}, ${column}].mean()`;
     const channel = this.channel ?? found.classes?.values[row * map.size[1] + column];
@@ -89,7 +89,7 @@ export class OutputPanel {
   /** The mean of the shown channel, as Python writes it. */
   get mean() {
     const { name, flat } = /** @type {DenseMap} */ (this.map);
-    const { sample } = this.source.facts.answer;
+    const sample = this.source.facts.answer?.sample ?? 0;
     return `${name}[${sample}${flat ? "" : `, ${this.channel}`}].mean()`;
   }
 

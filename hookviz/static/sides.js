@@ -1,6 +1,6 @@
 // A target that is a difference: both sides' heatmaps and their difference, on one scale.
 
-import { el, setAttribute, setText, visible } from "./dom.js";
+import { el, setAttribute, setText, sure, visible } from "./dom.js";
 import { paint, put, toLevels } from "./levels.js";
 import { short } from "./numbers.js";
 import { methodName } from "./heatmaps.js";
@@ -46,7 +46,7 @@ export class Sides {
     if (!ready) return setText(this.label, found?.none || "both sides: on their way …");
     const other = found.method === at.heatmap ? "" : ` (${methodName(at.heatmap)} is not of two sides)`;
     setText(this.label, `${found.method}${other}: both sides of the target and their difference, on one scale`);
-    this.draw(found, names, at, picture, colours);
+    this.draw(found, sure(names), at, picture, colours);
     return undefined;
   }
 

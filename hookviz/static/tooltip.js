@@ -34,7 +34,7 @@ export function showPointed(app, data) {
   for (const panel of panels)
     panel.outline(field && onInput.includes(panel) ? fieldPart(field, place) : null, panel.field);
   const sees = field ? fieldWords(field, place) : at.place ? "on its way …" : "click for its receptive field";
-  const verb = { patch: "this patch:", "data-dependent": "receptive field", unknown: "receptive field" }[field?.status ?? ""] ?? "sees";
+  const verb = { patch: "this patch:", "data-dependent": "receptive field", unknown: "receptive field" }[/** @type {"unknown"} */ (field?.status ?? "")] ?? "sees";
   const said = field ? `${verb} ${sees}` : sees;
   const told = [app.inputWords, said].filter(Boolean).join("; ");
   // Two lines: a transform beyond doubt gives way to a place.

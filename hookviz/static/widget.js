@@ -2,6 +2,7 @@
 
 import { App } from "./app.js";
 import { decoded } from "./arrays.js";
+import { sure } from "./dom.js";
 import { Gallery } from "./gallery.js";
 import { Layer } from "./layer.js";
 import { Moves, Requests } from "./moves.js";
@@ -22,7 +23,13 @@ const ENDED = [...ENDS].map((each) => `kernel_${each}.Kernel`).join(" "); // as 
 const LATE = 500; // milliseconds by which an answer may come after the kernel is said to be idle
 
 const NO_KERNEL = "no kernel: run the cell again";
-const IN_WORDS = new Set(["heatmap", "sides", "answer", "field", "map", "why", "weights", "without"]);
+const IN_WORDS = new Set(["heatmap", "sides", "output", "field", "map", "why", "weights", "without"]);
+
+/**
+ * @typedef {import("./messages.d.ts").AnyQuestion} AnyQuestion
+ * @typedef {import("./messages.d.ts").AnyRequest} AnyRequest
+ * @typedef {import("./messages.d.ts").Facts & {note: string}} Facts
+ */
 
 /** What the kernel sends, remembered. */
 class KernelSource {
@@ -73,6 +80,7 @@ class KernelSource {
     });
   }
 
+  /** @returns {Facts} */
   get facts() {
     const note = this.model.get("note");
     const facts = this.model.get("facts");
@@ -99,7 +107,8 @@ class KernelSource {
 
   /**
    * What is known, or null: then it is asked for, once.
-   * @param {any} question
+   * @param {AnyQuestion} question
+   * @returns {any}
    */
   get(question) {
     const key = `${this.facts.run} ${JSON.stringify(question)}`;
@@ -254,7 +263,7 @@ class KernelSource {
     if (said.ask === "scores") return arrays.scores?.values ?? [];
     if (said.ask === "why" || said.ask === "weights") return { ...said, arrays };
     if (said.ask === "sides") return { ...said, ...arrays };
-    if (said.ask === "answer") return said.none ? { none: said.none } : arrays;
+    if (said.ask === "output") return said.none ? { none: said.none } : arrays;
     if (said.ask === "map") return { ...said, arrays, library: () => libraryOf(said.program) };
     return said.ask === "heatmaps" ? arrays : said;
   }
@@ -285,7 +294,7 @@ class KernelSource {
 
   /**
    * Let the kernel work a moment, so that it can be stopped.
-   * @param {any} question
+   * @param {AnyQuestion} question
    * @param {(part: any) => void} told Gets null if the network has changed meanwhile.
    */
   work(question, told) {
@@ -356,7 +365,10 @@ class KernelSource {
     return !this.requests.doing && this.pending.size === 0;
   }
 
-  /** @param {any} at */
+  /**
+   * @param {any} at
+   * @returns {Omit<import("./messages.d.ts").LayerQuestion, "key">}
+   */
   question(at) {
     const { layer, call, sample, depth, shown_after } = at;
     return { ask: "layer", layer, call, sample, depth, shown_after, ...this.query(at, layer) };
@@ -375,6 +387,7 @@ class KernelSource {
   heat(at, layer) {
     const { call, sample, depth, heatmap: method, place } = at;
     if (at.ofAll) return this.get({ ask: "heatmaps", sample, depth, method })?.[layer] ?? null;
+    /** @type {Omit<import("./messages.d.ts").HeatmapQuestion, "key">} */
     const question = { ask: "heatmap", layer, call, sample, depth, method, ...this.query(at, layer) };
     if (method !== this.facts.effective) return this.get(question);
     const waiting = [...this.pending].some((key) => key.includes(method)); // each is a run
@@ -415,6 +428,7 @@ class KernelSource {
    */
   sides({ layer, call, sample, depth, heatmap: method }) {
     const waiting = [...this.pending].some((key) => key.includes('"ask":"sides"')); // each is two runs
+    /** @type {AnyQuestion} */
     const question = { ask: "sides", layer, call, sample, depth, method };
     const known = this.known.has(`${this.facts.run} ${JSON.stringify(question)}`);
     return waiting && !known ? null : this.get(question);
@@ -427,22 +441,23 @@ class KernelSource {
    * @param {number} sample
    */
   answer(which, channel, sample) {
-    const question = { ask: "answer", which, channel, sample };
-    const { name, size } = this.facts.answer.maps[which];
+    /** @type {AnyQuestion} */
+    const question = { ask: "output", which, channel, sample };
+    const { name, size } = sure(this.facts.answer?.maps[which]);
     const key = JSON.stringify([question, name, size]);
     const found = this.get(question);
     if (found && !found.none) this.shownAnswer = { key, found };
     return found ?? (this.shownAnswer.key === key ? this.shownAnswer.found : null);
   }
 
-  /** @param {any} what */
+  /** @param {AnyRequest} what */
   edit(what) {
     if (!this.refuses()) this.requests.add(what);
   }
 
   /**
    * Terms of a value; one question at a time, so that the newest is next.
-   * @param {any} question
+   * @param {AnyQuestion} question
    */
   why(question) {
     const waiting = [...this.pending].some((key) => key.includes(`"ask":"${question.ask}"`));
@@ -467,6 +482,7 @@ class KernelSource {
     const layer = this.layer(at);
     const [height, width] = layer?.header.size ?? [1, 1];
     // One question for each position of the map: the middle of it.
+    /** @type {[number, number]} */
     const place = [(row + 0.5) / height, (column + 0.5) / width];
     const which = at.order === "similarity" ? { reference_channel: reference } : { reference_channel: 0, place };
     return this.get({ ...this.question(at), ask: "scores", order: at.order, ...which, ...this.query(at, at.layer) });
@@ -486,6 +502,7 @@ class KernelSource {
     // One question at a time: when its answer comes, the pointer's place then is asked for.
     const waiting = [...this.pending].some((key) => key.includes('"ask":"value"'));
     const { layer: name, call, sample, depth, shown_after, channel } = at;
+    /** @type {AnyQuestion} */
     const question = { ask: "value", layer: name, call, sample, depth, shown_after, channel, row, column, ...this.query(at, name) };
     return waiting ? null : this.get(question);
   }

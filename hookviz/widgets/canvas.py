@@ -4,74 +4,87 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
-from typing import Any
+from dataclasses import replace
+from typing import Any, Protocol
 from uuid import uuid4
 
 import anywidget
-import numpy as np
 import traitlets
 from IPython import get_ipython
 
 from ..attribution.cam import cached_methods
-from ..draw.document import STATIC, script, style
-from ..export.packing import half, raw
+from ..draw.document import script, style
+from ..export.packing import Packed, half, raw
 from ..hooking.edit import LayerEdit
 from ..hooking.interrupts import stoppable
 from ..run.origins import picture_tensors
 from ..run.session import alone
-from ..view.answer import map_values
-from ..view.frame import class_name
-from ..view.heatmaps import shown_sides
-from ..view.layer import SCORE_DROP, channel_order
-from ..view.map import map_payload
-from ..view.payload import (
-    field_payload,
-    heatmap_note,
-    heatmap_payload,
-    layer_payload,
-    model_payload,
-    picture_payload,
-    settings_payload,
+from ..view.messages import (
+    CodeAnswer,
+    CodeQuestion,
+    Coding,
+    FieldAnswer,
+    FieldQuestion,
+    MapQuestion,
+    PrepareQuestion,
+    Question,
+    Reply,
+    Request,
+    Thumbnail,
+    WeightsQuestion,
+    WhyQuestion,
+    WithoutQuestion,
+    as_json,
+    read_question,
+    read_request,
+    word_of,
 )
-from ..view.reason import cut_run, reason_payload, weights_payload, without_payload
-from ..view.view import View, for_layer
+from ..view.messages import read as read_message
+from ..view.payload import model_payload, settings_payload
+from ..view.replies import Array, reply
+from ..view.source import input_sample, picture_at
+from ..view.view import View
 
-PART = 0.25  # seconds of work between two answers, so that others are answered and it can stop
-
-AGAIN = {
-    "field": "Click another place",
-    "prepare": "Press w twice",
-    "why": "Press w twice",
-    "map": "Press m twice",
-    "weights": 'Press "weights" twice',
-    "without": 'Press "switch these off"',
+HOW_TO_ASK_AGAIN: dict[type[Question], str] = {
+    FieldQuestion: "Click another place",
+    PrepareQuestion: "Press w twice",
+    WhyQuestion: "Press w twice",
+    MapQuestion: "Press m twice",
+    WeightsQuestion: 'Press "weights" twice',
+    WithoutQuestion: 'Press "switch these off"',
 }
-"""For each question that an interrupt may end: how it is asked once more."""
+"""The questions that an interrupt may end, and how each is asked again."""
+
+FOLLOWED = ("layer", "picture", "heatmap")
+"""The questions that the browser asks again of each new run: they are answered unasked."""
 
 EXACT_BYTES = 8_000_000
 """Larger maps are sent in half precision; the browser asks for single exact values."""
 
 
-class Canvas(anywidget.AnyWidget):
-    """Shows a `View` in the browser.
+class Explored(Protocol):
+    """The part of an explorer that its canvas needs."""
 
-    Parameters
-    ----------
-    view : callable
-        Returns the explorer's present view.
-    on_user : callable
-        Called with a setting's name and its new value when the kernel must do it.
-    on_move : callable
-        Called with the settings when the browser has moved by itself.
-    on_edit : callable
-        Called when the user edits the network, see `Explorer`.
-    code : callable, optional
-        Returns the present view as code, see `Explorer.code`.
-    pictures : callable, optional
-        Returns the thumbnails of the inputs, see `gallery.Gallery`.
+    def displayed(self) -> View:
+        """Return the view that is shown."""
+
+    def thumbnails(self) -> list[Thumbnail]:
+        """Return small pictures of the inputs."""
+
+    def follow(self, settings: Mapping[str, Any]) -> None:
+        """Take over the settings of the browser, which has moved by itself."""
+
+    def handle(self, request: Request, data: Sequence[Any]) -> None:
+        """Do what a request says."""
+
+    def code(self) -> str:
+        """Return the view as PyTorch code."""
+
+
+class Canvas(anywidget.AnyWidget):
+    """Shows an explorer's view in the browser.
 
     Attributes
     ----------
@@ -99,77 +112,60 @@ class Canvas(anywidget.AnyWidget):
     seen = traitlets.Int(0).tag(sync=True)
     stops = traitlets.Int(0).tag(sync=True)
 
-    def __init__(
-        self,
-        view: Callable[[], View],
-        on_user: Callable[[str, Any], None],
-        on_move: Callable[[dict[str, Any]], None],
-        on_edit: Callable[[str, Any], None],
-        code: Callable[[], str] | None = None,
-        pictures: Callable[[], list[dict[str, Any]]] = list,
-    ) -> None:
-        self._explored, self._on_user, self._on_move = view, on_user, on_move
-        self._on_edit, self._code, self._pictures = on_edit, code, pictures
+    def __init__(self, explorer: Explored) -> None:
+        self._explorer: Explored | None = explorer
         self._latest: tuple[Any, ...] = ()
-        self._count = 0
+        self._run = 0
         self._recent: deque[dict[str, Any]] = deque(maxlen=16)  # questions about what is shown
-        self._coming: list[dict[str, Any]] = []  # those that are answered of the new run, unasked
+        self._coming: list[dict[str, Any]] = []  # questions that a new run answers unasked
         self._edits: dict[int, LayerEdit] = {}  # all that the browser may name, by a number
         super().__init__(token=uuid4().hex, **self._traits_now())
         self.observe(self._moved, "settings")
-        self.on_msg(self._asked)
+        self.on_msg(self._received)
+
+    # To the browser
 
     def show(self, note: str) -> None:
         """Update the browser to the explorer's present view, with a note."""
         with self._unobserved(), self.hold_trait_notifications(), self.hold_sync():
-            for name, value in self._traits_now().items():
-                setattr(self, name, value)
-            self.note, self.pictures = note, self._pictures()
-        self._tell()
+            self._set_traits()
+            self.note, self.pictures = note, as_json(self._explored.thumbnails())
+        self._answer_unasked()
+
+    @property
+    def _explored(self) -> Explored:
+        if self._explorer is None:
+            raise RuntimeError("This explorer is closed.")
+        return self._explorer
+
+    def _set_traits(self) -> None:
+        for name, value in self._traits_now().items():
+            setattr(self, name, value)
 
     def _traits_now(self) -> dict[str, Any]:
         """Return the settings and, after a change of run, sample or palette, the facts."""
-        view = self._explored()
-        found = {"settings": _settings(view)}
-        # If the first three change, the numbers of the run change.
-        which = (view.run, view.which, len(view.drops))
-        now = (*which, view.settings.target, view.input_sample, view.settings.cmap)
+        view = self._explored.displayed()
+        traits = {"settings": _settings(view)}
+        # If one of the first four changes, the numbers of the run change.
+        run = (view.run, view.which, len(view.drops), view.settings.target)
+        now = (*run, input_sample(view), view.settings.cmap)
         if now != self._latest:
-            if not self._latest or self._latest[:4] != now[:4]:
-                self._count += 1
+            if not self._latest or self._latest[:4] != run:
+                self._run += 1
                 self._coming = self._asked_again(view)
             self._latest = now
-            facts = model_payload(view) | {
-                "run": self._count,
-                "blind": not picture_tensors(view.session.inputs),
-            }
-            for said, each in zip(facts["edits"], view.session.edits, strict=True):
-                said["key"] = self._key_of(each)
-            facts["coming"] = [each["key"] for each in self._coming]
-            found["facts"] = facts
-        return found
+            traits["facts"] = self._facts(view)
+        return traits
 
-    def _asked_again(self, view: View) -> list[dict[str, Any]]:
-        """Return the questions that the browser will ask of this run, with their new keys."""
-        found: dict[str, dict[str, Any]] = {}
-        shown = _settings(view) | {"of": list(view.picture_at or ())}
-        shown["method"] = shown["heatmap"] if shown["heatmap"] in cached_methods() else None
-        for question in reversed(self._recent):
-            if all(question[name] == shown[name] for name in question.keys() & shown.keys()):
-                _, _, said = question["key"].partition(" ")
-                found.setdefault(question["ask"], question | {"key": f"{self._count} {said}"})
-        return [*found.values()]
-
-    def _tell(self) -> None:
-        """Send what the browser would ask for next."""
-        while self._coming:
-            try:
-                self._reply(self._coming.pop(0))
-            except BaseException:
-                for each in self._coming:
-                    self.send({"ask": each["ask"], "key": each["key"], "lost": True})
-                self._coming = []
-                raise
+    def _facts(self, view: View) -> dict[str, Any]:
+        facts = model_payload(view) | {
+            "run": self._run,
+            "blind": not picture_tensors(view.session.inputs),
+            "coming": [message["key"] for message in self._coming],
+        }
+        for edit, each in zip(facts["edits"], view.session.edits, strict=True):
+            edit["key"] = self._key_of(each)
+        return facts
 
     def _key_of(self, edit: LayerEdit) -> int:
         """Return the number by which the browser names an edit; it never means another one."""
@@ -180,12 +176,33 @@ class Canvas(anywidget.AnyWidget):
         self._edits[key] = edit
         return key
 
-    def close(self) -> None:
-        """Release all references to the explorer."""
-        self.closed, self._edits, self._coming = True, {}, []
-        self.unobserve_all()
-        self._latest, self._explored, self._code, self._pictures = (), _closed, None, list
-        super().close()
+    def edit_named(self, key: int) -> LayerEdit | None:
+        """Return the edit that the browser names by a number."""
+        return self._edits.get(key)
+
+    def _asked_again(self, view: View) -> list[dict[str, Any]]:
+        """Return the questions that the browser will ask of this run, with their new keys."""
+        found: dict[str, dict[str, Any]] = {}
+        shown = _settings(view) | {"of": list(picture_at(view) or ())}
+        shown["method"] = shown["heatmap"] if shown["heatmap"] in cached_methods() else None
+        for message in reversed(self._recent):
+            if all(message[name] == shown[name] for name in message.keys() & shown.keys()):
+                _, _, text = message["key"].partition(" ")
+                found.setdefault(message["ask"], message | {"key": f"{self._run} {text}"})
+        return [*found.values()]
+
+    def _answer_unasked(self) -> None:
+        """Send what the browser would ask for next."""
+        while self._coming:
+            try:
+                self._reply(read_question(self._coming.pop(0)))
+            except BaseException:
+                for message in self._coming:
+                    self._send_answer(Reply(ask=message["ask"], key=message["key"], lost=True))
+                self._coming = []
+                raise
+
+    # From the browser
 
     @alone
     def _moved(self, change: dict[str, Any]) -> None:
@@ -195,7 +212,7 @@ class Canvas(anywidget.AnyWidget):
             settings = {name: settings[name] for name in self.moved["names"] if name in settings}
         elif count < self.seen:
             settings = {}
-        self._handle(count, lambda: self._on_move(settings))
+        self._handle(count, lambda: self._explored.follow(settings))
 
     def _handle(self, count: int, do: Callable[[], None]) -> None:
         """Do what the browser asks, and tell it so, whatever comes of it."""
@@ -204,10 +221,9 @@ class Canvas(anywidget.AnyWidget):
         finally:
             if not self.closed:
                 with self._unobserved(), self.hold_sync():  # in one message
-                    for name, value in self._traits_now().items():  # facts of another sample, too
-                        setattr(self, name, value)
+                    self._set_traits()
                     self.seen = max(self.seen, count)
-                self._tell()
+                self._answer_unasked()
 
     @contextmanager
     def _unobserved(self) -> Iterator[None]:
@@ -219,152 +235,61 @@ class Canvas(anywidget.AnyWidget):
             self.observe(self._moved, "settings")
 
     @alone
-    def _asked(self, _: Any, question: dict[str, Any], buffers: Any) -> None:
-        if "set" in question:
-            self._handle(question.get("moved", 0), lambda: self._set(question, buffers))
+    def _received(self, _: Any, message: dict[str, Any], data: Sequence[Any]) -> None:
+        if "set" in message:
+            request = read_request(message)
+            self._handle(request.moved, lambda: self._explored.handle(request, data))
             return
-        if question["ask"] in ("layer", "picture", "heatmap"):
-            self._recent.append(question)
-        self._reply(question)
+        if message["ask"] in FOLLOWED:
+            self._recent.append(message)
+        self._reply(read_question(message))
 
-    def _reply(self, question: dict[str, Any]) -> None:
-        answer: dict[str, Any] = {"ask": question["ask"], "key": question["key"]}
-        again = AGAIN.get(question["ask"])
-        stopped = {"none": f"Stopped. {again} to ask again.", "stopped": True}
-        if question["ask"] == "field":
-            stopped = {"status": "unknown", "why": "stopped by an interrupt"}
-        arrays: list[Any] = []
+    def _reply(self, question: Question) -> None:
+        again = HOW_TO_ASK_AGAIN.get(type(question))
+        arrays: list[Array] = []
         try:
-            if again and question.get("stops", self.stops) < self.stops:
-                said = stopped
+            if again and question.stops is not None and question.stops < self.stops:
+                answer = _stopped(question, again)
             else:
                 with stoppable(_in_main_thread):
-                    said, arrays = self._answer(question)
+                    answer, arrays = self._answer(question)
         except Exception as error:  # a notebook hides what a callback raises
-            said = {"none": str(error)}
+            answer = Reply(none=str(error))
         except BaseException as error:  # interrupted: it may be asked again
-            if not (again and isinstance(error, KeyboardInterrupt)):
-                self.send(answer | {"lost": True})
+            if again is None or not isinstance(error, KeyboardInterrupt):
+                self._send_answer(_addressed(Reply(lost=True), question))
                 raise
             self.stops += 1
-            said = stopped
-        codings = [coding for coding, _ in arrays]
-        self.send(answer | said | {"arrays": codings}, [data for _, data in arrays])
+            answer = _stopped(question, again)
+        self._send_answer(_addressed(answer, question), [_encoded(array) for array in arrays])
 
-    def _set(self, question: dict[str, Any], buffers: Sequence[Any] = ()) -> None:
-        """Change the target, the input or the edits; first follow the browser to where it is."""
-        what = question["set"]
-        if settings := question.get("settings"):
-            self._on_move(settings)
-        if what == "target":
-            self._on_user("target", question.get("written", question.get("number")))
-        elif what == "factor":  # of the channel that was on the screen
-            at = {name: question[name] for name in ("layer", "channel")}
-            if settings is None:
-                self._on_move(at)
-            self._on_edit("factor", (*at.values(), float(question["factor"])))
-        elif what == "off":
-            self._on_edit("off", (question["layer"], question["channels"]))
-        elif what == "picture":
-            part = tuple(question[name] for name in ("name", "part", "parts"))
-            again = question.get("again", False)
-            self._on_edit("picture", (*part, bytes(buffers[0]), again))
-        elif what in ("paint", "erase"):
-            pixels = np.frombuffer(buffers[0], np.uint8).reshape(question["shape"])
-            self._on_edit(what, pixels.astype(bool))
-        elif what == "again":
-            self._on_edit("again", question["key"])
-        elif what == "beside":
-            self._on_edit("beside", (question["key"], question["sample"]))
-        elif what == "drop":
-            self._on_edit("drop", self._edits.get(question["key"]))
-        else:
-            self._on_edit(what, None)
+    def _answer(self, question: Question) -> tuple[Reply, list[Array]]:
+        if isinstance(question, CodeQuestion):
+            self._explored.follow(question.settings)  # the browser may be ahead
+            return CodeAnswer(code=self._explored.code()), []
+        return reply(self._explored.displayed(), question)
 
-    def _answer(self, question: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
-        """Return an answer's words and arrays."""
-        if question["ask"] == "code" and self._code is not None:
-            self._on_move(question["settings"])  # the browser may be ahead
-            return {"code": self._code()}, []
-        if question["ask"] == "here":
-            return {}, []
-        ask, now = question["ask"], self._explored()
-        if ask == "prepare":
-            cut_run(now)
-            return {}, []
-        # A walk leads to layers that were not captured, too: of these there is no view.
-        if ask == "without":
-            return without_payload(now, question), []
-        if ask in ("why", "weights"):
-            payload = reason_payload if ask == "why" else weights_payload
-            said, arrays = payload(now, question)
-            return said, [_coded(name, array) for name, array in arrays.items()]
-        names = ("layer", "call", "sample", "depth", "place", "shown_after")
-        wanted = {n: question[n] for n in names if n in question}
-        if wanted.get("place"):
-            wanted["place"] = tuple(wanted["place"])
-        same = all(getattr(now.settings, name) == value for name, value in wanted.items())
-        view = now.fitted() if same else for_layer(now, **wanted)
-        if ask == "ablation":
-            return self._ablated((now.edited or now).with_settings(**wanted).fitted())
-        if ask == "flip":
-            return _flipped((now.edited or now).with_settings(**wanted).fitted(), question), []
-        if ask == "picture":
-            said, pixels = picture_payload(view, question.get("of")) or (
-                {},
-                np.zeros((0, 0, 3), np.uint8),
-            )
-            return {"header": said}, [raw("pixels", pixels)]
-        if ask == "scores":  # of an order, where the browser's values are not exact
-            at = {name: question[name] for name in ("order", "reference_channel")}
-            scores = view.with_settings(**at).order_scores
-            return ({"none": ""}, []) if scores is None else ({}, [raw("scores", scores)])
-        if ask == "layer":
-            header, arrays = layer_payload(view)
-            return {"header": header}, [_coded(name, array) for name, array in arrays.items()]
-        if ask == "sides":
-            sides = shown_sides(view.with_settings(heatmap=question["method"]))
-            first, second = sides.heats
-            return {"method": sides.method}, [raw("first", first), raw("second", second)]
-        if ask == "answer":
-            found = map_values(
-                view.answer.maps[question["which"]], view.input_sample, question["channel"]
-            )
-            return {}, [_coded(name, array) for name, array in found.items()]
-        if ask == "field":
-            return field_payload(view), []
-        if ask == "map":
-            said, arrays = map_payload(now.with_settings(**wanted))
-            program = {"program": (STATIC / "dagre.js").read_text(encoding="utf-8")}
-            return said | program, [_coded(name, array) for name, array in arrays.items()]
-        if ask == "value":
-            place = question["channel"], question["row"], question["column"]
-            tensors = {"maps": view.layer.maps, "gradients": view.layer.gradients}
-            # As text: JSON has neither NaN nor infinity.
-            return {n: str(float(v[place])) for n, v in tensors.items() if v is not None}, []
-        if ask == "heatmap":
-            view = view.with_settings(heatmap=question["method"])
-            values = heatmap_payload(view)
-            if values is None:
-                return {"none": ""}, []
-            return {"beyond": heatmap_note(view)}, [_coded("heat", values)]
-        return {}, self._all_heatmaps(view.with_settings(heatmap=question["method"]))
+    def _send_answer(self, answer: Reply, arrays: Sequence[Packed] = ()) -> None:
+        codings = [read_message(Coding, coding) for coding, _ in arrays]
+        self.send(as_json(replace(answer, arrays=codings)), [data for _, data in arrays])
 
-    def _ablated(self, view: View) -> tuple[dict[str, Any], list[Any]]:
-        """Work out a part of the drops of the score; return them when all are there."""
-        share = view.ablate(PART)
-        if share < 1 or view.ablation_scores is None:
-            return {"share": share}, []
-        order = channel_order(view.layer, SCORE_DROP, view.ablation_scores).astype(np.uint32)
-        return {"share": share}, [raw("drops", view.ablation_scores), raw("order", order)]
+    def close(self) -> None:
+        """Release all references to the explorer."""
+        self.closed, self._explorer, self._edits, self._coming = True, None, {}, []
+        self.unobserve_all()
+        self._latest = ()
+        super().close()
 
-    def _all_heatmaps(self, view: View) -> list[Any]:
-        found = []
-        for name in view.layers:
-            values = heatmap_payload(for_layer(view, layer=name))
-            if values is not None:
-                found.append(_coded(name, values))
-        return found
+
+def _addressed(answer: Reply, question: Question) -> Reply:
+    return replace(answer, ask=word_of(type(question)), key=question.key)
+
+
+def _stopped(question: Question, again: str) -> Reply:
+    """Return the answer to a question that an interrupt has ended."""
+    if isinstance(question, FieldQuestion):
+        return FieldAnswer(status="unknown", why="stopped by an interrupt")
+    return Reply(none=f"Stopped. {again} to ask again.", stopped=True)
 
 
 def _in_main_thread(function: Callable[[], None]) -> None:
@@ -374,29 +299,12 @@ def _in_main_thread(function: Callable[[], None]) -> None:
         loop.add_callback(function)
 
 
-def _flipped(view: View, question: dict[str, Any]) -> dict[str, Any]:
-    """Switch some more channels off, in the browser's order; tell how far that is."""
-    flip = view.flip(question["channels"])
-    share = flip.work(PART)
-    name = partial(class_name, class_names=view.session.class_names)
-    return {
-        "share": share,
-        "curve": flip.curve,
-        "answer": name(flip.answer),
-        "flipped": None if flip.flipped is None else name(flip.flipped),
-        "channels": flip.channels,
-    }
-
-
 def _settings(view: View) -> dict[str, Any]:
     """Return the settings as the browser would send them."""
-    found = settings_payload(view)
-    return found | {"place": found["place"] and list(found["place"])}
+    settings = settings_payload(view)
+    return settings | {"place": settings["place"] and list(settings["place"])}
 
 
-def _closed() -> View:
-    raise RuntimeError("This explorer is closed.")
-
-
-def _coded(name: str, array: np.ndarray) -> Any:
-    return half(name, array) if array.nbytes > EXACT_BYTES else raw(name, array)
+def _encoded(array: Array) -> Packed:
+    large = array.values.nbytes > EXACT_BYTES and not array.exact
+    return (half if large else raw)(array.name, array.values)

@@ -5,16 +5,12 @@ from __future__ import annotations
 import base64
 import inspect
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import MISSING, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-import ipywidgets as widgets
-import torch
-import traitlets
 from IPython.display import HTML
 from matplotlib.figure import Figure
 from torch import Tensor, nn
@@ -37,28 +33,43 @@ from ..hooking.records import FeatureCache
 from ..hooking.select import Layers, close_names, select_layers
 from ..models import pretrained
 from ..run.inputs import ModelInput, Transform, prepare_input
-from ..run.origins import picture_tensors
 from ..run.progress import Progress, shown_by
 from ..run.session import Session, alone
 from ..run.target import Target, check_target, named_target
 from ..studies.graph.contributions import Contributions
 from ..studies.graph.kernels import LayerWeights, layer_weights
 from ..studies.survey.survey import Survey, check_survey
+from ..view.attending import edit_in
 from ..view.build import build_frame
-from ..view.exploration import Ask, asker, displayed_view, ran, ran_beside, reordered, soon_edited
-from ..view.frame import Frame, answer_moved
-from ..view.heatmaps import ShownHeatmap, Sides, heatmaps, shown_sides
+from ..view.frame import Frame
+from ..view.heatmaps import Sides, heatmap_of, heatmaps, shown_sides
 from ..view.layer import SCORE_DROP, SIMILARITY
+from ..view.maps import counts_of, fitted
+from ..view.messages import BesideRequest, Request, TargetRequest, Thumbnail
+from ..view.opening import first_shown
+from ..view.orders import ablate, channels_of, flip_of
+from ..view.predictions import prediction_moved, predictions_of
 from ..view.reason import contributions_of
-from ..view.settings import SETTINGS, WRITTEN, Settings, check, documented, name_settings
-from ..view.strokes import erased, painted
-from ..view.view import Memo, View
-from ..view.written import at_written, place_at, position_of, written_settings
+from ..view.runs import (
+    RunSession,
+    displayed_view,
+    quick_preview,
+    run_pair,
+    run_view,
+    runner,
+    with_order,
+)
+from ..view.settings import WRITTEN, Settings, documented, name_settings
+from ..view.view import View
+from ..view.written import at_browsed, at_written
+from .below import TopInputs, Unfolding
 from .canvas import Canvas
-from .gallery import Gallery, sample_of
-from .lifecycle import LiveWidget, close_earlier, close_tree, register
-from .linked import Link
-from .plain import PlainFace, TopInputs, Unfolding
+from .gallery import Gallery
+from .lifecycle import close_earlier, close_tree, register
+from .pair import PictureBeside
+from .plain import PlainFace
+from .requests import HANDLERS
+from .setting_traits import SettingError, SettingsWidget
 
 FaceName = Literal["canvas", "plain"]
 
@@ -156,7 +167,7 @@ alpha, over_input, all_layers, shown_after, place, position, shown_run : optiona
     target = named_target(target, session.class_names)
     given = Given(inputs, weights, transform, known)
     make = defer_interrupts(Explorer, undo=Explorer.close)
-    made = make(session, given, asker(layers, max_bytes), target=target, face=face, **settings)
+    made = make(session, given, runner(layers, max_bytes), target=target, face=face, **settings)
     try:
         check_token_names(made.cache, session.token_names)
     except ValueError:
@@ -165,28 +176,7 @@ alpha, over_input, all_layers, shown_after, place, position, shown_run : optiona
     return made
 
 
-class SettingError(traitlets.TraitError, ValueError):
-    """A value that a setting cannot have: of a trait, and of an argument."""
-
-
-if TYPE_CHECKING:
-
-    class SettingTraits(traitlets.HasTraits):
-        def __getattr__(self, name: str) -> Any: ...
-
-else:
-    # Values are checked by `settings.check`, whose messages name what the layer or model has.
-    # None is not checked where it is allowed; traitlets.Any allows it everywhere.
-    _TRAITS = {
-        each.name: traitlets.TraitType(
-            "" if each.default is MISSING else each.default, allow_none=each.default is None
-        )
-        for each in fields(Settings)
-    }
-    SettingTraits = type("SettingTraits", (traitlets.HasTraits,), _TRAITS)
-
-
-class Explorer(LiveWidget, SettingTraits):
+class Explorer(SettingsWidget):
     """The widget that `explore` returns.
 
     Attributes
@@ -209,17 +199,17 @@ class Explorer(LiveWidget, SettingTraits):
 
     closed_message = "This explorer is closed: make a new one with hookviz.explore()."
 
-    _quiet = True  # settings change without being checked or drawn
     _still: tuple[Frame, bytes] | None = None  # the last frame and its picture
     _code: Unfolding | None = None
+    _face: PlainFace | None = None
+    gallery: Gallery = Gallery()
     _note = ""  # the reason why a control failed, or progress
-    _answer_moved = ""  # whether the latest picture has another top class, in words
 
     def __init__(
         self,
         session: Session,
         given: Given,
-        ask: Ask,
+        run: RunSession,
         *,
         target: Target = None,
         face: FaceName | None = None,
@@ -228,14 +218,12 @@ class Explorer(LiveWidget, SettingTraits):
     ) -> None:
         close_earlier()  # first, so that memory never holds both
         super().__init__()
-        self._ask: Ask | None = ask
+        self._run: RunSession | None = run
         self._beside, self._given = beside, given  # `beside`: the session of the original run
-        self._view: View | None = None  # None once closed
         self._frame: Frame | None = None
-        self._face: PlainFace | None = None
-        self._gallery = Gallery()
-        self._pair: Explorer | None = None  # of the picture beside this one, see `_pair_key`
-        self._pair_key = -1, -1
+        self._channels: dict[str, int] = {}  # by layer: the channel that was shown last
+        self.gallery = Gallery()
+        self._pair = PictureBeside(self)
         self._tops = TopInputs(lambda: self._now.settings)
         try:
             self._begin(session, target, settings, face)
@@ -247,26 +235,23 @@ class Explorer(LiveWidget, SettingTraits):
     def _begin(
         self, session: Session, target: Target, settings: dict[str, Any], face: FaceName | None
     ) -> None:
-        first = Settings("", target=target)
-        self._set_view(self._ran(session, first), None)
+        self._set_view(self._view_of(session, Settings("", target=target)), None)
         self._quiet = False
         try:
             view = at_written(self._now, settings)
         except ValueError as error:
             raise SettingError(str(error)) from None
         if view.settings.order == SCORE_DROP:
-            allow_interrupts(view.ablate)
+            allow_interrupts(ablate, view)
         if view.settings.order == SIMILARITY and "reference_channel" not in settings:
             view = view.with_settings(reference_channel=view.settings.channel)
         if "channel" not in settings and {"layer", "order", "sample"} & settings.keys():
-            view = view.with_settings(channel=int(view.channels[0]))
+            view = view.with_settings(channel=int(channels_of(view)[0]))
         self._set_view(view, None)
         self._code = Unfolding("code for this view", self._code_html)
         below = (self._tops, self._code)
         if face != "plain" and os.environ.get("HOOKVIZ_CANVAS") != "off":
-            calls = (self._on_control, self._follow, self._user_edit)
-            thumbnails = lambda: self._gallery.payload(self._given.image, self.inputs)  # noqa: E731
-            self._canvas = Canvas(lambda: displayed_view(self._now), *calls, self.code, thumbnails)
+            self._canvas = Canvas(self)
             self._canvas.observe(self._take_place, "alive")
         if face == "canvas":
             self.children = (self._canvas, *below)
@@ -285,11 +270,9 @@ class Explorer(LiveWidget, SettingTraits):
             self._frame = replace(build_frame(self._now), note=self._note)
         return self._frame
 
-    @property
-    def _now(self) -> View:
-        if self._view is None:
-            raise RuntimeError(self.closed_message)
-        return self._view
+    def frame_of(self, run: str) -> Frame:
+        """Return the frame of the same view with another ``shown_run``."""
+        return build_frame(self._now.with_settings(shown_run=run))
 
     @property
     def cache(self) -> FeatureCache:
@@ -299,136 +282,33 @@ class Explorer(LiveWidget, SettingTraits):
     def inputs(self) -> ModelInput:
         return self._now.session.inputs
 
-    # The settings
-
-    @traitlets.validate(*SETTINGS)
-    def _checked(self, proposal: dict) -> Any:
-        name, value = proposal["trait"].name, proposal["value"]
-        if self._quiet:
-            return value
-        try:
-            return check(name, value, self._now)
-        except ValueError as error:
-            raise SettingError(str(error)) from None
-
-    @traitlets.observe(*SETTINGS)
-    @alone
-    @defer_interrupts
-    def _changed(self, change: dict) -> None:
-        if self._quiet:
-            return
-        name, value = change["name"], change["new"]
-        try:
-            view = self._now.with_settings(**{name: value})
-            if name == "target":
-                view = self._ran(view.session, view.settings, view.input_memo)
-                view = view.remembering(self._now, "the change of target")
-            if (name, value, view.settings.order) == ("shown_run", "original", SCORE_DROP):
-                view = view.with_settings(order="index")  # the score drop is of the edited run
-            if name == "order" and self.children:
-                view = reordered(view)
-            self._go_to(view.fitted())
-        except BaseException:  # the model or a heatmap raised: go back to the shown setting
-            with self._quietly():
-                setattr(self, name, change["old"])
-            raise
-
-    @property
-    def position(self) -> tuple[int, int] | None:
-        """The chosen position, row and column of the shown layer's maps; None if none is chosen.
-
-        May be set. The setting ``place`` has it as fractions, for maps of any size.
-
-        Examples
-        --------
-        >>> import hookviz
-        >>> explorer = hookviz.explore(
-        ...     hookviz.demo_model(), hookviz.demo_images()[6], layer="layer3.1.conv2"
-        ... )
-        >>> explorer.position = 5, 8
-        >>> explorer.place = (0.5, 0.25)  # the same setting, in fractions of height and width
-        >>> explorer.position
-        (7, 3)
-        >>> explorer.close()
-        """
-        return position_of(displayed_view(self._now))
-
-    @position.setter
-    def position(self, position: Sequence[int] | None) -> None:
-        try:
-            self.place = place_at(displayed_view(self._now), position)
-        except ValueError as error:
-            raise SettingError(str(error)) from None
-
-    def settings(self) -> dict[str, Any]:
-        """Return all settings as a dict of plain values: this view, to be shown or kept again.
-
-        ``hookviz.explore(model, inputs, **settings)`` opens the same view. The dict is valid JSON;
-        it is also the ``state`` of a `hookviz.classroom.Step`, and a link to a page has the same
-        names. The chosen position is in it as ``position``, row and column. Edits, strokes and
-        zoom are not in it.
-
-        Returns
-        -------
-        dict
-            A target that is a tuple or an expression of the output is a text, such as ``"3 - 5"``
-            or ``"output[0, 3]"``, which ``target=`` takes, too. A target that is a function cannot
-            be written: there is no ``"target"``, and you pass the function again.
-
-        Examples
-        --------
-        >>> import hookviz
-        >>> model, image = hookviz.demo_model(), hookviz.demo_images()[6]
-        >>> explorer = hookviz.explore(model, image, layer="layer3.1.conv2", channel=17)
-        >>> explorer.position, explorer.order = (5, 8), "gradcam weight"
-        >>> settings = explorer.settings()
-        >>> settings["layer"], settings["position"]
-        ('layer3.1.conv2', [5, 8])
-        >>> again = hookviz.explore(model, image, **settings)
-        >>> again.settings() == settings
-        True
-        >>> explorer.close(), again.close()
-        (None, None)
-        """
-        return written_settings(displayed_view(self._now))
-
-    def notify_change(self, change: Any) -> None:
-        """Restore a setting that a linked explorer rejects."""
-        before = getattr(self, "_view", None)
-        try:
-            super().notify_change(change)
-        except BaseException:
-            if before is not None and self._view not in (None, before) and not self._quiet:
-                self._go_to(before)
-            raise
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not name.startswith("_") and name not in self.__dict__ and not hasattr(type(self), name):
-            near = close_names(name, (*WRITTEN, "image"))
-            raise AttributeError(f"Unknown setting {name!r}; {near}.")
-        super().__setattr__(name, value)
-
-    @contextmanager
-    def _quietly(self) -> Iterator[None]:
-        before, self._quiet = self._quiet, True
-        try:
-            yield
-        finally:
-            self._quiet = before
-
     # One path from a view to the screen
 
-    def _ran(
-        self,
-        session: Session,
-        at: Settings,
-        input_memo: Memo | None = None,
-        original: View | None = None,
+    def _view_of(
+        self, session: Session, at: Settings, before: View | None = None, *, same: bool = False
     ) -> View:
-        assert self._ask is not None  # not closed
+        """Run a session; ``same`` is True if its network and input are those of `before`."""
+        assert self._run is not None  # not closed
         if self._beside is not None:
-            return ran_beside(self._ask, self._beside, session, at)
-        return ran(self._ask, session, at, input_memo=input_memo, original=original)
+            return run_pair(self._run, self._beside, session, at)
+        original = before.original or before if same and before else None
+        memo = before.input_memo if before and before.session is session else None
+        return run_view(self._run, session, at, input_memo=memo, original=original)
+
+    def _changed_to(self, name: str, value: Any) -> None:
+        before = self._now
+        view = before.with_settings(**{name: value})
+        if name == "target":
+            view = self._view_of(view.session, view.settings, view)
+            view = view.remembering(before, "the change of target")
+        if (name, value, view.settings.order) == ("shown_run", "original", SCORE_DROP):
+            view = view.with_settings(order="index")  # the score drop is of the edited run
+        if name == "order" and self.children:
+            view = with_order(view)
+        view = fitted(view)
+        if name == "layer":
+            view = first_shown(before, view, self._channels)
+        self._go_to(view)
 
     def _go_to(self, view: View) -> None:
         """Update settings, controls and pictures to this view."""
@@ -438,16 +318,15 @@ class Explorer(LiveWidget, SettingTraits):
         elif self.children:  # the browser draws; what a user's own code may break is tried here
             shown = displayed_view(view)
             if view is self._now or view.settings.heatmap != self._now.settings.heatmap:
-                allow_interrupts(ShownHeatmap, shown)
-            allow_interrupts(shown.counts)
+                allow_interrupts(heatmap_of, shown)
+            allow_interrupts(counts_of, shown)
         self._set_view(view, frame)
         self._show()
 
     def _set_view(self, view: View, frame: Frame | None) -> None:
-        self._view, self._frame, self._note, self._still = view, frame, "", None
-        with self._quietly():
-            for name in SETTINGS:
-                setattr(self, name, getattr(view.settings, name))
+        self._frame, self._note, self._still = frame, "", None
+        self._take_settings(view)
+        self._channels[view.settings.layer] = view.settings.channel
 
     def _show(self) -> None:
         if not self.children:  # an observer has closed it
@@ -463,7 +342,32 @@ class Explorer(LiveWidget, SettingTraits):
         if self._code is not None:
             self._code.show()
 
-    # The canvas
+    def say(self, note: str) -> None:
+        """Show a note until the next use of a control; an empty note removes it."""
+        if note or self._note:
+            self._note = note
+            self._frame = self._frame and replace(self._frame, note=note)
+            self._show()  # controls go back to the shown settings
+
+    def _say_share(self, share: float | None) -> None:
+        """Show the progress of a control's work; a callback has no output for a bar."""
+        self.say("" if share is None else f"{100 * share:.0f} % done; interrupt the kernel to stop")
+
+    def _try(self, act: Callable[[], object]) -> None:
+        """Do what a control asks for; show errors, since a notebook hides those of callbacks."""
+        before, note = self._now, ""
+        try:
+            with shown_by(self._say_share):
+                act()
+        except Exception as error:
+            note = str(error)
+        if note or self._now is before:  # a change has its own note, or none
+            self.say(note)
+
+    def _on_control(self, name: str, value: Any) -> None:
+        self._try(lambda: setattr(self, name, value))
+
+    # The canvas, see `canvas.Explored`
 
     @alone
     def _take_place(self, change: dict[str, Any]) -> None:
@@ -476,142 +380,45 @@ class Explorer(LiveWidget, SettingTraits):
         close_tree(plain)
         self._face = None
 
+    def thumbnails(self) -> list[Thumbnail]:
+        """Return small pictures of the inputs."""
+        return self.gallery.thumbnails(self._given.image, self.inputs)
+
     @alone
     @defer_interrupts
-    def _follow(self, settings: dict[str, Any]) -> None:
-        """Update the settings to those of the canvas; the frame is built on demand."""
+    def follow(self, settings: Mapping[str, Any]) -> None:
+        """Take over the settings of the browser, which has moved by itself."""
         view = self._now
         for name in ("order", "shown_run"):  # the browser cannot do these by itself
             wanted = settings.get(name, getattr(view.settings, name))
-            known = name == "order" and (wanted != SCORE_DROP or self._ablated(view, settings))
-            if wanted != getattr(view.settings, name) and not known:
-                self._on_control(name, wanted)
-                view = self._now
-                settings = settings | {"channel": view.settings.channel}  # the first of an order
-        self._set_view(at_written(view, settings).fitted(), None)
+            if wanted == getattr(view.settings, name):
+                continue
+            layer = settings.get("layer", view.settings.layer)
+            known = wanted != SCORE_DROP or layer in {**view.drops, **view.old_drops}
+            if name == "order" and known:
+                continue
+            self._on_control(name, wanted)
+            view = self._now
+            settings = {**settings, "channel": view.settings.channel}  # the first of an order
+        self._set_view(at_browsed(view, settings), None)
         self._show_below()
 
-    @staticmethod
-    def _ablated(view: View, settings: dict[str, Any]) -> bool:
-        """Return whether the order of the browser's layer is known, be it an old one."""
-        return settings.get("layer", view.settings.layer) in (view.drops | view.old_drops)
-
-    def _on_control(self, name: str, value: Any) -> None:
-        """Apply a control's value; show errors, since a notebook hides those of callbacks."""
-        note = ""
-        try:
-            with shown_by(self._say_share):
-                setattr(self, name, value)
-        except Exception as error:
-            note = str(error)
-        self.say(note or (self._answer_moved if name == "image" else ""))
-
-    def _user_edit(self, what: str, value: Any) -> None:
-        """Multiply a channel by a factor, drop an edit, the latest one or all.
-
-        ``value`` is what the user saw: ``(layer, channel, factor)``, ``(layer, channels)`` that go
-        off together, or the edit. Or part of a picture's file, the key of an earlier input, or the
-        pixels that were painted or erased, bool ``(H, W)``.
-        """
-        if what != "beside":
-            self._end_pair()
-        if what == "picture":
-            if (whole := self._gallery.received(*value)) is not None:
-                self._on_control("image", whole)
-            return
-        if what == "again":
-            self._on_control("image", self._gallery.given(value))
-            return
-        if what == "beside":
-            self._set_beside(*value)
-            return
-        edits = list(self.edits)
-        if what == "factor":
-            layer, channel, factor = value
-            own = [place for place, each in enumerate(edits) if each.is_of(layer, channel)]
-            place = own[-1] if own else len(edits)
-            new = [] if factor == 1 else [self._now.edit(layer, factor, channel)]
-            edits[place : place + 1] = new
-        elif what in ("paint", "erase"):
-            pixels = torch.from_numpy(value)
-            try:
-                at = self._now.picture_at
-                if at is None or at[2] != min(picture_tensors(self.inputs)):
-                    self.say("Only the first input picture can be painted: show a map of it.")
-                    return
-                if what == "paint":
-                    edits = [*painted(edits, self.inputs, pixels, self._now.input_sample)]
-                else:
-                    edits = [*erased(edits, self.inputs, pixels)]
-            except ValueError as error:
-                self.say(str(error))
-                return
-        elif what == "off":
-            layer, channels = value
-            edits.append(self._now.edit(layer, 0, channels))
-        elif what == "drop":
-            edits = [each for each in edits if each is not value]
-        else:
-            edits = edits[:-1] if what == "undo" else []
-        self._on_control("edits", tuple(edits))
-
     @alone
-    def _set_beside(self, key: int, sample: int) -> None:
-        """Show another picture beside this one, under the same settings; the same one ends it."""
-        image = sample_of(self._gallery.given(key), sample)
-        known = self._pair is not None and self._pair_key == (key, sample)
-        self._end_pair()
-        if known or self._canvas is None:
-            return
-        old, given = self._now.session, self._given
-        try:
-            inputs = prepare_input(
-                image, old.given, weights=given.weights, transform=given.transform
-            )
-            names = old.class_names or None
-            edits = [edit for edit in old.edits if not edit.of_input]
-            other = Session(old.given, inputs, class_names=names).edited(edits)
-            self._pair = Explorer(
-                other,
-                replace(given, image=image),
-                asker(list(self.cache)),
-                target=self.target,
-                face="canvas",
-                beside=old,
-            )
-        except Exception as error:
-            self.say(str(error))
-            return
-        self._pair_key = key, sample
-        self._pair.shown_run = "edited"
-        # It has one sample, and a version of its own: the other, or the difference from this one.
-        Link(self, self._pair, [each for each in SETTINGS if each not in ("sample", "shown_run")])
-        layout = widgets.Layout(
-            display="grid", grid_template_columns="repeat(2, minmax(0, 1fr))", grid_gap="0 20px"
-        )
-        two = widgets.Box([self._canvas, self._pair], layout=layout)
-        self.set_trait("children", (two, *self.children[1:]))
+    def handle(self, request: Request, data: Sequence[Any]) -> None:
+        """Do what a request of the browser says."""
+        if request.settings:
+            self.follow(request.settings)
+        if not isinstance(request, (TargetRequest, BesideRequest)):
+            self._pair.end()
+        self._try(lambda: HANDLERS[type(request)](self, request, data))
 
-    def _end_pair(self) -> None:
-        if self._pair is None:
-            return
-        pair, self._pair = self._pair, None
-        two, *below = self.children
-        self.set_trait("children", (self._canvas, *below))
-        two.close()
-        pair.close()
-        close_tree(pair)
+    def edit_named(self, key: int) -> LayerEdit | None:
+        """Return the edit that the browser names by a number."""
+        return None if self._canvas is None else self._canvas.edit_named(key)
 
-    def say(self, note: str) -> None:
-        """Show a note until the next use of a control; an empty note removes it."""
-        if note or self._note:
-            self._note = note
-            self._frame = self._frame and replace(self._frame, note=note)
-            self._show()  # controls go back to the shown settings
-
-    def _say_share(self, share: float | None) -> None:
-        """Show the progress of a control's work; a callback has no output for a bar."""
-        self.say("" if share is None else f"{100 * share:.0f} % done; interrupt the kernel to stop")
+    def show_beside(self, key: int, sample: int) -> None:
+        """Show a picture of the gallery beside this one; the same one again ends it."""
+        self._pair.toggle(key, sample)
 
     # Another run
 
@@ -626,21 +433,19 @@ class Explorer(LiveWidget, SettingTraits):
     @image.setter
     @alone
     def image(self, image: Any) -> None:
-        given, old = replace(self._given, image=image), self._now.session
-        how = {"weights": given.weights, "transform": given.transform}
-        inputs = prepare_input(image, old.given, **how)
-        session = Session(
-            old.given,
-            inputs,
-            class_names=old.class_names or None,
-            token_names=old.token_names,
-        )
-        before = self._now.predictions[:1]
-        self._rerun(session.edited([edit for edit in old.edits if not edit.of_input]))
-        self._given = given
+        before = predictions_of(self._now)[:1]
+        self._rerun(self.session_for(image))
+        self._given = replace(self._given, image=image)
         self._show()  # the code names the picture
-        self._answer_moved = answer_moved(before, self._now.predictions[:1])
-        self.say(self._answer_moved)
+        self.say(prediction_moved(before, predictions_of(self._now)[:1]))
+
+    def session_for(self, image: Any) -> Session:
+        """Return a session of this network, with its edits of layers, for another input."""
+        given, old = self._given, self._now.session
+        inputs = prepare_input(image, old.given, weights=given.weights, transform=given.transform)
+        names = old.class_names or None
+        session = Session(old.given, inputs, class_names=names, token_names=old.token_names)
+        return session.edited([edit for edit in old.edits if not edit.of_input])
 
     def refresh(self) -> None:
         """Run the model again, for example after its weights have changed; all settings stay.
@@ -661,8 +466,8 @@ class Explorer(LiveWidget, SettingTraits):
     @alone
     @defer_interrupts
     def _rerun(self, session: Session) -> None:
-        view = self._ran(session, self._now.settings)
-        self._go_to(view.remembering(self._now, "this one").fitted())
+        view = self._view_of(session, self._now.settings)
+        self._go_to(fitted(view.remembering(self._now, "this one")))
 
     @property
     def survey(self) -> Survey | None:
@@ -671,9 +476,8 @@ class Explorer(LiveWidget, SettingTraits):
 
     @survey.setter
     def survey(self, survey: Survey | None) -> None:
-        model = self._now.session.model
         if survey is not None:
-            check_survey(survey, model)
+            check_survey(survey, self._now.session.model)
         self._tops.survey = survey
         self._tops.show()
 
@@ -724,7 +528,7 @@ class Explorer(LiveWidget, SettingTraits):
         if layer is None and channels is None:
             channels = at.channel
         layer = at.layer if layer is None else layer
-        self.edits = (*self.edits, self._now.edit(layer, change, channels, where))
+        self.edits = (*self.edits, edit_in(self._now, layer, change, channels, where))
 
     def flip(self) -> Flip:
         """Switch channels of the shown layer off, in the shown order, until the answer changes.
@@ -756,14 +560,14 @@ class Explorer(LiveWidget, SettingTraits):
         >>> explorer.close()
         """
         view = self._now
-        flip = view.flip([int(each) for each in displayed_view(view).channels])
+        flip = flip_of(view, channels_of(displayed_view(view)).tolist())
         with Progress() as bar:
             share = 0.0
             while share < 1:
                 share = allow_interrupts(flip.work, 1.0)
                 bar.update(share)
         if flip.channels:
-            self.edits = (*self.edits, view.edit(view.settings.layer, 0, flip.channels))
+            self.edits = (*self.edits, edit_in(view, view.settings.layer, 0, flip.channels))
         return flip
 
     @property
@@ -772,8 +576,20 @@ class Explorer(LiveWidget, SettingTraits):
         return self._now.session.edits
 
     @edits.setter
+    @alone
+    @defer_interrupts
     def edits(self, edits: Sequence[LayerEdit]) -> None:
-        self._edit_all(tuple(edits))
+        view, edits = self._now, tuple(edits)
+        if edits == view.session.edits:
+            return
+        session = view.session.edited(edits)
+        if edits and self._face is not None and self._frame is not None:
+            preview = quick_preview(session, view.original or view)
+            if preview is not None:  # the bars move before the pictures are ready
+                self._frame = replace(self._frame, predictions=predictions_of(preview))
+                self._show()
+        after = self._view_of(session, view.settings, view, same=True)
+        self._go_to(fitted(after.remembering(view, "the edit")))
 
     def undo(self) -> None:
         """Undo the latest edit, if any."""
@@ -783,22 +599,7 @@ class Explorer(LiveWidget, SettingTraits):
         """Undo all edits."""
         self.edits = ()
 
-    @alone
-    @defer_interrupts
-    def _edit_all(self, edits: tuple[LayerEdit, ...]) -> None:
-        view = self._now
-        if edits == view.session.edits:
-            return
-        session, original = view.session.edited(edits), view.original or view
-        if edits and self._face is not None and self._frame is not None:
-            soon = soon_edited(session, original)
-            if soon is not None:  # the bars move before the pictures are ready
-                self._frame = replace(self._frame, predictions=soon.predictions)
-                self._show()
-        after = self._ran(session, view.settings, original=original)
-        self._go_to(after.remembering(view, "the edit").fitted())
-
-    # The weights
+    # Numbers
 
     def weights(
         self,
@@ -855,73 +656,47 @@ class Explorer(LiveWidget, SettingTraits):
             session, layer, channel=channel, contributions=why.by_channel, position=position
         )
 
-    # Export
+    def contributions(
+        self,
+        layer: str | None = None,
+        *,
+        channel: int | None = None,
+        position: Sequence[int] | None = None,
+        sample: int | None = None,
+        call: int | None = None,
+    ) -> Contributions:
+        """Take one value of the explored run apart, as `hookviz.contributions` does.
 
-    def code(self) -> str:
-        """Return this view as PyTorch code without hookviz: hook, gradient, heatmap and figure.
+        The first time the model runs once more, with what its layers were given kept; after that
+        nothing runs for any layer, channel or position.
 
-        The widget shows it at the button "code for this view". It runs as it stands and gives the
-        numbers of the view.
+        Parameters
+        ----------
+        layer, channel, sample, call : optional
+            The shown ones if left out. Any convolution or linear layer that ran, shown or not.
+        position : sequence of int, optional
+            The chosen place if left out.
 
         Returns
         -------
-        str
-            Python source. Comments at the top name the variables that you define, such as
-            ``model``, ``image`` or, for a function as target, ``target``.
+        Contributions
 
         Raises
         ------
         ValueError
-            The code cannot express the view, such as one with edits, of a volume, or with a heatmap
-            outside Grad-CAM's family; the message says what to do instead.
+            As `hookviz.contributions`; or the position is left out, and no place is chosen.
 
         Examples
         --------
         >>> import hookviz
         >>> explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
-        >>> print(explorer.code())
-        # model: your DemoNet
-        # image: the picture that you gave
-        import matplotlib.pyplot as plt
-        ...
-        with model.get_submodule("layer3.1.conv2").register_forward_hook(keep):
-        ...
+        >>> why = explorer.contributions("layer3.1.conv2", channel=17, position=(5, 8))
+        >>> why.by_channel.shape, why.sources
+        (torch.Size([96]), [('layer3.1.conv1', 0)])
         >>> explorer.close()
         """
-        return write_source(displayed_view(self._now.fitted()), self._given)
-
-    def _code_html(self) -> str:
-        try:
-            return html.code(self.code())
-        except ValueError as error:
-            return html.note(str(error))
-
-    def figure(self) -> Figure:
-        """Return this view as a matplotlib figure, with axes and colourbars.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            Not registered with pyplot, so it need not be closed.
-        """
-        return draw_figure(self.frame)
-
-    def save(self, path: str | Path, **options: Any) -> None:
-        """Write `figure` to a file.
-
-        Parameters
-        ----------
-        path : str or Path
-            Ends in .png, .svg or .pdf.
-        **options
-            For ``Figure.savefig``, such as ``dpi=200``.
-
-        Raises
-        ------
-        ValueError
-            Another suffix.
-        """
-        save_figure(self.frame, path, **options)
+        view = displayed_view(self._now)
+        return contributions_of(view, layer, channel, position, sample, call)
 
     def heatmaps(self, method: str | None = None) -> dict[str, Tensor]:
         """Return every layer's heatmap, in the order in which the layers ran.
@@ -970,47 +745,73 @@ class Explorer(LiveWidget, SettingTraits):
         """
         return shown_sides(displayed_view(self._now))
 
-    def contributions(
-        self,
-        layer: str | None = None,
-        *,
-        channel: int | None = None,
-        position: Sequence[int] | None = None,
-        sample: int | None = None,
-        call: int | None = None,
-    ) -> Contributions:
-        """Take one value of the explored run apart, as `hookviz.contributions` does.
+    # Export
 
-        The first time the model runs once more, with what its layers were given kept; after that
-        nothing runs for any layer, channel or position.
+    def code(self) -> str:
+        """Return this view as PyTorch code without hookviz: hook, gradient, heatmap and figure.
 
-        Parameters
-        ----------
-        layer, channel, sample, call : optional
-            The shown ones if left out. Any convolution or linear layer that ran, shown or not.
-        position : sequence of int, optional
-            The chosen place if left out.
+        The widget shows it at the button "code for this view". It runs as it stands and gives the
+        numbers of the view.
 
         Returns
         -------
-        Contributions
+        str
+            Python source. Comments at the top name the variables that you define, such as
+            ``model``, ``image`` or, for a function as target, ``target``.
 
         Raises
         ------
         ValueError
-            As `hookviz.contributions`; or the position is left out, and no place is chosen.
+            The code cannot express the view, such as one with edits, of a volume, or with a heatmap
+            outside Grad-CAM's family; the message says what to do instead.
 
         Examples
         --------
         >>> import hookviz
         >>> explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
-        >>> why = explorer.contributions("layer3.1.conv2", channel=17, position=(5, 8))
-        >>> why.by_channel.shape, why.sources
-        (torch.Size([96]), [('layer3.1.conv1', 0)])
+        >>> print(explorer.code())
+        # model: your DemoNet
+        # image: the picture that you gave
+        import matplotlib.pyplot as plt
+        ...
+        with model.get_submodule("layer3.1.conv2").register_forward_hook(keep):
+        ...
         >>> explorer.close()
         """
-        view = displayed_view(self._now)
-        return contributions_of(view, layer, channel, position, sample, call)
+        return write_source(displayed_view(fitted(self._now)), self._given)
+
+    def _code_html(self) -> str:
+        try:
+            return html.code(self.code())
+        except ValueError as error:
+            return html.note(str(error))
+
+    def figure(self) -> Figure:
+        """Return this view as a matplotlib figure, with axes and colourbars.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            Not registered with pyplot, so it need not be closed.
+        """
+        return draw_figure(self.frame)
+
+    def save(self, path: str | Path, **options: Any) -> None:
+        """Write `figure` to a file.
+
+        Parameters
+        ----------
+        path : str or Path
+            Ends in .png, .svg or .pdf.
+        **options
+            For ``Figure.savefig``, such as ``dpi=200``.
+
+        Raises
+        ------
+        ValueError
+            Another suffix.
+        """
+        save_figure(self.frame, path, **options)
 
     def to_html(
         self,
@@ -1074,8 +875,8 @@ class Explorer(LiveWidget, SettingTraits):
         ('<!doctype html>', True)
         >>> explorer.close()
         """
-        view, ask = displayed_view(self._now), self._ask
-        assert ask is not None  # otherwise it is closed
+        view, run = self.displayed(), self._run
+        assert run is not None  # otherwise it is closed
         options: dict[str, Any] = {"layers": layers, "max_bytes": max_bytes, "title": title}
         options["steps"] = steps
         check_folder(path)
@@ -1085,7 +886,7 @@ class Explorer(LiveWidget, SettingTraits):
                 written = partial(write_network_page, precision=check_precision(precision))
                 page = allow_interrupts(written, view, on_progress=bar.update, **options)
                 return page_to(path, page)
-            again = partial(ask, view.session)
+            again = partial(run, view.session)
             page = allow_interrupts(write_page, view, again, on_progress=bar.update, **options)
         return page_to(path, page)
 
@@ -1137,18 +938,16 @@ class Explorer(LiveWidget, SettingTraits):
     @defer_interrupts
     def close(self) -> None:
         """Release tensors and every widget that belongs to this one; may be called twice."""
-        if getattr(self, "_pair", None) is not None:
-            self._end_pair()
-        children = getattr(self, "children", ())
-        for part in (self._canvas, getattr(self, "_tops", None)):
-            if part is not None and part not in children:
+        attributes = vars(self)
+        if "_pair" in attributes:
+            self._pair.end()
+        for part in (self._canvas, attributes.get("_tops")):
+            if part is not None and part not in self.children:
                 close_tree(part)
         super().close()
-        for name in ("_given", "_face", "_code"):
-            if name in vars(self):
-                setattr(self, name, None)
-        self._view = self._frame = self._ask = self._canvas = self._still = self._beside = None
-        self._gallery = Gallery()
+        self._view = self._frame = self._run = self._canvas = self._still = self._beside = None
+        self._given, self._face, self._code = Given(None), None, None
+        self._channels, self.gallery = {}, Gallery()
 
 
 Explorer.__doc__ = inspect.cleandoc(Explorer.__doc__ or "").replace("SETTINGS", documented(""))

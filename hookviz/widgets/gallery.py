@@ -13,6 +13,7 @@ from PIL import Image
 
 from ..draw.overlay import picture_of
 from ..run.inputs import ModelInput
+from ..view.messages import Thumbnail
 
 SIDE = 64
 """The longest side of a thumbnail, in pixels."""
@@ -56,11 +57,11 @@ class Gallery:
         """Return what was given."""
         return self._given[key][0]
 
-    def payload(self, given: Any, inputs: ModelInput) -> list[dict[str, Any]]:
-        """Return the thumbnails, as JSON: of what is explored now each sample's, else the first."""
+    def thumbnails(self, given: Any, inputs: ModelInput) -> list[Thumbnail]:
+        """Return thumbnails: of what is explored now each sample's, else the first."""
         now = next((key for key, (each, _) in self._given.items() if each is given), None)
         if now is None:
-            now = self._add(given, inputs.name)
+            now = self._add(given, _name(given, inputs.name, self._count))
         for key in self._replaced - {now}:
             self._drop(key)
         if now not in self._urls:
@@ -69,9 +70,8 @@ class Gallery:
         for key, (each, name) in self._given.items():
             urls = self._urls.get(key, [])
             for sample, url in enumerate(urls if key == now else urls[:1]):
-                said = _sample_name(each, name, sample, len(urls))
-                same = {"key": key, "sample": sample, "name": said, "now": key == now}
-                found.append(same | {"url": url})
+                label = _sample_name(each, name, sample, len(urls))
+                found.append(Thumbnail(key=key, sample=sample, name=label, now=key == now, url=url))
         return found
 
     def _add(self, given: Any, name: str) -> int:
@@ -86,6 +86,12 @@ class Gallery:
         self._given.pop(key, None)
         self._urls.pop(key, None)
         self._replaced.discard(key)
+
+
+def _name(given: Any, name: str, count: int) -> str:
+    """Return a file's name; what is not a file is a picture with a number."""
+    is_file = isinstance(given, (str, PathLike, list, tuple))
+    return name if is_file else f"picture {count + 1}"
 
 
 def sample_of(given: Any, sample: int) -> Any:

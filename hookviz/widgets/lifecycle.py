@@ -152,6 +152,11 @@ def close_tree(widget: Any, close: Any = None) -> None:
     (close or widget.close)()
 
 
+def visible(widget: widgets.DOMWidget, shown: bool) -> None:
+    """Show or hide a widget."""
+    widget.layout.display = None if shown else "none"
+
+
 # The widgets of each cell
 
 

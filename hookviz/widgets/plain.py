@@ -9,15 +9,13 @@ from typing import Any
 import ipywidgets as widgets
 from matplotlib.figure import Figure
 
-from ..draw import html, mosaic
+from ..draw import html
 from ..draw.figures import drawn
 from ..export.figure import draw_panels
 from ..run.target import read_target
-from ..studies.survey.layer import channel_words
-from ..studies.survey.survey import SHOWN, Survey
 from ..view.frame import Frame, Panel
-from ..view.settings import DECLARED, INDICES, Settings
-from .lifecycle import in_front_end
+from ..view.settings import DECLARED, INDICES
+from .lifecycle import in_front_end, visible
 
 SLIDERS = ("layer", *INDICES, "alpha")
 MENUS = ("order", "heatmap", "shown_after", "shown_run")
@@ -225,90 +223,3 @@ def _set(widget: widgets.Widget, name: str, value: Any) -> None:
     """Set a trait if it differs: setting the same options again would reset a menu's value."""
     if getattr(widget, name) != value:
         setattr(widget, name, value)
-
-
-# Below either face
-
-
-class TopInputs(widgets.VBox):
-    """The inputs of a data set that excite the shown channel most; hidden without a survey.
-
-    Parameters
-    ----------
-    at : callable
-        Returns the explorer's present settings; the canvas may be ahead of any frame.
-    """
-
-    survey: Survey | None
-
-    def __init__(self, at: Callable[[], Settings]) -> None:
-        self._at, self.survey = at, None
-        self._facts, self._row = widgets.HTML(), widgets.HTML()
-        self._whole = widgets.ToggleButton(description="whole pictures")
-        self._whole.layout.width = "auto"
-        self._whole.observe(lambda change: self.show(), "value")
-        self._drawn: tuple[Any, ...] = ()  # the key of the row
-        line = widgets.Box([self._facts, self._whole])
-        super().__init__([line, self._row])
-        self.layout.margin = "8px 0 0"
-        line.add_class("hookviz-line")
-        self._facts.add_class("hookviz-grow")
-
-    def show(self) -> None:
-        """Update the row to the explorer's channel."""
-        visible(self, self.survey is not None)
-        if self.survey is None:
-            return
-        at, whole = self._at(), self._whole.value
-        now = id(self.survey), at.layer, at.call, at.channel, whole
-        if now != self._drawn:
-            self._drawn = now
-            self._facts.value, self._row.value = _tops_html(self.survey, at, whole)
-            visible(self._whole, bool(self._row.value))
-
-    def close(self) -> None:
-        """Release the survey."""
-        self.survey = None
-        super().close()
-
-
-def _tops_html(survey: Survey, at: Settings, whole: bool) -> tuple[str, str]:
-    """Return facts about the channel, or the reason for having none; and its top patches."""
-    key = at.layer, at.call
-    try:
-        layer = survey[key]
-        row = mosaic.row(survey.patches(key, at.channel, SHOWN), whole=whole)
-    except (KeyError, ValueError) as error:
-        return html.plain(str(error.args[0])), ""
-    message = f"Of {survey.seen:,} inputs, channel {at.channel} responds most to"
-    return mosaic.STYLE + mosaic.facts(message, channel_words(layer, at.channel)), row
-
-
-class Unfolding(widgets.VBox):
-    """A button that shows a text below it while it is pressed.
-
-    Parameters
-    ----------
-    what : str
-        The button's label.
-    make : callable
-        Returns the text as HTML; called only while it is shown.
-    """
-
-    def __init__(self, what: str, make: Callable[[], str]) -> None:
-        self._make = make
-        self._button, self._text = widgets.ToggleButton(description=what), widgets.HTML()
-        self._button.observe(lambda change: self.show(), "value")
-        super().__init__([self._button, self._text])
-
-    def show(self) -> None:
-        """Update the text."""
-        shown = self._button.value
-        visible(self._text, shown)
-        if shown:
-            self._text.value = self._make()
-
-
-def visible(widget: widgets.DOMWidget, shown: bool) -> None:
-    """Show or hide a widget."""
-    widget.layout.display = None if shown else "none"

@@ -17,16 +17,15 @@ from ..draw.html import ROOT_CLASS
 from ..export.code import Given
 from ..export.figure import draw_panel
 from ..hooking.select import Layers
-from ..run.inputs import prepare_input
 from ..run.session import Session
 from ..run.target import Target
-from ..view.build import build_frame
-from ..view.exploration import asker
 from ..view.frame import Frame
+from ..view.runs import runner
 from ..view.settings import SETTINGS, WRITTEN
 from .explorer import Explorer
 from .lifecycle import LiveWidget, close_earlier, close_tree, register
 from .linked import Link
+from .pair import compared_with, side_by_side
 
 
 def link(left: Explorer, right: Explorer) -> Link:
@@ -111,15 +110,12 @@ def beside(explorer: Explorer, image: Any) -> SideBySide:
     """
     if explorer.closed:
         raise ValueError(explorer.closed_message)
-    view, given = explorer._now, explorer._given
-    old, names = view.session, view.session.class_names
-    inputs = prepare_input(image, old.given, weights=given.weights, transform=given.transform)
-    other = Session(old.given, inputs, class_names=names or None).edited(old.edits)
+    view, second = explorer.displayed(), explorer.session_for(image)
     layers = [name for name, each in view.cache.items() if not isinstance(each, AttentionRecord)]
-    both = SideBySide(old, other, layers, target=view.settings.target)
+    both = SideBySide(view.session, second, layers, target=view.settings.target)
     for name in SETTINGS:  # the layer first: it sets the other ranges
         value = getattr(view.settings, name)
-        known = name != "layer" or value in both._shown.cache
+        known = name != "layer" or value in both.cache
         if known and name not in ("target", "shown_run", "order", "sample"):
             setattr(both, name, value)
     return both
@@ -163,19 +159,15 @@ class SideBySide(LiveWidget):
         super().__init__()
         self.left = self.right = None
         try:
-            self.right = Explorer(b, Given(b.inputs), asker(layers), target=target, beside=a)
+            self.right = compared_with(Explorer, a, b, Given(b.inputs), layers, target)
             shared = list(self.right.cache)
-            self.left = Explorer(a, Given(a.inputs), asker(shared), target=target)
+            self.left = Explorer(a, Given(a.inputs), runner(shared), target=target)
             self.right.shown_run = "difference"
             Link(self.right, self.left)
         except BaseException:
             self.close()
             raise
-        layout = widgets.Layout(
-            display="grid", grid_template_columns="repeat(2, minmax(0, 1fr))", grid_gap="0 20px"
-        )
-        columns = [self._named("a", a, self.left), self._named("b", b, self.right)]
-        row = widgets.Box(columns, layout=layout)
+        row = side_by_side(self._named("a", a, self.left), self._named("b", b, self.right))
         self.children = (row,)
         self.add_class(ROOT_CLASS)
         register(self)
@@ -191,7 +183,7 @@ class SideBySide(LiveWidget):
         return column
 
     def __getattr__(self, name: str) -> Any:
-        if name in WRITTEN:
+        if name in (*WRITTEN, "cache"):
             return getattr(self._shown, name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -209,8 +201,7 @@ class SideBySide(LiveWidget):
 
     def _frames(self) -> list[Frame]:
         """Return a frame for each of `SIDES`."""
-        now = self._shown._now
-        return [build_frame(now.with_settings(shown_run=run)) for run in SIDES]
+        return [self._shown.frame_of(run) for run in SIDES]
 
     def figure(self) -> Figure:
         """Return the three maps as a matplotlib figure, each with its colourbar."""

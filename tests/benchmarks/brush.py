@@ -24,7 +24,7 @@ MAKE = """
 import ipywidgets, time, torch, hookviz
 torch.set_num_threads(1)
 explorer = hookviz.explore({})
-model = explorer._now.session.model
+model = explorer.displayed().session.model
 said = ipywidgets.Label("").add_class("said")
 button = ipywidgets.Button(description="time a forward")
 def measure(_):

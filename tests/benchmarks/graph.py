@@ -46,8 +46,8 @@ def run(*, quick: bool = False) -> None:
             "explorer.contributions": partial(
                 explorer.contributions, layer, channel=3, position=position
             ),
-            "answer of the why panel": partial(reason_payload, explorer._now, question),
-            "answer of the map": partial(map_payload, explorer._now),
+            "answer of the why panel": partial(reason_payload, explorer.displayed(), question),
+            "answer of the map": partial(map_payload, explorer.displayed()),
         }
         print_table(f"{name}: a forward, 1×3×224×224", race(contenders, 3 if quick else 15))
         explorer.close()

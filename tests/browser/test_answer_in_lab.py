@@ -12,6 +12,7 @@ from torch import nn
 
 import hookviz
 from hookviz.draw.overlay import draw_strip
+from hookviz.view.predictions import output_of
 
 pytestmark = pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
 
@@ -271,7 +272,7 @@ def test_a_page_shows_maps_and_boxes(shown, shots):
     wait_for(lambda: canvas_pixels(output.locator("canvas").first).shape[:2] == (25, 19), "the map")
     menu = output.get_by_role("combobox", name="map of the output")
     menu.select_option(label="channel 1 of output[1]")
-    values = explorer._now.answer.maps[1].values[0, 1]
+    values = output_of(explorer.displayed()).maps[1].values[0, 1]
     ends, wanted = output.locator(".hv-scale .hv-end"), [float(values.min()), float(values.max())]
 
     def shown_range():

@@ -21,6 +21,7 @@ from hookviz.draw.colours import DIVERGING, SEQUENTIAL, palette, to_levels
 from hookviz.run.inputs import prepare_input
 from hookviz.run.session import Session
 from hookviz.view.map import map_payload
+from hookviz.view.predictions import output_of
 
 pytestmark = pytest.mark.usefixtures("translations")
 pytest.importorskip("onnxscript", reason="the oldest versions have no such export")
@@ -277,7 +278,7 @@ BOXES = """() => Array.from(document.querySelectorAll(".hv-net-box"), (box) => {
 def map_in_python(model, picture):
     """The picture of each layer in the map: its levels."""
     explorer = hookviz.explore(model, picture)
-    header, arrays = map_payload(explorer._now)
+    header, arrays = map_payload(explorer.displayed())
     explorer.close()
     ends = np.cumsum([height * width for height, width in header["sizes"].values()])
     parts = np.split(arrays["pictures"], ends)
@@ -549,7 +550,7 @@ def test_boxes_of_a_detector_follow_the_input(shown, shots):
 
     def boxes(x):
         made = explorer(x)
-        found = made._now.answer.boxes
+        found = output_of(made.displayed()).boxes
         made.close()
         return found
 

@@ -101,7 +101,7 @@ def test_each_pixel_is_as_render_draws_it(shown, looks):
         assert len(seen["small"]) == len(seen["large"]) == 9
         for channel in range(9):
             # As the explorer shows this channel; it would draw a still picture of each.
-            there = build_frame(explorer._now.with_settings(channel=channel))
+            there = build_frame(explorer.displayed().with_settings(channel=channel))
             wanted = expected(there.panels[0])
             large, small = as_pixels(seen["large"][channel]), np.array(seen["small"][channel])
             assert (large == wanted).all(), (cmap, normalize, channel)

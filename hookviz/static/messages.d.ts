@@ -1,0 +1,566 @@
+// Generated from hookviz/view/messages.py by `make messages`: change that file.
+
+export interface HealthSummary {
+  text: string;
+  kind: string;
+  layer: string | null;
+  details: string;
+}
+
+export interface Prediction {
+  number: number;
+  name: string;
+  value: number;
+  words: string;
+  before: number | null;
+  change: string;
+}
+
+export interface TransformWords {
+  short: string;
+  full: string;
+  doubt: string;
+}
+
+export interface Opening {
+  layer: string;
+  channel: number;
+  words: string;
+}
+
+export interface Question {
+  key: string;
+  stops?: number | null;
+  again?: number;
+}
+
+export interface LayerPart extends Question {
+  layer?: string | null;
+  call?: number | null;
+  sample?: number | null;
+  depth?: number | null;
+  place?: [number, number] | null;
+  shown_after?: string | null;
+}
+
+export interface HereQuestion extends Question {
+  ask: "here";
+}
+
+export interface CodeQuestion extends Question {
+  ask: "code";
+  settings: Record<string, unknown>;
+}
+
+export interface PrepareQuestion extends Question {
+  ask: "prepare";
+}
+
+export interface LayerQuestion extends LayerPart {
+  ask: "layer";
+}
+
+export interface PictureQuestion extends Question {
+  ask: "picture";
+  of?: [number, number, number] | null;
+}
+
+export interface HeatmapQuestion extends LayerPart {
+  ask: "heatmap";
+  method: string;
+}
+
+export interface HeatmapsQuestion extends LayerPart {
+  ask: "heatmaps";
+  method: string;
+}
+
+export interface SidesQuestion extends LayerPart {
+  ask: "sides";
+  method: string;
+}
+
+export interface OutputQuestion extends Question {
+  ask: "output";
+  which: number;
+  channel?: number | null;
+  sample?: number;
+}
+
+export interface FieldQuestion extends LayerPart {
+  ask: "field";
+}
+
+export interface ValueQuestion extends LayerPart {
+  ask: "value";
+  channel: number;
+  row: number;
+  column: number;
+}
+
+export interface ScoresQuestion extends LayerPart {
+  ask: "scores";
+  order: string;
+  reference_channel?: number;
+}
+
+export interface AblationQuestion extends LayerPart {
+  ask: "ablation";
+}
+
+export interface FlipQuestion extends LayerPart {
+  ask: "flip";
+  channels: number[];
+}
+
+export interface MapQuestion extends LayerPart {
+  ask: "map";
+}
+
+export interface WhyQuestion extends Question {
+  ask: "why";
+  layer?: string | null;
+  call?: number | null;
+  channel?: number | null;
+  sample?: number | null;
+  depth?: number | null;
+  position?: number[] | null;
+  place?: [number, number] | null;
+  output?: number | null;
+  written?: string | null;
+}
+
+export interface WeightsQuestion extends Question {
+  ask: "weights";
+  layer: string;
+  call: number;
+  channel: number;
+  sample: number;
+  depth?: number | null;
+  place?: [number, number] | null;
+}
+
+export interface WithoutQuestion extends Question {
+  ask: "without";
+  layer: string;
+  call: number;
+  channel: number;
+  position: number[];
+  sample: number;
+  channels: number[];
+  target?: number | null;
+}
+
+export interface Coding {
+  name: string;
+  kind: string;
+  shape: number[];
+  bytes: number;
+  scale?: number | null;
+  delta?: boolean | null;
+  planes?: boolean | null;
+  step?: number | null;
+}
+
+export interface Reply {
+  ask: string;
+  key: string;
+  none?: string | null;
+  stopped?: boolean | null;
+  lost?: boolean | null;
+  arrays: Coding[];
+}
+
+export interface CodeAnswer extends Reply {
+  ask: "code";
+  code: string;
+}
+
+export interface Counts {
+  channel: number;
+  call: number;
+  sample: number;
+  depth: number;
+}
+
+export interface LayerHeader {
+  layer: string;
+  call: number;
+  sample: number;
+  depth: number;
+  counts: Counts;
+  place: [number, number, number] | null;
+  no_picture: string;
+  parts: boolean;
+  size: number[];
+  signed: boolean;
+  kind: string;
+  shape: number[];
+  dtype: string;
+  magnitudes: string;
+  which: string;
+  age: string;
+  shown_after: string;
+  word?: string | null;
+  query?: string | null;
+  tokens?: string[][] | null;
+  beside?: string[] | null;
+}
+
+export interface LayerAnswer extends Reply {
+  ask: "layer";
+  header: LayerHeader;
+}
+
+export interface AsFed {
+  gain: number[];
+  shift: number[];
+  words: string;
+}
+
+export interface PictureHeader {
+  height?: number | null;
+  width?: number | null;
+  size?: number[] | null;
+  of?: number[] | null;
+  fed?: AsFed | null;
+  words: string;
+}
+
+export interface PictureAnswer extends Reply {
+  ask: "picture";
+  header: PictureHeader;
+}
+
+export interface HeatmapAnswer extends Reply {
+  ask: "heatmap";
+  beyond: string;
+}
+
+export interface SidesAnswer extends Reply {
+  ask: "sides";
+  method: string;
+}
+
+export interface ValueAnswer extends Reply {
+  ask: "value";
+  maps: string;
+  gradients?: string | null;
+}
+
+export interface FieldEnds {
+  along: number | null;
+  from: number[];
+  to: number[];
+}
+
+export interface FieldAnswer extends Reply {
+  ask: "field";
+  status: string;
+  why: string;
+  input?: number[] | null;
+  map?: number[] | null;
+  axes?: string[] | null;
+  size?: number[] | null;
+  ends?: FieldEnds[] | null;
+}
+
+export interface AblationAnswer extends Reply {
+  ask: "ablation";
+  share: number;
+}
+
+export interface FlipAnswer extends Reply {
+  ask: "flip";
+  share: number;
+  curve: number[];
+  answer: string;
+  flipped: string | null;
+  channels: number[];
+}
+
+export interface GraphNode {
+  name: string;
+  layer: string;
+  call: number;
+  operation: string;
+  shape: number[] | null;
+  failed: boolean;
+  path: string;
+  after: string[];
+  sources: number[] | null;
+}
+
+export interface MapAnswer extends Reply {
+  ask: "map";
+  nodes: GraphNode[];
+  edges: number[][];
+  modules: Record<string, string>;
+  verdict: string;
+  sizes: Record<string, number[]>;
+  batch: number;
+  program: string;
+}
+
+export interface WhyOrigin {
+  layer: string;
+  call: number;
+  channel: number;
+  sample: number;
+  position: number[];
+  path: unknown[];
+  part: string;
+}
+
+export interface WhyTerm {
+  channel: number;
+  contribution: string;
+  tap: number[];
+  window: number[][];
+  origins: WhyOrigin[];
+  others: number;
+  traced: boolean;
+  rest?: string | null;
+  remainder?: string | null;
+  kind?: string | null;
+  bent_by?: unknown;
+}
+
+export interface WhyAnswer extends Reply {
+  ask: "why";
+  layer: string;
+  call: number;
+  channel: number;
+  position: number[];
+  sample: number;
+  value: string;
+  bias: string;
+  remainder: string;
+  rest: string;
+  others: number;
+  constant: string;
+  constants: number;
+  size: number[];
+  terms: WhyTerm[];
+  after: string[][];
+  mixed: string;
+  sources: unknown[][];
+  note: string;
+  edited: string | null;
+  edits: string[];
+}
+
+export interface WeightBins {
+  low: string;
+  high: string;
+  all: number[];
+  own: number[];
+}
+
+export interface WeightsAnswer extends Reply {
+  ask: "weights";
+  layer: string;
+  channel: number;
+  words: string;
+  kind: string;
+  by: string;
+  channels: number[];
+  numbers: string[];
+  total: number;
+  size: number[];
+  facts: string[][];
+  bins: WeightBins;
+}
+
+export interface WithoutAnswer extends Reply {
+  ask: "without";
+  predicted: string;
+  true: string;
+  score?: string | null;
+}
+
+export interface Request {
+  moved?: number;
+  settings?: Record<string, unknown> | null;
+}
+
+export interface TargetRequest extends Request {
+  set: "target";
+  number?: number | null;
+  written?: string | null;
+}
+
+export interface FactorRequest extends Request {
+  set: "factor";
+  layer: string;
+  channel: number;
+  factor: number;
+}
+
+export interface OffRequest extends Request {
+  set: "off";
+  layer: string;
+  channels: number[];
+}
+
+export interface DropRequest extends Request {
+  set: "drop";
+  key: number;
+}
+
+export interface UndoRequest extends Request {
+  set: "undo";
+}
+
+export interface RestoreRequest extends Request {
+  set: "restore";
+}
+
+export interface PaintRequest extends Request {
+  set: "paint";
+  shape: [number, number];
+}
+
+export interface EraseRequest extends Request {
+  set: "erase";
+  shape: [number, number];
+}
+
+export interface PictureRequest extends Request {
+  set: "picture";
+  name: string;
+  part: number;
+  parts: number;
+  again?: boolean;
+}
+
+export interface AgainRequest extends Request {
+  set: "again";
+  key: number;
+}
+
+export interface BesideRequest extends Request {
+  set: "beside";
+  key: number;
+  sample: number;
+}
+
+export interface TargetFacts {
+  name: string;
+  number: number | null;
+  written: string | null;
+}
+
+export interface OutputMap {
+  name: string;
+  flat: boolean;
+  labels: string[];
+  picture: boolean;
+  size: [number, number];
+}
+
+export interface OutputBox {
+  corners: [number, number, number, number];
+  label: string;
+  score: number;
+  target: string;
+  points: [number, number][];
+  pointTargets: string[];
+}
+
+export interface OutputFacts {
+  sample: number;
+  count: number;
+  maps: OutputMap[];
+  boxes: OutputBox[];
+}
+
+export interface ClassFacts {
+  count: number;
+  names: string[];
+}
+
+export interface LayerFacts {
+  name: string;
+  block: string;
+  side: number;
+  activation: number | null;
+  gradient: number | null;
+  zeros: number;
+  nans: number;
+  infs: number;
+  channels: number;
+  silent: number | null;
+  kind: string;
+  text: string;
+  size: string;
+  attends?: boolean | null;
+  parts?: boolean | null;
+}
+
+export interface EditFacts {
+  words: string;
+  layer: string;
+  channel: number | null;
+  factor: number | null;
+  key: number;
+}
+
+export interface Choices {
+  order: string[];
+  cmap: string[];
+  normalize: string[];
+  heatmap: string[];
+  shown_after: string[];
+  shown_run: string[];
+}
+
+export interface Facts {
+  model: string;
+  summary: string[];
+  target: TargetFacts;
+  sides: [string, string] | null;
+  answer: OutputFacts | null;
+  given: number | null;
+  predictions: Prediction[];
+  classes: ClassFacts;
+  scored: boolean;
+  layers: LayerFacts[];
+  palettes: Record<string, string>;
+  choices: Choices;
+  run_names: string[];
+  network: number[][];
+  methods: string[];
+  flat: string[];
+  opened: Opening | null;
+  product: string;
+  effective: string;
+  auto: [string, string, string, string];
+  verdict: HealthSummary;
+  transform: TransformWords | null;
+  edits: EditFacts[];
+  run: number;
+  blind: boolean;
+  coming: string[];
+}
+
+export interface Thumbnail {
+  key: number;
+  sample: number;
+  name: string;
+  now: boolean;
+  url: string;
+}
+
+export interface Moved {
+  count: number;
+  names: string[];
+}
+
+type Without<Kind, Names extends PropertyKey> = Kind extends unknown ? Omit<Kind, Names> : never;
+
+/** A question as it is asked; its key is added when it is sent. */
+export type AnyQuestion = Without<LayerQuestion | HeatmapQuestion | HeatmapsQuestion | SidesQuestion | FieldQuestion | ValueQuestion | ScoresQuestion | AblationQuestion | FlipQuestion | MapQuestion | HereQuestion | CodeQuestion | PrepareQuestion | PictureQuestion | OutputQuestion | WhyQuestion | WeightsQuestion | WithoutQuestion, "key">;
+
+/** A request as it is made, with its bytes; the settings are added when it is sent. */
+export type AnyRequest = Without<TargetRequest | FactorRequest | OffRequest | DropRequest | UndoRequest | RestoreRequest | PaintRequest | EraseRequest | PictureRequest | AgainRequest | BesideRequest, "settings" | "moved"> & { bytes?: Uint8Array };

@@ -1,0 +1,52 @@
+"""A browser without a screen: it sends messages to an explorer, and stores the replies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hookviz.view.messages import Coding, read
+from hookviz.widgets.canvas import Canvas
+
+KINDS = {"f4": np.float32, "f8": np.float64, "u4": np.uint32, "b1": np.uint8, "f2": np.float16}
+
+
+class Browser:
+    """The browser that shows an explorer with ``face="canvas"``."""
+
+    def __init__(self, explorer: Any) -> None:
+        (first, *_) = explorer.children
+        self.canvas: Canvas = first if isinstance(first, Canvas) else first.children[0]
+        self.answers: list[dict[str, Any]] = []
+        self.arrays: list[dict[str, np.ndarray]] = []
+        self.canvas.send = self._arrived  # type: ignore[method-assign]
+        self._asked = 0
+
+    def _arrived(self, answer: dict[str, Any], buffers: Any = None) -> None:
+        self.answers.append(answer)
+        codings = [read(Coding, coding) for coding in answer["arrays"]]
+        self.arrays.append({c.name: _decoded(c, b) for c, b in zip(codings, buffers, strict=True)})
+
+    def ask(self, ask: str, **fields: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """Ask a question; return the answer and its arrays."""
+        self._asked += 1
+        fields.setdefault("key", f"{self.canvas.facts['run']} {self._asked}")
+        self.canvas._handle_custom_msg({"ask": ask, **fields}, [])
+        return self.answers[-1], self.arrays[-1]
+
+    def request(self, set: str, data: bytes | None = None, **fields: Any) -> None:
+        """Make a request, with its bytes."""
+        buffers = [] if data is None else [memoryview(data)]
+        self.canvas._handle_custom_msg({"set": set, **fields}, buffers)
+
+    def move(self, **settings: Any) -> None:
+        """Change settings, as sliders and clicks do in the browser."""
+        moved = {"count": self.canvas.seen + 1, "names": list(settings)}
+        self.canvas.moved = moved
+        self.canvas.settings = {**self.canvas.settings, **settings}
+
+
+def _decoded(coding: Coding, data: bytes) -> np.ndarray:
+    values = np.frombuffer(data, KINDS[coding.kind]).reshape(coding.shape)
+    return values * (coding.scale or 1)

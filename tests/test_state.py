@@ -1,0 +1,148 @@
+"""What is on the screen belongs together: picture, strokes, edits, target, channel and messages."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from browsing import Browser
+from torch import nn
+
+import hookviz
+
+LAYER = "layer3.1.conv2"
+MODEL, PICTURES = hookviz.demo_model(), hookviz.demo_images()
+
+
+@pytest.fixture
+def explorer():
+    made = hookviz.explore(MODEL, PICTURES[6], face="canvas")
+    yield made
+    made.close()
+
+
+def strongest(explorer, layer):
+    """The channel with the largest sum of activation × gradient, by hand."""
+    call = explorer.cache[layer].last
+    return int((call.activation * call.gradient)[0].sum((1, 2)).argmax())
+
+
+def paint(browser):
+    covered = np.zeros((112, 112), np.uint8)
+    covered[20:60, 20:60] = 1
+    browser.request("paint", covered.tobytes(), shape=[112, 112])
+
+
+def test_a_step_to_another_layer_shows_its_strongest_channel(explorer):
+    for layer in ("layer2.0.conv1", "layer3.0.conv1"):
+        explorer.layer = layer
+        assert explorer.channel == strongest(explorer, layer)
+
+
+def test_a_step_back_shows_the_channel_used_last(explorer):
+    explorer.layer, explorer.channel = "layer2.0.conv1", 3
+    explorer.layer = "stem.0"
+    explorer.layer = "layer2.0.conv1"
+    assert explorer.channel == 3
+
+
+def test_sorted_channels_keep_their_rank(explorer):
+    explorer.order = "mean"
+    explorer.channel = int(explorer.frame.channels[2])
+    explorer.layer = "layer2.0.conv1"
+    assert explorer.channel == explorer.frame.channels[2]
+
+
+def test_the_browser_s_channel_of_a_layer_that_it_has_left_is_brought_into_range(explorer):
+    """Quick key presses: the channel may be one of a wider layer on the way."""
+    Browser(explorer).move(layer="stem.0", channel=95)
+    assert (explorer.layer, explorer.channel) == ("stem.0", 23)
+
+
+def test_ten_quick_steps_end_at_the_tenth(explorer):
+    browser, layers = Browser(explorer), explorer.frame.layers
+    start = layers.index(explorer.layer)
+    for step in range(1, min(10, start) + 1):
+        browser.move(layer=layers[start - step])
+    assert explorer.layer == browser.canvas.settings["layer"] == layers[max(start - 10, 0)]
+
+
+def test_strokes_go_with_their_picture(explorer):
+    browser = Browser(explorer)
+    paint(browser)
+    explorer.edit("layer2.0.conv1", 0.5, channels=3)
+    explorer.image = PICTURES[2]
+    assert [edit.layer for edit in explorer.edits] == ["layer2.0.conv1"]
+    browser.request("again", key=0)
+    assert [edit.layer for edit in explorer.edits] == ["layer2.0.conv1"]
+
+
+def test_the_target_stays_from_the_first_edit_on(explorer):
+    """Also where the top class is another one after the edit."""
+    first = explorer.frame.target
+    explorer.edit("layer3.1.conv2", 0, channels=slice(None))
+    explorer.edit("stem.0", 0, channels=slice(0, 20))
+    assert explorer.frame.predictions[0].name != first
+    assert explorer.frame.target == first and explorer.target is None
+    (x,) = explorer.inputs.args
+    with (
+        torch.enable_grad(),
+        hookviz.capture(MODEL) as cache,
+        hookviz.edit(MODEL, "layer3.1.conv2", 0),
+        hookviz.edit(MODEL, "stem.0", 0, channels=slice(0, 20)),
+    ):
+        x = x.clone().requires_grad_()
+        MODEL(x)[0, MODEL.class_names.index(first)].backward()
+    name = "layer2.0.conv1"  # between the two edits
+    assert torch.equal(explorer.cache[name].gradient, cache[name].gradient)
+    explorer.reset()
+    explorer.image = PICTURES[2]
+    assert explorer.frame.target == explorer.frame.predictions[0].name
+
+
+def test_a_target_outside_the_top_five_has_its_probability(explorer):
+    last = int(MODEL(explorer.inputs.args[0])[0].argmin())
+    explorer.target = last
+    shown = explorer.frame.predictions
+    assert len(shown) == 6 and shown[-1].number == last
+    shares = MODEL(explorer.inputs.args[0]).detach().softmax(1)[0]
+    assert shown[-1].value == pytest.approx(float(shares[last]), abs=1e-6)
+    assert shown[-1].words.endswith(" %")
+    explorer.target = None
+    assert len(explorer.frame.predictions) == 5
+
+
+def test_a_note_goes_with_the_next_change(explorer):
+    explorer.image = PICTURES[2]
+    assert "The top class is" in explorer.frame.note
+    explorer.channel = 3
+    assert explorer.frame.note == ""
+
+
+def test_the_opening_sentence_is_of_the_layer_and_channel_at_which_it_opened(explorer):
+    layer, channel = explorer.layer, explorer.channel
+    assert f"Opened at {layer}, " in explorer.frame.opened
+    assert f"channel {channel} contributes most to " in explorer.frame.opened
+    explorer.channel = channel + 1
+    assert explorer.frame.opened == ""
+
+
+def test_an_untrained_model_and_training_mode_are_mentioned():
+    torch.manual_seed(0)
+    first = nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU()
+    model = nn.Sequential(*first, nn.Conv2d(16, 4, 3), nn.Flatten(), nn.LazyLinear(3))
+    x = torch.rand(1, 3, 8, 8)
+    model.eval()(x)
+    model.train()
+    made = hookviz.explore(model, x)
+    assert "untrained: random weights" in made.frame.summary
+    assert "in training mode, shown in eval mode" in made.frame.summary
+    made.close()
+    trained = hookviz.explore(MODEL, PICTURES[6])
+    assert not [words for words in trained.frame.summary if "untrained" in words]
+    trained.close()
+
+
+def test_the_explorer_in_words_is_one_line(explorer):
+    assert str(explorer) == repr(explorer) and len(repr(explorer)) < 200
+    assert LAYER.split(".")[0] in repr(explorer)

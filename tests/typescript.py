@@ -1,0 +1,90 @@
+"""Writes `hookviz/static/messages.d.ts` from `hookviz/view/messages.py`.
+
+Run ``make messages`` after a change of a message.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from hookviz.view import messages
+
+FILE = Path(__file__).parent.parent / "hookviz" / "static" / "messages.d.ts"
+PLAIN = {int: "number", float: "number", str: "string", bool: "boolean", Any: "unknown"}
+UNIONS = """\
+type Without<Kind, Names extends PropertyKey> = Kind extends unknown ? Omit<Kind, Names> : never;
+
+/** A question as it is asked; its key is added when it is sent. */
+export type AnyQuestion = Without<{}, "key">;
+
+/** A request as it is made, with its bytes; the settings are added when it is sent. */
+export type AnyRequest = Without<{}, "settings" | "moved"> & {{ bytes?: Uint8Array }};
+"""
+HEAD = "// Generated from hookviz/view/messages.py by `make messages`: change that file.\n"
+
+
+def type_of(hint: Any) -> str:
+    """Return a Python type as one of TypeScript.
+
+    >>> type_of(list[int] | None), type_of(tuple[float, float]), type_of(dict[str, Any])
+    ('number[] | null', '[number, number]', 'Record<string, unknown>')
+    """
+    origin, parts = get_origin(hint), [type_of(part) for part in get_args(hint)]
+    if hint is type(None):
+        return "null"
+    if origin in (Union, types.UnionType):
+        return " | ".join(parts)
+    if origin is list:
+        return f"({parts[0]})[]" if "|" in parts[0] else f"{parts[0]}[]"
+    if origin is tuple:
+        return f"[{', '.join(parts)}]"
+    if origin is dict:
+        return f"Record<{', '.join(parts)}>"
+    return PLAIN.get(hint) or hint.__name__
+
+
+def interface(kind: type) -> str:
+    """Return the declaration of a dataclass or a named tuple."""
+    hints = get_type_hints(kind)
+    base = next((each for each in kind.__bases__ if is_dataclass(each)), None)
+    inherited = {each.name for each in fields(base)} if base is not None else set()
+    lines = [f"export interface {kind.__name__}{f' extends {base.__name__}' if base else ''} {{"]
+    bases = (messages.Question, messages.LayerPart, messages.Reply, messages.Request)
+    for word, roots in (("ask", bases[:3]), ("set", bases[3:])):
+        if issubclass(kind, roots) and kind not in bases:
+            lines.append(f'  {word}: "{messages.word_of(kind)}";')
+    if is_dataclass(kind):
+        for each in fields(kind):
+            if each.name not in inherited:
+                default = each.default is not MISSING or each.default_factory is not MISSING
+                # The kernel leaves out only what is None; the browser may leave out any default.
+                asked = issubclass(kind, (messages.Question, messages.Request))
+                optional = default and (asked or each.default is None)
+                name = each.name.rstrip("_")
+                lines.append(f"  {name}{'?' * optional}: {type_of(hints[each.name])};")
+    else:
+        lines += [f"  {name}: {type_of(hint)};" for name, hint in hints.items()]
+    return "\n".join([*lines, "}"])
+
+
+def kinds() -> Iterator[type]:
+    """Yield the messages and their parts, each after those that it extends."""
+    for kind in vars(messages).values():
+        if isinstance(kind, type) and (is_dataclass(kind) or hasattr(kind, "_fields")):
+            yield kind
+
+
+def text() -> str:
+    """Return the whole file."""
+    questions = " | ".join(kind.__name__ for kind in messages.QUESTIONS.values())
+    requests = " | ".join(kind.__name__ for kind in messages.REQUESTS.values())
+    unions = UNIONS.format(questions, requests)
+    return "\n".join([HEAD, *(f"{interface(kind)}\n" for kind in kinds()), unions])
+
+
+if __name__ == "__main__":
+    FILE.write_text(text(), encoding="utf-8")
