@@ -1,4 +1,4 @@
-"""A look at the model between two steps, or around one, changes nothing of a training run."""
+"""Using hookviz between or around training steps does not change the training."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ OPTIMIZERS = {
 
 
 def augmented(x: torch.Tensor) -> torch.Tensor:
-    """Moved and mirrored, as numpy's and Python's generators say."""
+    """Shift and mirror with numpy's and Python's random generators."""
     x = torch.roll(x, tuple(np.random.randint(-2, 3, 2)), (2, 3))
     return x.flip(3) if random.random() < 0.5 else x
 
 
 def train(optimizer: str, look, *, autocast: bool, set_to_none: bool) -> tuple[list, list]:
-    """The loss curve, and all that is left: weights, buffers, optimizer's state, generators."""
+    """Return the losses and the final weights, buffers, optimizer state and generators."""
     for seed in (torch.manual_seed, np.random.seed, random.seed):
         seed(0)
     model = network().train()
@@ -77,7 +77,7 @@ def train(optimizer: str, look, *, autocast: bool, set_to_none: bool) -> tuple[l
 
 @cache
 def alone(optimizer: str, *, autocast: bool, set_to_none: bool) -> tuple[list, list]:
-    """Train without a look at the model."""
+    """Train without hookviz."""
     return train(optimizer, nothing, autocast=autocast, set_to_none=set_to_none)
 
 
@@ -94,7 +94,7 @@ def explored(model, when, step):
 
 
 def captured(model, when, step):
-    """The training step itself runs within the block; its gradients are captured, too."""
+    """Capture the training step itself, with its gradients."""
     with hookviz.capture(model, (nn.Conv2d, nn.BatchNorm2d, nn.ReLU), inputs=True) as cache:
         step()
     if when == "around":
@@ -103,7 +103,7 @@ def captured(model, when, step):
 
 
 def forward_captured(model, when, step):
-    """A forward and a backward to the input alone, in eval mode, as one would by hand."""
+    """Run a forward and a backward to the input by hand, in eval mode."""
     step()
     if when == "between":
         with hookviz.capture(model.eval()):
@@ -142,7 +142,7 @@ def test_training_beside_hookviz_is_bit_identical(optimizer, look, autocast, set
 
 
 def test_a_changed_training_would_be_detected():
-    """One random number, or one batch in train mode, and the curve is another."""
+    """One more random number, or one batch in train mode, changes the losses."""
     options = {"autocast": False, "set_to_none": True}
     curve, left = alone("sgd", **options)
 

@@ -1,4 +1,4 @@
-"""Where capture works, what it leaves behind (nothing), and what it says when it cannot."""
+"""Capture: the situations in which it works, what it leaves unchanged, and what it refuses."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_activations_are_stored_without_gradients(around):
         out = model(X)
     assert cache["0"].gradient is None
     assert not cache["0"].activation.is_inference()
-    cache["0"].activation.add_(1)  # a normal tensor, ours to change
+    cache["0"].activation.add_(1)  # not an inference tensor: in-place operations are allowed
     assert out.shape == (2, 64)
 
 
@@ -217,7 +217,7 @@ def test_two_captures_may_overlap():
     assert not hooks(model)
 
 
-# What stays behind
+# The model afterwards
 
 
 class Broken(nn.Module):
@@ -275,7 +275,7 @@ def test_training_under_capture_gives_the_same_weights():
     assert all(map(torch.equal, plain[1], watched[1]))
 
 
-# Which layers
+# Selecting layers
 
 MODEL = small()
 
@@ -352,7 +352,7 @@ def test_copies_have_the_requested_dtype():
     with hookviz.capture(model, device="cpu", dtype=torch.bfloat16) as cache:
         model(X).sum().backward()
     assert cache["0"].activation.dtype == cache["0"].gradient.dtype == torch.bfloat16
-    assert cache["0"].calls[0].outputs[0].dtype == torch.float32  # as the layer had it
+    assert cache["0"].calls[0].outputs[0].dtype == torch.float32  # the layer's dtype
 
 
 def test_nbytes_counts_activations_and_gradients():

@@ -1,4 +1,4 @@
-"""Capture equals what the layers returned and received, on real and on awkward networks."""
+"""Captured values equal the layers' outputs and gradients, on real and on difficult networks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class InPlaceFunction(nn.Module):
 
 
 class InPlaceResidual(nn.Module):
-    """Something is added in place to the convolution's output."""
+    """The input is added in place to the convolution's output."""
 
     def __init__(self):
         super().__init__()
@@ -179,12 +179,12 @@ def test_views_that_are_overwritten_keep_value_and_gradient(model, shape):
 
 
 def test_an_overwritten_view_of_an_input_gets_no_wrong_gradient():
-    """Its base has other uses, and their gradient must not be taken for the layer's."""
+    """The view's base has other uses, whose gradient is not the layer's."""
     model = nn.Flatten()
     w = torch.rand(2, 2, 3, requires_grad=True)
     with hookviz.capture(model, "") as cache:
         x = w - 0.3
-        skip = x.sigmoid()  # does not go through the layer
+        skip = x.sigmoid()  # bypasses the layer
         y = torch.relu_(model(x))
         (10 * skip.flatten(1) + 3 * y).sum().backward()
     assert cache[""].gradient is None
@@ -278,7 +278,7 @@ def test_inputs_and_their_gradients_are_captured():
         assert torch.equal(record.activation, truths[index + 1])
         assert torch.allclose(record.input_gradient, gradients[index])
         assert torch.allclose(record.gradient, gradients[index + 1])
-    assert not x._backward_hooks  # the hook on the user's own tensor is off again
+    assert not x._backward_hooks  # the hook on the user's tensor was removed
 
 
 def test_gradients_are_of_the_latest_backward():
@@ -298,7 +298,7 @@ def test_gradients_are_copied_before_other_hooks_change_them():
     model = nn.Sequential(nn.Conv2d(1, 1, 1))
     with hookviz.capture(model) as cache:
         out = model(torch.ones(1, 1, 2, 2))
-        out.register_hook(lambda gradient: gradient.mul_(0))  # a careless hook of the user's
+        out.register_hook(lambda gradient: gradient.mul_(0))  # overwrites the gradient
         (out * torch.ones(1, 1, 2, 2)).sum().backward()
     assert cache["0"].gradient.eq(1).all()
 

@@ -1,4 +1,4 @@
-"""Edits: equal to the same change written into the model's own code, and gone after the block."""
+"""Edits equal the same change in the model's code, and end with their block."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ import hookviz
 
 
 def written(model, name, change):
-    """A copy of the model in which one layer's code makes the change."""
+    """Return a copy of the model in which one layer's code makes the change."""
     model = copy.deepcopy(model)
     parent = model.get_submodule(name.rpartition(".")[0])
     setattr(parent, name.rpartition(".")[2], Written(model.get_submodule(name), change))
@@ -40,7 +40,7 @@ def scaled(number, channels):
 
 
 def results(model, x):
-    """Logits, and the gradients of the input and of all parameters."""
+    """Return the logits, and the gradients of the input and of all parameters."""
     x = x.clone().requires_grad_()
     logits = model(x)
     score = (logits * torch.arange(logits.numel()).view_as(logits)).sum()
@@ -54,7 +54,7 @@ def assert_equal(got, wanted):
 
 
 class VGG(nn.Module):
-    """In-place ReLUs behind its convolutions."""
+    """A network with in-place ReLUs after its convolutions."""
 
     def __init__(self):
         super().__init__()
@@ -142,7 +142,7 @@ def test_tokens_have_channels_and_positions(layer):
 @pytest.mark.parametrize("change", [0.5, torch.ones(4, 1, 1), "mean", torch.tanh])
 @pytest.mark.parametrize("channels", [None, [1, 2]])
 def test_edits_keep_the_memory_format(change, channels):
-    """In another, the convolutions that follow would round otherwise."""
+    """In another memory format, the following convolutions would round differently."""
     layer, x = nn.Conv2d(3, 4, 1), torch.rand(2, 3, 5, 6).to(memory_format=torch.channels_last)
     seen = []
     with hookviz.edit(layer, "", change, channels=channels):
@@ -182,7 +182,7 @@ def test_an_activation_of_another_picture_can_be_patched_in():
     with part, hookviz.capture(model) as again:
         model(X)
     assert torch.equal(again["features.3"].activation, got)
-    assert torch.equal(value, there["features.3"].activation)  # an in-place ReLU came behind
+    assert torch.equal(value, there["features.3"].activation)  # although an in-place ReLU follows
 
 
 # Gradients
@@ -228,7 +228,7 @@ def test_clip_norm_shortens_only_long_gradients():
     plain = results(model, X)
     weights = sum(name.endswith("weight") for name, _ in model.named_parameters())
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # an edit that keeps the values is no empty edit
+        warnings.simplefilter("error")  # an edit that keeps the values must not warn
         with hookviz.edit(model, "*.weight", hookviz.edits.clip_norm(1e9), gradient=True) as edit:
             assert_equal(results(model, X), plain)
     assert edit.count == weights
@@ -301,7 +301,7 @@ def test_one_call_is_edited_also_under_checkpointing(call, reentrant):
 
 
 class Answer(OrderedDict):
-    """As libraries' outputs: by key and by attribute."""
+    """An output with access by key and by attribute, as of some libraries."""
 
     @property
     def main(self):
@@ -388,7 +388,7 @@ def test_other_hooks_keep_their_order():
     assert list(layer._forward_hooks.items()) == hooks
 
 
-# Where capture works, edit works
+# Edits in the situations in which capture works
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
@@ -421,7 +421,7 @@ def test_a_replacement_gets_autocasts_dtype():
     assert (cache["features.3"].activation == 1).all()
 
 
-# What can go wrong
+# Errors and warnings
 
 
 def test_an_edit_without_effect_warns_with_the_reason():

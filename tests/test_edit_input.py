@@ -1,4 +1,4 @@
-"""What the model is called with can be edited as a layer is: occluded, blurred, painted."""
+"""Edits of the model's input: occlusion, blur, paint, in the same way as for layers."""
 
 from __future__ import annotations
 
@@ -182,5 +182,5 @@ def test_random_and_repeated_edits_of_the_input_are_shown(model, explorer):
     assert not made[:, 0].any()
     with torch.no_grad(), hookviz.capture(model, LAYER) as cache:
         model(made)
-    # The very noise that the run had is in the picture.
+    # The shown picture contains the same noise as the run.
     assert torch.equal(explorer.cache[LAYER].activation, cache[LAYER].activation)

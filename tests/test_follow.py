@@ -1,4 +1,4 @@
-"""Tensors that are followed through a run: sources, and the norm and activation behind a layer."""
+"""Tensors followed through a run: their sources, and a layer's norm and activation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unusual kinds of forward: each function is right, or refuses with the reason in one sentence."""
+"""Unusual kinds of forward: each function is correct, or gives the reason in one sentence."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Plain(nn.Module):
 
 
 class Forces(Plain):
-    """It takes the gradient of an energy at its input, which requires one."""
+    """Takes the gradient of an energy with respect to its input."""
 
     def forward(self, x: Tensor) -> Tensor:
         x = x if x.requires_grad else x.requires_grad_()
@@ -86,7 +86,7 @@ class Gradient(Plain):
 
 
 class Curvature(Plain):
-    """A Hessian for each sample: with a module in it, or of its weights alone."""
+    """Computes a Hessian for each sample, through a module or only through its weights."""
 
     def __init__(self, by_module: bool) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ KINDS: dict[str, tuple[Callable[[], Any], dict[str, str]]] = {
     "forces": (Forces, {"similarity": "ran twice"}),
     "complex": (Complex, {"contributions": "computes with complex numbers"}),
     "vmap": (Vmapped, dict.fromkeys(HOOKED, VMAP)),
-    # The ensemble is behind the convolutions.
+    # The ensemble comes after the convolutions.
     "an ensemble": (
         Ensemble,
         dict.fromkeys(RECORDED - {"receptive_field"} | {"trace", "compare"}, VMAP),
@@ -181,7 +181,7 @@ KINDS: dict[str, tuple[Callable[[], Any], dict[str, str]]] = {
         | {"contributions": "is quantized: it rounds"},
     ),
 }  # fmt: skip
-"""Kind of forward -> how it is made, and what which functions refuse it with."""
+"""Kind of forward -> a function that builds it, and the refusals by function."""
 
 
 OTHER = Plain()
@@ -293,7 +293,11 @@ def test_each_function_is_right_or_refuses_in_a_sentence(name, kind):
         with pytest.raises((RuntimeError, ValueError, TypeError), match=reason) as told:
             FUNCTIONS[name](model)
         assert "\n" not in str(told.value) and str(told.value).count(". ") == 0
-    if before is not None and name not in ("capture", "guard", "watch"):  # a user's own backward
+    if before is not None and name not in (
+        "capture",
+        "guard",
+        "watch",
+    ):  # their backward writes .grad
         assert_untouched(model, before)
 
 

@@ -1,4 +1,4 @@
-"""The owner of hooks: all on, all off, and without effect on copies."""
+"""The hook manager sets and removes all hooks together; copies of the model are not hooked."""
 
 from __future__ import annotations
 
@@ -84,9 +84,11 @@ def test_copies_made_within_the_block_are_not_captured(how):
             copied = net()
             copied.load_state_dict(copy.deepcopy(model.state_dict()))
         torch.testing.assert_close(copied(x), model(x))
-        assert len(cache["0"].calls) == 2  # the model's own, not the copy's
+        assert len(cache["0"].calls) == 2  # the model's, not the copy's
     hooks = [hook for module in copied.modules() for hook in module._forward_hooks.values()]
-    assert all(hook.__self__.__class__ is nullcontext for hook in hooks)  # refers to no cache
+    assert all(
+        hook.__self__.__class__ is nullcontext for hook in hooks
+    )  # no reference to the cache
     held = cache.nbytes
     copied(x)
     assert cache.nbytes == held

@@ -1,4 +1,4 @@
-"""The model's input, made of pictures, tensors and other arguments, and the picture of it."""
+"""From pictures, tensors and other arguments to the model's input, and back to a picture."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_the_source_of_the_transform_is_described():
         assert preprocessing.guessed == words.startswith("ImageNet")
     own = v2.Compose([v2.Resize((5, 7)), v2.PILToTensor(), v2.ToDtype(torch.float32)])
     made = prepare_input(PHOTOGRAPH, RGB, weights=ResNet34_Weights.DEFAULT, transform=own)
-    assert made.args[0].shape == (1, 3, 5, 7)  # transform= goes before weights=
+    assert made.args[0].shape == (1, 3, 5, 7)  # transform= takes precedence over weights=
     with pytest.raises(TypeError, match="returned Image, not a tensor"):
         prepare_input(PICTURE, RGB, transform=lambda picture: picture)
 
@@ -256,7 +256,7 @@ def test_several_pictures_become_a_batch(tmp_path):
 @pytest.mark.parametrize(
     ("model", "shape"),
     [
-        (nn.Conv2d(3, 2, 1), (3, 4, 5)),  # the session adds a batch dimension if it must
+        (nn.Conv2d(3, 2, 1), (3, 4, 5)),  # the session adds a batch dimension if needed
         (nn.Conv2d(3, 2, 1), (2, 3, 4, 5)),
         (nn.Conv1d(3, 2, 1), (3, 9)),
         (nn.Conv3d(1, 2, 1), (1, 4, 5, 6)),
@@ -311,7 +311,7 @@ def test_a_model_that_takes_bytes_gets_bytes():
     assert torch.equal(Session(model, prepare_input(x, model)).inputs.args[0], x)
 
 
-# Inputs that the model rejects, with the cure
+# Inputs on which the model raises, with advice
 
 X, LABELS = torch.rand(2, 3, 9, 9), torch.tensor([0, 1])
 REJECTED = [
@@ -388,7 +388,7 @@ def test_functions_as_layers_are_refused(layers, words):
 
 
 class WithoutMissing(nn.Module):
-    """Replaces NaN by 0 and tells the network where it was."""
+    """Replaces NaN by 0 and passes its positions to the network."""
 
     def __init__(self):
         super().__init__()
@@ -504,7 +504,7 @@ def test_shown_model_inputs_equal_the_tensor():
     numbers = made.args[0][0].permute(1, 2, 0).numpy()
     stretched = (numbers - numbers.min()) / np.ptp(numbers)
     assert np.abs(seen - stretched).max() < 1 / 255
-    # A picture with black and white keeps its contrast, at other numbers.
+    # A picture with black and white keeps its contrast, on another scale.
     full = Image.fromarray(np.array([[0, 255], [255, 0]], np.uint8)).resize((224, 224))
     weights = hookviz.pretrained("efficientnet_lite0")[1]
     fed = as_fed(prepare_input(full, normed(0.0, 1.0), weights=weights))
@@ -524,7 +524,7 @@ def test_class_names_come_from_several_sources():
     model, x = nn.Sequential(nn.Conv2d(3, 4, 8), nn.Flatten()), torch.rand(1, 3, 8, 8)
     with pytest.raises(ValueError, match="class_names has 2 names for 4 classes"):
         hookviz.explore(model, x, class_names=["cat", "dog"])
-    model.class_names = ["cat", "dog"]  # of another head
+    model.class_names = ["cat", "dog"]  # of another classifier
     explorer = hookviz.explore(model, x)
     assert explorer.frame.predictions[0].name not in model.class_names
     explorer.close()

@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment: the model, and all else, is as it was."""
+"""After Ctrl-C at any moment, the model and the process are unchanged."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TESTS = Path(__file__).parent
 
 
 def interrupted(works: list[tuple[str, int]], seed: int = 0) -> dict[str, list[dict]]:
-    """Start a program that works, interrupt it once a round, and hear what it found.
+    """Start a program, interrupt it once per round, and return its report.
 
     It does each kind of work for so many rounds, in turn.
     """
@@ -61,7 +61,7 @@ def interrupted(works: list[tuple[str, int]], seed: int = 0) -> dict[str, list[d
 
 
 def few_and_many(cases: list[tuple[str, int, int]]) -> list:
-    """Each kind with few moments and, heavy, with many."""
+    """Return cases with few moments and, marked heavy, with many."""
     few = [pytest.param(kind, few, id=f"{kind}-{few}") for kind, few, _ in cases]
     heavy = pytest.mark.heavy
     many = [pytest.param(kind, many, id=f"{kind}-{many}", marks=heavy) for kind, _, many in cases]
@@ -88,7 +88,7 @@ CHECKS = ("CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD")  # behind these Python lo
 
 
 class Interrupter:
-    """Sends SIGINT at one of the moments at which Python would look for it.
+    """Sends SIGINT at one of the moments at which Python checks for signals.
 
     Those are counted in the code that may be cut in two: hookviz's own and the context managers
     that it uses.
@@ -132,7 +132,7 @@ class Interrupter:
 
 
 def interrupt_each(worker, moments) -> tuple[int, list]:
-    """Do the work once for each moment, interrupted there; how many were, and what was wrong."""
+    """Do the work once per moment, interrupted there; return the count and the faults."""
     worker.work()
     expected, count, wrong = worker.found, 0, []
     worker.put_away()
@@ -152,7 +152,7 @@ def interrupt_each(worker, moments) -> tuple[int, list]:
     return count, wrong
 
 
-# Interrupted at one moment in so many.
+# Interrupted at one of every n moments.
 STEPS = few_and_many(
     [
         ("capture", 53, 17),
@@ -181,7 +181,7 @@ def test_an_interrupt_at_any_line_leaves_nothing(kind, every):
 
 
 def test_the_main_thread_passes_an_interrupt_on():
-    """As in JupyterLab: a widget is answered in a thread, the idle kernel ignores SIGINT."""
+    """JupyterLab handles widget messages in a thread, while the idle kernel ignores SIGINT."""
     module, x = nn.Identity(), torch.zeros(1)
     todo: queue.SimpleQueue = queue.SimpleQueue()
     calls, ended = [], []
@@ -207,7 +207,7 @@ def test_the_main_thread_passes_an_interrupt_on():
         todo.get()()
         assert (ended, signal.getsignal(signal.SIGINT)) == ([True], signal.SIG_IGN)
         assert not module._forward_hooks
-        signal.raise_signal(signal.SIGINT)  # nobody works: ignored as ever
+        signal.raise_signal(signal.SIGINT)  # no thread works: ignored as before
         module(x)
     finally:
         signal.signal(signal.SIGINT, before)

@@ -1,4 +1,4 @@
-"""The table of torch's operations: no operation of a model is unknown, and the kinds are true."""
+"""The table of torch's operations: models run no unknown ones, and the kinds hold in practice."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ aten = torch.ops.aten
 
 
 class Recorded(Listener):
-    """Copies of the arguments and the result of the first run of each operation."""
+    """Listener that copies the arguments of each operation's first run."""
 
     def __init__(self):
         self.runs = {}
@@ -77,7 +77,7 @@ def changed(before, after):
 
 
 def assert_elementwise(function, args, kwargs):
-    """Change one value of each floating-point input, and look where the result changes."""
+    """Change one value of each floating-point input, and compare the positions that change."""
     before = result(function, args, kwargs)[0]
     inputs = [each for each in tensors((args, kwargs)) if each.is_floating_point()]
     for number, tensor in enumerate(inputs):
@@ -345,7 +345,7 @@ CALLS = {
         rows.to_sparse().to_dense(),
     ],
 }
-KINDS = {  # the kinds that must be among those of each list of calls
+KINDS = {  # kinds that each list of calls must contain
     "activations": {Kind.ACTIVATION},
     "copies": {Kind.COPY},
     "norms": {Kind.NORMALIZATION},
@@ -397,11 +397,11 @@ def test_only_a_factory_is_independent_of_values():
     assert not is_shape_only(aten.affine_grid_generator.default)
 
 
-# Where the tables that this one replaces had different contents
+# Cases in which the former tables disagreed
 
 
 def test_a_saturated_sigmoid_is_found_behind_a_cast():
-    """Diagnosis followed values through a clone and not through autocast's casts."""
+    """Values are followed through autocast's casts as well as through clones."""
 
     class Net(nn.Module):
         def __init__(self):

@@ -38,7 +38,7 @@ def pictures(*batches):
 
 
 def found(model, *inputs, layer="conv"):
-    """Return the rows of each call as (input, sample), or as a reason."""
+    """Return (input, sample) or a reason for each row of each call."""
     before = snapshot(model)
     session = Session(model.eval(), prepare_input(inputs, model))
     every = call_origins(session, [layer])
@@ -59,7 +59,7 @@ def samples(model, *inputs, layer="conv"):
 
 @pytest.fixture
 def no_noise(monkeypatch):
-    """The operations alone must settle it: no second run."""
+    """Fail if the model runs with noise: the operations alone must suffice."""
 
     def measured(*args):
         raise AssertionError("the model ran with noise")
@@ -67,7 +67,7 @@ def no_noise(monkeypatch):
     monkeypatch.setattr(origins, "_measured", measured)
 
 
-# Cases that the operations settle
+# Cases that follow from the operations
 
 ATTENTION = nn.MultiheadAttention(4, 2, batch_first=True)
 SEQUENCES = nn.TransformerEncoderLayer(4, 2, 8)  # sequences first, as torch has it by default
@@ -155,7 +155,7 @@ def test_one_picture_needs_no_run():
         assert single(inputs) is None
 
 
-# Cases that only a second run settles
+# Cases that need runs with noise
 
 
 def squared(x):
@@ -256,12 +256,12 @@ def test_rows_whose_number_depends_on_values_are_unknown():
     assert set(rows) <= {UNKNOWN, SEVERAL}
 
 
-# The table that step 1 relies on
+# The rules for single operations
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_kept_dimensions_do_not_mix_values(name):
-    """Change one index of a dimension, and look at which indices of the result change."""
+    """Change one index of a dimension: only the same index of the result may change."""
     checked = 0
     for function, (args, kwargs, _) in recorded(CALLS[name]).items():
         operation = Operation(function, clone(args), clone(kwargs), None)

@@ -1,4 +1,4 @@
-"""A number anywhere in a model's output is a target: recorded, printed, read from text, run."""
+"""Expressions of a model's output as targets: recording, printing, parsing, evaluating."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ Pair = namedtuple("Pair", ["first", "second"])
 
 
 class Many(nn.Module):
-    """Returns the same numbers in a structure that the test gives."""
+    """Returns the same numbers in a given structure."""
 
     def __init__(self, structure):
         super().__init__()

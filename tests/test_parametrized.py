@@ -1,4 +1,4 @@
-"""Looking at a model runs none of its parametrizations: it stays as a plain run leaves it."""
+"""Inspecting a model runs none of its parametrizations: its state equals that after a plain run."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ INSPECTIONS: dict[str, Callable[[nn.Module], Any]] = {
     "remove_hooks": lambda m: hookviz.remove_hooks(m, of="no such function"),
     "deletion_curve": lambda m: metrics.deletion_curve(m, X[:1], X[0, 0], steps=3),
 }  # fmt: skip
-"""Functions that run the model by themselves, or not at all."""
+"""Functions that run the model themselves, or not at all."""
 
 
 @pytest.mark.parametrize("training", [True, False], ids=["training", "eval"])
@@ -189,7 +189,7 @@ AROUND: dict[str, tuple[Callable[[nn.Module], None], Callable[[nn.Module], None]
     "guard that repeats the call": (examined, with_softmax),
     "watch": (watched, twice),
 }
-"""Blocks around a user's own step, and the plain step."""
+"""Blocks around a user's training step, and the step without a block."""
 
 
 @pytest.mark.parametrize("training", [True, False], ids=["training", "eval"])

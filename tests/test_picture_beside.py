@@ -1,4 +1,4 @@
-"""The picture beside a map is the one that the map was computed from, or there is none."""
+"""The picture beside a map is the one that the map was computed from, or none is shown."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Siamese(nn.Module):
 
 
 def shown(explorer, **at):
-    """Return the picture beside the maps, as the frame and as the browser have it."""
+    """Return the picture beside the maps, in the frame and in the browser's data."""
     for name, value in at.items():
         setattr(explorer, name, value)
     view, panel = explorer.displayed(), explorer.frame.input
@@ -85,7 +85,7 @@ def test_several_pictures_are_replaced_by_a_sentence(explore):
     assert shown(explorer) == (
         "No picture is shown beside this map: it was computed from several input pictures."
     )
-    assert explorer.frame.overlay is None  # no heatmap over a picture of something else
+    assert explorer.frame.overlay is None  # no heatmap over an unrelated picture
 
 
 def test_a_heatmap_in_the_row_of_all_layers_is_not_drawn_over_another_picture(explore):

@@ -1,4 +1,4 @@
-"""Pictures of every kind are read right, or refused in one sentence that names them."""
+"""Pictures of every kind are read correctly, or refused in one sentence."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_files_are_shown_right_and_stay_unchanged(name, tmp_path):
     image.save(path, **options)
     before = path.read_bytes()
     assert abs(shown(path) - expected).max() <= 1
-    with Image.open(path) as opened:  # opened by the user, and not read yet
+    with Image.open(path) as opened:  # opened by the user, but not read yet
         assert abs(shown(opened) - expected).max() <= 1
     if not options:
         assert abs(shown(image) - expected).max() <= 1
@@ -138,7 +138,7 @@ def test_files_are_shown_right_and_stay_unchanged(name, tmp_path):
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_exif_rotation_is_shown_upright(orientation, tmp_path):
-    # What each of EXIF's eight orientations does to a picture, undone by hand.
+    # The transformation of each of EXIF's eight orientations, undone by hand.
     stored = {
         1: lambda a: a,
         2: lambda a: a[:, ::-1],
@@ -247,7 +247,7 @@ def test_all_forms_of_a_picture_are_equal(tmp_path, monkeypatch):
 
 
 def png_of_size(width: int, height: int, bits: int = 8, rows: bytes = bytes(1000)) -> bytes:
-    """A PNG in RGB that declares this size, by default with next to nothing in it."""
+    """Return a PNG in RGB that declares this size, by default almost without data."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         end = struct.pack(">I", zlib.crc32(kind + data))
@@ -286,7 +286,7 @@ BROKEN |= {name: png_of_size(side, side) for name, side in BOMBS.items()}
 
 
 def refused(source, kind: type[Exception] = ValueError) -> str:
-    """The one sentence with which a picture is refused."""
+    """Return the sentence with which a picture is refused."""
     with pytest.raises(kind) as raised:
         hookviz.explore(MODEL, source)
     text = str(raised.value)
@@ -366,7 +366,7 @@ def test_long_pictures_are_not_resized_by_the_shorter_side():
     assert made.args[0].shape == (1, 3, 1, 60_000)
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow's, of what it passes over
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow warns of data that it skips
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "ICO", "PPM"])
 def test_damaged_files_are_read_or_refused(kind, tmp_path):
     draw, whole = random.Random(kind), encoded(kind)
@@ -405,7 +405,7 @@ ANSWERS = {
 
 @pytest.fixture(scope="module")
 def server():
-    """The address of a server that gives `ANSWERS`; ``/slow…`` sends a byte now and then."""
+    """Return the address of a server that gives `ANSWERS`; ``/slow…`` sends bytes slowly."""
     stop = threading.Event()
 
     class Handler(http.server.BaseHTTPRequestHandler):

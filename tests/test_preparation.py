@@ -20,13 +20,13 @@ PICTURE = Image.linear_gradient("L").resize((12, 10)).convert("RGB")
 
 
 class Patches(nn.Module):
-    """A classifier by patches and attention, which notes the tensors that it is called with."""
+    """A classifier by patches and attention that stores its input tensors."""
 
     def __init__(self, calls: list[torch.Tensor]) -> None:
         super().__init__()
         self.conv, self.attention = nn.Conv2d(3, 4, 4, 4), nn.MultiheadAttention(4, 2)
         self.head = nn.Linear(4, 3)
-        self._calls = (calls.append,)  # hookviz puts lists of a model back
+        self._calls = (calls.append,)  # in a tuple, because hookviz restores the lists of a model
 
     def forward(self, x):
         self._calls[0](x.detach().clone())
@@ -87,7 +87,7 @@ CALLS = {
     "hookviz.metrics.deletion_curve": partial(curve, "deletion_curve"),
     "hookviz.metrics.insertion_curve": partial(curve, "insertion_curve"),
 }
-"""Each function that prepares pictures and runs a model."""
+"""All functions that prepare pictures and run a model."""
 
 # They run no model.
 ELSEWHERE = {"hookviz.load", "hookviz.pretrained", "hookviz.attribution.prepare_input"}

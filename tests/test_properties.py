@@ -1,4 +1,4 @@
-"""Capture is exact for networks that nobody has thought of: hypothesis draws them.
+"""Capture is exact for random networks, drawn by hypothesis.
 
 Each network is a list of blocks out of what networks are made of, in an order that nobody
 chose. What capture gives is compared, bit for bit, with `reference.true_outputs`.
@@ -50,7 +50,7 @@ OVERWRITES: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class Block(nn.Module):
-    """One convolution and what is done to its output. Keeps the channels and the size."""
+    """One convolution and operations on its output; keeps channels and size."""
 
     def __init__(self, spatial: int, recipe: dict) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class Overwrite(nn.Module):
 
 
 class Net(nn.Module):
-    """Blocks, nested somehow, some of them run again, and an output of some kind."""
+    """Randomly nested blocks, some of which run again, with an output of a random kind."""
 
     def __init__(self, spatial: int, recipes: list, nesting: str, again: bool, returns: str):
         super().__init__()
@@ -133,7 +133,7 @@ class Net(nn.Module):
 
 @contextmanager
 def without_checkpoints(model: nn.Module) -> Iterator[None]:
-    """Within the block every layer runs once only."""
+    """A block within which every layer runs only once."""
     blocks = [block for block in model.modules() if isinstance(block, Block) and block.checkpointed]
     for block in blocks:
         block.checkpointed = False
@@ -233,7 +233,7 @@ def check(net, training, frozen, batch, asks, seed):
                 buffer.copy_(value)
 
     def once() -> list[Tensor | None]:
-        """Run it from the same state; what training would see."""
+        """Run it from the same state; return everything that a training depends on."""
         fresh()
         own = x.clone().requires_grad_(asks)
         output = model(own * 1)  # not a leaf, so that it may be overwritten

@@ -1,4 +1,4 @@
-"""What came before a changed layer is skipped only where that gives the same to the bit."""
+"""Replays skip the operations before a changed layer only if the result is the same to the bit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ X = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
 
 def runs(model, layer, x=X, changes=(0, 1, 2)):
-    """Runs with each channel silenced, replayed and whole; and the replay that did it."""
+    """Run with each channel silenced, replayed and whole; also return the replay."""
     replay = Replay([model.get_submodule(layer)])
 
     def silenced(channel):
@@ -31,7 +31,7 @@ def runs(model, layer, x=X, changes=(0, 1, 2)):
 
 
 class Net(nn.Module):
-    """Two convolutions and what a test wants to happen before, between and after them."""
+    """Two convolutions, and a test's functions before, between and after them."""
 
     def __init__(self, before=lambda x: x, between=lambda y, x: y, after=lambda z, y: z):
         super().__init__()
@@ -107,7 +107,7 @@ def test_models_that_write_to_other_memory_run_whole():
     count = torch.zeros(())
     counting = Net(between=lambda y, x: y + count.add_(1) * 0)
     assert_whole(counting)
-    assert count == 6  # three runs, and the three that are right: the recording was given up
+    assert count == 6  # three runs each: the recording was discarded
 
 
 @pytest.mark.parametrize("read", [lambda y: float(y.numpy().sum()), lambda y: y.flatten().tolist()])

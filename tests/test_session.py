@@ -1,4 +1,4 @@
-"""One way to run a user's model: wrappers, names, types of numbers, and what a run returns."""
+"""Sessions: wrappers, layer names, dtypes, replacements of the input, threads and errors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_explore_sees_the_model_inside_wrappers(wrapped):
 
 def test_other_functions_see_the_model_inside_wrappers(wrapped):
     model, (x,) = hookviz.demo_model(), hookviz.attribution.prepare_input(PICTURE, wrapped).args
-    small = x[..., 28:84, 28:84]  # where the model runs often
+    small = x[..., 28:84, 28:84]  # for functions that run the model often
     assert hookviz.trace(wrapped, small, "moon").scored
     for call in (
         lambda net: hookviz.attribute(net, PICTURE, target="moon"),
@@ -113,7 +113,7 @@ def test_a_runs_cache_has_no_hooks():
 
 
 class Checkpointed(nn.Module):
-    """One convolution in two checkpoints, twice in the second."""
+    """One convolution in two checkpointed blocks; it runs twice in the second."""
 
     def __init__(self, reentrant):
         super().__init__()
@@ -151,7 +151,7 @@ def test_a_sessions_gradients_equal_a_captures():
 
 
 class Normed(nn.Module):
-    """Takes a batch alone; and a sample alone, where it squeezes."""
+    """Takes only batches; with ``squeezes`` also single samples."""
 
     def __init__(self, squeezes=False):
         super().__init__()
@@ -164,7 +164,7 @@ class Normed(nn.Module):
 
 
 def forwards(model, look):
-    """How many forwards of a model come to their end while something looks at it."""
+    """Return the number of completed forwards during a function call."""
     ended = []
     handle = model.register_forward_hook(lambda *given: ended.append(1))
     try:
@@ -202,7 +202,7 @@ def test_a_comparison_runs_each_model_once(name):
     if name == "norm.weight":
         two.load_state_dict(one.state_dict())
     else:
-        two.other, two.conv = two.conv, nn.Sequential(two.conv)  # as conv.0 it ran
+        two.other, two.conv = two.conv, nn.Sequential(two.conv)  # it runs as conv.0
     assert forwards(one, lambda: hookviz.compare(one, two, x)) == 1
 
 
@@ -240,11 +240,11 @@ def test_an_error_of_the_target_is_raised_unchanged():
 
 
 def test_another_thread_waits_until_a_run_has_ended():
-    """As in JupyterLab, which answers a widget in a thread of its own while a cell runs."""
+    """JupyterLab handles widget messages in a separate thread while a cell runs."""
     todo, begun = [], []
 
     class Meets(nn.Module):
-        """In its next run, another thread begins to work."""
+        """A model during whose next run another thread starts to work."""
 
         def __init__(self):
             super().__init__()
@@ -255,7 +255,7 @@ def test_another_thread_waits_until_a_run_has_ended():
             if todo:
                 begun.append(threading.Thread(target=todo.pop()))
                 begun[0].start()
-                begun[0].join(0.5)  # which is long enough to go wrong, if it can
+                begun[0].join(0.5)  # without the lock, the thread would finish within this time
             return out.mean((2, 3))
 
     model, first, second = Meets(), torch.rand(1, 3, 8, 8), torch.rand(1, 3, 8, 8)

@@ -1,4 +1,4 @@
-"""Maps as the network goes on with them: after normalization, and after activation."""
+"""Maps after the normalization and the activation that follow a layer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hookviz.view.payload import layer_payload
 
 
 class Net(nn.Module):
-    """A layer with a norm and a functional ReLU, one that is overwritten by its ReLU, one alone."""
+    """Layers before a norm and a functional ReLU, before an in-place ReLU, and before neither."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Every hook on a model is found, by whom, and taken off; what torch needs stays."""
+"""All hooks on a model are listed with their owner and removed; those that torch needs stay."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def net() -> nn.Sequential:
 
 
 def outcome(model: nn.Module) -> list[torch.Tensor]:
-    """What a forward and a backward give."""
+    """Return the results of a forward and a backward."""
     output = model(X)
     return [output.detach(), *torch.autograd.grad(output.square().sum(), [*model.parameters()])]
 
@@ -58,7 +58,7 @@ def assert_like_fresh(model: nn.Module) -> None:
 
 
 def assert_nothing_left(module: nn.Module) -> None:
-    """No hook, nothing that torch keeps beside hooks, and no flag of backward hooks."""
+    """Assert that no hook, no options of hooks and no flag of backward hooks remain."""
     assert not any(value for name, value in vars(module).items() if "hook" in name)
 
 
@@ -183,11 +183,11 @@ def test_removing_all_hooks_restores_a_fresh_model():
         assert_nothing_left(each)
     for handle in handles:
         handle.remove()
-    pickle.loads(pickle.dumps(model))  # no lambda is left in it
-    model[4].register_backward_hook(lambda *a: None)  # torch refuses it beside a full one
+    pickle.loads(pickle.dumps(model))  # which fails if a lambda remains
+    model[4].register_backward_hook(lambda *a: None)  # torch refuses it together with a full one
 
 
-# Functions, and who made them
+# Functions and their owners
 
 
 class Recorder:
@@ -260,7 +260,7 @@ def test_hooks_of_other_libraries_have_their_names():
     model = resnet18(num_classes=3).eval()
     before = copy.deepcopy(model.state_dict())
     torchcam.methods.GradCAM(model, "layer4")
-    grad_cam = GradCAM(model, [model.layer3])  # it takes its hooks off when it goes
+    grad_cam = GradCAM(model, [model.layer3])  # it removes its hooks when it is deleted
     guided = captum.attr.GuidedBackprop(model)
     model.apply(guided._register_hooks)
     makers = {hook.origin for hook in hookviz.hooks(model)}

@@ -1,4 +1,4 @@
-"""Running statistics: equal to those of the whole, however the values are split."""
+"""Running statistics do not depend on how the values are split into parts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BINS = LogBins(-24, 24, 4)
 
 @st.composite
 def split_values(draw):
-    """Values, and the places at which they are cut into parts."""
+    """Draw values, and the indices at which they are split into parts."""
     values = draw(st.lists(NUMBERS, min_size=1, max_size=40))
     cuts = draw(st.lists(st.integers(0, len(values)), max_size=4))
     return torch.tensor(values), [0, *sorted(cuts), len(values)]

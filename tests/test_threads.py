@@ -1,4 +1,4 @@
-"""Threads that use one model: their calls stay apart, and a training goes on."""
+"""Threads that use one model: their calls are kept apart, and a training continues."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hookviz.hooking import threads
 
 
 class Meeting(nn.Module):
-    """A layer that waits until as many threads as are expected have come to it."""
+    """A layer that waits until the expected number of threads has reached it."""
 
     def __init__(self, parties: int) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ def network(parties: int) -> nn.Module:
 
 
 def in_threads(*works: Callable[[], Any]) -> list[Any]:
-    """Run functions at once, and return their results, or what they have raised."""
+    """Run functions in parallel, and return their results or exceptions."""
     results: list[Any] = [None] * len(works)
 
     def run(place: int, work: Callable[[], Any]) -> None:

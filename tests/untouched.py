@@ -1,4 +1,4 @@
-"""Whether a model, and what surrounds it, is as it was: a snapshot before, a comparison after."""
+"""Check that a model and its surroundings are unchanged: take a snapshot, compare afterwards."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _MISSING = object()
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """What a model was: objects are kept, so that identity can be asked, and values as bits."""
+    """The state of a model: objects for comparison by identity, and values as bits."""
 
     objects: dict[str, Any]
     bits: dict[str, Tensor]
 
 
 def snapshot(model: nn.Module) -> Snapshot:
-    """Take down all that a run might change.
+    """Store everything that a run might change.
 
     That is: every module's class and ``__dict__`` (hooks, training flags, parameters, buffers,
-    submodules and whatever else it holds), the contents of the dicts and lists in it, each
+    submodules and other attributes), the contents of the dicts and lists in it, each
     tensor's bits, ``.grad``, ``requires_grad`` and hooks, torch's hooks for all modules, the
     states of the random generators, the grad and inference modes and the default dtype.
     """
@@ -35,7 +35,7 @@ def snapshot(model: nn.Module) -> Snapshot:
 
 
 def changes(model: nn.Module, before: Snapshot) -> list[str]:
-    """Name all that is no longer as it was; empty if nothing is."""
+    """List the changes since the snapshot; empty if there are none."""
     objects, values = dict(_objects(model)), dict(_values(model))
     found = []
     for key in before.objects | objects:
@@ -57,7 +57,7 @@ def assert_untouched(model: nn.Module, before: Snapshot) -> None:
 
 
 def _objects(model: nn.Module) -> Iterator[tuple[str, Any]]:
-    """What must be the very same object, or the same plain value."""
+    """Yield everything that must be the identical object, or an equal plain value."""
     for name, module in model.named_modules():
         yield f"{name}.__class__", type(module)
         yield from _held(f"{name}.__dict__", module.__dict__)
@@ -76,7 +76,7 @@ def _objects(model: nn.Module) -> Iterator[tuple[str, Any]]:
 
 
 def _held(name: str, holder: Any) -> Iterator[tuple[str, Any]]:
-    """A dict's or list's entries and their order, one level further down for those within."""
+    """Yield the entries of a dict or list in order, also of those one level deeper."""
     if not isinstance(holder, dict):
         yield name, holder
         return
@@ -99,7 +99,7 @@ def _tensors(model: nn.Module) -> Iterator[tuple[str, str, Tensor]]:
 
 
 def _values(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """What must be the same to the bit."""
+    """Yield the tensors that must be equal to the bit."""
     for kind, name, tensor in _tensors(model):
         yield f"{kind} {name}", tensor.detach()
         if tensor.is_leaf and tensor.grad is not None:
@@ -108,7 +108,7 @@ def _values(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def _bits(tensor: Tensor) -> Tensor:
-    """Bytes: a NaN is equal to itself, and 0.0 is not -0.0. None of what is on no device."""
+    """Return the bytes: NaN equals itself, 0.0 differs from -0.0; none for meta tensors."""
     if tensor.is_meta:
         return torch.empty(0, dtype=torch.uint8)
     if hasattr(tensor, "__tensor_flatten__"):  # a quantized one, of several
@@ -125,7 +125,7 @@ _PLAIN = (bool, int, float, str, bytes, type(None))
 
 
 def _same(first: Any, second: Any) -> bool:
-    """The same object, or plain values (also in tuples) that are equal."""
+    """Return whether these are the same object or equal plain values, also in tuples."""
     if first is second:
         return True
     if type(first) is not type(second):
