@@ -351,7 +351,7 @@ CASES = {
     ),
     "a bias far below zero": Case(
         "dead",
-        "the bias with 0",
+        "zero bias",
         changed(lambda m: nn.init.constant_(m.norm.bias, -100.0)),
         changed(lambda m: nn.init.zeros_(m.norm.bias)),
     ),
@@ -391,17 +391,17 @@ CASES = {
         net(),
     ),
     "times 0": Case(
-        "no gradient", "Take the factor 0 away", net(lambda x: x * 0 + x.mean().item()), net()
+        "no gradient", "Remove the factor 0", net(lambda x: x * 0 + x.mean().item()), net()
     ),
     "a clamp beyond its ends": Case(
         "no gradient",
-        "at its ends",
+        "Compare its bounds",
         net(lambda x: x.clamp(1e3, 1e4)),
         net(lambda x: x.clamp(0, 1e4)),
     ),
     "a branch times 0": Case(
         "no gradient",
-        "Take the factor 0 away",
+        "Remove the factor 0",
         lone(lambda: Idle(lambda x: x * 0)),
         lone(lambda: Idle(lambda x: x)),
         tokens,
@@ -473,7 +473,7 @@ def sgd(rate: float, part: str = "") -> Optimizer:
 
 STEPS: dict[tuple[str, str], tuple[Optimizer, Optimizer]] = {
     ("optimizer", "with model.parameters()"): (sgd(0.1, "head"), sgd(0.1)),
-    ("learning rate", "a hundredth of the weights a step"): (sgd(1e3), sgd(0.1)),
+    ("learning rate", "a hundredth in each step"): (sgd(1e3), sgd(0.1)),
 }
 """Kind and advice -> the optimizer that is wrong, and the one that is advised."""
 

@@ -158,7 +158,7 @@ def test_nothing_comes_through():
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
     nn.init.constant_(model[1].bias, -9.0)
     vanishing = [each for each in hookviz.diagnose(model, X) if each.kind == "vanishing"]
-    assert vanishing[0].message == "The gradient is 0 from '1' on: nothing comes through."
+    assert vanishing[0].message == "The gradient is 0 from '1' on: nothing passes."
     assert vanishing[0].layer == "2"
 
 
@@ -168,7 +168,7 @@ def test_what_a_dead_layer_makes_of_those_behind_it_is_not_told():
     found = hookviz.diagnose(model, torch.rand(2, 1, 16, 16))
     told = [(each.kind, each.layer) for each in found if each.kind in ("dead", "constant")]
     assert told == [("dead", "1")]
-    assert "bias and the scale of '0'" in found[0].advice
+    assert "Initialise '0' again with zero bias" in found[0].advice
 
 
 def test_constant_channels_are_blamed_on_their_own_weights():

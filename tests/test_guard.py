@@ -239,7 +239,7 @@ def test_an_output_that_is_multiplied_by_0_is_told(form):
         findings = guarded(model, cross_entropy)
     (found,) = [each for each in findings if each.severity != "note"]
     assert found.kind == "no gradient" and "multiplied by 0" in found.message
-    assert "Take the factor 0 away" in found.advice and "test_guard.py" in found.at
+    assert "Remove the factor 0" in found.advice and "test_guard.py" in found.at
 
 
 def perceptron(width: int, bias: float) -> nn.Sequential:
@@ -321,12 +321,14 @@ def test_what_is_at_its_ends_between_layers_is_told(act, between):
 
 
 def test_an_answer_at_its_ends_is_not_examined_again():
+    calls: list[object] = []
     model = nn.Sequential(nn.Flatten(), nn.Linear(432, 4), nn.Sigmoid())
+    model.register_forward_hook(lambda *given: calls.append(given))
     nn.init.normal_(model[1].weight, std=10.0)
     loss = lambda output: F.binary_cross_entropy(output, ONE_HOT)  # noqa: E731
     with hookviz.diagnose(model) as findings:
         loss(model(pictures())).backward()
-    assert not len(findings) and not findings._saturated
+    assert not len(findings) and len(calls) == 1
 
 
 class Around(nn.Module):
@@ -510,7 +512,7 @@ def test_a_recurrence_names_the_layer_that_makes_it_larger():
 
 def raised(model: nn.Module, step: Callable[[nn.Module], Any]) -> Diagnosis:
     findings = hookviz.diagnose(model)
-    with pytest.raises(RuntimeError), findings:
+    with pytest.raises((RuntimeError, ValueError)), findings:
         step(model)
     return findings
 
@@ -566,7 +568,7 @@ def test_a_loss_that_is_well():
     ):
         findings = guarded(make(), loss)
         assert findings.healthy and not len(findings), findings
-        assert "how losses are wired" in findings.looked_at
+        assert "how losses and softmaxes are wired" in findings.looked_at
 
 
 @pytest.mark.parametrize("layer, kind", [("1", "batchnorm"), ("5", "dropout")])

@@ -15,8 +15,9 @@ from ..hooking.maps import as_maps, channel_dimension
 from ..hooking.records import Call, CapturedTensor, FeatureCache, statistics
 from ..hooking.select import is_convolution
 from ..hooking.weights import stored_tensor
-from ..studies.diagnosis.magnitudes import LIMIT, trends
-from ..studies.diagnosis.values import is_zero, next_to_zero, silence, zeroed
+from ..studies.diagnosis.checks.magnitudes import LIMIT, trends
+from ..studies.diagnosis.checks.silent import silence
+from ..studies.diagnosis.modules import is_zero, next_to_zero, zeroed
 from .maps import layers_of
 from .view import View, cached
 

@@ -10,8 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from ..hooking.handles import HookManager
 from ..hooking.select import module_names
 from ..run.session import Session
-from ..studies.diagnosis.operations import away_from, moments
-from ..studies.diagnosis.values import off_scale
+from ..studies.diagnosis.checks.input_scale import away_from, moments, off_scale
 
 
 class TransformWords(NamedTuple):

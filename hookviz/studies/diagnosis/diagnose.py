@@ -18,14 +18,14 @@ from ...run.target import Target, logits_of, score_of
 from ..graph.graph import failing
 from ..graph.page import drawing
 from ..showing import widget
-from .checks import findings_in, looked_at
+from .all_checks import causes, findings_of, looked_at, new_checks
+from .checks.magnitudes import grows_out_of_range
+from .checks.optimizer import as_optimizers
+from .examination import LayerCall, RunRecord, examine
 from .findings import Diagnosis, Finding, Ignored, checked, without
 from .guard import Guard
-from .loss import LOOKED, as_optimizers, held_by, with_optimizers
 from .loss_scale import check_scaler
-from .magnitudes import grows_out_of_range
 from .nonfinite import explaining_scale
-from .observation import LayerCall, Observation, examine
 
 
 def diagnose(
@@ -152,33 +152,29 @@ def diagnose(
         prepared = replace(prepared, replacement=None)
     session = Session(model, prepared, weights=weights, class_names=class_names)
     diagnosis = Diagnosis(session.name, partial(without, pairs=checked(ignore)))
-    seen = _examined(session, target, scaler)
-    seen.judged = target is not None
-    seen.optimized = [held_by(each, session.model) for each in optimizers]
-    found, looked = findings_in(seen), looked_at(seen)
-    if optimizers:
-        slopes = seen.gradient_norms
-        found = with_optimizers(found, session.model, optimizers, slopes, seen.samples)
-        looked = [*looked, LOOKED]
-    diagnosis.set_findings(found, looked, partial(_explored, session, seen))
-    if seen.error is not None and (ran := failing(session)) is not None:
+    run = _examined(session, target, scaler)
+    run.judged, run.optimizers = target is not None, list(optimizers)
+    found = causes(findings_of(run))
+    diagnosis.set_findings(found, looked_at(run), partial(_explored, session, run))
+    if run.error is not None and (ran := failing(session)) is not None:
         diagnosis.set_drawing(drawing(ran))
     return diagnosis
 
 
-def _examined(session: Session, target: Target, scaler: Any) -> Observation:
+def _examined(session: Session, target: Target, scaler: Any) -> RunRecord:
     """Examine a run, and find out whether a loss scale explains gradients that are not finite."""
+    once = partial(examine, session, target, checks=new_checks)
 
-    def divided(factor: float) -> Observation:
+    def divided(factor: float) -> RunRecord:
         def smaller(*given: Any) -> Tensor | None:
             score = any_score(*given)
             return None if score is None else score / factor
 
-        return examine(session, target, score_of=smaller, record=False)
+        return once(score_of=smaller, record=False)
 
-    seen = examine(session, target, score_of=any_score, explained=grows_out_of_range)
-    seen.scale = explaining_scale(seen, scaler, divided)
-    return seen
+    run = once(score_of=any_score, explained=grows_out_of_range)
+    run.scale = explaining_scale(run, scaler, divided)
+    return run
 
 
 def _refuse_labels(target: Any) -> None:
@@ -200,10 +196,10 @@ def _refuse_labels(target: Any) -> None:
         )
 
 
-def _explored(session: Session, seen: Observation, finding: Finding) -> Any:
+def _explored(session: Session, run: RunRecord, finding: Finding) -> Any:
     """Open an explorer on the convolutions and the finding's layer, or the nearest with maps."""
-    shown = _with_maps(seen.calls, finding)
-    layers = [m for m in seen.names if is_convolution(m) or m is shown.module]
+    shown = _with_maps(run.calls, finding)
+    layers = [m for m in run.names if is_convolution(m) or m is shown.module]
     return widget(
         "explore",
         session.given,

@@ -20,7 +20,7 @@ from torch.autograd.function import BackwardCFunction
 from ...run.operations import ELEMENTWISE_KINDS, Kind
 from ...run.recorder import Operation
 from ...tables import number
-from .operations import HALF, Cause, Range, range_of
+from .records import HALF, Cause, Range, range_of
 
 
 @dataclass(frozen=True)

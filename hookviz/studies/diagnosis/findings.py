@@ -56,8 +56,12 @@ class Finding:
     #: The numbers behind it, by name.
     evidence: Mapping[str, Any] = field(default_factory=dict, repr=False)
     layers: list[str] = field(default_factory=list)  #: every layer that shows it, `layer` first
-    #: Findings of one kind with the same cause are told as one; empty if it stands for itself.
+    #: Findings of one kind with the same cause are reported as one; empty if it stands for itself.
     cause: str = field(default="", repr=False)
+    #: The symptoms that follow from it, which are not reported beside it.
+    explains: frozenset[str] = field(default=frozenset(), repr=False)
+    #: The name by which another finding explains it; empty for its kind.
+    symptom: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         """Fill ``layers`` of a finding of one layer."""
@@ -319,4 +323,4 @@ def also(names: list[str]) -> str:
     more = len(names) - NAMED
     said = ", ".join(repr(each) if each else "the model itself" for each in names[:NAMED])
     layers = "layer" if more == 1 else "layers"
-    return f" So it is in {said}" + (f" and {more} more {layers}." if more > 0 else ".")
+    return f" The same holds for {said}" + (f" and {more} more {layers}." if more > 0 else ".")

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .operations import OperationRecord
+from .records import OperationRecord
 
 FIRST_SCALE = 65536.0
 """The scale with which a GradScaler begins."""

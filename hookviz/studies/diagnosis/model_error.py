@@ -15,9 +15,13 @@ from torch import nn
 
 from ...hooking.select import dimensions, is_convolution
 from ...run.errors import first_line, innermost_call, message_of, takes
+from .check import Check
+from .checks.in_place import InPlace
+from .checks.no_gradient import NoGradient
+from .error_messages import WRONG_ARGUMENTS
+from .examination import LayerCall, RunRecord
 from .findings import Finding
-from .observation import LayerCall, Observation
-from .operations import OUTSIDE, OperationRecord
+from .records import OUTSIDE, OperationRecord
 
 KINDS = {
     "batchnorm": re.compile("more than 1 value per channel"),
@@ -30,7 +34,7 @@ KINDS = {
 """Kinds of findings -> what stands in torch's messages."""
 
 
-def raised(seen: Observation) -> Iterator[Finding]:
+def raised(seen: RunRecord) -> Iterator[Finding]:
     """Report the model's own error and the operations that led to it."""
     error = seen.error
     if error is None:
@@ -43,7 +47,7 @@ def raised(seen: Observation) -> Iterator[Finding]:
         place, function = {"file": cut.file, "line": cut.line}, cut.name
     if not place["line"] and look is not None and WRONG_ARGUMENTS.search(message_of(error)):
         place |= _definition(look.module)
-    operation = seen.raised.name if seen.raised is not None else function
+    operation = seen.failed.name if seen.failed is not None else function
     name = look.layer if look is not None else ""
     given = " and ".join(map(_said, look.given)) if look is not None else ""
     words = [f"The model raised {type(error).__name__} in {_named(look)}"]
@@ -53,8 +57,8 @@ def raised(seen: Observation) -> Iterator[Finding]:
         if wants := takes(look.module):
             words.append(f", and takes {wants}")
     message = "".join(words) + f": {first_line(error)}"
-    if seen.write is not None:
-        yield overwritten(seen.error, *seen.write)
+    if (overwrite := seen.check(InPlace).error) is not None:
+        yield overwrite.finding(error)
         return
     yield Finding(
         kind,
@@ -72,10 +76,10 @@ def raised(seen: Observation) -> Iterator[Finding]:
     )
 
 
-def no_graph(seen: Observation) -> OperationRecord | None:
+def no_graph(seen: RunRecord) -> OperationRecord | None:
     """Return the operation that keeps the score without a graph, if it is known."""
-    if seen.cuts:
-        return seen.cuts[-1].record
+    if breaks := seen.check(NoGradient).breaks:
+        return breaks[-1].record
     return next(filter(None, (no_grad_at(look.no_grad) for look in reversed(seen.calls))), None)
 
 
@@ -120,27 +124,7 @@ def raised_outside(
     )
 
 
-WRONG_ARGUMENTS = re.compile(
-    r"missing \d+ required (positional|keyword)|positional arguments? but|unexpected keyword"
-)
 IN_PLACE = re.compile("modified by an inplace operation|leaf Variable that requires grad")
-
-
-def overwritten(
-    error: BaseException | None, write: OperationRecord, needing: str, at: str
-) -> Finding:
-    """Report an in-place error: the operation that wrote, and the one that needed the old value."""
-    owner = f" in {write.layer!r}" if write.layer and write.layer != OUTSIDE else ""
-    return Finding(
-        "in place",
-        "error",
-        f"{write.name.capitalize()}{owner} overwrites a tensor in place that the gradient of "
-        f"{needing}{f' ({at})' if at else ''} needs as it was.",
-        f"Write a new tensor in that line: x = x + 1, x.relu(), inplace=False; or give "
-        f"it a clone() of what {needing} returned.",
-        **{**write.place, "phase": "backward"},
-        evidence={"error": first_line(error) if error is not None else ""},
-    )
 
 
 def kind_of(error: BaseException) -> str:
@@ -150,7 +134,7 @@ def kind_of(error: BaseException) -> str:
     return next((kind for kind, words in KINDS.items() if words.search(message_of(error))), "error")
 
 
-def mended(error: BaseException, look: LayerCall | None, seen: Observation | None) -> str:
+def mended(error: BaseException, look: LayerCall | None, seen: RunRecord | None) -> str:
     """Return the code to write instead of a frequent error; otherwise empty."""
     said = message_of(error)
     shape: tuple[int, ...] = look.given[0] if look is not None and look.given else ()
@@ -247,7 +231,7 @@ def _arguments(module: nn.Module) -> str:
     return ""
 
 
-def _innermost(seen: Observation, error: Exception) -> LayerCall | None:
+def _innermost(seen: RunRecord, error: Exception) -> LayerCall | None:
     """Return the call in which the error arose: the innermost one that did not come to its end."""
     call = innermost_call(error, seen.names)
     unfinished = [look for look in seen.calls if not look.finished]
@@ -256,7 +240,7 @@ def _innermost(seen: Observation, error: Exception) -> LayerCall | None:
     return unfinished[-1] if unfinished else None
 
 
-def _in_backward(seen: Observation) -> bool:
+def _in_backward(seen: RunRecord) -> bool:
     root = next((look for look in seen.calls if look.module is next(iter(seen.names))), None)
     return root is not None and root.finished
 
@@ -318,3 +302,12 @@ def _advice(look: LayerCall | None, kind: str, line: bool) -> str:
             "finding.evidence['shapes'] lists the shapes up to there."
         )
     return "Give an input of the size that this layer takes."
+
+
+class ModelError(Check):
+    """Report the error that the model raised."""
+
+    looks_at = "whether the model runs"
+
+    def findings(self, run: RunRecord) -> Iterator[Finding]:
+        return raised(run)

@@ -5,23 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, TypeGuard
 
+from .check import Check
+from .examination import RunRecord
 from .findings import Finding
 from .loss_scale import LossScale, loss_scale, made_half
-from .observation import Observation
-from .operations import OUTSIDE, OperationRecord
+from .records import OUTSIDE, OperationRecord
 
 MOST = 3
 """So many places are told in each phase; what they pass on is not counted among them."""
 
 
-def nan_and_inf(seen: Observation) -> Iterator[Finding]:
+def nan_and_inf(seen: RunRecord) -> Iterator[Finding]:
     """Report where NaN and Inf arose that left a layer or reached a weight."""
     first = origins(seen)
     for operation in [*first[:MOST], *filter(_handled, seen.sources)]:
         yield _finding(operation, seen, more=max(len(first) - 1, 0))
 
 
-def origins(seen: Observation) -> list[OperationRecord]:
+def origins(seen: RunRecord) -> list[OperationRecord]:
     """Return what made NaN and Inf first: in the forward, and only else in the backward."""
     constants = {id(o.origin): o.origin for o in seen.operations if _of_constant(o.origin)}
     told = [source for source in seen.sources if source.propagated or not _fine(source)]
@@ -37,7 +38,7 @@ def origins(seen: Observation) -> list[OperationRecord]:
 
 
 def explaining_scale(
-    seen: Observation, scaler: Any, smaller: Callable[[float], Observation]
+    seen: RunRecord, scaler: Any, smaller: Callable[[float], RunRecord]
 ) -> LossScale | None:
     """Return the loss scale without which the gradients are finite; None if there is none.
 
@@ -57,11 +58,6 @@ def _of_constant(origin: OperationRecord | None) -> TypeGuard[OperationRecord]:
     )
 
 
-def lost_in_loss(origin: OperationRecord, seen: Observation) -> Finding:
-    """Report where NaN or Inf arose in a loss of which only the operations are known."""
-    return _finding(origin, seen, more=0)
-
-
 def _handled(source: OperationRecord) -> bool:
     """Return whether NaN or Inf of the input were replaced before any layer returned them."""
     return source.name == "input" and not source.propagated and not _fine(source)
@@ -71,7 +67,7 @@ def _fine(source: OperationRecord) -> bool:
     return source.finite or source.constant
 
 
-def _finding(operation: OperationRecord, seen: Observation, more: int) -> Finding:
+def _finding(operation: OperationRecord, seen: RunRecord, more: int) -> Finding:
     kind = "nan" if operation.nan else "inf"
     passed_on = sum(each.origin is operation for each in seen.operations) - 1
     evidence = {
@@ -82,14 +78,13 @@ def _finding(operation: OperationRecord, seen: Observation, more: int) -> Findin
     }
     word = "NaN" if operation.nan else "Inf"
     if operation.name in SOURCES:
-        named = operation.facts.get("name", "")
+        named = operation.title
         # A number from beside the model's operations is a constant of the code, or the truth.
         outside = operation.name == "constant" and operation.layer == OUTSIDE and not named
         source = SOURCES["truth" if outside else operation.name]
         message, advice = (each.format(word=word, named=named) for each in source)
     else:
         message, advice = _made_here(operation, word)
-        evidence["overflow"] = operation.cause is not None and operation.cause.overflow
     severity = "error"
     if _handled(operation):
         severity = "note"
@@ -99,7 +94,16 @@ def _finding(operation: OperationRecord, seen: Observation, more: int) -> Findin
         severity, evidence["scale"] = "note", seen.scale.factor
         message += seen.scale.message
         advice = seen.scale.advice
-    return Finding(kind, severity, message, advice, **operation.place, evidence=evidence)
+    return Finding(
+        kind,
+        severity,
+        message,
+        advice,
+        **operation.place,
+        evidence=evidence,
+        symptom="overflow" if operation.overflowed else kind,
+        explains=frozenset({"learning rate"}) if severity == "error" else frozenset(),
+    )
 
 
 def _made_here(operation: OperationRecord, word: str) -> tuple[str, str]:
@@ -112,7 +116,7 @@ def _made_here(operation: OperationRecord, word: str) -> tuple[str, str]:
     message = f"{what[0].upper()}{what[1:]} made {word}: {why}."
     if cause is None:
         return message, _LOOK if forward else _STEEP
-    lost = operation.nan or operation.facts.get("as") == "nan"
+    lost = operation.nan or operation.reached == "nan"
     if cause.slope and lost:
         # torch.where gives the values that it leaves out a gradient of 0.
         return message, f"{cause.fix} {_WHERE}"
@@ -149,3 +153,16 @@ SOURCES = {
     ),
 }
 """Origins of numbers that no operation made -> title and cure."""
+
+
+class NonFinite(Check):
+    """Report where NaN and Inf arose, forward and backward."""
+
+    live = True
+
+    def looked_at(self, run: RunRecord) -> str:
+        count = len(run.operations) + run.counted
+        return "" if run.watched else f"NaN and Inf in {count} operations, forward and backward"
+
+    def findings(self, run: RunRecord) -> Iterator[Finding]:
+        return nan_and_inf(run)

@@ -1,0 +1,1 @@
+"""The checks: each file is about one kind of fault."""

@@ -1,0 +1,152 @@
+"""BatchNorm layers that divide by hardly any variance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from ....hooking.weights import stored_tensor
+from ....run.operations import BATCH_NORMS, uses_running_statistics
+from ....tables import number
+from ..check import Check
+from ..examination import RunRecord
+from ..findings import Finding
+from ..modules import is_zero, next_to_zero, weighted
+from ..records import OperationRecord, RanOperation
+from ..step import Step
+
+FLAT = 1e-9
+"""Below it, or below a tenth of it times the squared mean, a variance consists of rounding errors."""
+
+BLOWN, NONE = 20.0, 1e-8
+"""Root mean square, 1 is expected, above which a BatchNorm's output is too large if there was no
+variance in training. A channel for rare things has some, and reaches 13 in EfficientNet-Lite0 on a
+cat."""
+
+
+@dataclass
+class Variance:
+    """The channels of a BatchNorm with hardly any variance.
+
+    Attributes
+    ----------
+    channels : torch.Tensor
+        Their mask.
+    least, eps : float
+        The smallest variance, and what the layer adds to it.
+    factor : float
+        In eval mode: the largest root mean square of these channels' output.
+    """
+
+    channels: Tensor
+    least: float
+    eps: float
+    factor: float = 0.0
+
+
+@dataclass
+class BatchNormVariance(Check):
+    """Report BatchNorms that divide by hardly any variance.
+
+    A channel that was trained away has none, neither in training nor now, and does no harm.
+    """
+
+    looks_at = "BatchNorm's variances"
+    operations = BATCH_NORMS
+
+    found: dict[OperationRecord, Variance] = field(default_factory=dict)
+
+    def after(self, ran: RanOperation, run: RunRecord) -> None:
+        arguments, saved = ran.operation.argument, ran.operation.outputs[1:3]
+        if ran.record.phase == "backward":
+            return
+        eps: float = arguments["eps" if "eps" in arguments else "epsilon"]
+        running = arguments.get("running_var")
+        if uses_running_statistics(ran.record.name, arguments) and running is not None:
+            small = running < eps
+            if bool(small.any()):
+                values = ran.given[0].detach().movedim(1, 0).flatten(1).float()
+                away = values[small] - arguments["running_mean"][small, None]
+                factors = (away.square().mean(1) / (running[small] + eps)).sqrt()
+                limit = torch.where(running[small] < NONE, BLOWN, 5 * BLOWN)
+                channels = small.clone()
+                channels[small] = factors > limit
+                least, factor = running.min().item(), factors.max().item()
+                self.found[ran.record] = Variance(channels, least, eps, factor)
+        elif len(saved) == 2 and saved[1].numel():
+            mean, scale = saved
+            variance = scale.double() ** -2 - eps  # torch keeps 1 / sqrt(variance + eps)
+            flat = variance < FLAT + 0.1 * FLAT * mean.double() ** 2
+            if bool(flat.any()):
+                least = max(variance.min().item(), 0.0)
+                self.found[ran.record] = Variance(flat, least, eps)
+
+    def findings(self, run: RunRecord) -> Iterator[Finding]:
+        zero = {name for name, module in weighted(run) if is_zero(module)}
+        for record, variance in self.found.items():
+            count, channels = int(variance.channels.sum()), len(variance.channels)
+            if count and record.maker_layer not in zero:
+                finding = _blown_up if variance.factor else _flat
+                yield finding(record, variance, count, channels, run)
+
+    def suspects(self, step: Step) -> bool:
+        """True if most of the variances by which a BatchNorm divides are next to zero."""
+        return any(map(_without_variance, step.names))
+
+
+def _blown_up(
+    record: OperationRecord, variance: Variance, count: int, channels: int, run: RunRecord
+) -> Finding:
+    return Finding(
+        "batchnorm",
+        "warning",
+        f"{count} of {channels} channels of BatchNorm {record.layer!r} had hardly any variance in "
+        f"training ({number(variance.least)}) and vary in this batch: its output is up to "
+        f"{number(variance.factor)} times too large.",
+        "Load its statistics, or compute them again: reset_running_stats(), then run training "
+        "batches in training mode.",
+        record.layer,
+        record.call,
+        evidence={"channels": count, "of": channels, "factor": variance.factor},
+        cause="blown up",
+        explains=frozenset({"no slope", "saturated"}),
+    )
+
+
+def _flat(
+    record: OperationRecord, variance: Variance, count: int, channels: int, run: RunRecord
+) -> Finding:
+    weight = None
+    if (module := run.modules.get(record.maker_layer)) is not None:
+        weight = stored_tensor(module, "weight")
+    away = 0
+    if weight is not None and weight.ndim > 1 and not weight.is_meta and len(weight) == channels:
+        away = int((next_to_zero(weight).to(variance.channels.device) & variance.channels).sum())
+    whole = count - away > channels / 2
+    why = "it amplifies rounding errors" if whole else "they were trained away"
+    return Finding(
+        "batchnorm",
+        "warning" if whole and run.samples > 1 else "note",
+        f"{count} of {channels} channels of BatchNorm {record.layer!r} are the same everywhere in "
+        f"this batch (variance {number(variance.least)}, eps {variance.eps:g}): {why}.",
+        f"Look at {record.maker_layer!r}, which returns the same for every input."
+        if whole
+        else "No fix is needed; such channels could be pruned.",
+        record.layer,
+        record.call,
+        evidence={"channels": count, "of": channels, "variance": variance.least},
+        cause="flat" if whole else "trained away",
+        symptom="flat batch" if whole else "batchnorm",
+    )
+
+
+def _without_variance(module: nn.Module) -> bool:
+    if not isinstance(module, _BatchNorm) or module.training:
+        return False
+    variance = module.running_var
+    usual = isinstance(variance, Tensor) and variance.numel() > 0 and not variance.is_meta
+    return usual and float(variance.median()) < module.eps  # type: ignore[union-attr]

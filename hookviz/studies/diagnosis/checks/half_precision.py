@@ -1,0 +1,81 @@
+"""Values that overflow in half precision, nearly do, or become 0."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+
+from ....tables import number
+from ..check import Check
+from ..examination import RunRecord
+from ..findings import Finding
+from ..records import HALF, OperationRecord, RanOperation
+
+LOST = 0.1
+"""The fraction of numbers that become 0 from which on it is reported."""
+
+
+@dataclass
+class HalfPrecision(Check):
+    """Report the largest result in half precision, and the first in which numbers become 0."""
+
+    looks_at = "half precision"
+    operations = ("to_copy", "mul", "div", "pow")  # they make a number small, but never 0
+
+    underflow: dict[OperationRecord, float] = field(default_factory=dict)
+
+    def after(self, ran: RanOperation, run: RunRecord) -> None:
+        output = ran.output
+        if output.dtype in HALF:
+            nonzero = torch.ones_like(output, dtype=torch.bool)
+            for each in ran.given:
+                nonzero &= each != 0
+            lost = int((nonzero & (output == 0)).sum())
+            self.underflow[ran.record] = lost / max(int(nonzero.sum()), 1)
+
+    def findings(self, run: RunRecord) -> Iterator[Finding]:
+        forward = [each for each in run.operations if each.phase == "forward"]
+        near = [(_fraction_of_largest(each), each) for each in forward]
+        fraction, worst = max(near, key=lambda each: each[0], default=(0.0, None))
+        if worst is not None and fraction > 0.5 and not worst.propagated:  # else its Inf is told
+            made = max(worst.made, key=lambda each: each.magnitude)
+            name, largest = _name(made.dtype), torch.finfo(made.dtype).max
+            value = f"reaches {number(made.magnitude)} of the {largest:g} that {name} holds."
+            if fraction == float("inf"):
+                value = f"is larger than {name} holds ({largest:g})."
+            yield Finding(
+                "half precision",
+                "warning",
+                f"{worst.name.capitalize()} {value}",
+                "Scale down the input of this layer, compute it in float32, or use bfloat16.",
+                **worst.place,
+                evidence={"share of the largest": fraction},
+            )
+        for record, lost in self.underflow.items():
+            if lost > LOST:
+                what = "gradients" if record.phase == "backward" else "numbers"
+                yield Finding(
+                    "half precision",
+                    "warning",
+                    f"{100 * lost:.3g} % of the {what} other than 0 become 0 in "
+                    f"{_name(record.made[0].dtype)}.",
+                    "Scale them up before the cast, as GradScaler does gradients, or use bfloat16.",
+                    **record.place,
+                    evidence={"lost": lost},
+                )
+                return
+
+
+def _fraction_of_largest(record: OperationRecord) -> float:
+    """Return how near an operation's results came to the largest number of their type."""
+    halves = [each for each in record.made if each.dtype in HALF]
+    if not halves or record.constant or record.origin not in (None, record):
+        return 0.0
+    fractions = [each.magnitude / torch.finfo(each.dtype).max for each in halves if not each.nan]
+    return max(fractions, default=0.0)
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

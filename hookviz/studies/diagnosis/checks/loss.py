@@ -1,0 +1,234 @@
+"""Losses and softmaxes with arguments that they do not take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from ..check import Check
+from ..examination import RunRecord
+from ..findings import Finding
+from ..records import OUTSIDE, OperationRecord, RanOperation
+from ..step import Step
+
+PAIRED = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "sub"}
+PAIRED |= {"binary_cross_entropy_with_logits"}
+"""Operations that compare each prediction with its target."""
+SOFTMAXES = ("softmax", "log_softmax")
+ABOVE = 1e-3
+"""A logarithm of a probability is never above 0, but for rounding."""
+
+
+class Axis(NamedTuple):
+    """The dimension of a matrix along which a softmax runs, and the shape."""
+
+    dim: int
+    shape: tuple[int, int]
+
+
+@dataclass
+class Wiring(Check):
+    """Report arguments that a loss or a softmax does not take."""
+
+    looks_at = "how losses and softmaxes are wired"
+    live = True
+    operations = (*SOFTMAXES, *PAIRED)
+
+    axes: dict[OperationRecord, Axis] = field(default_factory=dict)
+    pairs: set[OperationRecord] = field(default_factory=set)  # all with all
+
+    def after(self, ran: RanOperation, run: RunRecord) -> None:
+        record = ran.record
+        if record.phase == "backward" or not ran.given:
+            return
+        if record.name in SOFTMAXES:
+            if ran.given[0].ndim == 2:
+                rows, columns = ran.given[0].shape
+                self.axes[record] = Axis(ran.operation.argument["dim"] % 2, (rows, columns))
+        # Within a model a difference of all with all may be deliberate.
+        elif (record.layer == OUTSIDE or record.name != "sub") and _are_pairs(ran):
+            self.pairs.add(record)
+
+    def findings(self, run: RunRecord) -> Iterator[Finding]:
+        forward = [each for each in run.operations if each.phase == "forward"]
+        within = [each for each in forward if each.layer != OUTSIDE]
+        for record in forward:
+            name, source = _loss_of(record)
+            if source is not None:
+                yield from _wired(record, name, source.without_copies())
+            if (axis := self.axes.get(record)) is not None:
+                last = record.layer == OUTSIDE or record is within[-1]
+                yield from _axis(record, axis, run.samples, last=last)
+            if record in self.pairs:
+                yield _wrong(
+                    record,
+                    f"{_named(record)} compares (N, 1) with (N,), which become (N, N): each "
+                    "sample is compared with the targets of all others.",
+                    "Give both the same shape: output.squeeze(1), or y[:, None].",
+                )
+
+    def wired(self, run: RunRecord) -> list[OperationRecord]:
+        """Return the operations whose output a loss does not take."""
+        pairs = (_loss_of(record) for record in run.operations if record.phase == "forward")
+        sources = ((name, s.without_copies()) for name, s in pairs if s is not None)
+        return [source for name, source in sources if (name, source.name) in WIRED]
+
+    def suspects(self, step: Step) -> bool:
+        """True if a softmax runs over rows, or of another one, or the model has a wrong loss."""
+        return any(
+            (name, source) in WIRED
+            or (name in PAIRED and source == "expand")
+            or (name in SOFTMAXES and dim in (0, -2))
+            for name, source, dim in step.graph
+        )
+
+
+def _loss_of(record: OperationRecord) -> tuple[str, OperationRecord | None]:
+    """Return the name of a loss, or softmax, and what made its input; None for anything else.
+
+    ``kl_div`` runs as its parts, ``xlogy(target, target) - target * input``; of a logarithm, as
+    ``exp(target) * (target - input)``.
+    """
+    if record.name not in ("sub", "mul"):
+        return record.name, record.maker if record.name in _LOSSES else None
+    first, second = (*record.makers, None, None)[:2]
+    if first is None or second is None or len(first.makers) < 1 or len(second.makers) < 2:
+        return record.name, None
+    names, target = (record.name, first.name, second.name), first.makers[0]
+    divergence = names in (("sub", "xlogy", "mul"), ("mul", "exp", "sub"))
+    if divergence and target is not None and target is second.makers[0]:
+        return "kl_div", second.makers[1]
+    return record.name, None
+
+
+def _wired(record: OperationRecord, name: str, source: OperationRecord) -> Iterator[Finding]:
+    if (name, source.name) in WIRED:
+        if source.name == "relu" and record.layer != OUTSIDE:
+            return
+        why, advice = WIRED[name, source.name]
+        loss = record if name == record.name else replace(record, name=name)
+        yield _wrong(loss, f"{_named(loss)} is given {_named(source)}: {why}.", advice, source)
+    elif name in ("nll_loss_forward", "kl_div") and source.made and source.made[0].high > ABOVE:
+        loss = replace(record, name=name)
+        yield _wrong(
+            loss,
+            f"{_named(loss)} takes logarithms of probabilities, which are 0 at most, and is given "
+            "numbers above 0.",
+            "Give it log_softmax of the logits."
+            if name == "kl_div"
+            else "Use cross_entropy on the logits, or log_softmax before it.",
+        )
+
+
+def _axis(record: OperationRecord, axis: Axis, samples: int, *, last: bool) -> Iterator[Finding]:
+    rows, columns = axis.shape
+    if axis.dim == 0 and min(axis.shape) > 1 and rows == samples:
+        yield _wrong(
+            record,
+            f"{_named(record)} runs over dimension 0, the batch: for each class the samples sum "
+            "to 1.",
+            "Give it dim=1 (or dim=-1).",
+        )
+    if axis.shape[axis.dim] == 1 and rows > 1 and last:
+        found = _wrong(
+            record,
+            f"{_named(record)} runs over one class: it returns the same for every sample, and "
+            "nothing is learnt.",
+            "For two classes return two numbers a sample, or one without softmax, and use "
+            "binary_cross_entropy_with_logits.",
+        )
+        yield replace(found, explains=frozenset({"gradient of 0", "no slope"}))
+
+
+def _wrong(
+    record: OperationRecord, message: str, advice: str, source: OperationRecord | None = None
+) -> Finding:
+    """Report it in the operation's layer; for a loss, in the layer that made its input."""
+    place = record.place
+    severity = "note" if source is not None and source.name == "relu" else "warning"
+    if source is not None and record.layer == OUTSIDE:
+        place |= {"layer": source.place["layer"], "call": source.call}
+    return Finding("loss", severity, message[0].upper() + message[1:], advice, **place)
+
+
+def _named(record: OperationRecord) -> str:
+    """Name an operation, its layer and its line."""
+    name = record.name.removesuffix("_forward")
+    owner = repr(record.layer) if record.layer else "the model itself"
+    layer = "" if record.layer == OUTSIDE else f" of {owner}"
+    return f"{name}{layer}" + (f" ({record.where})" if record.where else "")
+
+
+def _are_pairs(ran: RanOperation) -> bool:
+    """Return True if (N, 1) and (N,) became (N, N): each sample against each other's target."""
+    if len(ran.given) < 2 or not ran.operation.outputs:
+        return False
+    one, two = ran.given[:2]
+    if one.untyped_storage().data_ptr() == two.untyped_storage().data_ptr():
+        return False  # each with each, as in a ranking
+    if min(one.ndim, two.ndim) < 1 or not one.numel():
+        return False
+    if one.shape == two.shape and one.ndim == 2 and len(one) == one.shape[1] > 1:
+        strides = {one.stride(), two.stride()}
+        return any(s[1] == 0 for s in strides) and any(s[0] == 0 for s in strides)
+    shapes = sorted((tuple(one.shape), tuple(two.shape)), key=len)
+    return shapes[0] == shapes[1][:1] and shapes[1][1:] == (1,) and shapes[0][0] > 1
+
+
+WIRED = {
+    ("log_softmax", "relu"): (
+        "cross entropy takes logits of either sign, and these are never negative",
+        "Give cross_entropy the output of the last layer, without the ReLU.",
+    ),
+    ("log_softmax", "softmax"): (
+        "cross entropy takes logits and applies a softmax itself, so that two softmaxes follow "
+        "each other",
+        "Give cross_entropy the logits, without softmax; apply softmax only outside of training, "
+        "where you need probabilities.",
+    ),
+    ("softmax", "softmax"): (
+        "two softmaxes follow each other, and the result is nearly the same for all classes",
+        "Remove one of the two.",
+    ),
+    ("softmax", "log_softmax"): (
+        "a softmax is applied to logarithms of probabilities",
+        "Use exp() instead of the softmax, or remove one of the two.",
+    ),
+    ("softmax", "sigmoid"): (
+        "a softmax is applied to a sigmoid, whose values are between 0 and 1",
+        "Give the softmax the logits.",
+    ),
+    ("log_softmax", "sigmoid"): (
+        "cross entropy takes logits, and the values of a sigmoid are between 0 and 1",
+        "Give cross_entropy the logits, without the sigmoid.",
+    ),
+    ("binary_cross_entropy_with_logits", "sigmoid"): (
+        "this loss takes logits and applies a sigmoid itself, so that two sigmoids follow each "
+        "other",
+        "Give it the logits, without the sigmoid; or use binary_cross_entropy.",
+    ),
+    ("binary_cross_entropy_with_logits", "softmax"): (
+        "this loss takes logits and applies a sigmoid itself",
+        "Give it the logits, without the softmax.",
+    ),
+    ("nll_loss_forward", "softmax"): (
+        "this loss takes logarithms of probabilities, not probabilities",
+        "Use cross_entropy on the logits, or log_softmax in place of the softmax.",
+    ),
+    ("nll_loss_forward", "sigmoid"): (
+        "this loss takes logarithms of probabilities, not the values of a sigmoid",
+        "Use cross_entropy on the logits.",
+    ),
+    ("kl_div", "softmax"): (
+        "this loss takes logarithms of probabilities, not probabilities",
+        "Give it log_softmax in place of the softmax.",
+    ),
+    ("kl_div", "sigmoid"): (
+        "this loss takes logarithms of probabilities, not the values of a sigmoid",
+        "Give it logsigmoid in place of the sigmoid.",
+    ),
+}
+"""An operation and what made its input -> what is wrong with that, and what to write instead."""
+
+_LOSSES = {name for name, _ in WIRED}

@@ -1,0 +1,121 @@
+"""Layers that act differently in training mode and in eval mode."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+
+from ..check import Check
+from ..examination import LayerCall, RunRecord
+from ..findings import Finding
+
+ACTING = (_BatchNorm, _DropoutNd)
+
+
+@dataclass
+class OtherMode(Check):
+    """Report single BatchNorms and dropouts in another mode than the model."""
+
+    looks_at = "BatchNorm and dropout in another mode than the model"
+    live = True
+
+    #: The modes of the layers that ran, and whether that is the model's.
+    modes: dict[nn.Module, tuple[str, bool]] = field(default_factory=dict)
+
+    def enter(self, call: LayerCall, given: list[Tensor], run: RunRecord) -> None:
+        if isinstance(call.module, ACTING) and getattr(call.module, "p", True):
+            other = call.module.training != run.root.training
+            self.modes.setdefault(call.module, (call.layer, other))
+
+    def findings(self, run: RunRecord) -> Iterator[Finding]:
+        for kind, types in (("batchnorm", _BatchNorm), ("dropout", _DropoutNd)):
+            layers = [each for m, each in self.modes.items() if isinstance(m, types)]
+            other = [name for name, differs in layers if differs]
+            if other:
+                yield _other(kind, other, len(layers), training=run.root.training)
+
+
+def _other(kind: str, names: list[str], count: int, *, training: bool) -> Finding:
+    called, acts, rests = _WORDS[kind]
+    if training:
+        return Finding(
+            kind,
+            "note",
+            f"The model is in training mode, but {len(names)} of its {count} {called} layers are "
+            f"in eval mode: they {rests}.",
+            "No fix is needed if they should stay unchanged; else call model.train().",
+            names[0],
+            layers=names,
+            symptom="mode",
+        )
+    return Finding(
+        kind,
+        "warning",
+        f"The model is in eval mode, but {len(names)} of its {called} layers are in training "
+        f"mode, such as {names[0]!r}: {acts}.",
+        "Call model.eval() after the layers were added.",
+        names[0],
+        layers=names,
+        symptom="mode",
+    )
+
+
+_WORDS = {
+    "batchnorm": (
+        "BatchNorm",
+        "the output for a picture depends on the others in its batch, and each run changes the "
+        "statistics",
+        "keep their statistics",
+    ),
+    "dropout": (
+        "dropout",
+        "they drop values, and the output differs from run to run",
+        "drop nothing",
+    ),
+}
+
+
+class DropoutFunction(Check):
+    """Report a dropout function that drops although the model is in eval mode."""
+
+    looks_at = "dropout as a function"
+
+    def findings(self, run: RunRecord) -> Iterator[Finding]:
+        if run.root.training:
+            return
+        for record in run.operations:
+            if record.name in ("dropout", "bernoulli") and record.phase == "forward":
+                if not isinstance(run.modules.get(record.layer), _DropoutNd):
+                    yield Finding(
+                        "dropout",
+                        "warning",
+                        "The model is in eval mode, but a dropout function drops values: the "
+                        "output differs from run to run.",
+                        "Pass it training=self.training, or use nn.Dropout.",
+                        **record.place,
+                    )
+                    return
+
+
+class TrainingMode(Check):
+    """Note that the model is in training mode, in which its output is not that of eval mode."""
+
+    looks_at = "the mode"
+
+    def findings(self, run: RunRecord) -> Iterator[Finding]:
+        acting = (m for m in run.names if m.training and isinstance(m, ACTING))
+        kinds = Counter(type(module).__name__ for module in acting)
+        if run.root.training and kinds:
+            counts = " and ".join(f"{count} {name}" for name, count in kinds.items())
+            yield Finding(
+                "training mode",
+                "note",
+                f"The model was examined in training mode, with {counts}; explore, heatmap and "
+                "trace show it in eval mode, in which its output is different.",
+                "Call model.eval() first to examine what is shown and deployed.",
+            )

@@ -1,0 +1,99 @@
+"""Weights that are not in the model's parameters, and modules under several names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from ....run.operations import LAYER_KINDS
+from ..check import Check
+from ..examination import RunRecord
+from ..findings import Finding
+from ..modules import plain_values
+from ..records import OUTSIDE
+from ..step import Step
+
+
+class NotRegistered(Check):
+    """Report weights that the model reads and that are not in its ``parameters()``."""
+
+    looks_at = "weights that are in no module"
+
+    def findings(self, run: RunRecord) -> Iterator[Finding]:
+        found = set()
+        for record in run.operations:
+            if record.layer == OUTSIDE or record.phase == "backward":
+                continue
+            for source in record.makers:
+                plain = source is not None and source.stored and source.matrix
+                plain = plain and record.kind in LAYER_KINDS
+                if source is None or source in found or not (plain or source.loose):
+                    continue
+                found.add(source)
+                reader = record.name.capitalize()
+                message = (
+                    f"{reader} uses as weights the plain tensor {source.stored}: it is not in "
+                    "model.parameters(), so no optimizer trains it, and neither state_dict() nor "
+                    "to(device) includes it."
+                    if plain
+                    else f"{reader} reads weights that are not in model.parameters(): no optimizer "
+                    "trains them, and neither state_dict() nor to(device) includes them."
+                )
+                yield Finding(
+                    "not registered",
+                    "warning",
+                    message,
+                    "Store it as nn.Parameter(tensor) if it should learn, else with "
+                    "register_buffer(name, tensor)."
+                    if plain
+                    else "Put layers into nn.ModuleList or nn.Sequential instead of a list or "
+                    "dict, and single weights into nn.ParameterList.",
+                    **record.place,
+                    evidence={"weights": source.stored},
+                    cause="plain tensor" if plain else "not registered",
+                )
+
+    def suspects(self, step: Step) -> bool:
+        """True if a plain attribute holds weights, or modules that are not the model's."""
+        several = (each for module in step.names for _, each in plain_values(module))
+        return any(_holds_weights(each, step.names) for each in several)
+
+
+def _holds_weights(several: Sequence[Any], names: dict[nn.Module, str]) -> bool:
+    first = several[0] if several else None
+    if isinstance(first, nn.Module):
+        return first not in names
+    if type(first) is nn.Parameter:
+        return True
+    return any(isinstance(t, Tensor) and t.is_floating_point() and t.ndim > 1 for t in several)
+
+
+class OneModule(Check):
+    """Report a module that stands several times in a list, as ``[block] * 4`` makes it."""
+
+    looks_at = "modules under several names"
+    live = True
+
+    def findings(self, run: RunRecord) -> Iterator[Finding]:
+        for name, owner in run.root.named_modules():
+            if not isinstance(owner, (nn.Sequential, nn.ModuleList)):
+                continue
+            positions: dict[nn.Module, list[str]] = {}
+            for position, module in owner._modules.items():
+                if module is not None:
+                    full = f"{name}.{position}" if name else position
+                    positions.setdefault(module, []).append(full)
+            for module, names in positions.items():
+                if len(names) > 1 and next(module.parameters(), None) is not None:
+                    yield Finding(
+                        "one module",
+                        "warning",
+                        f"{', '.join(map(repr, names[:4]))}{' …' * (len(names) > 4)} are one "
+                        f"{type(module).__name__} under {len(names)} names: they share weights.",
+                        "Make a new one each time: [make() for _ in range(n)] instead of "
+                        "[block] * n.",
+                        names[0],
+                        layers=names,
+                    )

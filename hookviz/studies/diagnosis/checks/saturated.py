@@ -1,0 +1,90 @@
+"""Sigmoids and tanhs at their ends, where hardly any gradient passes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ..check import Check
+from ..examination import RunRecord
+from ..findings import Finding
+from ..records import OperationRecord, RanOperation, range_of
+from ..step import Step
+from .zero_weights import VANISHING
+
+ENDS = {"sigmoid": (0.0, 1.0), "tanh": (-1.0, 1.0)}
+NEAR = 0.01
+"""Distance to its end at which a value counts as saturated, as a fraction of the whole range."""
+STUCK = 16.0
+"""Beyond it a sigmoid is 1 in single precision."""
+MOST = 0.9
+"""The fraction of saturated values that is reported."""
+
+
+@dataclass
+class Gate:
+    """The output of a sigmoid or tanh: the fraction at its ends; whether all of it is stuck."""
+
+    fraction: float
+    stuck: bool
+
+
+@dataclass
+class Saturated(Check):
+    """Report saturated sigmoids and tanhs.
+
+    Outputs and gates live at the ends once they are trained. Between layers with weights, or before
+    a norm, it is a fault, and so is a gate that no input moves.
+    """
+
+    looks_at = "sigmoids and tanhs at their ends"
+    operations = tuple(ENDS)
+
+    gates: dict[OperationRecord, Gate] = field(default_factory=dict)
+
+    def after(self, ran: RanOperation, run: RunRecord) -> None:
+        if ran.record.phase == "backward" or not ran.output.numel():
+            return
+        low, high = ENDS[ran.record.name]
+        edge = NEAR * (high - low)
+        at_ends = (ran.output <= low + edge) | (ran.output >= high - edge)
+        before = range_of(ran.given[0])
+        stuck = before is not None and (before.low > STUCK or before.high < -STUCK)
+        self.gates[ran.record] = Gate(at_ends.float().mean().item(), stuck)
+
+    def findings(self, run: RunRecord) -> Iterator[Finding]:
+        products = [each for each in run.operations if each.name == "mul"]
+        scaling = {each for product in products for each in product.makers}
+        for record, gate in self.gates.items():
+            if gate.fraction <= MOST:
+                continue
+            fault = bool(run.uses.get(record)) or (record in scaling and gate.stuck)
+            message = (
+                f"{100 * gate.fraction:.3g} % of the values that {record.name} returned are at its "
+                f"ends, over {run.samples} input{'s' * (run.samples != 1)}"
+            )
+            advice = "No fix is needed if this is a gate or the model's answer."
+            if fault:
+                message += ": hardly any gradient passes."
+                advice = "Make its input smaller: a normalization before it, or smaller weights."
+            else:
+                message += ", as is usual for gates and outputs."
+            yield Finding(
+                "saturated",
+                "warning" if fault else "note",
+                message,
+                advice,
+                **record.place,
+                evidence={"fraction": gate.fraction, "after": record.maker_layer},
+                cause="saturated",
+                symptom="saturated" if fault else "saturated gate",
+                explains=VANISHING if fault else frozenset(),
+            )
+
+    def suspects(self, step: Step) -> bool:
+        """True if the mean size of a layer's output would saturate the sigmoid behind it."""
+        return any(size > _SIZES[name] for name, size in step.bounded)
+
+
+_SIZES = {"sigmoid": 4.0, "tanh": 2.0}
+"""The least mean absolute value of the input if nine tenths of the output are at the ends."""

@@ -1,0 +1,622 @@
+"""The one examination: a forward and a backward of a model, recorded while the checks observe."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...hooking.select import type_name
+from ...hooking.storage import StorageMap
+from ...hooking.tensors import at_least_float32
+from ...hooking.transforms import TransformError, is_wrapped
+from ...run.operations import LAYER_KINDS, RECTIFIERS, Kind
+from ...run.recorder import Listener, ModuleCall, Operation, OperationRecorder
+from ...run.session import Session
+from ...run.target import Target
+from .check import Check, overridden
+from .domains import cause_of
+from .loss_scale import LossScale
+from .modules import plain_values
+from .records import (
+    HALF,
+    MAPS,
+    OperationRecord,
+    Place,
+    Range,
+    RanOperation,
+    channel_dimension,
+    channel_ranges,
+    origin_of,
+    range_of,
+    record_of,
+)
+
+C = TypeVar("C", bound=Check)
+
+
+@dataclass(eq=False)
+class LayerCall:
+    """One call of one module.
+
+    Attributes
+    ----------
+    layer, type : str
+    call : int
+    module : torch.nn.Module
+    given, shapes : tuple of tuple of int
+        The shapes of its input and output tensors.
+    made_by : tuple of OperationRecord
+        What made its input tensors.
+    size, gradient : float or None
+        Root mean square of its first output, if it has weights, and Euclidean norm of the gradient
+        that reached this output, if it has no submodules; None if there is none.
+    tracked : bool
+        True if autograd follows an output.
+    no_grad : tuple of str and int
+        File and line of the ``torch.no_grad()`` under which its weights were read.
+    """
+
+    layer: str
+    type: str
+    call: int
+    module: nn.Module
+    given: tuple[tuple[int, ...], ...]
+    made_by: tuple[OperationRecord, ...]
+    shapes: tuple[tuple[int, ...], ...] = ()
+    size: float | None = None
+    gradient: float | None = None
+    tracked: bool = False
+    finished: bool = False
+    no_grad: tuple[str, int] = ("", 0)
+
+    @property
+    def leaf(self) -> bool:
+        """True if it has no submodules."""
+        return not self.module._modules
+
+    @property
+    def place(self) -> Place:
+        return self.layer, self.call
+
+
+@dataclass
+class OutputGradient:
+    """The gradients that reached the model's outputs.
+
+    Attributes
+    ----------
+    arrived, nonzero : bool
+        True if there was one, and if one was not 0 everywhere.
+    alike : bool
+        True if the gradient is the same for all samples.
+    """
+
+    arrived: bool = False
+    nonzero: bool = False
+    alike: bool = False
+
+    def add(self, gradient: Tensor) -> None:
+        """Take one more into account."""
+        if not gradient.numel():
+            return
+        rows = gradient.detach().reshape(len(gradient), -1)
+        self.nonzero = self.nonzero or bool((rows != 0).any())
+        self.alike = (self.alike or not self.arrived) and bool((rows == rows[:1]).all())
+        self.arrived = True
+
+
+@dataclass(eq=False)
+class RunRecord:
+    """The record of a model in one forward and one backward.
+
+    Attributes
+    ----------
+    names : dict of torch.nn.Module to str
+    checks : list of Check
+    calls : list of LayerCall
+    operations, sources : list of OperationRecord
+        What ran; and weights, buffers and inputs.
+    counted : int
+        The number of further operations, those of the backward.
+    samples : int
+        The size of the batch.
+    gradient_norms : dict of str to float
+        The norm of the gradient of each parameter that one reached.
+    used : set of str
+        The parameters that an operation read.
+    optimizers : list of torch.optim.Optimizer
+    drew : bool
+        True if one random number was drawn, as to leave out a layer.
+    backward : bool
+        True if there was one.
+    score : float or None
+    judged : bool
+        True if the user gave the score, such as a loss.
+    failed : OperationRecord or None
+        The operation that raised.
+    error : Exception or None
+        The model's own.
+    suspect : bool
+        True if a gradient was not finite, or too large for its norm.
+    scale : LossScale or None
+        The one without which the gradients are finite.
+    watched : bool
+        True for a step that was only watched: the model's operations are not recorded.
+    """
+
+    model: nn.Module
+    names: dict[nn.Module, str]
+    checks: list[Check] = field(default_factory=list)
+    calls: list[LayerCall] = field(default_factory=list)
+    operations: list[OperationRecord] = field(default_factory=list)
+    sources: list[OperationRecord] = field(default_factory=list)
+    counted: int = 0
+    samples: int = 1
+    gradient_norms: dict[str, float] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
+    optimizers: list[Any] = field(default_factory=list)
+    drew: bool = False
+    backward: bool = False
+    output_gradient: OutputGradient = field(default_factory=OutputGradient)
+    score: float | None = None
+    judged: bool = True
+    failed: OperationRecord | None = None
+    error: Exception | None = None
+    suspect: bool = False
+    scale: LossScale | None = None
+    watched: bool = False
+
+    @property
+    def root(self) -> nn.Module:
+        """The model without its wrappers."""
+        return next(iter(self.names))
+
+    @property
+    def finite_score(self) -> bool:
+        """False if the score is NaN or Inf."""
+        return self.score is None or math.isfinite(self.score)
+
+    @cached_property
+    def modules(self) -> dict[str, nn.Module]:
+        """The modules by their names."""
+        return {name: module for module, name in self.names.items()}
+
+    def check(self, kind: type[C]) -> C:
+        """Return the check of a class."""
+        return next(each for each in self.checks if isinstance(each, kind))
+
+    @cached_property
+    def uses(self) -> dict[OperationRecord, set[Kind]]:
+        """The weighted layers and norms that read each operation's values, passed on or not."""
+        found: dict[OperationRecord, set[Kind]] = {}
+        for record in self.operations:
+            if record.phase == "backward":
+                continue
+            # The product of two computed matrices, as in attention, is not a layer.
+            weights = any(each is not None and each.name == "weights" for each in record.makers)
+            layer = record.kind in LAYER_KINDS and weights
+            norm = record.kind is Kind.NORMALIZATION
+            makers = record.makers if layer else record.makers[:1] if norm else ()
+            for maker in filter(None, makers):
+                for each in maker.passed_on():
+                    found.setdefault(each, set()).add(Kind.PRODUCT if layer else record.kind)
+        return found
+
+
+class OperationLog(Listener):
+    """Records the operations that run, and has the checks of a run observe them.
+
+    Parameters
+    ----------
+    run : RunRecord
+    thorough : bool
+        True if the operations of the backward are recorded, too.
+    """
+
+    labels_backward = True
+
+    def __init__(self, run: RunRecord, *, thorough: bool = True) -> None:
+        self.run, self.thorough = run, thorough
+        self.makers: StorageMap[OperationRecord] = StorageMap()
+        self._parameters: StorageMap[list[str]] = StorageMap()  # their names
+        self._stored: StorageMap[str] = StorageMap()  # tensors that are plain attributes
+        self._hearing = overridden(run.checks, "heard")
+        self._observing = overridden(run.checks, "after")
+        self._observers: dict[str, list[Callable[..., None]]] = {}  # by the operation's name
+
+    def reaches(self, tensor: Tensor) -> None:
+        """Note that NaN or Inf reached this tensor, with the operation where it arose."""
+        maker = self.makers.get(tensor)
+        if maker is None or maker.finite:
+            return
+        extent = range_of(tensor)  # maybe a part of the memory that is finite
+        origin = maker.origin or maker
+        if extent is not None and not extent.finite and (extent.nan or not origin.constant):
+            origin.reached = origin.reached or ("nan" if extent.nan else "inf")
+
+    def before(self, operation: Operation) -> None:
+        if operation.phase == "backward" and not self.thorough:
+            operation.notes[self] = None
+            return
+        record = record_of(operation, len(self.run.operations))
+        given = operation.inputs
+        record.makers = tuple([self._maker(each, record) for each in given])
+        if operation.mutates:
+            if given and record.phase == "forward":
+                record.overwrote = record.makers[0]
+            # The old values will be gone. Those of a sum are known by their ranges.
+            known = operation.name == "add" and all(m is not None and m.made for m in record.makers)
+            if not (record.unwritten or operation.name in RECTIFIERS or known):
+                given = [each.clone() if each.is_floating_point() else each for each in given]
+        operation.notes[self] = record, given
+
+    def failed(self, operation: Operation) -> None:
+        noted = operation.notes.get(self) or (record_of(operation, 0), operation.inputs)
+        self.run.failed, given = noted
+        self.run.failed.given = tuple(filter(None, map(range_of, given)))
+
+    def after(self, operation: Operation) -> None:
+        noted, returned = operation.notes[self], operation.outputs
+        if noted is None:
+            self._count(operation, returned)
+            return
+        record, given = noted
+        if record.phase == "forward":
+            for hear in self._hearing:
+                hear(operation, record, self.run)
+        if operation.is_view or not returned:
+            return
+        self.run.drew |= operation.kind is Kind.RANDOM and returned[0].numel() == 1
+        if not record.unwritten:
+            self._measure(record, returned)
+        if not record.finite:
+            self._find_origin(record, operation, given)
+        elif not record.again:
+            for observe in self._observers_of(record.name):
+                observe(RanOperation(record, operation, given), self.run)
+        self.run.operations.append(record)
+        for tensor in returned:
+            self.makers[tensor] = record
+
+    def _maker(self, tensor: Tensor, record: OperationRecord) -> OperationRecord | None:
+        """Return what made a tensor; a new source for one that no operation made."""
+        maker = self.makers.get(tensor)
+        if maker is not None:
+            if maker.name == "weights":
+                self.run.used.update(self._parameters.get(tensor) or ())
+            return maker
+        if record.phase == "backward" or not (tensor.is_floating_point() or tensor.is_complex()):
+            return None
+        place = record.layer, record.call, record.phase, record.file, record.line
+        maker = OperationRecord(-1, "constant", *place, constant=True)
+        maker.stored, maker.matrix = self._stored.get(tensor) or "", tensor.ndim > 1
+        parameter = type(tensor) is nn.Parameter or bool(maker.stored)
+        maker.loose = parameter and tensor.requires_grad and tensor.is_leaf
+        self.makers[tensor] = maker
+        return maker
+
+    def _measure(self, record: OperationRecord, returned: list[Tensor]) -> None:
+        """Measure the outputs; of maps each channel, in the same pass."""
+        first, *others = returned
+        plain = first.is_floating_point() and first.layout is torch.strided and not first.is_meta
+        maps = record.name in RECTIFIERS or record.name in MAPS
+        if not (maps and plain and record.phase == "forward" and first.ndim > 1 and first.numel()):
+            record.made = tuple(filter(None, map(range_of, returned)))
+            return
+        record.channels = least, most = channel_ranges(
+            first.detach(), channel_dimension(first, record.maker)
+        )
+        whole = Range(least.amin().item(), most.amax().item(), tuple(first.shape), first.dtype)
+        record.made = whole, *filter(None, map(range_of, others))
+
+    def _find_origin(
+        self, record: OperationRecord, operation: Operation, given: list[Tensor]
+    ) -> None:
+        before = [range_of(each) for each in given]
+        first = record.maker
+        if operation.mutates and operation.name == "add" and first is not None and first.made:
+            before[0] = first.made[0]
+        record.given = tuple(filter(None, before))
+        record.origin = origin_of(record, before)
+        if record.origin is record:
+            maker = next((each.name for each in record.makers if each is not None), "")
+            record.cause = cause_of(operation, given, record.made, maker)
+
+    def _observers_of(self, name: str) -> list[Callable[..., None]]:
+        found = self._observers.get(name)
+        if found is None:
+            wanted = [each for each in self._observing if name in each.__self__.operations]  # type: ignore[attr-defined]
+            found = self._observers[name] = wanted
+        return found
+
+    def _count(self, operation: Operation, returned: list[Tensor]) -> None:
+        """Count an operation of a backward; in half precision it is observed, too."""
+        if operation.is_view or not returned:
+            return
+        half = returned[0].dtype in HALF and not operation.mutates
+        if not half:
+            self.run.counted += 1
+            return
+        record = record_of(operation, len(self.run.operations))
+        record.made = tuple(filter(None, map(range_of, returned)))
+        if record.finite and not record.again:
+            for observe in self._observers_of(record.name):
+                observe(RanOperation(record, operation, operation.inputs), self.run)
+        self.run.operations.append(record)
+
+
+class Examination(OperationLog):
+    """Records a forward and a backward of a model: operations, calls of layers, gradients.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        In its wrappers, or without.
+    checks : list of Check
+        New ones: they store what they observe.
+    begin : callable
+        Called when the hooks are on, before the model runs.
+    thorough : bool
+        As in `OperationLog`.
+
+    Attributes
+    ----------
+    recorder : OperationRecorder
+        The block within which it listens.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        checks: list[Check],
+        begin: Callable[[], object] = lambda: None,
+        *,
+        thorough: bool,
+    ) -> None:
+        listeners = [each for check in checks if not thorough for each in check.listeners(model)]
+        self.recorder = OperationRecorder(self, *listeners, model=model)
+        super().__init__(RunRecord(model, self.recorder.names, checks), thorough=thorough)
+        self._start = begin
+        self._entering = overridden(checks, "enter")
+        self._leaving = overridden(checks, "leave")
+        self._calls: dict[ModuleCall, LayerCall] = {}
+        self._drawn = ""  # the state of Python's and NumPy's random numbers
+
+    def begin(self, recorder: OperationRecorder) -> None:
+        self._start()
+        self._drawn = _random_states()
+        named = list(self.run.root.named_parameters())
+        for name, parameter in named:
+            if parameter.requires_grad:
+                recorder.add(parameter, "tensor", partial(self._arrived_at_weights, name))
+            self._parameters[parameter] = [*(self._parameters.get(parameter) or ()), name]
+        for kind, tensors in (("weights", named), ("buffer", self.run.root.named_buffers())):
+            for name, tensor in tensors:
+                self._note_source(kind, name, tensor)
+        for owner, name, tensor in _plain_tensors(self.run.names):
+            if tensor not in self.makers:
+                owned = f"{name!r} of {owner!r}" if owner else repr(name)
+                self._stored[tensor] = f"{owned}, shape {tuple(tensor.shape)}"
+        # What autocast has cached before would stand in for the weights.
+        recorder.exit_stack.callback(
+            torch.set_autocast_cache_enabled, torch.is_autocast_cache_enabled()
+        )
+        torch.set_autocast_cache_enabled(False)
+
+    def _note_source(self, kind: str, name: str, tensor: Tensor) -> None:
+        """Record weights, buffers and inputs: values that no operation made."""
+        extent = range_of(tensor)
+        if extent is not None:
+            meant = kind == "buffer" and not extent.nan  # a mask that is stored as a buffer
+            layer = name.rpartition(".")[0]
+            source = OperationRecord(-1, kind, layer, made=(extent,), constant=meant, title=name)
+            self.makers[tensor] = source
+            self.run.sources.append(source)
+
+    def end(self) -> None:
+        self.run.drew |= self._drawn != _random_states()
+
+    # Calls of layers
+
+    def enter(self, call: ModuleCall, given: list[Tensor], again: bool) -> None:
+        if again:
+            return
+        if not self.run.calls:
+            self.run.samples = batch_size(given)
+            for tensor in given:
+                self._note_source("input", "input", tensor)
+        makers = (self.makers.get(tensor) for tensor in given)
+        made_by = tuple(dict.fromkeys(each for each in makers if each is not None))
+        shapes = tuple([tuple(tensor.shape) for tensor in given])
+        kind = type_name(call.module)
+        layer = LayerCall(call.layer, kind, call.call, call.module, shapes, made_by)
+        self._calls[call] = layer
+        self.run.calls.append(layer)
+        for enter in self._entering:
+            enter(layer, given, self.run)
+
+    def leave(self, call: ModuleCall, returned: list[Tensor], again: bool) -> None:
+        for tensor in returned:
+            self.reaches(tensor)
+        layer = self._calls[call]
+        layer.finished = True
+        if not again:
+            layer.shapes = tuple([tuple(tensor.shape) for tensor in returned])
+            layer.tracked = any(tensor.requires_grad for tensor in returned)
+            for leave in self._leaving:
+                leave(layer, returned, self.run)
+        floating = [t for t in returned if t.is_floating_point() and t.numel()]
+        if not floating:
+            return
+        if layer is self.run.calls[0]:
+            for tensor in floating:
+                if tensor.requires_grad and tensor.shape[:1] == (self.run.samples,):
+                    self.recorder.add(tensor, "tensor", self._arrived_at_output)
+        first = floating[0]
+        if any(each is not None for each in layer.module._parameters.values()):
+            layer.size = norm_of(first) / first.numel() ** 0.5
+        if first.requires_grad and (layer.leaf or self.thorough):
+            # What reaches the input before any weights may be the truth: nothing learns from it.
+            learns = bool(self.run.used) or next(self.run.root.parameters(), None) is None
+            self.recorder.add(first, "tensor", partial(self._arrived, layer, learns))
+
+    # Gradients
+
+    def _arrived_at_output(self, gradient: Tensor | None) -> None:
+        if gradient is not None:
+            with self.recorder.silent():
+                self.run.output_gradient.add(gradient)
+
+    def _arrived(self, layer: LayerCall, learns: bool, gradient: Tensor | None) -> None:
+        if gradient is not None:
+            with self.recorder.silent():
+                if layer.leaf:
+                    layer.gradient = self._norm(gradient) if learns else norm_of(gradient)
+                if learns:
+                    self.reaches(gradient)
+
+    def _arrived_at_weights(self, name: str, gradient: Tensor | None) -> None:
+        if gradient is not None:
+            self.run.backward = True
+            norms = self.run.gradient_norms
+            with self.recorder.silent():
+                norms[name] = norms.get(name, 0.0) + self._norm(gradient)
+                self.reaches(gradient)
+
+    def _norm(self, gradient: Tensor) -> float:
+        norm = norm_of(gradient)
+        self.run.suspect |= not math.isfinite(norm)
+        return norm
+
+
+def batch_size(given: Sequence[Tensor]) -> int:
+    """Return the number of samples, taken from the first floating-point input."""
+    several = [each for each in given if each.ndim]
+    floating = (each for each in several if each.is_floating_point())
+    first = next(floating, several[0] if several else None)
+    return 1 if first is None else len(first)
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Return True if all values of a tensor are in memory of its own kind."""
+    here = tensor.layout is torch.strided and not tensor.is_meta and not tensor.is_nested
+    return here and not is_wrapped(tensor)
+
+
+def _random_states() -> str:
+    """Identify the state of Python's and NumPy's random numbers."""
+    _, keys, position, *_ = np.random.get_state()
+    return f"{hash(random.getstate())} {hash(np.asarray(keys).tobytes())} {position}"
+
+
+def _plain_tensors(names: dict[nn.Module, str]) -> Iterator[tuple[str, str, Tensor]]:
+    """Yield the tensors that modules have as plain attributes, with the module's name and theirs."""
+    for module, owner in names.items():
+        for name, several in plain_values(module):
+            for each in several:
+                if isinstance(each, Tensor) and each.is_floating_point():
+                    yield owner, name, each
+
+
+def norm_of(tensor: Tensor) -> float:
+    """Euclidean norm, ``sqrt(sum(x**2))``, summed in single precision at least."""
+    tensor = tensor.detach()
+    tensor = tensor if tensor.layout is torch.strided else tensor.to_dense()
+    norm = float(torch.linalg.vector_norm(at_least_float32(tensor)))
+    if math.isinf(norm):  # its squares may be, where it is not
+        double = torch.promote_types(tensor.dtype, torch.float64)
+        norm = float(torch.linalg.vector_norm(tensor, dtype=double))
+    return norm
+
+
+def examine(
+    session: Session,
+    target: Target = None,
+    *,
+    checks: Callable[[], list[Check]],
+    score_of: Callable[..., Tensor | None],
+    begin: Callable[[], object] = lambda: None,
+    record: bool = True,
+    explained: Callable[[RunRecord], bool] = lambda run: False,
+) -> RunRecord:
+    """Run the model unchanged, forward and backward, and record it.
+
+    ``checks`` makes new ones. ``score_of`` is called with the output, the target and the names of
+    the classes, and ``record`` says whether the operations that it runs are recorded, too;
+    ``begin`` is called before the model.
+
+    The operations of the backward are recorded only if a gradient is not finite and ``explained``
+    does not say that the layers tell why: then the model runs once more.
+    """
+    once = partial(_examined, session, target, checks, score_of, begin, record)
+    run = once(thorough=False)
+    if not run.suspect or run.error is not None or explained(run):
+        return run
+    again = once(thorough=True)
+    for number, check in enumerate(run.checks):  # what ran with listeners of their own
+        if type(check).listeners is not Check.listeners:
+            again.checks[number] = check
+    return again
+
+
+def _examined(
+    session: Session,
+    target: Target,
+    checks: Callable[[], list[Check]],
+    score_of: Callable[..., Tensor | None],
+    begin: Callable[[], object],
+    record: bool,
+    *,
+    thorough: bool,
+) -> RunRecord:
+    examinations: list[Examination] = []
+
+    def observe() -> OperationRecorder:
+        examinations.append(Examination(session.given, checks(), begin, thorough=thorough))
+        return examinations[-1].recorder
+
+    scores: list[Tensor | None] = []
+    refused: list[Exception] = []  # such as a class that the model does not have
+
+    def score(*given: Any) -> Tensor | None:
+        with nullcontext() if record else examinations[-1].recorder.silent():
+            try:
+                scores.append(score_of(*given))
+            except Exception as error:
+                if target is not None and not callable(target):
+                    refused.append(error)
+                raise
+            return scores[-1]
+
+    try:
+        session.forward_backward(
+            target, observe, source="parameters", keep_mode=True, score_of=score
+        )
+    except TransformError:
+        raise
+    except Exception as error:
+        if not examinations:
+            raise
+        if refused:  # the argument is wrong, not the model
+            raise refused[0] from None
+        own = error.__cause__
+        failed = (each for each in examinations if each.recorder.error is error)
+        run = next(failed, examinations[-1]).run
+        run.error = own if isinstance(own, Exception) else error
+    else:
+        run = examinations[-1].run
+        if scores and (last := scores[-1]) is not None:
+            run.score = float(last.detach())
+            examinations[-1].reaches(last)  # it may be NaN with a gradient of 0
+    for check in run.checks:
+        check.finish(scores[-1] if scores else None, run)
+    return run

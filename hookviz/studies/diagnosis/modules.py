@@ -1,0 +1,113 @@
+"""Facts about a model's modules: weights that are zero, plain attributes, whole subtrees."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+
+from ...hooking.weights import stored_tensor
+
+if TYPE_CHECKING:
+    from .examination import RunRecord
+
+LINEAR = (nn.modules.conv._ConvNd, nn.Linear)
+
+
+def is_zero(module: nn.Module) -> bool:
+    """Return True if a layer's weight is 0 throughout."""
+    weight = stored_tensor(module, "weight")
+    if weight is None or weight.is_meta or not weight.numel():
+        return False
+    first = weight.detach().flatten()[:1]
+    return not bool(first.any()) and not bool(weight.detach().any())
+
+
+def zeroed(model: nn.Module) -> list[str]:
+    """Return the names of a model's convolutions and linear layers whose weights are all zero."""
+    found = model.named_modules()
+    return [name for name, each in found if isinstance(each, LINEAR) and is_zero(each)]
+
+
+SMALL = 1e-2
+"""A channel's weights are next to zero below this fraction of the largest channel's."""
+
+
+def next_to_zero(weight: Tensor) -> Tensor:
+    """Return the mask of channels whose weights are next to zero: trained away, or pruned.
+
+    Examples
+    --------
+    >>> next_to_zero(torch.tensor([[3.0, 4.0], [1e-9, 0.0]]))
+    tensor([False,  True])
+    """
+    strength = weight.detach().flatten(1).norm(dim=1) if weight.ndim > 1 else weight.detach().abs()
+    strength = strength.float()
+    return strength < SMALL * strength.max()
+
+
+def weighted(run: RunRecord) -> list[tuple[str, nn.Module]]:
+    """Return the convolutions, linear layers and norms that ran, in the order in which they ran."""
+    ran = dict.fromkeys(call.layer for call in run.calls)
+    kinds = (*LINEAR, _NormBase, nn.GroupNorm, nn.LayerNorm)
+    return [(name, m) for name in ran if isinstance(m := run.modules[name], kinds)]
+
+
+def zero_layers(run: RunRecord) -> dict[str, nn.Module]:
+    """Return the layers whose weights are 0, also if they compute them, as with a gain of 0."""
+    computed = {each.layer for each in run.operations if each.of_zero_weights}
+    return {name: m for name, m in weighted(run) if is_zero(m) or name in computed}
+
+
+def learns(run: RunRecord, name: str) -> bool:
+    """Return True if a gradient other than 0 reaches a layer's weights."""
+    own = parameter_names(run.modules[name], name)
+    return any(run.gradient_norms.get(each, 0.0) > 0 for each in own if not each.endswith("bias"))
+
+
+def parameter_names(module: nn.Module, name: str, *, recurse: bool = True) -> set[str]:
+    """Return the full names of a module's parameters."""
+    own = module.named_parameters(recurse=recurse)
+    return {f"{name}.{each}" if name else each for each, _ in own}
+
+
+def outermost(names: Iterable[str]) -> list[str]:
+    """Return the names that are in none of the others."""
+    every = list(names)
+    return [n for n in every if not any(n != o and (not o or n.startswith(o + ".")) for o in every)]
+
+
+def untrained_norms(run: RunRecord) -> str:
+    """Advise on BatchNorm layers in eval mode that have seen no batch, or too few."""
+    norms = [m for m in run.names if isinstance(m, _BatchNorm) and not m.training]
+    counts = [int(m.num_batches_tracked) for m in norms if m.num_batches_tracked is not None]
+    new = [count for count in counts if count < BEGUN]
+    if not new:
+        return ""
+    few = f"have seen {max(new)} batch{'es' * (max(new) != 1)} and do not normalize yet"
+    return (
+        f"{len(new)} BatchNorm layers in eval mode "
+        f"{few if any(new) else 'have never seen a batch and normalize nothing'}: load trained "
+        "weights, or examine the model in training mode."
+    )
+
+
+BEGUN = 20
+"""After this many batches a BatchNorm's statistics are those of the data: 0.9²⁰ of them, an eighth,
+are still what they began with."""
+
+
+def plain_values(module: nn.Module) -> Iterator[tuple[str, Sequence[Any]]]:
+    """Yield the names of a module's plain attributes, and the items of each as a list."""
+    for name, value in vars(module).items():
+        if type(value) in _SINGLE or name in _TORCHS:  # nearly all of them
+            continue
+        several = list(value.values()) if type(value) is dict else value
+        yield name, several if isinstance(several, (list, tuple)) else (value,)
+
+
+_SINGLE = {bool, int, float, str, type(None), OrderedDict}
+_TORCHS = {"_parameters", "_buffers", "_modules", "_flat_weights"}
