@@ -486,15 +486,6 @@ CASES = {
 }  # fmt: skip
 
 
-BY_RANGES = {"2 ** 400", "0 ** -0.5 of two tensors", "acos of -2", "exp of 100", "where around exp"}
-BY_RANGES |= {"expm1 of 100", "exp2 of 200", "cosh of 100", "sinh of -100", "lgamma of 0"}
-"""In a guarded loss the cause names the whole range of the input, not the value that is wrong."""
-
-UNKNOWN = {"KL divergence from logits", "the sum of a product with both signs"}
-UNKNOWN |= {"logdet of a singular matrix", "logdet of a negative determinant"}
-"""Operations on tensors without a gradient, which a guard does not follow."""
-
-
 def lost(findings: hookviz.Diagnosis) -> list[Any]:
     return [each for each in findings if each.kind in ("nan", "inf")]
 
@@ -514,19 +505,10 @@ def test_the_stated_cause_is_the_actual_one(name):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", [each for each in CASES if each not in BY_RANGES | UNKNOWN])
+@pytest.mark.parametrize("name", CASES)
 def test_a_guard_states_the_same_cause_in_a_loss(name):
     case, model = CASES[name], Scaled(lambda x: x * 1.0)
     with hookviz.diagnose(model) as findings:
         case.sick(model(torch.as_tensor(case.x))).sum().backward()
     [first, *_] = lost(findings)
     assert case.words in first.message, findings
-
-
-@pytest.mark.parametrize("name", sorted(BY_RANGES))
-def test_a_guard_names_the_range_of_the_input(name):
-    case, model = CASES[name], Scaled(lambda x: x * 1.0)
-    with hookviz.diagnose(model) as findings:
-        case.sick(model(torch.as_tensor(case.x))).sum().backward()
-    [first, *_] = lost(findings)
-    assert " … " in first.message.partition(";")[0] and case.fix in first.advice, findings

@@ -1,5 +1,6 @@
-"""A doctor: what is wrong with a model, in which layer, why, and what to do.
+"""A doctor: the faults of a model, their layer, their cause and the fix.
 
-Begin with `diagnose.py`; each check is a plain function over an `Observation`,
-listed in `checks.py`.
+Begin with `diagnose.py`. `examination.py` runs the model and records it, `guard.py` stands around
+the user's own step, and each file in `checks/` is about one kind of fault; `all_checks.py` lists
+them.
 """

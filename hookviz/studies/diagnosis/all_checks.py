@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from .check import Check
-from .checks.attention import Attention
+from .check import Check, RunRecord
+from .checks.attention import AttentionHeads
 from .checks.batchnorm import BatchNormVariance
 from .checks.half_precision import HalfPrecision
 from .checks.in_place import InPlace
@@ -24,7 +24,6 @@ from .checks.score import ScoreGradient
 from .checks.silent import SilentChannels
 from .checks.unused import Unused
 from .checks.zero_weights import ZeroWeights
-from .examination import RunRecord
 from .findings import Finding, also
 from .model_error import ModelError
 from .nonfinite import NonFinite
@@ -42,7 +41,7 @@ CHECKS: tuple[type[Check], ...] = (
     OneModule,
     SilentChannels,
     Saturated,
-    Attention,
+    AttentionHeads,
     Magnitudes,
     GrowingState,
     NoGradient,

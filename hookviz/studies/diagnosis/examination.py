@@ -6,9 +6,8 @@ import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
-from functools import cached_property, partial
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,19 +17,17 @@ from ...hooking.select import type_name
 from ...hooking.storage import StorageMap
 from ...hooking.tensors import at_least_float32
 from ...hooking.transforms import TransformError, is_wrapped
-from ...run.operations import LAYER_KINDS, RECTIFIERS, Kind
+from ...run.operations import RECTIFIERS, Kind
 from ...run.recorder import Listener, ModuleCall, Operation, OperationRecorder
 from ...run.session import Session
 from ...run.target import Target
-from .check import Check, overridden
+from .check import Check, LayerCall, RunRecord, overridden
 from .domains import cause_of
-from .loss_scale import LossScale
 from .modules import plain_values
 from .records import (
     HALF,
     MAPS,
     OperationRecord,
-    Place,
     Range,
     RanOperation,
     channel_dimension,
@@ -39,177 +36,6 @@ from .records import (
     range_of,
     record_of,
 )
-
-C = TypeVar("C", bound=Check)
-
-
-@dataclass(eq=False)
-class LayerCall:
-    """One call of one module.
-
-    Attributes
-    ----------
-    layer, type : str
-    call : int
-    module : torch.nn.Module
-    given, shapes : tuple of tuple of int
-        The shapes of its input and output tensors.
-    made_by : tuple of OperationRecord
-        What made its input tensors.
-    size, gradient : float or None
-        Root mean square of its first output, if it has weights, and Euclidean norm of the gradient
-        that reached this output, if it has no submodules; None if there is none.
-    tracked : bool
-        True if autograd follows an output.
-    no_grad : tuple of str and int
-        File and line of the ``torch.no_grad()`` under which its weights were read.
-    """
-
-    layer: str
-    type: str
-    call: int
-    module: nn.Module
-    given: tuple[tuple[int, ...], ...]
-    made_by: tuple[OperationRecord, ...]
-    shapes: tuple[tuple[int, ...], ...] = ()
-    size: float | None = None
-    gradient: float | None = None
-    tracked: bool = False
-    finished: bool = False
-    no_grad: tuple[str, int] = ("", 0)
-
-    @property
-    def leaf(self) -> bool:
-        """True if it has no submodules."""
-        return not self.module._modules
-
-    @property
-    def place(self) -> Place:
-        return self.layer, self.call
-
-
-@dataclass
-class OutputGradient:
-    """The gradients that reached the model's outputs.
-
-    Attributes
-    ----------
-    arrived, nonzero : bool
-        True if there was one, and if one was not 0 everywhere.
-    alike : bool
-        True if the gradient is the same for all samples.
-    """
-
-    arrived: bool = False
-    nonzero: bool = False
-    alike: bool = False
-
-    def add(self, gradient: Tensor) -> None:
-        """Take one more into account."""
-        if not gradient.numel():
-            return
-        rows = gradient.detach().reshape(len(gradient), -1)
-        self.nonzero = self.nonzero or bool((rows != 0).any())
-        self.alike = (self.alike or not self.arrived) and bool((rows == rows[:1]).all())
-        self.arrived = True
-
-
-@dataclass(eq=False)
-class RunRecord:
-    """The record of a model in one forward and one backward.
-
-    Attributes
-    ----------
-    names : dict of torch.nn.Module to str
-    checks : list of Check
-    calls : list of LayerCall
-    operations, sources : list of OperationRecord
-        What ran; and weights, buffers and inputs.
-    counted : int
-        The number of further operations, those of the backward.
-    samples : int
-        The size of the batch.
-    gradient_norms : dict of str to float
-        The norm of the gradient of each parameter that one reached.
-    used : set of str
-        The parameters that an operation read.
-    optimizers : list of torch.optim.Optimizer
-    drew : bool
-        True if one random number was drawn, as to leave out a layer.
-    backward : bool
-        True if there was one.
-    score : float or None
-    judged : bool
-        True if the user gave the score, such as a loss.
-    failed : OperationRecord or None
-        The operation that raised.
-    error : Exception or None
-        The model's own.
-    suspect : bool
-        True if a gradient was not finite, or too large for its norm.
-    scale : LossScale or None
-        The one without which the gradients are finite.
-    watched : bool
-        True for a step that was only watched: the model's operations are not recorded.
-    """
-
-    model: nn.Module
-    names: dict[nn.Module, str]
-    checks: list[Check] = field(default_factory=list)
-    calls: list[LayerCall] = field(default_factory=list)
-    operations: list[OperationRecord] = field(default_factory=list)
-    sources: list[OperationRecord] = field(default_factory=list)
-    counted: int = 0
-    samples: int = 1
-    gradient_norms: dict[str, float] = field(default_factory=dict)
-    used: set[str] = field(default_factory=set)
-    optimizers: list[Any] = field(default_factory=list)
-    drew: bool = False
-    backward: bool = False
-    output_gradient: OutputGradient = field(default_factory=OutputGradient)
-    score: float | None = None
-    judged: bool = True
-    failed: OperationRecord | None = None
-    error: Exception | None = None
-    suspect: bool = False
-    scale: LossScale | None = None
-    watched: bool = False
-
-    @property
-    def root(self) -> nn.Module:
-        """The model without its wrappers."""
-        return next(iter(self.names))
-
-    @property
-    def finite_score(self) -> bool:
-        """False if the score is NaN or Inf."""
-        return self.score is None or math.isfinite(self.score)
-
-    @cached_property
-    def modules(self) -> dict[str, nn.Module]:
-        """The modules by their names."""
-        return {name: module for module, name in self.names.items()}
-
-    def check(self, kind: type[C]) -> C:
-        """Return the check of a class."""
-        return next(each for each in self.checks if isinstance(each, kind))
-
-    @cached_property
-    def uses(self) -> dict[OperationRecord, set[Kind]]:
-        """The weighted layers and norms that read each operation's values, passed on or not."""
-        found: dict[OperationRecord, set[Kind]] = {}
-        for record in self.operations:
-            if record.phase == "backward":
-                continue
-            # The product of two computed matrices, as in attention, is not a layer.
-            weights = any(each is not None and each.name == "weights" for each in record.makers)
-            layer = record.kind in LAYER_KINDS and weights
-            norm = record.kind is Kind.NORMALIZATION
-            makers = record.makers if layer else record.makers[:1] if norm else ()
-            for maker in filter(None, makers):
-                for each in maker.passed_on():
-                    found.setdefault(each, set()).add(Kind.PRODUCT if layer else record.kind)
-        return found
 
 
 class OperationLog(Listener):
@@ -519,7 +345,7 @@ def _random_states() -> str:
 
 
 def _plain_tensors(names: dict[nn.Module, str]) -> Iterator[tuple[str, str, Tensor]]:
-    """Yield the tensors that modules have as plain attributes, with the module's name and theirs."""
+    """Yield tensors that are plain attributes of modules, with the module's name and theirs."""
     for module, owner in names.items():
         for name, several in plain_values(module):
             for each in several:

@@ -1,8 +1,8 @@
 """A guard around the user's own step: watched cheaply, and examined if anything looks wrong.
 
-While the block runs, `StepWatch` takes a sum of what each layer returns, and records the loss. If a
-sum is not finite, if something raises, or if a check suspects the step, the model is run again as it
-was called, and examined.
+While the block runs, `StepWatch` takes a sum of what each layer returns, and records the loss. If
+a sum is not finite, if something raises, or if a check suspects the step, the model is run again
+as it was called, and examined.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from ...run.session import Session
 from ..graph.graph import failing
 from ..graph.page import drawing
 from .all_checks import causes, findings_of, looked_at, new_checks
+from .check import RunRecord
 from .checks.in_place import overwrite
 from .checks.loss import Wiring
 from .checks.no_gradient import NoGradient
 from .error_messages import NO_GRAPH, WRONG_ARGUMENTS
-from .examination import RunRecord, examine
+from .examination import examine
 from .findings import Diagnosis, Finding, Ignored, checked, without
 from .loss_scale import LossScale, loss_scale, made_half
 from .model_error import no_graph, place_of, raised_outside

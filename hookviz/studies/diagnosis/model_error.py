@@ -15,11 +15,10 @@ from torch import nn
 
 from ...hooking.select import dimensions, is_convolution
 from ...run.errors import first_line, innermost_call, message_of, takes
-from .check import Check
+from .check import Check, LayerCall, RunRecord
 from .checks.in_place import InPlace
 from .checks.no_gradient import NoGradient
 from .error_messages import WRONG_ARGUMENTS
-from .examination import LayerCall, RunRecord
 from .findings import Finding
 from .records import OUTSIDE, OperationRecord
 

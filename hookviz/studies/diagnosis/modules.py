@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from ...hooking.weights import stored_tensor
-
-if TYPE_CHECKING:
-    from .examination import RunRecord
+from .check import RunRecord
 
 LINEAR = (nn.modules.conv._ConvNd, nn.Linear)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, TypeGuard
 
-from .check import Check
-from .examination import RunRecord
+from .check import Check, RunRecord
 from .findings import Finding
 from .loss_scale import LossScale, loss_scale, made_half
 from .records import OUTSIDE, OperationRecord

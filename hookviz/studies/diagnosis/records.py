@@ -168,7 +168,7 @@ class OperationRecord:
 
     @property
     def maker(self) -> OperationRecord | None:
-        """What made its first input."""
+        """The operation that made its first input."""
         return self.makers[0] if self.makers else None
 
     @property

@@ -1,4 +1,4 @@
-"""What is known of a step that was only watched."""
+"""The signs of a fault in a step that was only watched."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import nn
 
 
 @dataclass
-class Step:
+class WatchedStep:
     """The signs of a watched step by which checks decide whether it should be examined.
 
     Attributes

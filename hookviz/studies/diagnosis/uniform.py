@@ -11,7 +11,7 @@ from .records import OperationRecord
 
 @dataclass
 class UniformValues:
-    """Where the operations with uniform output got their one number from.
+    """The places where uniform outputs got their one number from.
 
     Attributes
     ----------

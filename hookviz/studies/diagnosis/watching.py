@@ -24,19 +24,19 @@ from ...run.errors import caller, no_grad_line
 from ...run.recorder import Operation, OperationRecorder
 from ...run.state import restore_tensor
 from .all_checks import new_checks
-from .check import Check, overridden
+from .check import Check, LayerCall, RunRecord, overridden
 from .checks.loss import PAIRED, WIRED
 from .checks.modes import ACTING
 from .checks.no_gradient import GraphBreak, NoGradient
-from .examination import LayerCall, OperationLog, RunRecord, batch_size
+from .examination import OperationLog, batch_size
 from .records import OperationRecord, range_of
-from .step import Step
+from .step import WatchedStep
 
 CHECK_EVERY = 16
 """After this many calls of the model in one block the sums are read, and what is finite is
 released."""
 MOST_NODES = 4096
-"""Of autograd's graph this many nodes are looked at."""
+"""The number of nodes of autograd's graph that are looked at."""
 
 
 @dataclass(eq=False)
@@ -115,9 +115,9 @@ class LossLog(OperationLog):
                 return
         super().after(operation)
         outputs = operation.outputs
-        if operation.phase == "forward" and outputs and not outputs[0].ndim:
-            if any(each.requires_grad for each in operation.inputs):
-                self.last = self.makers.get(outputs[0]) or self.last
+        graded = any(each.requires_grad for each in operation.inputs)
+        if operation.phase == "forward" and outputs and not outputs[0].ndim and graded:
+            self.last = self.makers.get(outputs[0]) or self.last
 
     def release(self) -> None:
         """Release all tensors."""
@@ -138,7 +138,7 @@ class StepWatch(HookManager):
     ----------
     run : RunRecord
         The loss, and the calls of the layers that the checks look at.
-    step : Step
+    step : WatchedStep
     calls : list of RecordedCall
         Those of the model that are not yet known to be finite.
     count : int
@@ -153,7 +153,7 @@ class StepWatch(HookManager):
         self.run = RunRecord(model, names, checks, watched=True)
         self.log = LossLog(self.run)
         self.outside = OperationRecorder(self.log, backward=False, follows=TRANSFORMS)
-        self.step = Step(names)
+        self.step = WatchedStep(names)
         self.parameters = dict(core.named_parameters())
         self.step.learning = {name for name, p in self.parameters.items() if p.requires_grad}
         self.layers = self._watched()
@@ -282,7 +282,7 @@ class StepWatch(HookManager):
         self.outside.mute(False)
 
     def _look_at_graph(self, returned: Sequence[Tensor]) -> None:
-        """Note the losses, softmaxes, sigmoids and tanhs in the graph behind the model's outputs."""
+        """Note the losses, softmaxes, sigmoids and tanhs in the graph of the model's outputs."""
         for tensor in returned:
             title = title_of(tensor.grad_fn)
             if "softmax" in title and tensor.ndim == 2:
@@ -365,7 +365,7 @@ class StepWatch(HookManager):
 
     @property
     def looked_at(self) -> str:
-        """What the sums cover, in words."""
+        """The layers and calls that the sums cover, in words."""
         layers = f"{len(self.layers)} layers, forward and backward"
         for name, transform in list(self.hidden.items())[:1]:
             layers += f" (but not where they run within {transform}, as {name!r} does)"

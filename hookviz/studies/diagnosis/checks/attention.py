@@ -12,13 +12,12 @@ from ....attribution.attention import has_collapsed, head_records, is_uniform
 from ....attribution.attention_listener import Attended, AttentionListener
 from ....attribution.heads import may_attend
 from ....run.recorder import Listener
-from ..check import Check
-from ..examination import RunRecord
+from ..check import Check, RunRecord
 from ..findings import Finding
 
 
 @dataclass
-class Attention(Check):
+class AttentionHeads(Check):
     """Note heads that look at one token whatever the query, or everywhere alike.
 
     Notes, since either may be right: trained language models often attend to a first token in order

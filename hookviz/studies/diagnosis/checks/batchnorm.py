@@ -12,15 +12,14 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from ....hooking.weights import stored_tensor
 from ....run.operations import BATCH_NORMS, uses_running_statistics
 from ....tables import number
-from ..check import Check
-from ..examination import RunRecord
+from ..check import Check, RunRecord
 from ..findings import Finding
 from ..modules import is_zero, next_to_zero, weighted
 from ..records import OperationRecord, RanOperation
-from ..step import Step
+from ..step import WatchedStep
 
 FLAT = 1e-9
-"""Below it, or below a tenth of it times the squared mean, a variance consists of rounding errors."""
+"""Below it, or below a tenth of it times the squared mean, a variance is rounding errors."""
 
 BLOWN, NONE = 20.0, 1e-8
 """Root mean square, 1 is expected, above which a BatchNorm's output is too large if there was no
@@ -93,8 +92,8 @@ class BatchNormVariance(Check):
                 finding = _blown_up if variance.factor else _flat
                 yield finding(record, variance, count, channels, run)
 
-    def suspects(self, step: Step) -> bool:
-        """True if most of the variances by which a BatchNorm divides are next to zero."""
+    def suspects(self, step: WatchedStep) -> bool:
+        """Return True if most of the variances by which a BatchNorm divides are next to zero."""
         return any(map(_without_variance, step.names))
 
 

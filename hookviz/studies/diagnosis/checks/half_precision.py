@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 import torch
 
 from ....tables import number
-from ..check import Check
-from ..examination import RunRecord
+from ..check import Check, RunRecord
 from ..findings import Finding
 from ..records import HALF, OperationRecord, RanOperation
 

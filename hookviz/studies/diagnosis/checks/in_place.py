@@ -11,9 +11,8 @@ from torch import Tensor
 from ....hooking.storage import StorageMap
 from ....run.errors import first_line, line_of, message_of
 from ....run.recorder import Operation, labelled
-from ..check import Check
+from ..check import Check, LayerCall, RunRecord
 from ..error_messages import OVERWRITTEN
-from ..examination import LayerCall, RunRecord
 from ..findings import Finding
 from ..records import OUTSIDE, OperationRecord
 

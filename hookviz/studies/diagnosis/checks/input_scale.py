@@ -11,8 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ....hooking.transforms import is_wrapped
 from ....tables import number
-from ..check import Check
-from ..examination import LayerCall, RunRecord
+from ..check import Check, LayerCall, RunRecord
 from ..findings import Finding
 from ..records import Range, is_batchnorm
 from .zero_weights import CONSTANT, VANISHING
@@ -22,14 +21,14 @@ SOME = 16
 SAMPLES = 8
 """This many samples show where a batch lies."""
 SHIFT, SPREAD = 5.0, 10.0
-"""From this many deviations, and this many times the spread, on a batch differs from what the first
-BatchNorm saw in training: the right input is within 0.2 of it, pictures from 0 to 255 are away by 47
-and more."""
+"""The number of deviations, and the ratio of spreads, from which on a batch differs from what the
+first BatchNorm saw in training: the right input is within 0.2 of it, pictures from 0 to 255 are
+away by 47 and more."""
 BATCHES = 20
 """The number of batches after which a BatchNorm's statistics say something about training."""
 
 LARGE = VANISHING | {"exploding", "no slope", "saturated", "learning rate"}
-"""What follows from an input that is far too large."""
+"""The consequences of an input that is far too large."""
 
 
 @dataclass

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from ..check import Check
-from ..examination import RunRecord
+from ..check import Check, RunRecord
 from ..findings import Finding
 from ..records import OUTSIDE, OperationRecord, RanOperation
-from ..step import Step
+from ..step import WatchedStep
 
 PAIRED = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "sub"}
 PAIRED |= {"binary_cross_entropy_with_logits"}
@@ -74,8 +73,8 @@ class Wiring(Check):
         sources = ((name, s.without_copies()) for name, s in pairs if s is not None)
         return [source for name, source in sources if (name, source.name) in WIRED]
 
-    def suspects(self, step: Step) -> bool:
-        """True if a softmax runs over rows, or of another one, or the model has a wrong loss."""
+    def suspects(self, step: WatchedStep) -> bool:
+        """Return True for a softmax over rows or of another one, or a wrong loss in the model."""
         return any(
             (name, source) in WIRED
             or (name in PAIRED and source == "expand")
@@ -122,7 +121,7 @@ def _wired(record: OperationRecord, name: str, source: OperationRecord) -> Itera
 
 
 def _axis(record: OperationRecord, axis: Axis, samples: int, *, last: bool) -> Iterator[Finding]:
-    rows, columns = axis.shape
+    rows = axis.shape[0]
     if axis.dim == 0 and min(axis.shape) > 1 and rows == samples:
         yield _wrong(
             record,

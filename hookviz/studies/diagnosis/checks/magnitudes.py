@@ -11,11 +11,10 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ....tables import number
-from ..check import Check
-from ..examination import LayerCall, RunRecord
+from ..check import Check, LayerCall, RunRecord
 from ..findings import Finding
 from ..modules import is_zero, learns, untrained_norms
-from ..step import Step
+from ..step import WatchedStep
 
 LIMIT = 1e6
 """The factor between two layers from which on something has exploded or vanished."""
@@ -69,8 +68,8 @@ class Magnitudes(Check):
                 each = replace(each, severity="note", advice=_ALIKE)
             yield _out_of_range(each, run)
 
-    def suspects(self, step: Step) -> bool:
-        """True if a mean size is far too large, or differs too much between layers."""
+    def suspects(self, step: WatchedStep) -> bool:
+        """Return True if a mean size is far too large, or differs too much between layers."""
         for means in (step.activations, step.gradients):
             sizes = [each for each in means.values() if each and math.isfinite(each)]
             if sizes and max(sizes) > min(UNEVEN * min(sizes), FAR_TOO_LARGE):

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from ..check import Check
-from ..examination import LayerCall, RunRecord
+from ..check import Check, LayerCall, RunRecord
 from ..findings import Finding
 
 ACTING = (_BatchNorm, _DropoutNd)
@@ -88,18 +87,19 @@ class DropoutFunction(Check):
     def findings(self, run: RunRecord) -> Iterator[Finding]:
         if run.root.training:
             return
-        for record in run.operations:
-            if record.name in ("dropout", "bernoulli") and record.phase == "forward":
-                if not isinstance(run.modules.get(record.layer), _DropoutNd):
-                    yield Finding(
-                        "dropout",
-                        "warning",
-                        "The model is in eval mode, but a dropout function drops values: the "
-                        "output differs from run to run.",
-                        "Pass it training=self.training, or use nn.Dropout.",
-                        **record.place,
-                    )
-                    return
+        forward = (each for each in run.operations if each.phase == "forward")
+        functions = (each for each in forward if each.name in ("dropout", "bernoulli"))
+        for record in functions:
+            if not isinstance(run.modules.get(record.layer), _DropoutNd):
+                yield Finding(
+                    "dropout",
+                    "warning",
+                    "The model is in eval mode, but a dropout function drops values: the output "
+                    "differs from run to run.",
+                    "Pass it training=self.training, or use nn.Dropout.",
+                    **record.place,
+                )
+                return
 
 
 class TrainingMode(Check):

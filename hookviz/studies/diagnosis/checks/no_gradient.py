@@ -14,12 +14,11 @@ from ....hooking.checkpoint import FORWARD, current_backward
 from ....run.errors import line_of
 from ....run.operations import CLAMPS, STEPS
 from ....run.recorder import Operation, labelled
-from ..check import Check
-from ..examination import LayerCall, RunRecord
+from ..check import Check, LayerCall, RunRecord
 from ..findings import Finding
 from ..modules import learns, outermost, parameter_names, zero_layers
 from ..records import OUTSIDE, OperationRecord, RanOperation, range_of
-from ..step import Step
+from ..step import WatchedStep
 from .optimizer import held_by
 from .score import by_zero, learned_product
 from .zero_weights import CONSTANT
@@ -113,7 +112,7 @@ class NoGradient(Check):
         return None if kept else GraphBreak(record, begun, flat, node=given.grad_fn)
 
     def after(self, ran: RanOperation, run: RunRecord) -> None:
-        """Note a clamp whose whole input is out of range; if it returns 0, it is reported as dead."""
+        """Note a clamp whose whole input is out of range; if it returns 0, that is "dead"."""
         record, given = ran.record, ran.given
         if record.phase != "forward" or not given or not record.made:
             return
@@ -266,8 +265,8 @@ class NoGradient(Check):
                 record, layers, begun=record.layer == OUTSIDE and len(layers) < len(sums)
             )
 
-    def suspects(self, step: Step) -> bool:
-        """True if there was a backward in which some weights had no part."""
+    def suspects(self, step: WatchedStep) -> bool:
+        """Return True if there was a backward in which some weights had no part."""
         return bool(step.graded) and (step.idle or bool(step.learning - step.graded))
 
 

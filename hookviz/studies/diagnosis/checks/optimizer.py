@@ -11,8 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ....tables import number
-from ..check import Check
-from ..examination import RunRecord
+from ..check import Check, RunRecord
 from ..findings import Finding, also
 
 FEW = 8
@@ -41,7 +40,7 @@ def as_optimizers(optimizer: Any) -> tuple[Any, ...]:
 
 
 class Optimizers(Check):
-    """Report what the optimizers lack, hold in vain, or do not move, and steps that are too long."""
+    """Report what the optimizers lack, hold in vain or do not move, and steps that are too long."""
 
     live = True
 
@@ -90,8 +89,8 @@ def _missing(
         f"{missing[0]!r}.",
         "No fix is needed if they learn in another step: no gradient reached them."
         if elsewhere
-        else "Create it after the model is complete, with model.parameters(), or freeze what should "
-        "not learn with requires_grad_(False). If another optimizer trains them, pass both: "
+        else "Create it after the model is complete, with model.parameters(), or freeze what "
+        "should not learn with requires_grad_(False). If another optimizer trains them, pass both: "
         "optimizer=[one, other].",
         "note" if elsewhere else "warning",
     )

@@ -8,12 +8,11 @@ from typing import Any
 from torch import Tensor, nn
 
 from ....run.operations import LAYER_KINDS
-from ..check import Check
-from ..examination import RunRecord
+from ..check import Check, RunRecord
 from ..findings import Finding
 from ..modules import plain_values
 from ..records import OUTSIDE
-from ..step import Step
+from ..step import WatchedStep
 
 
 class NotRegistered(Check):
@@ -55,8 +54,8 @@ class NotRegistered(Check):
                     cause="plain tensor" if plain else "not registered",
                 )
 
-    def suspects(self, step: Step) -> bool:
-        """True if a plain attribute holds weights, or modules that are not the model's."""
+    def suspects(self, step: WatchedStep) -> bool:
+        """Return True if a plain attribute holds weights, or modules that are not the model's."""
         several = (each for module in step.names for _, each in plain_values(module))
         return any(_holds_weights(each, step.names) for each in several)
 

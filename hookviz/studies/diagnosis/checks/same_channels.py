@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from ....hooking.weights import stored_tensor
-from ..check import Check
-from ..examination import RunRecord
+from ..check import Check, RunRecord
 from ..findings import Finding
 from ..modules import LINEAR, is_zero, weighted
 from .zero_weights import CONSTANT

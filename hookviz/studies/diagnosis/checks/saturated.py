@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ..check import Check
-from ..examination import RunRecord
+from ..check import Check, RunRecord
 from ..findings import Finding
 from ..records import OperationRecord, RanOperation, range_of
-from ..step import Step
+from ..step import WatchedStep
 from .zero_weights import VANISHING
 
 ENDS = {"sigmoid": (0.0, 1.0), "tanh": (-1.0, 1.0)}
@@ -81,8 +80,8 @@ class Saturated(Check):
                 explains=VANISHING if fault else frozenset(),
             )
 
-    def suspects(self, step: Step) -> bool:
-        """True if the mean size of a layer's output would saturate the sigmoid behind it."""
+    def suspects(self, step: WatchedStep) -> bool:
+        """Return True if the mean size of a layer's output would saturate the sigmoid behind it."""
         return any(size > _SIZES[name] for name, size in step.bounded)
 
 

@@ -9,8 +9,7 @@ from typing import Any
 
 from ....run.operations import RECTIFIERS
 from ....run.recorder import Operation
-from ..check import Check
-from ..examination import RunRecord
+from ..check import Check, RunRecord
 from ..findings import Finding
 from ..records import OUTSIDE, OperationRecord
 

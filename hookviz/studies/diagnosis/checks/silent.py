@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ....hooking.weights import stored_tensor
 from ....run.operations import BATCH_NORMS, RECTIFIERS
-from ..check import Check
-from ..examination import LayerCall, RunRecord, is_plain
+from ..check import Check, LayerCall, RunRecord
+from ..examination import is_plain
 from ..findings import Finding
 from ..modules import next_to_zero, untrained_norms, zero_layers
 from ..records import (

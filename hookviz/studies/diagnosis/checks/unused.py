@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ....run.recorder import Operation
-from ..check import Check
-from ..examination import RunRecord
+from ..check import Check, RunRecord
 from ..findings import Finding
 from ..modules import outermost, parameter_names
 from ..records import OperationRecord

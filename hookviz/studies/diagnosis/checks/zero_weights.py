@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..check import Check
-from ..examination import RunRecord
+from ..check import Check, RunRecord
 from ..findings import Finding
 from ..modules import LINEAR, is_zero, learns, zero_layers
 from ..uniform import uniform_values
 
 VANISHING = frozenset({"vanishing", "gradient of 0"})
 CONSTANT = VANISHING | {"flat batch", "input scale", "batchnorm", "constant", "dead", "silent"}
-"""What follows from a layer that returns the same for every input."""
+"""The consequences of a layer that returns the same for every input."""
 
 
 class ZeroWeights(Check):
