@@ -186,7 +186,7 @@ class OperationRecord:
         """True for a layer whose weights and biases are all 0, as a residual branch's last one."""
         weights = self.makers[1:3]
         zero = all(m is not None and m.made and m.made[0].magnitude == 0 for m in weights)
-        return self.name in MAPS and bool(weights) and zero
+        return self.phase == "forward" and self.name in MAPS and bool(weights) and zero
 
     @property
     def zero_weights(self) -> bool:
