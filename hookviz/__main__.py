@@ -6,7 +6,9 @@ import argparse
 import importlib
 import pickle
 import sys
+import traceback
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +48,7 @@ DIAGNOSE = """\
 examples:
   hookviz diagnose mypackage.nets:check
       check() returns (model, inputs) or (model, inputs, target); the exit status is 1 if an error
-      is found
+      is found, and 2 if the model could not be examined
   hookviz diagnose mypackage.nets:check --json --fail-on warning --ignore "saturated:head.*"
       as JSON; the exit status is also 1 for a warning
 """
@@ -57,17 +59,23 @@ class CommandError(Exception):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return the exit status: 0, or 2 for an error that the user can fix.
+    """Run a command; return the exit status: 0, or 2 if an error kept it from its end.
 
-    ``diagnose`` returns 1 if it finds something as bad as ``--fail-on``.
+    ``diagnose`` returns 1 if it finds something as bad as ``--fail-on``, and only then.
     """
     options = parser().parse_args(arguments)
     try:
         return options.run(options) or 0
     except KeyboardInterrupt:
         return 130
+    except SystemExit as ended:  # the user's code must not choose the status, which says something
+        tell(f"hookviz: the code called sys.exit({ended.code!r}) before hookviz had ended.")
+        return 2
     except (CommandError, ValueError, TypeError, RuntimeError, OSError, ImportError) as error:
-        print(f"hookviz: {error}", file=sys.stderr)
+        tell(f"hookviz: {error}")
+        return 2
+    except Exception:  # a fault of hookviz; Python would end with 1
+        traceback.print_exc()
         return 2
 
 
@@ -176,8 +184,7 @@ def diagnose(options: argparse.Namespace) -> int:
     """Print the findings; return 1 if they are as bad as ``--fail-on``."""
     from . import diagnose as diagnosed
 
-    module, _, name = options.function.partition(":")
-    made = imported(module, name)()
+    made = called(options.function)
     if not isinstance(made, tuple) or len(made) not in (2, 3):
         raise CommandError(
             f"{options.function} returned a {type(made).__name__}: return (model, inputs) or "
@@ -185,16 +192,19 @@ def diagnose(options: argparse.Namespace) -> int:
         )
     pairs = [each.partition(":") for each in options.ignore]
     ignore = [(kind, pattern or "*") for kind, _, pattern in pairs]
-    found = diagnosed(*made, ignore=ignore)
+    with redirect_stdout(sys.stderr):  # standard output is for the result alone
+        found = diagnosed(*made, ignore=ignore)
     print(found.to_json() if options.json else found)
     return int(bool(found.worst(options.fail_on)))
 
 
 def page(options: argparse.Namespace) -> None:
     """Write a page."""
+    from .draw.document import check_size
     from .files import check_folder, page_to
 
     check_folder(options.output)
+    check_size(options.max_bytes)
     model, inputs, weights = chosen(options)
     tell("running the model …")
     from .export.page import write_page
@@ -234,7 +244,9 @@ def survey(options: argparse.Namespace) -> None:
 
     from . import demo_model
     from . import survey as survey_of
+    from .files import check_folder
 
+    check_folder(options.output)
     folder = options.inputs or options.model if options.demo else options.inputs
     if not folder or not (options.model or options.demo):
         raise CommandError("give a model and a folder, or --demo; see hookviz survey --help.")
@@ -308,22 +320,41 @@ def untrained(name: str) -> Any:
 
 def built(module: str, name: str) -> Any:
     """Return the model that a user's function makes."""
-    found = imported(module, name)
     from torch import nn
 
-    model = found if isinstance(found, nn.Module) else found()
+    path = f"{module}:{name}"
+    found = imported(path)
+    model = found if isinstance(found, nn.Module) else called(path)
     if not isinstance(model, nn.Module):
-        raise CommandError(f"{module}:{name} gave a {type(model).__name__}, not a model.")
+        raise CommandError(f"{path} gave a {type(model).__name__}, not a model.")
     return model
 
 
-def imported(module: str, name: str) -> Any:
-    """Import a user's function by module and name."""
+def called(path: str) -> Any:
+    """Call a user's function, ``"package.module:function"``."""
+    from .run.errors import first_sentence
+
+    function = imported(path)
+    try:
+        with redirect_stdout(sys.stderr):
+            return function()
+    except Exception as error:
+        raised = f"{type(error).__name__}: {first_sentence(error)}"
+        raise CommandError(f"{path} raised {raised}.") from error
+
+
+def imported(path: str) -> Any:
+    """Import a user's function."""
+    from .run.errors import first_sentence
+
+    module, _, name = path.partition(":")
     sys.path.insert(0, "")
     try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise CommandError(f"{module}:{name} cannot be imported: {error}.") from None
+        with redirect_stdout(sys.stderr):
+            return getattr(importlib.import_module(module), name)
+    except Exception as error:
+        raised = f"{type(error).__name__}: {first_sentence(error)}"
+        raise CommandError(f"{path} cannot be imported: {raised}.") from error
 
 
 def load(model: Any, path: str) -> None:

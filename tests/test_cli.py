@@ -72,6 +72,26 @@ def test_errors_are_a_sentence(given, said, photo, tmp_path, capsys, monkeypatch
     assert last.startswith("hookviz: ") and said in last
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["page", "--demo", "-o", "no/where.html"], "Missing folder 'no'"),
+        (["survey", "--demo", "PICTURES", "-o", "no/where.npz"], "Missing folder 'no'"),
+        (["page", "--demo", "--max-bytes", "inf"], "max_bytes=inf is not a size"),
+        (["page", "--demo", "--max-bytes", "nan"], "max_bytes=nan is not a size"),
+        (["page", "--demo", "--max-bytes", "-1"], "max_bytes=-1.0 is not a size"),
+    ],
+)
+def test_an_output_that_cannot_be_is_refused_before_the_work(
+    given, said, pictures, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(hookviz, "demo_model", None)
+    assert main([pictures if each == "PICTURES" else each for each in given]) == 2
+    [line] = capsys.readouterr().err.strip().splitlines()
+    assert line.startswith("hookviz: ") and said in line
+
+
 def test_a_timm_model(tmp_path, photo, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     layers = ["--layers", "stages.3.blocks.*.conv_dw"]

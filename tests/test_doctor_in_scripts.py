@@ -37,6 +37,37 @@ def warned():
 
 def broken():
     return Idle(), torch.ones(2, 4), lambda output: (output * 0).log().sum()
+
+def raising():
+    return {}["key"]
+
+class Odd(Exception):
+    def __str__(self):
+        raise ValueError
+
+def odd():
+    raise Odd
+
+def leaving():
+    raise SystemExit(0)
+
+class Leaving(nn.Linear):
+    def forward(self, x):
+        raise SystemExit(0)
+
+def leaving_model():
+    return Leaving(4, 3), torch.ones(2, 4)
+
+class Talking(nn.Linear):
+    def forward(self, x):
+        print("forward")
+        return super().forward(x)
+
+def talking():
+    print("function")
+    return Talking(4, 3), torch.ones(2, 4)
+
+print("import")
 """
 
 
@@ -61,6 +92,11 @@ def module(tmp_path, monkeypatch):
         ("broken", [], 1),
         ("lone", [], 2),
         ("missing", [], 2),
+        ("raising", [], 2),
+        ("odd", [], 2),
+        ("leaving", [], 2),
+        ("leaving_model", [], 2),
+        ("talking", [], 0),
         ("well", ["--ignore", "batchnrom"], 2),
     ],
 )
@@ -78,6 +114,45 @@ def test_json_is_strict(module, capsys):
     told = json.loads(capsys.readouterr().out, parse_constant=refuse)
     assert told["healthy"] is False and told["model"] == "Idle"
     assert told["findings"][0]["layers"] == [""] and told["findings"][0]["severity"] == "error"
+
+
+def test_json_is_all_that_stands_on_standard_output(module, capsys):
+    assert main(["diagnose", f"{module}:talking", "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["healthy"]
+    assert all(word in said.err for word in ("import", "function", "forward"))
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        ("raising", "own_checks:raising raised KeyError: 'key'."),
+        ("odd", "own_checks:odd raised Odd: Odd()."),
+        ("leaving", "the code called sys.exit(0) before hookviz had ended."),
+        ("missing", "own_checks:missing cannot be imported: AttributeError: "),
+    ],
+)
+def test_what_the_users_code_raises_is_a_sentence(module, function, said, capsys):
+    assert main(["diagnose", f"{module}:{function}", "--json"]) == 2
+    told = capsys.readouterr()
+    assert told.out == "" and f"hookviz: {said}" in told.err
+    assert "Traceback" not in told.err
+
+
+def test_a_module_that_fails_or_ends_while_it_is_imported(module, tmp_path, capsys):
+    for number, text in enumerate(["1 / 0", "raise SystemExit(0)", "def"]):
+        (tmp_path / f"own_odd_{number}.py").write_text(text)
+        assert main(["diagnose", f"own_odd_{number}:check"]) == 2
+        assert "hookviz: " in capsys.readouterr().err
+
+
+def test_a_fault_of_hookviz_does_not_end_as_a_finding_would(module, monkeypatch, capsys):
+    def fails(*given, **options):
+        raise KeyError("within hookviz")
+
+    monkeypatch.setattr(hookviz, "diagnose", fails)
+    assert main(["diagnose", f"{module}:well"]) == 2
+    assert "Traceback" in capsys.readouterr().err
 
 
 class Two(nn.Module):
