@@ -309,29 +309,26 @@ def test_causal_attention_sees_no_future(attend):
     assert [field.box(n) for n in (0, 4, 8)] == [(0, 1), (0, 5), (0, 9)]
 
 
-def test_recurrent():
-    both = nn.LSTM(3, 2, bidirectional=True, batch_first=True)
-    assert field_of_recurrent(both).status == "whole input"
-    one = field_of_recurrent(nn.LSTM(3, 4, batch_first=True))
-    assert [one.box(n) for n in (0, 4, 8)] == [(0, 1), (0, 5), (0, 9)]
-    other = field_of_recurrent(nn.GRU(3, 4, batch_first=True))
-    assert [other.box(n) for n in (0, 4, 8)] == [(0, 1), (0, 5), (0, 9)]
+class Recurrent(nn.Module):
+    def __init__(self, recurrent):
+        super().__init__()
+        self.first, self.recurrent, self.last = nn.Conv1d(3, 3, 1), recurrent, nn.Conv1d(4, 4, 1)
+
+    def forward(self, x):
+        return self.last(self.recurrent(self.first(x).mT)[0].mT)
 
 
-def field_of_recurrent(recurrent):
-    class Recurrent(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.recurrent, self.last = (
-                nn.Conv1d(3, 3, 1),
-                recurrent,
-                nn.Conv1d(4, 4, 1),
-            )
+def test_a_step_of_a_recurrent_layer_sees_the_steps_before_it():
+    model = Recurrent(nn.GRU(3, 4, batch_first=True))
+    field = hookviz.receptive_field(model, torch.rand(1, 3, 9), "last")
+    assert [field.box(n) for n in (0, 4, 8)] == [(0, 1), (0, 5), (0, 9)]
 
-        def forward(self, x):
-            return self.last(self.recurrent(self.first(x).mT)[0].mT)
 
-    return hookviz.receptive_field(Recurrent(), torch.rand(1, 3, 9), "last")
+def test_an_lstm_that_runs_as_one_operation_is_named():
+    model = Recurrent(nn.LSTM(3, 2, bidirectional=True, batch_first=True))
+    field = hookviz.receptive_field(model, torch.rand(1, 3, 9), "last")
+    assert field.box(0) == field.box(8) == (0, 9)
+    assert field.known or "rnn" in field.why
 
 
 class Masked(nn.Conv2d):

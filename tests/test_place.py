@@ -13,6 +13,7 @@ from browsing import Browser
 from test_field import (
     Causal,
     Net,
+    Siamese,
     chain,
     masked,
     swin,
@@ -24,7 +25,7 @@ from torch.nn import functional as F
 
 import hookviz
 from hookviz.studies.receptive_field.field import MOST_PLACES, outline, payload, place_in, words
-from hookviz.view import view as view_module
+from hookviz.view import maps as view_maps
 from hookviz.view.settings import EFFECTIVE
 
 MODEL, PICTURES = hookviz.demo_model(), hookviz.demo_images()
@@ -132,6 +133,19 @@ def test_the_box_and_the_value_of_a_place(explorer):
     assert explorer.frame.input.box is None
 
 
+def test_the_box_of_a_second_branch_lies_in_the_second_picture():
+    inputs = torch.zeros(1, 3, 9, 7), torch.ones(1, 3, 12, 10)
+    score = hookviz.output[0, 1, 0, 0]
+    explorer = hookviz.explore(Siamese(), inputs, score, layer="conv", call=1)
+    at(explorer, 9, 7)
+    assert explorer.frame.input.box == (7 / 10, 9 / 12, 3 / 10, 3 / 12)
+    assert "3×3 pixels, rows 9–11, columns 7–9" in explorer.frame.input.note
+    explorer.call, explorer.place = 0, None
+    at(explorer, 6, 4)
+    assert explorer.frame.input.box == (4 / 7, 6 / 9, 3 / 7, 3 / 9)
+    explorer.close()
+
+
 def test_it_is_the_same_spot_in_another_layer(explorer):
     at(explorer, 14, 7)  # of 28×28
     explorer.layer = "layer3.1.conv2"  # 14×14
@@ -152,7 +166,7 @@ def test_the_model_runs_once_and_only_if_asked(explorer, monkeypatch):
         asked.append(given)
         return hookviz.receptive_field(*given, **options)
 
-    monkeypatch.setattr(view_module, "receptive_fields", counted)
+    monkeypatch.setattr(view_maps, "receptive_field", counted)
     explorer.channel = 5
     explorer.layer = "layer1.0.conv1"
     assert not asked
@@ -181,18 +195,14 @@ def test_what_cannot_be_drawn_is_said(between, said):
     explorer.close()
 
 
-def test_no_field_at_all_is_said():
-    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(32, 3))
-    explorer = hookviz.explore(model, torch.rand(1, 1, 6, 6))
-    explorer.place = (0.5, 0.5)
-
+def test_no_field_at_all_is_said(monkeypatch):
     def broken(*given, **options):
         raise ValueError("no field of such a model.")
 
-    explorer.displayed().input_memo.get_or_compute("fields", "other", lambda: None)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(view_module, "receptive_fields", broken)
-        explorer.place = (0.1, 0.1)
+    monkeypatch.setattr(view_maps, "receptive_field", broken)
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(32, 3))
+    explorer = hookviz.explore(model, torch.rand(1, 1, 6, 6))
+    explorer.place = (0.1, 0.1)
     assert "unknown: no field of such a model." in explorer.frame.input.note
     explorer.close()
 

@@ -18,7 +18,7 @@ from ..run.progress import Progress
 from ..run.session import Run, Session
 from ..run.stages import RETURNED, stages_of, tensor_after, words_after
 from ..run.target import Target
-from ..studies.receptive_field.field import ReceptiveField, receptive_fields
+from ..studies.receptive_field.field import ReceptiveField, receptive_field
 from .layer import LayerView, LayerWords, layer_view, layer_words, showable
 from .settings import INDICES, heatmap_names
 from .view import View, cached
@@ -260,6 +260,7 @@ def _fields(view: View) -> dict[str, ReceptiveField] | str:
     modules = [each.module for each in records if not isinstance(each, AttentionRecord)]
     session, call = view.session, view.settings.call
     try:
-        return receptive_fields(session.given, session.inputs, modules, call=call)
+        fields: Any = receptive_field(session.given, session.inputs, modules, call=call)
     except (ValueError, TypeError, RuntimeError) as error:
         return str(error)
+    return fields

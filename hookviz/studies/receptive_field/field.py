@@ -350,13 +350,6 @@ def receptive_field(
     return _field(calls[call], found, origin)
 
 
-def receptive_fields(
-    model: nn.Module, inputs: Any, layers: Layers = None, *, call: int = -1
-) -> dict[str, ReceptiveField]:
-    """Find the fields of many layers in one run; layers without one are missing."""
-    return _fields(_Origin(model, None, None), select_layers(model, layers), inputs, call)
-
-
 Chosen = dict[nn.Module, list[str]]
 
 

@@ -9,15 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch._decomp import decomposition_table
 
 from ...hooking.tensors import tensors
-from ...run.operations import BATCH_NORMS, ELEMENTWISE_KINDS, FACTORS, Kind
-from ...run.operations import uses_running_statistics as uses_constants
+from ...run.operations import (
+    BATCH_NORMS,
+    ELEMENTWISE_KINDS,
+    FACTORS,
+    Kind,
+    uses_running_statistics,
+)
 from ...run.recorder import Operation
 
 EMPTY = -torch.inf
@@ -26,23 +31,13 @@ EMPTY = -torch.inf
 _MASKED = -1e30  # added to a score, it leaves nothing of it; transformers add the least number
 
 
-class Tracker(Protocol):
-    """The footprints ``(P, *shape)`` of tensors, see `dependency.DependencyTracker`."""
-
-    planes: int
-    extent: tuple[int, ...]
-
-    def of(self, tensor: Tensor) -> Tensor | None: ...
-    def is_weight(self, tensor: Tensor) -> bool: ...
-    def doubt_of(self, *tensors: Tensor) -> tuple[str, str] | None: ...
-
-
 class TracedOperation:
     """An operation and the footprints of its inputs.
 
     Attributes
     ----------
-    tracker : Tracker
+    tracker : hookviz.studies.receptive_field.dependency.DependencyTracker
+        The footprints ``(P, *shape)`` of tensors.
     operation : hookviz.run.recorder.Operation
     made : list of torch.Tensor
         The tensors whose footprints are wanted: the results, or the inputs that are overwritten.
@@ -51,7 +46,7 @@ class TracedOperation:
     """
 
     def __init__(self, tracker: Any, operation: Operation, made: list[Tensor]) -> None:
-        self.tracker: Tracker = tracker
+        self.tracker = tracker
         self.operation, self.made = operation, made
         self.doubt: tuple[str, str] | None = None
         self.shape = tuple(made[0].shape) if made else ()
@@ -281,26 +276,11 @@ def cumulative(traced: TracedOperation) -> Tensor:
     return planes.cummax(traced["dim"] % max(planes.ndim - 1, 1) + 1).values
 
 
-def recurrent(traced: TracedOperation) -> list[Tensor | None]:
-    """Depend, in one direction of an LSTM, on all steps before it, and on the first state."""
-    reads = (traced.footprint(traced[name]) for name in ("input", "hx_", "cx_"))
-    steps, *states = (planes.amax(-1, keepdim=True) for planes in reads)
-    steps = reduce(torch.maximum, [state[:, None] for state in states], steps)  # (P, steps, N, 1)
-    order = [1] if traced["reverse"] else []
-    steps = steps.flip(order).cummax(1).values
-    parts = [steps.flip(order), steps[:, -1], steps[:, -1]]
-    results = [part.expand(-1, *made.shape) for part, made in zip(parts, traced.made, strict=False)]
-    return [*results, *[None] * (len(traced.made) - 3)]
-
-
 def batch_norm(traced: TracedOperation) -> Any:
-    """Depend on the same element, or on the batch's statistics."""
-    if not uses_constants(traced.name, traced.operation.argument):
-        planes = traced.footprint(traced.first)
-        planes = traced.union(planes, [1, *range(3, planes.ndim)]).expand(-1, *traced.shape)
-    else:
-        planes = united(traced, traced.first)
-    return [planes, *[None] * (len(traced.made) - 1)]
+    """Depend on the same element; torch decomposes it where the batch's statistics are used."""
+    if not uses_running_statistics(traced.name, traced.operation.argument):
+        return NotImplemented
+    return [united(traced, traced.first), *[None] * (len(traced.made) - 1)]
 
 
 # Matrices
@@ -597,7 +577,6 @@ _BY_RULE: list[tuple[Function, str]] = [
     (mixed, "sort topk fft_r2c fft_c2r fft_c2c"),
     (softmax, "softmax log_softmax safe_softmax"),
     (cumulative, "cumsum cumprod logcumsumexp"),
-    (recurrent, "mkldnn_rnn_layer"),
     (batch_norm, " ".join(BATCH_NORMS)),
     (multiplied, " ".join(FACTORS)),
     (convolution, "convolution convolution_overrideable"),

@@ -24,7 +24,7 @@ from ...run.origins import PictureSource, call_origins
 from ...run.progress import Progress
 from ...run.session import Session
 from ...run.target import class_names_of
-from ..receptive_field.field import receptive_fields
+from ..receptive_field.field import receptive_field
 from .fingerprint import Fingerprint, data_marks, model_marks
 from .layer import RULE
 from .reading import Batch, Reader, as_data_set
@@ -185,7 +185,7 @@ def _fields(model: nn.Module, layers: list[nn.Module], reader: Reader) -> dict[s
         return {}
     inputs = as_the_model_takes(first.inputs, unwrapped(model)[0])
     try:
-        found = receptive_fields(model, inputs, layers, call=0)
+        found: Any = receptive_field(model, inputs, layers, call=0)
     except TransformError:  # behind the layers: the survey itself can do without
         return {}
     return {
