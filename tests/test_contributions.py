@@ -174,6 +174,16 @@ def test_shown():
     assert "channel 29" in why.to_html()
 
 
+def test_an_output_that_is_overwritten_later():
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Conv2d(2, 3, 1), nn.ReLU(inplace=True)), torch.randn(1, 2, 3, 3)
+    wanted = model[0](x)[0, :, 1, 1].tolist()
+    assert min(wanted) < 0
+    for channel, value in enumerate(wanted):
+        why = hookviz.contributions(model, x, "0", channel=channel, position=(1, 1))
+        assert (why.value, why.after) == (value, [("relu", max(value, 0))])
+
+
 class Squared(nn.Conv2d):
     def forward(self, x):
         return super().forward(x) ** 2

@@ -276,6 +276,29 @@ def test_a_piecewise_linear_path_leaves_a_constant(between):
         assert float(change[0, 1, 2, 3]) == pytest.approx(1e-3 * part.weight, rel=1e-2, abs=1e-6)
 
 
+@pytest.mark.parametrize("inplace", [False, True])
+def test_numbers_that_a_bound_cuts_off_are_listed_and_no_constant(inplace):
+    """At the bound 6 the slope is 0, but it is a layer that has reached it."""
+
+    class Pooled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.act, self.two = nn.Conv2d(1, 1, 1), nn.ReLU6(inplace), nn.Linear(1, 1)
+
+        def forward(self, x):
+            return self.two(self.act(self.one(x)).mean((2, 3)))
+
+    model = Pooled()
+    nn.init.constant_(model.one.weight, 2)
+    nn.init.constant_(model.one.bias, 1)
+    x = torch.tensor([[[[5.0, 1.0], [-4.0, 0.5]]]])  # 11, 3, -7 and 2; then 6, 3, 0 and 2
+    found = origins_of(cut_of(model, x), "two", 0, None, tap=())
+    parts = [(part.position, part.value, part.part) for part in found.parts]
+    assert parts == [((0, 0), 11, 0), ((0, 1), 3, 0.75), ((1, 1), 2, 0.5)]
+    assert (found.value, found.remainder) == (2.75, 1.5)  # a fourth of 6
+    assert (found.kind, found.bent_by) == ("linearisation", ["hardtanh"])
+
+
 def test_an_input_that_is_overwritten_later_is_that_of_the_layer():
     class Preactivated(nn.Module):
         def __init__(self):
@@ -468,7 +491,7 @@ def test_channels_to_which_only_biases_lead(branching):
         model[1].bias[1], model[4].weight[0, 1], model[3].bias[1] = 9.0, 7.0, 9.0
     run = cut_of(model, torch.randn(1, 2, 6, 6))
     value = run.value("4", 0, (2, 3))
-    constant = run.constant_channels(value).tolist()
+    constant = [run.is_constant(value, channel, (0, 0)) for channel in range(4)]
     moved = cut_of(model, torch.randn(1, 2, 6, 6)).value("4", 0, (2, 3)).terms.patch
     same = (value.terms.patch - moved).abs().flatten(1).amax(1) < 1e-6
     assert constant == same.tolist()

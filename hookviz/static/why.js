@@ -12,7 +12,7 @@ import { Weights } from "./weights.js";
  * @typedef {{layer: string, call: number, channel: number, position: number[],
  *   output?: number, written?: string, sample?: number}} Spot
  * @typedef {{channel: number, contribution: string, tap: number[], window: number[][],
- *   origins: Array<Spot & {path: string[], part: string}>, traced: boolean, others: number,
+ *   origins: Array<Spot & {path: string[], part: string, cut_off: boolean}>, traced: boolean, others: number,
  *   rest?: string, remainder?: string, kind?: string, bent_by?: string[]}} Term
  */
 
@@ -365,9 +365,9 @@ export class Why {
 
   /** @param {Term["origins"][number]} origin */
   origin(origin) {
-    const { layer, channel, position, path, part } = origin;
+    const { layer, channel, position, path, part, cut_off: cutOff } = origin;
     const where = position.length ? ` (${position.join(", ")})` : "";
-    const words = `${number(part) ? short(number(part)) : "cut off"} ← ${layer} · ${channel}${where}`;
+    const words = `${cutOff ? "cut off" : short(number(part))} ← ${layer} · ${channel}${where}`;
     if (layer === "input") return el("span", {}, words);
     const by = path.length ? `by ${path.join(", ")}` : "directly";
     const made = el("button", { type: "button", title: `${words}, ${by}` }, words);

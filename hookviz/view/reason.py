@@ -185,11 +185,12 @@ def _sorted_terms(
     run: CutRun, value: Value, why: Contributions
 ) -> tuple[list[int], list[int], list[int]]:
     """Return the input channels shown, those before them that only carry biases, and the rest."""
-    constant = run.constant_channels(value).tolist()
     rest, shown, constants = falling(why.by_channel), list[int](), list[int]()
     while rest and len(shown) < SHOWN and (why.kernel[rest[0]].any() or why.patch[rest[0]].any()):
         channel = rest.pop(0)
-        (constants if constant[channel] else shown).append(channel)
+        tap = largest_tap(why.products[channel])
+        still = not run.problem and run.is_constant(value, channel, tap)
+        (constants if still else shown).append(channel)
     return shown, constants, rest
 
 
@@ -220,6 +221,7 @@ def _term(
             "position": list(part.position),
             "path": part.path,
             "part": str(part.part),
+            "cut_off": part.weight == 0,
         }
         for part in shown
     ]

@@ -9,6 +9,7 @@ weight, through any normalization, activation, sum, concatenation, slice or pool
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
@@ -128,7 +129,6 @@ class _Call:
     module: nn.Module
     given: Tensor | None = None  # the input of the convolution, or of the linear layer
     given_version: int = 0
-    taken: Tensor | None = None  # the input of the module
     arguments: dict[str, Any] | None = None  # of the convolution
     made: MemoryLayout | None = None  # the output of the convolution
     layout: MemoryLayout | None = None  # the output of the layer, in the same memory
@@ -252,7 +252,8 @@ class _CallListener(GraphListener):
         """Note a layer's output before its edits."""
         if module in self._kept:
             raw = [each.detach() for each in tensors(output)]
-            own = self._layers[module] in self._edited  # a user's edit may work in place
+            # The model may overwrite an output that is not cut off; a user's edit any.
+            own = not self._cut or self._layers[module] in self._edited
             self._raw[module] = raw, [each.clone() for each in raw] if own else raw
 
     def enter(self, call: ModuleCall, given: list[Tensor], again: bool) -> None:
@@ -264,7 +265,6 @@ class _CallListener(GraphListener):
                 kept.given = self._reference(given[0])
                 kept.given_version = _version(kept.given)
             kept.lost = any(map(self.is_lost, given))
-            kept.taken = given[0] if given and self._cut else None
             self._running[call] = kept, []
 
     def after(self, operation: Operation) -> None:
@@ -521,22 +521,31 @@ class CutRun:
         """
         if self.problem:
             raise ValueError(self.problem)
-        kept, at = _call_of(value), self.tap(value, tap)
-        given = kept.given
-        assert given is not None
-        index = (*value.inside[:1], channel, *at)
-        if kept.arguments is None:
-            index = (*value.inside[:-1], channel)
-        places = [n for n in index if n is not None]
-        if len(places) < given.ndim or any(
-            not 0 <= n < size for n, size in zip(places, given.shape, strict=True)
-        ):
+        index = self._index_of_input(value, channel, tap)
+        if index is None:
             return None
-        key = kept.place, tuple(places)
+        kept = _call_of(value)
+        key = kept.place, index
         if key not in self._origins:
             sources = self.graph.sources(*kept.place)
-            self._origins[key] = self._split(given, tuple(places), sources, kept.lost)
+            assert kept.given is not None
+            self._origins[key] = self._split(kept.given, index, sources, kept.lost)
         return self._origins[key]
+
+    def _index_of_input(
+        self, value: Value, channel: int, tap: Sequence[int]
+    ) -> tuple[int, ...] | None:
+        """Return where an input of a value's layer stands; None in the padding."""
+        kept, at = _call_of(value), self.tap(value, tap)
+        index = (*value.inside[:-1], channel)
+        if kept.arguments is not None:
+            places = [n for n in at if n is not None]
+            if len(places) < len(at):
+                return None
+            index = value.inside[0], channel, *places
+        shape = _shape(kept.given)
+        inside = all(0 <= n < size for n, size in zip(index, shape, strict=True))
+        return index if inside else None
 
     def origins_of_output(self, number: Tensor) -> Origins:
         """Trace a number that was computed from the model's `output` back.
@@ -574,40 +583,43 @@ class CutRun:
         nodes = path.between([leaf for _, leaf, _ in reached])
         curved = _curved(path.between([leaf for _, leaf, slope in reached if slope.any()]))
         unknown = _unknown(nodes)
-        # A ReLU at zero, or a bound that is reached, has slope 0: then the parts are the numbers
-        # that were cut off there, with weight 0.
-        bounds = [node for node in nodes if _operation_of(node) in _BOUNDS]
-        cut_off = bounds and not any(slope.any() for _, _, slope in reached)
-        if cut_off:
-            with HookManager([(node, "tensor", _pass_through) for node in bounds]):
-                slopes = _slopes(tensor, index, [leaf for _, leaf, _ in reached])
-            reached = [(*each[:2], slope) for each, slope in zip(reached, slopes, strict=True)]
+        # At an upper bound such as that of ReLU6 the slope is 0, as it is where all was cut off by
+        # ReLUs. The numbers behind are listed with weight 0.
+        slopes = ranks = [slope for _, _, slope in reached]
+        for hook, kinds in ((_pass_above, _UPPER_BOUNDS), (_pass_through, _BOUNDS)):
+            bounds = [node for node in nodes if _operation_of(node) in kinds]
+            if bounds and (hook is _pass_above or not any(rank.any() for rank in ranks)):
+                with HookManager([(node, "tensor", partial(hook, node)) for node in bounds]):
+                    ranks = _slopes(tensor, index, [leaf for _, leaf, _ in reached])
+            changed = any((a != b).any() for a, b in zip(ranks, slopes, strict=True))
+            if hook is _pass_above and changed:
+                curved += dict.fromkeys(map(_operation_of, bounds))
+        names = [path.names(leaf) for _, leaf, _ in reached]
         # Most slopes are zero: in a convnet a number is made of a few.
-        where = [slope.flatten().nonzero().flatten() for _, _, slope in reached]
-        weights = [
-            slope.flatten()[at].double() for (_, _, slope), at in zip(reached, where, strict=True)
-        ]
-        products = [
-            leaf.detach().flatten()[at].double() * weight
-            for (_, leaf, _), at, weight in zip(reached, where, weights, strict=True)
-        ]
-        flat = torch.cat(products)
-        total, count = 0.0 if cut_off else float(flat.sum()), int((flat != 0).sum())
-        sizes = torch.cat(weights) if by_weight else flat.abs()
-        sizes = sizes.nan_to_num(torch.inf)
+        where = [rank.flatten().nonzero().flatten() for rank in ranks]
+        sizes = [len(at) for at in where]
+        columns = [leaf.detach() for _, leaf, _ in reached], slopes, ranks
+        values, weights, ranked = (
+            torch.cat([each.flatten()[at].double() for each, at in zip(column, where, strict=True)])
+            for column in columns
+        )
+        order = weights if by_weight else (values * ranked).abs()
+        count = len(order) if by_weight else int((order != 0).sum())
+        chosen = order.nan_to_num(torch.inf).topk(min(count, MOST_PARTS)).indices
+        starts = [sum(sizes[:n]) for n in range(len(sizes))]
         parts = []
-        for number in sizes.topk(min(count, MOST_PARTS)).indices.tolist():
-            which = 0
-            while number >= len(products[which]):
-                number -= len(products[which])
-                which += 1
-            place, leaf, slope = reached[which]
-            at = tuple(int(n) for n in torch.unravel_index(where[which][number], leaf.shape))
-            numbers = float(leaf.detach()[at]), 0.0 if cut_off else float(slope[at])
-            address = self._address(place, leaf, at)
-            parts.append(Part(*place, *address, *numbers, path.names(leaf)))
+        for number in chosen.tolist():
+            which = bisect_right(starts, number) - 1
+            while not sizes[which]:
+                which -= 1
+            place, leaf, _ = reached[which]
+            flat = where[which][number - starts[which]]
+            at = tuple(int(n) for n in torch.unravel_index(flat, leaf.shape))
+            numbers = float(values[number]), float(weights[number])
+            parts.append(Part(*place, *self._address(place, leaf, at), *numbers, names[which]))
         others = count - len(parts)
-        rest = total - sum(each.part for each in parts) if others else 0.0
+        total = float((values * weights).sum())
+        rest = total - sum(part.part for part in parts) if others else 0.0
         kind, by = "constant", unknown
         if lost or unknown or len(reached) < len(leaves):
             kind = "unexplained"
@@ -628,31 +640,25 @@ class CutRun:
             return 0, index[0] if index else 0, index[1:]
         return index[0], index[1], index[2:]
 
-    def constant_channels(self, value: Value) -> Tensor:
-        """Return which input channels of a value's layer do not depend on the model's input.
+    def is_constant(self, value: Value, channel: int, tap: Sequence[int]) -> bool:
+        """Return True if an input of a value's layer does not depend on the model's input.
 
-        They carry biases: the channels that they were made of were trained away, their kernels
-        being zero, or get nothing but zeros on this input. They are those that stay the same, to
-        the bit, when the input changes a little.
-
-        Returns
-        -------
-        torch.Tensor
-            ``(C,)``, of type bool.
+        It carries biases alone: the channels that it was made of were trained away, their kernels
+        being zero, or get nothing but zeros on this input. It stays the same, to the bit, when the
+        model's input changes a little, and no bound has cut it off.
         """
         if self._same is None:
-            self._same = {}
-            if not self.problem:
-                self._compare()
-        kept = _call_of(value)
+            self._same = self._compare()
+        kept, index = _call_of(value), self._index_of_input(value, channel, tap)
         same = self._same.get(kept.place)
-        if same is None:
-            return torch.zeros(len(value.terms.patch), dtype=torch.bool)
-        return same[value.sample if len(same) > value.sample else 0]
+        if index is None or same is None or same.shape != _shape(kept.given) or not same[index]:
+            return False
+        found = self.origins(value, channel, tap)
+        return found is not None and found.kind == "constant"
 
-    def _compare(self) -> None:
-        """Run the model on an input that differs a little; note which channels stay the same."""
-        session, known = copy(self._session), self._session.inputs
+    def _compare(self) -> dict[Place, Tensor]:
+        """Run the model on an input that differs a little; return which inputs stay the same."""
+        session, given = copy(self._session), self._session.inputs
         draw = torch.Generator().manual_seed(0)
 
         def changed(tensor: Tensor) -> Tensor:
@@ -661,23 +667,20 @@ class CutRun:
             noise = torch.rand(tensor.shape, generator=draw).to(tensor) - 0.5
             return tensor + 1e-3 * noise * tensor.abs().max()
 
-        args, kwargs = map_tensors((known.args, known.kwargs), changed)
-        session.inputs = replace(known, args=args, kwargs=kwargs)
+        args, kwargs = map_tensors((given.args, given.kwargs), changed)
+        session.inputs = replace(given, args=args, kwargs=kwargs)
         calls: Counter[str] = Counter()
         same: dict[Place, Tensor] = {}
 
         def before(module: nn.Module, args: Any, kwargs: Any) -> None:
-            name, given = self._layers[module], tensors((args, kwargs))
+            name = self._layers[module]
             place = name, calls[name]
             calls[name] += 1
             kept = self._listener.calls.get(name, [])[place[1] : place[1] + 1]
-            if given and kept and kept[0].taken is not None:
-                one, other = given[0], kept[0].taken
-                if one.shape == other.shape and one.ndim > 1:
-                    equal = one.detach() == other.detach()
-                    if isinstance(module, nn.Linear):
-                        equal = equal.movedim(-1, 1)
-                    same[place] = equal.flatten(2).all(2) if equal.ndim > 2 else equal
+            known = kept[0].given if kept else None
+            taken = tensors((args, kwargs))
+            if known is not None and taken and taken[0].shape == known.shape:
+                same[place] = taken[0].detach() == known.detach()
 
         def observe() -> HookManager:
             calls.clear()
@@ -685,9 +688,9 @@ class CutRun:
             modules = [m for m in self._layers if not isinstance(m, torch.jit.ScriptModule)]
             return HookManager([(module, "forward_pre", before) for module in modules])
 
-        with suppress(Exception):  # an input that a model refuses: nothing is known to be constant
+        with suppress(Exception):  # the model refuses this input: then nothing counts as constant
             session.forward(observe, grad=False)
-            self._same = same
+        return same
 
     def edits_of(self, layer: str) -> list[Any]:
         """List the session's edits of a layer."""
@@ -775,9 +778,21 @@ def _slopes(
             raise ValueError(f"This number cannot be traced back: {reason}") from error
 
 
-def _pass_through(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Let a node of autograd's graph hand its gradient on unchanged."""
+def _pass_through(node: Any, inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Let an activation's node in autograd's graph hand its gradient on unchanged."""
     return (*outputs, *inputs[1:])
+
+
+def _pass_above(node: Any, inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Let it hand its gradient on unchanged where the values reach an upper bound."""
+    high = getattr(node, "_saved_max_val", None) or getattr(node, "_saved_max", None)
+    if node.name().startswith("Hardsigmoid"):
+        high = 3.0
+    # In place, only the result is saved.
+    values = getattr(node, "_saved_self", getattr(node, "_saved_result", None))
+    if values is None or not isinstance(high, (int, float)):
+        return inputs
+    return (torch.where(values >= high, outputs[0], inputs[0]), *inputs[1:])
 
 
 class _Path:
@@ -878,7 +893,9 @@ _PRODUCTS = frozenset(
 )
 """Linear in one of their inputs, as long as the others depend on no layer."""
 
-_BOUNDS = RECTIFIERS | CLAMPS | {"hardshrink", "softshrink", "hardsigmoid", "hardswish"}
+_UPPER_BOUNDS = CLAMPS | {"hardsigmoid"}
+
+_BOUNDS = RECTIFIERS | _UPPER_BOUNDS | {"hardshrink", "softshrink", "hardswish"}
 
 _WITHOUT_SLOPE = STEPS | {"fake_quantize_per_tensor_affine_cachemask", "fmod", "remainder"}
 
@@ -888,6 +905,10 @@ NOT_LINEAR = (
     "input."
 )
 _MORE = "does more than a convolution: it is not linear in its input."
+
+
+def _shape(tensor: Tensor | None) -> torch.Size:
+    return torch.Size() if tensor is None else tensor.shape
 
 
 def _version(tensor: Tensor | None) -> int:
