@@ -12,17 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..hooking.edit import (
-    Change,
-    Channels,
-    EditError,
-    LayerEdit,
-    Where,
-    check_change,
-    edit,
-    select_channels,
-    warn_unchanged,
-)
+from ..hooking.changes import Change, Channels, EditError, Where, check_change, select_channels
+from ..hooking.edit import LayerEdit, edit, warn_unchanged
 from ..hooking.handles import HookManager
 from ..hooking.records import Call, CapturedTensor, FeatureCache, LayerRecord, TensorStore
 from ..hooking.select import Layers, is_convolution, module_names, select_layers, unwrapped

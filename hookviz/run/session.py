@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from ..hooking.capture import Capture
-from ..hooking.edit import EditError, LayerEdit
+from ..hooking.changes import EditError
+from ..hooking.edit import LayerEdit
 from ..hooking.handles import force_eager
 from ..hooking.interrupts import Block
 from ..hooking.records import FeatureCache, TensorStore

@@ -9,7 +9,8 @@ import numpy as np
 from ..attribution.attention import Attention
 from ..attribution.heads import AttentionRecord, attention_in
 from ..draw.colours import to_numpy
-from ..hooking.edit import Change, Channels, LayerEdit, Where
+from ..hooking.changes import Change, Channels, Where
+from ..hooking.edit import LayerEdit
 from .maps import is_attention, layer_of, query_of, whole_record_of
 from .settings import has_attention
 from .view import View, cached

@@ -9,7 +9,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ..hooking.edit import LayerEdit, select_positions
+from ..hooking.changes import select_positions
+from ..hooking.edit import LayerEdit
 from ..run.inputs import ModelInput
 
 

@@ -27,7 +27,8 @@ from ..export.network.onnx_graph import Precision, check_precision
 from ..export.network.page import write_network_page
 from ..export.page import write_page
 from ..files import check_folder, page_to
-from ..hooking.edit import Change, Channels, LayerEdit, Where
+from ..hooking.changes import Change, Channels, Where
+from ..hooking.edit import LayerEdit
 from ..hooking.interrupts import allow_interrupts, defer_interrupts
 from ..hooking.records import FeatureCache
 from ..hooking.select import Layers, close_names, select_layers
