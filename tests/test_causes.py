@@ -388,13 +388,6 @@ CASES = {
         torch.arange(9.0), lambda x: ctc(x[:9], 3), "one more between two equal labels", "steps",
         lambda x: ctc(x, 2),
     ),
-    "KL divergence from logits": Case(
-        LOGITS, lambda x: F.kl_div(x.log_softmax(1), torch.tensor(LOGITS), reduction="batchmean"),
-        "kl_div takes probabilities", "softmax(1)",
-        lambda x: F.kl_div(
-            x.log_softmax(1), torch.tensor(LOGITS).softmax(1), reduction="batchmean"
-        ),
-    ),
     "Poisson loss of a negative rate": Case(
         [-2.0, 1.0], lambda x: F.poisson_nll_loss(x, torch.ones(2), log_input=False),
         "logarithm of a negative number, −2", "clamp(min=1e-6)",

@@ -8,7 +8,7 @@ and after it runs. Properties of an operation are computed only when a listener 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -159,6 +159,13 @@ class Operation:
         """File and line of the user's ``torch.no_grad()`` around it; else its own line."""
         line = no_grad_line(self._frame)
         return line if line[0] else self.line
+
+    @property
+    def functional(self) -> tuple[str, Mapping[str, Any]]:
+        """The function of ``torch.nn.functional`` that calls it, and its local variables."""
+        if self._frame is None or self._frame.f_code.co_filename != nn.functional.__file__:
+            return "", {}
+        return self._frame.f_code.co_name, self._frame.f_locals
 
     @property
     def labelled(self) -> bool:

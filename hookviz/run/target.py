@@ -278,5 +278,5 @@ def _called(target: Callable[[Any], Tensor], output: Any) -> Tensor:
             raise ValueError(
                 f"{target} has no gradient: it is {score.dtype}, or detached in the model."
             )
-        raise ValueError("target= returned a number without a gradient: do not detach it.")
+        raise ValueError("target= returned a number without a gradient.")
     return score.reshape(())

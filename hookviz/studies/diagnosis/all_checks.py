@@ -14,7 +14,7 @@ from .checks.input_scale import InputScale
 from .checks.leftover_hooks import LeftoverHooks
 from .checks.loss import Wiring
 from .checks.magnitudes import GrowingState, Magnitudes
-from .checks.modes import DropoutFunction, OtherMode, TrainingMode
+from .checks.modes import DropoutFunction, DropoutOfEverything, OtherMode, TrainingMode
 from .checks.no_gradient import NoGradient
 from .checks.optimizer import Optimizers
 from .checks.registration import NotRegistered, OneModule
@@ -22,6 +22,7 @@ from .checks.same_channels import SameChannels
 from .checks.saturated import Saturated
 from .checks.score import ScoreGradient
 from .checks.silent import SilentChannels
+from .checks.targets import Targets
 from .checks.unused import Unused
 from .checks.zero_weights import ZeroWeights
 from .findings import Finding, also
@@ -33,6 +34,7 @@ CHECKS: tuple[type[Check], ...] = (
     NonFinite,
     HalfPrecision,
     Wiring,
+    Targets,
     ScoreGradient,
     InputScale,
     ZeroWeights,
@@ -49,6 +51,7 @@ CHECKS: tuple[type[Check], ...] = (
     BatchNormVariance,
     OtherMode,
     DropoutFunction,
+    DropoutOfEverything,
     TrainingMode,
     InPlace,
     LeftoverHooks,

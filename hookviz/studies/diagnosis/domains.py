@@ -210,11 +210,6 @@ def weights_sum_to_zero(broken: Broken) -> bool:
     return len(broken.made) > 1 and broken.made[1].magnitude == 0
 
 
-def same_input_twice(broken: Broken) -> bool:
-    """Return whether both arguments are one value, as the target is within ``kl_div``."""
-    return broken["self"] == broken["other"]
-
-
 def grows(broken: Broken) -> bool:
     """Return whether a result of finite inputs can be Inf only because it is too large."""
     return sums(broken) or broken.name in _GROWING
@@ -266,11 +261,6 @@ _LOG = (
 )
 _LOG_OF_OTHER = (
     Reason(inf, "the logarithm of 0", _ABOVE_ZERO),
-    Reason(
-        both(negative("other"), same_input_twice),
-        "the logarithm of a negative number, {self.low}: kl_div takes probabilities as target",
-        "Give it y.softmax(1), or log_target=True if the target holds logarithms.",
-    ),
     Reason(negative("other"), "the logarithm of a negative number, {other.low}", _ABOVE_ZERO),
 )
 _DIVISION = (

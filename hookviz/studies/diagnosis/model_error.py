@@ -63,7 +63,8 @@ def raised(seen: RunRecord) -> Iterator[Finding]:
         kind,
         "error",
         message,
-        mended(error, look, seen) or _advice(look, kind, bool(place["file"])),
+        (_COUNT if function in COUNTING else mended(error, look, seen))
+        or _advice(look, kind, bool(place["file"])),
         name,
         look.call if look is not None else 0,
         "backward" if _in_backward(seen) else "forward",
@@ -73,6 +74,14 @@ def raised(seen: RunRecord) -> Iterator[Finding]:
             "shapes": [(each.layer, each.type, each.shapes) for each in seen.calls if each.shapes]
         },
     )
+
+
+COUNTING = {"argmax", "argmin", "eq", "ne", "gt", "ge", "lt", "le", "round", "topk", "max"}
+"""Operations of a count, such as the accuracy."""
+_COUNT = (
+    "Counts have no gradient: train with a loss such as cross_entropy, and use the accuracy only "
+    "to report."
+)
 
 
 def no_graph(seen: RunRecord) -> OperationRecord | None:
@@ -198,6 +207,8 @@ MENDED = {
     "not a list of it: model(x), not model([x]); of a DataLoader's batch, batch[0].",
     "multi-target not supported": "Labels of classes are one number a sample, shape (N,): "
     "y.squeeze(1), or y.argmax(1) of one-hot ones.",
+    "elements of target should be between 0 and 1": "Targets go from 0 to 1: divide a mask of 0 "
+    "and 255 by 255; turn labels −1 and 1 into (y + 1) / 2.",
     "should be between 0 and 1": "binary_cross_entropy takes probabilities: give them through a "
     "sigmoid, or use binary_cross_entropy_with_logits on the logits.",
     "must be same as input size|different to the input size": "Give both the same shape: "
@@ -206,6 +217,10 @@ MENDED = {
     "lambda output: loss(output, y).",
     "Expected floating point type for target": "One-hot labels are numbers of type float: "
     "y.float(); or give the classes themselves, y.argmax(1).",
+    "Found dtype Long but|cast to the desired output type Long": "This loss takes targets of type "
+    "float: y.float().",
+    "var has negative entry": "Make the variance positive: F.softplus(var), or var.exp() of a "
+    "logarithm that the network returns.",
     "dtype Long|dtype to be Long|scalar type Long": "Labels of classes are whole numbers: "
     "y.long().",
     r"Double|\(double\)|Half|BFloat16|expected m1 and m2|same dtype": "Give it the type of the "

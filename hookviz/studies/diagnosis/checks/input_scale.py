@@ -24,6 +24,8 @@ SHIFT, SPREAD = 5.0, 10.0
 """The number of deviations, and the ratio of spreads, from which on a batch differs from what the
 first BatchNorm saw in training: the right input is within 0.2 of it, pictures from 0 to 255 are
 away by 47 and more."""
+ALIVE = 0.1
+"""A channel was trained away if its spread is below this fraction of that of most others."""
 BATCHES = 20
 """The number of batches after which a BatchNorm's statistics say something about training."""
 
@@ -154,5 +156,8 @@ def away_from(
     if not bool(vary.any()):
         return None
     deviation = variance[vary].sqrt()
-    shift = ((centre - mean)[vary].abs() / deviation).median()
-    return torch.stack([shift, (spread[vary].sqrt() / deviation).median()])
+    shifts, spreads = (centre - mean)[vary].abs() / deviation, spread[vary].sqrt() / deviation
+    # An input on another scale changes the spread of all channels alike. Those that vary far less
+    # than others were trained away since, and say nothing about the input.
+    alive = spreads >= ALIVE * spreads.quantile(0.9)
+    return torch.stack([shifts[alive].median(), spreads[alive].median()])

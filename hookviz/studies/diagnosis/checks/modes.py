@@ -10,8 +10,11 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
+from ....run.recorder import Operation
 from ..check import Check, LayerCall, RunRecord
 from ..findings import Finding
+from ..records import OperationRecord
+from .zero_weights import CONSTANT
 
 ACTING = (_BatchNorm, _DropoutNd)
 
@@ -100,6 +103,33 @@ class DropoutFunction(Check):
                     **record.place,
                 )
                 return
+
+
+@dataclass
+class DropoutOfEverything(Check):
+    """Report a dropout with a probability of 1, after which everything is zero."""
+
+    looks_at = "dropout that leaves nothing"
+
+    found: dict[str, OperationRecord] = field(default_factory=dict)  # by layer
+
+    def heard(self, operation: Operation, record: OperationRecord, run: RunRecord) -> None:
+        name, arguments = operation.functional
+        drops = arguments.get("training") and arguments.get("p") == 1
+        if drops and name.rstrip("123d").endswith("dropout"):
+            self.found.setdefault(record.layer, record)
+
+    def findings(self, run: RunRecord) -> Iterator[Finding]:
+        for record in self.found.values():
+            yield Finding(
+                "dropout",
+                "warning",
+                "Dropout with p=1 sets all values to zero in training: p is the probability of "
+                "dropping a value, not of keeping it.",
+                "Use a p below 1, such as nn.Dropout(0.5).",
+                **{**record.place, "operation": "dropout"},
+                explains=CONSTANT | {"factor of 0"},
+            )
 
 
 class TrainingMode(Check):

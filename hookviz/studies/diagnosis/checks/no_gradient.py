@@ -376,6 +376,7 @@ def _slopeless(record: OperationRecord, layers: list[str], *, begun: bool) -> Fi
         file=record.file,
         line=record.line,
         layers=[layers[-1], *layers[:-1]],
+        symptom="factor of 0" if record.name == "mul" else "",
         explains=frozenset() if begun else frozenset(explains),
     )
 

@@ -16,6 +16,8 @@ from ..findings import Finding, also
 
 FEW = 8
 """The number of samples from which on a gradient is like that of a whole batch."""
+ERASING = 0.1
+"""The fraction of the weights that decay takes away in a step from which on nothing is learned."""
 TOO_FAR = 0.5
 """A step that changes weights by this fraction of their norm is far too long."""
 
@@ -57,6 +59,7 @@ class Optimizers(Check):
         for each in own:
             yield from _held_in_vain(model, each, names)
             yield from _rates(each, names)
+            yield from _decays(each, names)
             yield from _lengths(each, names, run.gradient_norms, 10 if run.samples < FEW else 1)
 
 
@@ -154,6 +157,26 @@ def _rates(optimizer: Any, names: Mapping[int, str]) -> Iterator[Finding]:
                 else "Set one, such as optimizer.param_groups[0]['lr'] = 1e-3.",
                 "note" if scheduled else "warning",
             )
+
+
+def _decays(optimizer: Any, names: Mapping[int, str]) -> Iterator[Finding]:
+    """Report weight decay of which one step takes away the weights, or a large part of them."""
+    kind = type(optimizer).__name__
+    for index, group in enumerate(optimizer.param_groups):
+        rate, decay = float(group.get("lr", 0.0)), float(group.get("weight_decay", 0.0))
+        # Adam adds the decay to the gradient, and its steps have the same length whatever that is.
+        subtracted = kind in ("SGD", "AdamW") or group.get("decoupled_weight_decay", False)
+        if not subtracted or rate * decay < ERASING:
+            continue
+        held = [names[id(each)] for each in group["params"] if id(each) in names]
+        factor = number(1 - rate * decay)
+        yield _about(
+            held,
+            f"Weight decay erases the weights of group {index}: each step multiplies them by "
+            f"1 − lr × weight_decay = 1 − {number(rate)} × {number(decay)} = {factor}.",
+            f"Set weight_decay to {number(1e-4 if kind == 'SGD' else 1e-2)}, for example: "
+            "lr × weight_decay should be far below 1.",
+        )
 
 
 def _lengths(

@@ -3,25 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
 
 from ....run.operations import LAYER_KINDS
+from ....run.recorder import Operation
 from ..check import Check, RunRecord
 from ..findings import Finding
 from ..modules import plain_values
-from ..records import OUTSIDE
+from ..records import OUTSIDE, OperationRecord
 from ..step import WatchedStep
 
 
+@dataclass
 class NotRegistered(Check):
     """Report weights that the model reads and that are not in its ``parameters()``."""
 
     looks_at = "weights that are in no module"
 
+    own: set[int] = field(default_factory=set)  # ids of the model's parameters
+    made: dict[int, OperationRecord] = field(default_factory=dict)  # in the forward, by line
+
+    def heard(self, operation: Operation, record: OperationRecord, run: RunRecord) -> None:
+        if record.layer == OUTSIDE:
+            return
+        self.own = self.own or {id(parameter) for parameter in run.root.parameters()}
+        for tensor, maker in zip(operation.inputs, record.makers, strict=True):
+            foreign = type(tensor) is nn.Parameter and id(tensor) not in self.own
+            if foreign and tensor.requires_grad and maker is not None and maker.index >= 0:
+                self.made.setdefault(maker.line, maker)
+
     def findings(self, run: RunRecord) -> Iterator[Finding]:
-        found = set()
+        for made in self.made.values():
+            yield _made_again(made)
+        found = set[OperationRecord]()
         for record in run.operations:
             if record.layer == OUTSIDE or record.phase == "backward":
                 continue
@@ -58,6 +75,17 @@ class NotRegistered(Check):
         """Return True if a plain attribute holds weights, or modules that are not the model's."""
         several = (each for module in step.names for _, each in plain_values(module))
         return any(_holds_weights(each, step.names) for each in several)
+
+
+def _made_again(record: OperationRecord) -> Finding:
+    return Finding(
+        "not registered",
+        "warning",
+        "This line makes a layer in every forward: its weights are new random numbers each time, "
+        "and no optimizer trains them.",
+        "Make the layer once, in __init__, and call it in forward.",
+        **record.place,
+    )
 
 
 def _holds_weights(several: Sequence[Any], names: dict[nn.Module, str]) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from torch import nn
+
 from ....run.recorder import Operation
 from ..check import Check, RunRecord
 from ..findings import Finding
@@ -32,6 +34,12 @@ class Unused(Check):
             name: module
             for module, name in run.names.items()
             if module not in ran and (own := parameter_names(module, name)) and not own & run.used
+        }
+        # A container may hold layers that have other names, too, under which they ran.
+        idle = {
+            name: module
+            for name, module in idle.items()
+            if any(each not in ran and _holds(each) for each in module.modules())
         }
         for name in outermost(idle):
             module = idle[name]
@@ -68,6 +76,11 @@ class Unused(Check):
             return False
         decided = bool({beside, beside.rpartition(".")[0]} & self.decided)
         return decided or len(counts) > 1 or max(counts) < run.samples
+
+
+def _holds(module: nn.Module) -> bool:
+    """Return True if a module has parameters itself."""
+    return next(module.parameters(recurse=False), None) is not None
 
 
 _ADVICE = {

@@ -1,0 +1,346 @@
+"""Faults that were missed, and false alarms: public reports, each beside its counterpart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import hookviz
+
+X = torch.randn(16, 8, generator=torch.Generator().manual_seed(0))
+LABELS = torch.arange(16) % 4
+ONE_HOT = F.one_hot(LABELS, 4).float()
+HALVES = (torch.arange(16) % 2).float()
+SIGNS = 2 * HALVES - 1
+
+
+def network(outputs: int = 4, *last: nn.Module) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, outputs), *last)
+
+
+def lone(output: Tensor) -> Tensor:
+    return output[:, 0]
+
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+# Loss -> the loss, targets that it does not take, targets that it takes, words, and the fix.
+TARGETS: dict[str, tuple[Loss, Tensor, Tensor, str, str]] = {
+    "BCE with a mask of 0 and 255": (
+        F.binary_cross_entropy_with_logits, ONE_HOT * 255, ONE_HOT, "goes from 0 to 255", "by 255",
+    ),
+    "BCE with labels -1 and 1": (
+        F.binary_cross_entropy_with_logits, ONE_HOT * 2 - 1, ONE_HOT, "from −1 to 1", "(y + 1) / 2",
+    ),
+    "BCE with logits of classes": (
+        F.binary_cross_entropy_with_logits, ONE_HOT * 3, ONE_HOT * 0.9 + 0.05, "from 0 to 3", "by",
+    ),
+    "multilabel soft margin": (
+        F.multilabel_soft_margin_loss, ONE_HOT * 255, ONE_HOT, "goes from 0 to 255", "by 255",
+    ),
+    "hinge embedding": (
+        lambda out, y: F.hinge_embedding_loss(lone(out), y), HALVES, SIGNS, "−1 and 1", "2 * y - 1",
+    ),
+    "soft margin": (
+        lambda out, y: F.soft_margin_loss(lone(out), y), HALVES, SIGNS, "−1 and 1", "2 * y - 1",
+    ),
+    "margin ranking": (
+        lambda out, y: F.margin_ranking_loss(out[:, 0], out[:, 1], y), HALVES, SIGNS,
+        "−1 and 1", "2 * y - 1",
+    ),
+    "cosine embedding": (
+        lambda out, y: F.cosine_embedding_loss(out, X[:, :4], y), HALVES, SIGNS,
+        "−1 and 1", "2 * y - 1",
+    ),
+    "KL divergence from scores": (
+        lambda out, y: F.kl_div(out.log_softmax(1), y, reduction="batchmean"),
+        ONE_HOT * 2 - 1, ONE_HOT.softmax(1), "takes probabilities", "y.softmax(1)",
+    ),
+    "KL divergence from logarithms": (
+        lambda out, y: F.kl_div(out.log_softmax(1), y, reduction="batchmean", log_target=True),
+        ONE_HOT.softmax(1), ONE_HOT.log_softmax(1), "logarithms of probabilities", "log_target",
+    ),
+    "Poisson": (
+        F.poisson_nll_loss, ONE_HOT * 6 - 3, ONE_HOT * 6, "counts, 0 or more", "counts",
+    ),
+    "cross entropy with several true classes": (
+        F.cross_entropy, (ONE_HOT + ONE_HOT.flip(1)), (ONE_HOT + ONE_HOT.flip(1)) / 2,
+        "sum to 1", "y / y.sum(1, keepdim=True)",
+    ),
+    "cross entropy with a teacher's logits": (
+        F.cross_entropy, ONE_HOT * 4 - 2, (ONE_HOT * 4 - 2).softmax(1), "sum to 1", "y.softmax(1)",
+    ),
+    "cross entropy of pixels": (
+        lambda out, y: F.cross_entropy(out[..., None].expand(16, 4, 3), y),
+        (ONE_HOT * 2)[..., None].expand(16, 4, 3), ONE_HOT[..., None].expand(16, 4, 3),
+        "sum to 1", "y / y.sum(1, keepdim=True)",
+    ),
+}  # fmt: skip
+
+
+def faults(findings: hookviz.Diagnosis, kind: str) -> list[Any]:
+    return [each for each in findings if each.kind == kind and each.severity != "note"]
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_target_that_the_loss_does_not_take(name):
+    loss, wrong, right, words, fix = TARGETS[name]
+    once = hookviz.diagnose(network(), X, lambda output: loss(output, wrong))
+    with hookviz.diagnose(model := network()) as step:
+        loss(model(X), wrong).backward()
+    for findings in (once, step):
+        [found] = faults(findings, "loss")
+        assert words in found.message and fix in found.advice, findings
+        assert not faults(findings, "nan")
+    assert hookviz.diagnose(network(), X, lambda output: loss(output, right)).healthy
+    with hookviz.diagnose(model := network()) as step:
+        loss(model(X), right).backward()
+    assert step.healthy, step
+
+
+def test_targets_of_weighted_and_ignored_pixels_are_taken():
+    ignored = ONE_HOT.clone()
+    ignored[:4] = 0
+    assert hookviz.diagnose(network(), X, lambda out: F.cross_entropy(out, ignored)).healthy
+    smooth = ONE_HOT * 0.9 + 0.025
+    assert hookviz.diagnose(network(), X, lambda out: F.cross_entropy(out, smooth)).healthy
+
+
+REFUSED = {
+    "BCE of probabilities with a mask of 0 and 255": (
+        lambda out: F.binary_cross_entropy(out.sigmoid(), ONE_HOT * 255), "by 255",
+        lambda out: F.binary_cross_entropy(out.sigmoid(), ONE_HOT),
+    ),
+    "BCE of logits": (
+        lambda out: F.binary_cross_entropy(out, ONE_HOT), "sigmoid",
+        lambda out: F.binary_cross_entropy(out.sigmoid(), ONE_HOT),
+    ),
+    "BCE with logits and integer targets": (
+        lambda out: F.binary_cross_entropy_with_logits(out, ONE_HOT.long()), "y.float()",
+        lambda out: F.binary_cross_entropy_with_logits(out, ONE_HOT),
+    ),
+    "BCE with integer targets": (
+        lambda out: F.binary_cross_entropy(out.sigmoid(), ONE_HOT.long()), "y.float()",
+        lambda out: F.binary_cross_entropy(out.sigmoid(), ONE_HOT),
+    ),
+    "a negative variance": (
+        lambda out: F.gaussian_nll_loss(out[:, 0], HALVES, out[:, 1] - 5), "softplus",
+        lambda out: F.gaussian_nll_loss(out[:, 0], HALVES, F.softplus(out[:, 1] - 5)),
+    ),
+    "accuracy as a loss": (
+        lambda out: (out.argmax(1) == LABELS).float().mean(), "cross_entropy",
+        lambda out: F.cross_entropy(out, LABELS),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_the_fix_of_an_error_in_a_loss_is_named(name):
+    wrong, fix, right = REFUSED[name]
+    [found] = hookviz.diagnose(network(), X, wrong)
+    assert found.severity == "error" and fix in found.advice, found
+    assert "do not detach" not in str(found)
+    assert hookviz.diagnose(network(), X, right).healthy
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW])
+def test_weight_decay_that_erases_the_weights(optimizer):
+    def examined(rate: float, decay: float) -> hookviz.Diagnosis:
+        model = network()
+        given = optimizer(model.parameters(), rate, weight_decay=decay)
+        return hookviz.diagnose(model, X, lambda o: F.cross_entropy(o, LABELS), optimizer=given)
+
+    [found] = faults(examined(1e-3, 1000.0), "optimizer")
+    assert "weight_decay" in found.message and "erases" in found.message
+    [found] = faults(examined(1e-3, 2500.0), "optimizer")
+    assert "erases" in found.message
+    assert not faults(examined(1e-3, 1e-2), "optimizer")
+    assert not faults(examined(1e-3, 0.5), "optimizer")
+
+
+def test_adam_does_not_subtract_its_decay_from_the_weights():
+    model = network()
+    adam = torch.optim.Adam(model.parameters(), 1e-3, weight_decay=1000.0)
+    findings = hookviz.diagnose(model, X, lambda o: F.cross_entropy(o, LABELS), optimizer=adam)
+    assert not faults(findings, "optimizer")
+
+
+class Dropping(nn.Module):
+    """A network with a dropout, as a layer or as a function."""
+
+    def __init__(self, probability: float, function: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last = nn.Linear(8, 16), nn.Linear(16, 4)
+        self.drop, self.probability = nn.Dropout(0.0 if function else probability), probability
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.drop(self.first(x).relu())
+        if self.function:
+            x = F.dropout(x, self.probability, self.training)
+        return self.last(x)
+
+
+@pytest.mark.parametrize("function", [False, True])
+def test_dropout_of_everything(function):
+    loss = lambda output: F.cross_entropy(output, LABELS)  # noqa: E731
+    findings = hookviz.diagnose(Dropping(1.0, function), X, loss)
+    [found] = faults(findings, "dropout")
+    assert found.layer == ("" if function else "drop") and "p=1" in found.message
+    assert not [each for each in findings if each.severity != "note" and each is not found]
+    assert hookviz.diagnose(Dropping(0.1, function), X, loss).healthy
+    assert hookviz.diagnose(Dropping(1.0, function).eval(), X, loss).healthy
+
+
+class Anew(nn.Module):
+    """Makes its last layer in every forward, or once."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.how = nn.Linear(8, 16), how
+        self.head = nn.Linear(16, 4) if how == "once" else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x).relu()
+        if self.how == "once":
+            return self.head(x)
+        head = nn.Linear(16, 4)  # planted
+        if self.how == "assigned":
+            self.head = head
+        return head(x)
+
+
+@pytest.mark.parametrize("how", ["local", "assigned"])
+def test_a_layer_that_every_forward_makes_again(how):
+    loss = lambda output: F.cross_entropy(output, LABELS)  # noqa: E731
+    [found] = hookviz.diagnose(Anew(how), X, loss)
+    assert found.kind == "not registered" and "every forward" in found.message
+    assert "__init__" in found.advice and "# planted" in found.code
+    assert hookviz.diagnose(Anew("once"), X, loss).healthy
+
+
+class Listed(nn.Module):
+    """Its layers have two names: their own, and one in a container that never runs."""
+
+    def __init__(self, container: Callable[[Any, Any], nn.Module], idle: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer1, self.layer2 = nn.Linear(8, 16), nn.Linear(16, 4)
+        self.stages = container(self.layer1, self.layer2)
+        self.idle = nn.Linear(4, 4) if idle else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer2(self.layer1(x).relu())
+
+
+CONTAINERS = {
+    "a list": lambda one, two: nn.ModuleList([one, two]),
+    "a dict": lambda one, two: nn.ModuleDict({"one": one, "two": two}),
+    "a row": lambda one, two: nn.Sequential(one, nn.ReLU(), two),
+    "a list in a list": lambda one, two: nn.ModuleList([nn.ModuleList([one]), two]),
+}
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_a_container_of_layers_that_run_under_other_names_is_used(name):
+    loss = lambda output: F.cross_entropy(output, LABELS)  # noqa: E731
+    findings = hookviz.diagnose(Listed(CONTAINERS[name]), X, loss)
+    assert findings.healthy, findings
+    [found] = faults(hookviz.diagnose(Listed(CONTAINERS[name], idle=True), X, loss), "unused")
+    assert found.layer == "idle"
+
+
+def test_a_quantized_model_is_refused_in_a_sentence():
+    quantized = torch.ao.quantization.quantize_dynamic(network().eval(), {nn.Linear})
+    with pytest.raises(ValueError, match="'0' .* is quantized.* take the float model"):
+        hookviz.diagnose(quantized, X)
+    with pytest.raises(ValueError, match="is quantized"):
+        hookviz.diagnose(quantized)
+    assert hookviz.diagnose(network().eval(), X).healthy
+
+
+class Missing(nn.Module):
+    """Replaces NaN of the input, and tells the network where; or passes it on."""
+
+    def __init__(self, handles: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.net, self.handles = nn.Conv2d(4, 4, 3), handles
+
+    def forward(self, x: Tensor) -> Tensor:
+        known = x.isfinite()
+        values = torch.where(known, x, 0.0) if self.handles else x
+        return self.net(torch.cat([values, known.all(1, True).float()], 1)).mean((2, 3))
+
+
+def test_nan_that_the_model_handles_is_a_note():
+    x = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    x[0, 0, 0, 0] = torch.nan
+    loss = lambda output: F.cross_entropy(output, LABELS[:4])  # noqa: E731
+    findings = hookviz.diagnose(Missing(True), x, loss)
+    assert findings.healthy and [each.kind for each in findings] == ["nan"]
+    assert faults(hookviz.diagnose(Missing(False), x, loss), "nan")
+
+
+class Ensemble(nn.Module):
+    """Runs its members by vmap, or one after the other."""
+
+    def __init__(self, by: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.members, self.by = nn.ModuleList([nn.Linear(8, 4) for _ in range(3)]), by
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.by == "vmap":
+            parameters, buffers = torch.func.stack_module_state(list(self.members))
+            call = lambda p, b: torch.func.functional_call(self.members[0], (p, b), (x,))  # noqa: E731
+            return torch.vmap(call)(parameters, buffers).mean(0)
+        if self.by == "jvp":
+            return sum(torch.func.jvp(self.members[0], (x,), (torch.ones_like(x),)))
+        return sum(member(x) for member in self.members) / 3
+
+
+@pytest.mark.parametrize(("by", "said"), [("vmap", "torch.vmap"), ("jvp", "torch.func.jvp")])
+def test_transforms_are_refused_by_name(by, said):
+    loss = lambda output: F.cross_entropy(output, LABELS)  # noqa: E731
+    with pytest.raises(RuntimeError, match=f"within .*{said}"):
+        hookviz.diagnose(Ensemble(by), X, loss)
+    assert hookviz.diagnose(Ensemble("loop"), X, loss).healthy
+
+
+def trained_away(count: int) -> nn.Sequential:
+    """A network whose first BatchNorm has seen pictures from 0 to 1; some kernels are next to 0."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 16, 3, bias=False), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(),
+        nn.Linear(16 * 36, 4),
+    )  # fmt: skip
+    for _ in range(150):
+        model(pictures())
+    with torch.no_grad():  # in the end some weights decay to next to nothing
+        model[0].weight[:count] *= 1e-5
+        model[1].running_mean[:count] *= 1e-5
+    return model.eval()
+
+
+def pictures() -> Tensor:
+    return torch.rand(16, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("count", [0, 6, 10, 13])
+def test_the_scale_of_the_input_where_channels_were_trained_away(count):
+    loss = lambda output: F.cross_entropy(output, LABELS)  # noqa: E731
+    model = trained_away(count)
+    findings = hookviz.diagnose(model, pictures(), loss)
+    assert not faults(findings, "input scale"), findings
+    for factor in (255, 1 / 255):
+        found = faults(hookviz.diagnose(model, pictures() * factor, loss), "input scale")
+        assert found, factor
