@@ -24,7 +24,6 @@ from ...hooking.checkpoint import FORWARD, ModuleCallStack, Reruns, current_back
 from ...hooking.handles import HookManager
 from ...hooking.records import Statistics, statistics
 from ...hooking.select import type_name
-from ...hooking.storage import StorageMap
 from ...hooking.tensors import tensors, tensors_in
 from ...run.errors import first_sentence
 from ...tables import html_table, number, paragraph, plain, text_table
@@ -68,7 +67,7 @@ class Event:
     statistics: Statistics | None = field(default=None, repr=False)
     #: A part of that tensor to draw, float32, see `sample_of`.
     sample: np.ndarray | None = field(default=None, repr=False)
-    note: str = ""  #: why the hook could not be set or did not fire, or what is odd about it
+    note: str = ""  #: why the hook was not set or did not fire, or a remark
     code: str = field(default="", repr=False)  #: one line of Python that sets such a hook
 
     @property
@@ -344,9 +343,12 @@ Refused = dict[tuple[nn.Module, str], str]
 """Module and kind of hook -> why it cannot be set."""
 
 _RERUN = "run again in the backward, by activation checkpointing"
-_NO_INPUT_GRADIENT = "grad_input holds no tensor: no positional argument asks for a gradient"
-_NOT_REACHED = "did not fire: the score does not depend on it, or on a view overwritten in place"
-_NONE_CAME = "no gradient came: the score does not depend on its {}, as far as autograd sees"
+_NO_INPUT_GRADIENT = "grad_input has no tensor: no positional argument requires a gradient"
+_NOT_REACHED = (
+    "did not fire: the score does not depend on this tensor, or only on a view of it that was "
+    "overwritten in place"
+)
+_NONE_CAME = "no gradient reached the module: for autograd, the score does not depend on its {}"
 
 
 class EventRecorder(HookManager):
@@ -486,7 +488,7 @@ class EventRecorder(HookManager):
         for module in self._names:
             for kind in KINDS:
                 if why := self._refused.get((module, kind)):
-                    found.append(self._unfired(module, kind, 0, f"cannot be set: {why}"))
+                    found.append(self._unfired(module, kind, 0, f"was not set: {why}"))
         if scored:
             found += self._silent()
         return [replace(event, index=index) for index, event in enumerate(found)]
@@ -553,10 +555,10 @@ def _described(tensor: Tensor | None) -> tuple[Statistics | None, np.ndarray | N
 
 
 def _why_silent(output: Any) -> str:
-    """Why a full backward hook, though set, will not be called for this output; or nothing."""
+    """Return why a full backward hook is not called for this output; empty if it is."""
     if not isinstance(output, (Tensor, tuple)):
         kind = type(output).__name__
-        return f"torch calls it only for an output that is a tensor or a tuple, not a {kind}"
+        return f"PyTorch calls it only if the output is a tensor or a tuple, not a {kind}"
     if not any(tensor.requires_grad for tensor in tensors(output)):
         return "the output does not require a gradient"
     return ""
@@ -578,55 +580,40 @@ def _alike(event: Event, other: Event) -> bool:
 
 
 class InplaceTracker(HookManager):
-    """Within the block, forward hooks look at the versions of what modules take and return.
+    """A block that finds the modules whose input or output is overwritten in place.
 
-    A tensor's version goes up each time it, or what shares its memory, is overwritten.
+    A tensor's version goes up each time it, or a tensor that shares its memory, is overwritten.
     """
 
     def __init__(self, names: Names) -> None:
-        # A ScriptModule takes no hooks, full backward ones neither.
+        # A ScriptModule takes no hooks.
         eager = [module for module in names if not isinstance(module, torch.jit.ScriptModule)]
         kinds = (("forward_pre", self._before), ("forward", self._after))
         super().__init__([(module, kind, hook) for module in eager for kind, hook in kinds])
-        self._names = names
         self._running: ModuleCallStack[list[tuple[Tensor, int]]] = ModuleCallStack()
         self._returned: list[tuple[nn.Module, Tensor, int]] = []
         self._overwrites_input: set[nn.Module] = set()
-        # By memory: version -> the innermost module during which it came to that version.
-        self._by: StorageMap[dict[int, nn.Module]] = StorageMap()
 
     def _before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        given = [(tensor, _version(tensor)) for tensor in _graded((args, kwargs))]
-        self._running.begin(module, given)
+        versions = [(tensor, _version(tensor)) for tensor in _graded((args, kwargs))]
+        self._running.begin(module, versions)
 
     def _after(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        for tensor, before in self._running.end(module) or ():
-            if _version(tensor) > before:
-                self._overwrites_input.add(module)
-                by = self._by.get(tensor) or {}
-                self._by[tensor] = (
-                    dict.fromkeys(range(before + 1, _version(tensor) + 1), module) | by
-                )
-        for tensor in _graded(output):
-            self._returned.append((module, tensor, _version(tensor)))
+        versions = self._running.end(module) or []
+        if any(_version(tensor) > before for tensor, before in versions):
+            self._overwrites_input.add(module)
+        self._returned += [(module, tensor, _version(tensor)) for tensor in _graded(output)]
 
     def found(self) -> dict[nn.Module, str]:
-        """Say for each module what is overwritten."""
-        why: dict[nn.Module, str] = {}
-        for module, tensor, version in self._returned:
-            if _version(tensor) > version:
-                by = (self._by.get(tensor) or {}).get(version + 1)
-                who = "code (such as out += x)"
-                if by is not None:
-                    who = f"{self._names[by][0]!r} ({type_name(by)})"
-                why.setdefault(module, f"{who} overwrites its output")
-        for module in self._overwrites_input:
-            why.setdefault(module, "it overwrites its own input")
-        return why
+        """Return the modules, each with the tensor that is overwritten: "input" or "output"."""
+        returned = {
+            module for module, tensor, before in self._returned if _version(tensor) > before
+        }
+        return dict.fromkeys(self._overwrites_input, "input") | dict.fromkeys(returned, "output")
 
 
 def _graded(value: Any) -> list[Tensor]:
-    """Only for these does overwriting in place make a full backward hook an error."""
+    """Return the tensors under which a full backward hook forbids overwriting in place."""
     if not torch.is_grad_enabled():
         return []
     return [tensor for tensor in tensors(value) if tensor.requires_grad]

@@ -195,20 +195,20 @@ def trace(
     transform: Transform | None = None,
     class_names: Sequence[str] | None = None,
 ) -> Trace:
-    """See which hook fires when, and what it receives, in one forward and one backward.
+    """Record which hook fires when, and what it receives, in one forward and one backward.
 
-    On every module go a forward_pre, a forward, a full_backward_pre and a full_backward hook, and
-    on every tensor that it returns a tensor hook. Each writes down what it received and changes
-    nothing. As in `hookviz.explore`, the model runs in eval mode, on a copy of the input that asks
-    for a gradient, and is as before afterwards, to the bit.
+    Every module gets a forward_pre, a forward, a full_backward_pre and a full_backward hook, and
+    every tensor that it returns a tensor hook. Each records what it received and changes nothing.
+    As in `hookviz.explore`, the model runs in eval mode, on a copy of the input that requires a
+    gradient, and is afterwards unchanged, to the bit.
 
     Parameters
     ----------
     model : torch.nn.Module
     inputs
-        What the model takes: whatever `hookviz.explore` does.
+        The model's input, as for `hookviz.explore`.
     target : optional
-        What the gradient is of, as in `hookviz.explore`: None is each sample's top class.
+        The number to differentiate, as in `hookviz.explore`: None is each sample's top class.
     weights, transform, class_names : optional
         As in `hookviz.explore`.
 
@@ -225,11 +225,11 @@ def trace(
 
     Notes
     -----
-    A full backward hook hands the module, and who called it, views of the tensors they asked for,
-    and torch makes it an error to overwrite these in place, as ``nn.ReLU(inplace=True)`` does.
-    A forward of its own looks for them where there is a module with ``inplace=True``, or torch
-    raises. They go without these two hooks; an event at the end of the trace says so, as it does
-    for every other hook that could not be set or did not fire.
+    PyTorch does not allow a module's input or output to be overwritten in place, as
+    ``nn.ReLU(inplace=True)`` does, while the module has a full backward hook. If a module has
+    ``inplace=True``, or the run fails, another forward finds such modules, and they go without
+    these hooks. Every hook that was not set or did not fire is an event at the end of the trace,
+    whose note says why.
 
     Parameters' own hooks are not set.
 
@@ -268,8 +268,8 @@ def trace(
 class Trace(Sequence[Event]):
     """The events of one forward and one backward, in the order in which the hooks fired.
 
-    Made by `hookviz.trace`. A slice of it is a trace, too. After the events come those hooks that
-    could not be set or did not fire: their ``time`` is None and their ``note`` says why.
+    Made by `hookviz.trace`. A slice of it is a trace, too. At the end are the hooks that were not
+    set or did not fire: their ``time`` is None and their ``note`` says why.
 
     Attributes
     ----------
@@ -384,7 +384,7 @@ class Trace(Sequence[Event]):
 
     @property
     def title(self) -> str:
-        """Model, number of events, and what there is to be known about all of them."""
+        """The model, the numbers of hooks that fired and did not, and modules that did not run."""
         fired = [event for event in self if event.fired]
         back = sum(event.backward for event in fired)
         facts = [
@@ -392,7 +392,7 @@ class Trace(Sequence[Event]):
             f"and {back} in the backward"
         ]
         if unfired := len(self) - len(fired):
-            facts.append(f"{unfired} hook{'s' * (unfired != 1)} did not fire")
+            facts.append(f"{unfired} hook{'s' * (unfired != 1)} did not fire: the notes say why")
         if self.not_called:
             modules = "module" + "s" * (len(self.not_called) != 1)
             facts.append(f"{len(self.not_called)} {modules} did not run")
@@ -418,11 +418,10 @@ class Trace(Sequence[Event]):
 
 
 def _recorded(session: Session, names: Names, target: Target) -> PassResult[EventRecorder]:
-    """Run the model and write down every hook that fires.
+    """Run the model and record every hook that fires.
 
-    A full backward hook may be an error: where tensors are overwritten in place, which modules go
-    without it a forward finds out. Should that not help, the layer in which the error arose goes
-    without, and then all do.
+    If the full backward hooks make the run fail, they are left out: at modules whose tensors are
+    overwritten in place, then at the layer in which the error arose, then at all modules.
     """
     refused: Refused = {}
 
@@ -456,8 +455,9 @@ def _overwritten(session: Session, names: Names) -> Refused:
     """Run a forward, which shows the modules that cannot take a full backward hook."""
     tracker = session.forward(lambda: InplaceTracker(names))
     return {
-        (module, kind): f"{why} in place, an error under a full backward hook, not under a tensor "
-        "hook"
-        for module, why in tracker.found().items()
+        (module, kind): f"the module's {tensor} is overwritten in place, as by "
+        "nn.ReLU(inplace=True) or x += y, and PyTorch forbids that under a full backward hook; a "
+        "tensor hook works"
+        for module, tensor in tracker.found().items()
         for kind in FULL
     }
