@@ -1,7 +1,7 @@
 """Write the repository's name wherever it stands: ``python assets/front.py OWNER/NAME``.
 
-It goes into ``[project.urls]`` of pyproject.toml, into CITATION.cff, and between the two marks at
-the top of README.md: badges, a button that opens each notebook in Colab, and the live pages.
+It goes into ``[project.urls]`` of pyproject.toml, into CITATION.cff, and into README.md, below its
+title: badges, a button that opens each notebook in Colab, and the live pages.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-BEGIN, END = "<!-- front: written by assets/front.py -->", "<!-- end of front -->"
 NOTEBOOKS = {
     "explore_resnet": "tour",
     "hooks_tutorial": "hooks tutorial",
@@ -68,7 +67,10 @@ def write(repository: str, root: Path = ROOT) -> None:
     """
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
         raise SystemExit(f"{repository!r} is not a repository's name: give OWNER/NAME.")
-    _rewrite(root / "README.md", f"{BEGIN}.*{END}", f"{BEGIN}\n{badges(repository)}\n{END}")
+    title = r"\A# hookviz\n\n(?:\[[^\n]+\n)*\n?"  # with the lines of an earlier run, which are links
+    _rewrite(root / "README.md", title, f"# hookviz\n\n{badges(repository)}\n\n")
+    address = f'"git+https://github.com/{repository}.git"'
+    _rewrite(root / "README.md", r'"git\+https://[^"\n]+"', address)
     project = root / "pyproject.toml"
     there = "[project.urls]" in project.read_text(encoding="utf-8")
     table, before = r"^\[project\.urls\]\n(?:[^\[\n]+\n)*", r"^(?=\[project\.scripts\])"

@@ -16,14 +16,11 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import pytest
-import torch
 import yaml
 from documented_errors import PROVOKED, SEEN_ELSEWHERE, said
 from heavy import heavy_but
-from torch import nn
 
 import hookviz
-from hookviz.attribution import prepare_input
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -96,43 +93,6 @@ def run(block: Block, names: dict[str, Any]) -> None:
     exec(code, names)
 
 
-class Segmenter(nn.Module):
-    """Not a classifier, with a layer that is called encoder."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.encoder = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
-        self.head = nn.Conv2d(4, 5, 1)
-
-    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
-        return {"out": self.head(self.encoder(x))}
-
-
-def of_ones_own() -> dict[str, Any]:
-    def to_tensor(picture: Any) -> torch.Tensor:
-        return torch.rand(3, 32, 32)
-
-    names = ["a", "b"]
-    return {"model": Segmenter(), "x": torch.rand(1, 3, 32, 32), "my_transform": to_tensor} | {
-        "names": names
-    }
-
-
-def small() -> dict[str, Any]:
-    model, image = hookviz.demo_model(), hookviz.demo_images()[12]
-    return {"model": model, "image": image}
-
-
-def small_tensor() -> dict[str, Any]:
-    model = hookviz.demo_model()
-    return {"model": model, "x": prepare_input(hookviz.demo_images()[12], model).args[0]}
-
-
-def several() -> dict[str, Any]:
-    """A small network that is healthy, and its port."""
-    return small_tensor() | {"port": hookviz.demo_model()}
-
-
 def parts_of_a_survey() -> dict[str, Any]:
     """What the page's command in a terminal does."""
     script = ROOT / "docs/howto/survey_part.py"
@@ -145,11 +105,6 @@ def parts_of_a_survey() -> dict[str, Any]:
 # What a page takes for granted, by the heading under which it does.
 PREPARED = {
     ("docs/howto/survey.md", "In several processes, or on several machines"): parts_of_a_survey,
-    ("README.md", "hookviz"): small,
-    ("README.md", "With a model of your own"): of_ones_own,
-    ("README.md", "Teach"): small_tensor,
-    ("README.md", "Debug"): several,
-    ("docs/index.md", "hookviz"): small,
 }
 LEFT_OUT = [
     ("docs/howto/places.md", "Use it in Colab, JupyterLab, VS Code and elsewhere"),  # Colab
@@ -176,7 +131,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_methods: Non
 @pytest.mark.filterwarnings("ignore:.* went over max_bytes")  # which a page shows
 @pytest.mark.parametrize("page", heavy_but({*map(name_of, PAGES)} - SLOW, PAGES, name_of))
 def test_code_runs(page: Path, own_folder: Path) -> None:
-    names: dict[str, Any] = {"__name__": "page", "hookviz": hookviz, "torch": torch}
+    names: dict[str, Any] = {"__name__": "page"}  # a page imports what it uses
     prepared = set()
     for block in blocks(page):
         key = (block.page, block.heading)
