@@ -67,7 +67,7 @@ def write(repository: str, root: Path = ROOT) -> None:
     """
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
         raise SystemExit(f"{repository!r} is not a repository's name: give OWNER/NAME.")
-    title = r"\A# hookviz\n\n(?:\[[^\n]+\n)*\n?"  # with the lines of an earlier run, which are links
+    title = r"\A# hookviz\n\n(?:\[[^\n]+\n)*\n?"  # with the links of an earlier run
     _rewrite(root / "README.md", title, f"# hookviz\n\n{badges(repository)}\n\n")
     address = f'"git+https://github.com/{repository}.git"'
     _rewrite(root / "README.md", r'"git\+https://[^"\n]+"', address)
