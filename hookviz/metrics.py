@@ -1,4 +1,4 @@
-"""Measures of a heatmap: by an object's mask, and by deleting or inserting pixels."""
+"""Measures of a heatmap: by an object's mask, by deleting or inserting pixels, by the weights."""
 
 from .attribution.metrics import (
     Curve,
@@ -7,5 +7,13 @@ from .attribution.metrics import (
     insertion_curve,
     pointing_game,
 )
+from .attribution.sanity import sanity_check
 
-__all__ = ["Curve", "deletion_curve", "energy_in_mask", "insertion_curve", "pointing_game"]
+__all__ = [
+    "Curve",
+    "deletion_curve",
+    "energy_in_mask",
+    "insertion_curve",
+    "pointing_game",
+    "sanity_check",
+]

@@ -1,5 +1,6 @@
 # Where the classes live; `results.py` reads this file.
 from .attribution.attention import Attention
+from .attribution.sanity import SanityCheck
 from .export.lesson import Grades
 from .hooking.records import Call, CapturedTensor, FeatureCache, LayerRecord, Statistics
 from .studies.compare.comparison import Comparison
@@ -40,6 +41,7 @@ __all__ = [
     "Node",
     "ReceptiveField",
     "RemovedHooks",
+    "SanityCheck",
     "Similarity",
     "Statistics",
     "Survey",

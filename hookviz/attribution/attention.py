@@ -179,10 +179,7 @@ def layer_gradients(session: Session, target: Target, names: Sequence[str]) -> d
     """Return the gradient at each layer's weights, of the score at that same layer."""
     blocks = blocks_of_attention(names)
     if target is None:  # the class is the model's own, not that of a layer halfway
-        with session.active(grad=False):
-            given = map_tensors((session.inputs.args, session.inputs.kwargs), torch.clone)
-            logits = logits_of(session.call(*given[0], **given[1]))
-        target = None if logits is None else logits.argmax(1).tolist()
+        target = top_classes(session)
     found: dict[str, Tensor] = {}
     for name, block in blocks.items():
         module, last = map(session.model.get_submodule, (block, [*blocks.values()][-1]))
@@ -190,6 +187,14 @@ def layer_gradients(session: Session, target: Target, names: Sequence[str]) -> d
         chosen = {session.model.get_submodule(name)}
         found |= _gradients(run_attention(session, target, True, hooks=hooks, chosen=chosen))
     return found
+
+
+def top_classes(session: Session) -> list[int] | None:
+    """Return each sample's top class; None if the model is not a classifier."""
+    with session.active(grad=False):
+        given = map_tensors((session.inputs.args, session.inputs.kwargs), torch.clone)
+        logits = logits_of(session.call(*given[0], **given[1]))
+    return None if logits is None else logits.argmax(1).tolist()
 
 
 def _shortcut(module: nn.Module, last: nn.Module) -> list[Hook]:

@@ -1,9 +1,9 @@
-"""Figures that a notebook shows without pyplot, small PNG of them, and the heads of attention."""
+"""Figures that a notebook shows without pyplot, small PNG of them, heads and curves."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -85,4 +85,17 @@ def draw_heads(rows: Mapping[str, np.ndarray]) -> ShownFigure:
         for head, (axes, values) in enumerate(zip(line, heads, strict=False)):
             axes.imshow(values, "viridis", vmin=0, vmax=float(np.nanmax(values)) or 1.0)
             axes.text(0, -0.02, str(head), transform=axes.transAxes, fontsize="xx-small", va="top")
+    return figure
+
+
+def draw_curves(curves: Mapping[str, Sequence[float]], below: str, title: str) -> ShownFigure:
+    """Draw curves over the steps 0, 1, 2, …, with a legend."""
+    figure = ShownFigure(figsize=(6.4, 3.2), layout="constrained")
+    axes = figure.subplots()
+    for name, values in curves.items():
+        axes.plot(range(len(values)), values, marker=".", label=name)
+    axes.set_ylim(min(0, *(min(values) for values in curves.values())) - 0.05, 1.05)
+    axes.set_xlabel(below)
+    axes.set_title(no_formula(title), fontsize="small", loc="left")
+    axes.legend(fontsize="small")
     return figure

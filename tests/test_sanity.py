@@ -1,0 +1,154 @@
+"""Does a heatmap depend on the weights? The measures by scipy and by loops, and both verdicts."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from torch import nn
+from untouched import assert_untouched, snapshot
+
+import hookviz
+from hookviz.attribution import ATTRIBUTIONS
+from hookviz.metrics import sanity_check
+from hookviz.results import SanityCheck
+
+MODEL, PICTURES = hookviz.demo_model(), hookviz.demo_images()
+
+
+def edges(model, inputs, layer, target, class_names=None):
+    """A heatmap that knows nothing of the model: the picture's own differences."""
+    pixels = hookviz.attribution.prepare_input(inputs, model).args[0].sum(1)
+    return pixels.diff(dim=1)[:, :, 1:].abs() + pixels.diff(dim=2)[:, 1:].abs()
+
+
+def test_the_verdict_tells_gradcam_from_an_edge_detector(monkeypatch):
+    monkeypatch.setitem(hookviz.attribution.HEATMAPS, "edges", edges)
+    before = snapshot(MODEL)
+    real = sanity_check(MODEL, PICTURES[6], "gradcam", steps=2)
+    fake = sanity_check(MODEL, PICTURES[6], "edges", "stem.0", steps=2)
+    assert_untouched(MODEL, before)
+    assert real.depends and real.verdict.startswith("gradcam depends on the weights: ")
+    assert not fake.depends and "edges does not depend on the weights" in fake.verdict
+    assert torch.allclose(fake.correlations, torch.ones(3, 1))
+    assert torch.allclose(fake.similarities, torch.ones(3, 1).double())
+    assert "rank correlation 1 " in fake.verdict
+    # The first map is the heatmap itself, of the last convolution with positions.
+    with hookviz.capture(MODEL, "layer3.1.conv2") as cache:
+        x = hookviz.attribution.prepare_input(PICTURES[6], MODEL).args[0].requires_grad_()
+        torch.autograd.grad(MODEL(x).max(), x)
+    torch.testing.assert_close(real.maps[0], hookviz.heatmap(cache["layer3.1.conv2"]))
+
+
+def test_measures_are_scipys_and_those_of_a_loop():
+    generator = torch.Generator().manual_seed(0)
+    maps = torch.rand(3, 2, 9, 12, generator=generator)
+    maps[1] = (maps[1] * 4).round()  # ties
+    maps[2, 1] = torch.nan
+    check = SanityCheck("m", ["last", "first"], maps)
+    x, y = (each.double().numpy() for each in (maps[0, 0], maps[1, 0]))
+    rank = scipy.stats.spearmanr(x.flatten(), y.flatten()).statistic
+    assert float(check.correlations[1, 0]) == pytest.approx(rank, abs=1e-5)
+    x, y = ((each - each.min()) / (each.max() - each.min()) for each in (x, y))
+    found = []
+    for row in range(3):
+        for column in range(6):
+            a, b = (each[row : row + 7, column : column + 7] for each in (x, y))
+            covariance = ((a - a.mean()) * (b - b.mean())).mean()
+            light = (2 * a.mean() * b.mean() + 1e-4) / (a.mean() ** 2 + b.mean() ** 2 + 1e-4)
+            found.append(light * (2 * covariance + 9e-4) / (a.var() + b.var() + 9e-4))
+    assert float(check.similarities[1, 0]) == pytest.approx(np.mean(found))
+    assert check.correlations[2, 1] == check.similarities[2, 1] == 0  # NaN is like nothing
+    assert torch.allclose(check.correlations[0], torch.ones(2))
+    flat = SanityCheck("m", ["all"], torch.stack([maps[0], torch.ones(2, 9, 12)]))
+    assert not flat.correlations[1].any() and not flat.similarities[1].any()
+
+
+class Parts(nn.Module):
+    """Modules that run in another order than that of their names, and one that is only read."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Linear(4, 2)
+        self.first = nn.Conv2d(1, 4, 3)
+        self.attends = nn.MultiheadAttention(4, 2, batch_first=True)
+
+    def forward(self, x):
+        tokens = self.first(x).flatten(2).mT
+        return self.last(self.attends(tokens, tokens, tokens)[0].mean(1))
+
+
+@pytest.mark.parametrize("steps", [2, 10])
+def test_weights_are_shuffled_from_the_last_layer_to_the_first(steps):
+    """Heatmaps of a layer stay until that layer, or a later one, has been reached."""
+    torch.manual_seed(0)
+    model, x = Parts(), torch.rand(2, 1, 6, 6)
+    check = sanity_check(model, x, "activation", "first", steps=steps)
+    order = ["last", "attends", "attends.out_proj", "first"]
+    assert ", ".join(check.layers).split(", ") == order
+    assert len(check.layers) == min(steps, 4)
+    assert (check.correlations[:-1] == 1).all() and not (check.correlations[-1] == 1).any()
+    again = sanity_check(model, x, "activation", "first", steps=steps)
+    assert torch.equal(again.maps, check.maps)
+    other = sanity_check(model, x, "activation", "first", steps=steps, seed=1)
+    assert not torch.equal(other.maps[-1], check.maps[-1])
+    assert torch.equal(other.maps[0], check.maps[0])
+
+
+@pytest.mark.parametrize("method", [*ATTRIBUTIONS, "scorecam", "rollout", "gradient × attention"])
+def test_every_kind_of_method(method, monkeypatch):
+    monkeypatch.setitem(hookviz.attribution.HEATMAPS, "scorecam", hookviz.attribution.scorecam)
+    if method in hookviz.attribution.ATTENTION_HEATMAPS:
+        model, x = hookviz.models.demo_transformer(), hookviz.models.demo_digits()[7]
+    else:
+        torch.manual_seed(0)
+        model = nn.Sequential(
+            nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(16, 3)
+        )
+        x = torch.rand(2, 3, 8, 8)
+    check = sanity_check(model, x, method, steps=2)
+    assert check.maps.shape[0] == len(check.layers) + 1
+    assert torch.allclose(check.correlations[0], torch.ones(check.maps.shape[1]))
+    assert (check.correlations[-1] < 0.999).all()
+
+
+def test_the_class_stays_that_of_the_original_weights():
+    """Shuffling the last layer alone changes the top class, but not whose gradient is shown."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.Tanh(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    x = torch.rand(1, 1, 6, 6)
+    top = int(model(x).argmax())
+    by_itself = sanity_check(model, x, "gradient", "0", steps=1)
+    named = sanity_check(model, x, "gradient", "0", top, steps=1)
+    assert torch.equal(by_itself.maps, named.maps)
+
+
+def test_what_the_result_says(tmp_path):
+    check = sanity_check(MODEL, PICTURES[0], "layercam", "layer2.0.conv1", steps=2)
+    rows = check.records()
+    json.dumps(rows, allow_nan=False)
+    assert [row["step"] for row in rows] == [0, 1, 2] and rows[0]["correlation"] == 1
+    assert repr(check).startswith("layercam depends on") and "weights shuffled" in repr(check)
+    check.to_html(tmp_path / "check.html")
+    assert "<img" in (tmp_path / "check.html").read_text(encoding="utf-8")
+    (axes,) = check.figure().axes
+    assert np.allclose(axes.lines[0].get_ydata(), check.correlations.mean(1))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"method": "gradcan"}, "Unknown heatmap method='gradcan'; close to it: 'gradcam'"),
+        ({"steps": 0}, "steps=0 cannot be used"),
+        ({"layer": "stem.9"}, "No layer .* is called 'stem.9'"),
+        ({"layer": nn.Conv2d(1, 1, 1)}, "layer= is not a module of the model"),
+        ({"model": nn.Flatten(), "method": "saliency", "target": 1}, "The model has no weights"),
+        ({"layer": "head.2", "method": "gradient", "target": torch.sum}, "same everywhere"),
+    ],
+)
+def test_errors_are_one_clear_sentence(given, words):
+    with pytest.raises(ValueError, match=words):
+        sanity_check(given.pop("model", MODEL), PICTURES[0], **given)
