@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import re
 import secrets
 import shutil
 import zipfile
-import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -48,25 +48,55 @@ def read_arrays(path: str | os.PathLike, formats: Mapping[str, Unpack[T]], kind:
         raise FileNotFoundError(f"Missing file {str(path)!r}: check the path.")
     try:
         content = io.BytesIO(Path(path).read_bytes())
-        # NumPy would advise to unpickle what is no archive.
+        # NumPy would suggest to unpickle anything that is not an archive.
         if not zipfile.is_zipfile(content):
-            raise zipfile.BadZipFile("no .npz archive, or its end is missing")
+            raise ValueError("no .npz archive, or its end is missing")
+        with zipfile.ZipFile(content) as archive:
+            _check_sizes(archive, content.getbuffer().nbytes)
+        content.seek(0)
         with np.load(content, allow_pickle=False) as file:
             if "about" not in file:
-                raise zipfile.BadZipFile("an .npz archive that hookviz did not write")
+                raise ValueError("an .npz archive that hookviz did not write")
             about = json.loads(str(file["about"]))
             if about["format"] not in formats:
                 raise ValueError(f"its format is {about['format']!r}, not {' or '.join(formats)}")
             arrays = {name: file[name] for name in file.files if name != "about"}
         return formats[about["format"]](about, arrays)
-    except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
-        reason = f"{type(error).__name__}: {error}"
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
-        reason = str(error)
+    except Exception as error:  # a broken file can make NumPy and json raise nearly everything
+        reason = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
     raise ValueError(
         f"{str(path)!r} is broken, or not a {kind} ({reason}). The file was not changed: move it "
         "or use another path."
     )
+
+
+MOST_BYTES = 4e9
+"""An archive that unpacks to more is not read."""
+MOST_PACKED = 1032
+"""Deflate packs this many bytes into one, at most."""
+
+
+def _check_sizes(archive: zipfile.ZipFile, size: int) -> None:
+    """Raise ``ValueError`` for sizes that an archive of ``size`` bytes declares and cannot have."""
+    entries = archive.infolist()
+    unpacked = sum(each.file_size for each in entries)
+    shared = sum(each.compress_size for each in entries) > size  # entries of the same bytes
+    packed = any(each.file_size > MOST_PACKED * each.compress_size + 64 for each in entries)
+    if shared or packed or unpacked > MOST_BYTES:
+        raise ValueError(f"unpacked, its {size} bytes would be {unpacked}")
+    for entry in entries:
+        with archive.open(entry) as file:
+            version = np.lib.format.read_magic(file)
+            shape, _, dtype = _HEADERS[version](file)
+            # NumPy would allocate the array before it reads.
+            if math.prod(shape) * dtype.itemsize != entry.file_size - file.tell():
+                raise ValueError(f"{entry.filename} has {entry.file_size} bytes for shape {shape}")
+
+
+_HEADERS: dict[tuple[int, int], Callable[..., Any]] = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
 
 
 def page_to(path: str | os.PathLike | None, page: str) -> str | None:

@@ -1,5 +1,6 @@
 """Attention weights are those that the model's own queries and keys make."""
 
+import copy
 import json
 import math
 
@@ -11,6 +12,7 @@ import torchvision
 from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
+from untouched import assert_untouched, snapshot
 
 import hookviz
 
@@ -65,6 +67,11 @@ TIMM = {
     "deit_tiny_distilled_patch16_224": {**SMALL, "patch_size": 8, "depth": 3},
     "vit_small_patch14_reg4_dinov2": {**SMALL, "patch_size": 8, "depth": 2},
 }
+
+
+def tiny():
+    name = "vit_tiny_patch16_224"
+    return scattered(timm.create_model(name, **TIMM[name]))
 
 
 @pytest.mark.parametrize("fused", [True, False])
@@ -126,67 +133,44 @@ def test_torchvision_swin():
         assert (maps[name] - expected).abs().max() < 1e-5
 
 
-def test_timm_swin():
-    model = scattered(
-        timm.create_model(
-            "swin_tiny_patch4_window7_224",
-            img_size=32,
-            window_size=4,
-            embed_dim=12,
-            depths=(2, 2),
-            num_heads=(2, 4),
-            num_classes=3,
-        )
-    )
-    x = picture(2)
+def test_timm_swin_is_the_same_fused_and_not():
+    few = {"embed_dim": 12, "depths": (2, 2), "num_heads": (2, 4), "num_classes": 3}
+    name = "swin_tiny_patch4_window7_224"
+    model = scattered(timm.create_model(name, img_size=32, window_size=4, **few))
+    x, attending = picture(2), [m for m in model.modules() if hasattr(m, "fused_attn")]
     maps = hookviz.attention(model, x)
-    for module in model.modules():
-        if hasattr(module, "fused_attn"):
-            module.fused_attn = not module.fused_attn
+    for module in attending:
+        module.fused_attn = not module.fused_attn
     other = hookviz.attention(model, x)
-    assert (
-        list(maps) == list(other) == [f"layers.{a}.blocks.{b}.attn" for a in (0, 1) for b in (0, 1)]
-    )
-    seen = hooked(model, [f"{name}.qkv" for name in maps], lambda: model(x))
-    for name in maps:
-        assert (maps[name] - other[name]).abs().max() < 1e-5
-        module = model.get_submodule(name)
-        if name.endswith("0.attn"):  # not shifted
-            expected = logits_softmax(seen[f"{name}.qkv"][1], module)
-            assert (maps[name] - expected).abs().max() < 1e-5
-
-
-def logits_softmax(qkv, module):
-    n, t, _ = qkv.shape
-    q, k, _ = qkv.reshape(n, t, 3, module.num_heads, -1).permute(2, 0, 3, 1, 4).double()
-    return (q @ k.mT * module.scale + module._get_rel_pos_bias().double()).softmax(-1)
+    assert list(maps) == [f"layers.{a}.blocks.{b}.attn" for a in (0, 1) for b in (0, 1)]
+    assert list(other) == list(maps)
+    assert all((maps[name] - other[name]).abs().max() < 1e-5 for name in maps)
+    name, module = "layers.0.blocks.0.attn", model.layers[0].blocks[0].attn  # not shifted
+    qkv = hooked(model, [f"{name}.qkv"], lambda: model(x))[f"{name}.qkv"][1]
+    q, k, _ = qkv.reshape(*qkv.shape[:2], 3, 2, -1).permute(2, 0, 3, 1, 4).double()
+    logits = q @ k.mT * module.scale + module._get_rel_pos_bias().double()
+    assert (maps[name] - logits.softmax(-1)).abs().max() < 1e-5
 
 
 def test_torchvision_vit_and_the_gradient():
-    model = scattered(torchvision.models.VisionTransformer(32, 8, 2, 4, 16, 32, num_classes=4))
+    sizes = 32, 8, 2, 4, 16, 32
+    model = scattered(torchvision.models.VisionTransformer(*sizes, num_classes=4))
     x = picture(2)
     maps = hookviz.attention(model, x, target=2)
     names = [f"encoder.layers.encoder_layer_{n}.self_attention" for n in (0, 1)]
     assert list(maps) == list(maps.gradients) == names
     for name in names:
-        module, shift = model.get_submodule(name), torch.zeros_like(maps[name], dtype=F64)
-        seen = hooked(model, [name], lambda: model(x))[name][0]
-        weight, bias = module.in_proj_weight.double(), module.in_proj_bias.double()
-        q, k, v = (seen.double() @ weight.T + bias).unflatten(-1, (3, 4, 4)).permute(2, 0, 3, 1, 4)
+        # The gradient by a run of the rest of the model in which a shift of the weights is a leaf.
+        twin = copy.deepcopy(model).double()
+        module, shift = twin.get_submodule(name), torch.zeros_like(maps[name], dtype=F64)
+        seen = hooked(twin, [name], lambda twin=twin: twin(x.double()))[name][0]
+        projected = seen @ module.in_proj_weight.T + module.in_proj_bias
+        q, k, v = projected.unflatten(-1, (3, 4, 4)).permute(2, 0, 3, 1, 4)
         expected = (q @ k.mT / 2).softmax(-1)
         assert (maps[name] - expected).abs().max() < 1e-5
-        # The gradient by a run of the rest of the model in which the weights are a leaf.
-        twin = scattered(torchvision.models.VisionTransformer(32, 8, 2, 4, 16, 32, num_classes=4))
-        twin.double()
-        shift.requires_grad_()
-
-        def instead(
-            m, args, kwargs, output, shift=shift, v=v, expected=expected, twin=twin, name=name
-        ):
-            mixed = ((expected + shift) @ v).transpose(1, 2).flatten(2)
-            return twin.get_submodule(name).out_proj(mixed), None
-
-        twin.get_submodule(name).register_forward_hook(instead, with_kwargs=True)
+        mixed = ((expected + shift.requires_grad_()) @ v).transpose(1, 2).flatten(2)
+        output = module.out_proj(mixed), None
+        module.register_forward_hook(lambda *given, output=output: output)
         (gradient,) = torch.autograd.grad(twin(x.double())[:, 2].sum(), shift)
         assert (maps.gradients[name] - gradient).abs().max() < 1e-5 * max(1, gradient.abs().max())
 
@@ -463,33 +447,23 @@ def test_heads_that_are_mixed_before_and_behind():
     assert torch.equal(maps["0"], SEEN[-1])
 
 
-def test_the_model_is_untouched_and_computes_what_it_always_does():
-    model = scattered(timm.create_model("vit_tiny_patch16_224", **TIMM["vit_tiny_patch16_224"]))
-    x = picture(2)
+def test_the_model_is_untouched_and_computes_the_same():
+    model, x, seen = tiny(), picture(2), []
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
-    before = {name: each.clone() for name, each in model.state_dict().items()}
-    random, seen = torch.get_rng_state(), []
-    handle = model.register_forward_hook(
-        lambda m, args, output: seen.append(output.detach().clone())
-    )
     with torch.no_grad():
-        plain = model(x).clone()
+        plain = model(x)
+    handle = model.register_forward_hook(lambda m, args, output: seen.append(output.detach()))
+    before = snapshot(model)
     maps = hookviz.attention(model, x, target=1)
+    assert_untouched(model, before)
     handle.remove()
-    assert torch.equal(seen[0], plain) and torch.equal(seen[1], plain)
-    assert torch.equal(torch.get_rng_state(), random)
-    assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
-    assert all((each.grad == 1).all() for each in model.parameters())
-    assert not any(module._forward_hooks for module in model.modules())
+    assert torch.equal(seen[0], plain)
     assert not any(each.requires_grad for each in [*maps.values(), *maps.gradients.values()])
 
 
 def test_layers_and_budget_and_names():
-    model, x = (
-        scattered(timm.create_model("vit_tiny_patch16_224", **TIMM["vit_tiny_patch16_224"])),
-        picture(),
-    )
+    model, x = tiny(), picture()
     assert list(hookviz.attention(model, x, "blocks.1.attn")) == ["blocks.1.attn"]
     whole = hookviz.attention(model, x)
     size = whole["blocks.0.attn"].numel() * 4
@@ -509,10 +483,7 @@ def test_layers_and_budget_and_names():
 
 
 def test_patches_of_a_query():
-    model, x = (
-        scattered(timm.create_model("vit_tiny_patch16_224", **TIMM["vit_tiny_patch16_224"])),
-        picture(),
-    )
+    model, x = tiny(), picture()
     maps = hookviz.attention(model, x)
     name, tensor = "blocks.2.attn", maps["blocks.2.attn"]
     assert maps.grid == (4, 4)
@@ -569,9 +540,7 @@ def test_the_figure_is_of_one_query_and_one_sample():
 
 
 def test_a_batch_in_bfloat16():
-    model = scattered(
-        timm.create_model("vit_tiny_patch16_224", **TIMM["vit_tiny_patch16_224"])
-    ).bfloat16()
+    model = tiny().bfloat16()
     x = picture(2, dtype=torch.bfloat16)
     seen = hooked(model, ["blocks.1.attn.qkv"], lambda: model(x))
     maps = hookviz.attention(model, x)

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import timm
 import torch
+import torchvision
 from test_attention import picture, scattered
 from test_attention_explorer import SMALL, Words
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+from untouched import assert_untouched, snapshot
 
 import hookviz
 from hookviz.attribution import prepare_input
@@ -25,25 +27,30 @@ def head_edit(model, x, attends, change, head):
 
 
 class Own(nn.Module):
-    """Attention whose heads have factors; fused or by hand."""
+    """Attention whose heads have factors; fused or by hand; maybe checkpointed within itself.
 
-    def __init__(self, fused=False):
+    In that case no module runs again in the backward.
+    """
+
+    def __init__(self, fused=False, inside=None):
         super().__init__()
         self.qkv, self.proj = nn.Linear(8, 24), nn.Linear(8, 8)
-        self.num_heads, self.fused = 2, fused
-        self.factors = None
+        self.num_heads, self.fused, self.inside = 2, fused, inside
+        self.factors = torch.ones(2, dtype=torch.float64)
 
     def forward(self, x):
-        n, t, c = x.shape
-        q, k, v = self.qkv(x).reshape(n, t, 3, 2, 4).permute(2, 0, 3, 1, 4)
+        if self.inside is not None:
+            return checkpoint(self.attend, x, use_reentrant=self.inside)
+        return self.attend(x)
+
+    def attend(self, x):
+        q, k, v = self.qkv(x).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
         if self.fused:
             y = nn.functional.scaled_dot_product_attention(q, k, v)
-            y = y if self.factors is None else y * self.factors.view(1, 2, 1, 1)
         else:
-            weights = (q @ k.mT / math.sqrt(4)).softmax(-1)
-            weights = weights if self.factors is None else weights * self.factors.view(1, 2, 1, 1)
-            y = weights @ v
-        return self.proj(y.transpose(1, 2).reshape(n, t, c))
+            y = (q @ k.mT / math.sqrt(4)).softmax(-1) @ v
+        y = y * self.factors.to(y).view(1, 2, 1, 1) if (self.factors != 1).any() else y
+        return self.proj(y.transpose(1, 2).flatten(2))
 
 
 class Net(nn.Module):
@@ -57,25 +64,67 @@ class Net(nn.Module):
         return self.head(self.attn2(y).mean(1))
 
 
+def outcome(model, x):
+    """The output, and the gradients at the input and all weights."""
+    given = x.clone().requires_grad_()
+    model.zero_grad()
+    y = model(given)
+    y[:, 1].sum().backward()
+    return [y.detach(), given.grad, *(each.grad for each in model.parameters())]
+
+
+CHECKPOINTED = [{}, {"repeated": True}, {"inside": True}, {"inside": False}]
+
+
 @pytest.mark.parametrize("factor", [0, 0.5, -2])
-@pytest.mark.parametrize("options", [{}, {"fused": True}, {"fused": True, "repeated": True}])
-def test_output_and_gradients(options, factor):
-    model = scattered(Net(**options)).double()
-    x = torch.rand(2, 5, 8, dtype=torch.float64, requires_grad=True)
+@pytest.mark.parametrize("options", CHECKPOINTED, ids=str)
+@pytest.mark.parametrize("fused", [True, False])
+def test_output_and_gradients(fused, options, factor):
+    """Against the same heads' factors written out, in float64, through `torch.autograd`."""
+    model = scattered(Net(fused=fused, **options)).double()
+    x = torch.rand(2, 5, 8, dtype=torch.float64)
+    plain = outcome(model, x)
+    for name in ("attn", "attn2"):
+        with head_edit(model, x, name, factor, 1).block(model):
+            found = outcome(model, x)
+        model.get_submodule(name).factors[1] = factor
+        expected = outcome(model, x)
+        model.get_submodule(name).factors[1] = 1
+        assert not torch.allclose(plain[0], expected[0])
+        for one, other in zip(found, expected, strict=True):
+            assert torch.allclose(one, other, atol=1e-12)
 
-    def passed():
-        y = model(x)
-        return y, torch.autograd.grad(y[:, 1].sum(), [x, *model.parameters()])
 
-    plain, _ = passed()
-    with head_edit(model, x.detach(), "attn", factor, 1).block(model):
-        found, gradients = passed()
-    model.attn.factors = torch.tensor([1.0, factor])
-    wanted, expected = passed()
-    assert not torch.allclose(plain, wanted)
-    assert torch.allclose(found, wanted)
-    for one, other in zip(gradients, expected, strict=True):
-        assert torch.allclose(one, other)
+@pytest.mark.parametrize("factor", [0, 0.5])
+@pytest.mark.parametrize("kind", ["torch", "swin"])
+def test_a_projection_that_is_read_and_not_called(kind, factor):
+    """Against columns of the projection's weight, by a model of its own."""
+    if kind == "torch":
+        model = torchvision.models.VisionTransformer(32, 8, 2, 4, 16, 32, num_classes=4)
+        name, weight = "encoder.layers.encoder_layer_0.self_attention", "out_proj"
+    else:
+        model = torchvision.models.SwinTransformer([4, 4], 16, [2], [4], [4, 4], num_classes=4)
+        name, weight = "features.1.1.attn", "proj"
+    x = picture(2)
+    scattered(model)
+    before = snapshot(model)
+    with head_edit(model, x, name, factor, [0, 2]).block(model), torch.no_grad():
+        found = model(x)
+    assert_untouched(model, before)
+    model.get_submodule(name).get_submodule(weight).weight.data[:, [0, 1, 2, 3, 8, 9, 10, 11]] *= (
+        factor
+    )
+    with torch.no_grad():
+        assert torch.allclose(found, model(x), atol=1e-5)
+
+
+def test_heads_that_are_not_side_by_side_in_a_linear_layer_are_refused():
+    """An activation lies between them and the projection, as in LeViT."""
+    model, x = scattered(Net()), torch.rand(2, 5, 8)
+    model.attn.proj = nn.Sequential(nn.Hardswish(), nn.Linear(8, 8))
+    with pytest.raises(ValueError, match="Heads of 'attn.heads' cannot be scaled"):
+        head_edit(model, x, "attn", 0, 1)
+    assert head_edit(model, x, "attn2", 0, 1).projection == "attn2.proj"
 
 
 @pytest.mark.parametrize("fused", [True, False])
@@ -115,53 +164,11 @@ def test_explorer(fused):
     explorer.close()
 
 
-class Inside(Own):
-    """Attention that is checkpointed within its module: no module runs again in the backward."""
-
-    def __init__(self, reentrant, **options):
-        super().__init__(**options)
-        self.reentrant = reentrant
-
-    def forward(self, x):
-        return checkpoint(super().forward, x, use_reentrant=self.reentrant)
-
-
-@pytest.mark.parametrize("factor", [0, 0.5, -2])
-@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize("options", CHECKPOINTED[1:], ids=str)
 @pytest.mark.parametrize("fused", [True, False])
-def test_a_checkpointed_method_has_the_edit_in_its_gradients(fused, reentrant, factor):
-    """Against the same heads' factors written out, in float64, through `torch.autograd`."""
-    model = Net()
-    model.attn, model.attn2 = Inside(reentrant, fused=fused), Inside(reentrant, fused=fused)
-    scattered(model).double()
-    x = torch.rand(2, 5, 8, dtype=torch.float64)
-
-    def gradients():
-        given = x.clone().requires_grad_()
-        model.zero_grad()
-        y = model(given)
-        y[:, 1].sum().backward()
-        return [y.detach(), given.grad, *(each.grad for each in model.parameters())]
-
-    plain = gradients()
-    for name in ("attn", "attn2"):
-        with head_edit(model, x, name, factor, 1).block(model):
-            found = gradients()
-        getattr(model, name).factors = torch.tensor([1.0, factor])
-        expected = gradients()
-        getattr(model, name).factors = None
-        assert not torch.allclose(plain[1], expected[1])
-        for one, other in zip(found, expected, strict=True):
-            assert torch.allclose(one, other, atol=1e-12)
-
-
-@pytest.mark.parametrize("reentrant", [True, False])
-@pytest.mark.parametrize("fused", [True, False])
-def test_a_checkpointed_method_has_its_weights_and_gradients(fused, reentrant):
-    model, plain, x = Net(), Net(fused=fused), torch.rand(2, 5, 8)
-    model.attn, model.attn2 = Inside(reentrant, fused=fused), Inside(reentrant, fused=fused)
-    scattered(model)
-    plain.load_state_dict(model.state_dict())
+def test_checkpointed_attention_has_its_weights_and_gradients(fused, options):
+    model, plain, x = Net(fused=fused, **options), Net(fused=fused), torch.rand(2, 5, 8)
+    plain.load_state_dict(scattered(model).state_dict())
     found, wanted = (hookviz.attention(each, x, target=1) for each in (model, plain.eval()))
     assert list(found) == list(wanted) == ["attn", "attn2"]
     for name in wanted:

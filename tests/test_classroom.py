@@ -203,6 +203,9 @@ def test_answers_are_marked_again_with_the_steps(folder):
 
 def test_bad_files_are_listed_and_the_others_graded(folder):
     broken = ["{", "[]", "{}", '{"answers": [], "kind": "hookviz answers", "title": 2, "name": 3}']
+    told = json.dumps(sheet("Odd", ["1"] * 5))
+    broken += ["[" * 100_000, told.replace('"tries": 1', '"tries": 1e999')]
+    broken += [told.replace('"tries": 1', '"tries": Infinity')]
     for number, text in enumerate(broken):
         (folder / f"broken{number}.json").write_text(text)
     (folder / "foreign.json").write_text(json.dumps(sheet("Eve", [None], steps=[OPEN])))
@@ -221,6 +224,15 @@ def test_bad_files_are_listed_and_the_others_graded(folder):
         grade(folder / "broken0.json")
     with pytest.raises(FileNotFoundError, match="No answers at nowhere"):
         grade("nowhere")
+
+
+def test_a_byte_order_mark_and_half_a_character_are_read(folder):
+    told = json.dumps(sheet("Odd", ["1"] * 5))
+    (folder / "mark.json").write_text(told, encoding="utf-8-sig")
+    (folder / "half.json").write_text(told.replace('"Odd"', '"\\ud83d"'))
+    table = grade(folder, STEPS)
+    assert [sheet.name for sheet in table] == ["Ada", "bob", "Odd", "\ufffd"]
+    assert not table.left_out and table.to_html().encode()
 
 
 def test_the_newest_file_of_a_student_counts(folder):

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import errno
+import io
+import json
 import os
 import re
+import struct
+import zipfile
+from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
 from torch import nn
 
 import hookviz
+from hookviz import files
 from hookviz.files import write_whole
 
 PACKAGE = Path(hookviz.__file__).parent
@@ -137,3 +144,122 @@ def test_one_function_writes_files():
         )  # fmt: skip
         if path.relative_to(PACKAGE) != Path("files.py"):
             assert not pattern.search(source), path
+
+
+# Reading
+
+
+def array_file(header: str, data: bytes = b"") -> bytes:
+    """Return a .npy file with any header."""
+    text = header.encode() + b" " * (-(10 + len(header) + 1) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + data
+
+
+def archive(**entries: bytes) -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, data in entries.items():
+            file.writestr(f"{name}.npy", data)
+    return content.getvalue()
+
+
+def described(about: object) -> bytes:
+    content = io.BytesIO()
+    text = about if isinstance(about, str) else json.dumps(about)
+    np.save(content, np.array(text))
+    return content.getvalue()
+
+
+SURVEY = described({"format": "hookviz survey 1"})
+
+BROKEN = {
+    "an empty file": b"",
+    "no archive": b"PK\x03\x04" + bytes(100),
+    "an archive of nothing": archive(),
+    "no description": archive(values=array_file("{'descr': '<f4', 'shape': (1,)}")),
+    "a shape larger than the file": archive(
+        about=SURVEY,
+        values=array_file("{'descr': '<f8', 'fortran_order': False, 'shape': (3000000000,), }"),
+    ),
+    "a description larger than the file": archive(
+        about=array_file("{'descr': '<U2000000000', 'fortran_order': False, 'shape': (), }")
+    ),
+    "a negative shape": archive(
+        about=array_file("{'descr': '<U8', 'fortran_order': False, 'shape': (-1,), }", bytes(32))
+    ),
+    "objects": archive(
+        about=array_file("{'descr': '|O', 'fortran_order': False, 'shape': (1,), }", bytes(8))
+    ),
+    "an open bracket in a header": archive(about=array_file("{'descr': ((((((((((")),
+    "a header of brackets": archive(about=array_file("[" * 5000)),
+    "nested JSON": archive(about=described("[" * 100_000)),
+    "JSON that is a list": archive(about=described([1, 2])),
+    "JSON that is null": archive(about=described(None)),
+    "no JSON": archive(about=described("{")),
+    "an unknown format": archive(about=described({"format": "hookviz survey 999"})),
+    "a format that is a list": archive(about=described({"format": ["hookviz survey 1"]})),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_file_is_one_sentence(tmp_path, name):
+    path = tmp_path / "survey.npz"
+    path.write_bytes(BROKEN[name])
+    with pytest.raises(
+        ValueError, match=r"survey.npz' is broken, or not a ((?!Memory).)*\. The file was"
+    ):
+        hookviz.load(path)
+    assert path.read_bytes() == BROKEN[name]
+
+
+def test_an_archive_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(
+    saved, tmp_path, monkeypatch
+):
+    path = tmp_path / "survey.npz"
+    path.write_bytes(saved["survey"])
+    monkeypatch.setattr(files, "MOST_BYTES", 1000)
+    monkeypatch.setattr(np, "load", None)
+    with pytest.raises(ValueError, match=r"unpacked, its \d+ bytes would be \d+"):
+        hookviz.load(path)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """The bytes of a saved survey, a watch and an attention."""
+    folder, model = tmp_path_factory.mktemp("saved"), hookviz.demo_model()
+    hookviz.survey(model, hookviz.demo_images()[:2], "stem.0").save(folder / "survey.npz")
+    tokens = nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True))
+    hookviz.attention(tokens, torch.rand(1, 4, 8)).save(folder / "attention.npz")
+    with hookviz.watch(model, path=folder / "watch.npz"):
+        model(torch.rand(1, 3, 112, 112)).sum().backward()
+    return {path.stem: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("kind", ["survey", "attention", "watch"])
+def test_descriptions_with_values_of_other_types_are_one_sentence(saved, tmp_path, kind):
+    """Each value of the description is replaced by others, such as a text by a list."""
+    path = tmp_path / "file.npz"
+    path.write_bytes(saved[kind])
+    assert type(hookviz.load(path)).__name__ in ("Survey", "Attention", "Training")
+    with np.load(io.BytesIO(saved[kind])) as file:
+        arrays = {name: file[name] for name in file.files}
+    about = json.loads(str(arrays.pop("about")))
+    for key in [each for each in about if each != "format"]:
+        for value in (None, [[]], "x", -1, {"a": None}, 1e400):
+            changed = np.array(json.dumps(about | {key: value}))
+            np.savez(path, about=changed, **arrays)
+            with suppress(ValueError):  # many are read as they are
+                hookviz.load(path)
+
+
+@pytest.mark.parametrize("kind", ["survey", "attention", "watch"])
+def test_files_with_missing_and_exchanged_arrays_are_one_sentence(saved, tmp_path, kind):
+    with np.load(io.BytesIO(saved[kind])) as file:
+        arrays = {name: file[name] for name in file.files}
+    path = tmp_path / "file.npz"
+    for name in [each for each in arrays if each != "about"][:12]:
+        for other in (None, np.zeros(()), np.array("text"), np.zeros((2, 3, 4, 5), np.int8)):
+            kept = {key: each for key, each in arrays.items() if key != name}
+            np.savez(path, **kept, **({} if other is None else {name: other}))
+            with suppress(ValueError):
+                hookviz.load(path)

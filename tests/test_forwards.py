@@ -299,23 +299,3 @@ def test_each_function_is_right_or_refuses_in_a_sentence(name, kind):
         "watch",
     ):  # their backward writes .grad
         assert_untouched(model, before)
-
-
-@pytest.mark.parametrize("method", ["gradcam", "layercam", "scorecam", "ablationcam"])
-def test_heatmaps_of_a_complex_layer(method: str) -> None:
-    """Its real and imaginary parts count as two channels."""
-    torch.manual_seed(0)
-    model = Complex().eval()
-    if method in ("scorecam", "ablationcam"):
-        found = getattr(hookviz.attribution, method)(model, X, "conv", 1)
-        assert found.isfinite().all() and found.max() > 0
-        return
-    with hookviz.capture(model) as cache:
-        model(X)[:, 1].sum().backward()
-    maps, gradient = cache["conv"].activation, cache["conv"].gradient
-    weights = gradient.mean((2, 3), keepdim=True) if method == "gradcam" else gradient
-    real, imaginary = (
-        part.relu() if method == "layercam" else part for part in (weights.real, weights.imag)
-    )
-    wanted = (real * maps.real + imaginary * maps.imag).sum(1).relu()
-    torch.testing.assert_close(hookviz.heatmap(cache["conv"], method), wanted)

@@ -55,6 +55,15 @@ def test_a_manager_can_be_entered_again_after_an_exception():
     assert fired == [1]
 
 
+def test_a_hook_that_outlives_its_block_does_nothing():
+    model, runs = nn.ReLU(), []
+    with HookManager([(model, "forward", lambda *given: runs.append(1))]):
+        remaining = model._forward_hooks.copy()  # as a library that replaces the dict may do
+    model._forward_hooks = remaining
+    model(torch.zeros(1))
+    assert not runs
+
+
 def test_an_active_manager_cannot_be_entered_again():
     hooks = HookManager([(nn.ReLU(), "forward", nothing)])
     with hooks:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from PIL import Image
 from torch import nn
+from untouched import assert_untouched, snapshot
 
 import hookviz
 from hookviz.attribution.metrics import (
@@ -222,8 +223,7 @@ def test_signals_and_volumes(spatial):
 
 def test_the_model_is_untouched_also_by_an_interrupt():
     model = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2), nn.Flatten())
-    before = {key: value.clone() for key, value in model.state_dict().items()}
-    given = X.clone()
+    before, given = snapshot(model), X.clone()
 
     def interrupt(output):
         raise KeyboardInterrupt
@@ -231,8 +231,7 @@ def test_the_model_is_untouched_also_by_an_interrupt():
     deletion_curve(model, X, X[0, 0])
     with pytest.raises(KeyboardInterrupt):
         deletion_curve(model, X, X[0, 0], interrupt)
-    assert all(module.training for module in model.modules())
-    assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
+    assert_untouched(model, before)
     assert torch.equal(X, given)
 
 

@@ -50,7 +50,7 @@ def test_runs_from_top_to_bottom(path, tmp_path):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_committed_outputs(path):
     book = nbformat.read(path, as_version=4)
-    assert path.stat().st_size < 3_000_000
+    assert path.stat().st_size < 1_000_000
     assert sum("image/png" in out.get("data", {}) for out in outputs(book)) >= 3
     assert widgets(book)
     assert all(has_static_view(out) for out in widgets(book))

@@ -6,8 +6,7 @@ import timm
 import torch
 import torchvision
 from pytorch_grad_cam.utils.model_targets import ClassifierOutputTarget
-from test_attention import hooked, of_qkv, picture, scattered
-from torch import nn
+from test_attention import picture, scattered
 
 import hookviz
 from hookviz.attribution import ATTENTION_HEATMAPS
@@ -179,11 +178,3 @@ def test_gradcam_on_tokens_as_pytorch_grad_cam_with_the_reshape_given(name):
     theirs = torch.from_numpy(theirs).relu()
     assert theirs.max() > 0
     assert (ours - theirs).abs().max() < 1e-4 * theirs.max()
-
-
-def test_weights_again_for_the_record():
-    """The helper that other tests rest on."""
-    model, x = vit(), wide()
-    seen = hooked(model, ["blocks.0.attn.qkv"], lambda: model(x))
-    assert (of_qkv(seen["blocks.0.attn.qkv"][1], 3).sum(-1) - 1).abs().max() < 1e-9
-    assert isinstance(model.blocks[0].attn, nn.Module)

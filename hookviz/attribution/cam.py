@@ -18,7 +18,7 @@ import inspect
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..hooking.maps import as_maps
 from ..hooking.records import Call, FeatureCache, LayerRecord
@@ -110,10 +110,10 @@ def heatmap(
         )
     call = record.last if isinstance(record, LayerRecord) else record
     grid = grid or call.grid
-    maps = _real_maps(call.activation, call.module, grid)
+    maps = at_least_float32(as_maps(call.activation, call.module, grid))
     gradient = call.gradient
     if gradient is not None:
-        gradient = _real_maps(gradient, call.module, grid)
+        gradient = at_least_float32(as_maps(gradient, call.module, grid))
     elif needs_gradient(method):
         without = ", ".join(repr(name) for name in HEATMAPS if not needs_gradient(name))
         raise ValueError(
@@ -129,16 +129,6 @@ def heatmap(
 def as_pairs(maps: Tensor) -> Tensor:
     """Replace complex channels by twice as many real ones: real parts, then imaginary parts."""
     return torch.cat([maps.real, maps.imag], 1)
-
-
-def _real_maps(tensor: Tensor, module: nn.Module | None, grid: tuple[int, ...] | None) -> Tensor:
-    """Return feature maps in float32 or float64; a complex channel becomes two real ones.
-
-    Torch's gradient of a complex tensor holds the derivatives by its real and its imaginary part,
-    so that all methods apply to these two as to two channels.
-    """
-    maps = at_least_float32(as_maps(tensor, module, grid))
-    return torch.cat([maps.real, maps.imag], 1) if maps.is_complex() else maps
 
 
 def check_method(method: str) -> None:

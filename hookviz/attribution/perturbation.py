@@ -492,7 +492,6 @@ def _layer_of(scorer: Scorer, layer: str | nn.Module, grid: tuple[int, ...] | No
         raise ValueError(f"Layer {names[0]!r} did not run in eval mode: choose one that does.")
     grid = grid or record.last.grid
     maps = at_least_float32(as_maps(record.activation, module, grid))
-    maps = maps.abs() if maps.is_complex() else maps
     if len(maps) != len(scorer.pictures):
         raise ValueError(
             f"Layer {names[0]!r} returned maps of {len(maps)} samples for an input of "

@@ -172,6 +172,7 @@ def row(pieces: Sequence[Piece], *, whole: bool = False, side: int = 104) -> str
 
 
 STYLE = """<style>.hookviz .pieces {display: grid; gap: 4px 8px; margin: 2px 0 4px}
+.hookviz .pieces figure {margin: 0; min-width: 0}
 .hookviz .piece {aspect-ratio: 1; overflow: hidden; border-radius: 2px; background: #80808030;
   display: grid; place-items: center; font-size: 10px; line-height: 13px; text-align: center}
 .hookviz .pieces img {width: 100%; height: 100%; object-fit: contain}

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from ..draw.document import TablePage
+from ..files import without_half_characters
 from ..hooking.select import close_names
 from ..tables import cut, html_table, paragraph, plain, text_table
 from ..view.checks import check
@@ -529,7 +530,9 @@ def _read(path: Path) -> HandIn:
     if not path.is_file():  # opening a named pipe would wait for its writer
         raise ValueError("not a regular file")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        # Some editors begin a file with a byte-order mark.
+        text = path.read_text(encoding="utf-8-sig")
+        content = json.loads(text, parse_constant=_refuse, parse_float=_finite)
         answers = tuple(
             Answer(
                 str(item["question"]),
@@ -541,10 +544,23 @@ def _read(path: Path) -> HandIn:
         )
         if content["kind"] != "hookviz answers" or not answers:
             raise ValueError
-        name, saved = str(content["name"]).strip(), str(content.get("saved", ""))
+        name, saved = (
+            without_half_characters(str(content["name"])).strip(),
+            str(content.get("saved", "")),
+        )
         return HandIn(str(content["title"]), name, saved, answers)
-    except (KeyError, TypeError, ValueError, OSError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError, OSError) as error:
         raise ValueError("not a file that a page's “save answers” wrote") from error
+
+
+def _finite(text: str) -> float:
+    """Read a number of JSON; 1e999 would become infinite."""
+    number = float(text)
+    return number if math.isfinite(number) else _refuse(text)
+
+
+def _refuse(text: str) -> float:
+    raise ValueError(f"{text} is no number of JSON")
 
 
 def _marked(answers: tuple[Answer, ...], steps: Sequence[Step] | None) -> tuple[Answer, ...]:

@@ -1,4 +1,5 @@
-"""The engine and the lesson: hooks on, hooks off, and what they recorded.
+"""The engine and the lesson: hooks on, hooks off, and their records.
 
-Knows torch and nothing else of hookviz. Begin with `capture.py`, then `handles.py`.
+Imports torch, and of hookviz only the formatting of tables.
+Begin with `capture.py`, then `handles.py`.
 """

@@ -1,4 +1,4 @@
-"""Hooks on, hooks off: every layer's activation and gradient, as they were at that moment.
+"""Hooks on, hooks off: copies of every layer's activation and gradient at the moment they arise.
 
 The whole idea is in `Capture._after`: a *forward hook* runs when a layer has
 returned and nothing has overwritten its output yet, so the hook copies it at once;

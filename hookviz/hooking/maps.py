@@ -87,7 +87,7 @@ def _channels_last(tensor: Tensor, module: nn.Module | None, grid: tuple[int, ..
         return not convolved  # both fit: a convolution has its channels second
     if first in convolved | others:
         return False
-    # A layer without sizes of its own, such as a dropout, among tokens.
+    # A layer without a size, such as a dropout, between layers with tokens.
     return last in convolved | others or (tensor.ndim == 3 and grid is not None)
 
 

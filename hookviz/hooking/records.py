@@ -123,8 +123,8 @@ class CapturedTensor:
     @cached_property
     def statistics(self) -> Statistics:
         """Statistics of the values, also if these were not stored."""
-        kept = self._value
-        return kept if isinstance(kept, Statistics) else statistics(self.value)
+        stored = self._value
+        return stored if isinstance(stored, Statistics) else statistics(self.value)
 
     @cached_property
     def gradient_statistics(self) -> Statistics | None:
@@ -355,7 +355,7 @@ class FeatureCache(Mapping[str, LayerRecord]):
                     "calls": len(record.calls),
                     "shape": None if tensor is None else tuple(tensor.shape),
                     "dtype": None if tensor is None else str(tensor.dtype).removeprefix("torch."),
-                    **{each.name: getattr(values, each.name, None) for each in fields(Statistics)},
+                    **{item.name: getattr(values, item.name, None) for item in fields(Statistics)},
                     "gradient_norm": None if gradient is None else gradient.norm,
                     "nbytes": record.nbytes,
                     "kept": record.name not in over_budget,

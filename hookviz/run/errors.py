@@ -191,9 +191,9 @@ def no_grad_line(frame: FrameType | None) -> tuple[str, int]:
             break
         if whose == "user":
             blocks = _without_graph("".join(linecache.getlines(file)))
-            enclosing = [each for each in blocks if each[0] <= frame.f_lineno <= each[1]]
+            enclosing = [block for block in blocks if block[0] <= frame.f_lineno <= block[1]]
             if enclosing:
-                return file, min(enclosing, key=lambda each: each[1] - each[0])[2]
+                return file, min(enclosing, key=lambda block: block[1] - block[0])[2]
         frame = frame.f_back
     return "", 0
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from functools import lru_cache
 from itertools import islice
 from numbers import Integral
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -39,53 +41,46 @@ class Output:
     output["out"][0, 15, 8:16].mean() - output["out"][0, 0].mean()
     """
 
-    __slots__ = ("_base", "_other", "_step")
+    __slots__ = ("_text",)
 
-    _base: Output | None
-    _step: tuple[str, Any] | None
-    _other: Output | None
-
-    def __init__(
-        self,
-        base: Output | None = None,
-        step: tuple[str, Any] | None = None,
-        other: Output | None = None,
-    ) -> None:
-        self._base, self._step, self._other = base, step, other
+    def __init__(self, text: str = "output") -> None:
+        self._text = text
 
     # Recording
 
     def __getitem__(self, index: Any) -> Output:
-        return Output(self, ("index", _checked(index)))
+        return Output(f"{self._operand}[{_written(_checked(index))}]")
 
     def __getattr__(self, name: str) -> Output:
         if name.startswith("_"):  # looked up by notebooks, copies and pickles
             raise AttributeError(name)
-        return Output(self, ("attribute", name))
+        return Output(f"{self._operand}.{name}")
 
     def sum(self) -> Output:
         """Record the sum of all values."""
-        return Output(self, ("call", "sum"))
+        return Output(f"{self._operand}.sum()")
 
     def mean(self) -> Output:
         """Record the mean of all values."""
-        return Output(self, ("call", "mean"))
+        return Output(f"{self._operand}.mean()")
 
     def max(self) -> Output:
         """Record the largest value."""
-        return Output(self, ("call", "max"))
+        return Output(f"{self._operand}.max()")
 
     def __sub__(self, other: Output) -> Output:
-        return self._joined("-", other)
+        return Output(f"{self} - {other._operand}") if isinstance(other, Output) else NotImplemented
 
     def __add__(self, other: Output) -> Output:
-        return self._joined("+", other)
-
-    def _joined(self, sign: str, other: Output) -> Output:
-        return Output(self, ("join", sign), other) if isinstance(other, Output) else NotImplemented
+        return Output(f"{self} + {other._operand}") if isinstance(other, Output) else NotImplemented
 
     def __iter__(self) -> Any:
-        raise TypeError(f"{self} has no length before the model has run: index what is meant.")
+        raise TypeError(f"{self} has no length before the model has run: give an index.")
+
+    @property
+    def _operand(self) -> str:
+        """The text, in parentheses if it is a sum or difference."""
+        return f"({self._text})" if isinstance(_parsed(self._text), ast.BinOp) else self._text
 
     # Evaluating and printing
 
@@ -97,54 +92,59 @@ class Output:
         ValueError
             Unknown key, index or attribute; the message lists those of the output.
         """
-        if self._base is None or self._step is None:
-            return output
-        value = self._base(output)
-        kind, argument = self._step
-        if kind == "join":
-            assert self._other is not None
-            other = self._other(output)
-            try:
-                return value - other if argument == "-" else value + other
-            except (RuntimeError, TypeError) as error:
-                raise ValueError(f"{self} cannot be computed: {error}") from None
-        try:
-            if kind == "index":
-                return value[argument]
-            attribute = getattr(value, argument)
-            return attribute() if kind == "call" else attribute
-        except (LookupError, TypeError, AttributeError, RuntimeError):
-            raise ValueError(
-                f"The model's output has no {self}: {self._base} is {described(value)}."
-            ) from None
+        return _apply(self._text, _parsed(self._text), output)
 
     def __str__(self) -> str:
-        if self._base is None or self._step is None:
-            return "output"
-        kind, argument = self._step
-        if kind == "join":
-            right = str(self._other)
-            closed = self._other is not None and self._other._joins
-            return f"{self._base} {argument} {f'({right})' if closed else right}"
-        base = f"({self._base})" if self._base._joins else str(self._base)
-        if kind == "index":
-            return f"{base}[{_written(argument)}]"
-        return f"{base}.{argument}" + "()" * (kind == "call")
+        return self._text
 
     __repr__ = __str__
 
-    @property
-    def _joins(self) -> bool:
-        return self._step is not None and self._step[0] == "join"
-
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Output) and str(self) == str(other)
+        return isinstance(other, Output) and self._text == other._text
 
     def __hash__(self) -> int:
-        return hash(str(self))
+        return hash(self._text)
 
     def __reduce__(self) -> Any:
-        return Output, (self._base, self._step, self._other)
+        return Output, (self._text,)
+
+
+def _apply(text: str, tree: ast.expr, start: Any) -> Any:
+    """Apply an expression to a model's output; applied to `output`, it is recorded again."""
+
+    def source(part: ast.expr) -> str:
+        return ast.get_source_segment(text, part) or ""
+
+    step: Callable[[Any], Any]
+    match tree:
+        case ast.Name("output") | ast.Attribute(ast.Name("hookviz"), "output"):
+            return start
+        case ast.BinOp(left, ast.Add() | ast.Sub() as sign, right):
+            one, other = _apply(text, left, start), _apply(text, right, start)
+            try:
+                return one + other if isinstance(sign, ast.Add) else one - other
+            except (RuntimeError, TypeError) as error:
+                raise ValueError(f"{source(tree)} cannot be computed: {error}") from None
+        case ast.Subscript(base, index):
+            step = lambda value: value[_literal(index)]  # noqa: E731
+        case ast.Call(ast.Attribute(base, name), [], []) if name in REDUCTIONS:
+            step = lambda value: getattr(value, name)()  # noqa: E731
+        case ast.Attribute(base, name) if not name.startswith("_"):
+            step = attrgetter(name)
+        case _:
+            raise ValueError(f"{source(tree)} is not an expression of the output.")
+    value = _apply(text, base, start)
+    try:
+        return step(value)
+    except (LookupError, TypeError, AttributeError, RuntimeError):
+        raise ValueError(
+            f"The model's output has no {source(tree)}: {source(base)} is {described(value)}."
+        ) from None
+
+
+@lru_cache
+def _parsed(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
 
 
 def sides_of(expression: Output) -> tuple[Output, Output] | None:
@@ -153,9 +153,14 @@ def sides_of(expression: Output) -> tuple[Output, Output] | None:
     >>> sides_of(output[0, 3] - output[0, 2])
     (output[0, 3], output[0, 2])
     """
-    if expression._step != ("join", "-") or expression._base is None or expression._other is None:
-        return None
-    return expression._base, expression._other
+    match _parsed(str(expression)):
+        case ast.BinOp(left, ast.Sub(), right):
+            return _part(expression, left), _part(expression, right)
+    return None
+
+
+def _part(expression: Output, tree: ast.expr) -> Output:
+    return Output(ast.get_source_segment(str(expression), tree) or "")
 
 
 output = Output()
@@ -210,32 +215,15 @@ def read_output(text: str) -> Output:
     output["out"][0, -1].mean()
     """
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
-        return _read(tree)
+        expression = _apply(text.strip(), _parsed(text.strip()), output)
     except (SyntaxError, ValueError, RecursionError, TypeError):
+        expression = None
+    if not isinstance(expression, Output):  # for example a method that is not called
         raise ValueError(
             f"{text!r} is not an expression of the output: write output, then indices, keys and "
             'attributes, then .sum(), .mean() or .max(), such as output["out"][0, 15].mean().'
-        ) from None
-
-
-def _read(tree: ast.AST) -> Output:
-    match tree:
-        case ast.Name("output"):
-            return output
-        case ast.Attribute(ast.Name("hookviz"), "output"):
-            return output
-        case ast.Subscript(value, index):
-            return _read(value)[_literal(index)]
-        case ast.Call(ast.Attribute(value, name), [], []) if name in REDUCTIONS:
-            return getattr(_read(value), name)()
-        case ast.Attribute(value, name) if not name.startswith("_") and name not in REDUCTIONS:
-            return Output(_read(value), ("attribute", name))
-        case ast.BinOp(left, ast.Sub(), right):
-            return _read(left) - _read(right)
-        case ast.BinOp(left, ast.Add(), right):
-            return _read(left) + _read(right)
-    raise ValueError
+        )
+    return expression
 
 
 def _literal(tree: ast.AST) -> Any:
@@ -315,7 +303,7 @@ def leaves_of(value: Any, limit: int = 200) -> list[Leaf]:
             pairs = list(enumerate(islice(value, limit)))
         else:
             for name, item in attributes(value).items():
-                look(Output(at, ("attribute", name)), at, name, item, depth + 1)
+                look(Output(f"{at}.{name}"), at, name, item, depth + 1)
             return
         for key_here, item in pairs:
             look(at[key_here], at, key_here, item, depth + 1)
@@ -339,15 +327,13 @@ def index_of(expression: Output, leaves: Sequence[Leaf]) -> tuple[int, tuple[int
     True
     """
     indices: list[Any] = []
-    at = expression
-    while True:
-        number = next((n for n, leaf in enumerate(leaves) if leaf.at == at), None)
-        if number is not None:
-            break
-        if at._base is None or at._step is None or at._step[0] != "index":
+    base = expression
+    while (number := next((n for n, leaf in enumerate(leaves) if leaf.at == base), None)) is None:
+        tree = _parsed(str(base))
+        if not isinstance(tree, ast.Subscript):
             return None
-        indices.insert(0, at._step[1])
-        at = at._base
+        indices.insert(0, _literal(tree.slice))
+        base = _part(base, tree.value)
     shape = leaves[number].value.shape
     numbers = torch.arange(shape.numel()).reshape(shape)
     for index in indices:

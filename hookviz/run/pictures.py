@@ -313,7 +313,7 @@ def _of_image(image: Image.Image, name: str) -> LoadedPicture:
 def _scaled(values: np.ndarray, white: float) -> tuple[np.ndarray, str]:
     """Scale values to 0 to 1 in float32; return a note if they were stretched.
 
-    Floats (``white`` 1) stay as they are unless they leave 0 to 1.
+    Floats (``white`` 1) stay unchanged unless they leave 0 to 1.
 
     >>> _scaled(np.array([0.0, 1000.0, 4000.0]), 65535)
     (array([0.  , 0.25, 1.  ], dtype=float32), 'values 0 to 4000 stretched to 0 to 1')

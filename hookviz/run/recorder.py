@@ -174,7 +174,7 @@ class Operation:
 
     @cached_property
     def _own_line(self) -> tuple[str, int]:
-        # A backward has a line of its own only within a user's autograd.Function.
+        # A backward has its own line only within a user's autograd.Function.
         node = torch._C._current_autograd_node()
         if self.phase == "backward" and not isinstance(node, BackwardCFunction):
             return "", 0
@@ -197,7 +197,7 @@ class Operation:
 
 
 class Listener:
-    """The interface for listeners of an `OperationRecorder`; a subclass overrides what it needs.
+    """The interface for listeners of an `OperationRecorder`; subclasses override some methods.
 
     Attributes
     ----------

@@ -76,7 +76,9 @@ def test_beside_the_canvas(open_notebook, survey, shots):
     for _ in range(3):
         page.keyboard.press("ArrowRight")
     wait_for(lambda: agree(row, patches(survey, "layer3.1.conv2", 18)), "the third one's")
-    page.locator(".hookviz-explorer").screenshot(path=shots / "survey-canvas.png")
+    row.first.scroll_into_view_if_needed()
+    assert all(row.nth(n).bounding_box()["width"] > 90 for n in range(row.count()))
+    page.locator(".pieces").screenshot(path=shots / "survey-canvas.png")
     assert notebook.errors == []
 
 
