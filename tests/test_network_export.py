@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import re
 import tarfile
@@ -406,8 +407,16 @@ def archive(path, files):
     return path
 
 
+def tested_with(script, binary, monkeypatch):
+    """Let these two files be the ones that hookviz was tested with."""
+    digests = {runtime.SCRIPT: script, runtime.BINARY: binary}
+    digests = {name: hashlib.sha256(data).hexdigest() for name, data in digests.items()}
+    monkeypatch.setattr(runtime, "DIGESTS", digests)
+
+
 def test_the_runtime_is_read_from_an_archive_or_a_folder(tmp_path, monkeypatch):
     script = b"export{a as env};\n//# sourceMappingURL=ort.map\n"
+    tested_with(script, b"\0asm", monkeypatch)
     path = archive(tmp_path / ARCHIVE, {runtime.SCRIPT: script, runtime.BINARY: b"\0asm"})
     monkeypatch.setenv(runtime.VARIABLE, str(path))
     found = runtime.load_runtime()
@@ -420,6 +429,35 @@ def test_the_runtime_is_read_from_an_archive_or_a_folder(tmp_path, monkeypatch):
     monkeypatch.setenv(runtime.VARIABLE, str(tmp_path / "gone"))
     with pytest.raises(FileNotFoundError, match="is missing: give the file"):
         runtime.load_runtime()
+
+
+@pytest.mark.parametrize("changed", [runtime.SCRIPT, runtime.BINARY, "half"])
+def test_a_changed_runtime_is_refused_where_given_and_fetched_again_where_cached(
+    changed, tmp_path, monkeypatch
+):
+    files = {runtime.SCRIPT: b"export{a as env};\n", runtime.BINARY: b"\0asm"}
+    tested_with(*files.values(), monkeypatch)
+    good = archive(tmp_path / "good.tgz", files).read_bytes()
+    if changed == "half":
+        bad = good[: len(good) // 2]
+    else:
+        bad = archive(tmp_path / "bad.tgz", files | {changed: b"changed"}).read_bytes()
+    given = tmp_path / ARCHIVE
+    given.write_bytes(bad)
+    monkeypatch.setenv(runtime.VARIABLE, str(given))
+    with pytest.raises(ValueError, match=f"npm pack {runtime.PACKAGE}"):
+        runtime.load_runtime()
+    monkeypatch.delenv(runtime.VARIABLE)
+
+    def fetched(folder):
+        (folder / ARCHIVE).write_bytes(good)
+        return folder / ARCHIVE
+
+    monkeypatch.setattr(runtime, "__file__", str(tmp_path / "a" / "b" / "c" / "d.py"))
+    monkeypatch.setattr(runtime, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(runtime, "fetch_runtime", fetched)
+    assert runtime.load_runtime().binary == b"\0asm"
+    assert given.read_bytes() == good
 
 
 def test_a_missing_runtime_says_how_to_get_it(tmp_path, monkeypatch):
@@ -437,6 +475,7 @@ def no_runtime(tmp_path, monkeypatch):
     """A runtime's archive without a program in it: pages are written, and not opened."""
     script = b"export{a as env};\n"
     files = {runtime.SCRIPT: script, runtime.BINARY: b"\0asm"}
+    tested_with(*files.values(), monkeypatch)
     monkeypatch.setenv(runtime.VARIABLE, str(archive(tmp_path / ARCHIVE, files)))
 
 

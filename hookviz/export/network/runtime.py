@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import zlib
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -23,9 +24,14 @@ from pathlib import Path
 VERSION = "1.30.0"
 PACKAGE = f"onnxruntime-web@{VERSION}"
 ARCHIVE = f"onnxruntime-web-{VERSION}.tgz"
-SHA256 = "d2228df7e4616bc3348bf504ee888f3bec43789a273f0a63f3e68d203ce3bf71"
 VARIABLE = "HOOKVIZ_RUNTIME"
 SCRIPT, BINARY = "ort.wasm.bundle.min.mjs", "ort-wasm-simd-threaded.wasm"
+DIGESTS = {
+    SCRIPT: "11e64bd8ffe11bd1a2a2f0d6275fdfbbba7262f0b76b99b53d228a8a22ef3d90",
+    BINARY: "3398c10d07d229bd91b364548e130e0e51a8e5704b88c7c083ebbeb78842dee2",
+}
+"""SHA-256 of the two files. They run in the browser of whoever opens a page, so they are verified
+whenever they are read, and not only when they were fetched."""
 
 LICENCE = """MIT License
 
@@ -65,7 +71,7 @@ class WebRuntime:
 
 
 def load_runtime() -> WebRuntime:
-    """Read the runtime; fetch it with npm, once, where it is missing.
+    """Read the runtime; fetch it with npm if it is missing, or was changed since.
 
     Raises
     ------
@@ -74,22 +80,19 @@ def load_runtime() -> WebRuntime:
     ValueError
         The given file or folder holds something else.
     """
-    for path in _places():
-        if path.exists():
-            return read_runtime(path)
-    return read_runtime(fetch_runtime(cache_folder()))
-
-
-def _places() -> list[Path]:
     if given := os.environ.get(VARIABLE):
         if not Path(given).exists():
             raise FileNotFoundError(
                 f"{VARIABLE}={given!r} is missing: give the file {ARCHIVE} or a folder of its "
                 "contents, or unset the variable."
             )
-        return [Path(given)]
+        return read_runtime(Path(given))
     checkout = Path(__file__).resolve().parents[3] / "build" / "runtime"
-    return [folder / ARCHIVE for folder in (checkout, cache_folder())]
+    for path in (checkout / ARCHIVE, cache_folder() / ARCHIVE):
+        if path.exists():
+            with suppress(ValueError):
+                return read_runtime(path)
+    return read_runtime(fetch_runtime(cache_folder()))
 
 
 def cache_folder() -> Path:
@@ -106,7 +109,7 @@ def read_runtime(path: Path) -> WebRuntime:
     Raises
     ------
     ValueError
-        One of the two files is missing there.
+        One of the two files is missing there, or is not the one that hookviz was tested with.
     """
     found: dict[str, bytes] = {}
     if path.is_dir():
@@ -115,7 +118,7 @@ def read_runtime(path: Path) -> WebRuntime:
             if file is not None:
                 found[name] = file.read_bytes()
     else:
-        with suppress(tarfile.TarError):
+        with suppress(tarfile.TarError, EOFError, OSError, zlib.error):
             found = _unpacked(path)
     lacking = [name for name in (SCRIPT, BINARY) if not found.get(name)]
     if lacking:
@@ -123,6 +126,12 @@ def read_runtime(path: Path) -> WebRuntime:
             f"{str(path)!r} holds no {' and no '.join(lacking)}: give the file {ARCHIVE} that "
             f"`npm pack {PACKAGE}` makes, in the environment variable {VARIABLE}."
         )
+    for name, digest in DIGESTS.items():
+        if hashlib.sha256(found[name]).hexdigest() != digest:
+            raise ValueError(
+                f"{name} in {str(path)!r} is not that of {PACKAGE}: run `npm pack {PACKAGE}` and "
+                f"set {VARIABLE} to the file that it makes."
+            )
     script = found[SCRIPT].decode()
     return WebRuntime(re.sub(r"\n//# sourceMappingURL=.*\s*$", "\n", script), found[BINARY])
 
@@ -175,11 +184,13 @@ def fetch_runtime(folder: Path) -> Path:
                 f"The page needs {PACKAGE}, and npm did not bring it ({said or 'no reason'}): "
                 f"{cure}."
             )
-        if hashlib.sha256(made.read_bytes()).hexdigest() != SHA256:
+        try:
+            read_runtime(made)
+        except ValueError as error:
             raise FileNotFoundError(
                 f"npm brought another {ARCHIVE} than the one that hookviz expects: look at npm's "
                 f"settings, or {cure}."
-            )
+            ) from error
         made.replace(folder / ARCHIVE)
     return folder / ARCHIVE
 
