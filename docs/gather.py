@@ -133,6 +133,6 @@ VIEWS = {
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write what has changed: Sphinx reads anew whatever is newer."""
+    """Write the files that have changed: Sphinx reads newer files again."""
     if not path.exists() or path.read_bytes() != content:
         path.write_bytes(content)
