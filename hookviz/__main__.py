@@ -194,7 +194,7 @@ def diagnose(options: argparse.Namespace) -> int:
     ignore = [(kind, pattern or "*") for kind, _, pattern in pairs]
     with redirect_stdout(sys.stderr):  # standard output is for the result alone
         found = diagnosed(*made, ignore=ignore)
-    print(found.to_json() if options.json else found)
+    print(found.to_json() if options.json else found.text())
     return int(bool(found.worst(options.fail_on)))
 
 

@@ -11,6 +11,7 @@ import torch.nn.utils.prune
 from torch import nn
 
 import hookviz
+from hookviz.results import Diagnosis, Finding
 
 CELL = """
 class Entropy(nn.Module):
@@ -113,6 +114,27 @@ def test_a_page_escapes_and_counts():
     assert ">1 warning</span>" in page and ">unused</span>" in page
     assert page.count("<b>") == 2 and "&lt;b&gt;" in page
     assert page.count("<tr>") == len(found) == 1
+
+
+def test_the_worst_come_first_and_the_others_on_demand():
+    """A terminal shows 25 lines at most, a notebook five findings; `text` has all."""
+    findings = Diagnosis("Net")
+    kinds = ["training mode", "dead", "in place", "nan", "unused", "saturated", "loss"]
+    severity = {"nan": "error", "dead": "warning", "unused": "warning", "loss": "warning"}
+    findings.set_findings(
+        [
+            Finding(kind, severity.get(kind, "note"), "A sentence. " * 12, "Change it.", kind)
+            for kind in kinds
+        ],
+        ["the mode"],
+    )
+    assert [each.kind for each in findings][:4] == ["nan", "dead", "unused", "loss"]
+    shown = repr(findings).splitlines()
+    assert len(shown) <= 25 and shown[2].startswith("[0] error: nan")
+    assert "print(findings.text()) shows all." in " ".join(shown[-2:])
+    assert all(f"in layer {kind!r}" in findings.text() for kind in kinds)
+    first, _, more = findings._repr_html_().partition("<summary>2 more</summary>")
+    assert first.count("<tr>") == 5 and more.count("<tr>") == 2
 
 
 def test_nothing_was_looked_at_yet():

@@ -243,11 +243,11 @@ FAULTS: dict[str, Planted] = {
     ),
     "forty sigmoids": Planted(
         lambda: (deep(40, nn.Sigmoid, 1.0), vectors(8, 16)),
-        "vanishing", None, "not one layer is to blame", "use ReLU",
+        "vanishing", None, "no single layer is the cause", "use ReLU",
     ),
     "numbers that grow to Inf": Planted(
         lambda: (deep(100, nn.Identity, 8.0), vectors(8, 16)),
-        "exploding", None, "not one layer is to blame", "normalization", "error",
+        "exploding", None, "no single layer is the cause", "normalization", "error",
     ),
     "one block four times": Planted(
         lambda: (nn.Sequential(*[block()] * 4, nn.Linear(8, 2)), vectors(4, 8)),

@@ -29,8 +29,8 @@ class LayerCall:
     module : torch.nn.Module
     given, shapes : tuple of tuple of int
         The shapes of its input and output tensors.
-    made_by : tuple of OperationRecord
-        What made its input tensors.
+    made_by, made : tuple of OperationRecord
+        The operations that made its input and its output tensors.
     size, gradient : float or None
         Root mean square of its first output, if it has weights, and Euclidean norm of the gradient
         that reached this output, if it has no submodules; None if there is none.
@@ -47,6 +47,7 @@ class LayerCall:
     given: tuple[tuple[int, ...], ...]
     made_by: tuple[OperationRecord, ...]
     shapes: tuple[tuple[int, ...], ...] = ()
+    made: tuple[OperationRecord, ...] = ()
     size: float | None = None
     gradient: float | None = None
     tracked: bool = False
@@ -167,6 +168,21 @@ class RunRecord:
     def modules(self) -> dict[str, nn.Module]:
         """The modules by their names."""
         return {name: module for module, name in self.names.items()}
+
+    @cached_property
+    def parameters(self) -> dict[str, set[str]]:
+        """The full names of the parameters of each layer, those of its submodules included."""
+        found: dict[str, set[str]] = {name: set() for name in self.modules}
+        for name, _ in self.root.named_parameters():
+            owner = name
+            while owner:
+                owner = owner.rpartition(".")[0]
+                found.setdefault(owner, set()).add(name)
+        return found
+
+    def own_parameters(self, layer: str) -> set[str]:
+        """Return the full names of a layer's parameters without those of its submodules."""
+        return {each for each in self.parameters[layer] if each.rpartition(".")[0] == layer}
 
     def check(self, kind: type[C]) -> C:
         """Return the check of a class."""

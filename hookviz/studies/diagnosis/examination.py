@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -55,6 +55,7 @@ class OperationLog(Listener):
         self.makers: StorageMap[OperationRecord] = StorageMap()
         self._parameters: StorageMap[list[str]] = StorageMap()  # their names
         self._stored: StorageMap[str] = StorageMap()  # tensors that are plain attributes
+        self.half = False  # whether a result is in half precision
         self._hearing = overridden(run.checks, "heard")
         self._observing = overridden(run.checks, "after")
         self._observers: dict[str, list[Callable[..., None]]] = {}  # by the operation's name
@@ -133,6 +134,7 @@ class OperationLog(Listener):
     def _measure(self, record: OperationRecord, returned: list[Tensor]) -> None:
         """Measure the outputs; of maps each channel, in the same pass."""
         first, *others = returned
+        self.half |= first.dtype in HALF
         plain = first.is_floating_point() and first.layout is torch.strided and not first.is_meta
         maps = record.name in RECTIFIERS or record.name in MAPS
         if not (maps and plain and record.phase == "forward" and first.ndim > 1 and first.numel()):
@@ -215,6 +217,7 @@ class Examination(OperationLog):
         self._entering = overridden(checks, "enter")
         self._leaving = overridden(checks, "leave")
         self._calls: dict[ModuleCall, LayerCall] = {}
+        self._skips = False
         self._drawn = ""  # the state of Python's and NumPy's random numbers
 
     def begin(self, recorder: OperationRecorder) -> None:
@@ -277,6 +280,8 @@ class Examination(OperationLog):
         layer.finished = True
         if not again:
             layer.shapes = tuple([tuple(tensor.shape) for tensor in returned])
+            makers = map(self.makers.get, returned)
+            layer.made = tuple([each for each in makers if each is not None])
             layer.tracked = any(tensor.requires_grad for tensor in returned)
             for leave in self._leaving:
                 leave(layer, returned, self.run)
@@ -299,24 +304,34 @@ class Examination(OperationLog):
 
     def _arrived_at_output(self, gradient: Tensor | None) -> None:
         if gradient is not None:
-            with self.recorder.silent():
+            with self._quiet():
                 self.run.output_gradient.add(gradient)
 
     def _arrived(self, layer: LayerCall, learns: bool, gradient: Tensor | None) -> None:
         if gradient is not None:
-            with self.recorder.silent():
+            with self._quiet():
                 if layer.leaf:
                     layer.gradient = self._norm(gradient) if learns else norm_of(gradient)
-                if learns:
+                if learns and self.thorough:
                     self.reaches(gradient)
 
     def _arrived_at_weights(self, name: str, gradient: Tensor | None) -> None:
         if gradient is not None:
             self.run.backward = True
             norms = self.run.gradient_norms
-            with self.recorder.silent():
+            with self._quiet():
                 norms[name] = norms.get(name, 0.0) + self._norm(gradient)
-                self.reaches(gradient)
+                if self.thorough:
+                    self.reaches(gradient)
+
+    def skip_backward(self) -> None:
+        """Stop listening before the backward; in half precision its operations are observed."""
+        self._skips = not self.thorough and not self.half
+        if self._skips:
+            self.recorder.mute(True)
+
+    def _quiet(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._skips else self.recorder.silent()
 
     def _norm(self, gradient: Tensor) -> float:
         norm = norm_of(gradient)
@@ -421,7 +436,8 @@ def _examined(
                 if target is not None and not callable(target):
                     refused.append(error)
                 raise
-            return scores[-1]
+        examinations[-1].skip_backward()
+        return scores[-1]
 
     try:
         session.forward_backward(

@@ -17,7 +17,7 @@ from ...run.errors import line_of
 from ...tables import WIDTH, cut, paragraph, plain
 
 SEVERITIES = ("error", "warning", "note")
-"""Worst first: what makes the model useless, what will hurt, what one should know."""
+"""Worst first: the model is useless, it will suffer, the user should know."""
 
 KINDS = (
     *("nan", "inf", "half precision", "shape", "error", "empty"),
@@ -26,7 +26,12 @@ KINDS = (
     *("no gradient", "unused", "batchnorm", "dropout", "training mode", "in place"),
     *("attention", "hooks left behind", "optimizer", "learning rate", "does not move", "adds up"),
 )
-"""All that a finding's ``kind`` can be."""
+"""The kinds of findings."""
+
+LINES = 25
+"""The number of lines of a diagnosis in a terminal; `Diagnosis.text` has all."""
+ROWS = 5
+"""The number of findings that a notebook shows at once; a click shows the others."""
 
 _CHIPS = {
     "error": "background: #b3261e; color: #fff",
@@ -34,16 +39,16 @@ _CHIPS = {
     "note": "background: #5b6b7d; color: #fff",
     "healthy": "background: #1f7a3d; color: #fff",
 }
-"""Letters on a ground of their own, so that they are legible on white and on dark pages."""
+"""Colours that are legible on white and on dark pages."""
 
 PLAIN = ("kind", "severity", "layer", "call", "phase", "operation", "file", "line", "message")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong, or that one should know."""
+    """One fault, or a fact that the user should know."""
 
-    kind: str  #: what it is, in a word or two; see `hookviz.diagnose`
+    kind: str  #: one of those that `hookviz.diagnose` lists
     severity: str  #: ``"error"``, ``"warning"`` or ``"note"``
     message: str  #: what is wrong, with which values
     advice: str  #: what to do, in one sentence
@@ -95,7 +100,7 @@ class Finding:
         return self.text()
 
     def text(self, number: str = "") -> str:
-        """All of it in lines that a terminal has room for, the first one after a number."""
+        """Return it in lines that fit a terminal, the first one after a number."""
         code = ["    " + cut(self.code, WIDTH - 4)] if self.code else []
         told = [paragraph(each, "    ") for each in (self.message, "→ " + self.advice)]
         return "\n".join(
@@ -103,7 +108,7 @@ class Finding:
         )
 
     def record(self) -> dict[str, Any]:
-        """All of it as one dict of strict JSON, see `Diagnosis.records`."""
+        """Return it as a dict of strict JSON, see `Diagnosis.records`."""
         known = {name: getattr(self, name) for name in (*PLAIN, "advice", "evidence")}
         return plain(known | {"layers": list(self.layers)})
 
@@ -132,7 +137,7 @@ class Diagnosis(TablePage, Sequence[Finding]):
         looked_at: Sequence[str],
         explore: Callable[[Finding], Any] | None = None,
     ) -> None:
-        """Fill it, when the model has been examined; ``explore`` opens the explorer at one."""
+        """Set the findings of an examination; ``explore`` opens the explorer at one."""
         found = self._keep(list(findings))
         self._findings = sorted(found, key=lambda each: SEVERITIES.index(each.severity))
         self.looked_at, self._explore = list(looked_at), explore
@@ -158,7 +163,7 @@ class Diagnosis(TablePage, Sequence[Finding]):
 
     @property
     def verdict(self) -> str:
-        """The whole of it in one line."""
+        """One line: the number of findings, and the worst."""
         worst = f"; worst: {self[0].title}" if self and not self.healthy else ""
         return f"{self._name}: {self._counts}{worst}"
 
@@ -182,7 +187,7 @@ class Diagnosis(TablePage, Sequence[Finding]):
         return [each.record() for each in self]
 
     def raise_if(self, severity: str = "warning") -> None:
-        """Raise ``RuntimeError``, with all of it as text, if anything is as bad as this, or worse.
+        """Raise ``RuntimeError`` with all findings as text if one is as bad as this, or worse.
 
         Also if nothing was looked at. For tests: ``hookviz.diagnose(model, x).raise_if("error")``.
 
@@ -193,7 +198,7 @@ class Diagnosis(TablePage, Sequence[Finding]):
         if severity not in SEVERITIES:
             raise ValueError(f"severity={severity!r} is none of {', '.join(SEVERITIES)}.")
         if not self.looked_at or self.worst(severity):
-            raise RuntimeError(repr(self))
+            raise RuntimeError(self.text())
 
     def worst(self, severity: str) -> list[Finding]:
         """Return the findings that are as bad as this, or worse."""
@@ -201,7 +206,7 @@ class Diagnosis(TablePage, Sequence[Finding]):
         return [each for each in self if each.severity in bad]
 
     def to_json(self) -> str:
-        """Return all of it as strict JSON: NaN is null, an infinity ``"inf"`` or ``"-inf"``."""
+        """Return everything as strict JSON: NaN is null, an infinity ``"inf"`` or ``"-inf"``."""
         whole = {
             "model": self._name,
             "healthy": self.healthy,
@@ -214,7 +219,7 @@ class Diagnosis(TablePage, Sequence[Finding]):
     def show(self, finding: int = 0) -> Any:
         """Open the explorer at the layer of a finding, the first one by default.
 
-        If what it returned are no maps, at the last layer before it that returned some.
+        If its output is not maps, at the last layer before it that returned some.
 
         Raises
         ------
@@ -233,26 +238,43 @@ class Diagnosis(TablePage, Sequence[Finding]):
     def _heading(self) -> str:
         return self.verdict
 
+    def text(self) -> str:
+        """Return all findings as text, and what was looked at."""
+        blocks = [each.text(f"[{number}] ") for number, each in enumerate(self)]
+        examined = f"Looked at: {'; '.join(self.looked_at) or 'nothing'}."
+        return "\n\n".join([paragraph(self.verdict), *blocks, paragraph(examined)])
+
     def __repr__(self) -> str:
-        parts = [
-            paragraph(self.verdict),
-            *(each.text(f"[{place}] ") for place, each in enumerate(self)),
-        ]
-        if self.healthy and self.looked_at:
-            parts.append(paragraph(f"Looked at: {'; '.join(self.looked_at)}."))
+        """Show the worst findings, in at most `LINES` lines."""
+        parts, left = [paragraph(self.verdict)], LINES - 4
+        for number, finding in enumerate(self):
+            block = finding.text(f"[{number}] ")
+            left -= len(block.splitlines()) + 1
+            if left < 0 and number:
+                more = ", ".join(dict.fromkeys(each.kind for each in self[number:]))
+                shown = f"{len(self) - number} more ({more}): print(findings.text()) shows all."
+                return "\n\n".join([*parts, paragraph(shown)])
+            parts.append(block)
+        examined = paragraph(f"Looked at: {'; '.join(self.looked_at)}.")
+        if self.healthy and len(examined.splitlines()) < left:
+            parts.append(examined)
         return "\n\n".join(parts)
 
     def _repr_html_(self) -> str:
         worst = "healthy" if self.healthy else self[0].severity if self else "note"
-        rows = "".join(_row(place, each) for place, each in enumerate(self))
+        rows = [_row(number, each) for number, each in enumerate(self)]
+        first, more = "".join(rows[:ROWS]), "".join(rows[ROWS:])
         looked_at = escape("; ".join(self.looked_at) or "nothing")
         return (
             f"<p><b>{escape(self._name)}</b> {_chip(self._counts, worst)}</p>"
-            + (f"<table>{rows}</table>" if rows else "")
+            + (f"<table>{first}</table>" if first else "")
+            + (_DETAILS.format(f"{len(rows) - ROWS} more", f"<table>{more}</table>") * bool(more))
             + (_SCROLLED.format(self._drawing) if self._drawing else "")
-            + f"<details><summary>What was looked at</summary>{looked_at}.</details>"
+            + _DETAILS.format("What was looked at", f"{looked_at}.")
         )
 
+
+_DETAILS = "<details><summary>{}</summary>{}</details>"
 
 # A tall drawing begins at its end, where the error is.
 _SCROLLED = (
@@ -285,7 +307,7 @@ Ignored = Sequence[str | tuple[str, str]]
 
 
 def checked(ignore: Ignored) -> list[tuple[str, str]]:
-    """As pairs of a kind and a pattern; ValueError for anything else.
+    """Return them as pairs of a kind and a pattern; raise ValueError for anything else.
 
     >>> checked(["batchnorm", ("saturated", "head.*")])
     [('batchnorm', '*'), ('saturated', 'head.*')]
@@ -302,7 +324,7 @@ def checked(ignore: Ignored) -> list[tuple[str, str]]:
 
 
 def without(findings: Sequence[Finding], pairs: Sequence[tuple[str, str]]) -> list[Finding]:
-    """Return the findings without the ignored ones; of several layers some may remain."""
+    """Return the findings without the ignored ones; some layers of a finding may remain."""
     kept = []
     for each in findings:
         patterns = [pattern for kind, pattern in pairs if kind == each.kind]
@@ -315,7 +337,7 @@ def without(findings: Sequence[Finding], pairs: Sequence[tuple[str, str]]) -> li
 
 
 NAMED = 4
-"""So many of the other layers are named in the text; `Finding.layers` has all."""
+"""The number of other layers that are named in the text; `Finding.layers` has all."""
 
 
 def also(names: list[str]) -> str:

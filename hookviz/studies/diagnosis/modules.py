@@ -62,14 +62,8 @@ def zero_layers(run: RunRecord) -> dict[str, nn.Module]:
 
 def learns(run: RunRecord, name: str) -> bool:
     """Return True if a gradient other than 0 reaches a layer's weights."""
-    own = parameter_names(run.modules[name], name)
-    return any(run.gradient_norms.get(each, 0.0) > 0 for each in own if not each.endswith("bias"))
-
-
-def parameter_names(module: nn.Module, name: str, *, recurse: bool = True) -> set[str]:
-    """Return the full names of a module's parameters."""
-    own = module.named_parameters(recurse=recurse)
-    return {f"{name}.{each}" if name else each for each, _ in own}
+    own = (each for each in run.parameters[name] if not each.endswith("bias"))
+    return any(run.gradient_norms.get(each, 0.0) > 0 for each in own)
 
 
 def outermost(names: Iterable[str]) -> list[str]:

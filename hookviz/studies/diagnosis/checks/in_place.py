@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from torch import Tensor
 
-from ....hooking.storage import StorageMap
 from ....run.errors import first_line, line_of, message_of
-from ....run.recorder import Operation, labelled
+from ....run.recorder import labelled
 from ..check import Check, LayerCall, RunRecord
 from ..error_messages import OVERWRITTEN
 from ..findings import Finding
@@ -48,33 +47,22 @@ class InPlace(Check):
 
     looks_at = "outputs that are overwritten in place"
 
-    outputs: StorageMap[LayerCall] = field(default_factory=StorageMap)
-    overwritten: list[tuple[LayerCall, OperationRecord]] = field(default_factory=list)
     error: Overwrite | None = None
 
-    def leave(self, call: LayerCall, returned: list[Tensor], run: RunRecord) -> None:
-        for tensor in returned:
-            if tensor not in self.outputs:
-                self.outputs[tensor] = call
-
-    def heard(self, operation: Operation, record: OperationRecord, run: RunRecord) -> None:
-        if record.overwrites and not record.again and not operation.is_view and operation.outputs:
-            call = self.outputs.pop(operation.outputs[0])  # from now on another layer's
-            if call is not None:
-                self.overwritten.append((call, record))
-
     def finish(self, score: Tensor | None, run: RunRecord) -> None:
-        self.outputs = StorageMap()
         if run.error is not None and score is not None:
             self.error = overwrite(run, run.error, score)
 
     def findings(self, run: RunRecord) -> Iterator[Finding]:
-        if not self.overwritten:
+        layers = _returned_by(run)
+        writes = [each for each in run.operations if each.overwrites and each.phase == "forward"]
+        writes = [each for each in writes if each.finite and not each.again]
+        pairs = [(layers[each.overwrote], each) for each in writes if each.overwrote in layers]
+        if not pairs:
             return
-        in_order = {call: number for number, call in enumerate(run.calls)}
-        first, by = min(self.overwritten, key=lambda pair: in_order.get(pair[0], 0))
-        calls = sorted((call for call, _ in self.overwritten), key=lambda c: in_order.get(c, 0))
-        names = list(dict.fromkeys(call.layer for call in calls))
+        first, by = min(pairs, key=lambda pair: run.calls.index(pair[0]))
+        names = list(dict.fromkeys(call.layer for call, _ in pairs))
+        names = [first.layer, *(name for name in names if name != first.layer)]
         yield Finding(
             "in place",
             "note",
@@ -85,6 +73,16 @@ class InPlace(Check):
             **by.place | {"layer": first.layer, "call": first.call},
             layers=names,
         )
+
+
+def _returned_by(run: RunRecord) -> dict[OperationRecord | None, LayerCall]:
+    """Return the layer that returned an operation's output; of nested ones the innermost."""
+    found: dict[OperationRecord | None, LayerCall] = {}
+    for call in run.calls:
+        for record in call.made:
+            if record not in found or not found[record].leaf:
+                found[record] = call
+    return found
 
 
 def overwrite(run: RunRecord, error: BaseException, score: Tensor) -> Overwrite | None:

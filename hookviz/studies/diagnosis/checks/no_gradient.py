@@ -16,7 +16,7 @@ from ....run.operations import CLAMPS, STEPS
 from ....run.recorder import Operation, labelled
 from ..check import Check, LayerCall, RunRecord
 from ..findings import Finding
-from ..modules import learns, outermost, parameter_names, zero_layers
+from ..modules import learns, outermost, zero_layers
 from ..records import OUTSIDE, OperationRecord, RanOperation, range_of
 from ..step import WatchedStep
 from .optimizer import held_by
@@ -163,7 +163,7 @@ class NoGradient(Check):
         lacking = {
             name: module
             for module, name in run.names.items()
-            if (own := parameter_names(module, name) - frozen) & run.used
+            if (own := run.parameters[name] - frozen) & run.used
             and not own & run.gradient_norms.keys()
         }
         without = outermost(lacking)
@@ -204,7 +204,7 @@ class NoGradient(Check):
             operation="" if end is None else end.name,
             file="" if end is None else end.file,
             line=0 if end is None else end.line,
-            evidence={"parameters": sorted(parameter_names(module, name) - frozen)},
+            evidence={"parameters": sorted(run.parameters[name] - frozen)},
         )
 
     def _reason(
@@ -251,8 +251,7 @@ class NoGradient(Check):
             sums = {
                 name: sum(norms.get(parameter, 0.0) for parameter in own)
                 for name in ran
-                if name in each.behind
-                and (own := parameter_names(run.modules[name], name, recurse=False))
+                if name in each.behind and (own := run.own_parameters(name))
             }
             layers = [name for name in sums if sums[name] == 0]
             # A branch may be left out at random by a factor of 0.
@@ -422,7 +421,7 @@ def _learners(run: RunRecord, without: Collection[str]) -> dict[str, nn.Module]:
         name: module
         for module, name in run.names.items()
         if not any(not name or each.startswith(f"{name}.") for each in without)
-        and parameter_names(module, name) & run.gradient_norms.keys()
+        and run.parameters[name] & run.gradient_norms.keys()
     }
     return {name: learns[name] for name in outermost(learns)}
 
@@ -437,7 +436,7 @@ def _meant(module: nn.Module, name: str, run: RunRecord, learners: Mapping[str, 
     for known in apart:
         if _is_shared(within, known, run):
             return f"{known!r} is given other samples, too, as in a critic's step"
-    own = parameter_names(module, name)
+    own = run.parameters[name]
     steps = [held_by(each, run.root) for each in run.optimizers]
     steps = [held for held in steps if held & run.gradient_norms.keys()]
     if steps and not any(held & own for held in steps):  # another optimizer's step

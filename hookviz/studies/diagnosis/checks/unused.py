@@ -10,7 +10,7 @@ from torch import nn
 from ....run.recorder import Operation
 from ..check import Check, RunRecord
 from ..findings import Finding
-from ..modules import outermost, parameter_names
+from ..modules import outermost
 from ..records import OperationRecord
 
 
@@ -33,7 +33,7 @@ class Unused(Check):
         idle = {
             name: module
             for module, name in run.names.items()
-            if module not in ran and (own := parameter_names(module, name)) and not own & run.used
+            if module not in ran and (own := run.parameters[name]) and not own & run.used
         }
         # A container may hold layers that have other names, too, under which they ran.
         idle = {
@@ -58,7 +58,7 @@ class Unused(Check):
                 _ADVICE[why],
                 name,
                 cause=why,
-                evidence={"parameters": sorted(parameter_names(module, name))},
+                evidence={"parameters": sorted(run.parameters[name])},
             )
 
     def _is_routed(self, run: RunRecord, name: str) -> bool:
