@@ -400,10 +400,11 @@ def test_hooks_left_behind(x):
         pass
 
     held = model.head.register_forward_hook(keep)
-    assert not len(hookviz.diagnose(model, x))
+    (found,) = hookviz.diagnose(model, x)
+    assert (found.kind, found.severity, found.layer) == ("hooks left behind", "note", "head")
     for _ in range(2):
         model.blocks[0].conv.register_forward_hook(keep)
-    (found,) = hookviz.diagnose(model, x)
+    found, _ = hookviz.diagnose(model, x)
     assert (found.kind, found.layer) == ("hooks left behind", "blocks.0.conv")
     assert found.severity == "warning" and "keep on blocks.0.conv is set 2 times" in found.message
     assert found.file == __file__

@@ -14,8 +14,10 @@ from .checks.input_scale import InputScale
 from .checks.leftover_hooks import LeftoverHooks
 from .checks.loss import Wiring
 from .checks.magnitudes import GrowingState, Magnitudes
+from .checks.model_error import ModelError
 from .checks.modes import DropoutFunction, DropoutOfEverything, OtherMode, TrainingMode
 from .checks.no_gradient import NoGradient
+from .checks.nonfinite import NonFinite
 from .checks.optimizer import Optimizers
 from .checks.registration import NotRegistered, OneModule
 from .checks.same_channels import SameChannels
@@ -26,8 +28,6 @@ from .checks.targets import Targets
 from .checks.unused import Unused
 from .checks.zero_weights import ZeroWeights
 from .findings import Finding, also
-from .model_error import ModelError
-from .nonfinite import NonFinite
 
 CHECKS: tuple[type[Check], ...] = (
     ModelError,

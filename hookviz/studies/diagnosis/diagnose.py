@@ -21,12 +21,12 @@ from ..showing import widget
 from .all_checks import causes, findings_of, looked_at, new_checks
 from .check import LayerCall, RunRecord
 from .checks.magnitudes import grows_out_of_range
+from .checks.nonfinite import explaining_scale
 from .checks.optimizer import as_optimizers
 from .examination import examine
 from .findings import Diagnosis, Finding, Ignored, checked, without
 from .guard import Guard
 from .loss_scale import check_scaler
-from .nonfinite import explaining_scale
 
 
 def diagnose(
@@ -114,7 +114,7 @@ def diagnose(
       needs what was there.
     - ``"attention"``: all heads of a module look at one token whatever the query, or everywhere
       alike, as they do before training; always a note.
-    - ``"hooks left behind"``: the same hook set several times.
+    - ``"hooks left behind"``: the same hook set several times; a note for other hooks.
     - ``"optimizer"``, ``"learning rate"``: what ``optimizer`` lacks, or does not move.
 
     A finding is one cause: ``layers`` lists all that show it.

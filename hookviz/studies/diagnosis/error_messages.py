@@ -1,11 +1,79 @@
-"""PyTorch's own error messages: the only file in which they are matched, tested per version."""
+"""PyTorch's own error messages: the only file that matches them, tested in each version."""
 
 from __future__ import annotations
 
 import re
 
+from ...run.errors import message_of
+
 OVERWRITTEN = re.compile("modified by an inplace operation")
-NO_GRAPH = re.compile("without a gradient|does not require grad")
+IN_PLACE = re.compile("modified by an inplace operation|leaf Variable that requires grad")
+NO_GRAPH = re.compile("without a gradient|does not require grad")  # the first is hookviz's
 WRONG_ARGUMENTS = re.compile(
     r"missing \d+ required (positional|keyword)|positional arguments? but|unexpected keyword"
 )
+BYTES = re.compile("unsigned char|'Byte'|uint8|ByteTensor")
+LABELS = re.compile("[Tt]arget.*out of bounds|n_classes")
+INDICES = re.compile("index out of range in self")
+
+KINDS = {
+    "in place": IN_PLACE,
+    "batchnorm": re.compile("more than 1 value per channel"),
+    "shape": re.compile(
+        r"shape|size|dimension|channels|should contain|must match"
+        r"|expected (?!.*dtype).*(batch|tensor|input|got)",
+        re.IGNORECASE,
+    ),
+}
+"""Kinds of findings -> the messages of such errors."""
+
+FIXES = {
+    "modified by an inplace operation": "Write a new tensor instead of overwriting one: x = x + 1, "
+    "x.relu(), inplace=False. hookviz.diagnose(model, x, lambda output: loss(output, y)) names the "
+    "line that writes.",
+    "leaf Variable that requires grad": "Change weights within torch.no_grad(), or a copy of them.",
+    "without a gradient|does not require grad": "The loss is detached from the model: look for "
+    "detach(), .data, .item(), argmax or torch.no_grad() on the way to it.",
+    "created only for scalar outputs|not one number": "Reduce it to one number first: "
+    "loss.mean().backward().",
+    "backward through the graph a second time": "Call backward() once for each forward: add losses "
+    "up first, and detach() what you keep from one step to the next.",
+    r"expected [2-5]D.* input \(got [1-4]D input\)": "Give it a batch, even if of one "
+    "sample: x[None], with the samples in the first dimension.",
+    "same device": "Move the input and the labels to the model's device: x.to(device).",
+    r"not subscriptable|got \(list|list' object|not list|must be Tensor": "Give the tensor itself, "
+    "not a list of it: model(x), not model([x]); of a DataLoader's batch, batch[0].",
+    "multi-target not supported": "Labels of classes are one number a sample, shape (N,): "
+    "y.squeeze(1), or y.argmax(1) of one-hot ones.",
+    "elements of target should be between 0 and 1": "Targets go from 0 to 1: divide a mask of 0 "
+    "and 255 by 255; turn labels −1 and 1 into (y + 1) / 2.",
+    "should be between 0 and 1": "binary_cross_entropy takes probabilities: give them through a "
+    "sigmoid, or use binary_cross_entropy_with_logits on the logits.",
+    r"must be (the )?same as input size|different to the input size": "Give both the same shape: "
+    "output.squeeze(1), or y[:, None].float().",
+    "missing 1 required positional argument: 'target'": "Give the loss its labels: "
+    "lambda output: loss(output, y).",
+    "Expected floating point type for target": "One-hot labels are numbers of type float: "
+    "y.float(); or give the classes themselves, y.argmax(1).",
+    "Found dtype Long but|cast to the desired output type Long": "This loss takes targets of type "
+    "float: y.float().",
+    "var has negative entry": "Make the variance positive: F.softplus(var), or var.exp() of a "
+    "logarithm that the network returns.",
+    "dtype Long|dtype to be Long|scalar type Long": "Labels of classes are whole numbers: "
+    "y.long().",
+    r"Double|\(double\)|Half|BFloat16|expected m1 and m2|same dtype": "Give it the type of the "
+    "weights: x.float(), or x.to(next(model.parameters()).dtype).",
+}
+"""A part of a message -> the code to write instead."""
+
+
+def kind_of(error: BaseException) -> str:
+    """Return the kind of finding that an error is."""
+    message = message_of(error)
+    return next((kind for kind, words in KINDS.items() if words.search(message)), "error")
+
+
+def fix_of(error: BaseException) -> str:
+    """Return the code to write instead of a frequent error; empty for others."""
+    message = message_of(error)
+    return next((fix for words, fix in FIXES.items() if re.search(words, message)), "")

@@ -26,13 +26,13 @@ from .all_checks import causes, findings_of, looked_at, new_checks
 from .check import RunRecord
 from .checks.in_place import overwrite
 from .checks.loss import Wiring
+from .checks.model_error import no_graph, place_of, raised_outside
 from .checks.no_gradient import NoGradient
+from .checks.nonfinite import explaining_scale, origins
 from .error_messages import NO_GRAPH, WRONG_ARGUMENTS
 from .examination import examine
 from .findings import Diagnosis, Finding, Ignored, checked, without
 from .loss_scale import LossScale, loss_scale, made_half
-from .model_error import no_graph, place_of, raised_outside
-from .nonfinite import explaining_scale, origins
 from .records import OUTSIDE
 from .watching import RecordedCall, StepWatch, Sum
 

@@ -5,29 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, TypeGuard
 
-from .check import Check, RunRecord
-from .findings import Finding
-from .loss_scale import LossScale, loss_scale, made_half
-from .records import OUTSIDE, OperationRecord
+from ..check import Check, RunRecord
+from ..findings import Finding
+from ..loss_scale import LossScale, loss_scale, made_half
+from ..records import OUTSIDE, OperationRecord
 
 MOST = 3
 """So many places are told in each phase; what they pass on is not counted among them."""
 
 
-def nan_and_inf(seen: RunRecord) -> Iterator[Finding]:
+def nan_and_inf(run: RunRecord) -> Iterator[Finding]:
     """Report where NaN and Inf arose that left a layer or reached a weight."""
-    first = origins(seen)
-    for operation in [*first[:MOST], *filter(_handled, seen.sources)]:
-        yield _finding(operation, seen, more=max(len(first) - 1, 0))
+    first = origins(run)
+    for operation in [*first[:MOST], *filter(_handled, run.sources)]:
+        yield _finding(operation, run, more=max(len(first) - 1, 0))
 
 
-def origins(seen: RunRecord) -> list[OperationRecord]:
+def origins(run: RunRecord) -> list[OperationRecord]:
     """Return what made NaN and Inf first: in the forward, and only else in the backward."""
-    constants = {id(o.origin): o.origin for o in seen.operations if _of_constant(o.origin)}
-    told = [source for source in seen.sources if source.propagated or not _fine(source)]
+    constants = {id(o.origin): o.origin for o in run.operations if _of_constant(o.origin)}
+    told = [source for source in run.sources if source.propagated or not _fine(source)]
     told = [source for source in told if not _handled(source)]
     told += constants.values()
-    told += [each for each in seen.operations if each.propagated and each.origin is each]
+    told += [each for each in run.operations if each.propagated and each.origin is each]
     for phase in ("forward", "backward"):
         # Several of one line are one to its reader.
         first = list({tuple(o.place.values()): o for o in told[::-1] if o.phase == phase}.values())
@@ -37,13 +37,13 @@ def origins(seen: RunRecord) -> list[OperationRecord]:
 
 
 def explaining_scale(
-    seen: RunRecord, scaler: Any, smaller: Callable[[float], RunRecord]
+    run: RunRecord, scaler: Any, smaller: Callable[[float], RunRecord]
 ) -> LossScale | None:
     """Return the loss scale without which the gradients are finite; None if there is none.
 
     ``smaller(factor)`` repeats the run with a loss that is divided by the factor.
     """
-    first = origins(seen)
+    first = origins(run)
     if not first or first[0].phase != "backward":
         return None
     scale = loss_scale(scaler, made_half(first[0]))
@@ -66,9 +66,9 @@ def _fine(source: OperationRecord) -> bool:
     return source.finite or source.constant
 
 
-def _finding(operation: OperationRecord, seen: RunRecord, more: int) -> Finding:
+def _finding(operation: OperationRecord, run: RunRecord, more: int) -> Finding:
     kind = "nan" if operation.nan else "inf"
-    passed_on = sum(each.origin is operation for each in seen.operations) - 1
+    passed_on = sum(each.origin is operation for each in run.operations) - 1
     evidence = {
         "given": [str(each) for each in operation.given],
         "made": [str(each) for each in operation.made],
@@ -89,10 +89,10 @@ def _finding(operation: OperationRecord, seen: RunRecord, more: int) -> Finding:
         severity = "note"
         message = f"The input holds {word}, and the model handles it: no layer returns it."
         advice = f"Nothing, if {word} stands for missing values."
-    if operation.phase == "backward" and seen.scale is not None:
-        severity, evidence["scale"] = "note", seen.scale.factor
-        message += seen.scale.message
-        advice = seen.scale.advice
+    if operation.phase == "backward" and run.scale is not None:
+        severity, evidence["scale"] = "note", run.scale.factor
+        message += run.scale.message
+        advice = run.scale.advice
     return Finding(
         kind,
         severity,
