@@ -194,10 +194,10 @@ def _arguments(module: nn.Module) -> str:
 
 def _innermost(run: RunRecord, error: Exception) -> LayerCall | None:
     """Return the call in which the error arose: the innermost one that did not come to its end."""
-    call = innermost_call(error, run.names)
+    innermost = innermost_call(error, run.names)
     unfinished = [call for call in run.calls if not call.finished]
-    if call is not None:
-        unfinished = [call for call in unfinished if call.module is call[0]] or unfinished
+    if innermost is not None:
+        unfinished = [call for call in unfinished if call.module is innermost[0]] or unfinished
     return unfinished[-1] if unfinished else None
 
 
