@@ -206,7 +206,7 @@ def _in_backward(run: RunRecord) -> bool:
     return root is not None and root.finished
 
 
-_FOREIGN = str(Path(torch.__file__).parent), str(Path(__file__).parents[2])
+_FOREIGN = str(Path(torch.__file__).parent), str(Path(__file__).parents[3])
 
 
 def place_of(error: BaseException) -> dict[str, Any]:
