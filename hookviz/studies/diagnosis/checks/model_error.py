@@ -112,9 +112,9 @@ def raised_outside(
     within = " or ".join(map(repr, layers))
     if cut is not None and cut.file and NO_GRAPH.search(message_of(error)):
         place, function = {"file": cut.file, "line": cut.line}, cut.name
-    mend = fix_of(error)
+    fix = _fix(error, None)
     if stepped and OVERWRITTEN.search(message_of(error)):
-        mend = (
+        fix = (
             "Weights or inputs were changed between forward and backward: call optimizer.step() "
             "after the last backward(), and run the model again after it."
         )
@@ -125,7 +125,7 @@ def raised_outside(
         f"The block raised {type(error).__name__}"
         + (f" in {within}" if within else " outside of the model")
         + f": {first_line(error)}",
-        mend or _advice(None, "error", bool(place["file"])),
+        fix or _advice(None, "error", bool(place["file"])),
         phase="backward" if backward else "forward",
         operation=function,
         **place,
