@@ -137,6 +137,7 @@ def write_page(
     places: list[Settings] = []
     for place, name in enumerate(names):
         here = for_layer(view, layer=name)
+        set_map_size(facts, here)
         blocks[f"layer-{place}"], own, others = _layer(here, f"layer-{place}")
         maps += own
         queries += others
@@ -345,11 +346,7 @@ def begin_page(
     view = view.with_settings(**changes) if changes else view
     view = view if view.settings.layer in names else fitted(view.with_settings(layer=names[0]))
     facts: dict[str, Any] = {**model_payload(view, classes=computes), "run": 1}
-    facts["layers"] = [
-        each | {"map": list(layer_of(for_layer(view, layer=each["name"])).maps.shape[1:])}
-        for each in facts["layers"]
-        if each["name"] in names
-    ]
+    facts["layers"] = [dict(layer) for layer in facts["layers"] if layer["name"] in names]
     left_out = {"order": {SCORE_DROP}, "normalize": {"network"} if computes else set()}
     left_out["heatmap"] = {name for name in facts["choices"]["heatmap"] if name not in heatmaps}
     facts["choices"] = facts["choices"] | {
@@ -360,6 +357,12 @@ def begin_page(
     facts["blind"] = picture is None
     still = html.data_url(still_png(build_frame(view)))
     return PageBeginning(view, facts, still, picture)
+
+
+def set_map_size(facts: dict[str, Any], view: View) -> None:
+    """Add the size of a layer's maps to a page's facts."""
+    (layer,) = (layer for layer in facts["layers"] if layer["name"] == view.settings.layer)
+    layer["map"] = list(layer_of(view).maps.shape[1:])
 
 
 def _of_attention(view: View) -> list[str]:

@@ -33,7 +33,7 @@ from ...view.view import View
 from ..lesson import Step, lesson_payload
 from ..packing import Stream, raw
 from ..packing import picture as packed_picture
-from ..page import begin_page, chosen_layers, packed_block, page_map
+from ..page import begin_page, chosen_layers, packed_block, page_map, set_map_size
 from ..walk import page_kernels
 from .onnx_graph import ExportedNetwork, Precision, export_network, target_weights
 from .runtime import LICENCE, VERSION, load_runtime
@@ -120,7 +120,7 @@ def write_network_page(
         "answers": [str(each) for each in answers],
         "forward": network.forward,
         "level": "all" if network.folds else "disabled",  # of the runtime's optimizations
-        "layers": _layer_facts(view, network),
+        "layers": _layer_facts(view, network, facts),
         "classes": None if own is None else own[0].tolist(),
         "number": target_number(view),
         "target": facts["target"],
@@ -204,13 +204,16 @@ def _measured(network: ExportedNetwork) -> str:
     return said + "."
 
 
-def _layer_facts(view: View, network: ExportedNetwork) -> list[dict[str, Any]]:
+def _layer_facts(
+    view: View, network: ExportedNetwork, facts: dict[str, Any]
+) -> list[dict[str, Any]]:
     """Return what the page has to know of each call of each layer."""
     found, headers = [], {}
     for each in network.layers:
         call = view.cache[each.layer].calls[each.call]
         if each.layer not in headers:
             own = for_layer(view, layer=each.layer)
+            set_map_size(facts, own)
             header, _ = layer_payload(own)
             header["counts"] = header["counts"] | {"sample": 1}
             header["sample"] = 0
