@@ -248,6 +248,13 @@ def best_level(parts: Sequence[MapsPart], room: float) -> tuple[Level, Streams] 
 
     def fits(level: Level) -> bool:
         if level not in made:
+            # To compress parts in vain takes as long as to write them. Sizes grow with the number
+            # of values: what is far too large can be told from a level that fits.
+            known = next((each for each, streams in made.items() if streams is not None), None)
+            if known is not None and "reduced" == known.kind == level.kind:
+                size = size_of(made[known] or {})
+                if size * _count(parts, level) > 1.2 * room * _count(parts, known):
+                    return False
             made[level] = compressed(parts, level, room)
         return made[level] is not None
 
@@ -257,3 +264,12 @@ def best_level(parts: Sequence[MapsPart], room: float) -> tuple[Level, Streams] 
     place = 0 if likely else bisect_left(LEVELS, True, key=fits)
     streams = made.get(LEVELS[place]) if place < len(LEVELS) else None
     return None if streams is None else (LEVELS[place], streams)
+
+
+def _count(parts: Sequence[MapsPart], level: Level) -> int:
+    """Return the number of values of parts at a level."""
+    total = 0
+    for part in parts:
+        (channels, height, width), side = part.values.shape, level.factor(part.values.shape)
+        total += channels * math.ceil(height / side) * math.ceil(width / side)
+    return total

@@ -180,7 +180,9 @@ def count_nonzero(values: Tensor) -> Tensor:
         return torch.tensor([_count_long(row.numpy()) for row in rows]).view(values.shape[:-1])
     step = _CHUNK // max(1, rows.shape[1])
     buffer = rows.new_empty(min(len(rows), step) * rows.shape[1])
-    marks = (torch.ne(part, 0, out=buffer[: part.numel()].view_as(part)) for part in rows.split(step))
+    marks = (
+        torch.ne(part, 0, out=buffer[: part.numel()].view_as(part)) for part in rows.split(step)
+    )
     counts = [ones.sum(1).long() for ones in marks]
     return torch.cat(counts).view(values.shape[:-1]) if counts else rows.new_zeros(0).long()
 
