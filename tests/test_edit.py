@@ -88,9 +88,9 @@ def test_an_edit_equals_the_same_change_in_the_models_code(kind):
     change, channels, by_hand = CHANGES[kind]
     model = vgg()
     before = snapshot(model)
-    with hookviz.edit(model, "features.3", change, channels=channels) as made:
+    with hookviz.edit(model, "features.3", change, channels=channels) as edit:
         got = results(model, X)
-    assert made.count == 1
+    assert edit.count == 1
     assert_untouched(model, before)
     assert_equal(got, results(written(model, "features.3", by_hand), X))
     assert not torch.equal(got[0], model(X))
@@ -191,9 +191,9 @@ def test_an_activation_of_another_picture_can_be_patched_in():
 def test_gradients_of_layers_are_edited():
     model = vgg()
     by_hand = written(model, "features.3", lambda x: _Clamped.apply(x.clone()))
-    with hookviz.edit(model, "features.3", lambda g: g.clamp(-1, 1), gradient=True) as made:
+    with hookviz.edit(model, "features.3", lambda g: g.clamp(-1, 1), gradient=True) as edit:
         got = results(model, X)
-    assert made.count == 1
+    assert edit.count == 1
     assert_equal(got, results(by_hand, X))
 
 
@@ -213,9 +213,9 @@ def test_gradients_of_parameters_are_edited():
     names = [name for name, _ in model.named_parameters()]
     with hookviz.edit(
         model, ["*.bias", "features.3.weight"], 0, channels=[1], gradient=True
-    ) as made:
+    ) as edit:
         got = results(model, X)
-    assert made.count == 4
+    assert edit.count == 4
     for name, one, other in zip(names, got[2:], plain[2:], strict=True):
         if name.endswith("bias") or name == "features.3.weight":
             assert (one[1] == 0).all() and torch.equal(one[0], other[0])
@@ -243,9 +243,9 @@ def test_clip_norm_shortens_only_long_gradients():
 
 def test_gradients_of_an_overwritten_view_are_edited():
     layer, x = nn.Conv2d(1, 2, 3), torch.rand(1, 5, 5)  # it returns a view
-    with hookviz.edit(layer, "", 0, channels=[0], gradient=True) as made:
+    with hookviz.edit(layer, "", 0, channels=[0], gradient=True) as edit:
         F.relu(layer(x), inplace=True).sum().backward()
-    assert made.count == 1
+    assert edit.count == 1
     assert (layer.weight.grad[0] == 0).all()
 
 
@@ -256,11 +256,11 @@ def test_edits_apply_in_order_and_captures_see_their_results():
     layer, x = nn.Conv2d(1, 1, 1), torch.ones(1, 1, 2, 2)
     plain = layer(x).detach()
     seen = []
-    own = layer.register_forward_hook(lambda module, args, output: seen.append(output.detach()))
+    handle = layer.register_forward_hook(lambda module, args, output: seen.append(output.detach()))
     first, second = hookviz.edit(layer, "", lambda y: y + 1), hookviz.edit(layer, "", 3)
     with hookviz.capture(layer, "") as cache, first, second:
         layer(x)
-    own.remove()
+    handle.remove()
     assert torch.equal(cache[""].activation, (plain + 1) * 3)
     assert torch.equal(seen[0], (plain + 1) * 3)
 
@@ -286,18 +286,18 @@ def test_one_call_is_edited_also_under_checkpointing(call, reentrant):
     plain = Twice()
     checkpointed = Twice(reentrant)
     checkpointed.load_state_dict(plain.state_dict())
-    found = []
+    outcomes = []
     for model in (plain, checkpointed):
         x = torch.rand(1, 2, 3, 3, generator=torch.Generator().manual_seed(0)).requires_grad_()
         with hookviz.edit(model, "conv", torch.sin, call=call) as edit:
             y = model(x)
             y.sum().backward()
         assert edit.count == 1  # a rerun does not count
-        found.append([y.detach(), x.grad, *(p.grad for p in model.parameters())])
-    assert_equal(*found)
+        outcomes.append([y.detach(), x.grad, *(p.grad for p in model.parameters())])
+    assert_equal(*outcomes)
     y = plain.conv(x)
     first = plain.conv((torch.sin(y) if call == 0 else y).tanh())
-    assert torch.equal(found[0][0], (first if call == 0 else torch.sin(first)).tanh())
+    assert torch.equal(outcomes[0][0], (first if call == 0 else torch.sin(first)).tanh())
 
 
 class Answer(OrderedDict):
@@ -520,19 +520,19 @@ def test_copies_made_within_the_block_are_not_edited():
         torch.save(model, file)
         results(model, X)
     file.seek(0)
-    for each in (twin, torch.load(file, weights_only=False)):
-        assert torch.equal(each(X), model(X))
-        assert not any(parameter._backward_hooks for parameter in each.parameters())
+    for copied in (twin, torch.load(file, weights_only=False)):
+        assert torch.equal(copied(X), model(X))
+        assert not any(parameter._backward_hooks for parameter in copied.parameters())
 
 
 def test_noise_comes_from_the_given_generator():
     model = vgg()
-    found = []
+    outputs = []
     for _ in range(2):
         noisy = hookviz.edits.noise(0.1, torch.Generator().manual_seed(3))
         with hookviz.edit(model, "features.0", noisy):
-            found.append(model(X))
-    assert torch.equal(*found) and not torch.equal(found[0], model(X))
+            outputs.append(model(X))
+    assert torch.equal(*outputs) and not torch.equal(outputs[0], model(X))
 
 
 def test_off_zeroes_nan_and_leaves_other_channels():

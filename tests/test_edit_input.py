@@ -28,15 +28,15 @@ def x(model):
 
 @pytest.fixture
 def explorer(model):
-    made = hookviz.explore(model, hookviz.demo_images()[PICTURE], layer=LAYER, channel=32)
-    yield made
-    made.close()
+    opened = hookviz.explore(model, hookviz.demo_images()[PICTURE], layer=LAYER, channel=32)
+    yield opened
+    opened.close()
 
 
 def by_hand(x, change, channels=slice(None)):
-    made = x.clone()
-    made[(slice(None), channels, *WINDOW)] = change(x)[(slice(None), channels, *WINDOW)]
-    return made
+    changed = x.clone()
+    changed[(slice(None), channels, *WINDOW)] = change(x)[(slice(None), channels, *WINDOW)]
+    return changed
 
 
 CHANGES = {
@@ -54,11 +54,11 @@ CHANGES = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_the_model_gets_the_edited_input(model, x, name):
     change, reference = CHANGES[name]
-    given, before = x.clone(), snapshot(model)
+    argument, before = x.clone(), snapshot(model)
     with hookviz.edit(model, "input", change, where=WINDOW) as edit, torch.no_grad():
-        found = model(given)
-    assert torch.equal(found, model(by_hand(x, reference)).detach())
-    assert torch.equal(given, x) and edit.count == 1
+        output = model(argument)
+    assert torch.equal(output, model(by_hand(x, reference)).detach())
+    assert torch.equal(argument, x) and edit.count == 1
     assert_untouched(model, before)
 
 
@@ -66,8 +66,8 @@ def test_a_channel_is_edited_within_a_mask(model, x):
     mask = torch.zeros(x.shape[2:], dtype=torch.bool)
     mask[WINDOW] = True
     with hookviz.edit(model, "input", 0, channels=1, where=mask), torch.no_grad():
-        found = model(x)
-    assert torch.equal(found, model(by_hand(x, torch.zeros_like, 1)).detach())
+        output = model(x)
+    assert torch.equal(output, model(by_hand(x, torch.zeros_like, 1)).detach())
 
 
 def test_blur_equals_scipys(x):
@@ -135,14 +135,14 @@ def test_inputs_are_edited_together_with_layers_and_their_gradients(model, x):
     with hookviz.edit(model, ["input", LAYER], 0) as edit, torch.no_grad():
         model(x)
     assert edit.count == 2
-    asked = x.clone().requires_grad_()
+    leaf = x.clone().requires_grad_()
     with hookviz.edit(model, "input", 0, where=WINDOW, gradient=True):
-        model(asked).sum().backward()
+        model(leaf).sum().backward()
     whole = x.clone().requires_grad_()
     with torch.enable_grad():
         (wanted,) = torch.autograd.grad(model(whole).sum(), whole)
     wanted[(..., *WINDOW)] = 0
-    assert torch.equal(asked.grad, wanted)
+    assert torch.equal(leaf.grad, wanted)
     for parameter in model.parameters():
         parameter.grad = None
 
@@ -154,9 +154,9 @@ def test_the_explorer_shows_the_edited_input(model, x, explorer):
     assert_untouched(model, before)
     (chip,) = explorer.frame.edits
     assert chip == "input, all channels, some positions: off"
-    made = by_hand(x, torch.zeros_like)
+    edited = by_hand(x, torch.zeros_like)
     with hookviz.capture(model) as cache:
-        logits = model(made)
+        logits = model(edited)
         torch.autograd.grad(logits[0].max(), next(iter(model.parameters())))
     assert torch.equal(explorer.cache[LAYER].activation, cache[LAYER].activation)
     assert torch.equal(explorer.cache[LAYER].gradient, cache[LAYER].gradient)
@@ -178,9 +178,9 @@ def test_random_and_repeated_edits_of_the_input_are_shown(model, explorer):
     explorer.edit("input", noise(0.5), where=WINDOW)
     explorer.edit("input", 0, channels=0)
     assert torch.equal(torch.get_rng_state(), state)
-    made = explorer.displayed().session.edited_inputs.args[0]
-    assert not made[:, 0].any()
+    edited = explorer.displayed().session.edited_inputs.args[0]
+    assert not edited[:, 0].any()
     with torch.no_grad(), hookviz.capture(model, LAYER) as cache:
-        model(made)
+        model(edited)
     # The shown picture contains the same noise as the run.
     assert torch.equal(explorer.cache[LAYER].activation, cache[LAYER].activation)

@@ -225,7 +225,7 @@ def edit(model: nn.Module) -> None:
 def guard(model: nn.Module) -> None:
     with hookviz.diagnose(model) as findings:
         step(model)
-    assert not [each for each in findings if each.kind in ("nan", "inf", "error")]
+    assert not [finding for finding in findings if finding.kind in ("nan", "inf", "error")]
 
 
 def watch(model: nn.Module) -> None:
@@ -236,11 +236,11 @@ def watch(model: nn.Module) -> None:
 
 
 def attribute(model: nn.Module) -> None:
-    found = hookviz.attribute(model, X, method="saliency", abs=False)
+    attribution = hookviz.attribute(model, X, method="saliency", abs=False)
     x = X.clone().requires_grad_()
     output = model(x)
     (exact,) = torch.autograd.grad(output[torch.arange(4), output.argmax(1)].sum(), x)
-    torch.testing.assert_close(found, exact)
+    torch.testing.assert_close(attribution, exact)
 
 
 def survey(model: nn.Module) -> None:
@@ -290,12 +290,16 @@ def test_each_function_is_right_or_refuses_in_a_sentence(name, kind):
     if reason is None:
         FUNCTIONS[name](model)
     else:
-        with pytest.raises((RuntimeError, ValueError, TypeError), match=reason) as told:
+        with pytest.raises((RuntimeError, ValueError, TypeError), match=reason) as error:
             FUNCTIONS[name](model)
-        assert "\n" not in str(told.value) and str(told.value).count(". ") == 0
-    if before is not None and name not in (
-        "capture",
-        "guard",
-        "watch",
-    ):  # their backward writes .grad
+        assert "\n" not in str(error.value) and str(error.value).count(". ") == 0
+    writes_gradients = name in ("capture", "guard", "watch")
+    if before is not None and not writes_gradients:
         assert_untouched(model, before)
+
+
+def test_a_forward_that_takes_gradients_is_observed_once():
+    """The first run, without gradients, fails halfway; its calls must not be counted."""
+    model = Forces().eval()
+    layers = [node.layer for node in hookviz.graph(model, X).nodes]
+    assert [layers.count(name) for name in ("conv", "second", "head")] == [2, 2, 2]

@@ -39,9 +39,9 @@ def classifier(channels: int) -> nn.Module:
 
 def test_the_transform_of_torchvisions_weights_is_used():
     weights = ResNet34_Weights.DEFAULT
-    made = prepare_input(PHOTOGRAPH, RGB, weights=weights)
-    assert torch.equal(made.args[0], weights.transforms()(load_picture(PHOTOGRAPH).rgb())[None])
-    assert made.mean == (0.485, 0.456, 0.406)
+    prepared = prepare_input(PHOTOGRAPH, RGB, weights=weights)
+    assert torch.equal(prepared.args[0], weights.transforms()(load_picture(PHOTOGRAPH).rgb())[None])
+    assert prepared.mean == (0.485, 0.456, 0.406)
     assert class_names_of(RGB, weights)[652] == "military uniform"
     inception = prepare_input(PHOTOGRAPH, RGB, weights=Inception_V3_Weights.DEFAULT)
     assert inception.args[0].shape == (1, 3, 299, 299)
@@ -50,19 +50,19 @@ def test_the_transform_of_torchvisions_weights_is_used():
 
 
 def test_the_default_transform_is_imagenets():
-    made = prepare_input(PHOTOGRAPH, RGB).args[0]
+    prepared = prepare_input(PHOTOGRAPH, RGB).args[0]
     picture = load_picture(PHOTOGRAPH).rgb()
     expected = ResNet34_Weights.IMAGENET1K_V1.transforms()(picture)[None]
-    assert torch.allclose(made, expected, atol=1e-6)
+    assert torch.allclose(prepared, expected, atol=1e-6)
 
 
 def test_pretrained_cfg_gives_timms_transform():
     model = timm.create_model("efficientnet_lite0", pretrained=False)
     config = timm.data.resolve_model_data_config(model)
     expected = timm.data.create_transform(**config)(load_picture(PHOTOGRAPH).rgb())[None]
-    made = prepare_input(PHOTOGRAPH, model).args[0]
-    assert made.shape == expected.shape
-    assert (made - expected).abs().max() < 0.02  # one gray level of 255
+    prepared = prepare_input(PHOTOGRAPH, model).args[0]
+    assert prepared.shape == expected.shape
+    assert (prepared - expected).abs().max() < 0.02  # one gray level of 255
 
 
 def test_the_source_of_the_transform_is_described():
@@ -78,8 +78,8 @@ def test_the_source_of_the_transform_is_described():
         assert preprocessing.words.startswith(words)
         assert preprocessing.guessed == words.startswith("ImageNet")
     own = v2.Compose([v2.Resize((5, 7)), v2.PILToTensor(), v2.ToDtype(torch.float32)])
-    made = prepare_input(PHOTOGRAPH, RGB, weights=ResNet34_Weights.DEFAULT, transform=own)
-    assert made.args[0].shape == (1, 3, 5, 7)  # transform= takes precedence over weights=
+    prepared = prepare_input(PHOTOGRAPH, RGB, weights=ResNet34_Weights.DEFAULT, transform=own)
+    assert prepared.args[0].shape == (1, 3, 5, 7)  # transform= takes precedence over weights=
     with pytest.raises(TypeError, match="returned Image, not a tensor"):
         prepare_input(PICTURE, RGB, transform=lambda picture: picture)
 
@@ -118,10 +118,10 @@ def test_a_picture_is_converted_for_a_transform_that_needs_other_channels(mode):
     transform = Compose([ToTensor(), Normalize([0.5] * 3, [0.25] * 3)])
     gray = Image.fromarray(np.arange(64 * 64, dtype=np.uint16).reshape(64, 64) * 16)
     picture = gray if mode == "I;16" else PICTURE.convert("L").convert(mode)
-    made = prepare_input(picture, RGB, transform=transform)
-    assert torch.equal(made.args[0], transform(load_picture(picture).rgb())[None])
-    assert made.note.startswith(f"converted from mode {mode} to RGB")
-    assert ("8 bits" in made.note) == (mode == "I;16")
+    prepared = prepare_input(picture, RGB, transform=transform)
+    assert torch.equal(prepared.args[0], transform(load_picture(picture).rgb())[None])
+    assert prepared.note.startswith(f"converted from mode {mode} to RGB")
+    assert ("8 bits" in prepared.note) == (mode == "I;16")
 
 
 def test_a_16_bit_picture_is_scaled_for_a_transform_that_expects_floats():
@@ -129,15 +129,19 @@ def test_a_16_bit_picture_is_scaled_for_a_transform_that_expects_floats():
     scan[0, :2] = 0, 4000
     transform = Compose([ToTensor(), Normalize((0.5,), (0.5,))])
     for own in (transform, ToTensor()):
-        made = prepare_input(Image.fromarray(scan), classifier(1), transform=own)
-        levels = made.args[0] * made.std[0] + made.mean[0] if made.std else made.args[0]
+        prepared = prepare_input(Image.fromarray(scan), classifier(1), transform=own)
+        levels = (
+            prepared.args[0] * prepared.std[0] + prepared.mean[0]
+            if prepared.std
+            else prepared.args[0]
+        )
         assert torch.allclose(levels[0, 0], torch.from_numpy(scan / 4000).float(), atol=1e-6)
-        assert made.note == "values 0 to 4000 stretched to 0 to 1"
+        assert prepared.note == "values 0 to 4000 stretched to 0 to 1"
 
 
 def test_a_page_makes_its_pictures_gray_for_a_transform_of_gray_ones():
-    made = prepare_input(PICTURE.convert("L"), classifier(1), transform=OWN["L"][1])
-    steps, note = page_transform(made, made.args[0])
+    prepared = prepare_input(PICTURE.convert("L"), classifier(1), transform=OWN["L"][1])
+    steps, note = page_transform(prepared, prepared.args[0])
     assert steps == {"steps": [{"kind": "gray"}], "mean": [0.1307], "std": [0.3081]}
     assert note == ""
 
@@ -155,9 +159,9 @@ def test_an_error_of_a_transform_is_raised_unchanged():
 def test_without_a_transform_pictures_get_the_models_channels(mode, channels):
     picture = PICTURE.convert("L").convert(mode) if mode == "F" else PICTURE.convert(mode)
     model = nn.Conv2d(channels, 2, 3)
-    made = prepare_input(np.asarray(picture) / 255 if mode == "F" else picture, model)
-    assert made.args[0].shape == (1, channels, 224, 224)
-    shown = picture_of(made)[0]
+    prepared = prepare_input(np.asarray(picture) / 255 if mode == "F" else picture, model)
+    assert prepared.args[0].shape == (1, channels, 224, 224)
+    shown = picture_of(prepared)[0]
     assert shown.shape == (224, 224, 3)
     small = np.asarray(Image.fromarray(shown).resize((56, 56)), float)
     wanted = PICTURE.convert("RGB" if channels > 1 and mode not in "LF" else "L").convert("RGB")
@@ -236,9 +240,9 @@ def test_several_pictures_become_a_batch(tmp_path):
         list(torch.from_numpy(frames)),
     ]
     for form in forms:
-        made = prepare_input(form, model)
-        assert torch.allclose(made.args[0], torch.cat([one, one]), atol=1e-6), type(form)
-        assert made.name == "2 pictures" and len(made.pictures) == 2
+        prepared = prepare_input(form, model)
+        assert torch.allclose(prepared.args[0], torch.cat([one, one]), atol=1e-6), type(form)
+        assert prepared.name == "2 pictures" and len(prepared.pictures) == 2
     with pytest.raises(TypeError, match="give one column of paths"):
         prepare_input(Column(np.zeros((2, 2), object)), model)
     for missing in (None, float("nan"), 7):
@@ -497,11 +501,11 @@ def test_volumes_signals_and_other_inputs_have_pictures():
 
 
 def test_shown_model_inputs_equal_the_tensor():
-    made = prepare_input(hookviz.models.photographs()["coffee"], normed(0.0, 1.0))
-    picture, _ = picture_of(made)
-    fed = as_fed(made)
+    prepared = prepare_input(hookviz.models.photographs()["coffee"], normed(0.0, 1.0))
+    picture, _ = picture_of(prepared)
+    fed = as_fed(prepared)
     seen = picture / 255 * np.array(fed["gain"]) + np.array(fed["shift"])
-    numbers = made.args[0][0].permute(1, 2, 0).numpy()
+    numbers = prepared.args[0][0].permute(1, 2, 0).numpy()
     stretched = (numbers - numbers.min()) / np.ptp(numbers)
     assert np.abs(seen - stretched).max() < 1 / 255
     # A picture with black and white keeps its contrast, on another scale.

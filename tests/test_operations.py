@@ -40,7 +40,7 @@ class Recorded(Listener):
 
     def before(self, operation):
         assert operation.kind is not Kind.UNKNOWN, operation.function
-        small = sum(each.numel() for each in operation.inputs) < 1_000_000
+        small = sum(tensor.numel() for tensor in operation.inputs) < 1_000_000
         new = small and operation.function not in self.runs
         operation.notes[self] = clone((operation.args, operation.kwargs)) if new else None
 
@@ -55,7 +55,7 @@ def clone(value):
         return value.detach().clone()
     if isinstance(value, (list, tuple)):
         return type(value)(map(clone, value))
-    return {key: clone(each) for key, each in value.items()} if isinstance(value, dict) else value
+    return {key: clone(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def recorded(function):
@@ -79,14 +79,16 @@ def changed(before, after):
 def assert_elementwise(function, args, kwargs):
     """Change one value of each floating-point input, and compare the positions that change."""
     before = result(function, args, kwargs)[0]
-    inputs = [each for each in tensors((args, kwargs)) if each.is_floating_point()]
+    inputs = [tensor for tensor in tensors((args, kwargs)) if tensor.is_floating_point()]
     for number, tensor in enumerate(inputs):
         if tensor.shape != before.shape or not tensor.numel():
             continue  # a parameter, or broadcast
         index = tuple(size // 2 for size in tensor.shape)
         new_args, new_kwargs = clone((args, kwargs))
-        own = [each for each in tensors((new_args, new_kwargs)) if each.is_floating_point()]
-        own[number][index] = 0.3 - own[number][index]
+        changed_inputs = [
+            tensor for tensor in tensors((new_args, new_kwargs)) if tensor.is_floating_point()
+        ]
+        changed_inputs[number][index] = 0.3 - changed_inputs[number][index]
         where = changed(before, result(function, new_args, new_kwargs)[0])
         where[index] = False
         assert not where.any(), function
@@ -138,7 +140,7 @@ _NEW_VALUES |= {"index_put", "unique2", "index_reduce", "nonzero", "embedding_ba
 
 def _noise(value):
     return clone_with(
-        value, lambda each: torch.rand_like(each) if each.is_floating_point() else each
+        value, lambda tensor: torch.rand_like(tensor) if tensor.is_floating_point() else tensor
     )
 
 
@@ -146,9 +148,9 @@ def clone_with(value, change):
     if isinstance(value, Tensor):
         return change(value)
     if isinstance(value, (list, tuple)):
-        return type(value)(clone_with(each, change) for each in value)
+        return type(value)(clone_with(item, change) for item in value)
     if isinstance(value, dict):
-        return {key: clone_with(each, change) for key, each in value.items()}
+        return {key: clone_with(item, change) for key, item in value.items()}
     return value
 
 
@@ -372,14 +374,18 @@ def test_gradients_are_backward_operations():
     listener = Recorded()
     with OperationRecorder(listener):
         model(x).log_softmax(1).mean().backward()
-    kinds = {operation_type(each).name: kind_of(each) for each in listener.runs}
+    kinds = {operation_type(function).name: kind_of(function) for function in listener.runs}
     assert kinds["convolution_backward"] is kinds["gelu_backward"] is Kind.BACKWARD
 
 
 def test_sets_of_names_have_the_right_kinds():
     def kinds(names):
         packets = [getattr(aten, name, getattr(aten, f"{name}_", None)) for name in names]
-        return {kind_of(getattr(each, each.overloads()[0])) for each in packets if each is not None}
+        return {
+            kind_of(getattr(packet, packet.overloads()[0]))
+            for packet in packets
+            if packet is not None
+        }
 
     assert kinds(RECTIFIERS) == kinds(CLAMPS) == {Kind.ACTIVATION}
     assert kinds(STEPS) == {Kind.ELEMENTWISE}
@@ -412,5 +418,5 @@ def test_a_saturated_sigmoid_is_found_behind_a_cast():
         def forward(self, x):
             return self.last(self.first(x).sigmoid().bfloat16().float()).mean((2, 3))
 
-    (finding,) = [each for each in hookviz.diagnose(Net(), x) if each.kind == "saturated"]
+    (finding,) = [finding for finding in hookviz.diagnose(Net(), x) if finding.kind == "saturated"]
     assert finding.severity == "warning" and "hardly any gradient" in finding.message

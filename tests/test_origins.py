@@ -41,12 +41,12 @@ def found(model, *inputs, layer="conv"):
     """Return (input, sample) or a reason for each row of each call."""
     before = snapshot(model)
     session = Session(model.eval(), prepare_input(inputs, model))
-    every = call_origins(session, [layer])
+    origins = call_origins(session, [layer])
     model.train()
     assert_untouched(model, before)
     return [
-        [row if isinstance(row, str) else tuple(row) for row in each.rows]
-        for each in every.values()
+        [row if isinstance(row, str) else tuple(row) for row in origin.rows]
+        for origin in origins.values()
     ]
 
 
@@ -215,8 +215,8 @@ def test_inputs_without_influence_are_not_named():
 def test_pictures_of_different_sizes_are_distinguished():
     def function(net, given):
         whole = given[0].new_zeros(2, 3, 9, 9)
-        for row, each in zip(whole, given, strict=True):
-            row[:, : each.shape[1], : each.shape[2]].copy_(each)
+        for row, picture in zip(whole, given, strict=True):
+            row[:, : picture.shape[1], : picture.shape[2]].copy_(picture)
         return net.conv(whole)
 
     net = Net(function)
@@ -273,15 +273,15 @@ def test_kept_dimensions_do_not_mix_values(name):
             for axis, (number, made) in (
                 (a, m) for a in axes for m in enumerate(operation.outputs)
             ):
-                kept = axis_kept(operation, made, tensor, axis)
-                if kept is None or operation.is_view or tensor.shape[axis] < 2:
+                new_axis = axis_kept(operation, made, tensor, axis)
+                if new_axis is None or operation.is_view or tensor.shape[axis] < 2:
                     continue
                 other = Operation(function, clone(args), clone(kwargs), None)
                 before = Operation(function, clone(args), clone(kwargs), None)
                 other.inputs[place].select(axis, 1).mul_(0.5).add_(0.1)
                 before.run(), other.run()
                 where = changed(before.outputs[number], other.outputs[number])
-                where = where.movedim(kept, 0)
+                where = where.movedim(new_axis, 0)
                 where = where.reshape(len(where), -1).any(1)
                 where[1] = False
                 assert not where.any(), (function, axis)

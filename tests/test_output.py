@@ -33,11 +33,11 @@ WRITTEN = {
 
 @pytest.mark.parametrize("text", WRITTEN)
 def test_expressions_print_as_written_and_parse_again(text):
-    made = WRITTEN[text]
-    assert repr(made) == str(made) == text
-    assert read_output(text) == made and hash(read_output(text)) == hash(made)
-    assert pickle.loads(pickle.dumps(made)) == made == copy.deepcopy(made)
-    assert made != output
+    expression = WRITTEN[text]
+    assert repr(expression) == str(expression) == text
+    assert read_output(text) == expression and hash(read_output(text)) == hash(expression)
+    assert pickle.loads(pickle.dumps(expression)) == expression == copy.deepcopy(expression)
+    assert expression != output
 
 
 @pytest.mark.parametrize(

@@ -215,10 +215,12 @@ def test_contributions_use_the_computed_weights(name):
     model(X)  # hooks compute the weight when the layer runs
     if name != "random":  # that draws others in each run
         weight, bias = model.head.weight.detach().double(), model.head.bias.detach().double()
-        found = hookviz.contributions(model, X, "head", channel=1)
-        assert torch.equal(found.kernel, weight[1]) and found.bias == float(bias[1])
-    found = hookviz.contributions(model, X, "head", channel=1, sample=2)
-    assert found.value == pytest.approx(found.bias + float(found.products.sum()), rel=1e-5)
+        contributions = hookviz.contributions(model, X, "head", channel=1)
+        assert torch.equal(contributions.kernel, weight[1]) and contributions.bias == float(bias[1])
+    contributions = hookviz.contributions(model, X, "head", channel=1, sample=2)
+    assert contributions.value == pytest.approx(
+        contributions.bias + float(contributions.products.sum()), rel=1e-5
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in REWRITES if name != "random"])

@@ -193,12 +193,12 @@ def test_a_12_bit_scan_keeps_all_of_its_gray_levels(tmp_path):
     levels = len(np.unique(SCAN))
     assert levels > 3000
     for network in (MODEL, torch.nn.Conv2d(1, 2, 3), torch.nn.Conv2d(4, 2, 3)):
-        made = prepare_input(path, network)
-        assert made.note == "values 0 to 4000 stretched to 0 to 1"
+        prepared = prepare_input(path, network)
+        assert prepared.note == "values 0 to 4000 stretched to 0 to 1"
         if network is MODEL:
-            assert len(made.args[0][0, 0].unique()) == levels
+            assert len(prepared.args[0][0, 0].unique()) == levels
     explorer = hookviz.explore(MODEL, path)
-    assert made.note in explorer.frame.summary
+    assert prepared.note in explorer.frame.summary
     explorer.close()
     assert prepare_input(SIXTEEN, MODEL).note == ""  # 65535 is white
 
@@ -212,10 +212,10 @@ def test_lost_precision_is_noted_and_constants_stay():
 
 def test_float_colours_keep_their_precision():
     values = RANDOM.random((SIDE, SIDE, 3), dtype=np.float32) / 1000
-    made = prepare_input(values, MODEL)
-    mean, std = made.mean[0], made.std[0]
-    kept = made.args[0][0].permute(1, 2, 0).numpy() * std + mean
-    assert np.abs(kept - values).max() < 1e-6
+    prepared = prepare_input(values, MODEL)
+    mean, std = prepared.mean[0], prepared.std[0]
+    restored = prepared.args[0][0].permute(1, 2, 0).numpy() * std + mean
+    assert np.abs(restored - values).max() < 1e-6
 
 
 def test_all_forms_of_a_picture_are_equal(tmp_path, monkeypatch):
@@ -362,8 +362,10 @@ def test_long_pictures_are_not_resized_by_the_shorter_side():
     long = Image.new("RGB", (60_000, 1))
     with pytest.raises(ValueError, match="'Image' is 60000×1 pixels, more than 100 times"):
         prepare_input(long, MODEL)
-    made = prepare_input(long, MODEL, transform=lambda picture: torch.zeros(3, *picture.size[::-1]))
-    assert made.args[0].shape == (1, 3, 1, 60_000)
+    prepared = prepare_input(
+        long, MODEL, transform=lambda picture: torch.zeros(3, *picture.size[::-1])
+    )
+    assert prepared.args[0].shape == (1, 3, 1, 60_000)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow warns of data that it skips

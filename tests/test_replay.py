@@ -83,11 +83,11 @@ def test_in_place_operations_before_the_layer_are_replayed(between):
 def test_values_that_are_read_after_the_layer_are_restored():
     assert_replayed(Net(between=lambda y, x: F.relu_(y), after=lambda z, y: z + y))
     assert_replayed(Net(after=lambda z, y: z + y[:, :1]))
-    kept = []
+    squares = []
     assert_replayed(
         Net(
-            between=lambda y, x: kept.append(y.square()) or y,
-            after=lambda z, y: F.relu_(z) * kept.pop(),
+            between=lambda y, x: squares.append(y.square()) or y,
+            after=lambda z, y: F.relu_(z) * squares.pop(),
         )
     )
 
@@ -112,11 +112,11 @@ def test_models_that_write_to_other_memory_run_whole():
 
 @pytest.mark.parametrize("read", [lambda y: float(y.numpy().sum()), lambda y: y.flatten().tolist()])
 def test_models_that_read_values_outside_torch_run_whole(read):
-    kept = []
+    values = []
     assert_replayed(Net(between=lambda y, x: y * torch.tensor(read(y)).sum()))  # skipped with y
     model = Net(
-        between=lambda y, x: kept.append(read(y)) or y,
-        after=lambda z, y: z * torch.tensor(kept.pop()).sum(),
+        between=lambda y, x: values.append(read(y)) or y,
+        after=lambda z, y: z * torch.tensor(values.pop()).sum(),
     )
     assert_whole(model)
 

@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 import hookviz
 from hookviz.run.inputs import prepare_input
+from hookviz.run.recorder import Listener, OperationRecorder
 from hookviz.run.session import Session
 
 WRAPPERS = {
@@ -140,6 +141,23 @@ def test_a_trace_names_the_call_that_checkpointing_repeats(reentrant):
     assert again[0].call in (1, 2)  # the second checkpoint comes first
 
 
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_a_recorded_rerun_by_checkpointing_is_the_same_call(reentrant):
+    calls = []
+
+    class Calls(Listener):
+        def enter(self, call, given, again):
+            if call.layer == "conv":
+                calls.append((call.call, again))
+
+    model = Checkpointed(reentrant)
+    with OperationRecorder(Calls(), model=model):
+        model(torch.rand(1, 2, 5, 5, requires_grad=True)).sum().backward()
+    assert calls[:3] == [(0, False), (1, False), (2, False)]
+    assert {number for number, _ in calls[3:]} == {0, 1, 2}
+    assert all(again for _, again in calls[3:])
+
+
 def test_a_sessions_gradients_equal_a_captures():
     model = hookviz.demo_model()
     session = Session(model, prepare_input(PICTURE, model))
@@ -165,15 +183,15 @@ class Normed(nn.Module):
 
 def forwards(model, look):
     """Return the number of completed forwards during a function call."""
-    ended = []
-    handle = model.register_forward_hook(lambda *given: ended.append(1))
+    completed = []
+    handle = model.register_forward_hook(lambda *given: completed.append(1))
     try:
-        found = look()
-        if hasattr(found, "close"):
-            found.close()
+        result = look()
+        if hasattr(result, "close"):
+            result.close()
     finally:
         handle.remove()
-    return len(ended)
+    return len(completed)
 
 
 LOOKS = {
@@ -228,15 +246,15 @@ def test_if_neither_input_fits_the_error_is_about_the_users():
 
 
 def test_an_error_of_the_target_is_raised_unchanged():
-    model, asked = Normed(squeezes=True).eval(), []
+    model, shapes = Normed(squeezes=True).eval(), []
 
     def target(output):
-        asked.append(tuple(output.shape))
+        shapes.append(tuple(output.shape))
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="^no$"):
         hookviz.explore(model, torch.rand(3, 9, 9), target=target)
-    assert asked == [(1, 5)]
+    assert shapes == [(1, 5)]
 
 
 def test_another_thread_waits_until_a_run_has_ended():

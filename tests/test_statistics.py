@@ -41,29 +41,29 @@ def test_merged_moments_equal_those_of_all_values(case, random):
     values, cuts = case
     parts = [Moments.of(part) for part in parts_of(values, cuts)]
     random.shuffle(parts)
-    found, known = reduce(add, parts), values[values.isfinite()].double()
-    assert int(found.size) == len(values) and int(found.count) == len(known)
-    assert int(found.nans) == int(values.isnan().sum())
-    assert int(found.infs) == int(values.isinf().sum())
-    assert int(found.zeros) == int((values == 0).sum())
-    if not len(known):
-        assert found.std.isnan()
+    merged, finite = reduce(add, parts), values[values.isfinite()].double()
+    assert int(merged.size) == len(values) and int(merged.count) == len(finite)
+    assert int(merged.nans) == int(values.isnan().sum())
+    assert int(merged.infs) == int(values.isinf().sum())
+    assert int(merged.zeros) == int((values == 0).sum())
+    if not len(finite):
+        assert merged.std.isnan()
         return
-    scale = float(known.abs().max())
-    assert float(found.mean) == pytest.approx(float(known.mean()), abs=1e-6 * scale)
-    std = float(known.std(correction=0))
-    assert float(found.std) == pytest.approx(std, rel=1e-4, abs=1e-6 * scale)
-    assert float(found.norm) == pytest.approx(float(known.norm()), rel=1e-5)
+    scale = float(finite.abs().max())
+    assert float(merged.mean) == pytest.approx(float(finite.mean()), abs=1e-6 * scale)
+    std = float(finite.std(correction=0))
+    assert float(merged.std) == pytest.approx(std, rel=1e-4, abs=1e-6 * scale)
+    assert float(merged.norm) == pytest.approx(float(finite.norm()), rel=1e-5)
 
 
 @settings(deadline=None)
 @given(split_values())
 def test_merged_extremes_equal_those_of_all_values(case):
     values, cuts = case
-    found = reduce(add, map(Extremes.of, parts_of(values, cuts)))
+    merged = reduce(add, map(Extremes.of, parts_of(values, cuts)))
     known = values[values.isfinite()]
     ends = (known.min(), known.max()) if len(known) else (math.inf, -math.inf)
-    assert (float(found.low), float(found.high)) == (float(ends[0]), float(ends[1]))
+    assert (float(merged.low), float(merged.high)) == (float(ends[0]), float(ends[1]))
 
 
 @settings(deadline=None)
@@ -76,12 +76,12 @@ def test_merged_histograms_give_quantiles_within_a_bin(case, q):
     assert int(counts[0]) == int((values == -math.inf).sum())
     assert int(counts[-2]) == int((values == math.inf).sum())
     known = values[values.isfinite()].sort().values
-    found = BINS.quantile(counts, q)
+    quantile = BINS.quantile(counts, q)
     if not len(known):
-        assert found.isnan()
+        assert quantile.isnan()
         return
     true = float(known[max(0, math.ceil(q * len(known)) - 1)].clamp(-(2.0**24), 2.0**24))
-    assert abs(float(found) - true) <= abs(true) / BINS.parts + 2.0**BINS.first * 1.25
+    assert abs(float(quantile) - true) <= abs(true) / BINS.parts + 2.0**BINS.first * 1.25
 
 
 @settings(deadline=None)
@@ -104,11 +104,11 @@ def test_top_k_does_not_depend_on_the_order_of_parts(values, k, random):
     )
     in_place = one.each(torch.clone)
     in_place.add(tensors[0][:, last], tensors[1][last], marks=marks["marks"][:, last])
-    for found in (TopK.of(*tensors, k, **marks), one + two, two + one, in_place):
-        listed = list(zip(found.values[0].tolist(), found.indices[0].tolist(), strict=True))
+    for top in (TopK.of(*tensors, k, **marks), one + two, two + one, in_place):
+        listed = list(zip(top.values[0].tolist(), top.indices[0].tolist(), strict=True))
         missing = [(-math.inf, NONE)] * (k - len(expected))
         assert listed == [(-v, i) for v, i in expected] + missing
-        assert found.more["marks"][0, : len(expected)].tolist() == [2 * i for _, i in expected]
+        assert top.more["marks"][0, : len(expected)].tolist() == [2 * i for _, i in expected]
 
 
 def test_rows_are_independent():
@@ -150,8 +150,8 @@ def test_values_of_every_dtype_become_real(tensor, expected):
 
 
 def test_half_precision_sums_do_not_overflow():
-    found = Moments.of(as_real(torch.full((4096,), 1000.0, dtype=torch.float16)))
-    assert float(found.mean) == 1000 and float(found.std) == 0
+    moments = Moments.of(as_real(torch.full((4096,), 1000.0, dtype=torch.float16)))
+    assert float(moments.mean) == 1000 and float(moments.std) == 0
 
 
 def test_tensors_without_values_are_refused():
@@ -160,9 +160,9 @@ def test_tensors_without_values_are_refused():
 
 
 def test_moments_of_empty_tensors_are_zero():
-    found = Moments.of(torch.zeros(2, 0))
-    assert found.size.tolist() == [0, 0] and found.std.isnan().all()
-    assert (found + Moments.of(torch.ones(2, 3))).mean.tolist() == [1, 1]
+    moments = Moments.of(torch.zeros(2, 0))
+    assert moments.size.tolist() == [0, 0] and moments.std.isnan().all()
+    assert (moments + Moments.of(torch.ones(2, 3))).mean.tolist() == [1, 1]
 
 
 def test_edges_belong_to_the_outer_bin():

@@ -42,11 +42,11 @@ def in_threads(*works: Callable[[], Any]) -> list[Any]:
         except BaseException as error:
             results[place] = error
 
-    started = [threading.Thread(target=run, args=each) for each in enumerate(works)]
-    for each in started:
-        each.start()
-    for each in started:
-        each.join()
+    started = [threading.Thread(target=run, args=thread) for thread in enumerate(works)]
+    for thread in started:
+        thread.start()
+    for thread in started:
+        thread.join()
     return results
 
 
@@ -94,7 +94,7 @@ def test_a_watched_training_continues_beside_explorers():
     )
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     watch, over = hookviz.watch(model, every=1), threading.Event()
-    said = []
+    messages = []
 
     def train() -> None:
         try:
@@ -112,11 +112,11 @@ def test_a_watched_training_continues_beside_explorers():
             try:
                 hookviz.explore(model, torch.rand(1, 3, 8, 8)).close()
             except RuntimeError as error:  # the step itself is outside of the block
-                said.append(str(error))
+                messages.append(str(error))
 
     trained, looked = in_threads(train, look)
     assert trained is None and looked is None
-    assert all("look at the model between two steps" in each for each in said)
+    assert all("look at the model between two steps" in message for message in messages)
     assert int(model[1].num_batches_tracked) == 12
     assert len({record["step"] for record in watch.records()}) == 12
     assert {record["call"] for record in watch.records()} == {0}
@@ -139,7 +139,7 @@ def test_a_model_in_use_is_refused(own_block, monkeypatch):
         try:
             with pytest.raises(
                 RuntimeError, match="Another thread uses this model in a block"
-            ) as told:
+            ) as error:
                 if own_block:
                     with hookviz.capture(model):
                         hookviz.trace(model, x)
@@ -147,10 +147,10 @@ def test_a_model_in_use_is_refused(own_block, monkeypatch):
                     hookviz.trace(model, x)
         finally:
             ended.set()
-        return str(told.value)
+        return str(error.value)
 
-    held, said = in_threads(hold, look)
-    assert held is None and isinstance(said, str) and "\n" not in said
+    holder, message = in_threads(hold, look)
+    assert holder is None and isinstance(message, str) and "\n" not in message
     assert len(hookviz.trace(model, x))  # afterwards it is free
 
 
