@@ -144,7 +144,7 @@ def computed_tensor(session: Session, module: nn.Module, name: str) -> Tensor | 
     """Return a module's weight or bias; a parametrization runs in eval mode and leaves no trace."""
     value: Any = stored_tensor(module, name)
     if value is None:
-        with session.active(grad=False):
+        with session.edited(()).active(grad=False):  # edits would warn that no layer ran
             value = getattr(module, name, None)
     return value if isinstance(value, Tensor) else None
 
