@@ -4,9 +4,8 @@
 
 prints the walk, and then goes it by clicks on a page: its last step is the picture `why.png`.
 `docs/howto/why.md` shows both. EfficientNet-Lite0 sees the shipped photograph whole, in its own
-size. At each step the way goes on at the largest term, from the largest of the branches that meet
-there, but where `BRANCHES` names another. It needs what the browser tests need (``make test`` sets
-it up).
+size. Each step goes on at the largest term, from the largest part of its input. It needs what the
+browser tests need (``make test`` sets it up).
 """
 
 from __future__ import annotations
@@ -26,9 +25,6 @@ from hookviz.view.reason import reason_payload
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = "tiger cat"
-BRANCHES = {"_blocks.13._expand_conv": "_blocks.12._project_conv"}
-"""By layer the branch that is followed, though another is larger."""
-
 WIDE = 1100
 
 
@@ -58,9 +54,7 @@ def walk(explorer: Any) -> list[tuple[dict[str, Any], dict[str, Any], dict[str, 
     while not steps or steps[-1][2]["layer"] != "input":
         said, _ = reason_payload(view, question)
         term = next(each for each in said["terms"] if each["origins"])
-        chosen = BRANCHES.get(said["layer"])
-        ways = [each for each in term["origins"] if chosen in (None, each["layer"])]
-        origin = max(ways, key=lambda each: abs(float(each["value"])))
+        origin = term["origins"][0]
         steps.append((said, term, origin))
         question = {name: origin[name] for name in ("layer", "call", "channel", "position")}
         question["sample"] = 0
@@ -73,10 +67,9 @@ def table(steps: Sequence[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]
     for said, term, _ in steps:
         where = f"({', '.join(map(str, said['position']))})"
         passed = f", {said['constants']} constant passed" if said["constants"] else ""
-        other = " *" if said["layer"] in BRANCHES else ""
         lines.append(
             f"{said['layer']:<26}{said['channel']:>7}  {where:<10}{float(said['value']):>8.3g}  "
-            f"channel {term['channel']}: {float(term['contribution']):.3g}{passed}{other}"
+            f"channel {term['channel']}: {float(term['contribution']):.3g}{passed}"
         )
     end = steps[-1][2]
     lines.append(f"{'input':<26}{end['channel']:>7}  ({', '.join(map(str, end['position']))})")

@@ -308,8 +308,9 @@ export interface WhyOrigin {
   channel: number;
   sample: number;
   position: number[];
-  path: unknown[];
+  path: string[];
   part: string;
+  cut_off: boolean;
 }
 
 export interface WhyTerm {
@@ -323,7 +324,7 @@ export interface WhyTerm {
   rest?: string | null;
   remainder?: string | null;
   kind?: string | null;
-  bent_by?: unknown;
+  bent_by?: string[] | null;
 }
 
 export interface WhyAnswer extends Reply {

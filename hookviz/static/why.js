@@ -263,7 +263,8 @@ export class Why {
     setText(this.onward, `${layer}, channel ${channel}${where}${row}${edited}${then}${note}`);
     const sizes = [bias, rest, constant, ...terms.map((/** @type {Term} */ each) => each.contribution)].map((text) => Math.abs(number(text)));
     const most = Math.max(...sizes.filter(Number.isFinite), 1e-30);
-    const names = ["", "input channel", "contribution", "", "map", "kernel", "patch", "input from"];
+    const taps = found.arrays.kernel?.shape[1] ?? 1;
+    const names = ["", "input channel", "contribution", "", found.arrays.maps ? "map" : "", ...(taps > 1 ? ["kernel", "patch"] : ["weight", "input"]), "input from"];
     const head = el("div", { class: "hv-why-term hv-why-columns" }, ...names.map((name) => el("span", {}, name)));
     this.terms.replaceChildren(
       head,

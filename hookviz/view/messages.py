@@ -423,8 +423,9 @@ class WhyOrigin:
     channel: int
     sample: int
     position: list[int]
-    path: list[Any]
+    path: list[str]
     part: str
+    cut_off: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -441,7 +442,7 @@ class WhyTerm:
     rest: str | None = None
     remainder: str | None = None
     kind: str | None = None
-    bent_by: Any = None
+    bent_by: list[str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -255,9 +255,10 @@ def without_payload(view: View, question: dict[str, Any]) -> dict[str, Any]:
     run = cut_run(view)
     layer, call, sample = question["layer"], int(question["call"]), int(question["sample"])
     place = int(question["channel"]), tuple(question["position"])
-    why = contributions_in(run, run.value(layer, *place, sample, call))
+    shown = run.value(layer, *place, sample, call)
+    why = contributions_in(run, shown)
     channels = [int(each) for each in question["channels"]]
-    value, output = allow_interrupts(run.without, layer, *place, sample, call, channels)
+    value, output = allow_interrupts(run.without, shown, channels)
     said = {
         "predicted": str(-float(why.by_channel[channels].sum())),
         "true": str(value - why.value),

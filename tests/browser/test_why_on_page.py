@@ -1,25 +1,18 @@
-"""Why a value, on a page without a kernel: the numbers are those of `hookviz.contributions`."""
+"""Why a value, on a page without a kernel: the path from the prediction, with every digit."""
 
 from __future__ import annotations
 
-import base64
-import io
 import re
 from functools import cache
 
 import pytest
 import torch
 from front_end import next_frame, wait_for
-from seen import blocks
 from torch import nn
 
 import hookviz
 
-LAYER, CHANNEL = "layer3.1.conv2", 17
-GIVE = """async (text) => {
-  const bytes = Uint8Array.from(atob(text), (each) => each.charCodeAt(0));
-  await hookviz.setInput(new Blob([bytes], { type: "image/png" }));
-}"""
+LAYER, CHANNEL, PLACE = "layer3.1.conv2", 17, (0.46, 0.66)
 
 
 @cache
@@ -28,12 +21,13 @@ def written(**options):
     made = hookviz.explore(
         hookviz.demo_model(), hookviz.demo_images()[6], layer=LAYER, channel=CHANNEL
     )
+    made.place = PLACE
     html = made.to_html(**options)
     made.close()
     return html
 
 
-def opened(page, place=(0.4, 0.6)):
+def opened(page, place=PLACE):
     """Open the panel by a click on a value, and the key w; return it."""
     page.locator(".hv-tile").first.wait_for()
     frame = page.locator(".hv-activation .hv-frame")
@@ -106,7 +100,8 @@ def test_the_formula_names_the_operations_that_follow(shown):
     torch.manual_seed(0)
     pooled = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), *pooled).eval()
-    made = hookviz.explore(model, torch.rand(1, 3, 12, 12))
+    made = hookviz.explore(model, torch.rand(1, 3, 12, 12), layer="0")
+    made.place = PLACE
     html = made.to_html()
     made.close()
     why = opened(shown(html))
@@ -117,9 +112,8 @@ def test_the_formula_names_the_operations_that_follow(shown):
 
 
 def test_exact_numbers_and_the_way_back_to_the_pixels(shown, shots):
-    html = written()
     model, x = hookviz.demo_model(), hookviz.demo_images()[6]
-    page = shown(html)
+    page = shown(written())
     why = opened(page)
     wanted = check(why, model, x)
     assert wanted.layer == LAYER and wanted.channel == CHANNEL
@@ -145,6 +139,7 @@ def test_exact_numbers_and_the_way_back_to_the_pixels(shown, shots):
     why.get_by_role("button", name=re.compile("^start at ")).click()
     wait_for(lambda: "head.2, channel" in why.inner_text(), "the prediction's row")
     assert check(why, model, x).layer == "head.2"
+    page.screenshot(path=shots / "why-page-linear.png")
     seen = []
     while why.locator(".hv-why-from button").count():
         before = why.locator(".hv-why-trail button").count()
@@ -157,145 +152,60 @@ def test_exact_numbers_and_the_way_back_to_the_pixels(shown, shots):
         assert len(seen) < 30
     assert seen[-1] == "stem.0" and len(seen) > 5
     assert "← input" in why.inner_text()
+    page.screenshot(path=shots / "why-page-stem.png")
 
 
-def test_the_trail_leads_back_from_a_layer_that_is_not_in_the_page(shown):
-    made = hookviz.explore(
-        hookviz.demo_model(), hookviz.demo_images()[6], layers=[LAYER], channel=CHANNEL
-    )
-    html = made.to_html()
-    made.close()
-    why = opened(shown(html))
+def test_beside_the_path_the_notebook_is_named_and_the_trail_leads_back(shown):
+    page = shown(written())
+    why = opened(page)
+    why.get_by_role("button", name=re.compile("^start at ")).click()
+    wait_for(lambda: "head.2, channel" in why.inner_text(), "the prediction's row")
     value, terms = told(why)
-    why.locator(".hv-why-from button").first.click()
-    wait_for(lambda: "this layer is not in this page" in why.inner_text(), "what is missing")
+    why.locator(".hv-why-from button").nth(1).click()  # not the largest part
+    wait_for(lambda: "This needs the notebook" in why.inner_text(), "what is missing")
     chips = why.locator(".hv-why-trail button")
     assert chips.count() == 2
     chips.first.click()
-    wait_for(lambda: f"{LAYER}, channel {CHANNEL} at" in why.inner_text(), "the way back")
+    wait_for(lambda: "head.2, channel" in why.inner_text(), "the way back")
     assert told(why) == (value, terms)
 
 
-def test_the_weights_of_the_shown_layer(shown, shots):
+def test_the_kernels_of_the_first_layer(shown, shots):
     made = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
-    wanted = made.weights(LAYER, channel=CHANNEL)
-    here = made.weights(LAYER, channel=CHANNEL, position=(5, 8))
     first = made.weights("stem.0")
     made.close()
     page = shown(written())
     page.locator(".hv-tile").first.wait_for()
     page.get_by_role("button", name="weights", exact=True).click()
+    panel = page.get_by_label("weights of the layer")
+    wait_for(lambda: "This needs the notebook" in panel.inner_text(), "what is missing")
+    page.get_by_role("combobox", name="find a layer").fill("stem.0")
+    page.keyboard.press("Enter")
     kernels = page.locator(".hv-kernel")
-    wait_for(lambda: kernels.count() == 64, "the slices")
 
     def listed():
         return [int(each) for each in page.locator(".hv-kernel > .hv-dim").all_inner_texts()]
 
-    assert listed() == [each["channel"] for each in wanted.slices()[:64]]
-    facts = page.get_by_label("weights of the layer").inner_text()
-    assert f"norm {float(wanted.norms[CHANNEL]):.3g}" in facts
-    assert (
-        f"bias with BatchNorm {float(wanted.folded_bias[CHANNEL]):.3g}".replace("-", "−") in facts
-    )
-    bars = page.locator(".hv-histogram-bars > span")
-    assert bars.count() == 40
-    page.screenshot(path=shots / "weights-slices.png", full_page=True)
-
-    frame = page.locator(".hv-activation .hv-frame")
-    box = frame.bounding_box()
-    frame.click(position={"x": 0.6 * box["width"], "y": 0.4 * box["height"]})
-    wait_for(
-        lambda: listed() == [each["channel"] for each in here.slices()[:64]], "their order here"
-    )
-
-    page.get_by_role("combobox", name="find a layer").fill("stem.0")
-    page.keyboard.press("Enter")
     wait_for(lambda: listed() == first.order, "the kernels in colour")
     kernels.nth(3).click()
     wait_for(lambda: kernels.nth(3).get_attribute("aria-pressed") == "true", "the channel")
+    channel = first.order[3]
+    assert f"norm {float(first.norms[channel]):.3g}" in panel.inner_text()
+    assert page.locator(".hv-histogram-bars > span").count() == 40
     pixels = (
         kernels.nth(3)
         .locator("canvas")
         .evaluate("(c) => [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data]")
     )
-    kernel = first.kernels[first.order[3]]
-    grey = 127.5 * (1 + kernel / first.kernels.abs().max())
+    grey = 127.5 * (1 + first.kernels[channel] / first.kernels.abs().max())
     colours = torch.tensor(pixels).view(5, 5, 4)[..., :3].permute(2, 0, 1)
     assert (colours - grey).abs().max() <= 0.51
     page.screenshot(path=shots / "weights-colour.png", full_page=True)
 
 
 @pytest.mark.heavy
-def test_rounded_numbers_are_within_what_is_told(shown):
-    html = written(max_bytes=2.2e6)
-    facts = blocks(html)["facts"]["facts"]
-    assert "weights and inputs" in facts["notes"][0]
-    without = {name for name, each in facts["why"]["layers"].items() if "none" in each}
-    assert without and LAYER not in without
-    page = shown(html)
-    why = opened(page)
-    value, _ = told(why)
-    layer, channel, position = place_in(why)
-    wanted = hookviz.contributions(
-        hookviz.demo_model(), hookviz.demo_images()[6], layer, channel=channel, position=position
-    )
-    text = why.inner_text()
-    bound = float(re.search(r"rounded in this page, ± (\S+) at most", text).group(1))
-    assert abs(value - wanted.value) <= bound * 1.001
-    assert 0 < bound < 0.01 * abs(wanted.value)
-
-    page.get_by_role("combobox", name="find a layer").fill(sorted(without)[0])
-    page.keyboard.press("Enter")
-    wait_for(lambda: "Why needs the notebook" in why.inner_text(), "what is missing")
-    assert "do not fit into this page" in why.inner_text()
-
-
-@pytest.fixture(scope="module")
-def running():
+def test_a_page_that_runs_its_network_names_the_notebook(shown):
     pytest.importorskip("onnxscript", reason="the oldest versions have no such export")
-    return written(network=True)
-
-
-@pytest.mark.heavy
-def test_a_page_that_runs_its_network_tells_why_of_another_picture(running, shown, shots):
-    """The terms are of the page's own run: of the picture that is shown, and with its edits."""
-    page = shown(running)
-    page.locator(".hv-tile").first.wait_for()
-    other = hookviz.demo_images()[9]
-    file = io.BytesIO()
-    other.save(file, "PNG")
-    page.evaluate(GIVE, base64.b64encode(file.getvalue()).decode())
+    page = shown(written(network=True))
     why = opened(page)
-    for layer in (LAYER, "head.2", "stem.0"):
-        if layer == "head.2":
-            why.get_by_role("button", name=re.compile("^start at ")).click()
-        elif layer != LAYER:
-            page.get_by_role("combobox", name="find a layer").fill(layer)
-            page.keyboard.press("Enter")
-        wait_for(lambda layer=layer: f"{layer}, channel" in why.inner_text(), layer)
-        value, rows = told(why)
-        name, channel, position = place_in(why)
-        assert name == layer
-        wanted = hookviz.contributions(
-            hookviz.demo_model(), other, layer, channel=channel, position=position
-        )
-        size = float(wanted.products.abs().sum())
-        assert abs(value - wanted.value) <= 1e-5 * size
-        assert rows["bias"] == wanted.bias
-        for row, each in rows.items():
-            if row.startswith("channel"):
-                number = int(row.removeprefix("channel "))
-                assert abs(each - float(wanted.by_channel[number])) <= 1e-5 * size
-    page.screenshot(path=shots / "why-network-page.png")
-
-    page.evaluate("hookviz.scale('stem.0', 4, 0)")
-    page.get_by_role("combobox", name="find a layer").fill("layer1.0.conv1")
-    page.keyboard.press("Enter")
-    wait_for(lambda: "layer1.0.conv1, channel" in why.inner_text(), "the layer after the edit")
-    value, _ = told(why)
-    name, channel, position = place_in(why)
-    model = hookviz.demo_model()
-    with hookviz.edit(model, "stem.0", 0, channels=4), hookviz.capture(model) as cache:
-        model(hookviz.attribution.prepare_input(other, model).args[0])
-    exact = float(cache[name].activation[(0, channel, *position)])
-    assert value == pytest.approx(exact, rel=1e-4, abs=1e-5)
+    wait_for(lambda: "This needs the notebook" in why.inner_text(), "what is missing")

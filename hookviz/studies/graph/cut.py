@@ -16,6 +16,7 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import count
 from math import isfinite
 from typing import Any
 
@@ -604,8 +605,8 @@ class CutRun:
             for column in columns
         )
         order = weights if by_weight else (values * ranked).abs()
-        count = len(order) if by_weight else int((order != 0).sum())
-        chosen = order.nan_to_num(torch.inf).topk(min(count, MOST_PARTS)).indices
+        known = len(order) if by_weight else int((order != 0).sum())
+        chosen = order.nan_to_num(torch.inf).topk(min(known, MOST_PARTS)).indices
         starts = [sum(sizes[:n]) for n in range(len(sizes))]
         parts = []
         for number in chosen.tolist():
@@ -617,7 +618,7 @@ class CutRun:
             at = tuple(int(n) for n in torch.unravel_index(flat, leaf.shape))
             numbers = float(values[number]), float(weights[number])
             parts.append(Part(*place, *self._address(place, leaf, at), *numbers, names[which]))
-        others = count - len(parts)
+        others = known - len(parts)
         total = float((values * weights).sum())
         rest = total - sum(part.part for part in parts) if others else 0.0
         kind, by = "constant", unknown
@@ -696,52 +697,20 @@ class CutRun:
         """List the session's edits of a layer."""
         return [edit for edit in self._session.edits if edit.layer == layer]
 
-    def without(
-        self,
-        layer: str,
-        channel: int,
-        position: Sequence[int],
-        sample: int,
-        call: int,
-        channels: Sequence[int],
-    ) -> tuple[float, Any]:
-        """Run the model with channels of one layer's input set to zero in one call.
+    def without(self, value: Value, channels: Sequence[int]) -> tuple[float, Any]:
+        """Run the model with channels of a layer's input set to zero in the value's call.
 
         Returns
         -------
         float, Any
-            The layer's value then, before its own edits, and the model's output.
+            The value then, before the layer's own edits, and the model's output.
         """
+        layer, call = value.place
         module = self._module(layer)
-        number = self._call(layer, call).place[1]
-        linear = isinstance(module, nn.Linear)
-        found: list[float] = []
-        outputs: list[Any] = []
-        calls = [0]
-
-        def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
-            calls[0] += 1
-            if calls[0] - 1 != number or not args:
-                return None
-            given = args[0]
-            axis = -1 if linear else given.ndim - 1 - len(position)
-            off = torch.tensor(list(channels), device=given.device)
-            return (given.index_fill(axis, off, 0), *args[1:]), kwargs
-
-        def after(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-            if calls[0] - 1 == number:
-                found.append(float(output[_index(output, linear, sample, channel, position)]))
-
-        def last(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-            outputs.append(output)
-
-        def observe() -> HookManager:
-            calls[0] = 0
-            hooks = [(module, "forward_pre", before), (module, "raw", after)]
-            return HookManager([*hooks, (self._session.model, "forward", last)])
-
-        self._session.forward(observe, grad=False)
-        return found[-1], outputs[-1]
+        off = _InputOff(module, call, channels)
+        run = CutRun(self._session.edited((*self._session.edits, off)), module)  # type: ignore[arg-type]
+        at = value.channel, value.position, value.sample, call
+        return run.value(layer, *at).value, run.output
 
     def _module(self, layer: str) -> nn.Module:
         module = next((m for m, name in self._layers.items() if name == layer), None)
@@ -758,6 +727,33 @@ class CutRun:
             times = f"{len(calls)} time{'s' * (len(calls) != 1)}"
             raise ValueError(f"{named} ran {times}: call={call} is out of range.")
         return calls[call]
+
+
+@dataclass(frozen=True, eq=False)
+class _InputOff:
+    """An edit that sets channels of a layer's input to zero in one call, see `LayerEdit`."""
+
+    module: nn.Module
+    call: int
+    channels: Sequence[int]
+    layer: str = ""
+    of_input: bool = False
+
+    def block(self, model: nn.Module) -> HookManager:
+        """Return the ``with`` block that makes this edit."""
+        calls = count()
+
+        def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
+            if next(calls) != self.call or not args:
+                return None
+            given = args[0]
+            axis = given.ndim - 1
+            if not isinstance(module, nn.Linear):
+                axis -= len(module.kernel_size)
+            off = torch.tensor([*self.channels], device=given.device)
+            return (given.index_fill(axis, off, 0), *args[1:]), kwargs
+
+        return HookManager([(self.module, "forward_pre", before)])
 
 
 def _call_of(value: Value) -> _Call:
