@@ -55,6 +55,16 @@ def test_blend_by_hand():
     assert abs(half - (100 + full.astype(float)) / 2).max() <= 1
 
 
+def test_a_heatmap_without_zeros_does_not_hide_the_picture():
+    picture = np.random.default_rng(0).integers(0, 255, (8, 8, 3)).astype("uint8")
+    gray = np.full((8, 8, 3), 100, np.uint8)
+    heat = np.array([[0.16, 0.2], [0.3, 0.48]])
+    drawn = blend(gray, heat, 0.8)
+    assert (drawn[0, 0] == 100).all() and (drawn[7, 7] != 100).any()
+    constant = blend(picture, np.full((2, 2), 0.3), 0.8)
+    assert abs(luminance(constant) - luminance(picture)).max() < 0.03
+
+
 def luminance(pixels):
     """Relative luminance by sRGB, not by the gamma that the code has."""
     share = pixels / 255

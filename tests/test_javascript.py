@@ -146,7 +146,12 @@ def overlays() -> list[dict]:
     whole = np.concatenate([picture, np.full((12, 16, 1), 255, np.uint8)], 2)
     signed = random.normal(size=(3, 4)).astype(np.float32)
     made = []
-    for name, heat, alpha in (("signed", signed, 0.6), ("positive", abs(signed), 1.0)):
+    for name, heat, alpha in (
+        ("signed", signed, 0.6),
+        ("positive", abs(signed), 1.0),
+        ("without zeros", 1 + abs(signed), 0.8),
+        ("constant", np.ones((3, 4), np.float32), 0.8),
+    ):
         found = heat_colours(heat)
         assert found is not None
         mixed = np.concatenate([blend(picture, heat, alpha), whole[..., 3:]], 2)

@@ -6,6 +6,7 @@ All text is escaped here.
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from html import escape
 
 ROOT_CLASS = "hookviz-explorer"
@@ -92,7 +93,7 @@ _EXPLORER = """.hookviz-explorer {container: hookviz / inline-size; width: 100%;
   gap: 2px 12px}
 .hookviz-explorer .hookviz-grow {flex: 1 1 240px; min-width: 0}
 .hookviz-explorer .hookviz-line > * {margin: 0}
-.hookviz-explorer .hookviz-line > .widget-slider {flex: 1 1 220px}
+.hookviz-explorer .hookviz-line > .widget-slider {flex: 0 0 340px; max-width: 100%}
 @container hookviz (max-width: 780px) {
   .hookviz-line > .hookviz-grow {flex-basis: 150px !important}
 }
@@ -221,6 +222,24 @@ def title(name: str, facts: list[str], chip: tuple[str, str, str]) -> str:
         f"<span>{' · '.join(map(escape, facts))}</span>"
         f'<span class="chip {kind}" title="{details}">{text}</span></div></div>'
     )
+
+
+def bars(rows: Sequence[tuple[str, str, float, bool]]) -> str:
+    """Return a row of predictions: name, value in words, share of the bar, and if it is the target.
+
+    >>> bars([("moon", "97.8 %", 0.978, True)]).count("97.8 %")
+    1
+    """
+    cells = []
+    for name, words, share, chosen in rows:
+        ground = f"linear-gradient(to right, var(--hv-bar) {100 * share:.1f}%, transparent 0)"
+        weight = "bold" if chosen else "normal"
+        cells.append(
+            f'<span class="prediction" style="background: {ground}; font-weight: {weight}; '
+            'border: 1px solid var(--hv-line); padding: 1px 8px; margin-right: 6px">'
+            f"{escape(name)} {escape(words)}</span>"
+        )
+    return f'<div class="hookviz"><div class="plain">{"".join(cells)}</div></div>'
 
 
 def heading(name: str, words: str) -> str:

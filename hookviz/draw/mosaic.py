@@ -41,6 +41,23 @@ class Mosaic:
             self.tile_height / height,
         )
 
+    def rearranged(self, columns: int) -> Mosaic:
+        """Return the same tiles in rows of another length.
+
+        >>> whole = mosaic(np.zeros((6, 2, 2)), np.zeros(6), np.ones(6))
+        >>> whole.columns, whole.rearranged(6).box(5)[1]
+        (3, 0.0)
+        """
+        tall, wide = self.tile_height + 1, self.tile_width + 1
+        sheet = np.pad(self.levels, ((0, 1), (0, 1)), constant_values=GAP)
+        tiles = sheet.reshape(-1, tall, self.columns, wide).swapaxes(1, 2).reshape(-1, tall, wide)
+        rows = math.ceil(len(tiles) / columns)
+        padded = np.full((rows * columns, tall, wide), GAP, np.uint8)
+        padded[: len(tiles)] = tiles
+        whole = padded.reshape(rows, columns, tall, wide).swapaxes(1, 2)
+        levels = whole.reshape(rows * tall, columns * wide)[:-1, :-1]
+        return Mosaic(levels, columns, self.tile_height, self.tile_width)
+
 
 def mosaic(
     maps: np.ndarray,

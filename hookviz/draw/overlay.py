@@ -144,9 +144,8 @@ def blend(picture: np.ndarray, heat: np.ndarray, alpha: float) -> np.ndarray:
     -------
     numpy.ndarray
         uint8 ``(H, W, 3)``: ``(1 - o) * ground + o * colour``, where the opacity ``o`` is ``alpha``
-        times the value's magnitude divided by the largest, and ``ground`` the picture, `muted` by
-        ``alpha``. So unimportant areas keep their brightness. The picture itself if the heatmap
-        is empty.
+        times `shares` and ``ground`` the picture, `muted` by ``alpha``. So unimportant areas keep
+        their brightness. The picture itself if the heatmap is empty.
     """
     colours = heat_colours(heat)
     if colours is None:
@@ -154,11 +153,30 @@ def blend(picture: np.ndarray, heat: np.ndarray, alpha: float) -> np.ndarray:
     name, low, high = colours
     values = upsample(heat, *picture.shape[:2])
     coloured = palette(name)[to_levels(values, low, high), :3].astype(np.float32)
-    share = np.clip(np.nan_to_num(np.abs(values) / high, nan=1.0), 0, 1).astype(np.float32)
+    share = shares(values, high)
     ground = muted(picture, alpha)
     return np.round(ground + np.float32(alpha) * share[..., None] * (coloured - ground)).astype(
         np.uint8
     )
+
+
+def shares(values: np.ndarray, most: float) -> np.ndarray:
+    """Return the opacity of each value, 0 to 1: from the least magnitude to the largest, ``most``.
+
+    The least is transparent, so that a heatmap without zeros does not hide the picture; the same
+    value everywhere is transparent, too. What is not finite is opaque.
+
+    Examples
+    --------
+    >>> shares(np.array([[1.0, 2.0, -3.0]]), 3.0).tolist()
+    [[0.0, 0.5, 1.0]]
+    """
+    sizes = np.abs(values)
+    least = float(np.min(sizes, where=np.isfinite(sizes), initial=most))
+    span = most - least
+    scaled = (sizes - least) / span if span > 1e-6 * most else np.zeros_like(sizes)
+    scaled = np.where(np.isfinite(sizes), scaled, 1.0)
+    return np.clip(scaled, 0, 1).astype(np.float32)
 
 
 STRIP_SIDE, STRIP_WIDTH = 72, 1008

@@ -398,7 +398,7 @@ def figure_lines(view: View, x: Tensor) -> list[str]:
         colours = heat_colours(heatmap) or (SEQUENTIAL, 0.0, 1.0)
         if over:
             before = picture_lines(view, x, f"axes[{len(pictures)}]")
-            options = _over_the_input(at.alpha, colours[2], x)
+            options = _over_the_input(at.alpha, heatmap, colours[2], x)
         pictures.append((f"{at.heatmap}{' over the input' * over}", "heatmap", colours))
     drawn = [
         f"draw(axes[{index}], {_title(title)}, {expression}"
@@ -425,11 +425,14 @@ def figure_lines(view: View, x: Tensor) -> list[str]:
     ]
 
 
-def _over_the_input(alpha: float, most: float, x: Tensor) -> str:
+def _over_the_input(alpha: float, heat: np.ndarray, most: float, x: Tensor) -> str:
     """Return the arguments that blend a heatmap over the input: the larger, the more opaque."""
     height, width = x.shape[-2:]
+    least = float(np.abs(heat[np.isfinite(heat)]).min())
+    opacity = f"((heatmap.abs() - {least:.7g}) / {most - least:.7g}).clip(0, 1)"
+    opacity = opacity if most > least else "0"
     return (
-        f",\n    alpha={alpha:g} * (heatmap.abs() / {most:.7g}).clip(0, 1), "
+        f",\n    alpha={alpha:g} * {opacity}, "
         f'interpolation="bilinear",\n    extent=(-0.5, {width - 0.5}, {height - 0.5}, -0.5),\n'
     )
 

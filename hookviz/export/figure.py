@@ -6,7 +6,9 @@ The small picture is composed of pixels, for notebooks without a kernel; pyplot 
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from textwrap import wrap
@@ -39,14 +41,39 @@ NAMED = 5
 SUFFIXES = (".png", ".svg", ".pdf")
 
 
+WIDE, GRID = 13.0, 3.0
+"""The width of the quick figure and the height of its channels, in inches."""
+
+QUICK_DPI = 90
+"""At this resolution the quick figure is about as wide as a notebook's output."""
+
+
 def draw_panels(frame: Frame) -> Figure:
-    """Draw the input, the panels and the heatmap in a row: small, and quick to draw."""
+    """Draw what `draw_figure` does, as wide as a notebook and without a layout engine: quickly."""
     draw = _pictures(frame)
-    figure = ShownFigure(figsize=(3 * len(draw), 3.1), dpi=80)
-    figure.subplots_adjust(left=0.01, right=0.96, bottom=0.06, top=0.84, wspace=0.18)
-    for draw_one, axes in zip(draw, figure.subplots(1, len(draw), squeeze=False)[0], strict=True):
-        draw_one(axes)
+    tiles = _wide_tiles(frame.tiles)
+    rows, columns = tiles.mosaic.levels.shape
+    above, below = min(WIDE / len(draw), 4.2), min(WIDE * rows / columns, GRID)
+    height = above + below + 0.5
+    figure = ShownFigure(figsize=(WIDE, height), dpi=QUICK_DPI)
+    # Room for the numbers of the colourbars, and above for titles of two lines.
+    edges = {"left": 0.01, "right": 0.945, "wspace": 0.36}
+    bottom, top = (below + 0.7) / height, 1 - 0.45 / height
+    upper = figure.add_gridspec(1, len(draw), bottom=bottom, top=top, **edges)
+    for column, draw_one in enumerate(draw):
+        draw_one(figure.add_subplot(upper[0, column]))
+    lower = figure.add_gridspec(1, 1, left=0.01, right=0.99, bottom=0.01, top=below / height)
+    _draw_tiles(tiles, figure.add_subplot(lower[0, 0]))
     return figure
+
+
+def _wide_tiles(tiles: ChannelGrid) -> ChannelGrid:
+    """Return the same tiles in the rows that fill the width of the quick figure."""
+    own, count = tiles.mosaic, len(tiles.channels)
+    shape = (own.tile_height + 1) / (own.tile_width + 1)
+    columns = min(count, max(own.columns, math.ceil(math.sqrt(count * shape * WIDE / GRID))))
+    wide = own.rearranged(columns)
+    return replace(tiles, mosaic=wide, box=wide.box(tiles.place))
 
 
 def _pictures(frame: Frame) -> list[Callable[[Axes], None]]:
@@ -122,7 +149,7 @@ def _draw_picture(sheet: ImagePanel, title: str, axes: Axes) -> None:
 
 def _set_title(axes: Axes, title: str) -> None:
     """Write a title in lines about as long as the picture is wide."""
-    axes.set_title("\n".join(wrap(no_formula(title), TITLE)), fontsize="small")
+    axes.set_title("\n".join(wrap(no_formula(title), TITLE)), fontsize="medium")
 
 
 MOST_TOKENS = 40
@@ -132,7 +159,7 @@ MOST_TOKENS = 40
 def draw_panel(panel: Panel, axes: Axes) -> None:
     """Draw a map with its colourbar, or a 1d map as a curve."""
     _set_title(axes, panel.caption)
-    axes.tick_params(labelsize="x-small")
+    axes.tick_params(labelsize="small")
     if len(panel.values) == 1:
         axes.plot(panel.values[0], lw=1)
         axes.axhline(0, color="gray", lw=0.5)
@@ -158,7 +185,7 @@ def draw_panel(panel: Panel, axes: Axes) -> None:
     if flat:
         ends = panel.low, panel.high
         bar.set_ticks(ends, labels=[number(end) for end in ends])
-    bar.ax.tick_params(labelsize="x-small")
+    bar.ax.tick_params(labelsize="small")
 
 
 def _draw_tiles(tiles: ChannelGrid, axes: Axes) -> None:
@@ -174,7 +201,7 @@ def _draw_tiles(tiles: ChannelGrid, axes: Axes) -> None:
             axes.text(
                 *corner, str(channel), fontsize="xx-small", ha="right", va="bottom", bbox=ground
             )
-    axes.set_title(tiles.caption, fontsize="small")
+    axes.set_title(tiles.caption, fontsize="medium")
     axes.set_axis_off()
 
 

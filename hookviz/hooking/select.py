@@ -356,4 +356,5 @@ def _example(names: dict[nn.Module, list[str]]) -> str:
         for module, aliases in names.items()
         if aliases[0] and next(module.parameters(recurse=False), None) is not None
     )
-    return f"layers={next(weighted, named[0] if named else '')!r}"
+    name = next(weighted, named[0] if named else "")
+    return f"layers={name!r}" if name else "layers='', which is the model itself"

@@ -81,8 +81,8 @@ class Progress:
         elif self._handle is sys.stderr:
             print(file=sys.stderr)
         elif self._handle is not None:
-            # An output cannot be removed, and an empty one would be saved with the notebook.
-            self._show({"text/plain": f"done in {time.monotonic() - self._start:.1f} s"})
+            # An output cannot be removed, but an empty one takes no room beside the result.
+            self._show({"text/plain": "", "text/html": ""})
 
     def _show(self, data: dict[str, str]) -> None:
         from IPython.display import display

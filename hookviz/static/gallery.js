@@ -59,6 +59,9 @@ export class Gallery {
     const { stream } = this.camera;
     setAttribute(this.lens, "aria-pressed", stream ? "true" : "false");
     setText(this.lens, stream ? "stop camera" : "camera");
+    // Each sample has a thumbnail, which is clicked in place of a slider.
+    const samples = thumbnails.filter(({ now }) => now).length;
+    this.app.root.classList.toggle("hv-samples-shown", samples > 1 && samples === this.app.data?.header.counts.sample);
     const key = thumbnails.map(({ key: own, sample, now }) => `${own} ${sample} ${now}`).join();
     if (key !== this.drawn) {
       this.drawn = key;

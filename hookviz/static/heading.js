@@ -60,7 +60,7 @@ export class Heading {
     const more = ["call", "sample", "depth"].map((name) => {
       const made = slider(name, (position) => state.set({ [name]: position }));
       const number = el("b", { class: "hv-number-now" });
-      const root = el("label", { class: "hv-line hv-more" }, el("span", {}, name), made, number);
+      const root = el("label", { class: `hv-line hv-more hv-by-${name}` }, el("span", {}, name), made, number);
       this.others[name] = { made, number, root };
       return root;
     });

@@ -472,6 +472,7 @@ export interface OutputBox {
 export interface OutputFacts {
   sample: number;
   count: number;
+  first: [number, number | null];
   maps: OutputMap[];
   boxes: OutputBox[];
 }

@@ -29,9 +29,10 @@ export class OutputPanel {
     this.state = state;
     this.source = source;
     this.panel = new Panel(state, "output");
-    this.which = 0;
+    const [which, channel] = source.facts.answer?.first ?? [0, null];
+    this.which = which;
     /** @type {number | null} Null: the largest of all, or a picture's channels together. */
-    this.channel = null;
+    this.channel = channel;
     this.listed = "";
     /** @type {Found | null} */
     this.found = null;

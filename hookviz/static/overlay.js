@@ -67,9 +67,15 @@ export function blended(picture, heat, range, palette, alpha) {
   if (!range) return mixed;
   const levels = toLevels(heat, range);
   const colours = new Uint8Array(palette.buffer);
+  // The least is transparent, so that a heatmap without zeros does not hide the picture.
+  let least = range.high;
+  for (const value of heat) if (Number.isFinite(value)) least = Math.min(least, Math.abs(value));
+  const span = range.high - least;
+  const flat = span <= 1e-6 * range.high;
   for (let i = 0; i < heat.length; i++) {
     const value = /** @type {number} */ (heat[i]);
-    const share = Number.isFinite(value) ? Math.min(Math.abs(value) / range.high, 1) : 1;
+    const scaled = flat ? 0 : Math.min((Math.abs(value) - least) / span, 1);
+    const share = Number.isFinite(value) ? scaled : 1;
     const p = 4 * i;
     const [red, green, blue] = [lightOf(picture, p), lightOf(picture, p + 1), lightOf(picture, p + 2)];
     const grey = 0.2126 * red + 0.7152 * green + 0.0722 * blue;

@@ -166,9 +166,13 @@ const LETTER = 6.5; // pixels, about
  */
 function fitting(name, before, room) {
   const most = Math.floor(room / LETTER);
-  const number = name.slice(unnumbered(name).length);
+  const stem = unnumbered(name);
+  // Of "conv4_2" "4_2" remains: "2" alone would be taken for the second block.
+  const number = name.slice(stem.search(/\d/) < 0 ? stem.length : stem.search(/\d/));
   if (onlyNumber(name, before)) return number.length <= most ? number : "";
   if (name.length <= most) return name;
+  const last = name.slice(name.lastIndexOf(".") + 1);
+  if (last !== name && last.length <= most) return last;
   return most > 5 ? middle(name, most) : ""; // a number alone would be taken for a block's
 }
 

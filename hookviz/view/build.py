@@ -39,7 +39,7 @@ from .maps import (
     words_of,
 )
 from .orders import channels_of, drops_age, order_of, rank_of, score_drops
-from .outputs import map_values
+from .outputs import main_map, map_values
 from .panels import map_colours, map_panels
 from .predictions import classes_of, output_of, predictions_of, signed, target_name_of
 from .runs import displayed_view
@@ -201,10 +201,10 @@ def _outputs(view: View) -> list[Panel | ImagePanel]:
         return []
     chosen = index_of(target, view.run.leaves) if isinstance(target, Output) else None
     found = next((m for m in maps if chosen and m.at == view.run.leaves[chosen[0]].at), None)
-    named = (each for each in maps if not each.labels[0].startswith("channel "))
-    shown = found or next(named, maps[0])
+    which, first = main_map(maps, input_sample(view))
+    shown = found or maps[which]
     height, width = shown.values.shape[2:]
-    channel, box = (None if len(shown.labels) > 1 or shown.picture else 0), None
+    channel, box = (first if len(shown.labels) > 1 or shown.picture else 0), None
     if found is not None and chosen is not None:
         row, column = chosen[1][-2:]
         channel = 0 if found.flat else chosen[1][1]

@@ -143,12 +143,13 @@ def is_untrained(model: nn.Module) -> bool:
     """
     modules = list(model.modules())
     counts = [stored_tensor(module, "num_batches_tracked") for module in modules]
-    if batches := [count for count in counts if count is not None]:
+    if batches := [count for count in counts if count is not None and not count.is_meta]:
         means = [stored_tensor(module, "running_mean") for module in modules]
         return not any(map(bool, batches)) and not any(m is not None and m.any() for m in means)
     weights = [stored_tensor(m, "weight") for m in modules if isinstance(m, WEIGHTED)]
-    large = [w.detach().float() for w in weights if w is not None and w.numel() >= MIN_WEIGHTS]
-    return bool(large) and all(map(_is_evenly_spread, large))
+    large = [w for w in weights if w is not None and w.numel() >= MIN_WEIGHTS]
+    known = all(w.is_floating_point() and not w.is_meta for w in large)
+    return bool(large) and known and all(map(_is_evenly_spread, large))
 
 
 WEIGHTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -158,7 +159,7 @@ MIN_WEIGHTS = 256
 
 
 def _is_evenly_spread(weight: torch.Tensor) -> bool:
-    bound = 1 / math.sqrt(weight[0].numel())
+    weight, bound = weight.detach().float(), 1 / math.sqrt(weight[0].numel())
     # An even spread has a deviation of bound / √3; that of 256 draws differs by 3 % at most.
     deviation = float(weight.square().mean().sqrt()) * math.sqrt(3) / bound
     return float(weight.abs().max()) <= bound * 1.0001 and 0.9 < deviation < 1.1

@@ -338,11 +338,13 @@ def norms(maps: np.ndarray) -> np.ndarray:
 
 
 def emptiness(values: np.ndarray) -> str:
-    """Return a warning for a heatmap that is zero or not finite; else empty."""
+    """Return a warning for a heatmap that is constant or not finite; else empty."""
     nans = int((~np.isfinite(values)).sum())
     if nans:
         return f"{nans} of {values.size} values are NaN or infinite"
-    return "" if values.any() else "zero everywhere"
+    if not values.any():
+        return "zero everywhere"
+    return "the same everywhere" if values.size > 1 and (values == values.flat[0]).all() else ""
 
 
 # A target that is a difference: the heatmaps of both sides, and one less the other

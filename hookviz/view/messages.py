@@ -648,10 +648,11 @@ class OutputBox:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputFacts:
-    """The parts of the output that are pictures."""
+    """The parts of the output that are pictures, and the map and channel that are shown first."""
 
     sample: int
     count: int
+    first: tuple[int, int | None]
     maps: list[OutputMap]
     boxes: list[OutputBox]
 

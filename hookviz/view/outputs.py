@@ -210,6 +210,31 @@ def dense_maps(
         yield DenseMap(leaf.at, values, labels, picture, flat)
 
 
+def main_map(maps: Sequence[DenseMap], sample: int) -> tuple[int, int | None]:
+    """Return the map that is shown first, and its channel; None is the largest of all.
+
+    Of several maps it is one of probabilities, which sum to 1 over the channels: of two classes
+    the second one's, such as "face" beside the offsets of boxes. Otherwise it is the first one
+    with names of classes, or the first.
+
+    Examples
+    --------
+    >>> from hookviz.run.output import output
+    >>> boxes, faces = torch.randn(1, 4, 3, 3), torch.randn(1, 2, 3, 3).softmax(1)
+    >>> names = ["channel 0", "channel 1"]
+    >>> maps = [DenseMap(output[0], boxes, 2 * names, False, False)]
+    >>> main_map([*maps, DenseMap(output[1], faces, names, False, False)], 0)
+    (1, 1)
+    """
+    for which, shown in enumerate(maps if len(maps) > 1 else ()):
+        values = shown.values[min(sample, len(shown.values) - 1)].detach().float()
+        sums = values.sum(0)
+        if len(values) > 1 and (values >= 0).all() and torch.allclose(sums, torch.ones_like(sums)):
+            return which, 1 if len(values) == 2 else None
+    named = (n for n, shown in enumerate(maps) if not shown.labels[0].startswith("channel "))
+    return next(named, 0), None
+
+
 # A family of detectors each
 
 
@@ -414,6 +439,7 @@ def answer_payload(answer: ShownOutput, sample: int) -> dict[str, Any] | None:
     return {
         "sample": sample,
         "count": answer.count,
+        "first": list(main_map(answer.maps, sample)) if answer.maps else [0, None],
         "maps": [
             {
                 "name": str(each.at),

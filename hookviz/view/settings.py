@@ -146,7 +146,8 @@ class Settings:
         offered=heatmap_names,
     )
     alpha: float = _declared(
-        "Opacity of the heatmap over the input where it is largest, 0 to 1.",
+        "Opacity of the heatmap over the input where it is largest, 0 to 1. Where it is smallest, "
+        "it is transparent.",
         0.8,
         label="opacity",
     )

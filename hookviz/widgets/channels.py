@@ -58,7 +58,7 @@ class ChannelBrowser(FramedPage):
 
     layer = traitlets.Any()
     channel = traitlets.Int(0)
-    order = traitlets.Enum(ORDERS, "number")
+    order = traitlets.Unicode("number")
     whole = traitlets.Bool(False)
 
     closed_message = "This browser is closed: make a new one with survey.show()."
@@ -91,6 +91,13 @@ class ChannelBrowser(FramedPage):
     def channels(self) -> list[int]:
         """The layer's channels in their order."""
         return self.survey[self.layer].order(self.order)
+
+    @traitlets.validate("order")
+    def _known(self, proposal: dict) -> Any:
+        if (order := proposal["value"]) not in ORDERS:
+            near = close_names(str(order), ORDERS)
+            raise traitlets.TraitError(f"order={order!r} is unknown; {near}.")
+        return order
 
     @traitlets.validate("layer", "channel")
     def _checked(self, proposal: dict) -> Any:

@@ -54,6 +54,7 @@ class PlainFace(widgets.VBox):
         self._title, self._heading, self._place, self._picture, self._readings = (
             widgets.HTML(**fixed) for _ in range(5)
         )
+        self._predictions, self._opened = widgets.HTML(**fixed), widgets.HTML(**fixed)
         self._sliders = _controls(SLIDERS, widgets.IntSlider, min=0, max=0)
         self._menus = _controls(MENUS, widgets.Dropdown)
         target = _controls(
@@ -75,7 +76,9 @@ class PlainFace(widgets.VBox):
             [
                 self._title,
                 self._note,
+                self._predictions,
                 *(_line(*parts, layout=self._title.layout) for parts in lines),
+                self._opened,
                 self._picture,
                 self._readings,
             ]
@@ -129,6 +132,10 @@ class PlainFace(widgets.VBox):
         words = frame.words[at.layer].line if at.layer in frame.words else ""
         self._heading.value = html.heading(at.layer or "(model)", f"{words} · {frame.dtype}")
         self._place.value = html.plain(*place_words(frame))
+        self._predictions.value = html.bars(_prediction_bars(frame))
+        visible(self._predictions, bool(frame.predictions))
+        self._opened.value = html.plain(frame.opened)
+        visible(self._opened, bool(frame.opened))
         self._readings.value = html.table(frame.readings)
         if self._drawn is not frame.panels:  # two frames may share their panels
             if self._used or in_front_end(self):
@@ -169,6 +176,19 @@ def place_words(frame: Frame) -> tuple[str, str, str]:
         return f"of {count}", "place", f"channel {here} of {count}"
     text = f"rank {frame.position + 1} of {count} by {order}: channel {here}"
     return text, "place", text
+
+
+def _prediction_bars(frame: Frame) -> list[tuple[str, str, float, bool]]:
+    """Return each prediction's name, value, share of its bar, and whether it is the target."""
+    bars = []
+    for prediction in frame.predictions:
+        is_share = prediction.words.endswith("%") and 0 <= prediction.value <= 1
+        words = (
+            f"{prediction.words} ({prediction.change})" if prediction.change else prediction.words
+        )
+        share = prediction.value if is_share else 0.0
+        bars.append((prediction.name, words, share, prediction.name == frame.target))
+    return bars
 
 
 def _targets(frame: Frame) -> dict[str, Any]:

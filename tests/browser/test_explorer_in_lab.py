@@ -201,6 +201,6 @@ def test_progress_bar_comes_and_goes(open_notebook):
             "print('bars', bars.count(True) > 3, 'and then', shown[-1])",
         ],
     )
-    expect(notebook.outputs().last).to_contain_text("bars True and then {'text/plain': 'done in ")
+    expect(notebook.outputs().last).to_contain_text("bars True and then {'text/plain': ''")
     expect(notebook.page.locator("progress")).to_have_count(0)
     assert notebook.errors == []
