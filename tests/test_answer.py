@@ -22,7 +22,6 @@ from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 from torchvision.ops import MultiScaleRoIAlign
 
 import hookviz
-from hookviz.draw.colours import class_colours
 from hookviz.export.figure import draw_panels
 from hookviz.run.output import leaves_of, read_output
 from hookviz.view.outputs import SHOWN, map_values, read_output_pictures
@@ -351,13 +350,15 @@ def test_why_of_a_score_that_one_part_of_the_picture_has():
 
 
 def test_the_plain_face_has_map_and_boxes(pnet):
-    """A map of all classes; with a target the channel and the position that it is in; boxes."""
+    """The map of probabilities; with a target the channel and its position; boxes."""
     picture = torch.rand(1, 3, 60, 48)
     explorer = hookviz.explore(pnet, picture, face="plain")
-    (every,) = explorer.frame.outputs
+    (first,) = explorer.frame.outputs
     with torch.no_grad():
-        boxes, faces = pnet(picture)
-    assert np.array_equal(every.pixels, class_colours(boxes[0].argmax(0).numpy()))
+        _, faces = pnet(picture)
+    # The probability of a face, and not the offsets of the boxes, which the model returns first.
+    assert first.name == "output[1], channel 1"
+    assert np.array_equal(first.values, faces[0, 1].numpy())
     explorer.target = "output[1][0, 1, 12, 9]"
     (panel,) = explorer.frame.outputs
     assert (panel.name, panel.box) == ("output[1], channel 1", (9 / 19, 12 / 25, 1 / 19, 1 / 25))

@@ -107,7 +107,7 @@ def test_nothing_to_show_is_not_drawn():
 @pytest.mark.parametrize("count", [1, 14, 15, 53])
 def test_strip(count):
     picture = np.full((9, 9, 3), 50, np.uint8)
-    heats = [np.full((2, 2), float(place == count - 1)) for place in range(count)]
+    heats = [np.diag([0.0, place == count - 1]) for place in range(count)]
     sheet = draw_strip(picture, heats, 1.0)
     row, column = divmod(count - 1, strip_columns(count))
     tile = sheet[72 * row : 72 * (row + 1), 72 * column : 72 * (column + 1)]

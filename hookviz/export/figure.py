@@ -64,6 +64,10 @@ def draw_panels(frame: Frame) -> Figure:
         draw_one(figure.add_subplot(upper[0, column]))
     lower = figure.add_gridspec(1, 1, left=0.01, right=0.99, bottom=0.01, top=below / height)
     _draw_tiles(tiles, figure.add_subplot(lower[0, 0]))
+    for axes in figure.axes:  # larger than in a figure that is printed
+        axes.title.set_fontsize("medium")
+        for part in (axes, *axes.child_axes):
+            part.tick_params(labelsize="small")
     return figure
 
 
@@ -149,7 +153,7 @@ def _draw_picture(sheet: ImagePanel, title: str, axes: Axes) -> None:
 
 def _set_title(axes: Axes, title: str) -> None:
     """Write a title in lines about as long as the picture is wide."""
-    axes.set_title("\n".join(wrap(no_formula(title), TITLE)), fontsize="medium")
+    axes.set_title("\n".join(wrap(no_formula(title), TITLE)), fontsize="small")
 
 
 MOST_TOKENS = 40
@@ -159,7 +163,7 @@ MOST_TOKENS = 40
 def draw_panel(panel: Panel, axes: Axes) -> None:
     """Draw a map with its colourbar, or a 1d map as a curve."""
     _set_title(axes, panel.caption)
-    axes.tick_params(labelsize="small")
+    axes.tick_params(labelsize="x-small")
     if len(panel.values) == 1:
         axes.plot(panel.values[0], lw=1)
         axes.axhline(0, color="gray", lw=0.5)
@@ -185,7 +189,7 @@ def draw_panel(panel: Panel, axes: Axes) -> None:
     if flat:
         ends = panel.low, panel.high
         bar.set_ticks(ends, labels=[number(end) for end in ends])
-    bar.ax.tick_params(labelsize="small")
+    bar.ax.tick_params(labelsize="x-small")
 
 
 def _draw_tiles(tiles: ChannelGrid, axes: Axes) -> None:
@@ -201,7 +205,7 @@ def _draw_tiles(tiles: ChannelGrid, axes: Axes) -> None:
             axes.text(
                 *corner, str(channel), fontsize="xx-small", ha="right", va="bottom", bbox=ground
             )
-    axes.set_title(tiles.caption, fontsize="medium")
+    axes.set_title(tiles.caption, fontsize="small")
     axes.set_axis_off()
 
 

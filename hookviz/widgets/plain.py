@@ -54,7 +54,8 @@ class PlainFace(widgets.VBox):
         self._title, self._heading, self._place, self._picture, self._readings = (
             widgets.HTML(**fixed) for _ in range(5)
         )
-        self._predictions, self._opened = widgets.HTML(**fixed), widgets.HTML(**fixed)
+        # These are hidden at times, so that their layouts are their own.
+        self._predictions, self._opened = (widgets.HTML(style=note.style) for _ in range(2))
         self._sliders = _controls(SLIDERS, widgets.IntSlider, min=0, max=0)
         self._menus = _controls(MENUS, widgets.Dropdown)
         target = _controls(
