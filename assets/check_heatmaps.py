@@ -25,7 +25,12 @@ def row(method: str, models: list[tuple[nn.Module, Any]]) -> str:
     """Check a method on each model; return the table's row."""
     cells = []
     for model, inputs in models:
-        check = hookviz.metrics.sanity_check(model, inputs, method, steps=STEPS)
+        try:
+            check = hookviz.metrics.sanity_check(model, inputs, method, steps=STEPS)
+        except ValueError as error:  # guided backpropagation needs a ReLU, and Lite0 has ReLU6
+            print(error)
+            cells += ["–", "–"]
+            continue
         for measure in (check.correlations, check.similarities):
             values = measure.mean(1)
             cells.append(f"{values[1]:.2f} / {values[-1]:.2f}".replace("-", "−"))

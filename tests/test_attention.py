@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from untouched import assert_untouched, snapshot
 
 import hookviz
+from hookviz.attribution.attention_listener import attention_weights
 
 F64 = torch.float64
 
@@ -320,6 +321,15 @@ def test_options_of_the_fused_operation(options, dtype):
         logits = logits + torch.full((5, 5), -math.inf, dtype=F64).triu(1)
     expected = logits.softmax(-1).nan_to_num(0)
     assert (found - expected).abs().max() < (1e-2 if dtype == torch.bfloat16 else 1e-5)
+
+
+def test_masks_of_kernels_that_take_booleans():
+    """Torch turns a mask into numbers on the CPU, but not for all devices' kernels."""
+    query, key = (torch.randn(2, 3, 5, 4) for _ in range(2))
+    mask = torch.rand(5, 5) > 0.5
+    mask[2] = False
+    expected = (query @ key.mT / 2).masked_fill(~mask, -math.inf).softmax(-1).nan_to_num(0)
+    assert (attention_weights(query, key, mask) - expected).abs().max() < 1e-6
 
 
 @pytest.mark.parametrize("norm_first", [False, True])

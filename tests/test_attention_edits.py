@@ -118,10 +118,24 @@ def test_a_projection_that_is_read_and_not_called(kind, factor):
         assert torch.allclose(found, model(x), atol=1e-5)
 
 
-def test_heads_that_are_not_side_by_side_in_a_linear_layer_are_refused():
-    """An activation lies between them and the projection, as in LeViT."""
-    model, x = scattered(Net()), torch.rand(2, 5, 8)
-    model.attn.proj = nn.Sequential(nn.Hardswish(), nn.Linear(8, 8))
+class Interleaved(Own):
+    """Its projection gets the heads' first values, then their second ones, and so on."""
+
+    def attend(self, x):
+        q, k, v = self.qkv(x).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
+        y = nn.functional.scaled_dot_product_attention(q, k, v)
+        return self.proj(y.permute(0, 2, 3, 1).flatten(2))
+
+
+@pytest.mark.parametrize("between", [True, False])
+def test_heads_that_are_not_side_by_side_in_a_linear_layer_are_refused(between):
+    """An activation lies between them and the projection, as in LeViT; or they are interleaved."""
+    model, x = Net(), torch.rand(2, 5, 8)
+    if between:
+        model.attn.proj = nn.Sequential(nn.Hardswish(), nn.Linear(8, 8))
+    else:
+        model.attn = Interleaved()
+    scattered(model)
     with pytest.raises(ValueError, match="Heads of 'attn.heads' cannot be scaled"):
         head_edit(model, x, "attn", 0, 1)
     assert head_edit(model, x, "attn2", 0, 1).projection == "attn2.proj"
@@ -164,13 +178,24 @@ def test_explorer(fused):
     explorer.close()
 
 
+class Twice(Own):
+    """Attends twice within one checkpoint, which repeats both from the first to the second."""
+
+    def attend(self, x):
+        return super().attend(super().attend(x))
+
+
+@pytest.mark.parametrize("kind", [Own, Twice])
 @pytest.mark.parametrize("options", CHECKPOINTED[1:], ids=str)
 @pytest.mark.parametrize("fused", [True, False])
-def test_checkpointed_attention_has_its_weights_and_gradients(fused, options):
+def test_checkpointed_attention_has_its_weights_and_gradients(fused, options, kind):
     model, plain, x = Net(fused=fused, **options), Net(fused=fused), torch.rand(2, 5, 8)
+    inside = options.get("inside")
+    model.attn, plain.attn = kind(fused, inside), kind(fused)
     plain.load_state_dict(scattered(model).state_dict())
     found, wanted = (hookviz.attention(each, x, target=1) for each in (model, plain.eval()))
-    assert list(found) == list(wanted) == ["attn", "attn2"]
+    names = ["attn", "attn2"] if kind is Own else ["attn", "attn#1", "attn2"]
+    assert list(found) == list(wanted) == names
     for name in wanted:
         assert torch.allclose(found[name], wanted[name])
         assert torch.allclose(found.gradients[name], wanted.gradients[name])

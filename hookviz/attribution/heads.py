@@ -184,7 +184,7 @@ def with_attention(model: nn.Module, layers: Layers) -> Layers:
 
 def may_attend(module: nn.Module) -> bool:
     """Return whether the code of a module, or of one in it, looks like attention."""
-    words = lru_cache(None)(_words)  # of each class once
+    words: Words = lru_cache(None)(_words)  # of each class once
 
     def softens(each: nn.Module) -> bool:
         """Return whether it computes a softmax, maybe of queries and keys."""
