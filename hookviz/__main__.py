@@ -386,7 +386,9 @@ def load(model: Any, path: str) -> None:
 
 
 def tell(words: str) -> None:
-    print(words, file=sys.stderr)
+    from .tables import visible
+
+    print(visible(words), file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -7,10 +7,14 @@ tabulate package would only lay out the result, in as many lines.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from html import escape
 from textwrap import fill, wrap
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 Row = Sequence[str]
 
@@ -65,6 +69,32 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
+def visible(text: str) -> str:
+    r"""Write control characters as escapes: a terminal would obey them.
+
+    These are all but the end of a line, and the marks that reverse the direction of writing.
+
+    >>> visible("cat\x1b[2J")
+    'cat\\x1b[2J'
+    """
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+_CONTROL = re.compile(
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def for_terminal(method: Callable[[T], str]) -> Callable[[T], str]:
+    """Decorate a ``__repr__`` or ``__str__``: names in its text cannot control the terminal."""
+
+    @wraps(method)
+    def shown(self: T) -> str:
+        return visible(method(self))
+
+    return shown
+
+
 WIDTH = 80
 """Columns of a terminal."""
 
@@ -117,6 +147,7 @@ def text_table(title: str, header: Row, rows: Sequence[Row], spare: Sequence[str
     stem   1×8
     head   1×10
     """
+    rows = [[visible(cell).replace("\n", r"\n") for cell in row] for row in rows]
     if not rows:
         return "\n".join([paragraph(title), cut("  ".join(header), WIDTH)])
     columns: dict[str, Sequence[str]] = dict(zip(header, zip(*rows, strict=True), strict=True))

@@ -23,7 +23,7 @@ from ..run.inputs import Transform, prepare_input
 from ..run.recorder import OperationRecorder
 from ..run.session import Session
 from ..run.target import Target, check_target, logits_of
-from ..tables import html_table, number, plain, text_table
+from ..tables import for_terminal, html_table, number, plain, text_table
 from .attention_listener import AttentionListener
 
 if TYPE_CHECKING:
@@ -405,6 +405,7 @@ class Attention(TablePage, Mapping[str, Tensor]):
             rows.append((name or "(model)", str(count), str(heads), size, *ranges))
         return rows
 
+    @for_terminal
     def __repr__(self) -> str:
         return text_table(self.verdict, _HEADER, self._rows()) if self else self.verdict
 

@@ -17,7 +17,7 @@ from ..run.inputs import Transform, prepare_input
 from ..run.progress import Progress
 from ..run.session import Session
 from ..run.target import Target, check_target
-from ..tables import html_table, number, plain, text_table
+from ..tables import for_terminal, html_table, number, plain, text_table
 from .attention import attention, top_classes
 from .cam import ATTENTION_HEATMAPS, HEATMAPS, heatmap, runs_model
 from .gradients import ATTRIBUTIONS, attribute, picture_map, whole_number
@@ -267,6 +267,7 @@ class SanityCheck(TablePage):
             for row in self.records()
         ]
 
+    @for_terminal
     def __repr__(self) -> str:
         return text_table(self.verdict, _HEADER, self._rows())
 

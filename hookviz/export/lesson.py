@@ -15,7 +15,7 @@ from typing import Any, overload
 from ..draw.document import TablePage
 from ..files import without_half_characters
 from ..hooking.select import close_names
-from ..tables import cut, html_table, paragraph, plain, text_table
+from ..tables import cut, for_terminal, html_table, paragraph, plain, text_table
 from ..view.checks import check
 from ..view.maps import for_layer
 from ..view.payload import settings_payload, written_target
@@ -405,6 +405,7 @@ class Grades(TablePage, Sequence[Sheet]):
     def _heading(self) -> str:
         return f"{self.title}: {self.verdict}"
 
+    @for_terminal
     def __repr__(self) -> str:
         numbers = [*map(str, range(1, len(self.questions) + 1))]
         lines = [

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..tables import html_table, megabytes, number, plain, text_table
+from ..tables import for_terminal, html_table, megabytes, number, plain, text_table
 from .select import close_names
 from .transforms import without_wrappers
 
@@ -373,6 +373,7 @@ class FeatureCache(Mapping[str, LayerRecord]):
         facts += [f"{len(self.not_called)} never ran"] if self.not_called else []
         return f"FeatureCache: {', '.join(facts)}{'; ' * bool(self.unseen)}{self.unseen}"
 
+    @for_terminal
     def __repr__(self) -> str:
         return text_table(self._title(), _COLUMNS, self._rows(), _SPARE_COLUMNS)
 

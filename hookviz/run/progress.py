@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from ..tables import visible
+
 PATIENCE = 0.5  # seconds before the bar appears
 STOP = "interrupt the kernel to stop"
 _PAUSE = 0.1  # seconds between two updates of the bar
@@ -66,7 +68,7 @@ class Progress:
             return
         words = f"{100 * fraction:.0f} %" + f", {text}" * bool(text)
         if self._terminal:
-            print(f"\r{words}\x1b[K", end="", file=sys.stderr, flush=True)
+            print(f"\r{visible(words)}\x1b[K", end="", file=sys.stderr, flush=True)
             self._handle = sys.stderr
             return
         bar = (

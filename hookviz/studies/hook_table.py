@@ -20,7 +20,7 @@ from ..hooking.handles import own_function
 from ..hooking.interrupts import defer_interrupts
 from ..hooking.select import check_module, module_names, type_name
 from ..run.errors import legible
-from ..tables import html_table, paragraph, text_table
+from ..tables import for_terminal, html_table, paragraph, text_table
 
 
 class HookFunction(NamedTuple):
@@ -426,6 +426,7 @@ class HookTable(TablePage, Sequence[HookInfo]):
     def _heading(self) -> str:
         return self.title
 
+    @for_terminal
     def __repr__(self) -> str:
         return _text(self.title, self)
 
@@ -451,6 +452,7 @@ class RemovedHooks(HookTable):
         """The numbers of removed and of remaining hooks."""
         return f"Removed {_count(self)} from {self._model}; {_count(self.left)} left"
 
+    @for_terminal
     def __repr__(self) -> str:
         left = "\n\n" + _text("Left:", self.left) if self.left else ""
         return _text(self.title, self) + left

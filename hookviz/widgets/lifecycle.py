@@ -31,6 +31,7 @@ from ipywidgets.widgets import widget as registry
 from ..draw.document import IN_NOTEBOOK, in_frame, in_place_of_error
 from ..draw.html import ROOT_CLASS
 from ..hooking.interrupts import defer_interrupts
+from ..tables import for_terminal
 
 AGAIN = (
     "This {} is closed, because the cell that made it ran again: run that cell once more and use "
@@ -122,6 +123,7 @@ class LiveWidget(widgets.VBox):
             data, metadata = self._repr_mimebundle_()
             display(data, metadata=metadata, raw=True)
 
+    @for_terminal
     def __repr__(self) -> str:
         # That of ipywidgets holds everything within the widget, thousands of characters.
         return self.closed_message if self.closed else f"{type(self).__name__}: {self._alt()}"

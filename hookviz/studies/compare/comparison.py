@@ -14,7 +14,7 @@ from torch import Tensor
 from ...draw.document import TablePage
 from ...hooking.select import Layers
 from ...run.target import probabilities
-from ...tables import html_table, text_table
+from ...tables import for_terminal, html_table, text_table
 from .difference import (
     GROWTH,
     HEADER,
@@ -285,6 +285,7 @@ class Comparison(TablePage, Sequence[LayerDifference]):
             rows += [folded(run)] if equal and len(run) > 1 else [row.cells() for row in run]
         return rows
 
+    @for_terminal
     def __repr__(self) -> str:
         rows = self.table()
         return text_table(self.verdict, HEADER, rows, SPARE) if len(rows) > 1 else self.verdict

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ...hooking.records import FeatureCache, LayerRecord
-from ...tables import number, plain
+from ...tables import for_terminal, number, plain
 from .pairing import Pairs
 
 _IN_CACHE, _AT_ONCE = 1 << 14, 1 << 20
@@ -282,6 +282,7 @@ class LayerDifference:
             numbers[0] = f"{out.nonfinite_mismatch} not finite in one"
         return [*numbers, _in_short(self.inputs), _in_short(self.gradient)]
 
+    @for_terminal
     def __repr__(self) -> str:
         largest, _, relative, decibel, _, fraction, inputs, _ = self._numbers()
         words = largest

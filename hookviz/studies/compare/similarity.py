@@ -21,7 +21,7 @@ from ...hooking.tensors import at_least_float32, tensors
 from ...run.inputs import ModelInput, as_the_model_takes
 from ...run.progress import Progress
 from ...run.session import Session
-from ...tables import WIDTH, html_table, plain, text_table
+from ...tables import WIDTH, for_terminal, html_table, plain, text_table
 
 _AT_ONCE = 1 << 22  # how many numbers are made double at once
 
@@ -167,6 +167,7 @@ class Similarity(TablePage):
         ]
         return title, ("", *self.layers_b), rows
 
+    @for_terminal
     def __repr__(self) -> str:
         title, header, rows = self._table()
         if len("  ".join(header)) + max(map(len, self.layers)) <= WIDTH:

@@ -14,7 +14,7 @@ from typing import Any, overload
 from ...draw.document import TablePage
 from ...hooking.select import close_names
 from ...run.errors import line_of
-from ...tables import WIDTH, cut, paragraph, plain
+from ...tables import WIDTH, cut, for_terminal, paragraph, plain
 
 SEVERITIES = ("error", "warning", "note")
 """Worst first: the model is useless, it will suffer, the user should know."""
@@ -96,6 +96,7 @@ class Finding:
         phase = "" if self.phase == "forward" else f" ({self.phase})"
         return f"{self.kind}{phase} in {self.where}"
 
+    @for_terminal
     def __str__(self) -> str:
         return self.text()
 
@@ -238,12 +239,14 @@ class Diagnosis(TablePage, Sequence[Finding]):
     def _heading(self) -> str:
         return self.verdict
 
+    @for_terminal
     def text(self) -> str:
         """Return all findings as text, and what was looked at."""
         blocks = [each.text(f"[{number}] ") for number, each in enumerate(self)]
         examined = f"Looked at: {'; '.join(self.looked_at) or 'nothing'}."
         return "\n\n".join([paragraph(self.verdict), *blocks, paragraph(examined)])
 
+    @for_terminal
     def __repr__(self) -> str:
         """Show the worst findings, in at most `LINES` lines."""
         parts, left = [paragraph(self.verdict)], LINES - 4

@@ -15,7 +15,7 @@ from ...files import page_to
 from ...hooking.select import select_layers
 from ...run.inputs import Transform, prepare_input
 from ...run.session import Session
-from ...tables import html_table, number, text_table
+from ...tables import for_terminal, html_table, number, text_table
 from .cut import CutRun, Value
 from .listener import Place
 
@@ -211,6 +211,7 @@ class Contributions:
         table = html_table(self.verdict, _HEADER, self.rows(len(self.by_channel)))
         return page_to(path, plain_document(title, sheet, table))
 
+    @for_terminal
     def __repr__(self) -> str:
         return text_table(self.verdict, _HEADER, self.rows())
 

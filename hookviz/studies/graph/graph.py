@@ -24,7 +24,7 @@ from ...run.errors import first_line
 from ...run.inputs import Transform, prepare_input
 from ...run.recorder import OperationRecorder
 from ...run.session import Session, clone_inputs
-from ...tables import html_table, text_table
+from ...tables import for_terminal, html_table, text_table
 from .listener import INPUT, GraphListener, Node, Place, own_memory
 
 
@@ -362,6 +362,7 @@ class Graph:
             for number, node in enumerate(self.nodes)
         ]
 
+    @for_terminal
     def __repr__(self) -> str:
         rows = [
             tuple(_cut(cell, wide) for cell, wide in zip(row, _WIDE, strict=True))

@@ -22,7 +22,7 @@ from ...run.follow import Follower, follow
 from ...run.operations import BATCH_NORMS, Kind, uses_running_statistics
 from ...run.recorder import ModuleCall, Operation
 from ...run.session import Session
-from ...tables import html_table, number, plain, text_table
+from ...tables import for_terminal, html_table, number, plain, text_table
 
 _MOST = 128  # kernels or slices in a figure
 _TERMS = 24  # bars in a figure
@@ -452,6 +452,7 @@ class LayerWeights(TablePage):
     def _heading(self) -> str:
         return self.verdict
 
+    @for_terminal
     def __repr__(self) -> str:
         return text_table(self.verdict, _HEADER, self.rows())
 

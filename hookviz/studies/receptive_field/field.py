@@ -17,7 +17,7 @@ from ...hooking.select import Layers, select_layers
 from ...hooking.tensors import tensors
 from ...run.inputs import ModelInput, Transform, prepare_input
 from ...run.session import Session, clone_inputs
-from ...tables import html_table, paragraph, plain
+from ...tables import for_terminal, html_table, paragraph, plain
 from .dependency import Key, LayerFootprint, Uncertainty, seen_by, spatial
 
 
@@ -251,6 +251,7 @@ class ReceptiveField(TablePage):
         cells = [_times(each) if isinstance(each, list) else str(each) for each in record.values()]
         return html_table("Receptive field", tuple(record), [cells])
 
+    @for_terminal
     def __repr__(self) -> str:
         """Return the layer, its status and its numbers."""
         said = [f"{self.layer!r} {self.status}"]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...run.statistics import NONE
-from ...tables import html_table, number, plain, text_table
+from ...tables import for_terminal, html_table, number, plain, text_table
 from .running import BINS, LayerStatistics, SurveyedRun
 
 Key = str | tuple[str, int]
@@ -223,6 +223,7 @@ class LayerSurvey:
             )
         return facts
 
+    @for_terminal
     def __repr__(self) -> str:
         return text_table(*_table(self), ("std", "mean"))
 

@@ -20,7 +20,7 @@ from ...run.inputs import Transform
 from ...run.progress import Progress
 from ...run.statistics import NONE
 from ...run.target import class_index
-from ...tables import html_table, megabytes, text_table
+from ...tables import for_terminal, html_table, megabytes, text_table
 from ..showing import widget
 from .file import FORMAT, pack, unpack
 from .fingerprint import Fingerprint, data_marks, differences, model_marks
@@ -353,6 +353,7 @@ class Survey(Mapping[Key, LayerSurvey]):
         facts += [nan_words(layer) for layer in self.values() if layer.nans.any()]
         return "; ".join(facts)
 
+    @for_terminal
     def __repr__(self) -> str:
         return text_table(self.title, HEADER, [layer_row(layer) for layer in self.values()], SPARE)
 

@@ -25,7 +25,7 @@ from ...run.errors import first_sentence, innermost_call
 from ...run.inputs import Transform, prepare_input
 from ...run.session import PassResult, Session
 from ...run.target import Target
-from ...tables import megabytes, number
+from ...tables import for_terminal, megabytes, number
 from ..showing import widget
 from .events import (
     BACKWARD,
@@ -400,6 +400,7 @@ class Trace(Sequence[Event]):
             facts.append("no class scores, so no backward: give target=hookviz.output[…]")
         return "; ".join(facts)
 
+    @for_terminal
     def __repr__(self) -> str:
         return event_text(f"Trace of {self.title}", self)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...files import page_to
 from ...hooking.select import close_names
-from ...tables import html_table, megabytes, number, plain, text_table
+from ...tables import for_terminal, html_table, megabytes, number, plain, text_table
 from ..diagnosis.findings import Diagnosis, Finding, also
 from ..showing import widget
 from .log import PHASES, FirstNonFinite, History, TrainingLog, TrainingStep, step_records, write_log
@@ -329,6 +329,7 @@ class Training:
             else [_row(each) for each in step_records(self.log.types, step, "train")]
         )
 
+    @for_terminal
     def __repr__(self) -> str:
         return text_table(self.title, HEADER, self.table(), SPARE)
 
