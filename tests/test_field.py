@@ -500,9 +500,19 @@ def scattered(y):
     return torch.zeros_like(y).scatter_add(3, where.expand_as(y), y)
 
 
+def drawn(y):
+    return y.exp().flatten(0, 2).multinomial(y.shape[-1], replacement=True).view_as(y) * 1.0
+
+
 @pytest.mark.parametrize(
     ("between", "operation"),
-    [(through_numpy, "numpy"), (strange, "strange"), (folded, "index_put"), (scattered, "scatter")],
+    [
+        (through_numpy, "numpy"),
+        (strange, "strange"),
+        (folded, "index_put"),
+        (scattered, "scatter"),
+        (drawn, "multinomial"),
+    ],
 )
 def test_an_operation_that_is_not_followed_is_named_and_the_box_is_the_whole_input(
     between, operation

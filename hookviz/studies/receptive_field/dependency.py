@@ -155,7 +155,7 @@ class DependencyTracker(Listener):
         except (RuntimeError, NotImplementedError):
             self._all_doubtful("unknown", f"a {tensor.layout} tensor has no memory to follow")
             return
-        count, planes = size // width, planes.expand(-1, *tensor.shape)
+        count = size // width
         if not tensor.is_contiguous() or tensor.numel() != count:
             old, part = self._footprints.get(tensor), planes
             if old is None:

@@ -135,28 +135,30 @@ Footprints = Tensor | list[Tensor | None]
 
 
 def result_footprints(traced: TracedOperation) -> list[Tensor | None]:
-    """Return the footprints of an operation's results."""
-    rule = RULES.get(traced.name) or _BY_KIND.get(traced.operation.kind)
-    found: Any = NotImplemented if rule is None else rule(traced)
-    if found is NotImplemented:
-        found = decomposed(traced)
-    if found is NotImplemented:
-        name = traced.name
-        if torch.Tag.dynamic_output_shape in traced.operation.function.tags:
-            return traced.unknown("data-dependent", f"{name} finds what depends on numbers")
-        function = traced.operation.function
-        return traced.unknown("unknown", f"{function} is an operation without a rule")
-    return found if isinstance(found, list) else [found] * len(traced.made)
+    """Return the footprints of an operation's results, each of its result's shape."""
+    function, name = traced.operation.function, traced.name
+    rule = RULES.get(name) or _BY_KIND.get(traced.operation.kind)
+    for attempt in filter(None, (rule, decomposed)):
+        try:
+            found = attempt(traced)
+            if found is not NotImplemented:
+                each = found if isinstance(found, list) else [found] * len(traced.made)
+                pairs = zip(each, traced.made, strict=True)
+                return [p if p is None else p.expand(-1, *made.shape) for p, made in pairs]
+        except (RuntimeError, LookupError, TypeError, ValueError):  # a variant with other arguments
+            traced.doubt = None
+    if torch.Tag.dynamic_output_shape in function.tags:
+        return traced.unknown("data-dependent", f"{name} finds what depends on numbers")
+    return traced.unknown("unknown", f"{function} is an operation without a rule")
 
 
-def decomposed(traced: TracedOperation, simpler: Callable[..., Any] | None = None) -> Any:
+def decomposed(traced: TracedOperation) -> Any:
     """Return the footprints by the simpler operations into which torch decomposes this one."""
     function = traced.functional
-    simpler = simpler or decomposition_table.get(function) or getattr(function, "decompose", None)
-    try:
-        result = traced.operation.run_simpler(simpler, traced.tracker)  # type: ignore[arg-type]
-    except (RuntimeError, NotImplementedError, TypeError, ValueError):
+    simpler = decomposition_table.get(function) or getattr(function, "decompose", None)
+    if simpler is None:
         return NotImplemented
+    result = traced.operation.run_simpler(simpler, traced.tracker)
     parts = [] if result is NotImplemented else tensors(result)
     if [part.shape for part in parts] != [each.shape for each in traced.made]:
         return NotImplemented
@@ -204,6 +206,12 @@ def elementwise(traced: TracedOperation) -> Footprints:
     """Depend on the elements at the same position."""
     found = united(traced, traced.operation.values_read)
     return [found if each.shape == found.shape[1:] else None for each in traced.made]
+
+
+def made_anew(traced: TracedOperation) -> Any:
+    """Depend on no value, but for the few that are filled or drawn element by element."""
+    drawn = traced.name in ("fill", "bernoulli", "normal", "poisson")
+    return elementwise(traced) if drawn or not traced.operation.values_read else NotImplemented
 
 
 def product(traced: TracedOperation) -> Tensor:
@@ -559,7 +567,8 @@ def moved(traced: TracedOperation) -> Any:
 
 Function = Callable[[TracedOperation], Any]
 _BY_KIND: dict[Kind, Function] = {
-    **dict.fromkeys((*ELEMENTWISE_KINDS, Kind.FACTORY, Kind.RANDOM), elementwise),
+    **dict.fromkeys(ELEMENTWISE_KINDS, elementwise),
+    **dict.fromkeys((Kind.FACTORY, Kind.RANDOM), made_anew),
     Kind.POOLING: pooled,
     Kind.ATTENTION: attention,
     Kind.RESAMPLING: resampled,
