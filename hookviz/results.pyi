@@ -1,7 +1,11 @@
 # Where the classes live; `results.py` reads this file.
 from .attribution.attention import Attention
+from .attribution.flip import Flip
+from .attribution.metrics import Curve
 from .attribution.sanity import SanityCheck
 from .export.lesson import Grades
+from .hooking.capture import Capture
+from .hooking.edit import Edit
 from .hooking.records import Call, CapturedTensor, FeatureCache, LayerRecord, Statistics
 from .studies.compare.comparison import Comparison
 from .studies.compare.difference import LayerDifference
@@ -19,17 +23,22 @@ from .studies.trace.events import Event
 from .studies.trace.trace import Trace
 from .studies.watch.training import Training
 from .studies.watch.watch import Watch
+from .view.heatmaps import Sides
 
 __all__ = [
     "Attention",
     "Call",
+    "Capture",
     "CapturedTensor",
     "Comparison",
     "Contributions",
+    "Curve",
     "Diagnosis",
+    "Edit",
     "Event",
     "FeatureCache",
     "Finding",
+    "Flip",
     "Grades",
     "Graph",
     "HookInfo",
@@ -42,6 +51,7 @@ __all__ = [
     "ReceptiveField",
     "RemovedHooks",
     "SanityCheck",
+    "Sides",
     "Similarity",
     "Statistics",
     "Survey",

@@ -1,6 +1,7 @@
 """One grammar: the names and the order of the arguments of all public functions."""
 
 import inspect
+import re
 
 import pytest
 
@@ -84,3 +85,20 @@ def test_a_single_value_is_addressed_alike(name):
         key: each.default for key, each in parameters(FUNCTIONS[name]).items() if key in DEFAULTS
     }
     assert addressed and addressed == {key: DEFAULTS[key] for key in addressed}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_results_has_the_class_that_a_function_returns(name):
+    returned = str(inspect.signature(FUNCTIONS[name]).return_annotation)
+    elsewhere = {
+        "Tensor",
+        "Any",
+        "Image",
+        "Explorer",
+        "DemoNet",
+        "Callable",
+        "ModelInput",
+        "Module",
+    }
+    ours = set(re.findall(r"\b[A-Z]\w+", returned)) - elsewhere
+    assert ours <= set(dir(hookviz.results))
