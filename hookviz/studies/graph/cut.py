@@ -131,6 +131,8 @@ class _Call:
     given: Tensor | None = None  # the input of the convolution, or of the linear layer
     given_version: int = 0
     arguments: dict[str, Any] | None = None  # of the convolution
+    factor: Tensor | None = None  # the weight of the linear layer's product, (inputs, outputs)
+    addend: Tensor | None = None  # the bias of that product
     made: MemoryLayout | None = None  # the output of the convolution
     layout: MemoryLayout | None = None  # the output of the layer, in the same memory
     returned: Tensor | None = None  # before the layer's own edits
@@ -276,6 +278,11 @@ class _CallListener(GraphListener):
             arguments = operation.argument | {"input": given}
             made = operation.output
             self._running[operation.call][1].append((arguments, made, made._version))
+        elif operation.call in self._running and operation.name in ("mm", "addmm"):
+            # A parametrization may compute another weight when the module is asked again.
+            kept, argument = self._running[operation.call][0], operation.argument
+            kept.factor = argument.get("mat2").detach()
+            kept.addend = argument["self"].detach() if operation.name == "addmm" else None
 
     def leave(self, call: ModuleCall, returned: list[Tensor], again: bool) -> None:
         """Note the output of a layer, or of the model."""
@@ -461,6 +468,8 @@ class CutRun:
             terms = convolution_terms(kept.arguments, inside[0], inside[1], inside[2:])
         else:
             weight, bias = (computed_tensor(self._session, module, n) for n in ("weight", "bias"))
+            if kept.factor is not None and kept.factor.shape[1] == kept.returned.shape[-1]:
+                weight, bias = kept.factor.mT, bias if kept.addend is None else kept.addend
             assert weight is not None
             terms = linear_terms(kept.given[index[:-1]], weight, bias, channel)
         value = float(kept.returned[index])
