@@ -158,8 +158,8 @@ def write_page(
     reasons, arrays = page_reasons(view, names)
     blocks["why"] = PageBlock(reasons, [Stream.of(arrays)])
     facts["why"] = {"output": next((each.get("output") for each in reasons["answers"]), None)}
-    drawn, small = page_map(view, names)
-    blocks["map"] = PageBlock(drawn, [Stream.of(small)])
+    map_header, small = page_map(view, names)
+    blocks["map"] = PageBlock(map_header, [Stream.of(small)])
 
     def written() -> str:
         texts = {"facts": begun.text, **{name: block.text for name, block in blocks.items()}}

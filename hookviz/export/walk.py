@@ -70,7 +70,7 @@ def _walk(
 def page_kernels(view: View, names: Sequence[str]) -> tuple[list[dict[str, Any]], list[Packed]]:
     """Return the answers about each channel of the first layer whose kernels are pictures."""
     for name in names:
-        module = view.cache[name].module
+        module: Any = view.cache[name].module
         if is_convolution(module) and module.in_channels == 3 and len(module.kernel_size) == 2:
             at = {"layer": name, "call": 0, "sample": 0, "place": None}
             channels = range(module.out_channels)

@@ -145,8 +145,8 @@ def reason_payload(
     }
     if not shown:
         return payload, {}
-    arrays = {"kernel": why.kernel[shown], "patch": why.patch[shown]}
-    arrays = {name: each.reshape(len(shown), -1).numpy() for name, each in arrays.items()}
+    tensors = {"kernel": why.kernel[shown], "patch": why.patch[shown]}
+    arrays = {name: each.reshape(len(shown), -1).numpy() for name, each in tensors.items()}
     given = run.input_of(value)
     if given.ndim == 3 and why.kernel.ndim == 3 and why.kernel[0].numel() > 1:
         arrays["maps"] = given[shown].float().cpu().numpy()

@@ -176,6 +176,7 @@ class _CallListener(GraphListener):
         own_inputs: bool,
     ) -> None:
         super().__init__(layers)
+        self._chosen = layers
         self.calls: dict[str, list[_Call]] = {}
         self.leaves: dict[Place, list[Tensor]] = {}
         self.output: Any = None
@@ -256,7 +257,7 @@ class _CallListener(GraphListener):
         if module in self._kept:
             raw = [each.detach() for each in tensors(output)]
             # The model may overwrite an output that is not cut off; a user's edit any.
-            own = not self._cut or self._layers[module] in self._edited
+            own = not self._cut or self._chosen[module] in self._edited
             self._raw[module] = raw, [each.clone() for each in raw] if own else raw
 
     def enter(self, call: ModuleCall, given: list[Tensor], again: bool) -> None:
@@ -344,7 +345,7 @@ def _complete(kept: _Call, ran: list[Any], returned: list[Tensor], values: list[
         kept.given_version = _version(kept.given)
     elif not isinstance(kept.module, nn.Linear):
         kept.refused = _MORE if ran else NOT_LINEAR
-    weights = [*kept.module.parameters()]
+    weights: list[Tensor] = [*kept.module.parameters()]
     if kept.arguments is not None:
         weights += tensors([kept.arguments["weight"], kept.arguments["bias"]])
     kept.weights = [(each, _version(each)) for each in weights]
@@ -600,7 +601,8 @@ class CutRun:
             bounds = [node for node in nodes if _operation_of(node) in kinds]
             if bounds and (hook is _pass_above or not any(rank.any() for rank in ranks)):
                 with HookManager([(node, "tensor", partial(hook, node)) for node in bounds]):
-                    ranks = _slopes(tensor, index, [leaf for _, leaf, _ in reached])
+                    passed = _slopes(tensor, index, [leaf for _, leaf, _ in reached])
+                ranks = [each for each in passed if each is not None]
             changed = any((a != b).any() for a, b in zip(ranks, slopes, strict=True))
             if hook is _pass_above and changed:
                 curved += dict.fromkeys(map(_operation_of, bounds))
@@ -626,7 +628,9 @@ class CutRun:
             flat = where[which][number - starts[which]]
             at = tuple(int(n) for n in torch.unravel_index(flat, leaf.shape))
             numbers = float(values[number]), float(weights[number])
-            parts.append(Part(*place, *self._address(place, leaf, at), *numbers, names[which]))
+            sample, channel, position = self._address(place, leaf, at)
+            part = Part(*place, sample, channel, position, *numbers, names[which])
+            parts.append(part)
         others = known - len(parts)
         total = float((values * weights).sum())
         rest = total - sum(part.part for part in parts) if others else 0.0
@@ -756,9 +760,7 @@ class _InputOff:
             if next(calls) != self.call or not args:
                 return None
             given = args[0]
-            axis = given.ndim - 1
-            if not isinstance(module, nn.Linear):
-                axis -= len(module.kernel_size)
+            axis = given.ndim - 1 - len(getattr(module, "kernel_size", ()))
             off = torch.tensor([*self.channels], device=given.device)
             return (given.index_fill(axis, off, 0), *args[1:]), kwargs
 
@@ -839,7 +841,7 @@ class _Path:
 
 def _curved(nodes: Collection[Any]) -> list[str]:
     """List the operations that are not piecewise linear."""
-    known, found = set(nodes), {}
+    known, found = set(nodes), dict[str, None]()
     for node in nodes:
         name = _operation_of(node)
         several = sum(behind in known for behind, _ in node.next_functions) > 1
