@@ -24,7 +24,7 @@ from untouched import changes, snapshot
 
 import hookviz
 from hookviz.hooking.handles import HookManager
-from hookviz.hooking.interrupts import _State, stoppable
+from hookviz.hooking.interrupts import _State, defer_interrupts, stoppable
 from hookviz.run.recorder import OperationRecorder
 
 TESTS = Path(__file__).parent
@@ -234,3 +234,30 @@ def test_an_interrupt_while_graph_sets_hooks_leaves_nothing(study, monkeypatch):
     assert signal.getsignal(signal.SIGINT) is before
     assert _State.holds == 0
     assert changes(model, state) == []
+
+
+def test_the_handler_is_set_again_where_other_code_replaced_it():
+    """IPython sets its own handler for each cell, also while a block of an earlier cell is open."""
+    begun, ended = [], []
+
+    @defer_interrupts
+    def work():
+        begun.append(True)
+        signal.raise_signal(signal.SIGINT)
+        ended.append(True)
+
+    before = signal.getsignal(signal.SIGINT)
+    other = lambda number, frame: signal.default_int_handler(number, frame)  # noqa: E731
+    model = nn.Sequential(nn.Conv2d(1, 2, 1))
+    try:
+        with hookviz.capture(model):
+            signal.signal(signal.SIGINT, other)
+            with pytest.raises(KeyboardInterrupt):
+                work()
+            assert (begun, ended) == ([True], [True])
+        assert signal.getsignal(signal.SIGINT) is other
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        assert _State.holds == 0 and not model[0]._forward_hooks
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -136,11 +136,12 @@ def hold() -> bool:
     """Install the handler until `release`; return False where that is unnecessary."""
     if threading.current_thread() is not threading.main_thread():
         return False
-    if not _State.holds:  # the lookup is the slowest step here
-        handler = _signal.getsignal(signal.SIGINT)
+    handler = _signal.getsignal(signal.SIGINT)
+    if handler is not _interrupted:  # none yet, or other code, such as IPython, has replaced it
         if not callable(handler):  # interrupts are ignored, or not handled by Python
             return False
-        _State.previous, _State.deferred = handler, False
+        _State.previous = handler
+        _State.deferred = _State.deferred and _State.holds > 0
         _signal.signal(signal.SIGINT, _interrupted)
     _State.holds += 1
     return True
