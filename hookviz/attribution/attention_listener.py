@@ -141,8 +141,7 @@ class Attended:
     path: Path  # the calls that its parts have in common
     call: ModuleCall | None  # in which the softmax ran
     dimension: int = -1  # of the softmax
-    kept: Tensor | None = None  # the result of the softmax
-    owned: bool = False  # whether that is a copy
+    kept: Tensor | None = None  # the result of the softmax, in its shape
     given: tuple[torch.Size, ...] = ()  # the shapes of the module's inputs
     confirmed: bool = False  # whether it has weighted values
     name: str = ""
@@ -288,14 +287,6 @@ class AttentionListener(Follower[_Mark]):
         """Keep the mark where a part is overwritten, as masks of scores are."""
         return old or new
 
-    def before(self, operation: Operation) -> None:
-        """Copy weights that are about to be overwritten, as by a dropout in place."""
-        for each in operation.written if operation.mutates else ():
-            mark = self.marks.get(each)
-            if isinstance(mark, Attended) and mark.kept is not None and not mark.owned:
-                with self._recorder.silent():
-                    mark.kept, mark.owned = mark.kept.clone(), True
-
     def after(self, operation: Operation) -> None:
         """Follow products to a softmax and on to values; take what fused operations hide."""
         if _is_fused(operation) or operation.name in PROBABILITIES:
@@ -315,9 +306,8 @@ class AttentionListener(Follower[_Mark]):
             super().after(operation)
 
     def _take_fused(self, operation: Operation) -> None:
-        attended = Attended(self._path(operation.call), operation.call, owned=True)
         weights = _fused_weights(operation)
-        attended.kept = weights
+        attended = Attended(self._path(operation.call), operation.call, kept=weights)
         self._confirm(attended, weights, operation.outputs[0])
 
     def _take_softmax(self, operation: Operation) -> None:
@@ -325,7 +315,9 @@ class AttentionListener(Follower[_Mark]):
         dimension, result = operation.argument["dim"], operation.output
         if isinstance(product, _Product) and result.shape[dimension] in product.sizes:
             path = _common(product.path, self._path(operation.call))
-            self.marks[result] = Attended(path, operation.call, dimension, result.detach())
+            # A copy: a dropout in place, for example, overwrites the result.
+            kept = at_least_float32(result.detach().clone())
+            self.marks[result] = Attended(path, operation.call, dimension, kept)
 
     def _take_product(self, operation: Operation) -> bool:
         """Return whether the product is a part of attention."""
@@ -339,10 +331,7 @@ class AttentionListener(Follower[_Mark]):
                 if not mark.confirmed:
                     mark.path = _common(mark.path, self._path(operation.call))
                     with self._recorder.silent(), torch.no_grad():
-                        exact = at_least_float32(mark.kept)
-                        mark.owned |= exact is not mark.kept
-                        mark.kept = exact
-                        self._confirm(mark, exact, operation.output)
+                        self._confirm(mark, mark.kept, operation.output)
                 return True
         if isinstance(one, _Result) and isinstance(other, _Weight):
             self._take_projection(one, other, first, operation)
