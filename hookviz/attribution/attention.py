@@ -277,7 +277,7 @@ class Attention(TablePage, Mapping[str, Tensor]):
 
     @cached_property
     def layer_gradients(self) -> dict[str, Tensor]:
-        """The gradient at each module's weights of a score that is read off its own block.
+        """The gradient at each module's weights, of the score if its block were the last one.
 
         The block's result takes the place of the last block's; LeGrad is computed from these. The
         first access runs the model once for each block.

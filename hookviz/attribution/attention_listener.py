@@ -207,7 +207,7 @@ class AttentionListener(Follower[_Mark]):
     Attributes
     ----------
     found : list of Attended
-        In the order in which they ran, each with a name of its own.
+        In the order in which they ran; their names are unique.
     """
 
     def __init__(
@@ -431,12 +431,12 @@ class AttentionListener(Follower[_Mark]):
         if tensor.ndim == 4:
             swapped = heads is not None and shape[1] != heads and shape[2] == heads
             return tensor.transpose(1, 2) if swapped else tensor
-        # Windows: each is a sample of its own.
+        # Each window counts as a sample.
         place = next((d for d in range(1, tensor.ndim - 2) if shape[d] == heads), tensor.ndim - 3)
         return tensor.movedim(place, -3).flatten(0, -4)
 
     def end(self) -> None:
-        """Discard what was only followed; give each attention a name of its own."""
+        """Discard the marks, and give each attention a unique name."""
         self.marks = StorageMap()
         counts: dict[str, int] = {}
         for each in self.found:
@@ -449,7 +449,7 @@ class AttentionListener(Follower[_Mark]):
 
 
 def _first_query(result: Tensor, attended: Attended, shape: torch.Size) -> Tensor | None:
-    """Return all heads' results for the first query, side by side; None if they cannot be told."""
+    """Return all heads' results for the first query, side by side; None if unknown."""
     _, heads, queries, _ = shape
     rows = result if attended.dimension in (-1, result.ndim - 1) else result.mT
     if rows.shape[-2] != queries or rows.shape[:-2].numel() % heads:

@@ -341,9 +341,7 @@ A function that has to run the model is added in the same way; its first argumen
 
 
 def rollout(maps: Attention) -> Tensor:
-    """Attention rollout: how much of each patch has flowed to the class token.
-
-    It is the same for every class.
+    """Attention rollout: how much of each patch has flowed to the class token, for any class.
 
     The row of the class token in ``Â_L … Â_2 Â_1`` with ``Â = (mean over heads of A + I) / 2``,
     Abnar and Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3.1.
@@ -362,10 +360,10 @@ def rollout(maps: Attention) -> Tensor:
 
 
 def gradient_attention(maps: Attention) -> Tensor:
-    """Gradient × attention: relevance that is passed on from layer to layer, for the target.
+    """Gradient × attention: each patch's relevance for the target, followed through all layers.
 
-    The row of the class token in ``R``, which begins as the identity and takes up ``Ā R`` at each
-    layer, with ``Ā = mean over heads of relu(G * A)``; Chefer, Gur and Wolf 2021, "Generic
+    The row of the class token in ``R``, which starts as the identity and becomes ``R + Ā R`` at
+    each layer, with ``Ā = mean over heads of relu(G * A)``; Chefer, Gur and Wolf 2021, "Generic
     Attention-model Explainability for Interpreting Bi-Modal and Encoder-Decoder Transformers",
     equations 5 and 6, for self-attention.
     """
@@ -383,16 +381,16 @@ def gradient_attention(maps: Attention) -> Tensor:
 
 
 def legrad(maps: Attention) -> Tensor:
-    """LeGrad: how the score would answer to each patch being looked at more, layer by layer.
+    """LeGrad: the gradient of the score at the weights of each patch, averaged over all layers.
 
-    ``mean over layers, heads and queries of relu(dS_l/dA_l)``, where ``S_l`` is the score of what
-    layer l returns, handed to what follows the last layer; Bousselham et al. 2024, "LeGrad: An
+    ``mean over layers, heads and queries of relu(dS_l/dA_l)``, where ``S_l`` is the score that the
+    model would compute if layer l were its last one; Bousselham et al. 2024, "LeGrad: An
     Explainability Method for Vision Transformers via Feature Formation Sensitivity", equations 5
     to 8. The model runs once for each layer.
 
     Notes
     -----
-    The model reads ``S_l`` off a layer as it reads its last one: off the class token, or the mean.
+    ``S_l`` is computed from the class token or from the mean of the tokens, as the model does it.
     The authors' code for CLIP takes the mean of all tokens, and scales the map to 0..1.
     """
     known = maps.layer_gradients

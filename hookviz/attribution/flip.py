@@ -1,4 +1,4 @@
-"""Channels are switched off, one after another, until the answer is another class."""
+"""Find a small set of channels without which the model predicts another class."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from ..run.target import needed_logits, probabilities
 
 
 class Flip:
-    """The work of switching a layer's channels off until the prediction changes, in parts.
+    """Switch a layer's channels off until the prediction changes; the work is done in parts.
 
-    First the channels go off in the given order, and stay off, until the top class is another.
-    Then each of them is switched on again, the latest first; it stays on if the answer is another
-    class without it, too. None of the channels that remain can be left out, but a smaller set may
-    exist that no prefix of the order holds.
+    First the channels are switched off one after another, in the given order, until the top class
+    changes. Then each of them is switched on again, the latest first, and stays on if the top class
+    is still a different one. None of the remaining channels can be left out, but a smaller set may
+    exist outside of the order's beginning.
 
     Parameters
     ----------
     session : Session
-        Its edits stay on.
+        Its edits are made, too.
     off : callable
         Channels -> the edit that switches them off.
     channels : sequence of int
-        In the order in which they go off.
+        In the order in which they are switched off.
     sample : int
-        Whose answer is meant.
+        The sample whose prediction is to change.
 
     Attributes
     ----------
     answer, flipped : int, int or None
-        The top class before, and the one after; None as long as it is the same.
+        The top class before and after; ``flipped`` is None until it changes.
     curve : list of float
         The probability of ``answer`` with 0, 1, 2, … channels off.
     channels : list of int
-        Those that remain off: the smallest set found, once the work is done.
+        Those that are off when the prediction changes: the smallest set found so far.
 
     Raises
     ------
@@ -80,7 +80,7 @@ class Flip:
         self.answer = int(shares.argmax())
         self.curve, self.channels = [float(shares[self.answer])], list[int]()
         self.flipped: int | None = None
-        self._untried: list[int] | None = None  # once it is flipped: those that may be left out
+        self._untried: list[int] | None = None  # after the change: those that may be left out
 
     def __repr__(self) -> str:
         tried = len(self.curve) - 1
@@ -125,7 +125,7 @@ class Flip:
         off = [self._off(channels)] if channels else []
         logits = needed_logits(self._output((*self._session.edits, *off)), None)
         if logits.shape[1] < 2:
-            raise ValueError("The model has one output, so no other class can become the answer.")
+            raise ValueError("The model has one output, so it cannot predict another class.")
         row = min(self._sample, len(logits) - 1)
         return probabilities(logits[row : row + 1])[0]
 

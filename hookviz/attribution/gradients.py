@@ -411,9 +411,9 @@ def _class_scores(output: Any, x: Tensor) -> Tensor:
 
 def _is_without_gradient(error: RuntimeError) -> bool:
     """Return whether autograd found no path from the score back to the input."""
-    told = str(error)
-    no_way = "not have been used in the graph" in told or "does not require grad" in told
-    return no_way and not told.startswith("The model raised")
+    message = str(error)
+    no_path = "not have been used in the graph" in message or "does not require grad" in message
+    return no_path and not message.startswith("The model raised")
 
 
 def _only_tensor(inputs: ModelInput) -> Tensor:

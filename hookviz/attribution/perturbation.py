@@ -34,8 +34,8 @@ from .cam import as_pairs
 class Scorer:
     """A session's batch of inputs with a target for each sample.
 
-    To be made and used within ``with session.active(grad=False)``. ``pictures`` is the tensor that
-    may be changed, ``(N, C, *spatial)``, and ``batch_size`` the most rows for one `score`.
+    Use it within ``with session.active(grad=False)``. ``pictures`` is the tensor that may be
+    changed, ``(N, C, *spatial)``; ``batch_size`` is the largest number of rows for one `score`.
     """
 
     def __init__(
@@ -47,8 +47,8 @@ class Scorer:
         self.pictures = _only_pictures(session.inputs)
         if isinstance(self.target, Output) and len(self.pictures) > 1:
             raise ValueError(
-                f"target={self.target} is a number of the whole batch of {len(self.pictures)}, and "
-                "here each sample has a score of its own: give one picture, or a class."
+                f"target={self.target} is one number for the whole batch of {len(self.pictures)}, "
+                "but each sample needs a score: give one picture, or a class."
             )
         self.batch_size = 1 if callable(self.target) else batch_size
         self._as_probability = as_probability
@@ -249,7 +249,7 @@ def ablationcam(
         the layer runs several times, in the last call. In a vision transformer only the patches are
         ablated, not the class token.
     batch_size : int
-        Number of channels that are ablated at a time, each in a row of its own.
+        Number of channels that are ablated at a time, one in each row of the batch.
 
     Returns
     -------
@@ -323,8 +323,8 @@ def occlusion(
     stride : int, optional
         How far the window moves at a time; half a window if left out.
     value : float
-        What covers the picture, in the numbers that the model is given: 0 is the mean colour where
-        the transform takes it off.
+        The value of covered pixels, after preprocessing: 0 is the mean colour if the transform
+        subtracts it.
     batch_size : int
         Number of covered pictures that go through the model at a time.
 
@@ -332,7 +332,7 @@ def occlusion(
     -------
     torch.Tensor
         ``(N, *spatial)`` at the picture's own size, float32 or float64. Negative where the score
-        rises without the place; 0 where no window comes by.
+        rises when the position is covered; 0 where no window has been.
 
     Raises
     ------
