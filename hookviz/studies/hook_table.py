@@ -1,4 +1,4 @@
-"""The hooks that stand on a model, by whom, and how they are taken off."""
+"""List the hooks that are registered on a model, with their origins, and remove them."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from ..tables import for_terminal, html_table, paragraph, text_table
 
 
 class HookFunction(NamedTuple):
-    """Facts about the function that runs in the end."""
+    """The function that a hook finally calls."""
 
-    name: str  #: ``save``, ``Recorder.save``, ``<lambda>``; of an object that is called, its class
-    module: str  #: where Python imported it from, ``__main__`` for a notebook
+    name: str  #: ``save``, ``Recorder.save``, ``<lambda>``; a callable object has its class's name
+    module: str  #: its Python module, ``__main__`` in a notebook
     code: CodeType | None  #: None if it is not written in Python
     origin: str  #: ``"hookviz"``, ``"torch"``, the library's name, or ``"user"``
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """The same for two functions that one cell made in two runs.
+        """A key that is equal for functions made by two runs of the same cell.
 
-        A cell that was changed in between makes a function of the same name; lambdas, which have
-        none, have to be of the same code.
+        If the cell was changed in between, its functions still have the same name. Lambdas have no
+        name, so their code must be equal.
         """
         return self.module, self.name, self.code if "<lambda>" in self.name else None
 
     @property
     def file(self) -> str:
-        """A path, ``In[3]`` for a notebook's cell, or what Python calls it, ``<stdin>``."""
+        """A path, ``In[3]`` for a notebook's cell, or Python's name, such as ``<stdin>``."""
         return legible(self.code.co_filename) if self.code else ""
 
     @property
@@ -52,7 +52,7 @@ class HookFunction(NamedTuple):
 
 
 def hook_function(hook: Callable[..., Any]) -> HookFunction:
-    """Look through partials, methods and decorators; of an object see the method that is called.
+    """Unwrap partials, methods and decorators; of a callable object take the method called.
 
     >>> hook_function(partial(print, "grad")).name
     'print'
@@ -66,7 +66,7 @@ def hook_function(hook: Callable[..., Any]) -> HookFunction:
     code = getattr(called, "__code__", None)
     name = getattr(hook, "__qualname__", None) or type(hook).__qualname__
     module = getattr(hook, "__module__", None) or ""
-    # An object of a user's class may run torch's method, as a user's way of pruning does.
+    # An object of a user's class may run a method of torch, as a custom pruning method does.
     where = str(getattr(called, "__module__", None) or "")
     origin = "hookviz" if ours else _origin_of(where, code, isinstance(hook, nn.Module))
     plain = str(name).removeprefix("_VariableFunctionsClass.")  # where torch.clamp and the like are
@@ -98,7 +98,7 @@ def _one_of_several(hook: Any) -> Any:
     return hook.__closure__[code.co_freevars.index("fn")].cell_contents
 
 
-# Functions that people use as hooks, as they do torch's modules; none of them comes as one.
+# Modules of functions that users register as hooks themselves: the hooks are the user's.
 _TOOLS = (
     *("torch.functional", "torch.nn.functional", "torch.nn.init", "torch.nn.utils.clip_grad"),
     "hookviz.edits",
@@ -115,7 +115,7 @@ def _origin_of(module: str, code: CodeType | None, is_module: bool) -> str:
 
 
 def short(file: str) -> str:
-    """Shorten a path by the part that all share: a library's, or the current folder's.
+    """Shorten a path: relative to the folder of libraries, or to the current folder.
 
     >>> short("/usr/lib/python3/site-packages/captum/attr/deep_lift.py")
     'captum/attr/deep_lift.py'
@@ -136,14 +136,14 @@ _ON_MODULES = {
     "load_state_dict_pre": ("_load_state_dict_pre_hooks",),
     "load_state_dict_post": ("_load_state_dict_post_hooks",),
 }
-"""Kind of hook -> the attribute that holds such hooks by their handles' ids, then those that hold
-more about the same ids. Old backward hooks share theirs with the full ones; `_FULL` says which."""
+"""Kind of hook -> the module's attribute with these hooks by their handles' ids, then attributes
+with more data by the same ids. Old and full backward hooks share one; `_FULL` says which."""
 
 _FULL = "_is_full_backward_hook"
 
 _ON_TENSORS = {"tensor": "_backward_hooks", "post_accumulate_grad": "_post_accumulate_grad_hooks"}
 
-# The hooks for all modules are variables of torch's, called as the attributes, after "_global".
+# Hooks for all modules are variables of torch named like the attributes, with "_global" in front.
 _GLOBAL = {kind: held for kind, held in _ON_MODULES.items() if "state_dict" not in kind} | {
     f"{what}_registration": (f"_{what}_registration_hooks",)
     for what in ("module", "parameter", "buffer")
@@ -171,20 +171,20 @@ class HookLocation:
     kind: str
     hooks: dict[int, Any]
     beside: tuple[dict[int, Any], ...] = ()
-    attributes: dict[str, Any] | None = None  # where `flag` is
+    attributes: dict[str, Any] | None = None  # these contain `flag`
     flag: str = ""
 
     @defer_interrupts
     def remove(self, key: int) -> None:
-        """Take one off; its handle, should anybody have it, has nothing left to remove then."""
+        """Remove a hook; afterwards its handle, if somebody has it, does nothing."""
         for each in (self.hooks, *self.beside):
             each.pop(key, None)
         if self.attributes is not None and not self.hooks:
-            self.attributes[self.flag] = None  # both sorts of backward hooks may be set again
+            self.attributes[self.flag] = None  # allows both sorts of backward hooks again
 
 
 def places(model: nn.Module) -> Iterator[HookLocation]:
-    """Every place where the model has hooks; the global ones come last."""
+    """Yield every place where the model has hooks, the global ones last."""
     seen = set()
     for name, module in _modules(model):
         yield from _places(name, type_name(module), _ON_MODULES, vars(module))
@@ -197,7 +197,7 @@ def places(model: nn.Module) -> Iterator[HookLocation]:
 
 
 def _modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """All modules, wrappers too: these go by the name of what they wrap."""
+    """Yield all modules with their names; a wrapper has the name of the wrapped module."""
     names = module_names(model)
     for module in model.modules():
         if isinstance(module, nn.Module):  # a ScriptModule's attribute may be anything
@@ -214,7 +214,7 @@ def _places(
     scope: str = "",
 ) -> Iterator[HookLocation]:
     for kind, held in kinds.items():
-        # Not by getattr: wrappers answer for what they wrap. No torch has all of the attributes.
+        # Not getattr: wrappers forward it. No version of torch has all of these attributes.
         hooks, *beside = (attributes.get(prefix + each) or {} for each in held)
         flag = prefix + _FULL
         if kind == "full_backward" and attributes.get(flag) is False:
@@ -225,7 +225,7 @@ def _places(
 
 
 def _tensor_places(name: str, tensor: Tensor) -> Iterator[HookLocation]:
-    with torch._C.DisableTorchFunctionSubclass():  # whatever a tensor of another class makes of it
+    with torch._C.DisableTorchFunctionSubclass():  # a tensor subclass may override it
         for kind, held in _ON_TENSORS.items():
             if hooks := getattr(tensor, held, None):
                 yield HookLocation(name, type(tensor).__name__, kind, hooks)
@@ -233,40 +233,40 @@ def _tensor_places(name: str, tensor: Tensor) -> Iterator[HookLocation]:
 
 @dataclass(frozen=True)
 class HookInfo:
-    """One hook on a model: where, whose function, and whether `hookviz.remove_hooks` takes it."""
+    """One hook: its target, its function, and whether `hookviz.remove_hooks` removes it."""
 
-    #: The module's name, or the parameter's or buffer's, by the first of several; ``""`` for the
+    #: The name of the module, parameter or buffer, the first if it has several; ``""`` for the
     #: model itself and for global hooks.
     layer: str
     type: str  #: the class of the module or tensor, ``""`` for a global hook
     kind: str  #: one of `hookviz.studies.hook_table.KINDS`
-    #: The function's name within its file: ``save``, ``Recorder.save``, ``<lambda>``; of an object
-    #: that is called, its class's.
+    #: The function's name within its file: ``save``, ``Recorder.save``, ``<lambda>``; the class's
+    #: name for a callable object.
     function: str
-    #: Where that is defined: a path, ``In[3]`` for a notebook's cell, ``""`` if not in Python.
+    #: Its file: a path, ``In[3]`` for a notebook's cell, ``""`` if not written in Python.
     file: str
-    line: int | None  #: the first line of the function in there
+    line: int | None  #: the function's first line in the file
     #: Who made it: ``"user"``, ``"torch"``, ``"hookviz"``, or the name of another library.
     origin: str
-    why: str  #: why `hookviz.remove_hooks` leaves it if it is not named; ``""`` if it does not
-    #: How many hooks of this kind on this module or tensor are of the same function; 0 for
-    #: torch's and hookviz's own, which may well be several.
+    why: str  #: why `hookviz.remove_hooks` keeps it unless it is named; ``""`` if it removes it
+    #: Number of hooks of this kind on this module or tensor with the same function; 0 for those
+    #: of torch and hookviz, where several are no mistake.
     times: int
     key: int  #: the ``id`` of its handle
 
     @property
     def removable(self) -> bool:
-        """True if ``hookviz.remove_hooks(model)`` takes it off."""
+        """True if ``hookviz.remove_hooks(model)`` removes it."""
         return not self.why
 
     @property
     def repeated(self) -> bool:
-        """True if the same function is there several times, as when a cell is run twice."""
+        """True if the same function is registered several times, as after running a cell twice."""
         return self.times > 1
 
     @property
     def name(self) -> str:
-        """Its target in words."""
+        """The name of its target, for people."""
         return "(all models)" if self.kind.startswith(GLOBAL) else self.layer or "(model)"
 
     @property
@@ -275,24 +275,24 @@ class HookInfo:
         return f"{short(self.file)}:{self.line}" if self.file else ""
 
     def record(self) -> dict[str, Any]:
-        """As one flat dict of strict JSON."""
+        """Return a flat dict of strict JSON."""
         return asdict(self) | {"removable": self.removable, "repeated": self.repeated}
 
 
 def hooks(model: nn.Module) -> HookTable:
-    """Find every hook on a model, its parameters and buffers, of whatever kind, by whom.
+    """List every hook on a model, its parameters and buffers, with its origin.
 
     Parameters
     ----------
     model : torch.nn.Module
-        Names are those of the model inside ``DataParallel``, ``DistributedDataParallel`` or
-        ``torch.compile``.
+        Layers have the names that they have in the model inside ``DataParallel``,
+        ``DistributedDataParallel`` or ``torch.compile``.
 
     Returns
     -------
     HookTable
-        A sequence of `HookInfo`, in the order of the modules, and of one module's hooks of
-        one kind in the order in which they fire. Hooks for all modules of all models
+        A sequence of `HookInfo` in the order of the modules; hooks of one kind on one module are
+        in the order in which they fire. Hooks for all modules of all models
         (``torch.nn.modules.module.register_module_forward_hook``) come last.
 
     Raises
@@ -302,9 +302,10 @@ def hooks(model: nn.Module) -> HookTable:
 
     Notes
     -----
-    Torch does not say which hooks are on autograd's nodes. So those are not seen with which
-    ``DistributedDataParallel`` gathers gradients, nor hooks on tensors that the model computes.
-    An optimizer's hooks are not on the model. A ScriptModule has none that Python could see.
+    PyTorch does not list hooks on autograd's nodes. So the hooks with which
+    ``DistributedDataParallel`` gathers gradients are missing, and so are hooks on tensors that the
+    model computes. Hooks of an optimizer are not on the model, and those of a ScriptModule are
+    invisible to Python.
 
     Examples
     --------
@@ -322,35 +323,35 @@ def hooks(model: nn.Module) -> HookTable:
 def remove_hooks(
     model: nn.Module, kinds: str | Iterable[str] | None = None, of: Any = None
 ) -> RemovedHooks:
-    """Take hooks off a model, its parameters and buffers; the last resort after a cell ran twice.
+    """Remove hooks from a model, its parameters and buffers, for example after a cell ran twice.
 
-    What torch itself needs (``weight_norm``, ``spectral_norm``, pruning, lazy modules,
-    parametrizations, FSDP, checkpointing) stays in any case. Three more stay unless ``of``
-    names them: hookviz's own, which go at the end of their block; the model's own, which are
-    methods of its classes, or made within these, or by the library that the classes are from; and
-    global ones, which are on all models. These go, too, where ``kinds`` names them.
+    Hooks that PyTorch needs (``weight_norm``, ``spectral_norm``, pruning, lazy modules,
+    parametrizations, FSDP, checkpointing) always stay. Three more sorts stay unless ``of`` names
+    them: hookviz's, which end with their block; the model's own, which are methods of its classes,
+    or defined in these, or by the library of the classes; and global ones, which are on all models
+    and are also removed if ``kinds`` names them.
 
     Parameters
     ----------
     model : torch.nn.Module
     kinds : str or iterable of str, optional
-        Only these: ``"forward"``, ``"tensor"``, …, see `hookviz.studies.hook_table.KINDS`;
-        ``"global"`` stands for all that begin so. None for all.
+        Remove only these: ``"forward"``, ``"tensor"``, …, see `hookviz.studies.hook_table.KINDS`;
+        ``"global"`` is short for all global kinds. None removes all kinds.
     of : optional
-        Only these, or several of these in a list: a function or what else was set, also if its cell
-        has run anew since; the name of a function, whole or its last part (``"save"`` is
-        ``Recorder.save``, too); an origin (``"user"``, ``"captum"``); a `HookInfo`.
+        Remove only these, one or a list: the registered function, even if its cell has run again
+        since; the name of a function, whole or its last part (``"save"`` also means
+        ``Recorder.save``); an origin (``"user"``, ``"captum"``); a `HookInfo`.
 
     Returns
     -------
     RemovedHooks
-        Those that were removed, a sequence of `HookInfo`; ``left`` are those that remain.
-        A handle that somebody still has does nothing from then on.
+        The removed hooks, a sequence of `HookInfo`; its ``left`` has those that remain. The handles
+        of removed hooks do nothing from then on.
 
     Raises
     ------
     TypeError
-        The model is not an ``nn.Module``; ``of`` cannot be looked for.
+        The model is not an ``nn.Module``, or ``of`` does not name a hook.
     ValueError
         Unknown kind.
 
@@ -379,7 +380,7 @@ def remove_hooks(
 
 
 class HookTable(TablePage, Sequence[HookInfo]):
-    """Hooks that are on a model; a slice is one, too. Made by `hookviz.hooks`."""
+    """The hooks on a model, made by `hookviz.hooks`; a slice is a table, too."""
 
     def __init__(self, found: Iterable[HookInfo], model: str) -> None:
         self._found, self._model = tuple(found), model
@@ -397,16 +398,16 @@ class HookTable(TablePage, Sequence[HookInfo]):
 
     @property
     def repeated(self) -> HookTable:
-        """Those that are the same function several times on one module or tensor."""
+        """The hooks whose function is registered several times on one module or tensor."""
         return HookTable([hook for hook in self if hook.repeated], self._model)
 
     @property
     def removable(self) -> HookTable:
-        """Those that ``hookviz.remove_hooks(model)`` takes off."""
+        """The hooks that ``hookviz.remove_hooks(model)`` removes."""
         return HookTable([hook for hook in self if hook.removable], self._model)
 
     def records(self) -> list[dict[str, Any]]:
-        """One flat dict for every hook: ``pandas.DataFrame(hooks.records())``.
+        """Return a flat dict for every hook: ``pandas.DataFrame(hooks.records())``.
 
         Returns
         -------
@@ -420,8 +421,8 @@ class HookTable(TablePage, Sequence[HookInfo]):
     def title(self) -> str:
         """The number of hooks, and of those that are registered several times."""
         names = _some((hook.function for hook in self.repeated), 3)
-        told = f"; several times: {names}. Was a cell run twice?" if names else ""
-        return f"{_count(self).capitalize()} on {self._model}{told}"
+        twice = f"; several times: {names}. Was a cell run twice?" if names else ""
+        return f"{_count(self).capitalize()} on {self._model}{twice}"
 
     def _heading(self) -> str:
         return self.title
@@ -435,12 +436,12 @@ class HookTable(TablePage, Sequence[HookInfo]):
 
 
 class RemovedHooks(HookTable):
-    """Hooks that were on a model until `hookviz.remove_hooks` took them off.
+    """The hooks that `hookviz.remove_hooks` removed from a model.
 
     Attributes
     ----------
     left : HookTable
-        Those that are still on it; their ``why`` says why.
+        The hooks that remain; their ``why`` gives the reason.
     """
 
     def __init__(self, found: Iterable[HookInfo], model: str, left: HookTable) -> None:
@@ -492,7 +493,7 @@ def _found(model: nn.Module) -> list[tuple[HookInfo, HookFunction, HookLocation]
 
 
 def _why(place: HookLocation, function: HookFunction, classes: set[type]) -> str:
-    """Why a hook is left where it is not named."""
+    """Return why a hook stays unless it is named; empty if it does not."""
     if function.origin == "torch":
         return "torch needs it"
     if function.origin == "hookviz":
@@ -521,7 +522,7 @@ def _wanted_kinds(kinds: str | Iterable[str] | None) -> set[str] | None:
         if kind not in (*KINDS, "global"):
             raise ValueError(
                 f"kinds={kind!r} is not a kind of hook; the kinds are: {', '.join(KINDS)}; and "
-                "global for all of these last ones."
+                "global for all global kinds."
             )
     return {each for kind in named for each in (every if kind == "global" else (kind,))}
 
@@ -535,12 +536,7 @@ def _named(of: Any) -> Chooses:
 def _test(of: Any) -> Chooses:
     if isinstance(of, str):
         return lambda hook, function: (
-            of
-            in (
-                hook.origin,
-                hook.function,
-                hook.function.rpartition(".")[2],
-            )
+            of in (hook.origin, hook.function, hook.function.rpartition(".")[2])
         )
     if isinstance(of, HookInfo):
         return lambda hook, function: (
@@ -555,7 +551,7 @@ def _test(of: Any) -> Chooses:
     )
 
 
-# Showing: a row for all hooks of the same function and kind
+# Tables: one row for all hooks with the same function and kind
 
 _HEADER = ("hook", "function", "on", "by", "defined in", "note")
 
