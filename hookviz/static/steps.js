@@ -7,7 +7,10 @@ import { short } from "./numbers.js";
 import { RecordedStep } from "./recorded.js";
 
 const SPAN = 1e3; // from the median to the first and to the last colour, at most
-const WIDE = 24; // pixels that a step is wide at most
+const WIDE = 24; // pixels that a step of the histograms over time is wide at most
+const HIGH = 12; // pixels of a row of the strip, as long as there is room
+const LABEL = 10; // pixels of a row's name
+const LONGEST = 26; // characters of a row's name
 
 /** @param {number} value NaN where nothing was recorded. */
 function inShort(value) {
@@ -66,7 +69,12 @@ export class StepsView {
     this.strip.addEventListener("pointermove", (/** @type {MouseEvent} */ event) => this.hovered(event));
     this.strip.addEventListener("pointerleave", () => setText(this.scale, this.scaleWords));
     this.first = el("span", { class: "hv-steps-first", "aria-hidden": "true" }, "×");
-    this.frame = el("div", { class: "hv-steps-frame" }, this.strip, this.first);
+    this.labels = el("div", { class: "hv-dim hv-steps-labels", "aria-hidden": "true" });
+    /** @type {string[]} The rows of the strip. */
+    this.names = [];
+    this.column = el("span", { class: "hv-steps-chosen", "aria-hidden": "true" });
+    this.line = el("span", { class: "hv-steps-chosen", "aria-hidden": "true" });
+    this.frame = el("div", { class: "hv-steps-frame" }, this.strip, this.column, this.line, this.first);
     this.scale = el("div", { class: "hv-dim hv-steps-scale" });
     this.numbers = el("div", { class: "hv-steps-numbers" });
     this.bars = [0, 1].map(() => el("canvas", { class: "hv-steps-bars", role: "img", width: "520", height: "120" }));
@@ -85,7 +93,7 @@ export class StepsView {
     root.replaceChildren(
       el("div", { class: "hv-line" }, this.head, this.words),
       el("div", { class: "hv-line hv-tools" }, this.colours, this.rows, this.slider, this.trouble),
-      this.frame,
+      el("div", { class: "hv-steps-rows" }, this.labels, this.frame),
       this.scale,
       this.numbers,
       el(
@@ -172,12 +180,17 @@ export class StepsView {
    * @param {number[]} steps
    */
   drawStrip(steps) {
-    const names = [...this.rows.options].map((option) => option.value);
     const side = this.statistic.startsWith("gradient_") ? 1 : 0;
     // Where there are NaN or Inf the rest says nothing, and would set the scale.
     const value = (/** @type {RecordedStep} */ step, /** @type {string} */ name) =>
       step.wrong(name, side) ? Infinity : step.value(this.statistic, name);
-    const values = names.map((name) => steps.map((at) => value(/** @type {any} */ (this.known.get(at)), name)));
+    const row = (/** @type {string} */ name) => steps.map((at) => value(/** @type {any} */ (this.known.get(at)), name));
+    // Layers without weights have no norms.
+    const rows = [...this.rows.options].map(({ value: name }) => ({ name, values: row(name) }));
+    const shown = rows.filter((each) => !each.values.every(Number.isNaN));
+    const names = shown.map((each) => each.name);
+    const values = shown.map((each) => each.values);
+    this.names = names;
     const share = this.statistic.endsWith("zeros") || this.statistic === "dead";
     const { least, most, largest } = share ? { least: 0, most: 1, largest: 1 } : spanOf(values.flat());
     const signed = ["mean", "min", "max"].includes(this.statistic.replace("gradient_", ""));
@@ -189,15 +202,14 @@ export class StepsView {
       const size = Math.log(kept / least) / (Math.log(most / least) || 1);
       return Math.round((COLOURS - 1) * (signed ? 0.5 + 0.5 * Math.sign(value) * size : size));
     };
-    this.frame.style.maxWidth = `${WIDE * steps.length}px`;
-    this.strip.style.height = `${Math.min(Math.max(6 * names.length, 90), 360)}px`;
+    const high = Math.min(Math.max(HIGH * names.length, 90), 420);
+    this.strip.style.height = `${high}px`;
+    const limit = this.facts.limits[this.statistic];
+    const over = values.map((row) => limit !== undefined && row.some((each) => each > limit));
+    this.drawLabels(names, over, high);
     paint(this.strip, Uint8Array.from(values.flat(), level), steps.length, names.length, palette);
-    const context = contextOf(this.strip);
-    const x = steps.indexOf(this.at);
-    const y = names.indexOf(this.row);
-    context.fillStyle = "#ff8c0070";
-    context.fillRect(x, 0, 1, names.length);
-    if (names.length > 1) context.fillRect(0, y, steps.length, 1);
+    this.outline(this.column, [steps.indexOf(this.at) / steps.length, 1 / steps.length], [0, 1]);
+    this.outline(this.line, [0, 1], [names.indexOf(this.row) / names.length, 1 / names.length]);
     const { trouble } = this.facts;
     const [column, line] = trouble ? [steps.indexOf(trouble.at), names.indexOf(trouble.row)] : [-1, -1];
     visible(this.first, column >= 0 && line >= 0);
@@ -206,8 +218,41 @@ export class StepsView {
     const what = statisticName(this.statistic);
     this.strip.setAttribute("aria-label", `${what} of ${names.length} rows in ${steps.length} recorded steps`);
     const ends = share ? "0 to 1" : `${inShort(least)} to ${inShort(most)}${signed ? ", either sign" : ""}${largest > most ? `, the largest ${inShort(largest)}` : ""}`;
-    this.scaleWords = `${what}: ${ends}, steps ${steps[0]} to ${steps[steps.length - 1]}; NaN and Inf magenta`;
+    const marks = limit === undefined ? "" : `; ▲ above ${inShort(limit)} in some step`;
+    this.scaleWords = `${what}: ${ends}, steps ${steps[0]} to ${steps[steps.length - 1]}; NaN and Inf magenta${marks}`;
     setText(this.scale, this.scaleWords);
+  }
+
+  /**
+   * Outline a part of the strip, whose colours stay.
+   * @param {HTMLElement} mark
+   * @param {[number, number]} across Beginning and width, as shares of the strip.
+   * @param {[number, number]} down
+   */
+  outline(mark, [left, wide], [top, high]) {
+    visible(mark, left >= 0 && top >= 0);
+    for (const [name, share] of Object.entries({ left, width: wide, top, height: high }))
+      mark.style.setProperty(name, `${100 * share}%`);
+  }
+
+  /**
+   * The names of the rows, or of every second or third where they are low.
+   * @param {string[]} names
+   * @param {boolean[]} over Which rows are above the statistic's limit.
+   * @param {number} high Pixels of all.
+   */
+  drawLabels(names, over, high) {
+    const each = Math.ceil((LABEL * names.length) / high);
+    const labels = [];
+    for (let start = 0; start < names.length; start += each) {
+      const name = /** @type {string} */ (names[start]);
+      const marked = over.slice(start, start + each).some(Boolean);
+      const short = name.length > LONGEST ? `…${name.slice(1 - LONGEST)}` : name;
+      const label = el("div", { title: name }, `${marked ? "▲ " : ""}${short}`);
+      label.style.flexGrow = String(Math.min(each, names.length - start));
+      labels.push(label);
+    }
+    this.labels.replaceChildren(...labels);
   }
 
   /**
@@ -217,7 +262,7 @@ export class StepsView {
   hovered(event) {
     const { x, y } = shareOf(event, this.strip);
     const at = this.steps[Math.floor(x * this.strip.width)];
-    const name = this.rows.options[Math.floor(y * this.strip.height)]?.value;
+    const name = this.names[Math.floor(y * this.strip.height)];
     if (at === undefined || name === undefined) return;
     const value = /** @type {RecordedStep} */ (this.known.get(at)).value(this.statistic, name);
     setText(this.scale, `step ${at}, ${name}: ${statisticName(this.statistic)} ${inShort(value)}`);
@@ -226,8 +271,8 @@ export class StepsView {
   /** @param {MouseEvent} event */
   picked(event) {
     const { x, y } = shareOf(event, this.strip);
-    const option = this.rows.options[Math.floor(y * this.strip.height)];
-    if (option) this.go(this.steps[Math.floor(x * this.strip.width)], option.value);
+    const name = this.names[Math.floor(y * this.strip.height)];
+    if (name !== undefined) this.go(this.steps[Math.floor(x * this.strip.width)], name);
   }
 
   /** @param {RecordedStep} step */

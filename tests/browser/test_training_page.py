@@ -58,7 +58,15 @@ def test_all_of_it_is_seen(shown, shots):
     page.get_by_role("slider", name="step").press("ArrowRight")
     assert numbers.inner_text().startswith("step 3, 0:")
 
+    labels = page.locator(".hv-steps-labels div")
+    assert labels.all_inner_texts() == ["0", "1", "2", "3"]
+    page.get_by_role("combobox", name="what the colours are of").select_option("update_ratio")
+    assert labels.all_inner_texts() == ["▲ 0", "▲ 3"]  # the bias, and NaN
+    page.get_by_role("combobox", name="what the colours are of").select_option("weight norm")
+    assert labels.all_inner_texts() == ["0", "3"]  # only layers with weights have norms
+    page.get_by_role("combobox", name="what the colours are of").select_option("dead")
     box = strip.bounding_box()
+    assert box["width"] > 0.85 * page.evaluate("document.body.clientWidth")
     page.mouse.move(box["x"] + box["width"] * 5.5 / STEPS, box["y"] + box["height"] * 1.5 / 4)
     assert page.get_by_text("step 5, 1: dead 1").count() == 1
     page.screenshot(path=shots / "training-page.png", full_page=True)

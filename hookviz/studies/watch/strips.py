@@ -20,6 +20,7 @@ from ...tables import number
 from .log import Layout, Recorded, TrainingStep
 from .recorder import Row
 from .summary import BINS, STATISTICS
+from .verdicts import TOO_FAR
 from .weights import NORMS
 
 OF_ROWS = tuple(name for name in STATISTICS if name != "count")
@@ -29,6 +30,8 @@ NAMES = (*OF_ROWS, "dead", *(f"gradient_{name}" for name in OF_ROWS), *NORMS)
 _SHARES = ("zeros", "dead")
 _SIGNED = ("mean", "min", "max")
 _TICKS = 12
+LIMITS = {"update_ratio": TOO_FAR}
+"""Values above which a statistic is marked."""
 SPAN = 1e3  # from the median to the first and to the last colour, at most
 _MOST_NAMES = 40
 
@@ -166,6 +169,8 @@ def _draw(axes: Axes, statistic: str, values: np.ndarray, wrong: np.ndarray) -> 
     axes.imshow(pixels, aspect="auto", interpolation="nearest")
     bar = axes.figure.colorbar(ScalarMappable(norm, colours), ax=axes, pad=0.01)
     bar.ax.tick_params(labelsize="x-small")
+    if statistic in LIMITS:
+        bar.ax.axhline(min(max(LIMITS[statistic], norm.vmin), norm.vmax), color="#d97706", lw=2)
 
 
 def _draw_bins(axes: Axes, shares: np.ndarray) -> None:
@@ -212,7 +217,7 @@ def _label_steps(axes: Axes, steps: Sequence[int]) -> None:
 
 
 def _cross(axes: Axes, training: Recorded, rows: list[Row], steps: list[int], phase: str) -> None:
-    """Return the place where NaN or Inf was seen first."""
+    """Mark the position where NaN or Inf was seen first."""
     if phase != "train" or (found := first_seen(training)) is None or found[0] not in steps:
         return
     at, row = found
@@ -249,6 +254,7 @@ def facts_of(training: Recorded, phase: str = "train") -> dict[str, Any]:
         "trouble": trouble and {"at": trouble[0], "row": named(trouble[1])},
         "statistics": STATISTICS,
         "norms": NORMS,
+        "limits": LIMITS,
         "bins": {"count": BINS.size, "octaves": BINS.count, "least": BINS.first},
         "palettes": {
             "sequential": palette_text(SEQUENTIAL),

@@ -1,175 +1,22 @@
-"""The result of a watched training: a table, records, strips, a file, and findings in words."""
+"""The result of a watched training: a table, records, strips and a file."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from ...files import page_to
 from ...hooking.select import close_names
 from ...tables import for_terminal, html_table, megabytes, number, plain, text_table
-from ..diagnosis.findings import Diagnosis, Finding, also
+from ..diagnosis.findings import Diagnosis
 from ..showing import widget
 from .log import PHASES, FirstNonFinite, History, TrainingLog, TrainingStep, step_records, write_log
 from .recorder import Row
-from .weights import NORMS
+from .verdicts import LOOKED, verdicts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-TOO_FAR = 0.5
-"""A step that takes a layer's weights by this fraction of their norm is far too long."""
-FEW = 2
-"""Fewer steps than this allow no statement."""
-EARLY = 8
-"""So many steps are the first ones."""
-OUTGROWN = 20.0
-"""Weights that grow by this factor, and did so by leaps, grow by steps that are too long."""
-
-LOOKED = (
-    "NaN and Inf in the recorded steps",
-    "how far each step takes the weights",
-    "gradients that add up from step to step",
-)
-
-
-def verdicts(log: TrainingLog) -> list[Finding]:
-    """All that the recorded steps of training show."""
-    steps = log.histories["train"].steps
-    checks = (_not_finite(log), _too_far(steps), _still(steps), _adds_up(log))
-    found = [finding for check in checks for finding in check]
-    # An optimizer does not set to zero the gradients of what it does not hold.
-    lacks = any(each.kind == "does not move" and each.evidence.get("others move") for each in found)
-    return [each for each in found if not (lacks and each.kind == "adds up")]
-
-
-def _not_finite(log: TrainingLog) -> Iterator[Finding]:
-    first = log.first_trouble
-    if first is not None:
-        yield Finding(
-            "nan" if first.nans else "inf",
-            "error",
-            f"{first}.",
-            "Put `with hookviz.diagnose(model) as findings:` around that step: it names the "
-            "operation.",
-            first.layer,
-            first.call,
-            first.phase,
-        )
-
-
-def _norms(steps: list[TrainingStep], name: str) -> dict[str, np.ndarray]:
-    """By layer, a number of its weights in each step, NaN where there is none."""
-    found: dict[str, list[float]] = {}
-    for index, step in enumerate(steps):
-        column = step.weights()[:, NORMS.index(name)].tolist()
-        for layer, value in zip(step.layout.weighted, column, strict=True):
-            found.setdefault(layer, [np.nan] * index).append(value)
-    longest = len(steps)
-    return {
-        layer: np.array(each + [np.nan] * (longest - len(each))) for layer, each in found.items()
-    }
-
-
-def _middles(ratios: dict[str, np.ndarray], part: slice) -> dict[str, float]:
-    """Return the median of each layer's numbers, over some of the steps."""
-    return {layer: float(np.median(each[part])) for layer, each in ratios.items()}
-
-
-def _too_far(steps: list[TrainingStep]) -> Iterator[Finding]:
-    ratios = _norms(steps, "update_ratio")
-    sizes = _norms(steps, "weight_norm")
-    known = {layer: each[(sizes[layer] > 0) & np.isfinite(each)] for layer, each in ratios.items()}
-    known = {layer: each for layer, each in known.items() if len(each) >= FEW}
-    middles, first = _middles(known, slice(None)), ""
-    if middles and np.median([*middles.values()]) <= TOO_FAR:
-        # Weights that have grown by steps that are too long make later ones short beside them.
-        middles, first = _middles(known, slice(EARLY)), f"first {EARLY} "
-    if not middles or np.median([*middles.values()]) <= TOO_FAR:
-        yield from _outgrown(ratios, sizes)
-        return
-    far = [layer for layer, middle in middles.items() if middle > TOO_FAR]
-    yield Finding(
-        "learning rate",
-        "warning",
-        f"In the middle of the {first}recorded steps a step takes the weights of {far[0]!r} by "
-        f"{number(middles[far[0]])} of their norm: the learning rate is far too high."
-        + (also(far[1:]) if far[1:] else ""),
-        "Make it a hundred times smaller: about a hundredth of the norm a step, or less.",
-        far[0],
-        phase="backward",
-        layers=far,
-        evidence={"update ratios": middles},
-    )
-
-
-def _outgrown(ratios: dict[str, np.ndarray], sizes: dict[str, np.ndarray]) -> Iterator[Finding]:
-    """Weights that one step has made anew, and that are many times as large ever since."""
-    known = [layer for layer, each in sizes.items() if each[0] > 0 and np.isfinite(each).all()]
-    first = {layer: float(ratios[layer][0]) for layer in known if np.isfinite(ratios[layer][0])}
-    grown = {layer: float(sizes[layer].max() / sizes[layer][0]) for layer in first}
-    if not grown or np.median([*first.values()]) <= TOO_FAR:
-        return
-    if np.median([*grown.values()]) > OUTGROWN:
-        layers = [layer for layer in grown if grown[layer] > OUTGROWN]
-        yield Finding(
-            "learning rate",
-            "warning",
-            f"The first recorded step takes the weights of {layers[0]!r} by "
-            f"{number(first[layers[0]])} of their norm, and they become {number(grown[layers[0]])} "
-            "times as large: the learning rate is far too high."
-            + (also(layers[1:]) if layers[1:] else ""),
-            "Make it a hundred times smaller: about a hundredth of the norm a step, or less.",
-            layers[0],
-            phase="backward",
-            layers=layers,
-            evidence={"update ratios": first, "growth": grown},
-        )
-
-
-def _still(steps: list[TrainingStep]) -> Iterator[Finding]:
-    """Layers that stay as they are although a gradient comes."""
-    ratios, slopes = _norms(steps, "update_ratio"), _norms(steps, "weight_gradient_norm")
-    still, moves = [], 0
-    for layer, each in ratios.items():
-        known = np.isfinite(each) & (slopes[layer] > 0)
-        if known.sum() >= FEW:
-            moved = bool((each[known] > 0).any())
-            moves += moved
-            still += [] if moved else [layer]
-    if still:
-        yield Finding(
-            "does not move",
-            "warning",
-            f"The weights of {still[0]!r} have a gradient and stay as they are."
-            + (also(still[1:]) if still[1:] else ""),
-            "Look whether the optimizer holds them: hookviz.diagnose(model, x, loss, optimizer=…)."
-            if moves
-            else "Look whether optimizer.step() is called, with a learning rate above 0, and "
-            "whether the gradients are clipped to 0 before.",
-            still[0],
-            phase="backward",
-            layers=still,
-            evidence={"others move": moves},
-        )
-
-
-def _adds_up(log: TrainingLog) -> Iterator[Finding]:
-    """Each recorded step but the first began with the gradients of the one before."""
-    later = [log.carried[step] for step in sorted(log.carried) if step > 0]
-    if len(later) > FEW and all(later):
-        yield Finding(
-            "adds up",
-            "warning",
-            f"In all of {len(later)} recorded steps backward added its gradients to those of the "
-            "step before.",
-            "Call optimizer.zero_grad() once a step, before backward().",
-            phase="backward",
-        )
-
 
 HEADER = (
     *("layer", "type", "call", "mean", "std", "min", "max", "zeros", "NaN, Inf"),
