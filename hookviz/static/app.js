@@ -242,6 +242,7 @@ export class App {
       ...this.tools.keys(),
       b: () => this.best(),
       l: () => this.alike(),
+      t: () => this.data && this.state.set({ channel: this.data.strongest ?? this.at.channel }),
       w: () => this.why.toggle(),
       m: () => this.network.toggle(true),
       a: () => this.parts.toggleStrip(),

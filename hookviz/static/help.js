@@ -11,8 +11,9 @@ const KEY_WORDS = [
   ["Home, End", "first / last channel; on the layer's slider: first / last layer"],
   ["Page ↑ ↓", "previous / next page of channels"],
   ["⇧ ← → ↑ ↓", "move the position"],
-  ["b", "channels for this position: sorted by their value there, the first is shown"],
+  ["b", "channels for this position: sorted by how far their value there is above their mean"],
   ["l", "channels most similar to the shown one"],
+  ["t", "the channel that contributes most to the target"],
   ["a", "heatmaps of all layers"],
   ["w", "why this value?"],
   ["m", "map of the network"],
@@ -76,7 +77,7 @@ function stops({ parts, source }) {
     [parts.whole, "The network: each column is a layer, from the input to the output. Click one, or press ↑ ↓."],
     [parts.answers, "The predictions. Click a class to see its gradient and heatmap."],
     [parts.map.root, `One channel of the layer's output. Press ← → for the others.${off}`],
-    [parts.input.root, "Click a position in any picture: you see its value and the part of the input that it depends on. Key b shows the channel with the largest value there."],
+    [parts.input.root, "Click a position in any picture: you see its value and the part of the input that it depends on. Key b shows the channel that responds most there, measured against its mean."],
     [parts.mosaic.root, "All channels of the layer, in the order chosen above. Click one."],
   ];
 }

@@ -89,7 +89,7 @@ def test_copied_code_and_the_best_channel_at_a_position(open_canvas, twin, shots
     # The very first channel there, by the kernel's exact values or the browser's.
     point(app.locator(".hv-activation .hv-frame"), 0.6, 0.3, click=True)
     page.keyboard.press("b")
-    twin.place, twin.order = (0.6, 0.3), "value"
+    twin.place, twin.order = (0.6, 0.3), "contrast"
     number = app.locator(".hv-number-now").first
     wait_for(lambda: number.inner_text() == str(twin.channel), "the best there")
     page.screenshot(path=shots / "best-in-lab.png")
