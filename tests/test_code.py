@@ -34,7 +34,7 @@ PHOTOGRAPH = cbook.get_sample_data("grace_hopper.jpg", asfileobj=False)
 @pytest.fixture(autouse=True)
 def no_stills(monkeypatch):
     """Leave out the plain face's picture, which is drawn at each change and not compared here."""
-    monkeypatch.setattr("hookviz.widgets.explorer.still_png", lambda frame: b"")
+    monkeypatch.setattr("hookviz.widgets.faces.still_png", lambda frame: b"")
 
 
 @pytest.fixture(autouse=True)

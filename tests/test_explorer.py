@@ -656,7 +656,7 @@ def test_the_plain_face_draws_what_changed_and_nothing_else(front_end, explorer)
 
 def test_without_a_kernel_no_picture_is_made_before_it_is_asked_for(explorer, monkeypatch):
     made = []
-    monkeypatch.setattr("hookviz.widgets.explorer.still_png", lambda frame: made.append(1) or b"")
+    monkeypatch.setattr("hookviz.widgets.faces.still_png", lambda frame: made.append(1) or b"")
     explorer.channel, explorer.layer = 5, "layer3.0.conv1"
     assert made == []
     explorer._repr_mimebundle_()

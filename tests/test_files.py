@@ -117,7 +117,7 @@ def test_modes_are_kept_and_pipes_are_written_to(tmp_path):
 
 
 def test_a_missing_folder_is_reported_before_the_work(explorer, tmp_path, monkeypatch):
-    monkeypatch.setattr("hookviz.widgets.explorer.write_page", lambda *_, **__: pytest.fail("ran"))
+    monkeypatch.setattr("hookviz.widgets.results.write_page", lambda *_, **__: pytest.fail("ran"))
     for write in (explorer.to_html, explorer.save):
         with pytest.raises(FileNotFoundError, match="Missing folder"):
             write(tmp_path / "missing" / "view.html")

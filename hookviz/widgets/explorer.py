@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import base64
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
-from IPython.display import HTML
-from matplotlib.figure import Figure
-from torch import Tensor, nn
+from torch import nn
 
 from ..attribution.flip import Flip
 from ..attribution.heads import check_token_names, with_attention
-from ..draw import html
-from ..draw.document import IN_NOTEBOOK, in_frame
 from ..draw.html import ROOT_CLASS
-from ..export.code import Given, write_source
-from ..export.figure import draw_figure, save_figure, still_png
-from ..export.lesson import Step
-from ..export.network.onnx_graph import Precision, check_precision
-from ..export.network.page import write_network_page
-from ..export.page import write_page
-from ..files import check_folder, page_to
+from ..export.code import Given
 from ..hooking.changes import Change, Channels, Where
 from ..hooking.edit import LayerEdit
 from ..hooking.interrupts import allow_interrupts, defer_interrupts
@@ -34,23 +21,17 @@ from ..hooking.records import FeatureCache
 from ..hooking.select import Layers, close_names, select_layers
 from ..models import pretrained
 from ..run.inputs import ModelInput, Transform, prepare_input
-from ..run.progress import Progress, shown_by
+from ..run.progress import Progress
 from ..run.session import Session, alone
 from ..run.target import Target, check_target, named_target
-from ..studies.graph.contributions import Contributions
-from ..studies.graph.kernels import LayerWeights, layer_weights
 from ..studies.survey.survey import Survey, check_survey
 from ..view.attending import edit_in
-from ..view.build import build_frame
 from ..view.frame import Frame
-from ..view.heatmaps import Sides, heatmap_of, heatmaps, shown_sides
 from ..view.layer import SCORE_DROP, SIMILARITY
-from ..view.maps import counts_of, fitted
-from ..view.messages import BesideRequest, Request, TargetRequest, Thumbnail
+from ..view.maps import fitted
 from ..view.opening import first_shown
 from ..view.orders import ablate, channels_of, flip_of
 from ..view.predictions import prediction_moved, predictions_of
-from ..view.reason import contributions_of
 from ..view.runs import (
     RunSession,
     displayed_view,
@@ -62,15 +43,15 @@ from ..view.runs import (
 )
 from ..view.settings import WRITTEN, Settings, documented, name_settings
 from ..view.view import View
-from ..view.written import at_browsed, at_written
+from ..view.written import at_written
 from .below import TopInputs, Unfolding
 from .canvas import Canvas
 from .gallery import Gallery
 from .lifecycle import close_earlier, close_tree, register
 from .pair import PictureBeside
 from .plain import PlainFace
-from .requests import HANDLERS
-from .setting_traits import SettingError, SettingsWidget
+from .results import ViewResults
+from .setting_traits import SettingError
 
 FaceName = Literal["canvas", "plain"]
 
@@ -177,7 +158,7 @@ alpha, over_input, all_layers, shown_after, place, position, shown_run : optiona
     return made
 
 
-class Explorer(SettingsWidget):
+class Explorer(ViewResults):
     """The widget that `explore` returns.
 
     Attributes
@@ -199,12 +180,6 @@ class Explorer(SettingsWidget):
     """
 
     closed_message = "This explorer is closed: make a new one with hookviz.explore()."
-
-    _still: tuple[Frame, bytes] | None = None  # the last frame and its picture
-    _code: Unfolding | None = None
-    _face: PlainFace | None = None
-    gallery: Gallery = Gallery()
-    _note = ""  # the reason why a control failed, or progress
 
     def __init__(
         self,
@@ -262,19 +237,6 @@ class Explorer(SettingsWidget):
         self.add_class(ROOT_CLASS)
         self._go_to(self._now)
 
-    # What is shown
-
-    @property
-    def frame(self) -> Frame:
-        """Everything on the screen, in numbers and words."""
-        if self._frame is None:  # the canvas draws without it
-            self._frame = replace(build_frame(self._now), note=self._note)
-        return self._frame
-
-    def frame_of(self, run: str) -> Frame:
-        """Return the frame of the same view with another ``shown_run``."""
-        return build_frame(self._now.with_settings(shown_run=run))
-
     @property
     def cache(self) -> FeatureCache:
         return self._now.cache
@@ -282,8 +244,6 @@ class Explorer(SettingsWidget):
     @property
     def inputs(self) -> ModelInput:
         return self._now.session.inputs
-
-    # One path from a view to the screen
 
     def _view_of(
         self, session: Session, at: Settings, before: View | None = None, *, same: bool = False
@@ -310,116 +270,6 @@ class Explorer(SettingsWidget):
         if name == "layer":
             view = first_shown(before, view, self._channels)
         self._go_to(view)
-
-    def _go_to(self, view: View) -> None:
-        """Update settings, controls and pictures to this view."""
-        frame = None
-        if self.children and self._face is not None:
-            frame = allow_interrupts(build_frame, view)
-        elif self.children:  # the browser draws; what a user's own code may break is tried here
-            shown = displayed_view(view)
-            if view is self._now or view.settings.heatmap != self._now.settings.heatmap:
-                allow_interrupts(heatmap_of, shown)
-            allow_interrupts(counts_of, shown)
-        self._set_view(view, frame)
-        self._show()
-
-    def _set_view(self, view: View, frame: Frame | None) -> None:
-        self._frame, self._note, self._still = frame, "", None
-        self._take_settings(view)
-        self._channels[view.settings.layer] = view.settings.channel
-
-    def _show(self) -> None:
-        if not self.children:  # an observer has closed it
-            return
-        if self._face is None:
-            self._canvas.show(self._note)
-        else:
-            self._face.show(self.frame)
-        self._show_below()
-
-    def _show_below(self) -> None:
-        self._tops.show()
-        if self._code is not None:
-            self._code.show()
-
-    def say(self, note: str) -> None:
-        """Show a note until the next use of a control; an empty note removes it."""
-        if note or self._note:
-            self._note = note
-            self._frame = self._frame and replace(self._frame, note=note)
-            self._show()  # controls go back to the shown settings
-
-    def _say_share(self, share: float | None) -> None:
-        """Show the progress of a control's work; a callback has no output for a bar."""
-        self.say("" if share is None else f"{100 * share:.0f} % done; interrupt the kernel to stop")
-
-    def _try(self, act: Callable[[], object]) -> None:
-        """Do what a control asks for; show errors, since a notebook hides those of callbacks."""
-        before, note = self._now, ""
-        try:
-            with shown_by(self._say_share):
-                act()
-        except Exception as error:
-            note = str(error)
-        if note or self._now is before:  # a change has its own note, or none
-            self.say(note)
-
-    def _on_control(self, name: str, value: Any) -> None:
-        self._try(lambda: setattr(self, name, value))
-
-    # The canvas, see `canvas.Explored`
-
-    @alone
-    def _take_place(self, change: dict[str, Any]) -> None:
-        """Replace the plain face by the canvas, now that the browser can draw it."""
-        if self.closed or self._canvas is None or self._face is None:
-            return
-        self._canvas.show(self._note)  # settings may have changed since it was made
-        plain, *below = self.children
-        self.set_trait("children", (self._canvas, *below))
-        close_tree(plain)
-        self._face = None
-
-    def thumbnails(self) -> list[Thumbnail]:
-        """Return small pictures of the inputs."""
-        return self.gallery.thumbnails(self._given.image, self.inputs)
-
-    @alone
-    @defer_interrupts
-    def follow(self, settings: Mapping[str, Any]) -> None:
-        """Take over the settings of the browser, which has moved by itself."""
-        view = self._now
-        for name in ("order", "shown_run"):  # the browser cannot do these by itself
-            wanted = settings.get(name, getattr(view.settings, name))
-            if wanted == getattr(view.settings, name):
-                continue
-            layer = settings.get("layer", view.settings.layer)
-            known = wanted != SCORE_DROP or layer in {**view.drops, **view.old_drops}
-            if name == "order" and known:
-                continue
-            self._on_control(name, wanted)
-            view = self._now
-            settings = {**settings, "channel": view.settings.channel}  # the first of an order
-        self._set_view(at_browsed(view, settings), None)
-        self._show_below()
-
-    @alone
-    def handle(self, request: Request, data: Sequence[Any]) -> None:
-        """Do what a request of the browser says."""
-        if request.settings:
-            self.follow(request.settings)
-        if not isinstance(request, (TargetRequest, BesideRequest)):
-            self._pair.end()
-        self._try(lambda: HANDLERS[type(request)](self, request, data))
-
-    def edit_named(self, key: int) -> LayerEdit | None:
-        """Return the edit that the browser names by a number."""
-        return None if self._canvas is None else self._canvas.edit_named(key)
-
-    def show_beside(self, key: int, sample: int) -> None:
-        """Show a picture of the gallery beside this one; the same one again ends it."""
-        self._pair.toggle(key, sample)
 
     # Another run
 
@@ -599,340 +449,6 @@ class Explorer(SettingsWidget):
     def reset(self) -> None:
         """Undo all edits."""
         self.edits = ()
-
-    # Numbers
-
-    def weights(
-        self,
-        layer: str | None = None,
-        *,
-        channel: int | None = None,
-        position: Sequence[int] | None = None,
-    ) -> LayerWeights:
-        """Return a layer's weights: kernels, norms, bias, and all of it with BatchNorm folded in.
-
-        Parameters
-        ----------
-        layer : str, optional
-            A convolution or a linear layer; the shown one if left out.
-        channel : int, optional
-            The output channel that is taken apart by input channel; of a linear layer the row,
-            such as a class. If left out, the shown channel of the shown layer.
-        position : sequence of int, optional
-            Row and column: the input channels are sorted by what they add to the value there, see
-            `hookviz.contributions`, of the shown sample and without edits. ``()`` for a linear
-            layer of one row a sample. Left out, they are sorted by the norms of their slices.
-
-        Returns
-        -------
-        hookviz.results.LayerWeights
-
-        Raises
-        ------
-        ValueError
-            The layer is unknown, has no kernels, or no such channel or position.
-
-        Examples
-        --------
-        >>> import hookviz
-        >>> explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
-        >>> found = explorer.weights("layer3.1.conv2", channel=17, position=(5, 8))
-        >>> sorted(found.slices()[0])
-        ['channel', 'contribution', 'kernel', 'norm']
-        >>> explorer.close()
-        """
-        settings, session = self._now.settings, self._now.session
-        shown = layer is None or layer == settings.layer
-        layer = settings.layer if layer is None else layer
-        if channel is None and shown:
-            channel = settings.channel
-        if position is None:
-            return layer_weights(session, layer, channel=channel)
-        if channel is None:
-            raise ValueError("position= is of one channel's value: give channel=, too.")
-        call = settings.call if shown else -1
-        plain = self._now.original or self._now
-        why = contributions_of(plain, layer, channel, position, settings.sample, call)
-        return layer_weights(
-            session, layer, channel=channel, contributions=why.by_channel, position=position
-        )
-
-    def contributions(
-        self,
-        layer: str | None = None,
-        *,
-        channel: int | None = None,
-        position: Sequence[int] | None = None,
-        sample: int | None = None,
-        call: int | None = None,
-    ) -> Contributions:
-        """Take one value of the explored run apart, as `hookviz.contributions` does.
-
-        The first time the model runs once more, with what its layers were given kept; after that
-        nothing runs for any layer, channel or position.
-
-        Parameters
-        ----------
-        layer, channel, sample, call : optional
-            The shown ones if left out. Any convolution or linear layer that ran, shown or not.
-        position : sequence of int, optional
-            The chosen place if left out.
-
-        Returns
-        -------
-        Contributions
-
-        Raises
-        ------
-        ValueError
-            As `hookviz.contributions`; or the position is left out, and no place is chosen.
-
-        Examples
-        --------
-        >>> import hookviz
-        >>> explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
-        >>> why = explorer.contributions("layer3.1.conv2", channel=17, position=(5, 8))
-        >>> why.by_channel.shape, why.sources
-        (torch.Size([96]), [('layer3.1.conv1', 0)])
-        >>> explorer.close()
-        """
-        view = displayed_view(self._now)
-        return contributions_of(view, layer, channel, position, sample, call)
-
-    def heatmaps(self, method: str | None = None) -> dict[str, Tensor]:
-        """Return every layer's heatmap, in the order in which the layers ran.
-
-        Parameters
-        ----------
-        method : str, optional
-            One of ``hookviz.attribution.HEATMAPS``; the explorer's own if left out.
-
-        Returns
-        -------
-        dict of str to torch.Tensor
-            ``(N, *spatial)`` each, of the layer's last call. Layers that no gradient reached, that
-            went over the budget or cannot be arranged as maps are left out.
-
-        Raises
-        ------
-        ValueError
-            No such method.
-        """
-        return heatmaps(self.cache, method or self.heatmap)
-
-    def sides(self) -> Sides:
-        """Return the shown layer's heatmaps of both sides of a target that is a difference.
-
-        Returns
-        -------
-        hookviz.view.heatmaps.Sides
-            With ``names``, ``heats`` and ``difference``. The model runs twice for each layer.
-
-        Raises
-        ------
-        ValueError
-            The target is not a difference of two, or no gradient arrives.
-
-        Examples
-        --------
-        >>> import hookviz
-        >>> explorer = hookviz.explore(
-        ...     hookviz.demo_model(), hookviz.demo_images()[6], ("moon", "fish")
-        ... )
-        >>> sides = explorer.sides()
-        >>> sides.names, sides.difference.shape
-        (('moon', 'fish'), (14, 14))
-        >>> explorer.close()
-        """
-        return shown_sides(displayed_view(self._now))
-
-    # Export
-
-    def code(self) -> str:
-        """Return this view as PyTorch code without hookviz: hook, gradient, heatmap and figure.
-
-        The widget shows it at the button "code for this view". It runs as it stands and gives the
-        numbers of the view.
-
-        Returns
-        -------
-        str
-            Python source. Comments at the top name the variables that you define, such as
-            ``model``, ``image`` or, for a function as target, ``target``.
-
-        Raises
-        ------
-        ValueError
-            The code cannot express the view, such as one with edits, of a volume, or with a heatmap
-            outside Grad-CAM's family; the message says what to do instead.
-
-        Examples
-        --------
-        >>> import hookviz
-        >>> explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
-        >>> print(explorer.code())
-        # model: your DemoNet
-        # image: the picture that you gave
-        import matplotlib.pyplot as plt
-        ...
-        with model.get_submodule("layer3.1.conv2").register_forward_hook(keep):
-        ...
-        >>> explorer.close()
-        """
-        return write_source(displayed_view(fitted(self._now)), self._given)
-
-    def _code_html(self) -> str:
-        try:
-            return html.code(self.code())
-        except ValueError as error:
-            return html.note(str(error))
-
-    def figure(self) -> Figure:
-        """Return this view as a matplotlib figure, with axes and colourbars.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            Not registered with pyplot, so it need not be closed.
-        """
-        return draw_figure(self.frame)
-
-    def save(self, path: str | Path, **options: Any) -> None:
-        """Write `figure` to a file.
-
-        Parameters
-        ----------
-        path : str or Path
-            Ends in .png, .svg or .pdf.
-        **options
-            For ``Figure.savefig``, such as ``dpi=200``.
-
-        Raises
-        ------
-        ValueError
-            Another suffix.
-        """
-        save_figure(self.frame, path, **options)
-
-    def to_html(
-        self,
-        path: str | Path | None = None,
-        *,
-        layers: Layers = None,
-        max_bytes: float = 10e6,
-        title: str | None = None,
-        steps: Sequence[Step] = (),
-        network: bool = False,
-        precision: Precision = "float32",
-    ) -> str | None:
-        """Write this explorer as one file that needs no kernel and no network.
-
-        It begins where the explorer is, and has its layers and channels, tiles, exact values,
-        heatmaps of all methods for the shown target, and Grad-CAM for the top five classes: for
-        these the model runs again.
-
-        Parameters
-        ----------
-        path : str or Path, optional
-            Where to write; left out, the page is returned.
-        layers : optional
-            As in `hookviz.capture`, of those that were captured; None is all.
-        max_bytes : float
-            The most bytes of the page. If the exact numbers do not fit, maps and gradients come in
-            half precision, or rounded to 252 steps with large layers averaged; the page says so.
-        title : str, optional
-            Of the page.
-        steps : sequence of hookviz.classroom.Step
-            Questions above the view, answered and checked in the page, see `hookviz.grade`.
-        network : bool
-            If true, the page has the network itself and runs it: for other pictures, any class's
-            gradients and silenced channels. Needs ``pip install 'hookviz[network]'``;
-            ``max_bytes`` has no effect.
-        precision : str
-            Of the weights in such a page: ``"float32"``, ``"float16"`` or ``"int8"``. The page says
-            how far its maps are from the notebook's.
-
-        Returns
-        -------
-        str or None
-            The page, where no path is given.
-
-        Raises
-        ------
-        ValueError
-            No such layer, too few bytes for any page, a step's state or answer that the page
-            cannot show, or a network that cannot be exported: the message names the operation.
-        ImportError, FileNotFoundError
-            Something that ``network=True`` needs is missing.
-
-        Examples
-        --------
-        >>> import hookviz
-        >>> explorer = hookviz.explore(
-        ...     hookviz.demo_model(), hookviz.demo_images()[6], layers="layer3.*"
-        ... )
-        >>> page = explorer.to_html(layers="layer3.1.conv2", max_bytes=1e6)
-        >>> page[:15], len(page) < 1e6
-        ('<!doctype html>', True)
-        >>> explorer.close()
-        """
-        view, run = self.displayed(), self._run
-        assert run is not None  # otherwise it is closed
-        options: dict[str, Any] = {"layers": layers, "max_bytes": max_bytes, "title": title}
-        options["steps"] = steps
-        check_folder(path)
-        with Progress() as bar:
-            if network:
-                del options["max_bytes"]
-                written = partial(write_network_page, precision=check_precision(precision))
-                page = allow_interrupts(written, view, on_progress=bar.update, **options)
-                return page_to(path, page)
-            again = partial(run, view.session)
-            page = allow_interrupts(write_page, view, again, on_progress=bar.update, **options)
-        return page_to(path, page)
-
-    def page(
-        self, *, layers: Layers = None, max_bytes: float = IN_NOTEBOOK, title: str | None = None
-    ) -> HTML:
-        """Return the page of `to_html` for a notebook's output; it also works in a saved notebook.
-
-        Parameters
-        ----------
-        layers, max_bytes, title
-            As for `to_html`.
-
-        Returns
-        -------
-        IPython.display.HTML
-        """
-        page = self.to_html(layers=layers, max_bytes=max_bytes, title=title) or ""
-        return HTML(in_frame(page, title or self.frame.description))
-
-    def _page(self, max_bytes: float) -> str | None:
-        try:
-            return self.to_html(max_bytes=max_bytes)
-        except ValueError:  # too large for a notebook's output: its picture is shown instead
-            return None
-
-    def _alt(self) -> str:
-        return self.frame.description
-
-    def _output(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return this view in words, and a picture for places without a kernel."""
-        alt, png = self._alt(), base64.b64encode(self._still_png(self.frame)).decode()
-        return {"text/plain": alt, "image/png": png}, {"image/png": {"alt": alt}}
-
-    def _still_png(self, frame: Frame) -> bytes:
-        """Return a frame's still picture, composed once."""
-        if self._still is None or self._still[0] is not frame:
-            self._still = frame, still_png(frame)
-        return self._still[1]
-
-    def view(self) -> dict[str, Any]:
-        """Return the live widget's part of a notebook's output; mark it as displayed there."""
-        if self._face is not None and self._canvas is None:
-            self._face.use(self.frame)
-        return super().view()
 
     # Closing
 
