@@ -242,7 +242,7 @@ def test_if_neither_input_fits_the_error_is_about_the_users():
             look(model, torch.rand(3, 9, 9))
     found = hookviz.diagnose(model, torch.rand(3, 9, 9))
     assert found[0].layer == "norm"
-    assert "given (4, 7, 7)" in found[0].message
+    assert "(4, 7, 7)" in found[0].message
 
 
 def test_an_error_of_the_target_is_raised_unchanged():
