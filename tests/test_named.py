@@ -166,7 +166,7 @@ FAULTS: dict[str, Planted] = {
     ),
     "softmax twice": Planted(
         lambda: (Net(last=lambda x: softmax(x).softmax(-1)), pictures()),  # planted
-        "loss", "", "is given softmax of the model itself (test_named.py", "one of", line=True,
+        "loss", "", "output of softmax of the model itself (test_named.py", "one of", line=True,
     ),
     "sigmoid before BCEWithLogits": Planted(
         lambda: (

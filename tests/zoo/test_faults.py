@@ -50,7 +50,7 @@ def test_enough_faults_of_every_sort():
 
 def test_what_is_not_named_is_wrong(monkeypatch):
     for module in (doctor, guard):
-        monkeypatch.setattr(module, "findings_in", lambda seen: [])
+        monkeypatch.setattr(module, "findings_of", lambda run: [])
     result = check(FAULTS["root of negative"], NONE)
     assert "is not named" in result.wrong[0]
     assert not any(answer.named for answer in result.answers.values())

@@ -41,45 +41,46 @@ def diagnose(
     scaler: Any = None,
     ignore: Ignored = (),
 ) -> Diagnosis:
-    """Say what is wrong with a model: in which layer, in which operation, why, and what to do.
+    """Find what is wrong with a model: the layer, the operation, the cause and the fix.
 
-    ``diagnose(model, inputs)`` runs one forward and one backward and looks at every operation.
-    ``with diagnose(model) as findings:`` stands around a step of one's own, which stays as it is,
-    to the bit: while it runs one sum is taken of what each layer returns and of the gradient that
-    reaches it. Only if one is not finite, or if the model raises, is the model run again as it was
-    called, with the same random numbers and buffers, and examined. A sequence of findings is there
-    when the block is over.
+    ``diagnose(model, inputs)`` runs one forward and one backward and examines every operation.
+    ``with diagnose(model) as findings:`` guards a training step of the user, which stays the same,
+    to the bit: while it runs, one sum is taken of each layer's output and of the gradient that
+    reaches it. Only if something looks wrong, such as a sum that is not finite, or if the model
+    raises, is the model run again as it was called, with the same random numbers and buffers, and
+    examined. The findings are there when the block is over.
 
     Parameters
     ----------
     model : torch.nn.Module
-        Runs as it stands, in training or in eval mode, and is as before afterwards, to the bit.
+        Runs unchanged, in training or in eval mode, and afterwards is as before, to the bit.
     inputs : optional
-        What the model takes: whatever `hookviz.explore` does; NaN and Inf are let in. Left out,
-        a ``with`` block is returned.
+        The input, as in `hookviz.explore`; NaN and Inf are allowed. Without it, a ``with`` block
+        is returned.
     target : optional
-        What the gradient is of, as in `hookviz.explore`, such as a loss of the output:
-        ``lambda output: loss(output, y)``. None is the sum of all that the model returns, of class
-        scores each sample's own top class.
+        The score of the gradient, as in `hookviz.explore`, such as a loss of the output:
+        ``lambda output: loss(output, y)``. None is the sum of all outputs, and for class scores
+        each sample's own top class.
     weights, transform, class_names : optional
         As in `hookviz.explore`.
     optimizer : torch.optim.Optimizer or list of them, optional
-        Checked, too: weights that it lacks, or holds twice, that are frozen or of another model, a
-        learning rate of 0 or far too high. It takes no step. It also says which weights this step
-        trains: give all optimizers of a model that is trained by several, such as a GAN.
+        Checked, too: weights that it lacks or holds twice, frozen weights, weights of another
+        model, a learning rate of 0 or far too high. It takes no step. It also tells which weights
+        this step trains: pass all optimizers of a model that several train, such as a GAN.
     scaler : torch.amp.GradScaler, optional
         The one that scales the loss. NaN and Inf in gradients that are finite without its scale are
         a note then, since it skips such a step. Without it, NaN and Inf in float16 gradients that
         are finite once the loss is 65536 times smaller are a note on mixed precision.
     ignore : sequence of str or of (str, str)
-        Findings that are not to be told: kinds, or a kind and a pattern of layers, as in
+        Findings to leave out: kinds, or a kind and a pattern of layers, as in
         ``["batchnorm", ("saturated", "head.*")]``.
 
     Returns
     -------
     Diagnosis
-        A sequence of `Finding`, worst first, which shows itself as a table. ``healthy`` says
-        whether there is nothing but notes, ``explore()`` opens the explorer at a finding's layer.
+        A sequence of `Finding`, worst first, displayed as a table. ``healthy`` is True if there is
+        nothing but notes, ``show()`` opens the explorer at a finding's layer, and ``text()`` has
+        all findings, of which a terminal shows the first 25 lines.
 
     Raises
     ------
@@ -91,9 +92,9 @@ def diagnose(
     -----
     A finding's ``kind`` is one of:
 
-    - ``"nan"``, ``"inf"``: the first operation that made one of finite numbers, or the parameter,
-      buffer or input that held it; told only if it left a layer, came to the output or reached a
-      weight. Operations that pass it on are counted, not listed. Masks of −Inf are not listed.
+    - ``"nan"``, ``"inf"``: the first operation that made one from finite numbers, or the
+      parameter, buffer or input that held it; reported only if it left a layer, reached the output
+      or a weight. Operations that pass it on are counted, not listed, and masks of −Inf are not.
     - ``"half precision"``: results above half of the type's largest number, or more than a tenth
       of a tensor's numbers that become 0 in the type.
     - ``"dead"``, ``"constant"``, ``"saturated"``: more than half of a layer's channels are zero,
@@ -101,7 +102,7 @@ def diagnose(
       A note where channels were trained away, or where a sigmoid gates or answers; ``"silent"``
       where other inputs may wake the channels.
     - ``"zero weights"``, ``"same channels"``, ``"not registered"``, ``"one module"``: weights that
-      are zero, or alike in all channels, or a plain tensor or in no module, or under several names.
+      are zero, equal in all channels, not among the model's parameters, or under several names.
     - ``"exploding"``, ``"vanishing"``: activations (root mean square) or gradients (norm) that are
       a million times as large, or as small, further on.
     - ``"shape"``, ``"error"``, ``"empty"``: the model, or the block, raises; a batch of nothing.
@@ -117,10 +118,10 @@ def diagnose(
     - ``"hooks left behind"``: the same hook set several times; a note for other hooks.
     - ``"optimizer"``, ``"learning rate"``: what ``optimizer`` lacks, or does not move.
 
-    A finding is one cause: ``layers`` lists all that show it.
+    A finding is one cause: ``layers`` lists all layers that show it.
 
-    In a ``with`` block compiled code runs eagerly, and a model's own hooks run again when it is
-    examined. The loss is heard there, and not run again.
+    In a ``with`` block compiled code runs eagerly, and the user's hooks run again if the model is
+    examined. The loss is recorded there and not run again.
 
     Examples
     --------

@@ -103,9 +103,9 @@ class Finding:
     def text(self, number: str = "") -> str:
         """Return it in lines that fit a terminal, the first one after a number."""
         code = ["    " + cut(self.code, WIDTH - 4)] if self.code else []
-        told = [paragraph(each, "    ") for each in (self.message, "→ " + self.advice)]
+        lines = [paragraph(each, "    ") for each in (self.message, "→ " + self.advice)]
         return "\n".join(
-            [paragraph(f"{number}{self.severity}: {self.title}", "    ", ""), *code, *told]
+            [paragraph(f"{number}{self.severity}: {self.title}", "    ", ""), *code, *lines]
         )
 
     def record(self) -> dict[str, Any]:

@@ -52,22 +52,23 @@ class Guard(Diagnosis):
         self._model, self._core = model, unwrapped(model)[0]
         self._optimizers, self._scaler = list(optimizers), scaler
         super().__init__(type_name(self._core), partial(without, pairs=checked(ignore)))
-        self._watch = self._new_watch()
-
-    def _new_watch(self) -> StepWatch:
-        return StepWatch(self._model, self._core, new_checks(live=True))
+        self._watch: StepWatch | None = None
 
     @property
     def active(self) -> bool:
         """True within the block."""
-        return self._watch.active
+        return self._watch is not None and self._watch.active
 
     def __enter__(self) -> Guard:
+        if self._watch is None:
+            self._watch = StepWatch(self._model, self._core, new_checks(live=True))
         self._watch.__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
-        watch, self._watch = self._watch, self._new_watch()
+        watch, self._watch = self._watch, None
+        if watch is None:
+            return
         watch.__exit__(*error)
         if error[0] is None or issubclass(error[0], Exception):
             self._conclude(watch, error[1])

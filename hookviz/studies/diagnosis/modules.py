@@ -57,7 +57,7 @@ def weighted(run: RunRecord) -> list[tuple[str, nn.Module]]:
 def zero_layers(run: RunRecord) -> dict[str, nn.Module]:
     """Return the layers whose weights are 0, also if they compute them, as with a gain of 0."""
     computed = {each.layer for each in run.operations if each.of_zero_weights}
-    return {name: m for name, m in weighted(run) if is_zero(m) or name in computed}
+    return {name: m for name, m in weighted(run) if name in computed or is_zero(m)}
 
 
 def learns(run: RunRecord, name: str) -> bool:

@@ -107,12 +107,14 @@ def _wired(record: OperationRecord, name: str, source: OperationRecord) -> Itera
             return
         why, advice = WIRED[name, source.name]
         loss = record if name == record.name else replace(record, name=name)
-        yield _wrong(loss, f"{_named(loss)} is given {_named(source)}: {why}.", advice, source)
+        yield _wrong(
+            loss, f"{_named(loss)} gets the output of {_named(source)}: {why}.", advice, source
+        )
     elif name in ("nll_loss_forward", "kl_div") and source.made and source.made[0].high > ABOVE:
         loss = replace(record, name=name)
         yield _wrong(
             loss,
-            f"{_named(loss)} takes logarithms of probabilities, which are 0 at most, and is given "
+            f"{_named(loss)} takes logarithms of probabilities, which are 0 at most, and gets "
             "numbers above 0.",
             "Give it log_softmax of the logits."
             if name == "kl_div"

@@ -166,7 +166,7 @@ def _channels_first(call: LayerCall) -> tuple[int, ...]:
 
 
 def _classes(error: BaseException) -> int:
-    """Read the number of classes that a loss was given off its frame in the traceback."""
+    """Read the number of classes of a loss's input off its frame in the traceback."""
     traced, found = error.__traceback__, 0
     while traced is not None:
         given = traced.tb_frame.f_locals.get("input")
@@ -259,7 +259,7 @@ def _advice(call: LayerCall | None, kind: str, line: bool) -> str:
         return f"Look at the end of the error's traceback{here}."
     if call.made_by and call.made_by[0].index >= 0:
         return (
-            f"Make {call.layer or 'forward'!r} fit what it is given, or change what made that; "
+            f"Make {call.layer or 'forward'!r} fit its input, or change what made the input; "
             "finding.evidence['shapes'] lists the shapes up to there."
         )
     return "Give an input of the size that this layer takes."

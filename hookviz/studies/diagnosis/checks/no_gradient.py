@@ -435,7 +435,7 @@ def _meant(module: nn.Module, name: str, run: RunRecord, learners: Mapping[str, 
     within = {name, *(run.names[each] for each in module.modules() if each in run.names)}
     for known in apart:
         if _is_shared(within, known, run):
-            return f"{known!r} is given other samples, too, as in a critic's step"
+            return f"{known!r} also takes other samples, as in a critic's step"
     own = run.parameters[name]
     steps = [held_by(each, run.root) for each in run.optimizers]
     steps = [held for held in steps if held & run.gradient_norms.keys()]

@@ -1,4 +1,4 @@
-"""NaN and Inf: the operation that made the first, and by which cause."""
+"""NaN and Inf: the operation that made the first, and why."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..loss_scale import LossScale, loss_scale, made_half
 from ..records import OUTSIDE, OperationRecord
 
 MOST = 3
-"""So many places are told in each phase; what they pass on is not counted among them."""
+"""The number of places that are reported; operations that pass NaN on are not among them."""
 
 
 def nan_and_inf(run: RunRecord) -> Iterator[Finding]:
@@ -88,7 +88,7 @@ def _finding(operation: OperationRecord, run: RunRecord, more: int) -> Finding:
     if _handled(operation):
         severity = "note"
         message = f"The input holds {word}, and the model handles it: no layer returns it."
-        advice = f"Nothing, if {word} stands for missing values."
+        advice = f"No fix is needed if {word} stands for missing values."
     if operation.phase == "backward" and run.scale is not None:
         severity, evidence["scale"] = "note", run.scale.factor
         message += run.scale.message
@@ -111,7 +111,7 @@ def _made_here(operation: OperationRecord, word: str) -> tuple[str, str]:
     name = operation.name.removesuffix("_forward")
     what = name if forward else f"the gradient of {name}"
     given = " and ".join(map(str, operation.given)) or "no numbers"
-    why = f"{cause.words}; it was given {given}" if cause is not None else f"it was given {given}"
+    why = f"{cause.words}; input: {given}" if cause is not None else f"input: {given}"
     message = f"{what[0].upper()}{what[1:]} made {word}: {why}."
     if cause is None:
         return message, _LOOK if forward else _STEEP
@@ -140,11 +140,11 @@ SOURCES = {
     ),
     "input": (
         "The input holds {word} already.",
-        "Clean the data first, for example with torch.nan_to_num, and look where it comes from.",
+        "Clean the data first, for example with torch.nan_to_num, and check their source.",
     ),
     "truth": (
-        "What the loss is given beside the model's output holds {word} already.",
-        "Clean the labels first, and look where they, and the loss's weights, come from.",
+        "A tensor that the loss takes beside the model's output holds {word} already.",
+        "Clean the labels first, and check where they, and the weights of the loss, come from.",
     ),
     "constant": (
         "A constant in the code holds {word}.",
