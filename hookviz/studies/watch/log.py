@@ -38,7 +38,7 @@ _OWN = 200  # bytes that a step takes beside its arrays, about
 
 @dataclass(frozen=True)
 class Layout:
-    """The rows of a step's numbers. Steps that are alike share one."""
+    """The rows of a step's numbers; steps with the same rows share it."""
 
     rows: tuple[Row, ...]  #: in the order in which they ran
     channels: tuple[int, ...]  #: of each row
@@ -92,9 +92,9 @@ class TrainingStep:
     Attributes
     ----------
     number : int
-        How many of its kind came before it.
+        Number of steps of its phase before it.
     at : int
-        How many steps of training came before it.
+        Number of steps of training before it.
     layout : Layout
     arrays : dict of str to numpy.ndarray
         Flat, as `Layout.widths` has them.
@@ -111,11 +111,11 @@ class TrainingStep:
 
     @property
     def has_gradients(self) -> bool:
-        """True if any came."""
+        """True if any gradient arrived."""
         return bool((self.statistics()[:, 1, -1] > 0).any())
 
     def statistics(self) -> np.ndarray:
-        """``(rows, 2, statistics)``: of activations and of gradients; NaN where there were none."""
+        """``(rows, 2, statistics)`` of activations and gradients; NaN where there were none."""
         shape = len(self.layout.rows), 2, len(STATISTICS)
         return self.arrays["statistics"].reshape(shape)
 
@@ -161,7 +161,7 @@ def step_of(
     weights: Mapping[str, list[float]],
     maps: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]],
 ) -> TrainingStep:
-    """Put a step's numbers together."""
+    """Make a step from its summaries, norms and maps."""
     layout = Layout(
         tuple(found),
         tuple(len(forward.channels) for forward, _ in found.values()),
@@ -189,7 +189,7 @@ def step_of(
 
 
 def _joined(name: str, parts: list[np.ndarray]) -> np.ndarray:
-    """Put the parts of one of a step's arrays into one, of its kind."""
+    """Concatenate a step's partial arrays."""
     if name in ("bins", "channels"):
         return to_bfloat16(np.concatenate([np.zeros(0, np.float32), *parts]))
     return np.concatenate([np.zeros(0, KINDS[name]), *parts]).astype(KINDS[name])
@@ -197,17 +197,17 @@ def _joined(name: str, parts: list[np.ndarray]) -> np.ndarray:
 
 @dataclass(eq=False)
 class History:
-    """Recorded steps of one kind, of training or of validation.
+    """The recorded steps of a phase, training or validation.
 
     Attributes
     ----------
     every : int
-        Of so many steps one is recorded.
+        Interval of the recorded steps.
     seen : int
-        How many steps there were.
+        Number of steps so far.
     steps : list of TrainingStep
     nbytes : int
-        How many bytes they take.
+        Their size in bytes.
     """
 
     every: int
@@ -218,23 +218,23 @@ class History:
 
     @property
     def should_record(self) -> bool:
-        """True if the step that comes now is to be recorded."""
+        """True if the next step is to be recorded."""
         return self.seen % self.every == 0
 
     def add(self, step: TrainingStep) -> None:
-        """Keep a step."""
+        """Store a step."""
         step.layout = self._layouts.setdefault(step.layout, step.layout)
         self.steps.append(step)
         self.nbytes += step.nbytes
 
     def subsample(self) -> None:
-        """Let every second recorded step go; from now on half as many are recorded."""
+        """Drop every second recorded step, and double the interval."""
         self.every *= 2
         self.steps = [step for step in self.steps if step.number % self.every == 0]
         self.nbytes = sum(step.nbytes for step in self.steps)
 
     def cut(self, at: int) -> None:
-        """Forget what came after so many steps of training."""
+        """Drop the steps from step ``at`` of training on."""
         kept = [step for step in self.steps if step.at < at]
         gone, self.steps = self.steps[len(kept) :], kept
         self.seen = gone[0].number if gone else self.seen
@@ -255,7 +255,7 @@ class FirstNonFinite:
     path: str
     nans: int
     infs: int
-    after: int | None  #: the recorded step before it, in which there was none
+    after: int | None  #: the recorded step before it, which had none
 
     def __str__(self) -> str:
         word = "NaN" if self.nans else "Inf"
@@ -268,7 +268,7 @@ class FirstNonFinite:
 
 @dataclass(eq=False)
 class TrainingLog:
-    """Recorded steps, of which model and layers they are, and what is never let go.
+    """The recorded steps of a model, and facts about the steps that were dropped.
 
     Attributes
     ----------
@@ -278,16 +278,16 @@ class TrainingLog:
         Each watched layer's class.
     max_bytes : int
     requested_every : int
-        The ``every`` that was asked for.
+        The value of ``every`` that the user passed.
     histories : dict of str to History
         By phase.
     first_trouble : FirstNonFinite or None
     left_out : dict of str to str
-        Layers that could not be summed up, with the reason.
+        Layers that could not be recorded, with the reason.
     carried : dict of int to bool
-        Recorded steps of training, and whether backward added to gradients from before.
+        Recorded steps of training, and whether backward added to existing gradients.
     holes : list of tuple of int
-        First and last number of steps that came after the end of the file and were lost.
+        First and last number of steps that were lost after the end of a file.
     """
 
     model: str
@@ -305,7 +305,7 @@ class TrainingLog:
         return sum(history.nbytes for history in self.histories.values())
 
     def add(self, phase: str, step: TrainingStep) -> None:
-        """Keep a step, and let others go where there is no room for it."""
+        """Store a step, and drop others if the records exceed ``max_bytes``."""
         history = self.histories[phase]
         if self.first_trouble is None:
             self.first_trouble = first_trouble(
@@ -319,7 +319,7 @@ class TrainingLog:
             largest.subsample()
 
     def differences(self, other: TrainingLog) -> str:
-        """Describe the differences; empty if one layout can continue the other."""
+        """Describe the differences; empty if one training can continue the other."""
         if self.model != other.model:
             return f"its model is {self.model}, not {other.model}"
         if self.types != other.types:
@@ -333,7 +333,7 @@ class TrainingLog:
 
 
 class Recorded(Protocol):
-    """A training as pages and figures read it; see `Training`."""
+    """The part of a `Training` that pages and figures need."""
 
     @property
     def title(self) -> str: ...
@@ -403,7 +403,7 @@ def read_log(path: str | os.PathLike) -> TrainingLog:
 
 
 def write_log(log: TrainingLog, path: str | os.PathLike) -> None:
-    """Write it whole or not at all: beside the old file, which it then replaces."""
+    """Write the log beside the old file, then replace that: never half of it."""
     groups: list[dict[str, Any]] = []
     arrays: dict[str, np.ndarray] = {}
     about: dict[str, Any] = {"format": FORMAT, "model": log.model, "groups": groups}
@@ -425,7 +425,7 @@ def write_log(log: TrainingLog, path: str | os.PathLike) -> None:
 
 
 def unpack_log(about: dict[str, Any], held: dict[str, np.ndarray]) -> TrainingLog:
-    """Rebuild the log from a file's content; raise any of many errors for other content."""
+    """Rebuild the log from a file's content; other content raises various errors."""
     histories = {phase: History(**about[phase]) for phase in PHASES}
     for index, group in enumerate(about["groups"]):
         rows = tuple(Row(*row) for row in group["rows"])
@@ -455,14 +455,14 @@ def unpack_log(about: dict[str, Any], held: dict[str, np.ndarray]) -> TrainingLo
 
 
 class AutoSaver:
-    """Writes a log to a file: the first record at once, then at most once in a while.
+    """Writes a log to a file: the first record at once, then after a pause.
 
     Parameters
     ----------
     path : path
-        If there is a file, it is gone on with.
+        An existing file is continued.
     pause : float
-        So many seconds are between two writes.
+        Minimum seconds between two writes.
 
     Raises
     ------
@@ -481,14 +481,14 @@ class AutoSaver:
         self._seen, self._written = -1, -math.inf
 
     def keep(self, log: TrainingLog, *, now: bool = False) -> None:
-        """Write it if it is time, or ``now`` if there is anything new."""
+        """Write new records after the pause, or ``now``."""
         seen = sum(history.seen for history in log.histories.values())
         if seen == self._seen or not (now or time.monotonic() - self._written >= self._pause):
             return
         self._seen, self._written = seen, time.monotonic()
         try:
             write_log(log, self._path)
-        except OSError as error:  # a training does not end for its watcher's sake
+        except OSError as error:  # errors while saving must not stop the training
             warnings.warn(
                 f"The watch could not be written to {str(self._path)!r} ({error}); it tries again "
                 f"in {self._pause:g} seconds.",

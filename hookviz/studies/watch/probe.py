@@ -17,15 +17,15 @@ from ...run.inputs import prepare_input
 from ...run.session import Session
 
 CHANNELS, SIDE = 16, 32
-"""The first so many maps of a layer are kept, averaged down to so many rows and columns at
-most: in all steps the same ones."""
+"""The number of maps that are stored of a layer, the same ones in all steps, and the most rows and
+columns of each: larger maps are averaged."""
 
 Maps = dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]
-"""Layer -> levels ``(C, H, W)``, see `hookviz.draw.colours.to_levels`, and each map's ends."""
+"""Layer -> levels ``(C, H, W)``, see `hookviz.draw.colours.to_levels`, and each map's range."""
 
 
 class Probe:
-    """A model and a picture, or whatever `hookviz.explore` takes; of a batch the first is shown.
+    """A model and a picture, or any input of `hookviz.explore`; of a batch, the first sample.
 
     ``layers`` are names. If convolutions are among them, maps are of these alone.
     """
@@ -37,7 +37,7 @@ class Probe:
         self._layers = convolved or list(layers)
 
     def maps(self) -> Maps:
-        """Run the model as it is now; it stays as it is, to the bit."""
+        """Run the model, which stays unchanged, to the bit, and return its maps."""
         from ...draw.colours import averaged, colour_ranges, to_levels, to_numpy
 
         inputs, cached = self._session.inputs, torch.is_autocast_cache_enabled()

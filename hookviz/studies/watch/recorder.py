@@ -1,4 +1,4 @@
-"""The hooks of a recorded step: they sum up what layers return, and the gradients that arrive."""
+"""The hooks of a recorded step: they sum up the layers' outputs, and the gradients that arrive."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Row(NamedTuple):
     """One tensor that a layer returns in one run of the model."""
 
     layer: str  #: the module's name, ``""`` for the model itself
-    call: int = 0  #: which run of the layer within one of the model, from 0
-    path: str = ""  #: where in what it returned, as in ``"[0]"``
+    call: int = 0  #: which call of the layer within a run of the model, from 0
+    path: str = ""  #: the tensor's path in the output, such as ``"[0]"``
 
 
 @dataclass(eq=False)
 class RowSums:
-    """The summaries of a row in a step: one for each run of the model."""
+    """The summaries of a row in a step, one for each run of the model."""
 
     activations: list[Pending] = field(default_factory=list)
     gradients: list[Pending] = field(default_factory=list)
@@ -42,7 +42,7 @@ class RowSums:
 
 @dataclass(frozen=True, eq=False)
 class RecordedRun:
-    """One call of a layer: what checkpointing may run again in backward."""
+    """One call of a layer, which checkpointing may run again in backward."""
 
     rows: list[tuple[Row, int | None]]  # with the dimension of the channels
     parts: list[Pending]
@@ -52,17 +52,17 @@ class RecordedRun:
 class StepRecorder(HookManager):
     """A block around one step.
 
-    Runs of the model within the block, as of gradient accumulation, are put together.
+    Several runs of the model within the block, as in gradient accumulation, are merged.
 
     Parameters
     ----------
     model : torch.nn.Module
-        As it was given, maybe in a wrapper.
+        As the user passed it, perhaps in a wrapper.
     layers : mapping of str to torch.nn.Module
     channels : dict
-        Where outputs of layers have their channels, by name, shape and grid: it is filled here.
+        The dimension of the channels by the layer's name, shape and grid: a cache, filled here.
     weights : bool
-        If True, record their weights, too.
+        If True, record the layers' weights, too.
     scale : float
         Gradients are divided by it.
     """
@@ -133,7 +133,7 @@ class StepRecorder(HookManager):
         self._ran.setdefault(name, []).append(ran)
 
     def _take_again(self, name: str, output: Any) -> None:
-        """Checkpointing runs a layer again: where the first run had no graph, this one has it."""
+        """Watch the gradient of a layer that checkpointing runs again: only now it has a graph."""
         found = _plain(output)
         waiting = [ran for ran in self._ran.get(name, ()) if not ran.watched]
 

@@ -32,29 +32,29 @@ TOLD = "std", "gradient_std", "update_ratio", "dead"
 
 
 class Training:
-    """The layers' numbers in the recorded steps of a training.
+    """The statistics of layers in the recorded steps of a training.
 
     Made by `hookviz.watch` and `hookviz.load`.
 
     Attributes
     ----------
     log : hookviz.studies.watch.log.TrainingLog
-        All that is known.
+        The records.
     """
 
     def __init__(self, log: TrainingLog) -> None:
         self.log = log
 
-    # What is known
+    # Records
 
     @property
     def steps(self) -> list[int]:
-        """The numbers of the steps of training that were recorded, from 0."""
+        """The numbers of the recorded steps of training, from 0."""
         return [step.number for step in self.history().steps]
 
     @property
     def every(self) -> int:
-        """Interval of the recorded steps, as it is now."""
+        """The current interval of the recorded steps."""
         return self.log.histories["train"].every
 
     @property
@@ -64,7 +64,7 @@ class Training:
 
     @property
     def first_trouble(self) -> FirstNonFinite | None:
-        """The first NaN or Inf that was seen, known also when its step has been let go."""
+        """The first NaN or Inf, also if its step was dropped since."""
         return self.log.first_trouble
 
     def history(self, phase: str = "train") -> History:
@@ -80,7 +80,7 @@ class Training:
         raise ValueError(_nothing(self, phase))
 
     def rows(self, phase: str = "train") -> list[Row]:
-        """All that layers returned in any step, in the order in which it came."""
+        """Return the rows of all steps, in the order in which the layers ran."""
         found: dict[Row, int] = {}
         for step in self.history(phase).steps:
             for index, row in enumerate(step.layout.rows):
@@ -92,7 +92,7 @@ class Training:
         for row in self.rows(phase):
             if (row.layer, row.call) == (layer, call):
                 return row
-        self.recorded(phase)  # or this says it
+        self.recorded(phase)  # raises the error if there are no steps
         names = list(dict.fromkeys(row.layer for row in self.rows(phase)))
         if layer in names:
             raise ValueError(f"Layer {layer!r} has no call {call}.")
@@ -105,8 +105,8 @@ class Training:
         -------
         list of dict
             With ``step``, ``phase``, ``layer``, ``call``, ``path`` and ``type``; ``mean``, ``std``,
-            ``min``, ``max``, ``zeros`` (a fraction), ``nans``, ``infs`` and ``count`` of what it
-            returned; the same of the gradient that reached it, as in ``gradient_mean``; ``dead``,
+            ``min``, ``max``, ``zeros`` (a fraction), ``nans``, ``infs`` and ``count`` of the
+            output; the same of the gradient that reached it, as in ``gradient_mean``; ``dead``,
             the fraction of channels that were zero everywhere; and the layer's ``weight_norm``,
             ``weight_gradient_norm`` and ``update_ratio``. Missing values are None. Strict JSON: NaN
             is None, an infinity is ``"inf"`` or ``"-inf"``.
@@ -120,11 +120,11 @@ class Training:
 
     @property
     def findings(self) -> Diagnosis:
-        """The verdicts on what was recorded, as `hookviz.diagnose` returns them.
+        """The findings in the recorded steps, as `hookviz.diagnose` returns them.
 
-        NaN and Inf, a learning rate that is far too high, layers that do not move although they
-        have a gradient, gradients that add up from step to step. Two recorded steps must be over
-        before anything is said of weights; of a healthy training it holds nothing.
+        NaN and Inf, a learning rate that is far too high, layers that do not change although they
+        have a gradient, gradients that add up from step to step. Findings on weights need two
+        recorded steps; a healthy training has none.
         """
         found = Diagnosis(self.log.model)
         steps = self.history().steps
@@ -135,7 +135,7 @@ class Training:
 
     @property
     def verdict(self) -> str:
-        """The first NaN or Inf, or that none was seen, and what else is wrong, in one line."""
+        """The first NaN or Inf, or that there is none, and the worst finding, in one line."""
         if (trouble := self.first_trouble) is not None:
             return str(trouble)
         count = sum(len(self.history(phase).steps) for phase in PHASES)
@@ -184,9 +184,9 @@ class Training:
         return html_table(self.title, HEADER, self.table())
 
     def show(self) -> Any:
-        """Show it in a notebook, live while a cell trains: strips, and each step's numbers.
+        """Return a widget with strips and each step's numbers, which is live while a cell trains.
 
-        A widget: show it, then train, in the same cell or the next.
+        Show it, then train, in the same cell or the next.
         """
         return widget("LiveTraining", self)
 
@@ -198,18 +198,18 @@ class Training:
         call: int = 0,
         phase: str = "train",
     ) -> Figure:
-        """Draw strips, layers × steps; or all that is known of one layer.
+        """Draw strips, layers × steps; or the histograms of one layer.
 
         Parameters
         ----------
         statistic : str or sequence of str
-            What the colours are of: a number of `records`, such as ``"zeros"``, ``"dead"`` or
-            ``"gradient_mean"``. A strip for each.
+            The statistic of the colours: a number of `records`, such as ``"zeros"``, ``"dead"`` or
+            ``"gradient_mean"``. Several have a strip each.
         layer : str, optional
-            Then the histogram of its values over the steps, that of its gradients, and each
-            channel's mean.
+            Draw the histograms of its values and of its gradients over the steps, and the mean of
+            each channel.
         call : int
-            Which run of the layer.
+            Which call of the layer.
         phase : {"train", "eval"}
 
         Returns
@@ -236,11 +236,11 @@ class Training:
         max_bytes: float = 10e6,
         title: str | None = None,
     ) -> str | None:
-        """Write it as one file, in which steps are scrubbed without a kernel and without a network.
+        """Write a page with a slider over the steps, which needs no kernel and no network.
 
-        Strips of any statistic, and each step's numbers, histograms and maps of the probe. Where
-        that is more than ``max_bytes``, every second step is left out, and the page says so.
-        ``title`` is the page's. Without a path the page is returned.
+        It has strips of any statistic, and the numbers, histograms and probe maps of each step. If
+        it exceeds ``max_bytes``, every second step is left out, and the page says so. Without a
+        path the page is returned.
 
         Raises
         ------
@@ -252,7 +252,7 @@ class Training:
         return page_to(path, write_page(self, phase, max_bytes, title))
 
     def to_tensorboard(self, writer: Any, statistics: Sequence[str] = TOLD) -> None:
-        """Give what was recorded to a ``SummaryWriter``, or anything with its ``add_scalar``.
+        """Write the records to a ``SummaryWriter``, or to anything with its ``add_scalar``.
 
         For wandb: ``for record in watch.records(): wandb.log(record)``.
 
@@ -272,8 +272,8 @@ class Training:
                     writer.add_scalar(tag, float(record[name]), record["step"])
 
     def save(self, path: str | os.PathLike) -> None:
-        """Write it as one file, see `hookviz.load`."""
-        self.history()  # as it is by now
+        """Write the records to one file, see `hookviz.load`."""
+        self.history()  # measures the last update
         write_log(self.log, path)
 
 
@@ -302,7 +302,7 @@ def _row(record: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _nothing(training: Training, phase: str) -> str:
-    """Say what to do where no step of a phase has been recorded."""
+    """Return an error message with advice if no step of a phase has been recorded."""
     (other,) = set(PHASES) - {phase}
     advice = "put `with watch:` around a step"
     if training.history(other).steps:

@@ -1,4 +1,4 @@
-"""``hookviz.watch``: a block around each step of a training, of which it records some."""
+"""``hookviz.watch``: a block around each step of a training, which records every n-th one."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def watch(
     scaler: Any = None,
     save_every: float = 60.0,
 ) -> Watch:
-    """Record what every layer does, step by step, while a model learns.
+    """Record the statistics of every layer, step by step, while a model learns.
 
-    The block goes around each step of a training; every ``every``-th one is recorded: of what each
-    layer returns and of the gradient that reaches it mean, standard deviation, least and largest
-    value, fraction of zeros, NaN and Inf, a histogram, and each channel's mean; of its weights the
-    norm, that of their gradient, and how far the step took them. Other steps run without any hook.
-    The training is the same, to the bit.
+    The block goes around each step of a training, and one step in ``every`` is recorded. For each
+    layer's output, and for the gradient that reaches it: mean, standard deviation, minimum,
+    maximum, fraction of zeros, numbers of NaN and Inf, a histogram, and the mean of each channel.
+    For its weights: their norm, the norm of their gradient, and the relative size of the update.
+    Other steps run without any hook. The training is the same, to the bit.
 
     Parameters
     ----------
@@ -47,24 +47,23 @@ def watch(
         Eager, or wrapped by ``DataParallel``, ``DistributedDataParallel`` or ``torch.compile``
         (a recorded step runs eagerly).
     layers : optional
-        Which layers, as in `hookviz.capture`; but None is every layer that has no layers within
-        it, or parameters of its own.
+        Which layers, as in `hookviz.capture`; but None is every layer that contains no layers, or
+        has parameters itself.
     every : int
-        Of so many steps one is recorded, the first one too.
+        Interval of the recorded steps; the first step is recorded.
     probe : optional
-        A picture, or whatever `hookviz.explore` takes: its maps are kept with each recorded step,
-        of the model in eval mode as it is when the step begins.
+        A picture, or any input of `hookviz.explore`. Its maps are stored with each recorded step:
+        those of the model in eval mode when the step begins.
     max_bytes : float
-        What is kept stays within so many bytes. When they are full, every second recorded step
-        goes, and ``every`` doubles.
+        Limit for the records, in bytes. When it is reached, every second recorded step is dropped,
+        and ``every`` doubles.
     path : path, optional
-        A file for what is recorded: written with the first record, then every ``save_every``
-        seconds at most, and when Python ends. If it is there already, the watch goes on where that
-        one was.
+        A file for the records. It is written with the first one, then at most every ``save_every``
+        seconds, and when Python ends. If it exists, its training is continued.
     scaler : torch.amp.GradScaler, optional
         Gradients are divided by its scale; without it they are those of the scaled loss.
     save_every : float
-        Seconds between two writes of the file: a training that is killed loses so much.
+        Seconds between two writes of the file. A training that is killed loses at most these.
 
     Returns
     -------
@@ -74,19 +73,19 @@ def watch(
     Raises
     ------
     ValueError
-        Nothing matches ``layers``; ``every``, ``max_bytes`` or ``save_every`` is too small; no
-        folder for ``path``, or a file there that is broken, or of another model, layers or
-        ``every``; a probe that the model does not take.
+        Nothing matches ``layers``; ``every``, ``max_bytes`` or ``save_every`` is too small; the
+        folder of ``path`` is missing, or the file there is broken, or of another model, layers or
+        ``every``; the model does not accept the probe.
     TypeError
         The model is not a module, or a layer is part of a ``ScriptModule``.
 
     Notes
     -----
-    Forward and backward must run within the block; ``optimizer.step()`` may follow it. Runs of the
-    model within one block, as of gradient accumulation, are put together. A model in eval mode is
-    recorded apart: the first block of each validation. Under torch.distributed the first process
-    records its share of each batch, the others nothing. A recorded step needs memory for a copy of
-    the weights.
+    Forward and backward must run within the block; ``optimizer.step()`` may follow it. Several runs
+    of the model within one block, as in gradient accumulation, are merged. A model in eval mode is
+    recorded separately: the first block of each validation. Under torch.distributed the first
+    process records its part of each batch, the others record nothing. A recorded step needs memory
+    for a copy of the weights.
 
     Examples
     --------
@@ -110,7 +109,7 @@ def watch(
 
 
 class Watch(Block, Training):
-    """A `Training` that fills itself, step by step; `hookviz.watch` makes it."""
+    """A `Training` to which each block may add a step; `hookviz.watch` returns it."""
 
     def __init__(
         self,
@@ -140,7 +139,7 @@ class Watch(Block, Training):
         Training.__init__(self, log)
         self._probe = None if probe is None else Probe(model, probe, list(self._layers))
         if self._probe is not None:
-            self._probe.maps()  # what is wrong with it is said now
+            self._probe.maps()  # raises now what would fail in a step
         self._scaler = scaler
         self._channels: dict[Any, int] = {}
         # The last recorded step, until the next block begins.
@@ -153,30 +152,30 @@ class Watch(Block, Training):
             self._go_on(self._keeper)
 
     def _go_on(self, keeper: AutoSaver) -> None:
-        """Begin where the file ends, if there is one."""
+        """Continue the training in the file, if it exists."""
         if keeper.had is not None:
-            if told := keeper.had.differences(self.log):
+            if difference := keeper.had.differences(self.log):
                 raise ValueError(
-                    f"The file at path= is of another training: {told}. It was left as it is: "
-                    "move it away, or give another path."
+                    f"The file at path= is of another training: {difference}. It was left as it "
+                    "is: move it away, or give another path."
                 )
             keeper.had.max_bytes = self.log.max_bytes
             self.log = keeper.had
-        # The watch itself, given to it, could never go.
+        # Do not pass self: the finalizer would keep it alive.
         weakref.finalize(self, keeper.keep, self.log, now=True)
 
     @property
     def step(self) -> int:
-        """The number of the step that comes next; set it where a training goes on from elsewhere.
+        """The number of the next step; set it if a training continues from a checkpoint.
 
-        What was recorded from there on is forgotten.
+        Records of this step and later ones are dropped.
         """
         return self.log.histories["train"].seen
 
     @step.setter
     def step(self, number: int) -> None:
         if number < 0:
-            raise ValueError(f"step={number} is negative: give the number of the step to come.")
+            raise ValueError(f"step={number} is negative: give the number of the next step.")
         self._recorded = None
         seen = self.step
         if 0 < seen < number:
@@ -215,7 +214,7 @@ class Watch(Block, Training):
     def _maps(self) -> Maps:
         try:
             return {} if self._probe is None else self._probe.maps()
-        except Exception as error:  # a training does not end for its watcher's sake
+        except Exception as error:  # errors while recording must not stop the training
             self.log.left_out["probe"] = f"{type(error).__name__}: {first_sentence(error)}"
             return {}
 
@@ -227,8 +226,8 @@ class Watch(Block, Training):
         kind: type[BaseException] | None,
         *error: object,
     ) -> None:
-        """Read the numbers off the device, once the hooks are off."""
-        with suppress(*[] if kind is None else [Exception]):  # the user's own goes first
+        """Add the step to the log; the hooks are off by now."""
+        with suppress(*[] if kind is None else [Exception]):  # the user's error comes first
             found, norms = recorder.taken()
             self.log.left_out |= recorder.left_out
             if not found:
@@ -239,27 +238,27 @@ class Watch(Block, Training):
             if not self._validated:
                 self.log.carried[step.at] = recorder.weights.carried
             self._recorded = None if self._validated else (step, recorder.weights)
-        for each in self._shown:
+        for view in self._shown:
             try:
-                each.push()
-            except Exception as failure:  # recording errors must not stop training
-                said = f"{type(failure).__name__}: {first_sentence(failure)}"
-                self.log.left_out["show()"] = said
+                view.push()
+            except Exception as failure:  # errors while drawing must not stop the training
+                message = f"{type(failure).__name__}: {first_sentence(failure)}"
+                self.log.left_out["show()"] = message
 
     def _measure_updates(self) -> None:
-        """Measure how far the last recorded step has taken the weights."""
+        """Measure the weight update of the last recorded step."""
         if self._recorded is not None:
             step, weights = self._recorded
             step.weights()[:, -1] = weights.updates()
 
     def show(self) -> Any:
-        """As `Training.show`; what is recorded from now on appears there as it comes."""
+        """As `Training.show`; new records appear in it while the training runs."""
         shown = super().show()
         self._shown = [*(each for each in self._shown if not each.closed), shown]
         return shown
 
     def history(self, phase: str = "train") -> History:
-        self._measure_updates()  # as far as it is known; the next block's begin has the last word
+        self._measure_updates()  # provisional until the next block begins
         return super().history(phase)
 
     def _notes(self) -> list[str]:
@@ -275,7 +274,7 @@ class Watch(Block, Training):
 
 
 def _layers(name: str, module: nn.Module) -> bool:
-    """Return the default of ``layers=None``."""
+    """Return whether ``layers=None`` includes a layer."""
     if isinstance(module, torch.jit.ScriptModule):
         return False
     within = next(module.children(), None) is not None
@@ -283,7 +282,7 @@ def _layers(name: str, module: nn.Module) -> bool:
 
 
 def rank() -> int:
-    """Return the rank of this process in torch.distributed; 0 for a single one."""
+    """Return the rank of this process in torch.distributed; 0 without it."""
     distributed = torch.distributed
     there = distributed.is_available() and distributed.is_initialized()
     return distributed.get_rank() if there else 0

@@ -15,9 +15,9 @@ from ...hooking.handles import Hook
 from ...hooking.tensors import at_least_float32
 
 NORMS = ("weight_norm", "weight_gradient_norm", "update_ratio")
-"""Norms of all parameters that a layer itself has, as one vector: when the step begins, the
-norm of what ``.grad`` is when backward has reached it, and the norm of the update, divided by the
-first. The update is what has become of the weights when the next step begins, whoever did it."""
+"""Norms of a layer's own parameters as a vector: of the weights when the step begins, of ``.grad``
+after backward has reached it, and of the update, divided by the first. The update is the difference
+between the weights of this step and of the next, whatever changed them."""
 
 
 class Weights:
@@ -37,11 +37,11 @@ class Weights:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The layers that have any."""
+        """The layers that have parameters."""
         return tuple(self._layers)
 
     def begin(self) -> None:
-        """Keep the weights as they are now, which takes as much memory as they do."""
+        """Copy the weights, which takes as much memory as they do."""
         every = [p for own in self._layers.values() for p in own]
         with torch.no_grad():
             self._before = [[p.detach().clone() for p in own] for own in self._layers.values()]
@@ -60,7 +60,7 @@ class Weights:
         }
 
     def hooks(self) -> list[Hook]:
-        """Hooks that see each parameter's gradient when backward has added its own to it."""
+        """Return hooks that run when backward has added to a parameter's gradient."""
         every = [p for own in self._layers.values() for p in own if p.requires_grad]
         return [(p, "accumulated", partial(self._arrived, p)) for p in every]
 
@@ -79,7 +79,7 @@ class Weights:
 
     @property
     def carried(self) -> bool:
-        """True if backward added most gradients to those that were there before."""
+        """True if backward added most gradients to existing ones."""
         return self._came[True] > self._came[False]
 
     def norms(self) -> list[Tensor]:
@@ -120,7 +120,7 @@ def _as_one(norms: list[list[Tensor]]) -> list[Tensor]:
 
 
 def _each_norm(tensors: list[Tensor], order: float = 2.0) -> list[Tensor]:
-    """Return the norm of each tensor, ``()``; of all in one go where they are alike."""
+    """Return the norm of each tensor, ``()``; in one call if all have one type and device."""
     if any(each.dtype != torch.float32 or each.device != tensors[0].device for each in tensors):
         return [torch.linalg.vector_norm(at_least_float32(each), order) for each in tensors]
     foreach_norm = torch._foreach_norm  # pyright: ignore[reportPrivateImportUsage]
@@ -128,13 +128,13 @@ def _each_norm(tensors: list[Tensor], order: float = 2.0) -> list[Tensor]:
 
 
 def _is_plain(parameter: Tensor) -> bool:
-    """Return True if a tensor is all here: neither a shard nor a weight yet to be made."""
+    """Return True if a tensor is complete: neither a shard nor an uninitialised weight."""
     kinds = nn.Parameter, Tensor
     return type(parameter) in kinds and not parameter.is_meta and parameter.numel() > 0
 
 
 def off_device(rows: Iterable[Tensor | np.ndarray]) -> list[np.ndarray]:
-    """Rows of float32 as arrays: one transfer for each device that they are on."""
+    """Return rows of float32 as arrays, with one transfer for each device."""
     found: list[Any] = list(rows)
     places: dict[torch.device, list[int]] = {}
     for place, row in enumerate(found):
