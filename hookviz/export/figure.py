@@ -54,11 +54,11 @@ def draw_panels(frame: Frame) -> Figure:
     tiles = _wide_tiles(frame.tiles)
     rows, columns = tiles.mosaic.levels.shape
     above, below = min(WIDE / len(draw), 4.2), min(WIDE * rows / columns, GRID)
-    height = above + below + 0.5
+    height = above + below + 0.65
     figure = ShownFigure(figsize=(WIDE, height), dpi=QUICK_DPI)
     # Room for the numbers of the colourbars, and above for titles of two lines.
     edges = {"left": 0.01, "right": 0.945, "wspace": 0.36}
-    bottom, top = (below + 0.7) / height, 1 - 0.45 / height
+    bottom, top = (below + 0.7) / height, 1 - 0.6 / height
     upper = figure.add_gridspec(1, len(draw), bottom=bottom, top=top, **edges)
     for column, draw_one in enumerate(draw):
         draw_one(figure.add_subplot(upper[0, column]))

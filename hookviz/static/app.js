@@ -373,7 +373,9 @@ export class App {
     setText(this.parts.title, facts.model);
     setText(this.parts.said, facts.note ?? "");
     visible(this.parts.factsLine, !facts.note);
-    setText(this.parts.factsLine, facts.summary.join(" · "));
+    const { opened } = facts;
+    const here = opened?.layer === at.layer && opened.channel === at.channel;
+    setText(this.parts.factsLine, [...facts.summary, ...(opened && here ? [opened.words] : [])].join(" · "));
     setText(this.parts.chip, facts.verdict.text);
     visible(this.parts.chip, facts.verdict.text !== "");
     setAttribute(this.parts.chip, "data-kind", facts.verdict.kind);
@@ -529,15 +531,12 @@ export class App {
     const parts = data.header.parts ? ["This layer ran on parts of the input: map, heatmap and positions are those of one part."] : [];
     const none = data.header.no_picture ? [data.header.no_picture] : [];
     const own = [...none, ...parts, ...(beside ? [beside] : []), ...(data.header.notes ?? [])];
-    const { opened } = facts;
-    const here = opened?.layer === at.layer && opened.channel === at.channel;
-    const first = opened && here ? [opened.words] : [];
     const other = !this.source.live && at.targetClass !== null && at.targetClass !== facts.target.number;
     const targets = other ? [`Gradients in this page are of ${facts.target.name}.`] : [];
     const heat = [this.heatmaps.note, this.heatmaps.sizes].filter(Boolean);
     const { doubt = "", full = "" } = facts.transform ?? {};
     const input = [...(doubt ? [doubt] : []), ...(full ? [`Input, ${full}.`] : [])];
-    return [...first, ...heat, ...targets, ...own, ...input, ...(facts.notes ?? [])];
+    return [...heat, ...targets, ...own, ...input, ...(facts.notes ?? [])];
   }
 
   /** The layers that may be wanted next. */

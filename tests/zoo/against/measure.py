@@ -264,7 +264,7 @@ def orders(case: Any) -> Measured:
         explorer = hookviz.explore(case.build(), case.input(), target=score)
         record(explorer.cache)
         for layer in spread(explorer.cache, 3):
-            explorer.layer, explorer.place = layer, (0.4, 0.6)
+            explorer.layer, explorer.channel, explorer.place = layer, 0, (0.4, 0.6)
             for order in (*ORDERS, *more):
                 with recorded(found, f"{layer}, {order}") as record_first:
                     explorer.order = "index"

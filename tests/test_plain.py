@@ -1,0 +1,57 @@
+"""The plain face: ipywidgets sliders, predictions with percentages, and a matplotlib picture."""
+
+from __future__ import annotations
+
+import pytest
+from seen import control, says
+
+import hookviz
+from hookviz.export.figure import draw_panels
+
+LAYER = "layer3.1.conv2"
+
+
+@pytest.fixture
+def explorer():
+    made = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], face="plain")
+    yield made
+    made.close()
+
+
+def test_predictions_stand_above_with_their_percentages(explorer):
+    for prediction in explorer.frame.predictions:
+        assert prediction.words.endswith(" %") and says(explorer, prediction.words)
+    explorer.edit(change=0)
+    changed = explorer.frame.predictions[0]
+    assert says(explorer, f"{changed.words} ({changed.change})")
+
+
+def test_it_says_why_it_opened_until_something_else_is_shown(explorer):
+    assert says(explorer, explorer.frame.opened) and "contributes most to" in explorer.frame.opened
+    explorer.channel = (explorer.channel + 1) % 96
+    assert not says(explorer, "contributes most to")
+
+
+def test_the_layer_slider_leads_to_the_strongest_channel(explorer):
+    slider = control(explorer, "layer")
+    slider.value = 3
+    layer = explorer.frame.layers[3]
+    call = explorer.cache[layer].last
+    strongest = int((call.activation * call.gradient)[0].sum((1, 2)).argmax())
+    assert (explorer.layer, explorer.channel) == (layer, strongest)
+    assert control(explorer, "channel").value == strongest
+
+
+def test_the_picture_has_map_gradient_heatmap_and_a_grid_of_the_channels(explorer):
+    explorer.layer = LAYER
+    titles = [axes.get_title() for axes in draw_panels(explorer.frame).axes]
+    assert titles[0] == "input" and titles[1].startswith(f"channel {explorer.channel}, 14×14")
+    assert titles[2].startswith("gradient of moon") and titles[3] == "gradcam of moon"
+    assert titles[4] == "all 96 channels"
+    (*_, grid) = draw_panels(explorer.frame).axes
+    (outline,) = grid.patches  # around the shown channel
+    assert outline.get_width() < grid.images[0].get_array().shape[1] / 15
+
+
+def test_sliders_have_one_length_whatever_the_layer_is_called():
+    assert ".widget-slider {flex: 0 0 340px" in hookviz.draw.html.STYLE
