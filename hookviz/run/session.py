@@ -157,10 +157,10 @@ T = TypeVar("T")
 
 @contextmanager
 def _without_fast_path() -> Iterator[None]:
-    """Let every layer of a transformer run by itself.
+    """Disable torch's fast path for transformers, so that every module runs.
 
-    Torch's fast path runs an encoder layer as one operation, on nested tensors where tokens are
-    masked: none of the modules inside would run, and nested tensors have no sizes.
+    It computes an encoder layer as one operation, without calling the modules inside; if tokens are
+    masked, on nested tensors, which have no sizes.
     """
     enabled = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)

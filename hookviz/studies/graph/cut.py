@@ -280,7 +280,7 @@ class _CallListener(GraphListener):
             made = operation.output
             self._running[operation.call][1].append((arguments, made, made._version))
         elif operation.call in self._running and operation.name in ("mm", "addmm"):
-            # A parametrization may compute another weight when the module is asked again.
+            # Reading module.weight later may run a parametrization again, with another result.
             kept, argument = self._running[operation.call][0], operation.argument
             kept.factor = argument.get("mat2").detach()
             kept.addend = argument["self"].detach() if operation.name == "addmm" else None
