@@ -92,9 +92,10 @@ def diagnose(
     -----
     A finding's ``kind`` is one of:
 
-    - ``"nan"``, ``"inf"``: the first operation that made one from finite numbers, or the
-      parameter, buffer or input that held it; reported only if it left a layer, reached the output
-      or a weight. Operations that pass it on are counted, not listed, and masks of −Inf are not.
+    - ``"nan"``, ``"inf"``: the first operation that made one from finite numbers, with the
+      cause, or the parameter, buffer or input that held it; reported only if it left a layer,
+      reached the output or a weight. Operations that pass it on are counted, not listed, and
+      masks of −Inf are not.
     - ``"half precision"``: results above half of the type's largest number, or more than a tenth
       of a tensor's numbers that become 0 in the type.
     - ``"dead"``, ``"constant"``, ``"saturated"``: more than half of a layer's channels are zero,
@@ -106,17 +107,20 @@ def diagnose(
     - ``"exploding"``, ``"vanishing"``: activations (root mean square) or gradients (norm) that are
       a million times as large, or as small, further on.
     - ``"shape"``, ``"error"``, ``"empty"``: the model, or the block, raises; a batch of nothing.
-    - ``"loss"``, ``"input scale"``: a softmax before a cross entropy, (N, 1) against (N,) and the
-      like; input on another scale than the first BatchNorm saw in training.
+    - ``"loss"``, ``"input scale"``: targets that the loss does not take, such as a mask of 0 and
+      255, a softmax before a cross entropy, (N, 1) against (N,) and the like; input on another
+      scale than the first BatchNorm saw in training.
     - ``"no gradient"``, ``"unused"``: weights that no gradient reaches, or a score whose gradient
       is 0, and why: detached, under ``no_grad``, times 0; layers that never ran.
-    - ``"batchnorm"``, ``"dropout"``, ``"training mode"``: layers that act otherwise in training.
+    - ``"batchnorm"``, ``"dropout"``, ``"training mode"``: layers that act differently in training;
+      a dropout of everything.
     - ``"in place"``: outputs that are overwritten by a later layer; an error where a gradient
       needs what was there.
     - ``"attention"``: all heads of a module look at one token whatever the query, or everywhere
       alike, as they do before training; always a note.
     - ``"hooks left behind"``: the same hook set several times; a note for other hooks.
-    - ``"optimizer"``, ``"learning rate"``: what ``optimizer`` lacks, or does not move.
+    - ``"optimizer"``, ``"learning rate"``: parameters that ``optimizer`` lacks or does not move,
+      weight decay that erases them.
 
     A finding is one cause: ``layers`` lists all layers that show it.
 
