@@ -548,6 +548,25 @@ def test_a_selection_by_a_computed_mask_is_data_dependent():
     assert field.status == "data-dependent" and field.box(0, 0) == (0, 0, 8, 6)
 
 
+def test_an_operation_that_overwrites_an_argument_and_returns_another_tensor_is_followed():
+    mean, variance = torch.zeros(4), torch.ones(4)
+
+    def normalized(y):
+        # Its schema marks the statistics as overwritten.
+        return torch.ops.aten._native_batch_norm_legit(
+            y, None, None, mean.to(y), variance.to(y), False, 0.1, 1e-5
+        )[0]
+
+    equal_to_perturbed(Net(normalized), torch.zeros(1, 3, 8, 6))
+
+
+def test_a_conversion_within_a_decomposition_is_followed():
+    edges = torch.linspace(-2, 2, 9)
+    net = Net(lambda y: torch.bucketize(y, edges.to(y), out_int32=True).to(y))
+    field = hookviz.receptive_field(net, torch.rand(1, 3, 8, 6), "last")
+    assert not field.known and field.box(4, 3) == (0, 0, 8, 6)
+
+
 # Several inputs
 
 

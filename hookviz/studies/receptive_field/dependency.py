@@ -24,7 +24,6 @@ from ...hooking.select import dimensions, first_convolution
 from ...hooking.storage import StorageMap, share_memory
 from ...hooking.tensors import map_tensors, tensors
 from ...run.follow import EscapeDetector
-from ...run.operations import Kind
 from ...run.recorder import Listener, Operation, OperationRecorder
 from ...run.session import Session
 from .rules import EMPTY, TracedOperation, result_footprints
@@ -135,19 +134,26 @@ class DependencyTracker(Listener):
             why = f"the code asks for a number that was computed ({operation.name})"
             self._all_doubtful("data-dependent", why)
         doubt, written = self.doubt_of(*operation.reads), operation.written
-        if not written:  # an in-place operation overwrites values that its rule looks at
-            operation.run()
-            views = (any(share_memory(m, r) for r in operation.reads) for m in operation.outputs)
-            if operation.kind is Kind.VIEW or all(views):
-                return
-        made = written or operation.outputs
-        traced = TracedOperation(self, operation, made)
-        footprints = result_footprints(traced)
-        doubt = doubt or (traced.doubt and Uncertainty(*traced.doubt))
+        # A rule may look at values, which an in-place operation overwrites.
+        parts = [self._footprints_of(operation, written)] if written else []
         operation.run()
-        for tensor, planes in zip(made, footprints, strict=True):
-            if planes is not None:
-                self._write(tensor, planes, doubt)
+        inputs = (*operation.reads, *written)
+        new = [
+            each for each in operation.outputs if not any(share_memory(each, one) for one in inputs)
+        ]
+        if new:  # not views
+            parts.append(self._footprints_of(operation, new))
+        for traced, footprints in parts:
+            of_rule = traced.doubt and Uncertainty(*traced.doubt)
+            for tensor, planes in zip(traced.made, footprints, strict=True):
+                if planes is not None:
+                    self._write(tensor, planes, doubt or of_rule)
+
+    def _footprints_of(
+        self, operation: Operation, made: list[Tensor]
+    ) -> tuple[TracedOperation, list[Tensor | None]]:
+        traced = TracedOperation(self, operation, made)
+        return traced, result_footprints(traced)
 
     def _write(self, tensor: Tensor, planes: Tensor, doubt: Uncertainty | None) -> None:
         try:
