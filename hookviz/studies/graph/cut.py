@@ -27,7 +27,7 @@ from torch.autograd.function import BackwardCFunction
 from ...hooking.handles import Hook, HookManager
 from ...hooking.interrupts import Block
 from ...hooking.select import module_names, type_name
-from ...hooking.storage import share_memory
+from ...hooking.storage import StorageMap, share_memory
 from ...hooking.tensors import map_tensors, tensors
 from ...hooking.transforms import TransformError
 from ...run.errors import first_line
@@ -186,6 +186,7 @@ class _CallListener(GraphListener):
         self._kept, self._edited, self._cut, self._own_inputs = kept, edited, cut, own_inputs
         self._raw: dict[nn.Module, tuple[list[Tensor], list[Tensor]]] = {}
         self._fresh: list[Tensor] = []
+        self._leaf_of = StorageMap[Tensor]()
         self._running: dict[ModuleCall, tuple[_Call, list[Any]]] = {}
 
     def hooks(self, recorder: OperationRecorder, model: nn.Module) -> Iterator[Hook]:
@@ -194,12 +195,12 @@ class _CallListener(GraphListener):
         def cut(tensor: Tensor) -> Tensor:
             if not tensor.is_floating_point() or tensor.layout is not torch.strided:
                 return tensor
-            self.bytes += 2 * tensor.numel() * tensor.element_size()
+            self.bytes += tensor.numel() * tensor.element_size()
             if self.bytes > BUDGET:
                 return tensor
             leaf = tensor.detach().requires_grad_()
             self._fresh.append(leaf)
-            return leaf.clone()  # operations in place may follow
+            return _Onward.apply(leaf)
 
         def begin(module: nn.Module, args: Any, kwargs: Any) -> Any:
             if self.leaves:
@@ -271,6 +272,13 @@ class _CallListener(GraphListener):
             kept.lost = any(map(self.is_lost, given))
             self._running[call] = kept, []
 
+    def before(self, operation: Operation) -> None:
+        """Give a leaf its own memory before an operation in place overwrites it."""
+        for each in operation.written if operation.mutates and self._cut else ():
+            leaf = self._leaf_of.pop(each)
+            if leaf is not None:
+                leaf.data = leaf.data.clone()
+
     def after(self, operation: Operation) -> None:
         """Note the convolution of a layer."""
         super().after(operation)
@@ -282,7 +290,7 @@ class _CallListener(GraphListener):
         elif operation.call in self._running and operation.name in ("mm", "addmm"):
             # Reading module.weight later may run a parametrization again, with another result.
             kept, argument = self._running[operation.call][0], operation.argument
-            kept.factor = argument.get("mat2").detach()
+            kept.factor = argument["mat2"].detach()
             kept.addend = argument["self"].detach() if operation.name == "addmm" else None
 
     def leave(self, call: ModuleCall, returned: list[Tensor], again: bool) -> None:
@@ -290,12 +298,17 @@ class _CallListener(GraphListener):
         super().leave(call, returned, again)
         if call.module in self._layers and self._cut:
             self.leaves[call.layer, call.call], self._fresh = self._fresh, []
+            for leaf in self.leaves[call.layer, call.call]:
+                self._leaf_of[leaf] = leaf
         if call in self._running:
             kept, ran = self._running.pop(call)
             self.calls.setdefault(call.layer, []).append(kept)
             _complete(kept, ran, *self._raw.pop(call.module, ([], [])))
+            leaves = self.leaves.get(kept.place, [])
             if call.layer in self._edited and returned:
                 kept.edited = returned[0].detach().clone()
+            elif len(leaves) == 1:
+                kept.returned = leaves[0]
         if not self._open:
             self.output_sources = self.of(*returned)
             self.output_lost = any(map(self.is_lost, returned))
@@ -473,7 +486,7 @@ class CutRun:
                 weight, bias = kept.factor.mT, bias if kept.addend is None else kept.addend
             assert weight is not None
             terms = linear_terms(kept.given[index[:-1]], weight, bias, channel)
-        value = float(kept.returned[index])
+        value = float(kept.returned.detach()[index])
         if not _adds_up(value, terms, kept.returned):
             does = "does more than multiply and add: it is not linear in its input."
             raise ValueError(f"{named} {does}")
@@ -802,6 +815,24 @@ def _pass_above(node: Any, inputs: tuple[Any, ...], outputs: tuple[Any, ...]) ->
     return (torch.where(values >= high, outputs[0], inputs[0]), *inputs[1:])
 
 
+class _Onward(torch.autograd.Function):
+    """The same memory as a leaf, in which the model may work on: a copy would double the memory."""
+
+    @staticmethod
+    def forward(ctx: Any, leaf: Tensor) -> Tensor:
+        """Return a tensor that autograd does not take for a view."""
+        at = leaf.storage_offset(), leaf.size(), leaf.stride()
+        return leaf.new_empty(0).set_(leaf.untyped_storage(), *at)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> Tensor:
+        """Hand the gradient on."""
+        return slope
+
+
+_CUT = "_OnwardBackward"
+
+
 class _Path:
     """The operations between a tensor and the leaves that it was made of, in autograd's graph."""
 
@@ -847,7 +878,7 @@ def _curved(nodes: Collection[Any]) -> list[str]:
         several = sum(behind in known for behind, _ in node.next_functions) > 1
         own_statistics = "batch_norm" in name and getattr(node, "_saved_training", False)
         scaled = name in _PRODUCTS and not several and not own_statistics
-        if not scaled and name not in _PIECEWISE_LINEAR:
+        if not scaled and name not in _PIECEWISE_LINEAR and node.name() != _CUT:
             found[name] = None
     return [*found]
 
@@ -855,7 +886,12 @@ def _curved(nodes: Collection[Any]) -> list[str]:
 def _unknown(nodes: Collection[Any]) -> list[str]:
     """List the operations whose derivative says nothing of their values: a user's, ``round``."""
     names = {node: _operation_of(node) for node in nodes}
-    own = (n for n in nodes if isinstance(n, BackwardCFunction) or names[n] in _WITHOUT_SLOPE)
+    own = (
+        node
+        for node in nodes
+        if names[node] in _WITHOUT_SLOPE
+        or (isinstance(node, BackwardCFunction) and type(node).__name__ != _CUT)
+    )
     return [*dict.fromkeys(names[node] for node in own)]
 
 
