@@ -589,7 +589,7 @@ class Padded(nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")  # of the plain run
-def test_every_study_runs_an_encoder_with_padding():
+def test_every_function_runs_an_encoder_with_padding():
     model, words = scattered(Padded()), torch.tensor([[4, 8, 9, 2], [7, 5, 0, 0]])
     attention = model.encoder.layers[0].self_attn
     maps = hookviz.attention(model, words)
@@ -608,6 +608,11 @@ def test_every_study_runs_an_encoder_with_padding():
     layers = {node["layer"] for node in hookviz.graph(model, words).records()}
     assert {f"encoder.layers.{n}.linear1" for n in (0, 1)} <= layers
     assert hookviz.diagnose(model, words).healthy
+    capture = hookviz.capture(model, "encoder.layers.*")
+    with torch.no_grad(), capture as cache, hookviz.diagnose(model) as findings:
+        model(words)
+    assert cache["encoder.layers.0.linear1"].activation.shape == (2, 4, 16)
+    assert findings.healthy
     assert torch.backends.mha.get_fastpath_enabled()
 
 

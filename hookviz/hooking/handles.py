@@ -84,6 +84,7 @@ class HookManager(Block):
         modules = [target for target, _, _ in self._hooks if isinstance(target, nn.Module)]
         self.exit_stack.enter_context(open_block(modules))
         self.exit_stack.enter_context(force_eager())
+        self.exit_stack.enter_context(WithoutFastPath())
         for hook in self._hooks:
             self.add(*hook)
 
@@ -160,6 +161,27 @@ def force_eager() -> AbstractContextManager[Any]:
     """
     # Importing the compiler takes a second; until it is imported, nothing is compiled.
     return _Eager() if "torch._dynamo" in sys.modules else nullcontext()
+
+
+class WithoutFastPath:
+    """A block within which every layer of a transformer runs by itself; blocks may overlap.
+
+    Torch's fast path computes an encoder layer as one operation, without calling the modules
+    inside; if tokens are masked, on nested tensors, which have no sizes.
+    """
+
+    blocks, enabled = 0, True
+
+    def __enter__(self) -> None:
+        if not WithoutFastPath.blocks:
+            WithoutFastPath.enabled = torch.backends.mha.get_fastpath_enabled()
+            torch.backends.mha.set_fastpath_enabled(False)
+        WithoutFastPath.blocks += 1
+
+    def __exit__(self, *error: object) -> None:
+        WithoutFastPath.blocks -= 1
+        if not WithoutFastPath.blocks:
+            torch.backends.mha.set_fastpath_enabled(WithoutFastPath.enabled)
 
 
 class _Eager:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from ..hooking.capture import Capture
 from ..hooking.changes import EditError
 from ..hooking.edit import LayerEdit
-from ..hooking.handles import force_eager
+from ..hooking.handles import WithoutFastPath, force_eager
 from ..hooking.interrupts import Block
 from ..hooking.records import FeatureCache, TensorStore
 from ..hooking.select import Layers, check_model, unwrapped
@@ -155,21 +155,6 @@ O = TypeVar("O", bound=Observer)  # noqa: E741
 T = TypeVar("T")
 
 
-@contextmanager
-def _without_fast_path() -> Iterator[None]:
-    """Disable torch's fast path for transformers, so that every module runs.
-
-    It computes an encoder layer as one operation, without calling the modules inside; if tokens are
-    masked, on nested tensors, which have no sizes.
-    """
-    enabled = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(enabled)
-
-
 @dataclass(frozen=True, eq=False)
 class PassResult(Generic[O]):
     """The result of one forward and one backward."""
@@ -297,7 +282,7 @@ class Session:
             yield preserved_state(self.model, keep_mode=keep_mode)
             yield force_eager()
             yield torch.set_grad_enabled(grad)  # in effect from here on
-            yield _without_fast_path()
+            yield WithoutFastPath()
             yield from edits
 
         return Block(contexts())
