@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -297,7 +298,7 @@ def seen_by(session: Session, layers: Mapping[nn.Module, str]) -> dict[Key, Laye
         )
     found: dict[Key, LayerFootprint] = {}
     for index in pictures:
-        for key, seen in session.observed(lambda index=index: _run(session, layers, index)).items():
+        for key, seen in session.observed(partial(_run, session, layers, index)).items():
             before = found.get(key)
             if before is None or (before.planes is not None and not before.doubt and before.empty):
                 found[key] = seen

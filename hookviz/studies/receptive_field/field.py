@@ -129,7 +129,8 @@ class ReceptiveField(TablePage):
             The map has no such position.
         """
         self._check(position)
-        half, box = len(self.input_size), self.boxes[(slice(None), *position)].tolist()
+        here: Any = (slice(None), *position)
+        half, box = len(self.input_size), self.boxes[here].tolist()
         if None in self.start:
             return Box(box[:half], box[half:])
         padding = []
@@ -211,7 +212,8 @@ class ReceptiveField(TablePage):
                 HookManager([*grid.hooks(session.model), (module, "forward", after)]),
             ):
                 session.call(*args, **kwargs)
-            maps = calls[self.call][(slice(None), slice(None), *position)]
+            here: Any = (slice(None), slice(None), *position)
+            maps = calls[self.call][here]
             if channel is not None and not 0 <= channel < maps.shape[1]:
                 raise ValueError(
                     f"Layer {self.layer!r} has no channel {channel}: 0 to {maps.shape[1] - 1}."
@@ -239,8 +241,8 @@ class ReceptiveField(TablePage):
             With the keys layer, call, status, why, size, stride, start, input_size, map_size and
             input; unknown values are None.
         """
-        names = ("layer", "call", "status", "why", "size", "stride", "start")
-        names += ("input_size", "map_size", "input")
+        names = ["layer", "call", "status", "why", "size", "stride", "start"]
+        names += ["input_size", "map_size", "input"]
         return [plain({name: getattr(self, name) for name in names})]
 
     def _heading(self) -> str:

@@ -437,7 +437,7 @@ def convolution(traced: TracedOperation) -> Tensor:
     kernel, groups, transposed = weight.shape[2:], traced["groups"], traced["transposed"]
     options = (_each(traced[name], len(kernel)) for name in ("stride", "padding", "dilation"))
     sizes = zip(traced.shape[2:], kernel, *options, strict=True)
-    taps = [window_taps(*each, transposed) for each in sizes]
+    taps = [window_taps(*each, transposed=transposed) for each in sizes]
     zeros = traced.zeros(weight)
     if zeros is None:
         if compact(planes).shape[2] == 1:  # equal in all channels, and so in all groups
@@ -481,7 +481,8 @@ def pooled(traced: TracedOperation) -> Any:
         kernel = _each(traced["kernel_size"], count)
         stride, padding = traced["stride"] or kernel, traced["padding"]
         options = (_each(each, count) for each in (stride, padding, traced.get("dilation", 1)))
-        taps = [window_taps(*each) for each in zip(size, kernel, *options, strict=True)]
+        sizes = zip(size, kernel, *options, strict=True)
+        taps = [window_taps(*each) for each in sizes]
     elif set(size) == {1}:
         return traced.union(planes, range(planes.ndim - count, planes.ndim))
     else:
