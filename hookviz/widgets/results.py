@@ -203,7 +203,9 @@ class ViewResults(FacedWidget):
         Examples
         --------
         >>> import hookviz
-        >>> explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
+        >>> explorer = hookviz.explore(
+        ...     hookviz.demo_model(), hookviz.demo_images()[6], layer="layer3.1.conv2"
+        ... )
         >>> print(explorer.code())
         # model: your DemoNet
         # image: the picture that you gave
