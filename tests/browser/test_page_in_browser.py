@@ -181,7 +181,7 @@ def test_without_scripts_the_picture_stands(chrome, explorer, explorer_page):
 
 def test_in_an_exported_notebook(chrome, explorer, tmp_path):
     """What `explorer.page` leaves in a saved notebook moves in what nbconvert makes of that."""
-    explorer.layer = "layer3.0.conv1"
+    explorer.layer, explorer.channel = "layer3.0.conv1", 4
     data = {"text/html": explorer.page(layers="layer3.*").data}
     output = nbformat.v4.new_output("display_data", data)
     cell = nbformat.v4.new_code_cell("explorer.page()", outputs=[output])
@@ -194,8 +194,8 @@ def test_in_an_exported_notebook(chrome, explorer, tmp_path):
     inside.locator(".hv-tile").first.wait_for()
     inside.get_by_role("slider", name="channel").focus()
     page.keyboard.press("ArrowRight")
-    page.keyboard.press("ArrowDown")
     inside.locator(".hv-label", has_text="channel 5").wait_for()
+    page.keyboard.press("ArrowDown")
     inside.locator(".hv-name", has_text="layer3.0.conv2").wait_for()
     page.close()
 
