@@ -134,7 +134,8 @@ def test_exact_numbers_and_the_way_back_to_the_pixels(shown, shots):
     inside = tuple(map(int, tap[:3]))
     numbers = [float(each.replace("−", "-")) for each in tap[3:]]
     for found, tensor in zip(numbers, (wanted.kernel, wanted.patch, wanted.products), strict=True):
-        assert found == pytest.approx(float(tensor[inside]), rel=2e-3, abs=1e-30)
+        # Three digits are shown.
+        assert found == pytest.approx(float(tensor[inside]), rel=5.1e-3, abs=1e-30)
 
     why.get_by_role("button", name=re.compile("^start at ")).click()
     wait_for(lambda: "head.2, channel" in why.inner_text(), "the prediction's row")
