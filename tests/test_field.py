@@ -486,9 +486,11 @@ def through_numpy(y):
     return y + torch.from_numpy(y.numpy() * 1)
 
 
-@torch.library.custom_op("hookviz_tests::strange", mutates_args=(), schema="(Tensor y) -> Tensor")
-def strange(y):
-    return y.flip(-1).clone()
+# Kept for good: torch crashes if an operation's library is collected before its last use.
+LIBRARY = torch.library.Library("hookviz_tests", "FRAGMENT")
+LIBRARY.define("strange(Tensor y) -> Tensor")
+LIBRARY.impl("strange", lambda y: y.flip(-1).clone(), "CompositeExplicitAutograd")
+strange = torch.ops.hookviz_tests.strange.default
 
 
 def folded(y):

@@ -437,7 +437,7 @@ def convolution(traced: TracedOperation) -> Tensor:
     kernel, groups, transposed = weight.shape[2:], traced["groups"], traced["transposed"]
     options = (_each(traced[name], len(kernel)) for name in ("stride", "padding", "dilation"))
     sizes = zip(traced.shape[2:], kernel, *options, strict=True)
-    taps = [window_taps(*each, transposed=transposed) for each in sizes]
+    taps = [window_taps(*each, transposed) for each in sizes]  # type: ignore[call-arg]
     zeros = traced.zeros(weight)
     if zeros is None:
         if compact(planes).shape[2] == 1:  # equal in all channels, and so in all groups
