@@ -486,10 +486,11 @@ def through_numpy(y):
     return y + torch.from_numpy(y.numpy() * 1)
 
 
-# Kept for good: torch crashes if an operation's library is collected before its last use.
+# `test_place` imports this file a second time; torch crashes if the operation is then replaced.
 LIBRARY = torch.library.Library("hookviz_tests", "FRAGMENT")
-LIBRARY.define("strange(Tensor y) -> Tensor")
-LIBRARY.impl("strange", lambda y: y.flip(-1).clone(), "CompositeExplicitAutograd")
+if not hasattr(torch.ops.hookviz_tests, "strange"):
+    LIBRARY.define("strange(Tensor y) -> Tensor")
+    LIBRARY.impl("strange", lambda y: y.flip(-1).clone(), "CompositeExplicitAutograd")
 strange = torch.ops.hookviz_tests.strange.default
 
 
