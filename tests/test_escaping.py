@@ -35,7 +35,7 @@ TAGS = {
     "figure": set(),
     "figcaption": {"title"},
     "img": {"class", "alt", "src", "style", "onload"},
-    "span": {"class", "title"},
+    "span": {"class", "style", "title"},
     "b": set(),
     "i": {"class", "title", "style"},
     "u": {"style"},

@@ -70,6 +70,10 @@ def curve(name, model, x, target=None, **how):
     getattr(hookviz.metrics, name)(model, x, HEAT, target, steps=2, **how)
 
 
+def sanity_check(model, x, target=None, **how):
+    hookviz.metrics.sanity_check(model, x, "activation", "conv", target, steps=1, **how)
+
+
 CALLS = {
     "hookviz.attention": hookviz.attention,
     "hookviz.attribute": hookviz.attribute,
@@ -86,6 +90,7 @@ CALLS = {
     "hookviz.attribution.scorecam": partial(by_layer, "scorecam"),
     "hookviz.metrics.deletion_curve": partial(curve, "deletion_curve"),
     "hookviz.metrics.insertion_curve": partial(curve, "insertion_curve"),
+    "hookviz.metrics.sanity_check": sanity_check,
 }
 """All functions that prepare pictures and run a model."""
 

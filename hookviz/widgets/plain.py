@@ -8,6 +8,7 @@ from typing import Any
 
 import ipywidgets as widgets
 from matplotlib.figure import Figure
+from PIL import Image
 
 from ..draw import html
 from ..draw.figures import drawn
@@ -200,9 +201,11 @@ def _targets(frame: Frame) -> dict[str, Any]:
 
 
 def _png(figure: Figure) -> bytes:
-    """Encode a figure as PNG with little compression, since it is read once."""
+    """Encode a figure as PNG with few colours and little compression, since it is sent once."""
     buffer = io.BytesIO()
-    drawn(figure, figure.dpi).save(buffer, "PNG", compress_level=1)
+    few = drawn(figure, figure.dpi).convert("RGB")
+    few = few.quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    few.save(buffer, "PNG", compress_level=1)
     return buffer.getvalue()
 
 

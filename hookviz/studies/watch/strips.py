@@ -170,7 +170,8 @@ def _draw(axes: Axes, statistic: str, values: np.ndarray, wrong: np.ndarray) -> 
     bar = axes.figure.colorbar(ScalarMappable(norm, colours), ax=axes, pad=0.01)
     bar.ax.tick_params(labelsize="x-small")
     if statistic in LIMITS:
-        bar.ax.axhline(min(max(LIMITS[statistic], norm.vmin), norm.vmax), color="#d97706", lw=2)
+        (limit,) = np.clip([LIMITS[statistic]], norm.vmin, norm.vmax)
+        bar.ax.axhline(limit, color="#d97706", lw=2)
 
 
 def _draw_bins(axes: Axes, shares: np.ndarray) -> None:
