@@ -119,8 +119,8 @@ class Step:
         if isinstance(answer, (int, float)) and not isinstance(answer, bool):
             return "number"
         texts = [answer] if isinstance(answer, str) else answer
-        is_list = isinstance(texts, (list, tuple, set)) and bool(texts)
-        if is_list and all(isinstance(text, str) for text in texts):
+        several = list(texts) if isinstance(texts, (list, tuple, set)) else []
+        if several and all(isinstance(text, str) for text in several):
             return "text"
         raise TypeError(
             f"answer={answer!r} cannot be checked: give a dict of settings, a number, a text, a "

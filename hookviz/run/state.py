@@ -141,9 +141,9 @@ class _Snapshot:
             self._undo.append(partial(np.copyto, value, value.copy()))
         elif isinstance(value, torch.Generator):
             self._undo.append(partial(value.set_state, value.get_state()))
-        elif kind is random.Random:
+        elif isinstance(value, random.Random) and kind is random.Random:
             self._undo.append(partial(value.setstate, value.getstate()))
-        elif kind is np.random.Generator:
+        elif isinstance(value, np.random.Generator) and kind is np.random.Generator:
             bits = value.bit_generator
             self._undo.append(partial(setattr, bits, "state", bits.state))
 

@@ -859,7 +859,8 @@ def as_json(message: Any) -> Any:
             if not (value is None and each.default is None)
         }
     if isinstance(message, tuple) and hasattr(message, "_asdict"):
-        return {name: as_json(value) for name, value in message._asdict().items()}
+        values: dict[str, Any] = getattr(message, "_asdict")()  # noqa: B009 (a NamedTuple)
+        return {name: as_json(value) for name, value in values.items()}
     if isinstance(message, Mapping):
         return {name: as_json(value) for name, value in message.items()}
     if isinstance(message, Sequence) and not isinstance(message, (str, bytes)):

@@ -69,9 +69,11 @@ class Explored(Protocol):
 
     def displayed(self) -> View:
         """Return the view that is shown."""
+        ...
 
     def thumbnails(self) -> list[Thumbnail]:
         """Return small pictures of the inputs."""
+        ...
 
     def follow(self, settings: Mapping[str, Any]) -> None:
         """Take over the settings of the browser, which has moved by itself."""
@@ -81,6 +83,7 @@ class Explored(Protocol):
 
     def code(self) -> str:
         """Return the view as PyTorch code."""
+        ...
 
 
 class Canvas(anywidget.AnyWidget):

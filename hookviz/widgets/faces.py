@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from ..export.figure import still_png
 from ..hooking.edit import LayerEdit
@@ -26,7 +26,7 @@ from .gallery import Gallery
 from .lifecycle import close_tree
 from .pair import PictureBeside
 from .plain import PlainFace
-from .requests import HANDLERS
+from .requests import HANDLERS, Changeable
 from .setting_traits import SettingsWidget
 
 
@@ -155,7 +155,8 @@ class FacedWidget(SettingsWidget):
             self.follow(request.settings)
         if not isinstance(request, (TargetRequest, BesideRequest)):
             self._pair.end()
-        self._try(lambda: HANDLERS[type(request)](self, request, data))
+        explorer = cast(Changeable, self)  # the rest of it is in the subclasses
+        self._try(lambda: HANDLERS[type(request)](explorer, request, data))
 
     def edit_named(self, key: int) -> LayerEdit | None:
         """Return the edit that the browser names by a number."""

@@ -159,15 +159,16 @@ class SideBySide(LiveWidget):
         super().__init__()
         self.left = self.right = None
         try:
-            self.right = compared_with(Explorer, a, b, Given(b.inputs), layers, target)
-            shared = list(self.right.cache)
-            self.left = Explorer(a, Given(a.inputs), runner(shared), target=target)
-            self.right.shown_run = "difference"
-            Link(self.right, self.left)
+            right = compared_with(Explorer, a, b, Given(b.inputs), layers, target)
+            self.right = right
+            left = Explorer(a, Given(a.inputs), runner(list(right.cache)), target=target)
+            self.left = left
+            right.shown_run = "difference"
+            Link(right, left)
         except BaseException:
             self.close()
             raise
-        row = side_by_side(self._named("a", a, self.left), self._named("b", b, self.right))
+        row = side_by_side(self._named("a", a, left), self._named("b", b, right))
         self.children = (row,)
         self.add_class(ROOT_CLASS)
         register(self)

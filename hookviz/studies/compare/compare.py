@@ -140,17 +140,17 @@ class ComparingCapture(OrderedCapture):
         self._side = "outputs"
         super()._after(record, module, args, kwargs, output)
 
-    def _take(self, record: LayerRecord, found: NamedTensors) -> tuple[CapturedTensor, ...]:
+    def _take(self, record: LayerRecord, named: NamedTensors) -> tuple[CapturedTensor, ...]:
         partner = self._call(record)
         firsts = getattr(partner, self._side) if partner is not None else ()
         taken = []
-        for index, (path, tensor) in enumerate(found):
+        for index, (path, tensor) in enumerate(named):
             first = firsts[index] if index < len(firsts) else None
             each = ComparedTensor(record.name, path, tensor.shape, tensor.dtype, 0, None)
             if first is not None and first.kept:
                 each.first, each.of_value = first, self._apart(first, first.value, tensor)
             taken.append(each)
-        for (_, tensor), each in zip(found, taken, strict=True):
+        for (_, tensor), each in zip(named, taken, strict=True):
             self._hook_gradient(tensor, each, FORWARD)
         return tuple(taken)
 
@@ -171,14 +171,14 @@ class ComparingCapture(OrderedCapture):
         calls = self._first[name].calls if name is not None and name in self._first else []
         return calls[len(record.calls)] if len(record.calls) < len(calls) else None
 
-    def _arrived(self, taken: CapturedTensor, gradient: Tensor | None) -> None:
-        if gradient is None or not isinstance(taken, ComparedTensor):
+    def _arrived(self, copy: CapturedTensor, gradient: Tensor | None) -> None:
+        if gradient is None or not isinstance(copy, ComparedTensor):
             return
-        taken.reached = True
-        known = None if taken.first is None else taken.first.gradient
+        copy.reached = True
+        known = None if copy.first is None else copy.first.gradient
         if known is not None:
-            assert taken.first is not None
-            taken.of_gradient = self._apart(taken.first, known, gradient)
+            assert copy.first is not None
+            copy.of_gradient = self._apart(copy.first, known, gradient)
 
 
 def compare(

@@ -88,8 +88,9 @@ class OperationLog(Listener):
 
     def failed(self, operation: Operation) -> None:
         noted = operation.notes.get(self) or (record_of(operation, 0), operation.inputs)
-        self.run.failed, given = noted
-        self.run.failed.given = tuple(filter(None, map(range_of, given)))
+        failed, given = noted
+        self.run.failed = failed
+        failed.given = tuple(filter(None, map(range_of, given)))
 
     def after(self, operation: Operation) -> None:
         noted, returned = operation.notes[self], operation.outputs

@@ -825,7 +825,7 @@ class _Onward(torch.autograd.Function):
         return leaf.new_empty(0).set_(leaf.untyped_storage(), *at)
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> Tensor:
+    def backward(ctx: Any, slope: Tensor) -> Tensor:  # pyright: ignore
         """Hand the gradient on."""
         return slope
 

@@ -434,6 +434,7 @@ def _each(value: Any, count: int) -> list[int]:
 def convolution(traced: TracedOperation) -> Tensor:
     """Unite the windows of each group of channels; all weights count, unless a mask zeroes them."""
     planes, weight = traced.footprint(traced["input"]), traced["weight"]
+    channels = list(traced.shape)[1]
     kernel, groups, transposed = weight.shape[2:], traced["groups"], traced["transposed"]
     options = (_each(traced[name], len(kernel)) for name in ("stride", "padding", "dilation"))
     sizes = zip(traced.shape[2:], kernel, *options, strict=True)
@@ -443,9 +444,7 @@ def convolution(traced: TracedOperation) -> Tensor:
         if compact(planes).shape[2] == 1:  # equal in all channels, and so in all groups
             groups, planes = 1, planes[:, :, :1]
         planes = slid(planes.unflatten(2, (groups, -1)).amax(3), taps)
-        planes = planes[:, :, :, None].expand(
-            -1, -1, -1, traced.shape[1] // groups, *planes.shape[3:]
-        )
+        planes = planes[:, :, :, None].expand(-1, -1, -1, channels // groups, *planes.shape[3:])
     else:
         planes = _masked_convolution(planes, zeros, taps, groups, transposed)
     planes = planes.reshape(-1, *traced.shape)

@@ -158,7 +158,7 @@ def _fix(error: BaseException, call: LayerCall | None) -> str:
 
 def _channels_first(call: LayerCall) -> tuple[int, ...]:
     """Return the order of dimensions that puts channels first; empty if they are not last."""
-    shape = call.given[0] if call.given else ()
+    shape = list(call.given[0]) if call.given else []
     if not is_convolution(call.module) or len(shape) != dimensions(call.module) + 2:
         return ()
     last = shape[-1] == call.module.in_channels != shape[1]
