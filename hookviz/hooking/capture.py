@@ -241,7 +241,11 @@ class Capture(HookManager, FeatureCache):
         layer's: then no hook is set, since no gradient is better than a wrong one.
         """
         base = tensor._base if tensor.requires_grad else None
-        if base is None or any(base is t or base is t._base for t in tensors(arguments)):
+        if (
+            base is None or not base.requires_grad
+        ):  # with torch 2.4, reentrant checkpoints detach it
+            return
+        if any(base is t or base is t._base for t in tensors(arguments)):
             return
         node = tensor.grad_fn
         layout = tensor.size(), tensor.stride(), tensor.storage_offset() - base.storage_offset()
