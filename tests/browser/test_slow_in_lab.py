@@ -87,6 +87,7 @@ def test_keys_are_held_while_the_class_changes(shown):
         page.keyboard.down("ArrowDown")
         wait_for(lambda: now(page)[0] >= 5, "the held key to go on")
         page.keyboard.up("ArrowDown")
+        notebook.settle()  # the layer arrives, and shows its strongest channel
         for _ in range(2):  # drawn, then recorded
             next_frame(page)
         before = now(page)
