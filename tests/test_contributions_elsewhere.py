@@ -87,7 +87,8 @@ def test_terms_are_what_is_missing_without_them(name):
         why = hookviz.contributions(model, x, layer, channel=channel, position=position, sample=1)
         size = why.products.abs().sum().item() + abs(why.bias)
         close = {"rel": 1e-9, "abs": 1e-11 * size}
-        assert why.value == output[index].item(), layer
+        # A session leaves torch's fast path for attention, whose sums are in another order.
+        assert why.value == pytest.approx(output[index].item(), **close), layer
         assert why.bias + why.products.sum().item() == pytest.approx(why.value, **close), layer
         inputs = len(why.by_channel)
         assert inputs == given.shape[-1 if linear else 1]
