@@ -199,7 +199,7 @@ FLAT = (
     "",
     "no gradient in this channel, as if the ReLU after it were off everywhere",
     "flat, as before average pooling: try an earlier layer",
-    "flat, as before a ReLU and average pooling: try an earlier layer",
+    "flat, because a ReLU and average pooling follow: try an earlier layer",
     "no gradient reaches this layer: it is zero in all channels",
     "zero at 99 % of the positions or more",
 )

@@ -132,7 +132,7 @@ _WHERE = (
 SOURCES = {
     "weights": (
         "Parameter {named!r} holds {word} before anything has run.",
-        "Load weights from before it happened, or initialise this parameter again.",
+        "Load a checkpoint from before the NaN, or initialise this parameter again.",
     ),
     "buffer": (
         "Buffer {named!r} holds {word} before anything has run.",
