@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -353,9 +353,3 @@ def channel_ranges(tensor: Tensor, dimension: int) -> tuple[Tensor, Tensor]:
         return maps.amin(2).amin(0), maps.amax(2).amax(0)
     others = [d for d in range(tensor.ndim) if d != dimension]
     return tensor.amin(others), tensor.amax(others)
-
-
-def placed(record: OperationRecord, other: OperationRecord) -> OperationRecord:
-    """Return a record at the place of another one."""
-    place = {name: getattr(other, name) for name in ("layer", "call", "file", "line")}
-    return replace(record, index=other.index, **place)
