@@ -27,26 +27,21 @@ DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 # How-tos that train, compile, ablate, write pages and figures: seconds each.
 HOWTOS = (
-    "ablate",
     "attention",
-    "attributions",
     "coming-from",
-    "compiled",
-    "edit-gradients",
-    "filters",
-    "hands",
-    "judge",
+    "edit",
+    "heatmaps",
+    "layers",
     "map",
     "network-page",
-    "page",
-    "paper",
     "places",
     "port",
+    "share",
     "side-by-side",
     "survey",
     "teach",
-    "views",
     "watch",
+    "why",
 )
 SLOW = {f"docs/howto/{name}.md" for name in HOWTOS}
 
