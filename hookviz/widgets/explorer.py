@@ -13,7 +13,6 @@ from torch import nn
 from ..attribution.flip import Flip
 from ..attribution.heads import check_token_names, with_attention
 from ..draw.html import ROOT_CLASS
-from ..export.code import Given
 from ..hooking.changes import Change, Channels, Where
 from ..hooking.edit import LayerEdit
 from ..hooking.interrupts import allow_interrupts, defer_interrupts
@@ -46,7 +45,7 @@ from ..view.view import View
 from ..view.written import at_written
 from .below import TopInputs, Unfolding
 from .canvas import Canvas
-from .gallery import Gallery
+from .gallery import Gallery, Given
 from .lifecycle import close_earlier, close_tree, register
 from .pair import PictureBeside
 from .plain import PlainFace
@@ -137,9 +136,8 @@ alpha, over_input, all_layers, shown_after, place, position, shown_run : optiona
             raise TypeError(f"Unknown setting {name!r}; {close_names(name, WRITTEN)}.")
     if face not in ("canvas", "plain", None):
         raise ValueError(f"face={face!r} is unknown: give 'canvas', 'plain' or None.")
-    known = None
     if isinstance(model, str):
-        known, (model, weights) = model, pretrained(model, weights)
+        model, weights = pretrained(model, weights)
     select_layers(model, with_attention(model, layers))
     target = check_target(target)
     prepared = prepare_input(inputs, model, weights=weights, transform=transform)
@@ -147,7 +145,7 @@ alpha, over_input, all_layers, shown_after, place, position, shown_run : optiona
         model, prepared, weights=weights, class_names=class_names, token_names=token_names
     )
     target = named_target(target, session.class_names)
-    given = Given(inputs, weights, transform, known)
+    given = Given(inputs, weights, transform)
     make = defer_interrupts(Explorer, undo=Explorer.close)
     made = make(session, given, runner(layers, max_bytes), target=target, face=face, **settings)
     try:

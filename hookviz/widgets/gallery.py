@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Iterator
+from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import PurePath
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from PIL import Image
 
 from ..draw.overlay import picture_of
-from ..run.inputs import ModelInput
+from ..run.inputs import ModelInput, Transform
 from ..view.messages import Thumbnail
 
 SIDE = 64
@@ -20,6 +21,15 @@ SIDE = 64
 
 SAMPLES, GIVEN = 24, 12
 """The most thumbnails of one input's samples; and of inputs, of which the oldest but one go."""
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """The inputs of an explorer and how they are prepared, as for `hookviz.explore`."""
+
+    image: Any
+    weights: Any = None
+    transform: Transform | None = None
 
 
 class Gallery:

@@ -7,13 +7,12 @@ from typing import Any
 
 import ipywidgets as widgets
 
-from ..export.code import Given
 from ..hooking.select import Layers
 from ..run.session import Session
 from ..run.target import Target
 from ..view.runs import runner
 from ..view.settings import SETTINGS
-from .gallery import sample_of
+from .gallery import Given, sample_of
 from .lifecycle import close_tree
 from .linked import Link
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..draw import html
 from ..draw.document import IN_NOTEBOOK, in_frame
-from ..export.code import Given, write_source
+from ..export.code import write_source
 from ..export.figure import draw_figure, save_figure
 from ..export.lesson import Step
 from ..export.network.onnx_graph import Precision, check_precision
@@ -30,6 +30,7 @@ from ..view.maps import fitted
 from ..view.reason import contributions_of
 from ..view.runs import RunSession, displayed_view
 from .faces import FacedWidget
+from .gallery import Given
 
 
 class ViewResults(FacedWidget):
@@ -185,20 +186,19 @@ class ViewResults(FacedWidget):
     def code(self) -> str:
         """Return this view as PyTorch code without hookviz: hook, gradient, heatmap and figure.
 
-        The widget shows it at the button "code for this view". It runs as it stands and gives the
-        numbers of the view.
+        The widget shows it at the button "code for this view". It gives the numbers of the view.
 
         Returns
         -------
         str
-            Python source. Comments at the top name the variables that you define, such as
-            ``model``, ``image`` or, for a function as target, ``target``.
+            Python source. Comments at the top name the variables that you define: ``model``, ``x``,
+            the input of the network, and, for a function as target, ``target``.
 
         Raises
         ------
         ValueError
-            The code cannot express the view, such as one with edits, of a volume, or with a heatmap
-            outside Grad-CAM's family; the message says what to do instead.
+            The code cannot express the view, such as one with edits, of a signal or a volume, or
+            with a heatmap outside Grad-CAM's family; the message says what to do instead.
 
         Examples
         --------
@@ -208,14 +208,14 @@ class ViewResults(FacedWidget):
         ... )
         >>> print(explorer.code())
         # model: your DemoNet
-        # image: the picture that you gave
+        # x: the input, shape (1, 3, 112, 112): explorer.inputs.args[0]
         import matplotlib.pyplot as plt
         ...
         with model.get_submodule("layer3.1.conv2").register_forward_hook(keep):
         ...
         >>> explorer.close()
         """
-        return write_source(displayed_view(fitted(self._now)), self._given)
+        return write_source(displayed_view(fitted(self._now)))
 
     def _code_html(self) -> str:
         try:

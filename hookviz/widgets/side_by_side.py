@@ -14,7 +14,6 @@ from ..attribution.heads import AttentionRecord
 from ..draw.document import in_frame
 from ..draw.figures import ShownFigure, no_formula, small_png
 from ..draw.html import ROOT_CLASS
-from ..export.code import Given
 from ..export.figure import draw_panel
 from ..hooking.select import Layers
 from ..run.session import Session
@@ -23,6 +22,7 @@ from ..view.frame import Frame
 from ..view.runs import runner
 from ..view.settings import SETTINGS, WRITTEN
 from .explorer import Explorer
+from .gallery import Given
 from .lifecycle import LiveWidget, close_earlier, close_tree, register
 from .linked import Link
 from .pair import compared_with, side_by_side
