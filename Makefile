@@ -23,7 +23,7 @@ ENV = $(patsubst %/,%,$(dir $@))
 INSTALL = $(ENV)/bin/uv pip install --quiet --compile-bytecode --python $(ENV)/bin/python
 PYTEST := -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: lab test test-all test-heavy test-colab test-oldest lint zoo network edits faults fields divergences
+.PHONY: lab test test-all test-heavy test-colab test-oldest lint messages face zoo network edits faults fields divergences
 .PHONY: against-0.3 ecosystem ecosystem-sample docs bench runtime wheel clean
 
 # Also under -j: the tests take all workers.
@@ -51,12 +51,14 @@ test-oldest: $(OLDEST)/.test  ## the same with the oldest versions, but for brow
 lint: $(VENV)/.test  ## format, types and names, of Python and JavaScript: a minute
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/biome lint --error-on-warnings
 	$(BIN)/mypy & mypy=$$!; $(BIN)/basedpyright; right=$$?; wait $$mypy && exit $$right
-	$(BIN)/deno check --quiet --config tsconfig.json hookviz/static/*.js
+	cd web && ../$(BIN)/deno lint && ../$(BIN)/deno fmt --check && ../$(BIN)/deno check --quiet
 
 messages: $(VENV)/.test  ## write the browser's types of messages from Python's
 	PYTHONPATH=. $(BIN)/python tests/typescript.py
+
+face: $(VENV)/.test  ## bundle web/ into hookviz/static/, which is committed
+	$(BIN)/python tests/bundles.py
 
 zoo: $(VENV)/.test  ## check hookviz and others on every model: about an hour
 	$(BIN)/python -m tests.zoo

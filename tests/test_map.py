@@ -125,8 +125,8 @@ def test_a_page_has_the_map_of_its_layers(explorer):
 
 def test_the_library_is_loaded_with_the_map():
     """A page has it, since nothing can be fetched; the widget gets it with the map."""
-    assert "loadDagre() {" in script("page")
-    assert "loadDagre() {" not in script("widget")
+    assert "dagre.LICENSE" in script("page")
+    assert "dagre.LICENSE" not in script("widget")
 
 
 def test_heads_stand_for_the_module_that_attends():

@@ -1,4 +1,4 @@
-"""Writes `hookviz/static/messages.d.ts` from `hookviz/view/messages.py`.
+"""Writes `web/messages.d.ts` from `hookviz/view/messages.py`.
 
 Run ``make messages`` after a change of a message.
 """
@@ -13,7 +13,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from hookviz.view import messages
 
-FILE = Path(__file__).parent.parent / "hookviz" / "static" / "messages.d.ts"
+FILE = Path(__file__).parent.parent / "web" / "messages.d.ts"
 PLAIN = {int: "number", float: "number", str: "string", bool: "boolean", Any: "unknown"}
 UNIONS = """\
 type Without<Kind, Names extends PropertyKey> = Kind extends unknown ? Omit<Kind, Names> : never;

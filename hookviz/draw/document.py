@@ -7,7 +7,6 @@ import hashlib
 import json
 import math
 import os
-import re
 from collections.abc import Iterable
 from functools import lru_cache
 from html import escape
@@ -18,60 +17,18 @@ from ..files import page_to, without_half_characters
 from ..tables import megabytes
 
 STATIC = Path(__file__).resolve().parent.parent / "static"
-_IMPORT = re.compile(r'^import \{[^}]*\} from "\./([\w-]+)\.js";\n', re.MULTILINE)
-_EXPORT = re.compile(r"^export (?=(async )?(function|class|const|let)\b)", re.MULTILINE)
-
-# Remarks in lines of their own, and types; no text in the modules goes over several lines.
-_REMARK = re.compile(r"^[ \t]*(?:/\*\*(?:[^*]|\*(?!/))*\*/|//[^\n]*)\n", re.MULTILINE)
-_TYPE = re.compile(r"/\*\* @type [^\n]*?\*/ ?")
 
 
 @lru_cache
 def script(entry: str) -> str:
-    """Join an entry and all modules that it imports, in order of dependency.
-
-    Two regular expressions replace a bundler, which would need a build step and node: the modules
-    use one form of ``import`` and one of ``export``. In one script no name may be defined twice,
-    which a test checks. The entry's ``export default`` stays.
-
-    Parameters
-    ----------
-    entry : str
-        ``"widget"``, ``"page"`` or ``"survey"``.
-
-    Examples
-    --------
-    >>> "import {" in script("page")
-    False
-    """
-    found: dict[str, str] = {}
-    _collect(entry, found)
-    others = {name: text for name, text in found.items() if name == "dagre"}  # with its licence
-    return "\n".join(others.get(name) or _without_remarks(found[name]) for name in found)
-
-
-def _without_remarks(source: str) -> str:
-    r"""Leave out remarks and types, a fifth of the program.
-
-    >>> _without_remarks("/** Add.\n * @param {number} a */\nfunction f(a) {\n  return a;\n}\n")
-    'function f(a) {\n  return a;\n}\n'
-    """
-    return _TYPE.sub("", _REMARK.sub("", source))
-
-
-def _collect(name: str, found: dict[str, str]) -> None:
-    source = (STATIC / f"{name}.js").read_text(encoding="utf-8")
-    for other in _IMPORT.findall(source):
-        if other not in found:
-            _collect(other, found)
-    found[name] = _EXPORT.sub("", _IMPORT.sub("", source))
+    """Return a program of the browser as ``make face`` bundles it: ``"widget"``, ``"page"`` …"""
+    return (STATIC / f"{entry}.min.js").read_text(encoding="utf-8")
 
 
 @lru_cache
-def style(*names: str) -> str:
-    """Join the style sheets of these names."""
-    paths = [STATIC / f"{name}.css" for name in names or ("style", "why", "map", "tools")]
-    return "\n".join(path.read_text(encoding="utf-8") for path in paths)
+def style(entry: str = "face") -> str:
+    """Return a style sheet as ``make face`` bundles it."""
+    return (STATIC / f"{entry}.min.css").read_text(encoding="utf-8")
 
 
 IN_NOTEBOOK = 6e6
@@ -123,7 +80,7 @@ def document(
     late : dict of str to str, optional
         As ``blocks``, but behind the program, which runs while the browser reads them.
     """
-    program = f'(() => {{\n"use strict";\n{program}}})();'
+    program = f'"use strict";\n{program}'
     wasm, worker = (" 'wasm-unsafe-eval'", "worker-src blob:; ") if computes else ("", "")
     policy = (
         f"default-src 'none'; script-src '{_hash(program)}'{wasm}; style-src '{_hash(sheet)}'; "

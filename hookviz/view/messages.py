@@ -7,7 +7,7 @@
   `hookviz.widgets.requests`.
 * The kernel sends facts, settings and notes as traits of the widget.
 
-``hookviz/static/messages.d.ts`` is generated from this file by ``make messages``.
+``web/messages.d.ts`` is generated from this file by ``make messages``.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ def box_tensors(
     Returns
     -------
     dict, list of Output
-        For `static/detected.js`: ``kind``, ``"queries"``, ``"anchors"`` or ``"rows"``; ``written``,
+        For `web/detected.js`: ``kind``, ``"queries"``, ``"anchors"`` or ``"rows"``; ``written``,
         the scores' tensor; ``labels``, the names of the classes; ``points``, the number of
         keypoints; and ``every``, True if all classes have a name.
     """

@@ -30,7 +30,7 @@ class StepsCanvas(anywidget.AnyWidget):
     """
 
     _esm = script("live")
-    _css = style("style", "steps")
+    _css = style("steps")
 
     alive = traitlets.Bool(False).tag(sync=True)
 

@@ -1,13 +1,11 @@
 // The milliseconds in which a map is folded and laid out, cold and warm, as JSON.
 
-import { readFileSync } from "node:fs";
-import { argv } from "node:process";
 import { loadDagre } from "../../hookviz/static/dagre.js";
-import { lifted, openedAtFirst, reduced, treeOf, visibleUnits } from "../../hookviz/static/mapGraph.js";
-import { placed } from "../../hookviz/static/mapLayout.js";
+import { lifted, openedAtFirst, reduced, treeOf, visibleUnits } from "../../web/mapGraph.js";
+import { placed } from "../../web/mapLayout.js";
 
-const graph = JSON.parse(readFileSync(argv[2] ?? "", "utf-8"));
-const [block = "", rounds = "3"] = argv.slice(3);
+const graph = JSON.parse(Deno.readTextFileSync(Deno.args[0]));
+const [, block = "", rounds = "3"] = Deno.args;
 const BOX = { width: 100, height: 100 };
 
 /** @param {() => any} act */

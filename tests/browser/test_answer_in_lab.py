@@ -257,7 +257,7 @@ def test_tiger_cat_less_egyptian_cat(opened, shots):
 
 
 def short(value: float) -> str:
-    """Three digits, as static/numbers.js writes them."""
+    """Three digits, as web/numbers.js writes them."""
     return str(float(f"{value:.3g}")).removesuffix(".0")
 
 

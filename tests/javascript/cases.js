@@ -1,19 +1,10 @@
 // What Python wrote for these tests: numbers, and what they must become.
 
-import { readFileSync } from "node:fs";
-import { env } from "node:process";
-
-/** @type {any} */
-export const cases = JSON.parse(readFileSync(env.HOOKVIZ_CASES ?? "", "utf-8"));
+export const cases = JSON.parse(Deno.readTextFileSync(Deno.env.get("HOOKVIZ_CASES") ?? ""));
 
 const KINDS = { float32: Float32Array, float64: Float64Array, uint32: Uint32Array, uint8: Uint8Array };
 
-/**
- * An array that Python wrote.
- * @param {{dtype: keyof typeof KINDS, base64: string}} written
- * @returns {any}
- */
+/** Return an array that Python wrote. */
 export function array({ dtype, base64 }) {
-  const bytes = Uint8Array.from(Buffer.from(base64, "base64"));
-  return new KINDS[dtype](bytes.buffer);
+  return new KINDS[dtype](Uint8Array.from(atob(base64), (character) => character.charCodeAt(0)).buffer);
 }

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ...attribution.cam import HEATMAPS
-from ...draw.document import STATIC, document, script, style
+from ...draw.document import document, script, style
 from ...hooking.maps import as_maps
 from ...hooking.records import Call
 from ...hooking.select import Layers
@@ -167,7 +167,7 @@ def write_network_page(
 
 
 def _detector(facts: dict[str, Any], view: View) -> dict[str, Any]:
-    """Return what `static/detected.js` needs for the boxes of another input."""
+    """Return what `web/detected.js` needs for the boxes of another input."""
     first = len(output_of(view).maps)
     count = 2 if facts["kind"] == "queries" else 1
     assert view.session.inputs.main is not None
@@ -274,7 +274,7 @@ def _worker(runtime: str) -> str:
         raise ValueError(f"onnxruntime-web {VERSION} ends without a list of its exports.")
     pairs = [each.split(" as ") for each in listed.group(1).split(",")]
     fields = ", ".join(f"{pair[-1].strip()}: {pair[0].strip()}" for pair in pairs)
-    own = (STATIC / "networkWorker.js").read_text(encoding="utf-8")
+    own = script("networkWorker")
     licence = f"/*\nonnxruntime-web {VERSION}\n\n{LICENCE}*/\n"
     # From a file, Chromium starts no worker that is a module; a classic one has no import.meta.
     body = runtime[: listed.start()].replace("import.meta.url", "globalThis.location.href")

@@ -447,7 +447,7 @@ def write_page(
         (_line(survey, *channel), survey.patches(*channel, 9)) for channel in channels[:3]
     ]
     named = title or f"Survey of {survey.fingerprint.model}"
-    program, css = script("survey"), style("style", "survey")
+    program, css = script("survey"), style("survey")
     still = data_url(sheet(still_rows), QUALITY)
     fixed = len(program) + len(css) + len(still) + 300 * len(keys) + 4000
 
@@ -505,7 +505,7 @@ def _levels(
 def channel_of(
     survey: Survey, key: Key, channel: int, side: int, most: int, whole: bool
 ) -> dict[str, Any]:
-    """Return a channel as `hookviz/static/survey.js` reads it."""
+    """Return a channel as `web/survey.js` reads it."""
     layer = survey[key]
     pieces = survey.patches(key, channel, most)
     return {

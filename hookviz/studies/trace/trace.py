@@ -89,7 +89,7 @@ def write_page(
     def made(pictures: Sequence[Any]) -> str:
         blocks = {"facts": facts, "events": events, "pictures": pictures}
         texts = {name: json_text(value) for name, value in blocks.items()}
-        css = style("style", "trace")
+        css = style("trace")
         return document(named, script("trace"), css, texts, f"{named}: {words}", picture)
 
     takes = (
@@ -115,7 +115,7 @@ def _note(max_bytes: float, left: int) -> str:
 
 
 def _said(event: Event, module: int) -> dict[str, Any]:
-    """Return an event in the form that `hookviz/static/trace.js` reads, without empty fields."""
+    """Return an event in the form that `web/trace.js` reads, without empty fields."""
     said: dict[str, Any] = {
         "index": event.index,
         "kind": event.kind,

@@ -301,7 +301,7 @@ def write_page(training: Recorded, phase: str, max_bytes: float, title: str | No
     words, count = facts["words"], len(steps)
 
     def pages() -> Iterator[str]:
-        program, css, kept = script("training"), style("style", "steps"), steps
+        program, css, kept = script("training"), style("steps"), steps
         while True:
             blocks = {"facts": json_text(facts), "steps": json_text(kept)}
             alt = f"{facts['model']}: {facts['words']}"

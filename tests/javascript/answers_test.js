@@ -1,8 +1,8 @@
 // A guided page judges answers as Python does, keeps what is right, and survives a broken storage.
 
 import assert from "node:assert/strict";
-import { test } from "node:test";
-import { inWords, judged, numberOf, pointedAt, restored, sheet, tried } from "../../hookviz/static/answers.js";
+const { test } = Deno;
+import { inWords, judged, numberOf, pointedAt, restored, sheet, tried } from "../../web/answers.js";
 import { cases } from "./cases.js";
 
 test("answers are right as in Python", () => {

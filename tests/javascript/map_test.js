@@ -1,10 +1,10 @@
 // The map: folds of modules, edges between them, and where the boxes stand.
 
 import assert from "node:assert/strict";
-import { test } from "node:test";
+const { test } = Deno;
 import { loadDagre } from "../../hookviz/static/dagre.js";
-import { lifted, openedAtFirst, reduced, treeOf, visibleUnits } from "../../hookviz/static/mapGraph.js";
-import { placed } from "../../hookviz/static/mapLayout.js";
+import { lifted, openedAtFirst, reduced, treeOf, visibleUnits } from "../../web/mapGraph.js";
+import { placed } from "../../web/mapLayout.js";
 import { cases } from "./cases.js";
 
 const dagre = loadDagre();

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
-import test from "node:test";
+const { test } = Deno;
 
-import { Moves, Requests } from "../../hookviz/static/moves.js";
+import { Moves, Requests } from "../../web/moves.js";
 
 /** What is sent, and a kernel that has handled none of it. */
 function far() {

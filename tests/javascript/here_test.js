@@ -1,10 +1,10 @@
 // The channels' scores at a place, and how like one the others are, are Python's.
 
 import assert from "node:assert/strict";
-import { test } from "node:test";
-import { scoresOf } from "../../hookviz/static/here.js";
-import { Layer } from "../../hookviz/static/layer.js";
-import { descending } from "../../hookviz/static/measures.js";
+const { test } = Deno;
+import { scoresOf } from "../../web/here.js";
+import { Layer } from "../../web/layer.js";
+import { descending } from "../../web/measures.js";
 import { array, cases } from "./cases.js";
 
 for (const { order, maps, gradients, shape, row, column, like, scores, sorted } of cases.here)

@@ -1,8 +1,8 @@
 // Strokes on the input of a page that runs its network.
 
 import assert from "node:assert/strict";
-import { test } from "node:test";
-import { visitDisc, withStroke } from "../../hookviz/static/strokes.js";
+const { test } = Deno;
+import { visitDisc, withStroke } from "../../web/strokes.js";
 
 test("a disc covers the pixels whose middle is in it", () => {
   /** @type {number[]} */

@@ -1,8 +1,8 @@
 // Boxes of a detector are Python's: corners, names, scores, and the expressions by which they are targets.
 
 import assert from "node:assert/strict";
-import { test } from "node:test";
-import { detected } from "../../hookviz/static/detected.js";
+const { test } = Deno;
+import { detected } from "../../web/detected.js";
 import { array, cases } from "./cases.js";
 
 /** @param {any} one @param {any} other */

@@ -1,8 +1,8 @@
 // A link to a page has the names and values of `Explorer.settings` in Python.
 
 import assert from "node:assert/strict";
-import { test } from "node:test";
-import { hashOf, viewIn } from "../../hookviz/static/address.js";
+const { test } = Deno;
+import { hashOf, viewIn } from "../../web/address.js";
 import { cases } from "./cases.js";
 
 const { facts, first, written, moved, query } = cases.address;

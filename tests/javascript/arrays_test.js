@@ -1,9 +1,9 @@
 // A page's packed bytes become the numbers that Python says they are.
 
 import assert from "node:assert/strict";
-import { test } from "node:test";
-import { decoded } from "../../hookviz/static/arrays.js";
-import { Layer } from "../../hookviz/static/layer.js";
+const { test } = Deno;
+import { decoded } from "../../web/arrays.js";
+import { Layer } from "../../web/layer.js";
 import { array, cases } from "./cases.js";
 
 for (const { name, coding, bytes, ends, values } of cases.packed)

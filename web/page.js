@@ -4,7 +4,7 @@ import { goToTarget, keepAddress, linkOf, viewIn } from "./address.js";
 import { App } from "./app.js";
 import { block, tellSize } from "./blocks.js";
 import { CAMS } from "./cams.js";
-import { loadDagre } from "./dagre.js";
+import { loadDagre } from "../hookviz/static/dagre.js";
 import { readJson } from "./dom.js";
 import { Layer } from "./layer.js";
 import { Lesson } from "./lesson.js";

@@ -3,7 +3,7 @@
 import { goToTarget, keepAddress, linkOf, viewIn } from "./address.js";
 import { App } from "./app.js";
 import { block, fileIn, inflated, tellSize } from "./blocks.js";
-import { loadDagre } from "./dagre.js";
+import { loadDagre } from "../hookviz/static/dagre.js";
 import { el, readJson } from "./dom.js";
 import { Intake } from "./intake.js";
 import { Lesson } from "./lesson.js";

@@ -1,11 +1,11 @@
 // A heatmap over the picture is Python's, but for the last bit of a byte.
 
 import assert from "node:assert/strict";
-import { test } from "node:test";
-import { fieldPart, fieldWords } from "../../hookviz/static/field.js";
-import { heatRange } from "../../hookviz/static/levels.js";
-import { short, shortest } from "../../hookviz/static/numbers.js";
-import { blended, upsampled } from "../../hookviz/static/overlay.js";
+const { test } = Deno;
+import { fieldPart, fieldWords } from "../../web/field.js";
+import { heatRange } from "../../web/levels.js";
+import { short, shortest } from "../../web/numbers.js";
+import { blended, upsampled } from "../../web/overlay.js";
 import { array, cases } from "./cases.js";
 
 for (const { name, heat, shape, picture, size, palette, alpha, mixed } of cases.overlays)

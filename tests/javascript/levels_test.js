@@ -1,8 +1,8 @@
 // Levels and ranges are Python's, to the bit.
 
 import assert from "node:assert/strict";
-import { test } from "node:test";
-import { colourRanges, heatRange, toLevels } from "../../hookviz/static/levels.js";
+const { test } = Deno;
+import { colourRanges, heatRange, toLevels } from "../../web/levels.js";
 import { array, cases } from "./cases.js";
 
 for (const { name, values, low, high, precision, levels } of cases.levels)

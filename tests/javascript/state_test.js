@@ -1,9 +1,9 @@
 // State says what changed, once, and a zoom stays inside the pictures.
 
 import assert from "node:assert/strict";
-import { test } from "node:test";
-import { layout } from "../../hookviz/static/mosaic.js";
-import { State } from "../../hookviz/static/state.js";
+const { test } = Deno;
+import { layout } from "../../web/mosaic.js";
+import { State } from "../../web/state.js";
 import { cases } from "./cases.js";
 
 const fresh = () => new State(/** @type {any} */ ({ layer: "a", channel: 0, place: null }));

@@ -1,9 +1,9 @@
 // A picture becomes what Pillow and torchvision make of it, byte by byte; heatmaps are Python's.
 
 import assert from "node:assert/strict";
-import { test } from "node:test";
-import { CAMS } from "../../hookviz/static/cams.js";
-import { numbersOf, prepared } from "../../hookviz/static/resize.js";
+const { test } = Deno;
+import { CAMS } from "../../web/cams.js";
+import { numbersOf, prepared } from "../../web/resize.js";
 import { array, cases } from "./cases.js";
 
 for (const { name, picture, size, steps, pixels, made } of cases.transforms)

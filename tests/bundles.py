@@ -1,0 +1,34 @@
+"""Bundles `web/` into `hookviz/static/`, which is committed: hookviz installs without deno and npm.
+
+Run ``make face`` after a change of a file in `web/`.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from deno import find_deno_bin
+
+ROOT = Path(__file__).parent.parent
+WEB = ROOT / "web"
+STATIC = ROOT / "hookviz" / "static"
+MODULES = ("widget.js", "live.js")  # anywidget reads their default export
+# Each in a function: the worker's code stands behind the runtime's, in one file.
+SCRIPTS = ("page.js", "networkPage.js", "networkWorker.js", "survey.js", "trace.js", "training.js")
+SHEETS = ("face.css", "survey.css", "trace.css", "steps.css")
+
+
+def build(folder: Path) -> None:
+    """Write all bundles into a folder."""
+    for name in (*MODULES, *SCRIPTS, *SHEETS):
+        stem, ending = name.split(".")
+        command = [find_deno_bin(), "bundle", "--quiet", "--config", f"{WEB}/deno.json"]
+        command += ["--platform", "browser", "--minify"]
+        command += ["--format", "iife" if name in SCRIPTS else "esm"]
+        command += ["--output", f"{folder}/{stem}.min.{ending}", f"{WEB}/{name}"]
+        subprocess.run(command, check=True)
+
+
+if __name__ == "__main__":
+    build(STATIC)
