@@ -75,7 +75,9 @@ class Flip:
         self._replay: Replay | None = None
         if not any(each.of_input or each.of_heads for each in edits):
             names = {each.layer for each in edits}
-            self._replay = Replay(session.given.get_submodule(name) for name in names)
+            self._replay = Replay(
+                session.model, (session.given.get_submodule(name) for name in names)
+            )
         shares = self._shares([])
         self.answer = int(shares.argmax())
         self.curve, self.channels = [float(shares[self.answer])], list[int]()

@@ -451,7 +451,7 @@ def _ablating(
             f"Layer {layer!r} does not return a tensor but several, or a container: choose a "
             "layer within it."
         )
-    replay, count = Replay([seen.module]), seen.maps.shape[1]
+    replay, count = Replay(scorer.session.model, [seen.module]), seen.maps.shape[1]
     score = scorer.scores()[:, None]
 
     def ablated(samples: Tensor, channels: Tensor) -> Tensor:

@@ -108,7 +108,7 @@ def quick_preview(session: Session, original: View) -> View | None:
         return None
 
     def make() -> Replay:
-        return Replay(session.given.get_submodule(name) for name in layers)
+        return Replay(session.model, (session.given.get_submodule(name) for name in layers))
 
     replay = original.memo.get_or_compute("replay", layers, make)
     logits = logits_of(allow_interrupts(session.replayed, replay))

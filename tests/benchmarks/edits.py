@@ -74,7 +74,7 @@ def _by_edit(model: nn.Module, image: torch.Tensor, name: str, channel: int) -> 
 def _again(model: nn.Module, image: torch.Tensor, name: str):
     """What moves the explorer's bars, from the second edit of a layer on: another channel each."""
     session = Session(model, prepare_input(image, model))
-    replay = Replay([model.get_submodule(name)])
+    replay = Replay(model, [model.get_submodule(name)])
     channels = itertools.cycle(range(model.get_submodule(name).out_channels))
 
     def edited() -> torch.Tensor:

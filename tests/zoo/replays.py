@@ -46,7 +46,7 @@ def look(case: Case) -> Found:
     names = [record.name for record in cache.values()]
     replayed = whole = wrong = 0
     for name in dict.fromkeys((names[len(names) // 8], names[-1 - len(names) // 8])):
-        replay = Replay([model.get_submodule(name)])
+        replay = Replay(model, [model.get_submodule(name)])
         for channel in range(min(3, cache[name].module.out_channels)):
             edit = LayerEdit(name, 0, channel)
             got = logits_of(session.edited([edit]).replayed(replay))
