@@ -4,36 +4,40 @@ A layer's rows need not be the input's samples in their order: a model may take 
 join them, mirror them, cut them into windows, or select among them. Two steps find the sample:
 
 1. One forward is followed. Each tensor gets the set of input tensors that it depends on. As long as
-   operations keep samples apart, the layout of the samples in its memory is known.
+   operations compute each row from the same row of their inputs, the sample of a row follows from
+   its place in memory.
 2. For the other rows, the model runs again with some of the samples replaced by noise. The samples
    are numbered. Two runs belong to each bit: one replaces the samples whose number has the bit set,
    the other one the rest. So ``2 log2(samples)`` replacements identify a row's sample: for each
    bit, exactly one of the two changes the row.
 
 A replacement that changes a row proves that the row depends on a replaced sample. If two different
-noises leave it unchanged, to the bit, it does not. While samples are replaced, batch statistics
-stay fixed: through a BatchNorm in training mode every row depends on every sample, but that is not
-the question here.
+noises leave it unchanged, to the bit, it does not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Container, Iterable, Sequence
+from functools import partial
+from itertools import count
+from operator import and_
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ..hooking.select import dimensions, first_convolution
-from ..hooking.tensors import tensors
+from ..hooking.handles import Hook, HookManager
+from ..hooking.maps import channel_dimension
+from ..hooking.select import dimensions, first_convolution, module_names
+from ..hooking.tensors import map_tensors, tensors
 from .follow import EscapeDetector, Follower, follow
 from .inputs import ModelInput
-from .operations import Kind
+from .operations import BATCH_NORMS, ELEMENTWISE_KINDS, FACTORS, Kind
 from .recorder import ModuleCall, Operation, OperationRecorder
-from .replacement import CallKey, SampleReplacement, rows_of
-from .sample_layout import SampleLayout
 from .session import Session
+
+CallKey = tuple[str, int]
+"""A layer's name and the number of its call."""
 
 
 class PictureSource(NamedTuple):
@@ -47,39 +51,9 @@ NO_PICTURE = "no input picture has an influence on it"
 SEVERAL = "it was computed from several input pictures"
 UNKNOWN = "it is not known from which input picture it was computed"
 
-
-@dataclass(frozen=True)
-class CallOrigin:
-    """The input pictures of one call of a layer.
-
-    Attributes
-    ----------
-    layer : str
-    call : int
-    rows : tuple of PictureSource or str
-        The sample that each row of the layer's output was computed from, or the reason why none can
-        be named: `NO_PICTURE`, `SEVERAL` or `UNKNOWN`. An unbatched output is one row.
-
-    Examples
-    --------
-    >>> origin = CallOrigin("conv", 0, (PictureSource(0, 1), SEVERAL))
-    >>> origin.picture(0), origin.picture(1), origin.reason(1)
-    (PictureSource(input=0, sample=1), None, 'it was computed from several input pictures')
-    """
-
-    layer: str
-    call: int
-    rows: tuple[PictureSource | str, ...]
-
-    def picture(self, row: int) -> PictureSource | None:
-        """Return the sample that a row was computed from; None if none can be named."""
-        source = self.rows[row]
-        return None if isinstance(source, str) else source
-
-    def reason(self, row: int) -> str:
-        """Return why no sample can be named; empty if one is."""
-        source = self.rows[row]
-        return source if isinstance(source, str) else ""
+RowSources = tuple[PictureSource | str, ...]
+"""The sample that each row of a layer's output was computed from, or the reason why none can be
+named: `NO_PICTURE`, `SEVERAL` or `UNKNOWN`. An unbatched output is one row."""
 
 
 def picture_tensors(inputs: ModelInput) -> dict[int, Tensor]:
@@ -98,7 +72,7 @@ def picture_tensors(inputs: ModelInput) -> dict[int, Tensor]:
     return pictures
 
 
-def call_origins(session: Session, layers: Iterable[str]) -> dict[CallKey, CallOrigin]:
+def call_origins(session: Session, layers: Iterable[str]) -> dict[CallKey, RowSources]:
     """Return the input pictures of each call of some layers, by layer and call.
 
     The model runs once without gradients, and for rows that remain unclear ``4 log2(samples)``
@@ -117,7 +91,7 @@ def call_origins(session: Session, layers: Iterable[str]) -> dict[CallKey, CallO
     ...         return self.conv(torch.cat([x, x.flip(3)])).mean((2, 3))
     >>> model = Mirrored()
     >>> session = Session(model, prepare_input(torch.rand(2, 3, 8, 8), model))
-    >>> [each.sample for each in call_origins(session, ["conv"])["conv", 0].rows]
+    >>> [source.sample for source in call_origins(session, ["conv"])["conv", 0]]
     [0, 1, 0, 1]
     """
     pictures, names = picture_tensors(session.inputs), frozenset(layers)
@@ -131,7 +105,7 @@ def call_origins(session: Session, layers: Iterable[str]) -> dict[CallKey, CallO
     try:
         return settled | _measured(session, sources, doubtful)
     except Exception:  # the model does not accept noise
-        return settled | {key: CallOrigin(*key, (UNKNOWN,) * n) for key, n in doubtful.items()}
+        return settled | {key: (UNKNOWN,) * rows for key, rows in doubtful.items()}
 
 
 def single_picture(session: Session) -> PictureSource | None:
@@ -146,45 +120,169 @@ def single_picture(session: Session) -> PictureSource | None:
     return None
 
 
+def rows_of(tensor: Tensor, module: nn.Module) -> Tensor:
+    """Return a layer's output with its samples first; without a batch it is one row."""
+    unbatched = tensor.ndim < 2 or channel_dimension(tensor, module) == 0
+    return tensor[None] if unbatched else tensor
+
+
+# Samples replaced by noise
+
+
 def _measured(
     session: Session, sources: Sequence[PictureSource], doubtful: dict[CallKey, int]
-) -> dict[CallKey, CallOrigin]:
+) -> dict[CallKey, RowSources]:
     """Find the rows' samples by replacing samples and comparing the rows."""
-    model = SampleReplacement(session, {layer for layer, _ in doubtful})
-    changed = []
+    layers = {layer for layer, _ in doubtful}
+    before = _row_sums(session, layers, (), 0)
+    runs: list[list[dict[CallKey, Tensor]]] = []
     for bit in range(max(1, (len(sources) - 1).bit_length())):
-        sides: tuple[list[PictureSource], list[PictureSource]] = [], []
-        for number, source in enumerate(sources):
-            sides[number >> bit & 1].append(source)
-        changed.append([model.changed(side) for side in sides])
+        for value in (0, 1):
+            side = [source for n, source in enumerate(sources) if n >> bit & 1 == value]
+            seeds = (1, 2) if side else ()
+            runs.append([_row_sums(session, layers, side, seed) for seed in seeds])
+    found: dict[CallKey, RowSources] = {}
+    for key, rows in doubtful.items():
+        sums = [[run.get(key) for run in side] for side in runs]
+        every = [before.get(key), *(one for side in sums for one in side)]
+        if any(one is None or len(one) != rows for one in every):
+            found[key] = (UNKNOWN,) * rows
+            continue
+        changes = [
+            [any(one is not None and one[row] != before[key][row] for one in side) for side in sums]
+            for row in range(rows)
+        ]
+        found[key] = tuple(_decoded(change, sources) for change in changes)
+    return found
 
-    def rows(key: CallKey, count: int) -> Iterator[PictureSource | str]:
-        changes = [side.get(key, []) for pair in changed for side in pair]
-        for row in range(count):
-            complete = all(len(change) == count for change in changes)
-            yield _decoded([change[row] for change in changes], sources) if complete else UNKNOWN
 
-    return {key: CallOrigin(*key, tuple(rows(key, count))) for key, count in doubtful.items()}
+def _row_sums(
+    session: Session, layers: Container[str], chosen: Sequence[PictureSource], seed: int
+) -> dict[CallKey, Tensor]:
+    """Run the model with noise instead of the chosen samples; return a number for each row."""
+    inputs, numbers = session.inputs, count()
+    generator = torch.Generator().manual_seed(seed)
+    sums: dict[CallKey, Tensor] = {}
+
+    def replaced(tensor: Tensor) -> Tensor:
+        number, tensor = next(numbers), tensor.detach().clone()
+        batch = inputs.batched(tensor)
+        for sample in (source.sample for source in chosen if source.input == number):
+            low, high = batch[sample].min(), batch[sample].max()
+            span = high - low if high > low else torch.ones_like(high)
+            noise = torch.rand(batch[sample].shape, generator=generator).to(batch)
+            batch[sample] = low + (noise * seed - (seed - 1) / 2) * span
+        return tensor
+
+    def after(layer: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        if returned := tensors(output):
+            rows = rows_of(returned[0].detach(), module).flatten(1)
+            rows = torch.view_as_real(rows).flatten(1) if rows.is_complex() else rows
+            # Random weights, because a plain sum does not change if values are only permuted.
+            weights = torch.rand(rows.shape[1], generator=torch.Generator().manual_seed(0))
+            # On the CPU, since MPS has no float64.
+            finite = rows.cpu().double().nan_to_num(1.23e4)
+            call = sum(name == layer for name, _ in sums)
+            sums[layer, call] = finite @ weights.double()
+
+    names = {module: aliases[0] for module, aliases in module_names(session.model).items()}
+    hooks: list[Hook] = [
+        (module, "forward", partial(after, name))
+        for module, name in names.items()
+        if name in layers
+    ]
+    with session.active(grad=False):
+        args, kwargs = map_tensors((inputs.args, inputs.kwargs), replaced)
+        with HookManager(hooks):
+            session.call(*args, **kwargs)
+    return sums
 
 
 def _decoded(changes: list[bool], sources: Sequence[PictureSource]) -> PictureSource | str:
     """Return a row's source; ``changes`` has two items per bit, for the bit cleared and set."""
-    pairs = [*zip(changes[::2], changes[1::2], strict=True)]
+    cleared, having = changes[::2], changes[1::2]
     if not any(changes):
         return NO_PICTURE
-    if any(without and having for without, having in pairs):
+    if any(map(and_, cleared, having)):
         return SEVERAL
-    number = sum(having << bit for bit, (_, having) in enumerate(pairs))
-    named = sum(changes) == len(pairs) and number < len(sources)
+    number = sum(value << bit for bit, value in enumerate(having))
+    named = sum(changes) == len(having) and number < len(sources)
     return sources[number] if named else UNKNOWN
+
+
+# Samples followed through the operations
+
+
+class SampleLayout(NamedTuple):
+    """The samples in a memory: the byte at ``offset`` is of sample ``offset // block % batch``.
+
+    So ``block`` bytes of one sample are followed by as many of the next one, and after the last
+    sample comes the first again. That describes a batch, windows cut from each sample in turn, and
+    sequences whose second dimension is the batch, as attention layers have them inside.
+
+    Examples
+    --------
+    >>> x = torch.zeros(5, 2, 4)  # five tokens, two samples
+    >>> layout = SampleLayout(2, 4 * x.element_size())
+    >>> layout.axis(x), layout.axis(x.transpose(0, 1)), layout.axis(x.flatten(0, 1))
+    (1, 0, 0)
+    >>> [layout.sample(x.flatten(0, 1), row) for row in range(4)]
+    [0, 1, 0, 1]
+    """
+
+    batch: int
+    block: int
+
+    def axis(self, tensor: Tensor) -> int | None:
+        """Return the dimension of a tensor along which the sample changes, None if unclear."""
+        if tensor.layout is not torch.strided:
+            return None
+        width, period = tensor.element_size(), self.block * self.batch
+        steps = [stride * width for stride in tensor.stride()]
+        for axis, (size, step) in enumerate(zip(tensor.shape, steps, strict=True)):
+            if size < 2 or not step or (self.block % step and step % self.block):
+                continue
+            # The other dimensions must stay within a sample, or step by whole periods.
+            unit = min(step, self.block)
+            reach = tensor.storage_offset() * width % unit + width
+            for other, (length, stride) in enumerate(zip(tensor.shape, steps, strict=True)):
+                reach += (length - 1) * stride if other != axis and stride % period else 0
+            if reach <= unit:
+                return axis
+        return None
+
+    def sample(self, tensor: Tensor, row: int) -> int:
+        """Return the sample of a row of a tensor whose `axis` is 0."""
+        offset = int(tensor.storage_offset()) + row * tensor.stride(0)
+        return offset * tensor.element_size() // self.block % self.batch
+
+    def of_result(self, operation: Operation, made: Tensor, tensor: Tensor) -> SampleLayout | None:
+        """Return the layout of a result from that of a tensor that was read; None if unknown."""
+        axis = self.axis(tensor)
+        new_axis = None if axis is None else axis_kept(operation, made, tensor, axis)
+        if axis is None or new_axis is None:
+            return None
+        before = tensor.stride(axis) * tensor.element_size()
+        block, rest = divmod(self.block * made.stride(new_axis) * made.element_size(), before)
+        layout = SampleLayout(self.batch, block)
+        if rest or not block or layout.axis(made) != new_axis:
+            return None
+        # A part of a tensor may begin with another sample than its result.
+        return layout if layout._phase(made, new_axis) == self._phase(tensor, axis) else None
+
+    def _phase(self, tensor: Tensor, axis: int) -> int:
+        """Return the position in the period at which a tensor begins, in steps along its axis."""
+        width = tensor.element_size()
+        begin = int(tensor.storage_offset()) * width % (self.block * self.batch)
+        return begin // min(tensor.stride(axis) * width, self.block)
+
+
+_ONE_SAMPLE = SampleLayout(1, 1)
 
 
 class _Mark(NamedTuple):
     inputs: frozenset[int]  # the indices of the input tensors that the values depend on
     layout: SampleLayout | None  # None if unknown
-
-
-_ONE_SAMPLE = SampleLayout(1, 1)
 
 
 class _InputListener(Follower[_Mark]):
@@ -202,7 +300,7 @@ class _InputListener(Follower[_Mark]):
         self, session: Session, layers: Container[str], pictures: dict[int, Tensor]
     ) -> None:
         super().__init__()
-        self.settled: dict[CallKey, CallOrigin] = {}
+        self.settled: dict[CallKey, RowSources] = {}
         self.doubtful: dict[CallKey, int] = {}
         self._model, self._layers, self._pictures = session.model, layers, pictures
         self._escaped = False
@@ -224,8 +322,8 @@ class _InputListener(Follower[_Mark]):
                 batch, layout = len(self._pictures[index]), None
                 if batch == 1:
                     layout = _ONE_SAMPLE
-                elif (by_rows := SampleLayout(batch, _row_bytes(tensor))).axis(tensor) == 0:
-                    layout = by_rows
+                elif (by_row := SampleLayout(batch, _row_bytes(tensor))).axis(tensor) == 0:
+                    layout = by_row
                 self.marks[tensor] = _Mark(frozenset([index]), layout)
 
     def leave(self, call: ModuleCall, returned: list[Tensor], again: bool) -> None:
@@ -239,8 +337,8 @@ class _InputListener(Follower[_Mark]):
             self.doubtful[key] = len(rows)
             return
         (index,) = inputs
-        named = (PictureSource(index, layout.sample(rows, n)) for n in range(len(rows)))
-        self.settled[key] = CallOrigin(*key, tuple(named))
+        samples = (layout.sample(rows, row) for row in range(len(rows)))
+        self.settled[key] = tuple(PictureSource(index, sample) for sample in samples)
 
     def after(self, operation: Operation) -> None:
         """Pass marks on, and detect a tensor's value that becomes a Python number."""
@@ -269,3 +367,50 @@ class _InputListener(Follower[_Mark]):
 
 def _row_bytes(tensor: Tensor) -> int:
     return tensor.stride(0) * tensor.element_size()
+
+
+_BY_SAMPLE = frozenset((Kind.CONVOLUTION, Kind.POOLING, Kind.RESAMPLING, Kind.NORMALIZATION))
+_ALONG_DIMENSIONS = frozenset((Kind.SOFTMAX, Kind.REDUCTION, Kind.SCAN, Kind.CONCATENATION))
+
+
+def axis_kept(operation: Operation, made: Tensor, tensor: Tensor, axis: int) -> int | None:
+    """Return the dimension of the result that corresponds to a dimension of an input tensor.
+
+    Values of the result at an index along it must use only the tensor's values at the same index,
+    apart from a batch norm's statistics. None if they use others, or if that is unknown.
+    """
+    kind, name, argument, new_axis = operation.kind, operation.name, operation.argument, axis
+    # The same tensor may also be passed as a weight.
+    first = tensor is operation.inputs[0] and sum(tensor is t for t in operation.inputs) == 1
+    apart = False
+    if kind in ELEMENTWISE_KINDS or name in BATCH_NORMS:
+        apart = tensor.ndim == made.ndim
+    elif "normalized_shape" in argument:
+        apart = first and axis < tensor.ndim - len(argument["normalized_shape"])
+    elif kind in _BY_SAMPLE:
+        # Other convolutions take maps without a batch, or with channels last.
+        apart = first and axis == 0 and (kind is not Kind.CONVOLUTION or name == "convolution")
+        apart = apart and name not in ("renorm", "weight_norm_interface")
+    elif kind is Kind.ATTENTION:
+        apart = axis < tensor.ndim - 2 and tensor.ndim == operation.inputs[0].ndim
+    elif kind is Kind.PRODUCT and name in FACTORS:
+        left, right = (argument[factor] is tensor for factor in FACTORS[name])
+        summed = {tensor.ndim - 1} if left else set()
+        apart = tensor.ndim == made.ndim > 1
+        apart = apart and axis not in summed | ({tensor.ndim - 2} if right else set())
+    elif kind is Kind.PADDING:
+        apart = axis < tensor.ndim - len(argument.get("pad") or argument["padding"]) // 2
+    elif kind in _ALONG_DIMENSIONS or name in ("flip", "roll"):
+        along = argument.get("dim", argument.get("dims"))
+        along = [along] if isinstance(along, int) else along or []
+        count = made.ndim if name == "stack" else tensor.ndim
+        dimensions = {index % max(count, 1) for index in along}
+        apart = bool(dimensions) and (first or kind is Kind.CONCATENATION)
+        if name == "stack":
+            new_axis += min(dimensions, default=0) <= axis
+        else:
+            apart = apart and axis not in dimensions
+            dropped = kind is Kind.REDUCTION and not argument.get("keepdim")
+            new_axis -= dropped * sum(index < axis for index in dimensions)
+    fits = new_axis < made.ndim and tensor.shape[axis] == made.shape[new_axis]
+    return new_axis if apart and fits else None

@@ -10,8 +10,8 @@ from ..hooking.select import module_names
 from ..run.inputs import ModelInput
 from ..run.origins import (
     UNKNOWN,
-    CallOrigin,
     PictureSource,
+    RowSources,
     call_origins,
     picture_tensors,
     single_picture,
@@ -32,9 +32,9 @@ def _source(view: View, module: nn.Module, call: int, rows: int) -> PictureSourc
         return single
     origins = _origins(view).get(module, [])
     sample = view.settings.sample
-    if call >= len(origins) or len(origins[call].rows) != rows or sample >= rows:
+    if call >= len(origins) or len(origins[call]) != rows or sample >= rows:
         return UNKNOWN
-    return origins[call].rows[sample]
+    return origins[call][sample]
 
 
 @cached(of_input=True)
@@ -43,7 +43,7 @@ def _single_picture(view: View) -> PictureSource | None:
 
 
 @cached(of_input=True)
-def _origins(view: View) -> dict[nn.Module, list[CallOrigin]]:
+def _origins(view: View) -> dict[nn.Module, list[RowSources]]:
     """Return the origins of each layer's calls; they are the same with and without edits."""
     session = view.session.edited(())
     names = {module: aliases[0] for module, aliases in module_names(session.model).items()}
@@ -53,7 +53,7 @@ def _origins(view: View) -> dict[nn.Module, list[CallOrigin]]:
     except (ValueError, TypeError, RuntimeError):
         return {}
     return {
-        module: [origin for (layer, _), origin in sorted(found.items()) if layer == name]
+        module: [rows for (layer, _), rows in sorted(found.items()) if layer == name]
         for module, name in shown.items()
     }
 

@@ -206,12 +206,10 @@ def _in_another_order(model: nn.Module, layers: Sequence[str], reader: Reader) -
     except (ValueError, TransformError):  # of two sizes; or it is behind the layers
         return []
     return [
-        origin.layer
-        for origin in origins.values()
-        if len(origin.rows) == 2
-        and any(
-            isinstance(row, PictureSource) and row.sample != n for n, row in enumerate(origin.rows)
-        )
+        layer
+        for (layer, _), rows in origins.items()
+        if len(rows) == 2
+        and any(isinstance(row, PictureSource) and row.sample != n for n, row in enumerate(rows))
     ]
 
 
