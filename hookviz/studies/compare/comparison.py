@@ -13,7 +13,8 @@ from torch import Tensor
 
 from ...draw.document import TablePage
 from ...hooking.select import Layers
-from ...run.target import probabilities
+from ...hooking.tensors import tensors
+from ...run.target import logits_of, probabilities
 from ...tables import for_terminal, html_table, paragraph, text_table
 from .difference import (
     GROWTH,
@@ -49,19 +50,23 @@ class Comparison(TablePage, Sequence[LayerDifference]):
 
     def __init__(
         self,
-        a: str,
-        b: str,
+        names: tuple[str, str],
         rows: Sequence[LayerDifference],
         unmatched: Sequence[tuple[str, str, str]],
-        logits: tuple[Tensor | None, Tensor | None],
-        class_names: Sequence[str] = (),
-        explore: Callable[[Any], Any] | None = None,
-        answers: tuple[Tensor | None, Tensor | None] = (None, None),
+        outputs: tuple[Any, Any],
+        class_names: Sequence[str],
+        explore: Callable[[Layers], Any],
     ) -> None:
-        self._names, self._rows = (a, b), list(rows)
-        self.unmatched, self.logits = list(unmatched), logits
+        self._names, self._rows = names, list(rows)
+        scores = [logits_of(output) for output in outputs]
+        answers = [
+            next(iter(tensors(output)), None) if logits is None else logits
+            for output, logits in zip(outputs, scores, strict=True)
+        ]
+        a, b = (None if logits is None else logits.detach() for logits in scores)
+        self.unmatched, self.logits = list(unmatched), (a, b)
         self._class_names, self._explore = list(class_names), explore
-        self.worst_sample = worst_sample(*answers, self.changed)
+        self.worst_sample = worst_sample(answers[0], answers[1], self.changed)
         self._samples = len(answers[0]) if answers[0] is not None and answers[0].ndim else 1
 
     @overload
@@ -199,8 +204,6 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         ValueError
             Unknown layer.
         """
-        if self._explore is None:
-            raise ValueError("This comparison holds no tensors: run hookviz.compare() again.")
         both = self._explore(layers)
         for row in self:
             if row.differs():

@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...hooking.records import FeatureCache, LayerRecord
+from ...hooking.records import CapturedTensor, FeatureCache
 from ...tables import for_terminal, number, plain
 from .pairing import Pairs
 
-_IN_CACHE, _AT_ONCE = 1 << 14, 1 << 20
-"""Numbers that are compared at once: on a CPU, where they stay in its cache, and elsewhere."""
+_AT_ONCE = 1 << 14
+"""Numbers that are compared at once: they stay in the processor's cache."""
 
 
 @dataclass(frozen=True)
@@ -85,11 +86,9 @@ def difference(a: Tensor, b: Tensor) -> TensorDifference:
         shapes = f"{shape_text(a.shape)} and {shape_text(b.shape)}"
         return TensorDifference(epsilon=epsilon, why=f"shapes differ: {shapes}")
     any_complex = a.is_complex() or b.is_complex()
-    a, b = _flat(a, any_complex), _flat(b, any_complex)
-    sums = _sums_on_cpu(a, b) if a.device.type == "cpu" and len(a) else None
-    if sums is None:
-        parts = zip(a.split(_AT_ONCE), b.split(_AT_ONCE), strict=True)
-        sums = [_sums(one, two.to(one.device)) for one, two in parts if one.numel()]
+    one, two = _numbers(a, any_complex), _numbers(b, any_complex)
+    starts = range(0, len(one), _AT_ONCE)
+    sums = [_sums(one[start : start + _AT_ONCE], two[start : start + _AT_ONCE]) for start in starts]
     if not sums:
         return TensorDifference(0.0, 0.0, 0.0, math.nan, 0.0, 0, epsilon)
     largest = max(each[0] for each in sums)
@@ -97,73 +96,49 @@ def difference(a: Tensor, b: Tensor) -> TensorDifference:
         math.fsum, list(zip(*sums, strict=True))[1:]
     )
     if ours:
-        epsilon += _smallest(coarser) * math.sqrt(len(a) / ours)
+        epsilon += _smallest(coarser) * math.sqrt(len(one) / ours)
     return TensorDifference(
         largest,
-        total / len(a),
+        total / len(one),
         math.sqrt(apart / ours) if ours else (math.inf if apart else 0.0),
         both / math.sqrt(ours * theirs) if ours * theirs else math.nan,
-        differing / len(a),
+        differing / len(one),
         int(mismatched),
         epsilon,
     )
 
 
-def _sums(a: Tensor, b: Tensor) -> list[float]:
+def _sums(a: np.ndarray, b: np.ndarray) -> list[float]:
     """Measure a part: largest |a − b|; sums of it, (a − b)², a², b², ab; two counts of ≠."""
-    # MPS has no double precision.
-    a, b = (each.float() if each.device.type == "mps" else each.double() for each in (a, b))
-    differing = (a != b) & ~(a.isnan() & b.isnan())
-    finite = a.isfinite() & b.isfinite()
-    mismatched = (differing & ~finite).sum()
-    if not finite.all():
-        a, b = a.where(finite, 0), b.where(finite, 0)
-    apart = a - b
-    size = apart.abs()
-    found = (
-        size.max(),
-        size.sum(),
-        apart @ apart,
-        a @ a,
-        b @ b,
-        a @ b,
-        differing.sum(),
-        mismatched,
-    )
-    return torch.stack([each.double().cpu() for each in found]).tolist()
-
-
-def _sums_on_cpu(a: Tensor, b: Tensor) -> list[list[float]] | None:
-    """Measure finite numbers as `_sums` does, in memory that is used again; None for others."""
-    one, two = (t.float().numpy() if t.dtype in _NOT_NUMPYS else t.numpy() for t in (a, b.cpu()))
-    found: list[list[float]] = []
-    kept = np.empty((3, min(_IN_CACHE, len(one))))
+    differing, mismatched = a != b, 0
     with np.errstate(all="ignore"):
-        for start in range(0, len(one), _IN_CACHE):
-            part, other = one[start : start + _IN_CACHE], two[start : start + _IN_CACHE]
-            ours, theirs, apart = (each[: len(part)] for each in kept)
-            ours[:], theirs[:] = part, other
-            squares = float(ours @ ours), float(theirs @ theirs), float(ours @ theirs)
-            if not all(map(math.isfinite, squares)):
-                return None
-            np.subtract(ours, theirs, out=apart)
-            square = float(apart @ apart)
-            np.abs(apart, out=apart)
-            ends = float(apart.max()), float(apart.sum())
-            found.append([*ends, square, *squares, int(np.count_nonzero(part != other)), 0])
-    return found
+        a, b = a.astype(np.float64), b.astype(np.float64)
+        squares = a @ a, b @ b, a @ b
+        if not np.isfinite(squares).all():
+            finite = np.isfinite(a) & np.isfinite(b)
+            differing &= ~(np.isnan(a) & np.isnan(b))
+            mismatched = np.count_nonzero(differing & ~finite)
+            a, b = np.where(finite, a, 0), np.where(finite, b, 0)
+            squares = a @ a, b @ b, a @ b
+        apart = a - b
+        square = apart @ apart
+        size = np.abs(apart, out=apart)
+        found = (size.max(), size.sum(), square, *squares, np.count_nonzero(differing), mismatched)
+    return [*map(float, found)]
 
 
-_NOT_NUMPYS = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
-
-
-def _flat(tensor: Tensor, as_complex: bool) -> Tensor:
+def _numbers(tensor: Tensor, as_complex: bool) -> np.ndarray:
     """Return all values in one dimension; a complex one becomes two real ones."""
     tensor = tensor.detach()
     tensor = tensor.dequantize() if tensor.is_quantized else tensor.to_dense()
     if as_complex:
         tensor = torch.view_as_real((tensor + 0j).resolve_conj())
-    return tensor.flatten()
+    if tensor.is_floating_point() and tensor.dtype not in _NUMPYS:
+        tensor = tensor.float()
+    return tensor.cpu().flatten().numpy()
+
+
+_NUMPYS = (torch.float16, torch.float32, torch.float64)
 
 
 def rounding(tensor: Tensor) -> float:
@@ -295,7 +270,7 @@ class LayerDifference:
 def folded(rows: Sequence[LayerDifference]) -> tuple[str, ...]:
     """Return one row of the table for layers in a row that are equal."""
     name = f"{len(rows)} equal: {rows[0].name} … {rows[-1].name}"
-    gradient = max_difference(row.gradient for row in rows)
+    gradient = max_difference(row.gradient for row in rows if row.gradient is not None)
     words = _in_short(gradient)
     if gradient is not None and not gradient.equal:
         words = f"≤ {words}"
@@ -320,35 +295,47 @@ def _in_short(known: TensorDifference | None) -> str:
     return known.why or ("equal" if known.equal else number(known.distance))
 
 
-def rows_of(first: FeatureCache, second: FeatureCache, pairs: Pairs) -> list[LayerDifference]:
+def layer_differences(a: FeatureCache, b: FeatureCache, pairs: Pairs) -> list[LayerDifference]:
     """Return a row for each call of each of a's layers that has a partner."""
+
+    @cache  # a tensor that one layer returns and others take is measured once
+    def distance(one: CapturedTensor, two: CapturedTensor) -> TensorDifference:
+        return difference(one.value, two.value)
+
+    def distances(
+        ours: Sequence[CapturedTensor], theirs: Sequence[CapturedTensor]
+    ) -> TensorDifference | None:
+        return max_difference(map(distance, ours, theirs))
+
     rows = []
     for name, partner in pairs.partners.items():
-        _, begin = pairs.begin(name)
-        if name in first and partner in second and begin in second:
-            three = first[name], second[partner], second[begin]
-            count = min(len(record.calls) for record in three)
-            rows += [_row(*three, call) for call in range(count)]
+        begins = pairs.begin(name)
+        records = a[name], b[partner], a[begins[0]], b[begins[1]]
+        weights = max(_rounding_of_weights(record.module) for record in records)
+        for call, (one, two, begin, other) in enumerate(
+            zip(*(record.calls for record in records), strict=False)
+        ):
+            output = distances(one.outputs, two.outputs)
+            if len(one.outputs) != len(two.outputs) or output is None:
+                counts = f"{len(one.outputs)} and {len(two.outputs)}"
+                output = TensorDifference(why=f"numbers of tensors differ: {counts}")
+            gradients = [
+                difference(ours.gradient, theirs.gradient)
+                for ours, theirs in zip(one.outputs, two.outputs, strict=False)
+                if ours.gradient is not None and theirs.gradient is not None
+            ]
+            row = LayerDifference(
+                name,
+                partner,
+                call,
+                type(records[0].module).__name__,
+                tuple(one.outputs[0].shape) if one.outputs else (),
+                replace(output, epsilon=max(output.epsilon, weights)),
+                distances(begin.inputs, other.inputs),
+                max_difference(gradients),
+            )
+            rows.append(row)
     return rows
-
-
-def _row(ours: LayerRecord, theirs: LayerRecord, begin: LayerRecord, call: int) -> LayerDifference:
-    one, two, given = (record.calls[call] for record in (ours, theirs, begin))
-    output = max_difference(each.of_value for each in two.outputs)  # type: ignore[attr-defined]
-    if len(one.outputs) != len(two.outputs) or output is None:
-        counts = f"{len(one.outputs)} and {len(two.outputs)}"
-        output = TensorDifference(why=f"numbers of tensors differ: {counts}")
-    weights = max(_rounding_of_weights(each.module) for each in (ours, theirs, begin))
-    return LayerDifference(
-        ours.name,
-        theirs.name,
-        call,
-        type(ours.module).__name__,
-        tuple(one.outputs[0].shape) if one.outputs else (),
-        replace(output, epsilon=max(output.epsilon, weights)),
-        max_difference(each.of_value for each in given.inputs),  # type: ignore[attr-defined]
-        max_difference(each.of_gradient for each in two.outputs),  # type: ignore[attr-defined]
-    )
 
 
 def _rounding_of_weights(module: nn.Module) -> float:
@@ -357,10 +344,9 @@ def _rounding_of_weights(module: nn.Module) -> float:
     return max((rounding(each) for each in module.parameters()), default=0.0) + hidden * 2.0**-8
 
 
-def max_difference(found: Iterable[TensorDifference | None]) -> TensorDifference | None:
+def max_difference(found: Iterable[TensorDifference]) -> TensorDifference | None:
     """Return the largest difference; None if there is none."""
-    there = [each for each in found if each is not None]
-    return max(there, key=lambda each: each.distance, default=None)
+    return max(found, key=lambda each: each.distance, default=None)
 
 
 def worst_sample(a: Tensor | None, b: Tensor | None, changed: Container[int] = ()) -> int | None:
