@@ -465,6 +465,6 @@ def test_similarity_says_what_it_leaves_out(model):
     with pytest.raises(ValueError, match="No batch has 4 samples"):
         hookviz.similarity(model, model, [torch.randn(3, 3, 64, 64)])
     twice = nn.Conv2d(1, 1, 1)
-    with pytest.raises(ValueError, match="ran twice for a batch"):
+    with pytest.raises(ValueError, match="ran 2 times for a batch"):
         shared = nn.Sequential(twice, twice)
         hookviz.similarity(shared, shared, [torch.randn(4, 1, 3, 3)])

@@ -117,7 +117,7 @@ def _sums(a: np.ndarray, b: np.ndarray) -> list[float]:
         if not np.isfinite(squares).all():
             finite = np.isfinite(a) & np.isfinite(b)
             differing &= ~(np.isnan(a) & np.isnan(b))
-            mismatched = np.count_nonzero(differing & ~finite)
+            mismatched = int(np.count_nonzero(differing & ~finite))
             a, b = np.where(finite, a, 0), np.where(finite, b, 0)
             squares = a @ a, b @ b, a @ b
         apart = a - b

@@ -66,41 +66,6 @@ def unbiased_hsic(k: Tensor, l: Tensor) -> Tensor:  # noqa: E741
     return (trace + sums - crossed) / (n * (n - 3))
 
 
-class LinearCKA:
-    """CKA of all pairs of layers, summed up over batches.
-
-    ``sum HSIC(K, L) / sqrt(sum HSIC(K, K) sum HSIC(L, L))`` over the batches [1]_, each of which is
-    of four samples or more; the estimate does not depend on how large they are.
-
-    References
-    ----------
-    .. [1] Nguyen, Raghu and Kornblith, *Do Wide and Deep Networks Learn the Same Things?*, ICLR
-       2021, eq. 2.
-    """
-
-    def __init__(self) -> None:
-        self._crossed: Tensor | float = 0.0
-        self._own: list[Tensor | float] = [0.0, 0.0]
-
-    def add(self, a: list[Tensor], b: list[Tensor]) -> None:
-        """Take in the Gram matrices ``(n, n)`` of one batch, of each model's layers."""
-        ours, theirs = torch.stack(a), torch.stack(b)
-        self._crossed = self._crossed + unbiased_hsic(ours[:, None], theirs)
-        for index, grams in enumerate((ours, theirs)):
-            self._own[index] = self._own[index] + unbiased_hsic(grams, grams)
-
-    def matrix(self) -> Tensor:
-        """Compute the similarities ``(A, B)`` in double precision; NaN for a constant layer."""
-        own = [torch.as_tensor(each).clamp(min=0).sqrt() for each in self._own]
-        return torch.as_tensor(self._crossed) / (own[0][:, None] * own[1])
-
-    def constant(self) -> list[Tensor]:
-        """Masks of each model's layers that never varied, ``(A,)`` and ``(B,)``."""
-        return [torch.as_tensor(each) <= 0 for each in self._own]
-
-
-# Of two models
-
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -159,8 +124,7 @@ class Similarity(TablePage):
         return small_png(self.figure())
 
     def _table(self) -> tuple[str, tuple[str, ...], list[tuple[str, ...]]]:
-        title = f"Linear CKA over {self.samples:,} samples"
-        title = "; ".join([title, *self.notes])
+        title = "; ".join([self._heading(), *self.notes])
         rows = [
             (name, *(f"{value:.3f}" for value in row))
             for name, row in zip(self.layers, self.matrix.tolist(), strict=True)
@@ -222,8 +186,12 @@ def similarity(
 
     Notes
     -----
-    The unbiased estimate of Nguyen et al., whose sums over batches are in float64: it does not
-    depend on the size of the batches. A layer's features are all that it returns for a sample.
+    The unbiased estimate of Nguyen et al., eq. 2, ::
+
+        sum HSIC(K, L) / sqrt(sum HSIC(K, K) sum HSIC(L, L))
+
+    whose sums over batches are in float64: it does not depend on the size of the batches. A layer's
+    features are all that it returns for a sample.
 
     References
     ----------
@@ -239,77 +207,82 @@ def similarity(
     >>> [round(value, 3) for value in found.matrix.diagonal().tolist()]
     [1.0, 1.0, 1.0]
     """
-    models = _Watched(model_a, layers), _Watched(model_b, layers if layers_b is None else layers_b)
-    alignment, samples, small = LinearCKA(), 0, []
+    sides = [(model_a, layers), (model_b, layers if layers_b is None else layers_b)]
+    models = [GramHooks(*side) for side in sides]
+    sums = [torch.zeros(())] * 3
+    samples = small = 0
     total = len(inputs) if isinstance(inputs, Sized) else 0
     with Progress() as bar, ExitStack() as stack:
         for each in models:
             stack.enter_context(each.session.active(grad=False))
         for number, batch in enumerate(inputs):
-            grams = [each.grams(batch) for each in models]
-            count = len(grams[0][0])
+            a, b = (each.run(batch) for each in models)
+            count = a.shape[-1]
             if count < LEAST:
-                small.append(count)
+                small += 1
                 continue
-            alignment.add(*grams)
+            parts = unbiased_hsic(a[:, None], b), unbiased_hsic(a, a), unbiased_hsic(b, b)
+            sums = [whole + part for whole, part in zip(sums, parts, strict=True)]
             samples += count
             bar.update((number + 1) / total if total else 0.0, f"{samples:,} samples")
     if not samples:
         raise ValueError(f"No batch has {LEAST} samples: the unbiased estimate needs so many.")
+    crossed, *own = sums
     notes = []
     if small:
-        some = "batches were" if len(small) > 1 else "batch was"
-        notes.append(f"{len(small)} {some} of fewer than {LEAST} samples, and left out")
-    for each, constant in zip(models, alignment.constant(), strict=True):
-        never = [name for name, still in zip(each.names, constant.tolist(), strict=True) if still]
-        if never:
+        some = "batches were" if small > 1 else "batch was"
+        notes.append(f"{small} {some} of fewer than {LEAST} samples, and left out")
+    for each, hsic in zip(models, own, strict=True):
+        if never := [name for name, value in zip(each.names, hsic, strict=True) if value <= 0]:
             notes.append(
                 f"{', '.join(never)} of {each.session.name} never varied, so they have no CKA"
             )
     for note in notes:
         warnings.warn(f"similarity: {note}.", RuntimeWarning, stacklevel=2)
-    return Similarity(alignment.matrix(), models[0].names, models[1].names, samples, notes)
+    norms = [hsic.clamp(min=0).sqrt() for hsic in own]
+    matrix = crossed / (norms[0][:, None] * norms[1])
+    return Similarity(matrix, models[0].names, models[1].names, samples, notes)
 
 
-class _Watched:
-    """A model of which each batch leaves Gram matrices of its layers."""
+class GramHooks(HookManager):
+    """Hooks that reduce what each layer returns for a batch to a Gram matrix."""
 
     def __init__(self, model: nn.Module, layers: Layers) -> None:
         self.session = Session(model, ModelInput(()))
-        self._chosen = select_layers(model, layers)
-        self.names = [names[0] for names in self._chosen.values()]
-        self._found: dict[str, Tensor] = {}
-        self._wrong = ""  # told when the model has run: a hook's error would look like the model's
+        chosen = select_layers(model, layers)
+        self.names = [names[0] for names in chosen.values()]
+        self._found: dict[str, list[Tensor | None]] = {}
+        super().__init__(
+            [(m, "forward", partial(self._after, names[0])) for m, names in chosen.items()]
+        )
 
-    def grams(self, batch: Any) -> list[Tensor]:
-        """Run the model on a batch: a Gram matrix ``(n, n)`` of each layer."""
+    def run(self, batch: Any) -> Tensor:
+        """Run the model on a batch of n samples, and return the matrices, ``(layers, n, n)``."""
         given = as_the_model_takes(_as_input(batch), self.session.model)
-        hooks = [
-            (module, "forward", partial(self._after, names[0]))
-            for module, names in self._chosen.items()
-        ]
 
         def run() -> None:
-            self._found, self._wrong = {}, ""
-            with HookManager(hooks):
+            self._found = {name: [] for name in self.names}
+            with self:
                 self.session.call(*given.args, **given.kwargs)
 
         self.session.observed(run)
-        lacking = [name for name in self.names if name not in self._found]
-        if lacking and not self._wrong:
-            self._wrong = f"Layer {lacking[0]!r} did not run"
-        if self._wrong:
-            raise ValueError(f"{self._wrong}: leave it out with layers=.")
-        return [self._found[name] for name in self.names]
+        grams: list[Tensor] = []
+        for name, found in self._found.items():
+            # Raised here, since an error within a hook would look like the model's.
+            if len(found) != 1:
+                raise ValueError(f"Layer {name!r} ran {len(found)} times for a batch: {_ADVICE}")
+            if found[0] is None:
+                raise ValueError(f"Layer {name!r} returns no tensor of samples: {_ADVICE}")
+            grams.append(found[0])
+        return torch.stack(grams)
 
     def _after(self, name: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         features = next(iter(tensors(output)), None)
-        if name in self._found:
-            self._wrong = f"Layer {name!r} ran twice for a batch"
-        elif features is None or not features.ndim:
-            self._wrong = f"Layer {name!r} returns no tensor of samples"
-        else:
-            self._found[name] = gram(at_least_float32(features))
+        known = None if features is None or not features.ndim else gram(at_least_float32(features))
+        self._found[name].append(known)
+
+
+_ADVICE = "leave it out with layers=."
 
 
 def _as_input(batch: Any) -> ModelInput:
