@@ -774,20 +774,6 @@ def test_a_missing_folder_is_reported_at_once(tmp_path):
         hookviz.watch(made(), save_every=-1)
 
 
-def test_missing_steps_after_continuing_are_reported(tmp_path):
-    path, model = tmp_path / "run.npz", made()
-    watch = hookviz.watch(model, every=1, path=path)
-    trained(model, 3, watch)
-    watch.save(path)
-    again = hookviz.watch(model, every=1, path=path)
-    again.step = 8  # the checkpoint is of a later step than the file
-    trained(model, 1, again)
-    assert again.steps == [0, 1, 2, 8]
-    again.save(path)
-    for each in (again, hookviz.load(path)):
-        assert "steps 3 to 7 are missing" in each.title
-
-
 def test_a_full_disk_does_not_stop_the_training(tmp_path):
     folder = tmp_path / "gone"
     folder.mkdir()
@@ -916,7 +902,7 @@ def test_a_strip_has_layers_as_rows_and_steps_as_columns():
 
 
 def test_colours_follow_the_values():
-    from hookviz.studies.watch.strips import NAMES, strip
+    from hookviz.studies.watch.log import NAMES
 
     model = made()
     watch = hookviz.watch(model, every=1)
@@ -924,10 +910,10 @@ def test_colours_follow_the_values():
     every = {(r["layer"], r["step"], r["call"]): r for r in watch.records()}
     assert len(every) == len(watch.records())
     for name in NAMES:
-        rows, steps, values, wrong = strip(watch, name)
-        assert values.shape == (len(rows), len(steps)) == wrong.shape and not wrong.any()
+        rows, values, wrong = watch.history().table(name)
+        assert values.shape == (len(rows), len(watch.steps)) == wrong.shape and not wrong.any()
         for row, numbers in zip(rows, values.tolist(), strict=True):
-            wanted = [every[row.layer, s, row.call][name] for s in steps]
+            wanted = [every[row.layer, step, row.call][name] for step in watch.steps]
             assert numbers == pytest.approx(
                 [np.nan if w is None else w for w in wanted], nan_ok=True
             )

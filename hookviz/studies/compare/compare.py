@@ -108,7 +108,7 @@ def compare(
         Other inputs for b.
     layers : optional
         Which of a's layers, as in `hookviz.capture`; None is every module, since a difference may
-        arise in any of them. Fewer layers take less memory.
+        arise in any of them.
     pairs : dict of str to str, optional
         Names of a's layers, and of the layers of b to compare them with. All others are matched by
         name, then by order and shape.

@@ -19,15 +19,16 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 
 from ...files import read_arrays, write_arrays
+from .probe import Maps
 from .recorder import Row
 from .summary import BINS, STATISTICS, Summary
 from .weights import NORMS
@@ -135,22 +136,17 @@ class TrainingStep:
 
     def dead(self) -> np.ndarray:
         """Fraction of each row's channels that were zero everywhere, ``(rows,)``."""
-        means = from_bfloat16(self.arrays["channels"])
-        found, start = np.zeros(len(self.layout.channels)), 0
-        for index, count in enumerate(self.layout.channels):
-            found[index] = (means[start : start + count] == 0).mean()
-            start += 2 * count
-        return found
+        places = range(len(self.layout.rows))
+        return np.array([(self.channels(place)[0] == 0).mean() for place in places])
 
-    def maps(self) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    def maps(self) -> Maps:
         """Return each layer's probe maps as levels, and the values of the first and last level."""
-        found, start, end = {}, 0, 0
-        for layer, count, height, width in self.layout.maps:
-            size = count * height * width
-            levels = self.arrays["maps"][start : start + size].reshape(count, height, width)
-            low, high = self.arrays["ends"][end : end + 2 * count].reshape(2, count)
-            found[layer] = levels, low, high
-            start, end = start + size, end + 2 * count
+        found: Maps = {}
+        levels, ends = self.arrays["maps"], self.arrays["ends"]
+        for layer, *shape in self.layout.maps:
+            here, levels = np.split(levels, [math.prod(shape)])
+            (low, high), ends = ends[: 2 * shape[0]].reshape(2, -1), ends[2 * shape[0] :]
+            found[layer] = here.reshape(shape), low, high
         return found
 
 
@@ -159,7 +155,7 @@ def step_of(
     at: int,
     found: Mapping[Row, tuple[Summary, Summary | None]],
     weights: Mapping[str, list[float]],
-    maps: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]],
+    maps: Maps,
 ) -> TrainingStep:
     """Make a step from its summaries, norms and maps."""
     layout = Layout(
@@ -168,31 +164,20 @@ def step_of(
         tuple(weights),
         tuple((layer, *levels.shape) for layer, (levels, _, _) in maps.items()),
     )
-    flat: dict[str, list[np.ndarray]] = {name: [] for name in KINDS}
-    for forward, backward in found.values():
-        nothing = Summary(
-            np.full(len(STATISTICS), np.nan, np.float32),
-            np.zeros(BINS.size, np.float32),
-            np.full(len(forward.channels), np.nan, np.float32),
-        )
-        for side in (forward, backward or nothing):
-            flat["statistics"].append(side.statistics)
-            flat["bins"].append(side.bins)
-            flat["channels"].append(side.channels)
-    for norms in weights.values():
-        flat["weights"].append(np.array([*norms, np.nan], np.float32))
-    for levels, low, high in maps.values():
-        flat["maps"].append(levels.ravel())
-        flat["ends"].append(np.concatenate([low, high]))
-    arrays = {name: _joined(name, parts) for name, parts in flat.items()}
+    sides = [side for pair in found.values() for side in (pair[0], pair[1] or pair[0].missing())]
+    parts: dict[str, list[Any]] = {
+        "statistics": [side.statistics for side in sides],
+        "bins": [to_bfloat16(side.bins) for side in sides],
+        "channels": [to_bfloat16(side.channels) for side in sides],
+        "weights": [[*norms, np.nan] for norms in weights.values()],
+        "maps": [levels for levels, _, _ in maps.values()],
+        "ends": [ends for _, *ends in maps.values()],
+    }
+    arrays = {
+        name: np.concatenate([np.zeros(0, kind), *map(np.ravel, parts[name])]).astype(kind)
+        for name, kind in KINDS.items()
+    }
     return TrainingStep(number, at, layout, arrays)
-
-
-def _joined(name: str, parts: list[np.ndarray]) -> np.ndarray:
-    """Concatenate a step's partial arrays."""
-    if name in ("bins", "channels"):
-        return to_bfloat16(np.concatenate([np.zeros(0, np.float32), *parts]))
-    return np.concatenate([np.zeros(0, KINDS[name]), *parts]).astype(KINDS[name])
 
 
 @dataclass(eq=False)
@@ -233,6 +218,44 @@ class History:
         self.steps = [step for step in self.steps if step.number % self.every == 0]
         self.nbytes = sum(step.nbytes for step in self.steps)
 
+    @property
+    def rows(self) -> list[Row]:
+        """The rows of all steps, in the order in which the layers ran."""
+        found: dict[Row, int] = {}
+        for step in self.steps:
+            for index, row in enumerate(step.layout.rows):
+                found.setdefault(row, index)
+        return sorted(found, key=found.__getitem__)
+
+    def table(self, statistic: str) -> tuple[list[Row], np.ndarray, np.ndarray]:
+        """Return the rows of a statistic, one of `NAMES`, and its values in all steps.
+
+        The values are ``(rows, steps)``, NaN where there is none, and a mask of the same shape
+        marks where there were NaN or Inf.
+        """
+        name = statistic.removeprefix("gradient_")
+        side, of_weights = int(name != statistic), statistic in NORMS
+        rows = self.rows
+        if of_weights:
+            rows = [Row(n) for n in dict.fromkeys(n for s in self.steps for n in s.layout.weighted)]
+        positions = {row: index for index, row in enumerate(rows)}
+        values = np.full((len(rows), len(self.steps)), np.nan)
+        wrong = np.zeros(values.shape, bool)
+        for column, step in enumerate(self.steps):
+            here: Sequence[Row] = step.layout.rows
+            numbers = step.statistics()[:, side]
+            bad = np.nan_to_num(numbers[:, _NONFINITE]).any(1)
+            if of_weights:
+                here, weights = [*map(Row, step.layout.weighted)], step.weights()
+                numbers, bad = weights[:, NORMS.index(statistic)], ~np.isfinite(weights[:, 0])
+            elif name == "dead":
+                numbers = step.dead()
+            else:
+                numbers = numbers[:, STATISTICS.index(name)]
+            own = [positions[row] for row in here]
+            values[own, column], wrong[own, column] = numbers, bad
+        return rows, values, wrong
+
     def cut(self, at: int) -> None:
         """Drop the steps from step ``at`` of training on."""
         kept = [step for step in self.steps if step.at < at]
@@ -242,6 +265,11 @@ class History:
 
 
 PHASES = ("train", "eval")
+
+_NONFINITE = [STATISTICS.index("nans"), STATISTICS.index("infs")]
+_OF_ROWS = tuple(name for name in STATISTICS if name != "count")
+NAMES = (*_OF_ROWS, "dead", *(f"gradient_{name}" for name in _OF_ROWS), *NORMS)
+"""The statistics that a strip can show."""
 
 
 @dataclass(frozen=True)
@@ -286,8 +314,6 @@ class TrainingLog:
         Layers that could not be recorded, with the reason.
     carried : dict of int to bool
         Recorded steps of training, and whether backward added to existing gradients.
-    holes : list of tuple of int
-        First and last number of steps that were lost after the end of a file.
     """
 
     model: str
@@ -298,7 +324,6 @@ class TrainingLog:
     first_trouble: FirstNonFinite | None = None
     left_out: dict[str, str] = field(default_factory=dict)
     carried: dict[int, bool] = field(default_factory=dict)
-    holes: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def nbytes(self) -> int:
@@ -322,32 +347,15 @@ class TrainingLog:
         """Describe the differences; empty if one training can continue the other."""
         if self.model != other.model:
             return f"its model is {self.model}, not {other.model}"
-        if self.types != other.types:
-            odd = dict(self.types.items() ^ other.types.items())
+        if odd := dict(self.types.items() ^ other.types.items()):
             return f"its layers differ, as in {min(odd)!r}"
-        return (
-            f"its every= is {self.requested_every}, not {other.requested_every}"
-            if self.requested_every != other.requested_every
-            else ""
-        )
-
-
-class Recorded(Protocol):
-    """The part of a `Training` that pages and figures need."""
-
-    @property
-    def title(self) -> str: ...
-    @property
-    def first_trouble(self) -> FirstNonFinite | None: ...
-    def history(self, phase: str = "train") -> History: ...
-    def recorded(self, phase: str = "train") -> list[TrainingStep]: ...
-    def rows(self, phase: str = "train") -> list[Row]: ...
-    def figure(self, *, phase: str = ...) -> Any: ...
+        every, wanted = self.requested_every, other.requested_every
+        return f"its every= is {every}, not {wanted}" if every != wanted else ""
 
 
 def first_trouble(step: TrainingStep, after: int | None) -> FirstNonFinite | None:
     """Return the first NaN or Inf in a step: forward, then backward from the last layer on."""
-    counts = step.statistics()[:, :, [STATISTICS.index("nans"), STATISTICS.index("infs")]]
+    counts = step.statistics()[:, :, _NONFINITE]
     for side, phase in enumerate(("forward", "backward")):
         places = np.flatnonzero(np.nan_to_num(counts[:, side]).any(1))
         if len(places):
@@ -362,36 +370,31 @@ def step_records(
 ) -> Iterator[dict[str, Any]]:
     """Return the numbers of each layer and call in a step, see `Training.records`."""
     weights = dict(zip(step.layout.weighted, step.weights().tolist(), strict=True))
-    silent = dict.fromkeys(step.layout.weighted)  # layers whose weights others use
-    known = zip(step.layout.rows, step.statistics().tolist(), step.dead().tolist(), strict=True)
-    for row, numbers, dead in known:
-        silent.pop(row.layer, None)
-        yield _record(types, step, phase, row, numbers, weights) | {"dead": dead}
-    for layer in silent:
-        yield _record(types, step, phase, Row(layer), [[np.nan] * len(STATISTICS)] * 2, weights)
+    none = [[np.nan] * len(STATISTICS)] * 2
+    rows = dict(zip(step.layout.rows, step.statistics().tolist(), strict=True))
+    dead = dict(zip(rows, step.dead().tolist(), strict=True))
+    ran = {row.layer for row in rows}
+    rows |= {Row(layer): none for layer in weights if layer not in ran}  # others use their weights
+    for row, (activation, gradient) in rows.items():
+        yield {
+            **{"step": step.at, "phase": phase, **row._asdict()},
+            "type": types.get(row.layer, ""),
+            **_statistics("", activation),
+            **_statistics("gradient_", gradient),
+            "dead": dead.get(row),
+            **_known(NORMS, weights.get(row.layer, [np.nan] * len(NORMS))),
+        }
 
 
-def _record(
-    types: Mapping[str, str],
-    step: TrainingStep,
-    phase: str,
-    row: Row,
-    numbers: list[list[float]],
-    weights: dict[str, Any],
-) -> dict[str, Any]:
-    found: dict[str, Any] = {"step": step.at, "phase": phase, **row._asdict()}
-    found["type"] = types.get(row.layer, "")
-    for side, values in zip(SIDES, numbers, strict=True):
-        before = "gradient_" if side == "gradient" else ""
-        there = values[-1] == values[-1]  # counted
-        for name, value in zip(STATISTICS, values, strict=True):
-            is_count = name in ("nans", "infs", "count") and there
-            found[before + name] = int(value) if is_count else value if there else None
-    found["dead"] = None
-    own = weights.get(row.layer, [np.nan] * len(NORMS))
-    return found | {
-        name: value if value == value else None for name, value in zip(NORMS, own, strict=True)
-    }
+def _statistics(prefix: str, values: list[float]) -> dict[str, Any]:
+    found = _known([prefix + name for name in STATISTICS], values)
+    counts = [prefix + name for name in ("nans", "infs", "count")]
+    return found | {name: int(value) for name in counts if (value := found[name]) is not None}
+
+
+def _known(names: Sequence[str], values: Sequence[float]) -> dict[str, float | None]:
+    pairs = zip(names, values, strict=True)
+    return {name: None if math.isnan(value) else value for name, value in pairs}
 
 
 FORMAT = "hookviz watch 1"
@@ -418,7 +421,6 @@ def write_log(log: TrainingLog, path: str | os.PathLike) -> None:
     about |= {
         name: getattr(log, name) for name in ("types", "max_bytes", "requested_every", "left_out")
     }
-    about["holes"] = [list(each) for each in log.holes]
     about["carried"] = {str(step): each for step, each in log.carried.items()}
     about["first_trouble"] = None if log.first_trouble is None else asdict(log.first_trouble)
     write_arrays(path, about, arrays, small=False)  # the training waits meanwhile
@@ -449,8 +451,7 @@ def unpack_log(about: dict[str, Any], held: dict[str, np.ndarray]) -> TrainingLo
         histories,
         None if trouble is None else FirstNonFinite(**trouble),
         about["left_out"],
-        {int(step): each for step, each in about.get("carried", {}).items()},  # since 0.3
-        [(first, last) for first, last in about.get("holes", [])],
+        {int(step): each for step, each in about["carried"].items()},
     )
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,7 +20,7 @@ from ...hooking.tensors import tensors_in
 from ...hooking.transforms import TRANSFORMS, TransformError, is_wrapped, refuse_transforms
 from ...run.errors import first_sentence
 from .summary import Pending, Summarizer, Summary, TensorSummary, collected
-from .weights import Weights, off_device
+from .weights import Weights
 
 
 class Row(NamedTuple):
@@ -138,16 +137,10 @@ class StepRecorder(HookManager):
         waiting = [ran for ran in self._ran.get(name, ()) if not ran.watched]
 
         def same(ran: RecordedRun) -> bool:
-            self._summarizer.finish()
             again = Summarizer()
-            triples = zip(found, ran.rows, ran.parts, strict=True)
-            pairs = [(again.take(tensor, c), part) for (_, tensor), (_, c), part in triples]
-            again.finish()
+            parts = zip(found, ran.rows, ran.parts, strict=True)
             return all(
-                one.summary is not None
-                and two.summary is not None
-                and one.summary.matches(two.summary)
-                for one, two in pairs
+                again.take(t, channel).mark == part.mark for (_, t), (_, channel), part in parts
             )
 
         ran = self._reruns.first(waiting, same)
@@ -190,9 +183,8 @@ class StepRecorder(HookManager):
         scales = [self._scale if side else 1.0 for _, side in groups]
         summaries = dict(zip(groups, collected([*groups.values()], scales), strict=True))
         rows = {row: (summaries[row, 0], summaries.get((row, 1))) for row in self._seen}
-        norms = np.array([norm.item() for norm in off_device(self.weights.norms())]).reshape(2, -1)
-        norms[1] /= self._scale
-        return rows, dict(zip(self.weights.names, norms.T.tolist(), strict=True))
+        norms = [[norm, slope / self._scale] for norm, slope in self.weights.norms()]
+        return rows, dict(zip(self.weights.names, norms, strict=True))
 
 
 def _plain(output: Any) -> list[tuple[str, Tensor]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -17,15 +17,14 @@ from ...draw.colours import DIVERGING, SEQUENTIAL, colormap, palette_text
 from ...draw.document import document, fitting, json_text, script, style
 from ...draw.figures import ShownFigure, no_formula, small_png
 from ...tables import number
-from .log import Layout, Recorded, TrainingStep
+from .log import NAMES, Layout, TrainingStep
 from .recorder import Row
 from .summary import BINS, STATISTICS
 from .verdicts import TOO_FAR
 from .weights import NORMS
 
-OF_ROWS = tuple(name for name in STATISTICS if name != "count")
-NAMES = (*OF_ROWS, "dead", *(f"gradient_{name}" for name in OF_ROWS), *NORMS)
-"""The statistics that a strip can show."""
+if TYPE_CHECKING:
+    from .training import Training
 
 _SHARES = ("zeros", "dead")
 _SIGNED = ("mean", "min", "max")
@@ -36,74 +35,37 @@ SPAN = 1e3  # from the median to the first and to the last colour, at most
 _MOST_NAMES = 40
 
 
-def strip(
-    training: Recorded, statistic: str, phase: str = "train"
-) -> tuple[list[Row], list[int], np.ndarray, np.ndarray]:
-    """Return a statistic of all layers in all recorded steps.
-
-    Returns
-    -------
-    rows : list of Row
-    steps : list of int
-    values : numpy.ndarray
-        ``(rows, steps)``; NaN where there is none.
-    trouble : numpy.ndarray
-        Where there were NaN or Inf, bool.
-    """
-    if statistic not in NAMES:
-        raise ValueError(f"Unknown statistic {statistic!r}: there are {', '.join(NAMES)}.")
-    steps = training.recorded(phase)
-    rows = training.rows(phase)
-    if statistic in NORMS:
-        rows = [Row(name) for name in dict.fromkeys(n for s in steps for n in s.layout.weighted)]
-    places = {row: index for index, row in enumerate(rows)}
-    values = np.full((len(rows), len(steps)), np.nan)
-    wrong = np.zeros(values.shape, bool)
-    name = statistic.removeprefix("gradient_")
-    side = int(name != statistic)
-    for column, step in enumerate(steps):
-        if statistic in NORMS:
-            own = [places[Row(name)] for name in step.layout.weighted]
-            values[own, column] = step.weights()[:, NORMS.index(statistic)]
-            wrong[own, column] = ~np.isfinite(step.weights()[:, 0])
-            continue
-        own = [places[row] for row in step.layout.rows]
-        numbers = step.statistics()[:, side]
-        if name == "dead":
-            values[own, column] = step.dead()
-        else:
-            values[own, column] = numbers[:, STATISTICS.index(name)]
-        bad = numbers[:, [STATISTICS.index("nans"), STATISTICS.index("infs")]]
-        wrong[own, column] = np.nan_to_num(bad).any(1)
-    return rows, [step.at for step in steps], values, wrong
-
-
-def draw_strips(training: Recorded, statistics: Sequence[str], phase: str) -> Figure:
+def draw_strips(training: Training, statistics: Sequence[str], phase: str) -> Figure:
     """Draw one strip below the other."""
+    for name in statistics:
+        if name not in NAMES:
+            raise ValueError(f"Unknown statistic {name!r}: there are {', '.join(NAMES)}.")
+    steps = [step.at for step in training.recorded(phase)]
+    tables = {name: training.history(phase).table(name) for name in statistics}
     # A validation step has no strips of the weights: no optimizer changes them there.
-    strips = [(name, *strip(training, name, phase)) for name in statistics]
-    found = [each for each in strips if each[1]]
-    if not found:
+    tables = {name: table for name, table in tables.items() if table[0]}
+    if not tables:
         raise ValueError(f"No step of {phase} has recorded {', '.join(statistics)}.")
-    heights = [min(max(0.16 * len(rows), 1.2), 6.0) for _, rows, *_ in found]
+    heights = [min(max(0.16 * len(rows), 1.2), 6.0) for rows, *_ in tables.values()]
     figure = ShownFigure(
         figsize=(10, sum(heights) + 0.8 * len(heights) + 0.4), layout="constrained"
     )
     figure.suptitle(no_formula(training.title.partition(";")[0]), fontsize="medium")
-    axes = figure.subplots(len(found), 1, squeeze=False, height_ratios=heights)[:, 0]
-    for (statistic, rows, steps, values, wrong), one in zip(found, axes, strict=True):
-        _draw(one, statistic, values, wrong)
-        one.set_title(f"{said(statistic)}, layers × steps", fontsize="small", loc="left")
+    axes = figure.subplots(len(tables), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for (name, (rows, values, wrong)), one in zip(tables.items(), axes, strict=True):
+        _draw(one, name, values, wrong)
+        one.set_title(f"{said(name)}, layers × steps", fontsize="small", loc="left")
         _label_steps(one, steps)
         every = -(-len(rows) // _MOST_NAMES)
-        names = [named(row) for row in rows[::every]]
-        one.set_yticks(range(0, len(rows), every), names, fontsize=6)
+        one.set_yticks(
+            range(0, len(rows), every), [no_formula(named(r)) for r in rows[::every]], fontsize=6
+        )
         _cross(one, training, rows, steps, phase)
     axes[-1].set_xlabel("step")
     return figure
 
 
-def draw_layer(training: Recorded, row: Row, phase: str) -> Figure:
+def draw_layer(training: Training, row: Row, phase: str) -> Figure:
     """Histograms of activations and gradients, and the channels' means, over the steps."""
     steps = training.recorded(phase)
     places = [step.layout.rows.index(row) if row in step.layout.rows else None for step in steps]
@@ -217,7 +179,7 @@ def _label_steps(axes: Axes, steps: Sequence[int]) -> None:
     axes.set_xticks(shown, [f"{steps[place]:,}" for place in shown], fontsize="x-small")
 
 
-def _cross(axes: Axes, training: Recorded, rows: list[Row], steps: list[int], phase: str) -> None:
+def _cross(axes: Axes, training: Training, rows: list[Row], steps: list[int], phase: str) -> None:
     """Mark the position where NaN or Inf was seen first."""
     if phase != "train" or (found := first_seen(training)) is None or found[0] not in steps:
         return
@@ -227,7 +189,7 @@ def _cross(axes: Axes, training: Recorded, rows: list[Row], steps: list[int], ph
         axes.plot([steps.index(at)], [rows.index(row)], "x", color="black", mew=2)
 
 
-def first_seen(training: Recorded) -> tuple[int, Row] | None:
+def first_seen(training: Training) -> tuple[int, Row] | None:
     """Return the step and the row in which NaN or Inf were seen first."""
     if (trouble := training.first_trouble) is None:
         return None
@@ -240,7 +202,7 @@ ORDER = ("statistics", "weights", "dead", "ends", "bins", "maps")
 """The arrays of a step, the widest numbers first: each begins where its kind may."""
 
 
-def facts_of(training: Recorded, phase: str = "train") -> dict[str, Any]:
+def facts_of(training: Training, phase: str = "train") -> dict[str, Any]:
     """Describe all steps: which there are, and which numbers they hold."""
     steps = training.history(phase).steps
     layouts = list(dict.fromkeys(step.layout for step in steps))
@@ -287,7 +249,7 @@ def _text(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
 
-def write_page(training: Recorded, phase: str, max_bytes: float, title: str | None = None) -> str:
+def write_page(training: Training, phase: str, max_bytes: float, title: str | None = None) -> str:
     """Write the page; steps are left out, as evenly as can be, until it fits.
 
     Raises

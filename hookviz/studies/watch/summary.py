@@ -67,16 +67,6 @@ class TensorSummary:
             return self
         return self.each(lambda tensor: tensor.to(device))
 
-    def matches(self, other: TensorSummary) -> bool:
-        """Return True if both may be of equal tensors, whose sums may differ by rounding."""
-        one, two = self.moments, other.moments
-        pairs = [(getattr(one, n), getattr(two, n)) for n in ("count", "zeros", "nans", "infs")]
-        pairs += [
-            (self.extremes.low, other.extremes.low),
-            (self.extremes.high, other.extremes.high),
-        ]
-        return all(torch.equal(*pair) for pair in [*pairs, (self.histogram, other.histogram)])
-
 
 def _by_channel(values: Tensor, channel: int | None) -> Tensor:
     """Return the sum of each channel, ``(C,)``; one number without channels."""
@@ -113,6 +103,7 @@ def summary_of(values: Tensor, channel: int | None, scale: float = 1.0) -> Tenso
 class Pending:
     """The summary of a tensor, None until `Summarizer.finish`."""
 
+    mark: str  #: equal for equal tensors
     summary: TensorSummary | None = None
 
 
@@ -153,7 +144,7 @@ class Summarizer:
         sums = channels.sum(), torch.linalg.vector_norm(flat), flat.amin(), flat.amax()
         total, norm, low, high = torch.stack(sums).tolist()
         nonzero, raw = int(count_nonzero(flat)), norm * norm
-        pending = Pending()
+        pending = Pending(str((size, nonzero, low, high)))  # as text, NaN is equal to itself
         if not nonzero or are_exact(size, total, raw, values.dtype):
             some = _some(flat) / scale  # a copy, also where the scale is 1
             waits = Sums(pending, size, total, raw, nonzero, low, high, some, channels)
@@ -195,6 +186,14 @@ class Summary:
     statistics: np.ndarray  #: in the order of `STATISTICS`, float32
     bins: np.ndarray  #: number of values in each of `BINS`, float32
     channels: np.ndarray  #: mean of each channel, with its NaN and Inf, float32
+
+    def missing(self) -> Summary:
+        """Return the summary of tensors like these that did not come."""
+        return Summary(
+            np.full_like(self.statistics, np.nan),
+            np.zeros_like(self.bins),
+            np.full_like(self.channels, np.nan),
+        )
 
 
 def collected(groups: Sequence[Sequence[TensorSummary]], scales: Sequence[float]) -> list[Summary]:

@@ -81,11 +81,7 @@ class Training:
 
     def rows(self, phase: str = "train") -> list[Row]:
         """Return the rows of all steps, in the order in which the layers ran."""
-        found: dict[Row, int] = {}
-        for step in self.history(phase).steps:
-            for index, row in enumerate(step.layout.rows):
-                found.setdefault(row, index)
-        return sorted(found, key=found.__getitem__)
+        return self.history(phase).rows
 
     def row(self, layer: str, call: int = 0, phase: str = "train") -> Row:
         """Return the row of a layer's output in a call; the first tensor of several."""
@@ -154,10 +150,6 @@ class Training:
             facts.append(f"{validations.seen:,} validations, {len(validations.steps):,} recorded")
         if log.first_trouble is not None:
             facts.append(str(log.first_trouble))
-        facts += [
-            f"steps {first:,} to {last:,} are missing: the file ended before them"
-            for first, last in log.holes
-        ]
         facts += [f"{name} was left out ({why})" for name, why in list(log.left_out.items())[:3]]
         return "; ".join([*facts, *self._notes()])
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from ...tables import number
 from ..diagnosis.findings import Finding, also
-from .log import TrainingLog, TrainingStep
-from .weights import NORMS
+from .log import History, TrainingLog
 
 TOO_FAR = 0.5
 """An update of more than this fraction of the weights' norm is far too large."""
@@ -29,8 +29,8 @@ LOOKED = (
 
 def verdicts(log: TrainingLog) -> list[Finding]:
     """Return the findings in the recorded steps of training."""
-    steps = log.histories["train"].steps
-    checks = (_not_finite(log), _too_far(steps), _still(steps), _adds_up(log))
+    history = log.histories["train"]
+    checks = (_not_finite(log), _too_far(history), _still(history), _adds_up(log))
     findings = [finding for check in checks for finding in check]
     # An optimizer does not set the gradients of parameters to zero that it does not hold.
     lacks = any(f.kind == "does not move" and f.evidence.get("others move") for f in findings)
@@ -52,17 +52,10 @@ def _not_finite(log: TrainingLog) -> Iterator[Finding]:
         )
 
 
-def _norms(steps: list[TrainingStep], name: str) -> dict[str, np.ndarray]:
+def _norms(history: History, name: str) -> dict[str, np.ndarray]:
     """Return a norm of each layer's weights in all steps, NaN where there is none."""
-    found: dict[str, list[float]] = {}
-    for index, step in enumerate(steps):
-        column = step.weights()[:, NORMS.index(name)].tolist()
-        for layer, value in zip(step.layout.weighted, column, strict=True):
-            found.setdefault(layer, [np.nan] * index).append(value)
-    longest = len(steps)
-    return {
-        layer: np.array(each + [np.nan] * (longest - len(each))) for layer, each in found.items()
-    }
+    rows, values, _ = history.table(name)
+    return {row.layer: own for row, own in zip(rows, values, strict=True)}
 
 
 def _middles(ratios: dict[str, np.ndarray], part: slice) -> dict[str, float]:
@@ -70,9 +63,9 @@ def _middles(ratios: dict[str, np.ndarray], part: slice) -> dict[str, float]:
     return {layer: float(np.median(each[part])) for layer, each in ratios.items()}
 
 
-def _too_far(steps: list[TrainingStep]) -> Iterator[Finding]:
-    ratios = _norms(steps, "update_ratio")
-    sizes = _norms(steps, "weight_norm")
+def _too_far(history: History) -> Iterator[Finding]:
+    ratios = _norms(history, "update_ratio")
+    sizes = _norms(history, "weight_norm")
     known = {layer: each[(sizes[layer] > 0) & np.isfinite(each)] for layer, each in ratios.items()}
     known = {layer: each for layer, each in known.items() if len(each) >= FEW}
     middles, first = _middles(known, slice(None)), ""
@@ -83,17 +76,24 @@ def _too_far(steps: list[TrainingStep]) -> Iterator[Finding]:
         yield from _outgrown(ratios, sizes)
         return
     far = [layer for layer, middle in middles.items() if middle > TOO_FAR]
-    yield Finding(
+    yield _too_high(
+        f"In the middle of the {first}recorded steps a step takes the weights of {far[0]!r} by "
+        f"{number(middles[far[0]])} of their norm",
+        far,
+        {"update ratios": middles},
+    )
+
+
+def _too_high(what: str, layers: list[str], evidence: dict[str, Any]) -> Finding:
+    return Finding(
         "learning rate",
         "warning",
-        f"In the middle of the {first}recorded steps a step takes the weights of {far[0]!r} by "
-        f"{number(middles[far[0]])} of their norm: the learning rate is far too high."
-        + (also(far[1:]) if far[1:] else ""),
+        f"{what}: the learning rate is far too high." + (also(layers[1:]) if layers[1:] else ""),
         "Make it a hundred times smaller: about a hundredth of the norm a step, or less.",
-        far[0],
+        layers[0],
         phase="backward",
-        layers=far,
-        evidence={"update ratios": middles},
+        layers=layers,
+        evidence=evidence,
     )
 
 
@@ -106,24 +106,18 @@ def _outgrown(ratios: dict[str, np.ndarray], sizes: dict[str, np.ndarray]) -> It
         return
     if np.median([*grown.values()]) > OUTGROWN:
         layers = [layer for layer in grown if grown[layer] > OUTGROWN]
-        yield Finding(
-            "learning rate",
-            "warning",
+        yield _too_high(
             f"The first recorded step takes the weights of {layers[0]!r} by "
             f"{number(first[layers[0]])} of their norm, and they become {number(grown[layers[0]])} "
-            "times as large: the learning rate is far too high."
-            + (also(layers[1:]) if layers[1:] else ""),
-            "Make it a hundred times smaller: about a hundredth of the norm a step, or less.",
-            layers[0],
-            phase="backward",
-            layers=layers,
-            evidence={"update ratios": first, "growth": grown},
+            "times as large",
+            layers,
+            {"update ratios": first, "growth": grown},
         )
 
 
-def _still(steps: list[TrainingStep]) -> Iterator[Finding]:
+def _still(history: History) -> Iterator[Finding]:
     """Find layers whose weights do not change although they have a gradient."""
-    ratios, slopes = _norms(steps, "update_ratio"), _norms(steps, "weight_gradient_norm")
+    ratios, slopes = _norms(history, "update_ratio"), _norms(history, "weight_gradient_norm")
     still, moves = [], 0
     for layer, each in ratios.items():
         known = np.isfinite(each) & (slopes[layer] > 0)

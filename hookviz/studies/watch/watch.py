@@ -177,9 +177,6 @@ class Watch(Block, Training):
         if number < 0:
             raise ValueError(f"step={number} is negative: give the number of the next step.")
         self._recorded = None
-        seen = self.step
-        if 0 < seen < number:
-            self.log.holes.append((seen, number - 1))
         for history in self.log.histories.values():
             history.cut(number)
         self.log.histories["train"].seen = number
