@@ -108,7 +108,7 @@ def compare(
         Other inputs for b.
     layers : optional
         Which of a's layers, as in `hookviz.capture`; None is every module, since a difference may
-        arise in any of them.
+        arise in any of them. Fewer layers take less memory if b has layers of their names.
     pairs : dict of str to str, optional
         Names of a's layers, and of the layers of b to compare them with. All others are matched by
         name, then by order and shape.
@@ -155,7 +155,7 @@ def compare(
     one = _captured("a", first, _every if layers is None else layers, target)
     second.inputs = as_the_model_takes(first.inputs if inputs_b is None else given_b, second.model)
     shared = _for_both(target, logits_of(one.output))
-    two = _captured("b", second, _every, shared)
+    two = _captured("b", second, _partners(one.observer, second, layers, pairs), shared)
     pairing = paired(one.observer, two.observer, pairs)
     if not pairing.partners:
         raise ValueError(
@@ -180,6 +180,17 @@ def _explored(first: Session, second: Session, target: Target, layers: Layers) -
 
 def _every(name: str, module: nn.Module) -> bool:
     return not isinstance(module, torch.jit.ScriptModule)
+
+
+def _partners(
+    stored: FeatureCache, second: Session, layers: Layers, pairs: Mapping[str, str] | None
+) -> Layers:
+    """Return b's layers of the same names as the chosen ones of a; all if b lacks one."""
+    modules = dict(second.model.named_modules(remove_duplicate=False))
+    names = [(pairs or {}).get(name, name) for name in stored]
+    if layers is None or not modules.keys() >= {*names}:
+        return _every
+    return [modules[name] for name in names]
 
 
 def _captured(

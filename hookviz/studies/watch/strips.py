@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -17,14 +17,24 @@ from ...draw.colours import DIVERGING, SEQUENTIAL, colormap, palette_text
 from ...draw.document import document, fitting, json_text, script, style
 from ...draw.figures import ShownFigure, no_formula, small_png
 from ...tables import number
-from .log import NAMES, Layout, TrainingStep
+from .log import NAMES, FirstNonFinite, History, Layout, TrainingStep
 from .recorder import Row
 from .summary import BINS, STATISTICS
 from .verdicts import TOO_FAR
 from .weights import NORMS
 
-if TYPE_CHECKING:
-    from .training import Training
+
+class Recorded(Protocol):
+    """The part of a `Training` that is drawn: its file imports this one."""
+
+    @property
+    def title(self) -> str: ...
+    @property
+    def first_trouble(self) -> FirstNonFinite | None: ...
+    def history(self, phase: str = ...) -> History: ...
+    def recorded(self, phase: str = ...) -> list[TrainingStep]: ...
+    def figure(self, *, phase: str = ...) -> Figure: ...
+
 
 _SHARES = ("zeros", "dead")
 _SIGNED = ("mean", "min", "max")
@@ -35,7 +45,7 @@ SPAN = 1e3  # from the median to the first and to the last colour, at most
 _MOST_NAMES = 40
 
 
-def draw_strips(training: Training, statistics: Sequence[str], phase: str) -> Figure:
+def draw_strips(training: Recorded, statistics: Sequence[str], phase: str) -> Figure:
     """Draw one strip below the other."""
     for name in statistics:
         if name not in NAMES:
@@ -65,7 +75,7 @@ def draw_strips(training: Training, statistics: Sequence[str], phase: str) -> Fi
     return figure
 
 
-def draw_layer(training: Training, row: Row, phase: str) -> Figure:
+def draw_layer(training: Recorded, row: Row, phase: str) -> Figure:
     """Histograms of activations and gradients, and the channels' means, over the steps."""
     steps = training.recorded(phase)
     places = [step.layout.rows.index(row) if row in step.layout.rows else None for step in steps]
@@ -179,7 +189,7 @@ def _label_steps(axes: Axes, steps: Sequence[int]) -> None:
     axes.set_xticks(shown, [f"{steps[place]:,}" for place in shown], fontsize="x-small")
 
 
-def _cross(axes: Axes, training: Training, rows: list[Row], steps: list[int], phase: str) -> None:
+def _cross(axes: Axes, training: Recorded, rows: list[Row], steps: list[int], phase: str) -> None:
     """Mark the position where NaN or Inf was seen first."""
     if phase != "train" or (found := first_seen(training)) is None or found[0] not in steps:
         return
@@ -189,7 +199,7 @@ def _cross(axes: Axes, training: Training, rows: list[Row], steps: list[int], ph
         axes.plot([steps.index(at)], [rows.index(row)], "x", color="black", mew=2)
 
 
-def first_seen(training: Training) -> tuple[int, Row] | None:
+def first_seen(training: Recorded) -> tuple[int, Row] | None:
     """Return the step and the row in which NaN or Inf were seen first."""
     if (trouble := training.first_trouble) is None:
         return None
@@ -202,7 +212,7 @@ ORDER = ("statistics", "weights", "dead", "ends", "bins", "maps")
 """The arrays of a step, the widest numbers first: each begins where its kind may."""
 
 
-def facts_of(training: Training, phase: str = "train") -> dict[str, Any]:
+def facts_of(training: Recorded, phase: str = "train") -> dict[str, Any]:
     """Describe all steps: which there are, and which numbers they hold."""
     steps = training.history(phase).steps
     layouts = list(dict.fromkeys(step.layout for step in steps))
@@ -249,7 +259,7 @@ def _text(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
 
-def write_page(training: Training, phase: str, max_bytes: float, title: str | None = None) -> str:
+def write_page(training: Recorded, phase: str, max_bytes: float, title: str | None = None) -> str:
     """Write the page; steps are left out, as evenly as can be, until it fits.
 
     Raises
