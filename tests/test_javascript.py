@@ -24,7 +24,14 @@ from hookviz.draw.colours import colour_ranges, palette, to_levels
 from hookviz.draw.overlay import blend, heat_colours
 from hookviz.export.packing import half, quantize, raw
 from hookviz.run.output import leaves_of
-from hookviz.view.outputs import OVERLAP, SHOWN, answer_payload, box_tensors, read_output_pictures
+from hookviz.view.outputs import (
+    OVERLAP,
+    SHOWN,
+    answer_payload,
+    detector_facts,
+    find_detector,
+    read_output_pictures,
+)
 from hookviz.view.payload import settings_payload
 from hookviz.view.settings import choices
 
@@ -187,7 +194,8 @@ def detectors() -> list[dict]:
     for name, (output, names) in outputs.items():
         leaves = leaves_of(output)
         said = answer_payload(read_output_pictures(leaves, (1, 3, 40, 80), 0, names), 0)
-        facts, at = box_tensors(leaves, 0, names)
+        detector = find_detector(leaves, 0, names)
+        facts, at = detector_facts(detector), [each.at for each in detector.tensors.values()]
         more = {"sample": 0, "size": [40, 80], "shown": SHOWN, "overlap": OVERLAP}
         given = [each(output).numpy() for each in at]
         tensors = [{"shape": each.shape, "values": written(each)} for each in given]

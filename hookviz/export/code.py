@@ -289,6 +289,6 @@ def figure_lines(view: View) -> list[str]:
     for place, (title, expression, (cmap, low, high)) in enumerate(pictures):
         # Lines as long as a picture is wide; ``$`` does not begin a formula.
         words = quoted("\n".join(no_formula(line) for line in wrap(title, 28)))
-        colours = f"{quoted(cmap)}, {low:.7g}, {high:.7g}"
-        lines.append(f"draw(axes.flat[{place}], {words}, {expression}, {colours})")
+        ends = f"{quoted(cmap)}, {low:.7g}, {high:.7g}"
+        lines.append(f"draw(axes.flat[{place}], {words}, {expression}, {ends})")
     return lines

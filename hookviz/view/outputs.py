@@ -1,16 +1,15 @@
 """Outputs that are pictures: dense maps, and boxes with keypoints over the input.
 
 An output is known by its shape and its keys, a family of models at a time: `dense_maps` for
-segmentation, depth, keypoint heatmaps and autoencoders, and one function for each family of
-detectors in `DETECTORS`. Each position and each box has the expression with which it is a target.
+segmentation, depth, keypoint heatmaps and autoencoders, and `find_detector` for the families of
+detectors in `READERS`. Each position and each box has the expression with which it is a target.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -108,9 +107,6 @@ class ShownOutput:
         return bool(self.maps or self.boxes)
 
 
-Named = Callable[[int], str]
-
-
 def read_output_pictures(
     leaves: Sequence[Leaf], size: tuple[int, ...], sample: int, class_names: Sequence[str]
 ) -> ShownOutput:
@@ -135,45 +131,14 @@ def read_output_pictures(
     >>> found.boxes[0].corners, found.boxes[0].at
     ((0.0, 0.0, 0.5, 0.5), output[0]["scores"][0])
     """
-    groups, named = _grouped(leaves), _namer(class_names)
-    for detector in DETECTORS:
-        boxes = list(detector(groups, size, sample, named))
-        if boxes:
-            boxes.sort(key=lambda box: -box.score)
-            return ShownOutput([], boxes[:SHOWN], len(boxes))
+    if found := find_detector(leaves, sample, class_names):
+        rows = found.read(size)
+        if len(rows.scores):
+            return ShownOutput([], _best(rows, found.labels), len(rows.scores))
+    groups = _grouped(leaves)
     boxed = {base for base, group in groups.items() if {"boxes", "pred_boxes"} & group.keys()}
     maps = [leaf for leaf in leaves if leaf.base not in boxed]  # masks are the boxes' own
     return ShownOutput(list(dense_maps(maps, size, class_names)), [])
-
-
-def box_tensors(
-    leaves: Sequence[Leaf], sample: int, class_names: Sequence[str]
-) -> tuple[dict[str, Any], list[Output]] | None:
-    """Return how boxes are computed of plain tensors, and these; None if there are none such.
-
-    Returns
-    -------
-    dict, list of Output
-        For `web/detected.js`: ``kind``, ``"queries"``, ``"anchors"`` or ``"rows"``; ``written``,
-        the scores' tensor; ``labels``, the names of the classes; ``points``, the number of
-        keypoints; and ``every``, True if all classes have a name.
-    """
-    groups, named = _grouped(leaves), _namer(class_names)
-    common = {"points": 0, "every": True, "labels": list(class_names)}
-    for logits, boxes, every in _query_leaves(groups, named):
-        labels = [named(index) for index in range(logits.value.shape[2])]
-        own = {"kind": "queries", "written": str(logits.at), "labels": labels, "every": every}
-        return common | own, [logits.at, boxes.at]
-    for leaf, classes in _anchor_leaves(groups, named):
-        labels = [named(index) for index in range(classes)]
-        points = _points(leaf.value[sample, 4 + classes :].float())
-        own = {"kind": "anchors", "written": str(leaf.at), "labels": labels, "points": points}
-        return common | own, [leaf.at]
-    for leaf in _row_leaves(groups, sample):
-        more = leaf.value.shape[2] - 6
-        points = more // 3 if more % 3 == 0 else 0
-        return common | {"kind": "rows", "written": str(leaf.at), "points": points}, [leaf.at]
-    return None
 
 
 def _grouped(leaves: Sequence[Leaf]) -> dict[Output, dict[Any, Leaf]]:
@@ -181,10 +146,6 @@ def _grouped(leaves: Sequence[Leaf]) -> dict[Output, dict[Any, Leaf]]:
     for leaf in leaves:
         groups.setdefault(leaf.base, {})[leaf.key] = leaf
     return groups
-
-
-def _namer(class_names: Sequence[str]) -> Named:
-    return lambda number: class_names[number] if number < len(class_names) else f"class {number}"
 
 
 def dense_maps(
@@ -235,40 +196,101 @@ def main_map(maps: Sequence[DenseMap], sample: int) -> tuple[int, int | None]:
     return next(named, 0), None
 
 
-# A family of detectors each
+# Detectors
 
 
-Groups = Mapping[Output, Mapping[Any, Leaf]]
+class Rows(NamedTuple):
+    """All boxes of a detector, a row each.
+
+    Attributes
+    ----------
+    corners : torch.Tensor
+        ``(n, 4)``, fractions of the input.
+    scores, labels : torch.Tensor
+        ``(n,)``.
+    at : callable
+        Row -> the expression of its score.
+    points : torch.Tensor
+        ``(n, keypoints, 2)``, fractions of the input.
+    points_at : callable, optional
+        Row, keypoint -> the expression of the keypoint's score.
+    """
+
+    corners: Tensor
+    scores: Tensor
+    labels: Tensor
+    at: Callable[[int], Output]
+    points: Tensor
+    points_at: Callable[[int, int], Output] | None
 
 
-def _torchvision(
-    groups: Groups, size: tuple[int, ...], sample: int, named: Named
-) -> Iterator[DetectedBox]:
-    """Yield boxes of a list of dicts with "boxes" in pixels, "scores", "labels", "keypoints"."""
-    bases = [base for base, group in groups.items() if _has_rows(group)]
-    if sample >= len(bases):
-        return
-    group = groups[bases[sample]]
-    boxes, scores = group["boxes"], group["scores"]
-    height, width = size[-2:]
-    labels = group["labels"].value.tolist() if "labels" in group else [0] * len(scores.value)
-    points = group["keypoints"].value if "keypoints" in group else None
-    sure = group.get("keypoints_scores")
-    for place, (corners, score) in enumerate(
-        zip(boxes.value.tolist(), scores.value.tolist(), strict=True)
-    ):
-        own = () if points is None else points[place, :, :2].tolist()
-        yield DetectedBox(
-            _fractions(corners, width, height),
-            named(int(labels[place])) if "labels" in group else "box",
-            score,
-            scores.at[place],
-            tuple((right / width, down / height) for right, down in own),
-            tuple(sure.at[place, number] for number in range(len(own))) if sure else (),
-        )
+@dataclass(frozen=True, eq=False)
+class Detector:
+    """A family of detectors, by the tensors of an output that its boxes are computed from.
+
+    Attributes
+    ----------
+    kind : str
+        One of `READERS`.
+    tensors : dict of str to Leaf
+    sample : int
+    labels : list of str
+        The names of the classes.
+    points : int
+        The number of keypoints.
+    every : bool
+        True if all classes have a name: there is none for "no object".
+    """
+
+    kind: str
+    tensors: dict[str, Leaf]
+    sample: int
+    labels: list[str]
+    points: int = 0
+    every: bool = True
+
+    def read(self, size: tuple[int, ...]) -> Rows:
+        """Return all boxes for an input ``(N, C, H, W)``."""
+        height, width = size[-2:]
+        return READERS[self.kind](self, torch.tensor([width, height], dtype=torch.float64))
 
 
-def _has_rows(group: Mapping[Any, Leaf]) -> bool:
+def find_detector(
+    leaves: Sequence[Leaf], sample: int, class_names: Sequence[str]
+) -> Detector | None:
+    """Return the detector whose output this is; None if it is not one of a known family."""
+    groups, classes = list(_grouped(leaves).values()), len(class_names)
+    lists = [group for group in groups if _is_list(group)]
+    if sample < len(lists):
+        return Detector("list", lists[sample], sample, list(class_names))
+    for group in groups:
+        logits, boxes = group.get("logits") or group.get("pred_logits"), group.get("pred_boxes")
+        if logits is not None and boxes is not None and logits.value.ndim == 3:
+            count = logits.value.shape[2]
+            labels = [class_name(number, class_names) for number in range(count)]
+            tensors = {"logits": logits, "boxes": boxes}
+            return Detector("queries", tensors, sample, labels, every=count <= classes)
+        leaf = group.get(0)
+        if leaf is None or leaf.value.ndim != 3:
+            continue
+        rows, anchors = leaf.value.shape[1:]
+        tensors, values = {"rows": leaf}, leaf.value[sample].float()
+        if classes and 4 + classes <= rows < anchors:
+            # The rows after the classes are keypoints or, for example, coefficients of masks.
+            more = values[4 + classes :]
+            shares = len(more) % 3 == 0 and bool(((more[2::3] >= 0) & (more[2::3] <= 1)).all())
+            points = len(more) // 3 if shares else 0
+            return Detector("anchors", tensors, sample, list(class_names), points)
+        if anchors >= 6:
+            scores, numbers = values[:, 4:6].unbind(1)
+            shares = bool(((scores >= 0) & (scores <= 1)).all() and scores.any())
+            if shares and ((numbers >= 0) & (numbers == numbers.round())).all():
+                points = (anchors - 6) // 3 if anchors % 3 == 0 else 0
+                return Detector("rows", tensors, sample, list(class_names), points)
+    return None
+
+
+def _is_list(group: Mapping[Any, Leaf]) -> bool:
     """Tell torchvision's dicts, a row a box, from raw predictions with the same keys."""
     boxes, scores = group.get("boxes"), group.get("scores")
     if boxes is None or scores is None:
@@ -277,159 +299,122 @@ def _has_rows(group: Mapping[Any, Leaf]) -> bool:
     return len(rows) == 2 and rows[1] == 4 and tuple(own) == (rows[0],)
 
 
-def _query_leaves(groups: Groups, named: Named) -> Iterator[tuple[Leaf, Leaf, bool]]:
-    """Yield logits and boxes of DETR's queries, and whether all classes have names."""
-    for group in groups.values():
-        logits = group.get("logits") or group.get("pred_logits")
-        boxes = group.get("pred_boxes")
-        if logits is not None and boxes is not None and logits.value.ndim == 3:
-            # The last class of DETR's softmax is "no object", which has no name.
-            yield logits, boxes, not _unnamed(named, logits.value.shape[2] - 1)
+def _read_list(found: Detector, size: Tensor) -> Rows:
+    """Read a list of dicts, as torchvision's, a row a box: "boxes" in pixels, "scores" and so on."""
+    tensors, scores = found.tensors, found.tensors["scores"]
+    count = len(scores.value)
+    unnamed = torch.full((count,), -1)
+    labels = tensors["labels"].value if "labels" in tensors else unnamed
+    points = (
+        tensors["keypoints"].value[..., :2] if "keypoints" in tensors else unnamed[:, None, None]
+    )
+    sure = tensors.get("keypoints_scores")
+    return Rows(
+        tensors["boxes"].value.cpu() / size.repeat(2),
+        scores.value,
+        labels,
+        lambda row: scores.at[row],
+        points.cpu() / size if "keypoints" in tensors else torch.zeros(count, 0, 2),
+        None if sure is None else lambda row, point: sure.at[row, point],
+    )
 
 
-def _queries(
-    groups: Groups, size: tuple[int, ...], sample: int, named: Named
-) -> Iterator[DetectedBox]:
-    """Yield boxes of DETR and its kin: "pred_boxes" ``(N, Q, 4)`` as shares, "logits" beside."""
-    for logits, boxes, every in _query_leaves(groups, named):
-        rows = logits.value[sample].float()
-        shares = rows.sigmoid() if every else rows.softmax(-1)[:, :-1]
-        best, labels = shares.max(-1)
-        for place in range(len(rows)):
-            right, down, wide, high = boxes.value[sample, place].tolist()
-            label = int(labels[place])
-            corners = right - wide / 2, down - high / 2, right + wide / 2, down + high / 2
-            at = logits.at[sample, place, label]
-            yield DetectedBox(_fractions(corners, 1, 1), named(label), float(best[place]), at)
-        return
+def _read_queries(found: Detector, size: Tensor) -> Rows:
+    """Read DETR and its kin: boxes ``(N, Q, 4)`` as fractions, and logits beside."""
+    logits, sample = found.tensors["logits"], found.sample
+    rows = logits.value[sample].float()
+    # The last class of a softmax is "no object".
+    shares = rows.sigmoid() if found.every else rows.softmax(-1)[:, :-1]
+    scores, labels = shares.max(-1)
+    corners = _corners(found.tensors["boxes"].value[sample])
+    at = lambda row: logits.at[sample, row, int(labels[row])]  # noqa: E731
+    return Rows(corners, scores, labels, at, torch.zeros(len(rows), 0, 2), None)
 
 
-def _anchor_leaves(groups: Groups, named: Named) -> Iterator[tuple[Leaf, int]]:
-    """Yield tensors of YOLO's anchors, and the number of classes."""
-    if _unnamed(named, 0):  # that number tells it from any other 3d tensor
-        return
-    classes = next(count for count in itertools.count() if _unnamed(named, count))
-    for group in groups.values():
-        leaf = group.get(0)
-        if leaf is not None and leaf.value.ndim == 3:
-            rows, anchors = leaf.value.shape[1:]
-            if 4 + classes <= rows < anchors and rows > 4:
-                yield leaf, classes
+def _read_anchors(found: Detector, size: Tensor) -> Rows:
+    """Read YOLO as ultralytics returns it: ``(N, 4 + classes, A)``, in pixels, with overlaps.
 
-
-def _points(more: Tensor) -> int:
-    """Count the keypoints in rows that follow an anchor's classes; 0 if they are something else."""
-    sound = len(more) % 3 == 0 and bool(((more[2::3] >= 0) & (more[2::3] <= 1)).all())
-    return len(more) // 3 if sound else 0
-
-
-def _anchors(
-    groups: Groups, size: tuple[int, ...], sample: int, named: Named
-) -> Iterator[DetectedBox]:
-    """Yield boxes of YOLO as ultralytics returns it: ``(N, 4 + classes, A)``, in pixels.
-
-    Three rows a keypoint may follow, right, down and its score, or the coefficients of masks.
+    Three rows a keypoint may follow, right, down and its score.
     """
-    height, width = size[-2:]
-    for leaf, classes in _anchor_leaves(groups, named):
-        rows = leaf.value[sample].float()
-        scores, labels = rows[4 : 4 + classes].max(0)
-        chosen = scores.argsort(descending=True)[: 50 * SHOWN]
-        right, down, wide, high = rows[:4, chosen]
-        corners = torch.stack(
-            [right - wide / 2, down - high / 2, right + wide / 2, down + high / 2], 1
+    from torchvision.ops import batched_nms
+
+    leaf, sample, first = found.tensors["rows"], found.sample, 4 + len(found.labels)
+    rows = leaf.value[sample].cpu().float()
+    scores, labels = rows[4:first].max(0)
+    best = scores.argsort(descending=True)[: 50 * SHOWN]
+    corners = _corners(rows[:4, best].mT)
+    best = best[batched_nms(corners.float(), scores[best], labels[best], OVERLAP)[:SHOWN]]
+    points = rows[first : first + 3 * found.points, best].reshape(-1, 3, len(best))[:, :2]
+    return Rows(
+        _corners(rows[:4, best].mT) / size.repeat(2),
+        scores[best],
+        labels[best],
+        lambda row: leaf.at[sample, 4 + int(labels[best[row]]), int(best[row])],
+        points.permute(2, 0, 1) / size,
+        lambda row, point: leaf.at[sample, first + 3 * point + 2, int(best[row])],
+    )
+
+
+def _read_rows(found: Detector, size: Tensor) -> Rows:
+    """Read YOLO that leaves no overlaps: a row is corners in pixels, score, class, keypoints."""
+    leaf, sample = found.tensors["rows"], found.sample
+    rows = leaf.value[sample].cpu().float()
+    points = rows[:, 6 : 6 + 3 * found.points].reshape(len(rows), -1, 3)[..., :2]
+    return Rows(
+        rows[:, :4] / size.repeat(2),
+        rows[:, 4],
+        rows[:, 5],
+        lambda row: leaf.at[sample, row, 4],
+        points / size,
+        lambda row, point: leaf.at[sample, row, 8 + 3 * point],
+    )
+
+
+READERS: dict[str, Callable[[Detector, Tensor], Rows]] = {
+    "list": _read_list,
+    "queries": _read_queries,
+    "anchors": _read_anchors,
+    "rows": _read_rows,
+}
+
+
+def _corners(boxes: Tensor) -> Tensor:
+    """Return left, top, right and bottom of boxes ``(n, 4)`` around a point: its place and size."""
+    middle, extent = boxes.cpu().double().split(2, 1)
+    return torch.cat([middle - extent / 2, middle + extent / 2], 1)
+
+
+def _best(rows: Rows, names: Sequence[str]) -> list[DetectedBox]:
+    """Return the boxes with the largest scores."""
+    found = []
+    for row in rows.scores.argsort(descending=True, stable=True)[:SHOWN].tolist():
+        label, points = int(rows.labels[row]), rows.points[row].tolist()
+        left, top, right, bottom = rows.corners[row].tolist()
+        found.append(
+            DetectedBox(
+                (left, top, right, bottom),
+                class_name(label, names) if label >= 0 else "box",
+                float(rows.scores[row]),
+                rows.at(row),
+                tuple((right, down) for right, down in points),
+                tuple(rows.points_at(row, n) for n in range(len(points))) if rows.points_at else (),
+            )
         )
-        more = rows[4 + classes :]
-        marked = bool(_points(more))
-        for place in _without_overlap(corners, labels[chosen]):
-            anchor = int(chosen[place])
-            label = int(labels[anchor])
-            own = more[:, anchor].reshape(-1, 3)[:, :2].tolist() if marked else []
-            yield DetectedBox(
-                _fractions(corners[place].tolist(), width, height),
-                named(label),
-                float(scores[anchor]),
-                leaf.at[sample, 4 + label, anchor],
-                tuple((right / width, down / height) for right, down in own),
-                tuple(
-                    leaf.at[sample, 6 + classes + 3 * number, anchor] for number in range(len(own))
-                ),
-            )
-        return
+    return found
 
 
-def _row_leaves(groups: Groups, sample: int) -> Iterator[Leaf]:
-    """Yield tensors whose rows are boxes: behind the corners a share and a whole number."""
-    for group in groups.values():
-        leaf = group.get(0)
-        if leaf is None or leaf.value.ndim != 3 or leaf.value.shape[2] < 6:
-            continue
-        scores, labels = leaf.value[sample].float()[:, 4:6].unbind(1)
-        shares = ((scores >= 0) & (scores <= 1)).all() and scores.any()
-        if shares and ((labels >= 0) & (labels == labels.round())).all():
-            yield leaf
-
-
-def _chosen_rows(
-    groups: Groups, size: tuple[int, ...], sample: int, named: Named
-) -> Iterator[DetectedBox]:
-    """Yield boxes of YOLO that leaves none to be left out: ``(N, boxes, 6 or more)``.
-
-    A row is the corners in pixels, the score and the number of the class; keypoints may follow.
-    """
-    height, width = size[-2:]
-    for leaf in _row_leaves(groups, sample):
-        rows = leaf.value[sample].float()
-        more = rows[:, 6:]
-        marked = more.shape[1] % 3 == 0
-        for place, (*corners, score, label) in enumerate(rows[:, :6].tolist()):
-            own = more[place].reshape(-1, 3)[:, :2].tolist() if marked else []
-            yield DetectedBox(
-                _fractions(corners, width, height),
-                named(int(label)),
-                score,
-                leaf.at[sample, place, 4],
-                tuple((right / width, down / height) for right, down in own),
-                tuple(leaf.at[sample, place, 8 + 3 * number] for number in range(len(own))),
-            )
-        return
-
-
-DETECTORS = (_torchvision, _queries, _anchors, _chosen_rows)
-
-
-def _unnamed(named: Named, number: int) -> bool:
-    return named(number) == f"class {number}"
-
-
-def _fractions(
-    corners: Sequence[float], width: float, height: float
-) -> tuple[float, float, float, float]:
-    left, top, right, bottom = corners
-    return left / width, top / height, right / width, bottom / height
-
-
-def _without_overlap(corners: Tensor, labels: Tensor) -> list[int]:
-    """Return the boxes, the best first, that overlap no better one of their class."""
-    kept: list[int] = []
-    for place, (left, top, right, bottom) in enumerate(corners.tolist()):
-        for other in kept:
-            if labels[other] != labels[place]:
-                continue
-            a, b, c, d = corners[other].tolist()
-            wide, high = min(right, c) - max(left, a), min(bottom, d) - max(top, b)
-            common = max(wide, 0) * max(high, 0)
-            both = (right - left) * (bottom - top) + (c - a) * (d - b) - common
-            if common > OVERLAP * both:
-                break
-        else:
-            kept.append(place)
-        if len(kept) == SHOWN:
-            break
-    return kept
+def class_name(index: int, class_names: Sequence[str]) -> str:
+    """Return the name of a class, or its number in words."""
+    return class_names[index] if index < len(class_names) else f"class {index}"
 
 
 # For the browser and the page
+
+
+def detector_facts(found: Detector) -> dict[str, Any]:
+    """Return how `web/detected.js` computes the boxes of plain tensors; of any but a list."""
+    facts = {name: getattr(found, name) for name in ("kind", "labels", "points", "every")}
+    return facts | {"written": str(next(iter(found.tensors.values())).at)}
 
 
 def answer_payload(answer: ShownOutput, sample: int) -> dict[str, Any] | None:

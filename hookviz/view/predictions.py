@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..run.output import Output
 from ..run.target import Target, class_index, probabilities
 from ..tables import number as in_words
-from .outputs import ShownOutput, read_output_pictures
+from .outputs import ShownOutput, class_name, read_output_pictures
 from .source import input_sample
 from .view import View, cached
 
@@ -174,10 +174,6 @@ def class_labels(count: int, class_names: Sequence[str]) -> list[str]:
     names = [class_name(index, class_names) for index in range(count)]
     often = Counter(names)
     return [f"{name} ({i})" if often[name] > 1 else name for i, name in enumerate(names)]
-
-
-def class_name(index: int, class_names: Sequence[str]) -> str:
-    return class_names[index] if index < len(class_names) else f"class {index}"
 
 
 def target_name(

@@ -21,9 +21,9 @@ from .messages import (
     Reply,
 )
 from .orders import ablate, flip_of, order_scores, score_drops
-from .outputs import map_values
+from .outputs import class_name, map_values
 from .payload import field_payload, layer_payload, picture_payload
-from .predictions import class_name, output_of
+from .predictions import output_of
 from .reason import cut_run, reason_payload, weights_payload, without_payload
 from .source import input_sample
 from .view import View

@@ -24,7 +24,7 @@ from ...run.output import Output
 from ...tables import megabytes
 from ...view.layer import SCORE_DROP
 from ...view.maps import describe, for_layer
-from ...view.outputs import OVERLAP, SHOWN, box_tensors
+from ...view.outputs import OVERLAP, SHOWN, detector_facts, find_detector
 from ...view.payload import field_payload, layer_payload, target_number
 from ...view.predictions import output_of
 from ...view.settings import PRODUCT, heatmap_names
@@ -88,8 +88,9 @@ def write_network_page(
     detector: dict[str, Any] = {}
     boxed: list[Output] = []
     if output_of(view).boxes:
-        known = box_tensors(view.run.leaves, input_sample(view), session.class_names)
-        detector, boxed = known or (detector, boxed)
+        known = find_detector(view.run.leaves, input_sample(view), session.class_names)
+        if known is not None and known.kind != "list":
+            detector, boxed = detector_facts(known), [each.at for each in known.tensors.values()]
     answers = [*(each.at for each in output_of(view).maps), *boxed]
     network = export_network(
         session,
