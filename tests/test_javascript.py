@@ -24,15 +24,15 @@ from hookviz.draw.colours import colour_ranges, palette, to_levels
 from hookviz.draw.overlay import blend, heat_colours
 from hookviz.export.packing import half, quantize, raw
 from hookviz.run.output import leaves_of
+from hookviz.view.messages import as_json
 from hookviz.view.outputs import (
     OVERLAP,
     SHOWN,
-    answer_payload,
     detector_facts,
     find_detector,
     read_output_pictures,
 )
-from hookviz.view.payload import settings_payload
+from hookviz.view.payload import answer_facts, settings_payload
 from hookviz.view.settings import choices
 
 LAST = "layer3.1.conv2"
@@ -193,7 +193,7 @@ def detectors() -> list[dict]:
     made = []
     for name, (output, names) in outputs.items():
         leaves = leaves_of(output)
-        said = answer_payload(read_output_pictures(leaves, (1, 3, 40, 80), 0, names), 0)
+        said = as_json(answer_facts(read_output_pictures(leaves, (1, 3, 40, 80), 0, names), 0))
         detector = find_detector(leaves, 0, names)
         facts, at = detector_facts(detector), [each.at for each in detector.tensors.values()]
         more = {"sample": 0, "size": [40, 80], "shown": SHOWN, "overlap": OVERLAP}

@@ -16,7 +16,15 @@ import math
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    TypeVar,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from .health import HealthSummary
 from .predictions import Prediction
@@ -30,11 +38,21 @@ PictureAt = tuple[int, float, int]
 """A sample, its relative depth, and the place of its tensor among the inputs."""
 
 
+Kind = TypeVar("Kind", bound="Message")
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
+class Message:
+    """A message, or a part of one: a frozen dataclass whose fields are given by name."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
+
+
 # Questions
 
 
-@dataclass(frozen=True, kw_only=True)
-class Question:
+class Question(Message):
     """A question of the browser.
 
     Attributes
@@ -56,7 +74,6 @@ SHOWN_PLACE = (-1.0, -1.0)
 """Stands for the position that is chosen in the kernel's view; None is no position."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class LayerPart(Question):
     """A question about a part of a layer; what is left out is the shown one."""
 
@@ -68,57 +85,48 @@ class LayerPart(Question):
     shown_after: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class HereQuestion(Question):
     """Asks whether the kernel is there."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class CodeQuestion(Question):
     """Asks for the view as PyTorch code."""
 
     settings: dict[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
 class PrepareQuestion(Question):
     """Asks the kernel to run the model so that the first `WhyQuestion` is answered quickly."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class LayerQuestion(LayerPart):
     """Asks for a layer's maps, gradients and statistics."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class PictureQuestion(Question):
     """Asks for the input as a picture."""
 
     of: PictureAt | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class HeatmapQuestion(LayerPart):
     """Asks for a layer's heatmap."""
 
     method: str
 
 
-@dataclass(frozen=True, kw_only=True)
 class HeatmapsQuestion(LayerPart):
     """Asks for the heatmaps of all layers."""
 
     method: str
 
 
-@dataclass(frozen=True, kw_only=True)
 class SidesQuestion(LayerPart):
     """Asks for the heatmaps of both sides of a target that is a difference."""
 
     method: str
 
 
-@dataclass(frozen=True, kw_only=True)
 class OutputQuestion(Question):
     """Asks for a map of the output; None is the largest channel at each position."""
 
@@ -127,12 +135,10 @@ class OutputQuestion(Question):
     sample: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
 class FieldQuestion(LayerPart):
     """Asks for the receptive field of a layer's positions."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class ValueQuestion(LayerPart):
     """Asks for the exact numbers at one position."""
 
@@ -141,7 +147,6 @@ class ValueQuestion(LayerPart):
     column: int
 
 
-@dataclass(frozen=True, kw_only=True)
 class ScoresQuestion(LayerPart):
     """Asks for the scores by which channels are sorted."""
 
@@ -149,24 +154,20 @@ class ScoresQuestion(LayerPart):
     reference_channel: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
 class AblationQuestion(LayerPart):
     """Asks for some more of the work of switching off each channel."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class FlipQuestion(LayerPart):
     """Asks for some more of the search for channels that change the prediction."""
 
     channels: list[int]
 
 
-@dataclass(frozen=True, kw_only=True)
 class MapQuestion(LayerPart):
     """Asks for the map of the network."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class WhyQuestion(Question):
     """Asks what makes up a value of a layer, of a class (``output``) or of a written target."""
 
@@ -181,7 +182,6 @@ class WhyQuestion(Question):
     written: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class WeightsQuestion(Question):
     """Asks for a layer's weights."""
 
@@ -193,7 +193,6 @@ class WeightsQuestion(Question):
     place: Place | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class WithoutQuestion(Question):
     """Asks what a value is without some channels of its layer's input."""
 
@@ -209,8 +208,7 @@ class WithoutQuestion(Question):
 # Answers: their arrays come beside them, as bytes
 
 
-@dataclass(frozen=True, kw_only=True)
-class Coding:
+class Coding(Message):
     """The encoding of an array, see `hookviz.export.packing`."""
 
     name: str
@@ -223,8 +221,7 @@ class Coding:
     step: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reply:
+class Reply(Message):
     """An answer of the kernel, with the question's ``ask`` and ``key``, and its arrays' codings.
 
     Attributes
@@ -245,15 +242,13 @@ class Reply:
     arrays: list[Coding] = field(default_factory=list)
 
 
-@dataclass(frozen=True, kw_only=True)
 class CodeAnswer(Reply):
     """The view as Python source."""
 
     code: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Counts:
+class Counts(Message):
     """The numbers of channels, calls, samples and slices of a layer."""
 
     channel: int
@@ -262,8 +257,7 @@ class Counts:
     depth: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class LayerHeader:
+class LayerHeader(Message):
     """A layer, call, sample and depth in words."""
 
     layer: str
@@ -289,15 +283,13 @@ class LayerHeader:
     beside: list[str] | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class LayerAnswer(Reply):
     """A layer's words; its numbers are in the arrays."""
 
     header: LayerHeader
 
 
-@dataclass(frozen=True, kw_only=True)
-class AsFed:
+class AsFed(Message):
     """The numbers that the network gets, computed from the picture."""
 
     gain: list[float]
@@ -305,8 +297,7 @@ class AsFed:
     words: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class PictureHeader:
+class PictureHeader(Message):
     """The input as a picture, in words."""
 
     height: int | None = None
@@ -317,28 +308,24 @@ class PictureHeader:
     words: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
 class PictureAnswer(Reply):
     """The input's words; its pixels are in the arrays."""
 
     header: PictureHeader
 
 
-@dataclass(frozen=True, kw_only=True)
 class HeatmapAnswer(Reply):
     """A heatmap, and how much of it lies beyond what the target sees."""
 
     beyond: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
 class SidesAnswer(Reply):
     """The heatmaps of both sides of a difference, by this method."""
 
     method: str
 
 
-@dataclass(frozen=True, kw_only=True)
 class ValueAnswer(Reply):
     """The exact numbers at a position as text, since JSON has neither NaN nor infinity."""
 
@@ -346,8 +333,7 @@ class ValueAnswer(Reply):
     gradients: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class FieldEnds:
+class FieldEnds(Message):
     """The input positions that the map's positions see along one dimension."""
 
     along: int | None
@@ -355,7 +341,6 @@ class FieldEnds:
     to: list[float]
 
 
-@dataclass(frozen=True, kw_only=True)
 class FieldAnswer(Reply):
     """The receptive field of all positions of a layer."""
 
@@ -368,14 +353,12 @@ class FieldAnswer(Reply):
     ends: list[FieldEnds] | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class AblationAnswer(Reply):
     """The fraction of the work that is done; the drops and the order are in the arrays."""
 
     share: float
 
 
-@dataclass(frozen=True, kw_only=True)
 class FlipAnswer(Reply):
     """The search for channels that change the prediction, as far as it is done."""
 
@@ -386,8 +369,7 @@ class FlipAnswer(Reply):
     channels: list[int]
 
 
-@dataclass(frozen=True, kw_only=True)
-class GraphNode:
+class GraphNode(Message):
     """A node of the network's graph, see `hookviz.studies.graph.graph.graph_payload`."""
 
     name: str
@@ -401,7 +383,6 @@ class GraphNode:
     sources: list[int] | None
 
 
-@dataclass(frozen=True, kw_only=True)
 class MapAnswer(Reply):
     """The network's graph, the sizes of its layers' pictures, and the program that arranges it."""
 
@@ -414,8 +395,7 @@ class MapAnswer(Reply):
     program: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class WhyOrigin:
+class WhyOrigin(Message):
     """An earlier value that an input value was made from, and its part in it."""
 
     layer: str
@@ -428,8 +408,7 @@ class WhyOrigin:
     cut_off: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class WhyTerm:
+class WhyTerm(Message):
     """The contribution of an input channel to a value."""
 
     channel: int
@@ -445,7 +424,6 @@ class WhyTerm:
     bent_by: list[str] | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class WhyAnswer(Reply):
     """A value taken apart, see `hookviz.view.reason.reason_payload`. Numbers are text."""
 
@@ -471,8 +449,7 @@ class WhyAnswer(Reply):
     edits: list[str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class WeightBins:
+class WeightBins(Message):
     """The distribution of a layer's weights, and of one channel's."""
 
     low: str
@@ -481,7 +458,6 @@ class WeightBins:
     own: list[int]
 
 
-@dataclass(frozen=True, kw_only=True)
 class WeightsAnswer(Reply):
     """A layer's weights, see `hookviz.view.reason.weights_payload`. Numbers are text."""
 
@@ -498,7 +474,6 @@ class WeightsAnswer(Reply):
     bins: WeightBins
 
 
-@dataclass(frozen=True, kw_only=True)
 class WithoutAnswer(Reply):
     """The change of a value without some inputs, as predicted and as measured. Numbers are text."""
 
@@ -510,8 +485,7 @@ class WithoutAnswer(Reply):
 # Requests
 
 
-@dataclass(frozen=True, kw_only=True)
-class Request:
+class Request(Message):
     """A change that the kernel is to make.
 
     Attributes
@@ -526,7 +500,6 @@ class Request:
     settings: dict[str, Any] | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class TargetRequest(Request):
     """Makes a class the target, by its number or written as in Python."""
 
@@ -534,7 +507,6 @@ class TargetRequest(Request):
     written: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class FactorRequest(Request):
     """Multiplies a channel by a factor."""
 
@@ -543,7 +515,6 @@ class FactorRequest(Request):
     factor: float
 
 
-@dataclass(frozen=True, kw_only=True)
 class OffRequest(Request):
     """Switches channels of a layer off together."""
 
@@ -551,38 +522,32 @@ class OffRequest(Request):
     channels: list[int]
 
 
-@dataclass(frozen=True, kw_only=True)
 class DropRequest(Request):
     """Takes an edit back."""
 
     key: int
 
 
-@dataclass(frozen=True, kw_only=True)
 class UndoRequest(Request):
     """Takes the latest edit back."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class RestoreRequest(Request):
     """Takes all edits back."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class PaintRequest(Request):
     """Fills pixels of the input with the mean; the bytes say which, of this height and width."""
 
     shape: tuple[int, int]
 
 
-@dataclass(frozen=True, kw_only=True)
 class EraseRequest(Request):
     """Takes the edits of some pixels back."""
 
     shape: tuple[int, int]
 
 
-@dataclass(frozen=True, kw_only=True)
 class PictureRequest(Request):
     """A part of a picture's file, which is the bytes; the last part shows the picture.
 
@@ -596,14 +561,12 @@ class PictureRequest(Request):
     again: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
 class AgainRequest(Request):
     """Shows an earlier picture again."""
 
     key: int
 
 
-@dataclass(frozen=True, kw_only=True)
 class BesideRequest(Request):
     """Shows an earlier picture beside the present one; a second time, no longer."""
 
@@ -614,8 +577,7 @@ class BesideRequest(Request):
 # Facts: what the widget's traits hold
 
 
-@dataclass(frozen=True, kw_only=True)
-class TargetFacts:
+class TargetFacts(Message):
     """The target by its name; as a class's number; and as it is written in Python."""
 
     name: str
@@ -623,8 +585,7 @@ class TargetFacts:
     written: str | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class OutputMap:
+class OutputMap(Message):
     """A part of the output with a value for each position."""
 
     name: str
@@ -634,8 +595,7 @@ class OutputMap:
     size: tuple[int, int]
 
 
-@dataclass(frozen=True, kw_only=True)
-class OutputBox:
+class OutputBox(Message):
     """A box of a detector over the input."""
 
     corners: tuple[float, float, float, float]
@@ -646,8 +606,7 @@ class OutputBox:
     pointTargets: list[str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class OutputFacts:
+class OutputFacts(Message):
     """The parts of the output that are pictures, and the map and channel that are shown first."""
 
     sample: int
@@ -657,16 +616,14 @@ class OutputFacts:
     boxes: list[OutputBox]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClassFacts:
+class ClassFacts(Message):
     """The number of classes, and their names."""
 
     count: int
     names: list[str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class LayerFacts:
+class LayerFacts(Message):
     """A layer's words, and its cell of the ribbon; see `hookviz.view.health.Cell`."""
 
     name: str
@@ -686,8 +643,7 @@ class LayerFacts:
     parts: bool | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class EditFacts:
+class EditFacts(Message):
     """An edit in words; ``channel`` and ``factor`` if it only multiplies one channel."""
 
     words: str
@@ -697,8 +653,7 @@ class EditFacts:
     key: int = -1
 
 
-@dataclass(frozen=True, kw_only=True)
-class Choices:
+class Choices(Message):
     """The values of each menu."""
 
     order: list[str]
@@ -709,8 +664,7 @@ class Choices:
     shown_run: list[str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Facts:
+class Facts(Message):
     """The facts of a run that are the same for all layers."""
 
     model: str
@@ -741,8 +695,7 @@ class Facts:
     coming: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Thumbnail:
+class Thumbnail(Message):
     """A small picture of one input's sample; ``url`` holds a JPEG."""
 
     key: int
@@ -752,8 +705,7 @@ class Thumbnail:
     url: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Moved:
+class Moved(Message):
     """The browser's count of its changes, and the names of the settings that it changed."""
 
     count: int
@@ -763,10 +715,7 @@ class Moved:
 # From and to JSON
 
 
-Message = TypeVar("Message")
-
-
-def _subclasses(base: type[Message]) -> list[type[Message]]:
+def _subclasses(base: type[Kind]) -> list[type[Kind]]:
     return [sub for kind in base.__subclasses__() for sub in (kind, *_subclasses(kind))]
 
 
@@ -798,7 +747,7 @@ def read_request(message: Mapping[str, Any]) -> Request:
     return read(REQUESTS[message["set"]], {n: v for n, v in message.items() if n != "set"})
 
 
-def read(kind: type[Message], values: Mapping[str, Any]) -> Message:
+def read(kind: type[Kind], values: Mapping[str, Any]) -> Kind:
     """Make a message of values that came as JSON; lists become tuples where it has tuples.
 
     Raises

@@ -300,7 +300,7 @@ def _is_list(group: Mapping[Any, Leaf]) -> bool:
 
 
 def _read_list(found: Detector, size: Tensor) -> Rows:
-    """Read a list of dicts, as torchvision's, a row a box: "boxes" in pixels, "scores" and so on."""
+    """Read a list of dicts, as torchvision's, with boxes in pixels."""
     tensors, scores = found.tensors, found.tensors["scores"]
     count = len(scores.value)
     unnamed = torch.full((count,), -1)
@@ -415,38 +415,6 @@ def detector_facts(found: Detector) -> dict[str, Any]:
     """Return how `web/detected.js` computes the boxes of plain tensors; of any but a list."""
     facts = {name: getattr(found, name) for name in ("kind", "labels", "points", "every")}
     return facts | {"written": str(next(iter(found.tensors.values())).at)}
-
-
-def answer_payload(answer: ShownOutput, sample: int) -> dict[str, Any] | None:
-    """Return maps and boxes in words, as JSON values; None if the output is not a picture."""
-    if not answer:
-        return None
-    return {
-        "sample": sample,
-        "count": answer.count,
-        "first": list(main_map(answer.maps, sample)) if answer.maps else [0, None],
-        "maps": [
-            {
-                "name": str(each.at),
-                "flat": each.flat,
-                "labels": each.labels,
-                "picture": each.picture,
-                "size": list(each.values.shape[2:]),
-            }
-            for each in answer.maps
-        ],
-        "boxes": [
-            {
-                "corners": list(box.corners),
-                "label": box.label,
-                "score": box.score,
-                "target": str(box.at),
-                "points": [list(point) for point in box.points],
-                "pointTargets": [str(each) for each in box.points_at],
-            }
-            for box in answer.boxes
-        ],
-    }
 
 
 def map_values(found: DenseMap, sample: int, channel: int | None) -> dict[str, np.ndarray]:

@@ -6,7 +6,6 @@ statistics, orders, heatmaps and percentiles are computed here.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -22,6 +21,7 @@ from ..run.output import Output
 from ..run.target import class_index
 from ..run.transforms import UNDONE
 from ..studies.receptive_field import field as shown
+from . import messages as m
 from .attending import token_names_of, weights_beside
 from .build import run_names_of, summary
 from .health import overview_of, verdict_of
@@ -41,9 +41,8 @@ from .maps import (
     shown_after_words,
     words_of,
 )
-from .messages import Facts, as_json, read
 from .orders import drops_age, score_drops
-from .outputs import answer_payload
+from .outputs import ShownOutput, main_map
 from .panels import FLAT, flatness, network_ranges
 from .predictions import class_number, output_of, predictions_of, target_name_of
 from .settings import CMAPS, EFFECTIVE, PRODUCT, choices
@@ -74,68 +73,98 @@ def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
     run, names = view.run, view.session.class_names
     logits, target = run.logits, view.settings.target
     count = 0 if logits is None or not classes else logits.shape[1]
-    transform = transform_of(view)
-    facts = {
-        "model": view.session.name,
-        "summary": summary(view),
-        "target": {
-            "name": target_name_of(view),
-            "number": target_number(view),
-            "written": written_target(view),
-        },
-        "sides": side_names(view),
-        "answer": answer_payload(output_of(view), input_sample(view)),
-        "given": target if isinstance(target, int) else None,
-        "predictions": [
-            {name: _json(value) for name, value in each._asdict().items()}
-            for each in predictions_of(view)
-        ],
-        "classes": {"count": count, "names": list(names[:count])},
-        "scored": run.scored,
-        "layers": layer_list(view),
-        "palettes": {name: palette_text(name) for name in palette_names(view)},
-        "choices": choices(view),
-        "run_names": list(run_names_of(view)),
-        "network": [*network_ranges(view)],
-        "methods": cached_methods(),
-        "flat": list(FLAT),
-        "opened": view.opened and view.opened._asdict(),
-        "product": PRODUCT,
-        "effective": EFFECTIVE,
-        "auto": [SEQUENTIAL, DIVERGING, DARK, HEAT],
-        "verdict": verdict_of(view)._asdict(),
-        "transform": transform and transform._asdict(),
-        "edits": edit_list(view),
-    }
-    return as_json(read(Facts, facts))
+    facts = m.Facts(
+        model=view.session.name,
+        summary=summary(view),
+        target=m.TargetFacts(
+            name=target_name_of(view), number=target_number(view), written=written_target(view)
+        ),
+        sides=side_names(view),
+        answer=answer_facts(output_of(view), input_sample(view)),
+        given=target if isinstance(target, int) else None,
+        predictions=predictions_of(view),
+        classes=m.ClassFacts(count=count, names=list(names[:count])),
+        scored=run.scored,
+        layers=layer_list(view),
+        palettes={name: palette_text(name) for name in palette_names(view)},
+        choices=m.Choices(**choices(view)),
+        run_names=list(run_names_of(view)),
+        network=[list(ends) for ends in network_ranges(view)],
+        methods=cached_methods(),
+        flat=list(FLAT),
+        opened=view.opened,
+        product=PRODUCT,
+        effective=EFFECTIVE,
+        auto=(SEQUENTIAL, DIVERGING, DARK, HEAT),
+        verdict=verdict_of(view),
+        transform=transform_of(view),
+        edits=edit_list(view),
+    )
+    return m.as_json(facts)
 
 
-def edit_list(view: View) -> list[dict[str, Any]]:
+def answer_facts(answer: ShownOutput, sample: int) -> m.OutputFacts | None:
+    """Return maps and boxes in words; None if the output is not a picture."""
+    if not answer:
+        return None
+    maps = [
+        m.OutputMap(
+            name=str(each.at),
+            flat=each.flat,
+            labels=each.labels,
+            picture=each.picture,
+            size=(each.values.shape[2], each.values.shape[3]),
+        )
+        for each in answer.maps
+    ]
+    boxes = [
+        m.OutputBox(
+            corners=box.corners,
+            label=box.label,
+            score=box.score,
+            target=str(box.at),
+            points=list(box.points),
+            pointTargets=list(map(str, box.points_at)),
+        )
+        for box in answer.boxes
+    ]
+    first = main_map(answer.maps, sample) if maps else (0, None)
+    return m.OutputFacts(sample=sample, count=answer.count, first=first, maps=maps, boxes=boxes)
+
+
+def edit_list(view: View) -> list[m.EditFacts]:
     """Return the edits of this run; with channel and factor for those that only multiply one."""
-    found: list[dict[str, Any]] = []
+    found = []
     for each in view.session.edits:
         channel = each.channels if isinstance(each.channels, int) else None
-        plain = channel is not None and each.is_of(each.layer, channel)
-        which = {"channel": channel, "factor": each.factor} if plain else {"channel": None}
-        found.append({"words": str(each), "layer": each.layer, "factor": None} | which)
+        if channel is not None and not each.is_of(each.layer, channel):
+            channel = None
+        factor = None if channel is None else each.factor
+        edit = m.EditFacts(words=str(each), layer=each.layer, channel=channel, factor=factor)
+        found.append(edit)
     return found
 
 
-def layer_list(view: View) -> list[dict[str, Any]]:
+def layer_list(view: View) -> list[m.LayerFacts]:
     """Return an entry for each layer that can be shown: name, words and cell of the ribbon."""
-    found = []
-    for cell in overview_of(view):
-        words = words_of(view)[cell.name]
-        numbers = {name: _json(value) for name, value in vars(cell).items()}
-        numbers["nans"] += numbers.pop("gradient_nans")
-        numbers["infs"] += numbers.pop("gradient_infs")
-        for own in ("weighted", "away", "zero_weights"):
-            del numbers[own]
-        said = {"kind": words.kind, "text": words.text, "size": words.size}
-        attends = isinstance(view.cache[cell.name], AttentionRecord)
-        of = {"attends": attends, "parts": cell.name in layers_of_parts(view)}
-        found.append(numbers | said | {name: True for name, holds in of.items() if holds})
-    return found
+    return [
+        m.LayerFacts(
+            name=cell.name,
+            block=cell.block,
+            side=cell.side,
+            activation=cell.activation,
+            gradient=cell.gradient,
+            zeros=cell.zeros,
+            nans=cell.nans + cell.gradient_nans,
+            infs=cell.infs + cell.gradient_infs,
+            channels=cell.channels,
+            silent=cell.silent,
+            **words_of(view)[cell.name]._asdict(),
+            attends=isinstance(view.cache[cell.name], AttentionRecord) or None,
+            parts=cell.name in layers_of_parts(view) or None,
+        )
+        for cell in overview_of(view)
+    ]
 
 
 def palette_names(view: View) -> list[str]:
@@ -293,8 +322,3 @@ def written_target(view: View) -> str | None:
         return " - ".join(str(class_index(each, count, names)) for each in target)
     number = target_number(view)
     return None if number is None else str(number)
-
-
-def _json(value: Any) -> Any:
-    """Replace NaN and infinities, which JSON lacks, by None."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -31,26 +31,16 @@ from .view import View
 PART = 0.25  # seconds of work between two answers, so that others are answered and it can stop
 
 
-class Array(NamedTuple):
-    """An array of an answer."""
-
-    name: str
-    values: np.ndarray
-    exact: bool = False  # never in half precision
-
-
-Replied = tuple[Reply, list[Array]]
+Replied = tuple[Reply, dict[str, np.ndarray]]
 HANDLERS: dict[type[Question], Callable[[View, Any], Replied]] = {}
 
-Asked = TypeVar("Asked", bound=Question)
+Handler = TypeVar("Handler", bound=Callable[..., Replied])
 
 
-def answers(
-    kind: type[Asked],
-) -> Callable[[Callable[[View, Asked], Replied]], Callable[[View, Asked], Replied]]:
-    """Register the function that answers a kind of question."""
+def answers(kind: type[Question]) -> Callable[[Handler], Handler]:
+    """Register the function that answers a kind of question, with the arrays by name."""
 
-    def register(function: Callable[[View, Asked], Replied]) -> Callable[[View, Asked], Replied]:
+    def register(function: Handler) -> Handler:
         HANDLERS[kind] = function
         return function
 
@@ -82,28 +72,26 @@ def edited_part(view: View, question: LayerPart) -> View:
 
 @answers(m.HereQuestion)
 def _here(view: View, question: m.HereQuestion) -> Replied:
-    return Reply(), []
+    return Reply(), {}
 
 
 @answers(m.PrepareQuestion)
 def _prepare(view: View, question: m.PrepareQuestion) -> Replied:
     cut_run(view)
-    return Reply(), []
+    return Reply(), {}
 
 
 @answers(m.LayerQuestion)
 def _layer(view: View, question: m.LayerQuestion) -> Replied:
     header, arrays = layer_payload(part_of(view, question))
-    return m.LayerAnswer(header=m.read(m.LayerHeader, header)), [
-        Array(*pair) for pair in arrays.items()
-    ]
+    return m.LayerAnswer(header=m.read(m.LayerHeader, header)), arrays
 
 
 @answers(m.PictureQuestion)
 def _picture(view: View, question: m.PictureQuestion) -> Replied:
     header, pixels = picture_payload(view, question.of) or ({}, np.zeros((0, 0, 3), np.uint8))
     answer = m.PictureAnswer(header=m.read(m.PictureHeader, header))
-    return answer, [Array("pixels", pixels, exact=True)]
+    return answer, {"pixels": pixels}
 
 
 @answers(m.HeatmapQuestion)
@@ -111,42 +99,41 @@ def _heatmap(view: View, question: m.HeatmapQuestion) -> Replied:
     view = part_of(view, question).with_settings(heatmap=question.method)
     values = heatmap_of(view)
     if values is None:
-        return Reply(none=""), []
-    return m.HeatmapAnswer(beyond=beyond_target(view)), [Array("heat", values)]
+        return Reply(none=""), {}
+    return m.HeatmapAnswer(beyond=beyond_target(view)), {"heat": values}
 
 
 @answers(m.HeatmapsQuestion)
 def _heatmaps(view: View, question: m.HeatmapsQuestion) -> Replied:
     view = part_of(view, question).with_settings(heatmap=question.method)
     heats = {name: heatmap_of(for_layer(view, layer=name)) for name in layers_of(view)}
-    return Reply(), [Array(name, heat) for name, heat in heats.items() if heat is not None]
+    return Reply(), {name: heat for name, heat in heats.items() if heat is not None}
 
 
 @answers(m.SidesQuestion)
 def _sides(view: View, question: m.SidesQuestion) -> Replied:
     sides = shown_sides(part_of(view, question).with_settings(heatmap=question.method))
-    first, second = sides.heats
-    arrays = [Array("first", first, exact=True), Array("second", second, exact=True)]
-    return m.SidesAnswer(method=sides.method), arrays
+    return m.SidesAnswer(method=sides.method), dict(
+        zip(("first", "second"), sides.heats, strict=True)
+    )
 
 
 @answers(m.OutputQuestion)
 def _output(view: View, question: m.OutputQuestion) -> Replied:
     shown = output_of(view).maps[question.which]
-    values = map_values(shown, input_sample(view), question.channel)
-    return Reply(), [Array(*pair) for pair in values.items()]
+    return Reply(), map_values(shown, input_sample(view), question.channel)
 
 
 @answers(m.FieldQuestion)
 def _field(view: View, question: m.FieldQuestion) -> Replied:
-    return m.read(m.FieldAnswer, field_payload(part_of(view, question))), []
+    return m.read(m.FieldAnswer, field_payload(part_of(view, question))), {}
 
 
 @answers(m.ValueQuestion)
 def _value(view: View, question: m.ValueQuestion) -> Replied:
     layer, at = layer_of(part_of(view, question)), (question.channel, question.row, question.column)
     gradient = None if layer.gradients is None else str(float(layer.gradients[at]))
-    return m.ValueAnswer(maps=str(float(layer.maps[at])), gradients=gradient), []
+    return m.ValueAnswer(maps=str(float(layer.maps[at])), gradients=gradient), {}
 
 
 @answers(m.ScoresQuestion)
@@ -154,8 +141,8 @@ def _scores(view: View, question: m.ScoresQuestion) -> Replied:
     at: dict[str, Any] = {"order": question.order, "reference_channel": question.reference_channel}
     scores = order_scores(part_of(view, question).with_settings(**at))
     if scores is None:
-        return Reply(none=""), []
-    return Reply(), [Array("scores", scores, exact=True)]
+        return Reply(none=""), {}
+    return Reply(), {"scores": scores}
 
 
 @answers(m.AblationQuestion)
@@ -163,10 +150,9 @@ def _ablation(view: View, question: m.AblationQuestion) -> Replied:
     view = edited_part(view, question)
     share, drops = ablate(view, PART), score_drops(view)
     if share < 1 or drops is None:
-        return m.AblationAnswer(share=share), []
+        return m.AblationAnswer(share=share), {}
     order = channel_order(layer_of(view), SCORE_DROP, drops).astype(np.uint32)
-    arrays = [Array("drops", drops, exact=True), Array("order", order, exact=True)]
-    return m.AblationAnswer(share=share), arrays
+    return m.AblationAnswer(share=share), {"drops": drops, "order": order}
 
 
 @answers(m.FlipQuestion)
@@ -182,7 +168,7 @@ def _flip(view: View, question: m.FlipQuestion) -> Replied:
         flipped=None if flip.flipped is None else name(flip.flipped),
         channels=flip.channels,
     )
-    return answer, []
+    return answer, {}
 
 
 @answers(m.MapQuestion)
@@ -190,7 +176,7 @@ def _map(view: View, question: m.MapQuestion) -> Replied:
     header, arrays = map_payload(part_of(view, question))
     program = (STATIC / "dagre.js").read_text(encoding="utf-8")
     answer = m.read(m.MapAnswer, header | {"program": program})
-    return answer, [Array(*pair) for pair in arrays.items()]
+    return answer, arrays
 
 
 def _asked(question: Question) -> dict[str, Any]:
@@ -204,15 +190,15 @@ def _asked(question: Question) -> dict[str, Any]:
 @answers(m.WhyQuestion)
 def _why(view: View, question: m.WhyQuestion) -> Replied:
     said, arrays = reason_payload(view, _asked(question))
-    return m.read(m.WhyAnswer, said), [Array(*pair) for pair in arrays.items()]
+    return m.read(m.WhyAnswer, said), arrays
 
 
 @answers(m.WeightsQuestion)
 def _weights(view: View, question: m.WeightsQuestion) -> Replied:
     said, arrays = weights_payload(view, _asked(question))
-    return m.read(m.WeightsAnswer, said), [Array(*pair) for pair in arrays.items()]
+    return m.read(m.WeightsAnswer, said), arrays
 
 
 @answers(m.WithoutQuestion)
 def _without(view: View, question: m.WithoutQuestion) -> Replied:
-    return m.read(m.WithoutAnswer, without_payload(view, _asked(question))), []
+    return m.read(m.WithoutAnswer, without_payload(view, _asked(question))), {}

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 import anywidget
+import numpy as np
 import traitlets
 from IPython import get_ipython
 
@@ -43,7 +44,7 @@ from ..view.messages import (
 )
 from ..view.messages import read as read_message
 from ..view.payload import model_payload, settings_payload
-from ..view.replies import Array, reply
+from ..view.replies import reply
 from ..view.source import input_sample, picture_at
 from ..view.view import View
 
@@ -249,7 +250,7 @@ class Canvas(anywidget.AnyWidget):
 
     def _reply(self, question: Question) -> None:
         again = HOW_TO_ASK_AGAIN.get(type(question))
-        arrays: list[Array] = []
+        arrays: dict[str, np.ndarray] = {}
         try:
             if again and question.stops is not None and question.stops < self.stops:
                 answer = _stopped(question, again)
@@ -264,12 +265,14 @@ class Canvas(anywidget.AnyWidget):
                 raise
             self.stops += 1
             answer = _stopped(question, again)
-        self._send_answer(_addressed(answer, question), [_encoded(array) for array in arrays])
+        self._send_answer(
+            _addressed(answer, question), [_encoded(*array) for array in arrays.items()]
+        )
 
-    def _answer(self, question: Question) -> tuple[Reply, list[Array]]:
+    def _answer(self, question: Question) -> tuple[Reply, dict[str, np.ndarray]]:
         if isinstance(question, CodeQuestion):
             self._explored.follow(question.settings)  # the browser may be ahead
-            return CodeAnswer(code=self._explored.code()), []
+            return CodeAnswer(code=self._explored.code()), {}
         return reply(self._explored.displayed(), question)
 
     def _send_answer(self, answer: Reply, arrays: Sequence[Packed] = ()) -> None:
@@ -308,6 +311,6 @@ def _settings(view: View) -> dict[str, Any]:
     return settings | {"place": settings["place"] and list(settings["place"])}
 
 
-def _encoded(array: Array) -> Packed:
-    large = array.values.nbytes > EXACT_BYTES and not array.exact
-    return (half if large else raw)(array.name, array.values)
+def _encoded(name: str, values: np.ndarray) -> Packed:
+    large = values.nbytes > EXACT_BYTES and values.dtype.kind == "f"
+    return (half if large else raw)(name, values)

@@ -40,18 +40,15 @@ class Changeable(Protocol):
     def show_beside(self, key: int, sample: int) -> None: ...
 
 
-Handler = Callable[[Changeable, Any, Sequence[Any]], None]
-HANDLERS: dict[type[m.Request], Handler] = {}
+HANDLERS: dict[type[m.Request], Callable[[Changeable, Any, Sequence[Any]], None]] = {}
 
-Requested = TypeVar("Requested", bound=m.Request)
+Handler = TypeVar("Handler", bound=Callable[..., None])
 
 
-def handles(
-    kind: type[Requested],
-) -> Callable[[Callable[[Changeable, Requested, Sequence[Any]], None]], Handler]:
+def handles(kind: type[m.Request]) -> Callable[[Handler], Handler]:
     """Register the function that does what a kind of request says; it also gets the bytes."""
 
-    def register(function: Callable[[Changeable, Requested, Sequence[Any]], None]) -> Handler:
+    def register(function: Handler) -> Handler:
         HANDLERS[kind] = function
         return function
 
