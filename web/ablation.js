@@ -106,6 +106,6 @@ export class Ablation {
     if (this.said) return [this.said, "again"];
     if (order !== "score drop") return ["", ""];
     if (!data.arrays.ablation_scores) return ["by channel number: not computed for this layer", "compute"];
-    return data.header.age ? [`order from before ${data.header.age}`, "update"] : ["", ""];
+    return ["", ""];
   }
 }

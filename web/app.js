@@ -24,7 +24,7 @@ import { Why } from "./why.js";
  * and `listeners` are told when it is; a heatmap that there is none of has no values.
  * @typedef {import("./layer.js").Layer} Layer
  * @typedef {import("./panel.js").Panel} Panel
- * @typedef {{values: any, shape: number[], none?: string, beyond?: string}} Heat
+ * @typedef {{values: any, shape: number[], none?: string}} Heat
  * @typedef {{
  *   facts: import("./messages.d.ts").Facts & Record<string, any>, live: boolean, gone?: string, refused?: number, waiting?: string, wanted?: number | null, asking?: string | null, listeners: Set<(now?: boolean) => void>,
  *   layer: (at: any) => Layer | null,
@@ -180,10 +180,7 @@ export class App {
    */
   toOrder(order) {
     const data = this.source.layer(this.at);
-    if (order === "score drop" && this.source.live && data && (!data.arrays.ablation_scores || data.header.age)) {
-      if (data.header.age) this.state.set({ order, shown_run: this.parts.ablation.edited });
-      return this.parts.ablation.begin();
-    }
+    if (order === "score drop" && this.source.live && data && !data.arrays.ablation_scores) return this.parts.ablation.begin();
     if (this.parts.ablation.work) this.parts.ablation.stop("");
     const reference = order === "similarity" && order !== this.at.order ? { reference_channel: this.at.channel } : {};
     const ranking = data && this.rankings.of(data, { ...this.at, order, ...reference });

@@ -124,7 +124,7 @@ export class Heatmaps {
     if (this.known.key !== own)
       this.known = { key: own, note: emptiness(found.values, methodName(at.heatmap)), range: heatRange(found.values) };
     const { range } = this.known;
-    this.note = this.known.note || (found.beyond ?? "");
+    this.note = this.known.note;
     const name = colours.ofHeatmap(Boolean(range?.diverging));
     const palette = colours.palette(name);
     const over = at.over_input && picture;

@@ -199,7 +199,6 @@ export interface LayerHeader {
   dtype: string;
   magnitudes: string;
   which: string;
-  age: string;
   shown_after: string;
   word?: string | null;
   query?: string | null;
@@ -230,11 +229,6 @@ export interface PictureHeader {
 export interface PictureAnswer extends Reply {
   ask: "picture";
   header: PictureHeader;
-}
-
-export interface HeatmapAnswer extends Reply {
-  ask: "heatmap";
-  beyond: string;
 }
 
 export interface SidesAnswer extends Reply {

@@ -258,7 +258,7 @@ class KernelSource {
     if (said.ask === "layer" && !said.none)
       return new Layer(said.header, /** @type {any} */ (arrays), this.facts.choices.order, this.facts.network);
     if (said.ask === "picture") return pictureOf(arrays.pixels.values, said.header);
-    if (said.ask === "heatmap") return arrays.heat ? { ...arrays.heat, beyond: said.beyond } : { values: null, shape: [], ...(said.none ? { none: said.none } : {}) };
+    if (said.ask === "heatmap") return arrays.heat ? arrays.heat : { values: null, shape: [], ...(said.none ? { none: said.none } : {}) };
     if (said.ask === "value") return { maps: numberOf(said.maps), gradients: numberOf(said.gradients) };
     if (said.ask === "scores") return arrays.scores?.values ?? [];
     if (said.ask === "why" || said.ask === "weights") return { ...said, arrays };

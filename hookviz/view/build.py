@@ -38,7 +38,7 @@ from .maps import (
     query_words,
     words_of,
 )
-from .orders import channels_of, drops_age, order_of, rank_of, score_drops
+from .orders import channels_of, order_of, rank_of, score_drops
 from .outputs import main_map, map_values
 from .panels import map_colours, map_panels
 from .predictions import classes_of, output_of, predictions_of, signed, target_name_of
@@ -261,9 +261,7 @@ def _tiles(view: View) -> ChannelGrid:
     caption += f"; {still}, crossed out" if still else ""
     if at.order == SCORE_DROP:
         unknown = "by channel number: the score drops are not computed for this layer"
-        old = f"order from before {drops_age(view)}"
         caption += f"; {unknown}" if order_of(view) != SCORE_DROP else ""
-        caption += f"; {old}" if drops_age(view) else ""
     elif at.order in HERE:
         row, column = place_of(view)
         missing = "no position is chosen" if at.place is None else "no gradient arrives here"

@@ -28,7 +28,7 @@ from ..run.output import Output, sides_of
 from ..run.session import Run
 from ..run.stages import RETURNED
 from ..run.target import Target
-from ..studies.receptive_field.field import one_of, place_in, stretch
+from ..studies.receptive_field.field import one_of, place_in
 from ..tables import number
 from .attending import attention_of
 from .frame import HeatmapStrip, ImagePanel, Panel
@@ -49,9 +49,6 @@ from .predictions import target_name, target_name_of
 from .settings import EFFECTIVE, NORM, PRODUCT
 from .source import input_sample, is_of_parts, layers_of_parts, shares_picture, shown_picture
 from .view import View, cached
-
-LEAST_BEYOND = 0.01
-"""The least fraction of a heatmap beyond what the target sees that is reported."""
 
 
 def of_output(view: View) -> View:
@@ -236,31 +233,7 @@ def overlay_of(view: View) -> ImagePanel | None:
 def heatmap_note(view: View) -> str:
     """Return what must be said of the heatmap's values; empty if nothing."""
     values = heatmap_of(view)
-    return "" if values is None else emptiness(values) or beyond_target(view)
-
-
-def beyond_target(view: View) -> str:
-    """Return how much of the heatmap lies where the target sees nothing of the layer.
-
-    Only of a target that is a number somewhere in the output, which may see a part alone: that
-    is between the first and the last row and column that a gradient reached, on this picture.
-    """
-    view = of_output(view)
-    values, slopes = heatmap_of(view), layer_of(view).gradients
-    if values is None or slopes is None or not isinstance(view.target, Output):
-        return ""
-    seen = (slopes != 0).any(0)
-    if values.shape != seen.shape or not seen.any():
-        return ""
-    (top, bottom), (left, right) = (np.flatnonzero(seen.any(axis))[[0, -1]] for axis in (1, 0))
-    size = np.abs(values)
-    outside = 1 - size[top : bottom + 1, left : right + 1].sum() / max(size.sum(), 1e-30)
-    if not outside > LEAST_BEYOND:
-        return ""
-    return (
-        f"{100 * outside:.0f} % lies beyond what the target sees here: "
-        f"{stretch('rows', top, bottom)}, {stretch('columns', left, right)}"
-    )
+    return "" if values is None else emptiness(values)
 
 
 def strip_of(view: View) -> HeatmapStrip | None:

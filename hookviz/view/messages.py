@@ -275,7 +275,6 @@ class LayerHeader(Message):
     dtype: str
     magnitudes: str
     which: str
-    age: str
     shown_after: str
     word: str | None = None
     query: str | None = None
@@ -312,12 +311,6 @@ class PictureAnswer(Reply):
     """The input's words; its pixels are in the arrays."""
 
     header: PictureHeader
-
-
-class HeatmapAnswer(Reply):
-    """A heatmap, and how much of it lies beyond what the target sees."""
-
-    beyond: str = ""
 
 
 class SidesAnswer(Reply):
@@ -797,8 +790,8 @@ def as_json(message: Any) -> Any:
 
     Examples
     --------
-    >>> as_json(HeatmapAnswer(ask="heatmap", key="1", beyond=""))
-    {'ask': 'heatmap', 'key': '1', 'arrays': [], 'beyond': ''}
+    >>> as_json(CodeAnswer(ask="code", key="1", code=""))
+    {'ask': 'code', 'key': '1', 'arrays': [], 'code': ''}
     """
     if hasattr(message, "__dataclass_fields__"):
         pairs = ((each, getattr(message, each.name)) for each in fields(message))

@@ -120,22 +120,11 @@ def _ablation(view: View) -> Ablation:
 
 
 def score_drops(view: View) -> np.ndarray | None:
-    """Return the drop of the target's score without each channel, ``(C,)``; None until `ablate`.
-
-    That of an earlier run stands until then, see `drops_age`.
-    """
-    layer = view.settings.layer
-    old, _ = view.old_drops.get(layer, (None, ""))
-    drops = view.drops.get(layer, old)
+    """Return the drop of the target's score without each channel, ``(C,)``; None until `ablate`."""
+    drops = view.drops.get(view.settings.layer)
     if drops is None or drops.shape[1] != len(layer_of(view).maps):
         return None
     return drops[min(input_sample(view), len(drops) - 1)]
-
-
-def drops_age(view: View) -> str:
-    """Return the change since the run whose drops are shown; empty if they are of this run."""
-    layer = view.settings.layer
-    return "" if layer in view.drops else view.old_drops.get(layer, (None, ""))[1]
 
 
 def flip_of(view: View, channels: Sequence[int]) -> Flip:

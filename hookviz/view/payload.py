@@ -41,7 +41,7 @@ from .maps import (
     shown_after_words,
     words_of,
 )
-from .orders import drops_age, score_drops
+from .orders import score_drops
 from .outputs import ShownOutput, main_map
 from .panels import FLAT, flatness, network_ranges
 from .predictions import class_number, output_of, predictions_of, target_name_of
@@ -228,7 +228,6 @@ def layer_payload(view: View) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         "dtype": str(output.dtype).removeprefix("torch."),
         "magnitudes": magnitudes_note(view),
         "which": view.which,
-        "age": drops_age(view),
         "shown_after": shown_after_words(view),
     }
     if is_attention(view):

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..draw.document import STATIC
 from . import messages as m
-from .heatmaps import beyond_target, heatmap_of, shown_sides
+from .heatmaps import heatmap_of, shown_sides
 from .layer import SCORE_DROP, channel_order
 from .map import map_payload
 from .maps import fitted, for_layer, layer_of, layers_of
@@ -100,7 +100,7 @@ def _heatmap(view: View, question: m.HeatmapQuestion) -> Replied:
     values = heatmap_of(view)
     if values is None:
         return Reply(none=""), {}
-    return m.HeatmapAnswer(beyond=beyond_target(view)), {"heat": values}
+    return Reply(), {"heat": values}
 
 
 @answers(m.HeatmapsQuestion)

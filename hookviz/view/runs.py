@@ -12,9 +12,8 @@ from functools import partial
 from ..hooking.interrupts import allow_interrupts
 from ..hooking.records import FeatureCache, LayerRecord
 from ..hooking.select import Layers
-from ..run.replay import Replay
 from ..run.session import Run, Session
-from ..run.target import Target, logits_of
+from ..run.target import Target
 from .layer import SCORE_DROP, SIMILARITY
 from .maps import run_session
 from .opening import initial_view
@@ -91,31 +90,6 @@ def with_order(view: View) -> View:
     if view.settings.order == SIMILARITY:
         view = view.with_settings(reference_channel=view.settings.channel)
     return view.with_settings(channel=int(channels_of(displayed_view(view))[0]))
-
-
-def quick_preview(session: Session, original: View) -> View | None:
-    """Return the original view with an edited run's predictions, found quickly; None if not.
-
-    What the model computes before the first edit is skipped. A recording takes longer than a run,
-    so this serves from the second edit of the same layers on.
-    """
-    if any(edit.of_input or edit.of_heads for edit in session.edits):
-        return None  # no operations precede it, or it changes operations
-    layers = frozenset(edit.layer for edit in session.edits)
-    again = original.memo.get("edited", layers)
-    original.memo.get_or_compute("edited", layers, lambda: True)
-    if not again:
-        return None
-
-    def make() -> Replay:
-        return Replay(session.model, (session.given.get_submodule(name) for name in layers))
-
-    replay = original.memo.get_or_compute("replay", layers, make)
-    logits = logits_of(allow_interrupts(session.replayed, replay))
-    if logits is None:
-        return None
-    preview = original.with_run(replace(original.run, logits=logits))
-    return replace(preview, original=original)
 
 
 def common_layers(a: FeatureCache, b: FeatureCache) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, NamedTuple, TypeVar
@@ -81,8 +81,6 @@ class View:
         Where it opened by itself.
     drops : dict of str to numpy.ndarray
         By layer: what the score loses without each channel, ``(N, C)``, as far as it is known.
-    old_drops : mapping of str to (numpy.ndarray, str)
-        Those of an earlier run, and what has changed since.
     memo : Memo
         Results of the run.
     input_memo : Memo
@@ -99,7 +97,6 @@ class View:
     which: str = ""
     opened: Opening | None = None
     drops: dict[str, np.ndarray] = field(default_factory=dict)
-    old_drops: Mapping[str, tuple[np.ndarray, str]] = field(default_factory=dict)
     memo: Memo = field(default_factory=Memo)
     input_memo: Memo = field(default_factory=Memo)
 
@@ -116,11 +113,6 @@ class View:
         """Return a new run at the same settings."""
         drops = self.drops if run is self.run else {}
         return replace(self, run=run, memo=Memo(), drops=drops)
-
-    def remembering(self, before: View, why: str) -> View:
-        """Return this view with the drops of an earlier run, ``why`` of which are now old."""
-        old = {layer: (drops, why) for layer, drops in before.drops.items()}
-        return replace(self, old_drops={**before.old_drops, **old})
 
     @property
     def target(self) -> Target:

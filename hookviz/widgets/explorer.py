@@ -34,7 +34,6 @@ from ..view.predictions import prediction_moved, predictions_of
 from ..view.runs import (
     RunSession,
     displayed_view,
-    quick_preview,
     run_pair,
     run_view,
     runner,
@@ -259,7 +258,6 @@ class Explorer(ViewResults):
         view = before.with_settings(**{name: value})
         if name == "target":
             view = self._view_of(view.session, view.settings, view)
-            view = view.remembering(before, "the change of target")
         if (name, value, view.settings.order) == ("shown_run", "original", SCORE_DROP):
             view = view.with_settings(order="index")  # the score drop is of the edited run
         if name == "order" and self.children:
@@ -315,8 +313,7 @@ class Explorer(ViewResults):
     @alone
     @defer_interrupts
     def _rerun(self, session: Session) -> None:
-        view = self._view_of(session, self._now.settings)
-        self._go_to(fitted(view.remembering(self._now, "this one")))
+        self._go_to(fitted(self._view_of(session, self._now.settings)))
 
     @property
     def survey(self) -> Survey | None:
@@ -432,13 +429,7 @@ class Explorer(ViewResults):
         if edits == view.session.edits:
             return
         session = view.session.edited(edits)
-        if edits and self._face is not None and self._frame is not None:
-            preview = quick_preview(session, view.original or view)
-            if preview is not None:  # the bars move before the pictures are ready
-                self._frame = replace(self._frame, predictions=predictions_of(preview))
-                self._show()
-        after = self._view_of(session, view.settings, view, same=True)
-        self._go_to(fitted(after.remembering(view, "the edit")))
+        self._go_to(fitted(self._view_of(session, view.settings, view, same=True)))
 
     def undo(self) -> None:
         """Undo the latest edit, if any."""

@@ -139,7 +139,7 @@ class FacedWidget(SettingsWidget):
             if wanted == getattr(view.settings, name):
                 continue
             layer = settings.get("layer", view.settings.layer)
-            known = wanted != SCORE_DROP or layer in {**view.drops, **view.old_drops}
+            known = wanted != SCORE_DROP or layer in view.drops
             if name == "order" and known:
                 continue
             self._on_control(name, wanted)

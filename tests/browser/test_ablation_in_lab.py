@@ -111,7 +111,7 @@ def test_what_the_screen_shows_is_what_a_click_acts_upon(open_canvas, hold, shot
         off.click()
         wait_for(lambda: chips.count() == 3, "the third edit")
         assert f"channel {first}: off" in chips.nth(2).inner_text()
-        app.get_by_text("order from before the edit").wait_for()
+        app.get_by_text("by channel number: not computed for this layer").wait_for()
         assert order.input_value() == "score drop" and number.inner_text() == first
 
         app.get_by_role("button", name="restore all").click()
