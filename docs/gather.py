@@ -9,6 +9,7 @@ from typing import Any
 
 import house
 import numpy as np
+from illustrations import draw_howtos
 from live_pages import write_pages
 from PIL import Image, ImageOps
 
@@ -29,6 +30,7 @@ def gather(app: Any = None) -> None:
     for name, text in wanted.items():
         write(DOCS / "notebooks" / name, text.encode())
     draw()
+    draw_howtos(DOCS / "pictures", write)
     draw_gallery(DOCS / "extra" / "gallery")
     write(DOCS / "pictures" / "house.svg", house.drawing().encode())
     write_pages(DOCS / "extra" / "live", write)

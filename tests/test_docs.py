@@ -28,7 +28,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"
 # How-tos that train, compile, ablate, write pages and figures: seconds each.
 HOWTOS = (
     "attention",
-    "coming-from",
+    "other-tools",
     "edit",
     "heatmaps",
     "layers",
