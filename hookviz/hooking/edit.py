@@ -29,7 +29,7 @@ from .changes import (
     select_positions,
 )
 from .checkpoint import FORWARD, Reruns, current_backward
-from .handles import Hook, HookManager
+from .handles import HookManager
 from .maps import PatchGrid, as_maps, channel_dimension
 from .select import Layers, close_names, first_convolution, module_names, select_layers, unwrapped
 from .tensors import map_tensors, tensors_in
@@ -155,27 +155,16 @@ class Edit(HookManager):
         self._runs: dict[nn.Module, list[Tensor]] = {}
         self._reruns: Reruns[Tensor] = Reruns()
         self._model, _ = unwrapped(model)
-        layers, inputs = _split_inputs(model, layers)
-        modules, parameters = ({}, {}) if layers == [] else chosen(model, layers, gradient)
+        inputs, modules, parameters = _chosen(model, layers, gradient)
         if parameters and where is not None:
             raise ValueError("where= is of feature maps: for parameters, give channels= alone.")
         self.names = [*inputs, *modules.values(), *parameters.values()]
-        before = [(self._model, "forward_pre", partial(self._before, name)) for name in inputs]
-        super().__init__([*before, *self._wanted(model, modules, parameters)])
-
-    def _wanted(
-        self,
-        model: nn.Module,
-        modules: dict[nn.Module, str],
-        parameters: dict[nn.Parameter, str],
-    ) -> list[Hook]:
         # The grid also tells tokens from channels in layers without a size, such as dropouts.
         hooks = self._grid.hooks(model) if modules else []
-        for module, name in modules.items():
-            hooks.append((module, "edit", partial(self._after, name)))
-        for parameter, name in parameters.items():
-            hooks.append((parameter, "tensor", partial(self._arrived_at, name)))
-        return hooks
+        hooks += [(self._model, "forward_pre", partial(self._before, name)) for name in inputs]
+        hooks += [(m, "edit", partial(self._after, name)) for m, name in modules.items()]
+        hooks += [(p, "tensor", partial(self._arrived_at, name)) for p, name in parameters.items()]
+        super().__init__(hooks)
 
     def of_input(self, name: str, args: Any, kwargs: Any) -> tuple[Any, Any]:
         """Return the model's arguments with an input changed, as within the block."""
@@ -183,19 +172,9 @@ class Edit(HookManager):
 
     def _before(self, name: str, module: nn.Module, args: Any, kwargs: Any) -> Any:
         old = input_tensor(name, args, kwargs)
-        self._ran |= not self.gradient
-        if self.call is not None and self._run(module, old) != self.call:
-            return None
         like = first_convolution(module)  # its sizes tell which dimension holds the channels
         single = channel_dimension(old, like) == 0 and old.ndim > 1
-        batch = old[None] if single else old
-        dimension = channel_dimension(batch, like)
-        mask = self._mask(batch, like, dimension, f"{name!r}")
-        if self.gradient:
-            new = self._watched(batch, name, mask, dimension)
-        else:
-            new = changed(batch, self.change, mask, dimension, f"{name!r}")
-            self.count += new is not None and current_backward() == FORWARD
+        new = self._replaced(old[None] if single else old, module, like, f"{name!r}")
         if new is None:
             return None
         new = new[0] if single else new
@@ -209,30 +188,37 @@ class Edit(HookManager):
                 f"Layer {name!r} returns no tensor at {path!r}: there are {list(outputs)}."
             )
         old = outputs[path]
-        self._ran |= not self.gradient
-        if self.call is not None and self._run(module, old) != self.call:
-            return None
-        dimension = channel_dimension(old, module, self._grid.of(old.shape))
-        mask = self._mask(old, module, dimension, f"layer {name!r}")
-        new = self._watched(old, name, mask, dimension) if self.gradient else None
-        if not self.gradient:
-            new = changed(old, self.change, mask, dimension, f"layer {name!r}")
-            # A repetition by checkpointing during backward is not counted again.
-            self.count += new is not None and current_backward() == FORWARD
+        grid = self._grid.of(old.shape)
+        new = self._replaced(old, module, module, f"layer {name!r}", grid)
         if new is None:
             return None
         return map_tensors(output, lambda tensor: new if tensor is old else tensor)
 
-    def _watched(
-        self, old: Tensor, name: str, mask: Tensor | None, dimension: int
+    def _replaced(
+        self,
+        old: Tensor,
+        module: nn.Module,
+        like: nn.Module | None,
+        what: str,
+        grid: tuple[int, ...] | None = None,
     ) -> Tensor | None:
-        """Set a hook on a layer's gradient; return a new output tensor if one is needed."""
+        """Return the tensor to use instead of an output or input of a module; None for the old."""
+        self._ran |= not self.gradient
+        if self.call is not None and self._run(module, old) != self.call:
+            return None
+        dimension = channel_dimension(old, like, grid)
+        mask = self._mask(old, like, dimension, what)
+        if not self.gradient:
+            new = changed(old, self.change, mask, dimension, what)
+            # A repetition by checkpointing during backward is not counted again.
+            self.count += new is not None and current_backward() == FORWARD
+            return new
         if not old.requires_grad:
             return None
         # Overwriting a view in place would remove the view's hook from the graph.
         new = old if old._base is None else old.clone()
-        change = partial(self._arrived, f"the gradient of layer {name!r}", mask, dimension)
-        self.add(new, "tensor", change)
+        arrived = partial(self._arrived, f"the gradient of {what}", mask, dimension)
+        self.add(new, "tensor", arrived)
         return None if new is old else new
 
     def _arrived(
@@ -338,11 +324,6 @@ class LayerEdit:
         """True if it changes heads of an attention; see `hookviz.attribution.heads`."""
         return False
 
-    def input_of(self, model: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """Return the model's arguments with this edit of an input."""
-        whole = edit(model, self.layer, self.change, channels=self.channels, where=self.where)
-        return whole.of_input(self.layer, args, kwargs)
-
     def block(self, model: nn.Module) -> HookManager:
         """Return the ``with`` block that makes this edit."""
         return edit(model, self.layer, self.change, channels=self.channels, where=self.where)
@@ -403,23 +384,6 @@ def input_tensor(name: str, args: Any, kwargs: Any) -> Tensor:
     raise ShapeError(f"The model's inputs have no floating-point tensor {name!r}; known: {names}.")
 
 
-def _split_inputs(model: nn.Module, layers: Any) -> tuple[Any, list[str]]:
-    """Return the layers without the names of inputs, and those names."""
-    entries = layers if isinstance(layers, (list, tuple)) else [layers]
-    inputs = [name for name in entries if is_input(name) and not _is_layer(model, name)]
-    if not inputs:
-        return layers, []
-    return [entry for entry in entries if entry not in inputs], inputs
-
-
-def _is_layer(model: nn.Module, name: str) -> bool:
-    """Return whether a module has this name, which otherwise stands for an input."""
-    head = name.partition(".")[0]
-    if not any(head in module._modules for module in model.modules()):
-        return False  # avoids collecting all names, since each stroke of a brush is an edit
-    return any(name in names for names in module_names(model).values())
-
-
 def index_words(index: int | slice) -> str:
     """Format an index or slice as in square brackets.
 
@@ -432,16 +396,20 @@ def index_words(index: int | slice) -> str:
     return ":".join(ends[:2] if index.step is None else ends)
 
 
-def chosen(
-    model: nn.Module, layers: Layers, gradient: bool
-) -> tuple[dict[nn.Module, str], dict[nn.Parameter, str]]:
-    """Return the chosen layers and parameters, each with its name."""
+def _chosen(
+    model: nn.Module, layers: Any, gradient: bool
+) -> tuple[list[str], dict[nn.Module, str], dict[nn.Parameter, str]]:
+    """Return the chosen inputs, layers and parameters, the last two with their names."""
     if layers is None:
         raise ValueError("layers= is needed: which layers to change, for example layers='conv1'.")
-    entries = layers if isinstance(layers, (list, tuple)) and not _types(layers) else [layers]
+    several = isinstance(layers, (list, tuple)) and not all(isinstance(e, type) for e in layers)
+    inputs: list[str] = []
     modules: dict[nn.Module, str] = {}
     parameters: dict[nn.Parameter, str] = {}
-    for entry in entries:
+    for entry in layers if several else [layers]:
+        if is_input(entry) and entry not in dict(unwrapped(model)[0].named_modules()):
+            inputs.append(entry)
+            continue
         try:
             modules |= {m: names[0] for m, names in select_layers(model, entry).items()}
         except ValueError:
@@ -449,7 +417,7 @@ def chosen(
             if not matching:
                 raise
             parameters |= matching
-    return modules, parameters
+    return inputs, modules, parameters
 
 
 def _parameters(model: nn.Module, pattern: str) -> dict[nn.Parameter, str]:
@@ -468,7 +436,3 @@ def _parameters(model: nn.Module, pattern: str) -> dict[nn.Parameter, str]:
             f"No layer or parameter is called {pattern!r}; {close_names(pattern, every)}."
         )
     return trainable
-
-
-def _types(layers: Any) -> bool:
-    return bool(layers) and all(isinstance(entry, type) for entry in layers)

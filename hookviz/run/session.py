@@ -260,7 +260,8 @@ class Session:
             torch.no_grad(),
         ):
             for edit in edits:
-                args, kwargs = edit.input_of(self.given, args, kwargs)
+                block: Any = edit.block(self.given)
+                args, kwargs = block.of_input(edit.layer, args, kwargs)
         return replace(inputs, args=args, kwargs=kwargs)
 
     def edited(self, edits: Sequence[LayerEdit]) -> Session:
