@@ -93,10 +93,10 @@ def prepare_input(
         ``(H, W, C)`` or ``(C, H, W)`` is a picture: uint8, uint16, or floats from 0 to 1. A list
         of these, an array ``(N, H, W, C)`` and a data frame's column of paths are a batch. A tensor
         is passed to the model unchanged. If the model raises on it, a tensor without a batch
-        dimension gets one, and a tensor of bytes, or with channels last and values from 0 to 1, is
-        read as a picture. A tuple holds the model's positional arguments, a dict its keyword
-        arguments, or one argument if the names do not fit; a list of tensors is one argument (as
-        detection models take). The result of this function is returned unchanged.
+        dimension gets one, and a tensor of bytes is read as a picture. A tuple holds the model's
+        positional arguments, a dict its keyword arguments, or one argument if the names do not fit;
+        a list of tensors is one argument (as detection models take). The result of this function is
+        returned unchanged.
     model : torch.nn.Module
         Its first parameter's device is where the input goes.
     weights : torchvision weights entry, optional
@@ -182,19 +182,14 @@ def _array_of_bytes(value: Any) -> Any:
 
 
 def _from_column(column: Any) -> list[Any]:
-    values, kind = column.to_numpy(), type(column).__name__
-    if values.ndim != 1:
+    values = column.to_numpy().tolist()
+    other = next((value for value in values if not is_picture(value)), None)
+    if other is not None or None in values:
         raise TypeError(
-            f"Cannot make an input of a {kind}: give one column of paths, such as "
-            "frame['path'], or its numbers as torch.tensor(frame.to_numpy())."
+            f"A {type(column).__name__} holds {other!r}, which is not a picture: give a column of "
+            "paths, such as frame['path'], or its numbers as torch.tensor(frame.to_numpy())."
         )
-    for row, value in enumerate(values.tolist()):
-        if not is_picture(value):
-            raise TypeError(
-                f"Row {row} of the {kind} holds {value!r}, which is not a picture: give a path "
-                "in each row, or numbers as torch.tensor(column.to_numpy())."
-            )
-    return values.tolist()
+    return values
 
 
 BATCHES: tuple[tuple[Callable[[Any], bool], Callable[[Any], list[Any] | None]], ...] = (
@@ -312,39 +307,17 @@ def _replacement(
     sample = spatial and tensor.ndim == spatial + 1 and tensor.shape[0] == channels
     if sample and tensor.is_floating_point():
         return replace(prepared, args=(tensor[None],), note="a batch dimension was added")
+    array = _array_of_bytes(tensor)
     takes_pictures = spatial == 2 and (channels == 0 or channels in MODES)
-    pictures = pictures_of_tensor(tensor) if takes_pictures else None
-    if pictures is None:
+    if array is tensor or not takes_pictures or array.ndim not in (2, 3, 4):
         return None
-    kind = "bytes" if tensor.dtype == torch.uint8 else "channels last"
-    what = "a picture" if len(pictures) == 1 else f"{len(pictures)} pictures"
-    note = f"a tensor of {kind} was taken as {what}"
-    return replace(_from_pictures(list(pictures), model, weights, transform), note=note)
-
-
-def pictures_of_tensor(tensor: Tensor) -> list[np.ndarray] | None:
-    """Return the pictures in a tensor; None if it does not look like pictures.
-
-    Pictures are bytes ``(H, W)``, ``(C, H, W)``, ``(H, W, C)`` or a batch of the last two, and
-    floats from 0 to 1 with the channels last.
-    """
-    of_bytes, shape = tensor.dtype == torch.uint8, tensor.shape
-    if tensor.layout is not torch.strided or not tensor.numel():
+    try:
+        pictures = _from_pictures(
+            list(array) if array.ndim == 4 else [array], model, weights, transform
+        )
+    except ValueError:  # of another shape than a picture has
         return None
-    if of_bytes and tensor.ndim == 2:
-        return [tensor.detach().cpu().numpy()]
-    if tensor.ndim not in (3, 4):
-        return None
-    channels_first = shape[-3] in MODES
-    channels_last = shape[-1] in MODES and not channels_first
-    if not channels_last and not (of_bytes and channels_first):
-        return None
-    if not of_bytes:
-        if not tensor.is_floating_point() or not (tensor.min() >= 0 and tensor.max() <= 1):
-            return None
-        tensor = tensor.float()
-    array = tensor.detach().cpu().numpy()
-    return [array] if array.ndim == 3 else list(array)
+    return replace(pictures, note="a tensor of bytes was taken as pictures")
 
 
 # NaN and Inf
@@ -399,36 +372,21 @@ def cure_words(inputs: ModelInput, model: nn.Module, error: BaseException | None
     if len(args) > 1 and all(map(is_picture, args)):
         return "A tuple is the model's arguments: give a list for a batch of pictures."
     if isinstance(argument, Mapping):
-        return _mapping_cure(argument, model)
+        names = ", ".join(inspect.signature(model.forward).parameters)
+        return f"The keys {', '.join(map(repr, argument))} are not arguments of forward({names})."
     if not isinstance(argument, list):
         return ""
-    if all(isinstance(value, Tensor) for value in argument):
-        return "A list of tensors is one argument: give torch.stack(tensors) for a batch."
-    kinds = [type(v).__name__ for v in argument if not is_picture(_array_of_bytes(v))]
-    return f"A batch is a list of pictures and paths: {kinds[0]} is neither."
+    return "A list is one argument: give torch.stack(tensors), or a list of pictures and paths."
 
 
 def _is_loader_batch(values: Sequence[Any]) -> bool:
     """Return whether these are inputs and their labels, as data sets and loaders give them."""
     first, *labels = values or (None,)
-    if isinstance(first, Tensor) and first.ndim > 1:
-        tensors_alone = not labels and first.ndim > 3  # a data set without labels gives [x]
-        return tensors_alone or all(_labels(label, first) for label in labels)
-    return is_picture(first) and len(labels) == 1 and isinstance(labels[0], (int, Tensor))
-
-
-def _labels(label: Any, first: Tensor) -> bool:
-    if not isinstance(label, Tensor):
-        return True
-    return label.ndim > 0 and len(label) == len(first) and label.shape != first.shape
-
-
-def _mapping_cure(argument: Mapping[Any, Any], model: nn.Module) -> str:
-    names = ", ".join(inspect.signature(model.forward).parameters)
-    keys = ", ".join(map(repr, argument))
-    words = f"The keys {keys} are not arguments of forward({names})"
-    tensor = next((key for key, value in argument.items() if isinstance(value, Tensor)), None)
-    return f"{words}." if tensor is None else f"{words}: give the tensor, batch[{tensor!r}]."
+    if not isinstance(first, Tensor) or first.ndim < 2:
+        return is_picture(first) and len(labels) == 1 and isinstance(labels[0], (int, Tensor))
+    tensors = [label for label in labels if isinstance(label, Tensor)]
+    of_samples = all(len(first) == len(t) and first.shape != t.shape for t in tensors if t.ndim)
+    return of_samples and (bool(labels) or first.ndim > 3)  # a data set without labels gives [x]
 
 
 def _tensor_cure(tensor: Tensor, model: nn.Module) -> str:
