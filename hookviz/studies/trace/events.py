@@ -19,7 +19,6 @@ import torch
 from torch import Tensor, nn
 
 from ...draw.colours import DIVERGING, SEQUENTIAL, colour_ranges, strip_height
-from ...draw.html import Readings
 from ...hooking.checkpoint import FORWARD, ModuleCallStack, Reruns, current_backward
 from ...hooking.handles import HookManager
 from ...hooking.records import Statistics, statistics
@@ -321,20 +320,6 @@ def numbers(event: Event) -> list[tuple[str, str]]:
     return [*pairs, zeros, ("NaN", str(known.nans)), ("Inf", str(known.infs))]
 
 
-def readings(event: Event) -> Readings:
-    """Return the event's place in the order, its exact numbers, and its oddities."""
-    call = [("call", str(event.call))] if event.call else []
-    rows: Readings = [
-        (f"event {event.index}", [*call, ("depth", str(event.depth)), ("", when(event))])
-    ]
-    if event.shapes:
-        rows.append((RECEIVED[event.kind], [("", each) for each in shapes(event)]))
-    rows += [(name, [("", value)]) for name, value in numbers(event)]
-    if event.note:
-        rows.append(("note", [("", event.note)]))
-    return rows
-
-
 FULL = ("full_backward_pre", "full_backward")
 KINDS = ("forward_pre", "forward", *FULL)
 
@@ -566,14 +551,8 @@ def _why_silent(output: Any) -> str:
 
 def _alike(event: Event, other: Event) -> bool:
     """Return True if two hooks received the same, as far as was written down."""
-    if (event.shapes, event.dtypes) != (other.shapes, other.dtypes):
-        return False
-    # As text, NaN is equal to itself.
-    if repr(event.statistics) != repr(other.statistics):
-        return False
-    if event.sample is None or other.sample is None:
-        return event.sample is other.sample
-    return np.array_equal(event.sample, other.sample, equal_nan=True)
+    one, two = ((each.shapes, each.dtypes, each.statistics) for each in (event, other))
+    return repr(one) == repr(two)  # as text, NaN is equal to itself
 
 
 # In place

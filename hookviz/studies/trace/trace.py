@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, overload
 
@@ -33,6 +33,7 @@ from .events import (
     RECEIVED,
     SIDES,
     Event,
+    EventPicture,
     EventRecorder,
     InplaceTracker,
     Names,
@@ -82,36 +83,37 @@ def write_page(
         "tree": tree,
         "kinds": [[kind, RECEIVED[kind], kind in BACKWARD] for kind in RECEIVED],
         "palettes": {name: palette_text(cmap) for name, cmap in PALETTES.items()},
-        "note": _note(max_bytes, len(trace)),
+        "note": "",
         "start": start,
     }
 
-    def made(pictures: Sequence[Any]) -> str:
-        blocks = {"facts": facts, "events": events, "pictures": pictures}
-        texts = {name: json_text(value) for name, value in blocks.items()}
-        css = style("trace")
-        return document(named, script("trace"), css, texts, f"{named}: {words}", picture)
+    drawn = [event_picture(event) for event in trace]
+
+    def pages() -> Iterator[str]:
+        for kept in range(len(KEPT), -1, -1):
+            pictures = _pictures(drawn, events, KEPT[:kept])
+            left = sum(event.get("picture", 0) is None for event in events)
+            if left:
+                kinds = " and ".join(reversed(KEPT[kept:]))
+                size = megabytes(int(max_bytes))
+                facts["note"] = (
+                    f"To fit {size}, the {left:,} pictures of {kinds} hooks are left out."
+                )
+            blocks = {"facts": facts, "events": events, "pictures": pictures}
+            texts = {name: json_text(value) for name, value in blocks.items()}
+            css = style("trace")
+            yield document(named, script("trace"), css, texts, f"{named}: {words}", picture)
 
     takes = (
         f": this trace of {len(trace):,} events takes {{takes}} without any picture; give more, "
+        "or take a part: trace[:100]"
     )
-    bare = fitting([made([])], max_bytes, takes + "or take a part: trace[:100]")
-    pictures, left = _pictures(trace, events, max_bytes - len(bare.encode()))
-    facts["note"] = _note(max_bytes, left) if left else ""
-    return made(pictures)
+    return fitting(pages(), max_bytes, takes)
 
 
 def still_of(trace: Sequence[Event]) -> str:
     """Draw the page's still, as an address."""
     return html.data_url(small_png(_figure(trace)))
-
-
-def _note(max_bytes: float, left: int) -> str:
-    order = " hooks, then ".join(reversed(KEPT))
-    return (
-        f"To fit {megabytes(int(max_bytes))}, {left:,} pictures are left out: of {order} hooks, "
-        "of each kind the last events first."
-    )
 
 
 def _said(event: Event, module: int) -> dict[str, Any]:
@@ -129,45 +131,33 @@ def _said(event: Event, module: int) -> dict[str, Any]:
         "note": event.note,
         "code": event.code,
     }
-    if event.sample is not None:
-        said["picture"] = None  # there is one, which may be left out
     return {name: value for name, value in said.items() if value not in ("", [])}
 
 
 def _pictures(
-    trace: Sequence[Event], events: list[dict[str, Any]], room: float
-) -> tuple[list[list[Any]], int]:
-    """Those that fit, each once, and how many events go without; told to the ``events``.
+    drawn: Sequence[EventPicture | None], events: Sequence[dict[str, Any]], kinds: Sequence[str]
+) -> list[list[Any]]:
+    """Return the pictures of some kinds of hooks, and tell the events which is theirs.
 
-    A picture is its height, its width and its levels; what one module returns another one takes,
+    A picture is its height, its width and its levels. What one module returns another one takes,
     so many are the same.
     """
     found: dict[tuple[int, int, bytes], int] = {}
-    full, left = False, 0
-    for index in sorted(range(len(trace)), key=lambda at: (KEPT.index(trace[at].kind), at)):
-        seen = event_picture(trace[index])
+    for seen, event in zip(drawn, events, strict=True):
         if seen is None:
             continue
-        levels = to_levels(seen.values, seen.low, seen.high)
-        key = (*levels.shape, levels.tobytes())
-        said = {
-            "diverging": seen.cmap == DIVERGING,
-            "low": number(seen.low),
-            "high": number(seen.high),
-            "caption": seen.caption,
-            "alt": seen.alt,
-        }
-        takes = len(json_text(said)) + 40
-        if key not in found:
-            takes += 20 + 4 * len(key[2]) // 3
-        full = full or takes > room
-        if full:
-            left += 1
-            continue
-        room -= takes
-        events[index]["picture"] = said | {"at": found.setdefault(key, len(found))}
-    texts = [[h, w, base64.b64encode(levels).decode()] for h, w, levels in found]
-    return texts, left
+        event["picture"] = None  # left out
+        if event["kind"] in kinds:
+            levels = to_levels(seen.values, seen.low, seen.high)
+            event["picture"] = {
+                "diverging": seen.cmap == DIVERGING,
+                "low": number(seen.low),
+                "high": number(seen.high),
+                "caption": seen.caption,
+                "alt": seen.alt,
+                "at": found.setdefault((*levels.shape, levels.tobytes()), len(found)),
+            }
+    return [[h, w, base64.b64encode(levels).decode()] for h, w, levels in found]
 
 
 def _figure(trace: Sequence[Event]) -> Figure:
@@ -349,9 +339,9 @@ class Trace(Sequence[Event]):
         path : str or path-like, optional
             Where to write; left out, the page is returned.
         max_bytes : float
-            What the page may take. Pictures that do not fit are left out, and the page says so:
-            first those of tensor hooks, then of full_backward_pre, forward_pre, full_backward and
-            forward hooks, of each kind the last events first.
+            What the page may take. If the pictures do not fit, those of tensor hooks are left out,
+            then those of full_backward_pre, forward_pre, full_backward and forward hooks; the page
+            says so.
         title : str, optional
             Of the page.
 
