@@ -341,7 +341,7 @@ class Longer(Pictures):
         ({"model": other_stride}, "or in the settings of their layers"),
         ({"inputs": Longer()}, "a Pictures of 41 inputs and a Longer of 40"),
         ({"transform": torch.neg}, "the transforms differ"),
-        ({"layers": "3"}, "the layers differ, '0' in only one of them"),
+        ({"layers": "3"}, "they are of different layers"),
         ({"k": 4}, "k differs, 3 and 4"),
     ],
 )
@@ -488,7 +488,7 @@ class Stream(torch.utils.data.IterableDataset):
     [
         ({"k": 0}, ValueError, "k=0 is too small"),
         ({"batch_size": 0}, ValueError, "batch_size=0 is too small"),
-        ({"num_workers": -1}, ValueError, "num_workers=-1 is negative"),
+        ({"num_workers": -1}, ValueError, "num_workers=-1 is too small"),
         ({"on_error": "hope"}, ValueError, "on_error='hope'"),
         ({"shard": (2, 2)}, ValueError, r"shard=\(2, 2\) is not a part: give \(i, n\)"),
         ({"inputs": []}, ValueError, "list is empty"),

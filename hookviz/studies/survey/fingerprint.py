@@ -54,25 +54,26 @@ def data_marks(data: Any, transform: Any) -> dict[str, Any]:
     }
 
 
+_DATA = "the data sets differ, a {a.data} of {a.length:,} inputs and a {b.data} of {b.length:,}"
+_DIFFERENCES = {
+    "model": "one is of a {a.model}, the other of a {b.model}",
+    "weights": "the two {a.model}s differ in their weights or in the settings of their layers",
+    "data": _DATA,
+    "length": _DATA,
+    "names": "the data sets differ, both {a.data}s, in the names of their inputs",
+    "transform": "the transforms differ, {a.transform!r} and {b.transform!r}",
+    "layers": "they are of different layers",
+    "k": "k differs, {a.k} and {b.k}",
+}
+"""The fields of a fingerprint, in the order in which they are compared, and what is reported."""
+
+
 def differences(one: Fingerprint, other: Fingerprint) -> str:
     """Describe the first difference between two fingerprints; empty if they are equal."""
-    if one.model != other.model:
-        return f"one is of a {one.model}, the other of a {other.model}"
-    if one.weights != other.weights:
-        return f"the two {one.model}s differ in their weights or in the settings of their layers"
-    if (one.data, one.length) != (other.data, other.length):
-        return (
-            f"the data sets differ, a {one.data} of {one.length:,} inputs and a {other.data} of "
-            f"{other.length:,}"
-        )
-    if one.names != other.names:
-        return f"the data sets differ, both {one.data}s, in the names of their inputs"
-    if one.transform != other.transform:
-        return f"the transforms differ, {one.transform!r} and {other.transform!r}"
-    if one.layers != other.layers:
-        only = sorted(set(one.layers) ^ set(other.layers))
-        return f"the layers differ, {', '.join(map(repr, only[:3]))} in only one of them"
-    return f"k differs, {one.k} and {other.k}" if one.k != other.k else ""
+    for name, words in _DIFFERENCES.items():
+        if getattr(one, name) != getattr(other, name):
+            return words.format(a=one, b=other)
+    return ""
 
 
 def names_of(data: Any) -> list[str]:

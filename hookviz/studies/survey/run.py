@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple
@@ -139,7 +139,7 @@ def survey(
     read = reader.batches(spans, num_workers)
     total = sum(map(len, spans))
     with Progress(terminal=shard is None or shard[0] == 0) as bar:
-        interrupted = _pass(hooks, read, on_error, _Pace(total, bar))
+        interrupted = _pass(hooks, read, on_error, total, bar)
     if interrupted:
         warnings.warn(
             f"The survey was interrupted: it covers {int(hooks.covered.sum()):,} of {total:,} "
@@ -153,11 +153,10 @@ def survey(
 def _check(
     k: int, batch_size: int, num_workers: int, on_error: str, shard: tuple[int, int] | None
 ) -> None:
-    for name, value, least in (("k", k, 1), ("batch_size", batch_size, 1)):
+    numbers = {"k": (k, 1), "batch_size": (batch_size, 1), "num_workers": (num_workers, 0)}
+    for name, (value, least) in numbers.items():
         if value < least:
             raise ValueError(f"{name}={value} is too small: give {least} or more.")
-    if num_workers < 0:
-        raise ValueError(f"num_workers={num_workers} is negative: give 0 or more.")
     if on_error not in ("raise", "skip"):
         raise ValueError(f'on_error={on_error!r} is neither "raise" nor "skip".')
     if shard is not None and not 0 <= shard[0] < shard[1]:
@@ -214,10 +213,10 @@ def _in_another_order(model: nn.Module, layers: Sequence[str], reader: Reader) -
 
 
 def _pass(
-    hooks: SurveyHooks, batches: Iterator[Batch], on_error: str, on_progress: Callable[[int], None]
+    hooks: SurveyHooks, batches: Iterator[Batch], on_error: str, total: int, bar: Progress
 ) -> bool:
     """Take in the batches; return whether that was interrupted."""
-    done = 0
+    done, start = 0, time.monotonic()
     try:
         with hooks.session.active(grad=False), hooks:
             for batch in batches:
@@ -229,7 +228,8 @@ def _pass(
                     )
                 hooks.take(batch)
                 done += len(batch.span)
-                on_progress(done)
+                left = timedelta(seconds=round((time.monotonic() - start) * (total / done - 1)))
+                bar.update(done / total, f"{done:,} of {total:,} inputs, {left} left")
     except KeyboardInterrupt:
         return True
     return False
@@ -379,16 +379,3 @@ class SurveyHooks(HookManager):
                 "row is needed for each."
             )
         return at_least_float32(maps).to(self._device)
-
-
-class _Pace:
-    """Reports progress with speed and remaining time."""
-
-    def __init__(self, total: int, bar: Progress) -> None:
-        self._total, self._bar, self._start = total, bar, time.monotonic()
-
-    def __call__(self, done: int) -> None:
-        rate = done / max(time.monotonic() - self._start, 1e-9)
-        left = timedelta(seconds=round((self._total - done) / max(rate, 1e-9)))
-        words = f"{done:,} of {self._total:,} inputs, {rate:.3g} a second, {left} left"
-        self._bar.update(done / self._total, words)
