@@ -13,20 +13,20 @@ from deno import find_deno_bin
 ROOT = Path(__file__).parent.parent
 WEB = ROOT / "web"
 STATIC = ROOT / "hookviz" / "static"
-MODULES = ("widget.js", "live.js")  # anywidget reads their default export
+MODULES = ("widget.js", "live.ts")  # anywidget reads their default export
 # Each in a function: the worker's code stands behind the runtime's, in one file.
-SCRIPTS = ("page.js", "networkPage.js", "networkWorker.js", "survey.js", "trace.js", "training.js")
+SCRIPTS = ("page.ts", "networkPage.js", "networkWorker.ts", "survey.ts", "trace.ts", "training.ts")
 SHEETS = ("face.css", "survey.css", "trace.css", "steps.css")
 
 
 def build(folder: Path) -> None:
     """Write all bundles into a folder."""
     for name in (*MODULES, *SCRIPTS, *SHEETS):
-        stem, ending = name.split(".")
+        kind = "css" if name in SHEETS else "js"
         command = [find_deno_bin(), "bundle", "--quiet", "--config", f"{WEB}/deno.json"]
         command += ["--platform", "browser", "--minify"]
         command += ["--format", "iife" if name in SCRIPTS else "esm"]
-        command += ["--output", f"{folder}/{stem}.min.{ending}", f"{WEB}/{name}"]
+        command += ["--output", f"{folder}/{Path(name).stem}.min.{kind}", f"{WEB}/{name}"]
         subprocess.run(command, check=True)
 
 

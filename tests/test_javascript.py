@@ -363,10 +363,9 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_types_of_the_settings_are_pythons():
     from hookviz.view.settings import Settings
 
-    text = (bundles.WEB / "state.js").read_text(encoding="utf-8")
-    (typed,) = re.findall(r"@typedef \{\{([^{}]*)\}\} Settings", text)
-    words = " ".join(typed.replace("*", " ").split())
-    found = dict(each.split(": ") for each in re.split(r", (?=\w+:)", words))
+    text = (bundles.WEB / "state.ts").read_text(encoding="utf-8")
+    (typed,) = re.findall(r"export interface Settings \{([^{}]*)\}", text)
+    found = dict(line.strip(" ;").split(": ") for line in typed.strip().splitlines())
     kinds = {"str": "string", "int": "number", "float": "number", "bool": "boolean"}
     kinds["tuple[float, float] | None"] = "[number, number] | null"
     assert found == {
@@ -377,7 +376,16 @@ def test_the_types_of_the_settings_are_pythons():
 @pytest.mark.parametrize("name", sorted(path.name for path in HERE.glob("*_test.js")))
 def test_by_deno(name: str, cases: Path) -> None:
     done = subprocess.run(
-        [find_deno_bin(), "test", "--no-check", "--allow-read", "--allow-env", HERE / name],
+        [
+            find_deno_bin(),
+            "test",
+            "--config",
+            bundles.WEB / "deno.json",
+            "--no-check",
+            "-R",
+            "-E",
+            HERE / name,
+        ],
         env=os.environ | {"HOOKVIZ_CASES": str(cases)},
         capture_output=True,
         text=True,

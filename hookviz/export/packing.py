@@ -18,7 +18,7 @@ import numpy as np
 from ..draw.colours import GAP, averaged, to_levels
 
 Coding = dict[str, Any]
-"""The header with which `web/arrays.js` reads an array: name, kind, shape, coding."""
+"""The header with which `web/arrays.ts` reads an array: name, kind, shape, coding."""
 
 Packed = tuple[Coding, bytes]
 

@@ -427,7 +427,7 @@ def _queries(view: View) -> tuple[np.ndarray, dict[str, Any]] | None:
     """Return attention from all queries, for a page in which another patch may be chosen.
 
     The heads' matrices ``(heads, queries, keys)`` and behind them their gradients, and what
-    `web/queries.js` needs to cut maps out of them; None where the shown ones are all.
+    `web/queries.ts` needs to cut maps out of them; None where the shown ones are all.
     """
     whole, at = whole_record_of(view), view.settings
     if query_of(view) is None or not isinstance(whole, AttentionRecord) or whole.grid is None:
@@ -512,7 +512,7 @@ def _notes(reductions: list[str], max_bytes: float) -> list[str]:
 
 
 def packed_block(header: dict[str, Any], streams: list[Stream]) -> str:
-    """Return a block of arrays as JSON, for `web/blocks.js`."""
+    """Return a block of arrays as JSON, for `web/blocks.ts`."""
     codings = [coding for stream in streams for coding in stream.codings]
     header = header | {"arrays": codings, "streams": [len(each.data) for each in streams]}
     data = base64.b64encode(b"".join(each.data for each in streams)).decode()

@@ -412,7 +412,7 @@ def class_name(index: int, class_names: Sequence[str]) -> str:
 
 
 def detector_facts(found: Detector) -> dict[str, Any]:
-    """Return how `web/detected.js` computes the boxes of plain tensors; of any but a list."""
+    """Return how `web/detected.ts` computes the boxes of plain tensors; of any but a list."""
     facts = {name: getattr(found, name) for name in ("kind", "labels", "points", "every")}
     return facts | {"written": str(next(iter(found.tensors.values())).at)}
 

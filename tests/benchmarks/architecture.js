@@ -1,8 +1,8 @@
 // The milliseconds in which a map is folded and laid out, cold and warm, as JSON.
 
 import { loadDagre } from "../../hookviz/static/dagre.js";
-import { lifted, openedAtFirst, reduced, treeOf, visibleUnits } from "../../web/mapGraph.js";
-import { placed } from "../../web/mapLayout.js";
+import { lifted, openedAtFirst, reduced, treeOf, visibleUnits } from "../../web/mapGraph.ts";
+import { placed } from "../../web/mapLayout.ts";
 
 const graph = JSON.parse(Deno.readTextFileSync(Deno.args[0]));
 const [, block = "", rounds = "3"] = Deno.args;

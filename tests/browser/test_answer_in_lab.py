@@ -255,7 +255,7 @@ def test_tiger_cat_less_egyptian_cat(opened, shots):
 
 
 def short(value: float) -> str:
-    """Three digits, as web/numbers.js writes them."""
+    """Three digits, as web/numbers.ts writes them."""
     return str(float(f"{value:.3g}")).removesuffix(".0")
 
 

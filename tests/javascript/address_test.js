@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 const { test } = Deno;
-import { hashOf, viewIn } from "../../web/address.js";
+import { hashOf, viewIn } from "../../web/address.ts";
 import { cases } from "./cases.js";
 
 const { facts, first, written, moved, query } = cases.address;

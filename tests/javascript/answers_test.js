@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 const { test } = Deno;
-import { inWords, judged, numberOf, pointedAt, restored, sheet, tried } from "../../web/answers.js";
+import { inWords, judged, numberOf, pointedAt, restored, sheet, tried } from "../../web/answers.ts";
 import { cases } from "./cases.js";
 
 test("answers are right as in Python", () => {

@@ -2,8 +2,8 @@
 
 import assert from "node:assert/strict";
 const { test } = Deno;
-import { decoded } from "../../web/arrays.js";
-import { Layer } from "../../web/layer.js";
+import { decoded } from "../../web/arrays.ts";
+import { Layer } from "../../web/layer.ts";
 import { array, cases } from "./cases.js";
 
 for (const { name, coding, bytes, ends, values } of cases.packed)

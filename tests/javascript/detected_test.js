@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 const { test } = Deno;
-import { detected } from "../../web/detected.js";
+import { detected } from "../../web/detected.ts";
 import { array, cases } from "./cases.js";
 
 /** @param {any} one @param {any} other */

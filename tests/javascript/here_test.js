@@ -2,9 +2,9 @@
 
 import assert from "node:assert/strict";
 const { test } = Deno;
-import { scoresOf } from "../../web/here.js";
-import { Layer } from "../../web/layer.js";
-import { descending } from "../../web/measures.js";
+import { scoresOf } from "../../web/here.ts";
+import { Layer } from "../../web/layer.ts";
+import { descending } from "../../web/measures.ts";
 import { array, cases } from "./cases.js";
 
 for (const { order, maps, gradients, shape, row, column, like, scores, sorted } of cases.here)

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 const { test } = Deno;
-import { colourRanges, heatRange, toLevels } from "../../web/levels.js";
+import { colourRanges, heatRange, toLevels } from "../../web/levels.ts";
 import { array, cases } from "./cases.js";
 
 for (const { name, values, low, high, precision, levels } of cases.levels)

@@ -3,8 +3,8 @@
 import assert from "node:assert/strict";
 const { test } = Deno;
 import { loadDagre } from "../../hookviz/static/dagre.js";
-import { lifted, openedAtFirst, reduced, treeOf, visibleUnits } from "../../web/mapGraph.js";
-import { placed } from "../../web/mapLayout.js";
+import { lifted, openedAtFirst, reduced, treeOf, visibleUnits } from "../../web/mapGraph.ts";
+import { placed } from "../../web/mapLayout.ts";
 import { cases } from "./cases.js";
 
 const dagre = loadDagre();

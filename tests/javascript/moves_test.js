@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 const { test } = Deno;
 
-import { Moves, Requests } from "../../web/moves.js";
+import { Moves, Requests } from "../../web/moves.ts";
 
 /** What is sent, and a kernel that has handled none of it. */
 function far() {

@@ -2,10 +2,10 @@
 
 import assert from "node:assert/strict";
 const { test } = Deno;
-import { fieldPart, fieldWords } from "../../web/field.js";
-import { heatRange } from "../../web/levels.js";
-import { short, shortest } from "../../web/numbers.js";
-import { blended, upsampled } from "../../web/overlay.js";
+import { fieldPart, fieldWords } from "../../web/field.ts";
+import { heatRange } from "../../web/levels.ts";
+import { short, shortest } from "../../web/numbers.ts";
+import { blended, upsampled } from "../../web/overlay.ts";
 import { array, cases } from "./cases.js";
 
 for (const { name, heat, shape, picture, size, palette, alpha, mixed } of cases.overlays)

@@ -2,8 +2,8 @@
 
 import assert from "node:assert/strict";
 const { test } = Deno;
-import { CAMS } from "../../web/cams.js";
-import { numbersOf, prepared } from "../../web/resize.js";
+import { CAMS } from "../../web/cams.ts";
+import { numbersOf, prepared } from "../../web/resize.ts";
 import { array, cases } from "./cases.js";
 
 for (const { name, picture, size, steps, pixels, made } of cases.transforms)

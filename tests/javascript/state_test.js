@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 const { test } = Deno;
 import { layout } from "../../web/mosaic.js";
-import { State } from "../../web/state.js";
+import { State } from "../../web/state.ts";
 import { cases } from "./cases.js";
 
 const fresh = () => new State(/** @type {any} */ ({ layer: "a", channel: 0, place: null }));

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 const { test } = Deno;
-import { visitDisc, withStroke } from "../../web/strokes.js";
+import { visitDisc, withStroke } from "../../web/strokes.ts";
 
 test("a disc covers the pixels whose middle is in it", () => {
   /** @type {number[]} */

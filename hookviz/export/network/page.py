@@ -168,7 +168,7 @@ def write_network_page(
 
 
 def _detector(facts: dict[str, Any], view: View) -> dict[str, Any]:
-    """Return what `web/detected.js` needs for the boxes of another input."""
+    """Return what `web/detected.ts` needs for the boxes of another input."""
     first = len(output_of(view).maps)
     count = 2 if facts["kind"] == "queries" else 1
     assert view.session.inputs.main is not None

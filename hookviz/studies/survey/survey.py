@@ -505,7 +505,7 @@ def _levels(
 def channel_of(
     survey: Survey, key: Key, channel: int, side: int, most: int, whole: bool
 ) -> dict[str, Any]:
-    """Return a channel as `web/survey.js` reads it."""
+    """Return a channel as `web/survey.ts` reads it."""
     layer = survey[key]
     pieces = survey.patches(key, channel, most)
     return {

@@ -117,7 +117,7 @@ def still_of(trace: Sequence[Event]) -> str:
 
 
 def _said(event: Event, module: int) -> dict[str, Any]:
-    """Return an event in the form that `web/trace.js` reads, without empty fields."""
+    """Return an event in the form that `web/trace.ts` reads, without empty fields."""
     said: dict[str, Any] = {
         "index": event.index,
         "kind": event.kind,

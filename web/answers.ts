@@ -1,0 +1,114 @@
+// A guided page without its elements: which answers are right, and what is handed in.
+
+export type Kind = "view" | "number" | "text" | "open";
+export interface Step {
+  question: string;
+  state: any;
+  kind: Kind;
+  answer: any;
+  hint: string;
+  explanation: string;
+  tolerance: number;
+  choices: string[];
+}
+export interface Course {
+  title: string;
+  id: string;
+  steps: Step[];
+}
+export interface Answer {
+  given: any;
+  right: boolean | null;
+  tries: number;
+}
+
+const folded = (text: any) => String(text).trim().split(/\s+/).join(" ").toLowerCase();
+
+/**
+ * Is an answer right? Null where that is not judged; as `Step.right` in Python.
+ * @param given What was written, or the settings of the view.
+ */
+export function judged(step: Step, given: any): boolean | null {
+  if (step.kind === "open") return null;
+  if (step.kind === "view") {
+    return Object.entries(step.answer as Record<string, unknown[]>).every(([name, values]) => {
+      const written = JSON.stringify(given[name]);
+      return values.some((value) => JSON.stringify(value) === written);
+    });
+  }
+  if (step.kind === "text") {
+    return step.answer.some((each: string) => folded(each) === folded(given));
+  }
+  return Math.abs(numberOf(given) - step.answer) <= step.tolerance * (Math.abs(step.answer) || 1);
+}
+
+/** A number as students write it; NaN for any other text. */
+export function numberOf(text: any) {
+  const written = String(text).trim().replace(",", ".").replace("−", "-");
+  return written === "" ? Number.NaN : Number(written);
+}
+
+/**
+ * The part of the view that a question is about: the settings in its answer.
+ * @param facts Of the page: what is switched off, and the predictions.
+ */
+export function pointedAt(step: Step, settings: any, facts: any = {}) {
+  const off = (facts.edits ?? []).filter((edit: any) => edit.factor === 0);
+  const pairs = off.map((edit: any) => [edit.layer, edit.channel]);
+  // Only a channel that is alone can be the answer.
+  const now = {
+    ...settings,
+    off: pairs.length === 1 ? pairs[0] : pairs,
+    prediction: facts.predictions?.[0]?.name ?? null,
+  };
+  return Object.fromEntries(Object.keys(step.answer).map((name) => [name, now[name]]));
+}
+
+/** Settings in words. */
+export function inWords(settings: any) {
+  const words = (
+    value: any,
+  ) => (value === null || value === undefined || value.length === 0 ? "none" : String(value));
+  return Object.entries(settings)
+    .map(([name, value]) => `${name} ${words(value)}`)
+    .join(", ");
+}
+
+/** The answer after one more try; once right, it stays right. */
+export function tried(step: Step, before: Answer | undefined, given: any): Answer {
+  if (before?.right) return before;
+  return { given, right: judged(step, given), tries: (before?.tries ?? 0) + 1 };
+}
+
+/** What a student hands in; `hookviz.grade` reads it. */
+export function sheet(course: Course, name: string, answers: Array<Answer | undefined>) {
+  return {
+    kind: "hookviz answers",
+    lesson: course.id,
+    title: course.title,
+    name,
+    saved: new Date().toISOString(),
+    answers: course.steps.map(({ question }, number) => ({
+      question,
+      given: answers[number]?.given ?? null,
+      right: answers[number]?.right ?? null,
+      tries: answers[number]?.tries ?? 0,
+    })),
+  };
+}
+
+/** What was kept of this page, if it is of this page. */
+export function restored(
+  text: string | null,
+  course: Course,
+): { name: string; place: number; answers: Array<Answer | undefined> } {
+  const fresh = { name: "", place: 0, answers: [] };
+  try {
+    const kept = JSON.parse(text ?? "");
+    const inside = Number.isInteger(kept.place) && kept.place >= 0 &&
+      kept.place < course.steps.length;
+    return Array.isArray(kept.answers) && inside ? { ...fresh, ...kept } : fresh;
+  } catch {
+    return fresh;
+  }
+}

@@ -1,0 +1,42 @@
+// Palettes by name, and which of them a light and a dark page have.
+
+import { sure } from "./dom.js";
+import { paletteOf } from "./levels.js";
+import type { Source } from "./app.js";
+
+/** The colours of one explorer. */
+export class Colours {
+  dark = false;
+  palettes: Map<string, Uint32Array> = new Map();
+  looked = -Infinity;
+
+  constructor(public root: HTMLElement, public source: Source) {
+  }
+
+  /** Whether the page is dark: its text is light. Asked now and then, since it costs a layout. */
+  look() {
+    if (performance.now() - this.looked < 400) return;
+    this.looked = performance.now();
+    const [r, g, b] = (getComputedStyle(this.root).color.match(/[\d.]+/g) ?? [0, 0, 0]).map(Number);
+    this.dark = (r ?? 0) + (g ?? 0) + (b ?? 0) > 384;
+  }
+
+  palette(name: string) {
+    const known = this.palettes.get(name);
+    if (known) return known;
+    const text = this.source.facts.palettes[name] ?? this.source.facts.palettes.viridis;
+    const made = paletteOf(sure(text));
+    this.palettes.set(name, made);
+    return made;
+  }
+
+  /** @param diverging Whose middle is zero. */
+  automatic(diverging: boolean) {
+    const [sequential, light, dark] = this.source.facts.auto;
+    return diverging ? (this.dark ? dark : light) : sequential;
+  }
+
+  ofHeatmap(diverging: boolean) {
+    return diverging ? this.automatic(true) : this.source.facts.auto[3];
+  }
+}

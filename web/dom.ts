@@ -1,0 +1,86 @@
+// Elements of the page; names and numbers become text, never markup.
+
+/**
+ * Make an element.
+ * @param attributes True is an empty attribute, false none.
+ */
+export function el<Tag extends keyof HTMLElementTagNameMap>(
+  tag: Tag,
+  attributes: Record<string, string | number | boolean> = {},
+  ...children: (Node | string)[]
+): HTMLElementTagNameMap[Tag] {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value !== false) made.setAttribute(name, value === true ? "" : String(value));
+  }
+  made.append(...children);
+  return made;
+}
+
+/** A value that must be there. */
+export function sure<T>(value: T): NonNullable<T> {
+  if (value === null || value === undefined) throw new TypeError("hookviz: a value is missing");
+  return value;
+}
+
+/** What a script element of the page holds, as JSON. */
+export function readJson(id: string) {
+  return JSON.parse(document.getElementById(id)?.textContent ?? "null");
+}
+
+/** Set a text only where it changes: what stays the same costs no layout. */
+export function setText(element: Element, text: string) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+/** Set an attribute only where it changes; null takes it away. */
+export function setAttribute(
+  element: Element,
+  name: string,
+  value: string | number | boolean | null,
+) {
+  if (value === null || value === false) element.removeAttribute(name);
+  else if (element.getAttribute(name) !== String(value)) element.setAttribute(name, String(value));
+}
+
+/** Where in an element the pointer is, 0 to 1 across and down. */
+export function shareOf(event: MouseEvent, element: Element) {
+  const box = element.getBoundingClientRect();
+  return { x: (event.clientX - box.left) / box.width, y: (event.clientY - box.top) / box.height };
+}
+
+/** Give a file to the browser, which saves it. */
+export function download(blob: Blob, name: string) {
+  const url = URL.createObjectURL(blob);
+  el("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+}
+
+/** Show or hide. */
+export function visible(element: HTMLElement, shown: boolean) {
+  element.hidden = !shown;
+}
+
+/**
+ * A menu; `onChange` gets the chosen value.
+ * @param options Values and what they are called.
+ */
+export function menu(
+  label: string,
+  options: Array<[string, string]>,
+  onChange: (value: string) => void,
+): HTMLSelectElement {
+  const made = el("select", { "aria-label": label, title: label });
+  for (const [value, name] of options) made.append(el("option", { value }, name));
+  made.addEventListener("change", () => onChange(made.value));
+  return made;
+}
+
+/** Bring a menu to a value; one that it did not know is added. */
+export function choose(made: HTMLSelectElement, value: string) {
+  if (made.value === value) return;
+  if (![...made.options].some((option) => option.value === value)) {
+    made.append(el("option", { value }, value));
+  }
+  made.value = value;
+}

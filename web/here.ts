@@ -1,0 +1,186 @@
+// Orders that depend on where the user is: by what the channels are at the chosen place, or by how
+// like one of them the others are.
+
+import { el, setText, visible } from "./dom.js";
+import { descending } from "./measures.js";
+import { short } from "./numbers.js";
+import { positionIn } from "./state.js";
+import type { Layer } from "./layer.js";
+import type { Values } from "./state.js";
+import type { Source } from "./app.js";
+
+/** Channels in order; `name` is "index" where what it needs is missing. */
+export interface Ranking {
+  order: ArrayLike<number>;
+  scores: ArrayLike<number> | null;
+  name: string;
+  key: string;
+  words: string;
+}
+
+/** What each is called beside a value. */
+const SCORE_NAMES: Record<string, string> = {
+  value: "value",
+  contrast: "z-score",
+  contribution: "value × gradient",
+};
+const GOING = "by number: on its way …";
+const NO_GRADIENT = "by number: no gradient arrives here";
+
+export const isHere = (order: string) => order in SCORE_NAMES;
+
+const isScored = (order: string) => isHere(order) || order === "similarity";
+
+/** The channels' order, by scores that the browser finds where its values are exact. */
+export class Rankings {
+  words = el("span", { class: "hv-dim", role: "status" });
+  button = el("button", {
+    class: "hv-toggle",
+    type: "button",
+    title: "sort the channels by their value at the chosen position and show the first (key b)",
+  }, "channels for this position");
+  root: HTMLSpanElement;
+
+  /** @param best What the button does. */
+  constructor(public source: Source, best: () => void) {
+    this.button.addEventListener("click", best);
+    this.root = el("span", { class: "hv-ablation" }, this.words, this.button);
+  }
+
+  of(data: Layer, at: Values): Ranking {
+    if (!isScored(at.order)) {
+      return {
+        order: data.order(at.order),
+        scores: null,
+        name: data.orderOf(at.order),
+        key: at.order,
+        words: "",
+      };
+    }
+    const none = (words: string) => ({
+      order: data.order("index"),
+      scores: null,
+      name: "index",
+      key: "index",
+      words,
+    });
+    if (isHere(at.order) && !at.place) return none("by channel number: click a position first");
+    const spot = spotOf(data, at);
+    const reference = Math.min(at.reference_channel, data.count - 1);
+    const key = isHere(at.order)
+      ? `${at.order} ${spot.row} ${spot.column}`
+      : `${at.order} ${reference}`;
+    const exact = isExact(data, at);
+    const asked = !exact && this.source.live && this.source.scores;
+    const found = asked
+      ? this.source.scores?.(at, spot, reference)
+      : data.once(`scores ${key}`, () => scoresOf(data, at.order, spot, reference));
+    if (found === null) return none(asked ? GOING : NO_GRADIENT);
+    const scores = found!;
+    if (!scores.length) return none(NO_GRADIENT);
+    const order = data.once(`order ${key} ${Boolean(asked)}`, () => descending(scores));
+    const rough = exact || asked ? "" : "(rounded)";
+    const words = [isHere(at.order) ? "" : `to ${data.word} ${reference}`, rough].filter(Boolean)
+      .join(" ");
+    return { order, scores, name: at.order, key, words };
+  }
+
+  show(ranking: Ranking, at: Values) {
+    setText(this.words, ranking.words);
+    visible(this.button, Boolean(at.place) && at.order !== "similarity");
+    visible(this.root, !this.button.hidden || Boolean(ranking.words));
+  }
+
+  /** The shown channel's score, beside its value at the place. */
+  reading({ scores, name }: Ranking, at: Values): Array<[string, string]> {
+    if (!scores || name === "value") return [];
+    const score = Number(scores[at.channel]);
+    if (name === "similarity") {
+      return score === Infinity ? [] : [[`cosine with ${at.reference_channel}`, short(score)]];
+    }
+    return [[SCORE_NAMES[name], short(score)]];
+  }
+}
+
+/** @param ranking Whether its scores are being worked out. */
+export const isGoing = (ranking: Ranking) => ranking.words === GOING;
+
+/** Row and column of the chosen place in the layer's maps. */
+function spotOf(data: Layer, { place }: Values) {
+  const [row, column] = positionIn(place ?? [0, 0], data.header.size);
+  return { row, column };
+}
+
+/**
+ * Whether the browser has the very values: not rounded, not averaged, not after another operation or of another run
+ * than the gradients.
+ */
+function isExact(data: Layer, at: Values) {
+  const { maps, gradients } = data.arrays;
+  const [height, width] = data.header.size;
+  const whole = data.height === height && data.width === width && !maps?.approximate;
+  if (at.order !== "contribution") return whole;
+  return whole && !gradients?.approximate && !data.header.shown_after &&
+    at.shown_run !== "difference";
+}
+
+/**
+ * Each channel's score, as `scores_here` and `similarities` of hookviz.view.layer have it; null
+ * where what it needs is not there.
+ */
+export function scoresOf(
+  data: Layer,
+  order: string,
+  { row, column }: { row: number; column: number },
+  reference: number,
+): Float64Array | null {
+  if (!data.width || (order === "contribution" && !data.graded)) return null;
+  const [height, width] = data.header.size;
+  const y = Math.floor((row * data.height) / height);
+  const x = Math.floor((column * data.width) / width);
+  const place = y * data.width + x;
+  const every = (score: (channel: number) => number) =>
+    Float64Array.from({ length: data.count }, (_, channel) => score(channel));
+  const value = (channel: number) => Number(data.map("maps", channel)[place]);
+  if (order === "value") return every(value);
+  if (order === "contribution") {
+    return every((channel) => value(channel) * Number(data.map("gradients", channel)[place]));
+  }
+  if (order === "contrast") {
+    return every((channel) => deviations(data.map("maps", channel), value(channel)));
+  }
+  const direction = scaled(data.map("maps", reference));
+  const length = dot(direction, direction);
+  return every((channel) => {
+    if (channel === reference) return Infinity; // first, also before its copies
+    const own = scaled(data.map("maps", channel));
+    return dot(own, direction) / Math.sqrt(dot(own, own) * length);
+  });
+}
+
+/** How many standard deviations of the finite values a value is above their mean. */
+function deviations(values: ArrayLike<number>, value: number) {
+  const finite = Array.from(values).filter(Number.isFinite);
+  if (!finite.length || finite.every((each) => each === finite[0])) {
+    return finite[0] === value ? 0 : finite.length ? value - Number(finite[0]) : NaN;
+  }
+  const mean = finite.reduce((sum, each) => sum + each, 0) / finite.length;
+  const squares = finite.reduce((sum, each) => sum + (each - mean) ** 2, 0);
+  return (value - mean) / Math.sqrt(squares / finite.length);
+}
+
+/** By the largest magnitude, so that no square overflows. */
+function scaled(values: ArrayLike<number>) {
+  let most = 0;
+  for (let i = 0; i < values.length; i++) {
+    const size = Math.abs(Number(values[i]));
+    if (!(size <= most)) most = size; // also of NaN
+  }
+  return Float64Array.from(values, (each) => each / most);
+}
+
+function dot(a: Float64Array, b: Float64Array) {
+  let sum = 0;
+  for (let i = 0; i < a.length; i++) sum += Number(a[i]) * Number(b[i]);
+  return sum;
+}

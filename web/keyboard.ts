@@ -1,0 +1,66 @@
+// Arrow keys walk, and go on walking while they are held: faster with time, at most a step a frame.
+
+export type Step = (by: number) => void;
+
+const PATIENCE = 260; // milliseconds before a held key repeats
+const FIRST = 12; // steps a second at first
+const RAMP = 900; // milliseconds until there is a step in each frame
+
+/** The one key that is held. */
+class Held {
+  key = "";
+  frame = 0;
+
+  constructor() {
+    for (const over of ["keyup", "blur"]) globalThis.addEventListener(over, () => this.end());
+  }
+
+  begin(key: string, step: () => void) {
+    this.end();
+    this.key = key;
+    step();
+    const start = performance.now();
+    let due = start + PATIENCE;
+    const next = (now: number) => {
+      if (this.key !== key) return;
+      if (now >= due) {
+        step();
+        const share = Math.min((now - start - PATIENCE) / RAMP, 1);
+        due = share >= 1 ? now : now + (1000 / FIRST) * (1 - share) ** 2;
+      }
+      this.frame = requestAnimationFrame(next);
+    };
+    this.frame = requestAnimationFrame(next);
+  }
+
+  end() {
+    cancelAnimationFrame(this.frame);
+    this.key = "";
+  }
+}
+
+/**
+ * Let keys walk.
+ * @param steps Key -> what it does; those of arrows are repeated.
+ * @param meant What a key means where the focus is: "" leaves it to the page.
+ */
+export function listenToKeys(
+  where: EventTarget,
+  steps: Record<string, () => void>,
+  meant: (target: HTMLElement, key: string) => string,
+) {
+  const held = new Held();
+  where.addEventListener("keydown", (given) => {
+    const event = given as KeyboardEvent;
+    if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+    const target = (event.composedPath()[0] ?? event.target) as HTMLElement;
+    const pressed = event.shiftKey ? `Shift${event.key}` : event.key;
+    const key = meant(target, pressed);
+    if (!key || !steps[key]) return;
+    event.preventDefault();
+    event.stopPropagation();
+    if (event.repeat && held.key === key) return; // the system's own repeats are too slow
+    if (/Arrow|Page/.test(key)) held.begin(key, steps[key]);
+    else steps[key]();
+  });
+}

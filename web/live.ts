@@ -1,0 +1,30 @@
+// The entry of a training's widget: the kernel sends what has been recorded since.
+
+import { keepShortcutsFrom } from "./shortcuts.js";
+import { StepsView } from "./steps.js";
+
+export default {
+  /** Runs once, before any view: so the kernel knows that there is somebody who can draw. */
+  initialize({ model }: { model: any }) {
+    model.set("alive", true);
+    model.save_changes();
+  },
+  render({ model, el: place }: { model: any; el: HTMLElement }) {
+    const root = document.createElement("div");
+    root.className = "hookviz-app";
+    keepShortcutsFrom(root);
+    root.addEventListener("keydown", (event) => event.stopPropagation());
+    place.append(root);
+    const view = new StepsView(root);
+    const arrive = (said: any, buffers: DataView[]) => {
+      const found = said.steps.map((at: number, place: number) => {
+        const { buffer, byteOffset, byteLength } = buffers[place];
+        return [at, new Uint8Array(buffer, byteOffset, byteLength)];
+      });
+      view.take(said.facts, found);
+    };
+    model.on("msg:custom", arrive);
+    model.send({ steps: "all" });
+    return () => model.off("msg:custom", arrive);
+  },
+};

@@ -1,0 +1,257 @@
+// The network's graph folded at its modules: which boxes there are, and the edges between them.
+
+/** A call of a layer, an operation that joins several, an input or an output. */
+export interface GraphNode {
+  name: string;
+  layer: string;
+  call: number;
+  operation: string;
+  shape: number[] | null;
+  path: string;
+  after: string[];
+  sources: number[] | null;
+  failed: boolean;
+}
+export interface Graph {
+  nodes: GraphNode[];
+  edges: Array<[number, number]>;
+  modules: Record<string, string>;
+  verdict: string;
+}
+
+/**
+ * A box, or what a box is folded of. `nodes` are all the indices in it, in the order of the run.
+ */
+export interface Unit {
+  key: string;
+  name: string;
+  kind: "node" | "module" | "group";
+  type: string;
+  nodes: number[];
+  parts: Unit[];
+  parent: Unit | null;
+}
+
+const SIBLINGS = 18; // that stand side by side; more of them are grouped
+const GROUP = 12; // parts of a group that is split
+const FEW = 4; // boxes that are opened even where there is no room
+
+/** Fold a graph: a tree of modules, whose leaves are the graph's nodes. */
+export function treeOf(graph: Graph): Unit {
+  const root = unitOf("", "", "module", "", null);
+  const modules: Map<string, Unit> = new Map([["", root]]);
+  const module = (path: string) => {
+    const known = modules.get(path);
+    if (known) return known;
+    const parent = module(path.slice(0, Math.max(path.lastIndexOf("."), 0)));
+    const made = unitOf(path, path, "module", graph.modules[path] ?? "", parent);
+    modules.set(path, made);
+    parent.parts.push(made);
+    return made;
+  };
+  graph.nodes.forEach((node, index) => {
+    const above = node.layer && node.path
+      ? node.path.slice(0, Math.max(node.path.lastIndexOf("."), 0))
+      : node.path;
+    const leaf = unitOf(`=${node.name}`, node.name, "node", node.operation, module(above));
+    leaf.parent?.parts.push(leaf);
+    for (let each = leaf as Unit | null; each; each = each.parent) each.nodes.push(index);
+  });
+  simplify(root, graph);
+  return root;
+}
+
+function unitOf(
+  key: string,
+  name: string,
+  kind: Unit["kind"],
+  type: string,
+  parent: Unit | null,
+): Unit {
+  return { key, name, kind, type, nodes: [], parts: [], parent };
+}
+
+/** A module of one part is that part; the calls of one layer are a group, and so are many alike. */
+function simplify(unit: Unit, graph: Graph) {
+  for (const part of unit.parts) simplify(part, graph);
+  unit.parts = unit.parts.map((
+    part,
+  ) => (part.kind === "module" && part.parts.length === 1 ? part.parts[0] : part));
+  const calls: Map<string, Unit[]> = new Map();
+  for (const part of unit.parts) {
+    const node = part.kind === "node" ? graph.nodes[part.nodes[0] ?? -1] : undefined;
+    const key = node?.layer && node.layer !== "input" ? node.layer : part.key;
+    calls.set(key, [...(calls.get(key) ?? []), part]);
+  }
+  const apart = [...calls].map(([layer, parts]) => {
+    const [first] = parts;
+    return first && parts.length === 1
+      ? first
+      : groupOf(parts, graph, layer, `${parts.length} calls`);
+  });
+  unit.parts = grouped(apart, graph);
+  for (const part of unit.parts) part.parent = unit;
+}
+
+/**
+ * Many siblings: runs of those that are built alike, and of operations between layers, become
+ * groups; where they are many still, whatever stands side by side. Groups are split until they are few.
+ */
+function grouped(parts: Unit[], graph: Graph): Unit[] {
+  if (parts.length <= SIBLINGS) return parts;
+  const runs: Unit[][] = [];
+  let before = "";
+  for (const part of parts) {
+    const now = joins(part, graph) ? "operations" : build(part, graph);
+    const last = runs[runs.length - 1];
+    if (last && now === before && !isEnd(part)) last.push(part);
+    else runs.push([part]);
+    before = now;
+  }
+  const few = runs.flatMap((
+    run,
+  ) => (run.length < 3 ? run : runs.length === 1 ? split(run, graph) : [groupOf(run, graph)]));
+  const inner = few.filter((part) => !isEnd(part));
+  return inner.length > 2 * SIBLINGS ? [...few.filter(isEnd), ...split(inner, graph)] : few;
+}
+
+/** True for an operation between layers. */
+function joins(part: Unit, graph: Graph) {
+  return part.kind === "node" && !graph.nodes[part.nodes[0] ?? -1]?.layer && !isEnd(part);
+}
+
+function isEnd({ type }: Unit) {
+  return type === "input" || type === "output";
+}
+
+function split(run: Unit[], graph: Graph) {
+  const count = Math.min(Math.ceil(run.length / GROUP), GROUP);
+  return Array.from(
+    { length: count },
+    (_, n) =>
+      groupOf(
+        run.slice(Math.round((n * run.length) / count), Math.round(((n + 1) * run.length) / count)),
+        graph,
+      ),
+  );
+}
+
+function groupOf(parts: Unit[], graph: Graph, name?: string, type?: string): Unit {
+  const first = parts[0];
+  const last = parts[parts.length - 1];
+  const said = parts.every((part) => joins(part, graph))
+    ? `${parts.length} operations`
+    : `${first.name}–${tailOf(first.name, last.name)}`;
+  const types = [...new Set(parts.map((part) => part.type))];
+  const kind = types.length > 1
+    ? `${types[0]} … ${types[types.length - 1]}`
+    : `${first.type} ×${parts.length}`;
+  const group = unitOf(
+    `${first.key}…${last.key}`,
+    name ?? said,
+    "group",
+    type ?? kind,
+    first.parent,
+  );
+  group.nodes = parts.flatMap((part) => part.nodes).sort((a, b) => a - b);
+  group.parts = parts.length > SIBLINGS ? split(parts, graph) : parts;
+  for (const part of group.parts) part.parent = group;
+  return group;
+}
+
+/** The end of the last name of a run: its number alone, where the rest is as in the first. */
+function tailOf(first: string, last: string) {
+  const end = last.slice(last.lastIndexOf(".") + 1);
+  const number = end.match(/\d+$/)?.[0] ?? "";
+  const stem = last.slice(0, last.length - number.length);
+  return number && first.replace(/\d+$/, "") === stem ? number : end;
+}
+
+/** How a unit is built, in words that are the same for those that are alike. */
+function build(unit: Unit, graph: Graph): string {
+  if (unit.kind === "node") return unit.type;
+  const last = graph.nodes[unit.nodes[unit.nodes.length - 1] ?? -1];
+  const size = last?.shape?.slice(2).join("×") ?? "";
+  return `${unit.type} ${size} (${unit.parts.map((part) => build(part, graph)).join()})`;
+}
+
+/** The boxes that are seen, in the order of the run, and the opened units around them. */
+export function visibleUnits(root: Unit, isOpen: (unit: Unit) => boolean) {
+  const boxes: Unit[] = [];
+  const opened: Unit[] = [];
+  const walk = (unit: Unit) => {
+    for (const part of unit.parts) {
+      if (part.kind === "node" || !isOpen(part)) boxes.push(part);
+      else {
+        opened.push(part);
+        walk(part);
+      }
+    }
+  };
+  walk(root);
+  const first = (unit: Unit) => unit.nodes[0] ?? 0;
+  return { boxes: boxes.sort((a, b) => first(a) - first(b)), opened };
+}
+
+/**
+ * The keys of those that are open at first: all down to one depth, as deep as there is room.
+ * @param most Boxes.
+ */
+export function openedAtFirst(root: Unit, most: number) {
+  let found = new Set<string>();
+  for (;;) {
+    const next = new Set(found);
+    const { boxes } = visibleUnits(root, (unit) => found.has(unit.key));
+    for (const box of boxes) if (box.kind === "module") next.add(box.key);
+    if (next.size === found.size) return found;
+    const more = visibleUnits(root, (unit) => next.has(unit.key)).boxes;
+    if (more.length > most && boxes.length > FEW) return found;
+    found = next;
+  }
+}
+
+/**
+ * The graph's edges between boxes, each once; those inside a box are left out.
+ * @returns Indices of boxes.
+ */
+export function lifted(boxes: Unit[], edges: Array<[number, number]>): Array<[number, number]> {
+  const boxOf: Map<number, number> = new Map();
+  boxes.forEach((box, place) => {
+    for (const node of box.nodes) boxOf.set(node, place);
+  });
+  const found: Map<string, [number, number]> = new Map();
+  for (const [start, end] of edges) {
+    const [from, to] = [boxOf.get(start), boxOf.get(end)];
+    if (from !== undefined && to !== undefined && from !== to) {
+      found.set(`${from} ${to}`, [from, to]);
+    }
+  }
+  return [...found.values()].sort(([a, b], [c, d]) => a - c || b - d);
+}
+
+/**
+ * Tell edges that carry the order from those that skip: a skip has another way between its ends.
+ * An edge to an earlier box, where one folds several calls, is a skip too.
+ * @param count Of boxes, numbered in their order.
+ * @param edges Sorted.
+ */
+export function reduced(
+  count: number,
+  edges: Array<[number, number]>,
+): { kept: Array<[number, number]>; skips: Array<[number, number]> } {
+  const after: number[][] = Array.from({ length: count }, () => []);
+  for (const [from, to] of edges) if (from < to) after[from]?.push(to);
+  const reach = new Array(count).fill(0n) as bigint[];
+  const kept = new Set();
+  for (let from = count - 1; from >= 0; from--) {
+    let seen = 0n;
+    for (const to of (after[from] ?? []).sort((a, b) => a - b)) {
+      if ((seen >> BigInt(to)) & 1n) continue;
+      kept.add(`${from} ${to}`);
+      seen |= (reach[to] ?? 0n) | (1n << BigInt(to));
+    }
+    reach[from] = seen;
+  }
+  const is = ([from, to]: [number, number]) => kept.has(`${from} ${to}`);
+  return { kept: edges.filter(is), skips: edges.filter((edge) => !is(edge)) };
+}

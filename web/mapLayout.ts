@@ -1,0 +1,496 @@
+// Where the boxes of a map stand: dagre orders them from left to right, and what is too long for the
+// width is broken into lines, as a text is.
+
+import type { Unit } from "./mapGraph.js";
+
+export interface Size {
+  width: number;
+  height: number;
+}
+/** Left, top, and size. */
+export interface Box {
+  x: number;
+  y: number;
+  width: number;
+  height: number;
+}
+export type Points = Array<[number, number]>;
+export interface Path {
+  from: number;
+  to: number;
+  skip: boolean;
+  points: Points;
+  smooth: boolean;
+}
+/** Around an opened unit's boxes. */
+export type Frame = { unit: Unit; depth: number } & Box;
+export type Placed = { boxes: Box[]; lines: number[]; paths: Path[]; frames: Frame[] } & Size;
+
+const BETWEEN = 25; // pixels between columns
+const APART = 14; // between the boxes of a column
+const TITLE = 17; // above boxes for each opened module's name
+const PAD = 6; // between a frame and what is in it
+const LANE = 7; // between edges that run side by side
+const LANES = 9; // more of them come closer
+const BORDER = 14;
+const CUT = 8; // the most that a cut costs; a line costs 6
+
+/**
+ * Place boxes and edges.
+ * @param dagre The library.
+ * @param sizes Of each unit's box.
+ * @param room Pixels of a line.
+ */
+export function placed(
+  dagre: any,
+  units: Unit[],
+  sizes: Size[],
+  { kept, skips }: { kept: Array<[number, number]>; skips: Array<[number, number]> },
+  room: number,
+): Placed {
+  let { boxes, ways } = inOneLine(dagre, sizes, kept);
+  const extra = roomForTitles(units, boxes);
+  if (extra.some(Boolean)) ({ boxes, ways } = inOneLine(dagre, sizes, kept, extra));
+  const columns = columnsOf(boxes);
+  const depth = Math.max(0, ...units.map(depthOf)) - 1;
+  const lines = broken(
+    columns,
+    units,
+    [...kept, ...skips],
+    room - 2 * BORDER - BETWEEN - 2 * PAD * depth,
+  );
+  const frames = framesOf(units, lines, boxes);
+  const rows = rowsOf(boxes, lines, frames, { kept, skips });
+  boxes.forEach((box, n) => {
+    const row = rows[lines[n] ?? 0];
+    if (!row) return;
+    box.x += row.right;
+    box.y += row.down;
+  });
+  const paths: Path[] = [];
+  for (const [from, to] of kept) {
+    const row = rows[lines[from] ?? 0];
+    const way = ways.get(`${from} ${to}`);
+    if (lines[from] === lines[to] && row && way) {
+      paths.push({
+        from,
+        to,
+        skip: false,
+        smooth: true,
+        points: way.map(([x, y]) => [x + row.right, y + row.down]),
+      });
+    } else {paths.push({
+        from,
+        to,
+        skip: false,
+        smooth: false,
+        points: around(from, to, boxes, lines, rows, false),
+      });}
+  }
+  for (const [from, to] of skips) {
+    paths.push({
+      from,
+      to,
+      skip: true,
+      smooth: false,
+      points: around(from, to, boxes, lines, rows, true),
+    });
+  }
+  for (const frame of frames) wrap(frame, boxes);
+  const last = rows[rows.length - 1];
+  const right = Math.max(
+    0,
+    ...[...boxes, ...frames.map((each) => each.frame)].map((each) => each.x + each.width),
+    ...paths.flatMap(({ points }) => points.map(([x]) => x)),
+  );
+  return {
+    boxes,
+    lines,
+    paths,
+    frames: frames.map((each) => each.frame),
+    width: right + BORDER,
+    height: last ? last.end : 0,
+  };
+}
+
+/**
+ * Boxes, and the ways of edges, which leave a box to the right and enter one from the left.
+ * @param extra Pixels above each box.
+ */
+function inOneLine(dagre: any, sizes: Size[], kept: Array<[number, number]>, extra: number[] = []) {
+  const graph = new dagre.Graph();
+  graph.setGraph({ rankdir: "LR", nodesep: APART, ranksep: BETWEEN, edgesep: 10 });
+  graph.setDefaultEdgeLabel(() => ({}));
+  sizes.forEach(({ width, height }, n) =>
+    graph.setNode(String(n), { width, height: height + (extra[n] ?? 0) })
+  );
+  for (const [from, to] of kept) graph.setEdge(String(from), String(to));
+  if (sizes.length) dagre.layout(graph);
+  const boxes = sizes.map((size, n) => {
+    const { x, y } = graph.node(String(n));
+    return { x: x - size.width / 2, y: y + ((extra[n] ?? 0) - size.height) / 2, ...size };
+  });
+  const columns = columnsOf(boxes);
+  const ways: Map<string, Points> = new Map();
+  for (const [from, to] of kept) {
+    const [one, other] = [boxes[from], boxes[to]] as [Box, Box];
+    // Of the points in between, those within a column: straight past its boxes.
+    const inner = graph.edge(String(from), String(to)).points.slice(1, -1).filter((
+      _: any,
+      place: number,
+    ) => place % 2);
+    const past = inner.flatMap(({ x, y }: { x: number; y: number }) => {
+      const column = columns.find((each) => Math.abs(each.centre - x) < 1);
+      return column ? [[column.left, y], [column.right, y]] : [[x, y]];
+    });
+    ways.set(`${from} ${to}`, [[one.x + one.width, one.y + one.height / 2], ...past, [
+      other.x,
+      other.y + other.height / 2,
+    ]]);
+  }
+  return { boxes, ways };
+}
+
+/**
+ * The pixels that are missing above each box for the names and edges of frames that it does not
+ * share with the box above.
+ */
+function roomForTitles(units: Unit[], boxes: Box[]) {
+  const extra = units.map(() => 0);
+  const around = (n: number) => {
+    const found = [];
+    for (let each = units[n]?.parent; each?.parent; each = each.parent) found.push(each);
+    return found;
+  };
+  for (const column of columnsOf(boxes)) {
+    const order = column.boxes.sort((a, b) => (boxes[a]?.y ?? 0) - (boxes[b]?.y ?? 0));
+    for (const [place, n] of order.entries()) {
+      const above = order[place - 1];
+      if (above === undefined) continue;
+      const [upper, lower] = [around(above), around(n)];
+      const own = lower.filter((each) => !upper.includes(each)).length;
+      const others = upper.filter((each) => !lower.includes(each)).length;
+      extra[n] = own * (TITLE + 2) + others * PAD;
+    }
+  }
+  return extra;
+}
+
+/** The boxes by their column, from left to right. */
+export function columnsOf(boxes: Box[]) {
+  const order = boxes.map((box, n) => ({ n, centre: box.x + box.width / 2, ...box })).sort((a, b) =>
+    a.centre - b.centre
+  );
+  const columns: Array<{ centre: number; left: number; right: number; boxes: number[] }> = [];
+  for (const { n, centre, x, width } of order) {
+    const last = columns[columns.length - 1];
+    if (last && centre - last.centre < 1) {
+      last.left = Math.min(last.left, x);
+      last.right = Math.max(last.right, x + width);
+      last.boxes.push(n);
+    } else columns.push({ centre, left: x, right: x + width, boxes: [n] });
+  }
+  return columns;
+}
+
+/**
+ * Break columns into lines where few edges cross and no opened unit is cut, about equally long.
+ * @returns Each box's line.
+ */
+export function broken(
+  columns: ReturnType<typeof columnsOf>,
+  units: Unit[],
+  edges: Array<[number, number]>,
+  room: number,
+): number[] {
+  const columnOf = new Array(units.length).fill(0);
+  columns.forEach((column, c) => {
+    for (const n of column.boxes) columnOf[n] = c;
+  });
+  const crossing = columns.map(() => -2); // what the cut before a column costs; one edge is free
+  const cross = (ends: number[], cost: number) => {
+    for (let c = Math.min(...ends) + 1; c <= Math.max(...ends); c++) {
+      crossing[c] = (crossing[c] ?? 0) + cost;
+    }
+  };
+  for (const [from, to] of edges) cross([columnOf[from], columnOf[to]], 2);
+  const opened: Map<Unit, number[]> = new Map();
+  units.forEach((unit, n) => {
+    for (let each = unit.parent; each?.parent; each = each.parent) {
+      opened.set(each, [...(opened.get(each) ?? []), columnOf[n]]);
+    }
+  });
+  for (const ends of opened.values()) cross(ends, 1);
+  const wide = (a: number, b: number) => (columns[b]?.right ?? 0) - (columns[a]?.left ?? 0);
+  const cost = [0];
+  const start = [0];
+  for (let end = 1; end <= columns.length; end++) {
+    cost[end] = Infinity;
+    for (let first = end - 1; first >= 0; first--) {
+      const over = wide(first, end - 1) - room;
+      if (over > 0 && first < end - 1) break;
+      const own = cost[first] + 6 + 4 * (over / room) ** 2 +
+        (first ? Math.min(crossing[first] ?? 0, CUT) : 0);
+      if (own < cost[end]) {
+        cost[end] = own;
+        start[end] = first;
+      }
+    }
+  }
+  const lines = new Array(units.length).fill(0);
+  const firsts = [];
+  for (let end = columns.length; end > 0; end = start[end] ?? 0) firsts.unshift(start[end] ?? 0);
+  firsts.forEach((first, line) => {
+    for (const column of columns.slice(first)) for (const n of column.boxes) lines[n] = line;
+  });
+  return lines;
+}
+
+/**
+ * Opened units around boxes: a frame in each line in which they have some, and several where boxes
+ * of other modules stand between.
+ */
+function framesOf(units: Unit[], lines: number[], boxes: Box[]) {
+  const held: Map<string, { unit: Unit; own: number[] }> = new Map();
+  units.forEach((unit, n) => {
+    for (let around = unit.parent; around?.parent; around = around.parent) {
+      const key = `${lines[n]} ${around.key}`;
+      const known = held.get(key) ?? { unit: around, own: [] };
+      known.own.push(n);
+      held.set(key, known);
+    }
+  });
+  const frames: Array<{ frame: Frame; line: number; boxes: number[]; above: number }> = [];
+  for (const { unit, own } of held.values()) {
+    const line = lines[own[0] ?? 0] ?? 0;
+    const others = units.flatMap((
+      each,
+      n,
+    ) => (lines[n] === line && !inside(each, unit) ? [boxes[n]] : []));
+    const left = (n: number) => boxes[n]?.x ?? 0;
+    const runs: number[][] = [];
+    for (const n of own.sort((a, b) => left(a) - left(b))) {
+      const last = runs[runs.length - 1];
+      if (last && !others.some((other) => meet(other, boxAround([...last, n], boxes)))) {
+        last.push(n);
+      } else runs.push([n]);
+    }
+    for (const run of runs) {
+      frames.push({
+        frame: { unit, depth: depthOf(unit), x: 0, y: 0, width: 0, height: 0 },
+        line,
+        boxes: run,
+        above: 0,
+      });
+    }
+  }
+  for (const one of frames) {
+    const inner = frames.filter((each) =>
+      each.line === one.line && inside(each.frame.unit, one.frame.unit)
+    );
+    one.above = Math.max(0, ...inner.map((each) => each.frame.depth - one.frame.depth));
+  }
+  return frames.sort((a, b) => a.frame.depth - b.frame.depth);
+}
+
+function meet(one: Box, other: Box) {
+  return one.x < other.x + other.width && other.x < one.x + one.width &&
+    one.y < other.y + other.height && other.y < one.y + one.height;
+}
+
+/** The box around boxes. */
+function boxAround(own: number[], boxes: Box[]): Box {
+  const all = own.map((n) => boxes[n]);
+  const x = Math.min(...all.map((box) => box.x));
+  const y = Math.min(...all.map((box) => box.y));
+  return {
+    x,
+    y,
+    width: Math.max(...all.map((box) => box.x + box.width)) - x,
+    height: Math.max(...all.map((box) => box.y + box.height)) - y,
+  };
+}
+
+function depthOf(unit: Unit) {
+  let depth = 0;
+  for (let each = unit.parent; each; each = each.parent) depth += 1;
+  return depth;
+}
+
+function inside(unit: Unit, other: Unit) {
+  for (let each = unit.parent; each; each = each.parent) if (each === other) return true;
+  return false;
+}
+
+/** How far a line's boxes are moved; where they begin and end; where the lanes below end. */
+export interface Row {
+  right: number;
+  down: number;
+  top: number;
+  bottom: number;
+  end: number;
+  lanes: Map<string, number>;
+  count: number;
+}
+
+function rowsOf(
+  boxes: Box[],
+  lines: number[],
+  frames: ReturnType<typeof framesOf>,
+  { kept, skips }: { kept: Array<[number, number]>; skips: Array<[number, number]> },
+): Row[] {
+  const count = Math.max(-1, ...lines) + 1;
+  const rows: Row[] = [];
+  let y = BORDER / 2;
+  for (let line = 0; line < count; line++) {
+    const own = boxes.filter((_, n) => lines[n] === line);
+    const top = Math.min(...own.map((box) => box.y));
+    const bottom = Math.max(...own.map((box) => box.y + box.height));
+    const left = Math.min(...own.map((box) => box.x));
+    const above = Math.max(
+      0,
+      ...frames.filter((each) => each.line === line).map((each) => each.above + 1),
+    );
+    const lanes = lanesOf(line, boxes, lines, kept, skips);
+    const begin = y + above * TITLE + (above ? PAD : 0);
+    const most = Math.max(0, ...lanes.values()) + (lanes.size ? 1 : 0);
+    const used = LANE * Math.min(most, LANES);
+    const end = begin + bottom - top + above * PAD + (used ? used + LANE : 0) + PAD;
+    const inset = BORDER + PAD * Math.max(0, above - 1);
+    rows.push({
+      right: inset - left,
+      down: begin - top,
+      top: begin,
+      bottom: begin + bottom - top + above * PAD,
+      end,
+      lanes,
+      count: most,
+    });
+    y = end + APART / 2;
+  }
+  return rows;
+}
+
+/** The lane below a line of each edge that runs there: short ones are nearest to the boxes. */
+function lanesOf(
+  line: number,
+  boxes: Box[],
+  lines: number[],
+  kept: Array<[number, number]>,
+  skips: Array<[number, number]>,
+) {
+  const centre = (n: number) => (boxes[n]?.x ?? 0) + (boxes[n]?.width ?? 0) / 2;
+  const middle = Math.max(0, ...boxes.map((box, n) => (lines[n] === line ? box.x + box.width : 0)));
+  const runs: Array<{ key: string; low: number; high: number }> = [];
+  for (const [from, to] of [...kept.filter(([a, b]) => lines[a] !== lines[b]), ...skips]) {
+    const [a, b] = [lines[from] ?? 0, lines[to] ?? 0];
+    const arrives = a !== b && b - 1 === line;
+    if (a !== line && !arrives) continue;
+    const ends = a === b
+      ? [centre(from), centre(to)]
+      : a === line && b !== line + 1
+      ? [centre(from), middle]
+      : [-Infinity, middle];
+    const [low, high] = [Math.min(...ends), Math.max(...ends)];
+    runs.push({ key: `${from} ${to}`, low, high });
+  }
+  runs.sort((one, other) => one.high - one.low - (other.high - other.low));
+  const lanes: Map<string, number> = new Map();
+  const taken: Array<Array<{ low: number; high: number }>> = [];
+  for (const { key, low, high } of runs) {
+    let lane = 0;
+    while (taken[lane]?.some((each) => each.low < high && low < each.high)) lane += 1;
+    (taken[lane] ??= []).push({ low, high });
+    lanes.set(key, lane);
+  }
+  return lanes;
+}
+
+/** The way of an edge below the boxes: in its line, or on to another line. */
+function around(
+  from: number,
+  to: number,
+  boxes: Box[],
+  lines: number[],
+  rows: Row[],
+  skip: boolean,
+): Points {
+  const other = boxes[to];
+  const [a, b] = [lines[from] ?? 0, lines[to] ?? 0];
+  const key = `${from} ${to}`;
+  const below = laneAt(rows, a, key);
+  const out = skip ? downFrom(from, boxes, lines, below, 1) : beyond(from, boxes, lines, below);
+  const up = downFrom(to, boxes, lines, below, -1).reverse();
+  if (a === b) return [...out, ...up];
+  const middle = other.y + other.height / 2;
+  const end = other.x + other.width / 2 - Math.min(8, other.width / 5);
+  if (b === a + 1 && !skip) {
+    return [...out, [other.x - BETWEEN / 2, below], [other.x - BETWEEN / 2, middle], [
+      other.x,
+      middle,
+    ]];
+  }
+  if (b === a + 1) return [...out, [end, below], [end, other.y]];
+  const before = b > 0 ? laneAt(rows, b - 1, key) : (rows[0]?.top ?? 0) - PAD;
+  const lane = rows[a]?.lanes.get(key) ?? 0;
+  const edge = Math.max(...boxes.map((box) => box.x + box.width)) + BETWEEN / 2 +
+    (LANE * Math.min(lane, LANES)) / 2;
+  return [...out, [edge, below], [edge, before], [end, before], [end, other.y]];
+}
+
+/**
+ * From a box down to a lane: out of its bottom, or, where another box stands below, out of a side.
+ * @param side Right of the middle, or left.
+ */
+function downFrom(n: number, boxes: Box[], lines: number[], lane: number, side: 1 | -1): Points {
+  const box = boxes[n];
+  const bottom = box.y + box.height;
+  const blocked = boxes.some((each, m) =>
+    lines[m] === lines[n] && each.y > bottom - 1 && each.x < box.x + box.width &&
+    box.x < each.x + each.width
+  );
+  if (!blocked) {
+    const x = box.x + box.width / 2 + side * Math.min(8, box.width / 5);
+    return [[x, bottom], [x, lane]];
+  }
+  const y = box.y + box.height / 2 + Math.min(8, box.height / 4);
+  const edge = side > 0 ? box.x + box.width : box.x;
+  const widest = boxes.filter((each, m) =>
+    lines[m] === lines[n] && Math.abs(each.x + each.width / 2 - box.x - box.width / 2) < 1
+  );
+  const x = side > 0
+    ? Math.max(...widest.map((each) => each.x + each.width)) + BETWEEN / 3
+    : Math.min(...widest.map((each) => each.x)) - BETWEEN / 3;
+  return [[edge, y], [x, y], [x, lane]];
+}
+
+/** Out of a box to the right, past its line's end, and down to a lane. */
+function beyond(n: number, boxes: Box[], lines: number[], lane: number): Points {
+  const { x, y, width, height } = boxes[n];
+  const right =
+    Math.max(...boxes.map((box, m) => (lines[m] === lines[n] ? box.x + box.width : 0))) +
+    BETWEEN / 2;
+  return [[x + width, y + height / 2], [right, y + height / 2], [right, lane]];
+}
+
+function laneAt(rows: Row[], line: number, key: string) {
+  const row = rows[line];
+  if (!row) return 0;
+  const lane = row.lanes.get(key) ?? 0;
+  return row.bottom + LANE + lane * LANE * Math.min(1, LANES / Math.max(row.count, 1));
+}
+
+function wrap(
+  { frame, boxes: own, above }: { frame: Frame; line: number; boxes: number[]; above: number },
+  boxes: Box[],
+) {
+  const { x, y, width, height } = boxAround(own, boxes);
+  const pad = PAD * (above + 1) - 1;
+  const title = (above + 1) * TITLE + 2;
+  Object.assign(frame, {
+    x: x - pad,
+    y: y - title,
+    width: width + 2 * pad,
+    height: height + title + pad,
+  });
+}

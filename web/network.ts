@@ -1,0 +1,908 @@
+// A source of pictures that runs the network itself, in a worker: another input, another class, or
+// another factor of a channel is another answer, and only what is looked at is asked for.
+
+import { CAMS, WITHOUT_GRADIENT } from "./cams.js";
+import { detected } from "./detected.js";
+import { ARRIVES_NOT } from "./heatmaps.js";
+import { averaged, Layer } from "./layer.js";
+import { toLevels } from "./levels.js";
+import { layerArrays } from "./measures.js";
+import { pictureOf } from "./pictures.js";
+import { numbersOf, prepared } from "./resize.js";
+import { Answer } from "./runner.js";
+import { RUNNING, Running } from "./running.js";
+import { withStroke } from "./strokes.js";
+import { readTarget } from "./targets.js";
+import { answered } from "./walk.js";
+import type { Runner, Tensor } from "./runner.js";
+import type { Rgb } from "./resize.js";
+import type { DenseMap, Found } from "./output.js";
+import type { App } from "./app.js";
+import type { Goal } from "./targets.js";
+import type { Part } from "./ablation.js";
+import type { Range } from "./levels.js";
+
+export interface LayerFacts {
+  name: string;
+  layer: string;
+  call: number;
+  channels: number;
+  start: number;
+  targets: string[];
+  offset: number;
+  strides: number[];
+  shape: number[];
+  header: any;
+}
+export interface Factor {
+  layer: string;
+  channel: number;
+  factor: number;
+  key: number;
+  words: string;
+}
+export interface Input {
+  values: Float32Array;
+  shape: number[];
+  picture: any;
+  unpainted?: Input;
+}
+
+const TOP = 5; // classes that are shown
+const LIKELIEST = -1; // the graph's own target: the class with the largest logit
+const MAP_SIDE = 32; // of a picture in the map, at most, as in `hookviz.view.map`
+
+/** The network, its input, its factors and its answers. */
+export class NetworkSource {
+  /** The map as it was last. */
+  drawn: any = null;
+  /** The maps of the output as they were last. */
+  shownAnswers: Map<string, Found> = new Map();
+  first: { predictions: any; verdict: any; answer: any };
+  running: Running;
+  live = true;
+  idle = true; // a stroke is in the picture at once, before the network has run
+  link: ((app: App) => string) | undefined = undefined;
+  listeners: Set<(now?: boolean) => void> = new Set();
+  original: Input;
+  given = 0; // inputs that were asked for, each with its number
+  taken = 0; // number of the one that is shown
+  edits: Factor[] = [];
+  latest = 0; // edit's key
+  targetClass: number | null;
+  /** The target, where it is not one class. */
+  goal: Goal | null = null;
+  write: ((written: string) => void) | undefined;
+  reaches: (layer: string) => boolean;
+  /** Of inputs that are none. */
+  zeros: Map<string, Float32Array> = new Map();
+  follows: any;
+  past: Input[] = [];
+  /** The run that goes on. */
+  going: Promise<void> | null = null;
+  failed = "";
+  /** Outputs that the latest drawing asked for. */
+  looked = {
+    edited: /** @type {Set<string>} */ (new Set()),
+    original: /** @type {Set<string>} */ (new Set()),
+  };
+  followed: Input;
+  /** Whose predictions the facts have. */
+  told: Answer | null = null;
+  calls: LayerFacts[];
+  answers: { edited: Answer; original: Answer };
+
+  /**
+   * @param held Answers about the weights, see `walk.js`.
+   * @param graph That of the map: nodes, edges, and the sizes of the layers' pictures.
+   */
+  constructor(
+    public facts: any,
+    public runner: Runner,
+    public input: Input,
+    public held: { header: any; arrays: any },
+    public graph: any,
+  ) {
+    this.first = { predictions: facts.predictions, verdict: facts.verdict, answer: facts.answer };
+    this.running = new Running(this);
+    this.original = input;
+    this.targetClass = facts.target.number;
+    const { inputs } = facts.net;
+    this.write = inputs.classes || "weights:0" in inputs
+      ? (written) => this.toGoal(written)
+      : undefined;
+    this.reaches = (layer: string) =>
+      this.calls.some((each) => each.layer === layer && this.graded(each));
+    this.follows = facts.net.follows; // the target is the likeliest class of each picture
+    this.followed = input; // whose likeliest class the target is
+    this.calls = facts.net.layers;
+    this.answers = this.fresh(input);
+  }
+
+  /** Answers for an input: with the factors, and without them for the comparison. */
+  fresh(input: Input) {
+    const number = this.follows && !this.edits.length && input !== this.followed
+      ? LIKELIEST
+      : this.targetClass;
+    const target = this.goal ?? number;
+    const edited = new Answer(this.feeds(input, this.edits, target));
+    return {
+      edited,
+      original: this.edits.length ? new Answer(this.feeds(input, [], target)) : edited,
+    };
+  }
+
+  feeds(input: Input, edits: Factor[], target: number | null | Goal) {
+    const { inputs } = this.facts.net;
+    const [goal, number] = typeof target === "object" ? [target, null] : [null, target];
+    const feeds: Record<string, Tensor> = { input: { values: input.values, shape: input.shape } };
+    if (inputs.own) {
+      feeds.own = { shape: [1], values: Float32Array.of(goal && !goal.weights.classes ? 0 : 1) };
+    }
+    for (const [name, shape] of Object.entries(inputs as Record<string, number[]>)) {
+      if (name.startsWith("weights:")) {
+        feeds[name] = { shape, values: goal?.weights[name] ?? this.zerosOf(name, shape) };
+      }
+    }
+    if (goal?.weights.classes) {
+      feeds.classes = { shape: inputs.classes, values: goal.weights.classes };
+    } else if (inputs.classes) {
+      const own = number === this.facts.net.number && this.facts.net.classes;
+      const values = new Float32Array(inputs.classes[1]);
+      if (own || number === null) values.set(this.facts.net.classes);
+      else if (number !== LIKELIEST) values[number] = 1;
+      feeds.classes = { shape: inputs.classes, values };
+    }
+    if (inputs.scales) {
+      const values = new Float32Array(inputs.scales[0]).fill(1);
+      for (const { layer, channel, factor } of edits) {
+        const { start } = this.call(layer);
+        values[start + channel] = factor * values[start + channel];
+      }
+      feeds.scales = { shape: inputs.scales, values };
+    }
+    return feeds;
+  }
+
+  /** The same object each time: feeds are compared. */
+  zerosOf(name: string, shape: number[]) {
+    const known = this.zeros.get(name) ??
+      new Float32Array(shape.reduce((product, size) => product * size, 1));
+    this.zeros.set(name, known);
+    return known;
+  }
+
+  /** Whether the target sends a gradient to a layer. */
+  graded({ targets }: LayerFacts, goal: Goal | null = this.goal) {
+    const from = goal ? Object.keys(goal.weights) : ["own"];
+    return from.some((each) => targets.includes(each === "classes" ? "own" : each));
+  }
+
+  call(name: string): LayerFacts {
+    const found = this.calls.find((each) => each.name === name);
+    if (found) return found;
+    const near = this.calls.map((each) => each.name).slice(0, 6);
+    throw new Error(`No layer of this page is called '${name}'; there are: ${near.join(", ")}, …`);
+  }
+
+  /** @param now Whether to draw at once, without waiting for a frame. */
+  tell(now: boolean = false) {
+    for (const listener of [...this.listeners]) listener(now);
+  }
+
+  /** Another question: what was asked before is not wanted any more, but the same outputs are. */
+  changed(answers: { edited: Answer; original: Answer } = this.fresh(this.input)) {
+    const { original } = this.answers;
+    if (sameFeeds(original.feeds, answers.original.feeds)) {
+      answers = this.edits.length ? { ...answers, original } : { edited: original, original };
+    }
+    this.answers = answers;
+    const run_names = this.edits.length ? ["original", "edited", "difference"] : [];
+    const own = this.input === this.original && !this.edits.length;
+    const verdict = own ? this.first.verdict : { text: "", kind: "", layer: null, details: "" };
+    const boxed = !own && this.first.answer?.boxes.length && !this.facts.net.boxes;
+    const notes = own
+      ? this.facts.net.notes
+      : [...this.facts.net.notes, OTHER, ...(boxed ? [NO_BOXES] : [])];
+    const answer = own
+      ? this.first.answer
+      : boxed
+      ? { ...this.first.answer, boxes: [] }
+      : this.facts.answer;
+    this.facts = {
+      ...this.facts,
+      answer,
+      edits: [...this.edits],
+      run_names,
+      verdict,
+      notes,
+      run: this.facts.run + 1,
+    };
+    answers.edited.get(this.wantedOf("edited"));
+    if (this.edits.length) answers.original.get(this.wantedOf("original"));
+    this.arrived();
+    this.pump();
+    this.tell();
+  }
+
+  /** What is looked at of an answer, whatever it answers. */
+  wantedOf(which: "edited" | "original") {
+    const { outputs, boxes } = this.facts.net;
+    const own = which === "original" || (this.input === this.original && !this.edits.length);
+    return [
+      ...(outputs.includes("logits") ? ["logits"] : []),
+      ...this.looked[which],
+      ...(own ? [] : (boxes?.tensors ?? [])),
+    ];
+  }
+
+  /** Ask the worker for what is wanted now, if it rests. */
+  pump() {
+    this.going ??= this.work();
+    return this.going;
+  }
+
+  async work() {
+    await null; // all that one drawing asks for is one run
+    const next = this.next;
+    try {
+      if (next) next.add(await this.runner.run(next.feeds, [...next.wanted]));
+      this.failed = next ? "" : this.failed;
+    } catch (error) {
+      next?.wanted.clear();
+      this.failed = (error as Error).message;
+      this.facts = { ...this.facts, note: this.failed };
+    }
+    this.going = null;
+    if (!next) return;
+    this.arrived();
+    this.pump();
+    this.tell(!this.next); // the worker goes on before anything is drawn
+  }
+
+  /** The answer of which something is wanted. */
+  get next() {
+    return [this.answers.edited, this.answers.original].find((each) => each.wanted.size);
+  }
+
+  /** What follows from the answers that are there. */
+  arrived() {
+    this.predicted();
+    this.detect();
+  }
+
+  /** What is known of these outputs; null if any is missing, which is then computed. */
+  ask(answer: Answer, names: string[]) {
+    const looked = this.looked[answer === this.answers.edited ? "edited" : "original"];
+    for (const name of names) looked.add(name);
+    const found = answer.get(names);
+    if (!found) this.pump();
+    return found;
+  }
+
+  /** Wait for outputs: in one run with all that is wanted. */
+  async until(answer: Answer, names: string[]) {
+    while (answer.missing(names).length) {
+      if (answer !== this.answers.edited && answer !== this.answers.original) {
+        answer.add(await this.runner.run(answer.feeds, answer.missing(names)));
+      } else {
+        answer.get(names);
+        await this.pump();
+        if (this.failed) throw new Error(this.failed);
+      }
+    }
+  }
+
+  /** The boxes of a detector, of the answer that is there; until then those of the run before. */
+  detect() {
+    const { boxes } = this.facts.net;
+    const tensors = (boxes?.tensors ?? []).map((name: string) =>
+      this.answers.edited.known.get(name)
+    );
+    if (!tensors.length || tensors.includes(undefined)) return;
+    const found = this.answers.edited.once("boxes", () => detected(boxes, tensors));
+    if (this.facts.answer.boxes !== found.boxes) {
+      this.facts = { ...this.facts, answer: { ...this.facts.answer, ...found } };
+    }
+  }
+
+  /** The predictions of the answers that are there. */
+  predicted() {
+    const { edited, original } = this.answers;
+    const logits = edited.known.get("logits");
+    if (this.told === edited || !edited.known.size) return;
+    if (!logits) {
+      if (!this.facts.net.outputs.includes("logits")) this.aimed();
+      return;
+    }
+    if (this.follows && this.edits.length === 0) {
+      this.followed = this.input;
+      const top = logits.values.indexOf(Math.max(...logits.values));
+      if (top >= 0) this.targetClass = top;
+      edited.feeds = this.feeds(this.input, [], this.targetClass); // which its gradients are of
+    }
+    const before = this.edits.length ? original.known.get("logits") : null;
+    if (this.edits.length && !before) return;
+    const predictions = rankedClasses(
+      logits.values,
+      this.facts.classes.names,
+      before?.values ?? null,
+    ).slice(0, TOP);
+    this.facts = { ...this.facts, predictions };
+    this.aimed();
+  }
+
+  /** The answer is here, and the target is what it was asked for. */
+  aimed() {
+    const { goal, targetClass: number, facts } = this;
+    const { names, count } = facts.classes;
+    const name = number === null ? facts.target.name : (names[number] ?? `class ${number}`);
+    const ofClass = count && number !== facts.net.number
+      ? { name, number, written: String(number) }
+      : facts.net.target;
+    const target = goal ? { name: goal.name, number: null, written: goal.written } : ofClass;
+    this.told = this.answers.edited;
+    const first = goal && !facts.scored; // the last words said why there was no gradient
+    this.facts = {
+      ...facts,
+      target,
+      scored: facts.scored || Boolean(goal),
+      summary: first ? facts.summary.slice(0, -1) : facts.summary,
+    };
+  }
+
+  // What the app asks for
+
+  shownRun(at: any) {
+    return this.edits.length ? (at.shown_run ?? "edited") : "edited";
+  }
+
+  callOf(layer: string, call: number) {
+    return this.call(call ? `${layer}#${call}` : layer);
+  }
+
+  layer(at: any): Layer | null {
+    for (const each of Object.values(this.looked)) each.clear(); // a drawing begins
+    const facts = this.callOf(at.layer, Math.min(at.call ?? 0, this.lastCall(at.layer)));
+    const run = this.shownRun(at);
+    if (run !== "difference") {
+      return this.madeLayer(this.answers[run as "edited"], facts, at.depth ?? 0, run);
+    }
+    const [edited, original] = [
+      this.pair(this.answers.edited, facts, at.depth ?? 0),
+      this.pair(this.answers.original, facts, at.depth ?? 0),
+    ];
+    if (!edited || !original) return null;
+    return this.answers.edited.once(`difference ${facts.name} ${at.depth}`, () => {
+      const less = (a: Float32Array, b: Float32Array) => a.map((value, i) => value - b[i]);
+      const gradients = edited.gradients && original.gradients &&
+        less(edited.gradients, original.gradients);
+      return this.asLayer(
+        facts,
+        { ...edited, maps: less(edited.maps, original.maps), gradients },
+        ", difference",
+      );
+    });
+  }
+
+  lastCall(layer: string) {
+    return this.calls.filter((each) => each.layer === layer).length - 1;
+  }
+
+  madeLayer(answer: Answer, facts: LayerFacts, depth: number, run: string) {
+    const pair = this.pair(answer, facts, depth);
+    if (!pair) return null;
+    const which = this.edits.length ? `, ${run}` : "";
+    return answer.once(`layer ${facts.name} ${depth}`, () => this.asLayer(facts, pair, which));
+  }
+
+  /** Maps and gradients as they are drawn; null while they are on their way. */
+  pair(answer: Answer, facts: LayerFacts, depth: number) {
+    const names = [
+      `activation:${facts.name}`,
+      ...(this.graded(facts) ? [`gradient:${facts.name}`] : []),
+    ];
+    if (
+      !this.ask(
+        answer,
+        ["logits", ...names].filter((name) => this.facts.net.outputs.includes(name)),
+      )
+    ) return null;
+    return answer.once(`pair ${facts.name} ${depth}`, () => {
+      const [maps, gradients] = names.map((name) =>
+        arranged(answer.known.get(name)!, facts, depth)
+      );
+      const [count, height, width] = flatShape(facts.shape);
+      return { maps: maps, gradients: gradients ?? null, count, height, width };
+    });
+  }
+
+  asLayer(
+    facts: LayerFacts,
+    { maps, gradients, count, height, width }: {
+      maps: Float32Array;
+      gradients: Float32Array | null;
+      count: number;
+      height: number;
+      width: number;
+    },
+    which: string,
+  ) {
+    const orders = this.facts.choices.order;
+    const arrays = layerArrays(maps, gradients, [count, height, width], orders.slice(1));
+    const signed = maps.some((value) => value < 0);
+    const header = { ...facts.header, size: [height, width], signed, which };
+    return new Layer(header, arrays as any, orders, this.facts.network);
+  }
+
+  heat(at: any, layer: string) {
+    const facts = this.callOf(
+      layer,
+      at.ofAll ? this.lastCall(layer) : Math.min(at.call ?? 0, this.lastCall(layer)),
+    );
+    if (RUNNING.includes(at.heatmap)) return this.ran(at, facts);
+    if (!at.ofAll && !at.script) this.running.leave();
+    const cam = CAMS[at.heatmap];
+    if (!cam) return NONE;
+    if (!this.graded(facts) && !WITHOUT_GRADIENT.has(at.heatmap)) {
+      return { ...NONE, none: ARRIVES_NOT };
+    }
+    const depth = at.depth ?? 0;
+    const run = this.shownRun(at);
+    const of = run === "original" ? this.answers.original : this.answers.edited;
+    const pair = this.pair(of, facts, depth);
+    if (!pair) return null;
+    const made = (
+      answer: Answer,
+      { maps, gradients, count, height, width }: NonNullable<typeof pair>,
+    ) =>
+      answer.once(`heat ${at.heatmap} ${facts.name} ${depth}`, () => ({
+        values: cam({ maps, gradients: gradients ?? maps, count, size: height * width }),
+        shape: [height, width],
+      }));
+    if (run !== "difference") return made(of, pair);
+    const other = this.pair(this.answers.original, facts, depth);
+    if (!other) return null;
+    const [now, before] = [made(of, pair), made(this.answers.original, other)];
+    return of.once(`heat difference ${at.heatmap} ${facts.name} ${depth}`, () => ({
+      values: now.values.map((value, i) => value - before.values[i]),
+      shape: now.shape,
+    }));
+  }
+
+  /** A heatmap that runs the network many times. */
+  ran(at: any, facts: LayerFacts) {
+    const none = this.refusal(at, facts);
+    if (none) return { ...NONE, none };
+    const run = this.shownRun(at);
+    const answer = this.answers[run as "edited" | "original"];
+    const pair = this.pair(answer, facts, at.depth ?? 0);
+    return pair && this.running.heat(at.heatmap, answer, facts, pair);
+  }
+
+  /** Whether the target is values of the output that are no class scores. */
+  get beyondClasses() {
+    return Boolean(this.goal && !this.goal.weights.classes);
+  }
+
+  /** Why such a heatmap is missing; empty if it is not. */
+  refusal(at: any, facts: LayerFacts) {
+    if (this.shownRun(at) === "difference") return "of one run: choose edited or original";
+    if (this.beyondClasses) return OF_CLASSES;
+    return at.heatmap !== "occlusion" && facts.shape.length !== 3
+      ? "no map that could lie over the picture"
+      : "";
+  }
+
+  /**
+   * The map of the network, with a picture of each layer from this page's own run; until that is
+   * there the pictures of the run before.
+   */
+  map(at: any) {
+    if (this.graph.none) return this.graph;
+    const answer = this.shownRun(at) === "original" ? this.answers.original : this.answers.edited;
+    const shown = Object.keys(this.graph.sizes).map((layer) =>
+      this.callOf(layer, Math.min(at.call ?? 0, this.lastCall(layer)))
+    );
+    if (!this.ask(answer, shown.map(({ name }) => `activation:${name}`))) return this.drawn;
+    const made = () => ({
+      ...this.graph,
+      arrays: { pictures: { values: this.pictures(answer, shown, at.depth ?? 0) } },
+    });
+    this.drawn = answer.once(`map ${at.call ?? 0} ${at.depth ?? 0}`, made);
+    return this.drawn;
+  }
+
+  /**
+   * Each layer's mean over channels, small, as levels between its own ends; one behind the other.
+   */
+  pictures(answer: Answer, layers: LayerFacts[], depth: number) {
+    const sizes: [number, number][] = Object.values(this.graph.sizes);
+    const levels = new Uint8Array(sizes.reduce((sum, [height, width]) => sum + height * width, 0));
+    let start = 0;
+    for (const [n, facts] of layers.entries()) {
+      const [high, wide] = sizes[n];
+      if (!high) continue;
+      const volume = facts.shape.length === 4;
+      const slice = volume ? Math.min(depth, facts.shape[1] - 1) : 0;
+      const maps = arranged(answer.known.get(`activation:${facts.name}`)!, facts, slice);
+      const [count, height, width] = flatShape(facts.shape);
+      const small = averaged(
+        meanOver(maps, count),
+        height,
+        width,
+        Math.ceil(Math.max(height, width) / MAP_SIDE),
+      ).values;
+      levels.set(toLevels(small, endsOf(small)), start);
+      start += high * wide;
+    }
+    return levels;
+  }
+
+  /**
+   * A map of the output, the same object as long as it does not change; until it is there that of
+   * the run before.
+   */
+  answer(which: number, channel: number | null) {
+    const map = this.facts.answer?.maps[which];
+    if (!map) return null;
+    const key = `answer ${which} ${channel ?? "all"}`;
+    const found = this.ask(this.answers.edited, [`answer:${which}`]);
+    if (!found) return this.shownAnswers.get(key) ?? null;
+    const made = this.answers.edited.once(key, () => drawnOutput(map, found[0].values, channel));
+    this.shownAnswers.set(key, made);
+    return made;
+  }
+
+  field(at: any) {
+    return this.callOf(at.layer, 0).header.field ?? null;
+  }
+
+  picture() {
+    return this.input.picture;
+  }
+
+  target(number: number) {
+    this.follows = false;
+    if (number === this.targetClass && !this.goal) return;
+    this.goal = null;
+    this.targetClass = number;
+    this.changed();
+  }
+
+  /** A target as it is written in Python; what is none is said. */
+  toGoal(written: string) {
+    try {
+      const goal = readTarget(written, this.facts);
+      this.say("");
+      if (goal.number !== null) return this.target(goal.number);
+      this.follows = false;
+      this.goal = goal;
+      return this.changed();
+    } catch (error) {
+      return this.say((error as Error).message);
+    }
+  }
+
+  /** As the page opened: its picture and its target, without edits. */
+  restart() {
+    this.overtake();
+    this.say("");
+    const fresh = this.input === this.original && !this.edits.length && !this.goal &&
+      this.targetClass === this.facts.net.number;
+    if (fresh) return;
+    this.edits = [];
+    this.goal = null;
+    this.targetClass = this.facts.net.number;
+    this.follows = this.facts.net.follows;
+    this.input = this.original;
+    this.past = [];
+    this.changed();
+  }
+
+  edit(what: any) {
+    if (what.set === "paint" || what.set === "erase") {
+      return this.use(withStroke(this.input, what.bytes, what.set === "erase"), true);
+    }
+    if (what.set === "drop") this.edits = this.edits.filter((each) => each.key !== what.key);
+    else if (what.set === "undo") this.edits = this.edits.slice(0, -1);
+    else if (what.set === "restore") this.edits = [];
+    else this.scale(what.layer, what.channel, what.factor);
+    return this.changed();
+  }
+
+  scale(layer: string, channel: number, factor: number) {
+    const others = this.edits.filter((each) => each.layer !== layer || each.channel !== channel);
+    const how = factor === 0 ? "off" : `× ${Number(factor.toPrecision(3))}`;
+    this.latest += 1;
+    const own = {
+      layer,
+      channel,
+      factor,
+      key: this.latest,
+      words: `${layer || "(model)"}, channel ${channel}: ${how}`,
+    };
+    this.edits = factor === 1 ? others : [...others, own];
+  }
+
+  /** What the score loses without each channel of a layer that runs once. */
+  ablate(at: any, told: (part: Part | null) => void) {
+    const [facts, answer] = [this.callOf(at.layer, 0), this.answers.edited];
+    if (this.beyondClasses) {
+      return queueMicrotask(() => told({ share: 0, order: null, none: OF_CLASSES }));
+    }
+    if (this.lastCall(at.layer) || !facts.channels) {
+      return queueMicrotask(() =>
+        told({ share: 0, order: null, none: "not worked out in a page for this layer" })
+      );
+    }
+    return this.running.ablate(
+      answer,
+      facts,
+      (part) => told(answer === this.answers.edited ? part : null),
+      (drops, order) => {
+        const shape = [drops.length];
+        for (
+          const name of [
+            `layer ${facts.name} ${at.depth ?? 0}`,
+            `difference ${facts.name} ${at.depth}`,
+          ]
+        ) {
+          const layer = answer.made.get(name) as Layer | undefined;
+          if (layer) {
+            answer.made.set(
+              name,
+              layer.ablated({ shape, values: drops }, { shape, values: order }),
+            );
+          }
+        }
+      },
+    );
+  }
+
+  value() {
+    return null; // nothing here is rounded
+  }
+
+  why(question: any) {
+    return answered(question, this.held.header, this.held.arrays, []);
+  }
+
+  prefetch() {} // whatever is asked for is a run
+
+  // Another input
+
+  /**
+   * A picture of any size: it goes through the model's transform.
+   * @param kept Whether what was before can be brought back.
+   */
+  show(picture: Rgb, kept: boolean = true) {
+    this.use(this.inputOf(picture), kept);
+  }
+
+  /**
+   * A picture that is still read: where one that was asked for later is shown already, that stays.
+   */
+  async read(reading: Promise<Rgb>) {
+    this.given += 1;
+    const own = this.given;
+    try {
+      const picture = await reading;
+      if (own < this.taken) return;
+      this.show(picture);
+      this.taken = own;
+    } catch (error) {
+      if (own > this.taken) throw error;
+    }
+  }
+
+  /** What is still read comes too late. */
+  overtake() {
+    this.given += 1;
+    this.taken = this.given;
+  }
+
+  use(input: Input, kept: boolean) {
+    if (kept) this.past = [...this.past.slice(-30), this.input];
+    this.input = input;
+    this.say("");
+    this.changed();
+  }
+
+  /** The input before this one. */
+  undo() {
+    const before = this.past.pop();
+    this.overtake();
+    if (before) this.use(before, false);
+  }
+
+  /**
+   * A frame of the camera: it is shown together with its maps, unless something else came.
+   * @param on Whether the camera still is.
+   */
+  async film(picture: Rgb, on: () => boolean) {
+    if (this.running.works) return; // a heatmap of many runs is of one frame
+    const { answers } = this;
+    const input = this.inputOf(picture);
+    const next = this.fresh(input);
+    next.edited.add(await this.runner.run(next.edited.feeds, this.wantedOf("edited")));
+    if (this.edits.length) {
+      next.original.add(await this.runner.run(next.original.feeds, this.wantedOf("original")));
+    }
+    if (this.answers !== answers || !on()) return;
+    this.overtake();
+    this.input = input;
+    this.changed(next);
+  }
+
+  say(note: string) {
+    if ((this.facts.note ?? "") === note) return;
+    this.facts = { ...this.facts, note };
+    this.tell();
+  }
+
+  inputOf(picture: Rgb): Input {
+    const { transform, inputs } = this.facts.net;
+    if (!transform) throw new Error("This network takes no picture.");
+    const small = prepared(picture, transform.steps);
+    const [, channels, height, width] = inputs.input;
+    if (small.height !== height || small.width !== width) {
+      throw new Error(
+        `The picture became ${small.height}×${small.width}, and the network takes ${height}×${width}.`,
+      );
+    }
+    const values = numbersOf(small, channels, transform.mean, transform.std);
+    const shown = pictureOf(small.pixels, { height, width, size: [height, width], words: "" });
+    return { values, shape: inputs.input, picture: shown };
+  }
+
+  again() {
+    this.overtake();
+    if (this.input !== this.original) this.use(this.original, true);
+  }
+}
+
+const NONE = { values: null, shape: [], none: "this heatmap is not computed in a page" };
+const OF_CLASSES = "of classes alone: choose one as the target";
+const NO_BOXES = "Boxes of another picture, or after an edit, need the notebook.";
+const OTHER = "The ribbon shows the layers of the picture that this page was made with.";
+
+/**
+ * What is drawn of a map of the output, as `hookviz.view.answer.map_values` has it.
+ * @param values All channels.
+ */
+function drawnOutput(
+  { size: [height, width], picture }: DenseMap,
+  values: Float32Array,
+  channel: number | null,
+): Found {
+  const area = height * width;
+  const count = values.length / area;
+  const shape = [height, width];
+  if (channel !== null) {
+    return { values: { shape, values: values.slice(channel * area, (channel + 1) * area) } };
+  }
+  const at = (c: number, place: number) => values[c * area + place];
+  if (picture) {
+    const { low, high } = endsOf(values);
+    const share = (value: number) => (Number.isNaN(value) ? 0 : (value - low) / (high - low));
+    const pixels = new Uint8ClampedArray(3 * area);
+    for (let n = 0; n < pixels.length; n++) {
+      pixels[n] = 255 * share(at(count === 1 ? 0 : n % 3, Math.floor(n / 3)));
+    }
+    return { pixels: { shape: [...shape, 3], values: pixels } };
+  }
+  const classes = new Uint32Array(area);
+  for (let place = 0; place < area; place++) {
+    for (let c = 1; c < count; c++) {
+      const most = at(classes[place], place);
+      if (at(c, place) > most || (Number.isNaN(at(c, place)) && !Number.isNaN(most))) {
+        classes[place] = c; // as torch: NaN is the largest
+      }
+    }
+  }
+  return { classes: { shape, values: classes } };
+}
+
+/** The mean of maps that stand one behind the other. */
+function meanOver(maps: Float32Array, count: number) {
+  const size = maps.length / count;
+  const mean = new Float64Array(size);
+  for (let i = 0; i < maps.length; i++) mean[i % size] = mean[i % size] + maps[i];
+  return Float32Array.from(mean, (sum) => sum / count);
+}
+
+/** The least and the largest finite value; 0 and 1 without any. */
+function endsOf(values: Float32Array): Range {
+  let [low, high] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
+  for (const value of values) {
+    if (!Number.isFinite(value)) continue;
+    low = Math.min(low, value);
+    high = Math.max(high, value);
+  }
+  if (low > high) return { low: 0, high: 1, precision: "double" };
+  return { low, high: high > low ? high : low + 1, precision: "single" };
+}
+
+function sameFeeds(a: Record<string, Tensor>, b: Record<string, Tensor>) {
+  return Object.entries(a).every(([name, { values }]) => {
+    const other = b[name]?.values;
+    return other === values ||
+      (other?.length === values.length && values.length < 1e5 &&
+        values.every((value, i) => value === other[i]));
+  });
+}
+
+/** A layer's output as maps, one behind the other. */
+function arranged({ values }: Tensor, { offset, strides, shape }: LayerFacts, depth: number) {
+  const [count, height, width] = flatShape(shape);
+  const volume = shape.length === 4;
+  const start = offset + (volume ? depth * strides[1] : 0);
+  const [along, down, right] = [
+    strides[0] ?? 0,
+    shape.length > 2 ? (strides.at(-2) ?? 0) : 0,
+    strides.at(-1) ?? 0,
+  ];
+  if (right === 1 && down === width && along === width * height) {
+    return values.subarray(start, start + count * along);
+  }
+  const maps = new Float32Array(count * height * width);
+  let place = 0;
+  for (let c = 0; c < count; c++) {
+    for (let y = 0; y < height; y++) {
+      for (let x = 0; x < width; x++) {
+        maps[place] = values[start + c * along + y * down + x * right] ?? NaN;
+        place += 1;
+      }
+    }
+  }
+  return maps;
+}
+
+/** @returns Channels, height and width of a slice. */
+function flatShape(shape: number[]): [number, number, number] {
+  return [
+    shape[0] ?? 1,
+    shape.length > 2 ? (shape.at(-2) ?? 1) : 1,
+    shape.length > 1 ? (shape.at(-1) ?? 1) : 1,
+  ];
+}
+
+/** Softmax, but of what is one already; of one output its sigmoid. */
+export function probabilitiesOf(logits: Float32Array): number[] {
+  const all = [...logits];
+  if (all.length === 1) return all.map((value) => 1 / (1 + Math.exp(-value)));
+  const sum = all.reduce((total, each) => total + each, 0);
+  if (all.every((value) => value >= 0) && Math.abs(sum - 1) < 1e-3) return all;
+  const most = Math.max(...all);
+  const raised = all.map((value) => Math.exp(value - most));
+  const whole = raised.reduce((total, each) => total + each, 0);
+  return raised.map((value) => value / whole);
+}
+
+/**
+ * Classes, the likeliest first, as the app shows them.
+ * @param before Those without the edits.
+ */
+function rankedClasses(logits: Float32Array, names: string[], before: Float32Array | null) {
+  const now = probabilitiesOf(logits);
+  const was = before && probabilitiesOf(before);
+  if (now.some(Number.isNaN)) return [];
+  const order = now.map((_, number) => number).sort((a, b) => now[b] - now[a] || a - b);
+  return order.map((number) => {
+    const value = now[number];
+    const earlier = was ? was[number] : null;
+    return {
+      number,
+      name: names[number] ?? `class ${number}`,
+      value,
+      words: `${(100 * value).toFixed(1)} %`,
+      before: earlier,
+      change: earlier === null ? "" : `${signedText(100 * (value - earlier))} pp`,
+    };
+  });
+}
+
+function signedText(value: number) {
+  return `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(1)}`;
+}

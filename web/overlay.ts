@@ -1,0 +1,93 @@
+// A heatmap over the input: opacity follows the value, what does not matter loses its colour.
+
+import { toLevels } from "./levels.js";
+import type { Range } from "./levels.js";
+
+/** The two that a pixel lies between. */
+export interface Cells {
+  first: number;
+  second: number;
+  share: number;
+}
+
+/** A heatmap at the picture's size, bilinear between the pixels' centres. */
+export function upsampled(
+  heat: ArrayLike<number>,
+  tall: number,
+  wide: number,
+  height: number,
+  width: number,
+) {
+  const rows = steps(tall, height);
+  const columns = steps(wide, width);
+  const values = new Float32Array(height * width);
+  for (let y = 0; y < height; y++) {
+    const { first, second, share } = rows[y];
+    for (let x = 0; x < width; x++) {
+      const at = columns[x];
+      const value = (row: number, cell: number) => heat[row * wide + cell];
+      const mix = (row: number) =>
+        value(row, at.first) * (1 - at.share) + value(row, at.second) * at.share;
+      values[y * width + x] = mix(first) * (1 - share) + mix(second) * share;
+    }
+  }
+  return values;
+}
+
+/** For each pixel of a side the two cells that it lies between. */
+function steps(cells: number, pixels: number): Cells[] {
+  return Array.from({ length: pixels }, (_, i) => {
+    const place = Math.max(((i + 0.5) * cells) / pixels - 0.5, 0);
+    const first = Math.min(Math.floor(place), cells - 1);
+    return { first, second: Math.min(first + 1, cells - 1), share: place - first };
+  });
+}
+
+const GAMMA = 2.2;
+const LIGHT = Float64Array.from({ length: 256 }, (_, byte) => (byte / 255) ** GAMMA);
+
+function lightOf(picture: Uint8ClampedArray, i: number) {
+  return LIGHT[picture[i]];
+}
+
+/**
+ * As `blend` of hookviz/render/overlay.py: colours go, in linear light, and the luminance stays.
+ * @param picture RGBA
+ * @param heat At the picture's size.
+ */
+export function blended(
+  picture: Uint8ClampedArray,
+  heat: Float32Array,
+  range: Range | null,
+  palette: Uint32Array,
+  alpha: number,
+): Uint8ClampedArray<ArrayBuffer> {
+  const mixed = new Uint8ClampedArray(picture);
+  if (!range) return mixed;
+  const levels = toLevels(heat, range);
+  const colours = new Uint8Array(palette.buffer);
+  // The least is transparent, so that a heatmap without zeros does not hide the picture.
+  let least = range.high;
+  for (const value of heat) if (Number.isFinite(value)) least = Math.min(least, Math.abs(value));
+  const span = range.high - least;
+  const flat = span <= 1e-6 * range.high;
+  for (let i = 0; i < heat.length; i++) {
+    const value = heat[i];
+    const scaled = flat ? 0 : Math.min((Math.abs(value) - least) / span, 1);
+    const share = Number.isFinite(value) ? scaled : 1;
+    const p = 4 * i;
+    const [red, green, blue] = [
+      lightOf(picture, p),
+      lightOf(picture, p + 1),
+      lightOf(picture, p + 2),
+    ];
+    const grey = 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+    for (let c = 0; c < 3; c++) {
+      const light = c === 0 ? red : c === 1 ? green : blue;
+      const ground = 255 * (light + alpha * (grey - light)) ** (1 / GAMMA);
+      const colour = colours[4 * levels[i] + c];
+      mixed[p + c] = ground + alpha * share * (colour - ground);
+    }
+  }
+  return mixed;
+}

@@ -1,0 +1,189 @@
+// The entry of a page: all numbers are in it, packed; no kernel, no network.
+
+import { goToTarget, keepAddress, linkOf, viewIn } from "./address.js";
+import { App } from "./app.js";
+import { block, tellSize } from "./blocks.js";
+import { CAMS } from "./cams.js";
+import { loadDagre } from "../hookviz/static/dagre.js";
+import { readJson } from "./dom.js";
+import { Layer } from "./layer.js";
+import { Lesson } from "./lesson.js";
+import { pictureOf } from "./pictures.js";
+import { fromQuery } from "./queries.js";
+import { answered } from "./walk.js";
+import type { Numbers } from "./layer.js";
+
+/** What is in the page. */
+class PageSource {
+  live = false;
+  listeners: Set<() => void> = new Set();
+  known: Map<string, any> = new Map();
+  pending: Set<any> = new Set();
+  link: ((app: App) => string) | undefined = undefined;
+  reasons: Map<string, any> = new Map();
+
+  constructor(public facts: any) {
+  }
+
+  /** A block that is unpacked, or null: then it will be. */
+  get(id: string, make: (found: any) => any) {
+    if (!this.pending.has(id)) {
+      this.pending.add(id);
+      block(id).then((found) => {
+        this.known.set(id, found && make(found));
+        for (const tell of this.listeners) tell();
+      });
+    }
+    return this.known.get(id) ?? null;
+  }
+
+  layer(at: any) {
+    const place = this.place(at.layer);
+    const { order } = this.facts.choices;
+    const { network } = this.facts;
+    const made = (found: any) =>
+      new Layer(
+        found.header,
+        { ...found.arrays, percentiles: percentilesIn(found.arrays) },
+        order,
+        network,
+      );
+    const found = this.get(`layer-${place}`, made);
+    return found && "place" in at ? fromQuery(found, at.place) : found;
+  }
+
+  place(name: string) {
+    return this.facts.layers.findIndex((each: any) => each.name === name);
+  }
+
+  heat(at: any, layer: string, targetClass: number | null) {
+    const heats = this.get("heatmaps", (found) => found);
+    if (!heats) return null;
+    const own = targetClass === null || targetClass === this.facts.target.number;
+    const seen = this.facts.layers[this.place(layer)]?.attends && CAMS[at.heatmap] &&
+      this.layer({ ...at, layer });
+    if (seen && seen !== this.layer({ layer })) return own ? heatOf(seen, at.heatmap) : NO_HEAT;
+    const name = `${own ? at.heatmap : `gradcam ${targetClass}`} ${this.place(layer)}`;
+    const found = heats.arrays[name];
+    const none = this.facts.layers[this.place(layer)]?.gradient === null; // then it is said why
+    return found ?? (none ? { values: null, shape: [] } : NO_HEAT);
+  }
+
+  field(at: any) {
+    return this.layer(at)?.header.field ?? null;
+  }
+
+  map() {
+    const made = ({ header, arrays }: any) => ({
+      ...header,
+      arrays,
+      library: async () => loadDagre(),
+    });
+    return this.get("map", made);
+  }
+
+  /** The picture of the page, unless a layer's maps are of another one. */
+  picture(place?: [number, number, number] | null) {
+    if (place === null) return null;
+    const found = this.get(
+      "picture",
+      ({ header, arrays }) => ({ ...pictureOf(arrays.pixels.values, header), of: header.of }),
+    );
+    const other = found && place && (found.of[0] !== place[0] || found.of[1] !== place[2]);
+    return other ? null : found;
+  }
+
+  /** A map of the output; the same object each time. */
+  answer(which: number, channel: number | null) {
+    const arrays = this.get("answer", (found) => found.arrays);
+    if (!arrays) return null;
+    const name = `${which} ${channel ?? "all"}`;
+    const kinds = ["values", "classes", "pixels"];
+    const found = kinds.flatMap((
+      kind,
+    ) => (arrays[`${name} ${kind}`] ? [[kind, arrays[`${name} ${kind}`]]] : []));
+    const made = this.known.get(`answer ${name}`) ??
+      (found.length ? Object.fromEntries(found) : { none: "left out of this page for its size" });
+    this.known.set(`answer ${name}`, made);
+    return made;
+  }
+
+  /** The page has the heatmaps of this class already; nothing is to be asked. */
+  target() {}
+
+  edit() {} // there is no network here to change
+  ablate() {}
+
+  value() {
+    return null;
+  }
+
+  why(question: any) {
+    const held = this.get("why", (found) => found);
+    if (!held) return null;
+    const key = JSON.stringify(question);
+    const layer = this.facts.layers[this.place(question.layer)];
+    const found = this.reasons.get(key) ??
+      answered(question, held.header, held.arrays, layer?.map ?? []);
+    this.reasons.set(key, found);
+    return found;
+  }
+
+  prefetch(_: any, layers: string[]) {
+    for (const layer of layers) this.layer({ layer });
+  }
+}
+
+/** Those of the maps, then those of the gradients. */
+function percentilesIn(arrays: Record<string, Numbers>) {
+  const every = ["maps", "gradients"].flatMap((name) => arrays[`${name} percentiles`] ?? []);
+  const count = every.reduce((sum, { values }) => sum + values.length, 0);
+  const values = new Float64Array(count);
+  let start = 0;
+  for (const each of every) {
+    values.set(each.values, start);
+    start += each.values.length;
+  }
+  return { shape: [2 * every.length, every.length ? count / (2 * every.length) : 0], values };
+}
+
+const NO_HEAT = { values: null, shape: [], none: "no heatmap of this layer is in the page" };
+
+/** The heatmap of attention that is seen from another query than the page's own. */
+function heatOf(layer: Layer, method: string) {
+  const cam = CAMS[method];
+  const { count, height, width, graded } = layer;
+  if (!cam || !graded) return NO_HEAT;
+  return layer.once(`heat ${method}`, () => {
+    const [maps, gradients] = [layer.arrays.maps.values, layer.arrays.gradients?.values];
+    return {
+      values: cam({ maps, gradients, count, size: height * width }),
+      shape: [height, width],
+    };
+  });
+}
+
+/** Put the app into the still picture's place. */
+function start() {
+  const { facts, settings } = readJson("facts");
+  const root = document.getElementById("hookviz");
+  if (!root) return;
+  const source = new PageSource(facts);
+  const linked = viewIn(location.hash, facts, settings);
+  if (location.protocol !== "about:") source.link = (app) => linkOf(app, settings);
+  const ready = () => {
+    const there = source.layer(linked.settings) && (facts.blind || source.picture());
+    if (!there) return;
+    source.listeners.delete(ready);
+    root.replaceChildren();
+    const app = new App(root, source, linked.settings, document);
+    keepAddress(app, settings);
+    if (linked.target !== null) goToTarget(app, linked.target);
+    if (facts.lesson) new Lesson(facts.lesson, app, root);
+  };
+  source.listeners.add(ready);
+  ready();
+  tellSize();
+}
+
+start();

@@ -1,0 +1,286 @@
+// A picture becomes the network's input as in Python: Pillow's resizing to the bit, crop, numbers.
+
+/** Three bytes a pixel. */
+export interface Rgb {
+  pixels: Uint8Array;
+  height: number;
+  width: number;
+}
+export type Step = { kind: "resize"; size: number[]; filter: string } | {
+  kind: "crop";
+  size: number[];
+} | { kind: "gray" };
+
+const BITS = 22; // of Pillow's fixed-point weights
+const ONE = Math.fround(1 / 255); // torchvision multiplies by it
+
+const FILTERS: Record<string, { support: number; weight: (x: number) => number }> = {
+  box: { support: 0.5, weight: (x) => (x > -0.5 && x <= 0.5 ? 1 : 0) },
+  bilinear: { support: 1, weight: (x) => Math.max(1 - Math.abs(x), 0) },
+  hamming: {
+    support: 1,
+    weight: (x) => {
+      if (x === 0) return 1;
+      if (Math.abs(x) >= 1) return 0;
+      const turned = Math.PI * x;
+      return (Math.sin(turned) / turned) * (0.54 + 0.46 * Math.cos(turned));
+    },
+  },
+  bicubic: {
+    support: 2,
+    weight: (x) => {
+      const far = Math.abs(x);
+      if (far < 1) return (1.5 * far - 2.5) * far * far + 1;
+      return far < 2 ? (((far - 5) * far + 8) * far - 4) * -0.5 : 0;
+    },
+  },
+  lanczos: {
+    support: 3,
+    weight: (x) => (x >= -3 && x < 3 ? sinc(x) * sinc(x / 3) : 0),
+  },
+};
+
+function sinc(x: number) {
+  return x === 0 ? 1 : Math.sin(x * Math.PI) / (x * Math.PI);
+}
+
+/** A part of a side: pixels from `first` on. */
+export interface Part {
+  first: number;
+  count: number;
+}
+
+/**
+ * For each new pixel of a part where its weights begin, how many there are, and the weights as whole
+ * numbers, `taps` places a pixel. Typed arrays: a photograph is resized several times as fast as by
+ * lists.
+ */
+function weightsOf(before: number, after: number, name: string, { first, count }: Part) {
+  const { support: own, weight } = FILTERS[name] ?? (FILTERS.bilinear as any);
+  const scale = before / after;
+  const wide = Math.max(scale, 1);
+  const support = own * wide;
+  const taps = Math.ceil(2 * support) + 2;
+  const [froms, counts, wholes] = [
+    new Int32Array(count),
+    new Int32Array(count),
+    new Int32Array(count * taps),
+  ];
+  const raw = new Float64Array(taps);
+  const inverse = 1 / wide;
+  for (let i = 0; i < count; i++) {
+    const centre = (first + i + 0.5) * scale;
+    const from = Math.max(Math.trunc(centre - support + 0.5), 0);
+    const many = Math.min(Math.trunc(centre + support + 0.5), before) - from;
+    let total = 0;
+    for (let k = 0; k < many; k++) {
+      const each = weight((k + from - centre + 0.5) * inverse);
+      raw[k] = each;
+      total += each;
+    }
+    froms[i] = from;
+    counts[i] = many;
+    for (let k = 0; k < many; k++) {
+      const each = raw[k];
+      const fixed = (total === 0 ? each : each / total) * 2 ** BITS;
+      wholes[i * taps + k] = Math.trunc(fixed < 0 ? fixed - 0.5 : fixed + 0.5);
+    }
+  }
+  return { froms, counts, wholes, taps };
+}
+
+/**
+ * One side is resized: `lines` across it, each of as many new pixels as there are weights.
+ * @param from Bytes from one to the next, in the source.
+ * @param to And in what is made.
+ */
+function pass(
+  source: Uint8Array,
+  made: Uint8Array,
+  { froms, counts, wholes, taps }: ReturnType<typeof weightsOf>,
+  lines: number,
+  from: { line: number; pixel: number },
+  to: { line: number; pixel: number },
+) {
+  const stride = from.pixel;
+  for (let line = 0; line < lines; line++) {
+    let place = to.line * line;
+    for (let pixel = 0; pixel < froms.length; pixel++) {
+      let red = 1 << (BITS - 1); // of 32 bits, as Pillow's
+      let [green, blue] = [red, red];
+      let at = from.line * line + froms[pixel] * stride;
+      const begin = pixel * taps;
+      const end = begin + counts[pixel];
+      for (let k = begin; k < end; k++) {
+        const weight = wholes[k];
+        red = (red + Math.imul(weight, source[at])) | 0;
+        green = (green + Math.imul(weight, source[at + 1])) | 0;
+        blue = (blue + Math.imul(weight, source[at + 2])) | 0;
+        at += stride;
+      }
+      made[place] = byteOf(red);
+      made[place + 1] = byteOf(green);
+      made[place + 2] = byteOf(blue);
+      place += to.pixel;
+    }
+  }
+}
+
+function byteOf(sum: number) {
+  const value = sum >> BITS;
+  return value < 0 ? 0 : value > 255 ? 255 : value;
+}
+
+/**
+ * A part of what a picture becomes: only that is computed.
+ * @param height Of all.
+ */
+function resized(
+  picture: Rgb,
+  height: number,
+  width: number,
+  filter: string,
+  rows: Part,
+  columns: Part,
+): Rgb {
+  if (filter === "nearest") return cut(nearest(picture, height, width), rows, columns);
+  const down = weightsOf(picture.height, height, filter, rows);
+  const top = down.froms[0];
+  const last = rows.count - 1;
+  const bottom = down.froms[last] + down.counts[last];
+  const needed = height === picture.height ? rows : { first: top, count: bottom - top };
+  const row = 3 * columns.count;
+  let wide;
+  if (width === picture.width) wide = cut(picture, needed, columns);
+  else {
+    const pixels = picture.pixels.subarray(3 * picture.width * needed.first);
+    wide = {
+      pixels: new Uint8Array(row * needed.count),
+      height: needed.count,
+      width: columns.count,
+    };
+    const right = weightsOf(picture.width, width, filter, columns);
+    pass(pixels, wide.pixels, right, needed.count, { line: 3 * picture.width, pixel: 3 }, {
+      line: row,
+      pixel: 3,
+    });
+  }
+  if (height === picture.height) return wide;
+  const made = new Uint8Array(row * rows.count);
+  const froms = down.froms.map((from) => from - top);
+  pass(wide.pixels, made, { ...down, froms }, columns.count, { line: 3, pixel: row }, {
+    line: 3,
+    pixel: row,
+  });
+  return { pixels: made, height: rows.count, width: columns.count };
+}
+
+function nearest(picture: Rgb, height: number, width: number): Rgb {
+  const pixels = new Uint8Array(3 * height * width);
+  for (let y = 0; y < height; y++) {
+    for (let x = 0; x < width; x++) {
+      const row = Math.trunc(((y + 0.5) * picture.height) / height);
+      const column = Math.trunc(((x + 0.5) * picture.width) / width);
+      const from = 3 * (row * picture.width + column);
+      pixels.set(picture.pixels.subarray(from, from + 3), 3 * (y * width + x));
+    }
+  }
+  return { pixels, height, width };
+}
+
+/** The middle of a side; all of it, if it is not longer. */
+function middleOf(whole: number, part: number): Part {
+  return whole > part
+    ? { first: evenRound((whole - part) / 2), count: part }
+    : { first: 0, count: whole };
+}
+
+function cut(picture: Rgb, rows: Part, columns: Part): Rgb {
+  const { pixels, height, width } = picture;
+  if (rows.count === height && columns.count === width) return picture;
+  const made = new Uint8Array(3 * rows.count * columns.count);
+  for (let y = 0; y < rows.count; y++) {
+    const from = 3 * ((y + rows.first) * width + columns.first);
+    made.set(pixels.subarray(from, from + 3 * columns.count), 3 * y * columns.count);
+  }
+  return { pixels: made, height: rows.count, width: columns.count };
+}
+
+/** The middle of a picture; where it is smaller, black around it. */
+function cropped(picture: Rgb, height: number, width: number): Rgb {
+  const inner = cut(picture, middleOf(picture.height, height), middleOf(picture.width, width));
+  if (inner.height === height && inner.width === width) return inner;
+  const pixels = new Uint8Array(3 * height * width);
+  const top = Math.floor((height - inner.height) / 2);
+  const left = Math.floor((width - inner.width) / 2);
+  const row = 3 * inner.width;
+  for (let y = 0; y < inner.height; y++) {
+    pixels.set(inner.pixels.subarray(row * y, row * (y + 1)), 3 * ((y + top) * width + left));
+  }
+  return { pixels, height, width };
+}
+
+/** @param value As Python rounds: a half to the even number. */
+function evenRound(value: number) {
+  const low = Math.floor(value);
+  return value - low === 0.5 ? low + (low % 2) : Math.round(value);
+}
+
+/** The steps of the model's transform, as far as they make another picture. */
+export function prepared(picture: Rgb, steps: Step[]): Rgb {
+  let now = picture;
+  for (const [number, step] of steps.entries()) {
+    if (step.kind === "gray") now = grey(now);
+    else if (step.kind === "crop") now = cropped(now, sizeAt(step.size, 0), sizeAt(step.size, 1));
+    else {
+      const [height, width] = sizeAfter(now, step.size) as [number, number];
+      if (height === now.height && width === now.width) continue;
+      const next = steps[number + 1];
+      const [rows, columns] = [height, width].map((side, axis) =>
+        middleOf(side, next?.kind === "crop" ? sizeAt(next.size, axis) : side)
+      );
+      now = resized(now, height, width, step.filter, rows, columns);
+    }
+  }
+  return now;
+}
+
+const sizeAt = (size: number[], axis: number) => size[axis] ?? size[0];
+
+/** Both sides; or one number for the shorter side, and the other follows. */
+function sizeAfter({ height, width }: Rgb, size: number[]) {
+  if (size.length > 1) return [sizeAt(size, 0), sizeAt(size, 1)];
+  const short = sizeAt(size, 0);
+  const long = Math.trunc((short * Math.max(height, width)) / Math.min(height, width));
+  return height <= width ? [short, long] : [long, short];
+}
+
+/** @param picture In Pillow's shades of grey, three times the same byte. */
+function grey(picture: Rgb) {
+  const pixels = new Uint8Array(picture.pixels.length);
+  for (let i = 0; i < pixels.length; i += 3) {
+    const [red, green, blue] = picture.pixels.subarray(i, i + 3);
+    const shade = (19595 * (red ?? 0) + 38470 * (green ?? 0) + 7471 * (blue ?? 0) + 32768) >> 16;
+    pixels.fill(shade, i, i + 3);
+  }
+  return { ...picture, pixels };
+}
+
+/**
+ * The input's numbers: 0 to 1, less the mean, divided by the deviation, channel by channel.
+ * @param channels 1 or 3.
+ * @param mean Empty without a normalization.
+ */
+export function numbersOf(picture: Rgb, channels: number, mean: number[], std: number[]) {
+  const size = picture.height * picture.width;
+  const values = new Float32Array(channels * size);
+  for (let channel = 0; channel < channels; channel++) {
+    const less = Math.fround(mean[channel] ?? mean[0] ?? 0);
+    const by = Math.fround(std[channel] ?? std[0] ?? 1);
+    for (let i = 0; i < size; i++) {
+      const share = Math.fround(picture.pixels[3 * i + channel] * ONE);
+      values[channel * size + i] = Math.fround(share - less) / by;
+    }
+  }
+  return values;
+}

@@ -1,0 +1,122 @@
+// All that can be set, and one event when something of it changes.
+
+export interface Ends {
+  low: number;
+  high: number;
+}
+/** The explorer's own. */
+export interface Settings {
+  layer: string;
+  channel: number;
+  call: number;
+  sample: number;
+  depth: number;
+  order: string;
+  reference_channel: number;
+  cmap: string;
+  normalize: string;
+  heatmap: string;
+  alpha: number;
+  over_input: boolean;
+  all_layers: boolean;
+  place: [number, number] | null;
+  shown_after: string;
+  shown_run: string;
+}
+export type Values = Settings & {
+  targetClass: number | null;
+  zoom: { k: number; x: number; y: number };
+  hover: { u: number; v: number } | null;
+  ends: Ends | null;
+  slopeEnds: Ends | null;
+  health: string;
+  fed: boolean;
+  outputShown: string;
+};
+
+/** Row and column of a place, in maps of this size. */
+export function positionIn(place: [number, number], size: number[]): [number, number] {
+  const inside = (axis: 0 | 1) =>
+    Math.min(Math.floor(place[axis] * Number(size[axis])), Number(size[axis]) - 1);
+  return [inside(0), inside(1)];
+}
+
+/** The middle of a position; undefined outside of the maps. */
+export function placeIn(
+  [row = -1, column = -1]: number[],
+  [height = 0, width = 0]: number[],
+): [number, number] | undefined {
+  const inside = row >= 0 && row < height && column >= 0 && column < width;
+  return inside ? [(row + 0.5) / height, (column + 0.5) / width] : undefined;
+}
+
+const FITTED = { k: 1, x: 0, y: 0 };
+
+/** Settings with one listener list. */
+export class State {
+  names: string[];
+  values: Values;
+  listeners: Array<(changed: Set<string>) => void> = [];
+
+  /** @param settings As Python declares them; all else is the browser's alone. */
+  constructor(settings: Settings) {
+    this.names = Object.keys(settings);
+    this.values = {
+      targetClass: null,
+      zoom: FITTED,
+      hover: null,
+      ends: null,
+      slopeEnds: null,
+      health: "gradient",
+      fed: false,
+      outputShown: "",
+      ...settings,
+    };
+  }
+
+  onChange(listener: (changed: Set<string>) => void) {
+    this.listeners.push(listener);
+  }
+
+  /** Set some; those who listen are told what changed, if anything did. */
+  set(changes: Partial<Values>) {
+    const before = this.values as any;
+    const changed = new Set(
+      Object.entries(changes).flatMap(([name, value]) => (before[name] === value ? [] : [name])),
+    );
+    if (!changed.size) return;
+    this.values = { ...this.values, ...changes };
+    for (const listener of this.listeners) listener(changed);
+  }
+
+  /** The explorer's own settings. */
+  get settings() {
+    const all = this.values as any;
+    return Object.fromEntries(this.names.map((name) => [name, all[name]]));
+  }
+
+  /** What is looked at, as shares of the pictures: under the pointer, or else the chosen place. */
+  get spot() {
+    const { hover, place } = this.values;
+    return hover ?? (place && { u: place[1], v: place[0] });
+  }
+
+  /** All panels as they were. */
+  fit() {
+    this.set({ zoom: FITTED });
+  }
+
+  /** Zoom about a point of the pictures, given as shares of them. */
+  zoom(factor: number, u: number, v: number) {
+    const { k, x, y } = this.values.zoom;
+    const next = Math.min(Math.max(k * factor, 1), 64);
+    this.pan(next, u - ((u - x) * k) / next, v - ((v - y) * k) / next);
+  }
+
+  /** What part is seen: from x, y on, k times enlarged. */
+  pan(k: number, x: number, y: number) {
+    const last = 1 - 1 / k;
+    const inside = (share: number) => Math.min(Math.max(share, 0), last);
+    this.set({ zoom: k === 1 ? FITTED : { k, x: inside(x), y: inside(y) } });
+  }
+}

@@ -1,0 +1,9 @@
+// The entry of a training's page.
+
+import { readJson } from "./dom.js";
+import { fromBase64 } from "./levels.js";
+import { StepsView } from "./steps.js";
+
+const root = document.getElementById("hookviz")!;
+const steps = readJson("steps").map(([at, text]: [number, string]) => [at, fromBase64(text)]);
+new StepsView(root).take(readJson("facts"), steps);
