@@ -1,7 +1,7 @@
 // Puts the parts together: state and data in, one drawing a frame out.
 
 import { Colours } from "./colours.js";
-import { choose, setAttribute, setText, sure, visible } from "./dom.js";
+import { setAttribute, setText, sure, visible } from "./dom.js";
 import { listenToUndo } from "./edits.js";
 import { slide } from "./heading.js";
 import { Heatmaps, targetOf, noGradient, wayTo } from "./heatmaps.js";
@@ -11,12 +11,11 @@ import { listenToKeys } from "./keyboard.js";
 import { Layout } from "./layout.js";
 import { paint, toLevels } from "./levels.js";
 import { NetworkMap } from "./map.js";
-import { mapSize, short, times } from "./numbers.js";
-import { putPicture } from "./panel.js";
-import { asFed } from "./pictures.js";
+import { mapSize, short } from "./numbers.js";
 import { showPointed } from "./tooltip.js";
 import { State, positionIn } from "./state.js";
 import { Tools } from "./tools.js";
+import { Weights } from "./weights.js";
 import { Why } from "./why.js";
 
 /**
@@ -68,8 +67,8 @@ export class App {
     this.toFirst = false;
     /** @type {number | null} */
     this.rank = null; // of the channel to be shown once the layer is here
-    this.pictureWords = this.inputWords = "";
     this.refused = 0; // how often the kernel was told to be gone
+    this.stopPainting = () => {};
     this.rankings = new Rankings(source, () => this.best());
     this.parts = new Layout(root, source, this.state, {
       set: (changes) => this.set(changes),
@@ -85,7 +84,9 @@ export class App {
     this.parts.heading.work.append(this.rankings.root);
     this.tools = new Tools(this);
     this.why = new Why(this);
+    this.weights = new Weights(this, (...given) => this.why.picture(...given));
     this.network = new NetworkMap(this);
+    this.addDrawers();
     this.state.onChange((changed) => {
       if (changed.has("layer") || changed.has("normalize") || changed.has("cmap"))
         this.state.set({ ends: null, slopeEnds: null });
@@ -94,10 +95,39 @@ export class App {
     this.again = (/** @type {boolean} */ now = false) => (now ? this.drawNow() : this.schedule());
     source.listeners.add(this.again);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.schedule());
-    this.parts.chip.addEventListener("click", () => this.set({ layer: this.facts.verdict.layer }));
     if (source.live) listenToUndo(root, (what) => source.edit(what));
     listenToKeys(keys, this.steps(), (target, key) => this.meant(target, key));
     this.draw();
+  }
+
+  /** The tabs below the pictures, in their order. */
+  addDrawers() {
+    const { drawers, editing, otherPictures, strip } = this.parts;
+    drawers.add("why", "Why this value?", "why the value at the chosen position is what it is (key w)", this.why.root, (open) => this.why.toggled(open));
+    drawers.add("weights", "Weights", "the kernels of this layer", this.weights.root, (open) => this.weights.toggled(open));
+    drawers.add("map", "Map", "the network as a map, its branches and skips (key m)", this.network.root, (open) => this.network.toggled(open));
+    drawers.add("edit", "Edit", "scale a channel, switch it off, paint on the input", editing, (open) => open || this.stopPainting());
+    drawers.add("pictures", "Pictures", "another input; the output where it is a picture", otherPictures, () => this.schedule());
+    drawers.add("heatmaps", "Heatmaps of all layers", "the heatmaps of all layers (key a)", strip.root);
+    drawers.add("code", "Code", "this view without hookviz, as PyTorch code", this.tools.codeRoot, (open) => this.tools.showCode(open));
+    this.offerDrawers(null);
+    if (this.at.all_layers) drawers.go("heatmaps");
+  }
+
+  /** @param {Layer | null} data */
+  offerDrawers(data) {
+    const { facts, source, parts } = this;
+    const { drawers } = parts;
+    const reasons = Boolean(source.why) && !data?.header.query; // an attention head has no terms
+    drawers.offer("why", reasons);
+    drawers.offer("weights", reasons);
+    drawers.offer("map", Boolean(source.map));
+    drawers.offer("edit", source.live);
+    drawers.rename("edit", facts.edits?.length ? `Edit (${facts.edits.length})` : "Edit");
+    const given = [...parts.otherPictures.children];
+    drawers.offer("pictures", given.some((each) => each instanceof HTMLElement && !each.hidden));
+    drawers.offer("heatmaps", facts.layers.length > 1 && facts.choices.heatmap.length > 0);
+    drawers.offer("code", Boolean(source.code));
   }
 
   get facts() {
@@ -240,9 +270,10 @@ export class App {
       b: () => this.best(),
       l: () => this.alike(),
       t: () => this.data && this.state.set({ channel: this.data.strongest ?? this.at.channel }),
-      w: () => this.why.toggle(),
-      m: () => this.network.toggle(true),
-      a: () => this.parts.toggleStrip(),
+      w: () => this.parts.drawers.toggle("why"),
+      m: () => this.network.toggleByKey(),
+      a: () => this.parts.drawers.toggle("heatmaps"),
+      "/": () => this.parts.heading.search(true),
       LayerHome: () => this.toLayer(-Infinity),
       LayerEnd: () => this.toLayer(Infinity),
       Escape: () => this.state.set({ place: null, hover: null }),
@@ -340,16 +371,17 @@ export class App {
     visible(this.parts.heading.shownAfter, source.live && !shown.header.query);
     if (source.live) this.parts.edits.show(facts.edits, at, facts.run_names, shown.word);
     this.drawMaps(shown);
-    this.drawInput(shown);
+    this.heatmaps.show(shown, at, this.drawInput(shown));
     this.parts.boxes.show();
     this.parts.output.show(this.colours);
     this.parts.sides.show(at, source.picture(shown.header.place), this.colours);
-    this.heatmaps.show(shown, at);
     this.heatmaps.strip(shown, at);
     showPointed(this, shown);
     this.why.show(shown);
+    this.weights.show();
+    this.offerDrawers(shown);
     const key = `${objectId(shown)} ${at.channel} ${facts.target.name}`;
-    this.parts.readings.show(shown, at.channel, facts.target.name, key);
+    this.parts.readings.show(shown, at.channel, key);
     this.parts.readings.note(this.notes(shown));
     source.prefetch(at, this.neighbours());
     return undefined;
@@ -370,15 +402,17 @@ export class App {
     setText(this.parts.title, facts.model);
     setText(this.parts.said, facts.note ?? "");
     visible(this.parts.factsLine, !facts.note);
-    const { opened } = facts;
-    const here = opened?.layer === at.layer && opened.channel === at.channel;
-    setText(this.parts.factsLine, [...facts.summary, ...(opened && here ? [opened.words] : [])].join(" · "));
-    setText(this.parts.chip, facts.verdict.text);
-    visible(this.parts.chip, facts.verdict.text !== "");
-    setAttribute(this.parts.chip, "data-kind", facts.verdict.kind);
-    const { details, layer } = facts.verdict;
-    setAttribute(this.parts.chip, "title", [details, layer === null ? "" : `Click to go to ${layer || "(model)"}.`].filter(Boolean).join(" "));
-    this.parts.chip.disabled = facts.verdict.layer === null;
+    setText(this.parts.factsLine, facts.summary.join(" · "));
+    setAttribute(this.parts.factsLine, "title", facts.summary.join(" · "));
+    const { text, kind, details, layer } = facts.verdict;
+    const { chip } = this.parts;
+    visible(chip.root, text !== "");
+    setText(chip.button, text);
+    setAttribute(chip.button, "data-kind", kind);
+    setAttribute(chip.button, "title", [text, details].filter(Boolean).join(". "));
+    setText(this.parts.details, [text, details].filter(Boolean).join(". "));
+    setText(this.parts.toTrouble, `go to ${layer || "(model)"}`);
+    visible(this.parts.toTrouble, layer !== null);
     const target = targetOf(this.source, at);
     const what = this.source.live ? "show its gradient and heatmaps" : "show its Grad-CAM";
     const wanted = this.source.wanted ?? null;
@@ -392,7 +426,9 @@ export class App {
     visible(this.parts.answers, facts.predictions.length > 0 || facts.classes.count > 0 || boxes.bars.length > 0 || Boolean(dense));
     const written = Boolean(this.source.write) && facts.classes.count === 0;
     visible(this.parts.anyClass.root, facts.classes.count > facts.predictions.length || written);
-    setAttribute(this.parts.anyClass.input, "placeholder", written ? "target: output[…]" : "any class …");
+    setAttribute(this.parts.anyClass.input, "placeholder", written ? "target: output[…]" : this.source.write ? "another class or output …" : "another class …");
+    visible(this.parts.fromOutput, Boolean(facts.answer?.maps.length && this.source.answer));
+    visible(this.parts.predicted, facts.predictions.length > 0 || boxes.bars.length > 0);
     this.lists();
     this.parts.ribbon.show(layers, at.layer, at.health, this.colours.palette("viridis"));
     const place = layers.findIndex((/** @type {any} */ each) => each.name === at.layer);
@@ -400,7 +436,7 @@ export class App {
     slide(this.parts.layers, layers.length, place, said);
     visible(this.parts.layers, layers.length > 1);
     this.parts.whole.style.setProperty("--count", String(layers.length));
-    this.parts.heading.layer(layers[place], waiting ? (this.source.waiting ?? "on its way …") : "");
+    this.parts.heading.layer(layers[place], `${place + 1} of ${layers.length}`, waiting ? (this.source.waiting ?? "on its way …") : "");
   }
 
   /** What can be found by typing. */
@@ -443,8 +479,7 @@ export class App {
     this.parts.map.title(`${data.word} ${channel}${magnitudes}${which}`, side, whole.alt);
     this.one(this.parts.map, data, "maps", sure(own[channel]), palette, `${key} ${channel}`);
     this.parts.bars.map.show(sure(range[channel]), ends, palette, name);
-    choose(this.parts.cmap, at.cmap);
-    choose(this.parts.normalize, normalize);
+    this.parts.colourMenus.show(at);
     const { ranking } = this;
     const by = ranking.name === "index" ? "" : " in this order";
     this.parts.mosaic.show(data, ranking, this.position, own, palette, `${key} ${ranking.key}`, by);
@@ -498,27 +533,15 @@ export class App {
     return same ? mapSize(size) : `${mapSize(size)} → ${mapSize([data.height, data.width])}`;
   }
 
-  /** @param {Layer} data */
+  /**
+   * The caption of the input, and its picture: null where there is none.
+   * @param {Layer} data
+   */
   drawInput(data) {
     const picture = this.source.picture(data.header.place);
-    const { input } = this.parts;
-    visible(input.root, Boolean(picture) || !(this.facts.blind || data.header.no_picture));
-    if (!picture) return;
-    const ratio = Math.min(Math.max(picture.height / picture.width, 0.3), 1.4);
-    this.parts.pictures.style.setProperty("--ratio", String(ratio));
-    const size = picture.size ? times(picture.size) : `${picture.height}×${picture.width}`;
-    const fed = Boolean(this.at.fed && picture.fed);
-    const alt = fed ? `the values that the network receives, ${picture.fed.words}` : "the input, as a person sees it";
-    input.title(fed ? "model input" : "input", size, alt);
-    input.draw(`${objectId(picture)} ${fed}`, () => putPicture(input.canvas, fed ? asFed(picture) : picture));
-    input.canvas.classList.add("hv-smooth");
-    visible(this.parts.fed, Boolean(picture.fed));
-    setAttribute(this.parts.fed, "aria-pressed", fed ? "true" : "false");
-    this.pictureWords = (fed ? picture.fed.words : picture.words) ?? "";
-    this.inputWords = [this.pictureWords, this.facts.transform?.short].filter(Boolean).join("; ");
-    setAttribute(this.parts.inputNote, "data-kind", this.facts.transform?.doubt ? "odd" : null);
-    input.elsewhere = Boolean(data.header.parts);
-    input.place();
+    visible(this.parts.boxes.root, Boolean(picture));
+    if (picture) this.root.style.setProperty("--ratio", String(Math.min(Math.max(picture.height / picture.width, 0.3), 1.4)));
+    return this.parts.caption.show(picture, this.at.fed, this.facts.transform);
   }
 
   /** @param {Layer} data */
@@ -531,9 +554,10 @@ export class App {
     const other = !this.source.live && at.targetClass !== null && at.targetClass !== facts.target.number;
     const targets = other ? [`Gradients in this page are of ${facts.target.name}.`] : [];
     const heat = [this.heatmaps.note, this.heatmaps.sizes].filter(Boolean);
-    const { doubt = "", full = "" } = facts.transform ?? {};
-    const input = [...(doubt ? [doubt] : []), ...(full ? [`Input, ${full}.`] : [])];
-    return [...heat, ...targets, ...own, ...input, ...(facts.notes ?? [])];
+    const doubt = facts.transform?.doubt ? [facts.transform.doubt] : [];
+    const { opened } = facts;
+    const here = opened?.layer === at.layer && opened.channel === at.channel ? [opened.words] : [];
+    return [...heat, ...targets, ...doubt, ...own, ...here, ...(facts.notes ?? [])];
   }
 
   /** The layers that may be wanted next. */

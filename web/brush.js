@@ -34,6 +34,10 @@ export class Brush {
     this.root = el("span", { class: "hv-line hv-brushes" }, this.button, this.more);
     this.sheet = el("canvas", { class: "hv-brush", width: 1, height: 1, hidden: true, tabindex: 0, "aria-label": "paint here; by keyboard: arrow keys, then space" });
     app.parts.input.frame.append(this.sheet);
+    app.parts.editing.append(el("div", { class: "hv-line hv-hands" }, el("span", { class: "hv-dim hv-what" }, "paint over the input:"), this.root));
+    app.stopPainting = () => {
+      if (this.on) this.toggle();
+    };
     this.listen();
     source.listeners.add(() => this.wait());
     app.state.onChange((changed) => {

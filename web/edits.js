@@ -40,18 +40,9 @@ export class Edits {
     this.restore = el("button", { class: "hv-toggle", title: "undo all edits" }, "restore all");
     this.undo.addEventListener("click", () => onEdit({ set: "undo" }));
     this.restore.addEventListener("click", () => onEdit({ set: "restore" }));
-    this.root = el(
-      "div",
-      { class: "hv-line hv-hands" },
-      this.name,
-      this.factor,
-      this.number,
-      this.off,
-      this.shownRun,
-      this.undo,
-      this.restore,
-      this.list,
-    );
+    this.first = el("div", { class: "hv-line hv-hands" }, this.name, this.factor, this.number, this.off);
+    this.second = el("div", { class: "hv-line hv-hands" }, el("span", { class: "hv-dim hv-what" }, "shown:"), this.shownRun, this.undo, this.restore, this.list);
+    this.root = el("div", {}, this.first, this.second);
     this.drawn = "";
     this.timer = 0;
     this.factor.addEventListener("input", () => this.moved());
@@ -116,7 +107,7 @@ export class Edits {
     // A hand on the slider is ahead of the kernel.
     if (moved || (!this.timer && document.activeElement !== this.factor)) this.stand(this.known);
     setAttribute(this.factor, "aria-valuetext", this.number.textContent ?? "");
-    visible(this.shownRun, runs.length > 0);
+    visible(this.second, runs.length > 0 || edits.length > 0);
     const [original, edited, difference] = runs;
     const names = { edited, original, difference };
     for (const option of this.shownRun.options)

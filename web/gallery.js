@@ -38,10 +38,10 @@ export class Gallery {
     this.said = el("span", { class: "hv-dim", role: "status" });
     this.row = el("span", { class: "hv-gallery", role: "group", "aria-label": "pictures" });
     this.row.addEventListener("click", (event) => this.choose(event.target, event.shiftKey));
-    const words = el("span", { class: "hv-dim" }, "Change the input:");
     this.brush = new Brush(app, source);
     this.brush.button.addEventListener("click", () => this.camera.stop()); // what is painted on stands still
-    this.root = el("div", { class: "hv-line hv-intake" }, words, open, this.lens, this.brush.root, this.file, this.row, this.said);
+    this.root = el("div", { class: "hv-line hv-intake" }, open, this.lens, this.file, this.row, this.said);
+    app.parts.otherPictures.prepend(this.root);
     this.drawn = "";
     listenForFiles(app.root, (file) => {
       if (!this.root.hidden) this.take(file);
@@ -59,9 +59,6 @@ export class Gallery {
     const { stream } = this.camera;
     setAttribute(this.lens, "aria-pressed", stream ? "true" : "false");
     setText(this.lens, stream ? "stop camera" : "camera");
-    // Each sample has a thumbnail, which is clicked in place of a slider.
-    const samples = thumbnails.filter(({ now }) => now).length;
-    this.app.root.classList.toggle("hv-samples-shown", samples > 1 && samples === this.app.data?.header.counts.sample);
     const key = thumbnails.map(({ key: own, sample, now }) => `${own} ${sample} ${now}`).join();
     if (key !== this.drawn) {
       this.drawn = key;

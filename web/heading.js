@@ -1,4 +1,4 @@
-// The shown layer in words and as two sliders, with the fields that find another.
+// The shown layer in words, the slider of channels, and the field that finds a layer.
 
 import { choose, el, menu, setAttribute, setText, visible } from "./dom.js";
 import { Search } from "./search.js";
@@ -27,7 +27,7 @@ export function slide(made, count, position, words) {
   made.disabled = count < 2;
 }
 
-/** Name and words of the layer, channel and what else there is to choose from. */
+/** What stands beside the sliders of layer and channel, and the sliders of all else that there is to choose. */
 export class Heading {
   /**
    * @param {import("./state.js").State} state
@@ -42,7 +42,15 @@ export class Heading {
     this.size = el("span", {});
     this.words = el("span", { class: "hv-dim hv-does" }, this.does, this.size);
     this.find = new Search("find a layer", "find a layer: name, type, size …", "no layer has that name, type or size", toLayer);
-    this.what = el("span", { class: "hv-dim hv-what" }, "channel");
+    this.find.root.hidden = true;
+    this.finder = el("button", { type: "button", class: "hv-finder", title: "find a layer by name, type or size (key /)", "aria-label": "search", "aria-expanded": "false" }, "⌕");
+    this.finder.addEventListener("click", () => this.search(Boolean(this.find.root.hidden)));
+    this.find.input.addEventListener("blur", () => this.search(false));
+    // A press on the button must not close the field that the click would then open again.
+    this.finder.addEventListener("pointerdown", (event) => event.preventDefault());
+    this.layerSide = el("div", { class: "hv-value" }, this.name, this.words);
+    this.layerEnd = el("div", { class: "hv-end-of-row" }, this.finder, this.find.root);
+    this.what = el("span", { class: "hv-dim hv-row-name" }, "channel");
     this.channel = slider("channel", toChannel);
     this.word = "channel";
     this.number = el("b", { class: "hv-number-now" });
@@ -64,36 +72,36 @@ export class Heading {
       this.others[name] = { made, number, root };
       return root;
     });
-    /** Where the order's work is told of. */
+    /** What is said of an order that has to be worked out. */
     this.work = el("span", { class: "hv-work" });
     this.root = el(
       "div",
       { class: "hv-heading" },
-      el("div", { class: "hv-line" }, this.name, this.words, this.shownAfter, this.find.root),
-      el(
-        "div",
-        { class: "hv-line" },
-        this.what,
-        this.channel,
-        this.number,
-        this.by,
-        this.work,
-      ),
+      el("div", { class: "hv-row" }, this.what, this.channel, this.work, el("div", { class: "hv-value hv-value-line" }, this.number, this.by)),
       el("div", { class: "hv-line hv-others" }, ...more),
     );
   }
 
+  /** @param {boolean} open The field that finds a layer. */
+  search(open) {
+    visible(this.find.root, open);
+    setAttribute(this.finder, "aria-expanded", String(open));
+    if (open) this.find.input.focus();
+  }
+
   /**
    * @param {any} layer Its entry among the layers.
+   * @param {string} rank Its place among them.
    * @param {string} waiting What it waits for, in words; or empty.
    */
-  layer(layer, waiting) {
+  layer(layer, rank, waiting) {
     setText(this.name, layer.name || "(model)");
+    setAttribute(this.name, "title", layer.name || "(model)");
     this.word = layer.attends ? "head" : "channel";
     setText(this.what, this.word);
     const does = `${layer.kind} ${layer.text}`.trim();
-    setText(this.does, waiting || does);
-    setText(this.size, waiting || !layer.size ? "" : `${does ? "· " : ""}${layer.size}`); // never cut
+    setText(this.does, waiting || [rank, does.split(",")[0]].filter(Boolean).join(" · "));
+    setText(this.size, waiting || !layer.size ? "" : `· ${layer.size}`); // never cut
     setAttribute(this.words, "title", [does, layer.size].filter(Boolean).join(" · "));
   }
 
@@ -110,12 +118,15 @@ export class Heading {
     setText(this.rank, by);
     choose(this.order, at.order);
     choose(this.shownAfter, at.shown_after);
+    let several = false;
     for (const [name, { made, number, root }] of Object.entries(this.others)) {
       const count = counts[name] ?? 0;
+      several ||= count > 1;
       visible(root, count > 1);
       slide(made, count, at[name], `${name} ${at[name]} (of 0 to ${count - 1})`);
       setText(number, `${at[name]} (of 0 to ${count - 1})`);
     }
+    this.root.classList.toggle("hv-several", several);
   }
 }
 

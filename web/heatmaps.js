@@ -1,6 +1,6 @@
-// The heatmap, over the input or alone, and the strip with those of all layers.
+// The input with the heatmap over it, and the strip with the heatmaps of all layers.
 
-import { choose, setAttribute, sure, visible } from "./dom.js";
+import { choose, sure, visible } from "./dom.js";
 import { slide } from "./heading.js";
 import { objectId } from "./objectId.js";
 import { heatRange, paint, toLevels } from "./levels.js";
@@ -76,49 +76,65 @@ export class Heatmaps {
   }
 
   /**
+   * The input with the heatmap over it; the input alone where the heatmap is missing or fully transparent.
    * @param {Layer} data
    * @param {any} at
+   * @param {any} picture The input, as it is shown; null if there is none.
    */
-  show(data, at) {
+  show(data, at, picture) {
     const { parts, source } = this;
-    const { heat } = parts;
-    choose(parts.method, at.heatmap);
-    choose(parts.over, String(at.over_input));
+    const { caption, input } = parts;
+    choose(caption.method, at.heatmap);
+    choose(caption.over, String(at.over_input));
     const found = this.values(data, at);
     const { methods, product } = source.facts;
-    // A part of the picture lies nobody knows where in it.
+    // Where in the picture a part of it lies is unknown.
     const apart = data.header.parts && [...methods, product].includes(at.heatmap);
-    const picture = apart ? null : source.picture(data.header.place);
     const target = targetOf(source, at)?.name;
     const label = at.heatmap === source.facts.effective ? (at.place ? "of the position" : "of the middle") : `of ${target}`;
-    heat.title(label, "", `heatmap ${methodName(at.heatmap)} ${label}, layer ${at.layer || "(model)"}`);
+    const words = `heatmap ${methodName(at.heatmap)} ${label}, layer ${at.layer || "(model)"}`;
+    for (const each of caption.below) visible(each, Boolean(picture));
+    slide(caption.opacity, 101, Math.round(100 * at.alpha), `${Math.round(100 * at.alpha)} %`);
     // The last one of the same layer and target stands, faint, until that of a new run is there.
     const own = `${at.heatmap} ${label} ${at.layer} ${at.sample} ${at.place}`;
     const stands = !found && own === this.standing;
-    heat.root.classList.toggle("hv-stale", stands);
+    input.root.classList.toggle("hv-stale", stands);
     if (stands) return undefined;
     this.standing = this.note = this.sizes = "";
-    this.over = false;
-    if (!found) return heat.tell(source.waiting ?? "on its way …");
-    const none = found.none || (found.values ? "" : noGradient(source.facts));
-    heat.tell(none, false, wayTo(source, data, none));
-    visible(parts.bars.heat.root, !none || at.all_layers);
-    visible(parts.over, Boolean(picture));
-    if (!none) this.draw(data, at, found, picture);
-    if (!none) this.standing = own;
-    if (this.note) heat.tell(this.note, true);
-    return undefined;
+    const hidden = Boolean(picture) && at.alpha === 0;
+    const none = !found ? (source.waiting ?? "on its way …") : found.none || (found.values ? "" : noGradient(source.facts));
+    input.elsewhere = Boolean(data.header.parts) && Boolean(picture) && (hidden || Boolean(none));
+    visible(parts.bars.heat.track, !none);
+    if (hidden || none) {
+      this.over = Boolean(picture);
+      input.alt(picture ? caption.words : words);
+      if (picture) this.plain(picture);
+      return input.tell(hidden ? "" : none, Boolean(picture), hidden ? null : wayTo(source, data, none));
+    }
+    const over = at.over_input && !apart ? picture : null;
+    input.alt(over ? `${words}, over the input` : words);
+    this.draw(data, at, /** @type {Heat} */ (found), over);
+    this.standing = own;
+    return input.tell(this.note, true);
+  }
+
+  /** @param {any} picture */
+  plain(picture) {
+    const { input } = this.parts;
+    input.draw(`${objectId(picture)}`, () => putPicture(input.canvas, picture));
+    input.canvas.classList.add("hv-smooth");
+    input.place();
   }
 
   /**
    * @param {Layer} data
    * @param {any} at
    * @param {Heat} found
-   * @param {any} picture
+   * @param {any} over The picture below it; null: it is shown alone.
    */
-  draw(data, at, found, picture) {
+  draw(data, at, found, over) {
     const { colours, parts, source } = this;
-    const { heat } = parts;
+    const { input } = parts;
     const product = at.heatmap === source.facts.product;
     const own = product ? `${objectId(data)} ${at.channel}` : `${objectId(found)}`;
     if (this.known.key !== own)
@@ -127,26 +143,22 @@ export class Heatmaps {
     this.note = this.known.note;
     const name = colours.ofHeatmap(Boolean(range?.diverging));
     const palette = colours.palette(name);
-    const over = at.over_input && picture;
     this.over = Boolean(over) || at.heatmap === source.facts.effective;
     const [tall, wide] = /** @type {[number, number]} */ (found.shape);
     const [high, broad] = data.header.size;
-    if (!over && !this.over && (tall !== high || wide !== broad))
+    if (!this.over && (tall !== high || wide !== broad))
       this.sizes = `The heatmap has ${tall}×${wide} cells, the map ${high}×${broad}: the box is of the map, and may lie across the heatmap's.`;
-    const key = `${own} ${name}`;
-    heat.draw(`${key} ${over ? at.alpha : "alone"}`, () => {
-      if (!over) return paint(heat.canvas, toLevels(found.values, range ?? ZERO), wide, tall, palette);
+    const key = `${own} ${name} ${over ? objectId(over) : "alone"}`;
+    input.draw(`${key} ${over ? at.alpha : ""}`, () => {
+      if (!over) return paint(input.canvas, toLevels(found.values, range ?? ZERO), wide, tall, palette);
       // Kept while only the opacity moves.
-      if (this.made.key !== key)
-        this.made = { key, values: upsampled(found.values, tall, wide, picture.height, picture.width) };
-      const pixels = blended(picture.pixels, this.made.values, range, palette, at.alpha);
-      return putPicture(heat.canvas, { ...picture, pixels });
+      if (this.made.key !== key) this.made = { key, values: upsampled(found.values, tall, wide, over.height, over.width) };
+      const pixels = blended(over.pixels, this.made.values, range, palette, at.alpha);
+      return putPicture(input.canvas, { ...over, pixels });
     });
-    heat.canvas.classList.toggle("hv-smooth", Boolean(over));
-    heat.place();
+    input.canvas.classList.toggle("hv-smooth", Boolean(over));
+    input.place();
     parts.bars.heat.show(range ?? ZERO, null, palette, name);
-    visible(parts.opacity, Boolean(over));
-    slide(parts.opacity, 101, Math.round(100 * at.alpha), `${Math.round(100 * at.alpha)} %`);
   }
 
   /**
@@ -157,8 +169,6 @@ export class Heatmaps {
   strip(data, at) {
     const { colours, parts, source } = this;
     const { facts } = source;
-    setAttribute(parts.stripButton, "aria-pressed", at.all_layers ? "true" : "false");
-    visible(parts.strip.root, at.all_layers);
     if (!at.all_layers) return;
     const method = facts.methods.includes(at.heatmap) ? at.heatmap : "gradcam";
     const asked = { ...at, heatmap: method, ofAll: true };

@@ -15,6 +15,7 @@ const KEY_WORDS = [
   ["l", "channels most similar to the shown one"],
   ["t", "the channel that contributes most to the target"],
   ["a", "heatmaps of all layers"],
+  ["/", "find a layer by name, type or size"],
   ["w", "why this value?"],
   ["m", "map of the network"],
   ["Ctrl + scroll", "zoom; after clicking a picture, scroll alone"],
@@ -72,9 +73,9 @@ export function openHelp(app) {
  * @returns {Array<[HTMLElement, string]>}
  */
 function stops({ parts, source }) {
-  const off = source.live ? " The slider below scales it or switches it off, and the prediction follows." : "";
+  const off = source.live ? " Under Edit you scale it or switch it off, and the prediction follows." : "";
   return [
-    [parts.whole, "The network: each column is a layer, from the input to the output. Click one, or press ↑ ↓."],
+    [parts.layerRow, "The network: each column is a layer, from the input to the output. Click one, or press ↑ ↓."],
     [parts.answers, "The predictions. Click a class to see its gradient and heatmap."],
     [parts.map.root, `One channel of the layer's output. Press ← → for the others.${off}`],
     [parts.input.root, "Click a position in any picture: you see its value and the part of the input that it depends on. Key b shows the channel that responds most there, measured against its mean."],

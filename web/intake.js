@@ -162,15 +162,14 @@ export class Intake {
     this.root = el(
       "div",
       { class: "hv-line hv-intake" },
-      el("span", { class: "hv-dim" }, "Change the input:"),
       this.open,
       this.lens,
-      this.brush.root,
       this.back,
       this.first,
       this.file,
       ...pictures,
     );
+    app.parts.otherPictures.prepend(this.root);
     listenForFiles(document, (file) => this.take(file));
     source.listeners.add(() => this.show());
     this.show();

@@ -1,17 +1,18 @@
 // All parts of the page and where they stand; what they show is for `app.js` to say.
 
 import { Ablation } from "./ablation.js";
+import { ColourMenus, InputCaption } from "./captions.js";
 import { Colourbar } from "./colourbar.js";
-import { el, menu } from "./dom.js";
+import { el } from "./dom.js";
+import { Drawers } from "./drawers.js";
 import { Edits } from "./edits.js";
 import { Flip } from "./flip.js";
 import { Heading, slider } from "./heading.js";
-import { methodName } from "./heatmaps.js";
 import { Mosaic } from "./mosaic.js";
 import { Boxes, OutputPanel } from "./output.js";
 import { Panel } from "./panel.js";
+import { Popup } from "./popup.js";
 import { Predictions } from "./predictions.js";
-import { presenterButton } from "./presenter.js";
 import { Readings } from "./readings.js";
 import { Ribbon } from "./ribbon.js";
 import { Search } from "./search.js";
@@ -36,23 +37,34 @@ export class Layout {
    * @param {Go} go
    */
   constructor(root, source, state, go) {
-    this.state = state;
+    this.root = root;
     const { facts } = source;
     const set = (/** @type {any} */ changes) => go.set(changes);
-    this.chip = el("button", { class: "hv-chip", type: "button" });
-    this.factsLine = el("span", { class: "hv-dim" });
-    this.said = el("b", { class: "hv-said", role: "status" }); // in its place, while there is something to say
+    this.gone = el("div", { class: "hv-gone", role: "alert", hidden: true });
+
+    // The header
     this.title = el("b", { class: "hv-model" });
-    this.predictions = new Predictions((number, minus) => go.target(number, minus));
-    const hint = "any class …";
-    this.anyClass = new Search("class that the gradient is of", hint, "no class is called that", (key) => go.target(Number(key)));
-    if (source.write) this.anyClass.onText = (text) => go.written(text, false);
+    this.factsLine = el("span", { class: "hv-dim hv-facts" });
+    this.said = el("b", { class: "hv-said", role: "status" }); // in its place, while there is something to say
+    this.details = el("p", {});
+    this.toTrouble = el("button", { type: "button", class: "hv-toggle" });
+    this.chip = new Popup("", "the network's health", this.details, this.toTrouble);
+    this.chip.button.classList.add("hv-chip");
+    this.toTrouble.addEventListener("click", () => {
+      this.chip.close();
+      set({ layer: source.facts.verdict.layer });
+    });
+    this.buttons = el("span", { class: "hv-tools-of-view" });
+    this.titleLine = el("div", { class: "hv-title hv-header" }, this.title, this.said, this.factsLine, this.chip.root, this.buttons);
+
+    // Layer and channel
     this.ribbon = new Ribbon(
       (layer) => set({ layer }),
       (health) => set({ health }),
       go.again,
     );
     this.layers = slider("layer", (place) => set({ layer: source.facts.layers[place]?.name }));
+    this.whole = el("div", { class: "hv-map-of-layers" }, this.ribbon.root, this.layers);
     this.heading = new Heading(
       state,
       facts,
@@ -62,19 +74,15 @@ export class Layout {
     );
     this.ablation = new Ablation(root, source, state, go.again);
     this.heading.work.append(this.ablation.root);
-    this.edits = new Edits(
-      (what) => source.edit(what),
-      (run) => set({ shown_run: run }),
-    );
-    this.flip = new Flip(source, state, go.channels);
-    this.edits.list.before(this.flip.root);
+    const layerName = el("div", { class: "hv-dim hv-row-name" }, el("span", {}, "layer"), this.ribbon.scale.root);
+    this.layerRow = el("div", { class: "hv-row hv-layer-row" }, layerName, this.whole, this.heading.layerSide, this.heading.layerEnd);
+
+    // The four columns
     this.input = new Panel(state, "input");
     this.boxes = new Boxes(this.input, source, go.written);
-    this.output = new OutputPanel(state, source, go.written);
     this.map = new Panel(state, "activation");
     this.slope = new Panel(state, "gradient");
-    this.heat = new Panel(state, "heat");
-    for (const panel of [this.slope, this.heat]) panel.onWay = (layer) => set({ layer });
+    for (const panel of [this.slope, this.input]) panel.onWay = (layer) => set({ layer });
     this.bars = {
       map: new Colourbar("feature map", (ends) => set({ ends })),
       slope: new Colourbar("gradient", (ends) => set({ slopeEnds: ends })),
@@ -82,77 +90,48 @@ export class Layout {
     };
     this.mosaic = new Mosaic((channel) => set({ channel }));
     this.mosaic.onPage = go.again;
-    this.sides = new Sides(source);
-    this.strip = new Strip((layer) => set({ layer }));
-    this.readings = new Readings();
-    const same = (/** @type {string[]} */ names) =>
-      names.map((name) => /** @type {[string, string]} */ ([name, name]));
-    const { cmap, normalize, heatmap } = facts.choices;
-    this.cmap = menu("colours", same(cmap), (value) => state.set({ cmap: value }));
-    this.normalize = menu(
-      "range of the colours",
-      normalize.map((/** @type {string} */ name) => [name, RANGES[name] ?? name]),
-      (value) => state.set({ normalize: value }),
-    );
-    this.map.head.append(this.cmap);
-    this.bars.map.middle.append(this.normalize);
-    this.bars.slope.middle.append(this.slope.side);
-    this.method = menu("heatmap", heatmap.map((/** @type {string} */ name) => [name, methodName(name)]), (value) => state.set({ heatmap: value }));
-    this.over = menu(
-      "where the heatmap is shown",
-      [
-        ["true", "over input"],
-        ["false", "alone"],
-      ],
-      (value) => state.set({ over_input: value === "true" }),
-    );
-    this.opacity = slider("opacity of the heatmap", (place) => state.set({ alpha: place / 100 }));
-    this.stripButton = el("button", { class: "hv-toggle", title: "the heatmaps of all layers" }, "all layers");
-    this.stripButton.addEventListener("click", () => this.toggleStrip());
-    this.heat.head.replaceChildren(this.method, this.over);
-    this.bars.heat.middle.append(this.opacity, this.stripButton);
-    this.inputNote = el("div", { class: "hv-dim hv-under" });
-    this.input.below.append(this.inputNote);
-    const fed = "show the values that the network receives, from the smallest, black, to the largest, white";
-    this.fed = el("button", { class: "hv-toggle", type: "button", title: fed }, "model input");
-    this.fed.addEventListener("click", () => state.set({ fed: !state.values.fed }));
-    this.input.head.append(this.fed);
+    this.caption = new InputCaption(facts, state);
+    this.input.head.replaceChildren(this.caption.menu.root, this.caption.with, this.caption.method);
+    this.bars.heat.middle.append(...this.caption.below);
+    this.colourMenus = new ColourMenus(facts, state);
+    this.bars.map.middle.append(this.colourMenus.map.root);
+    this.bars.slope.middle.append(this.slope.side, this.colourMenus.slope.root);
+    this.map.head.append(this.heading.shownAfter);
+    this.input.below.append(this.bars.heat.root);
     this.map.below.append(this.bars.map.root);
     this.slope.below.append(this.bars.slope.root);
-    this.heat.below.append(this.bars.heat.root);
-    const pictures = [this.input, this.map, this.output.panel, this.slope, this.heat].map((panel) => panel.root);
-    this.pictures = el("div", { class: "hv-panels" }, ...pictures);
-    this.whole = el("div", { class: "hv-map-of-layers" }, this.ribbon.root, this.layers);
-    this.answers = el("div", { class: "hv-answers" }, this.predictions.root, this.anyClass.root);
-    this.gone = el("div", { class: "hv-gone", role: "alert", hidden: true });
-    this.titleLine = el("div", { class: "hv-title" }, this.title, this.said, this.factsLine, this.chip, this.ribbon.legend, presenterButton(root));
-    this.main = el("div", { class: "hv-main" }, this.pictures, this.mosaic.root);
-    root.append(
-      this.gone,
-      this.titleLine,
-      this.answers,
-      this.whole,
-      this.heading.root,
-      ...(source.live ? [this.edits.root] : []),
-      this.main,
-      this.sides.root,
-      this.strip.root,
-      this.readings.root,
-    );
-  }
+    this.predictions = new Predictions((number, minus) => go.target(number, minus));
+    const hint = "another class …";
+    this.anyClass = new Search("class that the gradient is of", hint, "no class is called that", (key) => go.target(Number(key)));
+    if (source.write) this.anyClass.onText = (text) => go.written(text, false);
+    this.fromOutput = el("button", { type: "button", class: "hv-from-output", title: "choose a value of the output as the target" }, "output …");
+    this.fromOutput.addEventListener("click", () => this.drawers.toggle("pictures"));
+    const does = source.live || !source.gone ? "click to explain" : "";
+    this.predicted = el("div", { class: "hv-dim hv-over-list" }, el("span", {}, "prediction"), el("span", {}, does));
+    this.answers = el("div", { class: "hv-answers" }, this.predicted, this.predictions.root, this.anyClass.root, this.fromOutput);
+    this.readings = new Readings();
+    const panels = [this.input, this.map, this.slope].map((panel) => panel.root);
+    this.main = el("div", { class: "hv-main" }, ...panels, this.mosaic.root, this.answers, this.readings.root);
 
-  /** It opens below all else: perhaps where it cannot be seen. */
-  toggleStrip() {
-    this.strip.reveal = !this.state.values.all_layers;
-    this.state.set({ all_layers: this.strip.reveal });
+    // What is below the pictures
+    this.output = new OutputPanel(state, source, go.written);
+    this.sides = new Sides(source);
+    this.strip = new Strip((layer) => set({ layer }));
+    this.edits = new Edits(
+      (what) => source.edit(what),
+      (run) => set({ shown_run: run }),
+    );
+    this.flip = new Flip(source, state, go.channels);
+    this.edits.first.append(this.flip.root);
+    this.editing = el("div", { class: "hv-editing" }, this.edits.root);
+    this.otherPictures = el("div", { class: "hv-other-pictures" }, this.output.panel.root);
+    this.drawers = new Drawers();
+    this.drawers.onOpen = (name) => state.set({ all_layers: name === "heatmaps" });
+    state.onChange((changed) => {
+      if (!changed.has("all_layers")) return;
+      const shown = this.drawers.open === "heatmaps";
+      if (shown !== state.values.all_layers) this.drawers.go(shown ? "" : "heatmaps");
+    });
+    root.append(this.gone, this.titleLine, this.layerRow, this.heading.root, this.main, this.sides.root, this.drawers.root);
   }
 }
-
-/** @type {Record<string, string>} */
-const RANGES = {
-  channel: "channel",
-  layer: "layer",
-  network: "network",
-  percentile: "1–99 %",
-  symmetric: "± max",
-};

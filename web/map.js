@@ -1,6 +1,6 @@
 // The map of the network: boxes for layers and modules, opened and closed; a click leads to a layer.
 
-import { el, setAttribute, setText, sure, visible } from "./dom.js";
+import { el, setAttribute, setText, sure } from "./dom.js";
 import { contextOf, paint } from "./levels.js";
 import { lifted, openedAtFirst, reduced, treeOf, visibleUnits } from "./mapGraph.js";
 import { placed } from "./mapLayout.js";
@@ -26,12 +26,11 @@ const LEAST = 0.1; // zoom
 const BOLD = "600 11px";
 const SMALL = "10px";
 
-/** A panel below the ribbon; it follows the shown layer while it is open. */
+/** A drawer; it follows the shown layer while it is open. */
 export class NetworkMap {
   /** @param {import("./app.js").App} app */
   constructor(app) {
     this.app = app;
-    this.open = false;
     this.zoom = 1;
     /** @type {any} What the source has sent. */
     this.found = null;
@@ -60,8 +59,6 @@ export class NetworkMap {
     this.stopped = false;
     this.again = 0; // so that what was stopped is asked once more
     this.loading = false;
-    this.button = el("button", { class: "hv-toggle", type: "button", title: "the network as a map, its branches and skips (key m)", "aria-expanded": "false" }, "map");
-    this.button.addEventListener("click", () => this.toggle());
     this.edges = el("canvas", { class: "hv-net-edges", "aria-hidden": "true" });
     this.frames = el("div", {});
     this.boxes = el("div", {});
@@ -83,26 +80,27 @@ export class NetworkMap {
       act("fit", "the whole map at once (key f)", () => this.fit()),
       act("fold", "close all that was opened", () => this.foldAll()),
     );
-    this.root = el("div", { class: "hv-net", role: "region", "aria-label": "map of the network", hidden: true }, this.head, this.view);
-    visible(this.button, Boolean(app.source.map));
-    app.parts.ribbon.legend.prepend(this.button);
-    app.parts.whole.after(this.root);
+    this.root = el("div", { class: "hv-net" }, this.head, this.view);
     this.listen();
   }
 
-  /** @param {boolean} [byKey] Then the focus goes along. */
-  toggle(byKey = false) {
+  get open() {
+    return this.app.parts.drawers.open === "map";
+  }
+
+  /** The focus goes along. */
+  toggleByKey() {
     if (!this.app.source.map) return;
-    this.open = !this.open;
-    visible(this.root, this.open);
-    setAttribute(this.button, "aria-expanded", String(this.open));
-    setAttribute(this.button, "aria-pressed", String(this.open));
-    if (this.open && this.stopped) {
+    this.app.parts.drawers.toggle("map");
+    if (this.open) this.focusNext = "now";
+  }
+
+  /** @param {boolean} open */
+  toggled(open) {
+    if (open && this.stopped) {
       this.again += 1;
       this.failed = "";
     }
-    if (byKey && this.open) this.focusNext = "now";
-    if (!this.open && this.root.contains(/** @type {any} */ (this.root.getRootNode()).activeElement)) this.button.focus();
     this.wanted = "";
     this.app.schedule();
   }
@@ -445,7 +443,7 @@ export class NetworkMap {
     const drawn = this.drawn.find(({ root }) => root === stop);
     const around = drawn?.unit.parent;
     if (around?.parent) this.fold(around);
-    else this.toggle();
+    else this.app.parts.drawers.go("");
   }
 
   /**

@@ -26,8 +26,7 @@ export class Mosaic {
     this.back = el("button", { class: "hv-turn", "aria-label": "previous page" }, "‹");
     this.forth = el("button", { class: "hv-turn", "aria-label": "next page" }, "›");
     this.side = el("span", { class: "hv-turns" }, this.pages, this.back, this.forth);
-    this.tools = el("span", { class: "hv-tools" });
-    this.head = el("div", { class: "hv-cap" }, this.label, this.brief, this.tools, this.side);
+    this.head = el("div", { class: "hv-cap" }, this.label, this.brief, this.side);
     this.grid = el("div", {
       class: "hv-tiles",
       tabindex: 0,
@@ -179,7 +178,7 @@ export class Mosaic {
     const channels = `${data.count === 1 ? `the ${data.word}` : `${which} ${data.word}s`}${by}`;
     const said = [channels, ...crossed].join(", ");
     setText(this.label, said);
-    setText(this.brief, which);
+    setText(this.brief, all ? which : `${data.word}s ${which}`);
     for (const each of [this.label, this.brief]) setAttribute(each, "title", said);
     this.side.hidden = this.count === 1;
     this.head.classList.toggle("hv-turned", this.count > 1);
@@ -212,7 +211,7 @@ export function layout(count, ratio, width, height) {
   if (columns === found.columns) {
     const grown = (width + SPACE) / columns - SPACE - 0.01;
     const rows = Math.max(1, Math.floor((height + SPACE) / (grown * ratio + SPACE)));
-    if (rows * columns >= Math.min(count, found.columns * found.rows))
+    if (rows * columns >= count || count > found.columns * found.rows)
       return { columns, rows, width: grown, height: grown * ratio };
   }
   return { ...found, columns };

@@ -45,8 +45,8 @@ async function begin() {
       const app = new App(root, network, linked.settings, document);
       keepAddress(app, settings);
       if (linked.target !== null) goToTarget(app, linked.target);
-      app.parts.edits.root.after(new Intake(app, network).root);
-      app.parts.heat.below.prepend(network.running.root);
+      new Intake(app, network);
+      app.parts.input.below.prepend(network.running.root);
       if (facts.lesson) new Lesson(facts.lesson, app, root);
     };
     network.listeners.add(ready);

@@ -67,7 +67,12 @@ export class Panel {
     setAttribute(this.label, "title", label);
     if (side !== null) setText(this.side, side);
     setAttribute(this.side, "title", side || null);
-    setAttribute(this.frame, "aria-label", alt);
+    this.alt(alt);
+  }
+
+  /** @param {string} words What the picture is. */
+  alt(words) {
+    setAttribute(this.frame, "aria-label", words);
   }
 
   /**

@@ -13,7 +13,7 @@ export class Readings {
     this.here = el("dl", { class: "hv-here", "aria-live": "off" });
     this.table = el("table", { class: "hv-table" });
     this.notes = el("div", { class: "hv-notes" });
-    this.root = el("div", { class: "hv-readings" }, this.here, this.table, this.notes);
+    this.root = el("div", { class: "hv-readings" }, this.table, this.here, this.notes);
     this.drawn = "";
     this.shape = "";
     /** @type {any[][]} */
@@ -23,10 +23,9 @@ export class Readings {
   /**
    * @param {Layer} data
    * @param {number} channel
-   * @param {string} target
    * @param {string} key
    */
-  show(data, channel, target, key) {
+  show(data, channel, key) {
     if (key === this.drawn) return;
     this.drawn = key;
     const graded = Boolean(data.arrays.gradient_numbers);
@@ -34,19 +33,13 @@ export class Readings {
     const rows = [
       [`${data.word} ${channel}`, ofChannel(data, "numbers", channel)],
       ...(graded
-        ? [/** @type {[string, any]} */ ([`gradient of ${target}`, ofChannel(data, "gradient_numbers", channel)])]
+        ? [/** @type {[string, any]} */ (["its gradient", ofChannel(data, "gradient_numbers", channel)])]
         : []),
-      [`layer, ${data.header.dtype}${data.header.magnitudes}`, ofLayer(data)],
+      [`whole layer, ${data.header.dtype}${data.header.magnitudes}`, ofLayer(data)],
     ];
     const bad = rows.some(([, numbers]) => numbers.nans || numbers.infs);
-    const names = [...NAMES, ...(bad ? ["NaN", "Inf"] : []), ...(graded ? ["Grad-CAM weight"] : [])];
-    const cells = [
-      ["", ...names],
-      ...rows.map(([name, numbers], place) => {
-        const weight = graded && place === 1 ? data.arrays.weights.values[channel] : null;
-        return [name, ...names.map((column) => text(column, numbers, weight))];
-      }),
-    ];
+    const names = [...NAMES, ...(bad ? ["NaN", "Inf"] : [])];
+    const cells = [["", ...names], ...rows.map(([name, numbers]) => [name, ...names.map((column) => text(column, numbers))])];
     this.fill(cells);
   }
 
@@ -67,8 +60,12 @@ export class Readings {
     rows.forEach((row, y) => row.forEach((words, x) => setText(/** @type {HTMLElement} */ (this.cells[y]?.[x]), words)));
   }
 
-  /** @param {Array<[string, string]>} pairs Names and values. */
-  point(pairs) {
+  /**
+   * @param {Array<[string, string]>} pairs Names and values.
+   * @param {boolean} [hint] They say what can be done.
+   */
+  point(pairs, hint = false) {
+    this.here.classList.toggle("hv-hints", hint);
     const known = this.here.children;
     if (known.length !== 2 * pairs.length)
       this.here.replaceChildren(...pairs.flatMap(() => [el("dt"), el("dd")]));
@@ -89,13 +86,11 @@ export class Readings {
 /**
  * @param {string} column
  * @param {any} numbers
- * @param {number | null} weight
  */
-function text(column, numbers, weight) {
+function text(column, numbers) {
   if (column === "zeros") return percent(numbers.zeros);
   if (column === "NaN") return numbers.nans ? String(numbers.nans) : "";
   if (column === "Inf") return numbers.infs ? String(numbers.infs) : "";
-  if (column === "Grad-CAM weight") return weight === null ? "" : short(weight);
   return short(numbers[column]);
 }
 

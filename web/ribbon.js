@@ -3,6 +3,7 @@
 import { el, menu, setAttribute, setText } from "./dom.js";
 import { COLOURS } from "./levels.js";
 import { middle, percent, short } from "./numbers.js";
+import { Popup } from "./popup.js";
 
 /** @typedef {{name: string, block: string, side: number, activation: number | null,
  *   gradient: number | null, zeros: number, nans: number, infs: number, channels: number,
@@ -37,8 +38,11 @@ export class Ribbon {
     this.from = el("span", { class: "hv-from" });
     this.to = el("span", { class: "hv-to" });
     this.bar = el("i", { class: "hv-legend" });
-    this.legend = el("span", { class: "hv-dim hv-measure" }, "colour of a layer:", this.measure);
-    this.legend.append(this.from, this.bar, this.to);
+    const ends = el("span", { class: "hv-dim hv-measure" }, this.from, this.bar, this.to);
+    /** The scale of the colours: a click shows its ends, and what the colours say. */
+    this.scale = new Popup("", "colours of the layers", el("label", { class: "hv-line" }, "colour of a layer:", this.measure), ends);
+    this.sample = el("i", { class: "hv-legend" });
+    this.scale.button.append(this.sample);
     this.root = el("div", { class: "hv-ribbon" }, this.cells, this.blocks);
     this.drawn = "";
     /** @type {number | null} */
@@ -66,10 +70,10 @@ export class Ribbon {
     const key = `${room} ${measure} ${layers.map((layer) => `${layer.name} ${layer.gradient}`).join()}`;
     if (key !== this.drawn) {
       this.drawn = key;
-      this.fill(layers, measure, palette);
       const option = this.measure.options[MEASURES.indexOf("gradient")];
       if (option) option.disabled = measureOf(layers, "gradient") !== "gradient";
       this.measure.value = measure;
+      this.fill(layers, measure, palette);
     }
     for (const cell of /** @type {Iterable<HTMLElement>} */ (/** @type {unknown} */ (this.cells.children))) {
       const on = cell.dataset.layer === now;
@@ -100,7 +104,7 @@ export class Ribbon {
       const first = place > 0 && layers[place - 1]?.block !== layer.block;
       cell.classList.toggle("hv-first", first);
       const bar = el("i");
-      bar.style.height = `${12 + 22 * share}px`;
+      bar.style.height = `${10 + 20 * share}px`;
       bar.style.background = colour(palette, scale.share(layer));
       cell.append(bar);
       return cell;
@@ -110,7 +114,9 @@ export class Ribbon {
     setText(this.from, scale.from);
     setText(this.to, scale.to);
     const stops = [0, 0.25, 0.5, 0.75, 1].map((share) => colour(palette, share));
-    this.bar.style.background = `linear-gradient(90deg, ${stops.join(", ")})`;
+    for (const bar of [this.bar, this.sample]) bar.style.background = `linear-gradient(90deg, ${stops.join(", ")})`;
+    const said = this.measure.selectedOptions[0]?.textContent ?? "";
+    setAttribute(this.scale.button, "title", `colours of the layers: ${said}, ${scale.from}${scale.to && ` to ${scale.to}`}; click to choose`);
   }
 }
 
@@ -133,7 +139,8 @@ function blocksOf(layers, wide) {
     const own = roomOf(count) - pushed;
     const lacking = LETTER * name.length - own;
     const next = blocks[place + 1];
-    const spare = next ? roomOf(next.count) - LETTER * next.name.length - BESIDE : 0;
+    const nextWords = next && onlyNumber(next.name, name) ? siblingNumber(next.name) : (next?.name ?? "");
+    const spare = next ? roomOf(next.count) - LETTER * nextWords.length - BESIDE : 0;
     const lent = onlyNumber(name, blocks[place - 1]?.name) || lacking <= 0 || lacking > spare ? 0 : lacking + BESIDE;
     const block = el("span", { title: name }, fitting(name, blocks[place - 1]?.name, own + lent));
     block.style.flexGrow = String(count);
@@ -160,15 +167,22 @@ const unnumbered = (/** @type {string} */ name) => name.replace(/\d+$/, "");
 const LETTER = 6.5; // pixels, about
 
 /**
+ * What remains of the second of siblings: of "conv4_2" "4_2", as "2" alone would be taken for the second block.
+ * @param {string} name
+ */
+function siblingNumber(name) {
+  const stem = unnumbered(name);
+  return name.slice(stem.search(/\d/) < 0 ? stem.length : stem.search(/\d/));
+}
+
+/**
  * @param {string} name
  * @param {string | undefined} before
  * @param {number} room Pixels.
  */
 function fitting(name, before, room) {
   const most = Math.floor(room / LETTER);
-  const stem = unnumbered(name);
-  // Of "conv4_2" "4_2" remains: "2" alone would be taken for the second block.
-  const number = name.slice(stem.search(/\d/) < 0 ? stem.length : stem.search(/\d/));
+  const number = siblingNumber(name);
   if (onlyNumber(name, before)) return number.length <= most ? number : "";
   if (name.length <= most) return name;
   const last = name.slice(name.lastIndexOf(".") + 1);

@@ -20,7 +20,6 @@ export class Strip {
     this.row = el("div", { class: "hv-thumbs" });
     this.root = el("div", { class: "hv-strip" }, this.label, this.row);
     this.drawn = "";
-    this.reveal = false; // once it is opened, where it cannot be seen
     this.row.addEventListener("click", (/** @type {MouseEvent} */ event) => {
       const thumb = /** @type {HTMLElement} */ (event.target).closest(".hv-thumb");
       if (thumb instanceof HTMLElement) onChoose(thumb.dataset.layer ?? "");
@@ -45,8 +44,6 @@ export class Strip {
       thumb.classList.toggle("hv-on", thumb.dataset.layer === now);
       setAttribute(thumb, "aria-current", thumb.dataset.layer === now ? "true" : null);
     }
-    if (this.reveal) this.root.scrollIntoView({ block: "nearest" });
-    this.reveal = false;
   }
 }
 

@@ -1,10 +1,12 @@
-// Small tools at the top: the picture, the code, the link of what is shown; keys and tour.
+// What leaves the view: its picture, its code, its link; and the help.
 
-import { download, el, setText, sure } from "./dom.js";
+import { download, el, setText, sure, visible } from "./dom.js";
 import { openHelp, openSheet } from "./help.js";
+import { Popup } from "./popup.js";
+import { presenterButton } from "./presenter.js";
 import { snapshot } from "./snapshot.js";
 
-/** A row of buttons. */
+/** The buttons at the end of the header. */
 export class Tools {
   /** @param {import("./app.js").App} app */
   constructor(app) {
@@ -16,12 +18,17 @@ export class Tools {
       return made;
     };
     this.said = el("span", { class: "hv-dim", role: "status" });
-    this.root = el("span", { class: "hv-tools-of-view" }, this.said);
-    this.root.append(button("save picture", "the shown view as a PNG file", () => this.save()));
-    if (app.source.code) this.root.append(button("copy code", "this view without hookviz, as PyTorch code", () => this.code()));
-    if (app.source.link) this.root.append(button("copy link", "this page at this view", () => this.copy(sure(app.source.link)(app))));
-    this.root.append(button("?", "keys, and a tour of half a minute: key ?", () => openHelp(app)));
-    app.parts.titleLine.append(this.root);
+    const acts = [button("save picture", "the shown view as a PNG file", () => this.save())];
+    if (app.source.code) acts.push(button("copy code", "this view without hookviz, as PyTorch code", () => this.code()));
+    if (app.source.link) acts.push(button("copy link", "this page at this view", () => this.copy(sure(app.source.link)(app))));
+    this.menu = new Popup("Save ▾", "save or copy this view", ...acts);
+    this.menu.sheet.classList.add("hv-acts");
+    for (const act of acts) act.addEventListener("click", () => this.menu.close());
+    this.written = el("textarea", { class: "hv-code", readonly: true, rows: 18, spellcheck: "false", "aria-label": "this view as PyTorch code" });
+    this.note = el("p", { class: "hv-dim" });
+    const copy = button("copy", "copy the code", () => this.copy(this.written.value));
+    this.codeRoot = el("div", {}, el("div", { class: "hv-line" }, copy, this.note), this.written);
+    app.parts.buttons.append(this.said, this.menu.root, presenterButton(app.root), button("?", "keys, and a tour of half a minute: key ?", () => openHelp(app)));
   }
 
   keys() {
@@ -31,7 +38,7 @@ export class Tools {
   /** The shown view as a file. */
   save() {
     const { parts, root, facts, at } = this.app;
-    const shown = [parts.title, parts.factsLine, parts.predictions.root, parts.heading.name, parts.heading.words, parts.heading.number, parts.heading.by, parts.main];
+    const shown = [parts.title, parts.factsLine, parts.heading.name, parts.heading.words, parts.heading.number, parts.heading.by, parts.main];
     const name = [facts.model, at.layer, at.channel].filter((each) => each !== "").join("-");
     snapshot(root, shown).toBlob((blob) => {
       if (blob) download(blob, `${name.replace(/[^\p{L}\p{N}._-]+/gu, "-")}.png`);
@@ -41,10 +48,19 @@ export class Tools {
   /** The kernel writes it. */
   async code() {
     this.tell("writing …");
-    const { source, state } = this.app;
-    const said = await source.code?.(state.settings);
+    const said = await this.app.source.code?.(this.app.state.settings);
     if (said?.none) this.tell(said.none);
     else if (said) await this.copy(said.code);
+  }
+
+  /** @param {boolean} open In its drawer, of the view as it is now. */
+  async showCode(open) {
+    if (!open) return;
+    setText(this.note, "writing …");
+    const said = await this.app.source.code?.(this.app.state.settings);
+    setText(this.note, said?.none || "of the view as it was when this was opened");
+    this.written.value = said?.code ?? "";
+    visible(this.written, Boolean(said?.code));
   }
 
   /**

@@ -1,6 +1,5 @@
 // What is under the pointer, or chosen: outlined in all pictures, its numbers said.
 
-import { setAttribute, setText } from "./dom.js";
 import { fieldPart, fieldWords } from "./field.js";
 import { short, shortest } from "./numbers.js";
 
@@ -14,33 +13,24 @@ export function showPointed(app, data) {
   const { parts, source, at } = app;
   const { spot } = app.state;
   const [height, width] = data.header.size;
-  const panels = [parts.input, parts.map, parts.slope, parts.heat];
+  const panels = [parts.input, parts.map, parts.slope];
   if (!spot || !data.width) {
     for (const panel of panels) for (const by of [panel.cell, panel.field]) panel.outline(null, by);
-    setText(parts.inputNote, app.inputWords);
     return parts.readings.point([
-      ["pointer", "hover over a picture for exact values"],
-      ["keys", "←→ channel, ↑↓ layer, ⇧ position, b channels for this position, ? all"],
-      ["zoom", "Ctrl + scroll; after clicking a picture, scroll alone"],
-    ]);
+      ["pointer", "point at a picture to read exact values, click to mark a position"],
+      ["keys", "←→ channel, ↑↓ layer, ? all keys"],
+    ], true);
   }
   const row = Math.min(Math.floor(spot.v * height), height - 1);
   const column = Math.min(Math.floor(spot.u * width), width - 1);
   const part = { u: (column + 0.5) / width, v: (row + 0.5) / height, wide: 1 / width, high: 1 / height };
-  for (const panel of panels) panel.outline(panel === parts.input && data.header.parts ? null : part);
+  for (const panel of panels) panel.outline(panel.elsewhere ? null : part);
   const place = [data.header.depth, row, column];
   const field = at.place && source.field(at); // found out once a place is chosen
-  const onInput = [parts.input, ...(app.heatmaps.over ? [parts.heat] : [])];
   for (const panel of panels)
-    panel.outline(field && onInput.includes(panel) ? fieldPart(field, place) : null, panel.field);
+    panel.outline(field && panel === parts.input && app.heatmaps.over ? fieldPart(field, place) : null, panel.field);
   const sees = field ? fieldWords(field, place) : at.place ? "on its way …" : "click for its receptive field";
-  const verb = { patch: "this patch:", "data-dependent": "receptive field", unknown: "receptive field" }[/** @type {"unknown"} */ (field?.status ?? "")] ?? "sees";
-  const said = field ? `${verb} ${sees}` : sees;
-  const told = [app.inputWords, said].filter(Boolean).join("; ");
-  // Two lines: a transform beyond doubt gives way to a place.
-  const brief = field && !source.facts.transform?.doubt ? [app.pictureWords, said].filter(Boolean).join("; ") : told;
-  setText(parts.inputNote, brief);
-  setAttribute(parts.inputNote, "title", told);
+  const verb = { patch: "this patch", "data-dependent": "receptive field", unknown: "receptive field" }[/** @type {"unknown"} */ (field?.status ?? "")] ?? "sees";
   const exact = source.value(at, row, column);
   const value = (/** @type {"maps" | "gradients"} */ which) => {
     if (!data.arrays[which]) return "not in this page";
@@ -56,7 +46,7 @@ export function showPointed(app, data) {
     ["value", value("maps")],
     ...app.rankings.reading(app.ranking, at),
     ...(graded ? [/** @type {[string, string]} */ (["gradient", value("gradients")])] : []),
-    ...(source.facts.blind ? [/** @type {[string, string]} */ (["sees", sees])] : []),
+    [verb, sees],
   ]);
 }
 

@@ -1,6 +1,6 @@
 // The kernels of the shown layer: in colour, as slices by input channel, or the row of a class.
 
-import { el, setAttribute, setText, visible } from "./dom.js";
+import { el, setAttribute, setText } from "./dom.js";
 import { put } from "./levels.js";
 import { short } from "./numbers.js";
 
@@ -11,7 +11,7 @@ import { short } from "./numbers.js";
  *   arrays: {tiles: {values: any}}}} Kernels
  */
 
-/** A panel below the pictures; it follows the shown layer, channel and place while it is open. */
+/** A drawer; it follows the shown layer, channel and position while it is open. */
 export class Weights {
   /**
    * @param {import("./app.js").App} app
@@ -20,39 +20,33 @@ export class Weights {
   constructor(app, picture) {
     this.app = app;
     this.picture = picture;
-    this.open = false;
     this.drawn = "";
     this.again = 0; // so that what was stopped is asked once more
     this.stopped = false;
-    this.button = el("button", { class: "hv-toggle", type: "button", title: "the kernels of this layer" }, "weights");
-    this.button.addEventListener("click", () => {
-      this.open = !this.open;
-      this.drawn = "";
-      if (this.stopped) this.again += 1;
-      app.schedule();
-    });
     this.words = el("div", { class: "hv-why-sum" });
     this.facts = el("div", { class: "hv-dim" });
     this.tiles = el("div", { class: "hv-kernels" });
     this.bars = el("div", { class: "hv-histogram", role: "img" });
     this.root = el(
       "div",
-      { class: "hv-weights-panel", role: "region", "aria-label": "weights of the layer", hidden: true },
-      el("div", { class: "hv-why-head" }, el("b", {}, "weights"), this.words),
+      { class: "hv-weights-panel" },
+      this.words,
       this.facts,
       el("div", { class: "hv-weights" }, this.tiles, this.bars),
     );
-    app.parts.heading.words.after(this.button);
   }
 
-  /** @param {import("./layer.js").Layer | null} data */
-  show(data) {
+  /** @param {boolean} open */
+  toggled(open) {
+    this.drawn = "";
+    if (open && this.stopped) this.again += 1;
+    this.app.schedule();
+  }
+
+  show() {
     const { app } = this;
     const { at, source } = app;
-    visible(this.button, Boolean(source.why && !data?.header.query));
-    setAttribute(this.button, "aria-pressed", this.open ? "true" : "false");
-    visible(this.root, this.open);
-    if (!this.open || !source.why) return;
+    if (app.parts.drawers.open !== "weights" || !source.why) return;
     const { layer, call, channel, sample, depth, place } = at;
     const question = { ask: "weights", layer, call, channel, sample, depth, place, ...(this.again ? { again: this.again } : {}) };
     const found = source.why(question, at);

@@ -3,7 +3,6 @@
 import { el, setAttribute, setText, visible } from "./dom.js";
 import { paint, toLevels } from "./levels.js";
 import { short } from "./numbers.js";
-import { Weights } from "./weights.js";
 
 /** @typedef {import("./layer.js").Layer} Layer */
 
@@ -16,27 +15,23 @@ import { Weights } from "./weights.js";
  *   rest?: string, remainder?: string, kind?: string, bent_by?: string[]}} Term
  */
 
-/** A panel below the pictures; it follows the chosen place while it is open. */
+/** A drawer; it follows the chosen position while it is open. */
 export class Why {
   /** @param {import("./app.js").App} app */
   constructor(app) {
     this.app = app;
-    this.open = false;
     /** @type {Spot[]} From the first value that was asked for, back towards the input. */
     this.trail = [];
     this.index = 0;
     this.followed = "";
     this.drawn = "";
-    this.reveal = false; // once it is opened, where it cannot be seen
     /** @type {Set<number>} Input channels that are marked to be switched off. */
     this.marked = new Set();
     /** @type {any} What was asked to be switched off. */
     this.off = null;
-    this.button = el("button", { class: "hv-toggle", type: "button", title: "why the value at the chosen position is what it is (key w)" }, "why?");
-    this.button.addEventListener("click", () => this.toggle());
     /** Beside a value that was clicked, while the panel is closed. */
     this.offer = el("button", { class: "hv-toggle hv-why-offer", type: "button", hidden: true, title: "why is this value what it is? (key w)" }, "why?");
-    this.offer.addEventListener("click", () => this.toggle());
+    this.offer.addEventListener("click", () => app.parts.drawers.toggle("why"));
     this.again = 0; // so that what was stopped is asked once more
     this.stopped = false;
     this.offStopped = false;
@@ -60,8 +55,8 @@ export class Why {
     this.checked = el("span", {});
     this.root = el(
       "div",
-      { class: "hv-why", role: "region", "aria-label": "why this value", hidden: true },
-      el("div", { class: "hv-why-head" }, el("b", {}, "why"), this.way, this.logit),
+      { class: "hv-why" },
+      el("div", { class: "hv-why-head" }, this.way, this.logit),
       this.sum,
       this.end,
       this.onward,
@@ -69,16 +64,16 @@ export class Why {
       this.cell,
       el("div", { class: "hv-line" }, this.switch, this.checked),
     );
-    app.parts.map.head.append(this.button);
     app.parts.map.root.append(this.offer);
-    this.weights = new Weights(app, (...given) => this.picture(...given));
-    app.parts.strip.root.before(this.weights.root, this.root);
   }
 
-  toggle() {
-    this.open = !this.open;
-    this.reveal = this.open;
-    if (this.stopped) this.again += 1;
+  get open() {
+    return this.app.parts.drawers.open === "why";
+  }
+
+  /** @param {boolean} open */
+  toggled(open) {
+    if (open && this.stopped) this.again += 1;
     this.followed = "";
     this.app.schedule();
   }
@@ -187,11 +182,7 @@ export class Why {
   show(data) {
     const { app } = this;
     this.offered(data);
-    this.weights.show(data);
     const { at, source } = app;
-    visible(this.button, !data?.header.query); // an attention head has no terms
-    setAttribute(this.button, "aria-pressed", this.open ? "true" : "false");
-    visible(this.root, this.open);
     if (!this.open) return this.came();
     const target = this.target();
     visible(this.logit, this.written !== null || (target !== null && (source.switches || Boolean(app.facts.why?.output))));
@@ -234,13 +225,6 @@ export class Why {
     for (const each of [this.onward, this.cell, this.checked]) setText(each, "");
     visible(this.switch, false);
     setText(this.sum, words);
-    if (words !== COMING) this.bringIntoView();
-  }
-
-  /** After it was opened: the button may be far above. */
-  bringIntoView() {
-    if (this.reveal) this.root.scrollIntoView({ block: "nearest" });
-    this.reveal = false;
   }
 
   /** @param {any} found */
@@ -274,7 +258,6 @@ export class Why {
       ...(others ? [plain(`${others} others`, rest, most)] : []),
     );
     setText(this.cell, found.size.some((/** @type {number} */ each) => each > 1) ? "Point at a kernel or patch for each product." : "");
-    this.bringIntoView();
     visible(this.switch, this.marked.size > 0 && Boolean(this.app.source.switches));
   }
 

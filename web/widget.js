@@ -629,7 +629,6 @@ export default {
     const settings = { ...model.get("settings"), ...sourceOf(model).moves.unhandled };
     const app = new App(root, sourceOf(model), settings, root);
     const gallery = new Gallery(app, sourceOf(model));
-    app.parts.edits.root.after(gallery.root);
     const end = follow(model, app, sourceOf(model));
     return () => {
       end();

@@ -1,0 +1,106 @@
+// The menus in the captions of the pictures and at their colour bars.
+
+import { choose, el, menu, setAttribute, setText, visible } from "./dom.js";
+import { slider } from "./heading.js";
+import { methodName } from "./heatmaps.js";
+import { times } from "./numbers.js";
+import { asFed } from "./pictures.js";
+import { Popup } from "./popup.js";
+
+/** @typedef {import("./state.js").State} State */
+
+/** The input's caption: what the picture shows, and the heatmap over it. */
+export class InputCaption {
+  /**
+   * @param {any} facts
+   * @param {State} state
+   */
+  constructor(facts, state) {
+    const { heatmap } = facts.choices;
+    this.method = menu("heatmap", heatmap.map((/** @type {string} */ name) => [name, methodName(name)]), (value) => state.set({ heatmap: value }));
+    this.over = menu(
+      "where the heatmap is shown",
+      [
+        ["true", "over the input"],
+        ["false", "alone"],
+      ],
+      (value) => state.set({ over_input: value === "true" }),
+    );
+    this.fed = menu(
+      "the input as a picture, or as the network receives it",
+      [
+        ["false", "as a picture"],
+        ["true", "as the network receives it"],
+      ],
+      (value) => state.set({ fed: value === "true" }),
+    );
+    this.said = el("p", { class: "hv-dim" });
+    this.menu = new Popup("input", "about the input", this.fed, this.said);
+    this.menu.button.classList.add("hv-label");
+    this.with = el("span", { class: "hv-dim" }, "with");
+    this.opacity = slider("opacity of the heatmap", (place) => state.set({ alpha: place / 100 }));
+    setAttribute(this.opacity, "title", "opacity of the heatmap; 0 shows the input alone");
+    this.heatMenu = new Popup("▾", "how the heatmap is shown", this.over);
+    this.below = [el("label", { class: "hv-opacity" }, "opacity", this.opacity), this.heatMenu.root];
+    this.words = ""; // what the picture is
+    this.received = { picture: /** @type {any} */ (null), made: /** @type {any} */ (null) }; // as the network receives it
+  }
+
+  /**
+   * @param {any} picture Null if there is none.
+   * @param {boolean} asReceived
+   * @param {any} transform
+   * @returns {any} The picture to show.
+   */
+  show(picture, asReceived, transform) {
+    for (const each of [this.menu.root, this.with]) visible(each, Boolean(picture));
+    if (!picture) return null;
+    const size = picture.size ? times(picture.size) : `${picture.height}×${picture.width}`;
+    const fed = asReceived && Boolean(picture.fed);
+    this.words = fed ? `the values that the network receives, ${picture.fed.words}` : "the input, as a person sees it";
+    setText(this.menu.button, fed ? "model input" : "input");
+    visible(this.fed, Boolean(picture.fed));
+    choose(this.fed, String(fed));
+    const words = [size, (fed ? picture.fed.words : picture.words) ?? "", transform?.short ?? "", transform?.full ?? ""].filter(Boolean).join("; ");
+    setText(this.said, words);
+    setAttribute(this.menu.button, "title", `about the input: ${words}`);
+    setAttribute(this.menu.button, "data-kind", transform?.doubt ? "odd" : null);
+    if (!fed) return picture;
+    if (this.received.picture !== picture) this.received = { picture, made: asFed(picture) };
+    return this.received.made;
+  }
+}
+
+/** At the colour bars of map and gradient: their colours, and the range of these. */
+export class ColourMenus {
+  /**
+   * @param {any} facts
+   * @param {State} state
+   */
+  constructor({ choices: { cmap, normalize } }, state) {
+    const options = normalize.map((/** @type {string} */ name) => /** @type {[string, string]} */ ([name, RANGES[name] ?? name]));
+    const range = (/** @type {string} */ label) => menu(label, options, (value) => state.set({ normalize: value }));
+    this.cmap = menu("colours", cmap.map((/** @type {string} */ name) => [name, name]), (value) => state.set({ cmap: value }));
+    this.ranges = [range("range of the colours"), range("range of the gradient's colours")];
+    const line = (/** @type {string} */ words, /** @type {Node} */ control) => el("label", { class: "hv-line" }, el("span", {}, words), control);
+    const lines = this.ranges.map((each) => line("range", each));
+    const ends = () => el("p", { class: "hv-dim" }, "Type the exact ends beside the bar, or drag over it; a double click shows the whole range.");
+    this.map = new Popup("colours ▾", "colours of the feature map", line("colour map", this.cmap), ...lines.slice(0, 1), ends());
+    this.slope = new Popup("colours ▾", "colours of the gradient", ...lines.slice(1), ends());
+  }
+
+  /** @param {{cmap: string, normalize: string}} at */
+  show({ cmap, normalize }) {
+    choose(this.cmap, cmap);
+    for (const each of this.ranges) choose(each, normalize);
+  }
+}
+
+/** @type {Record<string, string>} */
+const RANGES = {
+  channel: "of the channel",
+  layer: "of the layer",
+  network: "of the network",
+  percentile: "1 to 99 %",
+  symmetric: "± maximum",
+};
