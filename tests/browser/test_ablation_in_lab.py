@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from face import open_drawer
 from front_end import CANVAS_ON, WIDGETS, wait_for
 from test_slow_in_lab import delayed
 
@@ -47,6 +48,7 @@ def hold(lab):
 
 def controls(app):
     """The menu of orders, the work's progress and button, "off", and the edits."""
+    open_drawer(app, "Edit")
     return (
         app.get_by_role("combobox", name="order of the channels"),
         app.get_by_text(re.compile(r"\d+ % switched off")),
@@ -133,6 +135,7 @@ def test_channels_that_change_the_prediction(open_canvas, hold, shots):
     flip = twin.flip()
     notebook, app = open_canvas(ONE.replace(LAYER, FRAGILE), "explorer", first=ON)
     page = notebook.page
+    open_drawer(app, "Edit")
     bars, chips = app.locator(".hv-prediction"), app.locator(".hv-edits button")
     order = app.get_by_role("combobox", name="order of the channels")
     order.select_option("gradcam weight")

@@ -6,6 +6,7 @@ import re
 
 import pytest
 import torch
+from face import open_drawer
 from front_end import CANVAS_ON, SAID, WIDGETS, canvas_pixels, point, wait_for
 from test_slow_in_lab import delayed
 from torch import nn
@@ -57,6 +58,8 @@ def opened(open_notebook):
         notebook = open_notebook([ON, make, TELL, "explorer"])
         app = notebook.page.locator(".hookviz-app")
         app.locator(".hv-tile").first.wait_for()
+        if app.locator(".hv-tab", has_text="Pictures").is_visible():
+            open_drawer(app, "Pictures")
         return notebook, app, notebook.page.locator(".said").first
 
     return opened
@@ -89,13 +92,13 @@ def test_a_pixel_of_p_nets_faces(opened, shots):
     other = f"{written} - output[1][0, 1, 3, 4]"
     wait_for(lambda: f"{other} | {other}" in said.inner_text(), "the difference")
     wait_for(lambda: f"gradient of {other}" in app.inner_text(), "the gradient")
-    app.locator(".hv-cap").get_by_role("button", name="why?", exact=True).click()
+    open_drawer(app, "Why this value?")
     why = app.locator(".hv-why")
     why.get_by_role("button", name=f"start at {other}").click()
     begins = re.compile(r"conv4_1, channel 1 at \(12, 9\).* raises it most: by 0\.\d+ for each 1")
     why.get_by_text(begins).wait_for()
     notebook.page.screenshot(path=shots / "answer-why.png")
-    app.locator(".hv-cap").get_by_role("button", name="why?", exact=True).click()
+    open_drawer(app, "Pictures")
     output.locator(".hv-frame").focus()
     notebook.page.mouse.move(0, 0)
     notebook.page.keyboard.press("Escape")
@@ -266,6 +269,8 @@ def test_a_page_shows_maps_and_boxes(shown, shots):
     exec(PNET, names)
     explorer = names["explorer"]
     page = shown(explorer.to_html())
+    page.locator(".hv-tile").first.wait_for()
+    open_drawer(page, "Pictures")
     output = page.locator(".hv-output")
     wait_for(lambda: canvas_pixels(output.locator("canvas").first).shape[:2] == (25, 19), "the map")
     menu = output.get_by_role("combobox", name="map of the output")
@@ -320,15 +325,15 @@ def test_a_layer_of_parts_has_no_place_in_the_input(shown, shots):
     cross = ".hv-cross, .hv-cell:not(.hv-field)"
     seen = {
         name: page.locator(f".hv-{name} :is({cross})")
-        for name in ("input", "activation", "gradient", "heat")
+        for name in ("input", "activation", "gradient")
     }
 
     def outlined():
         return {name for name, each in seen.items() if any(each.evaluate_all(lines))}
 
     page.locator(".hv-activation .hv-frame").click()
-    wait_for(lambda: outlined() == {"activation", "gradient", "heat"}, "the part's own pictures")
-    assert canvas_pixels(page.locator(".hv-heat canvas").first).shape[:2] == (16, 16)
+    wait_for(lambda: outlined() == {"input", "activation", "gradient"}, "the part's own pictures")
+    assert canvas_pixels(page.locator(".hv-input canvas").first).shape[:2] == (16, 16)
     assert "ran on parts of the input" in page.locator(".hv-notes").inner_text()
     page.screenshot(path=shots / "answer-parts.png")
     page.keyboard.press("ArrowUp")

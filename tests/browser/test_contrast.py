@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from face import open_drawer
 from front_end import next_frame
 from test_training_page import trained
 
@@ -93,7 +94,7 @@ def test_all_words_stand_out(name, pages, shown):
     page = shown(pages[name], color_scheme="light")
     page.locator(LAST[name]).first.wait_for()
     if name == "map":
-        page.get_by_role("button", name="map", exact=True).click()
+        open_drawer(page, "Map")
         page.locator(".hv-net-box.hv-on").wait_for()
     for theme in ("light", "dark"):
         page.emulate_media(color_scheme=theme)

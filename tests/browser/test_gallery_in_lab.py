@@ -8,6 +8,7 @@ import re
 
 import numpy as np
 import pytest
+from face import open_drawer
 from front_end import CANVAS_ON, WIDGETS, canvas_pixels, point, wait_for
 from playwright.sync_api import expect
 
@@ -76,6 +77,7 @@ def test_pictures_come_and_the_view_stays(open_notebook, shots):
             words = f"The top class is {name} now"
             wait_for(lambda: words in app.locator(".hv-said").inner_text(), "that it is said")
 
+    open_drawer(app, "Pictures")
     expect(thumbs).to_have_count(2)
     thumbs.nth(1).click()  # the batch's other sample
     shows(12, moved=False)
@@ -113,6 +115,7 @@ def test_pictures_come_and_the_view_stays(open_notebook, shots):
     both.first.get_by_role("slider", name="channel", exact=True).focus()
     page.keyboard.press("ArrowRight")
     wait_for(lambda: other.locator(".hv-number-now").first.inner_text() == "18", "its channel")
+    open_drawer(other, "Edit")
     other.get_by_label("whose pictures are shown").select_option("difference")
     wait_for(lambda: "channel 18, b − a" in other.inner_text(), "the difference")
     page.screenshot(path=shots / "gallery-two.png")
@@ -233,6 +236,7 @@ def test_rectangle_brush_and_eraser_on_the_input(open_canvas, shots):
     twin = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
     moon = {each.name: each for each in twin.frame.predictions}["moon"]
     wait_for(lambda: f"{100 * moon.value:.1f} %" in first.inner_text(), "moon's share")
+    open_drawer(app, "Edit")
     app.get_by_role("button", name="paint", exact=True).click()
     tool = app.get_by_role("combobox", name="tool", exact=True)
     tool.select_option("rectangle")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from face import open_drawer
 from front_end import point, wait_for
 from playwright.sync_api import expect
 
@@ -107,6 +108,7 @@ def test_a_page_that_runs_its_network_asks_for_edits(shown, tmp_path):
     lesson = page.get_by_role("region", name="questions")
     check, verdict = lesson.get_by_role("button", name="check"), lesson.get_by_role("status")
     lesson.get_by_text("your answer: off none (move the view to change it)").wait_for(timeout=120e3)
+    open_drawer(page, "Edit")
     off = page.get_by_role("button", name="off", exact=True)
     off.click()
     lesson.get_by_text("your answer: off layer3.1.conv2,3").wait_for()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from face import open_drawer, save_menu
 from front_end import SAID, WIDGETS, next_frame, point, wait_for
 from playwright.sync_api import expect
 
@@ -33,6 +34,7 @@ def test_with_the_canvas(open_canvas, twin, shots):
     page = notebook.page
     first = app.locator(".hv-prediction").first
 
+    open_drawer(app, "Edit")
     app.get_by_role("button", name="off", exact=True).focus()
     page.keyboard.press("Space")
     twin.reset()
@@ -42,7 +44,7 @@ def test_with_the_canvas(open_canvas, twin, shots):
     expect(bars).to_contain_text(changes)
     chip = app.get_by_role("button", name="layer3.1.conv2, channel 32: off")
     chip.wait_for()
-    wait_for(lambda: "0.00" in app.locator(".hv-hands b").inner_text(), "the factor")
+    wait_for(lambda: "0.00" in app.locator(".hv-hands b").first.inner_text(), "the factor")
     page.screenshot(path=shots / "hands-canvas.png")
 
     app.get_by_role("slider", name="factor of 32").fill("0.5")
@@ -57,7 +59,7 @@ def test_with_the_canvas(open_canvas, twin, shots):
     for width in (1400, 1000):
         page.set_viewport_size({"width": width, "height": 1300})
         next_frame(page)
-        for part in (".hv-prediction small", ".hv-heat .hv-end"):
+        for part in (".hv-prediction small", ".hv-input .hv-end"):
             shown = app.locator(part).evaluate_all(CUT)
             assert shown and not any(shown), (width, part, shown)
     page.set_viewport_size({"width": 1400, "height": 1300})
@@ -83,7 +85,7 @@ def test_copied_code_and_the_best_channel_at_a_position(open_canvas, twin, shots
     twin.channel = 33
     tools = app.locator(".hv-tools-of-view [role=status]")
     tools.evaluate(SAID)
-    app.get_by_role("button", name="copy code").click()
+    save_menu(app, "copy code")
     wait_for(lambda: "copied" in page.evaluate("said"), "the code")
     assert page.evaluate("navigator.clipboard.readText()") == twin.code()
     # The very first channel there, by the kernel's exact values or the browser's.

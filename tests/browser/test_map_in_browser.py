@@ -7,6 +7,7 @@ from collections import OrderedDict
 
 import pytest
 import torch
+from face import layer_field, open_drawer
 from front_end import WIDGETS, wait_for
 from playwright.sync_api import expect
 from torch import nn
@@ -25,7 +26,7 @@ def explorer_page(tmp_path_factory):
 
 
 def opened(page, app):
-    app.get_by_role("button", name="map", exact=True).click()
+    open_drawer(app, "Map")
     page.locator(".hv-net-box").first.wait_for()
     return app.locator(".hv-net-box")
 
@@ -99,7 +100,7 @@ def test_from_the_disk(shown, explorer_page):
     assert layer_of(app) == "layer3.0.conv1"
 
     # The search leads to the box; the map opens around it.
-    find = app.get_by_role("combobox", name="find a layer")
+    find = layer_field(app)
     find.fill("layer1.0.conv2")
     find.press("Enter")
     page.locator('.hv-net-box[data-name="layer1.0.conv2"].hv-on').wait_for()

@@ -11,6 +11,7 @@ import os
 import random
 
 import pytest
+from face import close_drawer, open_drawer
 from front_end import CANVAS_ON, WIDGETS, next_frame, wait_for
 from test_gallery_in_lab import BRING, png
 from test_slow_in_lab import RUN_ONE_MORE, delayed
@@ -105,15 +106,15 @@ def moves(page, app, hand):
         "shown_after": choose(SHOWN_AFTER, "output", "norm", "activation"),
         "target": click("button.hv-prediction"),
         "brush": brush,
-        "edit": click(".hv-hands > .hv-toggle"),
+        "edit": click(".hv-factor ~ .hv-toggle"),
         "factor": lambda: app.locator(".hv-factor").fill(hand.choice(("0.5", "1.5"))),
         "undo": press("Control+z"),
         "picture": bring,
         "earlier picture": click(".hv-gallery button"),
         "place": place,
         "best": press("b"),
-        "why": press("w", "w"),
         "map": press("m", "m"),
+        "why": press("w", "w"),
     }
 
 
@@ -144,6 +145,7 @@ def at_rest(notebook, app):
 def test_in_the_end_all_is_of_one_state(open_canvas, seed, shots):
     notebook, app = open_canvas(MAKE, first=CANVAS_ON)
     app, page, hand = app.first, notebook.page, random.Random(seed)
+    open_drawer(app, "Edit")
     app.get_by_role("button", name="paint", exact=True).click()
     done = []
     with delayed(page, 300):
@@ -154,11 +156,8 @@ def test_in_the_end_all_is_of_one_state(open_canvas, seed, shots):
             done.append(name)
             if hand.random() < 0.5:
                 next_frame(page)
-        for closed in (".hv-why", ".hv-net"):
-            if app.locator(closed).is_visible():
-                app.locator(".hv-activation .hv-frame").focus()
-                page.keyboard.press("w" if closed == ".hv-why" else "m")
-        app.get_by_role("button", name="paint", exact=True).click()
+        if app.locator(".hv-drawer:visible").count():
+            close_drawer(app)
         page.mouse.move(2, 2)
         seen = at_rest(notebook, app)
     page.screenshot(path=shots / f"mixed-{seed}.png")

@@ -10,6 +10,7 @@ from functools import cache, partial
 import numpy as np
 import pytest
 import torch
+from face import open_drawer
 from front_end import VIEW, canvas_pixels, nothing_wrong, point, wait_for
 from PIL import Image, ImageOps
 from playwright.sync_api import Error, expect
@@ -256,6 +257,7 @@ def test_the_face_follows_a_click_on_a_class_and_a_hand_on_a_channel(written, sh
     name = likeliest(FIRST, 1)[1]
     page.get_by_role("button", name=re.compile(f"^{name}")).click()
     page.locator(".hv-gradient .hv-label", has_text=f"gradient of {name}").wait_for()
+    open_drawer(page, "Edit")
     page.get_by_role("button", name="off", exact=True).click()
     chip = page.locator(".hv-edit").first
     chip.wait_for()
@@ -379,6 +381,8 @@ def test_outputs_that_are_pictures_follow_the_input(shown, shots):
     first = torch.rand(1, 3, 24, 32)
     written = page_of(model, first, hookviz.output["out"][0, 2, 5, 6])
     page = shown(written, color_scheme="light")
+    page.locator(".hv-tile").first.wait_for()
+    open_drawer(page, "Pictures")
     output = page.locator(".hv-output")
     menu = output.get_by_role("combobox", name="map of the output")
     menu.wait_for()
@@ -471,7 +475,7 @@ def test_a_clicked_pixel_of_the_output_is_the_target(shown, shots):
     assert page.get_by_text("no class scores").count() == 0
     expect(page.locator(".hv-name")).to_have_text("depth")  # the target is of the other head
     expect(page.locator(".hv-gradient .hv-words")).to_have_text("no gradient arrives here")
-    page.locator(".hv-heat").get_by_role("button", name="go to head").click()
+    page.locator(".hv-input").get_by_role("button", name="go to head").click()
     expect(page.locator(".hv-name")).to_have_text("head")
     expect(page.locator(".hv-way:visible")).to_have_count(0)
     page.screenshot(path=shots / "network-page-pixel.png")
@@ -633,6 +637,7 @@ def test_a_file_strokes_and_the_way_back(network, shots, tmp_path):
     cache = as_torch(model, x, number)[1]
     assert close(values(page, "gradient", "layer1.0.conv1"), cache["layer1.0.conv1"].gradient)
 
+    open_drawer(page, "Edit")
     page.get_by_role("button", name="paint", exact=True).click()
     tool = page.get_by_role("combobox", name="tool", exact=True)
     sheet = page.get_by_label("paint here")
@@ -663,6 +668,7 @@ def test_a_file_strokes_and_the_way_back(network, shots, tmp_path):
     changed[:28] = False
     assert np.array_equal((values(page, "input") != x.numpy()).any(1)[0], changed)
 
+    open_drawer(page, "Pictures")
     for _ in range(3):
         page.get_by_role("button", name="undo", exact=True).click()
     assert np.array_equal(values(page, "input"), x.numpy())
@@ -706,7 +712,7 @@ def test_heatmaps_that_run_the_network(network, shots):
     page.evaluate("hookviz.scale('layer2.0.conv1', 4, 0)")  # another answer: to be found anew
     with hookviz.edit(model, "layer2.0.conv1", 0, channels=4):
         edited = hookviz.attribution.occlusion(model, picture, number)
-    work = page.locator(".hv-heat .hv-ablation")
+    work = page.locator(".hv-input .hv-ablation")
     page.evaluate(RUNS_WAIT, 7)
     menu = page.get_by_label("heatmap", exact=True)
     before = menu.input_value()
@@ -714,13 +720,13 @@ def test_heatmaps_that_run_the_network(network, shots):
     some = re.compile(r"^[1-5] of 196 runs$")
     work.get_by_text(some).wait_for()
     work.get_by_role("button", name="stop").click()
-    page.locator(".hv-heat").get_by_text("stopped", exact=True).wait_for()
+    page.locator(".hv-input").get_by_text("stopped", exact=True).wait_for()
     page.evaluate("goOn()")
     page.screenshot(path=shots / "network-page-occlusion-stopped.png")
     assert some.match(work.locator("[role=status]").inner_text())
     work.get_by_role("button", name="go on").click()
     wait_for(lambda: not work.is_visible(), "all windows")
-    page.locator(".hv-heat canvas").first.wait_for()
+    page.locator(".hv-input canvas").first.wait_for()
     page.screenshot(path=shots / "network-page-occlusion.png")
     assert close(values(page, "heatmap", layer, "occlusion"), edited[0])
     menu.select_option(before)
@@ -848,7 +854,7 @@ def test_nothing_late_is_shown(written, shown):
 
 # Until eight frames of the camera were seen: what changed from one drawing to the next.
 FRAMES = """() => new Promise((done) => {
-  const panels = ["input", "activation", "heat"].map((name) => `.hv-${name} canvas`);
+  const panels = ["input", "activation"].map((name) => `.hv-${name} canvas`);
   const found = { inputs: 0, maps: 0, alone: [] };
   let before;
   const look = () => {
@@ -881,6 +887,7 @@ def test_a_drop_and_the_camera_whose_light_goes_out(network):
           devices.getUserMedia = async (wanted) => (globalThis.seen = await ask(wanted));
         }"""
     )
+    open_drawer(page, "Pictures")
     page.get_by_role("button", name="camera", exact=True).click()
     wait_for(lambda: page.evaluate("globalThis.seen?.active"))
     stop = page.get_by_role("button", name="stop camera")
@@ -888,12 +895,13 @@ def test_a_drop_and_the_camera_whose_light_goes_out(network):
     wait_for(lambda: not np.array_equal(values(page, "input"), dropped))
     frame = values(page, "input")
     wait_for(lambda: not np.array_equal(values(page, "input"), frame))  # and goes on
-    page.get_by_role("button", name="all layers").click()
+    open_drawer(page, "Heatmaps of all layers")
     layers = page.evaluate("hookviz.layers")
     expect(page.locator(".hv-thumb")).to_have_count(len(layers))
     seen = page.evaluate(FRAMES)
     assert seen["inputs"] > 3 and seen["maps"] > 3  # the maps follow, and
     assert seen["alone"] == []  # no frame of the input stands beside another frame's maps
+    open_drawer(page, "Pictures")
     stop.click()
     tracks = "globalThis.seen.getTracks().map((track) => track.readyState)"
     wait_for(lambda: page.evaluate(tracks) == ["ended"], "the camera's light to go out")
@@ -902,7 +910,6 @@ def test_a_drop_and_the_camera_whose_light_goes_out(network):
     assert close(values(page, "activation", "stem.0"), cache["stem.0"].activation)
     page.get_by_role("button", name="undo", exact=True).click()
     assert np.array_equal(values(page, "input"), dropped)
-    page.get_by_role("button", name="all layers").click()
 
 
 def photographs():

@@ -9,6 +9,7 @@ import nbformat
 import numpy as np
 import pytest
 import torch
+from face import choose, layer_field
 from front_end import PIXELS, as_pixels, next_frame, wait_for
 from front_end import canvas_pixels as pixels
 from nbconvert import HTMLExporter
@@ -94,8 +95,8 @@ def test_each_pixel_is_as_render_draws_it(shown, looks):
     page = shown(explorer.to_html(), color_scheme="light")
     page.locator(".hv-tile").first.wait_for()
     for cmap, normalize in looks:
-        page.get_by_label("colours", exact=True).select_option(cmap)
-        page.get_by_label("range of the colours").select_option(normalize)
+        choose(page, "colours of the feature map", "colours", cmap)
+        choose(page, "colours of the feature map", "range of the colours", normalize)
         explorer.cmap, explorer.normalize = cmap, normalize
         seen = page.evaluate(WALK, [6, 7])
         assert len(seen["small"]) == len(seen["large"]) == 9
@@ -131,7 +132,7 @@ def test_the_demo_by_keyboard_pointer_and_search(shown, explorer, explorer_page)
         .startswith(explorer.layer)
     )
 
-    page.get_by_role("combobox", name="find a layer").fill("96×14 3.1.conv2")
+    layer_field(page).fill("96×14 3.1.conv2")
     page.keyboard.press("Enter")
     explorer.layer = "layer3.1.conv2"
     wait_for(agrees)
@@ -143,7 +144,9 @@ def test_the_demo_by_keyboard_pointer_and_search(shown, explorer, explorer_page)
     assert explorer.channel == explorer.frame.channels[0]
     wait_for(agrees)
 
-    assert "⇧ position" in page.locator(".hv-here").inner_text()  # until the pointer is somewhere
+    assert (
+        "click to mark a position" in page.locator(".hv-here").inner_text()
+    )  # until the pointer is somewhere
     box = page.locator(".hv-activation .hv-frame").bounding_box()
     page.mouse.move(box["x"] + 0.5 * box["width"] + 2, box["y"] + 0.25 * box["height"] + 2)
     next_frame(page)
@@ -215,7 +218,7 @@ def test_attention_is_seen_from_the_query_that_is_chosen(shown, shots):
     )
     page = shown(explorer.to_html(), color_scheme="light")
     canvas, slope, heat = (
-        page.locator(f".hv-{which} canvas").first for which in ("activation", "gradient", "heat")
+        page.locator(f".hv-{which} canvas").first for which in ("activation", "gradient", "input")
     )
     side = page.locator(".hv-activation .hv-cap")
 
@@ -260,7 +263,7 @@ def test_where_no_gradient_arrives_a_button_leads_to_where_one_does(shown):
     explorer = hookviz.explore(Heads(), torch.rand(1, 3, 9, 9), target, layer="other")
     page = shown(explorer.to_html())
     explorer.close()
-    for panel in (".hv-gradient", ".hv-heat"):
+    for panel in (".hv-gradient", ".hv-input"):
         page.locator(panel).get_by_text("no gradient arrives here").wait_for()
         expect(page.locator(panel).get_by_role("button", name="go to head")).to_be_visible()
     page.locator(".hv-gradient").get_by_role("button", name="go to head").click()

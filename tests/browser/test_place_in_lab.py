@@ -49,7 +49,7 @@ def test_by_the_canvas(open_canvas, field, shots):
     right, down = (COLUMN + 0.5) / width, (ROW + 0.5) / height
     point(app.locator(".hv-activation .hv-frame"), down, right, click=True)
     page.mouse.move(2, 2)
-    seen, note = app.locator(".hv-input .hv-field"), app.locator(".hv-input .hv-under")
+    seen, note = app.locator(".hv-input .hv-field"), app.locator(".hv-here")
     wait_for(lambda: words(field, (ROW, COLUMN)) in note.inner_text(), "the kernel's answer")
     inside = app.locator(".hv-input .hv-frame")
     wait_for(lambda: lands(seen, inside, field), "the outline")
@@ -57,7 +57,7 @@ def test_by_the_canvas(open_canvas, field, shots):
     wait_for(lambda: said.inner_text().startswith(f"({down:.2f}"), "Python to follow")
 
     page.get_by_label("heatmap", exact=True).select_option(EFFECTIVE)
-    heat = app.locator(".hv-heat .hv-frame")
+    heat = app.locator(".hv-input .hv-frame")
     wait_for(lambda: not heat.locator(".hv-words").inner_text(), "the effective field")
     wait_for(lambda: "effective field of the position" in heat.get_attribute("aria-label"), "it")
     wait_for(lambda: lands(heat.locator(".hv-field"), heat, field), "its outline")

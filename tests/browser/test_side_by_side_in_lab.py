@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from face import open_drawer
 from front_end import CANVAS_ON, WIDGETS, wait_for
 from playwright.sync_api import expect
 
@@ -65,6 +66,8 @@ def test_before_and_after_fine_tuning(open_notebook, shots):
     page = notebook.page
     for side in "ab":
         page.locator(f".hookviz-side-{side} .hookviz-app .hv-tile").first.wait_for()
+    for side in "ab":
+        open_drawer(page.locator(f".hookviz-side-{side} .hookviz-app"), "Edit")
     versions = page.locator(".hookviz-side-b").get_by_label("whose pictures are shown")
     expect(versions.locator("option")).to_have_text(["b", "a", "b − a"])
     wait_for(lambda: "b − a" in page.locator(".hookviz-side-b").inner_text(), "the difference")

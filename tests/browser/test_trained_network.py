@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torchvision
+from face import choose, layer_field
 from front_end import canvas_pixels, next_frame, wait_for
 from playwright.sync_api import expect
 
@@ -45,19 +46,22 @@ def test_the_first_view_of_a_cat(chrome, cat):
     ]
     # One click shows the numbers that the network got.
     own = page.locator(".hv-input canvas")
+    page.get_by_role("slider", name="opacity of the heatmap").fill("0")
+    next_frame(page)
     seen = canvas_pixels(own)[..., :3]
-    page.get_by_role("button", name="model input").click()
+    choose(page, "about the input", "the input as a picture, or as the network receives it", "true")
     next_frame(page)
     numbers = explorer.inputs.main[0].permute(1, 2, 0).numpy()
     stretched = 255 * (numbers - numbers.min()) / np.ptp(numbers)
     fed = canvas_pixels(own)[..., :3]
     assert np.abs(fed - stretched).max() < 3 < np.abs(seen - stretched).max()
-    # Two lines have room for a place's words; the transform, which is known, is told on hover.
+    # The transform, which is known, is told at the caption.
     page.locator(".hv-activation .hv-frame").click()
-    note = page.locator(".hv-input .hv-under")
+    note = page.locator(".hv-here")
     wait_for(lambda: "sees the whole input" in note.inner_text(), "the place's words")
     assert "preprocessing" not in note.inner_text()
-    assert "; preprocessing: from the weights; sees the" in note.get_attribute("title")
+    caption = page.locator(".hv-input .hv-label")
+    assert "; preprocessing: from the weights" in caption.get_attribute("title")
     page.keyboard.press("Escape")
     for width, height in ((1024, 768), (900, 700), (390, 844)):
         page.set_viewport_size({"width": width, "height": height})
@@ -70,19 +74,13 @@ def test_the_first_view_of_a_cat(chrome, cat):
             ".hv-prediction em",
             ".hv-model",
             ".hv-chip",
-            ".hv-name",
             head,
         ):
             assert page.locator(part).evaluate_all(cut) == 0, (width, part)
-        menus = page.locator(".hv-activation .hv-cap select, .hv-heat .hv-cap select")
+        menus = page.locator(".hv-activation .hv-cap select, .hv-input .hv-cap select")
         assert menus.evaluate_all(TOO_NARROW) == [], width
         frame = page.locator(".hv-activation .hv-frame").bounding_box()
         assert abs(frame["width"] - frame["height"]) < 1
-        # Nothing lies over the button above the map, nor does it reach beyond the map.
-        why = page.get_by_role("button", name="why?")
-        why.click(trial=True)
-        own, panel = why.bounding_box(), page.locator(".hv-activation").bounding_box()
-        assert own["x"] + own["width"] <= panel["x"] + panel["width"] + 1
         assert page.get_by_role("slider", name="channel").bounding_box()["width"] >= 90
     page.close()
 
@@ -177,7 +175,7 @@ def test_the_channel_that_answers_to_the_eye(chrome, cat, shots):
     for layer in (explorer.layer, "_blocks.13._bn2"):
         if layer != explorer.layer:
             explorer.layer = layer  # the rank is kept: again the first
-            page.get_by_role("combobox", name="find a layer").fill(layer)
+            layer_field(page).fill(layer)
             page.keyboard.press("Enter")
             page.locator(".hv-name", has_text=layer).wait_for()
         else:

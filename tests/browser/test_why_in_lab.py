@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from face import layer_field, open_drawer
 from front_end import WIDGETS, wait_for
 from playwright.sync_api import expect
 
@@ -23,7 +24,7 @@ def test_why_a_value(open_canvas, shots):
     notebook, app = open_canvas(MAKE)
     why, offer = app.locator(".hv-why"), app.locator(".hv-why-offer")
     assert not offer.is_visible()
-    app.locator(".hv-cap").get_by_role("button", name="why?", exact=True).click()
+    open_drawer(app, "Why this value?")
     wait_for(lambda: "Click a value" in why.inner_text(), "the panel")
     notebook.page.keyboard.press("w")
     wait_for(lambda: not why.is_visible(), "the panel to close")
@@ -57,7 +58,9 @@ def test_why_a_value(open_canvas, shots):
     wait_for(lambda: "layer3.1.conv2, channel 17" in why.inner_text(), "the way forth")
     wait_for(lambda: chips.count() == 2, "the trail")
 
+    open_drawer(app, "Edit")
     app.get_by_role("button", name="off", exact=True).click()
+    open_drawer(app, "Why this value?")
     wait_for(lambda: "; its edits (off) make it 0; then batch_norm" in why.inner_text(), "the edit")
     assert total.inner_text().startswith(before)  # the value before the edit
     assert terms.count() == 8
@@ -116,19 +119,19 @@ def test_the_stop_button_ends_why_and_map(open_canvas, lab):
     app.locator(".hv-tile").nth(1).click()
     sliders = app.get_by_label("channel", exact=True).first
     wait_for(lambda: "channel 1" in sliders.get_attribute("aria-valuetext"), "the channel")
-    find = app.get_by_role("combobox", name="find a layer")
+    find = layer_field(app)
     find.fill("0")
     find.press("Enter")
     wait_for(lambda: app.locator(".hv-tile").count() == 4, "the other layer's maps")
     waits.unlink()
-    app.get_by_role("button", name="map", exact=True).click()
+    open_drawer(app, "Map")
     app.get_by_text("the map is being made").wait_for()
     wait_for(waits.exists, "the network to run")
     stop.click()
     app.get_by_text("Stopped. Press m twice to ask again.").wait_for()
     wait.unlink()
-    app.get_by_role("button", name="map", exact=True).click()
-    app.get_by_role("button", name="map", exact=True).click()
+    open_drawer(app, "Map")
+    open_drawer(app, "Map")
     app.locator('.hv-net-box[data-name="2"]').wait_for()
     app.locator(".hv-activation .hv-frame").click(position={"x": 40, "y": 30})
     wait_for(lambda: why.locator("input[type=checkbox]").count() == 3, "the terms")
@@ -162,8 +165,8 @@ def test_the_weights(open_canvas, shots):
     wanted, first = made.weights(layer, channel=channel), made.weights("stem.0")
     rows = made.weights("head.2").kernels
     made.close()
-    panel, kernels = app.get_by_label("weights of the layer"), app.locator(".hv-kernel")
-    app.get_by_role("button", name="weights", exact=True).click()
+    panel, kernels = app.locator(".hv-weights-panel"), app.locator(".hv-kernel")
+    open_drawer(app, "Weights")
     wait_for(lambda: kernels.count() == 64, "the slices")
 
     def listed():
@@ -174,7 +177,7 @@ def test_the_weights(open_canvas, shots):
     within(panel)
     panel.screenshot(path=shots / "lab-weights-slices.png")
 
-    find = app.get_by_role("combobox", name="find a layer")
+    find = layer_field(app)
     find.fill("stem.0")
     find.press("Enter")
     wait_for(lambda: listed() == first.order, "the kernels in colour")
@@ -199,6 +202,6 @@ def test_the_weights(open_canvas, shots):
     assert [n for n, _ in numbers] == rows[own].abs().argsort(descending=True)[:24].tolist()
     within(panel)
     panel.screenshot(path=shots / "lab-weights-row.png")
-    app.get_by_role("button", name="weights", exact=True).click()
+    open_drawer(app, "Weights")
     wait_for(lambda: not panel.is_visible(), "the panel closes")
     assert notebook.errors == []

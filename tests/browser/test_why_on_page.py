@@ -7,6 +7,7 @@ from functools import cache
 
 import pytest
 import torch
+from face import layer_field, open_drawer
 from front_end import next_frame, wait_for
 from torch import nn
 
@@ -177,10 +178,10 @@ def test_the_kernels_of_the_first_layer(shown, shots):
     made.close()
     page = shown(written())
     page.locator(".hv-tile").first.wait_for()
-    page.get_by_role("button", name="weights", exact=True).click()
-    panel = page.get_by_label("weights of the layer")
+    open_drawer(page, "Weights")
+    panel = page.locator(".hv-weights-panel")
     wait_for(lambda: "This needs the notebook" in panel.inner_text(), "what is missing")
-    page.get_by_role("combobox", name="find a layer").fill("stem.0")
+    layer_field(page).fill("stem.0")
     page.keyboard.press("Enter")
     kernels = page.locator(".hv-kernel")
 

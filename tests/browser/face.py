@@ -1,0 +1,47 @@
+"""Where the controls of the explorer's face are: in drawers, small menus and a field that opens."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from playwright.sync_api import Locator
+
+
+def open_drawer(app: Any, name: str) -> Locator:
+    """Open the drawer below a tab, if it is closed, and return it."""
+    tab = app.locator(".hv-tab", has_text=re.compile(rf"^{re.escape(name)}( \(\d+\))?$"))
+    if tab.get_attribute("aria-expanded") == "false":
+        tab.click()
+    return app.locator(".hv-drawer:visible")
+
+
+def layer_field(app: Any) -> Locator:
+    """Open the field that finds a layer."""
+    app.get_by_role("button", name="search", exact=True).click()
+    return app.get_by_role("combobox", name="find a layer")
+
+
+def choose(app: Any, opener: str, label: str, value: str) -> None:
+    """Choose in a menu that a button opens, and close it."""
+    button = app.locator(f".hv-opener[title^='{opener}']")
+    button.click()
+    app.get_by_label(label, exact=True).select_option(value)
+    button.click()
+
+
+def save_menu(app: Any, act: str) -> None:
+    """Do what an entry of the Save menu says."""
+    app.get_by_role("button", name="Save ▾").click()
+    app.get_by_role("button", name=act, exact=True).click()
+
+
+def go_to_trouble(app: Any) -> None:
+    """Follow the chip of the network's health to the layer that it names."""
+    app.locator(".hv-chip").click()
+    app.locator(".hv-popup:visible").get_by_role("button", name="go to").click()
+
+
+def close_drawer(app: Any) -> None:
+    """Close the open drawer."""
+    app.locator(".hv-tab[aria-expanded=true]").click()
