@@ -409,7 +409,7 @@ export class App {
     visible(chip.root, text !== "");
     setText(chip.button, text);
     setAttribute(chip.button, "data-kind", kind);
-    setAttribute(chip.button, "title", [text, details].filter(Boolean).join(". "));
+    setAttribute(chip.button, "title", details || text);
     setText(this.parts.details, [text, details].filter(Boolean).join(". "));
     setText(this.parts.toTrouble, `go to ${layer || "(model)"}`);
     visible(this.parts.toTrouble, layer !== null);
