@@ -102,7 +102,7 @@ def test_it_takes_over_and_the_traits_follow(open_notebook, twin, shots):
 
     app.locator(".hv-prediction").nth(1).click()
     wait_for(lambda: "flower" in said.inner_text(), "the class")
-    wait_for(lambda: "gradient of flower" in app.inner_text(), "the gradient")
+    wait_for(lambda: "gradient of flower" in app.text_content(), "the gradient")
     twin.target = 3
     slope = app.locator(".hv-gradient canvas").first
     wait_for(lambda: drawn(slope, twin.frame.panels[1]), "the gradient's map")

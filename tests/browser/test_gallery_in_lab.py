@@ -117,7 +117,7 @@ def test_pictures_come_and_the_view_stays(open_notebook, shots):
     wait_for(lambda: other.locator(".hv-number-now").first.inner_text() == "18", "its channel")
     open_drawer(other, "Edit")
     other.get_by_label("whose pictures are shown").select_option("difference")
-    wait_for(lambda: "channel 18, b − a" in other.inner_text(), "the difference")
+    wait_for(lambda: "channel 18, b − a" in other.text_content(), "the difference")
     page.screenshot(path=shots / "gallery-two.png")
     both.first.get_by_role("slider", name="channel", exact=True).focus()
     page.keyboard.press("ArrowLeft")

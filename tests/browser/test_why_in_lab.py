@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from face import layer_field, open_drawer
+from face import close_drawer, layer_field, open_drawer
 from front_end import WIDGETS, wait_for
 from playwright.sync_api import expect
 
@@ -130,7 +130,7 @@ def test_the_stop_button_ends_why_and_map(open_canvas, lab):
     stop.click()
     app.get_by_text("Stopped. Press m twice to ask again.").wait_for()
     wait.unlink()
-    open_drawer(app, "Map")
+    close_drawer(app)
     open_drawer(app, "Map")
     app.locator('.hv-net-box[data-name="2"]').wait_for()
     app.locator(".hv-activation .hv-frame").click(position={"x": 40, "y": 30})
