@@ -534,7 +534,7 @@ def test_an_empty_batch_is_left_out():
         assert any("Leave empty batches out" in each for each in said) is not healthy
 
 
-NO_FAULTS = {"silent", "attention", "training mode"}
+NO_FAULTS = {"silent", "training mode"}
 """Kinds that are notes always."""
 
 

@@ -292,7 +292,7 @@ def test_silent_channels(x):
     nn.init.normal_(model[0].weight, std=1e-12)  # overwhelmed by the bias
     assert hookviz.diagnose(model, x)[0].kind == "constant"
 
-    model = build(nn.Sigmoid())
+    model = build(nn.Sigmoid(), nn.Conv2d(8, 8, 3))
     with torch.no_grad():
         model[0].weight.mul_(1e3)
     found = next(f for f in hookviz.diagnose(model, x) if f.kind == "saturated")

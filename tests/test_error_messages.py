@@ -10,9 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from hookviz.studies.diagnosis.error_messages import (
-    BYTES,
     FIXES,
-    INDICES,
     LABELS,
     OVERWRITTEN,
     WRONG_ARGUMENTS,
@@ -71,7 +69,12 @@ RAISED: dict[str, tuple[Act, str, str]] = {
     "floats for classes": (lambda: F.nll_loss(X, HALVES), "error", "y.long()"),
     "double": (lambda: nn.Linear(4, 2)(X.double()), "error", "x.float()"),
     "other features": (lambda: nn.Linear(3, 2)(X), "shape", ""),
-    "one value": (lambda: nn.BatchNorm1d(4)(X[:1]), "batchnorm", ""),
+    "one value": (lambda: nn.BatchNorm1d(4)(X[:1]), "batchnorm", "model.eval()"),
+    "bytes": (
+        lambda: nn.Conv2d(3, 4, 3)(torch.zeros(1, 3, 8, 8, dtype=torch.uint8)), "error", "/ 255",
+    ),
+    "an index": (lambda: nn.Embedding(3, 4)(TWO + 5), "error", "num_embeddings"),
+    "a label": (lambda: F.cross_entropy(X, TWO + 3), "error", "the number of classes less 1"),
 }  # fmt: skip
 
 
@@ -94,9 +97,7 @@ def test_an_error_of_this_version_has_its_kind_and_fix(name):
 @pytest.mark.parametrize(
     ("pattern", "act"),
     [
-        (BYTES, lambda: nn.Conv2d(3, 4, 3)(torch.zeros(1, 3, 8, 8, dtype=torch.uint8))),
         (LABELS, lambda: F.cross_entropy(X, TWO + 3)),
-        (INDICES, lambda: nn.Embedding(3, 4)(TWO + 5)),
         (OVERWRITTEN, overwritten),
         (WRONG_ARGUMENTS, lambda: nn.Linear(4, 2)(X, X)),
         (WRONG_ARGUMENTS, lambda: nn.Linear(4, 2)()),

@@ -148,7 +148,7 @@ def test_nothing_was_looked_at_yet():
     with hookviz.diagnose(model) as findings:
         model(X)
     assert findings.healthy
-    assert findings.looked_at[0] == "NaN and Inf in 2 layers, forward and backward, in 1 call"
+    assert findings.looked_at[0] == "NaN and Inf in outputs and gradients of the model, in 1 call"
 
 
 def test_backward_is_said():

@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from ..hooking.handles import HookManager
 from ..hooking.select import module_names
 from ..run.session import Session
-from ..studies.diagnosis.checks.input_scale import away_from, moments, off_scale
+from ..studies.diagnosis.checks.input_scale import distance_to, is_off_scale
 
 
 class TransformWords(NamedTuple):
@@ -54,12 +54,11 @@ def _doubt(session: Session) -> str:
         for module, names in module_names(session.model).items()
         if isinstance(module, _BatchNorm) and module.running_mean is not None
     }
-    first: list[tuple[nn.Module, Tensor]] = []
+    first: list[tuple[_BatchNorm, Tensor]] = []
 
     def entered(module: Any, args: Any, kwargs: Any) -> None:
         if not first and args and isinstance(args[0], Tensor) and args[0].ndim > 1:
-            mean, variance, eps = module.running_mean, module.running_var, module.eps
-            away = away_from(*moments(args[0]), mean, variance, eps)
+            away = distance_to(module, [args[0]])
             if away is not None:
                 first.append((module, away))
 
@@ -71,7 +70,7 @@ def _doubt(session: Session) -> str:
     for module, away in first:
         shift, spread = away.tolist()
         # A photograph's contrast is a picture's, so that one is enough to compare spreads.
-        for _ in off_scale(module, norms[module], shift, spread, 2):
+        if is_off_scale(module, shift, spread, samples=2):
             return (
                 f"The guessed transform does not fit: at the first BatchNorm, {norms[module]!r}, "
                 f"values are {shift:.2g} deviations away from those of training, their spread "

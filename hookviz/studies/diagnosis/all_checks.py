@@ -6,16 +6,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from .check import Check, RunRecord
-from .checks.attention import AttentionHeads
 from .checks.batchnorm import BatchNormVariance
 from .checks.half_precision import HalfPrecision
 from .checks.in_place import InPlace
 from .checks.input_scale import InputScale
 from .checks.leftover_hooks import LeftoverHooks
 from .checks.loss import Wiring
-from .checks.magnitudes import GrowingState, Magnitudes
+from .checks.magnitudes import Magnitudes
 from .checks.model_error import ModelError
-from .checks.modes import DropoutFunction, DropoutOfEverything, OtherMode, TrainingMode
+from .checks.modes import Dropout, OtherMode, TrainingMode
 from .checks.no_gradient import NoGradient
 from .checks.nonfinite import NonFinite
 from .checks.optimizer import Optimizers
@@ -43,15 +42,12 @@ CHECKS: tuple[type[Check], ...] = (
     OneModule,
     SilentChannels,
     Saturated,
-    AttentionHeads,
     Magnitudes,
-    GrowingState,
     NoGradient,
     Unused,
     BatchNormVariance,
     OtherMode,
-    DropoutFunction,
-    DropoutOfEverything,
+    Dropout,
     TrainingMode,
     InPlace,
     LeftoverHooks,

@@ -9,11 +9,12 @@ from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from ...run.operations import LAYER_KINDS, Kind
-from ...run.recorder import Listener, Operation
+from ...run.recorder import Operation
 from .findings import Finding
-from .loss_scale import LossScale
+from .modules import LINEAR, is_zero
 from .records import OperationRecord, Place, RanOperation
 from .step import WatchedStep
 
@@ -36,8 +37,6 @@ class LayerCall:
         that reached this output, if it has no submodules; None if there is none.
     tracked : bool
         True if autograd follows an output.
-    no_grad : tuple of str and int
-        File and line of the ``torch.no_grad()`` under which its weights were read.
     """
 
     layer: str
@@ -52,7 +51,6 @@ class LayerCall:
     gradient: float | None = None
     tracked: bool = False
     finished: bool = False
-    no_grad: tuple[str, int] = ("", 0)
 
     @property
     def leaf(self) -> bool:
@@ -126,8 +124,7 @@ class RunRecord:
         The model's own.
     suspect : bool
         True if a gradient was not finite, or too large for its norm.
-    scale : LossScale or None
-        The one without which the gradients are finite.
+    scaler : torch.amp.GradScaler or None
     watched : bool
         True for a step that was only watched: the model's operations are not recorded.
     """
@@ -151,7 +148,7 @@ class RunRecord:
     failed: OperationRecord | None = None
     error: Exception | None = None
     suspect: bool = False
-    scale: LossScale | None = None
+    scaler: Any = None
     watched: bool = False
 
     @property
@@ -170,6 +167,11 @@ class RunRecord:
         return {name: module for module, name in self.names.items()}
 
     @cached_property
+    def parameter_names(self) -> dict[int, str]:
+        """The full names of the parameters by their ids."""
+        return {id(parameter): name for name, parameter in self.root.named_parameters()}
+
+    @cached_property
     def parameters(self) -> dict[str, set[str]]:
         """The full names of the parameters of each layer, those of its submodules included."""
         found: dict[str, set[str]] = {name: set() for name in self.modules}
@@ -179,6 +181,24 @@ class RunRecord:
                 owner = owner.rpartition(".")[0]
                 found.setdefault(owner, set()).add(name)
         return found
+
+    @cached_property
+    def weighted(self) -> dict[str, nn.Module]:
+        """The convolutions, linear layers and norms that ran, in the order in which they ran."""
+        ran = self.modules if self.watched else dict.fromkeys(call.layer for call in self.calls)
+        kinds = (*LINEAR, _NormBase, nn.GroupNorm, nn.LayerNorm)
+        return {name: m for name in ran if isinstance(m := self.modules[name], kinds)}
+
+    @cached_property
+    def zero_layers(self) -> dict[str, nn.Module]:
+        """The layers whose weights are 0, also if they compute them, as with a gain of 0."""
+        computed = {each.layer for each in self.operations if each.of_zero_weights}
+        return {n: m for n, m in self.weighted.items() if n in computed or is_zero(m)}
+
+    def learns(self, name: str) -> bool:
+        """Return True if a gradient other than 0 reaches a layer's weights."""
+        own = (each for each in self.parameters[name] if not each.endswith("bias"))
+        return any(self.gradient_norms.get(each, 0.0) > 0 for each in own)
 
     def own_parameters(self, layer: str) -> set[str]:
         """Return the full names of a layer's parameters without those of its submodules."""
@@ -225,10 +245,6 @@ class Check:
     looks_at: ClassVar[str] = ""
     operations: ClassVar[Collection[str]] = ()
     live: ClassVar[bool] = False
-
-    def listeners(self, model: nn.Module) -> Iterable[Listener]:
-        """Return listeners to add to the recorder of the run."""
-        return ()
 
     def enter(self, call: LayerCall, given: list[Tensor], run: RunRecord) -> None:
         """Observe a module's call before it runs, with its input tensors."""

@@ -20,8 +20,6 @@ from ..graph.page import drawing
 from ..showing import widget
 from .all_checks import causes, findings_of, looked_at, new_checks
 from .check import LayerCall, RunRecord
-from .checks.magnitudes import grows_out_of_range
-from .checks.nonfinite import explaining_scale
 from .checks.optimizer import as_optimizers
 from .examination import examine
 from .findings import Diagnosis, Finding, Ignored, checked, without
@@ -68,9 +66,8 @@ def diagnose(
         model, a learning rate of 0 or far too high. It takes no step. It also tells which weights
         this step trains: pass all optimizers of a model that several train, such as a GAN.
     scaler : torch.amp.GradScaler, optional
-        The one that scales the loss. NaN and Inf in gradients that are finite without its scale are
-        a note then, since it skips such a step. Without it, NaN and Inf in float16 gradients that
-        are finite once the loss is 65536 times smaller are a note on mixed precision.
+        The one that scales the loss. NaN and Inf in gradients that are too large for their type are
+        a note then, since it skips such a step. Without it they are a note in float16 alone.
     ignore : sequence of str or of (str, str)
         Findings to leave out: kinds, or a kind and a pattern of layers, as in
         ``["batchnorm", ("saturated", "head.*")]``.
@@ -116,8 +113,6 @@ def diagnose(
       a dropout of everything.
     - ``"in place"``: outputs that are overwritten by a later layer; an error where a gradient
       needs what was there.
-    - ``"attention"``: all heads of a module look at one token whatever the query, or everywhere
-      alike, as they do before training; always a note.
     - ``"hooks left behind"``: the same hook set several times; a note for other hooks.
     - ``"optimizer"``, ``"learning rate"``: parameters that ``optimizer`` lacks or does not move,
       weight decay that erases them.
@@ -158,8 +153,8 @@ def diagnose(
         prepared = replace(prepared, replacement=None)
     session = Session(model, prepared, weights=weights, class_names=class_names)
     diagnosis = Diagnosis(session.name, partial(without, pairs=checked(ignore)))
-    run = _examined(session, target, scaler)
-    run.judged, run.optimizers = target is not None, list(optimizers)
+    run = examine(session, target, checks=new_checks, score_of=any_score)
+    run.judged, run.optimizers, run.scaler = target is not None, list(optimizers), scaler
     found = causes(findings_of(run))
     diagnosis.set_findings(found, looked_at(run), partial(_explored, session, run))
     if run.error is not None and (ran := failing(session)) is not None:
@@ -167,38 +162,13 @@ def diagnose(
     return diagnosis
 
 
-def _examined(session: Session, target: Target, scaler: Any) -> RunRecord:
-    """Examine a run, and find out whether a loss scale explains gradients that are not finite."""
-    once = partial(examine, session, target, checks=new_checks)
-
-    def divided(factor: float) -> RunRecord:
-        def smaller(*given: Any) -> Tensor | None:
-            score = any_score(*given)
-            return None if score is None else score / factor
-
-        return once(score_of=smaller, record=False)
-
-    run = once(score_of=any_score, explained=grows_out_of_range)
-    run.scale = explaining_scale(run, scaler, divided)
-    return run
-
-
 def _refuse_labels(target: Any) -> None:
     """Say what to write where labels, or a loss that needs them, stand in a target's place."""
-    if isinstance(target, Tensor):
+    several = target if isinstance(target, tuple) else (target,)
+    if isinstance(target, nn.modules.loss._Loss) or any(isinstance(e, Tensor) for e in several):
         raise ValueError(
-            f"target= is a tensor, shape {tuple(target.shape)}: give what is computed with it, "
-            "lambda output: torch.nn.functional.cross_entropy(output, y)."
-        )
-    if isinstance(target, nn.modules.loss._Loss):
-        raise ValueError(
-            f"target= is {type(target).__name__}(), which takes the truth, too: give "
-            "lambda output: loss(output, y)."
-        )
-    if isinstance(target, tuple) and any(isinstance(each, Tensor) for each in target):
-        raise ValueError(
-            "target= is a tuple with tensors: give the input as x, and as target "
-            "lambda output: loss(output, y)."
+            f"target= is a {type(target).__name__}: give a function of the output that computes "
+            "the loss, such as lambda output: torch.nn.functional.cross_entropy(output, y)."
         )
 
 
@@ -219,11 +189,11 @@ def _explored(session: Session, run: RunRecord, finding: Finding) -> Any:
 
 def _with_maps(calls: Sequence[LayerCall], finding: Finding) -> LayerCall:
     """Return the finding's call of its layer, or the last one before its end that has maps."""
-    place = finding.layer, finding.call
-    ran = next((index for index, look in enumerate(calls) if look.place == place), 0)
+    own = [each for each in calls if each.place == (finding.layer, finding.call)]
     within = finding.layer + "." if finding.layer else ""
-    until = [o for i, o in enumerate(calls) if i < ran or o.layer.startswith(within)]
-    for look in (calls[ran], *reversed(until)):
+    inside = [each for each in calls if each.layer.startswith(within)]
+    before = calls[: calls.index(own[0])] if own else []
+    for look in (*own, *reversed(inside), *reversed(before)):
         if look.shapes and 2 <= len(look.shapes[0]) <= 5:
             return look
     named = f"layer {finding.layer!r}" if finding.layer else "the model itself"

@@ -12,9 +12,7 @@ NO_GRAPH = re.compile("without a gradient|does not require grad")  # the first i
 WRONG_ARGUMENTS = re.compile(
     r"missing \d+ required (positional|keyword)|positional arguments? but|unexpected keyword"
 )
-BYTES = re.compile("unsigned char|'Byte'|uint8|ByteTensor")
 LABELS = re.compile("[Tt]arget.*out of bounds|n_classes")
-INDICES = re.compile("index out of range in self")
 
 KINDS = {
     "in place": IN_PLACE,
@@ -28,6 +26,13 @@ KINDS = {
 """Kinds of findings -> the messages of such errors."""
 
 FIXES = {
+    "unsigned char|'Byte'|uint8|ByteTensor": "Use floats, prepared as in training: "
+    "x.float() / 255, then the normalization.",
+    "[Tt]arget.*out of bounds|n_classes": "Labels must go from 0 to the number of classes less 1.",
+    "index out of range in self": "Indices must be smaller than the embedding's num_embeddings: "
+    "clamp them, or make the embedding larger.",
+    "more than 1 value per channel": "Give a batch of two or more, call model.eval(), or use "
+    "GroupNorm.",
     "modified by an inplace operation": "Write a new tensor instead of overwriting one: x = x + 1, "
     "x.relu(), inplace=False. hookviz.diagnose(model, x, lambda output: loss(output, y)) names the "
     "line that writes.",

@@ -23,7 +23,7 @@ from ...run.session import Session
 from ...run.target import Target
 from .check import Check, LayerCall, RunRecord, overridden
 from .domains import cause_of
-from .modules import plain_values
+from .modules import has_weights, plain_values
 from .records import (
     HALF,
     MAPS,
@@ -80,9 +80,8 @@ class OperationLog(Listener):
         if operation.mutates:
             if given and record.phase == "forward":
                 record.overwrote = record.makers[0]
-            # The old values will be gone. Those of a sum are known by their ranges.
-            known = operation.name == "add" and all(m is not None and m.made for m in record.makers)
-            if not (record.unwritten or operation.name in RECTIFIERS or known):
+            # The old values will be gone.
+            if not (record.unwritten or operation.name in RECTIFIERS):
                 given = [each.clone() if each.is_floating_point() else each for each in given]
         operation.notes[self] = record, given
 
@@ -151,9 +150,6 @@ class OperationLog(Listener):
         self, record: OperationRecord, operation: Operation, given: list[Tensor]
     ) -> None:
         before = [range_of(each) for each in given]
-        first = record.maker
-        if operation.mutates and operation.name == "add" and first is not None and first.made:
-            before[0] = first.made[0]
         record.given = tuple(filter(None, before))
         record.origin = origin_of(record, before)
         if record.origin is record:
@@ -211,8 +207,7 @@ class Examination(OperationLog):
         *,
         thorough: bool,
     ) -> None:
-        listeners = [each for check in checks if not thorough for each in check.listeners(model)]
-        self.recorder = OperationRecorder(self, *listeners, model=model)
+        self.recorder = OperationRecorder(self, model=model)
         super().__init__(RunRecord(model, self.recorder.names, checks), thorough=thorough)
         self._start = begin
         self._entering = overridden(checks, "enter")
@@ -294,7 +289,7 @@ class Examination(OperationLog):
                 if tensor.requires_grad and tensor.shape[:1] == (self.run.samples,):
                     self.recorder.add(tensor, "tensor", self._arrived_at_output)
         first = floating[0]
-        if any(each is not None for each in layer.module._parameters.values()):
+        if has_weights(layer.module):
             layer.size = norm_of(first) / first.numel() ** 0.5
         if first.requires_grad and (layer.leaf or self.thorough):
             # What reaches the input before any weights may be the truth: nothing learns from it.
@@ -388,7 +383,6 @@ def examine(
     score_of: Callable[..., Tensor | None],
     begin: Callable[[], object] = lambda: None,
     record: bool = True,
-    explained: Callable[[RunRecord], bool] = lambda run: False,
 ) -> RunRecord:
     """Run the model unchanged, forward and backward, and record it.
 
@@ -396,70 +390,54 @@ def examine(
     the classes, and ``record`` says whether the operations that it runs are recorded, too;
     ``begin`` is called before the model.
 
-    The operations of the backward are recorded only if a gradient is not finite and ``explained``
-    does not say that the layers tell why: then the model runs once more.
+    The operations of the backward are recorded only if a gradient is not finite: then the model
+    runs once more.
     """
-    once = partial(_examined, session, target, checks, score_of, begin, record)
-    run = once(thorough=False)
-    if not run.suspect or run.error is not None or explained(run):
-        return run
-    again = once(thorough=True)
-    for number, check in enumerate(run.checks):  # what ran with listeners of their own
-        if type(check).listeners is not Check.listeners:
-            again.checks[number] = check
-    return again
 
+    def once(thorough: bool) -> RunRecord:
+        examinations: list[Examination] = []
 
-def _examined(
-    session: Session,
-    target: Target,
-    checks: Callable[[], list[Check]],
-    score_of: Callable[..., Tensor | None],
-    begin: Callable[[], object],
-    record: bool,
-    *,
-    thorough: bool,
-) -> RunRecord:
-    examinations: list[Examination] = []
+        def observe() -> OperationRecorder:
+            examinations.append(Examination(session.given, checks(), begin, thorough=thorough))
+            return examinations[-1].recorder
 
-    def observe() -> OperationRecorder:
-        examinations.append(Examination(session.given, checks(), begin, thorough=thorough))
-        return examinations[-1].recorder
+        scores: list[Tensor | None] = [None]
+        refused: list[Exception] = []  # such as a class that the model does not have
 
-    scores: list[Tensor | None] = []
-    refused: list[Exception] = []  # such as a class that the model does not have
+        def score(*given: Any) -> Tensor | None:
+            with nullcontext() if record else examinations[-1].recorder.silent():
+                try:
+                    scores.append(score_of(*given))
+                except Exception as error:
+                    if target is not None and not callable(target):
+                        refused.append(error)
+                    raise
+            examinations[-1].skip_backward()
+            return scores[-1]
 
-    def score(*given: Any) -> Tensor | None:
-        with nullcontext() if record else examinations[-1].recorder.silent():
-            try:
-                scores.append(score_of(*given))
-            except Exception as error:
-                if target is not None and not callable(target):
-                    refused.append(error)
-                raise
-        examinations[-1].skip_backward()
-        return scores[-1]
-
-    try:
-        session.forward_backward(
-            target, observe, source="parameters", keep_mode=True, score_of=score
-        )
-    except TransformError:
-        raise
-    except Exception as error:
-        if not examinations:
+        try:
+            session.forward_backward(
+                target, observe, source="parameters", keep_mode=True, score_of=score
+            )
+        except TransformError:
             raise
-        if refused:  # the argument is wrong, not the model
-            raise refused[0] from None
-        own = error.__cause__
-        failed = (each for each in examinations if each.recorder.error is error)
-        run = next(failed, examinations[-1]).run
-        run.error = own if isinstance(own, Exception) else error
-    else:
-        run = examinations[-1].run
-        if scores and (last := scores[-1]) is not None:
-            run.score = float(last.detach())
-            examinations[-1].reaches(last)  # it may be NaN with a gradient of 0
-    for check in run.checks:
-        check.finish(scores[-1] if scores else None, run)
-    return run
+        except Exception as error:
+            if not examinations:
+                raise
+            if refused:  # the argument is wrong, not the model
+                raise refused[0] from None
+            own = error.__cause__
+            failed = (each for each in examinations if each.recorder.error is error)
+            run = next(failed, examinations[-1]).run
+            run.error = own if isinstance(own, Exception) else error
+        else:
+            run = examinations[-1].run
+            if (last := scores[-1]) is not None:
+                run.score = float(last.detach())
+                examinations[-1].reaches(last)  # it may be NaN with a gradient of 0
+        for check in run.checks:
+            check.finish(scores[-1], run)
+        return run
+
+    run = once(thorough=False)
+    return once(thorough=True) if run.suspect and run.error is None else run

@@ -24,7 +24,7 @@ KINDS = (
     *("exploding", "vanishing", "dead", "silent", "constant", "saturated"),
     *("loss", "input scale", "zero weights", "same channels", "not registered", "one module"),
     *("no gradient", "unused", "batchnorm", "dropout", "training mode", "in place"),
-    *("attention", "hooks left behind", "optimizer", "learning rate", "does not move", "adds up"),
+    *("hooks left behind", "optimizer", "learning rate", "does not move", "adds up"),
 )
 """The kinds of findings."""
 

@@ -9,21 +9,17 @@ import torch
 
 from .records import OperationRecord
 
-FIRST_SCALE = 65536.0
-"""The scale with which a GradScaler begins."""
-
 
 @dataclass(frozen=True)
 class LossScale:
     """The factor by which a loss was, or may have been, multiplied before its backward."""
 
-    factor: float
-    known: bool  #: whether the user has named the GradScaler
+    factor: float | None  #: None unless the user has named the GradScaler
 
     @property
     def message(self) -> str:
         """The sentence that explains NaN or Inf in a gradient by the scale."""
-        if self.known:
+        if self.factor is not None:
             return (
                 f" A GradScaler multiplies losses by {self.factor:g}: in its first steps this is "
                 "expected."
@@ -36,7 +32,7 @@ class LossScale:
     @property
     def advice(self) -> str:
         """The advice of such a finding."""
-        if self.known:
+        if self.factor is not None:
             return (
                 "Call scaler.step(optimizer) and scaler.update(): such steps are skipped, and the "
                 "scale is halved."
@@ -47,19 +43,23 @@ class LossScale:
         )
 
 
-def loss_scale(scaler: Any, half: bool) -> LossScale | None:
-    """Return the scale that may explain a gradient that is not finite.
+def loss_scale(scaler: Any, operation: OperationRecord | None = None) -> LossScale | None:
+    """Return the scale that explains the NaN or Inf of a gradient; None if there is none.
 
     Parameters
     ----------
     scaler : torch.amp.GradScaler or None
-        A disabled one leaves losses unchanged.
-    half : bool
-        Whether the gradient was computed in float16. Without a scaler nothing else hints at one.
+        A disabled one leaves losses unchanged. Without one only float16 hints at it.
+    operation : OperationRecord, optional
+        What made the NaN or Inf, if it is known. No scale explains an infinite slope.
     """
-    if scaler is None:
-        return LossScale(FIRST_SCALE, known=False) if half else None
-    return LossScale(float(scaler.get_scale()), known=True) if scaler.is_enabled() else None
+    cause = operation.cause if operation is not None else None
+    if cause is not None and not cause.overflow:
+        return None
+    if scaler is not None:
+        return LossScale(float(scaler.get_scale())) if scaler.is_enabled() else None
+    made = operation.made if operation is not None else ()
+    return LossScale(None) if any(each.dtype is torch.float16 for each in made) else None
 
 
 def check_scaler(scaler: Any) -> None:
@@ -69,8 +69,3 @@ def check_scaler(scaler: Any) -> None:
             f"scaler= is {type(scaler).__name__}, which has no get_scale(): give the "
             "torch.amp.GradScaler of the training."
         )
-
-
-def made_half(operation: OperationRecord) -> bool:
-    """Return whether an operation returned float16."""
-    return any(each.dtype is torch.float16 for each in operation.made)

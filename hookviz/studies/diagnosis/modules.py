@@ -7,12 +7,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from ...hooking.weights import stored_tensor
-from .check import RunRecord
 
 LINEAR = (nn.modules.conv._ConvNd, nn.Linear)
+
+
+def has_weights(module: nn.Module) -> bool:
+    """Return True if a module has parameters itself, which are not read here."""
+    return any(each is not None for each in module._parameters.values())
 
 
 def is_zero(module: nn.Module) -> bool:
@@ -48,43 +52,23 @@ def next_to_zero(weight: Tensor) -> Tensor:
     return strength < SMALL * strength.max()
 
 
-def weighted(run: RunRecord) -> list[tuple[str, nn.Module]]:
-    """Return the convolutions, linear layers and norms that ran, in the order in which they ran."""
-    ran = dict.fromkeys(call.layer for call in run.calls)
-    kinds = (*LINEAR, _NormBase, nn.GroupNorm, nn.LayerNorm)
-    return [(name, m) for name in ran if isinstance(m := run.modules[name], kinds)]
-
-
-def zero_layers(run: RunRecord) -> dict[str, nn.Module]:
-    """Return the layers whose weights are 0, also if they compute them, as with a gain of 0."""
-    computed = {each.layer for each in run.operations if each.of_zero_weights}
-    return {name: m for name, m in weighted(run) if name in computed or is_zero(m)}
-
-
-def learns(run: RunRecord, name: str) -> bool:
-    """Return True if a gradient other than 0 reaches a layer's weights."""
-    own = (each for each in run.parameters[name] if not each.endswith("bias"))
-    return any(run.gradient_norms.get(each, 0.0) > 0 for each in own)
-
-
 def outermost(names: Iterable[str]) -> list[str]:
     """Return the names that are in none of the others."""
     every = list(names)
     return [n for n in every if not any(n != o and (not o or n.startswith(o + ".")) for o in every)]
 
 
-def untrained_norms(run: RunRecord) -> str:
+def untrained_norms(modules: Iterable[nn.Module]) -> str:
     """Advise on BatchNorm layers in eval mode that have seen no batch, or too few."""
-    norms = [m for m in run.names if isinstance(m, _BatchNorm) and not m.training]
+    norms = [m for m in modules if isinstance(m, _BatchNorm) and not m.training]
     counts = [int(m.num_batches_tracked) for m in norms if m.num_batches_tracked is not None]
     new = [count for count in counts if count < BEGUN]
     if not new:
         return ""
-    few = f"have seen {max(new)} batch{'es' * (max(new) != 1)} and do not normalize yet"
+    seen = f"{max(new)} batches" if any(new) else "no batch"
     return (
-        f"{len(new)} BatchNorm layers in eval mode "
-        f"{few if any(new) else 'have never seen a batch and normalize nothing'}: load trained "
-        "weights, or examine the model in training mode."
+        f"{len(new)} BatchNorm layers in eval mode have seen {seen} and do not normalize yet: load "
+        "trained weights, or examine the model in training mode."
     )
 
 

@@ -194,11 +194,6 @@ class OperationRecord:
         return self.name == "weights" and bool(self.made) and self.made[0].magnitude == 0
 
     @property
-    def propagated(self) -> bool:
-        """True if the NaN or Inf that arose here left a layer, or reached a weight."""
-        return bool(self.reached)
-
-    @property
     def overflowed(self) -> bool:
         """True if its NaN or Inf comes of numbers that are too large for their type."""
         if self.origin is not self or self.constant:
@@ -232,6 +227,14 @@ class OperationRecord:
         while record is not None:
             yield record
             record = record.passes
+
+    def channelwise(self) -> Iterator[OperationRecord]:
+        """Yield this operation and those before it that make or keep its channels."""
+        record: OperationRecord | None = self
+        while record is not None:
+            yield record
+            ends = record.name == "convolution" or record.kind is Kind.PRODUCT
+            record = record.maker if record.channels is not None and not ends else record.passes
 
     def without_copies(self) -> OperationRecord:
         """Return the operation that made these values, behind copies such as casts."""
@@ -301,11 +304,6 @@ def origin_of(record: OperationRecord, given: list[Range | None]) -> OperationRe
 def _constant(record: OperationRecord) -> OperationRecord:
     place = record.layer, record.call, record.phase, record.file, record.line
     return OperationRecord(-1, "constant", *place, constant=True)
-
-
-def is_batchnorm(record: OperationRecord) -> bool:
-    """Return True for a BatchNorm's forward, which has several names."""
-    return record.phase == "forward" and record.name in BATCH_NORMS
 
 
 LARGE = 1e6

@@ -6,17 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch import Tensor
 
 from ....hooking.weights import stored_tensor
 from ....run.operations import BATCH_NORMS, uses_running_statistics
 from ....tables import number
 from ..check import Check, RunRecord
 from ..findings import Finding
-from ..modules import is_zero, next_to_zero, weighted
+from ..modules import next_to_zero
 from ..records import OperationRecord, RanOperation
-from ..step import WatchedStep
 
 FLAT = 1e-9
 """Below it, or below a tenth of it times the squared mean, a variance is rounding errors."""
@@ -85,16 +83,11 @@ class BatchNormVariance(Check):
                 self.found[ran.record] = Variance(flat, least, eps)
 
     def findings(self, run: RunRecord) -> Iterator[Finding]:
-        zero = {name for name, module in weighted(run) if is_zero(module)}
         for record, variance in self.found.items():
             count, channels = int(variance.channels.sum()), len(variance.channels)
-            if count and record.maker_layer not in zero:
+            if count and record.maker_layer not in run.zero_layers:
                 finding = _blown_up if variance.factor else _flat
                 yield finding(record, variance, count, channels, run)
-
-    def suspects(self, step: WatchedStep) -> bool:
-        """Return True if most of the variances by which a BatchNorm divides are next to zero."""
-        return any(map(_without_variance, step.names))
 
 
 def _blown_up(
@@ -141,11 +134,3 @@ def _flat(
         cause="flat" if whole else "trained away",
         symptom="flat batch" if whole else "batchnorm",
     )
-
-
-def _without_variance(module: nn.Module) -> bool:
-    if not isinstance(module, _BatchNorm) or module.training:
-        return False
-    variance = module.running_var
-    usual = isinstance(variance, Tensor) and variance.numel() > 0 and not variance.is_meta
-    return usual and float(variance.median()) < module.eps  # type: ignore[union-attr]

@@ -38,16 +38,14 @@ class HalfPrecision(Check):
         forward = [each for each in run.operations if each.phase == "forward"]
         near = [(_fraction_of_largest(each), each) for each in forward]
         fraction, worst = max(near, key=lambda each: each[0], default=(0.0, None))
-        if worst is not None and fraction > 0.5 and not worst.propagated:  # else its Inf is told
+        if worst is not None and fraction > 0.5 and not worst.reached:  # else its Inf is told
             made = max(worst.made, key=lambda each: each.magnitude)
-            name, largest = _name(made.dtype), torch.finfo(made.dtype).max
-            value = f"reaches {number(made.magnitude)} of the {largest:g} that {name} holds."
-            if fraction == float("inf"):
-                value = f"is larger than {name} holds ({largest:g})."
+            largest = torch.finfo(made.dtype).max
             yield Finding(
                 "half precision",
                 "warning",
-                f"{worst.name.capitalize()} {value}",
+                f"{worst.name.capitalize()} reaches {number(made.magnitude)} of the {largest:g} "
+                f"that {_name(made.dtype)} holds.",
                 "Scale down the input of this layer, compute it in float32, or use bfloat16.",
                 **worst.place,
                 evidence={"share of the largest": fraction},

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
+import torch
+
+from ....run.recorder import Operation
 from ..check import Check, RunRecord
 from ..findings import Finding
 from ..records import OUTSIDE, OperationRecord, RanOperation
@@ -19,13 +21,6 @@ ABOVE = 1e-3
 """A logarithm of a probability is never above 0, but for rounding."""
 
 
-class Axis(NamedTuple):
-    """The dimension of a matrix along which a softmax runs, and the shape."""
-
-    dim: int
-    shape: tuple[int, int]
-
-
 @dataclass
 class Wiring(Check):
     """Report arguments that a loss or a softmax does not take."""
@@ -34,8 +29,22 @@ class Wiring(Check):
     live = True
     operations = (*SOFTMAXES, *PAIRED)
 
-    axes: dict[OperationRecord, Axis] = field(default_factory=dict)
+    #: Softmaxes of a matrix: the dimension along which they run, and the shape.
+    axes: dict[OperationRecord, tuple[int, torch.Size]] = field(default_factory=dict)
     pairs: set[OperationRecord] = field(default_factory=set)  # all with all
+    #: The first operation of each ``kl_div``, which runs as its parts, and what made its input.
+    divergences: dict[tuple[str, int], tuple[OperationRecord, OperationRecord]] = field(
+        default_factory=dict
+    )
+
+    def heard(self, operation: Operation, record: OperationRecord, run: RunRecord) -> None:
+        loss, arguments = operation.functional
+        if loss == "kl_div":
+            given = arguments.get("input")
+            for tensor, maker in zip(operation.inputs, record.makers, strict=True):
+                if tensor is given and maker is not None:
+                    found = replace(record, name=loss), maker
+                    self.divergences.setdefault((record.file, record.line), found)
 
     def after(self, ran: RanOperation, run: RunRecord) -> None:
         record = ran.record
@@ -43,35 +52,52 @@ class Wiring(Check):
             return
         if record.name in SOFTMAXES:
             if ran.given[0].ndim == 2:
-                rows, columns = ran.given[0].shape
-                self.axes[record] = Axis(ran.operation.argument["dim"] % 2, (rows, columns))
+                self.axes[record] = ran.operation.argument["dim"] % 2, ran.given[0].shape
         # Within a model a difference of all with all may be deliberate.
         elif (record.layer == OUTSIDE or record.name != "sub") and _are_pairs(ran):
             self.pairs.add(record)
 
     def findings(self, run: RunRecord) -> Iterator[Finding]:
-        forward = [each for each in run.operations if each.phase == "forward"]
-        within = [each for each in forward if each.layer != OUTSIDE]
-        for record in forward:
-            name, source = _loss_of(record)
-            if source is not None:
-                yield from _wired(record, name, source.without_copies())
-            if (axis := self.axes.get(record)) is not None:
-                last = record.layer == OUTSIDE or record is within[-1]
-                yield from _axis(record, axis, run.samples, last=last)
-            if record in self.pairs:
+        for record, source in self._sources(run):
+            yield from _wired(record, source)
+        within = [e for e in run.operations if e.phase == "forward" and e.layer != OUTSIDE]
+        for record, (dim, shape) in self.axes.items():
+            last = record.layer == OUTSIDE or record is within[-1]
+            if dim == 0 and min(shape) > 1 and shape[0] == run.samples:
                 yield _wrong(
                     record,
-                    f"{_named(record)} compares (N, 1) with (N,), which become (N, N): each "
-                    "sample is compared with the targets of all others.",
-                    "Give both the same shape: output.squeeze(1), or y[:, None].",
+                    f"{_named(record)} runs over dimension 0, the batch: for each class the "
+                    "samples sum to 1.",
+                    "Give it dim=1 (or dim=-1).",
                 )
+            if shape[dim] == 1 and shape[0] > 1 and last:
+                found = _wrong(
+                    record,
+                    f"{_named(record)} runs over one class: it returns the same for every sample, "
+                    "and nothing is learnt.",
+                    "For two classes return two numbers a sample, or one without softmax, and use "
+                    "binary_cross_entropy_with_logits.",
+                )
+                yield replace(found, explains=frozenset({"gradient of 0", "no slope"}))
+        for record in self.pairs:
+            yield _wrong(
+                record,
+                f"{_named(record)} compares (N, 1) with (N,), which become (N, N): each sample is "
+                "compared with the targets of all others.",
+                "Give both the same shape: output.squeeze(1), or y[:, None].",
+            )
 
-    def wired(self, run: RunRecord) -> list[OperationRecord]:
-        """Return the operations whose output a loss does not take."""
-        pairs = (_loss_of(record) for record in run.operations if record.phase == "forward")
-        sources = ((name, s.without_copies()) for name, s in pairs if s is not None)
-        return [source for name, source in sources if (name, source.name) in WIRED]
+    def _sources(self, run: RunRecord) -> Iterator[tuple[OperationRecord, OperationRecord]]:
+        """Yield losses and softmaxes with what made their input."""
+        losses = {name for name, _ in WIRED}
+        pairs = [(e, e.maker) for e in run.operations if e.phase == "forward" and e.name in losses]
+        for record, maker in (*pairs, *self.divergences.values()):
+            if maker is not None:
+                yield record, maker.without_copies()
+
+    def wired(self, run: RunRecord) -> bool:
+        """Return True if a loss does not take the output of an operation."""
+        return any((record.name, source.name) in WIRED for record, source in self._sources(run))
 
     def suspects(self, step: WatchedStep) -> bool:
         """Return True for a softmax over rows or of another one, or a wrong loss in the model."""
@@ -83,63 +109,21 @@ class Wiring(Check):
         )
 
 
-def _loss_of(record: OperationRecord) -> tuple[str, OperationRecord | None]:
-    """Return the name of a loss, or softmax, and what made its input; None for anything else.
-
-    ``kl_div`` runs as its parts, ``xlogy(target, target) - target * input``; of a logarithm, as
-    ``exp(target) * (target - input)``.
-    """
-    if record.name not in ("sub", "mul"):
-        return record.name, record.maker if record.name in _LOSSES else None
-    first, second = (*record.makers, None, None)[:2]
-    if first is None or second is None or len(first.makers) < 1 or len(second.makers) < 2:
-        return record.name, None
-    names, target = (record.name, first.name, second.name), first.makers[0]
-    divergence = names in (("sub", "xlogy", "mul"), ("mul", "exp", "sub"))
-    if divergence and target is not None and target is second.makers[0]:
-        return "kl_div", second.makers[1]
-    return record.name, None
-
-
-def _wired(record: OperationRecord, name: str, source: OperationRecord) -> Iterator[Finding]:
+def _wired(record: OperationRecord, source: OperationRecord) -> Iterator[Finding]:
+    name = record.name
     if (name, source.name) in WIRED:
         if source.name == "relu" and record.layer != OUTSIDE:
             return
         why, advice = WIRED[name, source.name]
-        loss = record if name == record.name else replace(record, name=name)
-        yield _wrong(
-            loss, f"{_named(loss)} gets the output of {_named(source)}: {why}.", advice, source
-        )
+        words = f"{_named(record)} gets the output of {_named(source)}: {why}."
+        yield _wrong(record, words, advice, source)
     elif name in ("nll_loss_forward", "kl_div") and source.made and source.made[0].high > ABOVE:
-        loss = replace(record, name=name)
         yield _wrong(
-            loss,
-            f"{_named(loss)} takes logarithms of probabilities, which are 0 at most, and gets "
+            record,
+            f"{_named(record)} takes logarithms of probabilities, which are 0 at most, and gets "
             "numbers above 0.",
-            "Give it log_softmax of the logits."
-            if name == "kl_div"
-            else "Use cross_entropy on the logits, or log_softmax before it.",
+            "Give it log_softmax of the logits, or cross_entropy the logits themselves.",
         )
-
-
-def _axis(record: OperationRecord, axis: Axis, samples: int, *, last: bool) -> Iterator[Finding]:
-    rows = axis.shape[0]
-    if axis.dim == 0 and min(axis.shape) > 1 and rows == samples:
-        yield _wrong(
-            record,
-            f"{_named(record)} runs over dimension 0, the batch: for each class the samples sum "
-            "to 1.",
-            "Give it dim=1 (or dim=-1).",
-        )
-    if axis.shape[axis.dim] == 1 and rows > 1 and last:
-        found = _wrong(
-            record,
-            f"{_named(record)} runs over one class: it returns the same for every sample, and "
-            "nothing is learnt.",
-            "For two classes return two numbers a sample, or one without softmax, and use "
-            "binary_cross_entropy_with_logits.",
-        )
-        yield replace(found, explains=frozenset({"gradient of 0", "no slope"}))
 
 
 def _wrong(
@@ -163,18 +147,16 @@ def _named(record: OperationRecord) -> str:
 
 def _are_pairs(ran: RanOperation) -> bool:
     """Return True if (N, 1) and (N,) became (N, N): each sample against each other's target."""
-    if len(ran.given) < 2 or not ran.operation.outputs:
+    if len(ran.given) < 2:
         return False
     one, two = ran.given[:2]
     if one.untyped_storage().data_ptr() == two.untyped_storage().data_ptr():
         return False  # each with each, as in a ranking
-    if min(one.ndim, two.ndim) < 1 or not one.numel():
-        return False
     if one.shape == two.shape and one.ndim == 2 and len(one) == one.shape[1] > 1:
-        strides = {one.stride(), two.stride()}
+        strides = {one.stride(), two.stride()}  # both were expanded before
         return any(s[1] == 0 for s in strides) and any(s[0] == 0 for s in strides)
     shapes = sorted((tuple(one.shape), tuple(two.shape)), key=len)
-    return shapes[0] == shapes[1][:1] and shapes[1][1:] == (1,) and shapes[0][0] > 1
+    return shapes[1] == (*shapes[0], 1) and len(shapes[0]) == 1 and shapes[0][0] > 1
 
 
 WIRED = {
@@ -231,5 +213,3 @@ WIRED = {
     ),
 }
 """An operation and what made its input -> what is wrong with that, and what to write instead."""
-
-_LOSSES = {name for name, _ in WIRED}

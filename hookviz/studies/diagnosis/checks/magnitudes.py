@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
+from typing import Any
 
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -13,21 +14,17 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from ....tables import number
 from ..check import Check, LayerCall, RunRecord
 from ..findings import Finding
-from ..modules import is_zero, learns, untrained_norms
+from ..modules import has_weights, is_zero, untrained_norms
 from ..step import WatchedStep
 
 LIMIT = 1e6
 """The factor between two layers from which on something has exploded or vanished."""
-HUGE = 1e34
-"""A gradient's norm beyond it is next to the largest number of single precision, 3.4e38."""
 MANY = 8
 """The number of steps, or of calls of a recurrent layer, from which on there are many."""
 
 UNEVEN, FAR_TOO_LARGE = 1e5, 1e10
-"""A step that was only watched is examined from this ratio of mean absolute values on, between two
-layers' outputs or two weights' gradients, and from this mean value on."""
-
-Measured = tuple[LayerCall, float]
+"""A step that was only watched is examined from this ratio of the mean absolute values of gradients
+on, between the weights of two layers, and from this mean value on."""
 
 
 class Magnitudes(Check):
@@ -43,45 +40,34 @@ class Magnitudes(Check):
     def findings(self, run: RunRecord) -> Iterator[Finding]:
         leaves = [each for each in run.calls if each.leaf]
         zero = {each.layer for each in leaves if is_zero(each.module)}
-        ran = [each for each in leaves if _has_weights(each) and each.layer not in zero]
-        advice = untrained_norms(run)
-        forward = list(_findings("activation", [(each, each.size) for each in ran], advice))
-        yield from (_out_of_range(each, run) for each in forward)
+        ran = [e for e in leaves if e.layer not in zero and has_weights(e.module)]
+        advice = untrained_norms(run.names)
+        forward = list(_findings("activation", ran, [each.size for each in ran], advice))
+        yield from (_out_of_range(each, run) for each in (*forward, *_growing_states(run)))
         products = [each for each in run.operations if each.name == "mul"]
         factors = [m for each in products for m in each.makers if m is not None and m.zero_weights]
-        if any(run.gradient_norms.get(each.title) for each in factors):
+        begins = any(run.gradient_norms.get(each.title) for each in factors)
+        if begins or any(map(run.learns, zero)):
             return  # in the first step no gradient passes such weights
-        if any(learns(run, name) for name in zero):
-            return
         told = {(each.kind, each.layer) for each in forward}
         recurrent = any(each.evidence.get("recurrence") for each in forward)
-        gradients = [(each, each.gradient) for each in reversed(ran)]
-        for each in _findings("gradient", gradients, advice, leaves):
-            if (each.kind, each.layer) in told:
-                continue  # a layer changes the gradient as it changes the activation
-            if recurrent and each.evidence.get("recurrence"):
-                continue  # the gradient runs back through the same recurrence
-            layer = run.modules.get(each.layer)
-            if each.kind == "vanishing" and _centres(layer) and not run.judged:
-                each = replace(each, severity="note", advice=_WITHOUT_LOSS)
-            elif each.kind == "vanishing" and _centres(layer) and run.output_gradient.alike:
-                each = replace(each, severity="note", advice=_ALIKE)
+        back = ran[::-1]
+        for each in _findings("gradient", back, [e.gradient for e in back], advice, leaves):
+            # A layer, or a recurrence, changes the gradient as it changes the activation.
+            same = recurrent and each.evidence.get("recurrence")
+            if same or (each.kind, each.layer) in told:
+                continue
+            centred = each.kind == "vanishing" and _centres(run.modules.get(each.layer))
+            if centred and (not run.judged or run.output_gradient.alike):
+                advised = _ALIKE if run.judged else _WITHOUT_LOSS
+                each = replace(each, severity="note", advice=advised)
             yield _out_of_range(each, run)
 
     def suspects(self, step: WatchedStep) -> bool:
         """Return True if a mean size is far too large, or differs too much between layers."""
-        for means in (step.activations, step.gradients):
-            sizes = [each for each in means.values() if each and math.isfinite(each)]
-            if sizes and max(sizes) > min(UNEVEN * min(sizes), FAR_TOO_LARGE):
-                return True
-        return False
-
-
-def grows_out_of_range(run: RunRecord) -> bool:
-    """Return True if gradients grow from layer to layer until their type cannot hold them."""
-    found = [each for each in run.check(Magnitudes).findings(run) if each.phase == "backward"]
-    grown = [each for each in found if each.kind == "exploding" and each.evidence.get("everywhere")]
-    return any(max(each.evidence["sizes"]) > HUGE for each in grown)
+        sizes = [each for each in step.gradients.values() if each]
+        large = max((step.output, *sizes))
+        return large > FAR_TOO_LARGE or (bool(sizes) and max(sizes) > UNEVEN * min(sizes))
 
 
 def trends(sizes: Sequence[float]) -> Iterator[tuple[str, list[float]]]:
@@ -102,10 +88,6 @@ def trends(sizes: Sequence[float]) -> Iterator[tuple[str, list[float]]]:
         yield "exploding", so_far
 
 
-def _has_weights(call: LayerCall) -> bool:
-    return next(call.module.parameters(recurse=False), None) is not None
-
-
 def _centres(module: nn.Module | None) -> bool:
     """Return True for a BatchNorm whose mean over the batch removes a gradient that is alike."""
     return isinstance(module, _BatchNorm) and (module.training or module.running_mean is None)
@@ -115,7 +97,7 @@ def _out_of_range(finding: Finding, run: RunRecord) -> Finding:
     """Make it an error if values grow from layer to layer until their type cannot hold them."""
     if finding.kind != "exploding" or not finding.evidence.get("everywhere"):
         return finding
-    lost = any(each.propagated and each.overflowed for each in run.operations)
+    lost = any(each.reached and each.overflowed for each in run.operations)
     if not lost and not (finding.phase == "backward" and run.suspect):
         return finding
     return replace(
@@ -128,21 +110,22 @@ def _out_of_range(finding: Finding, run: RunRecord) -> Finding:
 
 def _findings(
     what: str,
-    measured: list[tuple[LayerCall, float | None]],
+    calls: Sequence[LayerCall],
+    measured: Sequence[float | None],
     advice: str,
     leaves: Sequence[LayerCall] = (),
 ) -> Iterator[Finding]:
-    finite = [(call, s) for call, s in measured if s is not None and math.isfinite(s)]
-    sizes = [size for _, size in finite]
+    pairs = zip(calls, measured, strict=True)
+    finite = [(call, s) for call, s in pairs if s is not None and math.isfinite(s)]
     if len(finite) < 3:
         return
     recurrence = _recurrence(what, finite, advice)
     if recurrence is not None:
         yield recurrence
         return
-    for kind, largest in trends(sizes):
-        trend = Trend(kind, what, [call for call, _ in finite], largest)
-        yield trend.everywhere(advice) or trend.one_step(advice, leaves)
+    for kind, sizes in trends([size for _, size in finite]):
+        trend = Trend(kind, what, [call for call, _ in finite], sizes, advice)
+        yield trend.everywhere() or trend.one_step(leaves)
 
 
 @dataclass
@@ -157,132 +140,113 @@ class Trend:
         ``"activation"`` or ``"gradient"``.
     calls : list of LayerCall
     sizes : list of float
-        Monotonic.
+    advice : str
+        Instead of the usual one.
     """
 
     kind: str
     what: str
     calls: list[LayerCall]
     sizes: list[float]
+    advice: str
+
+    def finding(
+        self, call: LayerCall, words: str, advice: str, severity: str = "warning", **evidence: Any
+    ) -> Finding:
+        """Report it at a call; ``words`` tell where."""
+        return Finding(
+            self.kind,
+            severity,
+            f"The {self.what} is {words}",
+            self.advice or advice,
+            call.layer,
+            call.call,
+            "forward" if self.what == "activation" else "backward",
+            evidence={
+                "factor": self.ratio(self.sizes[0], self.sizes[-1]),
+                "layers": [each.layer for each in self.calls],
+                "sizes": self.sizes,
+            }
+            | evidence,
+            explains=_EXPLAINS.get(self.kind, frozenset()),
+        )
 
     def ratio(self, before: float, after: float) -> float:
         """Return by which factor the size shrinks or grows."""
         large, small = (before, after) if self.kind == "vanishing" else (after, before)
         return large / small if small else math.inf
 
-    @property
-    def steps(self) -> list[float]:
-        """The factors from call to call."""
-        return [self.ratio(a, b) for a, b in pairwise(self.sizes)]
-
-    @property
-    def phase(self) -> str:
-        return "forward" if self.what == "activation" else "backward"
-
-    @property
-    def by(self) -> str:
-        return "smaller" if self.kind == "vanishing" else "larger"
+    def words(self, last: int) -> str:
+        """Compare the size of a call with that of the first one."""
+        by = "smaller" if self.kind == "vanishing" else "larger"
+        factor = number(self.ratio(self.sizes[0], self.sizes[last]))
+        named = f"{self.named(self.calls[last])} than in {self.named(self.calls[0])}"
+        return f"{factor} times {by} in {named}"
 
     def named(self, call: LayerCall) -> str:
         """Return a layer's name; if layers run several times, with the number of the run."""
         several = len({each.layer for each in self.calls}) < len(self.calls)
-        return _named(call, several)
+        return f"{call.layer!r} (run {call.call})" if several else repr(call.layer)
 
-    @property
-    def end(self) -> LayerCall:
-        """The first call of the last size."""
-        return self.calls[self.sizes.index(self.sizes[-1])]
-
-    @property
-    def factor(self) -> float:
-        return self.ratio(self.sizes[0], self.sizes[-1])
-
-    @property
-    def evidence(self) -> dict[str, object]:
-        return {
-            "factor": self.factor,
-            "step": max(self.steps),
-            "from": self.calls[0].layer,
-            "to": self.end.layer,
-            "layers": [each.layer for each in self.calls],
-            "sizes": self.sizes,
-        }
-
-    def everywhere(self, advice: str) -> Finding | None:
+    def everywhere(self) -> Finding | None:
         """Report it if many small steps make most of it."""
-        steps = self.steps
-        part = _small_steps(steps, self.sizes)
-        if not part:
+        steps = [self.ratio(a, b) for a, b in pairwise(self.sizes)]
+        part = [number for number, step in enumerate(steps) if 1 < step < math.inf]
+        logs = sorted((math.log(steps[number]) for number in part), reverse=True)
+        if sum(logs) <= math.log(LIMIT) or len(part) < MANY or sum(logs[:2]) >= sum(logs) / 2:
             return None
-        layers = list(dict.fromkeys(each.layer for each in self.calls[part[0] + 1 :]))
-        mean = math.exp(sum(math.log(steps[number]) for number in part) / len(part))
-        gone = " and becomes 0 there" if math.isinf(self.factor) else ""
-        last = part[-1] + 1
-        first = self.calls[part[0] + 1]
-        return Finding(
-            self.kind,
-            "note" if advice else "warning",  # nothing has been learnt yet
-            f"The {self.what} is {number(self.ratio(self.sizes[0], self.sizes[last]))} times "
-            f"{self.by} in {self.named(self.calls[last])} than in {self.named(self.calls[0])}"
-            f"{gone}: no single layer is the cause, {len(part)} steps make it {number(mean)} times "
-            f"{self.by} each.",
-            advice or _ADVICE[self.kind],
-            first.layer,
-            first.call,
-            self.phase,
-            evidence=self.evidence | {"everywhere": True},
-            layers=[first.layer, *layers[1:]],
-            explains=_EXPLAINS.get(self.kind, frozenset()),
+        # What becomes 0 at once, from a size that is not small, is cut off.
+        left = self.sizes[0] / LIMIT
+        if any(math.isinf(step) and self.sizes[i] > left for i, step in enumerate(steps)):
+            return None
+        mean = number(math.exp(sum(logs) / len(part)))
+        gone = " and becomes 0 there" if self.sizes[-1] == 0 else ""
+        found = self.finding(
+            self.calls[part[0] + 1],
+            f"{self.words(part[-1] + 1)}{gone}: no single layer is the cause, each of {len(part)} "
+            f"steps changes it {mean} times.",
+            _ADVICE[self.kind],
+            "note" if self.advice else "warning",  # nothing has been learnt yet
+            everywhere=True,
         )
+        layers = list(dict.fromkeys(each.layer for each in self.calls[part[0] + 1 :]))
+        return replace(found, layers=layers)
 
-    def one_step(self, advice: str, leaves: Sequence[LayerCall]) -> Finding:
+    def one_step(self, leaves: Sequence[LayerCall]) -> Finding:
         """Report it at the layer with the largest step."""
-        steps = self.steps
-        most = max(steps)
+        steps = [self.ratio(a, b) for a, b in pairwise(self.sizes)]
+        most, end = max(steps), self.sizes.index(self.sizes[-1])
         first, call = self.calls[steps.index(most) :][:2]
         if leaves:
             call = self._passing(leaves[leaves.index(call) : leaves.index(first) + 1])
-        message = (
-            f"The {self.what} is {number(self.factor)} times {self.by} in {self.named(self.end)} "
-            f"than in {self.named(self.calls[0])}; the largest step, {number(most)} times, is in "
-            f"{self.named(call)}."
+        if self.sizes[-1]:
+            largest = f"the largest step, {number(most)} times, is in {self.named(call)}"
+            return self.finding(call, f"{self.words(end)}; {largest}.", _ADVICE[self.kind])
+        found = self.finding(
+            call,
+            f"0 from {self.named(self.calls[end])} on: nothing passes.",
+            f"Look at {call.layer!r}, which may be dead or cut off.",
         )
-        gone = math.isinf(self.factor)
-        if gone:
-            message = f"The {self.what} is 0 from {self.named(self.end)} on: nothing passes."
-            advice = advice or f"Look at {call.layer!r}, which may be dead or cut off."
-        lost = gone and self.kind == "vanishing" and self.phase == "backward"
-        return Finding(
-            self.kind,
-            "warning",
-            message,
-            advice or _ADVICE[self.kind],
-            call.layer,
-            call.call,
-            self.phase,
-            evidence=self.evidence,
-            symptom="gradient of 0" if lost else self.kind,
-            explains=_EXPLAINS.get(self.kind, frozenset()),
-        )
+        return replace(found, symptom="gradient of 0" if self.what == "gradient" else "")
 
     def _passing(self, leaves: Sequence[LayerCall]) -> LayerCall:
         """Return the layer that changes a gradient most between its output and its input."""
         known = [each for each in leaves if each.gradient]
-        if known and leaves[0].gradient == 0:
-            return known[0]
-        steps = [
-            self.ratio(each.gradient or 0.0, after.gradient or 0.0)
-            for after, each in pairwise(known)
-        ]
-        return known[steps.index(max(steps)) + 1] if steps else leaves[-1]
+        if leaves[0].gradient == 0 or len(known) < 2:
+            return known[0] if known else leaves[-1]
+        sizes = [each.gradient or 0.0 for each in known]
+        steps = [self.ratio(before, after) for after, before in pairwise(sizes)]
+        return known[steps.index(max(steps)) + 1]
 
 
 _EXPLAINS = {"exploding": frozenset({"learning rate"})}
 
 
-def _recurrence(what: str, measured: list[Measured], advice: str) -> Finding | None:
+def _recurrence(
+    what: str, measured: Sequence[tuple[LayerCall, float]], advice: str
+) -> Finding | None:
     """Report a layer that runs many times, in which values grow or shrink from run to run."""
-    runs: dict[str, list[Measured]] = {}
+    runs: dict[str, list[tuple[LayerCall, float]]] = {}
     for call, size in measured:
         if size:
             runs.setdefault(call.layer, []).append((call, size))
@@ -290,78 +254,45 @@ def _recurrence(what: str, measured: list[Measured], advice: str) -> Finding | N
     if not many:
         return None
     most = max(many, key=lambda each: abs(math.log(each[-1][1] / each[0][1])))
-    (first, begin), (last, end) = most[0], most[-1]
-    factor = max(end / begin, begin / end)
-    if factor <= LIMIT:
+    sizes = [size for _, size in most]
+    kind = "exploding" if sizes[-1] > sizes[0] else "vanishing"
+    trend = Trend(kind, what, [call for call, _ in most], sizes, advice)
+    if (factor := trend.ratio(sizes[0], sizes[-1])) <= LIMIT:
         return None
-    kind, by = ("exploding", "larger") if end > begin else ("vanishing", "smaller")
-    return Finding(
-        kind,
+    step = number(factor ** (1 / (len(most) - 1)))
+    return trend.finding(
+        most[-1][0],
+        f"{trend.words(-1)}: it is the same layer, {step} times from run to run.",
+        _RECURRENT,
         # If it shrinks, early inputs are forgotten; the layer learns from the late ones.
         "warning" if kind == "exploding" else "note",
-        f"The {what} is {number(factor)} times {by} in {_named(last, True)} than in "
-        f"{_named(first, True)}: it is the same layer, {number(factor ** (1 / (len(most) - 1)))} "
-        "times from run to run.",
-        advice or _RECURRENT,
-        last.layer,
-        last.call,
-        "forward" if what == "activation" else "backward",
-        evidence={
-            "factor": factor,
-            "everywhere": True,
-            "recurrence": True,
-            "sizes": [size for _, size in most],
-        },
-        explains=_EXPLAINS.get(kind, frozenset()),
+        everywhere=True,
+        recurrence=True,
     )
 
 
-def _named(call: LayerCall, several: bool) -> str:
-    return f"{call.layer!r} (run {call.call})" if several else repr(call.layer)
-
-
-def _small_steps(steps: list[float], sizes: list[float]) -> list[int]:
-    """Return the steps, if many small ones make most of it; empty if one or a few do."""
-    some = [number for number, step in enumerate(steps) if 1 < step < math.inf]
-    logs = sorted((math.log(steps[number]) for number in some), reverse=True)
-    large = sum(logs) > math.log(LIMIT) and len(some) >= MANY
-    # What becomes 0 at once, from a size that is not small, is cut off.
-    left = sizes[0] / LIMIT
-    sunk = any(math.isinf(step) and sizes[i] > left for i, step in enumerate(steps))
-    return some if large and not sunk and sum(logs[:2]) < sum(logs) / 2 else []
-
-
-class GrowingState(Check):
-    """Report a recurrent layer in which values grow from step to step of a sequence."""
-
-    looks_at = "recurrent layers step by step"
-
-    def findings(self, run: RunRecord) -> Iterator[Finding]:
-        for call in run.calls:
-            if not isinstance(call.module, nn.RNNBase):
-                continue
-            made = [
-                each.made[0].magnitude
-                for each in run.operations
-                if each.phase == "forward" and (each.layer, each.call) == call.place
-                if each.name in ("relu", "tanh") and each.made
-            ]
-            finite = [size for size in made if math.isfinite(size) and size]
-            if len(finite) >= MANY and finite[-1] > LIMIT * finite[0]:
-                found = Finding(
-                    "exploding",
-                    "warning",
-                    f"In {call.layer!r} ({call.type}) the state is {number(finite[-1])} at step "
-                    f"{len(finite) - 1} of the sequence and {number(finite[0])} at step 0: it "
-                    "grows from step to step.",
-                    "Use tanh, an LSTM or a GRU, or make its weights smaller: "
-                    "nn.init.orthogonal_(rnn.weight_hh_l0).",
-                    call.layer,
-                    call.call,
-                    evidence={"factor": finite[-1] / finite[0], "everywhere": True, "sizes": made},
-                    explains=_EXPLAINS["exploding"],
-                )
-                yield _out_of_range(found, run)
+def _growing_states(run: RunRecord) -> Iterator[Finding]:
+    """Report recurrent layers in which values grow from step to step of a sequence."""
+    for call in run.calls:
+        if not isinstance(call.module, nn.RNNBase):
+            continue
+        ran = (e for e in run.operations if (e.layer, e.call) == call.place and e.made)
+        states = (e for e in ran if e.phase == "forward" and e.name in ("relu", "tanh"))
+        sizes = [s for each in states if math.isfinite(s := each.made[0].magnitude) and s]
+        if len(sizes) >= MANY and sizes[-1] > LIMIT * sizes[0]:
+            yield Finding(
+                "exploding",
+                "warning",
+                f"In {call.layer!r} ({call.type}) the state is {number(sizes[-1])} at step "
+                f"{len(sizes) - 1} of the sequence and {number(sizes[0])} at step 0: it grows from "
+                "step to step.",
+                "Use tanh, an LSTM or a GRU, or make its weights smaller: "
+                "nn.init.orthogonal_(rnn.weight_hh_l0).",
+                call.layer,
+                call.call,
+                evidence={"factor": sizes[-1] / sizes[0], "everywhere": True, "sizes": sizes},
+                explains=_EXPLAINS["exploding"],
+            )
 
 
 _RECURRENT = (

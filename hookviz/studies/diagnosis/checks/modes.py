@@ -35,81 +35,43 @@ class OtherMode(Check):
             self.modes.setdefault(call.module, (call.layer, other))
 
     def findings(self, run: RunRecord) -> Iterator[Finding]:
-        for kind, types in (("batchnorm", _BatchNorm), ("dropout", _DropoutNd)):
+        for kind, (types, acts) in _ACTS.items():
             layers = [each for m, each in self.modes.items() if isinstance(m, types)]
-            other = [name for name, differs in layers if differs]
-            if other:
-                yield _other(kind, other, len(layers), training=run.root.training)
+            names = [name for name, differs in layers if differs]
+            if not names:
+                continue
+            training = run.root.training
+            modes = ("training", "eval") if training else ("eval", "training")
+            yield Finding(
+                kind,
+                "note" if training else "warning",
+                f"The model is in {modes[0]} mode, but {len(names)} of its {len(layers)} {kind} "
+                f"layers are in {modes[1]} mode, such as {names[0]!r}"
+                + ("." if training else f": {acts}."),
+                "No fix is needed if they should stay unchanged; else call model.train()."
+                if training
+                else "Call model.eval() after the layers were added.",
+                names[0],
+                layers=names,
+                symptom="mode",
+            )
 
 
-def _other(kind: str, names: list[str], count: int, *, training: bool) -> Finding:
-    called, acts, rests = _WORDS[kind]
-    if training:
-        return Finding(
-            kind,
-            "note",
-            f"The model is in training mode, but {len(names)} of its {count} {called} layers are "
-            f"in eval mode: they {rests}.",
-            "No fix is needed if they should stay unchanged; else call model.train().",
-            names[0],
-            layers=names,
-            symptom="mode",
-        )
-    return Finding(
-        kind,
-        "warning",
-        f"The model is in eval mode, but {len(names)} of its {called} layers are in training "
-        f"mode, such as {names[0]!r}: {acts}.",
-        "Call model.eval() after the layers were added.",
-        names[0],
-        layers=names,
-        symptom="mode",
-    )
-
-
-_WORDS = {
+_ACTS = {
     "batchnorm": (
-        "BatchNorm",
+        _BatchNorm,
         "the output for a picture depends on the others in its batch, and each run changes the "
         "statistics",
-        "keep their statistics",
     ),
-    "dropout": (
-        "dropout",
-        "they drop values, and the output differs from run to run",
-        "drop nothing",
-    ),
+    "dropout": (_DropoutNd, "they drop values, and the output differs from run to run"),
 }
 
 
-class DropoutFunction(Check):
-    """Report a dropout function that drops although the model is in eval mode."""
-
-    looks_at = "dropout as a function"
-
-    def findings(self, run: RunRecord) -> Iterator[Finding]:
-        if run.root.training:
-            return
-        forward = (each for each in run.operations if each.phase == "forward")
-        functions = (each for each in forward if each.name in ("dropout", "bernoulli"))
-        for record in functions:
-            if not isinstance(run.modules.get(record.layer), _DropoutNd):
-                yield Finding(
-                    "dropout",
-                    "warning",
-                    "The model is in eval mode, but a dropout function drops values: the output "
-                    "differs from run to run.",
-                    "Pass it training=self.training, or use nn.Dropout.",
-                    **record.place,
-                )
-                return
-
-
 @dataclass
-class DropoutOfEverything(Check):
-    """Report a dropout with a probability of 1, after which everything is zero."""
+class Dropout(Check):
+    """Report a dropout function that drops in eval mode, and a dropout of everything."""
 
-    looks_at = "dropout that leaves nothing"
+    looks_at = "dropout as a function, and one that leaves nothing"
 
     found: dict[str, OperationRecord] = field(default_factory=dict)  # by layer
 
@@ -130,6 +92,19 @@ class DropoutOfEverything(Check):
                 **{**record.place, "operation": "dropout"},
                 explains=CONSTANT | {"factor of 0"},
             )
+        forward = (each for each in run.operations if each.phase == "forward")
+        functions = (each for each in forward if each.name in ("dropout", "bernoulli"))
+        for record in () if run.root.training else functions:
+            if not isinstance(run.modules.get(record.layer), _DropoutNd):
+                yield Finding(
+                    "dropout",
+                    "warning",
+                    "The model is in eval mode, but a dropout function drops values: the output "
+                    "differs from run to run.",
+                    "Pass it training=self.training, or use nn.Dropout.",
+                    **record.place,
+                )
+                return
 
 
 class TrainingMode(Check):

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, TypeGuard
+from collections.abc import Iterator
 
 from ..check import Check, RunRecord
 from ..findings import Finding
-from ..loss_scale import LossScale, loss_scale, made_half
+from ..loss_scale import loss_scale
 from ..records import OUTSIDE, OperationRecord
 
 MOST = 3
 """The number of places that are reported; operations that pass NaN on are not among them."""
 
 
-def nan_and_inf(run: RunRecord) -> Iterator[Finding]:
-    """Report where NaN and Inf arose that left a layer or reached a weight."""
-    first = origins(run)
-    for operation in [*first[:MOST], *filter(_handled, run.sources)]:
-        yield _finding(operation, run, more=max(len(first) - 1, 0))
-
-
 def origins(run: RunRecord) -> list[OperationRecord]:
     """Return what made NaN and Inf first: in the forward, and only else in the backward."""
-    constants = {id(o.origin): o.origin for o in run.operations if _of_constant(o.origin)}
-    told = [source for source in run.sources if source.propagated or not _fine(source)]
-    told = [source for source in told if not _handled(source)]
-    told += constants.values()
-    told += [each for each in run.operations if each.propagated and each.origin is each]
+    held = [each for each in run.sources if each.reached or not _fine(each)]
+    constants = dict.fromkeys(each.origin for each in run.operations if each.origin is not None)
+    told = [each for each in held if not _handled(each)]
+    told += [o for o in constants if o.index < 0 and o.name == "constant" and o.reached]
+    told += [each for each in run.operations if each.reached and each.origin is each]
     for phase in ("forward", "backward"):
         # Several of one line are one to its reader.
         first = list({tuple(o.place.values()): o for o in told[::-1] if o.phase == phase}.values())
@@ -36,30 +28,9 @@ def origins(run: RunRecord) -> list[OperationRecord]:
     return []
 
 
-def explaining_scale(
-    run: RunRecord, scaler: Any, smaller: Callable[[float], RunRecord]
-) -> LossScale | None:
-    """Return the loss scale without which the gradients are finite; None if there is none.
-
-    ``smaller(factor)`` repeats the run with a loss that is divided by the factor.
-    """
-    first = origins(run)
-    if not first or first[0].phase != "backward":
-        return None
-    scale = loss_scale(scaler, made_half(first[0]))
-    return None if scale is None or origins(smaller(scale.factor)) else scale
-
-
-def _of_constant(origin: OperationRecord | None) -> TypeGuard[OperationRecord]:
-    """Return whether numbers come from a constant of the code, and left a layer."""
-    return (
-        origin is not None and origin.index < 0 and origin.name == "constant" and origin.propagated
-    )
-
-
 def _handled(source: OperationRecord) -> bool:
     """Return whether NaN or Inf of the input were replaced before any layer returned them."""
-    return source.name == "input" and not source.propagated and not _fine(source)
+    return source.name == "input" and not source.reached and not _fine(source)
 
 
 def _fine(source: OperationRecord) -> bool:
@@ -89,10 +60,10 @@ def _finding(operation: OperationRecord, run: RunRecord, more: int) -> Finding:
         severity = "note"
         message = f"The input holds {word}, and the model handles it: no layer returns it."
         advice = f"No fix is needed if {word} stands for missing values."
-    if operation.phase == "backward" and run.scale is not None:
-        severity, evidence["scale"] = "note", run.scale.factor
-        message += run.scale.message
-        advice = run.scale.advice
+    scale = loss_scale(run.scaler, operation) if operation.phase == "backward" else None
+    if scale is not None:
+        severity, evidence["scale"] = "note", scale.factor
+        message, advice = message + scale.message, scale.advice
     return Finding(
         kind,
         severity,
@@ -114,20 +85,14 @@ def _made_here(operation: OperationRecord, word: str) -> tuple[str, str]:
     why = f"{cause.words}; input: {given}" if cause is not None else f"input: {given}"
     message = f"{what[0].upper()}{what[1:]} made {word}: {why}."
     if cause is None:
-        return message, _LOOK if forward else _STEEP
+        return message, "Look at the values that this layer gets: explore(model, x) shows them."
     lost = operation.nan or operation.reached == "nan"
     if cause.slope and lost:
         # torch.where gives the values that it leaves out a gradient of 0.
-        return message, f"{cause.fix} {_WHERE}"
+        where = "If torch.where leaves these values out, replace them before the operation: "
+        return message, f"{cause.fix} {where}torch.where(mask, x, 1.0)."
     return message, cause.fix
 
-
-_LOOK = "Look at the values that this layer gets: explore(model, inputs) shows them."
-_STEEP = "Keep the input of this operation away from where its slope is not finite."
-_WHERE = (
-    "If torch.where leaves these values out, replace them before the operation: "
-    "torch.where(mask, x, 1.0)."
-)
 
 SOURCES = {
     "weights": (
@@ -164,4 +129,6 @@ class NonFinite(Check):
         return "" if run.watched else f"NaN and Inf in {count} operations, forward and backward"
 
     def findings(self, run: RunRecord) -> Iterator[Finding]:
-        return nan_and_inf(run)
+        first = origins(run)
+        for operation in [*first[:MOST], *filter(_handled, run.sources)]:
+            yield _finding(operation, run, more=max(len(first) - 1, 0))

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from ....tables import number
 from ..check import Check, RunRecord
@@ -50,45 +50,38 @@ class Optimizers(Check):
         return "the optimizer" if run.optimizers else ""
 
     def findings(self, run: RunRecord) -> Iterator[Finding]:
-        model = run.root
-        names = {id(parameter): name for name, parameter in model.named_parameters()}
         # A critic's optimizer says nothing about the generator.
-        own = [each for each in run.optimizers if held_by(each, model)] or run.optimizers
+        own = [each for each in run.optimizers if held_by(each, run)] or run.optimizers
         if own:
-            yield from _missing(model, own, run.gradient_norms)
+            yield from _missing(run, own)
         for each in own:
-            yield from _held_in_vain(model, each, names)
-            yield from _rates(each, names)
-            yield from _decays(each, names)
-            yield from _lengths(each, names, run.gradient_norms, 10 if run.samples < FEW else 1)
+            yield from _held_in_vain(run, each)
+            yield from _groups(run, each)
+            yield from _lengths(run, each)
 
 
-def held_by(optimizer: Any, model: nn.Module) -> set[str]:
+def held_by(optimizer: Any, run: RunRecord) -> set[str]:
     """Return the names of the model's parameters that an optimizer holds."""
-    held = {key for key, _ in _held(optimizer)}
-    return {name for name, parameter in model.named_parameters() if id(parameter) in held}
+    return {name for group in optimizer.param_groups for name in _names(run, group)} - {""}
 
 
-def _held(optimizer: Any) -> list[tuple[int, dict[str, Any]]]:
-    """Return the id of each parameter that an optimizer holds, and its group."""
-    return [(id(each), group) for group in optimizer.param_groups for each in group["params"]]
+def _names(run: RunRecord, group: Mapping[str, Any]) -> list[str]:
+    """Return the name of each parameter of a group; empty for those that are not the model's."""
+    return [run.parameter_names.get(id(each), "") for each in group["params"]]
 
 
-def _missing(
-    model: nn.Module, optimizers: Sequence[Any], norms: Mapping[str, float]
-) -> Iterator[Finding]:
+def _missing(run: RunRecord, optimizers: Sequence[Any]) -> Iterator[Finding]:
     """Report parameters that learn and are in no optimizer."""
-    learns = [name for name, each in model.named_parameters() if each.requires_grad]
-    held = set[str]().union(*(held_by(each, model) for each in optimizers))
+    learns = [name for name, each in run.root.named_parameters() if each.requires_grad]
+    held = set[str]().union(*(held_by(each, run) for each in optimizers))
     missing = [name for name in learns if name not in held]
-    replaced = len(missing) == len(learns) and any(_foreign(model, each) for each in optimizers)
-    if not missing or replaced:  # that is reported as parameters of another model
+    if not missing or not held:  # that is reported as parameters of another model
         return
-    elsewhere = bool(norms) and not norms.keys() & set(missing)
-    where = "not in the optimizer" if len(optimizers) == 1 else "in none of the optimizers"
+    norms = run.gradient_norms.keys()
+    elsewhere = bool(norms) and not norms & set(missing)
     yield _about(
         missing,
-        f"{len(missing)} of {len(learns)} parameters that learn are {where}, such as "
+        f"{len(missing)} of {len(learns)} parameters that learn are not in the optimizer, such as "
         f"{missing[0]!r}.",
         "No fix is needed if they learn in another step: no gradient reached them."
         if elsewhere
@@ -99,16 +92,14 @@ def _missing(
     )
 
 
-def _foreign(model: nn.Module, optimizer: Any) -> int:
-    """Return how many parameters that are not the model's an optimizer holds."""
-    own = {id(each) for each in model.parameters()}
-    return len({key for key, _ in _held(optimizer)} - own)
-
-
-def _held_in_vain(model: nn.Module, optimizer: Any, names: Mapping[int, str]) -> Iterator[Finding]:
+def _held_in_vain(run: RunRecord, optimizer: Any) -> Iterator[Finding]:
     """Report parameters that an optimizer holds twice, of another model, or frozen."""
-    counts = Counter(key for key, _ in _held(optimizer))
-    twice = [names.get(key, "") for key, count in counts.items() if count > 1]
+    held = [each for group in optimizer.param_groups for each in group["params"]]
+    names = [name for group in optimizer.param_groups for name in _names(run, group)]
+    counts = Counter(map(id, held))
+    own = {name: each for name, each in zip(names, held, strict=True) if name}
+    foreign = {id(each) for name, each in zip(names, held, strict=True) if not name}
+    twice = [name for name, each in own.items() if counts[id(each)] > 1]
     if twice:
         yield _about(
             twice,
@@ -116,23 +107,12 @@ def _held_in_vain(model: nn.Module, optimizer: Any, names: Mapping[int, str]) ->
             "each step moves them as often.",
             "Pass it each parameter once.",
         )
-    own = [names[key] for key in counts if key in names]
-    if foreign := _foreign(model, optimizer):
-        learns = [name for name, each in model.named_parameters() if each.requires_grad]
-        none = bool(learns) and not set(learns) & set(own)
+    if foreign:
         yield _about(
-            learns if none else [],
-            f"The optimizer holds {foreign} parameters that are not the model's"
-            + (", and none of the model's own." if none else "."),
+            [] if own else [*run.parameter_names.values()],
+            f"The optimizer holds {len(foreign)} parameters that are not the model's"
+            + ("." if own else ", and none of the model's own."),
             "Create it again if a layer was replaced, or the model copied, after it was created.",
-        )
-    frozen = [name for name in own if not model.get_parameter(name).requires_grad]
-    if frozen:
-        yield _about(
-            frozen,
-            f"The optimizer holds {len(frozen)} frozen parameters, such as {frozen[0]!r}.",
-            "No fix is needed if they should stay unchanged.",
-            "note",
         )
 
 
@@ -143,11 +123,14 @@ def _about(names: list[str], message: str, advice: str, severity: str = "warning
     return Finding("optimizer", severity, message + more, advice, layers[0], layers=layers)
 
 
-def _rates(optimizer: Any, names: Mapping[int, str]) -> Iterator[Finding]:
+def _groups(run: RunRecord, optimizer: Any) -> Iterator[Finding]:
+    """Report a learning rate of 0, and a decay that takes away a large part of the weights."""
+    kind = type(optimizer).__name__
     for index, group in enumerate(optimizer.param_groups):
-        if float(group.get("lr", 1.0)) == 0.0 and group["params"]:
+        rate, decay = float(group.get("lr", 1.0)), float(group.get("weight_decay", 0.0))
+        held = [name for name in _names(run, group) if name]
+        if rate == 0 and group["params"]:
             scheduled = "initial_lr" in group  # a warm-up begins so
-            held = [names[id(each)] for each in group["params"] if id(each) in names]
             yield _about(
                 held,
                 f"The learning rate of group {index} is 0: its {len(group['params'])} parameters "
@@ -157,51 +140,37 @@ def _rates(optimizer: Any, names: Mapping[int, str]) -> Iterator[Finding]:
                 else "Set one, such as optimizer.param_groups[0]['lr'] = 1e-3.",
                 "note" if scheduled else "warning",
             )
-
-
-def _decays(optimizer: Any, names: Mapping[int, str]) -> Iterator[Finding]:
-    """Report weight decay of which one step takes away the weights, or a large part of them."""
-    kind = type(optimizer).__name__
-    for index, group in enumerate(optimizer.param_groups):
-        rate, decay = float(group.get("lr", 0.0)), float(group.get("weight_decay", 0.0))
         # Adam adds the decay to the gradient, and its steps have the same length whatever that is.
         subtracted = kind in ("SGD", "AdamW") or group.get("decoupled_weight_decay", False)
-        if not subtracted or rate * decay < ERASING:
-            continue
-        held = [names[id(each)] for each in group["params"] if id(each) in names]
-        factor = number(1 - rate * decay)
-        yield _about(
-            held,
-            f"Weight decay erases the weights of group {index}: each step multiplies them by "
-            f"1 − lr × weight_decay = 1 − {number(rate)} × {number(decay)} = {factor}.",
-            f"Set weight_decay to {number(1e-4 if kind == 'SGD' else 1e-2)}, for example: "
-            "lr × weight_decay should be far below 1.",
-        )
+        if subtracted and rate * decay >= ERASING:
+            yield _about(
+                held,
+                f"Weight decay erases the weights of group {index}: each step multiplies them by "
+                f"1 − lr × weight_decay = 1 − {number(rate)} × {number(decay)} = "
+                f"{number(1 - rate * decay)}.",
+                f"Set weight_decay to {number(1e-4 if kind == 'SGD' else 1e-2)}, for example: "
+                "lr × weight_decay should be far below 1.",
+            )
 
 
-def _lengths(
-    optimizer: Any, names: Mapping[int, str], norms: Mapping[str, float], noise: float
-) -> Iterator[Finding]:
+def _lengths(run: RunRecord, optimizer: Any) -> Iterator[Finding]:
     """Report a step that is too long: Adam's by its rate, plain descent's by the gradient.
 
-    A gradient is up to ``noise`` times as large as that of a whole batch.
+    A gradient of a few samples is up to ten times as large as that of a whole batch.
     """
     kind = type(optimizer).__name__
     ratios: dict[str, float] = {}
     for group in optimizer.param_groups:
         rate = float(group.get("lr", 0.0))
-        for each in group["params"]:
-            name = names.get(id(each), "")
+        for name, each in zip(_names(run, group), group["params"], strict=True):
             size = _size(each) if name and each.ndim > 1 else 0.0
-            if not size:
-                continue
-            slope = norms.get(name) or (_size(each.grad) if each.grad is not None else 0.0)
-            if kind == "SGD" and slope:
+            slope = run.gradient_norms.get(name) or (0.0 if each.grad is None else _size(each.grad))
+            if kind == "SGD" and size and slope:
                 ratios[name] = rate * slope / size
-            elif alike := _by_each(kind, group, optimizer.state.get(each, {})):
-                ratios[name] = alike * each.numel() ** 0.5 / size
+            elif size and (kind == "RMSprop" or ("Adam" in kind and kind != "RAdam")):
+                ratios[name] = rate * each.numel() ** 0.5 / size  # whatever the gradient
     middle = statistics.median(ratios.values()) if ratios else 0.0
-    far = TOO_FAR * (noise if kind == "SGD" else 1.0)
+    far = TOO_FAR * (10 if kind == "SGD" and run.samples < FEW else 1)
     if far < middle < math.inf:
         worst = max(ratios, key=lambda name: ratios[name])
         rate = max(float(group.get("lr", 0.0)) for group in optimizer.param_groups)
@@ -215,14 +184,6 @@ def _lengths(
             worst.rpartition(".")[0],
             evidence={"ratios": ratios},
         )
-
-
-def _by_each(kind: str, group: Mapping[str, Any], state: Mapping[str, Any]) -> float:
-    """Return by how much a step moves each weight if the gradient does not matter; else 0."""
-    rate, first = float(group.get("lr", 0.0)), not float(state.get("step", 0.0))
-    if kind == "Adagrad":  # its steps are soon shorter
-        return rate / 10 if first and not group["initial_accumulator_value"] else 0.0
-    return rate if kind == "RMSprop" or ("Adam" in kind and kind != "RAdam") else 0.0
 
 
 def _size(tensor: Tensor) -> float:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from ....run.operations import LAYER_KINDS
 from ....run.recorder import Operation
 from ..check import Check, RunRecord
 from ..findings import Finding
-from ..modules import plain_values
 from ..records import OUTSIDE, OperationRecord
-from ..step import WatchedStep
 
 
 @dataclass
@@ -37,7 +34,14 @@ class NotRegistered(Check):
 
     def findings(self, run: RunRecord) -> Iterator[Finding]:
         for made in self.made.values():
-            yield _made_again(made)
+            yield Finding(
+                "not registered",
+                "warning",
+                "This line makes a layer in every forward: its weights are new random numbers each "
+                "time, and no optimizer trains them.",
+                "Make the layer once, in __init__, and call it in forward.",
+                **made.place,
+            )
         found = set[OperationRecord]()
         for record in run.operations:
             if record.layer == OUTSIDE or record.phase == "backward":
@@ -48,53 +52,22 @@ class NotRegistered(Check):
                 if source is None or source in found or not (plain or source.loose):
                     continue
                 found.add(source)
-                reader = record.name.capitalize()
-                message = (
-                    f"{reader} uses as weights the plain tensor {source.stored}: it is not in "
-                    "model.parameters(), so no optimizer trains it, and neither state_dict() nor "
-                    "to(device) includes it."
-                    if plain
-                    else f"{reader} reads weights that are not in model.parameters(): no optimizer "
-                    "trains them, and neither state_dict() nor to(device) includes them."
-                )
+                tensor = f" of the plain tensor {source.stored}" if source.stored else ""
                 yield Finding(
                     "not registered",
                     "warning",
-                    message,
-                    "Store it as nn.Parameter(tensor) if it should learn, else with "
-                    "register_buffer(name, tensor)."
-                    if plain
+                    f"{record.name.capitalize()} reads weights{tensor} that are not in "
+                    "model.parameters(): no optimizer trains them, and neither state_dict() nor "
+                    "to(device) includes them.",
+                    "Store a tensor as nn.Parameter(tensor), or with register_buffer(name, tensor) "
+                    "if it should not learn."
+                    if source.stored
                     else "Put layers into nn.ModuleList or nn.Sequential instead of a list or "
                     "dict, and single weights into nn.ParameterList.",
                     **record.place,
                     evidence={"weights": source.stored},
-                    cause="plain tensor" if plain else "not registered",
+                    cause="plain tensor" if source.stored else "not registered",
                 )
-
-    def suspects(self, step: WatchedStep) -> bool:
-        """Return True if a plain attribute holds weights, or modules that are not the model's."""
-        several = (each for module in step.names for _, each in plain_values(module))
-        return any(_holds_weights(each, step.names) for each in several)
-
-
-def _made_again(record: OperationRecord) -> Finding:
-    return Finding(
-        "not registered",
-        "warning",
-        "This line makes a layer in every forward: its weights are new random numbers each time, "
-        "and no optimizer trains them.",
-        "Make the layer once, in __init__, and call it in forward.",
-        **record.place,
-    )
-
-
-def _holds_weights(several: Sequence[Any], names: dict[nn.Module, str]) -> bool:
-    first = several[0] if several else None
-    if isinstance(first, nn.Module):
-        return first not in names
-    if type(first) is nn.Parameter:
-        return True
-    return any(isinstance(t, Tensor) and t.is_floating_point() and t.ndim > 1 for t in several)
 
 
 class OneModule(Check):

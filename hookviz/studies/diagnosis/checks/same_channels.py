@@ -9,7 +9,7 @@ from torch import Tensor
 from ....hooking.weights import stored_tensor
 from ..check import Check, RunRecord
 from ..findings import Finding
-from ..modules import LINEAR, is_zero, weighted
+from ..modules import LINEAR
 from .zero_weights import CONSTANT
 
 
@@ -22,11 +22,11 @@ class SameChannels(Check):
     def findings(self, run: RunRecord) -> Iterator[Finding]:
         if run.error is not None:
             return
-        for name, module in weighted(run):
+        for name, module in run.weighted.items():
             weight = stored_tensor(module, "weight")
             if not isinstance(module, LINEAR) or weight is None or not weight.requires_grad:
                 continue
-            if not _alike(weight, getattr(module, "groups", 1)) or is_zero(module):
+            if not _alike(weight, getattr(module, "groups", 1)) or name in run.zero_layers:
                 continue
             yield Finding(
                 "same channels",

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from ..check import Check, RunRecord
 from ..findings import Finding
 from ..records import OperationRecord, RanOperation, range_of
-from ..step import WatchedStep
 from .zero_weights import VANISHING
 
 ENDS = {"sigmoid": (0.0, 1.0), "tanh": (-1.0, 1.0)}
@@ -55,35 +54,17 @@ class Saturated(Check):
         products = [each for each in run.operations if each.name == "mul"]
         scaling = {each for product in products for each in product.makers}
         for record, gate in self.gates.items():
-            if gate.fraction <= MOST:
-                continue
             fault = bool(run.uses.get(record)) or (record in scaling and gate.stuck)
-            message = (
-                f"{100 * gate.fraction:.3g} % of the values that {record.name} returned are at its "
-                f"ends, over {run.samples} input{'s' * (run.samples != 1)}"
-            )
-            advice = "No fix is needed if this is a gate or the model's answer."
-            if fault:
-                message += ": hardly any gradient passes."
-                advice = "Make its input smaller: a normalization before it, or smaller weights."
-            else:
-                message += ", as is usual for gates and outputs."
-            yield Finding(
-                "saturated",
-                "warning" if fault else "note",
-                message,
-                advice,
-                **record.place,
-                evidence={"fraction": gate.fraction, "after": record.maker_layer},
-                cause="saturated",
-                symptom="saturated" if fault else "saturated gate",
-                explains=VANISHING if fault else frozenset(),
-            )
-
-    def suspects(self, step: WatchedStep) -> bool:
-        """Return True if the mean size of a layer's output would saturate the sigmoid behind it."""
-        return any(size > _SIZES[name] for name, size in step.bounded)
-
-
-_SIZES = {"sigmoid": 4.0, "tanh": 2.0}
-"""The least mean absolute value of the input if nine tenths of the output are at the ends."""
+            if gate.fraction > MOST and fault:
+                yield Finding(
+                    "saturated",
+                    "warning",
+                    f"{100 * gate.fraction:.3g} % of the values that {record.name} returned are at "
+                    f"its ends, over {run.samples} input{'s' * (run.samples != 1)}: hardly any "
+                    "gradient passes.",
+                    "Make its input smaller: a normalization before it, or smaller weights.",
+                    **record.place,
+                    evidence={"fraction": gate.fraction, "after": record.maker_layer},
+                    cause="saturated",
+                    explains=VANISHING,
+                )

@@ -62,10 +62,7 @@ def _closed(run: RunRecord) -> bool:
 
 def by_zero(operation: Operation) -> bool:
     """Return True if a tensor with a gradient is multiplied by the number 0."""
-    other = operation.args[1] if len(operation.args) > 1 else None
-    return learned_product(operation) and isinstance(other, (int, float)) and other == 0
-
-
-def learned_product(operation: Operation) -> bool:
-    """Return True for a product in which a factor has a gradient."""
-    return operation.name == "mul" and any(each.requires_grad for each in operation.inputs)
+    if operation.name != "mul" or not any(each.requires_grad for each in operation.inputs):
+        return False
+    other = operation.args[1]
+    return isinstance(other, (int, float)) and other == 0

@@ -13,7 +13,7 @@ from ....run.operations import BATCH_NORMS, RECTIFIERS
 from ..check import Check, LayerCall, RunRecord
 from ..examination import is_plain
 from ..findings import Finding
-from ..modules import next_to_zero, untrained_norms, zero_layers
+from ..modules import next_to_zero, untrained_norms
 from ..records import (
     MAPS,
     OUTSIDE,
@@ -22,7 +22,6 @@ from ..records import (
     channel_dimension,
     channel_ranges,
 )
-from ..uniform import uniform_values
 from .zero_weights import VANISHING
 
 MARGIN = 1.0
@@ -35,32 +34,25 @@ model returns the same for inputs that differ."""
 
 @dataclass(eq=False)
 class Still:
-    """The channels of an operation's output that are the same everywhere.
+    """The channels of an operation's output that are the same everywhere, as masks.
 
     Attributes
     ----------
-    count, values : int
-        The number of all channels, and of values in each.
-    still, follows : torch.Tensor
-        Masks of the channels that are one number everywhere, and of those that already were so
-        in the operation's input.
-    dead, constant : int
-        The number of channels that are zero, or another number, everywhere.
+    values : int
+        The number of values in each channel.
+    still, dead : torch.Tensor
+        Channels that are one number everywhere; and of these, the ones that are zero.
+    follows : torch.Tensor
+        Channels that already were so in the operation's input.
     far : int
         The number of dead channels that stay far below zero before a rectifier.
     """
 
-    count: int
     values: int
     still: Tensor
+    dead: Tensor
     follows: Tensor
-    dead: int
-    constant: int
-    far: int
-
-    def has(self, kind: str) -> int:
-        """Return the number of channels that are so, without those that already were so before."""
-        return (self.dead if kind == "dead" else self.constant) - int(self.follows.sum())
+    far: int = 0
 
 
 @dataclass
@@ -84,11 +76,10 @@ class SilentChannels(Check):
             self.differ = any(not _alike(each, 2) for each in batches if is_plain(each))
 
     def leave(self, call: LayerCall, returned: list[Tensor], run: RunRecord) -> None:
-        if call is run.calls[0]:
-            floating = (each for each in returned if each.is_floating_point() and each.numel())
-            first = next(floating, None)
+        if call is run.calls[0] and self.differ:
+            first = next((t for t in returned if t.is_floating_point() and t.numel()), None)
             if first is not None and first.shape[:1] == (run.samples,):
-                self.unmoved = self.differ and is_plain(first) and _alike(first, len(first))
+                self.unmoved = is_plain(first) and _alike(first, len(first))
 
     def after(self, ran: RanOperation, run: RunRecord) -> None:
         record = ran.record
@@ -96,93 +87,85 @@ class SilentChannels(Check):
             return  # a loss with a margin is 0 where the answers are beyond it
         least, most = record.channels
         still = least == most
-        if not bool(still.any()) or (record.name in RECTIFIERS and record.made[0].low != 0):
+        rectifies = record.name in RECTIFIERS
+        if not bool(still.any()) or (rectifies and record.made[0].low != 0):
             return
-        count, zero = len(still), still & (least == 0)
-        dead = int(zero.sum())
-        far = 0
-        if record.name in RECTIFIERS and dead > count / 2 and (before := _before(ran)) is not None:
-            far = int((zero & far_below_zero(*before)).sum())
-        self.found[record] = Still(
-            count,
-            ran.output.numel() // count,
-            still,
-            still & self._still_before(ran, still),
-            dead,
-            int(still.sum()) - dead,
-            far,
-        )
+        values = ran.output.numel() // len(still)
+        found = Still(values, still, still & (least == 0), still & self._before(ran, still))
+        if rectifies and _most(found.dead) and (before := _ranges_before(ran)) is not None:
+            found.far = int((found.dead & far_below_zero(*before)).sum())
+        self.found[record] = found
 
-    def _still_before(self, ran: RanOperation, still: Tensor) -> Tensor:
+    def _before(self, ran: RanOperation, still: Tensor) -> Tensor:
         """Return which channels were one number before an operation that keeps them apart."""
         record, count = ran.record, len(still)
         apart = record.name in _BY_CHANNEL
-        apart = apart and ran.operation.argument.get("groups", count) == count
-        if apart and record.maker is not None:
+        if apart and ran.operation.argument.get("groups", count) == count and record.maker:
             *_, source = record.maker.passed_on()
             before = self.found.get(source)
-            if before is not None and before.count == count:
+            if before is not None and len(before.still) == count:
                 return before.still
         return torch.zeros_like(still)
 
     def findings(self, run: RunRecord) -> Iterator[Finding]:
-        silent = set(zero_layers(run))
-        uniform = uniform_values(run.operations)
+        silent = set(run.zero_layers)
         for record, channels in self.found.items():
             if record.of_zero_weights:
                 continue
-            follows = {record.maker_layer, uniform.begin(record).layer, record.layer} & silent
-            if channels.dead + channels.constant == channels.count:
+            behind = record.maker.passed_on() if record.maker is not None else ()
+            follows = any(each.layer in silent for each in (record, *behind))
+            if bool(channels.still.all()):
                 silent.add(record.layer)
             few = channels.values < FEW
-            if follows or (few and not (self.unmoved and channels.dead == channels.count)):
+            if follows or (few and not (self.unmoved and bool(channels.dead.all()))):
                 continue
-            for kind in ("dead",) if few else ("dead", "constant"):
-                if channels.has(kind) > channels.count / 2:
-                    yield self._finding(record, channels, kind, run)
+            constant = channels.still & ~channels.dead
+            for kind, mask in (("dead", channels.dead), ("constant", constant)):
+                if _most(mask, less=int(channels.follows.sum())):
+                    yield _finding(record, channels, kind, int(mask.sum()), run)
 
-    def _finding(
-        self, record: OperationRecord, channels: Still, kind: str, run: RunRecord
-    ) -> Finding:
-        count = channels.dead if kind == "dead" else channels.constant
-        away = min(_trained_away(record, channels.still, run), count)
-        what = "zero" if kind == "dead" else "one number"
-        inputs = f"{run.samples} input{'s' * (run.samples != 1)}"
-        message = f"{count} of {channels.count} channels are {what} everywhere, over {inputs}"
-        if channels.values < FEW:
-            message += ", and the model returns the same for all of them"
-        owner = record.maker_layer if record.name not in MAPS else ""
-        severity, advice = "warning", _ADVICE[kind].format(owner or record.layer)
-        judged = silence(
-            count, channels.count, away, run.samples, _certain(record, channels, kind, run)
-        )
-        if judged == "dead" and count < channels.count and untrained_norms(run):
-            judged = "silent"  # a BatchNorm that does not normalize yet shifts its inputs
-        symptom = ""
-        if judged == "trained away":
-            severity = "note"
-            message += f"; the weights of {away} of them are next to zero: they were trained away"
-            advice = "No fix is needed; such channels could be pruned."
-        elif judged == "silent":
-            severity, kind = "note", "silent"
-            advice = "Examine more and different inputs to see whether these channels ever respond."
-        whole = severity == "warning" and count == channels.count
-        return Finding(
-            kind,
-            severity,
-            f"{message} ({channels.values} values in each channel).",
-            advice,
-            **record.place,
-            evidence={
-                "channels": count,
-                "of": channels.count,
-                "values": channels.values,
-                "after": record.maker_layer,
-            },
-            cause=f"{kind} {severity} {record.name}",
-            symptom=symptom,
-            explains=VANISHING | {"flat batch"} if whole else frozenset(),
-        )
+
+def _most(mask: Tensor, less: int = 0) -> bool:
+    return int(mask.sum()) - less > len(mask) / 2
+
+
+def _finding(
+    record: OperationRecord, channels: Still, kind: str, count: int, run: RunRecord
+) -> Finding:
+    away = min(_trained_away(record, channels.still, run), count)
+    of, few = len(channels.still), channels.values < FEW
+    message = (
+        f"{count} of {of} channels are {'zero' if kind == 'dead' else 'one number'} everywhere, "
+        f"over {run.samples} input{'s' * (run.samples != 1)}"
+        + (", and the model returns the same for all of them" if few else "")
+    )
+    # Whether the channels are unlikely to respond to other inputs.
+    certain = kind == "constant" or (channels.values > run.samples and channels.far > of / 2)
+    certain |= count == of and (of >= FEW or channels.far == of or record.name in MAPS)
+    judged = silence(count, of, away, run.samples, certain)
+    if judged == "dead" and count < of and untrained_norms(run.names):
+        judged = "silent"  # a BatchNorm that does not normalize yet shifts its inputs
+    owner = record.layer if record.name in MAPS else record.maker_layer or record.layer
+    advice = _ADVICE[kind if judged == "dead" else judged].format(owner)
+    if judged == "trained away":
+        message += f"; the weights of {away} of them are next to zero: they were trained away"
+    kind = "silent" if judged == "silent" else kind
+    severity = "warning" if judged == "dead" else "note"
+    return Finding(
+        kind,
+        severity,
+        f"{message} ({channels.values} values in each channel).",
+        advice,
+        **record.place,
+        evidence={
+            "channels": count,
+            "of": of,
+            "values": channels.values,
+            "after": record.maker_layer,
+        },
+        cause=f"{kind} {severity} {record.name}",
+        explains=VANISHING | {"flat batch"} if judged == "dead" and count == of else frozenset(),
+    )
 
 
 def silence(count: int, channels: int, away: int, samples: int, certain: bool) -> str:
@@ -223,10 +206,12 @@ _ADVICE = {
     "dead": "Initialise {!r} again with zero bias: no gradient reaches it, so it cannot recover. A "
     "smaller learning rate protects the other channels.",
     "constant": "Look at the weights of {!r}: they are zero, or far smaller than the bias.",
+    "trained away": "No fix is needed; such channels could be pruned.",
+    "silent": "Examine more and different inputs to see whether these channels ever respond.",
 }
 
 
-def _before(ran: RanOperation) -> tuple[Tensor, Tensor] | None:
+def _ranges_before(ran: RanOperation) -> tuple[Tensor, Tensor] | None:
     """Return the channels' ranges in a rectifier's input, which it may have overwritten."""
     maker = ran.record.maker
     if maker is not None and maker.channels is not None:
@@ -241,31 +226,14 @@ def far_below_zero(least: Tensor, most: Tensor) -> Tensor:
     return most < -MARGIN * (most - least)
 
 
-def _certain(record: OperationRecord, channels: Still, kind: str, run: RunRecord) -> bool:
-    """Return True if the channels are unlikely to respond to other inputs."""
-    if kind == "constant":
-        return True
-    if channels.values > run.samples and channels.far > channels.count / 2:
-        return True
-    return channels.dead == channels.count and (
-        channels.count >= FEW or channels.far == channels.count or record.name in MAPS
-    )
-
-
 def _trained_away(record: OperationRecord, still: Tensor, run: RunRecord) -> int:
     """Count the silent channels that have a scale or a kernel next to zero."""
-    last = {each.layer: each for each in run.operations if each.channels is not None}
     away = torch.zeros_like(still)
-    name = record.layer if record.name in MAPS else record.maker_layer
-    names: set[str] = set()
-    while name and name not in names:
-        names.add(name)
-        module = run.modules.get(name)
+    for each in record.channelwise():
+        module = run.modules.get(each.layer)
         weight = stored_tensor(module, "weight") if module is not None else None
         if weight is not None and not weight.is_meta and len(weight) == len(still):
             away |= next_to_zero(weight).to(still.device)
-        before = last.get(name)
-        name = before.maker_layer if before is not None and before.name != "convolution" else ""
     return int((still & away).sum())
 
 

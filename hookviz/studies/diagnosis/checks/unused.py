@@ -2,49 +2,34 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
-from torch import nn
-
-from ....run.recorder import Operation
 from ..check import Check, RunRecord
 from ..findings import Finding
-from ..modules import outermost
-from ..records import OperationRecord
+from ..modules import has_weights, outermost
 
 
-@dataclass
 class Unused(Check):
     """Report layers with weights that never ran, and whose weights nothing read."""
 
     looks_at = "layers that never ran"
 
-    decided: set[str] = field(default_factory=set)  # layers whose forward reads its numbers
-
-    def heard(self, operation: Operation, record: OperationRecord, run: RunRecord) -> None:
-        if operation.name in ("local_scalar_dense", "nonzero") and operation.call is not None:
-            self.decided.add(record.layer)
-
     def findings(self, run: RunRecord) -> Iterator[Finding]:
         if run.error is not None:
             return
         ran = {call.module for call in run.calls}
-        idle = {
-            name: module
-            for module, name in run.names.items()
-            if module not in ran and (own := run.parameters[name]) and not own & run.used
-        }
         # A container may hold layers that have other names, too, under which they ran.
-        idle = {
-            name: module
-            for name, module in idle.items()
-            if any(each not in ran and _holds(each) for each in module.modules())
-        }
+        idle = [
+            name
+            for module, name in run.names.items()
+            if module not in ran and not run.parameters[name] & run.used
+            if any(each not in ran and has_weights(each) for each in module.modules())
+        ]
         for name in outermost(idle):
-            module = idle[name]
+            module = run.modules[name]
             why = "unused"
-            if self._is_routed(run, name):
+            if _is_routed(run, name):
                 why = "routed"
             elif run.root.training and run.drew:
                 why = "left out"
@@ -61,26 +46,16 @@ class Unused(Check):
                 evidence={"parameters": sorted(run.parameters[name])},
             )
 
-    def _is_routed(self, run: RunRecord, name: str) -> bool:
-        """Return True if layers beside this one share the batch, as experts do.
 
-        One of them may get it all: then their owner reads from its numbers which of them run.
-        """
-        beside = name.rpartition(".")[0]
-        rows: dict[str, int] = {}
-        for call in run.calls:
-            if call.layer.rpartition(".")[0] == beside and call.given and call.given[0]:
-                rows[call.layer] = rows.get(call.layer, 0) + call.given[0][0]
-        counts = set(rows.values())
-        if not (beside and counts):
-            return False
-        decided = bool({beside, beside.rpartition(".")[0]} & self.decided)
-        return decided or len(counts) > 1 or max(counts) < run.samples
-
-
-def _holds(module: nn.Module) -> bool:
-    """Return True if a module has parameters itself."""
-    return next(module.parameters(recurse=False), None) is not None
+def _is_routed(run: RunRecord, name: str) -> bool:
+    """Return True if layers beside this one share the batch, as experts do."""
+    beside = name.rpartition(".")[0]
+    rows = Counter[str]()
+    for call in run.calls:
+        if beside and call.layer.rpartition(".")[0] == beside and call.given and call.given[0]:
+            rows[call.layer] += call.given[0][0]
+    counts = set(rows.values())
+    return len(counts) > 1 or (bool(counts) and max(counts) < run.samples)
 
 
 _ADVICE = {

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from ....run.operations import LAYER_KINDS, Kind
 from ..check import Check, RunRecord
 from ..findings import Finding
-from ..modules import LINEAR, is_zero, learns, zero_layers
-from ..uniform import uniform_values
+from ..modules import LINEAR, is_zero
+from ..records import OperationRecord
 
 VANISHING = frozenset({"vanishing", "gradient of 0"})
 CONSTANT = VANISHING | {"flat batch", "input scale", "batchnorm", "constant", "dead", "silent"}
@@ -26,21 +27,17 @@ class ZeroWeights(Check):
     def findings(self, run: RunRecord) -> Iterator[Finding]:
         if run.error is not None:
             return
-        zero = zero_layers(run)
-        learning = {name for name in zero if learns(run, name)}
-        for name, module in zero.items():
+        learning = {name for name in run.zero_layers if run.learns(name)}
+        for name, module in run.zero_layers.items():
             fault = not _by_design(run, name, learning)
             if not fault and not isinstance(module, LINEAR):
                 continue  # the last norm of a residual branch often begins so
             scaled = "" if is_zero(module) else " once they are scaled"
-            message = f"All weights of {name!r} ({type(module).__name__}) are zero{scaled}"
+            what = "it returns the same for every input" if fault else "some layers begin so"
             yield Finding(
                 "zero weights",
                 "warning" if fault else "note",
-                message
-                + (
-                    ": it returns the same for every input." if fault else ", as some layers begin."
-                ),
+                f"All weights of {name!r} ({type(module).__name__}) are zero{scaled}: {what}.",
                 "Initialise them with nn.init.kaiming_normal_(layer.weight), or load trained ones."
                 if fault
                 else "No fix is needed if it should begin at zero: a gradient reaches it.",
@@ -52,10 +49,22 @@ class ZeroWeights(Check):
 
 def _by_design(run: RunRecord, name: str, learning: set[str]) -> bool:
     """Return True if a layer begins at zero: the next step moves it, or the one behind it."""
-    uniform = uniform_values(run.operations)
-    made = [each for each in run.operations if each.layer == name and each.phase == "forward"]
-    joins = any(each in uniform.joins for each in made)  # it may also lead to a gate
+    made = {each for each in run.operations if each.layer == name and each.phase == "forward"}
+    sums = [each for each in run.operations if each.name == "add" and not each.uniform]
+    joins = bool(made & _uniform_before(sums))  # it may also lead to a gate
     if not joins and any(run.uses.get(each) for each in made):
         return False  # a norm makes noise of it, and the next layer has nothing to learn from
     # Without a backward nobody can tell.
     return name in learning or bool(learning) or not run.backward
+
+
+def _uniform_before(records: Iterable[OperationRecord]) -> set[OperationRecord]:
+    """Return the operations before these, back to weights, that returned one number."""
+    waiting, found = [maker for each in records for maker in each.makers], set[OperationRecord]()
+    while waiting:
+        record = waiting.pop()
+        if record is not None and record.uniform and record not in found:
+            found.add(record)
+            if record.kind not in LAYER_KINDS and record.kind is not Kind.NORMALIZATION:
+                waiting += record.makers
+    return found
