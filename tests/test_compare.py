@@ -379,6 +379,22 @@ def test_shown(model, picture):
     assert sum(p for _, p, _ in found.predictions) <= 1 + 1e-6
 
 
+@pytest.mark.parametrize(
+    ("layer", "shown"), [("layer2.0.conv1", "layer2.0.conv1"), ("layer3.0.bn1", "layer3.0.conv2")]
+)
+def test_show_opens_where_the_difference_arises(model, picture, layer, shown):
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        other.get_submodule(layer).weight.mul_(1.1)
+    found = hookviz.compare(model, other, picture)
+    assert found.first().layer == layer
+    both = found.show()
+    try:
+        assert both.layer == shown
+    finally:
+        both.close()
+
+
 def test_errors(model, picture):
     with pytest.raises(TypeError, match=r"must be a torch\.nn\.Module"):
         hookviz.compare(model, "model", picture)

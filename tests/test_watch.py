@@ -947,7 +947,10 @@ def test_rows_figures_and_pages_of_the_validation():
     assert watch.figure(layer="conv", phase="eval").axes
     assert row is not training
     titles = [axes.get_title("left") for axes in watch.figure(phase="eval").axes]
-    assert [title.partition(",")[0] for title in titles if title] == ["std", "gradient std"]
+    assert [title.partition(",")[0] for title in titles if title] == [
+        "standard deviation",
+        "gradient: standard deviation",
+    ]
     with pytest.raises(ValueError, match="No step of eval has recorded update_ratio"):
         watch.figure("update_ratio", phase="eval")
     pages = [blocks(watch.to_html(phase=phase)) for phase in ("eval", "train")]

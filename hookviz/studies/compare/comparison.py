@@ -185,7 +185,9 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         return [row.record() | answers for row in self]
 
     def show(self, layers: Layers = None) -> Any:
-        """Show both runs and b − a with shared controls, at the layer that differs first.
+        """Show both runs and b − a with shared controls.
+
+        It opens at the layer in which the difference arises, or else at the next one that is shown.
 
         Parameters
         ----------
@@ -205,11 +207,11 @@ class Comparison(TablePage, Sequence[LayerDifference]):
             Unknown layer.
         """
         both = self._explore(layers)
-        for row in self:
-            if row.differs():
-                with suppress(ValueError):  # the layer is not shown, or has no maps
-                    both.layer = row.layer
-                    break
+        first = self.first()
+        for row in [] if first is None else self._rows[self._rows.index(first) :]:
+            with suppress(ValueError):  # the layer is not shown, or has no maps
+                both.layer = row.layer
+                break
         return both
 
     def figure(self) -> Figure:
@@ -319,7 +321,9 @@ def error_chart(rows: Sequence[LayerDifference]) -> Figure:
     for (name, found), mark in zip(columns.items(), ("o", "."), strict=True):
         heights = np.clip(found, low, high)
         axes.plot(heights, mark + "-", ms=3, lw=0.8, label=name)
-    axes.plot([min(row.tolerance, high) for row in rows], ":", color="gray", label="of rounding")
+    axes.plot(
+        [min(row.tolerance, high) for row in rows], ":", color="gray", label="explained by rounding"
+    )
     first = next((index for index, row in enumerate(rows) if row.differs()), None)
     if first is not None:
         axes.axvline(first, color="#d97706", lw=1)

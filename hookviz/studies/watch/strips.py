@@ -109,8 +109,18 @@ def named(row: Row) -> str:
 
 def said(statistic: str) -> str:
     """Describe a statistic in words."""
-    words = statistic.replace("_", " ")
-    return {"dead": "fraction of dead channels", "zeros": "fraction of zeros"}.get(words, words)
+    name = statistic.removeprefix("gradient_")
+    prefix = "" if name == statistic else "gradient: "
+    return prefix + _WORDS.get(name, name.replace("_", " "))
+
+
+_WORDS = {
+    "std": "standard deviation",
+    "dead": "fraction of dead channels",
+    "zeros": "fraction of zeros",
+    "nans": "NaN",
+    "infs": "Inf",
+}
 
 
 def colours_of(statistic: str, values: np.ndarray) -> tuple[Normalize, str]:
