@@ -10,22 +10,24 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from hookviz.run.follow import SourceListener
 from hookviz.run.inputs import prepare_input
 from hookviz.run.recorder import OperationRecorder
 from hookviz.run.session import Session
 from hookviz.run.stages import ACTIVATED, NORMALIZED, stages_of
 from hookviz.studies.graph.kernels import layer_weights
+from hookviz.studies.graph.listener import GraphListener
 
 
 def sources(function, *tensors):
     """Return the names of the arguments that the result of a function depends on."""
-    listener = SourceListener()
+    listener = GraphListener([])
     for name, tensor in zip("ab", tensors, strict=False):
-        listener.mark(tensor, name)
+        listener.add((name, 0), "input", [], [tensor])
     with torch.no_grad(), OperationRecorder(listener):
         result = function(*tensors)
-    return "".join(sorted(listener.of(result)))
+    node = listener.marks.get(result)
+    found = () if node is None else listener.sources_of([node])
+    return "".join(sorted(listener.nodes[each].layer for each in found))
 
 
 def written(a, b, index):
@@ -73,11 +75,11 @@ def test_views_get_the_sources_written_to_their_memory():
 
 
 def test_following_keeps_no_tensor_alive():
-    listener = SourceListener()
+    listener = GraphListener([])
 
     with OperationRecorder(listener):
         tensor = torch.zeros(4)
-        listener.mark(tensor, "tensor")
+        listener.add(("tensor", 0), "input", [], [tensor])
         result = tensor + 1
         ends = weakref.ref(tensor), weakref.ref(result)
         del tensor, result

@@ -7,7 +7,7 @@ behind a layer, attention weights and the input pictures of a call are such rule
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from torch import Tensor
@@ -119,44 +119,3 @@ def follow(session: Session, make: Callable[[], F]) -> F:
 
     session.forward(observe, grad=False)
     return listeners[-1]
-
-
-class SourceListener(Follower[frozenset[Hashable]]):
-    """Carries, for each tensor, the set of sources that its values depend on.
-
-    An operation's result has the sources of all tensors that the operation has read.
-
-    Examples
-    --------
-    >>> import torch
-    >>> one, two, listener = torch.ones(2), torch.ones(2), SourceListener()
-    >>> listener.mark(one, "one")
-    >>> listener.mark(two, "two")
-    >>> with OperationRecorder(listener):
-    ...     total, zeros = one.relu()[:1] + two, torch.zeros_like(one)
-    >>> sorted(listener.of(total)), sorted(listener.of(one * 2)), sorted(listener.of(zeros))
-    (['one', 'two'], [], [])
-    """
-
-    def mark(self, tensor: Tensor, source: Hashable) -> None:
-        """Declare that a tensor's values come from this source."""
-        self.marks[tensor] = frozenset([source])
-
-    def of(self, *tensors: Tensor) -> frozenset[Hashable]:
-        """Return the sources of all values of some tensors."""
-        return frozenset[Hashable]().union(*(self.marks.get(tensor) or () for tensor in tensors))
-
-    def mark_of_result(
-        self,
-        operation: Operation,
-        made: Tensor,
-        reads: list[tuple[Tensor, frozenset[Hashable]]],
-    ) -> frozenset[Hashable]:
-        """Unite the sources."""
-        return frozenset[Hashable]().union(*(mark for _, mark in reads))
-
-    def mark_of_mixture(
-        self, old: frozenset[Hashable] | None, new: frozenset[Hashable] | None
-    ) -> frozenset[Hashable]:
-        """Unite the sources of the remaining part and of the overwritten part."""
-        return (old or frozenset()) | (new or frozenset())

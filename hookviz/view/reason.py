@@ -15,8 +15,9 @@ from ..hooking.interrupts import allow_interrupts
 from ..run.output import read_output
 from ..run.target import logits_of, score_of
 from ..studies.graph.contributions import Contributions, contributions_in
-from ..studies.graph.cut import CutRun, Part, Value
+from ..studies.graph.cut import CutRun, Value
 from ..studies.graph.kernels import falling, layer_weights
+from ..studies.graph.origins import Part
 from ..studies.graph.terms import largest_tap
 from .view import View
 

@@ -158,7 +158,7 @@ def diagnose(
     found = causes(findings_of(run))
     diagnosis.set_findings(found, looked_at(run), partial(_explored, session, run))
     if run.error is not None and (ran := failing(session)) is not None:
-        diagnosis.set_drawing(drawing(ran))
+        diagnosis.set_drawing(drawing(ran.nodes, ran.edges, ran.verdict))
     return diagnosis
 
 

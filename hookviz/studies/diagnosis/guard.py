@@ -136,7 +136,8 @@ class Guard(Diagnosis):
             seen.optimizers, seen.scaler = self._optimizers, self._scaler
             if error is not None and seen.error is not None:
                 ran = failing(session, begin=started.restore)
-                self.set_drawing("" if ran is None else drawing(ran))
+                picture = drawing(ran.nodes, ran.edges, ran.verdict) if ran is not None else ""
+                self.set_drawing(picture)
         return seen
 
     def _outside(self, watch: StepWatch, error: BaseException, seen: RunRecord | None) -> Finding:

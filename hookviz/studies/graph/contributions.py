@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from ...draw.document import plain_document
-from ...files import page_to
+from ...draw.document import TablePage
 from ...hooking.select import select_layers
 from ...run.inputs import Transform, prepare_input
 from ...run.session import Session
-from ...tables import for_terminal, html_table, number, text_table
+from ...tables import for_terminal, html_table, number, plain, text_table
 from .cut import CutRun, Value
+from .kernels import falling
 from .listener import Place
 
 
@@ -80,7 +78,9 @@ def contributions(
     >>> why.sources, why.after
     ([('input', 0)], [('relu', 10.0)])
     """
-    ((module, (name, *_)),) = _one(select_layers(model, [layer]))
+    (module, (name, *_)), *more = select_layers(model, [layer]).items()
+    if more:
+        raise ValueError(f"layer={layer!r} names {len(more) + 1} layers: name one.")
     session = Session(model, prepare_input(inputs, model, weights=weights, transform=transform))
     run = CutRun(session, only=module)
     return contributions_in(run, run.value(name, channel, position, sample, call))
@@ -90,7 +90,7 @@ def contributions_in(run: CutRun, value: Value) -> Contributions:
     """Return the terms of a value of a run."""
     terms = value.terms
     products = terms.kernel * terms.patch
-    layer, call = value.place
+    layer, call = value.call.place
     return Contributions(
         layer,
         call,
@@ -110,15 +110,8 @@ def contributions_in(run: CutRun, value: Value) -> Contributions:
     )
 
 
-def _one(chosen: dict[nn.Module, list[str]]) -> list[tuple[nn.Module, list[str]]]:
-    if len(chosen) != 1:
-        names = ", ".join(repr(each[0]) for each in list(chosen.values())[:3])
-        raise ValueError(f"layer= names {len(chosen)} layers ({names}, …): name one.")
-    return list(chosen.items())
-
-
 @dataclass(frozen=True, eq=False)
-class Contributions:
+class Contributions(TablePage):
     """One value of a layer as ``bias + products.sum()``; `hookviz.contributions` makes it.
 
     Attributes
@@ -176,24 +169,20 @@ class Contributions:
         Returns
         -------
         list of dict
-            ``channel contribution`` and the nested lists ``kernel patch products``; None in place
-            of numbers that are not finite.
+            ``channel contribution`` and the nested lists ``kernel patch products``, as strict JSON.
         """
-        order = self.by_channel.abs().nan_to_num(torch.inf).argsort(descending=True, stable=True)
+        columns = {"kernel": self.kernel, "patch": self.patch, "products": self.products}
         return [
-            {
-                "channel": each,
-                "contribution": _finite(self.by_channel[each].item()),
-                "kernel": _finite(self.kernel[each].tolist()),
-                "patch": _finite(self.patch[each].tolist()),
-                "products": _finite(self.products[each].tolist()),
-            }
-            for each in order.tolist()
+            plain(
+                {"channel": channel, "contribution": self.by_channel[channel]}
+                | {name: column[channel] for name, column in columns.items()}
+            )
+            for channel in falling(self.by_channel)
         ]
 
     def rows(self, most: int = 12) -> list[tuple[str, str]]:
         """Return the terms as text: the bias, the largest channels, the rest, and what follows."""
-        order = self.by_channel.abs().argsort(descending=True, stable=True).tolist()
+        order = falling(self.by_channel)
         rows = [("bias", number(self.bias))]
         rows += [(f"channel {n}", number(float(self.by_channel[n]))) for n in order[:most]]
         if rest := order[most:]:
@@ -202,27 +191,16 @@ class Contributions:
         rows += [("after its edit", number(self.edited))] if self.edited is not None else []
         return rows + [(f"after {name}", number(value)) for name, value in self.after]
 
-    def to_html(
-        self, path: str | os.PathLike | None = None, *, title: str | None = None
-    ) -> str | None:
-        """Write the terms as one page, which needs no network; without a path it is returned."""
-        title = title or f"Why {self.layer}, channel {self.channel} is {number(self.value)}"
-        sheet = "body {margin: 1rem; font: 14px system-ui; color-scheme: light dark}"
-        table = html_table(self.verdict, _HEADER, self.rows(len(self.by_channel)))
-        return page_to(path, plain_document(title, sheet, table))
+    def _heading(self) -> str:
+        return f"Why {self.layer}, channel {self.channel} is {number(self.value)}"
 
     @for_terminal
     def __repr__(self) -> str:
         return text_table(self.verdict, _HEADER, self.rows())
 
     def _repr_html_(self) -> str:
-        return html_table(self.verdict, _HEADER, self.rows())
+        return html_table(self.verdict, _HEADER, self.rows(_ROWS))
 
 
 _HEADER = ("term", "value")
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_finite(each) for each in value]
-    return value if abs(value) < float("inf") else None  # NaN is not less, either
+_ROWS = 64  # of a table in a notebook

@@ -1,4 +1,4 @@
-"""One forward that is cut at every layer: each number is traced back by autograd between the cuts.
+"""One forward that is cut at every layer, so that its numbers are taken apart and traced back.
 
 A hook replaces the output of each layer by a copy of a new leaf. What lies between two layers is
 then a small graph of its own: the gradient of one number of a layer's input, with respect to the
@@ -8,21 +8,16 @@ weight, through any normalization, activation, sum, concatenation, slice or pool
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_right
-from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import count
 from math import isfinite
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import BackwardCFunction
 
 from ...hooking.handles import Hook, HookManager
 from ...hooking.interrupts import Block
@@ -31,79 +26,40 @@ from ...hooking.storage import StorageMap, share_memory
 from ...hooking.tensors import map_tensors, tensors
 from ...hooking.transforms import TransformError
 from ...run.errors import first_line
-from ...run.operations import CLAMPS, RECTIFIERS, STEPS
 from ...run.recorder import ModuleCall, Operation, OperationRecorder
 from ...run.session import Session
 from ...tables import megabytes
-from .graph import chosen_layers, graph_from, observing
+from .graph import chosen_layers, graph_from
 from .kernels import computed_tensor
-from .listener import INPUT, GraphListener, Place
+from .listener import INPUT, GraphListener, Place, version_of
 from .onward import OnwardListener
+from .origins import Origins, SameMemory, split
 from .terms import MemoryLayout, Terms, convolution_terms, linear_terms, tap_position
 
 BUDGET = 2_000_000_000
 """The most bytes that the copies of a cut run may take."""
 
-MOST_PARTS = 100
-"""The number of parts of a number that are listed; the others are summed."""
+NOT_LINEAR = (
+    "is neither a convolution nor a linear layer: contributions need a layer that is linear in its "
+    "input."
+)
+_MORE = "does more than a convolution: it is not linear in its input."
 
 
-@dataclass(frozen=True, eq=False)
-class Part:
-    """A number of an earlier layer, and what it contributes to a number made of it.
+@dataclass(eq=False)
+class CutCall:
+    """The input and the output of a layer's call."""
 
-    Attributes
-    ----------
-    layer, call, sample, channel, position
-        Which number; the layer is ``"input"`` for the model's input, with its number as the call.
-        The sample is a row of the layer's batch.
-    value, weight : float
-        The number, and the derivative with respect to it.
-    path : list of str
-        The operations in between, in the order in which they ran.
-    """
-
-    layer: str
-    call: int
-    sample: int
-    channel: int
-    position: tuple[int, ...]
-    value: float
-    weight: float
-    path: list[str] = field(repr=False)
-
-    @property
-    def part(self) -> float:
-        """The contribution: value times weight."""
-        return self.value * self.weight
-
-
-@dataclass(frozen=True, eq=False)
-class Origins:
-    """A number as a sum: ``value = Σ part + rest + remainder``.
-
-    Attributes
-    ----------
-    parts : list of Part
-        The largest, in order of size.
-    others, rest : int, float
-        The number of smaller parts, and their sum.
-    remainder : float
-    kind : str
-        What the remainder is. ``"constant"``: biases and shifts, since the path is piecewise
-        linear. ``"linearisation"``: the path is not, and the parts are the first-order terms at
-        this input. ``"unexplained"``: autograd does not follow some of the path.
-    bent_by : list of str
-        The operations for which it is no constant.
-    """
-
-    value: float
-    parts: list[Part]
-    others: int = 0
-    rest: float = 0.0
-    remainder: float = 0.0
-    kind: str = "constant"
-    bent_by: list[str] = field(default_factory=list)
+    place: Place
+    module: nn.Module
+    given: Tensor | None = None  # the input of the convolution, or of the linear layer
+    arguments: dict[str, Any] | None = None  # of the convolution
+    made: MemoryLayout | None = None  # the output of the convolution
+    layout: MemoryLayout | None = None  # the output of the layer, in the same memory
+    returned: Tensor | None = None  # before the layer's own edits
+    edited: Tensor | None = None  # after them
+    lost: bool = False  # True if autograd does not follow some of the input
+    refused: str = NOT_LINEAR  # why there are no terms, as the end of a sentence
 
 
 @dataclass(eq=False)
@@ -111,7 +67,7 @@ class Value:
     """A layer's number and its terms."""
 
     run: CutRun = field(repr=False)
-    place: Place
+    call: CutCall = field(repr=False)
     sample: int
     channel: int
     position: tuple[int, ...]
@@ -122,36 +78,8 @@ class Value:
     inside: tuple[int, ...]  # in the output of its convolution
 
 
-@dataclass(eq=False)
-class _Call:
-    """The input and the output of a layer's call, and its weights."""
-
-    place: Place
-    module: nn.Module
-    given: Tensor | None = None  # the input of the convolution, or of the linear layer
-    given_version: int = 0
-    arguments: dict[str, Any] | None = None  # of the convolution
-    factor: Tensor | None = None  # the weight of the linear layer's product, (inputs, outputs)
-    addend: Tensor | None = None  # the bias of that product
-    made: MemoryLayout | None = None  # the output of the convolution
-    layout: MemoryLayout | None = None  # the output of the layer, in the same memory
-    returned: Tensor | None = None  # before the layer's own edits
-    edited: Tensor | None = None  # after them
-    weights: list[tuple[Tensor, int]] = field(default_factory=list)  # with their versions
-    lost: bool = False  # True if autograd does not follow some of the input
-    refused: str = ""  # why there are no terms, as the end of a sentence
-
-    @property
-    def linear(self) -> bool:
-        return self.arguments is None
-
-
-_LOST: Place = ("", -1)
-"""The source of values that a layer made and that autograd does not follow."""
-
-
-class _CallListener(GraphListener):
-    """Keeps what each layer is given and returns.
+class _CutListener(GraphListener):
+    """Keeps the input and the output of layers.
 
     Parameters
     ----------
@@ -162,8 +90,6 @@ class _CallListener(GraphListener):
         The layers that have edits.
     cut : bool
         True if each layer's output is replaced by a copy of a new leaf.
-    own_inputs : bool
-        True if each layer is given its own copy of its input, which nothing can overwrite later.
     """
 
     def __init__(
@@ -173,21 +99,20 @@ class _CallListener(GraphListener):
         edited: Collection[str],
         *,
         cut: bool,
-        own_inputs: bool,
     ) -> None:
         super().__init__(layers)
-        self._chosen = layers
-        self.calls: dict[str, list[_Call]] = {}
+        self.calls: dict[str, list[CutCall]] = {}
         self.leaves: dict[Place, list[Tensor]] = {}
         self.output: Any = None
-        self.output_sources: frozenset[Any] = frozenset()
+        self.output_sources: list[Place] = []
         self.output_lost = False
         self.bytes = 0
-        self._kept, self._edited, self._cut, self._own_inputs = kept, edited, cut, own_inputs
-        self._raw: dict[nn.Module, tuple[list[Tensor], list[Tensor]]] = {}
-        self._fresh: list[Tensor] = []
-        self._leaf_of = StorageMap[Tensor]()
-        self._running: dict[ModuleCall, tuple[_Call, list[Any]]] = {}
+        self._kept, self._edited, self._cut = kept, edited, cut
+        self._fresh: list[Tensor] = []  # the leaves of the layer that has just run
+        self._shared = StorageMap[list[Tensor]]()
+        self._running: dict[ModuleCall, CutCall] = {}
+        self._made: tuple[Tensor, int] | None = None  # by the latest convolution, and its version
+        self._lost = StorageMap[bool]()
 
     def hooks(self, recorder: OperationRecorder, model: nn.Module) -> Iterator[Hook]:
         """Yield the hooks that cut the run; the recorder's own must come after them."""
@@ -198,25 +123,25 @@ class _CallListener(GraphListener):
             self.bytes += tensor.numel() * tensor.element_size()
             if self.bytes > BUDGET:
                 return tensor
-            leaf = tensor.detach().requires_grad_()
-            self._fresh.append(leaf)
-            return _Onward.apply(leaf)
+            self._fresh.append(tensor.detach().requires_grad_())
+            return SameMemory.apply(self._fresh[-1])
 
         def begin(module: nn.Module, args: Any, kwargs: Any) -> Any:
             if self.leaves:
                 return None  # a model that calls itself
-            for number, each in enumerate(tensors((args, kwargs))):
-                self.leaves[INPUT, number] = []
-                if each.is_floating_point() and each.layout is torch.strided:
-                    self.leaves[INPUT, number] = [each.detach().requires_grad_()]
-            own = iter(list(self.leaves.values()))
+            numbers = count()
+
+            def own(tensor: Tensor) -> Tensor:
+                self._fresh = self.leaves[INPUT, next(numbers)] = []
+                return cut(tensor)
+
             with recorder.silent(), torch.enable_grad():
-                return map_tensors(
-                    (args, kwargs), lambda t: next((x.clone() for x in next(own)), t)
-                )
+                return map_tensors((args, kwargs), own)
 
         def raw(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-            self._note_raw(module, output)
+            kept, returned = self._running.get(self._open[-1]), tensors(output)
+            if kept is not None and len(returned) == 1:
+                kept.refused = self._complete(kept, returned[0].detach())
 
         def after(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
             self._fresh = []
@@ -235,133 +160,92 @@ class _CallListener(GraphListener):
                     yield module, "forward", after
         yield model, "forward", end
 
-    def copies(self, recorder: OperationRecorder) -> Iterator[Hook]:
-        """Yield the hooks that give each layer its own copy of its input, if that is wanted.
-
-        They come after the recorder's own, so that the layer still takes the memory that it did.
-        """
-
-        def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
-            with recorder.silent():
-                args, kwargs = map_tensors((args, kwargs), torch.clone)
-            kept = self._running[self._open[-1]][0]
-            if kept.given is not None:
-                kept.given = tensors((args, kwargs))[0]
-                kept.given_version = kept.given._version
-            return args, kwargs
-
-        for module in self._kept if self._own_inputs else ():
-            yield module, "forward_pre", before
-
-    def _note_raw(self, module: nn.Module, output: Any) -> None:
-        """Note a layer's output before its edits."""
-        if module in self._kept:
-            raw = [each.detach() for each in tensors(output)]
-            # The model may overwrite an output that is not cut off; a user's edit any.
-            own = not self._cut or self._chosen[module] in self._edited
-            self._raw[module] = raw, [each.clone() for each in raw] if own else raw
-
-    def enter(self, call: ModuleCall, given: list[Tensor], again: bool) -> None:
-        """Note the input of a linear layer."""
-        super().enter(call, given, again)
-        if call.module in self._kept:
-            kept = _Call((call.layer, call.call), call.module)
-            if given and isinstance(call.module, nn.Linear):
-                kept.given = self._reference(given[0])
-                kept.given_version = _version(kept.given)
-            kept.lost = any(map(self.is_lost, given))
-            self._running[call] = kept, []
+    def keep(self, tensor: Tensor) -> Tensor:
+        """Return the tensor, which gets its own memory before an operation overwrites it."""
+        shared = self._shared.get(tensor)
+        if shared is None:
+            self._shared[tensor] = shared = []
+        shared.append(tensor)
+        return tensor
 
     def before(self, operation: Operation) -> None:
-        """Give a leaf its own memory before an operation in place overwrites it."""
-        for each in operation.written if operation.mutates and self._cut else ():
-            leaf = self._leaf_of.pop(each)
-            if leaf is not None:
-                leaf.data = leaf.data.clone()
+        """Copy what an operation is about to overwrite."""
+        for each in operation.written if operation.mutates else ():
+            for tensor in self._shared.pop(each) or ():
+                tensor.data = tensor.data.clone()
+
+    def enter(self, call: ModuleCall, given: list[Tensor], again: bool) -> None:
+        """Keep the input of a linear layer."""
+        super().enter(call, given, again)
+        if call.module in self._kept:
+            self._running[call] = kept = CutCall((call.layer, call.call), call.module)
+            kept.lost = any(map(self.is_lost, given))
+            if given and isinstance(call.module, nn.Linear):
+                kept.given = self._own(given[0])
 
     def after(self, operation: Operation) -> None:
-        """Note the convolution of a layer."""
+        """Keep the input of a layer's convolution."""
         super().after(operation)
-        if operation.call in self._running and operation.name == "convolution":
-            given = self._reference(operation.argument["input"])
-            arguments = operation.argument | {"input": given}
-            made = operation.output
-            self._running[operation.call][1].append((arguments, made, made._version))
-        elif operation.call in self._running and operation.name in ("mm", "addmm"):
-            # Reading module.weight later may run a parametrization again, with another result.
-            kept, argument = self._running[operation.call][0], operation.argument
-            kept.factor = argument["mat2"].detach()
-            kept.addend = argument["self"].detach() if operation.name == "addmm" else None
+        if operation.name == "convolution" and operation.call in self._running:
+            kept, made = self._running[operation.call], operation.output
+            kept.given = self._own(operation.argument["input"])
+            kept.arguments = operation.argument | {"input": kept.given}
+            self._made = made, made._version
+
+    def _own(self, tensor: Tensor) -> Tensor:
+        if tensor.layout is not torch.strided:
+            return tensor.detach().to_dense()
+        return self.keep(SameMemory.apply(tensor) if self._cut else tensor.detach())
 
     def leave(self, call: ModuleCall, returned: list[Tensor], again: bool) -> None:
-        """Note the output of a layer, or of the model."""
+        """Keep the output of a layer, or of the model."""
         super().leave(call, returned, again)
         if call.module in self._layers and self._cut:
-            self.leaves[call.layer, call.call], self._fresh = self._fresh, []
-            for leaf in self.leaves[call.layer, call.call]:
-                self._leaf_of[leaf] = leaf
+            self.leaves[call.layer, call.call] = [self.keep(leaf) for leaf in self._fresh]
         if call in self._running:
-            kept, ran = self._running.pop(call)
+            kept = self._running.pop(call)
             self.calls.setdefault(call.layer, []).append(kept)
-            _complete(kept, ran, *self._raw.pop(call.module, ([], [])))
-            leaves = self.leaves.get(kept.place, [])
             if call.layer in self._edited and returned:
                 kept.edited = returned[0].detach().clone()
-            elif len(leaves) == 1:
-                kept.returned = leaves[0]
+            self._made = None
         if not self._open:
-            self.output_sources = self.of(*returned)
+            numbers = sorted(self.sources_of(self._nodes_of(returned)))
+            self.output_sources = [(self.nodes[n].layer, self.nodes[n].call) for n in numbers]
             self.output_lost = any(map(self.is_lost, returned))
 
-    def mark_of_result(self, operation: Operation, made: Tensor, reads: Any) -> Any:
-        """Unite the sources; note where values leave autograd's graph."""
-        sources = super().mark_of_result(operation, made, reads)
-        lost = any(each.is_floating_point() and not each.requires_grad for each, _ in reads)
-        return sources | {_LOST} if lost and self._cut else sources
+    def _complete(self, kept: CutCall, returned: Tensor) -> str:
+        """Note a layer's output; return why it is not linear in its input, or an empty string."""
+        edited = kept.place[0] in self._edited
+        kept.returned = returned.clone() if edited else self.keep(returned)
+        if returned.is_complex():
+            return "computes with complex numbers: contributions need real ones."
+        if "quantized" in type(kept.module).__module__:
+            return (
+                "is quantized: it rounds in between, so no sum of products is its value; "
+                "take the float model apart instead."
+            )
+        made, version = self._made or (None, 0)
+        if made is None:
+            return "" if isinstance(kept.module, nn.Linear) else NOT_LINEAR
+        if not share_memory(made, returned):
+            return _MORE
+        if made._version != version:
+            return "overwrites what its convolution made: it is not linear in its input."
+        kept.made, kept.layout = MemoryLayout.of(made), MemoryLayout.of(returned)
+        return ""
 
-    def of(self, *given: Tensor) -> frozenset[Any]:
-        """Return the layers that the values of some tensors depend on."""
-        return super().of(*given) - {_LOST}
+    def mark_of_result(
+        self, operation: Operation, made: Tensor, reads: list[tuple[Tensor, int]]
+    ) -> int:
+        """Note where values leave autograd's graph."""
+        if self._cut and any(self.is_lost(tensor) for tensor, _ in reads):
+            self._lost[made] = True
+        return super().mark_of_result(operation, made, reads)
 
     def is_lost(self, tensor: Tensor) -> bool:
         """Return True if autograd does not follow some of the tensor's values."""
-        sources = self.marks.get(tensor) or frozenset()
         detached = tensor.is_floating_point() and not tensor.requires_grad
-        return _LOST in sources or bool(sources and detached)
-
-    def _reference(self, tensor: Tensor) -> Tensor:
-        if tensor.layout is not torch.strided:
-            return tensor.detach().to_dense()
-        return tensor if self._cut else tensor.detach().clone()
-
-
-def _complete(kept: _Call, ran: list[Any], returned: list[Tensor], values: list[Tensor]) -> None:
-    """Note what a layer has returned, and whether it is linear in its input."""
-    if len(returned) != 1:
-        kept.refused = NOT_LINEAR
-        return
-    kept.returned = values[0]
-    made = next((each for each in ran if share_memory(each[1], returned[0])), None)
-    if returned[0].is_complex():
-        kept.refused = "computes with complex numbers: contributions need real ones."
-    elif "quantized" in type(kept.module).__module__:
-        kept.refused = (
-            "is quantized: it rounds in between, so no sum of products is its value; "
-            "take the float model apart instead."
-        )
-    elif made is not None and made[1]._version != made[2]:
-        kept.refused = "overwrites what its convolution made: it is not linear in its input."
-    elif made is not None:
-        kept.arguments, kept.made = made[0], MemoryLayout.of(made[1])
-        kept.layout = MemoryLayout.of(returned[0])
-        kept.given = made[0]["input"]
-        kept.given_version = _version(kept.given)
-    elif not isinstance(kept.module, nn.Linear):
-        kept.refused = _MORE if ran else NOT_LINEAR
-    weights: list[Tensor] = [*kept.module.parameters()]
-    if kept.arguments is not None:
-        weights += tensors([kept.arguments["weight"], kept.arguments["bias"]])
-    kept.weights = [(each, _version(each)) for each in weights]
+        return tensor in self._lost or (detached and tensor in self.marks)
 
 
 class CutRun:
@@ -399,45 +283,40 @@ class CutRun:
         self._layers = chosen_layers(session.model, None)
         self.problem = ""
         self._origins: dict[Any, Origins] = {}
-        self._same: dict[Place, Tensor] | None = None
+        self._same: dict[str, list[Tensor | None]] | None = None
         if only is not None:
             self._layers.setdefault(only, module_names(session.model)[only][0])
             self._run([only], cut=False)
             return
         try:
             self._run(self._layers, cut=True)
-            if any(call.given_version != _version(call.given) for call in self._all_calls()):
-                self._run(self._layers, cut=True, own_inputs=True)
         except TransformError:
             raise
         except Exception as error:
-            self._run([], cut=False)  # raises if the model itself does
             self.problem = f"Autograd cannot follow this model: {first_line(error)}"
-        if self._listener.bytes > BUDGET:
-            self._run([], cut=False)
-            self.problem = (
-                "Numbers cannot be traced back: the outputs of all layers take more than "
-                f"{megabytes(BUDGET)}. Give fewer or smaller inputs."
-            )
+        else:
+            if self._listener.bytes > BUDGET:
+                self.problem = (
+                    "Numbers cannot be traced back: the outputs of all layers take more than "
+                    f"{megabytes(BUDGET)}. Give fewer or smaller inputs."
+                )
+        if self.problem:
+            self._run([], cut=False)  # raises if the model itself does
 
-    def _run(self, kept: Collection[nn.Module], *, cut: bool, own_inputs: bool = False) -> None:
-        edited = {each.layer for each in self._session.edits}
-        runs: list[tuple[_CallListener, OnwardListener]] = []
+    def _run(self, kept: Collection[nn.Module], *, cut: bool) -> None:
+        model, edited = self._session.model, {edit.layer for edit in self._session.edits}
+        runs: list[tuple[_CutListener, OnwardListener]] = []
 
         def observe() -> Block:
-            listener = _CallListener(self._layers, kept, edited, cut=cut, own_inputs=own_inputs)
-            runs.append((listener, OnwardListener(self._layers, kept)))
-            hooks = partial(listener.hooks, model=self._session.model)
-            own = partial(observing, self._session, self._layers, *runs[-1])
-            return own(hooks=hooks, later=listener.copies)
+            listener = _CutListener(self._layers, kept, edited, cut=cut)
+            runs.append((listener, OnwardListener(self._layers, kept, listener.keep)))
+            recorder = OperationRecorder(*runs[-1], model=model, backward=False)
+            return Block([HookManager(listener.hooks(recorder, model)), recorder])
 
         self._session.forward(observe, grad=cut)
-        self._listener, self._onward = runs[-1]
-        self._kept = kept
+        self._kept, (self._listener, self._onward) = kept, runs[-1]
+        self._versions = {each: version_of(each) for each in model.parameters()}
         self.graph = graph_from(self._session, self._layers, self._listener)
-
-    def _all_calls(self) -> list[_Call]:
-        return [call for calls in self._listener.calls.values() for call in calls]
 
     @property
     def output(self) -> Any:
@@ -462,41 +341,36 @@ class CutRun:
         module = self._module(layer)
         if module not in self._kept:
             return CutRun(self._session, module).value(layer, channel, position, sample, call)
-        kept = self._call(layer, call)
-        named = f"Layer {layer!r} ({type_name(module)})"
+        kept, named = self._call(layer, call), f"Layer {layer!r} ({type_name(module)})"
         if kept.refused:
             raise ValueError(f"{named} {kept.refused}")
-        if any(_version(each) != version for each, version in kept.weights):
+        if any(self._versions[each] != version_of(each) for each in module.parameters()):
             raise ValueError(f"{named} has new weights since the run: run the model again.")
         assert kept.returned is not None and kept.given is not None
         try:
-            index = _index(kept.returned, kept.linear, sample, channel, position)
+            index = _index(kept.returned, kept.arguments is None, sample, channel, position)
         except ValueError as error:
             raise ValueError(f"{named} {error}") from None
-        inside = index
         if kept.arguments is not None and kept.made is not None and kept.layout is not None:
-            found = kept.made.index(kept.layout.offset(index))
-            if found is None:
+            inside = kept.made.index(kept.layout.offset(index))
+            if inside is None:
                 raise ValueError(f"{named} {_MORE}")
-            inside = found
             terms = convolution_terms(kept.arguments, inside[0], inside[1], inside[2:])
         else:
             weight, bias = (computed_tensor(self._session, module, n) for n in ("weight", "bias"))
-            if kept.factor is not None and kept.factor.shape[1] == kept.returned.shape[-1]:
-                weight, bias = kept.factor.mT, bias if kept.addend is None else kept.addend
             assert weight is not None
-            terms = linear_terms(kept.given[index[:-1]], weight, bias, channel)
-        value = float(kept.returned.detach()[index])
+            inside, terms = index, linear_terms(kept.given[index[:-1]], weight, bias, channel)
+        value = float(kept.returned[index])
         if not _adds_up(value, terms, kept.returned):
             does = "does more than multiply and add: it is not linear in its input."
             raise ValueError(f"{named} {does}")
         edited = None if kept.edited is None else float(kept.edited[index])
         place = tuple(position or ())
-        return Value(self, kept.place, sample, channel, place, value, terms, edited, index, inside)
+        return Value(self, kept, sample, channel, place, value, terms, edited, index, inside)
 
     def after(self, value: Value) -> list[tuple[str, float]]:
         """List the operations that a value goes through until a layer takes it, with its values."""
-        return [*value.run._onward.way(value.place, value.index)]
+        return [*value.run._onward.way(value.call.place, value.index)]
 
     def sizes(self, layer: str, call: int = -1) -> list[int]:
         """Return the sizes of a layer's map; none if it has no positions."""
@@ -509,20 +383,16 @@ class CutRun:
 
     def tap(self, value: Value, tap: Sequence[int]) -> list[int | None]:
         """Return where in the layer's input a tap of the kernel stands; may be in the padding."""
-        arguments = _call_of(value).arguments
+        arguments, place = value.call.arguments, value.inside
         if arguments is None:
-            return list(value.inside[1:-1])
-        return [
-            tap_position(arguments, axis, place, number)
-            for axis, (place, number) in enumerate(zip(value.inside[2:], tap, strict=True))
-        ]
+            return list(place[1:-1])
+        return [tap_position(arguments, n, place[n + 2], number) for n, number in enumerate(tap)]
 
     def input_of(self, value: Value) -> Tensor:
         """Return the input of a value's layer, channels first: ``(C, *spatial)``."""
-        kept = _call_of(value)
-        assert kept.given is not None
-        given = kept.given.detach()
-        if kept.arguments is None:
+        assert value.call.given is not None
+        given = value.call.given.detach()
+        if value.call.arguments is None:
             return given if given.ndim == 1 else given[value.sample].movedim(-1, 0)
         return given[value.inside[0]]
 
@@ -543,116 +413,46 @@ class CutRun:
         ValueError
             It cannot be traced back.
         """
-        if self.problem:
-            raise ValueError(self.problem)
-        index = self._index_of_input(value, channel, tap)
-        if index is None:
+        index, given = self._index_of_input(value, channel, tap), value.call.given
+        if index is None or given is None:
             return None
-        kept = _call_of(value)
-        key = kept.place, index
+        key = value.call, index
         if key not in self._origins:
-            sources = self.graph.sources(*kept.place)
-            assert kept.given is not None
-            self._origins[key] = self._split(kept.given, index, sources, kept.lost)
+            sources = self.graph.sources(*value.call.place)
+            self._origins[key] = self._split(given, index, sources, lost=value.call.lost)
         return self._origins[key]
 
     def _index_of_input(
         self, value: Value, channel: int, tap: Sequence[int]
     ) -> tuple[int, ...] | None:
         """Return where an input of a value's layer stands; None in the padding."""
-        kept, at = _call_of(value), self.tap(value, tap)
-        index = (*value.inside[:-1], channel)
-        if kept.arguments is not None:
-            places = [n for n in at if n is not None]
-            if len(places) < len(at):
-                return None
-            index = value.inside[0], channel, *places
-        shape = _shape(kept.given)
-        inside = all(0 <= n < size for n, size in zip(index, shape, strict=True))
-        return index if inside else None
+        index: tuple[int | None, ...] = (*value.inside[:-1], channel)
+        if value.call.arguments is not None:
+            index = value.inside[0], channel, *self.tap(value, tap)
+        assert value.call.given is not None
+        inside = [
+            place
+            for place, size in zip(index, value.call.given.shape, strict=True)
+            if place is not None and 0 <= place < size
+        ]
+        return tuple(inside) if len(inside) == len(index) else None
 
     def origins_of_output(self, number: Tensor) -> Origins:
         """Trace a number that was computed from the model's `output` back.
 
         The parts are in order of their weights: the one that raises the number most comes first.
         """
-        if self.problem:
-            raise ValueError(self.problem)
         seen = self._listener
-        return self._split(number, (), seen.output_sources, seen.output_lost, by_weight=True)
+        lost = seen.output_lost
+        return self._split(number, (), seen.output_sources, lost=lost, by_weight=True)
 
     def _split(
-        self,
-        tensor: Tensor,
-        index: tuple[int, ...],
-        sources: Collection[Place],
-        lost: bool,
-        by_weight: bool = False,
+        self, tensor: Tensor, index: tuple[int, ...], sources: Sequence[Place], **how: bool
     ) -> Origins:
-        """Return a number as the sum of the parts of its sources."""
-        leaves = [(place, leaf) for place in sources for leaf in self._listener.leaves[place]]
-        value = float(tensor.detach()[index])
-        if not (tensor.requires_grad and leaves):
-            kind = "unexplained" if sources else "constant"
-            return Origins(value, [], remainder=value, kind=kind)
-        slopes = _slopes(tensor, index, [leaf for _, leaf in leaves])
-        reached = [
-            (place, leaf, slope)
-            for (place, leaf), slope in zip(leaves, slopes, strict=True)
-            if slope is not None
-        ]
-        if not reached:
-            return Origins(value, [], remainder=value, kind="unexplained")
-        path = _Path(tensor.grad_fn)
-        nodes = path.between([leaf for _, leaf, _ in reached])
-        curved = _curved(path.between([leaf for _, leaf, slope in reached if slope.any()]))
-        unknown = _unknown(nodes)
-        # At an upper bound such as that of ReLU6 the slope is 0, as it is where all was cut off by
-        # ReLUs. The numbers behind are listed with weight 0.
-        slopes = ranks = [slope for _, _, slope in reached]
-        for hook, kinds in ((_pass_above, _UPPER_BOUNDS), (_pass_through, _BOUNDS)):
-            bounds = [node for node in nodes if _operation_of(node) in kinds]
-            if bounds and (hook is _pass_above or not any(rank.any() for rank in ranks)):
-                with HookManager([(node, "tensor", partial(hook, node)) for node in bounds]):
-                    passed = _slopes(tensor, index, [leaf for _, leaf, _ in reached])
-                ranks = [each for each in passed if each is not None]
-            changed = any((a != b).any() for a, b in zip(ranks, slopes, strict=True))
-            if hook is _pass_above and changed:
-                curved += dict.fromkeys(map(_operation_of, bounds))
-        names = [path.names(leaf) for _, leaf, _ in reached]
-        # Most slopes are zero: in a convnet a number is made of a few.
-        where = [rank.flatten().nonzero().flatten() for rank in ranks]
-        sizes = [len(at) for at in where]
-        columns = [leaf.detach() for _, leaf, _ in reached], slopes, ranks
-        values, weights, ranked = (
-            torch.cat([each.flatten()[at].double() for each, at in zip(column, where, strict=True)])
-            for column in columns
-        )
-        order = weights if by_weight else (values * ranked).abs()
-        known = len(order) if by_weight else int((order != 0).sum())
-        chosen = order.nan_to_num(torch.inf).topk(min(known, MOST_PARTS)).indices
-        starts = [sum(sizes[:n]) for n in range(len(sizes))]
-        parts = []
-        for number in chosen.tolist():
-            which = bisect_right(starts, number) - 1
-            while not sizes[which]:
-                which -= 1
-            place, leaf, _ = reached[which]
-            flat = where[which][number - starts[which]]
-            at = tuple(int(n) for n in torch.unravel_index(flat, leaf.shape))
-            numbers = float(values[number]), float(weights[number])
-            sample, channel, position = self._address(place, leaf, at)
-            part = Part(*place, sample, channel, position, *numbers, names[which])
-            parts.append(part)
-        others = known - len(parts)
-        total = float((values * weights).sum())
-        rest = total - sum(part.part for part in parts) if others else 0.0
-        kind, by = "constant", unknown
-        if lost or unknown or len(reached) < len(leaves):
-            kind = "unexplained"
-        elif curved:
-            kind, by = "linearisation", curved
-        return Origins(value, parts, others, rest, value - total, kind, by)
+        if self.problem:
+            raise ValueError(self.problem)
+        leaves = {place: self._listener.leaves[place] for place in sources}
+        return split(tensor, index, leaves, self._address, **how)
 
     def _address(
         self, place: Place, leaf: Tensor, index: tuple[int, ...]
@@ -662,8 +462,7 @@ class CutRun:
         if isinstance(module, nn.Linear):
             *before, channel = index
             return (before[0] if before else 0), channel, tuple(before[1:])
-        unbatched = leaf.ndim == len(getattr(module, "kernel_size", ())) + 1
-        if unbatched:
+        if leaf.ndim == len(getattr(module, "kernel_size", ())) + 1:  # without a batch
             return 0, index[0] if index else 0, index[1:]
         return index[0], index[1], index[2:]
 
@@ -676,14 +475,14 @@ class CutRun:
         """
         if self._same is None:
             self._same = self._compare()
-        kept, index = _call_of(value), self._index_of_input(value, channel, tap)
-        same = self._same.get(kept.place)
-        if index is None or same is None or same.shape != _shape(kept.given) or not same[index]:
+        layer, call = value.call.place
+        index, same = self._index_of_input(value, channel, tap), self._same.get(layer, [])[call:]
+        if index is None or not same or same[0] is None or not same[0][index]:
             return False
         found = self.origins(value, channel, tap)
         return found is not None and found.kind == "constant"
 
-    def _compare(self) -> dict[Place, Tensor]:
+    def _compare(self) -> dict[str, list[Tensor | None]]:
         """Run the model on an input that differs a little; return which inputs stay the same."""
         session, given = copy(self._session), self._session.inputs
         draw = torch.Generator().manual_seed(0)
@@ -696,27 +495,20 @@ class CutRun:
 
         args, kwargs = map_tensors((given.args, given.kwargs), changed)
         session.inputs = replace(given, args=args, kwargs=kwargs)
-        calls: Counter[str] = Counter()
-        same: dict[Place, Tensor] = {}
+        same: dict[str, list[Tensor | None]] = {}
 
         def before(module: nn.Module, args: Any, kwargs: Any) -> None:
             name = self._layers[module]
-            place = name, calls[name]
-            calls[name] += 1
-            kept = self._listener.calls.get(name, [])[place[1] : place[1] + 1]
-            known = kept[0].given if kept else None
-            taken = tensors((args, kwargs))
-            if known is not None and taken and taken[0].shape == known.shape:
-                same[place] = taken[0].detach() == known.detach()
+            masks = same.setdefault(name, [])
+            kept = self._listener.calls.get(name, [])[len(masks) :]
+            old, new = kept[0].given if kept else None, next(iter(tensors((args, kwargs))), None)
+            fits = old is not None and new is not None and old.shape == new.shape
+            masks.append(new.detach() == old.detach() if fits else None)  # type: ignore[union-attr]
 
-        def observe() -> HookManager:
-            calls.clear()
-            same.clear()
-            modules = [m for m in self._layers if not isinstance(m, torch.jit.ScriptModule)]
-            return HookManager([(module, "forward_pre", before) for module in modules])
-
+        modules = [m for m in self._layers if not isinstance(m, torch.jit.ScriptModule)]
+        hooks: list[Hook] = [(module, "forward_pre", before) for module in modules]
         with suppress(Exception):  # the model refuses this input: then nothing counts as constant
-            session.forward(observe, grad=False)
+            session.forward(lambda: HookManager(hooks), grad=False)
         return same
 
     def edits_of(self, layer: str) -> list[Any]:
@@ -731,10 +523,9 @@ class CutRun:
         float, Any
             The value then, before the layer's own edits, and the model's output.
         """
-        layer, call = value.place
-        module = self._module(layer)
-        off = _InputOff(module, call, channels)
-        run = CutRun(self._session.edited((*self._session.edits, off)), module)  # type: ignore[arg-type]
+        layer, call = value.call.place
+        off = _InputOff(self._module(layer), call, channels)
+        run = CutRun(self._session.edited((*self._session.edits, off)), off.module)  # type: ignore[arg-type]
         at = value.channel, value.position, value.sample, call
         return run.value(layer, *at).value, run.output
 
@@ -744,7 +535,7 @@ class CutRun:
             raise ValueError(f"Layer {layer!r} {NOT_LINEAR}")
         return module
 
-    def _call(self, layer: str, call: int) -> _Call:
+    def _call(self, layer: str, call: int) -> CutCall:
         named = f"Layer {layer!r} ({type_name(self._module(layer))})"
         calls = self._listener.calls.get(layer, [])
         if not calls:
@@ -778,184 +569,6 @@ class _InputOff:
             return (given.index_fill(axis, off, 0), *args[1:]), kwargs
 
         return HookManager([(self.module, "forward_pre", before)])
-
-
-def _call_of(value: Value) -> _Call:
-    return value.run._call(*value.place)
-
-
-def _slopes(
-    tensor: Tensor, index: tuple[int, ...], leaves: Sequence[Tensor]
-) -> Sequence[Tensor | None]:
-    """Return the gradients of one number with respect to leaves."""
-    with torch.inference_mode(False), torch.enable_grad():
-        try:
-            return torch.autograd.grad(tensor[index], leaves, retain_graph=True, allow_unused=True)
-        except RuntimeError as error:
-            reason = first_line(error)
-            if "inplace operation" in reason:
-                reason = "the weights have changed since the run: run the model again."
-            raise ValueError(f"This number cannot be traced back: {reason}") from error
-
-
-def _pass_through(node: Any, inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Let an activation's node in autograd's graph hand its gradient on unchanged."""
-    return (*outputs, *inputs[1:])
-
-
-def _pass_above(node: Any, inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Let it hand its gradient on unchanged where the values reach an upper bound."""
-    high = getattr(node, "_saved_max_val", None) or getattr(node, "_saved_max", None)
-    if node.name().startswith("Hardsigmoid"):
-        high = 3.0
-    # In place, only the result is saved.
-    values = getattr(node, "_saved_self", getattr(node, "_saved_result", None))
-    if values is None or not isinstance(high, (int, float)):
-        return inputs
-    return (torch.where(values >= high, outputs[0], inputs[0]), *inputs[1:])
-
-
-class _Onward(torch.autograd.Function):
-    """The same memory as a leaf, in which the model may work on: a copy would double the memory."""
-
-    @staticmethod
-    def forward(ctx: Any, leaf: Tensor) -> Tensor:
-        """Return a tensor that autograd does not take for a view."""
-        at = leaf.storage_offset(), leaf.size(), leaf.stride()
-        return leaf.new_empty(0).set_(leaf.untyped_storage(), *at)
-
-    @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> Tensor:  # pyright: ignore
-        """Hand the gradient on."""
-        return slope
-
-
-_CUT = "_OnwardBackward"
-
-
-class _Path:
-    """The operations between a tensor and the leaves that it was made of, in autograd's graph."""
-
-    def __init__(self, root: Any) -> None:
-        self._onward: dict[Any, list[Any]] = {root: []}  # the nearest to the root first
-        self._ends: dict[int, Any] = {}
-        waiting = [root]
-        for node in waiting:  # grows
-            self._ends[id(getattr(node, "variable", None))] = node
-            for behind, _ in node.next_functions:
-                if behind is None:
-                    continue
-                if behind not in self._onward:
-                    self._onward[behind] = []
-                    waiting.append(behind)
-                self._onward[behind].append(node)
-
-    def names(self, leaf: Tensor) -> list[str]:
-        """List the operations on a shortest path from a leaf, in order, without views."""
-        names, node = [], self._ends[id(leaf)]
-        while self._onward[node]:
-            node = self._onward[node][0]
-            names.append(_operation_of(node))
-        return [name for name in names[1:] if name not in _VIEWS]  # the first is the cut's copy
-
-    def between(self, leaves: Sequence[Tensor]) -> list[Any]:
-        """List the nodes on all paths from some leaves."""
-        found = dict.fromkeys(self._ends[id(leaf)] for leaf in leaves)
-        waiting = [*found]
-        for node in waiting:  # grows
-            for each in self._onward[node]:
-                if each not in found:
-                    found[each] = None
-                    waiting.append(each)
-        return [*found]
-
-
-def _curved(nodes: Collection[Any]) -> list[str]:
-    """List the operations that are not piecewise linear."""
-    known, found = set(nodes), dict[str, None]()
-    for node in nodes:
-        name = _operation_of(node)
-        several = sum(behind in known for behind, _ in node.next_functions) > 1
-        own_statistics = "batch_norm" in name and getattr(node, "_saved_training", False)
-        scaled = name in _PRODUCTS and not several and not own_statistics
-        if not scaled and name not in _PIECEWISE_LINEAR and node.name() != _CUT:
-            found[name] = None
-    return [*found]
-
-
-def _unknown(nodes: Collection[Any]) -> list[str]:
-    """List the operations whose derivative says nothing of their values: a user's, ``round``."""
-    names = {node: _operation_of(node) for node in nodes}
-    own = (
-        node
-        for node in nodes
-        if names[node] in _WITHOUT_SLOPE
-        or (isinstance(node, BackwardCFunction) and type(node).__name__ != _CUT)
-    )
-    return [*dict.fromkeys(names[node] for node in own)]
-
-
-def _operation_of(node: Any) -> str:
-    """Return the name of the operation that made a node of autograd's graph.
-
-    Examples
-    --------
-    >>> x = torch.ones(1, 2, 4, 4, requires_grad=True)
-    >>> _operation_of(torch.nn.functional.max_pool2d(x, 2).grad_fn)
-    'max_pool2d_with_indices'
-    """
-    name = re.sub(r"Backward\d*$", "", node.name())
-    name = re.sub(r"(?<=\d)D", "d", name)
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().removeprefix("native_")
-
-
-_VIEWS = frozenset(
-    """view reshape_alias unsafe_view as_strided alias expand permute transpose t select slice split
-    split_with_sizes chunk unbind unsqueeze squeeze diagonal unfold clone to_copy copy_slices
-    copy_backwards contiguous view_as_real torch::autograd::accumulate_grad
-    torch::autograd::copy_slices torch::autograd::copy_backwards""".split()  # noqa: SIM905
-)
-
-_PIECEWISE_LINEAR = _VIEWS | frozenset(
-    """add sub rsub neg sum mean cat stack index index_select gather masked_select masked_fill
-    masked_scatter scatter scatter_add where flip roll repeat pixel_shuffle pixel_unshuffle
-    channel_shuffle constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d
-    replication_pad1d replication_pad2d replication_pad3d cumsum tril triu trace im2col col2im
-    relu threshold leaky_relu hardtanh clamp clamp_min clamp_max hardshrink softshrink rrelu
-    hardsigmoid abs maximum minimum max min amax amin sort topk kthvalue median max_pool2d
-    max_pool2d_with_indices max_pool3d_with_indices adaptive_max_pool2d adaptive_max_pool3d
-    fractional_max_pool2d avg_pool2d avg_pool3d adaptive_avg_pool2d adaptive_avg_pool3d
-    mkldnn_adaptive_avg_pool2d dropout fused_dropout upsample_nearest1d upsample_nearest2d
-    upsample_nearest3d upsample_linear1d upsample_bilinear2d upsample_bicubic2d
-    upsample_trilinear3d""".split()  # noqa: SIM905
-)
-
-_PRODUCTS = frozenset(
-    """mul div mm bmm addmm baddbmm addmv mv dot matmul linear convolution mkldnn_linear prelu
-    prelu_kernel lerp addcmul batch_norm cudnn_batch_norm miopen_batch_norm""".split()  # noqa: SIM905
-)
-"""Linear in one of their inputs, as long as the others depend on no layer."""
-
-_UPPER_BOUNDS = CLAMPS | {"hardsigmoid"}
-
-_BOUNDS = RECTIFIERS | _UPPER_BOUNDS | {"hardshrink", "softshrink", "hardswish"}
-
-_WITHOUT_SLOPE = STEPS | {"fake_quantize_per_tensor_affine_cachemask", "fmod", "remainder"}
-
-
-NOT_LINEAR = (
-    "is neither a convolution nor a linear layer: contributions need a layer that is linear in its "
-    "input."
-)
-_MORE = "does more than a convolution: it is not linear in its input."
-
-
-def _shape(tensor: Tensor | None) -> torch.Size:
-    return torch.Size() if tensor is None else tensor.shape
-
-
-def _version(tensor: Tensor | None) -> int:
-    return -1 if tensor is None or tensor.is_inference() else tensor._version
 
 
 def _index(

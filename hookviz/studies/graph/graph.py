@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import nn
 
-from ...files import page_to
-from ...hooking.handles import Hook, HookManager
+from ...draw.document import TablePage
+from ...hooking.handles import HookManager
 from ...hooking.interrupts import Block
 from ...hooking.select import (
     Layers,
@@ -24,8 +23,9 @@ from ...run.errors import first_line
 from ...run.inputs import Transform, prepare_input
 from ...run.recorder import OperationRecorder
 from ...run.session import Session, clone_inputs
-from ...tables import for_terminal, html_table, text_table
-from .listener import INPUT, GraphListener, Node, Place, own_memory
+from ...tables import for_terminal, html_table, plain, text_table
+from .listener import INPUT, OUTPUT, GraphListener, Node, Place, own_memory
+from .page import drawing, shortened
 
 
 def graph(
@@ -103,17 +103,18 @@ def graph_of(session: Session, chosen: dict[nn.Module, str], keep: bool = False)
 
     def observe() -> Block:
         listeners.append(GraphListener(chosen, keep))
-        return observing(session, chosen, listeners[-1])
+        return _observing(session, listeners[-1], chosen)
 
+    error = None
     try:
         session.forward(observe, grad=False)
     except TransformError:
         raise
-    except Exception as error:
+    except Exception as raised:
         if not listeners or not listeners[0].nodes:
             raise
-        return graph_from(session, chosen, listeners[0], error)
-    return graph_from(session, chosen, listeners[-1])
+        error = raised
+    return graph_from(session, chosen, listeners[0 if error else -1], error)
 
 
 def failing(session: Session, begin: Callable[[], object] = lambda: None) -> Graph | None:
@@ -124,17 +125,24 @@ def failing(session: Session, begin: Callable[[], object] = lambda: None) -> Gra
     """
     chosen = chosen_layers(session.model, None)
     seen = GraphListener(chosen)
-    given = session.inputs.args, session.inputs.kwargs
     try:
         with session.active(grad=False, keep_mode=True):
             begin()
-            args, kwargs, _ = clone_inputs(session.model, *given)
-            with observing(session, chosen, seen):
+            args, kwargs, _ = clone_inputs(
+                session.model, session.inputs.args, session.inputs.kwargs
+            )
+            with _observing(session, seen, chosen):
                 session.call(*args, **kwargs)
+    except TransformError:
+        return None
     except Exception as error:
-        known = seen.nodes and not isinstance(error, TransformError)
-        return graph_from(session, chosen, seen, error) if known else None
+        return graph_from(session, chosen, seen, error) if seen.nodes else None
     return None
+
+
+def _observing(session: Session, listener: GraphListener, chosen: dict[nn.Module, str]) -> Block:
+    recorder = OperationRecorder(listener, model=session.model, backward=False)
+    return Block([HookManager(own_memory(chosen, recorder)), recorder])
 
 
 def graph_from(
@@ -146,18 +154,18 @@ def graph_from(
     """Return the graph that a listener has recorded, up to an error."""
     if error is not None:
         seen.fail()
-    message = "" if error is None else first_line(error)
     ran = {node.layer for node in seen.nodes}
     unused = [name for name in chosen.values() if name not in ran]
-    return Graph(session.name, seen, unused, message)
+    nodes, edges = _without_dead_ends(seen.nodes, seen.edges)
+    return Graph(session.name, nodes, edges, unused, first_line(error) if error else "")
 
 
 def chosen_layers(model: nn.Module, layers: Layers) -> dict[nn.Module, str]:
     """Return the layers that are nodes, and their names."""
     if layers is not None:
         return {module: names[0] for module, names in select_layers(model, layers).items()}
-    known = module_names(model).items()
-    return {module: names[0] for module, names in known if _has_matrix(module)}
+    modules = module_names(model).items()
+    return {module: names[0] for module, names in modules if _has_matrix(module)}
 
 
 def _has_matrix(module: nn.Module) -> bool:
@@ -165,36 +173,11 @@ def _has_matrix(module: nn.Module) -> bool:
         return True  # parametrized ones, too
     if isinstance(module, nn.LayerNorm) or next(module.children(), None) is not None:
         return False
-    own = [*module.parameters(recurse=False)]
+    own = module.parameters(recurse=False)
     return type_name(module) == "Linear" or any(each.ndim > 1 for each in own)
 
 
-def observing(
-    session: Session,
-    layers: dict[nn.Module, str],
-    *listeners: Any,
-    hooks: Callable[[OperationRecorder], Iterable[Hook]] | None = None,
-    later: Callable[[OperationRecorder], Iterable[Hook]] = lambda recorder: (),
-) -> Block:
-    """Report a run to listeners within a block.
-
-    ``hooks`` are set before the recorder's own, ``later`` after them. By default the former give
-    each layer's output memory of its own.
-    """
-
-    # An interrupt between the two contexts must not leave the first one entered.
-    class Observing(Block):
-        def _begin(self) -> None:
-            recorder = OperationRecorder(*listeners, model=session.model, backward=False)
-            own = own_memory(layers, recorder) if hooks is None else hooks(recorder)
-            self.exit_stack.enter_context(HookManager(own))
-            self.exit_stack.enter_context(recorder)
-            self.exit_stack.enter_context(HookManager(later(recorder)))
-
-    return Observing()
-
-
-class Graph:
+class Graph(TablePage):
     """The operations of one forward and their connections; `hookviz.graph` makes it.
 
     Attributes
@@ -211,11 +194,15 @@ class Graph:
     """
 
     def __init__(
-        self, model: str, seen: GraphListener, unused: Sequence[str] = (), error: str = ""
+        self,
+        model: str,
+        nodes: list[Node],
+        edges: list[tuple[int, int]],
+        unused: Sequence[str] = (),
+        error: str = "",
     ) -> None:
-        self.model, self.unused, self.error = model, list(unused), error
-        self.nodes, self.edges = _without_dead_ends(seen.nodes, list(seen.edges))
-        self._sources, self._trails = seen.sources, seen.trails
+        self.model, self.nodes, self.edges = model, nodes, edges
+        self.unused, self.error = list(unused), error
 
     def sources(self, layer: str, call: int = -1) -> list[Place]:
         """List the layers whose outputs reach this layer's input through no other layer.
@@ -231,7 +218,8 @@ class Graph:
         ValueError
             The layer is unknown, did not run, or not that often.
         """
-        return list(self._sources[self._place(layer, call, self._sources)])
+        calls = [node for node in self.nodes if node.sources is not None]
+        return list(self._node(layer, call, calls).sources or ())
 
     def after(self, layer: str, call: int = -1) -> list[str]:
         """List the operations that a layer's output goes through until a layer takes it.
@@ -244,19 +232,21 @@ class Graph:
         ValueError
             As `sources`.
         """
-        return list(self._trails[self._place(layer, call, self._trails)])
+        calls = [node for node in self.nodes if node.after is not None]
+        return list(self._node(layer, call, calls).after or ())
 
-    def _place(self, layer: str, call: int, known: dict[Place, Any]) -> Place:
-        calls = sorted(number for name, number in known if name == layer)
+    def _node(self, layer: str, call: int, nodes: list[Node]) -> Node:
+        calls = sorted((node for node in nodes if node.layer == layer), key=lambda node: node.call)
         if not calls:
             if layer in self.unused:
                 raise ValueError(f"Layer {layer!r} did not run: nothing is known of its sources.")
-            names = [*(name for name, _ in known), *self.unused]
+            names = [*(node.layer for node in nodes), *self.unused]
             raise ValueError(f"No layer {layer!r} is in this graph; {close_names(layer, names)}.")
         if not -len(calls) <= call < len(calls):
-            times = f"{len(calls)} time{'s' * (len(calls) != 1)}"
-            raise ValueError(f"Layer {layer!r} ran {times}: call={call} is out of range.")
-        return layer, calls[call]
+            raise ValueError(
+                f"Layer {layer!r} ran {_counted(len(calls), 'time')}: call={call} is out of range."
+            )
+        return calls[call]
 
     @property
     def failed(self) -> Node | None:
@@ -266,13 +256,12 @@ class Graph:
     @property
     def verdict(self) -> str:
         """The graph in one line."""
-        layers = {node.layer for node in self.nodes if node.layer not in ("", INPUT)}
-        calls = sum(node.layer not in ("", INPUT) for node in self.nodes)
-        given = sum(node.operation == INPUT for node in self.nodes)
-        joins = sum(not node.layer and node.operation != "output" for node in self.nodes)
-        facts = [_counted(given, "input"), _counted(len(layers), "layer")]
-        facts += [_counted(calls, "call")] * (calls != len(layers))
-        facts += [_counted(joins, "join")]
+        ran = [node.layer for node in self.nodes if node.layer not in ("", INPUT)]
+        operations = [node.operation for node in self.nodes if not node.layer]
+        layers = len(set(ran))
+        facts = [_counted(sum(node.layer == INPUT for node in self.nodes), "input")]
+        facts += [_counted(layers, "layer")] + [_counted(len(ran), "call")] * (len(ran) != layers)
+        facts += [_counted(len(operations) - operations.count(OUTPUT), "join")]
         facts += [f"{len(self.unused)} unused"] * bool(self.unused)
         end = f"; the forward failed: {self.error}" if self.error else ""
         return f"{self.model}: {', '.join(facts)}{end}"
@@ -287,42 +276,23 @@ class Graph:
             the nodes from which edges lead here), ``sources`` (as `sources`, None where the node
             is not a layer) and ``after``.
         """
-        before: list[list[int]] = [[] for _ in self.nodes]
-        for start, end in self.edges:
-            before[end].append(start)
-        found = []
-        for number, node in enumerate(self.nodes):
-            sources = self._sources.get((node.layer, node.call)) if node.layer else None
-            after = self._trails.get((node.layer, node.call)) if node.layer else None
-            found.append(
-                {
-                    "index": number,
-                    "name": node.name,
-                    "layer": node.layer,
-                    "call": node.call,
-                    "operation": node.operation,
-                    "module": node.module,
-                    "shape": None if node.shape is None else list(node.shape),
-                    "failed": node.failed,
-                    "inputs": before[number],
-                    "sources": None if sources is None else [list(each) for each in sources],
-                    "after": None if after is None else list(after),
-                }
+        keys = ("name", "layer", "call", "operation", "module", "shape", "failed")
+        return [
+            plain(
+                {"index": number}
+                | {key: getattr(node, key) for key in keys}
+                | {"inputs": self._before(number), "sources": node.sources, "after": node.after}
             )
-        return found
+            for number, node in enumerate(self.nodes)
+        ]
+
+    def _before(self, number: int) -> list[int]:
+        return [start for start, end in self.edges if end == number]
 
     def to_networkx(self) -> Any:
-        """Make a ``networkx.DiGraph``: its nodes are the names, with what `records` says of each.
+        """Make a ``networkx.DiGraph``: nodes by name, with the values of `records`."""
+        import networkx  # torch needs it, too
 
-        Raises
-        ------
-        ImportError
-            The package networkx is missing.
-        """
-        try:
-            import networkx
-        except ImportError:
-            raise ImportError("to_networkx() needs networkx: pip install networkx.") from None
         found = networkx.DiGraph(model=self.model)
         for record in self.records():
             facts = {key: each for key, each in record.items() if key not in ("name", "inputs")}
@@ -331,33 +301,14 @@ class Graph:
         found.add_edges_from((names[start], names[end]) for start, end in self.edges)
         return found
 
-    def to_html(
-        self, path: str | os.PathLike | None = None, *, title: str | None = None
-    ) -> str | None:
-        """Write the graph as one page: a drawing, folded at the modules, and a table of all nodes.
-
-        It needs no network and runs no program.
-
-        Returns
-        -------
-        str or None
-            The page, where no path is given.
-        """
-        from .page import write_page
-
-        return page_to(path, write_page(self, title or f"Graph of {self.model}"))
-
     def rows(self) -> list[tuple[str, str, str, str]]:
         """Each node as text: its name, operation, shape, and the nodes before it."""
-        before: dict[int, list[str]] = {}
-        for start, end in self.edges:
-            before.setdefault(end, []).append(self.nodes[start].name)
         return [
             (
                 f"✗ {node.name}" if node.failed else node.name,
                 node.operation,
                 "–" if node.shape is None else "×".join(map(str, node.shape)),
-                ", ".join(before.get(number, [])),
+                ", ".join(self.nodes[each].name for each in self._before(number)),
             )
             for number, node in enumerate(self.nodes)
         ]
@@ -365,23 +316,21 @@ class Graph:
     @for_terminal
     def __repr__(self) -> str:
         rows = [
-            tuple(_cut(cell, wide) for cell, wide in zip(row, _WIDE, strict=True))
+            tuple(shortened(cell, wide) for cell, wide in zip(row, _WIDE, strict=True))
             for row in self.rows()
         ]
         return text_table(self.verdict, HEADER, rows)
 
+    def _heading(self) -> str:
+        return f"Graph of {self.model}"
+
     def _repr_html_(self) -> str:
-        return html_table(self.verdict, HEADER, self.rows())
+        picture = drawing(self.nodes, self.edges, self.verdict)
+        return picture + html_table(self.verdict, HEADER, self.rows())
 
 
 HEADER = ("node", "operation", "shape", "from")
 _WIDE = (26, 14, 14, 20)  # with the spaces between, 80 columns
-
-
-def _cut(text: str, wide: int) -> str:
-    """Cut in the middle what is too long."""
-    half = (wide - 1) // 2
-    return text if len(text) <= wide else f"{text[: wide - 1 - half]}…{text[-half:]}"
 
 
 def _counted(count: int, thing: str) -> str:
@@ -393,7 +342,7 @@ def _without_dead_ends(
 ) -> tuple[list[Node], list[tuple[int, int]]]:
     """Leave out operations that lead to no layer and no output, such as those inside a layer."""
     kept = {n for n, node in enumerate(nodes) if node.layer or node.failed}
-    kept |= {n for n, node in enumerate(nodes) if node.operation == "output"}
+    kept |= {n for n, node in enumerate(nodes) if node.operation == OUTPUT}
     for start, end in reversed(edges):  # an edge's end is made after its start
         if end in kept:
             kept.add(start)
@@ -424,21 +373,18 @@ def graph_payload(graph: Graph, model: nn.Module) -> dict[str, Any]:
     ([[0, 1], [1, 2], [2, 3]], [1])
     """
     records = graph.records()
-    known = {(each["layer"], each["call"]): each["index"] for each in records if each["layer"]}
-    nodes, paths = [], set()
+    numbers = {(each["layer"], each["call"]): each["index"] for each in records if each["layer"]}
     for each in records:
-        given = not each["module"]
-        node = {key: each[key] for key in ("name", "layer", "call", "operation", "shape", "failed")}
-        node["path"] = "" if given else each["module"]
-        node["after"] = each["after"] or []
+        each["path"] = each.pop("module")
+        each["after"] = each["after"] or []
         sources = each["sources"]
-        node["sources"] = sources and [known[tuple(source)] for source in sources]
-        nodes.append(node)
-        parts = node["path"].split(".")
-        paths |= {".".join(parts[: n + 1]) for n in range(len(parts))}
+        each["sources"] = sources and [numbers[tuple(source)] for source in sources]
+        del each["index"], each["inputs"]
+    parts = (each["path"].split(".") for each in records)
+    paths = {".".join(path[: n + 1]) for path in parts for n in range(len(path))}
     kinds = {name: type(module).__name__ for name, module in model.named_modules()}
     return {
-        "nodes": nodes,
+        "nodes": records,
         "edges": [list(edge) for edge in graph.edges],
         "modules": {name: kinds[name] for name in sorted(paths) if name and name in kinds},
         "verdict": graph.verdict,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from ...hooking.handles import Hook
-from ...hooking.storage import StorageMap, share_memory
+from ...hooking.select import is_convolution
+from ...hooking.storage import share_memory
 from ...hooking.tensors import map_tensors, tensors
-from ...run.follow import SourceListener, fills_its_memory
+from ...run.follow import Follower
 from ...run.recorder import ModuleCall, Operation, OperationRecorder
 
 Place = tuple[str, int]
@@ -28,10 +29,10 @@ class Node:
     Attributes
     ----------
     name : str
-        As no other node is called.
+        A unique name.
     layer, call : str, int
-        The layer's name and which of its calls; ``"input"`` and its number for what the model is
-        given, ``""`` for an operation between layers and for what the model returns.
+        The layer's name and which of its calls; ``"input"`` and its number for an input of the
+        model, ``""`` for an operation between layers and for an output of the model.
     operation : str
         The layer's class, torch's name of the operation, ``"input"`` or ``"output"``.
     shape : tuple of int, or None
@@ -42,6 +43,10 @@ class Node:
         The module whose code ran it.
     failed : bool
         True if the forward ended here, in an error.
+    sources : list of (str, int), or None
+        For a layer, the layers and inputs that reach it through no other layer, by call.
+    after : list of str, or None
+        For a layer or an input, the operations on its output until a layer takes it.
     """
 
     name: str
@@ -52,10 +57,15 @@ class Node:
     value: Tensor | None = field(default=None, repr=False)
     module: str = ""
     failed: bool = False
+    sources: list[Place] | None = None
+    after: list[str] | None = None
 
 
-class GraphListener(SourceListener):
-    """Records the nodes, edges and sources of one forward.
+class GraphListener(Follower[int]):
+    """Records the nodes and edges of one forward.
+
+    A tensor's mark is the number of the node that it comes from: a layer's call, an input, or an
+    operation that joined several nodes. So the sources of a tensor are those of its node.
 
     Parameters
     ----------
@@ -67,73 +77,81 @@ class GraphListener(SourceListener):
     Attributes
     ----------
     nodes : list of Node
-    edges : dict of (int, int) to None
-    sources : dict of Place to list of Place
-    trails : dict of Place to list of str
-        The operations on a layer's output, up to the first layer that takes it as its input.
+    edges : list of (int, int)
     """
 
     def __init__(self, layers: Collection[nn.Module], keep: bool = False) -> None:
         super().__init__()
         self.nodes: list[Node] = []
-        self.edges: dict[tuple[int, int], None] = {}
-        self.sources: dict[Place, list[Place]] = {}
-        self.trails: dict[Place, list[str]] = {}
+        self.edges: list[tuple[int, int]] = []
         self._layers, self._keep = layers, keep
         self._open: list[ModuleCall] = []
-        self._taken: dict[ModuleCall, list[int]] = {}  # nodes that reach a call's input
-        self._ended: set[Place] = set()  # calls whose output a layer has taken
-        self._order: dict[Place, int] = {}
-        self._node_of = StorageMap[int]()
-        self._raised = ""  # the operation that did
+        self._taken: dict[ModuleCall, list[int]] = {}  # the nodes of a layer's input
+        self._sources: list[frozenset[int]] = []  # of each node: numbers of layers and inputs
+        self._on_the_way: set[int] = set()  # layers and inputs whose output no layer has taken
+        self._operation: Operation | None = None  # the latest, and the node that it has become
+        self._joined: int | None = None
+        self._raised = ""  # the operation that has raised
         self._names: set[str] = set()
 
-    # Reports of the recorder
-
     def enter(self, call: ModuleCall, given: list[Tensor], again: bool) -> None:
-        """Store the sources of a layer's input."""
+        """Note the nodes of a layer's input."""
         self._open.append(call)
-        if len(self._open) == 1 and not self.nodes:
-            self._take_inputs(given)
+        if not self.nodes:
+            for number, each in enumerate(given):
+                if self.marks.get(each) is None:  # one tensor may be given twice
+                    self.add((INPUT, number), INPUT, [], [each])
         if call.module in self._layers:
-            self._note_sources((call.layer, call.call), given)
-            self._taken[call] = self._nodes_of(given)
+            self._taken[call] = taken = self._nodes_of(given)
+            self._on_the_way -= self.sources_of(taken)
 
     def leave(self, call: ModuleCall, returned: list[Tensor], again: bool) -> None:
-        """Add a node for a layer's call, which is the only source of what it returned."""
+        """Add a node for a layer's call, which is the only source of its output."""
         if call in self._open:
             del self._open[self._open.index(call) :]
         if call.module in self._layers:
-            place = call.layer, call.call
-            kind = type(call.module).__name__
-            self._add(place, kind, self._taken.pop(call), returned, call.layer)
-            for each in returned:
-                self.mark(each, place)
-            self.trails[place] = []
+            self._add_layer(call, returned)
         if not self._open:
             for each in returned:
-                self._add(("", 0), OUTPUT, self._nodes_of([each]), [each])
+                self.add(("", 0), OUTPUT, self._nodes_of([each]), [each])
+
+    def mark_of_result(
+        self, operation: Operation, made: Tensor, reads: list[tuple[Tensor, int]]
+    ) -> int:
+        """Return the only node that was read, or add a node that joins several."""
+        self._operation = operation
+        return self._join([node for _, node in reads])
+
+    def mark_of_mixture(self, old: int | None, new: int | None) -> int | None:
+        """Join the node of the remaining part and that of the overwritten part."""
+        if old is None or new is None:
+            return old if new is None else new
+        if new != self._joined:
+            return self._join([old, new])
+        if (old, new) not in self.edges:
+            self.edges.append((old, new))
+            self._sources[new] |= self._sources[old]
+        return new
+
+    def _join(self, taken: list[int]) -> int:
+        numbers = [*dict.fromkeys(taken)]
+        if len(numbers) == 1:
+            return numbers[0]
+        if self._joined is None:  # an operation with several results is one node
+            operation = self._operation
+            assert operation is not None
+            module = "" if operation.call is None else operation.call.layer
+            made = operation.outputs[:1]
+            self._joined = self.add(("", 0), operation.name, numbers, made, module)
+        return self._joined
 
     def after(self, operation: Operation) -> None:
-        """Follow an operation, and add a node if it joins several nodes."""
+        """Follow an operation, and note it on the way of the layers whose output it takes."""
         super().after(operation)
-        if operation.is_view:
-            return
-        made = operation.outputs
-        taken = self._nodes_of(_read(operation))
-        places: Any = self.of(*made)
-        for place in places:
-            if place in self.trails and place not in self._ended:
-                self.trails[place].append(operation.name)
-        if len(taken) > 1:
-            module = operation.call.layer if operation.call is not None else ""
-            node = self._add(("", 0), operation.name, taken, made, module)
-        elif taken:
-            node = taken[0]
-        else:
-            return
-        for each in operation.written or made:
-            self._node_of[each] = node
+        self._operation = self._joined = None
+        if not operation.is_view:
+            for source in self.sources_of(self._nodes_of(operation.outputs)) & self._on_the_way:
+                self.nodes[source].after.append(operation.name)  # type: ignore[union-attr]
 
     def failed(self, operation: Operation) -> None:
         """Store the name of an operation that has raised."""
@@ -142,44 +160,36 @@ class GraphListener(SourceListener):
     def fail(self) -> None:
         """Add a node for the innermost call that did not return."""
         layers = [call for call in self._taken if call in self._open]
-        inside = self._open[-1] if self._open else None
         if layers:
-            call = layers[-1]
-            place, kind = (call.layer, call.call), type(call.module).__name__
-            self._add(place, kind, self._taken[call], [], call.layer)
+            self._add_layer(layers[-1], [])
         else:
-            name = self._raised or "error"
-            taken = self._last()
-            self._add(("", 0), name, taken, [], inside.layer if inside else "")
+            starts = {start for start, _ in self.edges}
+            loose = [number for number in range(len(self.nodes)) if number not in starts]
+            module = self._open[-1].layer if self._open else ""
+            self.add(("", 0), self._raised or "error", loose[-1:], [], module)
         self.nodes[-1].failed = True
 
-    # Nodes
-
-    def _take_inputs(self, given: list[Tensor]) -> None:
-        for number, each in enumerate(given):
-            if not self.of(each):  # the same one may be given twice
-                place = INPUT, number
-                self.mark(each, place)
-                self.trails[place] = []
-                self._order[place] = number - len(given)
-                self._add(place, INPUT, [], [each])
-
-    def _note_sources(self, place: Place, given: list[Tensor]) -> None:
-        found: Any = self.of(*given)
-        self.sources[place] = sorted(found, key=lambda each: self._order[each])
-        self._ended |= found
+    def sources_of(self, numbers: Collection[int]) -> frozenset[int]:
+        """Return the layers and inputs that some nodes come from, as numbers of nodes."""
+        if len(numbers) == 1:
+            return self._sources[next(iter(numbers))]
+        return frozenset[int]().union(*(self._sources[number] for number in numbers))
 
     def _nodes_of(self, given: list[Tensor]) -> list[int]:
-        found = (self._node_of.get(each) for each in given)
-        return list(dict.fromkeys(each for each in found if each is not None))
+        marks = (self.marks.get(each) for each in given)
+        return list(dict.fromkeys(mark for mark in marks if mark is not None))
 
-    def _last(self) -> list[int]:
-        """Return the latest node from which no edge starts yet."""
-        starts = {start for start, _ in self.edges}
-        ends = [n for n in range(len(self.nodes)) if n not in starts]
-        return ends[-1:]
+    def _add_layer(self, call: ModuleCall, returned: list[Tensor]) -> None:
+        place, kind, taken = (
+            (call.layer, call.call),
+            type(call.module).__name__,
+            self._taken.pop(call),
+        )
+        self.add(place, kind, taken, returned, call.layer)
+        sources = (self.nodes[number] for number in sorted(self.sources_of(taken)))
+        self.nodes[-1].sources = [(node.layer, node.call) for node in sources]
 
-    def _add(
+    def add(
         self,
         place: Place,
         operation: str,
@@ -187,20 +197,23 @@ class GraphListener(SourceListener):
         returned: list[Tensor],
         module: str = "",
     ) -> int:
+        """Add a node that takes the output of others, and return its number."""
         layer, call = place
         number = len(self.nodes)
-        first = returned[0] if returned else None
-        name = layer or ".".join(filter(None, (module, operation)))
-        node = Node(self._named(name, call), layer, call, operation, module=module)
-        if first is not None:
-            node.shape = tuple(first.shape)
-            node.value = first.detach().clone() if self._keep else None
+        name = self._named(layer or ".".join(filter(None, (module, operation))), call)
+        node = Node(name, layer, call, operation, module=module)
+        if returned:
+            node.shape = tuple(returned[0].shape)
+            node.value = returned[0].detach().clone() if self._keep else None
+        if layer:
+            node.after = []
+            self._on_the_way.add(number)
         self.nodes.append(node)
-        self.edges.update({(each, number): None for each in taken})
-        self._order.setdefault(place, number)
-        for each in returned:
-            if operation != OUTPUT:
-                self._node_of[each] = number
+        self.edges += [(each, number) for each in taken]
+        self._sources.append(frozenset([number]) if layer else self.sources_of(taken))
+        if operation != OUTPUT:
+            for each in returned:
+                self.marks[each] = number
         return number
 
     def _named(self, name: str, call: int) -> str:
@@ -213,40 +226,33 @@ class GraphListener(SourceListener):
         return named
 
 
-def _read(operation: Operation) -> list[Tensor]:
-    """Return the tensors of which a part is in the result or stays beside it."""
-    partly = [each for each in operation.written if not fills_its_memory(each)]
-    return [*operation.values_read, *partly]
-
-
-def own_memory(layers: Container[nn.Module], recorder: OperationRecorder) -> Iterator[Hook]:
+def own_memory(layers: Collection[nn.Module], recorder: OperationRecorder) -> Iterator[Hook]:
     """Yield hooks that copy the output of a layer that returns its input, as Dropout in eval mode.
 
-    Sources belong to memory, so such an output would not be distinct from the input. A layer that
-    works in place keeps returning the same memory.
+    Nodes belong to memory, so such an output would not be distinct from the input. A layer that
+    works in place keeps returning the same memory. Convolutions and linear layers do neither.
     """
     versions: dict[nn.Module, list[tuple[Tensor, int]]] = {}
 
     def before(module: nn.Module, args: Any, kwargs: Any) -> None:
-        versions[module] = [(each, _version(each)) for each in tensors((args, kwargs))]
+        versions[module] = [(each, version_of(each)) for each in tensors((args, kwargs))]
 
     def after(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
-        given = versions.pop(module, [])
-        same = [each for each, version in given if _version(each) == version]
+        same = [each for each, version in versions.pop(module, []) if version_of(each) == version]
 
         def own(tensor: Tensor) -> Tensor:
             return tensor.clone() if any(share_memory(tensor, each) for each in same) else tensor
 
-        if any(share_memory(t, each) for t in tensors(output) for each in same):
-            with recorder.silent():
-                return map_tensors(output, own)
-        return None
+        with recorder.silent():
+            return map_tensors(output, own)
 
     for module in recorder.names:
-        if module in layers and not isinstance(module, torch.jit.ScriptModule):
+        computes = is_convolution(module) or isinstance(module, nn.Linear | torch.jit.ScriptModule)
+        if module in layers and not computes:
             yield module, "forward_pre", before
             yield module, "forward", after
 
 
-def _version(tensor: Tensor) -> int:
-    return -1 if tensor.is_inference() else tensor._version
+def version_of(tensor: Tensor | None) -> int:
+    """Return how often a tensor was overwritten; −1 where that is not counted."""
+    return -1 if tensor is None or tensor.is_inference() else tensor._version
