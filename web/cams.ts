@@ -2,8 +2,8 @@
 
 /** All channels one behind the other, and how many of how many places. */
 export interface Pair {
-  maps: Float32Array;
-  gradients: Float32Array;
+  maps: ArrayLike<number>;
+  gradients: ArrayLike<number>;
   count: number;
   size: number;
 }
@@ -14,13 +14,10 @@ function weighted({ maps, count, size }: Pair, weight: (channel: number) => numb
   const sums = new Float64Array(size);
   for (let channel = 0; channel < count; channel++) {
     const factor = weight(channel);
-    for (let i = 0; i < size; i++) sums[i] = sumOf(sums, i) + factor * at(maps, channel * size + i);
+    for (let i = 0; i < size; i++) sums[i] += factor * maps[channel * size + i];
   }
   return sums;
 }
-
-const at = (values: ArrayLike<number>, i: number) => values[i];
-const sumOf = (values: Float64Array, i: number) => values[i];
 
 /** The sum over the channels of what stands at each place. */
 function placewise(
@@ -31,7 +28,7 @@ function placewise(
   for (let channel = 0; channel < count; channel++) {
     for (let i = 0; i < size; i++) {
       const place = channel * size + i;
-      sums[i] = sumOf(sums, i) + term(at(maps, place), at(gradients, place));
+      sums[i] += term(maps[place], gradients[place]);
     }
   }
   return sums;
@@ -45,7 +42,7 @@ function along(
 ) {
   let sum = 0;
   for (let i = channel * size; i < (channel + 1) * size; i++) {
-    sum += term(at(maps, i), at(gradients, i));
+    sum += term(maps[i], gradients[i]);
   }
   return sum;
 }
@@ -83,7 +80,7 @@ export const CAMS: Record<string, Cam> = {
     Float32Array.from(placewise(pair, (map, slope) => positive(slope) * map), positive),
   eigencam: ({ maps, count, size }) => firstComponent(maps, count, size),
   eigengradcam: ({ maps, gradients, count, size }) =>
-    firstComponent(maps.map((map, i) => map * at(gradients, i)), count, size),
+    firstComponent(Float32Array.from(maps, (map, i) => map * gradients[i]), count, size),
   gradient: (pair) =>
     Float32Array.from(placewise(pair, (_, slope) => slope), (sum) => sum / pair.count),
   activation: (pair) => Float32Array.from(placewise(pair, (map) => map), (sum) => sum / pair.count),
@@ -96,15 +93,15 @@ export const WITHOUT_GRADIENT = new Set(["eigencam", "activation"]);
  * Each place's channels, centred, on the direction of largest variance, which is found by powers
  * of the covariance; the value of largest magnitude is positive.
  */
-function firstComponent(values: Float32Array, count: number, size: number) {
+function firstComponent(values: ArrayLike<number>, count: number, size: number) {
   const centred = Float64Array.from(values);
   let most = 0;
   for (let channel = 0; channel < count; channel++) {
     let mean = 0;
-    for (let i = 0; i < size; i++) mean += sumOf(centred, channel * size + i) / size;
+    for (let i = 0; i < size; i++) mean += centred[channel * size + i] / size;
     for (let i = channel * size; i < (channel + 1) * size; i++) {
-      centred[i] = sumOf(centred, i) - mean;
-      most = Math.max(most, Math.abs(sumOf(centred, i)));
+      centred[i] -= mean;
+      most = Math.max(most, Math.abs(centred[i]));
     }
   }
   if (!Number.isFinite(most)) return new Float32Array(size).fill(NaN);
@@ -114,7 +111,7 @@ function firstComponent(values: Float32Array, count: number, size: number) {
   let best = -1;
   for (let channel = 0; channel < count; channel++) {
     let sum = 0;
-    for (let i = channel * size; i < (channel + 1) * size; i++) sum += sumOf(centred, i) ** 2;
+    for (let i = channel * size; i < (channel + 1) * size; i++) sum += centred[i] ** 2;
     if (sum > best) {
       best = sum;
       places = centred.slice(channel * size, (channel + 1) * size);
@@ -125,23 +122,23 @@ function firstComponent(values: Float32Array, count: number, size: number) {
     let norm = 0;
     for (let channel = 0; channel < count; channel++) {
       let sum = 0;
-      for (let i = 0; i < size; i++) sum += sumOf(centred, channel * size + i) * sumOf(places, i);
+      for (let i = 0; i < size; i++) sum += centred[channel * size + i] * places[i];
       direction[channel] = sum;
       norm += sum * sum;
     }
     norm = Math.sqrt(norm) || 1;
     const next = new Float64Array(size);
     for (let channel = 0; channel < count; channel++) {
-      const factor = sumOf(direction, channel) / norm;
+      const factor = direction[channel] / norm;
       for (let i = 0; i < size; i++) {
-        next[i] = sumOf(next, i) + factor * sumOf(centred, channel * size + i);
+        next[i] += factor * centred[channel * size + i];
       }
     }
     let moved = 0;
     let peak = 0;
     for (let i = 0; i < size; i++) {
-      moved = Math.max(moved, Math.abs(sumOf(next, i) - sumOf(places, i)));
-      peak = Math.max(peak, Math.abs(sumOf(next, i)));
+      moved = Math.max(moved, Math.abs(next[i] - places[i]));
+      peak = Math.max(peak, Math.abs(next[i]));
     }
     places = next;
     if (moved <= 1e-7 * peak) break;

@@ -65,7 +65,10 @@ export class Colourbar {
       setAttribute(field, "title", String(value));
     }
     this.root.classList.toggle("hv-chosen", Boolean(chosen));
-    this.root.style.setProperty("--end", `${Math.max(this.low.value.length, this.high.value.length) + 1}ch`);
+    this.root.style.setProperty(
+      "--end",
+      `${Math.max(this.low.value.length, this.high.value.length) + 1}ch`,
+    );
   }
 
   listen(onChoose: (ends: Ends | null) => void) {

@@ -1,6 +1,5 @@
 // Palettes by name, and which of them a light and a dark page have.
 
-import { sure } from "./dom.js";
 import { paletteOf } from "./levels.js";
 import type { Source } from "./app.js";
 
@@ -25,7 +24,7 @@ export class Colours {
     const known = this.palettes.get(name);
     if (known) return known;
     const text = this.source.facts.palettes[name] ?? this.source.facts.palettes.viridis;
-    const made = paletteOf(sure(text));
+    const made = paletteOf(text);
     this.palettes.set(name, made);
     return made;
   }

@@ -94,7 +94,7 @@ export class Rankings {
   /** The shown channel's score, beside its value at the place. */
   reading({ scores, name }: Ranking, at: Values): Array<[string, string]> {
     if (!scores || name === "value") return [];
-    const score = Number(scores[at.channel]);
+    const score = scores[at.channel];
     if (name === "similarity") {
       return score === Infinity ? [] : [[`cosine with ${at.reference_channel}`, short(score)]];
     }
@@ -141,10 +141,10 @@ export function scoresOf(
   const place = y * data.width + x;
   const every = (score: (channel: number) => number) =>
     Float64Array.from({ length: data.count }, (_, channel) => score(channel));
-  const value = (channel: number) => Number(data.map("maps", channel)[place]);
+  const value = (channel: number) => data.map("maps", channel)[place];
   if (order === "value") return every(value);
   if (order === "contribution") {
-    return every((channel) => value(channel) * Number(data.map("gradients", channel)[place]));
+    return every((channel) => value(channel) * data.map("gradients", channel)[place]);
   }
   if (order === "contrast") {
     return every((channel) => deviations(data.map("maps", channel), value(channel)));
@@ -162,7 +162,7 @@ export function scoresOf(
 function deviations(values: ArrayLike<number>, value: number) {
   const finite = Array.from(values).filter(Number.isFinite);
   if (!finite.length || finite.every((each) => each === finite[0])) {
-    return finite[0] === value ? 0 : finite.length ? value - Number(finite[0]) : NaN;
+    return finite[0] === value ? 0 : finite.length ? value - finite[0] : NaN;
   }
   const mean = finite.reduce((sum, each) => sum + each, 0) / finite.length;
   const squares = finite.reduce((sum, each) => sum + (each - mean) ** 2, 0);
@@ -173,7 +173,7 @@ function deviations(values: ArrayLike<number>, value: number) {
 function scaled(values: ArrayLike<number>) {
   let most = 0;
   for (let i = 0; i < values.length; i++) {
-    const size = Math.abs(Number(values[i]));
+    const size = Math.abs(values[i]);
     if (!(size <= most)) most = size; // also of NaN
   }
   return Float64Array.from(values, (each) => each / most);
@@ -181,6 +181,6 @@ function scaled(values: ArrayLike<number>) {
 
 function dot(a: Float64Array, b: Float64Array) {
   let sum = 0;
-  for (let i = 0; i < a.length; i++) sum += Number(a[i]) * Number(b[i]);
+  for (let i = 0; i < a.length; i++) sum += a[i] * b[i];
   return sum;
 }

@@ -4,9 +4,16 @@ import { colourRanges } from "./levels.js";
 import { short } from "./numbers.js";
 import type { Range } from "./levels.js";
 
+/** The numbers of an array, as its kind stores them. */
+export type Numeric =
+  | Float32Array
+  | Float64Array
+  | Uint32Array
+  | Uint8Array
+  | Uint8ClampedArray;
 export interface Numbers {
   shape: number[];
-  values: any;
+  values: Numeric;
   approximate?: boolean;
   scale?: number;
 }

@@ -1,7 +1,7 @@
 // The questions of a guided page, above the view that answers them; progress is kept in the browser.
 
 import { inWords, judged, numberOf, pointedAt, restored, sheet, tried } from "./answers.js";
-import { download, el, setAttribute, setText, sure, visible } from "./dom.js";
+import { download, el, setAttribute, setText, visible } from "./dom.js";
 import type { App } from "./app.js";
 import type { Answer, Course } from "./answers.js";
 
@@ -89,7 +89,7 @@ export class Lesson {
   }
 
   get step() {
-    return sure(this.course.steps[this.place]);
+    return this.course.steps[this.place];
   }
 
   // In the browser's storage

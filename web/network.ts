@@ -83,8 +83,8 @@ export class NetworkSource {
   failed = "";
   /** Outputs that the latest drawing asked for. */
   looked = {
-    edited: /** @type {Set<string>} */ (new Set()),
-    original: /** @type {Set<string>} */ (new Set()),
+    edited: new Set<string>(),
+    original: new Set<string>(),
   };
   followed: Input;
   /** Whose predictions the facts have. */

@@ -1,7 +1,7 @@
 // The output where it is a picture: maps whose values are targets, and boxes over the input.
 
 import { Colourbar } from "./colourbar.js";
-import { choose, el, menu, setAttribute, sure, visible } from "./dom.js";
+import { choose, el, menu, setAttribute, visible } from "./dom.js";
 import { objectId } from "./objectId.js";
 import { paint, put, toLevels } from "./levels.js";
 import { mapSize, percent, short } from "./numbers.js";
@@ -149,7 +149,7 @@ export class OutputPanel {
       this.listed = key;
       const named = maps.findIndex(({ labels }) => !labels[0]?.startsWith("channel "));
       this.which = Math.max(named, 0);
-      this.channel = wholeOf(sure(maps[this.which]));
+      this.channel = wholeOf(maps[this.which]);
       const options = maps.flatMap(({ name, labels, picture }, which) => {
         const own = maps.length > 1 ? ` of ${name}` : "";
         const every = labels.length > 1
@@ -164,7 +164,7 @@ export class OutputPanel {
         ];
       });
       this.menu.replaceChildren(
-        ...options.map(([value, text]) => el("option", { value: sure(value) }, sure(text))),
+        ...options.map(([value, text]) => el("option", { value: value }, text)),
       );
     }
     choose(this.menu, `${this.which} ${this.channel ?? "all"}`);
@@ -206,7 +206,7 @@ export class OutputPanel {
         const counts = new Map();
         const drawn = new Uint32Array(height * width);
         for (let i = 0; i < drawn.length; i++) {
-          const number = Number(classes.values[i]);
+          const number = classes.values[i];
           counts.set(number, (counts.get(number) ?? 0) + 1);
           drawn[i] = colourOf(number);
         }
@@ -257,7 +257,7 @@ function placeOf({ size: [height, width] }: DenseMap, u: number, v: number): [nu
 function rangeOf(values: ArrayLike<number>): Range {
   let [low, high] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
   for (let i = 0; i < values.length; i++) {
-    const value = Number(values[i]);
+    const value = values[i];
     if (!Number.isFinite(value)) continue;
     low = Math.min(low, value);
     high = Math.max(high, value);
@@ -307,7 +307,7 @@ function legend(counts: Array<[number, number]>, map: DenseMap, whole: number) {
 function opaque(pixels: ArrayLike<number>) {
   const made = new Uint8ClampedArray((pixels.length / 3) * 4).fill(255);
   for (let i = 0; i < pixels.length / 3; i++) {
-    for (let part = 0; part < 3; part++) made[4 * i + part] = Number(pixels[3 * i + part]);
+    for (let part = 0; part < 3; part++) made[4 * i + part] = pixels[3 * i + part];
   }
   return made;
 }

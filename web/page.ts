@@ -99,9 +99,7 @@ class PageSource {
     if (!arrays) return null;
     const name = `${which} ${channel ?? "all"}`;
     const kinds = ["values", "classes", "pixels"];
-    const found = kinds.flatMap((
-      kind,
-    ) => (arrays[`${name} ${kind}`] ? [[kind, arrays[`${name} ${kind}`]]] : []));
+    const found = kinds.map((kind) => [kind, arrays[`${name} ${kind}`]]).filter(([, map]) => map);
     const made = this.known.get(`answer ${name}`) ??
       (found.length ? Object.fromEntries(found) : { none: "left out of this page for its size" });
     this.known.set(`answer ${name}`, made);
@@ -152,15 +150,13 @@ const NO_HEAT = { values: null, shape: [], none: "no heatmap of this layer is in
 /** The heatmap of attention that is seen from another query than the page's own. */
 function heatOf(layer: Layer, method: string) {
   const cam = CAMS[method];
-  const { count, height, width, graded } = layer;
-  if (!cam || !graded) return NO_HEAT;
-  return layer.once(`heat ${method}`, () => {
-    const [maps, gradients] = [layer.arrays.maps.values, layer.arrays.gradients?.values];
-    return {
-      values: cam({ maps, gradients, count, size: height * width }),
-      shape: [height, width],
-    };
-  });
+  const { count, height, width } = layer;
+  const gradients = layer.arrays.gradients?.values;
+  if (!cam || !gradients) return NO_HEAT;
+  return layer.once(`heat ${method}`, () => ({
+    values: cam({ maps: layer.arrays.maps.values, gradients, count, size: height * width }),
+    shape: [height, width],
+  }));
 }
 
 /** Put the app into the still picture's place. */

@@ -1,6 +1,7 @@
 // Attention in a page from any query, cut out of the heads' matrices.
 
 import { Layer } from "./layer.js";
+import type { Numeric } from "./layer.js";
 import { layerArrays } from "./measures.js";
 
 /** Rows and columns of the patches, the keys and the queries before them, the query that the page's maps are of, and the words for the mean and for each such query. */
@@ -31,7 +32,7 @@ function wordsOf({ grid, first, words }: Queries, query: number) {
 }
 
 /** One row of each of some matrices, or the mean over their rows. */
-function matrixRows(matrices: Float32Array, count: number, keys: number, query: number) {
+function matrixRows(matrices: Numeric, count: number, keys: number, query: number) {
   const size = matrices.length / count;
   const found = new Float32Array(count * keys);
   const rows = query === MEAN ? Array.from({ length: size / keys }, (_, row) => row) : [query];

@@ -1,30 +1,49 @@
 // What is known of a training's recorded step.
 
+/** What a step's bytes hold: its rows, those with weights, and the probe's maps. */
+export interface StepLayout {
+  rows: string[];
+  weighted: string[];
+  maps: Array<[layer: string, count: number, height: number, width: number]>;
+}
+
+export interface StepsFacts {
+  model: string;
+  words: string;
+  /** The recorded steps, and the number of each one's layout. */
+  steps: number[];
+  of: number[];
+  layouts: StepLayout[];
+  statistics: string[];
+  norms: string[];
+  bins: { octaves: number; least: number; count: number };
+  limits: Record<string, number>;
+  palettes: Record<string, string>;
+  trouble: { at: number; row: string } | null;
+}
+
 /** One recorded step: its arrays, as they follow each other in the bytes. */
 export class RecordedStep {
-  statistics: any;
-  weights: any;
-  dead: any;
-  ends: any;
-  bins: any;
+  statistics: Float32Array;
+  weights: Float32Array;
+  dead: Float32Array;
+  bins: Uint16Array;
   maps: Uint8Array<ArrayBuffer>;
 
-  constructor(public layout: any, public facts: any, bytes: Uint8Array) {
+  constructor(public layout: StepLayout, public facts: StepsFacts, bytes: Uint8Array) {
     const own = bytes.slice().buffer; // aligned, as typed arrays ask
     const rows = layout.rows.length;
     let at = 0;
-    const next = (Kind: any, count: number) => {
-      const made = new Kind(own, at, count);
-      at += made.byteLength;
-      return made;
+    const floats = (count: number) => {
+      at += 4 * count;
+      return new Float32Array(own, at - 4 * count, count);
     };
-    this.statistics = next(Float32Array, rows * 2 * facts.statistics.length);
-    this.weights = next(Float32Array, layout.weighted.length * facts.norms.length);
-    this.dead = next(Float32Array, rows);
-    const ends = layout.maps.reduce((sum: number, map: any) => sum + 2 * map[1], 0);
-    this.ends = next(Float32Array, ends);
-    this.bins = next(Uint16Array, rows * 2 * facts.bins.count);
-    this.maps = new Uint8Array(own, at);
+    this.statistics = floats(rows * 2 * facts.statistics.length);
+    this.weights = floats(layout.weighted.length * facts.norms.length);
+    this.dead = floats(rows);
+    at += 8 * layout.maps.reduce((sum, [, count]) => sum + count, 0); // the maps' ends
+    this.bins = new Uint16Array(own, at, rows * 2 * facts.bins.count);
+    this.maps = new Uint8Array(own, at + this.bins.byteLength);
   }
 
   value(name: string, row: string) {
@@ -46,10 +65,7 @@ export class RecordedStep {
     const place = this.layout.rows.indexOf(row);
     if (place < 0) return new Float32Array(count);
     const start = (2 * place + side) * count;
-    const upper = Uint32Array.from(
-      this.bins.subarray(start, start + count),
-      (half: number) => half << 16,
-    );
+    const upper = Uint32Array.from(this.bins.subarray(start, start + count), (half) => half << 16);
     return new Float32Array(upper.buffer);
   }
 

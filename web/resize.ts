@@ -15,17 +15,7 @@ const BITS = 22; // of Pillow's fixed-point weights
 const ONE = Math.fround(1 / 255); // torchvision multiplies by it
 
 const FILTERS: Record<string, { support: number; weight: (x: number) => number }> = {
-  box: { support: 0.5, weight: (x) => (x > -0.5 && x <= 0.5 ? 1 : 0) },
   bilinear: { support: 1, weight: (x) => Math.max(1 - Math.abs(x), 0) },
-  hamming: {
-    support: 1,
-    weight: (x) => {
-      if (x === 0) return 1;
-      if (Math.abs(x) >= 1) return 0;
-      const turned = Math.PI * x;
-      return (Math.sin(turned) / turned) * (0.54 + 0.46 * Math.cos(turned));
-    },
-  },
   bicubic: {
     support: 2,
     weight: (x) => {
@@ -34,15 +24,7 @@ const FILTERS: Record<string, { support: number; weight: (x: number) => number }
       return far < 2 ? (((far - 5) * far + 8) * far - 4) * -0.5 : 0;
     },
   },
-  lanczos: {
-    support: 3,
-    weight: (x) => (x >= -3 && x < 3 ? sinc(x) * sinc(x / 3) : 0),
-  },
 };
-
-function sinc(x: number) {
-  return x === 0 ? 1 : Math.sin(x * Math.PI) / (x * Math.PI);
-}
 
 /** A part of a side: pixels from `first` on. */
 export interface Part {
@@ -56,7 +38,7 @@ export interface Part {
  * lists.
  */
 function weightsOf(before: number, after: number, name: string, { first, count }: Part) {
-  const { support: own, weight } = FILTERS[name] ?? (FILTERS.bilinear as any);
+  const { support: own, weight } = FILTERS[name];
   const scale = before / after;
   const wide = Math.max(scale, 1);
   const support = own * wide;
@@ -143,7 +125,6 @@ function resized(
   rows: Part,
   columns: Part,
 ): Rgb {
-  if (filter === "nearest") return cut(nearest(picture, height, width), rows, columns);
   const down = weightsOf(picture.height, height, filter, rows);
   const top = down.froms[0];
   const last = rows.count - 1;
@@ -173,19 +154,6 @@ function resized(
     pixel: row,
   });
   return { pixels: made, height: rows.count, width: columns.count };
-}
-
-function nearest(picture: Rgb, height: number, width: number): Rgb {
-  const pixels = new Uint8Array(3 * height * width);
-  for (let y = 0; y < height; y++) {
-    for (let x = 0; x < width; x++) {
-      const row = Math.trunc(((y + 0.5) * picture.height) / height);
-      const column = Math.trunc(((x + 0.5) * picture.width) / width);
-      const from = 3 * (row * picture.width + column);
-      pixels.set(picture.pixels.subarray(from, from + 3), 3 * (y * width + x));
-    }
-  }
-  return { pixels, height, width };
 }
 
 /** The middle of a side; all of it, if it is not longer. */
@@ -233,7 +201,7 @@ export function prepared(picture: Rgb, steps: Step[]): Rgb {
     if (step.kind === "gray") now = grey(now);
     else if (step.kind === "crop") now = cropped(now, sizeAt(step.size, 0), sizeAt(step.size, 1));
     else {
-      const [height, width] = sizeAfter(now, step.size) as [number, number];
+      const [height, width] = sizeAfter(now, step.size);
       if (height === now.height && width === now.width) continue;
       const next = steps[number + 1];
       const [rows, columns] = [height, width].map((side, axis) =>
@@ -260,7 +228,7 @@ function grey(picture: Rgb) {
   const pixels = new Uint8Array(picture.pixels.length);
   for (let i = 0; i < pixels.length; i += 3) {
     const [red, green, blue] = picture.pixels.subarray(i, i + 3);
-    const shade = (19595 * (red ?? 0) + 38470 * (green ?? 0) + 7471 * (blue ?? 0) + 32768) >> 16;
+    const shade = (19595 * red + 38470 * green + 7471 * blue + 32768) >> 16;
     pixels.fill(shade, i, i + 3);
   }
   return { ...picture, pixels };

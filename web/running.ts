@@ -122,8 +122,8 @@ export class Running {
     const own = this.source.targetClass ?? 0;
     const values = logits.values;
     return weights
-      ? weights.reduce((sum, weight, i) => (weight ? sum + weight * numberIn(values, i) : sum), 0)
-      : numberIn(values, own);
+      ? weights.reduce((sum, weight, i) => (weight ? sum + weight * values[i] : sum), 0)
+      : values[own];
   }
 
   pressed() {
@@ -201,8 +201,6 @@ const planOf = (
   maps: Maps,
 ) => (name === "occlusion" ? occluding(answer) : masking(answer, maps));
 
-const numberIn = (values: ArrayLike<number>, i: number) => values[i];
-
 /** Another input in place of the answer's own. */
 function withInput(answer: Answer, change: (values: Float32Array) => void) {
   const { shape, values } = answer.feeds.input;
@@ -214,7 +212,7 @@ function withInput(answer: Answer, change: (values: Float32Array) => void) {
 /** Score-CAM: each channel is a mask over the picture, and its score the channel's weight. */
 export function masking(answer: Answer, { maps, count, height, width }: Maps): Plan {
   const { shape } = answer.feeds.input;
-  const [tall, wide] = [numberIn(shape, 2), numberIn(shape, 3)];
+  const [tall, wide] = [shape[2], shape[3]];
   const own = (channel: number) =>
     maps.subarray(channel * height * width, (channel + 1) * height * width);
   return {
@@ -226,7 +224,7 @@ export function masking(answer: Answer, { maps, count, height, width }: Maps): P
         const [low, high] = maskEnds(mask);
         const span = map.every((value) => value === map[0]) ? Infinity : high - low;
         for (let i = 0; i < values.length; i++) {
-          values[i] = numberIn(values, i) * ((numberIn(mask, i % mask.length) - low) / span);
+          values[i] *= (mask[i % mask.length] - low) / span;
         }
       }),
     made: (scores) => {
@@ -237,7 +235,7 @@ export function masking(answer: Answer, { maps, count, height, width }: Maps): P
       for (let channel = 0; channel < count; channel++) {
         const map = own(channel);
         for (let i = 0; i < sums.length; i++) {
-          sums[i] = numberIn(sums, i) + (numberIn(raised, channel) / sum) * numberIn(map, i);
+          sums[i] += (raised[channel] / sum) * map[i];
         }
       }
       return {
@@ -263,7 +261,7 @@ function maskEnds(values: Float32Array): [number, number] {
  */
 export function occluding(answer: Answer): Plan {
   const { shape } = answer.feeds.input;
-  const [height, width] = [numberIn(shape, 2), numberIn(shape, 3)];
+  const [height, width] = [shape[2], shape[3]];
   const side = Math.ceil(Math.min(height, width) / 8);
   const step = Math.ceil(side / 2);
   const begins = (size: number) =>
@@ -289,12 +287,12 @@ export function occluding(answer: Answer): Plan {
       const [total, over] = [new Float64Array(height * width), new Float64Array(height * width)];
       scores.forEach((score, number) => {
         within(number, (place) => {
-          total[place] = numberIn(total, place) + whole - score;
-          over[place] = numberIn(over, place) + 1;
+          total[place] += whole - score;
+          over[place] += 1;
         });
       });
       return {
-        values: Float32Array.from(total, (sum, i) => sum / Math.max(numberIn(over, i), 1)),
+        values: Float32Array.from(total, (sum, i) => sum / Math.max(over[i], 1)),
         shape: [height, width],
       };
     },

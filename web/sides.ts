@@ -72,7 +72,7 @@ export class Sides {
     this.drawn = key;
     const first: number[] = Array.from(found.first?.values ?? []);
     const second: number[] = Array.from(found.second?.values ?? []);
-    const maps = [first, second, first.map((value, place) => value - Number(second[place]))];
+    const maps = [first, second, first.map((value, place) => value - second[place])];
     const [tall, wide] = found.first?.shape ?? [0, 0];
     const most = Math.max(...maps.flatMap((map) => map.filter(Number.isFinite).map(Math.abs)), 0) ||
       1;

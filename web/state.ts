@@ -36,8 +36,7 @@ export type Values = Settings & {
 
 /** Row and column of a place, in maps of this size. */
 export function positionIn(place: [number, number], size: number[]): [number, number] {
-  const inside = (axis: 0 | 1) =>
-    Math.min(Math.floor(place[axis] * Number(size[axis])), Number(size[axis]) - 1);
+  const inside = (axis: 0 | 1) => Math.min(Math.floor(place[axis] * size[axis]), size[axis] - 1);
   return [inside(0), inside(1)];
 }
 

@@ -5,6 +5,7 @@ import { el, menu, setText, shareOf, visible } from "./dom.js";
 import { COLOURS, contextOf, GAP, NAN, paint, paletteOf } from "./levels.js";
 import { short } from "./numbers.js";
 import { RecordedStep } from "./recorded.js";
+import type { StepsFacts } from "./recorded.js";
 
 const SPAN = 1e3; // from the median to the first and to the last colour, at most
 const WIDE = 24; // pixels that a step of the histograms over time is wide at most
@@ -41,7 +42,7 @@ const statisticName = (name: string) => STATISTIC_NAMES[name] ?? name.replaceAll
 /** All that is shown. `take` gets what has been recorded since. */
 export class StepsView {
   known: Map<number, RecordedStep> = new Map();
-  facts: any = null;
+  facts!: StepsFacts; // from the first `take` on
   statistic = "std";
   row = "";
   at = -1;
@@ -85,7 +86,7 @@ export class StepsView {
     });
     this.trouble.addEventListener(
       "click",
-      () => this.go(this.facts.trouble.at, this.facts.trouble.row),
+      () => this.facts.trouble && this.go(this.facts.trouble.at, this.facts.trouble.row),
     );
     this.slider.addEventListener("input", () => {
       this.go(this.steps[Number(this.slider.value)], this.row);
@@ -119,9 +120,10 @@ export class StepsView {
           el(
             "div",
             {},
-            ...[this.barWords, this.bars, this.dimensionWords, this.dimensions].map((each) =>
-              each[side] ?? ""
-            ),
+            this.barWords[side],
+            this.bars[side],
+            this.dimensionWords[side],
+            this.dimensions[side],
           )
         ),
         el("div", {}, this.mapWords, this.maps),
@@ -140,11 +142,11 @@ export class StepsView {
 
   /** @returns The recorded steps that are here. */
   get steps(): number[] {
-    return this.facts.steps.filter((at: number) => this.known.has(at));
+    return this.facts.steps.filter((at) => this.known.has(at));
   }
 
   /** @param found Steps and their bytes. */
-  take(facts: any, found: Array<[number, Uint8Array]>) {
+  take(facts: StepsFacts, found: Array<[number, Uint8Array]>) {
     this.facts = facts;
     for (const [at, bytes] of found) {
       this.known.set(
@@ -155,19 +157,19 @@ export class StepsView {
     const kept = new Set(facts.steps);
     for (const at of [...this.known.keys()]) if (!kept.has(at)) this.known.delete(at);
     this.palettes = Object.fromEntries(
-      Object.entries(facts.palettes).map(([name, text]) => [name, paletteOf(text as string)]),
+      Object.entries(facts.palettes).map(([name, text]) => [name, paletteOf(text)]),
     );
-    const names = [...new Set<string>(facts.layouts.flatMap((layout: any) => layout.rows))];
+    const names = [...new Set(facts.layouts.flatMap((layout) => layout.rows))];
     if (this.rows.length !== names.length) {
       this.rows.replaceChildren(...names.map((name) => el("option", { value: name }, name)));
-      if (!names.includes(this.row)) this.row = names[0] ?? "";
+      if (!names.includes(this.row)) this.row = names[0];
       this.rows.value = this.row;
     }
     if (!this.colours.length) {
       const all = [
         ...facts.statistics,
         "dead",
-        ...facts.statistics.map((s: string) => `gradient_${s}`),
+        ...facts.statistics.map((s) => `gradient_${s}`),
         ...facts.norms,
       ];
       const shown = all.filter((name) => !name.endsWith("count"));
@@ -179,7 +181,7 @@ export class StepsView {
     setText(this.head, facts.model);
     setText(this.words, facts.words);
     const { trouble } = facts;
-    visible(this.trouble, Boolean(trouble) && names.includes(trouble.row));
+    visible(this.trouble, trouble !== null && names.includes(trouble.row));
     if (trouble) setText(this.trouble, `first NaN or Inf: step ${trouble.at}, ${trouble.row}`);
     this.draw();
   }
@@ -187,7 +189,7 @@ export class StepsView {
   draw() {
     const steps = this.steps;
     if (!steps.length) return;
-    if (this.follows || !steps.includes(this.at)) this.at = steps[steps.length - 1] ?? -1;
+    if (this.follows || !steps.includes(this.at)) this.at = steps[steps.length - 1];
     this.slider.max = String(steps.length - 1);
     this.slider.value = String(steps.indexOf(this.at));
     this.slider.setAttribute("aria-valuetext", `step ${this.at}`);
@@ -207,7 +209,7 @@ export class StepsView {
     // Where there are NaN or Inf the rest says nothing, and would set the scale.
     const value = (step: RecordedStep, name: string) =>
       step.wrong(name, side) ? Infinity : step.value(this.statistic, name);
-    const row = (name: string) => steps.map((at) => value(this.known.get(at) as any, name));
+    const row = (name: string) => steps.map((at) => value(this.known.get(at)!, name));
     // Layers without weights have no norms.
     const rows = [...this.rows.options].map(({ value: name }) => ({ name, values: row(name) }));
     const shown = rows.filter((each) => !each.values.every(Number.isNaN));
@@ -326,7 +328,7 @@ export class StepsView {
   drawBars(step: RecordedStep, what: string, side: number) {
     const found = step.histogram(this.row, side);
     const canvas = this.bars[side];
-    const words = this.barWords[side] as HTMLElement;
+    const words = this.barWords[side];
     const bins = usedBins([found]);
     visible(canvas, bins !== null);
     if (!bins) {
@@ -347,7 +349,7 @@ export class StepsView {
         : place === octaves + 1
         ? "#888"
         : "#c0504d";
-      const share = (found[place] ?? 0) / most;
+      const share = found[place] / most;
       const height = share ? Math.max(2, share * canvas.height) : 0;
       context.fillRect(
         (place - first) * wide,
@@ -369,7 +371,7 @@ export class StepsView {
     if (this.drawn[side] === key) return; // another step of the same ones is looked at
     this.drawn[side] = key;
     const canvas = this.dimensions[side];
-    const words = this.dimensionWords[side] as HTMLElement;
+    const words = this.dimensionWords[side];
     const found = steps.map((at) => this.known.get(at)!.histogram(this.row, side));
     const bins = usedBins(found);
     visible(canvas, bins !== null);
@@ -418,7 +420,7 @@ export class StepsView {
         for (let x = 0; x < width; x++) {
           const to = (Math.floor(map / across) * (height + 1) + y) * wide +
             (map % across) * (width + 1) + x;
-          tiles[to] = levels[(map * height + y) * width + x] ?? GAP;
+          tiles[to] = levels[(map * height + y) * width + x];
         }
       }
     }

@@ -4,16 +4,39 @@ import { el, menu, readJson, setText, visible } from "./dom.js";
 
 const AT_ONCE = 48; // channels that are added at once
 
-const KEYS: Record<string, string> = {
+const KEYS: Record<string, "largest" | "purity" | "zeros"> = {
   "largest value": "largest",
   purity: "purity",
   zeros: "zeros",
 };
 
+interface Channel {
+  channel: number;
+  words: string[];
+  captions: string[];
+  picture: string;
+  largest?: number;
+  purity?: number;
+  zeros?: number;
+  /** Set here: the name of its layer, and what a search looks at. */
+  layer: string;
+  text: string;
+}
+
+interface Facts {
+  title: string;
+  words: string;
+  notes: string[];
+  layers: Array<{ name: string; words: string }>;
+  orders: string[];
+  patches: number;
+  start: { layer: number; channel: number; order: string } | null;
+}
+
 /** All that is on the page. */
 class SurveyPage {
-  known: Map<number, any[]> = new Map();
-  found: any[] = [];
+  known: Map<number, Channel[]> = new Map();
+  found: Channel[] = [];
   shown = 0;
   layer: HTMLSelectElement;
   order: HTMLSelectElement;
@@ -28,8 +51,8 @@ class SurveyPage {
   cards = el("div", { class: "hv-cards" });
   more = el("button", { type: "button" });
 
-  constructor(root: HTMLElement, public facts: any) {
-    const names = facts.layers.map((each: any, place: number) => [
+  constructor(root: HTMLElement, public facts: Facts) {
+    const names = facts.layers.map((each, place): [string, string] => [
       String(place),
       `${each.name} · ${each.words}`,
     ]);
@@ -39,7 +62,7 @@ class SurveyPage {
     this.layer.value = String(start ? start.layer : facts.layers.length - 1);
     this.order = menu(
       "order of the channels",
-      facts.orders.map((o: string) => [o, `by ${o}`]),
+      facts.orders.map((o) => [o, `by ${o}`]),
       again,
     );
     this.typed.addEventListener("input", again);
@@ -56,7 +79,7 @@ class SurveyPage {
         el("h2", { class: "hv-name" }, facts.title),
         el("span", { class: "hv-dim" }, facts.words),
       ),
-      ...facts.notes.map((note: string) => el("p", { class: "hv-dim" }, note)),
+      ...facts.notes.map((note) => el("p", { class: "hv-dim" }, note)),
       el("div", { class: "hv-line hv-tools" }, this.layer, this.order, this.typed, this.count),
       this.cards,
       this.more,
@@ -69,7 +92,7 @@ class SurveyPage {
   /** The channels of a layer, read when they are asked for. */
   channels(place: number) {
     if (!this.known.has(place)) {
-      const found = readJson(`layer-${place}`) ?? [];
+      const found: Channel[] = readJson(`layer-${place}`) ?? [];
       for (const each of found) {
         each.layer = this.facts.layers[place].name;
         each.text = `${each.layer} ${each.words.join(" ")}`.toLowerCase();
@@ -86,7 +109,7 @@ class SurveyPage {
     const words = this.typed.value.toLowerCase().split(/\s+/).filter(Boolean);
     const every = [...places].flatMap((place) => this.channels(place));
     this.found = every.filter((each) =>
-      words.every((word: string) =>
+      words.every((word) =>
         /^\d+$/.test(word) ? each.channel === Number(word) : each.text.includes(word)
       )
     );
@@ -119,7 +142,7 @@ class SurveyPage {
     this.add();
   }
 
-  card(each: any) {
+  card(each: Channel) {
     const name = this.layer.value === "all"
       ? `${each.layer}, channel ${each.channel}`
       : `channel ${each.channel}`;
@@ -133,13 +156,13 @@ class SurveyPage {
         "div",
         { class: "hv-said" },
         el("b", {}, name),
-        ...each.words.map((word: string) => el("span", { class: "hv-dim" }, word)),
+        ...each.words.map((word) => el("span", { class: "hv-dim" }, word)),
       ),
       el("img", { alt, src: each.picture, decoding: "async" }),
       el(
         "div",
         { class: "hv-captions" },
-        ...each.captions.map((caption: string) => el("span", { title: caption }, caption)),
+        ...each.captions.map((caption) => el("span", { title: caption }, caption)),
       ),
     );
   }

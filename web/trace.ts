@@ -11,9 +11,47 @@ const SPEEDS = ["1", "2.5", "5", "10", "25"]; // events a second
 const AT_FIRST = "2.5";
 const NUMBERS = ["min", "max", "mean", "norm", "zeros", "NaN", "Inf"];
 
+/** `at` is the place of the picture's levels in the page. */
+interface EventPicture {
+  at: number;
+  caption: string;
+  alt: string;
+  low: string;
+  high: string;
+  diverging: boolean;
+}
+
+interface TraceEvent {
+  index: number;
+  kind: string;
+  module: number;
+  call: number;
+  depth: number;
+  when: string;
+  code: string;
+  fired: boolean;
+  note?: string;
+  numbers?: Array<[string, string]>;
+  shapes?: string[];
+  /** Null if it was left out of the page. */
+  picture?: EventPicture | null;
+}
+
+interface Facts {
+  title: string;
+  words: string;
+  note: string;
+  start: number;
+  /** A module's name and class, in the order in which they are registered. */
+  tree: Array<[name: string, type: string]>;
+  /** A kind of hook, what it received, and whether it runs in the backward. */
+  kinds: Array<[kind: string, received: string, back: boolean]>;
+  palettes: Record<string, string>;
+}
+
 /** The picture of an event, its colours, and what it is of. */
-class EventPicture {
-  palettes: { [k: string]: Uint32Array<ArrayBufferLike> };
+class PictureView {
+  palettes: Record<string, Uint32Array>;
   canvas = el("canvas", { class: "hv-map", role: "img" });
   none = el("div", { class: "hv-words" });
   bar = el("canvas", { "aria-hidden": "true" });
@@ -50,25 +88,29 @@ class EventPicture {
    * @param found Height, width and levels.
    * @param why There is none.
    */
-  show(said: any, found: [number, number, string] | undefined, why: string) {
+  show(
+    said: EventPicture | null | undefined,
+    found: [number, number, string] | undefined,
+    why: string,
+  ) {
     visible(this.canvas, Boolean(found));
     this.scale.classList.toggle("hv-away", !found); // its room stays
     setText(this.none, found ? "" : said === null ? "this picture was left out of the page" : why);
     setText(this.caption, said ? said.caption : "");
     if (!found) return;
     const [height, width, text] = found;
-    const { low, high, diverging } = said;
+    const { low, high, diverging } = said!;
     const levels = fromBase64(text);
     const palette = this.palette(
       !diverging ? "sequential" : DARK_PAGE.matches ? "dark" : "diverging",
     );
     paint(this.canvas, levels, width, height, palette);
-    setAttribute(this.canvas, "aria-label", said.alt);
+    setAttribute(this.canvas, "aria-label", said!.alt);
     paint(this.bar, Uint8Array.from({ length: COLOURS }, (_, i) => i), COLOURS, 1, palette);
     const odd = levels.some((level) => level >= MINUS_INF)
       ? "; NaN magenta, Inf green, −Inf cyan"
       : "";
-    setText(this.caption, said.caption + odd);
+    setText(this.caption, said!.caption + odd);
     this.ends.replaceChildren(
       ...[low, ...(diverging ? ["0"] : []), high].map((end) => el("span", {}, end)),
     );
@@ -77,14 +119,14 @@ class EventPicture {
 
 /** All that is on the page. */
 class TracePage {
-  received: Map<any, any>;
-  back: Set<any>;
-  at: any;
+  received: Map<string, string>;
+  back: Set<string>;
+  at: number;
   found: number[] = [];
   timer = 0;
   timeline: Timeline;
   tree: ModuleTree;
-  picture: EventPicture;
+  picture: PictureView;
   kind = el("span", { class: "hv-chip hv-kind" });
   name = el("h3", { class: "hv-name" });
   type = el("span", { class: "hv-dim" });
@@ -111,12 +153,12 @@ class TracePage {
 
   constructor(
     root: HTMLElement,
-    public facts: any,
-    public events: any[],
+    public facts: Facts,
+    public events: TraceEvent[],
     public pictures: Array<[number, number, string]>,
   ) {
-    this.received = new Map(facts.kinds.map(([kind, what]: any) => [kind, what]));
-    this.back = new Set(facts.kinds.filter((each: any) => each[2]).map(([kind]: any) => kind));
+    this.received = new Map(facts.kinds.map(([kind, what]) => [kind, what]));
+    this.back = new Set(facts.kinds.filter(([, , back]) => back).map(([kind]) => kind));
     this.at = facts.start;
     this.timeline = new Timeline(
       events.map((each) => ({ depth: each.depth, side: this.side(each) })),
@@ -124,14 +166,14 @@ class TracePage {
       (place) => this.words(place),
     );
     this.tree = new ModuleTree(facts.tree, (module) => this.goToModule(module));
-    this.picture = new EventPicture(facts.palettes);
+    this.picture = new PictureView(facts.palettes);
     this.speed = menu(
       "speed",
       SPEEDS.map((each) => [each, `${each} a second`]),
       () => this.timer && this.run(),
     );
     this.speed.value = AT_FIRST;
-    const kinds = facts.kinds.map(([kind]: any) => [kind, `${kind} hooks`]);
+    const kinds = facts.kinds.map(([kind]): [string, string] => [kind, `${kind} hooks`]);
     this.kinds = menu("kind of hook", [["", "all kinds of hook"], ...kinds], () => this.filter());
     this.play = this.button("play", () => this.turn());
     this.play.classList.add("hv-play");
@@ -211,11 +253,11 @@ class TracePage {
     DARK_PAGE.addEventListener("change", () => this.draw());
   }
 
-  side(event: any) {
+  side(event: TraceEvent) {
     return !event.fired ? "unfired" : this.back.has(event.kind) ? "backward" : "forward";
   }
 
-  moduleName(event: any) {
+  moduleName(event: TraceEvent) {
     return this.facts.tree[event.module][0] || "(model)";
   }
 
@@ -227,10 +269,10 @@ class TracePage {
   /** Those of the chosen kind whose module holds every typed word. */
   filter() {
     const words = this.typed.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const text = this.facts.tree.map(([name, type]: string[]) =>
+    const text = this.facts.tree.map(([name, type]) =>
       `${name || "(model)"} ${type}`.toLowerCase()
     );
-    const fits = text.map((each: string) => words.every((word: string) => each.includes(word)));
+    const fits = text.map((each) => words.every((word) => each.includes(word)));
     const kind = this.kinds.value;
     this.found = [...this.events.keys()].filter((place) => {
       const event = this.events[place];
@@ -310,7 +352,7 @@ class TracePage {
     setText(this.type, type);
     setText(this.code, event.code);
     const why = event.fired ? "no values came with it" : "it did not fire";
-    this.picture.show(event.picture, this.pictures[event.picture?.at], why);
+    this.picture.show(event.picture, this.pictures[event.picture?.at ?? -1], why);
     this.tell(event);
   }
 
@@ -318,19 +360,16 @@ class TracePage {
    * Where it is, its numbers, the shapes of what it received, and what is odd about it; what may be
    * longer comes last, so that nothing moves.
    */
-  tell(event: any) {
+  tell(event: TraceEvent) {
     const { index, call, depth, when, numbers, shapes = [], note } = event;
-    const groups = [
+    const groups: Array<Array<[string, string | number]>> = [
       [["event", index], ["call", call], ["depth", depth], ["time", when]],
       numbers ?? NUMBERS.map((name) => [name, "–"]),
-      shapes.map((
-        shape: string,
-        place: number,
-      ) => [place ? "" : this.received.get(event.kind), shape]),
+      shapes.map((shape, place) => [place ? "" : this.received.get(event.kind)!, shape]),
       note ? [["note", note]] : [],
     ];
     const rows = groups.flatMap((group) =>
-      group.flatMap(([name, value]: any[], place: number) => {
+      group.flatMap(([name, value], place) => {
         const css = place ? "" : "hv-begins";
         return [el("dt", { class: css }, name), el("dd", { class: css }, String(value))];
       })

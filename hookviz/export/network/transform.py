@@ -9,7 +9,7 @@ from torch import Tensor
 from ...run.inputs import ModelInput
 from ...run.transforms import normalization_of
 
-FILTERS = "nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"
+FILTERS = "bilinear", "bicubic"
 _NO_STEP = {"PILToTensor", "ToImage", "ToTensor", "ToDtype", "ConvertImageDtype", "Normalize"}
 
 
