@@ -1,5 +1,6 @@
 // Puts the parts together: state and data in, one drawing a frame out.
 
+import { Card } from "./card.js";
 import { Colours } from "./colours.js";
 import { setAttribute, setText, sure, visible } from "./dom.js";
 import { listenToUndo } from "./edits.js";
@@ -12,7 +13,7 @@ import { Layout } from "./layout.js";
 import { paint, toLevels } from "./levels.js";
 import { NetworkMap } from "./map.js";
 import { mapSize, short } from "./numbers.js";
-import { showPointed } from "./tooltip.js";
+import { showPointed, valueOf } from "./tooltip.js";
 import { State, positionIn } from "./state.js";
 import { Tools } from "./tools.js";
 import { Weights } from "./weights.js";
@@ -69,7 +70,9 @@ export class App {
     this.rank = null; // of the channel to be shown once the layer is here
     this.refused = 0; // how often the kernel was told to be gone
     this.stopPainting = () => {};
-    this.rankings = new Rankings(source, () => this.best());
+    /** @type {((u: number, v: number) => void) | null} Where the input can be painted over. */
+    this.occlude = null;
+    this.rankings = new Rankings(source);
     this.parts = new Layout(root, source, this.state, {
       set: (changes) => this.set(changes),
       target: (number, minus) => this.toTarget(number, minus),
@@ -81,11 +84,12 @@ export class App {
     });
     this.colours = new Colours(root, source);
     this.heatmaps = new Heatmaps(this.parts, source, this.colours);
-    this.parts.heading.work.append(this.rankings.root);
+    this.parts.heading.work.append(this.rankings.words);
     this.tools = new Tools(this);
     this.why = new Why(this);
     this.weights = new Weights(this, (...given) => this.why.picture(...given));
     this.network = new NetworkMap(this);
+    this.card = new Card(this);
     this.addDrawers();
     this.state.onChange((changed) => {
       if (changed.has("layer") || changed.has("normalize") || changed.has("cmap"))
@@ -366,7 +370,7 @@ export class App {
     const shown = this.data;
     const { ranking } = this;
     this.parts.heading.show(shown.header.counts, at, this.position, ranking.name);
-    this.rankings.show(ranking, at);
+    this.rankings.show(ranking);
     this.parts.ablation.show(shown);
     visible(this.parts.heading.shownAfter, source.live && !shown.header.query);
     if (source.live) this.parts.edits.show(facts.edits, at, facts.run_names, shown.word);
@@ -377,7 +381,8 @@ export class App {
     this.parts.sides.show(at, source.picture(shown.header.place), this.colours);
     this.heatmaps.strip(shown, at);
     showPointed(this, shown);
-    this.why.show(shown);
+    this.card.show(shown);
+    this.why.show();
     this.weights.show();
     this.offerDrawers(shown);
     const key = `${objectId(shown)} ${at.channel} ${facts.target.name}`;
@@ -542,6 +547,17 @@ export class App {
     visible(this.parts.boxes.root, Boolean(picture));
     if (picture) this.root.style.setProperty("--ratio", String(Math.min(Math.max(picture.height / picture.width, 0.3), 1.4)));
     return this.parts.caption.show(picture, this.at.fed, this.facts.transform);
+  }
+
+  /**
+   * Value and gradient at a position, in words.
+   * @param {Layer} data
+   * @param {number} row
+   * @param {number} column
+   */
+  valueAt(data, row, column) {
+    const gradient = data.arrays.gradient_numbers ? `, gradient ${valueOf(this, data, "gradients", row, column)}` : "";
+    return `value ${valueOf(this, data, "maps", row, column)}${gradient}`;
   }
 
   /** @param {Layer} data */

@@ -9,8 +9,9 @@ export class Brush {
   /**
    * @param {import("./app.js").App} app
    * @param {{edit: (what: any) => void, idle: boolean, listeners: Set<() => void>}} source
+   * @param {() => boolean} available Whether there is an input that can be painted over.
    */
-  constructor(app, source) {
+  constructor(app, source, available) {
     this.app = app;
     this.source = source;
     this.on = false;
@@ -34,10 +35,17 @@ export class Brush {
     this.root = el("span", { class: "hv-line hv-brushes" }, this.button, this.more);
     this.sheet = el("canvas", { class: "hv-brush", width: 1, height: 1, hidden: true, tabindex: 0, "aria-label": "paint here; by keyboard: arrow keys, then space" });
     app.parts.input.frame.append(this.sheet);
-    app.parts.editing.append(el("div", { class: "hv-line hv-hands" }, el("span", { class: "hv-dim hv-what" }, "paint over the input:"), this.root));
+    const row = el("div", { class: "hv-line hv-hands" }, el("span", { class: "hv-dim hv-what" }, "paint over the input:"), this.root);
+    app.parts.editing.append(row);
     app.stopPainting = () => {
       if (this.on) this.toggle();
     };
+    const offer = () => {
+      visible(row, available());
+      app.occlude = available() ? (u, v) => this.occlude(u, v) : null;
+    };
+    source.listeners.add(offer);
+    offer();
     this.listen();
     source.listeners.add(() => this.wait());
     app.state.onChange((changed) => {
@@ -178,6 +186,21 @@ export class Brush {
     if (this.app.at.shown_run === "original") this.app.state.set({ shown_run: "edited" });
     this.sent = true;
     this.source.edit({ set: this.tool.value === "eraser" ? "erase" : "paint", shape: size, bytes: mask });
+  }
+
+  /**
+   * Paint over a square around a position of the input.
+   * @param {number} u
+   * @param {number} v
+   */
+  occlude(u, v) {
+    const before = this.tool.value;
+    this.tool.value = "rectangle";
+    const [height, width] = this.measures ?? [1, 1];
+    this.begin({ u: u - this.radius, v: v - (this.radius * width) / height });
+    this.go({ u: u + this.radius, v: v + (this.radius * width) / height });
+    this.end();
+    this.tool.value = before;
   }
 
   cancel() {

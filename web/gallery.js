@@ -38,7 +38,7 @@ export class Gallery {
     this.said = el("span", { class: "hv-dim", role: "status" });
     this.row = el("span", { class: "hv-gallery", role: "group", "aria-label": "pictures" });
     this.row.addEventListener("click", (event) => this.choose(event.target, event.shiftKey));
-    this.brush = new Brush(app, source);
+    this.brush = new Brush(app, source, () => source.thumbnails.length > 0);
     this.brush.button.addEventListener("click", () => this.camera.stop()); // what is painted on stands still
     this.root = el("div", { class: "hv-line hv-intake" }, open, this.lens, this.file, this.row, this.said);
     app.parts.otherPictures.prepend(this.root);

@@ -1,7 +1,7 @@
 // Orders that depend on where the user is: by what the channels are at the chosen place, or by how
 // like one of them the others are.
 
-import { el, setText, visible } from "./dom.js";
+import { el, setAttribute, setText, visible } from "./dom.js";
 import { descending } from "./measures.js";
 import { short } from "./numbers.js";
 import { positionIn } from "./state.js";
@@ -34,18 +34,8 @@ const isScored = (order: string) => isHere(order) || order === "similarity";
 /** The channels' order, by scores that the browser finds where its values are exact. */
 export class Rankings {
   words = el("span", { class: "hv-dim", role: "status" });
-  button = el("button", {
-    class: "hv-toggle",
-    type: "button",
-    title: "sort the channels by their value at the chosen position and show the first (key b)",
-  }, "channels for this position");
-  root: HTMLSpanElement;
 
-  /** @param best What the button does. */
-  constructor(public source: Source, best: () => void) {
-    this.button.addEventListener("click", best);
-    this.root = el("span", { class: "hv-ablation" }, this.words, this.button);
-  }
+  constructor(public source: Source) {}
 
   of(data: Layer, at: Values): Ranking {
     if (!isScored(at.order)) {
@@ -85,10 +75,10 @@ export class Rankings {
     return { order, scores, name: at.order, key, words };
   }
 
-  show(ranking: Ranking, at: Values) {
+  show(ranking: Ranking) {
     setText(this.words, ranking.words);
-    visible(this.button, Boolean(at.place) && at.order !== "similarity");
-    visible(this.root, !this.button.hidden || Boolean(ranking.words));
+    setAttribute(this.words, "title", ranking.words);
+    visible(this.words, Boolean(ranking.words));
   }
 
   /** The shown channel's score, beside its value at the place. */

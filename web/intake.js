@@ -151,7 +151,7 @@ export class Intake {
     });
     this.open = button("open picture …", "choose a picture; or drop or paste one", () => this.file.click());
     this.lens = button("camera", "show what the camera sees", () => this.toggleCamera());
-    this.brush = new Brush(app, source);
+    this.brush = new Brush(app, source, () => Boolean(source.facts.net.transform && source.input.picture));
     this.brush.button.addEventListener("click", () => this.camera.stop()); // what is painted on stands still
     this.back = button("undo", "the input before this one", () => source.undo());
     this.first = button("original picture", "the picture that this page was made with", () => {

@@ -41,6 +41,7 @@ export class Panel {
     this.root = el("div", { class: `hv-panel hv-${name}` }, this.head, this.frame, this.below);
     this.drawn = "";
     this.elsewhere = false; // whether the other pictures' places are not its own
+    this.onChosen = () => {}; // a position was chosen here
     /** @type {((u: number, v: number, minus: boolean) => void) | null} What a click does, if not to choose a place. */
     this.onPick = null;
     this.listen();
@@ -157,8 +158,10 @@ export class Panel {
       frame.addEventListener(/** @type {"pointerup" | "pointercancel"} */ (over), (event) => {
         const { u, v } = at(event);
         // A click chooses a place; what was dragged does not.
-        if (held && over === "pointerup" && Math.hypot(event.clientX - held.x, event.clientY - held.y) < 4)
+        if (held && over === "pointerup" && Math.hypot(event.clientX - held.x, event.clientY - held.y) < 4) {
+          this.onChosen();
           this.onPick ? this.onPick(u, v, event.shiftKey) : state.set({ place: [v, u] });
+        }
         held = null;
       });
     frame.addEventListener("dblclick", () => state.fit());

@@ -31,11 +31,7 @@ export function showPointed(app, data) {
     panel.outline(field && panel === parts.input && app.heatmaps.over ? fieldPart(field, place) : null, panel.field);
   const sees = field ? fieldWords(field, place) : at.place ? "on its way …" : "click for its receptive field";
   const verb = { patch: "this patch", "data-dependent": "receptive field", unknown: "receptive field" }[/** @type {"unknown"} */ (field?.status ?? "")] ?? "sees";
-  const exact = source.value(at, row, column);
-  const value = (/** @type {"maps" | "gradients"} */ which) => {
-    if (!data.arrays[which]) return "not in this page";
-    return exact ? shortest(exact[which], data.double) : valueHere(data, which, at.channel, row, column);
-  };
+  const value = (/** @type {"maps" | "gradients"} */ which) => valueOf(app, data, which, row, column);
   const [queries = [], keys = []] = data.header.tokens ?? [];
   const named = (/** @type {string | undefined} */ token) => (token === undefined ? "" : ` “${token}”`);
   const whole = `row ${row}${named(queries[row])}, column ${column}${named(keys[column])}`;
@@ -48,6 +44,20 @@ export function showPointed(app, data) {
     ...(graded ? [/** @type {[string, string]} */ (["gradient", value("gradients")])] : []),
     [verb, sees],
   ]);
+}
+
+/**
+ * The exact value, or what the browser has.
+ * @param {import("./app.js").App} app
+ * @param {Layer} data
+ * @param {"maps" | "gradients"} which
+ * @param {number} row
+ * @param {number} column
+ */
+export function valueOf({ source, at }, data, which, row, column) {
+  if (!data.arrays[which]) return "not in this page";
+  const exact = source.value(at, row, column);
+  return exact ? shortest(exact[which], data.double) : valueHere(data, which, at.channel, row, column);
 }
 
 /**

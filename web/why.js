@@ -29,9 +29,6 @@ export class Why {
     this.marked = new Set();
     /** @type {any} What was asked to be switched off. */
     this.off = null;
-    /** Beside a value that was clicked, while the panel is closed. */
-    this.offer = el("button", { class: "hv-toggle hv-why-offer", type: "button", hidden: true, title: "why is this value what it is? (key w)" }, "why?");
-    this.offer.addEventListener("click", () => app.parts.drawers.toggle("why"));
     this.again = 0; // so that what was stopped is asked once more
     this.stopped = false;
     this.offStopped = false;
@@ -64,7 +61,6 @@ export class Why {
       this.cell,
       el("div", { class: "hv-line" }, this.switch, this.checked),
     );
-    app.parts.map.root.append(this.offer);
   }
 
   get open() {
@@ -143,28 +139,6 @@ export class Why {
     return { ask: "why", layer, call, channel, sample, depth: at.depth, ...where, ...again };
   }
 
-  /**
-   * With a chosen value why is offered beside it, and the kernel makes itself ready to tell.
-   * @param {Layer | null} data
-   */
-  offered(data) {
-    const { app } = this;
-    const { place, zoom } = app.at;
-    const [high, wide] = data?.header.size ?? [];
-    const known = place && high && wide && app.source.why && !data?.header.query;
-    const [v, u] = known ? [Math.floor(place[0] * high), Math.floor(place[1] * wide)] : [0, 0];
-    const [right, down] = known ? [zoom.k * ((u + 1) / wide - zoom.x), zoom.k * ((v + 1) / high - zoom.y)] : [0, 0];
-    const shown = known && !this.open && right > 0 && right <= 1.001 && down > 0 && down <= 1.001;
-    visible(this.offer, Boolean(shown));
-    if (!shown) return;
-    const { frame } = app.parts.map;
-    const { style } = this.offer;
-    const left = frame.offsetLeft + right * frame.clientWidth + 3;
-    style.left = `${Math.min(left, frame.offsetLeft + frame.clientWidth - 48)}px`;
-    style.top = `${frame.offsetTop + Math.min(down * frame.clientHeight + 3, frame.clientHeight - 24)}px`;
-    if (app.source.switches) app.source.why?.({ ask: "prepare" });
-  }
-
   /** After half a second without an answer: what is done, and how it is stopped. */
   wait() {
     setText(this.end, this.app.source.switches ? WORKING : "working: the network runs");
@@ -178,10 +152,8 @@ export class Why {
     visible(this.end, false);
   }
 
-  /** @param {Layer | null} data */
-  show(data) {
+  show() {
     const { app } = this;
-    this.offered(data);
     const { at, source } = app;
     if (!this.open) return this.came();
     const target = this.target();

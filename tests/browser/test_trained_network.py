@@ -204,7 +204,7 @@ def test_the_channel_that_answers_to_the_eye(chrome, cat, shots):
     page.locator(".hv-activation .hv-frame").focus()
     page.keyboard.press("ArrowRight")
     expect(best).to_have_text(str(np.argsort(-products)[1]))
-    page.get_by_role("button", name="channels for this position").click()
+    page.get_by_role("button", name="sort by this").click()
     expect(best).to_have_text(str(products.argmax()))
     page.locator(".hv-activation .hv-frame").focus()
     page.keyboard.press("l")
