@@ -428,11 +428,13 @@ export class App {
     if (boxes.bars.length) this.parts.predictions.show(boxes.bars, box ?? target, scored);
     else this.parts.predictions.show(facts.predictions, wanted === null ? target : asked, what);
     const dense = facts.answer && (facts.target.name !== "nothing" || this.source.write); // the field takes a target
-    visible(this.parts.answers, facts.predictions.length > 0 || facts.classes.count > 0 || boxes.bars.length > 0 || Boolean(dense));
+    const maps = Boolean(facts.answer?.maps.length && this.source.answer);
+    visible(this.parts.answers, facts.predictions.length > 0 || facts.classes.count > 0 || boxes.bars.length > 0 || Boolean(dense) || maps);
     const written = Boolean(this.source.write) && facts.classes.count === 0;
     visible(this.parts.anyClass.root, facts.classes.count > facts.predictions.length || written);
     setAttribute(this.parts.anyClass.input, "placeholder", written ? "target: output[…]" : this.source.write ? "another class or output …" : "another class …");
-    visible(this.parts.fromOutput, Boolean(facts.answer?.maps.length && this.source.answer));
+    visible(this.parts.fromOutput, maps);
+    setText(this.parts.fromOutput, this.source.write ? "choose a target in the output …" : "show the output …");
     visible(this.parts.predicted, facts.predictions.length > 0 || boxes.bars.length > 0);
     this.lists();
     this.parts.ribbon.show(layers, at.layer, at.health, this.colours.palette("viridis"));

@@ -81,8 +81,8 @@ export class Card {
     visible(this.occlude, app.occlude !== null && !data.header.parts && data.header.place !== null);
     const [row, column] = positionIn(place, data.header.size);
     const where = data.header.size[0] > 1 ? `row ${row}, column ${column}` : `position ${column}`;
-    setText(this.title, `${data.word} ${app.at.channel} at ${where}`);
-    setText(this.value, app.valueAt(data, row, column));
+    setText(this.title, where);
+    setText(this.value, `${data.word} ${app.at.channel}: ${app.valueAt(data, row, column)}`);
     this.channels(data);
     this.move(place);
   }
@@ -108,7 +108,7 @@ export class Card {
           title: `show ${data.word} ${channel}: its value here is ${short(Number(scores[channel]))} standard deviations above its mean`,
         },
         el("b", {}, String(channel)),
-        ` z ${short(Number(scores[channel]))}`,
+        ` z ${Number(scores[channel]).toFixed(1)}`,
       )
     );
     return this.best.replaceChildren(el("span", { class: "hv-dim" }, `${data.word}s that respond most here`), ...first);

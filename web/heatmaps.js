@@ -180,7 +180,7 @@ export class Heatmaps {
     if (stands) return;
     const palette = (/** @type {boolean} */ diverging) => colours.palette(colours.ofHeatmap(diverging));
     const other = method === at.heatmap ? "" : ` (${methodName(at.heatmap)} is of one layer)`;
-    const label = `${method} of ${facts.target.name}${other}: ${found.length} ${found.length === 1 ? "layer" : "layers, each on its own scale"}`;
+    const label = `${methodName(method)} of ${facts.target.name}${other}: ${found.length} ${found.length === 1 ? "layer" : "layers, each on its own scale"}`;
     const key = `${found.map((/** @type {any} */ { heat }) => objectId(heat)).join()} ${colours.dark}`;
     const said = { label, now: at.layer, alpha: at.alpha, key };
     parts.strip.show(found, source.picture(data.header.place), palette, said);

@@ -11,7 +11,7 @@ import { ImageLayer } from "./imageLayer.js";
  */
 
 const LEAST_TILE = 36; // a tile's side, in pixels of the page
-const MOST_TILE = 150;
+const MOST_TILE = 240;
 const NUMBERED = 64; // smaller tiles would be hidden by their number: it is told on hover
 const SPACE = 4;
 
