@@ -403,12 +403,6 @@ def test_a_way_back_may_be_long():
     assert "body.349" in layers and len(found.parts) + found.others > 1000
 
 
-def test_a_page_of_a_deep_network_keeps_its_budget():
-    explorer = hookviz.explore(Deep(70).eval(), torch.rand(1, 1, 8, 8), face="plain")
-    assert len(explorer.to_html(max_bytes=1e6)) <= 1e6
-    explorer.close()
-
-
 def test_beyond_the_budget_values_are_still_taken_apart(branching, monkeypatch):
     model, x = branching
     whole = cut_of(model, x).value("three", 1, (1, 2), sample=1)
@@ -437,9 +431,8 @@ def test_of_an_explorer(branching):
     handle = model.register_forward_pre_hook(lambda *given: runs.append(given))
     why = explorer.contributions()
     assert (why.layer, why.channel, why.position, why.sample) == ("one", 2, (3, 1), 1)
-    other = explorer.contributions("last", channel=1)
-    assert other.value == pytest.approx(model(x)[1, 1].item(), rel=1e-5)
-    assert len(runs) == 2  # the kept run, and this test's own
+    explorer.contributions("last", channel=1)
+    assert len(runs) == 1
     handle.remove()
     explorer.place = None
     with pytest.raises(ValueError, match="No position"):
@@ -448,7 +441,10 @@ def test_of_an_explorer(branching):
 
 
 def test_the_panels_answers(branching):
-    """Terms add up; switching channels off changes the value as predicted; the walk goes on."""
+    """Terms add up; switching channels off changes the value as predicted; the walk goes on.
+
+    It begins at a layer that was not captured.
+    """
     model, x = branching
     explorer = hookviz.explore(model, x, layers=["one", "three"])
     view = explorer.displayed()
@@ -476,7 +472,7 @@ def test_the_panels_answers(branching):
     explorer.close()
 
 
-def test_channels_to_which_only_biases_lead(branching):
+def test_channels_to_which_only_biases_lead():
     """A channel trained away, and one given nothing but zeros, are constants, and are passed."""
     torch.manual_seed(0)
     model = nn.Sequential(
@@ -489,24 +485,22 @@ def test_channels_to_which_only_biases_lead(branching):
     with torch.no_grad():
         model[0].weight[1] = 0
         model[1].bias[1], model[4].weight[0, 1], model[3].bias[1] = 9.0, 7.0, 9.0
-    run = cut_of(model, torch.randn(1, 2, 6, 6))
+    x, other = torch.randn(2, 1, 2, 6, 6)
+    run = cut_of(model, x)
     value = run.value("4", 0, (2, 3))
     constant = [run.is_constant(value, channel, (0, 0)) for channel in range(4)]
-    moved = cut_of(model, torch.randn(1, 2, 6, 6)).value("4", 0, (2, 3)).terms.patch
-    same = (value.terms.patch - moved).abs().flatten(1).amax(1) < 1e-6
-    assert constant == same.tolist()
+    with torch.no_grad():
+        change = (model[:4](x) - model[:4](other))[0, :, 2, 3].abs()
+    assert constant == (change < 1e-6).tolist()
     assert constant[1]
 
-    class Shown:
-        settings = type("Settings", (), {"place": None, "depth": 0})()
-
-    view = Shown()
-    view.memo = type("Memo", (), {"get_or_compute": lambda *given: run})()
+    explorer = hookviz.explore(model, x, layers=["4"])
     question = {"layer": "4", "call": -1, "channel": 0, "position": [2, 3], "sample": 0}
-    said, _ = reason_payload(view, question)
-    assert said["constants"] == same.sum() and 1 not in [each["channel"] for each in said["terms"]]
-    parts = ("bias", "rest", "constant")
-    total = sum(float(said[each]) for each in parts)
+    said, _ = reason_payload(explorer.displayed(), question)
+    explorer.close()
+    assert said["constants"] == sum(constant)
+    assert 1 not in [each["channel"] for each in said["terms"]]
+    total = sum(float(said[each]) for each in ("bias", "rest", "constant"))
     total += sum(float(each["contribution"]) for each in said["terms"])
     assert total == pytest.approx(float(said["value"]), rel=1e-6)
 
@@ -550,12 +544,9 @@ def test_a_value_ends_where_several_are_mixed(mix):
 def test_a_value_goes_on_number_by_number(go):
     run = cut_of(Mixing(go), torch.randn(1, 2, 4, 4))
     value = run.value("one", 1, (2, 3))
-    wanted = F.relu(
-        go(torch.tensor(value.value))
-        if not isinstance(go, nn.Dropout)
-        else torch.tensor(value.value)
-    )
-    assert run.after(value)[-1] == ("relu", pytest.approx(wanted.item()))
+    alone = torch.tensor(value.value)
+    wanted = F.relu(alone if isinstance(go, nn.Dropout) else go(alone)).item()
+    assert run.after(value)[-1] == ("relu", pytest.approx(wanted))
     (part,) = origins_of(run, "two", 0, (2, 3), given=1).parts
     assert (part.layer, part.channel, part.position) == ("one", 1, (2, 3))
     assert (part.weight == 0) == (wanted == 0)  # cut off by the ReLU
@@ -581,23 +572,6 @@ def test_a_stopped_run_is_reported_and_runs_again_when_asked(branching, monkeypa
 
 def stop(*given):
     raise KeyboardInterrupt
-
-
-def test_the_panel_answers_for_layers_that_were_not_captured(branching, monkeypatch):
-    """The walk leaves the explored layers: the terms, the check by an edit and the weights."""
-    model, x = branching
-    explorer = hookviz.explore(model, x, layers=["one"], face="canvas")
-    browser = Browser(explorer)
-    at = {"layer": "last", "call": 0, "channel": 2, "position": [], "sample": 1}
-    why, _ = browser.ask("why", **at)
-    without, _ = browser.ask("without", **at, channels=[0, 3])
-    del at["position"]
-    weights, _ = browser.ask("weights", **at)
-    assert why["value"] == str(hookviz.contributions(model, x, "last", channel=2, sample=1).value)
-    assert float(without["true"]) == pytest.approx(float(without["predicted"]), abs=1e-6)
-    assert float(without["true"]) != 0
-    assert weights["layer"] == "last"
-    explorer.close()
 
 
 def halved(tensor):
@@ -677,20 +651,4 @@ def test_a_layer_that_is_given_what_its_own_edit_made():
     assert why.value == pytest.approx(wanted, rel=1e-6) and why.edited == 0
     explorer.shown_run = "original"
     assert explorer.contributions(channel=1, position=(0, 0)).edited is None
-    explorer.close()
-
-
-@pytest.mark.parametrize("layer", ["layer3.1.conv2", "head.2"])
-def test_the_original_run_of_an_edited_layer(layer):
-    model, picture = hookviz.demo_model(), hookviz.demo_images()[6]
-    explorer = hookviz.explore(model, picture, layers=["layer1.0.conv1", layer], layer=layer)
-    explorer.place = (0.4, 0.4)
-    before = explorer.contributions(channel=3).value
-    explorer.edit(layer, channels=[3])
-    edited = explorer.contributions(channel=3)
-    assert (edited.value, edited.edited) == (before, 0)
-    explorer.shown_run = "original"
-    assert explorer.contributions(channel=3).value == before
-    explorer.shown_run = "edited"
-    assert explorer.contributions("layer1.0.conv1", channel=3).edited is None
     explorer.close()

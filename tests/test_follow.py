@@ -13,9 +13,9 @@ from torch import nn
 from hookviz.run.inputs import prepare_input
 from hookviz.run.recorder import OperationRecorder
 from hookviz.run.session import Session
-from hookviz.run.stages import ACTIVATED, NORMALIZED, stages_of
 from hookviz.studies.graph.kernels import layer_weights
 from hookviz.studies.graph.listener import GraphListener
+from hookviz.studies.graph.stages import ACTIVATED, NORMALIZED, stages_of
 
 
 def sources(function, *tensors):

@@ -26,8 +26,8 @@ from ..draw.overlay import blend, draw_strip, heat_colours, strip_columns
 from ..hooking.records import FeatureCache
 from ..run.output import Output, sides_of
 from ..run.session import Run
-from ..run.stages import RETURNED
 from ..run.target import Target
+from ..studies.graph.stages import RETURNED
 from ..studies.receptive_field.field import one_of, place_in
 from ..tables import number
 from .attending import attention_of

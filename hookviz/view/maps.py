@@ -16,8 +16,8 @@ from ..hooking.records import Call, LayerRecord
 from ..hooking.select import Layers
 from ..run.progress import Progress
 from ..run.session import Run, Session
-from ..run.stages import RETURNED, stages_of, tensor_after, words_after
 from ..run.target import Target
+from ..studies.graph.stages import RETURNED, stages_of, tensor_after, words_after
 from ..studies.receptive_field.field import ReceptiveField, receptive_field
 from .layer import LayerView, LayerWords, layer_view, layer_words, showable
 from .settings import INDICES, heatmap_names

@@ -10,7 +10,7 @@ from ..attribution.flip import Flip
 from ..attribution.heads import AttentionRecord, head_scores
 from ..attribution.perturbation import Ablation, ablation_scores
 from ..draw.colours import to_numpy
-from ..run.stages import RETURNED
+from ..studies.graph.stages import RETURNED
 from .attending import edit_in
 from .layer import (
     CONTRIBUTION,

@@ -348,9 +348,12 @@ def _bins(every: Tensor, own: Tensor) -> dict[str, Any]:
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
     if low == high:
         low, high = low - 0.5, high + 0.5
-    counts = []
-    for each in (every, own):
-        shares = (each[each.isfinite()].numpy() - low) / (high - low)
-        places = np.minimum(np.floor(shares * BINS), BINS - 1).astype(np.int64)
-        counts.append(np.bincount(places, minlength=BINS).tolist())
-    return {"low": str(low), "high": str(high), "all": counts[0], "own": counts[1]}
+    counts = [
+        np.histogram(each[each.isfinite()].numpy(), BINS, (low, high))[0] for each in (every, own)
+    ]
+    return {
+        "low": str(low),
+        "high": str(high),
+        "all": counts[0].tolist(),
+        "own": counts[1].tolist(),
+    }

@@ -17,8 +17,8 @@ from ..attribution.cam import ATTENTION_HEATMAPS, HEATMAPS
 from ..attribution.gradients import ATTRIBUTIONS
 from ..attribution.heads import AttentionRecord
 from ..draw.colours import NORMALIZATIONS
-from ..run.stages import RETURNED, SHOWN_AFTER
 from ..run.target import Target
+from ..studies.graph.stages import RETURNED, SHOWN_AFTER
 from .layer import ORDERS
 
 CMAPS = ("auto", "viridis", "magma", "cividis", "gray", "RdBu_r", "PuOr_r", "coolwarm")

@@ -207,7 +207,9 @@ class _CutListener(GraphListener):
             self.calls.setdefault(call.layer, []).append(kept)
             if call.layer in self._edited and returned:
                 kept.edited = returned[0].detach().clone()
-            self._made = None
+            elif kept.returned is not None:
+                kept.returned = self._fresh[0] if self._fresh else self.keep(kept.returned)
+            self._made, self._fresh = None, []
         if not self._open:
             numbers = sorted(self.sources_of(self._nodes_of(returned)))
             self.output_sources = [(self.nodes[n].layer, self.nodes[n].call) for n in numbers]
@@ -215,8 +217,7 @@ class _CutListener(GraphListener):
 
     def _complete(self, kept: CutCall, returned: Tensor) -> str:
         """Note a layer's output; return why it is not linear in its input, or an empty string."""
-        edited = kept.place[0] in self._edited
-        kept.returned = returned.clone() if edited else self.keep(returned)
+        kept.returned = returned.clone() if kept.place[0] in self._edited else returned
         if returned.is_complex():
             return "computes with complex numbers: contributions need real ones."
         if "quantized" in type(kept.module).__module__:
@@ -257,6 +258,8 @@ class CutRun:
         Its model runs once, with its edits.
     only : torch.nn.Module, optional
         Keep this layer alone: its numbers are taken apart, but not traced back.
+    hooks : sequence of Hook
+        Hooks that change the run.
 
     Attributes
     ----------
@@ -278,8 +281,10 @@ class CutRun:
     [('layer3.1.conv1', 3, (5, 8), ['batch_norm', 'relu'])]
     """
 
-    def __init__(self, session: Session, only: nn.Module | None = None) -> None:
-        self._session = session
+    def __init__(
+        self, session: Session, only: nn.Module | None = None, hooks: Sequence[Hook] = ()
+    ) -> None:
+        self._session, self._hooks = session, hooks
         self._layers = chosen_layers(session.model, None)
         self.problem = ""
         self._origins: dict[Any, Origins] = {}
@@ -311,7 +316,8 @@ class CutRun:
             listener = _CutListener(self._layers, kept, edited, cut=cut)
             runs.append((listener, OnwardListener(self._layers, kept, listener.keep)))
             recorder = OperationRecorder(*runs[-1], model=model, backward=False)
-            return Block([HookManager(listener.hooks(recorder, model)), recorder])
+            hooks = *self._hooks, *listener.hooks(recorder, model)
+            return Block([HookManager(hooks), recorder])
 
         self._session.forward(observe, grad=cut)
         self._kept, (self._listener, self._onward) = kept, runs[-1]
@@ -360,7 +366,7 @@ class CutRun:
             weight, bias = (computed_tensor(self._session, module, n) for n in ("weight", "bias"))
             assert weight is not None
             inside, terms = index, linear_terms(kept.given[index[:-1]], weight, bias, channel)
-        value = float(kept.returned[index])
+        value = float(kept.returned.detach()[index])
         if not _adds_up(value, terms, kept.returned):
             does = "does more than multiply and add: it is not linear in its input."
             raise ValueError(f"{named} {does}")
@@ -524,8 +530,16 @@ class CutRun:
             The value then, before the layer's own edits, and the model's output.
         """
         layer, call = value.call.place
-        off = _InputOff(self._module(layer), call, channels)
-        run = CutRun(self._session.edited((*self._session.edits, off)), off.module)  # type: ignore[arg-type]
+        module, calls = self._module(layer), count()
+
+        def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
+            if next(calls) != call or not args:
+                return None
+            axis = args[0].ndim - 1 - len(getattr(module, "kernel_size", ()))
+            off = torch.tensor([*channels], device=args[0].device)
+            return (args[0].index_fill(axis, off, 0), *args[1:]), kwargs
+
+        run = CutRun(self._session, module, [(module, "forward_pre", before)])
         at = value.channel, value.position, value.sample, call
         return run.value(layer, *at).value, run.output
 
@@ -544,31 +558,6 @@ class CutRun:
             times = f"{len(calls)} time{'s' * (len(calls) != 1)}"
             raise ValueError(f"{named} ran {times}: call={call} is out of range.")
         return calls[call]
-
-
-@dataclass(frozen=True, eq=False)
-class _InputOff:
-    """An edit that sets channels of a layer's input to zero in one call, see `LayerEdit`."""
-
-    module: nn.Module
-    call: int
-    channels: Sequence[int]
-    layer: str = ""
-    of_input: bool = False
-
-    def block(self, model: nn.Module) -> HookManager:
-        """Return the ``with`` block that makes this edit."""
-        calls = count()
-
-        def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
-            if next(calls) != self.call or not args:
-                return None
-            given = args[0]
-            axis = given.ndim - 1 - len(getattr(module, "kernel_size", ()))
-            off = torch.tensor([*self.channels], device=given.device)
-            return (given.index_fill(axis, off, 0), *args[1:]), kwargs
-
-        return HookManager([(self.module, "forward_pre", before)])
 
 
 def _index(

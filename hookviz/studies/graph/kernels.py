@@ -18,11 +18,10 @@ from ...draw.figures import ShownFigure, no_formula, small_png, within
 from ...draw.mosaic import mosaic
 from ...hooking.select import is_convolution, select_layers, type_name
 from ...hooking.weights import stored_tensor
-from ...run.follow import Follower, follow
-from ...run.operations import BATCH_NORMS, Kind, uses_running_statistics
-from ...run.recorder import ModuleCall, Operation
+from ...run.follow import follow
 from ...run.session import Session
 from ...tables import for_terminal, html_table, number, plain, text_table
+from .stages import StageListener
 
 _MOST = 128  # kernels or slices in a figure
 _TERMS = 24  # bars in a figure
@@ -121,25 +120,6 @@ def by_output(weight: Tensor, groups: int, transposed: bool) -> Tensor:
     return grouped.reshape(groups * outputs, inputs // groups, *kernel)
 
 
-def affine_of(operation: Operation) -> tuple[Tensor, Tensor] | None:
-    """Return a BatchNorm's factor and addition for each channel, ``(C,)`` in float64.
-
-    They are ``gamma / sqrt(var + eps)`` and ``beta − mean * factor``; None if it normalizes by the
-    batch's own statistics.
-    """
-    given = operation.argument
-    if not uses_running_statistics(operation.name, given):
-        return None
-    mean, variance = given["running_mean"], given["running_var"]
-    mean, variance = mean.detach().double().cpu(), variance.detach().double().cpu()
-    factor = (variance + given.get("eps", given.get("epsilon", 1e-5))).rsqrt()
-    gamma, beta = given.get("weight"), given.get("bias")
-    if gamma is not None:
-        factor = factor * gamma.detach().double().cpu()
-    added = -mean * factor
-    return factor, added if beta is None else added + beta.detach().double().cpu()
-
-
 def computed_tensor(session: Session, module: nn.Module, name: str) -> Tensor | None:
     """Return a module's weight or bias; a parametrization runs in eval mode and leaves no trace."""
     value: Any = stored_tensor(module, name)
@@ -153,36 +133,8 @@ def _norm_after(
     session: Session, module: nn.Module, channels: int
 ) -> tuple[Tensor | None, Tensor | None]:
     """Return factor and addition of the BatchNorm that follows, ``(C_out,)`` each; or None."""
-    found = follow(session, lambda: _NormListener(module)).found
+    found = follow(session, lambda: StageListener(module)).affine
     return (None, None) if found is None or len(found[0]) != channels else found
-
-
-class _NormListener(Follower[bool]):
-    """Follows a layer's output to a BatchNorm with running statistics.
-
-    Attributes
-    ----------
-    found : tuple of torch.Tensor or None
-        Factor and addition, ``(C,)`` each, float64.
-    """
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.found: tuple[Tensor, Tensor] | None = None
-        self._module = module
-
-    def leave(self, call: ModuleCall, returned: list[Tensor], again: bool) -> None:
-        """Begin to follow an output."""
-        if call.module is self._module and returned:
-            self.marks[returned[0]] = True
-
-    def mark_of_result(
-        self, operation: Operation, made: Tensor, reads: list[tuple[Tensor, bool]]
-    ) -> bool | None:
-        """Read the numbers of a BatchNorm; go on through copies."""
-        if operation.name in BATCH_NORMS:
-            self.found = affine_of(operation)
-        return True if operation.kind is Kind.COPY else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -388,11 +340,6 @@ class LayerWeights(TablePage):
         axes.imshow(sheet / _TOP)
         axes.set_axis_off()
         axes.set_title(_kept("kernels by norm", len(chosen), len(self.kernels)), fontsize="small")
-        if self.channel in chosen:
-            x, y, wide, high_ = colours[0].box(chosen.index(self.channel))
-            rows, columns = sheet.shape[:2]
-            place = (x * columns - 0.5, y * rows - 0.5)
-            axes.add_patch(_frame(place, wide * columns, high_ * rows))
 
     def _draw_slices(self, axes: Any) -> None:
         if self.channel is None:
@@ -479,9 +426,3 @@ def _said(value: float | str | None) -> str:
 
 def _kept(words: str, shown: int, count: int) -> str:
     return words if shown == count else f"{words}, {shown} of {count}"
-
-
-def _frame(place: tuple[float, float], wide: float, high: float) -> Any:
-    from matplotlib.patches import Rectangle
-
-    return Rectangle(place, wide, high, fill=False, edgecolor="#c00", linewidth=2)

@@ -8,10 +8,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from .follow import Follower, follow
-from .operations import Kind
-from .recorder import ModuleCall, Operation
-from .session import Session
+from ...run.follow import Follower, follow
+from ...run.operations import BATCH_NORMS, Kind, uses_running_statistics
+from ...run.recorder import ModuleCall, Operation
+from ...run.session import Session
 
 RETURNED, NORMALIZED, ACTIVATED = "output", "norm", "activation"
 SHOWN_AFTER = (RETURNED, NORMALIZED, ACTIVATED)
@@ -45,21 +45,24 @@ def stages_of(session: Session, module: nn.Module) -> list[dict[str, Tensor]]:
     >>> [sorted(each) for each in stages_of(session, model[0])]
     [['activation', 'norm']]
     """
-    return follow(session, lambda: _Stages(module)).calls
+    return follow(session, lambda: StageListener(module)).calls
 
 
-class _Stages(Follower[tuple[int, str]]):
+class StageListener(Follower[tuple[int, str]]):
     """Follows a layer's outputs; a mark is the number of the call and the latest stage.
 
     Attributes
     ----------
     calls : list of dict
         For each call, the tensors after the norm and after the activation.
+    affine : tuple of torch.Tensor or None
+        Factor and addition, see `affine_of`, if the norm is a BatchNorm.
     """
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.calls: list[dict[str, Tensor]] = []
+        self.affine: tuple[Tensor, Tensor] | None = None
         self._module, self._shapes = module, list[torch.Size]()
 
     def leave(self, call: ModuleCall, returned: list[Tensor], again: bool) -> None:
@@ -84,12 +87,32 @@ class _Stages(Follower[tuple[int, str]]):
         gates = gates and ACTIVATED in {step for _, (_, step) in reads}
         if kind is Kind.NORMALIZATION and reached == RETURNED and NORMALIZED not in stages:
             reached = NORMALIZED
+            self.affine = affine_of(operation) if operation.name in BATCH_NORMS else None
         elif gates or (kind is Kind.ACTIVATION and ACTIVATED not in (reached, *stages)):
             reached = ACTIVATED
         else:
             return None
         stages[reached] = made.detach().clone().reshape(shape)
         return call, reached
+
+
+def affine_of(operation: Operation) -> tuple[Tensor, Tensor] | None:
+    """Return a BatchNorm's factor and addition for each channel, ``(C,)`` in float64.
+
+    They are ``gamma / sqrt(var + eps)`` and ``beta − mean * factor``; None if it normalizes by the
+    batch's own statistics.
+    """
+    given = operation.argument
+    if not uses_running_statistics(operation.name, given):
+        return None
+    mean, variance = given["running_mean"], given["running_var"]
+    mean, variance = mean.detach().double().cpu(), variance.detach().double().cpu()
+    factor = (variance + given.get("eps", given.get("epsilon", 1e-5))).rsqrt()
+    gamma, beta = given.get("weight"), given.get("bias")
+    if gamma is not None:
+        factor = factor * gamma.detach().double().cpu()
+    added = -mean * factor
+    return factor, added if beta is None else added + beta.detach().double().cpu()
 
 
 def tensor_after(stages: dict[str, Tensor], shown_after: str) -> Tensor | None:
