@@ -11,6 +11,7 @@ from .run.output import output
 from .studies.compare.compare import compare
 from .studies.compare.similarity import similarity
 from .studies.diagnosis.diagnose import diagnose
+from .studies.feature_visualization import feature_visualization
 from .studies.graph.contributions import contributions
 from .studies.graph.graph import graph
 from .studies.hook_table import hooks, remove_hooks
@@ -39,6 +40,7 @@ __all__ = [  # noqa: RUF022 (in the order of use)
     "attention",
     "similarity",
     "receptive_field",
+    "feature_visualization",
     "hooks",
     "remove_hooks",
     "output",

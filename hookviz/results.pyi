@@ -11,6 +11,7 @@ from .studies.compare.comparison import Comparison
 from .studies.compare.difference import LayerDifference
 from .studies.compare.similarity import Similarity
 from .studies.diagnosis.findings import Diagnosis, Finding
+from .studies.feature_visualization import FeatureVisualization
 from .studies.graph.contributions import Contributions
 from .studies.graph.graph import Graph
 from .studies.graph.kernels import LayerWeights
@@ -37,6 +38,7 @@ __all__ = [
     "Edit",
     "Event",
     "FeatureCache",
+    "FeatureVisualization",
     "Finding",
     "Flip",
     "Grades",

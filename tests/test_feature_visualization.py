@@ -1,0 +1,202 @@
+"""Pictures that excite a channel: known optima, the comparison with natural pictures, and stops."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from untouched import assert_untouched, snapshot
+
+import hookviz
+from hookviz import feature_visualization
+from hookviz.run.progress import Progress
+
+MODEL, PICTURES = hookviz.demo_model(), hookviz.demo_images()
+
+
+def gabor(angle: float, side: int = 11) -> torch.Tensor:
+    y, x = torch.meshgrid(*[torch.arange(side) - side // 2] * 2, indexing="ij")
+    along = x * math.cos(angle) + y * math.sin(angle)
+    return torch.exp(-(x**2 + y**2) / 18) * torch.cos(2 * math.pi * along / 6)
+
+
+def likeness(found, layer: nn.Conv2d, channel: int, seed: int) -> float:
+    """Return the correlation of a kernel with the patch of the picture that excites it most."""
+    kernel = layer.weight[channel].detach()
+    inputs = found.inputs[found.channels.index(channel), seed]
+    patches = nn.functional.unfold(inputs[None], kernel.shape[1:], stride=layer.stride)[0]
+    best = patches[:, (kernel.flatten() @ patches).argmax()]
+    return float(torch.corrcoef(torch.stack([best, kernel.flatten()]))[0, 1])
+
+
+def test_the_optimum_of_a_gabor_layer_is_its_kernel():
+    layer = nn.Conv2d(1, 2, 11)
+    layer.weight.data = torch.stack([gabor(0.0), gabor(1.0)])[:, None]
+    found = feature_visualization(layer, "", [0, 1], size=48, steps=64)
+    assert all(likeness(found, layer, n, seed) > 0.8 for n in (0, 1) for seed in (0, 1))
+    # Without a known transform the input has mean 0 and variance 1.
+    torch.testing.assert_close(found.inputs.mean((2, 3, 4)), torch.zeros(2, 2), atol=1e-5, rtol=0)
+    torch.testing.assert_close(found.inputs.std((2, 3, 4)), torch.ones(2, 2))
+
+
+def test_a_colour_channel_of_the_demo_model_gets_its_colour():
+    """Channel 5 of the first layer wants yellow beside blue, channel 2 cyan beside red."""
+    found = feature_visualization(MODEL, "stem.0", [2, 5], size=48, steps=128)
+    layer = MODEL.stem[0]
+    assert all(likeness(found, layer, n, seed) > 0.5 for n in (2, 5) for seed in (0, 1))
+    assert (found.activation > found.natural[:, None]).all()
+    assert found.verdict == (
+        "stem.0, channels 2, 5: 4 of 4 pictures excite the channel more than any of 32 natural "
+        "pictures"
+    )
+
+
+def test_the_picture_of_the_class_eye_is_an_eye():
+    eye = MODEL.class_names.index("eye")
+    found = feature_visualization(MODEL, "head.2", eye, size=64, steps=96)
+    assert MODEL(found.inputs[0]).softmax(1)[:, eye].min() > 0.9
+    torch.testing.assert_close(found.activation[0], MODEL(found.inputs[0])[:, eye].detach())
+    assert (found.activation > found.natural).all()
+    # The picture is the measured input, rounded to 8 bits.
+    shown = torch.from_numpy(np.array(found.image)).permute(2, 0, 1) / 255
+    torch.testing.assert_close(shown, found.inputs[0, 0] / 4 + 0.5, atol=0.6 / 255, rtol=0)
+    natural = torch.cat([hookviz.attribution.prepare_input(p, MODEL).args[0] for p in PICTURES])
+    assert float(found.natural) == pytest.approx(MODEL(natural)[:, eye].max().item(), rel=1e-4)
+    first, second, *patches = found.pieces(eye)
+    assert first.caption.startswith("seed 0: ") and second.caption.startswith("seed 1: ")
+    assert len(patches) == 4
+
+
+class Restless(nn.Module):
+    """In training mode, with running statistics, dropout and random numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.drop = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Dropout()
+
+    def forward(self, x):
+        return self.drop(self.norm(self.conv(x)).relu() + torch.rand(1))
+
+
+def test_the_model_is_untouched_and_a_seed_means_one_picture():
+    torch.manual_seed(0)
+    model = Restless().train()
+    before = snapshot(model)
+    both = feature_visualization(model, "conv", [2, 3], size=16, steps=4)
+    assert_untouched(model, before)
+    again = feature_visualization(model, model.conv, 3, size=16, steps=4, seed=1)
+    torch.testing.assert_close(again.inputs[0, 0], both.inputs[1, 1])
+    assert not torch.equal(both.inputs[0, 0], both.inputs[0, 1])
+
+
+def test_a_survey_names_the_natural_pictures(tmp_path):
+    survey = hookviz.survey(MODEL, PICTURES[:6], "stem.0", k=2)
+    found = feature_visualization(MODEL, "stem.0", 5, size=24, steps=2, survey=survey)
+    assert found.natural.tolist() == [survey["stem.0"].top(5)[0].value]
+    captions = [piece.caption for piece in survey.patches("stem.0", 5)]
+    assert [piece.caption for piece in found.pieces(5)[2:]] == captions
+    assert "any of 6 natural pictures" in found.verdict
+    (row, _) = found.records()
+    std = float(survey["stem.0"].std[5])
+    assert row["above"] == pytest.approx((row["activation"] - row["natural"]) / std)
+    survey.save(tmp_path / "survey.npz")
+    numbers = hookviz.load(tmp_path / "survey.npz")
+    alone = feature_visualization(MODEL, "stem.0", 5, size=24, steps=2, survey=numbers)
+    assert len(alone.pieces(5)) == 2 and alone.records() == found.records()
+
+
+def test_what_the_result_says(tmp_path):
+    found = feature_visualization(MODEL, "layer2.1", [1, 3], size=32, steps=2, seed=7)
+    rows = found.records()
+    json.dumps(rows, allow_nan=False)
+    assert [(row["channel"], row["seed"]) for row in rows] == [(1, 7), (1, 8), (3, 7), (3, 8)]
+    assert repr(found).startswith("layer2.1, channels 1, 3: ") and "largest natural" in repr(found)
+    found.to_html(tmp_path / "found.html")
+    assert (tmp_path / "found.html").read_text(encoding="utf-8").count("<img") == 12
+    assert len(found.figure().axes) == 12 and len(found.images) == 4
+    explorer = found.show()
+    assert (explorer.layer, explorer.channel) == ("layer2.1", 1)
+    explorer.close()
+
+
+class Fixed(nn.Module):
+    """Takes one size alone, and calls a layer twice."""
+
+    pretrained_cfg = {"input_size": (3, 144, 144), "crop_pct": 1.0}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.twice = nn.Conv2d(3, 2, 16, stride=16), nn.Linear(162, 162)
+        self.unused = nn.Linear(1, 1)
+
+    def forward(self, x):
+        return self.twice(self.twice(self.conv(x).flatten(1)))
+
+
+def test_the_size_is_128_unless_the_model_takes_its_own_alone():
+    torch.manual_seed(0)
+    found = feature_visualization(Fixed(), "twice", 5, steps=1)
+    assert found.inputs.shape[-2:] == (144, 144) and found.call == 1
+    plain = nn.Sequential(nn.Conv2d(3, 2, 16, stride=16))
+    assert feature_visualization(plain, "0", 1, steps=1).inputs.shape[-2:] == (128, 128)
+
+
+@pytest.mark.parametrize("after", [0, 3])
+def test_an_interrupt_returns_the_pictures_so_far(after, monkeypatch):
+    def update(self, fraction, text=""):
+        if fraction == after / 8 and not text:
+            raise KeyboardInterrupt
+
+    def forward(module, args):
+        if not after and len(args[0]) == 2:
+            raise KeyboardInterrupt
+
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).train()
+    monkeypatch.setattr(Progress, "update", update)
+    handle = model.register_forward_pre_hook(forward)
+    before = snapshot(model)
+    if after:
+        with pytest.warns(RuntimeWarning, match="Interrupted after 3 of 8 steps"):
+            assert feature_visualization(model, "0", 0, size=16, steps=8).steps == 3
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            feature_visualization(model, "0", 0, size=16, steps=8)
+    assert_untouched(model, before)
+    handle.remove()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"layer": "stem.9"}, "No layer .* is called 'stem.9'"),
+        ({"channel": 24}, "Layer 'stem.0' has no channel 24: there are 24, counted from 0"),
+        ({"steps": 0}, "steps=0 is too small"),
+        ({"size": 0}, "size=0 is too small"),
+        ({"model": nn.Conv1d(3, 2, 3), "layer": ""}, "takes 3 channels in 1d, not a picture"),
+        ({"model": Fixed(), "layer": "unused"}, "Layer 'unused' does not run"),
+        ({"model": nn.Conv2d(3, 8, 3), "layer": "", "survey": True}, "not of the shown model"),
+    ],
+)
+def test_errors_are_one_clear_sentence(given, words):
+    if "survey" in given:
+        given["survey"] = hookviz.survey(MODEL, PICTURES[:2], "stem.0")
+    arguments = {"model": MODEL, "layer": "stem.0", "channel": 0} | given
+    with pytest.raises(ValueError, match=words):
+        feature_visualization(**arguments)
+
+
+def test_a_layer_without_a_gradient_is_refused():
+    class Cut(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.after = nn.Conv2d(3, 2, 3), nn.Identity()
+
+        def forward(self, x):
+            return self.after(self.conv(x).detach())
+
+    with pytest.raises(ValueError, match="No gradient leads from layer 'after' to the input"):
+        feature_visualization(Cut(), "after", 0, size=16)
