@@ -14,7 +14,6 @@ import pytest
 import torch
 import torchvision
 from torch import nn
-from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 from untouched import assert_untouched, snapshot
 from zoo.edits.written import Written
@@ -155,16 +154,6 @@ def test_edits_keep_the_memory_format(change, channels):
     assert seen == [y.stride()]
 
 
-@pytest.mark.parametrize("change", [0, 0.5, torch.ones(2, 4, 5, 6)])
-def test_edits_keep_the_gradients_memory_format(change):
-    x = torch.rand(2, 4, 5, 6, requires_grad=True)
-    gradient = torch.rand(2, 4, 5, 6).to(memory_format=torch.channels_last)
-    layer = nn.Identity()
-    with hookviz.edit(layer, "", change, channels=[1, 2]):
-        (found,) = torch.autograd.grad(layer(x), x, gradient)
-    assert found.stride() == gradient.stride() != x.stride()
-
-
 def test_an_activation_of_another_picture_can_be_patched_in():
     model, other = vgg(), torch.rand(2, 3, 16, 16)
     with hookviz.capture(model) as there:
@@ -241,14 +230,6 @@ def test_clip_norm_shortens_only_long_gradients():
     assert torch.allclose(clipped, torch.tensor([0.6 + 0.8j, 0]))
 
 
-def test_gradients_of_an_overwritten_view_are_edited():
-    layer, x = nn.Conv2d(1, 2, 3), torch.rand(1, 5, 5)  # it returns a view
-    with hookviz.edit(layer, "", 0, channels=[0], gradient=True) as edit:
-        F.relu(layer(x), inplace=True).sum().backward()
-    assert edit.count == 1
-    assert (layer.weight.grad[0] == 0).all()
-
-
 # Several edits, several calls, several outputs
 
 
@@ -314,15 +295,6 @@ class Pair:
     other: torch.Tensor
 
 
-class Several(nn.Module):
-    def __init__(self, kind):
-        super().__init__()
-        self.inner = Inner(kind)
-
-    def forward(self, x):
-        return self.inner(x)
-
-
 class Inner(nn.Module):
     def __init__(self, kind):
         super().__init__()
@@ -342,17 +314,17 @@ class Inner(nn.Module):
     ],
 )
 def test_one_output_of_several_is_edited(kind, path, get):
-    model, x = Several(kind), torch.ones(2)
-    with hookviz.edit(model, "inner", 0, output=path):
+    model, x = nn.Sequential(Inner(kind)), torch.ones(2)
+    with hookviz.edit(model, "0", 0, output=path):
         y = model(x)
     assert type(y) is type(kind(x))
     first, second = get(y)
     assert torch.equal(first, x) and (second == 0).all()
-    with hookviz.edit(model, "inner", 0):
+    with hookviz.edit(model, "0", 0):
         first, second = get(model(x))
     assert (first == 0).all() and (second == 2).all()
-    report = pytest.raises(ValueError, match=r"'inner' returns no tensor at 'x': there are")
-    with report, hookviz.edit(model, "inner", 0, output="x"):
+    report = pytest.raises(ValueError, match="'0' returns no tensor at 'x': there are")
+    with report, hookviz.edit(model, "0", 0, output="x"):
         model(x)
 
 
@@ -370,7 +342,13 @@ def test_channels_are_selected_in_every_form(channels):
         assert torch.equal(model(X), written(model, "features.0", scaled(0, [1, 3]))(X))
 
 
-@pytest.mark.parametrize("channels", [[], (), torch.tensor([]), slice(0, 0)], ids=repr)
+def test_off_replaces_nan_by_zero():
+    layer, x = nn.Identity(), torch.full((1, 2, 1, 1), torch.nan)
+    with hookviz.edit(layer, "", 0, channels=0):
+        assert layer(x).isnan().flatten().tolist() == [False, True]
+
+
+@pytest.mark.parametrize("channels", [[], torch.tensor([]), slice(0, 0)], ids=repr)
 def test_an_empty_selection_changes_nothing(channels):
     model = vgg()
     with hookviz.edit(model, "features.0", 0, channels=channels):
@@ -386,27 +364,6 @@ def test_other_hooks_keep_their_order():
         layer(torch.ones(1, 1, 2, 2))
     assert seen == ["a", "b", "c"]
     assert list(layer._forward_hooks.items()) == hooks
-
-
-# Edits in the situations in which capture works
-
-
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
-def test_edits_work_in_all_grad_modes(mode):
-    model = vgg()
-    wanted = written(model, "features.0", scaled(0, [2]))(X).detach()
-    with mode(), hookviz.edit(model, "features.0", 0, channels=2):
-        assert torch.equal(model(X), wanted)
-
-
-def test_edits_work_in_wrapped_and_compiled_models():
-    model = vgg()
-    wanted = written(model, "features.0", scaled(0, [2]))(X).detach()
-    for wrapped in (nn.DataParallel(model), torch.compile(model, backend="eager")):
-        wrapped(X)
-        with hookviz.edit(wrapped, "features.0", 0, channels=2):
-            assert torch.equal(wrapped(X), wanted)
-        assert not torch.equal(wrapped(X), wanted)
 
 
 def test_a_replacement_gets_autocasts_dtype():
@@ -458,31 +415,24 @@ def test_wrong_values_are_refused(arguments, words):
 
 
 @pytest.mark.parametrize(
-    ("change", "options", "error", "words"),
+    ("change", "options", "words"),
     [
-        (
-            torch.ones(3, 5),
-            {},
-            ValueError,
-            r"shape \(3, 5\), which does not fit the shape \(2, 4, 16, 16\)",
-        ),
-        (
-            lambda x: x[:1],
-            {},
-            ValueError,
-            r"must return a tensor of shape \(2, 4, 16, 16\).*\(1, 4,",
-        ),
-        (lambda x: 3, {}, ValueError, "returned int"),
-        (0, {"channels": 4}, ValueError, "channels=4 are not channels of layer 'features.0'.* 4"),
-        (0, {"channels": ["a"]}, ValueError, "channels="),
-        (0, {"where": (slice(1), slice(1), slice(1))}, ValueError, "where=.* 16×16"),
-        (0, {"where": torch.ones(3, 3, dtype=torch.bool)}, ValueError, r"\(3, 3\).*16×16"),
+        (torch.ones(3, 5), {}, r"shape \(3, 5\), which does not fit the shape \(2, 4, 16, 16\)"),
+        (lambda x: x[:1], {}, r"must return a tensor of shape \(2, 4, 16, 16\).*\(1, 4,"),
+        (lambda x: 3, {}, "returned int"),
+        (0, {"channels": 4}, "channels=4 are not channels of layer 'features.0'.* 4"),
+        (0, {"channels": ["a"]}, "channels="),
+        (0, {"where": (slice(1), slice(1), slice(1))}, "where=.* 16×16"),
+        (0, {"where": torch.ones(3, 3, dtype=torch.bool)}, r"\(3, 3\).*16×16"),
     ],
 )
-def test_changes_that_do_not_fit_are_refused_when_the_layer_runs(change, options, error, words):
+def test_changes_that_do_not_fit_are_refused_when_the_layer_runs(change, options, words):
     model = vgg()
     before = snapshot(model)
-    with pytest.raises(error, match=words), hookviz.edit(model, "features.0", change, **options):
+    with (
+        pytest.raises(ValueError, match=words),
+        hookviz.edit(model, "features.0", change, **options),
+    ):
         model(X)
     assert_untouched(model, before)
 
@@ -533,15 +483,6 @@ def test_noise_comes_from_the_given_generator():
         with hookviz.edit(model, "features.0", noisy):
             outputs.append(model(X))
     assert torch.equal(*outputs) and not torch.equal(outputs[0], model(X))
-
-
-def test_off_zeroes_nan_and_leaves_other_channels():
-    layer = nn.Identity()
-    x = torch.tensor([[[[float("nan"), float("inf")]], [[1.0, float("nan")]]]])
-    with hookviz.edit(layer, "", 0, channels=0):
-        y = layer(x)
-    assert (y[0, 0] == 0).all() and y[0, 1, 0, 1].isnan()
-    assert F.relu(x).isnan().any()
 
 
 class Unlucky(Exception):
