@@ -7,8 +7,8 @@ import importlib
 import pickle
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -200,42 +200,24 @@ def diagnose(options: argparse.Namespace) -> int:
 
 def page(options: argparse.Namespace) -> None:
     """Write a page."""
+    from . import explore
     from .draw.document import check_size
-    from .files import check_folder, page_to
+    from .files import check_folder
 
     check_folder(options.output)
     check_size(options.max_bytes)
     model, inputs, weights = chosen(options)
     tell("running the model …")
-    from .export.page import write_page
-    from .run.inputs import prepare_input
-    from .run.progress import Progress
-    from .run.session import Session
-    from .run.target import read_target
-    from .view.opening import initial_view
-    from .view.settings import Settings
-    from .view.view import View
-
-    session = Session(model, prepare_input(inputs, model, weights=weights), weights=weights)
-    target = None if options.target is None else read_target(options.target, session.class_names)
-
-    def run(goal: Any) -> Any:
-        return session.run(goal, layers=options.layers)
-
-    done = run(target)
-    view = initial_view(View(session, done, Settings("", target=target)))
-    most, title = options.max_bytes, options.title
-    with Progress(terminal=True) as bar:
-        if options.network:
-            from .export.network.page import write_network_page
-
-            text = write_network_page(
-                view, title=title, precision=options.precision, on_progress=bar.update
-            )
-        else:
-            text = write_page(view, run, max_bytes=most, title=title, on_progress=bar.update)
-    page_to(options.output, text)
-    tell(f"{options.output}: {len(text) / 1e6:.1f} MB, {len(done.cache)} layers")
+    explorer = explore(model, inputs, options.target, layers=options.layers, weights=weights)
+    explorer.to_html(
+        options.output,
+        max_bytes=options.max_bytes,
+        title=options.title,
+        network=options.network,
+        precision=options.precision,
+    )
+    size = Path(options.output).stat().st_size
+    tell(f"{options.output}: {size / 1e6:.1f} MB, {len(explorer.cache)} layers")
 
 
 def survey(options: argparse.Namespace) -> None:
@@ -296,33 +278,22 @@ def model_of(options: argparse.Namespace) -> tuple[Any, Any]:
     if kind == "timm":
         model = timm_model(rest, trained=options.weights is None)
     elif rest:
-        model = built(kind, rest)
+        model = built(name)
     elif options.weights is None:
         model, weights = pretrained(name)
     else:
-        model = untrained(name)
+        import torchvision
+
+        model = torchvision.models.get_model(name, weights=None)
     if options.weights not in (None, "none"):
         load(model, options.weights)
     return model.eval(), weights
 
 
-def untrained(name: str) -> Any:
-    """Return a torchvision model with random weights."""
-    import torchvision
-
-    from .hooking.select import close_names
-
-    names = torchvision.models.list_models()
-    if name not in names:
-        raise CommandError(f"torchvision has no model {name!r}; {close_names(name, names)}.")
-    return torchvision.models.get_model(name, weights=None)
-
-
-def built(module: str, name: str) -> Any:
-    """Return the model that a user's function makes."""
+def built(path: str) -> Any:
+    """Return a user's model, ``"package.module:name"``, or the model that a function makes."""
     from torch import nn
 
-    path = f"{module}:{name}"
     found = imported(path)
     model = found if isinstance(found, nn.Module) else called(path)
     if not isinstance(model, nn.Module):
@@ -331,30 +302,30 @@ def built(module: str, name: str) -> Any:
 
 
 def called(path: str) -> Any:
-    """Call a user's function, ``"package.module:function"``."""
-    from .run.errors import first_sentence
-
+    """Call a user's function."""
     function = imported(path)
-    try:
-        with redirect_stdout(sys.stderr):
-            return function()
-    except Exception as error:
-        raised = f"{type(error).__name__}: {first_sentence(error)}"
-        raise CommandError(f"{path} raised {raised}.") from error
+    with _reported(f"{path} raised"):
+        return function()
 
 
 def imported(path: str) -> Any:
     """Import a user's function."""
-    from .run.errors import first_sentence
-
     module, _, name = path.partition(":")
     sys.path.insert(0, "")
+    with _reported(f"{path} cannot be imported:"):
+        return getattr(importlib.import_module(module), name)
+
+
+@contextmanager
+def _reported(what: str) -> Iterator[None]:
+    """Run the user's code: its output goes to standard error, its exception becomes a sentence."""
+    from .run.errors import first_sentence
+
     try:
         with redirect_stdout(sys.stderr):
-            return getattr(importlib.import_module(module), name)
+            yield
     except Exception as error:
-        raised = f"{type(error).__name__}: {first_sentence(error)}"
-        raise CommandError(f"{path} cannot be imported: {raised}.") from error
+        raise CommandError(f"{what} {type(error).__name__}: {first_sentence(error)}.") from error
 
 
 def load(model: Any, path: str) -> None:
@@ -369,20 +340,11 @@ def load(model: Any, path: str) -> None:
         raise CommandError(
             f"{path!r} has no weights that can be read without running code."
         ) from None
-    state = state.get("state_dict", state) if isinstance(state, dict) else state
     try:
-        missing, unknown = model.load_state_dict(state, strict=False)
+        model.load_state_dict(state.get("state_dict", state) if isinstance(state, dict) else state)
     except (RuntimeError, TypeError) as error:
-        first = str(error).strip().split("\n")
-        why = (first[1] if len(first) > 1 else first[0]).strip()
-        raise CommandError(f"the weights in {path!r} do not fit the model: {why}") from None
-    wrong = {"the file lacks": missing, "the model has no place for": unknown}
-    said = [
-        f"{words} {len(names)}, such as {names[0]!r}" for words, names in wrong.items() if names
-    ]
-    if said:
-        why = " and ".join(said)
-        raise CommandError(f"the weights in {path!r} do not fit the model: {why}.")
+        why = " ".join(str(error).split())
+        raise CommandError(f"the weights in {path!r} do not fit the model: {why:.300}") from None
 
 
 def tell(words: str) -> None:
