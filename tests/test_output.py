@@ -180,7 +180,7 @@ def test_typed_targets_are_parsed():
     assert read_target("TIGER cat", names) == "TIGER cat"
     assert read_target("tiger cat - Egyptian cat", names) == ("tiger cat", "Egyptian cat")
     assert read_target("cat - dog", names) == "cat - dog"
-    assert read_target("cat - dog - 0", names) == ("cat - dog", 0)
+    assert read_target("tiger cat - 0", names) == ("tiger cat", 0)
     assert read_target("hookviz.output[0, 1]", names) == output[0, 1]
     with pytest.raises(ValueError, match="No class is called 'tigre cat'"):
         read_target("tigre cat - Egyptian cat", names)

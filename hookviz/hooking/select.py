@@ -350,11 +350,7 @@ def _matching(
 
 def _example(names: dict[nn.Module, list[str]]) -> str:
     """Return a layer to suggest: the first one with its own weights."""
-    named = [aliases[0] for aliases in names.values() if aliases[0]]
-    weighted = (
-        aliases[0]
-        for module, aliases in names.items()
-        if aliases[0] and next(module.parameters(recurse=False), None) is not None
-    )
-    name = next(weighted, named[0] if named else "")
+    named = {module: aliases[0] for module, aliases in names.items() if aliases[0]}
+    weighted = [name for module, name in named.items() if module._parameters]
+    name = next(iter(weighted or named.values()), "")
     return f"layers={name!r}" if name else "layers='', which is the model itself"

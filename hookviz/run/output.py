@@ -49,7 +49,7 @@ class Output:
     # Recording
 
     def __getitem__(self, index: Any) -> Output:
-        return Output(f"{self._operand}[{_written(_checked(index))}]")
+        return Output(f"{self._operand}[{_written(index)}]")
 
     def __getattr__(self, name: str) -> Output:
         if name.startswith("_"):  # looked up by notebooks, copies and pickles
@@ -167,35 +167,25 @@ output = Output()
 """The model's output itself; indexed, a number in it. See `Output`."""
 
 
-def _checked(index: Any) -> Any:
-    """Return an index that can be written down."""
-    if isinstance(index, tuple):
-        return tuple(map(_checked, index))
-    if isinstance(index, list):
-        return list(map(_checked, index))
-    if isinstance(index, slice):
-        return slice(*(_checked(end) for end in (index.start, index.stop, index.step)))
-    if index is None or index is Ellipsis or isinstance(index, (str, bool)):
-        return index
-    if isinstance(index, Integral):
-        return int(index)
-    raise TypeError(
-        f"output[…] takes numbers, slices and keys, not {type(index).__name__}: for more, give a "
-        "function output -> scalar as target."
-    )
-
-
 def _written(index: Any) -> str:
+    """Return an index as it is written in square brackets."""
     if isinstance(index, tuple):
         return ", ".join(map(_written, index)) + "," * (len(index) == 1)
     if isinstance(index, list):
         return f"[{', '.join(map(_written, index))}]"
     if isinstance(index, slice):
-        ends = ["" if end is None else str(end) for end in (index.start, index.stop, index.step)]
-        return ":".join(ends[:2] if index.step is None else ends)
+        ends = [index.start, index.stop, *([] if index.step is None else [index.step])]
+        return ":".join("" if end is None else _written(end) for end in ends)
     if isinstance(index, str):
         return json.dumps(index, ensure_ascii=False)  # in double quotes, and valid Python
-    return "..." if index is Ellipsis else str(index)
+    if index is None or isinstance(index, Integral):
+        return str(index)
+    if index is Ellipsis:
+        return "..."
+    raise TypeError(
+        f"output[…] takes numbers, slices and keys, not {type(index).__name__}: for more, give a "
+        "function output -> scalar as target."
+    )
 
 
 # From text
@@ -252,22 +242,31 @@ def described(value: Any) -> str:
     >>> described(OrderedDict(out=torch.zeros(2)))
     "an OrderedDict with 'out' (2,)"
     """
-    name = type(value).__name__
-    named = f"{'an' if name[:1] in 'AEIOaeio' else 'a'} {name}"
     if isinstance(value, Tensor):
         return f"a tensor of shape {tuple(value.shape)}"
-    if isinstance(value, Mapping):
-        return _listed(named, [(repr(key), item) for key, item in value.items()])
-    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
-        public = attributes(value)
-        return _listed(named, [(f".{key}", item) for key, item in public.items()])
-    fields: Any = getattr(value, "_fields", None)
-    if fields is not None:
-        pairs = zip(fields, value, strict=False)
-        return _listed(named, [(f".{key}", item) for key, item in pairs])
-    if not value:
+    name, parts = type(value).__name__, _parts(value)
+    if not parts and isinstance(value, Sequence):
         return f"an empty {name}"
-    return _listed(named, [(f"[{index}]", item) for index, item in enumerate(value)])
+    listed = [f"{_part_name(suffix, key)} {_short(item)}" for suffix, key, item in parts]
+    more = f" and {len(parts) - _MAX_LISTED} more" if len(parts) > _MAX_LISTED else ""
+    words = f" with {', '.join(listed[:_MAX_LISTED])}{more}" if parts else ""
+    return f"{'an' if name[:1] in 'AEIOaeio' else 'a'} {name}{words}"
+
+
+def _parts(value: Any) -> list[tuple[str, Any, Any]]:
+    """Return the parts of a container: as written behind it, by key, index or name, and itself."""
+    if isinstance(value, Mapping):
+        return [(f"[{key!r}]", key, item) for key, item in value.items()]
+    names = getattr(value, "_fields", None)
+    if names is not None:
+        return [(f".{name}", name, item) for name, item in zip(names, value, strict=False)]
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+        return [(f"[{index}]", index, item) for index, item in enumerate(value)]
+    return [(f".{name}", name, item) for name, item in attributes(value).items()]
+
+
+def _part_name(suffix: str, key: Any) -> str:
+    return repr(key) if suffix == f"[{key!r}]" and not isinstance(key, int) else suffix
 
 
 class Leaf(NamedTuple):
@@ -297,16 +296,11 @@ def leaves_of(value: Any, limit: int = 200) -> list[Leaf]:
             return
         if depth == 4 or value is None or isinstance(value, (str, bytes, int, float, bool)):
             return
-        if isinstance(value, Mapping):
-            pairs = [(k, item) for k, item in value.items() if isinstance(k, (str, int))]
-        elif isinstance(value, Sequence):
-            pairs = list(enumerate(islice(value, limit)))
-        else:
-            for name, item in attributes(value).items():
-                look(Output(f"{at}.{name}"), at, name, item, depth + 1)
-            return
-        for key_here, item in pairs:
-            look(at[key_here], at, key_here, item, depth + 1)
+        for suffix, key_here, item in islice(_parts(value), limit):
+            if suffix.startswith("."):
+                look(Output(f"{at}{suffix}"), at, key_here, item, depth + 1)
+            elif isinstance(key_here, (str, int)):
+                look(at[key_here], at, key_here, item, depth + 1)
 
     look(output, output, None, value, 0)
     return leaves
@@ -349,14 +343,6 @@ def attributes(value: Any) -> dict[str, Any]:
     if is_dataclass(value) and not isinstance(value, type):
         return {item.name: getattr(value, item.name, None) for item in fields(value)}
     return {key: item for key, item in getattr(value, "__dict__", {}).items() if key[:1] != "_"}
-
-
-def _listed(what: str, pairs: list[tuple[str, Any]]) -> str:
-    if not pairs:
-        return what
-    more = f" and {len(pairs) - _MAX_LISTED} more" if len(pairs) > _MAX_LISTED else ""
-    items = [f"{name} {_short(item)}" for name, item in pairs[:_MAX_LISTED]]
-    return f"{what} with {', '.join(items)}{more}"
 
 
 def _short(value: Any) -> str:

@@ -165,13 +165,9 @@ def _refill_mapping(mapping: dict, keys: list, values: list) -> None:
     """Restore a mapping's items, and their order if it has one."""
     if _is_same(mapping, keys) and _is_same(mapping.values(), values):
         return
-    content = dict(zip(keys, values, strict=True))
-    for key in [key for key in mapping if key not in content]:
-        del mapping[key]
-    for key, value in content.items():  # a Counter's update would add
+    mapping.clear()
+    for key, value in zip(keys, values, strict=True):  # a Counter's own update would add
         mapping[key] = value
-        if isinstance(mapping, OrderedDict):
-            mapping.move_to_end(key)
 
 
 def _refill_sequence(sequence: Any, content: list) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Integral
 from typing import Any
 
@@ -182,27 +182,16 @@ def read_target(text: str, class_names: Sequence[str] = ()) -> Target:
         return text
     if re.match(r"\(*(hookviz\.)?output($|[\[.]| [-+] )", text):
         return read_output(text)
-    if sides := _sides(text, names):
+    sides = [side.strip() for side in re.split(r" [-−] ", text)]
+    missing = [side for side in sides if not (side.isdecimal() or side.casefold() in names)]
+    if len(sides) > 1 and not missing:
         return tuple(int(side) if side.isdecimal() else side for side in sides)
     if not names:
         raise ValueError(
             f"target={text!r} is a name, but no class names are known: give the class's number, "
             "or a number in the output, output[…]."
         )
-    missing = [side.strip() for side in re.split(r" [-−] ", text)]
-    missing = [side for side in missing if side.casefold() not in names] or [text]
     raise ValueError(f"No class is called {missing[0]!r}; {close_names(missing[0], class_names)}.")
-
-
-def _sides(text: str, names: Container[str]) -> list[str]:
-    """Split a text at " - " into known classes; empty if that is impossible."""
-    if (text := text.strip()).isdecimal() or text.casefold() in names:
-        return [text]
-    for minus in re.finditer(r" [-−] ", text):  # a name may contain one, so try all of them
-        first, others = _sides(text[: minus.start()], names), _sides(text[minus.end() :], names)
-        if len(first) == 1 and others:
-            return first + others
-    return []
 
 
 def _is_class(value: object) -> bool:
