@@ -270,15 +270,6 @@ def test_order_by_ablation(model, explorer):
     assert np.array_equal(explorer.frame.channels, order)
 
 
-def test_a_heatmap_called_original_leaves_the_order(explorer, monkeypatch):
-    monkeypatch.setitem(
-        hookviz.attribution.HEATMAPS, "original", hookviz.attribution.HEATMAPS["gradcam"]
-    )
-    explorer.order = "score drop"
-    explorer.heatmap = "original"
-    assert (explorer.heatmap, explorer.order) == ("original", "score drop")
-
-
 def test_a_control_says_how_much_is_done(explorer, monkeypatch):
     monkeypatch.setattr("hookviz.run.progress.PATIENCE", 0)
     monkeypatch.setattr("hookviz.run.progress._PAUSE", 0)

@@ -293,13 +293,6 @@ def test_tensors_of_bytes_are_read_as_pictures(order):
     assert inputs.note == "a tensor of bytes was taken as pictures"
 
 
-def test_a_sample_without_a_batch_dimension_gets_one():
-    model, x = hookviz.demo_model(), torch.rand(3, 112, 112)
-    inputs = Session(model, prepare_input(x, model)).inputs
-    assert torch.equal(inputs.args[0], x[None])
-    assert inputs.note == "a batch dimension was added"
-
-
 def test_a_model_that_takes_bytes_gets_bytes():
     class OfBytes(nn.Module):
         def __init__(self):

@@ -19,7 +19,7 @@ import torch
 import torch.distributed.fsdp
 import torchvision
 from torch import nn
-from torch.func import grad, jacrev, vmap
+from torch.func import grad, jacrev
 from untouched import assert_untouched, snapshot
 
 import hookviz
@@ -128,14 +128,6 @@ def test_transforms_of_functions_leave_no_wrapper(transform):
         transform(model if transform is jacrev else lambda y: model(y).sum())(x)
     assert torch.equal(cache["0"].activation, model[0](x))
     assert "Conv2d" in repr(cache)
-
-
-def test_vmap_is_told():
-    model = nn.Conv2d(1, 2, 3)
-    told = pytest.raises(RuntimeError, match="torch.vmap.*on the whole batch")
-    with told, hookviz.capture(model):
-        vmap(model)(torch.rand(4, 1, 6, 6))
-    assert not model._forward_hooks
 
 
 @pytest.mark.filterwarnings("ignore:for .* copying from a non-meta parameter")
@@ -269,13 +261,6 @@ def test_complex_numbers_are_said_to_be_shown_by_their_absolute_values():
         hookviz.attribution.ablationcam(model, x, "conv")
 
 
-def test_an_exported_graph_has_functions_not_layers():
-    program = torch.export.export(nn.Conv2d(3, 4, 3), (torch.rand(1, 3, 8, 8),))
-    for layers in (None, "conv1", nn.Conv2d):
-        with pytest.raises(TypeError, match="functions, not modules.* take the model that it was"):
-            hookviz.capture(program.module(), layers)
-
-
 def test_one_logit_is_a_score():
     model = nn.Sequential(nn.Conv2d(1, 1, 3), nn.Flatten(), nn.Linear(9, 1))
     explorer = hookviz.explore(model, torch.rand(1, 1, 5, 5))
@@ -322,21 +307,6 @@ def test_black_is_shown_as_black():
     assert picture_of(far)[1] == "stretched from -9 to 9"
     imagenet = ModelInput((torch.full((1, 3, 4, 4), 2.0),))
     assert picture_of(imagenet)[1].endswith("a guess")
-
-
-class TakesBatch(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(1, 2, 3)
-
-    def forward(self, batch):
-        return self.conv(batch["image"]).mean((2, 3))
-
-
-def test_a_dict_goes_in_whole_where_the_model_takes_it_whole():
-    explorer = hookviz.explore(TakesBatch(), {"image": torch.rand(1, 1, 5, 5)})
-    assert list(explorer.cache) == ["conv"]
-    explorer.close()
 
 
 def test_a_processor_as_transform():

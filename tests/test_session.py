@@ -12,7 +12,6 @@ from torch.utils.checkpoint import checkpoint
 
 import hookviz
 from hookviz.run.inputs import prepare_input
-from hookviz.run.recorder import Listener, OperationRecorder
 from hookviz.run.session import Session
 
 WRAPPERS = {
@@ -104,15 +103,6 @@ def test_a_wrong_number_of_channels_is_reported():
         hookviz.explore(hookviz.demo_model(), torch.rand(1, 4, 9, 9))
 
 
-def test_a_runs_cache_has_no_hooks():
-    model = hookviz.demo_model()
-    explorer = hookviz.explore(model, PICTURE)
-    with pytest.raises(TypeError), explorer.cache:
-        pass
-    assert all(len(record.calls) == 1 for record in explorer.cache.values())
-    explorer.close()
-
-
 class Checkpointed(nn.Module):
     """One convolution in two checkpointed blocks; it runs twice in the second."""
 
@@ -139,23 +129,6 @@ def test_a_trace_names_the_call_that_checkpointing_repeats(reentrant):
     for event in again:
         assert event.statistics == first[event.call]
     assert again[0].call in (1, 2)  # the second checkpoint comes first
-
-
-@pytest.mark.parametrize("reentrant", [True, False])
-def test_a_recorded_rerun_by_checkpointing_is_the_same_call(reentrant):
-    calls = []
-
-    class Calls(Listener):
-        def enter(self, call, given, again):
-            if call.layer == "conv":
-                calls.append((call.call, again))
-
-    model = Checkpointed(reentrant)
-    with OperationRecorder(Calls(), model=model):
-        model(torch.rand(1, 2, 5, 5, requires_grad=True)).sum().backward()
-    assert calls[:3] == [(0, False), (1, False), (2, False)]
-    assert {number for number, _ in calls[3:]} == {0, 1, 2}
-    assert all(again for _, again in calls[3:])
 
 
 def test_a_sessions_gradients_equal_a_captures():
@@ -222,16 +195,6 @@ def test_a_comparison_runs_each_model_once(name):
     else:
         two.other, two.conv = two.conv, nn.Sequential(two.conv)  # it runs as conv.0
     assert forwards(one, lambda: hookviz.compare(one, two, x)) == 1
-
-
-def test_a_batch_dimension_is_added_only_if_needed():
-    model, x = Normed(squeezes=True).eval(), torch.rand(3, 9, 9)
-    session = Session(model, prepare_input(x, model))
-    assert session.inputs.args[0].shape == (3, 9, 9)
-    assert not session.inputs.note
-    batch = Session(Normed().eval(), prepare_input(x, model))
-    assert batch.inputs.args[0].shape == (1, 3, 9, 9)
-    assert batch.inputs.note == "a batch dimension was added"
 
 
 def test_if_neither_input_fits_the_error_is_about_the_users():
