@@ -42,6 +42,7 @@ import { Why } from "./why.js";
  *   switches?: boolean, reaches?: (layer: string) => boolean,
  *   restart?: () => void, code?: (settings: any) => Promise<{code: string, none: string}>, link?: (app: App) => string,
  *   scores?: (at: any, spot: {row: number, column: number}, reference: number) => ArrayLike<number> | null,
+ *   holds?: (what: "answers" | "weights") => boolean,
  *   prefetch: (at: any, layers: string[]) => void}} Source
  */
 
@@ -100,6 +101,12 @@ export class App {
     source.listeners.add(this.again);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.schedule());
     if (source.live) listenToUndo(root, (what) => source.edit(what));
+    // As soon as it is on the page: no frame is drawn in another theme's colours.
+    const arrival = new ResizeObserver(() => {
+      arrival.disconnect();
+      this.drawNow();
+    });
+    arrival.observe(root);
     listenToKeys(keys, this.steps(), (target, key) => this.meant(target, key));
     this.draw();
   }
@@ -123,8 +130,9 @@ export class App {
     const { facts, source, parts } = this;
     const { drawers } = parts;
     const reasons = Boolean(source.why) && !data?.header.query; // an attention head has no terms
-    drawers.offer("why", reasons);
-    drawers.offer("weights", reasons);
+    const holds = (/** @type {"answers" | "weights"} */ what) => source.holds?.(what) ?? true; // a page may have none
+    drawers.offer("why", reasons && holds("answers"));
+    drawers.offer("weights", reasons && holds("weights"));
     drawers.offer("map", Boolean(source.map));
     drawers.offer("edit", source.live);
     drawers.rename("edit", facts.edits?.length ? `Edit (${facts.edits.length})` : "Edit");

@@ -14,7 +14,8 @@ export class Colours {
 
   /** Whether the page is dark: its text is light. Asked now and then, since it costs a layout. */
   look() {
-    if (performance.now() - this.looked < 400) return;
+    // Before it is on the page it has no colour.
+    if (!this.root.isConnected || performance.now() - this.looked < 400) return;
     this.looked = performance.now();
     const [r, g, b] = (getComputedStyle(this.root).color.match(/[\d.]+/g) ?? [0, 0, 0]).map(Number);
     this.dark = (r ?? 0) + (g ?? 0) + (b ?? 0) > 384;

@@ -118,11 +118,23 @@ export class Edits {
     this.drawn = all;
     visible(this.undo, edits.length > 0);
     visible(this.restore, edits.length > 1);
-    const chips = edits.map(({ words, key }) =>
-      el("button", { class: "hv-edit", "data-key": key, title: `remove: ${words}` }, `${middle(words, CHIP)} ✕`),
-    );
-    this.list.replaceChildren(...chips);
+    const layers = [...new Set(edits.map((each) => each.layer))];
+    this.list.replaceChildren(...layers.flatMap((layer) => chipsOf(layer, edits.filter((each) => each.layer === layer))));
   }
+}
+
+/**
+ * A button for each edit of a layer; several of them are framed together, and have the layer's name once.
+ * @param {string} layer
+ * @param {Edit[]} edits
+ */
+function chipsOf(layer, edits) {
+  const chip = (/** @type {Edit} */ { words, key }, /** @type {string} */ shown) =>
+    el("button", { class: "hv-edit", "data-key": key, title: `remove: ${words}`, "aria-label": `${words}, remove` }, `${middle(shown, CHIP)} ✕`);
+  if (edits.length === 1) return edits.map((edit) => chip(edit, edit.words));
+  const named = edits.every(({ words }) => words.startsWith(`${layer}, `));
+  const chips = edits.map((edit) => chip(edit, named ? edit.words.slice(layer.length + 2) : edit.words));
+  return [el("span", { class: "hv-edits-of-layer" }, ...(named ? [el("span", { class: "hv-dim" }, layer)] : []), ...chips)];
 }
 
 /**

@@ -668,6 +668,11 @@ export class NetworkSource {
     return answered(question, this.held.header, this.held.arrays, []);
   }
 
+  /** Whether answers about values, or kernels, are in the page. */
+  holds(what: "answers" | "weights"): boolean {
+    return this.held.header[what].length > 0;
+  }
+
   prefetch() {} // whatever is asked for is a run
 
   // Another input

@@ -127,6 +127,11 @@ class PageSource {
     return found;
   }
 
+  /** Whether answers about values, or kernels, are in the page. */
+  holds(what: "answers" | "weights") {
+    return this.get("why", (found) => found)?.header[what].length > 0;
+  }
+
   prefetch(_: any, layers: string[]) {
     for (const layer of layers) this.layer({ layer });
   }

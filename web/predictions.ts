@@ -68,12 +68,11 @@ export class Predictions {
         before.style.left = `${100 * prediction.before}%`;
         bar.append(before);
       }
-      // It breaks between its parts, nowhere else.
-      const parts = prediction.change.split(" · ").map((
-        each,
-        place,
-      ) => [place ? " · " : "", el("span", {}, each)]);
-      bar.append(el("small", {}, ...parts.flat()));
+      // There is room for the first part; the title has all of them.
+      const parts = prediction.change.split(" · ").map((each, place) =>
+        el("span", {}, `${place ? " · " : ""}${each}`)
+      );
+      bar.append(el("small", {}, ...parts));
     }
     setAttribute(bar, "aria-pressed", on ? "true" : "false");
     setAttribute(

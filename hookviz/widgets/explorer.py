@@ -221,16 +221,15 @@ class Explorer(ViewResults):
         if "channel" not in settings and {"layer", "order", "sample"} & settings.keys():
             view = view.with_settings(channel=int(channels_of(view)[0]))
         self._set_view(view, None)
-        self._code = Unfolding("code for this view", self._code_html)
-        below = (self._tops, self._code)
         if face != "plain" and os.environ.get("HOOKVIZ_CANVAS") != "off":
             self._canvas = Canvas(self)
             self._canvas.observe(self._take_place, "alive")
         if face == "canvas":
-            self.children = (self._canvas, *below)
+            self.children = (self._canvas, self._tops)
         else:
+            self._code = Unfolding("code for this view", self._code_html)
             self._face = PlainFace(self._on_control, self.say, self._still_png)
-            self.children = (self._face, *below)
+            self.children = (self._face, self._tops, self._code)
         self.add_class(ROOT_CLASS)
         self._go_to(self._now)
 

@@ -120,10 +120,11 @@ class FacedWidget(SettingsWidget):
         if self.closed or self._canvas is None or self._face is None:
             return
         self._canvas.show(self._note)  # settings may have changed since it was made
-        plain, *below = self.children
-        self.set_trait("children", (self._canvas, *below))
-        close_tree(plain)
-        self._face = None
+        plain, tops, *code = self.children
+        self.set_trait("children", (self._canvas, tops))
+        for part in (plain, *code):  # the canvas shows the code in a drawer
+            close_tree(part)
+        self._face = self._code = None
 
     def thumbnails(self) -> list[Thumbnail]:
         """Return small pictures of the inputs."""
