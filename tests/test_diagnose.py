@@ -57,12 +57,7 @@ def kinds(findings):
 
 FORWARD = {
     "log": lambda x: torch.log(x.relu()),
-    "div": lambda x: x / x.relu(),
-    "exp": lambda x: (x * 1e4).exp(),
-    "sqrt": lambda x: x.sqrt(),
     "softmax": lambda x: x.masked_fill(x < 9, -torch.inf).softmax(1),
-    "reciprocal": lambda x: x.relu().reciprocal(),
-    "pow": lambda x: x.relu() ** -0.5,
     "mul": lambda x: (x * 1e30) * 1e30,
 }
 
@@ -275,50 +270,17 @@ def test_something_else_as_optimizer_or_scaler(x, name):
         hookviz.diagnose(Net(), x, **{name: Net()})
 
 
-def test_silent_channels(x):
-    def build(*layers):
-        torch.manual_seed(1)
-        return nn.Sequential(nn.Conv2d(3, 8, 3), *layers)
-
-    model = build(nn.ReLU())
-    nn.init.constant_(model[0].bias, -9.0)
-    found = hookviz.diagnose(model, x)[0]
-    assert (found.kind, found.layer) == ("dead", "1")
-    assert found.evidence["channels"] == 8 and found.evidence["after"] == "0"
-
-    model = build()
-    nn.init.zeros_(model[0].weight)
-    assert hookviz.diagnose(model, x)[0].kind == "zero weights"
-    nn.init.normal_(model[0].weight, std=1e-12)  # overwhelmed by the bias
-    assert hookviz.diagnose(model, x)[0].kind == "constant"
-
-    model = build(nn.Sigmoid(), nn.Conv2d(8, 8, 3))
+@pytest.mark.parametrize("act", [nn.Tanh(), nn.Sigmoid()])
+@pytest.mark.parametrize("between", [nn.Identity(), nn.Dropout(0.3), nn.GELU(), nn.BatchNorm2d(8)])
+def test_what_is_at_its_ends_between_layers_is_found(x, act, between):
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), act, between, nn.Conv2d(8, 8, 3))
     with torch.no_grad():
-        model[0].weight.mul_(1e3)
-    found = next(f for f in hookviz.diagnose(model, x) if f.kind == "saturated")
-    assert found.layer == "1" and found.evidence["fraction"] > 0.9
-
-
-def deep(act, scale=1.0):
-    torch.manual_seed(0)
-    layers = [layer for _ in range(16) for layer in (nn.Linear(32, 32), act())]
-    model = nn.Sequential(*layers, nn.Linear(32, 4))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(scale)
-    return model
-
-
-def test_exploding_and_vanishing():
-    x = torch.rand(4, 32)
-    found = hookviz.diagnose(deep(nn.Sigmoid), x)
-    assert [(f.kind, f.phase) for f in found if f.severity == "warning"] == [
-        ("vanishing", "backward")
-    ]
-    assert found[0].evidence["factor"] > 1e6
-    phases = {(f.kind, f.phase) for f in hookviz.diagnose(deep(nn.ReLU, 12.0), x)}
-    assert {("exploding", "forward"), ("exploding", "backward")} <= phases
-    assert hookviz.diagnose(deep(nn.ReLU, 2.4), x).healthy
+        model[0].weight.mul_(1e4)
+    (found,) = [each for each in hookviz.diagnose(model, x) if each.severity != "note"]
+    assert (found.kind, found.layer) == ("saturated", "1") and found.evidence["fraction"] > 0.9
+    answers = hookviz.diagnose(nn.Sequential(model[0], act), x)
+    assert not kinds(answers), answers
 
 
 def test_a_branch_that_begins_at_zero_is_no_trouble(x):
@@ -520,13 +482,6 @@ def test_records_and_text(x):
     assert findings[:1] == [findings[0]]
     with pytest.raises(ValueError, match="Unknown finding 9"):
         findings.show(9)
-
-
-def test_explore_opens_at_the_layer(x):
-    model = Net(lambda x: x * 1e39)
-    explorer = hookviz.diagnose(model, x).show()
-    assert explorer.layer == "blocks.1"
-    explorer.close()
 
 
 def test_no_model():

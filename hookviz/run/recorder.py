@@ -160,7 +160,7 @@ class Operation:
         line = no_grad_line(self._frame)
         return line if line[0] else self.line
 
-    @property
+    @cached_property
     def functional(self) -> tuple[str, Mapping[str, Any]]:
         """The function of ``torch.nn.functional`` that calls it, and its local variables."""
         if self._frame is None or self._frame.f_code.co_filename != nn.functional.__file__:

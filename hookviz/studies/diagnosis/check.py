@@ -102,8 +102,6 @@ class RunRecord:
     calls : list of LayerCall
     operations, sources : list of OperationRecord
         What ran; and weights, buffers and inputs.
-    counted : int
-        The number of further operations, those of the backward.
     samples : int
         The size of the batch.
     gradient_norms : dict of str to float
@@ -124,6 +122,8 @@ class RunRecord:
         The model's own.
     suspect : bool
         True if a gradient was not finite, or too large for its norm.
+    half : bool
+        True if a result is in half precision.
     scaler : torch.amp.GradScaler or None
     watched : bool
         True for a step that was only watched: the model's operations are not recorded.
@@ -135,7 +135,6 @@ class RunRecord:
     calls: list[LayerCall] = field(default_factory=list)
     operations: list[OperationRecord] = field(default_factory=list)
     sources: list[OperationRecord] = field(default_factory=list)
-    counted: int = 0
     samples: int = 1
     gradient_norms: dict[str, float] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
@@ -148,6 +147,7 @@ class RunRecord:
     failed: OperationRecord | None = None
     error: Exception | None = None
     suspect: bool = False
+    half: bool = False
     scaler: Any = None
     watched: bool = False
 

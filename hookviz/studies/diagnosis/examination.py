@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
@@ -23,7 +23,7 @@ from ...run.session import Session
 from ...run.target import Target
 from .check import Check, LayerCall, RunRecord, overridden
 from .domains import cause_of
-from .modules import has_weights, plain_values
+from .modules import has_weights, plain_tensors
 from .records import (
     HALF,
     MAPS,
@@ -55,7 +55,6 @@ class OperationLog(Listener):
         self.makers: StorageMap[OperationRecord] = StorageMap()
         self._parameters: StorageMap[list[str]] = StorageMap()  # their names
         self._stored: StorageMap[str] = StorageMap()  # tensors that are plain attributes
-        self.half = False  # whether a result is in half precision
         self._hearing = overridden(run.checks, "heard")
         self._observing = overridden(run.checks, "after")
         self._observers: dict[str, list[Callable[..., None]]] = {}  # by the operation's name
@@ -92,11 +91,10 @@ class OperationLog(Listener):
         failed.given = tuple(filter(None, map(range_of, given)))
 
     def after(self, operation: Operation) -> None:
-        noted, returned = operation.notes[self], operation.outputs
-        if noted is None:
-            self._count(operation, returned)
+        if operation.notes[self] is None:
             return
-        record, given = noted
+        record, given = operation.notes[self]
+        returned = operation.outputs
         if record.phase == "forward":
             for hear in self._hearing:
                 hear(operation, record, self.run)
@@ -134,7 +132,7 @@ class OperationLog(Listener):
     def _measure(self, record: OperationRecord, returned: list[Tensor]) -> None:
         """Measure the outputs; of maps each channel, in the same pass."""
         first, *others = returned
-        self.half |= first.dtype in HALF
+        self.run.half |= first.dtype in HALF
         plain = first.is_floating_point() and first.layout is torch.strided and not first.is_meta
         maps = record.name in RECTIFIERS or record.name in MAPS
         if not (maps and plain and record.phase == "forward" and first.ndim > 1 and first.numel()):
@@ -162,21 +160,6 @@ class OperationLog(Listener):
             wanted = [each for each in self._observing if name in each.__self__.operations]  # type: ignore[attr-defined]
             found = self._observers[name] = wanted
         return found
-
-    def _count(self, operation: Operation, returned: list[Tensor]) -> None:
-        """Count an operation of a backward; in half precision it is observed, too."""
-        if operation.is_view or not returned:
-            return
-        half = returned[0].dtype in HALF and not operation.mutates
-        if not half:
-            self.run.counted += 1
-            return
-        record = record_of(operation, len(self.run.operations))
-        record.made = tuple(filter(None, map(range_of, returned)))
-        if record.finite and not record.again:
-            for observe in self._observers_of(record.name):
-                observe(RanOperation(record, operation, operation.inputs), self.run)
-        self.run.operations.append(record)
 
 
 class Examination(OperationLog):
@@ -227,10 +210,11 @@ class Examination(OperationLog):
         for kind, tensors in (("weights", named), ("buffer", self.run.root.named_buffers())):
             for name, tensor in tensors:
                 self._note_source(kind, name, tensor)
-        for owner, name, tensor in _plain_tensors(self.run.names):
-            if tensor not in self.makers:
-                owned = f"{name!r} of {owner!r}" if owner else repr(name)
-                self._stored[tensor] = f"{owned}, shape {tuple(tensor.shape)}"
+        for module, owner in self.run.names.items():
+            for name, tensor in plain_tensors(module):
+                if tensor not in self.makers:
+                    owned = f"{name!r} of {owner!r}" if owner else repr(name)
+                    self._stored[tensor] = f"{owned}, shape {tuple(tensor.shape)}"
         # What autocast has cached before would stand in for the weights.
         recorder.exit_stack.callback(
             torch.set_autocast_cache_enabled, torch.is_autocast_cache_enabled()
@@ -321,8 +305,8 @@ class Examination(OperationLog):
                     self.reaches(gradient)
 
     def skip_backward(self) -> None:
-        """Stop listening before the backward; in half precision its operations are observed."""
-        self._skips = not self.thorough and not self.half
+        """Stop listening before the backward, unless its operations are recorded."""
+        self._skips = not self.thorough
         if self._skips:
             self.recorder.mute(True)
 
@@ -355,15 +339,6 @@ def _random_states() -> str:
     return f"{hash(random.getstate())} {hash(np.asarray(keys).tobytes())} {position}"
 
 
-def _plain_tensors(names: dict[nn.Module, str]) -> Iterator[tuple[str, str, Tensor]]:
-    """Yield tensors that are plain attributes of modules, with the module's name and theirs."""
-    for module, owner in names.items():
-        for name, several in plain_values(module):
-            for each in several:
-                if isinstance(each, Tensor) and each.is_floating_point():
-                    yield owner, name, each
-
-
 def norm_of(tensor: Tensor) -> float:
     """Euclidean norm, ``sqrt(sum(x**2))``, summed in single precision at least."""
     tensor = tensor.detach()
@@ -390,8 +365,8 @@ def examine(
     the classes, and ``record`` says whether the operations that it runs are recorded, too;
     ``begin`` is called before the model.
 
-    The operations of the backward are recorded only if a gradient is not finite: then the model
-    runs once more.
+    The operations of the backward are recorded only if a gradient is not finite, or something in
+    half precision: then the model runs once more.
     """
 
     def once(thorough: bool) -> RunRecord:
@@ -440,4 +415,5 @@ def examine(
         return run
 
     run = once(thorough=False)
-    return once(thorough=True) if run.suspect and run.error is None else run
+    again = (run.suspect or run.half) and run.error is None
+    return once(thorough=True) if again else run

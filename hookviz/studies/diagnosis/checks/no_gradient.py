@@ -327,24 +327,10 @@ def _explained(end: OperationRecord | None, untracked: bool) -> tuple[str, str]:
             "the score does not depend on its output",
             "Use its output in what the loss is computed from, or remove the layer.",
         )
-    there = f"in {_place_of(end)}"
-    if end.name == "lift_fresh":
-        return (
-            f"numbers are made into a new tensor {there}, without a graph",
-            "Compute with tensors throughout: without tolist(), item(), numpy() and "
-            "torch.tensor().",
-        )
-    if end.name in _ENDS:
-        return f"{_ENDS[end.name]} {there}", _REMOVE
-    if end.name == "no_grad":
-        return f"it, or what takes its output, runs under torch.no_grad(){_at(end)}", _REMOVE
-    return f"{end.name} {there} returns booleans or integers, without a slope", _SOFT
+    words, advice = _WORDS.get(end.name, (f"{end.name} returns booleans or integers", _SOFT))
+    return f"{words} in {_place_of(end)}", advice
 
 
-_ENDS = {
-    "detach": "its output is detached",
-    "local_scalar_dense": "its output is taken out as a number",
-}
 _SOFT = (
     "Use something with a slope in its place: a sigmoid for a comparison, a softmax for argmax; or "
     "freeze the layer with requires_grad_(False)."
@@ -354,6 +340,18 @@ _REMOVE = (
     "One step does not show whether it is deliberate: if the layer learns in another step, pass "
     "this one's optimizer=."
 )
+
+
+_WORDS = {
+    "lift_fresh": (
+        "numbers are made into a new tensor",
+        "Compute with tensors throughout: without tolist(), item(), numpy() and torch.tensor().",
+    ),
+    "detach": ("its output is detached", _REMOVE),
+    "local_scalar_dense": ("its output is taken out as a number", _REMOVE),
+    "no_grad": ("its output, or it itself, is computed under torch.no_grad()", _REMOVE),
+}
+"""What ends the graph -> what it does, and what to do."""
 
 
 def _deliberate(name: str, without: list[str], run: RunRecord) -> str:

@@ -125,7 +125,7 @@ class NonFinite(Check):
     live = True
 
     def looked_at(self, run: RunRecord) -> str:
-        count = len(run.operations) + run.counted
+        count = len(run.operations)
         return "" if run.watched else f"NaN and Inf in {count} operations, forward and backward"
 
     def findings(self, run: RunRecord) -> Iterator[Finding]:
