@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
+from ...hooking.weights import stored_tensor
 from ...run.operations import LAYER_KINDS, Kind
 from ...run.recorder import Operation
 from .findings import Finding
-from .modules import LINEAR, is_zero
+from .modules import LINEAR, is_zero, next_to_zero
 from .records import OperationRecord, Place, RanOperation
 from .step import WatchedStep
 
@@ -194,6 +196,16 @@ class RunRecord:
         """The layers whose weights are 0, also if they compute them, as with a gain of 0."""
         computed = {each.layer for each in self.operations if each.of_zero_weights}
         return {n: m for n, m in self.weighted.items() if n in computed or is_zero(m)}
+
+    def trained_away(self, record: OperationRecord | None, mask: Tensor) -> int:
+        """Count the channels of a mask that have a scale or a kernel next to zero."""
+        away = torch.zeros_like(mask)
+        for each in record.channelwise() if record is not None else ():
+            module = self.modules.get(each.layer)
+            weight = stored_tensor(module, "weight") if module is not None else None
+            if weight is not None and not weight.is_meta and len(weight) == len(mask):
+                away |= next_to_zero(weight).to(mask.device)
+        return int((mask & away).sum())
 
     def learns(self, name: str) -> bool:
         """Return True if a gradient other than 0 reaches a layer's weights."""

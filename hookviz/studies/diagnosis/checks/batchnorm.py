@@ -8,12 +8,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ....hooking.weights import stored_tensor
 from ....run.operations import BATCH_NORMS, uses_running_statistics
 from ....tables import number
 from ..check import Check, RunRecord
 from ..findings import Finding
-from ..modules import next_to_zero
 from ..records import OperationRecord, RanOperation
 
 FLAT = 1e-9
@@ -85,52 +83,39 @@ class BatchNormVariance(Check):
     def findings(self, run: RunRecord) -> Iterator[Finding]:
         for record, variance in self.found.items():
             count, channels = int(variance.channels.sum()), len(variance.channels)
-            if count and record.maker_layer not in run.zero_layers:
-                finding = _blown_up if variance.factor else _flat
-                yield finding(record, variance, count, channels, run)
-
-
-def _blown_up(
-    record: OperationRecord, variance: Variance, count: int, channels: int, run: RunRecord
-) -> Finding:
-    return Finding(
-        "batchnorm",
-        "warning",
-        f"{count} of {channels} channels of BatchNorm {record.layer!r} had hardly any variance in "
-        f"training ({number(variance.least)}) and vary in this batch: its output is up to "
-        f"{number(variance.factor)} times too large.",
-        "Load its statistics, or compute them again: reset_running_stats(), then run training "
-        "batches in training mode.",
-        record.layer,
-        record.call,
-        evidence={"channels": count, "of": channels, "factor": variance.factor},
-        cause="blown up",
-        explains=frozenset({"no slope", "saturated"}),
-    )
-
-
-def _flat(
-    record: OperationRecord, variance: Variance, count: int, channels: int, run: RunRecord
-) -> Finding:
-    weight = None
-    if (module := run.modules.get(record.maker_layer)) is not None:
-        weight = stored_tensor(module, "weight")
-    away = 0
-    if weight is not None and weight.ndim > 1 and not weight.is_meta and len(weight) == channels:
-        away = int((next_to_zero(weight).to(variance.channels.device) & variance.channels).sum())
-    whole = count - away > channels / 2
-    why = "it amplifies rounding errors" if whole else "they were trained away"
-    return Finding(
-        "batchnorm",
-        "warning" if whole and run.samples > 1 else "note",
-        f"{count} of {channels} channels of BatchNorm {record.layer!r} are the same everywhere in "
-        f"this batch (variance {number(variance.least)}, eps {variance.eps:g}): {why}.",
-        f"Look at {record.maker_layer!r}, which returns the same for every input."
-        if whole
-        else "No fix is needed; such channels could be pruned.",
-        record.layer,
-        record.call,
-        evidence={"channels": count, "of": channels, "variance": variance.least},
-        cause="flat" if whole else "trained away",
-        symptom="flat batch" if whole else "batchnorm",
-    )
+            if not count or record.maker_layer in run.zero_layers:
+                continue
+            named = f"{count} of {channels} channels of BatchNorm {record.layer!r}"
+            away = run.trained_away(record.maker, variance.channels)
+            if variance.factor:
+                yield Finding(
+                    "batchnorm",
+                    "warning",
+                    f"{named} had hardly any variance in training ({number(variance.least)}) and "
+                    f"vary in this batch: its output is up to {number(variance.factor)} times too "
+                    "large.",
+                    "Load its statistics, or compute them again: reset_running_stats(), then run "
+                    "training batches in training mode.",
+                    record.layer,
+                    record.call,
+                    evidence={"channels": count, "of": channels, "factor": variance.factor},
+                    cause="blown up",
+                    explains=frozenset({"no slope", "saturated"}),
+                )
+                continue
+            whole = count - away > channels / 2
+            why = "it amplifies rounding errors" if whole else "they were trained away"
+            yield Finding(
+                "batchnorm",
+                "warning" if whole and run.samples > 1 else "note",
+                f"{named} are the same everywhere in this batch (variance "
+                f"{number(variance.least)}, eps {variance.eps:g}): {why}.",
+                f"Look at {record.maker_layer!r}, which returns the same for every input."
+                if whole
+                else "No fix is needed; such channels could be pruned.",
+                record.layer,
+                record.call,
+                evidence={"channels": count, "of": channels, "variance": variance.least},
+                cause="flat" if whole else "trained away",
+                symptom="flat batch" if whole else "batchnorm",
+            )

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ....hooking.weights import stored_tensor
 from ....run.operations import BATCH_NORMS, RECTIFIERS
 from ..check import Check, LayerCall, RunRecord
 from ..examination import is_plain
 from ..findings import Finding
-from ..modules import next_to_zero, untrained_norms
+from ..modules import untrained_norms
 from ..records import (
     MAPS,
     OUTSIDE,
@@ -132,7 +131,7 @@ def _most(mask: Tensor, less: int = 0) -> bool:
 def _finding(
     record: OperationRecord, channels: Still, kind: str, count: int, run: RunRecord
 ) -> Finding:
-    away = min(_trained_away(record, channels.still, run), count)
+    away = min(run.trained_away(record, channels.still), count)
     of, few = len(channels.still), channels.values < FEW
     message = (
         f"{count} of {of} channels are {'zero' if kind == 'dead' else 'one number'} everywhere, "
@@ -224,17 +223,6 @@ def _ranges_before(ran: RanOperation) -> tuple[Tensor, Tensor] | None:
 def far_below_zero(least: Tensor, most: Tensor) -> Tensor:
     """Return the mask of channels that stay below zero by far more than they vary."""
     return most < -MARGIN * (most - least)
-
-
-def _trained_away(record: OperationRecord, still: Tensor, run: RunRecord) -> int:
-    """Count the silent channels that have a scale or a kernel next to zero."""
-    away = torch.zeros_like(still)
-    for each in record.channelwise():
-        module = run.modules.get(each.layer)
-        weight = stored_tensor(module, "weight") if module is not None else None
-        if weight is not None and not weight.is_meta and len(weight) == len(still):
-            away |= next_to_zero(weight).to(still.device)
-    return int((still & away).sum())
 
 
 def _alike(batch: Tensor, count: int) -> bool:
