@@ -211,3 +211,14 @@ def test_equal_layers_in_a_row_are_no_targets(form):
     cut = Parts(lambda m, x: m.row[2:](m.row[:2](x.flatten(1)[:, :16]).detach()), row=row)
     found = said(form, cut, lambda output: output.square().mean())
     assert {"row.0", "row.1"} <= {name for each in found for name in each.layers}
+
+
+@pytest.mark.parametrize("form", ["call", "guard"])
+def test_a_layer_of_the_same_shape_is_no_copy(form):
+    cut = Parts(
+        lambda m, x: m.second(m.first(x.flatten(1)[:, :16]).detach()),
+        first=nn.Linear(16, 16),
+        second=nn.Linear(16, 16),
+    )
+    (finding,) = said(form, cut, lambda output: output.square().mean())
+    assert (finding.kind, finding.layer) == ("no gradient", "first")

@@ -24,6 +24,8 @@ from .zero_weights import CONSTANT
 
 SOME = 16
 """This many numbers are not all beyond a clamp by chance."""
+ALIKE = 0.5
+"""Least cosine of the weights of a network and of another one that follows it."""
 
 
 @dataclass(eq=False)
@@ -370,15 +372,25 @@ def _deliberate(name: str, without: list[str], run: RunRecord) -> str:
         (parent, _, one), (beside, _, two) = name.rpartition("."), other.rpartition(".")
         if parent == beside and one.isdigit() and two.isdigit():
             continue  # in one Sequential, or list
-        if _shapes(run, name) == _shapes(run, other):
-            return f"{other!r} has weights of the same shapes, as beside a target network"
+        if _is_copy(run.modules[name], run.modules[other]):
+            return f"they are a copy of those of {other!r}, as a target network's are"
         if _is_critic(other, name, run):
             return f"{other!r} also takes other samples, as in a critic's step"
     return ""
 
 
-def _shapes(run: RunRecord, name: str) -> list[torch.Size]:
-    return [each.shape for each in run.modules[name].parameters()]
+def _is_copy(module: nn.Module, other: nn.Module) -> bool:
+    """Return True if one module's weights are, or follow, those of the other.
+
+    Weights that are drawn independently have next to nothing in common.
+    """
+    one, two = (
+        [p.detach().flatten().float() for p in each.parameters() if p.ndim > 1 and not p.is_meta]
+        for each in (module, other)
+    )
+    if not one or list(map(len, one)) != list(map(len, two)):
+        return False
+    return bool(torch.cosine_similarity(torch.cat(one), torch.cat(two), dim=0) > ALIKE)
 
 
 def _is_critic(layer: str, name: str, run: RunRecord) -> bool:
