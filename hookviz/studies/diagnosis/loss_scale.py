@@ -51,10 +51,9 @@ def loss_scale(scaler: Any, operation: OperationRecord | None = None) -> LossSca
     scaler : torch.amp.GradScaler or None
         A disabled one leaves losses unchanged. Without one only float16 hints at it.
     operation : OperationRecord, optional
-        What made the NaN or Inf, if it is known. No scale explains an infinite slope.
+        What made the NaN or Inf, if it is known: a scale explains only what is too large.
     """
-    cause = operation.cause if operation is not None else None
-    if cause is not None and not cause.overflow:
+    if operation is not None and (operation.cause is None or not operation.cause.overflow):
         return None
     if scaler is not None:
         return LossScale(float(scaler.get_scale())) if scaler.is_enabled() else None
