@@ -353,7 +353,7 @@ _WORDS = {
     "local_scalar_dense": ("its output is taken out as a number", _REMOVE),
     "no_grad": ("its output, or it itself, is computed under torch.no_grad()", _REMOVE),
 }
-"""What ends the graph -> what it does, and what to do."""
+"""Operations that end the graph -> a reason in words, and the fix."""
 
 
 def _deliberate(name: str, without: list[str], run: RunRecord) -> str:
