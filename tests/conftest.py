@@ -122,7 +122,7 @@ def own_methods() -> Iterator[None]:
 @pytest.fixture
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """No picture by matplotlib at each use of a control: for tests of what else it does."""
-    monkeypatch.setattr("hookviz.widgets.plain.draw_panels", lambda frame: None)
+    monkeypatch.setattr("hookviz.widgets.plain.draw_figure", lambda frame, titled: None)
     monkeypatch.setattr("hookviz.widgets.plain._png", lambda figure: b"")
 
 

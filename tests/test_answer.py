@@ -22,7 +22,7 @@ from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 from torchvision.ops import MultiScaleRoIAlign
 
 import hookviz
-from hookviz.export.figure import draw_panels
+from hookviz.export.figure import draw_figure
 from hookviz.run.output import leaves_of, read_output
 from hookviz.view.outputs import SHOWN, map_values, read_output_pictures
 from hookviz.view.predictions import output_of
@@ -363,7 +363,7 @@ def test_the_plain_face_has_map_and_boxes(pnet):
     (panel,) = explorer.frame.outputs
     assert (panel.name, panel.box) == ("output[1], channel 1", (9 / 19, 12 / 25, 1 / 19, 1 / 25))
     assert np.array_equal(panel.values, faces[0, 1].numpy())
-    figure = draw_panels(explorer.frame)
+    figure = draw_figure(explorer.frame)
     shown = [axes.images[0].get_array() for axes in figure.axes if axes.images]
     assert any(np.array_equal(each, panel.values) for each in shown)
     explorer.close()
@@ -376,7 +376,7 @@ def test_the_plain_face_has_map_and_boxes(pnet):
     explorer = hookviz.explore(model, [torch.rand(3, 64, 96)], face="plain")
     with torch.no_grad():
         left, top, right, _ = model([explorer.inputs.args[0][0]])[0]["boxes"][0].tolist()
-    first = draw_panels(explorer.frame).axes[0].patches[0]
+    first = draw_figure(explorer.frame).axes[0].patches[0]
     assert first.get_xy() == pytest.approx((left - 0.5, top - 0.5), abs=1e-4)
     assert first.get_width() == pytest.approx(right - left, abs=1e-4)
     explorer.close()

@@ -6,7 +6,7 @@ import pytest
 from seen import control, says
 
 import hookviz
-from hookviz.export.figure import draw_panels
+from hookviz.export.figure import draw_figure
 
 LAYER = "layer3.1.conv2"
 
@@ -44,11 +44,11 @@ def test_the_layer_slider_leads_to_the_strongest_channel(explorer):
 
 def test_the_picture_has_map_gradient_heatmap_and_a_grid_of_the_channels(explorer):
     explorer.layer = LAYER
-    titles = [axes.get_title() for axes in draw_panels(explorer.frame).axes]
+    titles = [axes.get_title() for axes in draw_figure(explorer.frame).axes]
     assert titles[0] == "input" and titles[1].startswith(f"channel {explorer.channel}, 14×14")
     assert titles[2].startswith("gradient of moon") and titles[3] == "gradcam of moon"
     assert titles[4] == "all 96 channels"
-    (*_, grid) = draw_panels(explorer.frame).axes
+    (*_, grid) = draw_figure(explorer.frame).axes
     (outline,) = grid.patches  # around the shown channel
     assert outline.get_width() < grid.images[0].get_array().shape[1] / 15
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from ..draw import html
 from ..draw.figures import drawn
-from ..export.figure import draw_panels
+from ..export.figure import draw_figure
 from ..run.target import read_target
 from ..view.frame import Frame, Panel
 from ..view.settings import DECLARED, INDICES
@@ -141,7 +141,7 @@ class PlainFace(widgets.VBox):
         self._readings.value = html.table(frame.readings)
         if self._drawn is not frame.panels:  # two frames may share their panels
             if self._used or in_front_end(self):
-                png = _png(draw_panels(frame)) if self._used else self._still(frame)
+                png = _png(draw_figure(frame, titled=False)) if self._used else self._still(frame)
                 self._picture.value = html.image(png, frame.description)
             self._drawn = frame.panels
 
