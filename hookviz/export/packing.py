@@ -6,10 +6,9 @@ import json
 import math
 import os
 import zlib
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, Literal, NamedTuple
 
@@ -149,7 +148,7 @@ class Level(NamedTuple):
 
 
 EXACT, HALF = Level("exact"), Level("half")
-LEVELS = (EXACT, HALF, *(Level("reduced", int(2 ** (n / 2))) for n in range(39, 25, -1)))
+LEVELS = (EXACT, HALF, *(Level("reduced", 2**power) for power in (19, 17, 15, 13)))
 """The levels that a page tries, each smaller than the one before: down to 8,192 values a layer."""
 
 
@@ -200,14 +199,6 @@ class MapsPart(PagePart):
     low: np.ndarray
     high: np.ndarray
     percentiles: np.ndarray
-    # Small layers are the same at most levels, and are compressed once.
-    _streams: dict[tuple[str, int], Stream] = field(default_factory=dict)
-
-    def stream(self, level: Level) -> Stream:
-        key = level.kind, level.factor(self.values.shape)
-        if key not in self._streams:
-            self._streams[key] = super().stream(level)
-        return self._streams[key]
 
     def arrays(self, level: Level) -> list[Packed]:
         kind = np.float64 if level == EXACT else np.float32
@@ -244,32 +235,8 @@ def size_of(streams: Streams) -> int:
 
 def best_level(parts: Sequence[MapsPart], room: float) -> tuple[Level, Streams] | None:
     """Compress parts at the best of `LEVELS` at which they fit; None if there is none."""
-    made: dict[Level, Streams | None] = {}
-
-    def fits(level: Level) -> bool:
-        if level not in made:
-            # To compress parts in vain takes as long as to write them. Sizes grow with the number
-            # of values: what is far too large can be told from a level that fits.
-            known = next((each for each, streams in made.items() if streams is not None), None)
-            if known is not None and "reduced" == known.kind == level.kind:
-                size = size_of(made[known] or {})
-                if size * _count(parts, level) > 1.2 * room * _count(parts, known):
-                    return False
-            made[level] = compressed(parts, level, room)
-        return made[level] is not None
-
-    # Numbers hardly ever shrink to half of their bytes: exact ones are tried first if that could
-    # be enough. Otherwise bisection finds the level without compressing all parts exactly.
-    likely = sum(part.values.nbytes for part in parts) < 2 * room and fits(EXACT)
-    place = 0 if likely else bisect_left(LEVELS, True, key=fits)
-    streams = made.get(LEVELS[place]) if place < len(LEVELS) else None
-    return None if streams is None else (LEVELS[place], streams)
-
-
-def _count(parts: Sequence[MapsPart], level: Level) -> int:
-    """Return the number of values of parts at a level."""
-    total = 0
-    for part in parts:
-        (channels, height, width), side = part.values.shape, level.factor(part.values.shape)
-        total += channels * math.ceil(height / side) * math.ceil(width / side)
-    return total
+    for level in LEVELS:
+        streams = compressed(parts, level, room)
+        if streams is not None:
+            return level, streams
+    return None

@@ -168,22 +168,23 @@ def write_page(
     facts["notes"] = []
     room = max_bytes - len(written().encode()) - RESERVE
     shown = f"layer-{names.index(view.settings.layer)}"
-    fitted = fit(maps, queries, shown, room)
-    if fitted is None:
+    fitting = fit(maps, queries, shown, room)
+    if fitting is None:
         smallest = compressed(maps, LEVELS[-1], math.inf)
         takes = max_bytes - room + size_of(smallest or {})
         raise ValueError(
             f"max_bytes={max_bytes:g} is too little: a page of these {len(names)} layers takes at "
             f"least {megabytes(math.ceil(takes))}; give more, or fewer layers with layers=."
         )
-    for part, stream in fitted.streams.items():
+    streams, reductions = fitting
+    for part, stream in streams.items():
         block = blocks.setdefault(part.block, PageBlock({}, []))
         block.header |= part.header
         block.streams.append(stream)
     for part in queries:
-        if part not in fitted.streams:
+        if part not in streams:
             blocks[part.block].header["notes"].append("Other queries need the notebook.")
-    facts["notes"] = _notes([COARSE] * large + fitted.reductions, max_bytes)
+    facts["notes"] = _notes([COARSE] * large + reductions, max_bytes)
     on_progress(1.0)
     return written()
 
@@ -216,21 +217,15 @@ class QueriesPart(PagePart):
         return [encode("queries", self.values, planes=True)]
 
 
-@dataclass(frozen=True, eq=False)
-class Fitted:
-    """The numbers that fit into a page, and in words what was reduced for it."""
+def fit(
+    maps: list[MapsPart], queries: list[QueriesPart], shown: str, room: float
+) -> tuple[Streams, list[str]] | None:
+    """Choose the numbers that fit into ``room`` bytes of a page, and say what was reduced for it.
 
-    streams: Streams
-    reductions: list[str]
-
-
-def fit(maps: list[MapsPart], queries: list[QueriesPart], shown: str, room: float) -> Fitted | None:
-    """Choose the numbers that fit into ``room`` bytes of a page; None if not all maps do.
-
-    Maps and gradients come at the best level that leaves some room for attention from other
-    queries. If it does not all fit, exact, behind exact maps, it comes in half precision: the shown
-    layer's and the small ones first. ``shown`` is the block of the layer that the page shows first,
-    whose maps stay exact if they are not large.
+    None if not all maps fit. Maps and gradients come at the best level that leaves some room for
+    attention from other queries. If it does not all fit, exact, behind exact maps, it comes in half
+    precision: the shown layer's and the small ones first. ``shown`` is the block of the layer that
+    the page shows first, whose maps stay exact if they are not large.
     """
     large_first = sorted(maps, key=lambda part: -part.values.size)
     own = compressed([part for part in maps if part.block == shown], EXACT, room / 8) or {}
@@ -244,7 +239,7 @@ def fit(maps: list[MapsPart], queries: list[QueriesPart], shown: str, room: floa
     left = room - size_of(streams)
     queries = sorted(queries, key=lambda part: (part.block != shown, part.values.size))
     if level == EXACT and len(extras := held(queries, EXACT, left)) == len(queries):
-        return Fitted(streams | extras, [])
+        return streams | extras, []
     extras = held(queries, HALF, left)
     reductions = [_level_words(level, maps, bool(own))]
     words = "attention from other queries is"
@@ -252,7 +247,7 @@ def fit(maps: list[MapsPart], queries: list[QueriesPart], shown: str, room: floa
         reductions.append(f"{words} in half precision")
     if missing := len(queries) - len(extras):
         reductions.append(f"{words} left out for {missing} of {len(queries)} layers")
-    return Fitted(streams | extras, reductions)
+    return streams | extras, reductions
 
 
 def held(parts: Iterable[PagePart], level: Level, room: float) -> Streams:
