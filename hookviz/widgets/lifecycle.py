@@ -2,8 +2,8 @@
 
 A widget lives until it is closed: ipywidgets keeps it for the page, and IPython keeps a cell's
 result in ``Out``. A cell that runs a hundred times would hold a hundred caches. So each run of a
-cell is registered with the widgets that it made, and the boxes around them; when that cell runs
-again and makes another widget, they are closed, unless they may still be displayed elsewhere.
+cell is registered with the widgets that it made; when that cell runs again and makes another
+widget, they are closed, unless they were displayed by another cell, too.
 
 JupyterLab, Notebook 7 and VS Code send the id of the cell with each request to run it, as
 ``metadata["cellId"]``, Colab as ``metadata["colab"]["cell_id"]``. Where no id comes (Notebook 6,
@@ -17,9 +17,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from functools import wraps
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 import ipywidgets as widgets
@@ -162,35 +161,11 @@ def visible(widget: widgets.DOMWidget, shown: bool) -> None:
 # The widgets of each cell
 
 
-class _CellRun:
-    """One run of a cell: the widgets that it made, and the boxes around them."""
+class _CellRun(NamedTuple):
+    """One run of a cell, by its id, and the widgets that it made."""
 
-    def __init__(self, run: str) -> None:
-        self.run = run
-        self.widgets: WeakSet[Any] = WeakSet()
-        self.boxes: WeakSet[Any] = WeakSet()
-        self._before: WeakSet[Any] = WeakSet(_living())  # a box among these is another cell's
-
-    def over(self, *result: Any) -> None:
-        """Handle the end of the run; called by IPython."""
-        get_ipython().events.unregister("post_run_cell", self.over)
-        if (running_cell() or ("", ""))[1] != self.run:  # a silent run
-            return
-        for widget in self.widgets:
-            for box in _boxes_around(widget) - set(self.boxes) - set(self._before):
-                self.boxes.add(box)
-                _note_when_shown(box)
-        self._before.clear()
-
-    def close(self) -> None:
-        """Close its widgets, except those displayed elsewhere or inside widgets of other runs."""
-        own = set(self.boxes)
-        for each in [w for w in (*self.widgets, *own) if _boxes_around(w) <= own]:
-            if isinstance(each, LiveWidget):
-                each.closed_message = AGAIN.format(type(each).__name__.lower())
-            each.close()
-            if not any(getattr(other, "layout", None) is each.layout for other in _living()):
-                each.layout.close()
+    run: str
+    widgets: WeakSet[LiveWidget]
 
 
 _latest: dict[str, _CellRun] = {}  # cell -> its latest run that made widgets
@@ -216,7 +191,9 @@ def close_earlier() -> None:
             widget.close()
     here = running_cell()
     if here and here[0] in _latest and _latest[here[0]].run != here[1]:
-        _latest.pop(here[0]).close()
+        for widget in list(_latest.pop(here[0]).widgets):
+            widget.closed_message = AGAIN.format(type(widget).__name__.lower())
+            widget.close()
 
 
 def register(widget: LiveWidget) -> None:
@@ -225,37 +202,16 @@ def register(widget: LiveWidget) -> None:
         return
     cell, run = here
     if cell not in _latest or _latest[cell].run != run:
-        _latest[cell] = _CellRun(run)
-        get_ipython().events.register("post_run_cell", _latest[cell].over)
+        _latest[cell] = _CellRun(run, WeakSet())
     _latest[cell].widgets.add(widget)
 
 
-def mark_displayed(widget: Any) -> None:
+def mark_displayed(widget: LiveWidget) -> None:
     """Keep a widget open that is displayed in another cell than its own."""
     here = running_cell()
     for cell, run in _latest.items():
         if here is None or here[0] != cell:
             run.widgets.discard(widget)
-            run.boxes.discard(widget)
-
-
-def _note_when_shown(box: Any) -> None:
-    """Wrap the display method of a user's box, so that its display is marked."""
-    name = "_ipython_display_" if hasattr(box, "_ipython_display_") else "_repr_mimebundle_"
-    show = getattr(box, name)
-
-    @wraps(show)
-    def noted(*args: Any, **kwargs: Any) -> Any:
-        mark_displayed(box)
-        return show(*args, **kwargs)
-
-    setattr(box, name, noted)
-
-
-def _boxes_around(widget: Any) -> set[Any]:
-    """Return the widgets that contain it, directly or not."""
-    around = {each for each in _living() if widget in getattr(each, "children", ())}
-    return around.union(*map(_boxes_around, around))
 
 
 def _living() -> list[Any]:
