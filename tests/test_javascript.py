@@ -23,16 +23,7 @@ from hookviz.attribution.cam import HEATMAPS
 from hookviz.draw.colours import colour_ranges, palette, to_levels
 from hookviz.draw.overlay import blend, heat_colours
 from hookviz.export.packing import half, quantize, raw
-from hookviz.run.output import leaves_of
-from hookviz.view.messages import as_json
-from hookviz.view.outputs import (
-    OVERLAP,
-    SHOWN,
-    detector_facts,
-    find_detector,
-    read_output_pictures,
-)
-from hookviz.view.payload import answer_facts, settings_payload
+from hookviz.view.payload import settings_payload
 from hookviz.view.settings import choices
 
 LAST = "layer3.1.conv2"
@@ -177,33 +168,6 @@ def overlays() -> list[dict]:
     return made
 
 
-def detectors() -> list[dict]:
-    """Boxes of DETR's queries, with and without "no object", and of two kinds of YOLO."""
-    torch.manual_seed(0)
-    corners = torch.rand(1, 30, 4) * torch.tensor([80.0, 40, 30, 15])
-    anchors = torch.cat([corners.mT, torch.rand(1, 3 + 6, 30)], 1)
-    row = torch.cat([corners, torch.rand(1, 30, 1), torch.randint(3, (1, 30, 1))], 2)
-    queries = {"logits": torch.randn(1, 30, 4), "pred_boxes": torch.rand(1, 30, 4)}
-    outputs = {
-        "queries": (queries, ["cat", "dog", "cow"]),
-        "queries whose classes are all named": (queries, ["cat", "dog", "cow", "hen"]),
-        "anchors with keypoints": ((anchors,), ["cat", "dog", "cow"]),
-        "rows with keypoints": ((torch.cat([row, torch.rand(1, 30, 6)], 2),), ["cat", "dog"]),
-    }
-    made = []
-    for name, (output, names) in outputs.items():
-        leaves = leaves_of(output)
-        said = as_json(answer_facts(read_output_pictures(leaves, (1, 3, 40, 80), 0, names), 0))
-        detector = find_detector(leaves, 0, names)
-        facts, at = detector_facts(detector), [each.at for each in detector.tensors.values()]
-        more = {"sample": 0, "size": [40, 80], "shown": SHOWN, "overlap": OVERLAP}
-        given = [each(output).numpy() for each in at]
-        tensors = [{"shape": each.shape, "values": written(each)} for each in given]
-        found = {"boxes": said["boxes"], "count": said["count"]}
-        made.append({"name": name, "facts": facts | more, "tensors": tensors} | found)
-    return made
-
-
 def transforms() -> list[dict]:
     """Pictures of odd sizes, what the page knows of a transform, and what torchvision makes."""
     from torchvision.transforms import v2
@@ -342,7 +306,6 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "heats": heats(),
         "packed": packed(),
         "overlays": overlays(),
-        "detectors": detectors(),
         "answers": answers(),
         "address": address_case(),
         "here": here(),

@@ -2,7 +2,6 @@
 // another factor of a channel is another answer, and only what is looked at is asked for.
 
 import { CAMS, WITHOUT_GRADIENT } from "./cams.js";
-import { detected } from "./detected.js";
 import { ARRIVES_NOT } from "./heatmaps.js";
 import { averaged, Layer } from "./layer.js";
 import { toLevels } from "./levels.js";
@@ -200,7 +199,7 @@ export class NetworkSource {
     const run_names = this.edits.length ? ["original", "edited", "difference"] : [];
     const own = this.input === this.original && !this.edits.length;
     const verdict = own ? this.first.verdict : { text: "", kind: "", layer: null, details: "" };
-    const boxed = !own && this.first.answer?.boxes.length && !this.facts.net.boxes;
+    const boxed = !own && this.first.answer?.boxes.length;
     const notes = own
       ? this.facts.net.notes
       : [...this.facts.net.notes, OTHER, ...(boxed ? [NO_BOXES] : [])];
@@ -227,12 +226,9 @@ export class NetworkSource {
 
   /** What is looked at of an answer, whatever it answers. */
   wantedOf(which: "edited" | "original") {
-    const { outputs, boxes } = this.facts.net;
-    const own = which === "original" || (this.input === this.original && !this.edits.length);
     return [
-      ...(outputs.includes("logits") ? ["logits"] : []),
+      ...(this.facts.net.outputs.includes("logits") ? ["logits"] : []),
       ...this.looked[which],
-      ...(own ? [] : (boxes?.tensors ?? [])),
     ];
   }
 
@@ -268,7 +264,6 @@ export class NetworkSource {
   /** What follows from the answers that are there. */
   arrived() {
     this.predicted();
-    this.detect();
   }
 
   /** What is known of these outputs; null if any is missing, which is then computed. */
@@ -290,19 +285,6 @@ export class NetworkSource {
         await this.pump();
         if (this.failed) throw new Error(this.failed);
       }
-    }
-  }
-
-  /** The boxes of a detector, of the answer that is there; until then those of the run before. */
-  detect() {
-    const { boxes } = this.facts.net;
-    const tensors = (boxes?.tensors ?? []).map((name: string) =>
-      this.answers.edited.known.get(name)
-    );
-    if (!tensors.length || tensors.includes(undefined)) return;
-    const found = this.answers.edited.once("boxes", () => detected(boxes, tensors));
-    if (this.facts.answer.boxes !== found.boxes) {
-      this.facts = { ...this.facts, answer: { ...this.facts.answer, ...found } };
     }
   }
 

@@ -1,8 +1,8 @@
 """Outputs that are pictures: dense maps, and boxes with keypoints over the input.
 
 An output is known by its shape and its keys, a family of models at a time: `dense_maps` for
-segmentation, depth, keypoint heatmaps and autoencoders, and `find_detector` for the families of
-detectors in `READERS`. Each position and each box has the expression with which it is a target.
+segmentation, depth, keypoint heatmaps and autoencoders, and `find_boxes` for families of
+detectors. Each position and each box has the expression with which it is a target.
 """
 
 from __future__ import annotations
@@ -131,10 +131,9 @@ def read_output_pictures(
     >>> found.boxes[0].corners, found.boxes[0].at
     ((0.0, 0.0, 0.5, 0.5), output[0]["scores"][0])
     """
-    if found := find_detector(leaves, sample, class_names):
-        rows = found.read(size)
-        if len(rows.scores):
-            return ShownOutput([], _best(rows, found.labels), len(rows.scores))
+    rows = find_boxes(leaves, size, sample, class_names)
+    if rows is not None and len(rows.scores):
+        return ShownOutput([], _best(rows, class_names), len(rows.scores))
     groups = _grouped(leaves)
     boxed = {base for base, group in groups.items() if {"boxes", "pred_boxes"} & group.keys()}
     maps = [leaf for leaf in leaves if leaf.base not in boxed]  # masks are the boxes' own
@@ -224,69 +223,24 @@ class Rows(NamedTuple):
     points_at: Callable[[int, int], Output] | None
 
 
-@dataclass(frozen=True, eq=False)
-class Detector:
-    """A family of detectors, by the tensors of an output that its boxes are computed from.
-
-    Attributes
-    ----------
-    kind : str
-        One of `READERS`.
-    tensors : dict of str to Leaf
-    sample : int
-    labels : list of str
-        The names of the classes.
-    points : int
-        The number of keypoints.
-    every : bool
-        True if all classes have a name: there is none for "no object".
-    """
-
-    kind: str
-    tensors: dict[str, Leaf]
-    sample: int
-    labels: list[str]
-    points: int = 0
-    every: bool = True
-
-    def read(self, size: tuple[int, ...]) -> Rows:
-        """Return all boxes for an input ``(N, C, H, W)``."""
-        height, width = size[-2:]
-        return READERS[self.kind](self, torch.tensor([width, height], dtype=torch.float64))
-
-
-def find_detector(
-    leaves: Sequence[Leaf], sample: int, class_names: Sequence[str]
-) -> Detector | None:
-    """Return the detector whose output this is; None if it is not one of a known family."""
-    groups, classes = list(_grouped(leaves).values()), len(class_names)
+def find_boxes(
+    leaves: Sequence[Leaf], size: tuple[int, ...], sample: int, class_names: Sequence[str]
+) -> Rows | None:
+    """Return all boxes of a detector's output; None if it is not one of a known family."""
+    groups = list(_grouped(leaves).values())
+    scale = torch.tensor([size[-1], size[-2]], dtype=torch.float64)
     lists = [group for group in groups if _is_list(group)]
     if sample < len(lists):
-        return Detector("list", lists[sample], sample, list(class_names))
+        return _read_list(lists[sample], scale)
+    classes = len(class_names)
     for group in groups:
-        logits, boxes = group.get("logits") or group.get("pred_logits"), group.get("pred_boxes")
-        if logits is not None and boxes is not None and logits.value.ndim == 3:
-            count = logits.value.shape[2]
-            labels = [class_name(number, class_names) for number in range(count)]
-            tensors = {"logits": logits, "boxes": boxes}
-            return Detector("queries", tensors, sample, labels, every=count <= classes)
+        if (rows := _read_queries(group, sample, classes)) is not None:
+            return rows
         leaf = group.get(0)
-        if leaf is None or leaf.value.ndim != 3:
-            continue
-        rows, anchors = leaf.value.shape[1:]
-        tensors, values = {"rows": leaf}, leaf.value[sample].float()
-        if classes and 4 + classes <= rows < anchors:
-            # The rows after the classes are keypoints or, for example, coefficients of masks.
-            more = values[4 + classes :]
-            shares = len(more) % 3 == 0 and bool(((more[2::3] >= 0) & (more[2::3] <= 1)).all())
-            points = len(more) // 3 if shares else 0
-            return Detector("anchors", tensors, sample, list(class_names), points)
-        if anchors >= 6:
-            scores, numbers = values[:, 4:6].unbind(1)
-            shares = bool(((scores >= 0) & (scores <= 1)).all() and scores.any())
-            if shares and ((numbers >= 0) & (numbers == numbers.round())).all():
-                points = (anchors - 6) // 3 if anchors % 3 == 0 else 0
-                return Detector("rows", tensors, sample, list(class_names), points)
+        if leaf is not None and leaf.value.ndim == 3:
+            rows = _read_anchors(leaf, sample, classes, scale) or _read_rows(leaf, sample, scale)
+            if rows is not None:
+                return rows
     return None
 
 
@@ -299,52 +253,55 @@ def _is_list(group: Mapping[Any, Leaf]) -> bool:
     return len(rows) == 2 and rows[1] == 4 and tuple(own) == (rows[0],)
 
 
-def _read_list(found: Detector, size: Tensor) -> Rows:
+def _read_list(group: Mapping[Any, Leaf], size: Tensor) -> Rows:
     """Read a list of dicts, as torchvision's, with boxes in pixels."""
-    tensors, scores = found.tensors, found.tensors["scores"]
+    scores, sure = group["scores"], group.get("keypoints_scores")
     count = len(scores.value)
-    unnamed = torch.full((count,), -1)
-    labels = tensors["labels"].value if "labels" in tensors else unnamed
-    points = (
-        tensors["keypoints"].value[..., :2] if "keypoints" in tensors else unnamed[:, None, None]
-    )
-    sure = tensors.get("keypoints_scores")
+    points = torch.zeros(count, 0, 2)
+    if "keypoints" in group:
+        points = group["keypoints"].value[..., :2].cpu() / size
     return Rows(
-        tensors["boxes"].value.cpu() / size.repeat(2),
+        group["boxes"].value.cpu() / size.repeat(2),
         scores.value,
-        labels,
+        group["labels"].value if "labels" in group else torch.full((count,), -1),
         lambda row: scores.at[row],
-        points.cpu() / size if "keypoints" in tensors else torch.zeros(count, 0, 2),
+        points,
         None if sure is None else lambda row, point: sure.at[row, point],
     )
 
 
-def _read_queries(found: Detector, size: Tensor) -> Rows:
+def _read_queries(group: Mapping[Any, Leaf], sample: int, classes: int) -> Rows | None:
     """Read DETR and its kin: boxes ``(N, Q, 4)`` as fractions, and logits beside."""
-    logits, sample = found.tensors["logits"], found.sample
+    logits, boxes = group.get("logits") or group.get("pred_logits"), group.get("pred_boxes")
+    if logits is None or boxes is None or logits.value.ndim != 3:
+        return None
     rows = logits.value[sample].float()
-    # The last class of a softmax is "no object".
-    shares = rows.sigmoid() if found.every else rows.softmax(-1)[:, :-1]
+    # The last class of DETR's softmax is "no object", which has no name.
+    shares = rows.sigmoid() if rows.shape[1] <= classes else rows.softmax(-1)[:, :-1]
     scores, labels = shares.max(-1)
-    corners = _corners(found.tensors["boxes"].value[sample])
     at = lambda row: logits.at[sample, row, int(labels[row])]  # noqa: E731
+    corners = _corners(boxes.value[sample])
     return Rows(corners, scores, labels, at, torch.zeros(len(rows), 0, 2), None)
 
 
-def _read_anchors(found: Detector, size: Tensor) -> Rows:
+def _read_anchors(leaf: Leaf, sample: int, classes: int, size: Tensor) -> Rows | None:
     """Read YOLO as ultralytics returns it: ``(N, 4 + classes, A)``, in pixels, with overlaps.
 
-    Three rows a keypoint may follow, right, down and its score.
+    Three rows a keypoint may follow, right, down and its score, or the coefficients of masks.
     """
     from torchvision.ops import batched_nms
 
-    leaf, sample, first = found.tensors["rows"], found.sample, 4 + len(found.labels)
-    rows = leaf.value[sample].cpu().float()
+    rows, first = leaf.value[sample].cpu().float(), 4 + classes
+    # The number of classes tells it from any other tensor of three dimensions.
+    if not classes or not first <= rows.shape[0] < rows.shape[1]:
+        return None
     scores, labels = rows[4:first].max(0)
     best = scores.argsort(descending=True)[: 50 * SHOWN]
     corners = _corners(rows[:4, best].mT)
     best = best[batched_nms(corners.float(), scores[best], labels[best], OVERLAP)[:SHOWN]]
-    points = rows[first : first + 3 * found.points, best].reshape(-1, 3, len(best))[:, :2]
+    more = rows[first:]
+    shares = len(more) % 3 == 0 and bool(((more[2::3] >= 0) & (more[2::3] <= 1)).all())
+    points = more[: len(more) * shares, best].reshape(-1, 3, len(best))[:, :2]
     return Rows(
         _corners(rows[:4, best].mT) / size.repeat(2),
         scores[best],
@@ -355,27 +312,24 @@ def _read_anchors(found: Detector, size: Tensor) -> Rows:
     )
 
 
-def _read_rows(found: Detector, size: Tensor) -> Rows:
+def _read_rows(leaf: Leaf, sample: int, size: Tensor) -> Rows | None:
     """Read YOLO that leaves no overlaps: a row is corners in pixels, score, class, keypoints."""
-    leaf, sample = found.tensors["rows"], found.sample
     rows = leaf.value[sample].cpu().float()
-    points = rows[:, 6 : 6 + 3 * found.points].reshape(len(rows), -1, 3)[..., :2]
+    if rows.shape[1] < 6:
+        return None
+    scores, labels, more = rows[:, 4], rows[:, 5], rows[:, 6:]
+    shares = ((scores >= 0) & (scores <= 1)).all() and scores.any()
+    if not shares or not ((labels >= 0) & (labels == labels.round())).all():
+        return None
+    points = more[:, : more.shape[1] * (more.shape[1] % 3 == 0)].reshape(len(rows), -1, 3)
     return Rows(
         rows[:, :4] / size.repeat(2),
-        rows[:, 4],
-        rows[:, 5],
+        scores,
+        labels,
         lambda row: leaf.at[sample, row, 4],
-        points / size,
+        points[..., :2] / size,
         lambda row, point: leaf.at[sample, row, 8 + 3 * point],
     )
-
-
-READERS: dict[str, Callable[[Detector, Tensor], Rows]] = {
-    "list": _read_list,
-    "queries": _read_queries,
-    "anchors": _read_anchors,
-    "rows": _read_rows,
-}
 
 
 def _corners(boxes: Tensor) -> Tensor:
@@ -409,12 +363,6 @@ def class_name(index: int, class_names: Sequence[str]) -> str:
 
 
 # For the browser and the page
-
-
-def detector_facts(found: Detector) -> dict[str, Any]:
-    """Return how `web/detected.ts` computes the boxes of plain tensors; of any but a list."""
-    facts = {name: getattr(found, name) for name in ("kind", "labels", "points", "every")}
-    return facts | {"written": str(next(iter(found.tensors.values())).at)}
 
 
 def map_values(found: DenseMap, sample: int, channel: int | None) -> dict[str, np.ndarray]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from IPython.display import HTML
 from matplotlib.figure import Figure
@@ -16,9 +16,7 @@ from ..draw.document import IN_NOTEBOOK, in_frame
 from ..export.code import write_source
 from ..export.figure import draw_figure, save_figure
 from ..export.lesson import Step
-from ..export.network.onnx_graph import Precision, check_precision
-from ..export.network.page import write_network_page
-from ..export.page import write_page
+from ..export.page import write_network_page, write_page
 from ..files import check_folder, page_to
 from ..hooking.interrupts import allow_interrupts
 from ..hooking.select import Layers
@@ -259,7 +257,7 @@ class ViewResults(FacedWidget):
         title: str | None = None,
         steps: Sequence[Step] = (),
         network: bool = False,
-        precision: Precision = "float32",
+        precision: Literal["float32", "float16", "int8"] = "float32",
     ) -> str | None:
         """Write this explorer as one file that needs no kernel and no network.
 
@@ -314,17 +312,14 @@ class ViewResults(FacedWidget):
         """
         view, run = self.displayed(), self._run
         assert run is not None  # otherwise it is closed
-        options: dict[str, Any] = {"layers": layers, "max_bytes": max_bytes, "title": title}
-        options["steps"] = steps
+        options: dict[str, Any] = {"layers": layers, "title": title, "steps": steps}
         check_folder(path)
         with Progress() as bar:
             if network:
-                del options["max_bytes"]
-                written = partial(write_network_page, precision=check_precision(precision))
-                page = allow_interrupts(written, view, on_progress=bar.update, **options)
-                return page_to(path, page)
-            again = partial(run, view.session)
-            page = allow_interrupts(write_page, view, again, on_progress=bar.update, **options)
+                written = partial(write_network_page, precision=precision)
+            else:
+                written = partial(write_page, run=partial(run, view.session), max_bytes=max_bytes)
+            page = allow_interrupts(written, view, on_progress=bar.update, **options)
         return page_to(path, page)
 
     def page(

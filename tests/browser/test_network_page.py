@@ -22,7 +22,6 @@ from hookviz.draw.colours import DIVERGING, SEQUENTIAL, palette, to_levels
 from hookviz.run.inputs import prepare_input
 from hookviz.run.session import Session
 from hookviz.view.map import map_payload
-from hookviz.view.predictions import output_of
 
 pytestmark = pytest.mark.usefixtures("translations")
 pytest.importorskip("onnxscript", reason="the oldest versions have no such export")
@@ -520,81 +519,6 @@ def test_a_clicked_pixel_of_the_output_is_the_target(shown, shots):
         field.press("Enter")
         page.get_by_text(words).wait_for()
     check_gradients(page, model, x, target)
-
-
-class Queries(torch.nn.Module):
-    """A detector whose queries are the places of a map: DETR's output."""
-
-    def __init__(self):
-        super().__init__()
-        self.first = torch.nn.Conv2d(3, 8, 4, stride=8)
-        self.classes = torch.nn.Conv2d(8, 4, 1)
-        self.boxes = torch.nn.Conv2d(8, 4, 1)
-
-    def forward(self, x):
-        x = self.first(x).relu() * 3
-        boxes = self.boxes(x).sigmoid()
-        return {"logits": self.classes(x).flatten(2).mT, "pred_boxes": boxes.flatten(2).mT}
-
-
-BOXED = """() => Array.from(document.querySelectorAll(".hv-box"), (box) => [
-  box.title.split(":")[0].split(";")[0],
-  ...["left", "top", "width", "height"].map((side) => parseFloat(box.style[side])),
-]).reverse()"""
-
-
-@pytest.mark.heavy
-def test_boxes_of_a_detector_follow_the_input(shown, shots):
-    torch.manual_seed(1)
-    model = Queries().eval()
-    names = ["cat", "dog", "cow"]
-
-    def explorer(x):
-        return hookviz.explore(model, x, hookviz.output["logits"][0, 2, 1], class_names=names)
-
-    def boxes(x):
-        made = explorer(x)
-        found = output_of(made.displayed()).boxes
-        made.close()
-        return found
-
-    def shows(wanted):
-        found = page.evaluate(BOXED)
-        if len(found) != len(wanted):
-            return False
-        for (words, *place), box in zip(found, wanted, strict=True):
-            left, top, right, bottom = box.corners
-            near = np.allclose(
-                np.array(place) / 100, (left, top, right - left, bottom - top), 0, 1e-4
-            )
-            if not near or not words.startswith(box.label):
-                return False
-        return True
-
-    first = torch.rand(1, 3, 32, 48)
-    own = explorer(first)
-    page = shown(own.to_html(network=True), color_scheme="light")
-    own.close()
-    page.locator(".hv-box").first.wait_for()
-    wait_for(lambda: shows(boxes(first)), "the boxes of the first picture")
-    check_gradients(page, model, first, hookviz.output["logits"][0, 2, 1])
-    page.locator('.hv-box[data-place="0"]').click()
-    check_gradients(page, model, first, boxes(first)[0].at)
-    pixels = np.random.default_rng(0).integers(0, 256, (32, 48, 3), np.uint8)
-    give(page, Image.fromarray(pixels))
-    x = torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 255
-    other = boxes(x)
-    wait_for(lambda: shows(other), "the boxes of the other picture")
-    page.screenshot(path=shots / "network-page-boxes.png")
-    assert page.get_by_text("The network failed").count() == 0
-
-    page.evaluate("hookviz.scale('first', 3, 0)")
-    with hookviz.edit(model, "first", 0, channels=3):
-        edited = boxes(x)
-    wait_for(lambda: shows(edited), "the boxes without a channel")
-    page.evaluate("hookviz.reset()")
-    page.get_by_role("button", name="original picture", exact=True).click()
-    wait_for(lambda: shows(boxes(first)), "the first boxes again")
 
 
 def test_the_policy_allows_what_webassembly_needs_and_nothing_more(written):

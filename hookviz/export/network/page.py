@@ -20,22 +20,25 @@ from ...hooking.maps import as_maps
 from ...hooking.records import Call
 from ...hooking.select import Layers
 from ...run.inputs import ModelInput
-from ...run.output import Output
 from ...tables import megabytes
 from ...view.layer import SCORE_DROP
 from ...view.maps import describe, for_layer
-from ...view.outputs import OVERLAP, SHOWN, detector_facts, find_detector
 from ...view.payload import field_payload, layer_payload, target_number
 from ...view.predictions import output_of
 from ...view.settings import PRODUCT, heatmap_names
-from ...view.source import input_sample
 from ...view.view import View
 from ..lesson import Step, lesson_payload
 from ..packing import Stream, raw
 from ..packing import picture as packed_picture
 from ..page import begin_page, chosen_layers, packed_block, page_map, set_map_size
 from ..walk import page_kernels
-from .onnx_graph import ExportedNetwork, Precision, export_network, target_weights
+from .onnx_graph import (
+    ExportedNetwork,
+    Precision,
+    check_precision,
+    export_network,
+    target_weights,
+)
 from .runtime import LICENCE, VERSION, load_runtime
 from .transform import page_transform
 
@@ -75,6 +78,7 @@ def write_network_page(
     ImportError
         A package of the extra ``network`` is missing.
     """
+    check_precision(precision)
     # Attention is shown beside the layers, and is not what one of them returned.
     names = [n for n in chosen_layers(view, layers) if not hasattr(view.cache[n], "attends")]
     if not names:
@@ -85,13 +89,7 @@ def write_network_page(
     view, facts = begun.view, begun.facts
     at, session = view.settings, view.session
     on_progress(0.05)
-    detector: dict[str, Any] = {}
-    boxed: list[Output] = []
-    if output_of(view).boxes:
-        known = find_detector(view.run.leaves, input_sample(view), session.class_names)
-        if known is not None and known.kind != "list":
-            detector, boxed = detector_facts(known), [each.at for each in known.tensors.values()]
-    answers = [*(each.at for each in output_of(view).maps), *boxed]
+    answers = [each.at for each in output_of(view).maps]
     network = export_network(
         session,
         view.run,
@@ -129,7 +127,6 @@ def write_network_page(
         "pictures": _thumbnails(session.inputs),
         "transform": transform,
         "reason": network.note,
-        "boxes": _detector(detector, view) if detector else None,
         "notes": [*filter(None, (_measured(network), network.note, note))],
     }
     facts["notes"] = facts["net"]["notes"]
@@ -165,20 +162,6 @@ def write_network_page(
         computes=True,
         late={"model": _packed(network.model)},
     )
-
-
-def _detector(facts: dict[str, Any], view: View) -> dict[str, Any]:
-    """Return what `web/detected.ts` needs for the boxes of another input."""
-    first = len(output_of(view).maps)
-    count = 2 if facts["kind"] == "queries" else 1
-    assert view.session.inputs.main is not None
-    return facts | {
-        "tensors": [f"answer:{first + number}" for number in range(count)],
-        "sample": input_sample(view),
-        "size": list(view.session.inputs.main.shape[-2:]),
-        "shown": SHOWN,
-        "overlap": OVERLAP,
-    }
 
 
 def _thumbnails(inputs: ModelInput) -> list[dict[str, str]]:
