@@ -13,9 +13,7 @@ from torch import nn
 from untouched import assert_untouched, snapshot
 
 import hookviz
-from hookviz.view.maps import layer_of
 from hookviz.view.orders import score_drops
-from hookviz.view.source import shown_picture
 
 LAYER = "layer3.1.conv2"
 PICTURE = 6  # of the demo pictures: a moon
@@ -187,35 +185,6 @@ def test_the_canvas_edits(explorer):
         ask(set="factor", factor=0, layer=LAYER, channel=channel)
     ask(set="restore")
     assert explorer.edits == ()
-
-
-def test_a_new_run_answers_what_the_browser_asked_before(explorer, monkeypatch):
-    """The shown layer, its heatmap and the input come with the facts; others do not."""
-    explorer.heatmap = "layercam"
-    browser = Browser(explorer)
-    at = {"layer": LAYER, "call": 0, "sample": 0, "depth": 0}
-    asked = [
-        {"ask": "layer", **at, "shown_after": "output"},
-        {"ask": "layer", **at | {"layer": "layer3.0.conv1"}, "shown_after": "output"},
-        {"ask": "heatmap", **at, "method": "gradcam"},
-        {"ask": "heatmap", **at, "method": "layercam"},
-        {"ask": "picture", "of": [0, 0, 0]},
-    ]
-    run = browser.canvas.facts["run"]
-    for number, each in enumerate(asked):
-        browser.ask(**each, key=f"{run} question {number}")
-    answered = len(browser.answers)
-    where = np.zeros((112, 112), np.uint8)
-    where[20:60, 20:60] = 1
-    browser.request("paint", where.tobytes(), shape=list(where.shape))
-    keys = [f"{run + 1} question {number}" for number in (4, 3, 0)]
-    answers = browser.answers[answered:]
-    assert browser.canvas.facts["coming"] == keys == [answer["key"] for answer in answers]
-    picture, heat, layer = browser.arrays[answered:]
-    view = explorer.displayed()
-    assert np.array_equal(picture["pixels"], shown_picture(view))
-    assert np.array_equal(heat["heat"], explorer.frame.heatmap)
-    assert np.array_equal(layer["maps"], layer_of(view).maps)
 
 
 def test_the_canvas_ablates_in_parts(model, explorer, monkeypatch):

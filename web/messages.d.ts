@@ -537,7 +537,6 @@ export interface Facts {
   edits: EditFacts[];
   run: number;
   blind: boolean;
-  coming: string[];
 }
 
 export interface Thumbnail {

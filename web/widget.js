@@ -98,10 +98,9 @@ class KernelSource {
   /** Another run: nothing that was sent is true any more. */
   changed() {
     this.found();
-    const { run, coming } = this.model.get("facts");
+    const { run } = this.model.get("facts");
     for (const store of [this.known, this.pending])
       for (const key of [...store.keys()]) if (!key.startsWith(`${run} `)) store.delete(key);
-    for (const key of coming) this.pending.add(key);
     this.tell();
   }
 

@@ -685,7 +685,6 @@ class Facts(Message):
     edits: list[EditFacts]
     run: int = 0
     blind: bool = False
-    coming: list[str] = field(default_factory=list)
 
 
 class Thumbnail(Message):

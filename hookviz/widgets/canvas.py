@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,7 +14,6 @@ import numpy as np
 import traitlets
 from IPython import get_ipython
 
-from ..attribution.cam import cached_methods
 from ..draw.document import script, style
 from ..export.packing import Packed, half, raw
 from ..hooking.edit import LayerEdit
@@ -45,7 +43,7 @@ from ..view.messages import (
 from ..view.messages import read as read_message
 from ..view.payload import model_payload, settings_payload
 from ..view.replies import reply
-from ..view.source import input_sample, picture_at
+from ..view.source import input_sample
 from ..view.view import View
 
 HOW_TO_ASK_AGAIN: dict[type[Question], str] = {
@@ -57,9 +55,6 @@ HOW_TO_ASK_AGAIN: dict[type[Question], str] = {
     WithoutQuestion: 'Press "switch these off"',
 }
 """The questions that an interrupt may end, and how each is asked again."""
-
-FOLLOWED = ("layer", "picture", "heatmap")
-"""The questions that the browser asks again of each new run: they are answered unasked."""
 
 EXACT_BYTES = 8_000_000
 """Larger maps are sent in half precision; the browser asks for single exact values."""
@@ -120,8 +115,6 @@ class Canvas(anywidget.AnyWidget):
         self._explorer: Explored | None = explorer
         self._latest: tuple[Any, ...] = ()
         self._run = 0
-        self._recent: deque[dict[str, Any]] = deque(maxlen=16)  # questions about what is shown
-        self._coming: list[dict[str, Any]] = []  # questions that a new run answers unasked
         self._edits: dict[int, LayerEdit] = {}  # all that the browser may name, by a number
         super().__init__(token=uuid4().hex, **self._traits_now())
         self.observe(self._moved, "settings")
@@ -134,7 +127,6 @@ class Canvas(anywidget.AnyWidget):
         with self._unobserved(), self.hold_trait_notifications(), self.hold_sync():
             self._set_traits()
             self.note, self.pictures = note, as_json(self._explored.thumbnails())
-        self._answer_unasked()
 
     @property
     def _explored(self) -> Explored:
@@ -156,7 +148,6 @@ class Canvas(anywidget.AnyWidget):
         if now != self._latest:
             if not self._latest or self._latest[:4] != run:
                 self._run += 1
-                self._coming = self._asked_again(view)
             self._latest = now
             traits["facts"] = self._facts(view)
         return traits
@@ -165,7 +156,6 @@ class Canvas(anywidget.AnyWidget):
         facts = model_payload(view) | {
             "run": self._run,
             "blind": not picture_tensors(view.session.inputs),
-            "coming": [message["key"] for message in self._coming],
         }
         for edit, each in zip(facts["edits"], view.session.edits, strict=True):
             edit["key"] = self._key_of(each)
@@ -183,28 +173,6 @@ class Canvas(anywidget.AnyWidget):
     def edit_named(self, key: int) -> LayerEdit | None:
         """Return the edit that the browser names by a number."""
         return self._edits.get(key)
-
-    def _asked_again(self, view: View) -> list[dict[str, Any]]:
-        """Return the questions that the browser will ask of this run, with their new keys."""
-        found: dict[str, dict[str, Any]] = {}
-        shown = _settings(view) | {"of": list(picture_at(view) or ())}
-        shown["method"] = shown["heatmap"] if shown["heatmap"] in cached_methods() else None
-        for message in reversed(self._recent):
-            if all(message[name] == shown[name] for name in message.keys() & shown.keys()):
-                _, _, text = message["key"].partition(" ")
-                found.setdefault(message["ask"], message | {"key": f"{self._run} {text}"})
-        return [*found.values()]
-
-    def _answer_unasked(self) -> None:
-        """Send what the browser would ask for next."""
-        while self._coming:
-            try:
-                self._reply(read_question(self._coming.pop(0)))
-            except BaseException:
-                for message in self._coming:
-                    self._send_answer(Reply(ask=message["ask"], key=message["key"], lost=True))
-                self._coming = []
-                raise
 
     # From the browser
 
@@ -227,7 +195,6 @@ class Canvas(anywidget.AnyWidget):
                 with self._unobserved(), self.hold_sync():  # in one message
                     self._set_traits()
                     self.seen = max(self.seen, count)
-                self._answer_unasked()
 
     @contextmanager
     def _unobserved(self) -> Iterator[None]:
@@ -244,8 +211,6 @@ class Canvas(anywidget.AnyWidget):
             request = read_request(message)
             self._handle(request.moved, lambda: self._explored.handle(request, data))
             return
-        if message["ask"] in FOLLOWED:
-            self._recent.append(message)
         self._reply(read_question(message))
 
     def _reply(self, question: Question) -> None:
@@ -281,7 +246,7 @@ class Canvas(anywidget.AnyWidget):
 
     def close(self) -> None:
         """Release all references to the explorer."""
-        self.closed, self._explorer, self._edits, self._coming = True, None, {}, []
+        self.closed, self._explorer, self._edits = True, None, {}
         self.unobserve_all()
         self._latest = ()
         super().close()
