@@ -141,8 +141,8 @@ def test_the_explorer_shows_the_edited_input(model, x, explorer):
     before = snapshot(model)
     explorer.edit("input", 0, where=WINDOW)
     assert_untouched(model, before)
-    (chip,) = explorer.frame.edits
-    assert chip == "input, all channels, some positions: off"
+    (edit,) = explorer.edits
+    assert str(edit) == "input, all channels, some positions: off"
     edited = by_hand(x, torch.zeros_like)
     with hookviz.capture(model) as cache:
         logits = model(edited)

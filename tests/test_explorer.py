@@ -35,6 +35,7 @@ from torch.utils.checkpoint import checkpoint
 import hookviz
 from hookviz.draw.colours import DIVERGING
 from hookviz.run.inputs import prepare_input
+from hookviz.view.health import overview_of
 from hookviz.view.layer import LayerView
 from hookviz.widgets.canvas import Canvas
 
@@ -128,7 +129,7 @@ def test_silent_channels_are_counted_and_crossed_out():
     explorer.channel = 1
     assert explorer.frame.tiles.caption.endswith("2 silent, 1 constant, crossed out")
     assert explorer.frame.panels[0].note == "zero everywhere"
-    assert [(cell.silent, cell.channels) for cell in explorer.frame.layer_overview] == [(2, 4)]
+    assert [(cell.silent, cell.channels) for cell in overview_of(explorer.displayed())] == [(2, 4)]
     details = "No NaN or Inf in 1 layer, on 1 picture. 2 channels have near-zero weights."
     assert explorer.frame.verdict == (
         "No problems found",
@@ -157,14 +158,14 @@ def test_what_counts_as_silent():
         conv.bias[:5], conv.bias[5:] = -100, 1
     explorer = hookviz.explore(model, torch.rand(2, 3, 8, 8), layers=["0", "1", "3"], layer="3")
     assert "constant" not in explorer.frame.tiles.caption
-    assert [cell.silent for cell in explorer.frame.layer_overview] == [0, 5, 0]
+    assert [cell.silent for cell in overview_of(explorer.displayed())] == [0, 5, 0]
     assert explorer.frame.verdict.kind == "good" and "Silent" not in explorer.frame.verdict.details
     with torch.no_grad():
         linear.bias[1] = linear.weight[1] = 0
     explorer.refresh()
     assert explorer.frame.tiles.caption.endswith("1 silent, crossed out")
     assert "Silent" not in explorer.frame.verdict.details  # its weights are zero: trained away
-    assert [cell.away for cell in explorer.frame.layer_overview] == [0, 0, 1]
+    assert [cell.away for cell in overview_of(explorer.displayed())] == [0, 0, 1]
     explorer.close()
 
 
@@ -611,7 +612,7 @@ def test_names_are_escaped():
 
 
 def test_the_ribbon_says_what_the_layers_are(explorer):
-    cells = explorer.frame.layer_overview
+    cells = overview_of(explorer.displayed())
     assert [cell.name for cell in cells] == list(explorer.cache)
     for cell in cells:
         record = explorer.cache[cell.name]

@@ -96,8 +96,6 @@ def test_original_and_difference(explorer):
     assert (
         "edited − original" in shown.panels[0].caption and "edited − original" in shown.overlay.name
     )
-    explorer.all_layers = True
-    assert explorer.frame.strip is not None
     explorer.layer = "stem.0"  # before the edit: nothing is different there
     assert (explorer.frame.panels[0].values == 0).all()
     explorer.heatmap = "activation × gradient"

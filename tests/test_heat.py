@@ -19,7 +19,7 @@ from seen import READINGS, control, html, labels
 from torch import nn
 
 import hookviz
-from hookviz.draw.overlay import HEAT, blend, draw_strip, heat_colours, strip_columns, upsample
+from hookviz.draw.overlay import HEAT, blend, heat_colours, upsample
 from hookviz.run.target import logits_of
 from hookviz.tables import number
 from hookviz.view.settings import PRODUCT
@@ -104,20 +104,6 @@ def test_nothing_to_show_is_not_drawn():
     assert heat_colours(np.array([[np.inf, 2.0, 0.0]]))[1:] == (0.0, 2.0)
 
 
-@pytest.mark.parametrize("count", [1, 14, 15, 53])
-def test_strip(count):
-    picture = np.full((9, 9, 3), 50, np.uint8)
-    heats = [np.diag([0.0, place == count - 1]) for place in range(count)]
-    sheet = draw_strip(picture, heats, 1.0)
-    row, column = divmod(count - 1, strip_columns(count))
-    tile = sheet[72 * row : 72 * (row + 1), 72 * column : 72 * (column + 1)]
-    assert sheet.shape == (72 * (row + 1), 72 * strip_columns(count), 3)
-    assert tile.shape == (72, 72, 3)
-    assert (tile != 50).any()
-    assert (sheet[:72, :72] == 50).all() or count == 1
-    assert draw_strip(picture, [], 0.5) is None
-
-
 # In the explorer
 
 
@@ -177,20 +163,6 @@ def test_all_layers_at_once(explorer):
     assert list(explorer.heatmaps()) == list(explorer.cache)
     with pytest.raises(ValueError, match="Unknown heatmap method='grad'; close to it"):
         explorer.heatmaps("grad")
-
-
-def test_strip_shows_all_layers(explorer):
-    assert explorer.frame.strip is None
-    explorer.all_layers = True
-    maps = explorer.heatmaps()
-    heats = [heat[0].numpy() for heat in maps.values()]
-    picture = explorer.frame.input.pixels
-    exact = draw_strip(picture, heats, explorer.alpha)
-    assert (explorer.frame.strip.pixels == exact).all()
-    strip = explorer.frame.strip
-    assert (strip.place, strip.names) == (14, list(maps))
-    explorer.heatmap = "saliency"
-    assert "saliency is not defined for each layer" in explorer.frame.strip.caption
 
 
 def test_order_by_gradcam_weight(explorer):
@@ -262,8 +234,6 @@ def test_a_method_that_runs_the_model_is_registered_like_any_other(method, monke
     explorer = hookviz.explore(net, x, layer="0", target=2, heatmap=method, over_input=False)
     (panel,) = [each for each in explorer.frame.panels if each.role == "heatmap"]
     assert np.array_equal(panel.values, function(net, x, "0", 2)[0].numpy())
-    explorer.all_layers = True
-    assert explorer.frame.strip.caption.startswith("gradcam")
     with pytest.raises(ValueError, match="exists for the heatmap"):
         explorer.code()
     with pytest.raises(ValueError, match="runs the model"):

@@ -11,7 +11,6 @@ from torch import nn
 
 import hookviz
 from hookviz.view.payload import layer_payload, model_payload, picture_payload
-from hookviz.view.source import shares_picture
 
 
 class Siamese(nn.Module):
@@ -86,14 +85,6 @@ def test_several_pictures_are_replaced_by_a_sentence(explore):
         "No picture is shown beside this map: it was computed from several input pictures."
     )
     assert explorer.frame.overlay is None  # no heatmap over an unrelated picture
-
-
-def test_a_heatmap_in_the_row_of_all_layers_is_not_drawn_over_another_picture(explore):
-    """The row has each layer's last call: of `c` that is the second input's."""
-    explorer = explore(Siamese(), pictures(1, 1), layer="c", call=0)
-    assert not shares_picture(explorer.displayed(), "c")
-    explorer.call = 1
-    assert shares_picture(explorer.displayed(), "c")
 
 
 def test_a_stroke_changes_the_first_input_only(explore):

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 
 from ..hooking.maps import enlarged
 from ..run.inputs import ModelInput
@@ -177,63 +175,3 @@ def shares(values: np.ndarray, most: float) -> np.ndarray:
     scaled = (sizes - least) / span if span > 1e-6 * most else np.zeros_like(sizes)
     scaled = np.where(np.isfinite(sizes), scaled, 1.0)
     return np.clip(scaled, 0, 1).astype(np.float32)
-
-
-STRIP_SIDE, STRIP_WIDTH = 72, 1008
-STRIP_PIXELS = 400_000
-"""The most pixels of a strip: the more layers, the smaller their pictures."""
-
-
-def draw_strip(
-    picture: np.ndarray | None,
-    heats: list[np.ndarray],
-    alpha: float,
-    apart: Container[int] = (),
-) -> np.ndarray | None:
-    """Draw several heatmaps over one small picture, in rows; None without heatmaps.
-
-    Parameters
-    ----------
-    picture : numpy.ndarray or None
-        uint8 ``(H, W, 3)``; None for the heatmaps by themselves.
-    heats : list of numpy.ndarray
-        ``(h, w)`` each, of any size; each gets its own colour range.
-    apart : container of int
-        Which of them are of parts of the picture, and drawn alone.
-
-    Returns
-    -------
-    numpy.ndarray or None
-        uint8 ``(rows * side, columns * side, 3)``, where ``side`` is 72, or less where there are
-        more than 77; None without heatmaps.
-    """
-    if not heats:
-        return None
-    length, rows, columns = _layout(len(heats))
-    side = (length, length)
-    sheet = np.zeros((rows * columns, *side, 3), np.uint8)
-    ground = None if picture is None else np.asarray(Image.fromarray(picture).resize(side))
-    sheet[: len(heats)] = [
-        _alone(heat, length) if ground is None or place in apart else blend(ground, heat, alpha)
-        for place, heat in enumerate(heats)
-    ]
-    sheet = sheet.reshape(rows, columns, *side, 3).swapaxes(1, 2)
-    return sheet.reshape(rows * length, columns * length, 3)
-
-
-def _alone(heat: np.ndarray, side: int) -> np.ndarray:
-    """Draw one heatmap without a picture, uint8 ``(side, side, 3)``."""
-    name, low, high = heat_colours(heat) or (HEAT, 0.0, 1.0)
-    return palette(name)[to_levels(upsample(heat, side, side), low, high), :3]
-
-
-def strip_columns(count: int) -> int:
-    """Return the number of pictures in a row of the strip."""
-    return _layout(count)[2]
-
-
-def _layout(count: int) -> tuple[int, int, int]:
-    """Return the side of one picture, rows and columns; rows are filled evenly."""
-    side = max(1, min(STRIP_SIDE, math.isqrt(STRIP_PIXELS // count)))
-    rows = math.ceil(count / (STRIP_WIDTH // side))
-    return side, rows, math.ceil(count / rows)

@@ -20,8 +20,8 @@ from ..studies.receptive_field.field import words as seen_words
 from ..tables import megabytes, number
 from .attending import weights_beside
 from .frame import ChannelGrid, Frame, ImagePanel, Panel
-from .health import is_untrained, overview_of, verdict_of
-from .heatmaps import heatmap_of, heatmap_panels, heatmap_readings, overlay_of, strip_of
+from .health import is_untrained, verdict_of
+from .heatmaps import heatmap_of, heatmap_panels, heatmap_readings, overlay_of
 from .layer import HERE, SCORE_DROP, SIMILARITY, ChannelStatistics
 from .maps import (
     call_of,
@@ -68,16 +68,12 @@ def build_frame(view: View) -> Frame:
         panels=[*map_panels(view), *heatmap_panels(view)],
         heatmap=heatmap_of(view),
         overlay=overlay_of(view),
-        strip=strip_of(view),
         tiles=_tiles(view),
         readings=[*_readings(view), *heatmap_readings(view)],
-        layer_overview=overview_of(view),
         verdict=verdict_of(view),
         words=words_of(view),
         classes=classes_of(view),
-        edits=[str(each) for each in view.session.edits] if view.original is not None else [],
         run_names=run_names_of(view),
-        factor=factor_of(view),
         choices=choices(view),
         dtype=str(call_of(view).outputs[0].dtype).removeprefix("torch.") + magnitudes_note(view),
         opened=_opening(view),
@@ -162,13 +158,6 @@ def run_names_of(view: View) -> tuple[str, ...]:
         return ()
     before, after = view.run_names
     return before, after, "difference" if before == "original" else f"{after} − {before}"
-
-
-def factor_of(view: View) -> float:
-    """Return the factor of an edit that multiplies only the shown channel; 1 without one."""
-    at = view.settings
-    own = [each for each in view.session.edits if each.is_of(at.layer, at.channel)]
-    return own[-1].factor if own and own[-1].factor is not None else 1.0
 
 
 def _input(view: View) -> ImagePanel | None:

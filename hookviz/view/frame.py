@@ -11,7 +11,7 @@ import numpy as np
 
 from ..draw.html import Box, Readings
 from ..draw.mosaic import Mosaic
-from .health import Cell, HealthSummary
+from .health import HealthSummary
 from .layer import LayerWords
 from .outputs import DetectedBox
 from .predictions import Prediction
@@ -88,31 +88,6 @@ class ImagePanel(Picture):
 
 
 @dataclass(frozen=True, eq=False)
-class HeatmapStrip:
-    """Heatmaps of all layers over the input, in rows.
-
-    Attributes
-    ----------
-    caption, alt : str
-    pixels : numpy.ndarray
-        uint8 ``(H, W, 3)``: pictures of one size, ``columns`` in a row; the rest of the last row
-        is black.
-    names : list of str
-        The layer of each picture.
-    columns : int
-    place : int or None
-        The index of the shown layer.
-    """
-
-    caption: str
-    alt: str
-    pixels: np.ndarray
-    names: list[str]
-    columns: int
-    place: int | None
-
-
-@dataclass(frozen=True, eq=False)
 class ChannelGrid:
     """One page of channels as one picture, the chosen one outlined.
 
@@ -179,13 +154,9 @@ class Frame:
         The heatmap's values ``(h, w)``.
     overlay : ImagePanel or None
         The heatmap over the input.
-    strip : HeatmapStrip or None
-        All layers' heatmaps over the input.
     tiles : ChannelGrid
     readings : list of (str, list of (str, str))
         Exact numbers: lines of a heading and of pairs of a name and a value.
-    layer_overview : list of Cell
-        Each of ``layers``: how large its values are, and what is wrong with them.
     verdict : HealthSummary
         The summary of the network's health.
     words : dict of str to LayerWords
@@ -194,12 +165,8 @@ class Frame:
         The names of all classes, by number.
     dtype : str
         The dtype of the layer's tensor, and a note for complex numbers.
-    edits : list of str
-        The edits of this run, in words.
     run_names : tuple of str
         Names of the original run, the edited one and their difference; empty for one run.
-    factor : float
-        The factor that an edit multiplies the shown channel by.
     choices : dict of str to list of str
         The values of each menu.
     opened : str
@@ -226,17 +193,13 @@ class Frame:
     panels: list[Panel]
     heatmap: np.ndarray | None
     overlay: ImagePanel | None
-    strip: HeatmapStrip | None
     tiles: ChannelGrid
     readings: Readings
-    layer_overview: list[Cell]
     verdict: HealthSummary
     words: dict[str, LayerWords]
     classes: list[str]
     dtype: str
-    edits: list[str]
     run_names: tuple[str, ...]
-    factor: float
     choices: dict[str, list[str]]
     opened: str = ""
     note: str = ""

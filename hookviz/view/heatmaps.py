@@ -22,7 +22,7 @@ from ..attribution.gradients import ATTRIBUTIONS, attribute, picture_map
 from ..attribution.heads import AttentionRecord
 from ..draw.colours import SEQUENTIAL, to_numpy
 from ..draw.html import Readings
-from ..draw.overlay import blend, draw_strip, heat_colours, strip_columns
+from ..draw.overlay import blend, heat_colours
 from ..hooking.records import FeatureCache
 from ..run.output import Output, sides_of
 from ..run.session import Run
@@ -31,7 +31,7 @@ from ..studies.graph.stages import RETURNED
 from ..studies.receptive_field.field import one_of, place_in
 from ..tables import number
 from .attending import attention_of
-from .frame import HeatmapStrip, ImagePanel, Panel
+from .frame import ImagePanel, Panel
 from .maps import (
     call_of,
     depth_share,
@@ -47,7 +47,7 @@ from .maps import (
 )
 from .predictions import target_name, target_name_of
 from .settings import EFFECTIVE, NORM, PRODUCT
-from .source import input_sample, is_of_parts, layers_of_parts, shares_picture, shown_picture
+from .source import input_sample, is_of_parts, shown_picture
 from .view import View, cached
 
 
@@ -234,42 +234,6 @@ def heatmap_note(view: View) -> str:
     """Return what must be said of the heatmap's values; empty if nothing."""
     values = heatmap_of(view)
     return "" if values is None else emptiness(values)
-
-
-def strip_of(view: View) -> HeatmapStrip | None:
-    """Return all layers' heatmaps over the input, from first to last."""
-    at, view = view.settings, of_output(view)
-    if not at.all_layers:
-        return None
-    method = at.heatmap if at.heatmap in cached_methods() else "gradcam"
-
-    def make() -> tuple[list[str], np.ndarray | None]:
-        cuts, parts = _of_all_layers(view, method), layers_of_parts(view)
-        own = [name in parts or not shares_picture(view, name) for name in cuts]
-        apart = [place for place, alone in enumerate(own) if alone]
-        return list(cuts), draw_strip(shown_picture(view), list(cuts.values()), at.alpha, apart)
-
-    key = (method, HEATMAPS[method], at.sample, input_sample(view), depth_share(view), at.alpha)
-    names, pixels = view.memo.get_or_compute("strip", key, make)
-    if pixels is None:
-        return None
-    caption = f"{method} of {target_name_of(view)} in {len(names)} layers, each on its own scale"
-    if method != at.heatmap:
-        caption += f"; {at.heatmap} is not defined for each layer"
-    place = names.index(at.layer) if at.layer in names else None
-    alt = f"{caption}: {', '.join(names)}"
-    return HeatmapStrip(caption, alt, pixels, names, strip_columns(len(names)), place)
-
-
-def _of_all_layers(view: View, method: str) -> dict[str, np.ndarray]:
-    """Return each layer's heatmap ``(h, w)``."""
-    if view.difference:
-        edited, original = (_of_all_layers(side, method) for side in view.sides)
-        both = edited.keys() & original.keys()
-        return {name: edited[name] - original[name] for name in edited if name in both}
-    make = lambda: heatmaps(view.cache, method)  # noqa: E731
-    every = view.memo.get_or_compute("heatmaps", (method, HEATMAPS[method]), make)
-    return {name: _cut(view, whole) for name, whole in every.items()}
 
 
 def heatmap_readings(view: View) -> Readings:

@@ -16,22 +16,17 @@ from ..run.origins import (
     picture_tensors,
     single_picture,
 )
-from .maps import depth_share, layer_of, layers_of, rows_of, whole_record_of
+from .maps import depth_share, layer_of, layers_of, rows_of
 from .transform import TransformWords, transform_words_of
 from .view import View, cached
 
 
 def source_of(view: View) -> PictureSource | str:
     """Return the input sample that the shown maps were computed from, or why none can be named."""
-    return _source(view, whole_record_of(view).module, view.settings.call, layer_of(view).samples)
-
-
-def _source(view: View, module: nn.Module, call: int, rows: int) -> PictureSource | str:
-    """Return the source of the shown sample in a call of a layer that has this many rows."""
     if (single := _single_picture(view)) is not None:
         return single
-    origins = _origins(view).get(module, [])
-    sample = view.settings.sample
+    origins = _origins(view).get(whole_record_of(view).module, [])
+    call, sample, rows = view.settings.call, view.settings.sample, layer_of(view).samples
     if call >= len(origins) or len(origins[call]) != rows or sample >= rows:
         return UNKNOWN
     return origins[call][sample]
@@ -56,13 +51,6 @@ def _origins(view: View) -> dict[nn.Module, list[RowSources]]:
         module: [rows for (layer, _), rows in sorted(found.items()) if layer == name]
         for module, name in shown.items()
     }
-
-
-def shares_picture(view: View, name: str) -> bool:
-    """Return whether a layer's last call is of the picture beside the shown maps."""
-    record = view.cache[name]
-    last = record.module, len(record.calls) - 1, rows_of(record.last)
-    return source_of(view) == _source(view, *last)
 
 
 def input_sample(view: View) -> int:
