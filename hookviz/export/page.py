@@ -189,13 +189,6 @@ def write_page(
     return written()
 
 
-def write_network_page(view: View, **options: Any) -> str:
-    """Write the explorer as a page that runs its network: the only way into `export.network`."""
-    from .network import page
-
-    return page.write_network_page(view, **options)
-
-
 @dataclass(eq=False)
 class PageBlock:
     """An element of a page: JSON values, and arrays."""

@@ -16,7 +16,7 @@ from ..run.origins import (
     picture_tensors,
     single_picture,
 )
-from .maps import depth_share, layer_of, layers_of, rows_of
+from .maps import depth_share, layer_of, layers_of, rows_of, whole_record_of
 from .transform import TransformWords, transform_words_of
 from .view import View, cached
 

@@ -13,10 +13,11 @@ from torch import Tensor
 
 from ..draw import html
 from ..draw.document import IN_NOTEBOOK, in_frame
+from ..export import write_network_page
 from ..export.code import write_source
 from ..export.figure import draw_figure, save_figure
 from ..export.lesson import Step
-from ..export.page import write_network_page, write_page
+from ..export.page import write_page
 from ..files import check_folder, page_to
 from ..hooking.interrupts import allow_interrupts
 from ..hooking.select import Layers
