@@ -309,8 +309,7 @@ def test_the_model_is_as_it_was(small):
     assert not any(module._forward_hooks for module in model.modules())
 
 
-def test_weights_in_fewer_bytes_and_the_difference_is_measured(monkeypatch):
-    monkeypatch.setattr("hookviz.export.network.onnx_graph.FOLDED", 10_000)
+def test_weights_in_fewer_bytes_and_the_difference_is_measured():
     torch.manual_seed(0)
     layers = nn.Conv2d(3, 64, 9), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
     model, x = nn.Sequential(*layers, nn.Linear(64, 5)).eval(), torch.randn(1, 3, 12, 12)
@@ -322,7 +321,6 @@ def test_weights_in_fewer_bytes_and_the_difference_is_measured(monkeypatch):
     assert gaps[0] < 1e-5 < gaps[1] < 2e-3 < gaps[2] < 0.1
     assert [each.precision for each in exported] == ["float32", "float16", "int8"]
     assert exported[2].farthest == "0"
-    assert [each.folds for each in exported] == [False, True, True]  # restored once, not each run
 
 
 def test_a_linear_layers_weights_are_stored_once():
@@ -333,7 +331,6 @@ def test_a_linear_layers_weights_are_stored_once():
     network, _ = ran(model, x)
     weights = 4 * sum(each.numel() for each in model.parameters())
     assert len(network.model) < weights + 50_000
-    assert not network.folds  # so few are transposed soon enough
     found = answer(network, x, 2, classes=100)
     with hookviz.capture(model) as cache:
         logits = model(x)

@@ -7,9 +7,9 @@ and gradients that the notebook shows.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from importlib.util import find_spec
 from io import StringIO
 from itertools import compress
@@ -29,12 +29,6 @@ Precision = Literal["float32", "float16", "int8"]
 PRECISIONS: tuple[Precision, ...] = ("float32", "float16", "int8")
 NEEDED = "onnx", "onnxscript", "onnxruntime"
 OPSET = 18
-FOLDED = 8_000_000
-"""More values than these that depend on weights alone are worth a runtime's optimization.
-
-Restored, transposed or returned anew in each run they take about 10 ms and 32 MB; the optimization
-takes a page 0.2 s at its start (EfficientNet-Lite0: 7 million).
-"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,9 +62,6 @@ class ExportedNetwork:
         The first so many bytes of ``model`` are a model too, without the gradients.
     note : str
         Why gradients are missing; empty if they are not.
-    folds : bool
-        If true, a runtime should compute once what depends on weights alone, as those that are
-        stored in fewer bytes.
     """
 
     model: bytes
@@ -83,8 +74,6 @@ class ExportedNetwork:
     farthest: str
     forward: int
     note: str = ""
-    differences: dict[str, float] = field(default_factory=dict)
-    folds: bool = False
 
 
 def check_precision(precision: str) -> Precision:
@@ -167,7 +156,6 @@ def export_network(
         reason = f" ({error.operation})" if error.operation else ""
         note = f"The gradients of this network cannot be computed in a page{reason}."
     _shrink(model, precision)
-    folds = _made_of_weights(model.graph) > FOLDED
     written, forward = _forward_first(model)
     shapes = {name: tuple(each.shape) for name, each in traced.inputs.items()}
     returned = _run(written, traced, target_weights(session, run, sample, target))
@@ -184,8 +172,6 @@ def export_network(
         farthest,
         forward,
         note,
-        maps,
-        folds,
     )
 
 
@@ -199,7 +185,7 @@ def to_onnx(traced: TracedNetwork, name: str) -> Any:
     """
     quiet = StringIO()
     try:
-        with warnings.catch_warnings(), redirect_stdout(quiet), redirect_stderr(quiet), _untold():
+        with warnings.catch_warnings(), redirect_stdout(quiet), redirect_stderr(quiet):
             warnings.simplefilter("ignore")
             program = torch.onnx.export(
                 traced.graph,
@@ -225,23 +211,6 @@ def to_onnx(traced: TracedNetwork, name: str) -> Any:
     _rename(model.graph, list(traced.inputs), traced.outputs)
     _share_transposed(model.graph)
     return model
-
-
-@contextmanager
-def _untold() -> Iterator[None]:
-    """Let PyTorch note no lines of code at the nodes that it makes: a tenth of the time."""
-    from torch.fx import config
-
-    name = "do_not_emit_stack_traces"
-    before = getattr(config, name, None)  # None in versions without this setting
-    if before is None:
-        yield
-        return
-    setattr(config, name, True)
-    try:
-        yield
-    finally:
-        setattr(config, name, before)
 
 
 def _rename(graph: Any, inputs: list[str], outputs: list[str]) -> None:
@@ -341,17 +310,6 @@ def _shrink(model: Any, precision: Precision) -> None:
     nodes += list(graph.node)
     del graph.node[:]
     graph.node.extend(nodes)
-
-
-def _made_of_weights(graph: Any) -> int:
-    """Return how many values of each run depend on weights alone."""
-    sizes = {each.name: int(np.prod(each.dims)) for each in graph.initializer}
-    found = 0
-    for node in graph.node:
-        if node.input and all(each in sizes for each in node.input):
-            made = sizes[node.output[0]] = max(sizes[each] for each in node.input)
-            found += made
-    return found
 
 
 def _forward_first(model: Any) -> tuple[bytes, int]:
