@@ -28,7 +28,6 @@ export interface Arrays {
   flat?: Numbers;
   gradients?: Numbers;
   beside?: Numbers;
-  queries?: Numbers;
   ablation_scores?: Numbers;
 }
 

@@ -3,13 +3,11 @@
 import { goToTarget, keepAddress, linkOf, viewIn } from "./address.js";
 import { App } from "./app.js";
 import { block, tellSize } from "./blocks.js";
-import { CAMS } from "./cams.js";
 import { loadDagre } from "../hookviz/static/dagre.js";
 import { readJson } from "./dom.js";
 import { Layer } from "./layer.js";
 import { Lesson } from "./lesson.js";
 import { pictureOf } from "./pictures.js";
-import { fromQuery } from "./queries.js";
 import { answered } from "./walk.js";
 import type { Numbers } from "./layer.js";
 
@@ -48,8 +46,7 @@ class PageSource {
         order,
         network,
       );
-    const found = this.get(`layer-${place}`, made);
-    return found && "place" in at ? fromQuery(found, at.place) : found;
+    return this.get(`layer-${place}`, made);
   }
 
   place(name: string) {
@@ -60,9 +57,6 @@ class PageSource {
     const heats = this.get("heatmaps", (found) => found);
     if (!heats) return null;
     const own = targetClass === null || targetClass === this.facts.target.number;
-    const seen = this.facts.layers[this.place(layer)]?.attends && CAMS[at.heatmap] &&
-      this.layer({ ...at, layer });
-    if (seen && seen !== this.layer({ layer })) return own ? heatOf(seen, at.heatmap) : NO_HEAT;
     const name = `${own ? at.heatmap : `gradcam ${targetClass}`} ${this.place(layer)}`;
     const found = heats.arrays[name];
     const none = this.facts.layers[this.place(layer)]?.gradient === null; // then it is said why
@@ -151,18 +145,6 @@ function percentilesIn(arrays: Record<string, Numbers>) {
 }
 
 const NO_HEAT = { values: null, shape: [], none: "no heatmap of this layer is in the page" };
-
-/** The heatmap of attention that is seen from another query than the page's own. */
-function heatOf(layer: Layer, method: string) {
-  const cam = CAMS[method];
-  const { count, height, width } = layer;
-  const gradients = layer.arrays.gradients?.values;
-  if (!cam || !gradients) return NO_HEAT;
-  return layer.once(`heat ${method}`, () => ({
-    values: cam({ maps: layer.arrays.maps.values, gradients, count, size: height * width }),
-    shape: [height, width],
-  }));
-}
 
 /** Put the app into the still picture's place. */
 function start() {

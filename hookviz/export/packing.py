@@ -153,37 +153,13 @@ LEVELS = (EXACT, HALF, *(Level("reduced", 2**power) for power in (19, 17, 15, 13
 
 
 @dataclass(eq=False)
-class PagePart:
-    """Numbers of a layer that a page may hold at different levels.
+class MapsPart:
+    """Maps or gradients of a layer.
 
     Attributes
     ----------
     block : str
         The name of the page's element in which they are.
-    """
-
-    block: str
-
-    @property
-    def header(self) -> dict[str, Any]:
-        """JSON values that the block has only with these numbers."""
-        return {}
-
-    def arrays(self, level: Level) -> list[Packed]:
-        """Encode the numbers at a level."""
-        raise NotImplementedError
-
-    def stream(self, level: Level) -> Stream:
-        """Compress the numbers at a level."""
-        return Stream.of(self.arrays(level))
-
-
-@dataclass(eq=False)
-class MapsPart(PagePart):
-    """Maps or gradients of a layer.
-
-    Attributes
-    ----------
     name : str
         ``"maps"`` or ``"gradients"``.
     values : numpy.ndarray
@@ -194,13 +170,19 @@ class MapsPart(PagePart):
         ``(2, C)``.
     """
 
+    block: str
     name: str
     values: np.ndarray
     low: np.ndarray
     high: np.ndarray
     percentiles: np.ndarray
 
+    def stream(self, level: Level) -> Stream:
+        """Compress the numbers at a level."""
+        return Stream.of(self.arrays(level))
+
     def arrays(self, level: Level) -> list[Packed]:
+        """Encode the numbers at a level."""
         kind = np.float64 if level == EXACT else np.float32
         percentiles = raw(f"{self.name} percentiles", self.percentiles.astype(kind), planes=True)
         if level == EXACT:
@@ -211,17 +193,17 @@ class MapsPart(PagePart):
         return [*quantize(self.name, maps, self.low, self.high), percentiles]
 
 
-Streams = dict[PagePart, Stream]
+Streams = dict[MapsPart, Stream]
 
 
-def compressed(parts: Sequence[PagePart], level: Level, room: float) -> Streams | None:
+def compressed(parts: Sequence[MapsPart], level: Level, room: float) -> Streams | None:
     """Compress parts; None as soon as they take more than ``room`` bytes of a page."""
     made: Streams = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # zlib releases the interpreter's lock
         streams = pool.map(lambda part: part.stream(level), parts)
         for part, stream in zip(parts, streams, strict=True):
             made[part] = stream
-            room -= size_of({part: stream})
+            room -= stream.size
             if room < 0:
                 pool.shutdown(cancel_futures=True)
                 return None
@@ -229,8 +211,8 @@ def compressed(parts: Sequence[PagePart], level: Level, room: float) -> Streams 
 
 
 def size_of(streams: Streams) -> int:
-    """Return the number of bytes that streams and their headers take in a page."""
-    return sum(stream.size + len(json.dumps(part.header)) for part, stream in streams.items())
+    """Return the number of bytes that streams take in a page."""
+    return sum(stream.size for stream in streams.values())
 
 
 def best_level(parts: Sequence[MapsPart], room: float) -> tuple[Level, Streams] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Callable, Container, Generator, Iterable, Sequence
+from collections.abc import Callable, Container, Generator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from ..attribution.cam import ATTENTION_HEATMAPS, cached_methods
-from ..attribution.heads import MEAN, AttentionRecord
 from ..draw import html
-from ..draw.colours import averaged, colour_ranges, to_numpy
+from ..draw.colours import averaged, colour_ranges
 from ..draw.document import check_size, document, json_text, script, style
 from ..draw.overlay import heat_colours
 from ..hooking.select import Layers, select_layers
@@ -31,9 +30,7 @@ from ..view.maps import (
     for_layer,
     layer_of,
     layers_of,
-    query_of,
     query_words,
-    whole_record_of,
 )
 from ..view.outputs import map_values
 from ..view.payload import (
@@ -57,12 +54,10 @@ from .packing import (
     Level,
     MapsPart,
     Packed,
-    PagePart,
     Stream,
     Streams,
     best_level,
     compressed,
-    half,
     quantize,
     raw,
     size_of,
@@ -80,12 +75,6 @@ FINE = 64
 """The largest side of a heatmap that is never averaged."""
 
 COARSE = f"heatmaps larger than {FINE} positions are averaged over 2×2"
-
-SHARE = 0.75
-"""The most of a page's room that maps take where not all numbers fit."""
-
-ELEMENT = 200
-"""Bytes of an element of the page, without its contents."""
 
 RESERVE = 2_000
 """Bytes kept free for the notes on what was reduced."""
@@ -132,15 +121,13 @@ def write_page(
     facts["lesson"] = lesson_payload(steps, view, facts, named) if steps else None
     blocks: dict[str, PageBlock] = {}
     maps: list[MapsPart] = []
-    queries: list[QueriesPart] = []
     heats: dict[str, np.ndarray] = {}
     places: list[Settings] = []
     for place, name in enumerate(names):
         here = for_layer(view, layer=name)
         set_map_size(facts, here)
-        blocks[f"layer-{place}"], own, others = _layer(here, f"layer-{place}")
+        blocks[f"layer-{place}"], own = _layer(here, f"layer-{place}")
         maps += own
-        queries += others
         for method in heatmaps:
             heats |= _heatmap(here.with_settings(heatmap=method), f"{method} {place}")
         places.append(here.settings)
@@ -168,7 +155,7 @@ def write_page(
     facts["notes"] = []
     room = max_bytes - len(written().encode()) - RESERVE
     shown = f"layer-{names.index(view.settings.layer)}"
-    fitting = fit(maps, queries, shown, room)
+    fitting = fit(maps, shown, room)
     if fitting is None:
         smallest = compressed(maps, LEVELS[-1], math.inf)
         takes = max_bytes - room + size_of(smallest or {})
@@ -178,12 +165,7 @@ def write_page(
         )
     streams, reductions = fitting
     for part, stream in streams.items():
-        block = blocks.setdefault(part.block, PageBlock({}, []))
-        block.header |= part.header
-        block.streams.append(stream)
-    for part in queries:
-        if part not in streams:
-            blocks[part.block].header["notes"].append("Other queries need the notebook.")
+        blocks[part.block].streams.append(stream)
     facts["notes"] = _notes([COARSE] * large + reductions, max_bytes)
     on_progress(1.0)
     return written()
@@ -201,72 +183,25 @@ class PageBlock:
         return packed_block(self.header, self.streams)
 
 
-@dataclass(eq=False)
-class QueriesPart(PagePart):
-    """Attention from all queries of a layer, and the positions of the maps in it."""
-
-    values: np.ndarray
-    about: dict[str, Any]
-
-    @property
-    def header(self) -> dict[str, Any]:
-        return {"queries": self.about}
-
-    def arrays(self, level: Level) -> list[Packed]:
-        encode = raw if level == EXACT else half
-        return [encode("queries", self.values, planes=True)]
-
-
-def fit(
-    maps: list[MapsPart], queries: list[QueriesPart], shown: str, room: float
-) -> tuple[Streams, list[str]] | None:
+def fit(maps: list[MapsPart], shown: str, room: float) -> tuple[Streams, list[str]] | None:
     """Choose the numbers that fit into ``room`` bytes of a page, and say what was reduced for it.
 
-    None if not all maps fit. Maps and gradients come at the best level that leaves some room for
-    attention from other queries. If it does not all fit, exact, behind exact maps, it comes in half
-    precision: the shown layer's and the small ones first. ``shown`` is the block of the layer that
-    the page shows first, whose maps stay exact if they are not large.
+    None if not all maps fit. ``shown`` is the block of the layer that the page shows first, whose
+    maps stay exact if they are not large.
     """
     large_first = sorted(maps, key=lambda part: -part.values.size)
     own = compressed([part for part in maps if part.block == shown], EXACT, room / 8) or {}
     rest = [part for part in large_first if part not in own]
-    share = SHARE if queries else 1
-    found = best_level(rest, share * room - size_of(own)) or best_level(rest, room - size_of(own))
+    found = best_level(rest, room - size_of(own))
     if found is None:
         return None
     level, streams = found
-    streams |= own
-    left = room - size_of(streams)
-    queries = sorted(queries, key=lambda part: (part.block != shown, part.values.size))
-    if level == EXACT and len(extras := held(queries, EXACT, left)) == len(queries):
-        return streams | extras, []
-    extras = held(queries, HALF, left)
-    reductions = [_level_words(level, maps, bool(own))]
-    words = "attention from other queries is"
-    if extras:
-        reductions.append(f"{words} in half precision")
-    if missing := len(queries) - len(extras):
-        reductions.append(f"{words} left out for {missing} of {len(queries)} layers")
-    return streams | extras, reductions
-
-
-def held(parts: Iterable[PagePart], level: Level, room: float) -> Streams:
-    """Compress parts, one after another, until the next does not fit into ``room`` bytes."""
-    streams: Streams = {}
-    for part in parts:
-        stream = part.stream(level)
-        room -= size_of({part: stream}) + ELEMENT
-        if room < 0:
-            break
-        streams[part] = stream
-    return streams
+    return streams | own, [] if level == EXACT else [_level_words(level, maps, bool(own))]
 
 
 def _level_words(level: Level, maps: list[MapsPart], shown_is_exact: bool) -> str:
     """Return what a level does to the maps, in words."""
     exact = ", but for the layer that is shown first" if shown_is_exact else ""
-    if level == EXACT:
-        return "maps and gradients are exact"
     if level == HALF:
         return f"maps and gradients are in half precision{exact}"
     large = {part.block for part in maps if level.factor(part.values.shape) > 1}
@@ -373,7 +308,7 @@ def _of_attention(view: View) -> list[str]:
     return found
 
 
-def _layer(view: View, block: str) -> tuple[PageBlock, list[MapsPart], list[QueriesPart]]:
+def _layer(view: View, block: str) -> tuple[PageBlock, list[MapsPart]]:
     """Return a layer's block with its statistics, and the parts that are added to it."""
     header, arrays = layer_payload(view)
     layer, parts = layer_of(view), []
@@ -394,13 +329,11 @@ def _layer(view: View, block: str) -> tuple[PageBlock, list[MapsPart], list[Quer
         *([f"Call {header['call']} of {calls} is in this page."] if calls > 1 else []),
         *([f"Sample {header['sample']} of {samples} is in this page."] if samples > 1 else []),
     ]
-    matrices = _queries(view)
-    if matrices is None and query_words(view):
+    if query_words(view):
         header["notes"] += [f"The attention in this page has one query: {query_words(view)}."]
     header["counts"] = header["counts"] | {"call": 1, "sample": 1, "depth": 1}
     header["field"] = field_payload(view)
-    queries = [] if matrices is None else [QueriesPart(block, *matrices)]
-    return PageBlock(header, [small]), parts, queries
+    return PageBlock(header, [small]), parts
 
 
 def _answer(view: View, room: float) -> Stream:
@@ -416,29 +349,6 @@ def _answer(view: View, room: float) -> Stream:
             name = f"{which} {'all' if channel is None else channel}"
             arrays += [raw(f"{name} {kind}", each, planes=True) for kind, each in values.items()]
     return Stream.of(arrays)
-
-
-def _queries(view: View) -> tuple[np.ndarray, dict[str, Any]] | None:
-    """Return attention from all queries, for a page in which another patch may be chosen.
-
-    The heads' matrices ``(heads, queries, keys)`` and behind them their gradients, and what
-    `web/queries.ts` needs to cut maps out of them; None where the shown ones are all.
-    """
-    whole, at = whole_record_of(view), view.settings
-    if query_of(view) is None or not isinstance(whole, AttentionRecord) or whole.grid is None:
-        return None
-    if view.difference or len(whole.grid) != 2:
-        return None
-    output, before = whole.calls[at.call].outputs[0], whole.prefix(at.call)
-    queries = output.shape[-2]
-    first = queries - math.prod(whole.grid)
-    if first < 0:
-        return None
-    sides = [output.value] if output.gradient is None else [output.value, output.gradient]
-    values = np.concatenate([to_numpy(each[min(at.sample, len(each) - 1)]) for each in sides])
-    words = [whole.query_words(query, at.call) for query in (MEAN, *range(first))]
-    about = {"grid": list(whole.grid), "before": before, "first": first, "query": query_of(view)}
-    return values.astype(np.float32), about | {"heads": output.shape[1], "words": words}
 
 
 def page_map(view: View, names: Sequence[str]) -> tuple[dict[str, Any], list[Packed]]:

@@ -203,48 +203,6 @@ def test_in_an_exported_notebook(chrome, explorer, tmp_path):
     page.close()
 
 
-def test_attention_is_seen_from_the_query_that_is_chosen(shown, shots):
-    """The page cuts out of the heads' matrices what the kernel would have sent."""
-    model, picture = hookviz.models.demo_transformer(), hookviz.models.demo_digits()[7]
-    name = "encoder.layers.encoder_layer_1.self_attention.heads"
-    explorer = hookviz.explore(
-        model,
-        picture,
-        layer=name,
-        channel=1,
-        place=(0.4, 0.6),
-        over_input=False,
-        heatmap="layercam",
-    )
-    page = shown(explorer.to_html(), color_scheme="light")
-    canvas, slope, heat = (
-        page.locator(f".hv-{which} canvas").first for which in ("activation", "gradient", "input")
-    )
-    side = page.locator(".hv-activation .hv-cap")
-
-    def agrees(place, words):
-        explorer.place = place
-        panels = explorer.frame.panels
-        wait_for(lambda: words in side.inner_text(), words)
-        for panel, drawn in zip(panels, (canvas, slope, heat), strict=False):
-            wait_for(lambda: np.array_equal(pixels(drawn), expected(panel)), panel.role)  # noqa: B023
-
-    agrees((0.4, 0.6), "query: patch (2, 3)")
-    box = page.locator(".hv-activation .hv-frame").bounding_box()
-    row, column = 4, 1
-    page.mouse.click(
-        box["x"] + (column + 0.5) / 6 * box["width"], box["y"] + (row + 0.5) / 6 * box["height"]
-    )
-    agrees((4.5 / 6, 1.5 / 6), "query: patch (4, 1)")
-    page.screenshot(path=shots / "attention-page.png")
-    weights = hookviz.attention(model, picture)[name.removesuffix(".heads")]
-    beside = float(weights[0, 1, 1 + 4 * 6 + 1, 0])
-    assert f"weight {beside:.3g} on class token" in page.locator(".hv-notes").inner_text()
-    page.keyboard.press("Escape")
-    agrees(None, "query: the class token")
-    explorer.close()
-
-
 class Heads(nn.Module):
     """Two heads, of which a target takes one."""
 

@@ -118,8 +118,8 @@ def write_network_page(
         "outputs": network.outputs,
         "answers": [str(each) for each in answers],
         "forward": network.forward,
-        # The runtime's optimizations restore weights once that are stored in fewer bytes, instead of
-        # in each run; without such weights they only delay the start.
+        # The runtime's optimizations restore once what is stored in fewer bytes, instead of in each
+        # run; without such weights they only delay the start.
         "level": "disabled" if precision == "float32" else "all",
         "layers": _layer_facts(view, network, facts),
         "classes": None if own is None else own[0].tolist(),
