@@ -224,43 +224,6 @@ def test_values_of_the_output_are_targets(how):
         assert close(found[f"gradient:{name}"], cache[name].gradient[1:]), name
 
 
-class Balanced(nn.Module):
-    """Sums of values that cancel: rounding alone says on which side of zero they lie."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.wide = nn.Conv2d(3, 64, 3, padding=1)
-        self.narrow = nn.Conv2d(128, 8, 3, padding=1, bias=False)
-        self.relu = nn.ReLU()
-        self.pool = nn.MaxPool2d(2)
-        self.last = nn.Conv2d(8, 5, 3)
-        with torch.no_grad():
-            self.narrow.weight[:, 64:] = -self.narrow.weight[:, :64]
-
-    def forward(self, x):
-        x = self.wide(x)
-        x = self.narrow(torch.cat([x, x.detach()], 1))
-        return self.last(self.pool(self.relu(x))).mean((2, 3))
-
-
-def test_where_rounding_switches_a_relu_gradients_are_those_of_the_pages_own_forward():
-    from zoo.network import decided, spelled_out
-
-    torch.manual_seed(0)
-    model, x = Balanced().eval(), torch.randn(1, 3, 24, 24)
-    model, kinks = spelled_out(model)
-    names = ["wide", "narrow", "last"]
-    session = Session(model, prepare_input(x, model))
-    every = [*names, *kinks, "kink1.0"]
-    network = export_network(session, session.run(layers=every), every)
-    found = answer(network, x, 3)
-    twin = decided(model, kinks, found)
-    with hookviz.capture(twin, names) as cache:
-        twin(x)[0, 3].backward()
-    for each in names:
-        assert close(found[f"gradient:{each}"], cache[each].gradient), each
-
-
 def test_the_first_bytes_are_the_forward_alone(small):
     """Of the same weights: a runtime computes all of a model, whatever is asked for."""
     _, _, network = small

@@ -8,7 +8,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, overload
 
@@ -319,11 +319,22 @@ class Sheet:
         The student's name, or else the name of the file.
     file : str
     answers : tuple of Answer
+    title : str
+        The page's.
+    saved : str
+        The time, in ISO format.
     """
 
     name: str
     file: str
     answers: tuple[Answer, ...]
+    title: str
+    saved: str
+
+    @property
+    def questions(self) -> list[str]:
+        """All questions, in their order."""
+        return [answer.question for answer in self.answers]
 
     @property
     def points(self) -> int:
@@ -360,7 +371,7 @@ class Grades(TablePage, Sequence[Sheet]):
     @property
     def questions(self) -> list[str]:
         """All questions, in their order."""
-        return [answer.question for answer in self[0].answers]
+        return self[0].questions
 
     @property
     def verdict(self) -> str:
@@ -470,35 +481,33 @@ def grade(
     Ada   ✓  1       1
     1: 2 + 2?
     """
-    read: dict[Path, HandIn] = {}
+    sheets: list[Sheet] = []
     left_out: dict[str, str] = {}
     for path in _paths(files):
         try:
-            read[path] = _read(path)
+            sheets.append(_read(path))
         except ValueError as error:
             left_out[str(path)] = str(error)
     if steps is not None:
         page = [step.question for step in steps]
     else:
-        counts = Counter(tuple(handed_in.questions) for handed_in in read.values())
+        counts = Counter(tuple(sheet.questions) for sheet in sheets)
         page = [*max(counts, key=counts.__getitem__)] if counts else []
-    newest: dict[str, Path] = {}
-    for path, handed_in in sorted(read.items(), key=lambda item: item[1].saved):
-        if handed_in.questions != page:
-            left_out[str(path)] = "the questions are those of another page"
+    newest: dict[str, Sheet] = {}
+    for sheet in sorted(sheets, key=lambda sheet: sheet.saved):
+        if sheet.questions != page:
+            left_out[sheet.file] = "the questions are those of another page"
             continue
-        name = handed_in.name or path.stem
-        if (older := newest.get(_folded(name))) is not None:
-            left_out[str(older)] = f"an older file of {name}"
-        newest[_folded(name)] = path
+        if (older := newest.get(_folded(sheet.name))) is not None:
+            left_out[older.file] = f"an older file of {sheet.name}"
+        newest[_folded(sheet.name)] = sheet
     if not newest:
         file, reason = next(iter(left_out.items()))
         raise ValueError(f"No file holds answers of the page; {file}: {reason}.")
-    sheets = [
-        Sheet(read[path].name or path.stem, str(path), _marked(read[path].answers, steps))
-        for _, path in sorted(newest.items())
+    marked = [
+        replace(sheet, answers=_marked(sheet.answers, steps)) for _, sheet in sorted(newest.items())
     ]
-    return Grades(read[next(iter(newest.values()))].title, sheets, left_out)
+    return Grades(marked[0].title, marked, left_out)
 
 
 def _paths(files: str | os.PathLike | Iterable[str | os.PathLike]) -> list[Path]:
@@ -512,22 +521,7 @@ def _paths(files: str | os.PathLike | Iterable[str | os.PathLike]) -> list[Path]
     return found
 
 
-@dataclass(frozen=True)
-class HandIn:
-    """The content of a file that a page saved."""
-
-    title: str
-    name: str  #: may be empty
-    saved: str  #: the time, in ISO format
-    answers: tuple[Answer, ...]
-
-    @property
-    def questions(self) -> list[str]:
-        """The questions, in their order."""
-        return [answer.question for answer in self.answers]
-
-
-def _read(path: Path) -> HandIn:
+def _read(path: Path) -> Sheet:
     if not path.is_file():  # opening a named pipe would wait for its writer
         raise ValueError("not a regular file")
     try:
@@ -545,11 +539,9 @@ def _read(path: Path) -> HandIn:
         )
         if content["kind"] != "hookviz answers" or not answers:
             raise ValueError
-        name, saved = (
-            without_half_characters(str(content["name"])).strip(),
-            str(content.get("saved", "")),
-        )
-        return HandIn(str(content["title"]), name, saved, answers)
+        name = without_half_characters(str(content["name"])).strip() or path.stem
+        title, saved = str(content["title"]), str(content.get("saved", ""))
+        return Sheet(name, str(path), answers, title, saved)
     except (KeyError, TypeError, ValueError, RecursionError, OSError) as error:
         raise ValueError("not a file that a page's “save answers” wrote") from error
 
