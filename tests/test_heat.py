@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import re
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,7 +19,6 @@ from torch import nn
 
 import hookviz
 from hookviz.draw.overlay import HEAT, blend, heat_colours, upsample
-from hookviz.run.target import logits_of
 from hookviz.tables import number
 from hookviz.view.settings import PRODUCT
 
@@ -208,13 +206,6 @@ def test_no_gradient_no_heatmap_but_the_others():
     explorer.close()
 
 
-def test_unknown_heatmap(explorer):
-    with pytest.raises(traitlets.TraitError, match="close to it: 'gradcam'.*eigencam"):
-        explorer.heatmap = "gradcan"
-    with pytest.raises(traitlets.TraitError):
-        explorer.alpha = 1.5
-
-
 def test_a_method_of_the_users(explorer, monkeypatch):
     own = {"two": lambda activation, gradient: activation.amax(1), "one": lambda a: a.amax(1)}
     exact = explorer.cache["layer3.1.conv2"].activation[0].amax(0).numpy()
@@ -330,8 +321,3 @@ def test_attributions_are_offered_and_run(explorer, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(traitlets.TraitError, match="Unknown heatmap"):
         explorer.heatmap = "smoothgrad"
-
-
-def test_an_output_with_logits_is_of_a_classifier():
-    logits = torch.zeros(1, 3)
-    assert logits_of(SimpleNamespace(logits=logits)) is logits

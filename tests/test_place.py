@@ -7,7 +7,6 @@ import json
 import numpy as np
 import pytest
 import torch
-import torchvision
 import traitlets
 from browsing import Browser
 from test_field import (
@@ -146,12 +145,6 @@ def test_the_box_of_a_second_branch_lies_in_the_second_picture():
     explorer.close()
 
 
-def test_it_is_the_same_spot_in_another_layer(explorer):
-    at(explorer, 14, 7)  # of 28×28
-    explorer.layer = "layer3.1.conv2"  # 14×14
-    assert "row 7, column 3 sees" in explorer.frame.input.note
-
-
 @pytest.mark.parametrize("place", [3, (0.5,), (2, 0), "ab", (float("nan"), 0)])
 def test_no_place(explorer, place):
     with pytest.raises(traitlets.TraitError, match="is not a position in a map: give two"):
@@ -253,17 +246,6 @@ def test_the_effective_field_is_that_of_the_edited_run(explorer):
     assert (explorer.frame.heatmap != before).any()
     explorer.shown_run = "original"
     assert (explorer.frame.heatmap == before).all()
-
-
-def test_a_vision_transformer_has_places():
-    model = torchvision.models.VisionTransformer(16, 4, 2, 2, 8, 16)
-    layers = ["conv_proj", "encoder.ln"]
-    explorer = hookviz.explore(model, torch.rand(1, 3, 16, 16), layers=layers, layer="conv_proj")
-    at(explorer, 2, 3)
-    assert explorer.frame.input.box == (0.75, 0.5, 0.25, 0.25)
-    explorer.layer = "encoder.ln"
-    assert "sees the whole input" in explorer.frame.input.note
-    explorer.close()
 
 
 # Which channels answer there
