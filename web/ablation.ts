@@ -2,7 +2,7 @@
 
 import { el, setText, visible } from "./dom.js";
 import type { Layer } from "./layer.js";
-import type { Source } from "./app.js";
+import type { Source } from "./source.js";
 import type { State } from "./state.js";
 
 /** What has come of it. */

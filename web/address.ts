@@ -2,6 +2,9 @@
 
 import { placeIn, positionIn } from "./state.js";
 import type { App } from "./app.js";
+import type { Facts, NetFacts } from "./source.js";
+import type { Choices } from "./messages.d.ts";
+import type { Settings } from "./state.js";
 
 // A page has the numbers of one value of these; without its network, of those below, too.
 const FIXED = new Set(["sample", "shown_after"]);
@@ -16,17 +19,17 @@ const COMPUTED = new Set(["call", "depth", "shown_run"]);
  */
 export function viewIn(
   hash: string,
-  facts: any,
-  settings: any,
-): { settings: any; target: number | string | null } {
+  facts: Pick<Facts, "layers" | "choices"> & { net?: NetFacts },
+  settings: Settings,
+): { settings: Settings; target: number | string | null } {
   const given = new URLSearchParams(hash.replace(/^#/, ""));
-  const found: any = {};
+  const found: Partial<Settings> & Record<string, unknown> = {};
   for (const [name, text] of given) {
     if (!Object.hasOwn(settings, name) || FIXED.has(name) || (COMPUTED.has(name) && !facts.net)) {
       continue;
     }
-    const value = settingOf(text, settings[name], name);
-    const known = facts.choices[name];
+    const value = settingOf(text, settings[name as keyof Settings], name);
+    const known = facts.choices[name as keyof Choices] as unknown[] | undefined;
     const layer = name !== "layer" || mapOf(facts, String(value));
     if (value !== undefined && layer && (!known || known.includes(value) || name === "cmap")) {
       found[name] = value;
@@ -44,8 +47,10 @@ export function viewIn(
 }
 
 /** Height and width of a layer's maps. */
-const mapOf = (facts: any, layer: string): number[] | undefined =>
-  facts.layers.find((each: any) => each.name === layer)?.map;
+const mapOf = (
+  facts: Pick<Facts, "layers" | "choices"> & { net?: NetFacts },
+  layer: string,
+): number[] | undefined => facts.layers.find((each) => each.name === layer)?.map;
 
 /** Nothing, as links have it and as Python writes it. */
 const isNone = (text: string) => text === "" || text === "None";
@@ -71,13 +76,18 @@ function settingOf(text: string, example: any, name: string) {
 }
 
 /** What the address of a view ends in: layer and channel, and what is not as the page opens. */
-export function hashOf(settings: any, first: any, target: number | string | null, facts: any) {
+export function hashOf(
+  settings: Settings,
+  first: Settings,
+  target: number | string | null,
+  facts: Pick<Facts, "layers" | "choices"> & { net?: NetFacts },
+) {
   const words = new URLSearchParams();
   const size = mapOf(facts, settings.layer) ?? [1, 1];
   for (const [name, value] of Object.entries(settings)) {
     if (
       name !== "layer" && name !== "channel" &&
-      JSON.stringify(value) === JSON.stringify(first[name])
+      JSON.stringify(value) === JSON.stringify(first[name as keyof Settings])
     ) continue;
     if (name === "place") {
       words.set("position", value ? positionIn(value as [number, number], size).join() : "");
@@ -91,7 +101,7 @@ export function hashOf(settings: any, first: any, target: number | string | null
  * Keep the address at the view, and the view at the address.
  * @param first Where the page opens.
  */
-export function keepAddress(app: App, first: any) {
+export function keepAddress(app: App, first: Settings) {
   let timer = 0;
   let own = location.hash;
   const write = () => {
@@ -128,19 +138,19 @@ function targetIn({ source, at }: App) {
 
 export function goToTarget(app: App, target: number | string) {
   const { facts } = app;
-  const named = facts.predictions.find((each: any) => each.name === target);
+  const named = facts.predictions.find((each) => each.name === target);
   const number = named ? named.number : target;
   if (typeof number === "string") {
     if (number !== facts.target.written) app.toWritten(number, false);
     return;
   }
-  const known = facts.predictions.some((each: any) => each.number === number);
+  const known = facts.predictions.some((each) => each.number === number);
   if (number !== facts.target.number && (known || number < facts.classes.count)) {
     app.toTarget(number);
   }
 }
 
-export function linkOf(app: App, first: any) {
+export function linkOf(app: App, first: Settings) {
   return location.href.replace(/#.*$/, "") +
     hashOf(app.state.settings, first, targetIn(app), app.facts);
 }

@@ -1,5 +1,8 @@
 // A guided page without its elements: which answers are right, and what is handed in.
 
+import type { Facts } from "./source.js";
+import type { Settings } from "./state.js";
+
 export type Kind = "view" | "number" | "text" | "open";
 export interface Step {
   question: string;
@@ -17,22 +20,22 @@ export interface Course {
   steps: Step[];
 }
 export interface Answer {
-  given: any;
+  given: unknown;
   right: boolean | null;
   tries: number;
 }
 
-const folded = (text: any) => String(text).trim().split(/\s+/).join(" ").toLowerCase();
+const folded = (text: unknown) => String(text).trim().split(/\s+/).join(" ").toLowerCase();
 
 /**
  * Is an answer right? Null where that is not judged; as `Step.right` in Python.
  * @param given What was written, or the settings of the view.
  */
-export function judged(step: Step, given: any): boolean | null {
+export function judged(step: Step, given: unknown): boolean | null {
   if (step.kind === "open") return null;
   if (step.kind === "view") {
     return Object.entries(step.answer as Record<string, unknown[]>).every(([name, values]) => {
-      const written = JSON.stringify(given[name]);
+      const written = JSON.stringify((given as Record<string, unknown>)[name]);
       return values.some((value) => JSON.stringify(value) === written);
     });
   }
@@ -43,7 +46,7 @@ export function judged(step: Step, given: any): boolean | null {
 }
 
 /** A number as students write it; NaN for any other text. */
-export function numberOf(text: any) {
+export function numberOf(text: unknown) {
   const written = String(text).trim().replace(",", ".").replace("−", "-");
   return written === "" ? Number.NaN : Number(written);
 }
@@ -52,11 +55,11 @@ export function numberOf(text: any) {
  * The part of the view that a question is about: the settings in its answer.
  * @param facts Of the page: what is switched off, and the predictions.
  */
-export function pointedAt(step: Step, settings: any, facts: any = {}) {
-  const off = (facts.edits ?? []).filter((edit: any) => edit.factor === 0);
-  const pairs = off.map((edit: any) => [edit.layer, edit.channel]);
+export function pointedAt(step: Step, settings: Partial<Settings>, facts: Partial<Facts> = {}) {
+  const off = (facts.edits ?? []).filter((edit) => edit.factor === 0);
+  const pairs = off.map((edit) => [edit.layer, edit.channel]);
   // Only a channel that is alone can be the answer.
-  const now = {
+  const now: Record<string, unknown> = {
     ...settings,
     off: pairs.length === 1 ? pairs[0] : pairs,
     prediction: facts.predictions?.[0]?.name ?? null,
@@ -65,17 +68,14 @@ export function pointedAt(step: Step, settings: any, facts: any = {}) {
 }
 
 /** Settings in words. */
-export function inWords(settings: any) {
-  const words = (
-    value: any,
-  ) => (value === null || value === undefined || value.length === 0 ? "none" : String(value));
+export function inWords(settings: Record<string, unknown>) {
   return Object.entries(settings)
-    .map(([name, value]) => `${name} ${words(value)}`)
+    .map(([name, value]) => `${name} ${String(value ?? "") || "none"}`)
     .join(", ");
 }
 
 /** The answer after one more try; once right, it stays right. */
-export function tried(step: Step, before: Answer | undefined, given: any): Answer {
+export function tried(step: Step, before: Answer | undefined, given: unknown): Answer {
   if (before?.right) return before;
   return { given, right: judged(step, given), tries: (before?.tries ?? 0) + 1 };
 }

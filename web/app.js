@@ -20,30 +20,10 @@ import { Weights } from "./weights.js";
 import { Why } from "./why.js";
 
 /**
- * Where facts and numbers come from: a kernel, or the page itself. What is not there yet is null,
- * and `listeners` are told when it is; a heatmap that there is none of has no values.
  * @typedef {import("./layer.js").Layer} Layer
  * @typedef {import("./panel.js").Panel} Panel
- * @typedef {{values: any, shape: number[], none?: string}} Heat
- * @typedef {{
- *   facts: import("./messages.d.ts").Facts & Record<string, any>, live: boolean, gone?: string, refused?: number, waiting?: string, wanted?: number | null, asking?: string | null, listeners: Set<(now?: boolean) => void>,
- *   layer: (at: any) => Layer | null,
- *   heat: (at: any, layer: string, targetClass: number | null) => Heat | null,
- *   picture: (place: [number, number, number] | null) => any,
- *   field: (at: any) => import("./field.js").Field | null,
- *   target: (number: number) => void, edit: (what: import("./messages.d.ts").AnyRequest) => void,
- *   ablate: (at: any, told: (part: import("./ablation.js").Part | null) => void) => void,
- *   sides?: (at: any) => import("./sides.js").Found | null,
- *   write?: (written: string) => void, goal?: {written: string} | null,
- *   answer?: (which: number, channel: number | null, sample: number) => import("./output.js").Found | null,
- *   flip?: (at: any, channels: number[], told: (part: import("./flip.js").Part | null) => void) => void,
- *   value: (at: any, row: number, column: number) => any, why?: (question: any, at?: any) => any,
- *   map?: (at: any, again?: number) => any,
- *   switches?: boolean, reaches?: (layer: string) => boolean,
- *   restart?: () => void, code?: (settings: any) => Promise<{code: string, none: string}>, link?: (app: App) => string,
- *   scores?: (at: any, spot: {row: number, column: number}, reference: number) => ArrayLike<number> | null,
- *   holds?: (what: "answers" | "weights") => boolean,
- *   prefetch: (at: any, layers: string[]) => void}} Source
+ * @typedef {import("./source.ts").Heat} Heat
+ * @typedef {import("./source.ts").Source} Source
  */
 
 /** The explorer in the browser. */

@@ -32,7 +32,11 @@ export class Card {
   drawn = "";
 
   constructor(public app: App) {
-    const close = el("button", { class: "hv-close", type: "button", "aria-label": "close the card" }, "✕");
+    const close = el("button", {
+      class: "hv-close",
+      type: "button",
+      "aria-label": "close the card",
+    }, "✕");
     const sort = el("button", {
       class: "hv-toggle",
       type: "button",
@@ -92,7 +96,9 @@ export class Card {
     const flat = data.count < 2 || data.header.size.every((side: number) => side < 2);
     const ranking = flat ? null : this.app.rankings.of(data, { ...this.app.at, order: "contrast" });
     const scores = ranking?.scores ?? null;
-    const key = `${flat} ${ranking?.words} ${Boolean(scores)} ${data.header.layer} ${ranking?.key} ${this.app.at.channel} ${this.app.facts.run}`;
+    const key = `${flat} ${ranking?.words} ${
+      Boolean(scores)
+    } ${data.header.layer} ${ranking?.key} ${this.app.at.channel} ${this.app.facts.run}`;
     if (key === this.drawn) return;
     this.drawn = key;
     visible(this.best, !flat);
@@ -105,13 +111,18 @@ export class Card {
           class: "hv-toggle",
           "data-channel": channel,
           "aria-pressed": String(channel === this.app.at.channel),
-          title: `show ${data.word} ${channel}: its value here is ${short(Number(scores[channel]))} standard deviations above its mean`,
+          title: `show ${data.word} ${channel}: its value here is ${
+            short(Number(scores[channel]))
+          } standard deviations above its mean`,
         },
         el("b", {}, String(channel)),
         ` z ${Number(scores[channel]).toFixed(1)}`,
       )
     );
-    return this.best.replaceChildren(el("span", { class: "hv-dim" }, `${data.word}s that respond most here`), ...first);
+    return this.best.replaceChildren(
+      el("span", { class: "hv-dim" }, `${data.word}s that respond most here`),
+      ...first,
+    );
   }
 
   /** To the right of the position, or to its left where the view ends. */
@@ -130,6 +141,8 @@ export class Card {
     const left = fits ? right + BESIDE : Math.max(right - BESIDE - root.offsetWidth, whole.left);
     const down = frame.top - own.top + Math.min(Math.max(k * (v - y), 0), 1) * frame.height;
     root.style.left = `${left - own.left}px`;
-    root.style.top = `${Math.max(0, Math.min(down - 20, frame.bottom - own.top - root.offsetHeight))}px`;
+    root.style.top = `${
+      Math.max(0, Math.min(down - 20, frame.bottom - own.top - root.offsetHeight))
+    }px`;
   }
 }

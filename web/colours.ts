@@ -1,7 +1,7 @@
 // Palettes by name, and which of them a light and a dark page have.
 
 import { paletteOf } from "./levels.js";
-import type { Source } from "./app.js";
+import type { Source } from "./source.js";
 
 /** The colours of one explorer. */
 export class Colours {

@@ -3,7 +3,7 @@
 import { el, setAttribute, setText, visible } from "./dom.js";
 import { contextOf } from "./levels.js";
 import { percent } from "./numbers.js";
-import type { Source } from "./app.js";
+import type { Source } from "./source.js";
 import type { State } from "./state.js";
 
 /** What has come of it. */

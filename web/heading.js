@@ -106,7 +106,7 @@ export class Heading {
   }
 
   /**
-   * @param {Record<string, number>} counts
+   * @param {import("./messages.d.ts").Counts} counts
    * @param {any} at
    * @param {number} position
    * @param {string} order What the channels are sorted by.
@@ -120,7 +120,7 @@ export class Heading {
     choose(this.shownAfter, at.shown_after);
     let several = false;
     for (const [name, { made, number, root }] of Object.entries(this.others)) {
-      const count = counts[name] ?? 0;
+      const count = counts[/** @type {keyof typeof counts} */ (name)];
       several ||= count > 1;
       visible(root, count > 1);
       slide(made, count, at[name], `${name} ${at[name]} (of 0 to ${count - 1})`);

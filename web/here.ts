@@ -7,7 +7,7 @@ import { short } from "./numbers.js";
 import { positionIn } from "./state.js";
 import type { Layer } from "./layer.js";
 import type { Values } from "./state.js";
-import type { Source } from "./app.js";
+import type { Source } from "./source.js";
 
 /** Channels in order; `name` is "index" where what it needs is missing. */
 export interface Ranking {

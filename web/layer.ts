@@ -3,6 +3,8 @@
 import { colourRanges } from "./levels.js";
 import { short } from "./numbers.js";
 import type { Range } from "./levels.js";
+import type { LayerHeader } from "./messages.d.ts";
+import type { Field } from "./field.js";
 
 /** The numbers of an array, as its kind stores them. */
 export type Numeric =
@@ -29,7 +31,12 @@ export interface Arrays {
   gradients?: Numbers;
   beside?: Numbers;
   ablation_scores?: Numbers;
+  /** A channel's percentiles of its gradient, where they are not among `percentiles` yet. */
+  slopeEnds?: (channel: number) => number[] | null;
 }
+
+/** What is said of a layer; the last two by a page. */
+export type Header = LayerHeader & { field?: Field; notes?: string[] };
 
 const ROWS = ["min", "max", "mean", "zeros", "norm", "nans", "infs"];
 
@@ -42,7 +49,7 @@ export class Layer {
 
   /** @param network Least and largest value of all layers' maps, and gradients. */
   constructor(
-    public header: any,
+    public header: Header,
     public arrays: Arrays,
     public orders: string[],
     public network: number[][],
@@ -78,16 +85,16 @@ export class Layer {
     return this.once("strongest", () => {
       const size = this.height * this.width;
       let [best, most] = [null as number | null, -Infinity];
-      let any = false;
+      let graded = false;
       for (let channel = 0; channel < this.count; channel++) {
         let sum = 0;
         for (let i = channel * size; i < (channel + 1) * size; i++) {
           sum += maps.values[i] * gradients.values[i];
         }
-        any ||= sum !== 0;
+        graded ||= sum !== 0;
         if (sum > most) [best, most] = [channel, sum];
       }
-      return any ? best : null;
+      return graded ? best : null;
     });
   }
 
@@ -147,7 +154,7 @@ export class Layer {
     const all = values.slice();
     all.set(order.values, (this.orders.indexOf("score drop") - 1) * this.count);
     const arrays = { ...this.arrays, ablation_scores: scores, orders: { shape, values: all } };
-    return new Layer({ ...this.header, age: "" }, arrays, this.orders, this.network);
+    return new Layer(this.header, arrays, this.orders, this.network);
   }
 
   /** Channel numbers in the order in which the slider and the mosaic have them. */
@@ -185,7 +192,7 @@ export class Layer {
    * @param range By its largest magnitude.
    */
   robust(channel: number, { high }: Range): Range | null {
-    const own = (this.arrays as any).slopeEnds?.(channel);
+    const own = this.arrays.slopeEnds?.(channel);
     const values = own ? [] : this.arrays.percentiles.values;
     const [low, most] = own ?? [2, 3].map((row) => values[row * this.count + channel] ?? 0);
     const end = Math.max(Math.abs(low), Math.abs(most));

@@ -1,6 +1,6 @@
 // What is said of each channel, from its values: as hookviz/view/layer.py does it in Python.
 
-import type { Numbers } from "./layer.js";
+import type { Arrays, Numbers } from "./layer.js";
 
 /**
  * A row for each of least, most, mean, share of zeros, norm, NaNs and infinities, of each channel.
@@ -112,7 +112,7 @@ export function layerArrays(
   const weights = gradients && meansOf(gradients, count);
   const row = (of: Numbers, place: number) =>
     of.values.subarray(place * count, (place + 1) * count);
-  const found: any = { maps: { shape, values: maps }, numbers };
+  const found: Partial<Arrays> = { maps: { shape, values: maps }, numbers };
   if (gradients && slopes && weights) {
     found.gradients = { shape, values: gradients };
     found.gradient_numbers = slopes;
@@ -151,7 +151,7 @@ export function layerArrays(
       each[0]
     );
   Object.defineProperty(found, "slopeEnds", { value: ends });
-  return found;
+  return found as Arrays;
 }
 
 function later(holder: any, name: string, make: () => any) {

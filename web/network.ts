@@ -3,7 +3,7 @@
 
 import { CAMS, WITHOUT_GRADIENT } from "./cams.js";
 import { ARRIVES_NOT } from "./heatmaps.js";
-import { averaged, Layer } from "./layer.js";
+import { averaged, type Header, Layer } from "./layer.js";
 import { toLevels } from "./levels.js";
 import { layerArrays } from "./measures.js";
 import { pictureOf } from "./pictures.js";
@@ -20,8 +20,10 @@ import type { App } from "./app.js";
 import type { Goal } from "./targets.js";
 import type { Part } from "./ablation.js";
 import type { Range } from "./levels.js";
+import type { At, Facts, HeatAt, NetFacts, Picture } from "./source.js";
+import type { AnyRequest } from "./messages.d.ts";
 
-export interface LayerFacts {
+export interface CallFacts {
   name: string;
   layer: string;
   call: number;
@@ -31,8 +33,10 @@ export interface LayerFacts {
   offset: number;
   strides: number[];
   shape: number[];
-  header: any;
+  header: Header;
 }
+/** The facts of a page that runs its network. */
+export type PageFacts = Facts & { net: NetFacts };
 export interface Factor {
   layer: string;
   channel: number;
@@ -43,7 +47,7 @@ export interface Factor {
 export interface Input {
   values: Float32Array;
   shape: number[];
-  picture: any;
+  picture: Picture | null;
   unpainted?: Input;
 }
 
@@ -54,10 +58,11 @@ const MAP_SIDE = 32; // of a picture in the map, at most, as in `hookviz.view.ma
 /** The network, its input, its factors and its answers. */
 export class NetworkSource {
   /** The map as it was last. */
+  // deno-lint-ignore no-explicit-any
   drawn: any = null;
   /** The maps of the output as they were last. */
   shownAnswers: Map<string, Found> = new Map();
-  first: { predictions: any; verdict: any; answer: any };
+  first: Pick<Facts, "predictions" | "verdict" | "answer">;
   running: Running;
   live = true;
   idle = true; // a stroke is in the picture at once, before the network has run
@@ -75,7 +80,7 @@ export class NetworkSource {
   reaches: (layer: string) => boolean;
   /** Of inputs that are none. */
   zeros: Map<string, Float32Array> = new Map();
-  follows: any;
+  follows: boolean;
   past: Input[] = [];
   /** The run that goes on. */
   going: Promise<void> | null = null;
@@ -88,7 +93,7 @@ export class NetworkSource {
   followed: Input;
   /** Whose predictions the facts have. */
   told: Answer | null = null;
-  calls: LayerFacts[];
+  calls: CallFacts[];
   answers: { edited: Answer; original: Answer };
 
   /**
@@ -96,7 +101,7 @@ export class NetworkSource {
    * @param graph That of the map: nodes, edges, and the sizes of the layers' pictures.
    */
   constructor(
-    public facts: any,
+    public facts: PageFacts,
     public runner: Runner,
     public input: Input,
     public held: { header: any; arrays: any },
@@ -148,7 +153,7 @@ export class NetworkSource {
     } else if (inputs.classes) {
       const own = number === this.facts.net.number && this.facts.net.classes;
       const values = new Float32Array(inputs.classes[1]);
-      if (own || number === null) values.set(this.facts.net.classes);
+      if (own || number === null) values.set(this.facts.net.classes!);
       else if (number !== LIKELIEST) values[number] = 1;
       feeds.classes = { shape: inputs.classes, values };
     }
@@ -172,12 +177,12 @@ export class NetworkSource {
   }
 
   /** Whether the target sends a gradient to a layer. */
-  graded({ targets }: LayerFacts, goal: Goal | null = this.goal) {
+  graded({ targets }: CallFacts, goal: Goal | null = this.goal) {
     const from = goal ? Object.keys(goal.weights) : ["own"];
     return from.some((each) => targets.includes(each === "classes" ? "own" : each));
   }
 
-  call(name: string): LayerFacts {
+  call(name: string): CallFacts {
     const found = this.calls.find((each) => each.name === name);
     if (found) return found;
     const near = this.calls.map((each) => each.name).slice(0, 6);
@@ -199,15 +204,12 @@ export class NetworkSource {
     const run_names = this.edits.length ? ["original", "edited", "difference"] : [];
     const own = this.input === this.original && !this.edits.length;
     const verdict = own ? this.first.verdict : { text: "", kind: "", layer: null, details: "" };
-    const boxed = !own && this.first.answer?.boxes.length;
+    const first = this.first.answer;
+    const boxed = !own && first?.boxes.length;
     const notes = own
       ? this.facts.net.notes
       : [...this.facts.net.notes, OTHER, ...(boxed ? [NO_BOXES] : [])];
-    const answer = own
-      ? this.first.answer
-      : boxed
-      ? { ...this.first.answer, boxes: [] }
-      : this.facts.answer;
+    const answer = own ? first : boxed ? { ...first, boxes: [] } : this.facts.answer;
     this.facts = {
       ...this.facts,
       answer,
@@ -335,7 +337,7 @@ export class NetworkSource {
 
   // What the app asks for
 
-  shownRun(at: any) {
+  shownRun(at: At) {
     return this.edits.length ? (at.shown_run ?? "edited") : "edited";
   }
 
@@ -343,7 +345,7 @@ export class NetworkSource {
     return this.call(call ? `${layer}#${call}` : layer);
   }
 
-  layer(at: any): Layer | null {
+  layer(at: At): Layer | null {
     for (const each of Object.values(this.looked)) each.clear(); // a drawing begins
     const facts = this.callOf(at.layer, Math.min(at.call ?? 0, this.lastCall(at.layer)));
     const run = this.shownRun(at);
@@ -371,7 +373,7 @@ export class NetworkSource {
     return this.calls.filter((each) => each.layer === layer).length - 1;
   }
 
-  madeLayer(answer: Answer, facts: LayerFacts, depth: number, run: string) {
+  madeLayer(answer: Answer, facts: CallFacts, depth: number, run: string) {
     const pair = this.pair(answer, facts, depth);
     if (!pair) return null;
     const which = this.edits.length ? `, ${run}` : "";
@@ -379,7 +381,7 @@ export class NetworkSource {
   }
 
   /** Maps and gradients as they are drawn; null while they are on their way. */
-  pair(answer: Answer, facts: LayerFacts, depth: number) {
+  pair(answer: Answer, facts: CallFacts, depth: number) {
     const names = [
       `activation:${facts.name}`,
       ...(this.graded(facts) ? [`gradient:${facts.name}`] : []),
@@ -400,7 +402,7 @@ export class NetworkSource {
   }
 
   asLayer(
-    facts: LayerFacts,
+    facts: CallFacts,
     { maps, gradients, count, height, width }: {
       maps: Float32Array;
       gradients: Float32Array | null;
@@ -417,7 +419,7 @@ export class NetworkSource {
     return new Layer(header, arrays as any, orders, this.facts.network);
   }
 
-  heat(at: any, layer: string) {
+  heat(at: HeatAt, layer: string) {
     const facts = this.callOf(
       layer,
       at.ofAll ? this.lastCall(layer) : Math.min(at.call ?? 0, this.lastCall(layer)),
@@ -447,13 +449,13 @@ export class NetworkSource {
     if (!other) return null;
     const [now, before] = [made(of, pair), made(this.answers.original, other)];
     return of.once(`heat difference ${at.heatmap} ${facts.name} ${depth}`, () => ({
-      values: now.values.map((value, i) => value - before.values[i]),
+      values: now.values.map((value: number, i: number) => value - before.values[i]),
       shape: now.shape,
     }));
   }
 
   /** A heatmap that runs the network many times. */
-  ran(at: any, facts: LayerFacts) {
+  ran(at: HeatAt, facts: CallFacts) {
     const none = this.refusal(at, facts);
     if (none) return { ...NONE, none };
     const run = this.shownRun(at);
@@ -468,7 +470,7 @@ export class NetworkSource {
   }
 
   /** Why such a heatmap is missing; empty if it is not. */
-  refusal(at: any, facts: LayerFacts) {
+  refusal(at: At, facts: CallFacts) {
     if (this.shownRun(at) === "difference") return "of one run: choose edited or original";
     if (this.beyondClasses) return OF_CLASSES;
     return at.heatmap !== "occlusion" && facts.shape.length !== 3
@@ -480,7 +482,7 @@ export class NetworkSource {
    * The map of the network, with a picture of each layer from this page's own run; until that is
    * there the pictures of the run before.
    */
-  map(at: any) {
+  map(at: At) {
     if (this.graph.none) return this.graph;
     const answer = this.shownRun(at) === "original" ? this.answers.original : this.answers.edited;
     const shown = Object.keys(this.graph.sizes).map((layer) =>
@@ -498,7 +500,7 @@ export class NetworkSource {
   /**
    * Each layer's mean over channels, small, as levels between its own ends; one behind the other.
    */
-  pictures(answer: Answer, layers: LayerFacts[], depth: number) {
+  pictures(answer: Answer, layers: CallFacts[], depth: number) {
     const sizes: [number, number][] = Object.values(this.graph.sizes);
     const levels = new Uint8Array(sizes.reduce((sum, [height, width]) => sum + height * width, 0));
     let start = 0;
@@ -536,7 +538,7 @@ export class NetworkSource {
     return made;
   }
 
-  field(at: any) {
+  field(at: At) {
     return this.callOf(at.layer, 0).header.field ?? null;
   }
 
@@ -582,14 +584,14 @@ export class NetworkSource {
     this.changed();
   }
 
-  edit(what: any) {
+  edit(what: AnyRequest) {
     if (what.set === "paint" || what.set === "erase") {
-      return this.use(withStroke(this.input, what.bytes, what.set === "erase"), true);
+      return this.use(withStroke(this.input, what.bytes!, what.set === "erase"), true);
     }
     if (what.set === "drop") this.edits = this.edits.filter((each) => each.key !== what.key);
     else if (what.set === "undo") this.edits = this.edits.slice(0, -1);
     else if (what.set === "restore") this.edits = [];
-    else this.scale(what.layer, what.channel, what.factor);
+    else if (what.set === "factor") this.scale(what.layer, what.channel, what.factor);
     return this.changed();
   }
 
@@ -608,7 +610,7 @@ export class NetworkSource {
   }
 
   /** What the score loses without each channel of a layer that runs once. */
-  ablate(at: any, told: (part: Part | null) => void) {
+  ablate(at: At, told: (part: Part | null) => void) {
     const [facts, answer] = [this.callOf(at.layer, 0), this.answers.edited];
     if (this.beyondClasses) {
       return queueMicrotask(() => told({ share: 0, order: null, none: OF_CLASSES }));
@@ -821,7 +823,7 @@ function sameFeeds(a: Record<string, Tensor>, b: Record<string, Tensor>) {
 }
 
 /** A layer's output as maps, one behind the other. */
-function arranged({ values }: Tensor, { offset, strides, shape }: LayerFacts, depth: number) {
+function arranged({ values }: Tensor, { offset, strides, shape }: CallFacts, depth: number) {
   const [count, height, width] = flatShape(shape);
   const volume = shape.length === 4;
   const start = offset + (volume ? depth * strides[1] : 0);

@@ -8,7 +8,7 @@ import { mapSize, percent, short } from "./numbers.js";
 import { Panel } from "./panel.js";
 import type { Numbers } from "./layer.js";
 import type { State } from "./state.js";
-import type { Source } from "./app.js";
+import type { Source } from "./source.js";
 import type { Colours } from "./colours.js";
 import type { Range } from "./levels.js";
 

@@ -10,6 +10,7 @@ import { Lesson } from "./lesson.js";
 import { pictureOf } from "./pictures.js";
 import { answered } from "./walk.js";
 import type { Numbers } from "./layer.js";
+import type { At, Facts, HeatAt } from "./source.js";
 
 /** What is in the page. */
 class PageSource {
@@ -20,7 +21,7 @@ class PageSource {
   link: ((app: App) => string) | undefined = undefined;
   reasons: Map<string, any> = new Map();
 
-  constructor(public facts: any) {
+  constructor(public facts: Facts) {
   }
 
   /** A block that is unpacked, or null: then it will be. */
@@ -35,7 +36,7 @@ class PageSource {
     return this.known.get(id) ?? null;
   }
 
-  layer(at: any) {
+  layer(at: At) {
     const place = this.place(at.layer);
     const { order } = this.facts.choices;
     const { network } = this.facts;
@@ -50,10 +51,10 @@ class PageSource {
   }
 
   place(name: string) {
-    return this.facts.layers.findIndex((each: any) => each.name === name);
+    return this.facts.layers.findIndex((each) => each.name === name);
   }
 
-  heat(at: any, layer: string, targetClass: number | null) {
+  heat(at: HeatAt, layer: string, targetClass: number | null) {
     const heats = this.get("heatmaps", (found) => found);
     if (!heats) return null;
     const own = targetClass === null || targetClass === this.facts.target.number;
@@ -63,7 +64,7 @@ class PageSource {
     return found ?? (none ? { values: null, shape: [] } : NO_HEAT);
   }
 
-  field(at: any) {
+  field(at: At) {
     return this.layer(at)?.header.field ?? null;
   }
 
@@ -126,7 +127,7 @@ class PageSource {
     return this.get("why", (found) => found)?.header[what].length > 0;
   }
 
-  prefetch(_: any, layers: string[]) {
+  prefetch(_: At, layers: string[]) {
     for (const layer of layers) this.layer({ layer });
   }
 }

@@ -30,7 +30,7 @@ export class Predictions {
     if (key === this.drawn) return;
     this.drawn = key;
     const known = predictions.some((each) => each.number === target.number);
-    const all: any[] = predictions.map((each) =>
+    const all: HTMLElement[] = predictions.map((each) =>
       this.bar(each, each.number === target.number, words)
     );
     if (!known && target.name !== "nothing") {

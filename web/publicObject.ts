@@ -6,13 +6,16 @@ import { probabilitiesOf } from "./network.js";
 import { RUNNING } from "./running.js";
 import { readTarget } from "./targets.js";
 import type { NetworkSource } from "./network.js";
+import type { Heat } from "./source.js";
+import type { PageFacts } from "./network.js";
+import type { Tensors } from "./runner.js";
 
 export interface Values {
   shape: number[];
   data: Float32Array;
 }
 
-export function publicObject(facts: any, source: Promise<NetworkSource>) {
+export function publicObject(facts: PageFacts, source: Promise<NetworkSource>) {
   /** One question after the other. */
   let last: Promise<unknown> = Promise.resolve();
 
@@ -22,7 +25,11 @@ export function publicObject(facts: any, source: Promise<NetworkSource>) {
     return done;
   };
 
-  const outputOf = async (from: NetworkSource, output: string, feeds?: any): Promise<Values> => {
+  const outputOf = async (
+    from: NetworkSource,
+    output: string,
+    feeds?: Tensors,
+  ): Promise<Values> => {
     const { edited } = from.answers;
     if (!feeds) await from.until(edited, [output]);
     const found = feeds
@@ -44,7 +51,7 @@ export function publicObject(facts: any, source: Promise<NetworkSource>) {
   ready.catch(() => undefined); // the page says it
 
   return Object.freeze({
-    layers: Object.freeze(facts.net.layers.map((each: any) => each.name)),
+    layers: Object.freeze(facts.net.layers.map((each) => each.name)),
     ready,
 
     /** The tensor that the network gets. */
@@ -73,7 +80,7 @@ export function publicObject(facts: any, source: Promise<NetworkSource>) {
     heatmap: (layer: string, method: string = "gradcam") =>
       inTurn(async (from) => {
         const call = from.call(layer);
-        const known = facts.choices.heatmap.filter((each: string) =>
+        const known = facts.choices.heatmap.filter((each) =>
           each in CAMS || RUNNING.includes(each)
         );
         if (!known.includes(method)) {
@@ -94,7 +101,7 @@ export function publicObject(facts: any, source: Promise<NetworkSource>) {
           shown_run: "edited",
           script: true,
         };
-        const found: any = maps && RUNNING.includes(method) && !from.refusal(at, call)
+        const found: Heat | null = maps && RUNNING.includes(method) && !from.refusal(at, call)
           ? await from.running.alone(method, edited, call, maps)
           : from.heat(at, call.layer);
         if (!found?.values) {
@@ -151,7 +158,7 @@ export function publicObject(facts: any, source: Promise<NetworkSource>) {
   });
 }
 
-function classNumber(facts: any, target: number | string) {
+function classNumber(facts: PageFacts, target: number | string) {
   const count = facts.net.inputs.classes?.[1] ?? 0;
   const number = typeof target === "string" ? facts.classes.names.indexOf(target) : target;
   if (!Number.isInteger(number) || number < 0 || number >= count) {

@@ -5,14 +5,10 @@ import { el, setText, visible } from "./dom.js";
 import { descending } from "./measures.js";
 import { upsampled } from "./overlay.js";
 import type { Answer, Tensor } from "./runner.js";
-import type { LayerFacts, NetworkSource } from "./network.js";
+import type { CallFacts, NetworkSource } from "./network.js";
 import type { Part } from "./ablation.js";
+import type { Heat } from "./source.js";
 
-export interface Heat {
-  values: Float32Array | null;
-  shape: number[];
-  none?: string;
-}
 /** One run for each number. */
 export interface Plan {
   count: number;
@@ -66,7 +62,7 @@ export class Running {
   }
 
   /** A heatmap; null while it is on its way. */
-  heat(name: string, answer: Answer, facts: LayerFacts, maps: Maps): Heat | null {
+  heat(name: string, answer: Answer, facts: CallFacts, maps: Maps): Heat | null {
     const key = keyOf(name, facts, maps);
     const known = answer.made.get(key);
     if (known) {
@@ -107,7 +103,7 @@ export class Running {
   }
 
   /** A heatmap for a script, whatever the page shows meanwhile. */
-  async alone(name: string, answer: Answer, facts: LayerFacts, maps: Maps): Promise<Heat> {
+  async alone(name: string, answer: Answer, facts: CallFacts, maps: Maps): Promise<Heat> {
     const key = keyOf(name, facts, maps);
     if (!answer.made.has(key)) {
       await this.work(jobOf(answer, key, planOf(name, answer, maps)), () => true);
@@ -148,7 +144,7 @@ export class Running {
   /** What the score loses without each channel, in parts. */
   async ablate(
     answer: Answer,
-    facts: LayerFacts,
+    facts: CallFacts,
     told: (part: Part) => void,
     known: (drops: Float32Array, order: Uint32Array) => void,
   ) {
@@ -191,7 +187,7 @@ const jobOf = (answer: Answer, key: string, plan: Plan): Job => ({
 
 const keyOf = (
   name: string,
-  facts: LayerFacts,
+  facts: CallFacts,
   maps: Maps,
 ) => (name === "occlusion" ? name : `${name} ${facts.name} ${maps.width}`);
 

@@ -8,8 +8,10 @@ import { objectId } from "./objectId.js";
 import { blended, upsampled } from "./overlay.js";
 import type { Numbers } from "./layer.js";
 import type { Range } from "./levels.js";
-import type { Source } from "./app.js";
+import type { Source } from "./source.js";
 import type { Colours } from "./colours.js";
+import type { Picture } from "./source.js";
+import type { Values } from "./state.js";
 
 export interface Found {
   first?: Numbers;
@@ -43,7 +45,7 @@ export class Sides {
     this.root = el("div", { class: "hv-strip hv-sides" }, this.label, this.row);
   }
 
-  show(at: any, picture: any, colours: Colours) {
+  show(at: Values, picture: Picture | null, colours: Colours) {
     const { sides: names } = this.source.facts;
     const shown = Boolean(names && this.source.sides);
     visible(this.root, shown);
@@ -63,7 +65,13 @@ export class Sides {
     return undefined;
   }
 
-  draw(found: Found, names: [string, string], at: any, picture: any, colours: Colours) {
+  draw(
+    found: Found,
+    names: [string, string],
+    at: Values,
+    picture: Picture | null,
+    colours: Colours,
+  ) {
     const over = at.over_input && picture;
     const key = `${objectId(found)} ${
       over ? `${objectId(picture)} ${at.alpha}` : "alone"

@@ -79,7 +79,7 @@ export class State {
 
   /** Set some; those who listen are told what changed, if anything did. */
   set(changes: Partial<Values>) {
-    const before = this.values as any;
+    const before: Record<string, unknown> = { ...this.values };
     const changed = new Set(
       Object.entries(changes).flatMap(([name, value]) => (before[name] === value ? [] : [name])),
     );
@@ -89,9 +89,11 @@ export class State {
   }
 
   /** The explorer's own settings. */
-  get settings() {
-    const all = this.values as any;
-    return Object.fromEntries(this.names.map((name) => [name, all[name]]));
+  get settings(): Settings & Record<string, unknown> {
+    const all: Record<string, unknown> = { ...this.values };
+    return Object.fromEntries(this.names.map((name) => [name, all[name]])) as
+      & Settings
+      & Record<string, unknown>;
   }
 
   /** What is looked at, as shares of the pictures: under the pointer, or else the chosen place. */

@@ -40,10 +40,10 @@ export function withStroke(input: Input, covered: Uint8Array, erase: boolean): I
   for (let c = 0; c < channels; c++) {
     fill(values, unpainted.values, covered, erase, c * height * width, 1);
   }
-  const { picture } = input;
+  const picture = input.picture!;
   const pixels = picture.pixels.slice();
   const seen = resampled(covered, width, height, picture.width, picture.height);
-  for (let c = 0; c < 3; c++) fill(pixels, unpainted.picture.pixels, seen, erase, c, 4);
+  for (let c = 0; c < 3; c++) fill(pixels, unpainted.picture!.pixels, seen, erase, c, 4);
   return { values, shape: input.shape, picture: { ...picture, pixels }, unpainted };
 }
 

@@ -1,5 +1,7 @@
 // What a page's network runs backward from: a target, as it is written in Python, as weights of its outputs.
 
+import type { PageFacts } from "./network.js";
+
 /** `weights` by input of the graph; `number` of a single class. */
 export interface Goal {
   written: string;
@@ -18,7 +20,7 @@ export interface Term {
 /**
  * @param text `output["out"][0, 15, 48, 26]`, a class by number or name, or a difference of such.
  */
-export function readTarget(text: string, facts: any): Goal {
+export function readTarget(text: string, facts: PageFacts): Goal {
   const { inputs } = facts.net;
   const whole = text.replaceAll("hookviz.output", "output").trim();
   const single = classTerm(whole, facts);
@@ -26,7 +28,7 @@ export function readTarget(text: string, facts: any): Goal {
   const weights: Record<string, Float32Array> = {};
   for (const [n, { input, places, each }] of terms.entries()) {
     weights[input] ??= new Float32Array(
-      inputs[input].reduce((product: number, size: number) => product * size, 1),
+      inputs[input].reduce((product, size) => product * size, 1),
     );
     const own = weights[input];
     const share = n === 0 ? each : input === "classes" ? -each / (terms.length - 1) : -each; // as a tuple of classes
@@ -37,11 +39,11 @@ export function readTarget(text: string, facts: any): Goal {
   return { written: join("said"), name: join("name"), number, weights };
 }
 
-function classTerm(text: string, { net, classes }: any): Term | null {
+function classTerm(text: string, { net, classes }: PageFacts): Term | null {
   const count = net.inputs.classes?.[1] ?? 0;
   const number = /^\d+$/.test(text)
     ? Number(text)
-    : classes.names.findIndex((name: string) => name.toLowerCase() === text.toLowerCase());
+    : classes.names.findIndex((name) => name.toLowerCase() === text.toLowerCase());
   if (number < 0 || number >= count) return null;
   return {
     input: "classes",
@@ -52,11 +54,11 @@ function classTerm(text: string, { net, classes }: any): Term | null {
   };
 }
 
-function termOf(text: string, facts: any): Term {
+function termOf(text: string, facts: PageFacts): Term {
   const found = classTerm(text, facts);
   if (found) return found;
   const { inputs, answers } = facts.net;
-  const held: number[] = [...answers.keys()].filter((n: number) =>
+  const held: number[] = [...answers.keys()].filter((n) =>
     inputs[`weights:${n}`] &&
     /^[[.]/.test(text.startsWith(answers[n]) ? text.slice(answers[n].length) : "")
   );
@@ -82,8 +84,8 @@ function termOf(text: string, facts: any): Term {
   };
 }
 
-function knownTargets({ net, classes }: any) {
-  const names = net.answers.filter((_: string, n: number) => net.inputs[`weights:${n}`]);
+function knownTargets({ net, classes }: PageFacts) {
+  const names = net.answers.filter((_, n) => net.inputs[`weights:${n}`]);
   if (names.length) {
     return `: index ${names.join(", ")}, and end in .sum() or .mean() if it is not one number.`;
   }

@@ -1,0 +1,117 @@
+// What the explorer asks of its data: a kernel, a page, or a network that runs in the page answers.
+
+import type { Part as Scores } from "./ablation.js";
+import type { Step } from "./resize.js";
+import type { App } from "./app.js";
+import type { Course } from "./answers.js";
+import type { Field } from "./field.js";
+import type { Part as Flips } from "./flip.js";
+import type { Layer } from "./layer.js";
+import type {
+  AnyRequest,
+  AsFed,
+  Facts as KernelFacts,
+  LayerFacts,
+  PictureHeader,
+  TargetFacts,
+} from "./messages.d.ts";
+import type { CallFacts } from "./network.js";
+import type { Found } from "./output.js";
+import type { Found as Sides } from "./sides.js";
+import type { Settings, Values } from "./state.js";
+
+/** What is looked at; what is left out is a layer's first. */
+export type At = Partial<Values> & {
+  layer: string;
+  /** For the heatmaps of all layers, or for a script: what the page computes goes on. */
+  ofAll?: boolean;
+  script?: boolean;
+};
+export type HeatAt = At & Pick<Values, "heatmap">;
+
+export interface Picture extends Partial<Omit<PictureHeader, "height" | "width" | "fed">> {
+  pixels: Uint8ClampedArray<ArrayBuffer>;
+  height: number;
+  width: number;
+  fed?: AsFed | null;
+}
+
+/** A heatmap; there is none without values. */
+export interface Heat {
+  // deno-lint-ignore no-explicit-any
+  values: any; // `Numeric` or null
+  shape: number[];
+  none?: string;
+}
+
+/** What a page knows of the network in it. */
+export interface NetFacts {
+  /** The shapes of the inputs by name. */
+  inputs: Record<string, number[]>;
+  outputs: string[];
+  answers: string[];
+  forward: number;
+  level: string;
+  layers: CallFacts[];
+  classes: number[] | null;
+  number: number | null;
+  target: TargetFacts;
+  follows: boolean;
+  pictures: string[];
+  transform: { steps: Step[]; mean: number[]; std: number[] } | null;
+  reason: string;
+  notes: string[];
+}
+
+export type Facts = Omit<KernelFacts, "layers"> & {
+  layers: Array<LayerFacts & { map?: number[] }>;
+  note?: string;
+  notes?: string[];
+  /** Whether the page holds an answer to "why this output?". */
+  why?: { output: number | null };
+  lesson?: Course | null;
+};
+
+/**
+ * Where facts and numbers come from. What is not there yet is null, and `listeners` are told when
+ * it is.
+ */
+export interface Source {
+  facts: Facts;
+  live: boolean;
+  listeners: Set<(now?: boolean) => void>;
+  layer: (at: At) => Layer | null;
+  heat: (at: HeatAt, layer: string, targetClass: number | null) => Heat | null;
+  picture: (place: [number, number, number] | null) => Picture | null;
+  field: (at: At) => Field | null;
+  target: (number: number) => void;
+  edit: (what: AnyRequest) => void;
+  ablate: (at: At, told: (part: Scores | null) => void) => void;
+  value: (at: At, row: number, column: number) => { maps: number; gradients: number } | null;
+  prefetch: (at: At, layers: string[]) => void;
+  gone?: string;
+  refused?: number;
+  waiting?: string;
+  wanted?: number | null;
+  asking?: string | null;
+  sides?: (at: At) => Sides | null;
+  write?: (written: string) => void;
+  goal?: { written: string } | null;
+  answer?: (which: number, channel: number | null, sample: number) => Found | null;
+  flip?: (at: At, channels: number[], told: (part: Flips | null) => void) => void;
+  // deno-lint-ignore no-explicit-any
+  why?: (question: any, at?: At) => any;
+  // deno-lint-ignore no-explicit-any
+  map?: (at: At, again?: number) => any;
+  holds?: (what: "answers" | "weights") => boolean;
+  switches?: boolean;
+  reaches?: (layer: string) => boolean;
+  restart?: () => void;
+  code?: (settings: Settings) => Promise<{ code: string; none: string }>;
+  link?: (app: App) => string;
+  scores?: (
+    at: At,
+    spot: { row: number; column: number },
+    reference: number,
+  ) => ArrayLike<number> | null;
+}
