@@ -311,16 +311,14 @@ def weights_payload(view: View, question: dict[str, Any]) -> tuple[dict[str, Any
         position = chosen_position(at, cut_run(view), layer, call)
         why = contributions_of(view, layer, channel, position, int(question["sample"]), call)
         found = replace(found, channel=channel, contributions=why.by_channel)
-    inputs = found.inputs_of(channel)
     by = "contribution here" if position is not None else "weight" if row else "norm"
-    norms = own.reshape(len(own), -1).norm(dim=1)
     if found.in_colour:
         values, tiles, channels = found.norms, found.kernels, list(range(len(found.kernels)))
+        order = found.order[:TILES]
     else:
-        terms = None if found.contributions is None else found.contributions[inputs]
-        values = terms if terms is not None else own.flatten() if row else norms
-        tiles, channels = own, inputs
-    order = falling(values)[: BARS if row else TILES]
+        tiles, channels = own, found.inputs_of(channel)
+        order, values = found.ranked(channel)
+        order = order[: BARS if row else TILES]
     shape = found.kernels.shape[2:]
     facts = {"norm": found.norms, "bias": found.bias}
     if found.folded is not None:

@@ -242,20 +242,30 @@ class LayerWeights(TablePage):
                 "counted from 0."
             )
         kernel, inputs = self.kernels[channel], self.inputs_of(channel)
-        norms, terms = kernel.reshape(len(kernel), -1).norm(dim=1), None
-        if self.contributions is not None and channel == self.channel:
-            terms = self.contributions[inputs]
+        added = self.contributions if channel == self.channel else None
         return [
             plain(
                 {
                     "channel": inputs[each],
-                    "norm": norms[each],
-                    "contribution": None if terms is None else terms[each],
+                    "norm": kernel[each].norm(),
+                    "contribution": None if added is None else added[inputs[each]],
                     "kernel": kernel[each],
                 }
             )
-            for each in falling(norms if terms is None else terms)
+            for each in self.ranked(channel)[0]
         ]
+
+    def ranked(self, channel: int) -> tuple[list[int], Tensor]:
+        """Return the slices of a kernel, the largest first, and the number that ranks each.
+
+        It is the contribution at the position if that is known, or else the weight of a slice of
+        one tap, or the norm.
+        """
+        kernel = self.kernels[channel].reshape(self.kernels.shape[1], -1)
+        values = kernel.norm(dim=1) if kernel.shape[1] > 1 else kernel[:, 0]
+        if self.contributions is not None and channel == self.channel:
+            values = self.contributions[self.inputs_of(channel)]
+        return falling(values), values
 
     def inputs_of(self, channel: int) -> list[int]:
         """Return the input channels that an output channel takes: those of its group."""
@@ -345,8 +355,7 @@ class LayerWeights(TablePage):
         if self.channel is None:
             tiles, words = self.kernels[self.order], "kernels by norm: one row an input channel"
         else:
-            order = [each["channel"] - self.inputs_of(self.channel)[0] for each in self.slices()]
-            tiles = self.kernels[self.channel][order][:, None]
+            tiles = self.kernels[self.channel][self.ranked(self.channel)[0]][:, None]
             place = ", ".join(map(str, self.position))
             by = "norm" if self.contributions is None else "contribution"
             by += f" at ({place})" * bool(place)
@@ -363,22 +372,18 @@ class LayerWeights(TablePage):
         axes.set_title(_kept(words, len(flat), count), fontsize="small")
 
     def _draw_row(self, axes: Any) -> None:
-        slices = self.slices()
-        shown = slices[:_TERMS]
-        key = "contribution" if self.contributions is not None else "kernel"
-        numbers = [np.ravel(each[key])[0] for each in shown]  # a kernel of one tap is a nested list
-        values = [np.nan if each is None else float(each) for each in numbers]
-        colours = ["#b2182b" if each > 0 else "#2166ac" for each in values]
-        axes.barh([str(each["channel"]) for each in shown][::-1], values[::-1], color=colours[::-1])
+        channel = self.channel or 0
+        order, values = self.ranked(channel)
+        shown, inputs = order[:_TERMS][::-1], self.inputs_of(channel)
+        colours = ["#b2182b" if values[each] > 0 else "#2166ac" for each in shown]
+        axes.barh([str(inputs[each]) for each in shown], values[shown].numpy(), color=colours)
         axes.axvline(0, color="grey", linewidth=0.8)
         axes.tick_params(labelsize="x-small")
         axes.set_ylabel("input channel", fontsize="small")
-        name = self._name(self.channel or 0)
-        kind = "row" if self.kernels.ndim == 2 else "channel"
-        row = f"{kind} {self.channel}" + (f", {name}" if name else "")
-        what = "contributions" if key == "contribution" else "weights"
-        words = f"{within(row, 40)}: largest {what}"
-        axes.set_title(no_formula(_kept(words, len(shown), len(slices))), fontsize="small")
+        what = "weights" if self.contributions is None else "contributions"
+        name = f", {self._name(channel)}" if self.class_names else ""
+        words = f"{within(f'channel {channel}{name}', 40)}: largest {what}"
+        axes.set_title(no_formula(_kept(words, len(shown), len(order))), fontsize="small")
 
     def _draw_distribution(self, axes: Any) -> None:
         every = self.kernels.flatten()
