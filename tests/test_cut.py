@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 from typing import NamedTuple
 
@@ -148,13 +149,11 @@ def test_parts_through_pooling_and_of_the_input(branching):
     assert {(part.layer, part.channel) for part in found.parts} == {("three", 3)}
     assert found.parts[0].path == ["max_pool2d_with_indices", "mean"]
     assert found.kind == "constant" and found.remainder == pytest.approx(0, abs=1e-7)
-    with torch.no_grad():
-        maps = []
-        handle = model.three.register_forward_hook(lambda m, a, output: maps.append(output[1, 3]))
+    with torch.no_grad(), hookviz.capture(model, "three") as cache:
         model(x)
-        handle.remove()
-    pooled, places = F.max_pool2d(maps[0][None], 2, return_indices=True)
-    wanted = {tuple(map(int, divmod(int(n), maps[0].shape[1]))) for n in places.flatten()}
+    values = cache["three"].last.activation[1, 3]
+    pooled, places = F.max_pool2d(values[None], 2, return_indices=True)
+    wanted = {tuple(map(int, divmod(int(n), values.shape[1]))) for n in places.flatten()}
     assert {part.position for part in found.parts} == wanted
     assert all(part.weight == pytest.approx(1 / pooled.numel()) for part in found.parts)
     first = run.value("one", 0, (3, 4), sample=1)
@@ -579,8 +578,8 @@ def halved(tensor):
 
 
 @pytest.mark.parametrize("layer", ["two", "last"])
-def test_an_edited_layer_is_told_before_its_edit(branching, layer):
-    """Its terms are of what it is given after all other edits, and the edit is told beside."""
+def test_an_edited_layer_has_the_terms_of_its_value_before_its_edit(branching, layer):
+    """Its input has all other edits; the value after its own edit is beside."""
     model, x = branching
     at = {"channel": 2, "position": (3, 4) if layer == "two" else (), "sample": 1}
     explorer = hookviz.explore(model, x, layers=["one", "two", "last"], layer=layer)
@@ -589,41 +588,28 @@ def test_an_edited_layer_is_told_before_its_edit(branching, layer):
     explorer.edit(layer, channels=0, change=0)
     why = explorer.contributions(**at)
 
-    def threefold(module, args, output):
-        return output * torch.tensor([1.0, 3, 1, 1])[:, None, None]
-
-    def own_edits(module, args, output):
-        given.append((args[0], output))
-        off, same, half, *others = output.unbind(1)
-        return torch.stack([off * 0, same, halved(half), *others], 1)
-
-    given, gates = [], []
-    module = getattr(model, layer)
-    hooks = [model.one.register_forward_hook(threefold), module.register_forward_hook(own_edits)]
-    hooks += [model.gate.register_forward_hook(lambda *called: gates.append(called[2]))]
+    twin = copy.deepcopy(model)
     with torch.no_grad():
-        model(x)
-    for each in hooks:
-        each.remove()
-    ((taken, returned),) = given
-    value = returned[(1, 2, *at["position"])].item()
-    own = (1, slice(None), *at["position"])
-    terms = module.weight[2].flatten().double() * taken[own].double()
-    assert why.value == value
-    assert torch.equal(why.by_channel, terms)
-    assert why.edited == pytest.approx(0.5 * value + 1)
+        for parameter in twin.one.parameters():
+            parameter[1] *= 3
+    wanted = hookviz.contributions(twin, x, layer, **at)
+    torch.testing.assert_close(why.by_channel, wanted.by_channel, rtol=1e-5, atol=1e-6)
+    assert why.value == pytest.approx(wanted.value, rel=1e-5)
+    assert why.edited == pytest.approx(0.5 * why.value + 1)
     assert "after its edit" in repr(why)
-    if layer == "two":  # on its way is what the edits made of it
-        assert why.after[0] == ("mul", pytest.approx(why.edited * gates[0][1, 2].sigmoid().item()))
+    if layer == "two":  # the gate multiplies what the edit made of the value
+        name, value = why.after[0]
+        assert name == "mul" and 0 < value / why.edited < 1
 
     question = {"layer": layer, "call": 0, **at, "position": list(at["position"])}
     said, _ = reason_payload(explorer.displayed(), question)
-    assert (said["value"], said["edited"]) == (str(value), str(why.edited))
+    assert (said["value"], said["edited"]) == (str(why.value), str(why.edited))
     assert said["edits"] == ["halved", "off"]
     assert all(term["origins"] for term in said["terms"])
     checked = without_payload(explorer.displayed(), question | {"channels": [1]})
-    assert float(checked["predicted"]) == pytest.approx(-terms[1].item())
-    assert float(checked["true"]) == pytest.approx(-terms[1].item(), abs=1e-5)
+    lost = -float(why.by_channel[1])
+    assert float(checked["predicted"]) == pytest.approx(lost)
+    assert float(checked["true"]) == pytest.approx(lost, abs=1e-5)
     explorer.close()
 
 
