@@ -79,12 +79,9 @@ FILES = {
     "rgb.png": (Image.fromarray(RGB), {}, RGB),
     "gray.png": (Image.fromarray(GRAY), {}, gray(GRAY)),
     "sixteen.png": (Image.fromarray(SIXTEEN), {}, gray(SIXTEEN / 257)),
-    "sixteen.tif": (Image.fromarray(SIXTEEN), {}, gray(SIXTEEN / 257)),
     "scan.png": (Image.fromarray(SCAN), {}, gray(SCAN / 4000 * 255)),
     "int32.tif": (Image.fromarray(WIDE), {}, stretched(WIDE)),
-    "int32-of-16-bits.tif": (Image.fromarray(SIXTEEN.astype(np.int32)), {}, gray(SIXTEEN / 257)),
     "float.tif": (Image.fromarray(FLOATS), {}, gray(FLOATS * 255)),
-    "float-dark.tif": (Image.fromarray(FLOATS / 4), {}, gray(FLOATS / 4 * 255)),
     "float-bright.tif": (Image.fromarray(FLOATS * 900 - 50), {}, stretched(FLOATS)),
     "cmyk.tif": (
         Image.fromarray(CMYK, "CMYK"),
@@ -92,11 +89,6 @@ FILES = {
         (255 - BLACK_ON_CMYK[..., :3]) * (255 - BLACK_ON_CMYK[..., 3:]) / 255,
     ),
     "alpha.png": (Image.fromarray(RGBA), {}, over_white(RGB, ALPHA)),
-    "alpha.webp": (
-        Image.fromarray(RGBA),
-        {"lossless": True, "exact": True},
-        over_white(RGB, ALPHA),
-    ),
     "la.png": (
         Image.merge("LA", [Image.fromarray(GRAY), Image.fromarray(ALPHA)]),
         {},
@@ -108,13 +100,11 @@ FILES = {
         {"transparency": CLEAR.tobytes()},
         over_white(PALETTE[GRAY], CLEAR[GRAY]),
     ),
-    "palette.gif": (with_palette(), {"optimize": False}, PALETTE[GRAY]),
     "keyed.png": (
         Image.fromarray(GRAY),
         {"transparency": 7},
         gray(np.where(GRAY == 7, 255, GRAY)),
     ),
-    "bits.png": (Image.fromarray(BITS), {}, gray(BITS * 255)),
     "animated.gif": (with_palette(), {**OTHER_FRAME, "optimize": False}, PALETTE[GRAY]),
     "pages.tif": (Image.fromarray(RGB), OTHER_FRAME, RGB),
 }
@@ -158,21 +148,15 @@ def test_exif_rotation_is_shown_upright(orientation, tmp_path):
 
 ARRAYS = {
     "uint8": (RGB, RGB),
-    "uint8, one channel": (GRAY[..., None], gray(GRAY)),
     "int64": (RGB.astype(np.int64), RGB),
     "uint16": (SIXTEEN, gray(SIXTEEN / 257)),
     "uint16, 12 bits": (SCAN, gray(SCAN / 4000 * 255)),
-    "uint16, big endian": (SIXTEEN.astype(">u2"), gray(SIXTEEN / 257)),
     "uint16, colours": (np.dstack([SIXTEEN, SIXTEEN // 2, SIXTEEN]), None),
     "float": (FLOATS, gray(FLOATS * 255)),
     "float, colours": (RGB / 255, RGB),
     "float, channels first": ((RGB / 255).transpose(2, 0, 1), RGB),
-    "half": (FLOATS.astype(np.float16), gray(FLOATS * 255)),
-    "double, big endian": (FLOATS.astype(">f8"), gray(FLOATS * 255)),
     "bool": (BITS, gray(BITS * 255)),
     "alpha": (RGBA, over_white(RGB, ALPHA)),
-    "not contiguous": (RGB[::-1, ::-1], RGB[::-1, ::-1]),
-    "masked nowhere": (np.ma.masked_array(RGB), RGB),
 }
 
 
@@ -270,15 +254,9 @@ BROKEN = {
     "page.png": b"<html><body>404 Not Found</body></html>",
     "half.png": PNG[: len(PNG) // 2],
     "half.jpg": JPEG[: len(JPEG) // 2],
-    "half.gif": encoded("GIF")[:500],
-    "half.webp": encoded("WEBP")[:900],
-    "half.tif": encoded("TIFF")[:900],
     "header.png": PNG[:20],
-    "header.jpg": JPEG[:20],
     "noise.bin": RANDOM.bytes(5000),
     "signature.png": PNG[:8] + RANDOM.bytes(5000),
-    "signature.jpg": JPEG[:3] + RANDOM.bytes(5000),
-    "drawing.svg": b'<svg xmlns="http://www.w3.org/2000/svg"/>',
     "nothing.png": png_of_size(0, 0),
 }
 BOMBS = {"large.png": 10_000, "huge.png": 100_000, "signed.png": 2**31 - 1, "endless.png": 2**31}
@@ -367,7 +345,7 @@ def test_long_pictures_are_not_resized_by_the_shorter_side():
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow warns of data that it skips
-@pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "ICO", "PPM"])
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "TIFF", "WEBP"])
 def test_damaged_files_are_read_or_refused(kind, tmp_path):
     draw, whole = random.Random(kind), encoded(kind)
     path = tmp_path / f"damaged.{kind.lower()}"
