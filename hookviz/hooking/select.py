@@ -297,11 +297,9 @@ def _check_predicate(function: Callable[..., Any], model: nn.Module) -> None:
     """Raise ``TypeError`` for a function that is not a predicate, such as ``F.relu``."""
     name = getattr(function, "__name__", repr(function))
     if any(function is getattr(module, name, None) for module in (torch, nn.functional)):
-        types = {kind.lower(): kind for kind in dir(nn)}
-        kind = types.get(name.replace("_", ""), "ReLU")
         raise TypeError(
             f"layers={name} is a function, and only modules have hooks: give a module type, such "
-            f"as torch.nn.{kind}, or a layer's name."
+            "as torch.nn.ReLU, or a layer's name."
         )
     try:
         signature(function).bind("", model)
