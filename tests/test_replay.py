@@ -85,6 +85,16 @@ def test_a_layer_that_runs_twice_is_replayed_from_its_first_call():
     assert runs(model) == (3, 0)
 
 
+def test_in_a_sequential_only_the_last_output_is_recorded():
+    model = nn.Sequential(*(nn.Conv2d(3, 3, 3) for _ in range(5)))
+    assert runs(model, "4") == (3, 0)
+    replay = Replay(model, [model[4]])
+    with torch.no_grad():
+        replay.run(lambda: model(X), lambda: model(X))
+    ((_, *others, last),) = (recording for recording in replay._recordings.values())
+    assert last[1].isfinite().all() and all(value.isnan().all() for _, value in others)
+
+
 def test_hooks_within_a_skipped_module_still_run():
     model = nn.Sequential(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True)), nn.ReLU())
     replay, shapes = Replay(model, [model[1]]), []
@@ -122,6 +132,15 @@ def test_models_that_cannot_be_replayed_run_whole(case):
         for _ in range(3):
             replay.run(run, run)
     assert (replay.replayed, replay.whole) == (0, 3)
+
+
+def test_a_run_that_leaves_modules_out_runs_whole():
+    model = Net()
+    replay = Replay(model, [model.second])
+    with torch.no_grad():
+        made = replay.run(lambda: model.second(model.first(X)), lambda: model(X))
+    assert torch.equal(made, model.second(model.first(X)))
+    assert (replay.replayed, replay.whole) == (0, 1)
 
 
 def test_errors_of_the_model_are_raised_unchanged():

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..hooking.checkpoint import ModuleCallStack
 from ..hooking.handles import Hook, HookManager
@@ -90,17 +90,24 @@ class Replay:
     def _recorded(self, plain: Callable[[], Any]) -> tuple[Any, _Recording]:
         """Run the model; return its output, and the outputs of the modules before the boundary."""
         recording: _Recording = []
-        running: ModuleCallStack[int] = ModuleCallStack()
+        running: ModuleCallStack[tuple[nn.Module, int]] = ModuleCallStack()
         passed = False
 
         def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
-            running.begin(module, len(recording))
+            running.begin(module, (module, len(recording)))
 
         def leave(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
             nonlocal passed
-            begin, passed = running.end(module), passed or module in self._layers
-            if not passed:  # replaces the modules that ran within this one
-                recording[begin:] = [(module, map_tensors(output, torch.clone))]
+            begun, passed = running.end(module), passed or module in self._layers
+            if passed or begun is None:
+                return
+            _, begin = begun  # this output replaces those of the modules that ran within
+            recording[begin:] = [(module, map_tensors(output, torch.clone))]
+            parent, first = running.innermost() or (None, 0)
+            if type(parent) is nn.Sequential and begin > first:
+                # Only this module has read the previous output, so its values are not needed.
+                before, read = recording[begin - 1]
+                recording[begin - 1] = before, map_tensors(read, _without_values)
 
         modules = [m for m in self._model.modules() if not isinstance(m, torch.jit.ScriptModule)]
         hooks: list[Hook] = [(module, "forward_pre", enter) for module in modules]
@@ -148,6 +155,12 @@ def _replayed(recording: _Recording) -> Iterator[None]:
                 vars(module)["forward"] = own
     if remaining:
         raise _DivergedError
+
+
+def _without_values(tensor: Tensor) -> Tensor:
+    """Return a tensor of NaN or zeros without memory, which the test of a recording notices."""
+    value = torch.nan if tensor.is_floating_point() else 0
+    return tensor.new_full((), value).expand(tensor.shape)
 
 
 def _is_hooked(module: nn.Module) -> bool:
