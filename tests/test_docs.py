@@ -262,6 +262,15 @@ def test_every_page_stands_in_a_group_of_the_first() -> None:
     assert there == set(re.findall(r"^howto/[\w-]+$", first, re.MULTILINE))
 
 
+def test_each_promise_names_a_test() -> None:
+    page = (DOCS / "explanation" / "promises.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| ") and "| test |" not in line]
+    for row in rows:
+        file, name = re.search(r"`(tests/[\w/]+\.py)::(test_\w+)` \|$", row).groups()  # type: ignore[union-attr]
+        assert f"\ndef {name}(" in (DOCS.parent / file).read_text(), row
+    assert len(rows) > 20
+
+
 def test_the_reference_names_what_is_there() -> None:
     """Each directive's object can be imported: the build of the pages is heavy, this is not."""
     directives = re.compile(

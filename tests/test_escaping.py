@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
+import json
 import os
 import pickle
 from html.parser import HTMLParser
@@ -18,6 +19,7 @@ import ipywidgets as widgets
 import pytest
 import torch
 import torchvision
+from hostile import NAME, RESULTS, Harmless
 from seen import NOTE, control, html, labels
 from torch import nn
 
@@ -183,6 +185,22 @@ def test_the_output_in_a_notebook(explorer):
     assert not any("html" in kind or "svg" in kind for kind in data)
     assert EVIL in data["text/plain"]
     assert EVIL in metadata["image/png"]["alt"]
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_results_show_names_as_text(name, tmp_path):
+    """Tables, pages and figures of a name that is markup, a formula and half a character."""
+    result = RESULTS[name]()
+    if hasattr(result, "_repr_html_"):
+        assert Harmless(result._repr_html_()).text
+    if hasattr(result, "records"):
+        json.dumps(result.records(), allow_nan=False)
+    if hasattr(result, "figure"):
+        assert result.figure()._repr_png_()
+    if hasattr(result, "to_html"):
+        result.to_html(tmp_path / "page.html", title=NAME)
+        page = (tmp_path / "page.html").read_text("utf-8")
+        assert "hacked" in Harmless(page).text
 
 
 def test_saved_figures(explorer, tmp_path):

@@ -146,6 +146,17 @@ def test_one_function_writes_files():
             assert not pattern.search(source), path
 
 
+def test_three_files_use_the_network():
+    """Other modules import nothing that could; torch and timm fetch weights for `models.py`."""
+    network = re.compile(
+        r"import (socket|ssl|subprocess|requests)|(from|import) (urllib\.request|http)"
+        r"|get_state_dict|pretrained=|load_state_dict_from_url|npm pack"
+    )
+    sources = {path.relative_to(PACKAGE): path.read_text("utf-8") for path in PACKAGE.rglob("*.py")}
+    found = {path.as_posix() for path, source in sources.items() if network.search(source)}
+    assert found == {"run/pictures.py", "models.py", "export/network/runtime.py"}
+
+
 # Reading
 
 

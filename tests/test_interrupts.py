@@ -1,83 +1,243 @@
-"""After Ctrl-C at any moment, the model and the process are unchanged."""
+"""After Ctrl-C at any moment, the model and the process are unchanged, and the next call works."""
 
 from __future__ import annotations
 
 import dis
-import json
-import os
 import queue
 import random
 import signal
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
-import interrupted as interrupted_program
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from untouched import changes, snapshot
 
 import hookviz
+from hookviz import attribution, metrics
 from hookviz.hooking.handles import HookManager
 from hookviz.hooking.interrupts import _State, defer_interrupts, stoppable
-from hookviz.run.recorder import OperationRecorder
 
-TESTS = Path(__file__).parent
-
-
-def interrupted(works: list[tuple[str, int]], seed: int = 0) -> dict[str, list[dict]]:
-    """Start a program, interrupt it once per round, and return its report.
-
-    It does each kind of work for so many rounds, in turn.
-    """
-    draw = random.Random(seed)
-    paths = [str(TESTS), str(TESTS.parent), os.environ.get("PYTHONPATH", "")]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
-    answers: dict[str, list[dict]] = {kind: [] for kind, _ in works}
-    given = [str(each) for work in works for each in work]
-    with subprocess.Popen(
-        [sys.executable, str(TESTS / "interrupted.py"), *given],
-        stdout=subprocess.PIPE,
-        env=environment,
-        text=True,
-    ) as child:
-        try:
-            for kind, rounds in works:
-                for share in draw.sample(range(rounds), rounds):
-                    while "took" in (answer := json.loads(child.stdout.readline())):
-                        time.sleep(answer["took"] * (share + draw.random()) / rounds)
-                        child.send_signal(signal.SIGINT)
-                    answers[kind].append(answer)
-        finally:
-            if child.poll() is None:
-                done = all(len(answers[kind]) == rounds for kind, rounds in works)
-                child.wait() if done else child.kill()
-    return answers
+# Python drops an interrupt that comes while a generator is closed, or in a __del__.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning",
+    "ignore:The edit of .* changed nothing",  # cut before it ran
+    "ignore:The survey was interrupted",
+)
 
 
-def few_and_many(cases: list[tuple[str, int, int]]) -> list:
-    """Return cases with few moments and, marked heavy, with many."""
-    few = [pytest.param(kind, few, id=f"{kind}-{few}") for kind, few, _ in cases]
-    heavy = pytest.mark.heavy
-    many = [pytest.param(kind, many, id=f"{kind}-{many}", marks=heavy) for kind, _, many in cases]
-    return few + many
+class Restless(nn.Module):
+    """Changes buffers and attributes, draws random numbers, works in place."""
+
+    class_names = ("a", "b", "c")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(2, 6, 3), nn.BatchNorm2d(6), nn.ReLU(inplace=True), nn.Dropout(0.5)
+        )
+        self.shared, self.head = nn.Conv2d(6, 6, 3, padding=1), nn.Linear(6, 3)
+        self.attention = nn.MultiheadAttention(6, 2, batch_first=True)
+        self.register_buffer("count", torch.zeros(()))
+        self.body[0].bias.requires_grad_(False)
+
+    def forward(self, x):
+        self.count += 1
+        self.last = torch.rand(1)
+        x = self.body(x)
+        for _ in range(2):
+            x = torch.relu_(self.shared(x))
+        tokens = nn.functional.adaptive_avg_pool2d(x, 2).flatten(2).transpose(1, 2)
+        return self.head(self.attention(tokens, tokens, tokens)[0].mean(1))
 
 
-# One process, which imports torch once.
-FEW = [("capture", 10), ("edit", 10), ("explore", 4), ("perturb", 4)]
-MANY = [("capture", 50), ("edit", 50), ("explore", 50), ("perturb", 15)]
+def made() -> tuple[nn.Module, Tensor]:
+    torch.manual_seed(0)
+    model, x = Restless(), torch.rand(2, 2, 12, 12)
+    model.body[1].running_var.fill_(1.5)
+    return model, x
 
 
-@pytest.mark.parametrize("works", [FEW, pytest.param(MANY, marks=pytest.mark.heavy)])
-def test_interrupts_by_another_process_leave_nothing(works):
-    for kind, answers in interrupted(works).items():
-        assert [answer for answer in answers if answer["wrong"]] == [], kind
-        assert all(answer["where"] for answer in answers), kind
+PLACE = {"layer": "shared", "channel": 0, "position": (1, 1)}
+
+
+def explored(model, x):
+    explorer = hookviz.explore(model, x)
+    explorer.layer, explorer.target = "shared", 1
+    found = [float(each.sum()) for each in explorer.heatmaps().values()]
+    explorer.close()
+    return found
+
+
+def surveyed(model, x):
+    found = hookviz.survey(model, list(x), "shared", batch_size=1)  # if interrupted, of some
+    return [layer.mean.tolist() for layer in found.values()]
+
+
+def scored(model, x):
+    curve = metrics.deletion_curve(model, x, x[:, 0], steps=4)
+    check = metrics.sanity_check(model, x, layer="shared", steps=2)
+    return [repr(curve), repr(check)]
+
+
+def hooked(model, x):
+    model.head.register_forward_hook(lambda *given: None)
+    hookviz.remove_hooks(model)
+    return len(hookviz.hooks(model))
+
+
+LOOKS: dict[str, Callable[[nn.Module, Tensor], Any]] = {
+    "explore": explored,
+    "trace": lambda model, x: [[e.kind, e.layer, e.call] for e in hookviz.trace(model, x)],
+    "diagnose": lambda model, x: [f.kind for f in hookviz.diagnose(model, x)],
+    "survey": surveyed,
+    "compare": lambda model, x: len(hookviz.compare(model, model, x)),
+    "similarity": lambda model, x: hookviz.similarity(
+        model, model, [x.repeat(2, 1, 1, 1)], "body.0"
+    ).matrix.tolist(),
+    "graph": lambda model, x: len(hookviz.graph(model, x).records()),
+    "contributions": lambda model, x: len(hookviz.contributions(model, x, **PLACE).records()),
+    "attribute": lambda model, x: float(
+        hookviz.attribute(model, x, method="smoothgrad", nt_samples=2).sum()
+    ),
+    "attention": lambda model, x: len(hookviz.attention(model, x).records()),
+    "receptive_field": lambda model, x: len(hookviz.receptive_field(model, x)),
+    "scorecam": lambda model, x: float(attribution.scorecam(model, x, "shared").sum()),
+    "occlusion": lambda model, x: float(attribution.occlusion(model, x, window=6).sum()),
+    "metrics": scored,
+    "remove_hooks": hooked,
+}
+"""Functions that run the model themselves: afterwards nothing of it has changed."""
+
+
+def captured(model, x):
+    with hookviz.capture(model, (nn.Conv2d, nn.Linear), inputs=True) as cache:
+        torch.autograd.grad(model(x.requires_grad_()).sum(), x)
+    return [cache[name].gradient.sum().item() for name in cache]
+
+
+def edited(model, x):
+    pulled = hookviz.edit(model, "*.weight", 0.5, gradient=True)
+    with hookviz.edit(model, nn.Conv2d, torch.tanh, channels=[1]) as edit, pulled:
+        loss = model(x).sum()
+        found = torch.autograd.grad(loss, [p for p in model.parameters() if p.requires_grad])
+    return [edit.count, pulled.count, *(each.sum().item() for each in found)]
+
+
+def watched(model, x):
+    watch = hookviz.watch(model.train(), every=1)
+    with watch:
+        torch.autograd.grad(model(x).sum(), [p for p in model.parameters() if p.requires_grad])
+    return len(watch.records())
+
+
+def guarded(model, x):
+    with hookviz.diagnose(model) as findings:
+        torch.autograd.grad(model(x).sum(), model.head.weight)
+    return [finding.kind for finding in findings]
+
+
+BLOCKS = {"capture": captured, "edit": edited, "watch": watched, "guard": guarded}
+"""Blocks around a forward of the user, which changes what it changes."""
+
+WORKS = LOOKS | BLOCKS
+NO_HOOKS = {
+    "hooks",
+    "heatmap",
+    "output",
+    "pretrained",
+    "load",
+    "grade",
+    "demo_model",
+    "demo_images",
+}
+
+
+def test_all_public_functions_are_interrupted():
+    public = {name for name in hookviz.__all__ if callable(getattr(hookviz, name))}
+    assert public - WORKS.keys() == NO_HOOKS
+
+
+class Worker:
+    """A model, and a kind of work with it; `put_away` undoes what the user's forward does."""
+
+    def __init__(self, kind: str) -> None:
+        (self.model, self.x), self.kind = made(), kind
+        self.model.train(kind not in ("capture", "edit", "guard"))
+        torch.manual_seed(1)
+        for _ in range(2):  # what is imported and cached at first
+            self.found = self.work()
+            self.put_away()
+        self.before = snapshot(self.model)
+
+    def work(self) -> Any:
+        return WORKS[self.kind](self.model, self.x.detach().clone())
+
+    def put_away(self) -> None:
+        norm = self.model.body[1]
+        if self.kind in BLOCKS:
+            self.model.count.zero_(), norm.num_batches_tracked.zero_()
+            norm.running_mean.zero_(), norm.running_var.fill_(1.5)
+            vars(self.model).pop("last", None)
+            torch.manual_seed(1)
+
+    def faults(self) -> list[str]:
+        """List what an interrupted call has left, and whether the next call works."""
+        self.put_away()
+        found = changes(self.model, self.before)
+        found += ["a hold on interrupts"] * (_State.holds != 0)
+        found += ["the next call finds something else"] * (self.work() != self.found)
+        self.put_away()
+        return found
+
+
+@pytest.fixture
+def interrupts():
+    """The interrupts that came, raised by a handler that is the test's."""
+    came: list[int] = []
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, handler)
+    yield came
+    assert signal.getsignal(signal.SIGINT) is handler
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("moments", [2, pytest.param(50, marks=pytest.mark.heavy)])
+@pytest.mark.parametrize("kind", WORKS)
+def test_an_interrupt_at_a_random_moment_leaves_nothing(kind, moments, interrupts):
+    """The moment is a fraction of the processor's time that a call takes."""
+    worker, draw = Worker(kind), random.Random(f"{kind} {moments}")
+    began = time.process_time()
+    worker.work()
+    took = time.process_time() - began
+    worker.put_away()
+    former = signal.signal(signal.SIGPROF, lambda *_: signal.raise_signal(signal.SIGINT))
+    hit = 0
+    try:
+        for _ in range(moments):
+            interrupts.clear()
+            signal.setitimer(signal.ITIMER_PROF, max(1e-6, draw.random() * took))
+            with suppress(KeyboardInterrupt):
+                try:
+                    worker.work()
+                finally:
+                    signal.setitimer(signal.ITIMER_PROF, 0)
+            hit += len(interrupts)
+            assert worker.faults() == []
+    finally:
+        signal.signal(signal.SIGPROF, former)
+    assert hit or moments < 10
 
 
 # At every step
@@ -131,53 +291,23 @@ class Interrupter:
             signal.raise_signal(signal.SIGINT)
 
 
-def interrupt_each(worker, moments) -> tuple[int, list]:
-    """Do the work once per moment, interrupted there; return the count and the faults."""
-    worker.work()
-    expected, count, wrong = worker.found, 0, []
-    worker.put_away()
-    for moment in moments:
-        before = snapshot(worker.model)
-        try:
-            with Interrupter(moment):
-                worker.work()
-        except KeyboardInterrupt:
-            count += 1
-        worker.put_away()
-        if changed := changes(worker.model, before):
-            wrong.append((moment, changed))
-    worker.work()
-    worker.put_away()
-    assert worker.found == expected
-    return count, wrong
+EVERY = {"capture": (211, 53), "edit": (173, 31), "watch": (2999, 151), "graph": (3989, 499)}
+"""Kind of work -> interrupted at one of every n moments: few and, marked heavy, many."""
 
 
-# Interrupted at one of every n moments.
-STEPS = few_and_many(
-    [
-        ("capture", 53, 17),
-        ("edit", 31, 7),
-        ("perturb", 1601, 401),
-        ("explore", 31981, 3989),
-        ("trace", 3989, 997),
-    ]
-)
-
-
-@pytest.mark.filterwarnings(
-    "ignore:The edit of .* changed nothing",  # cut before it ran
-    "ignore::pytest.PytestUnraisableExceptionWarning",  # cut while a generator was closed
-)
-@pytest.mark.parametrize(("kind", "every"), STEPS)
-def test_an_interrupt_at_any_line_leaves_nothing(kind, every):
-    worker = interrupted_program.KINDS[kind]()
+@pytest.mark.parametrize("many", [False, pytest.param(True, marks=pytest.mark.heavy)])
+@pytest.mark.parametrize("kind", EVERY)
+def test_an_interrupt_at_any_step_leaves_nothing(kind, many, interrupts):
+    worker = Worker(kind)
     with Interrupter(0) as counting:
         worker.work()
     worker.put_away()
-    moments = range(1, counting.moments, every)
-    count, wrong = interrupt_each(worker, moments)
-    assert wrong == []
-    assert count > len(moments) / 2  # Python drops what is raised in a __del__ or a generator's end
+    moments = range(1, counting.moments, EVERY[kind][many])
+    for moment in moments:
+        with suppress(KeyboardInterrupt), Interrupter(moment):
+            worker.work()
+        assert worker.faults() == [], moment
+    assert len(interrupts) > len(moments) / 2
 
 
 def test_the_main_thread_passes_an_interrupt_on():
@@ -211,29 +341,6 @@ def test_the_main_thread_passes_an_interrupt_on():
         module(x)
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.parametrize("study", ["graph", "contributions"])
-def test_an_interrupt_while_graph_sets_hooks_leaves_nothing(study, monkeypatch):
-    model, x = nn.Sequential(nn.Conv2d(1, 2, 1), nn.Conv2d(2, 2, 1)), torch.rand(1, 1, 4, 4)
-    place = {"layer": "1", "channel": 0, "position": (0, 0)}
-    arguments = place if study == "contributions" else {}
-    begin, before, state = (
-        OperationRecorder._begin,
-        signal.getsignal(signal.SIGINT),
-        snapshot(model),
-    )
-
-    def interrupted_begin(recorder):
-        begin(recorder)
-        signal.raise_signal(signal.SIGINT)
-
-    monkeypatch.setattr(OperationRecorder, "_begin", interrupted_begin)
-    with pytest.raises(KeyboardInterrupt):
-        getattr(hookviz, study)(model, x, **arguments)
-    assert signal.getsignal(signal.SIGINT) is before
-    assert _State.holds == 0
-    assert changes(model, state) == []
 
 
 def test_the_handler_is_set_again_where_other_code_replaced_it():

@@ -10,13 +10,9 @@ from html import unescape
 
 import numpy as np
 import pytest
-import torch
 from seen import blocks
-from torch import nn
 
 import hookviz
-
-EVIL = "</script><img src=x onerror=hacked=1>"
 
 
 @pytest.fixture(scope="module")
@@ -90,18 +86,6 @@ def test_nothing_is_fetched(page):
 def test_without_scripts_a_picture_that_says_what_it_shows(page, explorer):
     alt = re.search(r'<img class="hv-still" alt="(.*?)" src="data:image/png;base64,', page)[1]
     assert alt == explorer.frame.description
-
-
-def test_names_cannot_end_the_script():
-    model = nn.Sequential()
-    model.add_module(EVIL, nn.Conv2d(3, 4, 1))
-    model.add_module("flat", nn.Flatten())
-    evil = hookviz.explore(model, torch.rand(1, 3, 2, 2), class_names=[EVIL] * 16)
-    page = evil.to_html(title=EVIL)
-    evil.close()
-    assert EVIL not in page and "<img src=x" not in page
-    assert blocks(page)["facts"]["facts"]["layers"][0]["name"] == EVIL
-    assert page.count("</script>") == 1 + len(blocks(page))
 
 
 @pytest.mark.parametrize("most", [5e6, 3e6, 1.2e6])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import signal
 import subprocess
 import sys
 import textwrap
@@ -345,22 +344,6 @@ def test_an_exception_removes_the_hooks_and_keeps_the_records(error):
     assert watch.steps == [0] and record_of(watch, "conv")["gradient_mean"] is None
     trained(model, 1, watch)
     assert watch.steps == [0, 1]
-
-
-def test_an_interrupt_anywhere_removes_the_hooks():
-    """Ctrl-C while the numbers are taken: it waits until the block is over."""
-    model = made()
-    watch = hookviz.watch(model, every=1)
-
-    class Interrupting(nn.Module):
-        def forward(self, x):
-            signal.raise_signal(signal.SIGINT)
-            return x
-
-    model.drop = Interrupting()
-    with pytest.raises(KeyboardInterrupt), watch:
-        model(X)
-    assert hooks_on(model) == 0 and watch.steps == [0]
 
 
 def test_nested_blocks_are_refused():

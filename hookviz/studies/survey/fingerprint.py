@@ -33,14 +33,18 @@ def model_marks(model: nn.Module) -> dict[str, Any]:
     """Return the model's part of a fingerprint; this reads all weights once."""
     # CRC32 is enough: there is no adversary, and it is five times faster than a hash.
     with preserved_state(model):  # a layer's repr reads its bias, which a parametrization computes
-        checksum = zlib.crc32(_without_addresses(repr(model)).encode())
+        checksum = zlib.crc32(_bytes(_without_addresses(repr(model))))
     for name, tensor in model.state_dict().items():
-        checksum = zlib.crc32(name.encode(), checksum)
+        checksum = zlib.crc32(_bytes(name), checksum)
         if isinstance(tensor, Tensor) and not tensor.is_meta:
             values = tensor.detach().dequantize() if tensor.is_quantized else tensor.detach()
             content = values.cpu().contiguous().flatten().view(torch.uint8)
             checksum = zlib.crc32(content.numpy().data, checksum)
     return {"model": type_name(model), "weights": f"{checksum:08x}"}
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="surrogatepass")  # a name may hold half a character
 
 
 def data_marks(data: Any, transform: Any) -> dict[str, Any]:

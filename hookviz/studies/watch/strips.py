@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from ...draw import html
 from ...draw.colours import DIVERGING, SEQUENTIAL, colormap, palette_text
 from ...draw.document import document, fitting, json_text, script, style
-from ...draw.figures import ShownFigure, no_formula, small_png
+from ...draw.figures import ShownFigure, layer_label, no_formula, small_png
 from ...tables import number
 from .log import NAMES, FirstNonFinite, History, Layout, TrainingStep
 from .recorder import Row
@@ -68,7 +68,7 @@ def draw_strips(training: Recorded, statistics: Sequence[str], phase: str) -> Fi
         _label_steps(one, steps)
         every = -(-len(rows) // _MOST_NAMES)
         one.set_yticks(
-            range(0, len(rows), every), [no_formula(named(r)) for r in rows[::every]], fontsize=6
+            range(0, len(rows), every), [layer_label(named(r)) for r in rows[::every]], fontsize=6
         )
         _cross(one, training, rows, steps, phase)
     axes[-1].set_xlabel("step")
