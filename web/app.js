@@ -102,7 +102,8 @@ export class App {
     drawers.add("heatmaps", "Heatmaps of all layers", "the heatmaps of all layers (key a)", strip.root);
     drawers.add("code", "Code", "this view without hookviz, as PyTorch code", this.tools.codeRoot, (open) => this.tools.showCode(open));
     this.offerDrawers(null);
-    if (this.at.all_layers) drawers.go("heatmaps");
+    // A view that is drawn anew, as when two are put side by side, has the drawer that was open.
+    drawers.go(this.at.all_layers ? "heatmaps" : (this.source.opened ?? ""));
   }
 
   /** @param {Layer | null} data */

@@ -95,8 +95,8 @@ export class Heatmaps {
     const words = `heatmap ${methodName(at.heatmap)} ${label}, layer ${at.layer || "(model)"}`;
     for (const each of caption.below) visible(each, Boolean(picture));
     slide(caption.opacity, 101, Math.round(100 * at.alpha), `${Math.round(100 * at.alpha)} %`);
-    // The last one of the same layer and target stands, faint, until that of a new run is there.
-    const own = `${at.heatmap} ${label} ${at.layer} ${at.sample} ${at.place}`;
+    // The last one of the same layer, target and picture stands, faint, until that of a new run is there.
+    const own = `${at.heatmap} ${label} ${at.layer} ${at.sample} ${at.place} ${picture ? objectId(picture) : ""}`;
     const stands = !found && own === this.standing;
     input.root.classList.toggle("hv-stale", stands);
     if (stands) return undefined;

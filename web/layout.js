@@ -126,7 +126,10 @@ export class Layout {
     this.editing = el("div", { class: "hv-editing" }, this.edits.root);
     this.otherPictures = el("div", { class: "hv-other-pictures" }, this.output.panel.root);
     this.drawers = new Drawers();
-    this.drawers.onOpen = (name) => state.set({ all_layers: name === "heatmaps" });
+    this.drawers.onOpen = (name) => {
+      source.opened = name;
+      state.set({ all_layers: name === "heatmaps" });
+    };
     state.onChange((changed) => {
       if (!changed.has("all_layers")) return;
       const shown = this.drawers.open === "heatmaps";

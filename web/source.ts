@@ -103,6 +103,8 @@ export interface Source {
   why?: (question: any, at?: At) => any;
   // deno-lint-ignore no-explicit-any
   map?: (at: At, again?: number) => any;
+  /** The drawer that was open when the view was drawn last. */
+  opened?: string;
   holds?: (what: "answers" | "weights") => boolean;
   switches?: boolean;
   reaches?: (layer: string) => boolean;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from face import open_drawer
 from front_end import WIDGETS, numeral, point, wait_for
 from playwright.sync_api import expect
 
@@ -49,7 +50,8 @@ def test_by_the_canvas(open_canvas, shots):
     wait_for(lambda: read(app, "value", where) == float(from_patch), "the patch's weight")
     expect(app.locator(".hv-notes")).to_contain_text("on class token")
     page.screenshot(path=shots / "attention-canvas.png")
-    assert "scale head 1:" in app.inner_text()
+    open_drawer(app, "Edit")
+    assert "scale head 1:" in app.text_content()
     app.get_by_title("switch the head off").click()
     wait_for(lambda: "head 1: off" in app.inner_text(), "the edit")
     chip = app.locator(".hv-edit")

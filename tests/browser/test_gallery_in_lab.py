@@ -237,6 +237,7 @@ def test_rectangle_brush_and_eraser_on_the_input(open_canvas, shots):
     moon = {each.name: each for each in twin.frame.predictions}["moon"]
     wait_for(lambda: f"{100 * moon.value:.1f} %" in first.inner_text(), "moon's share")
     open_drawer(app, "Edit")
+    app.get_by_role("slider", name="opacity of the heatmap").fill("0")
     app.get_by_role("button", name="paint", exact=True).click()
     tool = app.get_by_role("combobox", name="tool", exact=True)
     tool.select_option("rectangle")

@@ -163,17 +163,19 @@ def test_views_are_steps_and_a_click_is_an_answer(shown):
 
 def test_present_enlarges_the_view(written, shown):
     page = shown(written)
-    page.set_viewport_size({"width": 2200, "height": 1500})  # small tiles have no numbers
     button = page.get_by_role("button", name="present")
-    number = page.locator(".hv-number").first
-    number.wait_for()
+    page.locator(".hv-tile").first.wait_for()
+    predictions, picture = page.locator(".hv-answers"), page.locator(".hv-activation .hv-frame")
+    size = picture.bounding_box()["width"]
     label = page.locator(".hv-activation .hv-label")
     before = label.bounding_box()["height"]
     button.click()
     page.wait_for_function("document.fullscreenElement !== null")
-    expect(number).to_be_hidden()
+    expect(predictions).to_be_hidden()
+    expect(page.get_by_role("region", name="questions")).to_be_visible()
+    wait_for(lambda: picture.bounding_box()["width"] > 1.1 * size, "larger pictures")
     wait_for(lambda: label.bounding_box()["height"] > 1.25 * before, "larger words")
     button.click()
     page.wait_for_function("document.fullscreenElement === null")
-    expect(number).to_be_visible()
+    expect(predictions).to_be_visible()
     expect(button).to_have_attribute("aria-pressed", "false")

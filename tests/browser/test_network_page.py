@@ -10,8 +10,8 @@ from functools import cache, partial
 import numpy as np
 import pytest
 import torch
-from face import open_drawer
-from front_end import VIEW, canvas_pixels, nothing_wrong, point, wait_for
+from face import close_drawer, open_drawer
+from front_end import VIEW, canvas_pixels, next_frame, nothing_wrong, point, wait_for
 from PIL import Image, ImageOps
 from playwright.sync_api import Error, expect
 from torchvision import transforms
@@ -108,10 +108,12 @@ def network(opened, failed):
         opened.locator(".hv-tile").first.wait_for()
         return
     opened.evaluate("hookviz.reset()")
+    open_drawer(opened, "Pictures")
     first = opened.get_by_role("button", name="original picture", exact=True)
     if first.is_enabled():
         first.click()
     expect(first).to_be_disabled()
+    close_drawer(opened)
 
 
 def values(page, *asked):
@@ -462,6 +464,8 @@ def test_a_clicked_pixel_of_the_output_is_the_target(shown, shots):
     model, out = Segmenter().eval(), hookviz.output["out"]
     x = torch.rand(1, 3, 24, 32)
     page = shown(page_of(model, x), color_scheme="light")
+    page.locator(".hv-tile").first.wait_for()
+    open_drawer(page, "Pictures")
     page.locator(".hv-output canvas").first.wait_for()
     page.get_by_text("no class scores: click a pixel of the output").wait_for()
     expect(page.locator(".hv-gradient .hv-words")).to_have_text("choose a target first")
@@ -735,6 +739,8 @@ def test_nothing_late_is_shown(written, shown):
     """The newest picture wins, whichever is read or run first; its maps wait for no frame."""
     page = shown(written)
     page.locator(".hv-tile").first.wait_for()
+    page.get_by_role("slider", name="opacity of the heatmap").fill("0")
+    next_frame(page)
     first, *others = (
         canvas_pixels(page.locator(f".hv-{panel} canvas").first)
         for panel in ("input", "activation")
@@ -870,7 +876,9 @@ def test_ten_photographs_become_what_torchvision_makes_of_them(opened):
         found = values(opened, "input")
         assert found.shape == (1, 3, 56, 56)
         assert float(np.abs(found - wanted.numpy()).max()) * 0.25 <= 1.001 / 255, picture.size
+    open_drawer(opened, "Pictures")
     opened.get_by_role("button", name="original picture", exact=True).click()
+    close_drawer(opened)
     assert len(sizes) == 10
     assert any(width % 2 and height > width for width, height in sizes)
 

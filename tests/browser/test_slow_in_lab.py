@@ -146,7 +146,7 @@ def test_what_python_sets_meanwhile_stays(open_notebook):
             page.keyboard.press("ArrowRight")
             next_frame(page)
         wait_for(lambda: "magma 8 " in said.inner_text(), "both")
-        colours = app.get_by_role("combobox", name="colours", exact=True)
+        colours = app.get_by_label("colours", exact=True)
         wait_for(lambda: colours.input_value() == "magma", "the colours")
         notebook.settle()
         assert "magma 8 " in said.inner_text()

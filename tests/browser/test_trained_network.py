@@ -45,7 +45,7 @@ def test_the_first_view_of_a_cat(chrome, cat):
         f"{number}" for number in range(12, 16)
     ]
     # One click shows the numbers that the network got.
-    own = page.locator(".hv-input canvas")
+    own = page.locator(".hv-input .hv-map")
     page.get_by_role("slider", name="opacity of the heatmap").fill("0")
     next_frame(page)
     seen = canvas_pixels(own)[..., :3]

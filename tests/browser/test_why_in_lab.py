@@ -133,6 +133,7 @@ def test_the_stop_button_ends_why_and_map(open_canvas, lab):
     close_drawer(app)
     open_drawer(app, "Map")
     app.locator('.hv-net-box[data-name="2"]').wait_for()
+    open_drawer(app, "Why this value?")
     app.locator(".hv-activation .hv-frame").click(position={"x": 40, "y": 30})
     wait_for(lambda: why.locator("input[type=checkbox]").count() == 3, "the terms")
     assert notebook.errors == []
