@@ -11,11 +11,9 @@ import torch
 from heavy import heavy_but
 from torch import nn
 from torchvision.models.detection import (
-    FCOS,
     FasterRCNN,
     KeypointRCNN,
     RetinaNet,
-    ssdlite320_mobilenet_v3_large,
 )
 from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
@@ -235,10 +233,6 @@ REAL = {
         num_keypoints=5,
     ),
     "retinanet": lambda: small(RetinaNet, **SINGLE),
-    "fcos": lambda: small(FCOS, **SINGLE),
-    "ssd": lambda: ssdlite320_mobilenet_v3_large(
-        weights=None, weights_backbone=None, score_thresh=0.0, detections_per_img=4
-    ).eval(),
 }
 
 
@@ -258,7 +252,7 @@ def test_a_box_of_a_real_detector_is_the_target(name):
     torch.manual_seed(0)
     model = REAL[name]()
     picture = [torch.rand(3, 64, 96)]
-    layer = "backbone.features.1.3.0" if name == "ssd" else "backbone.body.layer4.1.conv2"
+    layer = "backbone.body.layer4.1.conv2"
     explorer = hookviz.explore(model, picture, layer=layer)
     found = output_of(explorer.displayed()).boxes
     with torch.no_grad():
@@ -282,21 +276,6 @@ def test_a_box_of_a_real_detector_is_the_target(name):
         score, slopes = plain(model, layer, picture, box.points_at[3])
         assert slopes.any() and score == pytest.approx(float(output["keypoints_scores"][at, 3]))
         assert torch.equal(explorer.cache[layer].gradient, slopes)
-    explorer.close()
-
-
-def test_why_begins_at_a_number_of_the_output(pnet):
-    """A layer's own number: its terms add up to it; the walk begins there."""
-    picture = torch.rand(1, 3, 60, 48)
-    explorer = hookviz.explore(pnet, picture)
-    said, _ = reason_payload(explorer.displayed(), {"written": "output[0][0, 2, 3, 4]"})
-    assert (said["layer"], said["channel"], said["position"]) == ("conv4_2", 2, [3, 4])
-    with torch.no_grad():
-        wanted = float(pnet(picture)[0][0, 2, 3, 4])
-    assert float(said["value"]) == pytest.approx(wanted, rel=1e-6) and said["note"] == ""
-    total = float(said["bias"]) + float(said["rest"]) + float(said["constant"])
-    total += sum(float(each["contribution"]) for each in said["terms"])
-    assert total == pytest.approx(wanted, rel=1e-5)
     explorer.close()
 
 
@@ -385,11 +364,4 @@ def test_the_plain_face_has_map_and_boxes(pnet):
 def test_a_classifier_has_no_such_answer():
     explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[0])
     assert not output_of(explorer.displayed()) and not explorer.displayed().run.leaves
-    explorer.close()
-
-
-def test_a_page_has_the_maps(pnet):
-    explorer = hookviz.explore(pnet, torch.rand(1, 3, 60, 48), hookviz.output[1][0, 1, 12, 9])
-    page = explorer.to_html()
-    assert "output[1][0, 1, 12, 9]" in page and '"answer"' in page
     explorer.close()

@@ -304,7 +304,7 @@ def test_more_like_a_channel(explorer):
     assert np.all(np.diff(cosines[explorer.frame.channels]) <= 1e-12)
     explorer.channel = int(explorer.frame.channels[1])
     assert explorer.reference_channel == 9  # it stays while one looks at the others
-    with pytest.raises(traitlets.TraitError, match="reference_channel=4000 is not a channel"):
+    with pytest.raises(traitlets.TraitError, match="reference_channel=4000 is not in layer"):
         explorer.reference_channel = 4000
     explorer.layer = "stem.0"
     assert explorer.frame.channels[0] == 9

@@ -28,18 +28,10 @@ def _captured(name: str, value: Any, view: View) -> str:
 
 
 def _in_range(name: str, value: int, view: View) -> int:
-    if value not in (every := range(counts_of(view)[name])):
+    count = counts_of(view)["channel" if name == "reference_channel" else name]
+    if value not in range(count):
         where = f"layer {view.settings.layer!r}"
-        raise ValueError(f"{name}={value} is not in {where}: give 0 to {every[-1]}.")
-    return value
-
-
-def _reference(name: str, value: int, view: View) -> int:
-    if value not in (every := range(counts_of(view)["channel"])):
-        where = f"layer {view.settings.layer!r}"
-        raise ValueError(
-            f"reference_channel={value} is not a channel of {where}: give 0 to {every[-1]}."
-        )
+        raise ValueError(f"{name}={value} is not in {where}: give 0 to {count - 1}.")
     return value
 
 
@@ -119,9 +111,8 @@ _KINDS: dict[Any, tuple[Callable[[Any], Any], str]] = {
 
 CHECKS: dict[str, Callable[[str, Any, View], Any]] = {
     "layer": _captured,
-    **dict.fromkeys(("call", "sample", "depth", "channel"), _in_range),
+    **dict.fromkeys(("call", "sample", "depth", "channel", "reference_channel"), _in_range),
     "target": _goal,
-    "reference_channel": _reference,
     "cmap": _colormap,
     "heatmap": _known_heatmap,
     "alpha": _opacity,

@@ -128,8 +128,8 @@ def channel_statistics(maps: np.ndarray) -> ChannelStatistics:
 
 SCORE_DROP, SIMILARITY = "score drop", "similarity"
 VALUE, CONTRAST, CONTRIBUTION = HERE = ("value", "contrast", "contribution")
-GRADIENT, WEIGHT = OF_GRADIENT = ("gradient", "gradcam weight")
-FIXED = ("index", "mean", "max", "zeros", *OF_GRADIENT)
+GRADIENT, WEIGHT = "gradient", "gradcam weight"
+FIXED = ("index", "mean", "max", "zeros", GRADIENT, WEIGHT)
 ORDERS = (*FIXED, SCORE_DROP, *HERE, SIMILARITY)
 """Channel orders: by index, or the largest mean, maximum, fraction of zeros, gradient norm or
 Grad-CAM weight first; or the largest drop of the target's score without the channel, for which
@@ -143,22 +143,18 @@ def channel_order(view: LayerView, order: str, scores: np.ndarray | None = None)
     ``scores``, ``(C,)``, are those of an order that is not `FIXED`.
     """
     gradients = view.gradient_statistics
-    if order not in FIXED:
-        if scores is None:
-            return np.arange(len(view.maps))
-        return np.argsort(-np.nan_to_num(scores, nan=-np.inf), kind="stable")
-    if order == "index" or (order in OF_GRADIENT and gradients is None):
+    if order in ("mean", "max", "zeros"):
+        scores = getattr(view.statistics, order)
+    elif order in FIXED:
+        of_gradient = {
+            WEIGHT: view.weights,
+            GRADIENT: None if gradients is None else gradients.norm,
+        }
+        scores = of_gradient.get(order)
+    if scores is None:
         return np.arange(len(view.maps))
-    if (
-        gradients is not None
-        and view.weights is not None
-        and order in ("gradient", "gradcam weight")
-    ):
-        key = gradients.norm if order == GRADIENT else view.weights
-    else:
-        key = getattr(view.statistics, order)
     # NaN, a channel without any finite value, goes last; equals stay in order.
-    return np.argsort(-np.nan_to_num(key, nan=-np.inf), kind="stable")
+    return np.argsort(-np.nan_to_num(scores, nan=-np.inf), kind="stable")
 
 
 def scores_at(view: LayerView, order: str, row: int, column: int) -> np.ndarray | None:

@@ -224,12 +224,12 @@ class Explorer(ViewResults):
         if face != "plain" and os.environ.get("HOOKVIZ_CANVAS") != "off":
             self._canvas = Canvas(self)
             self._canvas.observe(self._take_place, "alive")
-        if face == "canvas":
-            self.children = (self._canvas, self._tops)
-        else:
+        shown: tuple[Any, ...] = (self._canvas, self._tops)
+        if face != "canvas":
             self._code = Unfolding("code for this view", self._code_html)
             self._face = PlainFace(self._on_control, self.say, self._still_png)
-            self.children = (self._face, self._tops, self._code)
+            shown = (self._face, self._tops, self._code)
+        self.children = shown
         self.add_class(ROOT_CLASS)
         self._go_to(self._now)
 
