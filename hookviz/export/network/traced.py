@@ -375,15 +375,31 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
     return table
 
 
-def adaptive_pool_backward(gradient: Tensor, given: Tensor) -> Tensor:
-    """Compute the gradient with respect to an adaptive mean pooling's input, by two products.
+def separable_backward(
+    gradient: Tensor, size: Sequence[int], forward: Callable[[Tensor, int], Tensor]
+) -> Tensor:
+    """Compute the gradient with respect to the input of a pooling or upsampling, by two products.
 
-    The pooling is ``R x C^T``, where a row of ``R`` and ``C`` is the mean of neighbours: so its
-    gradient is ``R^T g C``.
+    The operation is ``R x C^T``, where row and column weights are what it makes of a one among
+    zeros; so its gradient is ``R^T g C``. ``forward`` runs it along one axis, 0 or 1.
     """
-    sizes = zip(gradient.shape[-2:], given.shape[-2:], strict=True)
-    rows, columns = (_means(out, size).to(gradient) for out, size in sizes)
-    return rows.mT @ gradient @ columns
+    from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
+
+    sides = []
+    with disable_proxy_modes_tracing():
+        for axis in range(2):
+            ones = torch.eye(size[axis - 2], dtype=gradient.dtype, device=gradient.device)
+            sides.append(forward(ones[:, None, :, None], axis)[:, 0, :, 0].contiguous())
+    return sides[0] @ gradient @ sides[1].mT
+
+
+def adaptive_pool_backward(gradient: Tensor, given: Tensor) -> Tensor:
+    """Compute the gradient of ``aten._adaptive_avg_pool2d``."""
+
+    def pooled(ones: Tensor, axis: int) -> Tensor:
+        return functional.adaptive_avg_pool2d(ones, (gradient.shape[axis - 2], 1))
+
+    return separable_backward(gradient, given.shape, pooled)
 
 
 def mean_pool_backward(
@@ -396,23 +412,18 @@ def mean_pool_backward(
     count_include_pad: bool,
     divisor_override: int | None,
 ) -> Any:
-    """Compute the gradient with respect to a mean pooling's input, by two products.
-
-    As `adaptive_pool_backward`; the signature is that of ``aten.avg_pool2d_backward``. A pooling
-    that leaves its padding out of the mean, or whose last windows are cut off, stays as it is.
-    """
-    if ceil_mode or divisor_override or (any(padding) and not count_include_pad):
+    """Compute the gradient of ``aten.avg_pool2d``; one with a divisor of its own stays as it is."""
+    if divisor_override:
         return NotImplemented
-    sides = []
-    for axis in range(2):
-        kernel = kernel_size[axis % len(kernel_size)]
-        step = stride[axis % len(stride)] if stride else kernel
-        before = padding[axis % len(padding)]
-        out, size = gradient.shape[axis - 2], given.shape[axis - 2]
-        begins = [place * step - before for place in range(out)]
-        rows = [[float(b <= at < b + kernel) / kernel for at in range(size)] for b in begins]
-        sides.append(torch.tensor(rows).to(gradient))
-    return sides[0].mT @ gradient @ sides[1]
+
+    def pooled(ones: Tensor, axis: int) -> Tensor:
+        kernel, step, before = (
+            each[axis % len(each)] for each in (kernel_size, stride or kernel_size, padding)
+        )
+        sides = (kernel, 1), (step, 1), (before, 0)
+        return functional.avg_pool2d(ones, *sides, ceil_mode, count_include_pad)
+
+    return separable_backward(gradient, given.shape, pooled)
 
 
 def upsampling_backward(
@@ -423,23 +434,17 @@ def upsampling_backward(
     input_size: Sequence[int],
     *given: Any,
 ) -> Tensor:
-    """Compute the gradient with respect to an upsampling's input, by two products.
+    """Compute the gradient of an upsampling.
 
-    As `adaptive_pool_backward`: the weights of rows and of columns are what the upsampling itself
-    makes of a one among zeros. The first ``options`` of ``given`` are the operation's own, and the
-    scales of rows and columns follow.
+    The first ``options`` of ``given`` are the operation's own, and the scales of rows and columns
+    follow.
     """
-    from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
-
     scales = (*given[options:], None, None)
-    sides = []
-    with disable_proxy_modes_tracing():
-        for axis in range(2):
-            out, size = output_size[axis], input_size[axis + 2]
-            ones = torch.eye(size, dtype=gradient.dtype, device=gradient.device)[:, None, :, None]
-            made = forward(ones, [out, 1], *given[:options], scales[axis], None)
-            sides.append(made[:, 0, :, 0].contiguous())
-    return sides[0] @ gradient @ sides[1].mT
+
+    def enlarged(ones: Tensor, axis: int) -> Tensor:
+        return forward(ones, [output_size[axis], 1], *given[:options], scales[axis], None)
+
+    return separable_backward(gradient, input_size, enlarged)
 
 
 UPSAMPLINGS = (
@@ -453,20 +458,6 @@ UPSAMPLINGS = (
     (torch.ops.aten.upsample_bicubic2d, torch.ops.aten.upsample_bicubic2d_backward, 1),
 )
 """The operations of upsampling, their backward, and the number of options before their scales."""
-
-
-def _means(out: int, size: int) -> Tensor:
-    """Return the means of an adaptive pooling along one axis, ``(out, size)``.
-
-    >>> _means(2, 3)
-    tensor([[0.5000, 0.5000, 0.0000],
-            [0.0000, 0.5000, 0.5000]])
-    """
-    rows = []
-    for place in range(out):
-        begin, end = place * size // out, -(-(place + 1) * size // out)
-        rows.append([1 / (end - begin) if begin <= at < end else 0.0 for at in range(size)])
-    return torch.tensor(rows)
 
 
 def convolution_backward(
