@@ -13,9 +13,9 @@ from deno import find_deno_bin
 ROOT = Path(__file__).parent.parent
 WEB = ROOT / "web"
 STATIC = ROOT / "hookviz" / "static"
-MODULES = ("widget.js", "live.ts")  # anywidget reads their default export
+MODULES = ("widget.ts", "live.ts")  # anywidget reads their default export
 # Each in a function: the worker's code stands behind the runtime's, in one file.
-SCRIPTS = ("page.ts", "networkPage.js", "networkWorker.ts", "survey.ts", "trace.ts", "training.ts")
+SCRIPTS = ("page.ts", "networkPage.ts", "networkWorker.ts", "survey.ts", "trace.ts", "training.ts")
 SHEETS = ("face.css", "survey.css", "trace.css", "steps.css")
 
 

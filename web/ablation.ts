@@ -1,9 +1,9 @@
 // The order that has to be worked out: how far, a stop, and why it is old or missing.
 
-import { el, setText, visible } from "./dom.js";
-import type { Layer } from "./layer.js";
-import type { Source } from "./source.js";
-import type { State } from "./state.js";
+import { el, setText, visible } from "./dom.ts";
+import type { Layer } from "./layer.ts";
+import type { Source } from "./source.ts";
+import type { State } from "./state.ts";
 
 /** What has come of it. */
 export interface Part {

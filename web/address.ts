@@ -1,10 +1,10 @@
 // The view of a page in its address: what a link leads to, and what is there again after a reload.
 
-import { placeIn, positionIn } from "./state.js";
-import type { App } from "./app.js";
-import type { Facts, NetFacts } from "./source.js";
+import { placeIn, positionIn } from "./state.ts";
+import type { App } from "./app.ts";
+import type { Facts, NetFacts } from "./source.ts";
 import type { Choices } from "./messages.d.ts";
-import type { Settings } from "./state.js";
+import type { Settings } from "./state.ts";
 
 // A page has the numbers of one value of these; without its network, of those below, too.
 const FIXED = new Set(["sample", "shown_after"]);

@@ -1,7 +1,7 @@
 // A guided page without its elements: which answers are right, and what is handed in.
 
-import type { Facts } from "./source.js";
-import type { Settings } from "./state.js";
+import type { Facts } from "./source.ts";
+import type { Settings } from "./state.ts";
 
 export type Kind = "view" | "number" | "text" | "open";
 export interface Step {

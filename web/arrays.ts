@@ -1,7 +1,7 @@
 // Bytes -> numbers: as they are, or as a page packs them.
 
-import { COLOURS, GAP, MINUS_INF, NAN, PLUS_INF } from "./levels.js";
-import type { Numbers } from "./layer.js";
+import { COLOURS, GAP, MINUS_INF, NAN, PLUS_INF } from "./levels.ts";
+import type { Numbers } from "./layer.ts";
 
 export interface Coding {
   name: string;

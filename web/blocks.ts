@@ -1,7 +1,7 @@
 // The data in a page: blocks of arrays, packed, each in an element of its own.
 
-import { decoded } from "./arrays.js";
-import { fromBase64 } from "./levels.js";
+import { decoded } from "./arrays.ts";
+import { fromBase64 } from "./levels.ts";
 
 /** The arrays of a block: a header that says how each is packed, and all bytes, deflated. */
 export async function block(id: string) {

@@ -1,11 +1,11 @@
 // The card beside a chosen position: its value, the channels that respond most there, and what can be done.
 
-import { el, setText, visible } from "./dom.js";
-import { short } from "./numbers.js";
-import { positionIn } from "./state.js";
-import type { App } from "./app.js";
-import type { Layer } from "./layer.js";
-import type { Panel } from "./panel.js";
+import { el, setText, visible } from "./dom.ts";
+import { short } from "./numbers.ts";
+import { positionIn } from "./state.ts";
+import type { App } from "./app.ts";
+import type { Layer } from "./layer.ts";
+import type { Panel } from "./panel.ts";
 
 const FIRST = 3; // channels that are named
 const BESIDE = 14; // pixels between the position and the card

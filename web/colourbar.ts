@@ -1,8 +1,8 @@
 // The colours from low to high; a drag, or a number that is typed, chooses what they span.
 
-import { el, setAttribute, shareOf } from "./dom.js";
-import { COLOURS, paint, toLevels } from "./levels.js";
-import { short } from "./numbers.js";
+import { el, setAttribute, shareOf } from "./dom.ts";
+import { COLOURS, paint, toLevels } from "./levels.ts";
+import { short } from "./numbers.ts";
 
 export interface Ends {
   low: number;

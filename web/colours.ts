@@ -1,7 +1,7 @@
 // Palettes by name, and which of them a light and a dark page have.
 
-import { paletteOf } from "./levels.js";
-import type { Source } from "./source.js";
+import { paletteOf } from "./levels.ts";
+import type { Source } from "./source.ts";
 
 /** The colours of one explorer. */
 export class Colours {

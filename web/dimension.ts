@@ -1,6 +1,6 @@
 // A layer's histograms over the steps: fastai's "colourful dimension".
 
-import { COLOURS, GAP, NAN, paint } from "./levels.js";
+import { COLOURS, GAP, NAN, paint } from "./levels.ts";
 
 /**
  * Steps × bins, the largest values at the top, coloured by the order of magnitude of the share.

@@ -1,10 +1,10 @@
 // Channels go off, one after another, until the prediction changes: with the curve, and a stop.
 
-import { el, setAttribute, setText, visible } from "./dom.js";
-import { contextOf } from "./levels.js";
-import { percent } from "./numbers.js";
-import type { Source } from "./source.js";
-import type { State } from "./state.js";
+import { el, setAttribute, setText, visible } from "./dom.ts";
+import { contextOf } from "./levels.ts";
+import { percent } from "./numbers.ts";
+import type { Source } from "./source.ts";
+import type { State } from "./state.ts";
 
 /** What has come of it. */
 export interface Part {

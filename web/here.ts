@@ -1,13 +1,13 @@
 // Orders that depend on where the user is: by what the channels are at the chosen place, or by how
 // like one of them the others are.
 
-import { el, setAttribute, setText, visible } from "./dom.js";
-import { descending } from "./measures.js";
-import { short } from "./numbers.js";
-import { positionIn } from "./state.js";
-import type { Layer } from "./layer.js";
-import type { Values } from "./state.js";
-import type { Source } from "./source.js";
+import { el, setAttribute, setText, visible } from "./dom.ts";
+import { descending } from "./measures.ts";
+import { short } from "./numbers.ts";
+import { positionIn } from "./state.ts";
+import type { Layer } from "./layer.ts";
+import type { Values } from "./state.ts";
+import type { Source } from "./source.ts";
 
 /** Channels in order; `name` is "index" where what it needs is missing. */
 export interface Ranking {

@@ -1,8 +1,8 @@
 // All tiles' pictures on one canvas: to a browser each canvas is a layer, and to put together a
 // hundred of them in each frame takes longer than a frame.
 
-import { el } from "./dom.js";
-import { paint } from "./levels.js";
+import { el } from "./dom.ts";
+import { paint } from "./levels.ts";
 
 export interface Places {
   columns: number;

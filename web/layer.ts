@@ -1,10 +1,10 @@
 // One layer's numbers, as they came from the kernel or out of the page.
 
-import { colourRanges } from "./levels.js";
-import { short } from "./numbers.js";
-import type { Range } from "./levels.js";
+import { colourRanges } from "./levels.ts";
+import { short } from "./numbers.ts";
+import type { Range } from "./levels.ts";
 import type { LayerHeader } from "./messages.d.ts";
-import type { Field } from "./field.js";
+import type { Field } from "./field.ts";
 
 /** The numbers of an array, as its kind stores them. */
 export type Numeric =

@@ -1,9 +1,9 @@
 // The questions of a guided page, above the view that answers them; progress is kept in the browser.
 
-import { inWords, judged, numberOf, pointedAt, restored, sheet, tried } from "./answers.js";
-import { download, el, setAttribute, setText, visible } from "./dom.js";
-import type { App } from "./app.js";
-import type { Answer, Course } from "./answers.js";
+import { inWords, judged, numberOf, pointedAt, restored, sheet, tried } from "./answers.ts";
+import { download, el, setAttribute, setText, visible } from "./dom.ts";
+import type { App } from "./app.ts";
+import type { Answer, Course } from "./answers.ts";
 
 const START = "start again";
 

@@ -1,7 +1,7 @@
 // The entry of a training's widget: the kernel sends what has been recorded since.
 
-import { keepShortcutsFrom } from "./shortcuts.js";
-import { StepsView } from "./steps.js";
+import { keepShortcutsFrom } from "./shortcuts.ts";
+import { StepsView } from "./steps.ts";
 
 export default {
   /** Runs once, before any view: so the kernel knows that there is somebody who can draw. */

@@ -1,7 +1,7 @@
 // Where the boxes of a map stand: dagre orders them from left to right, and what is too long for the
 // width is broken into lines, as a text is.
 
-import type { Unit } from "./mapGraph.js";
+import type { Unit } from "./mapGraph.ts";
 
 export interface Size {
   width: number;

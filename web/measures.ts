@@ -1,6 +1,6 @@
 // What is said of each channel, from its values: as hookviz/view/layer.py does it in Python.
 
-import type { Arrays, Numbers } from "./layer.js";
+import type { Arrays, Numbers } from "./layer.ts";
 
 /**
  * A row for each of least, most, mean, share of zeros, norm, NaNs and infinities, of each channel.

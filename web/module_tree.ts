@@ -1,6 +1,6 @@
 // The modules of a model, one lit; a click or Enter chooses one, up and down move the focus.
 
-import { el, setAttribute } from "./dom.js";
+import { el, setAttribute } from "./dom.ts";
 
 /** A tree of modules; `onPick` gets the place of one. */
 export class ModuleTree {

@@ -1,26 +1,26 @@
 // A source of pictures that runs the network itself, in a worker: another input, another class, or
 // another factor of a channel is another answer, and only what is looked at is asked for.
 
-import { CAMS, WITHOUT_GRADIENT } from "./cams.js";
-import { ARRIVES_NOT } from "./heatmaps.js";
-import { averaged, type Header, Layer } from "./layer.js";
-import { toLevels } from "./levels.js";
-import { layerArrays } from "./measures.js";
-import { pictureOf } from "./pictures.js";
-import { numbersOf, prepared } from "./resize.js";
-import { Answer } from "./runner.js";
-import { RUNNING, Running } from "./running.js";
-import { withStroke } from "./strokes.js";
-import { readTarget } from "./targets.js";
-import { answered } from "./walk.js";
-import type { Runner, Tensor } from "./runner.js";
-import type { Rgb } from "./resize.js";
-import type { DenseMap, Found } from "./output.js";
-import type { App } from "./app.js";
-import type { Goal } from "./targets.js";
-import type { Part } from "./ablation.js";
-import type { Range } from "./levels.js";
-import type { At, Facts, HeatAt, NetFacts, Picture } from "./source.js";
+import { CAMS, WITHOUT_GRADIENT } from "./cams.ts";
+import { ARRIVES_NOT } from "./heatmaps.ts";
+import { averaged, type Header, Layer } from "./layer.ts";
+import { toLevels } from "./levels.ts";
+import { layerArrays } from "./measures.ts";
+import { pictureOf } from "./pictures.ts";
+import { numbersOf, prepared } from "./resize.ts";
+import { Answer } from "./runner.ts";
+import { RUNNING, Running } from "./running.ts";
+import { withStroke } from "./strokes.ts";
+import { readTarget } from "./targets.ts";
+import { answered } from "./walk.ts";
+import type { Runner, Tensor } from "./runner.ts";
+import type { Rgb } from "./resize.ts";
+import type { DenseMap, Found } from "./output.ts";
+import type { App } from "./app.ts";
+import type { Goal } from "./targets.ts";
+import type { Part } from "./ablation.ts";
+import type { Range } from "./levels.ts";
+import type { At, Facts, HeatAt, NetFacts, Picture } from "./source.ts";
 import type { AnyRequest } from "./messages.d.ts";
 
 export interface CallFacts {

@@ -1,16 +1,16 @@
 // The output where it is a picture: maps whose values are targets, and boxes over the input.
 
-import { Colourbar } from "./colourbar.js";
-import { choose, el, menu, setAttribute, visible } from "./dom.js";
-import { objectId } from "./objectId.js";
-import { paint, put, toLevels } from "./levels.js";
-import { mapSize, percent, short } from "./numbers.js";
-import { Panel } from "./panel.js";
-import type { Numbers } from "./layer.js";
-import type { State } from "./state.js";
-import type { Source } from "./source.js";
-import type { Colours } from "./colours.js";
-import type { Range } from "./levels.js";
+import { Colourbar } from "./colourbar.ts";
+import { choose, el, menu, setAttribute, visible } from "./dom.ts";
+import { objectId } from "./objectId.ts";
+import { paint, put, toLevels } from "./levels.ts";
+import { mapSize, percent, short } from "./numbers.ts";
+import { Panel } from "./panel.ts";
+import type { Numbers } from "./layer.ts";
+import type { State } from "./state.ts";
+import type { Source } from "./source.ts";
+import type { Colours } from "./colours.ts";
+import type { Range } from "./levels.ts";
 
 export interface Found {
   values?: Numbers;

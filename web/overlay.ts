@@ -1,7 +1,7 @@
 // A heatmap over the input: opacity follows the value, what does not matter loses its colour.
 
-import { toLevels } from "./levels.js";
-import type { Range } from "./levels.js";
+import { toLevels } from "./levels.ts";
+import type { Range } from "./levels.ts";
 
 /** The two that a pixel lies between. */
 export interface Cells {

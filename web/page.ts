@@ -1,16 +1,16 @@
 // The entry of a page: all numbers are in it, packed; no kernel, no network.
 
-import { goToTarget, keepAddress, linkOf, viewIn } from "./address.js";
-import { App } from "./app.js";
-import { block, tellSize } from "./blocks.js";
+import { goToTarget, keepAddress, linkOf, viewIn } from "./address.ts";
+import { App } from "./app.ts";
+import { block, tellSize } from "./blocks.ts";
 import { loadDagre } from "../hookviz/static/dagre.js";
-import { readJson } from "./dom.js";
-import { Layer } from "./layer.js";
-import { Lesson } from "./lesson.js";
-import { pictureOf } from "./pictures.js";
-import { answered } from "./walk.js";
-import type { Numbers } from "./layer.js";
-import type { At, Facts, HeatAt } from "./source.js";
+import { readJson } from "./dom.ts";
+import { Layer } from "./layer.ts";
+import { Lesson } from "./lesson.ts";
+import { pictureOf } from "./pictures.ts";
+import { answered } from "./walk.ts";
+import type { Numbers } from "./layer.ts";
+import type { At, Facts, HeatAt } from "./source.ts";
 
 /** What is in the page. */
 class PageSource {

@@ -1,7 +1,7 @@
 // The input's pixels, as a canvas takes them.
 
 import type { PictureHeader } from "./messages.d.ts";
-import type { Picture } from "./source.js";
+import type { Picture } from "./source.ts";
 
 /**
  * RGB bytes as a picture.

@@ -1,6 +1,6 @@
 // What the model answered, as bars; a click asks for the gradient of that class.
 
-import { el, setAttribute } from "./dom.js";
+import { el, setAttribute } from "./dom.ts";
 
 /** `before` and `change` are said where the network is edited. */
 export interface Prediction {

@@ -1,6 +1,6 @@
 // For a projector: larger text and pictures, full screen, and nothing drawn over the tiles.
 
-import { el, setAttribute } from "./dom.js";
+import { el, setAttribute } from "./dom.ts";
 
 /**
  * A button that turns it on and off; leaving the full screen turns it off.

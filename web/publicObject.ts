@@ -1,14 +1,14 @@
 // `window.hookviz`: the page for scripts. What it takes and returns is in docs/howto/network-page.md.
 
-import { CAMS } from "./cams.js";
-import { pixelsOf } from "./intake.js";
-import { probabilitiesOf } from "./network.js";
-import { RUNNING } from "./running.js";
-import { readTarget } from "./targets.js";
-import type { NetworkSource } from "./network.js";
-import type { Heat } from "./source.js";
-import type { PageFacts } from "./network.js";
-import type { Tensors } from "./runner.js";
+import { CAMS } from "./cams.ts";
+import { pixelsOf } from "./intake.ts";
+import { probabilitiesOf } from "./network.ts";
+import { RUNNING } from "./running.ts";
+import { readTarget } from "./targets.ts";
+import type { NetworkSource } from "./network.ts";
+import type { Heat } from "./source.ts";
+import type { PageFacts } from "./network.ts";
+import type { Tensors } from "./runner.ts";
 
 export interface Values {
   shape: number[];

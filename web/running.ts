@@ -1,13 +1,13 @@
 // Heatmaps and orders that run the network many times: as hookviz/attribution/perturbation.py, with
 // what is done so far, and a stop.
 
-import { el, setText, visible } from "./dom.js";
-import { descending } from "./measures.js";
-import { upsampled } from "./overlay.js";
-import type { Answer, Tensor } from "./runner.js";
-import type { CallFacts, NetworkSource } from "./network.js";
-import type { Part } from "./ablation.js";
-import type { Heat } from "./source.js";
+import { el, setText, visible } from "./dom.ts";
+import { descending } from "./measures.ts";
+import { upsampled } from "./overlay.ts";
+import type { Answer, Tensor } from "./runner.ts";
+import type { CallFacts, NetworkSource } from "./network.ts";
+import type { Part } from "./ablation.ts";
+import type { Heat } from "./source.ts";
 
 /** One run for each number. */
 export interface Plan {

@@ -1,6 +1,6 @@
 // A text field that finds one of many: what is typed filters the list below it.
 
-import { el, setAttribute } from "./dom.js";
+import { el, setAttribute } from "./dom.ts";
 
 export interface Item {
   key: string;

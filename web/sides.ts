@@ -1,17 +1,17 @@
 // A target that is a difference: both sides' heatmaps and their difference, on one scale.
 
-import { el, setAttribute, setText, sure, visible } from "./dom.js";
-import { paint, put, toLevels } from "./levels.js";
-import { short } from "./numbers.js";
-import { methodName } from "./heatmaps.js";
-import { objectId } from "./objectId.js";
-import { blended, upsampled } from "./overlay.js";
-import type { Numbers } from "./layer.js";
-import type { Range } from "./levels.js";
-import type { Source } from "./source.js";
-import type { Colours } from "./colours.js";
-import type { Picture } from "./source.js";
-import type { Values } from "./state.js";
+import { el, setAttribute, setText, sure, visible } from "./dom.ts";
+import { paint, put, toLevels } from "./levels.ts";
+import { short } from "./numbers.ts";
+import { methodName } from "./heatmaps.ts";
+import { objectId } from "./objectId.ts";
+import { blended, upsampled } from "./overlay.ts";
+import type { Numbers } from "./layer.ts";
+import type { Range } from "./levels.ts";
+import type { Source } from "./source.ts";
+import type { Colours } from "./colours.ts";
+import type { Picture } from "./source.ts";
+import type { Values } from "./state.ts";
 
 export interface Found {
   first?: Numbers;

@@ -1,6 +1,6 @@
 // The shown view as one picture: maps at their own pixels, words, outlines; no controls.
 
-import { middle } from "./numbers.js";
+import { middle } from "./numbers.ts";
 
 const SCALE = 2; // pixels of the picture for one of the page
 const AROUND = 12;

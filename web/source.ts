@@ -1,12 +1,12 @@
 // What the explorer asks of its data: a kernel, a page, or a network that runs in the page answers.
 
-import type { Part as Scores } from "./ablation.js";
-import type { Step } from "./resize.js";
-import type { App } from "./app.js";
-import type { Course } from "./answers.js";
-import type { Field } from "./field.js";
-import type { Part as Flips } from "./flip.js";
-import type { Layer } from "./layer.js";
+import type { Part as Scores } from "./ablation.ts";
+import type { Step } from "./resize.ts";
+import type { App } from "./app.ts";
+import type { Course } from "./answers.ts";
+import type { Field } from "./field.ts";
+import type { Part as Flips } from "./flip.ts";
+import type { Layer, Numeric } from "./layer.ts";
 import type {
   AnyRequest,
   AsFed,
@@ -15,10 +15,10 @@ import type {
   PictureHeader,
   TargetFacts,
 } from "./messages.d.ts";
-import type { CallFacts } from "./network.js";
-import type { Found } from "./output.js";
-import type { Found as Sides } from "./sides.js";
-import type { Settings, Values } from "./state.js";
+import type { CallFacts } from "./network.ts";
+import type { Found } from "./output.ts";
+import type { Found as Sides } from "./sides.ts";
+import type { Settings, Values } from "./state.ts";
 
 /** What is looked at; what is left out is a layer's first. */
 export type At = Partial<Values> & {
@@ -36,10 +36,10 @@ export interface Picture extends Partial<Omit<PictureHeader, "height" | "width" 
   fed?: AsFed | null;
 }
 
-/** A heatmap; there is none without values. */
-export interface Heat {
-  // deno-lint-ignore no-explicit-any
-  values: any; // `Numeric` or null
+/** A heatmap, or why there is none. */
+export type Heat = SomeHeat | { values: null; shape: number[]; none?: string };
+export interface SomeHeat {
+  values: Numeric;
   shape: number[];
   none?: string;
 }

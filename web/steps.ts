@@ -1,11 +1,11 @@
 // A training on a page: strips of layers × steps, and at one step a layer's histograms and maps.
 
-import { drawDimension, isOdd, usedBins } from "./dimension.js";
-import { el, menu, setText, shareOf, visible } from "./dom.js";
-import { COLOURS, contextOf, GAP, NAN, paint, paletteOf } from "./levels.js";
-import { short } from "./numbers.js";
-import { RecordedStep } from "./recorded.js";
-import type { StepsFacts } from "./recorded.js";
+import { drawDimension, isOdd, usedBins } from "./dimension.ts";
+import { el, menu, setText, shareOf, visible } from "./dom.ts";
+import { COLOURS, contextOf, GAP, NAN, paint, paletteOf } from "./levels.ts";
+import { short } from "./numbers.ts";
+import { RecordedStep } from "./recorded.ts";
+import type { StepsFacts } from "./recorded.ts";
 
 const SPAN = 1e3; // from the median to the first and to the last colour, at most
 const WIDE = 24; // pixels that a step of the histograms over time is wide at most

@@ -1,6 +1,6 @@
 // Strokes on the input: which pixels a brush covers, and an input that is painted or erased there.
 
-import type { Input } from "./network.js";
+import type { Input } from "./network.ts";
 
 /**
  * Visit every pixel whose middle is in a disc.

@@ -1,6 +1,6 @@
 // The entry of a survey's page: channels with their patches, to be searched and sorted.
 
-import { el, menu, readJson, setText, visible } from "./dom.js";
+import { el, menu, readJson, setText, visible } from "./dom.ts";
 
 const AT_ONCE = 48; // channels that are added at once
 

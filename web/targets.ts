@@ -1,6 +1,6 @@
 // What a page's network runs backward from: a target, as it is written in Python, as weights of its outputs.
 
-import type { PageFacts } from "./network.js";
+import type { PageFacts } from "./network.ts";
 
 /** `weights` by input of the graph; `number` of a single class. */
 export interface Goal {

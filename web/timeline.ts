@@ -1,7 +1,7 @@
 // Events in a row, a tick for each, taller for a deeper module; a click or a drag goes there.
 
-import { el, setAttribute, shareOf } from "./dom.js";
-import { contextOf } from "./levels.js";
+import { el, setAttribute, shareOf } from "./dom.ts";
+import { contextOf } from "./levels.ts";
 
 const WIDEST = 18; // pixels that a tick and its gap take at most
 const FAINT = 0.16; // what a filter leaves out

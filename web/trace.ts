@@ -1,10 +1,10 @@
 // The entry of a trace's page: events are walked through, by hand or by themselves.
 
-import { el, menu, readJson, setAttribute, setText, visible } from "./dom.js";
-import { listenToKeys } from "./keyboard.js";
-import { COLOURS, fromBase64, MINUS_INF, paint, paletteOf } from "./levels.js";
-import { ModuleTree } from "./module_tree.js";
-import { Timeline } from "./timeline.js";
+import { el, menu, readJson, setAttribute, setText, visible } from "./dom.ts";
+import { listenToKeys } from "./keyboard.ts";
+import { COLOURS, fromBase64, MINUS_INF, paint, paletteOf } from "./levels.ts";
+import { ModuleTree } from "./module_tree.ts";
+import { Timeline } from "./timeline.ts";
 
 const DARK_PAGE = matchMedia("(prefers-color-scheme: dark)");
 const SPEEDS = ["1", "2.5", "5", "10", "25"]; // events a second

@@ -1,8 +1,8 @@
 // The entry of a training's page.
 
-import { readJson } from "./dom.js";
-import { fromBase64 } from "./levels.js";
-import { StepsView } from "./steps.js";
+import { readJson } from "./dom.ts";
+import { fromBase64 } from "./levels.ts";
+import { StepsView } from "./steps.ts";
 
 const root = document.getElementById("hookviz")!;
 const steps = readJson("steps").map(([at, text]: [number, string]) => [at, fromBase64(text)]);

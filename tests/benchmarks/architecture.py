@@ -79,16 +79,7 @@ def run(*, quick: bool = False) -> None:
             path = Path(folder) / "graph.json"
             path.write_text(json.dumps(graph))
             here = Path(__file__).with_name("architecture.js")
-            command = [
-                find_deno_bin(),
-                "run",
-                "--config",
-                "web/deno.json",
-                "--allow-read",
-                str(here),
-                str(path),
-                block,
-            ]
+            command = [find_deno_bin(), "run", "--allow-read", str(here), str(path), block]
             command += ["1" if quick else "9"]
             found = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
         flat = found["flat"]

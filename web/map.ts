@@ -1,19 +1,18 @@
 // The map of the network: boxes for layers and modules, opened and closed; a click leads to a layer.
 
-import { el, setAttribute, setText, sure } from "./dom.js";
-import { contextOf, paint } from "./levels.js";
-import { lifted, openedAtFirst, reduced, treeOf, visibleUnits } from "./mapGraph.js";
-import { placed } from "./mapLayout.js";
-import { middle, times } from "./numbers.js";
-import { objectId } from "./objectId.js";
-import { putPicture } from "./panel.js";
-import { colour, measureOf, scaleOf } from "./ribbon.js";
+import { el, setAttribute, setText, sure } from "./dom.ts";
+import { contextOf, paint } from "./levels.ts";
+import { lifted, openedAtFirst, reduced, treeOf, visibleUnits } from "./mapGraph.ts";
+import { placed } from "./mapLayout.ts";
+import { middle, times } from "./numbers.ts";
+import { objectId } from "./objectId.ts";
+import { putPicture } from "./panel.ts";
+import { colour, measureOf, scaleOf } from "./ribbon.ts";
+import type { Unit } from "./mapGraph.ts";
+import type { Box, Frame, Path, Placed } from "./mapLayout.ts";
+import type { App } from "./app.ts";
 
-/**
- * @typedef {import("./mapGraph.js").Unit} Unit
- * @typedef {import("./mapLayout.js").Placed} Placed
- * @typedef {{unit: Unit, root: HTMLButtonElement, picture: HTMLCanvasElement | null, colours: HTMLElement}} Drawn
- */
+export interface Drawn { unit: Unit, root: HTMLButtonElement, picture: HTMLCanvasElement | null, colours: HTMLElement}
 
 const AT_FIRST = 22; // boxes at first
 const PICTURE = { width: 104, height: 100 };
@@ -28,44 +27,42 @@ const SMALL = "10px";
 
 /** A drawer; it follows the shown layer while it is open. */
 export class NetworkMap {
-  /** @param {import("./app.js").App} app */
-  constructor(app) {
-    this.app = app;
-    this.zoom = 1;
-    /** @type {any} What the source has sent. */
-    this.found = null;
-    /** @type {any} */
-    this.dagre = null;
-    /** @type {Unit | null} */
-    this.tree = null;
-    /** @type {Set<string>} */
-    this.opened = new Set();
-    /** @type {Set<string>} Closed by hand around the shown layer. */
-    this.closed = new Set();
-    /** @type {Drawn[]} */
-    this.drawn = [];
-    /** @type {Placed | null} */
-    this.places = null;
-    this.laid = "";
-    this.room = 0; // pixels across, when it was laid out
-    this.shape = "";
-    /** @type {Drawn | undefined} In which the chosen channel is shown. */
-    this.painted = undefined;
-    this.marked = "";
-    this.near = "";
-    this.focusNext = "";
-    this.wanted = "";
-    this.failed = "";
-    this.stopped = false;
-    this.again = 0; // so that what was stopped is asked once more
-    this.loading = false;
-    this.edges = el("canvas", { class: "hv-net-edges", "aria-hidden": "true" });
-    this.frames = el("div", {});
-    this.boxes = el("div", {});
+  zoom = 1;
+  /** What the source has sent. */
+  found: any = null;
+  dagre: any = null;
+  tree: Unit | null = null;
+  opened: Set<string> = new Set();
+  /** Closed by hand around the shown layer. */
+  closed: Set<string> = new Set();
+  drawn: Drawn[] = [];
+  places: Placed | null = null;
+  laid = "";
+  room = 0; // pixels across, when it was laid out
+  shape = "";
+  /** In which the chosen channel is shown. */
+  painted: Drawn | undefined = undefined;
+  marked = "";
+  near = "";
+  focusNext = "";
+  wanted = "";
+  failed = "";
+  stopped = false;
+  again = 0; // so that what was stopped is asked once more
+  loading = false;
+  edges = el("canvas", { class: "hv-net-edges", "aria-hidden": "true" });
+  frames = el("div", {});
+  boxes = el("div", {});
+  sheet: HTMLDivElement;
+  view: HTMLDivElement;
+  words = el("div", { class: "hv-net-words", role: "status" });
+  head: HTMLDivElement;
+  root: HTMLDivElement;
+
+  constructor(public app: App) {
     this.sheet = el("div", { class: "hv-net-sheet" }, this.frames, this.edges, this.boxes);
     this.view = el("div", { class: "hv-net-view" }, el("div", { class: "hv-net-size" }, this.sheet));
-    this.words = el("div", { class: "hv-net-words", role: "status" });
-    const act = (/** @type {string} */ text, /** @type {string} */ title, /** @type {() => void} */ on) => {
+    const act = (text: string, title: string, on: () => void) => {
       const made = el("button", { class: "hv-toggle", type: "button", title, "aria-label": title }, text);
       made.addEventListener("click", on);
       return made;
@@ -95,8 +92,7 @@ export class NetworkMap {
     if (this.open) this.focusNext = "now";
   }
 
-  /** @param {boolean} open */
-  toggled(open) {
+  toggled(open: boolean) {
     if (open && this.stopped) {
       this.again += 1;
       this.failed = "";
@@ -134,8 +130,7 @@ export class NetworkMap {
     if (next) this.seen(next.root);
   }
 
-  /** @param {any} found */
-  take(found) {
+  take(found: any) {
     this.failed = found.none ?? "";
     this.stopped = Boolean(found.stopped);
     if (this.failed) return;
@@ -143,7 +138,7 @@ export class NetworkMap {
     this.found = found;
     if (same) return this.repaint(); // another picture: the boxes stay where they are
     const first = !this.tree;
-    const shape = JSON.stringify([found.edges, found.nodes.map((/** @type {any} */ each) => each.name)]);
+    const shape = JSON.stringify([found.edges, found.nodes.map((each: any) => each.name)]);
     if (shape !== this.shape) {
       this.shape = shape;
       this.tree = treeOf(found);
@@ -153,11 +148,11 @@ export class NetworkMap {
     if (this.dagre || this.loading) return;
     this.loading = true;
     found.library().then(
-      (/** @type {any} */ library) => {
+      (library: any) => {
         this.dagre = library;
         this.app.schedule();
       },
-      (/** @type {Error} */ error) => {
+      (error: Error) => {
         this.failed = `The map could not be drawn: ${error.message}`;
         this.app.schedule();
       },
@@ -170,8 +165,7 @@ export class NetworkMap {
     for (const { unit, picture } of this.drawn) if (picture) this.paintPicture(picture, this.pictured(unit));
   }
 
-  /** @param {string} words */
-  say(words) {
+  say(words: string) {
     setText(this.words, words);
   }
 
@@ -180,17 +174,16 @@ export class NetworkMap {
   /** The index of the node that is shown; −1 if the layer is none of the graph's. */
   index() {
     const { layer, call } = this.app.at;
-    const own = /** @type {any[]} */ (this.found.nodes).flatMap((node, n) => (node.layer === layer ? [{ n, call: node.call }] : []));
+    const own = (this.found.nodes as any[]).flatMap((node, n) => (node.layer === layer ? [{ n, call: node.call }] : []));
     return (own.find((each) => each.call === call) ?? own[own.length - 1])?.n ?? -1;
   }
 
-  /** The innermost unit with the shown layer: its own, or the module in which it ran. @returns {Unit | null} */
-  leaf() {
+  /** The innermost unit with the shown layer: its own, or the module in which it ran. */
+  leaf(): Unit | null {
     if (!this.tree) return null;
     const n = this.index();
     const { layer } = this.app.at;
-    /** @param {Unit} part @returns {boolean} */
-    const holds = (part) => {
+    const holds = (part: Unit): boolean => {
       if (n >= 0) return part.nodes.includes(n);
       if (part.kind === "group") return part.parts.some(holds);
       return `${layer}.`.startsWith(`${part.name}.`) || (part.kind === "node" && part.name.startsWith(`${layer}.`));
@@ -209,7 +202,7 @@ export class NetworkMap {
     const room = Math.max(this.view.clientWidth, 240);
     const around = new Set();
     for (let each = this.leaf()?.parent; each; each = each.parent) around.add(each.key);
-    const isOpen = (/** @type {Unit} */ unit) => !this.closed.has(unit.key) && (this.opened.has(unit.key) || around.has(unit.key));
+    const isOpen = (unit: Unit) => !this.closed.has(unit.key) && (this.opened.has(unit.key) || around.has(unit.key));
     const { boxes } = visibleUnits(tree, isOpen);
     const key = `${room} ${boxes.map((box) => box.key).join()} ${objectId(this.found.nodes)}`;
     if (key === this.laid) return;
@@ -228,8 +221,8 @@ export class NetworkMap {
     this.scale();
   }
 
-  /** @param {Unit} unit The layer whose picture it has: its own, or the last in it; "" without one. */
-  pictured(unit) {
+  /** @param unit The layer whose picture it has: its own, or the last in it; "" without one. */
+  pictured(unit: Unit) {
     const { sizes, nodes } = this.found;
     const own = unit.kind === "module" && [`${unit.name}.heads`, unit.name].find((name) => sizes[name]?.[0]);
     if (own) return own;
@@ -245,16 +238,16 @@ export class NetworkMap {
     return this.app.source.picture(this.app.data?.header.place ?? null);
   }
 
-  /** The captured layers in a unit, in their order. @param {Unit} unit @returns {any[]} */
-  layersIn(unit) {
+  /** The captured layers in a unit, in their order. */
+  layersIn(unit: Unit): any[] {
     if (unit.kind === "group") return [...new Set(unit.parts.flatMap((part) => this.layersIn(part)))];
     const own = new Set(unit.nodes.map((n) => this.found.nodes[n].layer));
     const { layers } = this.app.facts;
-    return layers.filter((/** @type {any} */ { name }) => own.has(name) || (unit.kind === "module" && `${name}.`.startsWith(`${unit.name}.`)));
+    return layers.filter(({ name }: any) => own.has(name) || (unit.kind === "module" && `${name}.`.startsWith(`${unit.name}.`)));
   }
 
-  /** Its name and what stands below it. @param {Unit} unit */
-  wordsOf(unit) {
+  /** Its name and what stands below it. */
+  wordsOf(unit: Unit) {
     const last = this.found.nodes[unit.nodes[unit.nodes.length - 1] ?? 0];
     const join = unit.kind === "node" && !last.layer;
     const sizes = last.shape ?? [];
@@ -263,16 +256,14 @@ export class NetworkMap {
     return { last, join, shape, own: name, lines: [...(join || last.layer === "input" ? [] : [unit.type]), shape].filter(Boolean) };
   }
 
-  /** @param {Unit} unit */
-  sizeOf(unit) {
+  sizeOf(unit: Unit) {
     const { join, own, lines } = this.wordsOf(unit);
     const { width, height } = join ? JOIN : this.pictured(unit) ? PICTURE : PLAIN;
     const words = Math.max(widthOf(own, BOLD, this.root), ...lines.map((line) => widthOf(line, SMALL, this.root)));
     return { width: Math.max(width, Math.min(Math.ceil(words) + 12, WIDEST)), height };
   }
 
-  /** @param {Unit} unit @returns {Drawn} */
-  boxFor(unit) {
+  boxFor(unit: Unit): Drawn {
     const { last, join, shape, own, lines } = this.wordsOf(unit);
     const folded = unit.kind !== "node";
     const layers = new Set(unit.nodes.map((n) => this.found.nodes[n].layer).filter(Boolean)).size;
@@ -299,8 +290,7 @@ export class NetworkMap {
     return { unit, root, picture, colours };
   }
 
-  /** @param {import("./mapLayout.js").Frame} frame */
-  frameFor(frame) {
+  frameFor(frame: Frame) {
     const { unit } = frame;
     const words = `close ${unit.name}, ${unit.type}`;
     const close = el("button", { class: "hv-net-close", type: "button", tabindex: -1, title: words, "aria-label": words, "aria-expanded": "true" }, `− ${fittingWidth(innerName(unit), BOLD, frame.width - 24, this.root)}`);
@@ -310,8 +300,7 @@ export class NetworkMap {
     return made;
   }
 
-  /** @param {HTMLCanvasElement} canvas @param {string} layer */
-  paintPicture(canvas, layer) {
+  paintPicture(canvas: HTMLCanvasElement, layer: string) {
     const { app } = this;
     if (layer === "input") {
       const picture = this.input();
@@ -321,7 +310,7 @@ export class NetworkMap {
     }
     const { sizes, arrays } = this.found;
     let start = 0;
-    for (const [name, [height, width]] of Object.entries(sizes)) {
+    for (const [name, [height, width]] of Object.entries(sizes as Record<string, number[]>)) {
       if (name === layer) paint(canvas, arrays.pictures.values.subarray(start, start + height * width), width, height, app.colours.palette(app.colours.automatic(false)));
       start += height * width;
     }
@@ -329,8 +318,7 @@ export class NetworkMap {
 
   // What a hand does
 
-  /** @param {Unit} unit */
-  act(unit) {
+  act(unit: Unit) {
     if (unit.kind !== "node") {
       this.opened.add(unit.key);
       this.closed.delete(unit.key);
@@ -338,12 +326,11 @@ export class NetworkMap {
       return this.app.schedule();
     }
     const node = this.found.nodes[unit.nodes[0] ?? 0];
-    if (this.app.facts.layers.some((/** @type {any} */ each) => each.name === node.layer)) this.app.set({ layer: node.layer, call: node.call });
+    if (this.app.facts.layers.some((each: any) => each.name === node.layer)) this.app.set({ layer: node.layer, call: node.call });
     return undefined;
   }
 
-  /** @param {Unit} unit */
-  fold(unit) {
+  fold(unit: Unit) {
     this.opened.delete(unit.key);
     this.closed.add(unit.key);
     this.focusNext = unit.key;
@@ -351,13 +338,13 @@ export class NetworkMap {
   }
 
   listen() {
-    this.root.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+    this.root.addEventListener("keydown", (event: KeyboardEvent) => {
       if (event.ctrlKey || event.metaKey || event.altKey) return;
-      const stop = /** @type {Element} */ (event.target).closest(".hv-net-box, .hv-net-close");
-      const towards = /** @type {Record<string, [number, number]>} */ ({ ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] })[event.key];
-      const zooms = /** @type {Record<string, number>} */ ({ "+": this.zoom * 1.25, "-": this.zoom / 1.25, "−": this.zoom / 1.25, 0: 1 });
+      const stop = (event.target as Element).closest(".hv-net-box, .hv-net-close");
+      const towards = ({ ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] } as Record<string, [number, number]>)[event.key];
+      const zooms = { "+": this.zoom * 1.25, "-": this.zoom / 1.25, "−": this.zoom / 1.25, 0: 1 } as Record<string, number>;
       if (towards && stop) this.walk(stop, ...towards);
-      else if (zooms[event.key]) this.zoomTo(/** @type {number} */ (zooms[event.key]));
+      else if (zooms[event.key]) this.zoomTo(zooms[event.key]);
       else if (event.key === "f") this.fit();
       else if (event.key === "Escape") this.leave(stop);
       else if (event.key !== "Enter" && event.key !== " ") return;
@@ -368,18 +355,19 @@ export class NetworkMap {
     new ResizeObserver(() => this.open && this.app.schedule()).observe(this.view);
   }
 
-  /** A drag moves the map, Ctrl and the wheel or two fingers zoom it at their place. One finger scrolls, as anywhere. */
+  /**
+   * A drag moves the map, Ctrl and the wheel or two fingers zoom it at their place. One finger scrolls, as anywhere.
+   */
   listenToPointer() {
     const { view } = this;
-    /** @type {{x: number, y: number, left: number, top: number, moved: boolean} | null} */
-    let held = null;
+    let held: {x: number, y: number, left: number, top: number, moved: boolean} | null = null;
     let dragged = false; // then the click at its end opens no box
-    view.addEventListener("pointerdown", (/** @type {PointerEvent} */ event) => {
+    view.addEventListener("pointerdown", (event: PointerEvent) => {
       dragged = false;
       if (event.button || event.pointerType === "touch") return;
       held = { x: event.clientX, y: event.clientY, left: view.scrollLeft, top: view.scrollTop, moved: false };
     });
-    view.addEventListener("pointermove", (/** @type {PointerEvent} */ event) => {
+    view.addEventListener("pointermove", (event: PointerEvent) => {
       if (!held) return;
       const [across, down] = [held.x - event.clientX, held.y - event.clientY];
       if (!held.moved && Math.hypot(across, down) < DRAG) return;
@@ -395,7 +383,7 @@ export class NetworkMap {
     }
     view.addEventListener(
       "click",
-      (/** @type {MouseEvent} */ event) => {
+      (event: MouseEvent) => {
         if (dragged) event.stopPropagation();
         dragged = false;
       },
@@ -403,16 +391,15 @@ export class NetworkMap {
     );
     view.addEventListener(
       "wheel",
-      (/** @type {WheelEvent} */ event) => {
+      (event: WheelEvent) => {
         if (!event.ctrlKey) return; // else the map, or the page, is scrolled
         event.preventDefault();
         this.zoomTo(this.zoom * Math.exp(-event.deltaY / 300), event);
       },
       { passive: false },
     );
-    /** @type {{far: number, zoom: number, x: number, y: number} | null} */
-    let pinched = null;
-    const between = (/** @type {TouchList} */ touches) => {
+    let pinched: {far: number, zoom: number, x: number, y: number} | null = null;
+    const between = (touches: TouchList) => {
       const [one, other] = [sure(touches[0]), sure(touches[1])];
       return {
         far: Math.hypot(one.clientX - other.clientX, one.clientY - other.clientY),
@@ -438,23 +425,18 @@ export class NetworkMap {
     for (const over of ["touchend", "touchcancel"]) view.addEventListener(over, () => (pinched = null));
   }
 
-  /** Close the opened unit around a box; then the map. @param {Element | null} stop */
-  leave(stop) {
+  /** Close the opened unit around a box; then the map. */
+  leave(stop: Element | null) {
     const drawn = this.drawn.find(({ root }) => root === stop);
     const around = drawn?.unit.parent;
     if (around?.parent) this.fold(around);
     else this.app.parts.drawers.go("");
   }
 
-  /**
-   * To the next box, as the arrow points; at a line's end to the next line.
-   * @param {Element} from
-   * @param {number} right
-   * @param {number} down
-   */
-  walk(from, right, down) {
-    const stops = [...this.drawn.map(({ root }) => root), .../** @type {Iterable<HTMLElement>} */ (this.frames.querySelectorAll(".hv-net-close"))];
-    const centre = (/** @type {Element} */ each) => {
+  /** To the next box, as the arrow points; at a line's end to the next line. */
+  walk(from: Element, right: number, down: number) {
+    const stops = [...this.drawn.map(({ root }) => root), ...(this.frames.querySelectorAll(".hv-net-close") as Iterable<HTMLElement>)];
+    const centre = (each: Element) => {
       const box = each.getBoundingClientRect();
       return { each, x: box.left + box.width / 2, y: box.top + box.height / 2, high: box.height };
     };
@@ -465,7 +447,7 @@ export class NetworkMap {
       .filter(({ x, y, high }) => (right ? (x - here.x) * right > 2 && Math.abs(y - here.y) < 2 * high : (y - here.y) * down > 6))
       .map((each) => ({ ...each, far: Math.abs(each.x - here.x) * (down ? 3 : 1) + Math.abs(each.y - here.y) * (right ? 3 : 1) }))
       .sort((a, b) => a.far - b.far);
-    let next = /** @type {HTMLElement | undefined} */ (ahead[0]?.each);
+    let next = ahead[0]?.each as HTMLElement | undefined;
     if (right) {
       const lines = this.places?.lines ?? [];
       const n = this.drawn.findIndex(({ root }) => root === from);
@@ -473,7 +455,7 @@ export class NetworkMap {
       if (own < 0 || lines[own] !== lines[n]) {
         const line = (lines[n] ?? 0) + right;
         const others = this.drawn.filter((_, place) => lines[place] === line).map(({ root }) => centre(root));
-        next = /** @type {HTMLElement | undefined} */ (others.sort((a, b) => (a.x - b.x) * right)[0]?.each);
+        next = others.sort((a, b) => (a.x - b.x) * right)[0]?.each as HTMLElement | undefined;
       }
     }
     next?.focus({ preventScroll: true });
@@ -493,8 +475,8 @@ export class NetworkMap {
     const { app } = this;
     const n = this.index();
     const nodes = this.found.nodes;
-    const sources = new Set(nodes[n]?.sources ?? []);
-    const fed = new Set(nodes.flatMap((/** @type {any} */ each, /** @type {number} */ place) => (n >= 0 && each.sources?.includes(n) ? [place] : [])));
+    const sources = new Set<number>(nodes[n]?.sources ?? []);
+    const fed = new Set<number>(nodes.flatMap((each: any, place: number) => (n >= 0 && each.sources?.includes(n) ? [place] : [])));
     const measure = measureOf(app.facts.layers, app.at.health);
     const key = `${this.laid} ${n} ${app.at.layer} ${measure} ${objectId(app.facts.layers)}`;
     if (key === this.marked) return;
@@ -504,7 +486,7 @@ export class NetworkMap {
     const now = this.boxOfNow();
     for (const each of this.drawn) {
       const { unit, root, colours } = each;
-      const holds = (/** @type {Set<number>} */ which) => unit.nodes.some((place) => which.has(place));
+      const holds = (which: Set<number>) => unit.nodes.some((place) => which.has(place));
       root.classList.toggle("hv-on", each === now);
       root.classList.toggle("hv-source", holds(sources));
       root.classList.toggle("hv-fed", holds(fed));
@@ -516,8 +498,8 @@ export class NetworkMap {
       const stops = own.map((layer, place) => `${colour(palette, scale.share(layer))} ${(100 * place) / own.length}% ${(100 * (place + 1)) / own.length}%`);
       colours.style.background = stops.length ? `linear-gradient(90deg, ${stops.join(", ")})` : "none";
     }
-    const names = (/** @type {Set<number>} */ which) => [...which].map((place) => nodes[place].name);
-    const told = (/** @type {string[]} */ list) => (list.length > 6 ? `${list.slice(0, 5).join(", ")} and ${list.length - 5} more` : list.join(", "));
+    const names = (which: Set<number>) => [...which].map((place) => nodes[place].name);
+    const told = (list: string[]) => (list.length > 6 ? `${list.slice(0, 5).join(", ")} and ${list.length - 5} more` : list.join(", "));
     const from = told(names(sources));
     const to = told(names(fed));
     const leaf = this.leaf();
@@ -542,19 +524,18 @@ export class NetworkMap {
 
   // The sheet
 
-  /** The place of the sheet below a pointer. @param {{clientX: number, clientY: number}} pointer */
-  placeAt({ clientX, clientY }) {
+  /** The place of the sheet below a pointer. */
+  placeAt({ clientX, clientY }: {clientX: number, clientY: number}) {
     const { view } = this;
     const box = view.getBoundingClientRect();
     return { x: (clientX - box.left + view.scrollLeft) / this.zoom, y: (clientY - box.top + view.scrollTop) / this.zoom };
   }
 
   /**
-   * @param {number} zoom
-   * @param {{clientX: number, clientY: number}} [pointer] Stays where it is on the map; the middle of what is seen if none is given.
-   * @param {{x: number, y: number}} [place] Comes below the pointer; what is there if none is given.
+   * @param pointer Stays where it is on the map; the middle of what is seen if none is given.
+   * @param place Comes below the pointer; what is there if none is given.
    */
-  zoomTo(zoom, pointer, place) {
+  zoomTo(zoom: number, pointer?: {clientX: number, clientY: number}, place?: {x: number, y: number}) {
     const { view } = this;
     const box = view.getBoundingClientRect();
     const { clientX, clientY } = pointer ?? { clientX: box.left + view.clientWidth / 2, clientY: box.top + view.clientHeight / 2 };
@@ -576,18 +557,17 @@ export class NetworkMap {
   scale() {
     if (!this.places) return;
     const { width, height } = this.places;
-    const size = /** @type {HTMLElement} */ (this.sheet.parentElement);
+    const size = this.sheet.parentElement!;
     size.style.width = `${Math.max(width, this.room) * this.zoom}px`; // else what is at the right could not stay below the pointer
     size.style.height = `${height * this.zoom}px`;
     this.sheet.style.transform = `scale(${this.zoom})`;
     this.drawEdges();
   }
 
-  /** @param {HTMLElement} box */
-  seen(box) {
+  seen(box: HTMLElement) {
     const { view } = this;
     const [one, all] = [box.getBoundingClientRect(), view.getBoundingClientRect()];
-    const over = (/** @type {number} */ low, /** @type {number} */ high, /** @type {number} */ from, /** @type {number} */ to) => Math.max(0, high - to + 12) || Math.min(0, low - from - 24);
+    const over = (low: number, high: number, from: number, to: number) => Math.max(0, high - to + 12) || Math.min(0, low - from - 24);
     view.scrollBy(over(one.left, one.right, all.left, all.right), over(one.top, one.bottom, all.top, all.bottom));
   }
 
@@ -596,8 +576,8 @@ export class NetworkMap {
     if (now) this.seen(now.root);
   }
 
-  /** @param {string} key Of the box whose edges are brought out. */
-  point(key) {
+  /** @param key Of the box whose edges are brought out. */
+  point(key: string) {
     if (this.near === key) return;
     this.near = key;
     this.drawEdges();
@@ -629,20 +609,12 @@ export class NetworkMap {
   }
 }
 
-/**
- * @param {import("./mapLayout.js").Path} path
- * @param {number} box
- */
-function touches({ from, to }, box) {
+function touches({ from, to }: Path, box: number) {
   return box >= 0 && (from === box || to === box);
 }
 
-/**
- * A line with round corners and a head.
- * @param {CanvasRenderingContext2D} context
- * @param {import("./mapLayout.js").Path} path
- */
-function strokePath(context, { points, smooth }) {
+/** A line with round corners and a head. */
+function strokePath(context: CanvasRenderingContext2D, { points, smooth }: Path) {
   const last = sure(points[points.length - 1]);
   context.beginPath();
   context.moveTo(...sure(points[0]));
@@ -662,51 +634,36 @@ function strokePath(context, { points, smooth }) {
   context.fill();
 }
 
-/**
- * @param {Unit} unit
- * @param {string} key
- */
-function under(unit, key) {
+function under(unit: Unit, key: string) {
   for (let each = unit.parent; each; each = each.parent) if (each.key === key) return true;
   return false;
 }
 
 /**
  * A name cut in the middle, as wide as there is room.
- * @param {string} name
- * @param {string} font Weight and size.
- * @param {number} wide Pixels.
- * @param {HTMLElement} root
+ * @param font Weight and size.
+ * @param wide Pixels.
  */
-function fittingWidth(name, font, wide, root) {
+function fittingWidth(name: string, font: string, wide: number, root: HTMLElement) {
   let most = name.length;
   while (most > 3 && widthOf(middle(name, most), font, root) > wide) most -= 1;
   return middle(name, most);
 }
 
-/**
- * @param {string} text
- * @param {string} font
- * @param {HTMLElement} root
- */
-function widthOf(text, font, root) {
+function widthOf(text: string, font: string, root: HTMLElement) {
   const context = contextOf(sure(root.querySelector("canvas")));
   context.font = `${font} ${getComputedStyle(root).fontFamily}`;
   return context.measureText(text).width;
 }
 
-/** Its name within the opened module around it. @param {Unit} unit */
-function innerName(unit) {
+/** Its name within the opened module around it. */
+function innerName(unit: Unit) {
   let each = unit.parent;
   while (each?.kind === "group") each = each.parent;
   return each && unit.name.startsWith(`${each.name}.`) ? unit.name.slice(each.name.length + 1) : unit.name;
 }
 
-/**
- * @param {HTMLElement} made
- * @param {import("./mapLayout.js").Box} box
- */
-function setBox({ style }, { x, y, width, height }) {
+function setBox({ style }: HTMLElement, { x, y, width, height }: Box) {
   style.left = `${x}px`;
   style.top = `${y}px`;
   style.width = `${width}px`;

@@ -1,11 +1,9 @@
 // All keys, and a tour of half a minute: what "?" opens.
 
-import { el, setText, sure } from "./dom.js";
+import { el, setText, sure } from "./dom.ts";
+import type { App } from "./app.ts";
 
-/** @typedef {import("./app.js").App} App */
-
-/** @type {Array<[string, string]>} */
-const KEY_WORDS = [
+const KEY_WORDS: Array<[string, string]> = [
   ["← →", "previous / next channel"],
   ["↑ ↓", "previous / next layer"],
   ["Home, End", "first / last channel; on the layer's slider: first / last layer"],
@@ -28,13 +26,8 @@ const KEY_WORDS = [
 
 const HANDS = new Set(["⇧ click", "Ctrl + z"]); // which need the notebook
 
-/**
- * A modal sheet over the view; Esc closes it, and its keys are its own.
- * @param {App} app
- * @param {string} label
- * @param {...Node} children
- */
-export function openSheet(app, label, ...children) {
+/** A modal sheet over the view; Esc closes it, and its keys are its own. */
+export function openSheet(app: App, label: string, ...children: Node[]) {
   const made = el("dialog", { class: "hv-dialog", "aria-label": label }, ...children);
   made.addEventListener("keydown", (event) => event.stopPropagation());
   made.addEventListener("click", (event) => {
@@ -46,8 +39,7 @@ export function openSheet(app, label, ...children) {
   return made;
 }
 
-/** @param {App} app */
-export function openHelp(app) {
+export function openHelp(app: App) {
   const keys = KEY_WORDS.filter(([key]) => (key !== "w" || app.source.why) && (key !== "m" || app.source.map) && (app.source.write || !HANDS.has(key)));
   const rows = keys.map(([key, does]) => el("tr", {}, el("th", { scope: "row" }, key), el("td", {}, does)));
   const start = el("button", { type: "button", class: "hv-toggle" }, "a tour of half a minute");
@@ -67,12 +59,8 @@ export function openHelp(app) {
   start.focus();
 }
 
-/**
- * Five parts of the face, and what they are for.
- * @param {App} app
- * @returns {Array<[HTMLElement, string]>}
- */
-function stops({ parts, source }) {
+/** Five parts of the face, and what they are for. */
+function stops({ parts, source }: App): Array<[HTMLElement, string]> {
   const off = source.live ? " Under Edit you scale it or switch it off, and the prediction follows." : "";
   return [
     [parts.layerRow, "The network: each column is a layer, from the input to the output. Click one, or press ↑ ↓."],
@@ -83,17 +71,16 @@ function stops({ parts, source }) {
   ];
 }
 
-/** @param {App} app */
-export function beginTour(app) {
+export function beginTour(app: App) {
   const all = stops(app).filter(([part]) => !part.hidden);
   const count = el("span", { class: "hv-dim" });
   const words = el("p", { "aria-live": "polite" });
-  const button = (/** @type {string} */ name) => el("button", { type: "button", class: "hv-toggle" }, name);
+  const button = (name: string) => el("button", { type: "button", class: "hv-toggle" }, name);
   const [back, forth, end] = [button("back"), button("next"), button("close")];
   const made = openSheet(app, "tour", words, el("div", { class: "hv-line" }, count, back, forth, end));
   made.classList.add("hv-tour");
   let place = 0;
-  const go = (/** @type {number} */ to) => {
+  const go = (to: number) => {
     if (to >= all.length) return made.close();
     for (const [part] of all) part.classList.remove("hv-pointed");
     place = Math.max(to, 0);
@@ -120,15 +107,11 @@ export function beginTour(app) {
   forth.focus();
 }
 
-/**
- * Put a sheet where it does not hide the part that it is about: below, above, or at a side.
- * @param {HTMLElement} made
- * @param {DOMRect} part
- */
-function beside(made, part) {
+/** Put a sheet where it does not hide the part that it is about: below, above, or at a side. */
+function beside(made: HTMLElement, part: DOMRect) {
   const { width, height } = made.getBoundingClientRect();
   const [wide, high] = [document.documentElement.clientWidth, globalThis.innerHeight];
-  const inside = (/** @type {number} */ at, /** @type {number} */ most) => Math.max(8, Math.min(at, most - 8));
+  const inside = (at: number, most: number) => Math.max(8, Math.min(at, most - 8));
   let [left, top] = [part.left, part.bottom + 8];
   if (top + height > high) top = part.top - height - 8;
   if (top < 8) {

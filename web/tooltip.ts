@@ -1,15 +1,11 @@
 // What is under the pointer, or chosen: outlined in all pictures, its numbers said.
 
-import { fieldPart, fieldWords } from "./field.js";
-import { short, shortest } from "./numbers.js";
+import { fieldPart, fieldWords } from "./field.ts";
+import { short, shortest } from "./numbers.ts";
+import type { App } from "./app.ts";
+import type { Layer } from "./layer.ts";
 
-/** @typedef {import("./layer.js").Layer} Layer */
-
-/**
- * @param {import("./app.js").App} app
- * @param {Layer} data
- */
-export function showPointed(app, data) {
+export function showPointed(app: App, data: Layer) {
   const { parts, source, at } = app;
   const { spot } = app.state;
   const [height, width] = data.header.size;
@@ -30,48 +26,35 @@ export function showPointed(app, data) {
   for (const panel of panels)
     panel.outline(field && panel === parts.input && app.heatmaps.over ? fieldPart(field, place) : null, panel.field);
   const sees = field ? fieldWords(field, place) : at.place ? "on its way …" : "click for its receptive field";
-  const verb = { patch: "this patch", "data-dependent": "receptive field", unknown: "receptive field" }[/** @type {"unknown"} */ (field?.status ?? "")] ?? "sees";
-  const value = (/** @type {"maps" | "gradients"} */ which) => valueOf(app, data, which, row, column);
+  const verb = { patch: "this patch", "data-dependent": "receptive field", unknown: "receptive field" }[((field?.status ?? "") as "unknown")] ?? "sees";
+  const value = (which: "maps" | "gradients") => valueOf(app, data, which, row, column);
   const [queries = [], keys = []] = data.header.tokens ?? [];
-  const named = (/** @type {string | undefined} */ token) => (token === undefined ? "" : ` “${token}”`);
+  const named = (token: string | undefined) => (token === undefined ? "" : ` “${token}”`);
   const whole = `row ${row}${named(queries[row])}, column ${column}${named(keys[column])}`;
   const where = `${height > 1 ? whole : `position ${column}${named(keys[column])}`} (from 0)`;
   const graded = Boolean(data.arrays.gradient_numbers);
-  return parts.readings.point([
+  const rows: Array<[string, string]> = [
     [`${data.word} ${at.channel}`, where],
     ["value", value("maps")],
     ...app.rankings.reading(app.ranking, at),
-    ...(graded ? [/** @type {[string, string]} */ (["gradient", value("gradients")])] : []),
+    ...(graded ? [["gradient", value("gradients")] as [string, string]] : []),
     [verb, sees],
-  ]);
+  ];
+  return parts.readings.point(rows);
 }
 
-/**
- * The exact value, or what the browser has.
- * @param {import("./app.js").App} app
- * @param {Layer} data
- * @param {"maps" | "gradients"} which
- * @param {number} row
- * @param {number} column
- */
-export function valueOf({ source, at }, data, which, row, column) {
+/** The exact value, or what the browser has. */
+export function valueOf({ source, at }: App, data: Layer, which: "maps" | "gradients", row: number, column: number) {
   if (!data.arrays[which]) return "not in this page";
   const exact = source.value(at, row, column);
   return exact ? shortest(exact[which], data.double) : valueHere(data, which, at.channel, row, column);
 }
 
-/**
- * What the browser has itself; about as large, where it was rounded or averaged.
- * @param {Layer} data
- * @param {"maps" | "gradients"} which
- * @param {number} channel
- * @param {number} row
- * @param {number} column
- */
-function valueHere(data, which, channel, row, column) {
+/** What the browser has itself; about as large, where it was rounded or averaged. */
+function valueHere(data: Layer, which: "maps" | "gradients", channel: number, row: number, column: number) {
   const [height, width] = data.header.size;
-  const { shape, values, approximate } = /** @type {import("./layer.js").Numbers} */ (data.arrays[which]);
-  const [, tall, wide] = /** @type {[number, number, number]} */ (shape);
+  const { shape, values, approximate } = data.arrays[which]!;
+  const [, tall, wide] = shape as [number, number, number];
   const y = Math.floor((row * tall) / height);
   const x = Math.floor((column * wide) / width);
   const number = values[(channel * tall + y) * wide + x];

@@ -1,37 +1,32 @@
 // A row of tabs below the pictures, all closed at first; each opens a drawer under it.
 
-import { el, setAttribute, setText, visible } from "./dom.js";
+import { el, setAttribute, setText, visible } from "./dom.ts";
 
-/** @typedef {{button: HTMLButtonElement, sheet: HTMLElement, toggled: (open: boolean) => void, offered: boolean}} Drawer */
+export interface Drawer { button: HTMLButtonElement, sheet: HTMLElement, toggled: (open: boolean) => void, offered: boolean}
 
 /** One drawer is open at a time. */
 export class Drawers {
+  all: Map<string, Drawer> = new Map();
+  open = "";
+  tabs = el("div", { class: "hv-tabs", role: "group", "aria-label": "more about this view" });
+  root: HTMLDivElement;
+  onOpen: (name: string) => void;
+  // What is asked for fills its drawer later: until the next move of the user it stays in view.
+  fresh = false;
+  watch: (sheet: HTMLElement) => void;
+
   constructor() {
-    /** @type {Map<string, Drawer>} */
-    this.all = new Map();
-    this.open = "";
-    this.tabs = el("div", { class: "hv-tabs", role: "group", "aria-label": "more about this view" });
     this.root = el("div", { class: "hv-drawers" }, this.tabs);
-    /** @type {(name: string) => void} */
-    this.onOpen = () => {};
-    // What is asked for fills its drawer later: until the next move of the user it stays in view.
-    this.fresh = false;
+    this.onOpen = (): void => {};
     const follow = new ResizeObserver(() => this.fresh && this.reveal());
-    this.watch = (/** @type {HTMLElement} */ sheet) => follow.observe(sheet);
+    this.watch = (sheet: HTMLElement) => follow.observe(sheet);
     for (const move of ["pointerdown", "wheel", "keydown"])
       addEventListener(move, () => {
         this.fresh = false;
       }, { capture: true, passive: true });
   }
 
-  /**
-   * @param {string} name
-   * @param {string} label
-   * @param {string} title
-   * @param {HTMLElement} content
-   * @param {(open: boolean) => void} [toggled]
-   */
-  add(name, label, title, content, toggled = () => {}) {
+  add(name: string, label: string, title: string, content: HTMLElement, toggled: (open: boolean) => void = () => {}) {
     const button = el("button", { type: "button", class: "hv-tab", title, "aria-expanded": "false" }, label);
     button.addEventListener("click", () => this.toggle(name));
     const sheet = el("div", { class: `hv-drawer hv-drawer-${name}`, role: "region", "aria-label": label, hidden: true }, content);
@@ -41,12 +36,8 @@ export class Drawers {
     this.watch(sheet);
   }
 
-  /**
-   * Whether there is anything in a drawer.
-   * @param {string} name
-   * @param {boolean} offered
-   */
-  offer(name, offered) {
+  /** Whether there is anything in a drawer. */
+  offer(name: string, offered: boolean) {
     const drawer = this.all.get(name);
     if (!drawer || drawer.offered === offered) return;
     drawer.offered = offered;
@@ -54,24 +45,19 @@ export class Drawers {
     if (!offered && this.open === name) this.go("");
   }
 
-  /**
-   * @param {string} name
-   * @param {string} label
-   */
-  rename(name, label) {
+  rename(name: string, label: string) {
     const drawer = this.all.get(name);
     if (drawer) setText(drawer.button, label);
   }
 
-  /** @param {string} name */
-  toggle(name) {
+  toggle(name: string) {
     this.go(this.open === name ? "" : name);
     this.fresh = this.open !== "";
     if (this.fresh) this.reveal();
   }
 
-  /** @param {string} name Empty: all are closed. */
-  go(name) {
+  /** @param name Empty: all are closed. */
+  go(name: string) {
     const next = this.all.get(name)?.offered ? name : "";
     if (next === this.open) return;
     const before = this.open;

@@ -1,50 +1,47 @@
 // Hands: the shown channel's factor, the edits that there are, and whose pictures are seen.
 
-import { choose, el, menu, setAttribute, setText, visible } from "./dom.js";
-import { middle } from "./numbers.js";
+import { choose, el, menu, setAttribute, setText, visible } from "./dom.ts";
+import { middle } from "./numbers.ts";
+import type { AnyRequest } from "./messages.d.ts";
 
-/**
- * @typedef {{words: string, layer: string, channel: number | null, factor: number | null, key: number}} Edit
- * @typedef {{layer: string, channel: number}} Place
- */
+export interface Edit { words: string, layer: string, channel: number | null, factor: number | null, key: number}
+export interface Place { layer: string, channel: number}
 
 const CHIP = 48; // letters of an edit's chip
 const REST = 60; // milliseconds between two factors that are asked for while the slider moves
 
 /** A line of controls; `onEdit` gets what the kernel is to do. */
 export class Edits {
-  /**
-   * @param {(what: import("./messages.d.ts").AnyRequest) => void} onEdit
-   * @param {(run: string) => void} onRun
-   */
-  constructor(onEdit, onRun) {
-    this.onEdit = onEdit;
-    /** @type {Place} */
-    this.place = { layer: "", channel: 0 };
-    this.known = 1;
-    /** @type {{place: Place, known: number} | null} */
-    this.pressed = null;
-    this.name = el("span", { class: "hv-dim hv-what" });
-    this.factor = el("input", { type: "range", min: 0, max: 2, step: 0.05, class: "hv-factor" });
+  place: Place = { layer: "", channel: 0 };
+  known = 1;
+  pressed: {place: Place, known: number} | null = null;
+  name = el("span", { class: "hv-dim hv-what" });
+  factor = el("input", { type: "range", min: 0, max: 2, step: 0.05, class: "hv-factor" });
+  number = el("b", { class: "hv-number-now" });
+  off = el("button", { class: "hv-toggle" }, "off");
+  shownRun: HTMLSelectElement;
+  list = el("span", { class: "hv-edits" });
+  undo = el("button", { class: "hv-toggle", title: "undo the latest edit (Ctrl+Z)" }, "undo");
+  restore = el("button", { class: "hv-toggle", title: "undo all edits" }, "restore all");
+  first: HTMLDivElement;
+  second: HTMLDivElement;
+  root: HTMLDivElement;
+  drawn = "";
+  timer = 0;
+
+  constructor(public onEdit: (what: AnyRequest) => void, onRun: (run: string) => void) {
     this.factor.value = "1";
-    this.number = el("b", { class: "hv-number-now" });
-    this.off = el("button", { class: "hv-toggle" }, "off");
     const runs = ["edited", "original", "difference"];
     this.shownRun = menu(
       "whose pictures are shown",
       runs.map((name) => [name, name]),
       onRun,
     );
-    this.list = el("span", { class: "hv-edits" });
-    this.undo = el("button", { class: "hv-toggle", title: "undo the latest edit (Ctrl+Z)" }, "undo");
-    this.restore = el("button", { class: "hv-toggle", title: "undo all edits" }, "restore all");
     this.undo.addEventListener("click", () => onEdit({ set: "undo" }));
     this.restore.addEventListener("click", () => onEdit({ set: "restore" }));
     this.first = el("div", { class: "hv-line hv-hands" }, this.name, this.factor, this.number, this.off);
     this.second = el("div", { class: "hv-line hv-hands" }, el("span", { class: "hv-dim hv-what" }, "shown:"), this.shownRun, this.undo, this.restore, this.list);
     this.root = el("div", {}, this.first, this.second);
-    this.drawn = "";
-    this.timer = 0;
     this.factor.addEventListener("input", () => this.moved());
     // What was on the screen when the finger came down is meant, whatever comes before it goes up.
     this.off.addEventListener("pointerdown", () => {
@@ -57,14 +54,14 @@ export class Edits {
       if (place.layer === this.place.layer && place.channel === this.place.channel) this.stand(factor);
       this.send(factor, place);
     });
-    this.list.addEventListener("click", (/** @type {MouseEvent} */ event) => {
-      const chosen = /** @type {HTMLElement} */ (event.target).closest("button");
+    this.list.addEventListener("click", (event: MouseEvent) => {
+      const chosen = (event.target as HTMLElement).closest("button");
       if (chosen) onEdit({ set: "drop", key: Number(chosen.dataset.key) });
     });
   }
 
-  /** @param {number} factor What slider and number say. */
-  stand(factor) {
+  /** @param factor What slider and number say. */
+  stand(factor: number) {
     if (this.factor.value !== String(Math.min(factor, 2))) this.factor.value = String(factor);
     setText(this.number, factor.toFixed(2));
   }
@@ -77,23 +74,18 @@ export class Edits {
     this.timer = setTimeout(() => this.send(factor, place), REST);
   }
 
-  /**
-   * @param {number} factor
-   * @param {Place} place The channel that is meant.
-   */
-  send(factor, place) {
+  /** @param place The channel that is meant. */
+  send(factor: number, place: Place) {
     clearTimeout(this.timer);
     this.timer = 0;
     this.onEdit({ set: "factor", factor, ...place });
   }
 
   /**
-   * @param {Edit[]} edits
-   * @param {Place & {shown_run: string}} at
-   * @param {string[]} runs What the original run, the edited one and the difference are called.
-   * @param {string} kind What a channel is called here: a head of attention, too.
+   * @param runs What the original run, the edited one and the difference are called.
+   * @param kind What a channel is called here: a head of attention, too.
    */
-  show(edits, at, runs, kind) {
+  show(edits: Edit[], at: Place & {shown_run: string}, runs: string[], kind: string) {
     const { layer, channel } = at;
     const moved = layer !== this.place.layer || channel !== this.place.channel;
     this.place = { layer, channel };
@@ -111,7 +103,7 @@ export class Edits {
     const [original, edited, difference] = runs;
     const names = { edited, original, difference };
     for (const option of this.shownRun.options)
-      setText(option, names[/** @type {keyof typeof names} */ (option.value)] ?? option.value);
+      setText(option, names[(option.value as keyof typeof names)] ?? option.value);
     choose(this.shownRun, at.shown_run);
     const all = JSON.stringify(edits);
     if (all === this.drawn) return;
@@ -125,11 +117,9 @@ export class Edits {
 
 /**
  * A button for each edit of a layer; several of them are framed together, and have the layer's name once.
- * @param {string} layer
- * @param {Edit[]} edits
  */
-function chipsOf(layer, edits) {
-  const chip = (/** @type {Edit} */ { words, key }, /** @type {string} */ shown) =>
+function chipsOf(layer: string, edits: Edit[]) {
+  const chip = ({ words, key }: Edit, shown: string) =>
     el("button", { class: "hv-edit", "data-key": key, title: `remove: ${words}`, "aria-label": `${words}, remove` }, `${middle(shown, CHIP)} ✕`);
   if (edits.length === 1) return edits.map((edit) => chip(edit, edit.words));
   const named = edits.every(({ words }) => words.startsWith(`${layer}, `));
@@ -137,14 +127,10 @@ function chipsOf(layer, edits) {
   return [el("span", { class: "hv-edits-of-layer" }, ...(named ? [el("span", { class: "hv-dim" }, layer)] : []), ...chips)];
 }
 
-/**
- * Ctrl+Z, or Cmd+Z, where no text is being written.
- * @param {HTMLElement} root
- * @param {(what: import("./messages.d.ts").AnyRequest) => void} onEdit
- */
-export function listenToUndo(root, onEdit) {
+/** Ctrl+Z, or Cmd+Z, where no text is being written. */
+export function listenToUndo(root: HTMLElement, onEdit: (what: AnyRequest) => void) {
   root.addEventListener("keydown", (event) => {
-    const target = /** @type {HTMLElement} */ (event.composedPath()[0] ?? event.target);
+    const target = (event.composedPath()[0] ?? event.target) as HTMLElement;
     const writes = target instanceof HTMLInputElement && target.type !== "range";
     if (writes || event.key !== "z" || !(event.ctrlKey || event.metaKey) || event.shiftKey) return;
     event.preventDefault();

@@ -1,32 +1,24 @@
 // The kernels of the shown layer: in colour, as slices by input channel, or the row of a class.
 
-import { el, setAttribute, setText } from "./dom.js";
-import { put } from "./levels.js";
-import { short } from "./numbers.js";
+import { el, setAttribute, setText } from "./dom.ts";
+import { put } from "./levels.ts";
+import { short } from "./numbers.ts";
+import type { App } from "./app.ts";
 
-/**
- * @typedef {{layer: string, channel: number, words: string, kind: "colour" | "slices" | "row",
- *   by: string, channels: number[], numbers: string[], total: number, size: number[],
- *   facts: Array<[string, string]>, bins: {low: string, high: string, all: number[], own: number[]},
- *   arrays: {tiles: {values: any}}}} Kernels
- */
+export interface Kernels { layer: string, channel: number, words: string, kind: "colour" | "slices" | "row", by: string, channels: number[], numbers: string[], total: number, size: number[], facts: Array<[string, string]>, bins: {low: string, high: string, all: number[], own: number[]}, arrays: {tiles: {values: any}}}
 
 /** A drawer; it follows the shown layer, channel and position while it is open. */
 export class Weights {
-  /**
-   * @param {import("./app.js").App} app
-   * @param {(values: any, height: number, width: number, label: string, diverging: boolean, all?: any) => HTMLElement} picture
-   */
-  constructor(app, picture) {
-    this.app = app;
-    this.picture = picture;
-    this.drawn = "";
-    this.again = 0; // so that what was stopped is asked once more
-    this.stopped = false;
-    this.words = el("div", { class: "hv-why-sum" });
-    this.facts = el("div", { class: "hv-dim" });
-    this.tiles = el("div", { class: "hv-kernels" });
-    this.bars = el("div", { class: "hv-histogram", role: "img" });
+  drawn = "";
+  again = 0; // so that what was stopped is asked once more
+  stopped = false;
+  words = el("div", { class: "hv-why-sum" });
+  facts = el("div", { class: "hv-dim" });
+  tiles = el("div", { class: "hv-kernels" });
+  bars = el("div", { class: "hv-histogram", role: "img" });
+  root: HTMLDivElement;
+
+  constructor(public app: App, public picture: (values: any, height: number, width: number, label: string, diverging: boolean, all?: any) => HTMLElement) {
     this.root = el(
       "div",
       { class: "hv-weights-panel" },
@@ -36,8 +28,7 @@ export class Weights {
     );
   }
 
-  /** @param {boolean} open */
-  toggled(open) {
+  toggled(open: boolean) {
     this.drawn = "";
     if (open && this.stopped) this.again += 1;
     this.app.schedule();
@@ -58,16 +49,14 @@ export class Weights {
     this.fill(found);
   }
 
-  /** @param {string} words */
-  say(words) {
+  say(words: string) {
     setText(this.words, words);
     setText(this.facts, "");
     this.tiles.replaceChildren();
     this.bars.replaceChildren();
   }
 
-  /** @param {Kernels} found */
-  fill(found) {
+  fill(found: Kernels) {
     const { kind, channels, total, by, facts } = found;
     setText(this.words, found.words);
     const count = channels.length < total ? `${channels.length} of ${total}` : `all ${total}`;
@@ -81,13 +70,9 @@ export class Weights {
     this.histogram(found);
   }
 
-  /**
-   * @param {Kernels} found
-   * @param {number} place
-   */
-  tile({ kind, channel, channels, numbers, size, arrays, by }, place) {
+  tile({ kind, channel, channels, numbers, size, arrays, by }: Kernels, place: number) {
     const [height = 1, width = 1] = size;
-    const own = /** @type {number} */ (channels[place]);
+    const own = channels[place];
     const planes = kind === "colour" ? 3 : 1;
     const area = planes * height * width;
     const values = arrays.tiles.values.subarray(place * area, (place + 1) * area);
@@ -100,8 +85,7 @@ export class Weights {
     return made;
   }
 
-  /** @param {Kernels} found */
-  row({ channels, numbers }) {
+  row({ channels, numbers }: Kernels) {
     const most = Math.max(...numbers.map((each) => Math.abs(Number(each))).filter(Number.isFinite), 1e-30);
     return channels.map((own, place) => {
       const value = Number(numbers[place]);
@@ -115,11 +99,10 @@ export class Weights {
     });
   }
 
-  /** @param {Kernels} found */
-  histogram({ bins, channel }) {
+  histogram({ bins, channel }: Kernels) {
     const { low, high, all, own } = bins;
-    const largest = (/** @type {number[]} */ counts) => Math.max(...counts, 1);
-    const column = (/** @type {number} */ count, /** @type {number} */ most, /** @type {string} */ name) => {
+    const largest = (counts: number[]) => Math.max(...counts, 1);
+    const column = (count: number, most: number, name: string) => {
       const made = el("i", { class: name });
       made.style.height = `${(100 * count) / most}%`;
       return made;
@@ -133,16 +116,9 @@ export class Weights {
   }
 }
 
-/**
- * A kernel of three input channels as a picture in its own colours; grey is zero.
- * @param {any} values
- * @param {number} height
- * @param {number} width
- * @param {any} all
- * @param {string} label
- */
-function coloured(values, height, width, all, label) {
-  const most = all.reduce((/** @type {number} */ one, /** @type {number} */ each) => (Number.isFinite(each) ? Math.max(one, Math.abs(each)) : one), 0) || 1;
+/** A kernel of three input channels as a picture in its own colours; grey is zero. */
+function coloured(values: any, height: number, width: number, all: any, label: string) {
+  const most = all.reduce((one: number, each: number) => (Number.isFinite(each) ? Math.max(one, Math.abs(each)) : one), 0) || 1;
   const pixels = new Uint8ClampedArray(4 * height * width).fill(255);
   for (let i = 0; i < height * width; i++)
     for (let c = 0; c < 3; c++) pixels[4 * i + c] = Math.round(127.5 * (1 + values[c * height * width + i] / most));

@@ -1,14 +1,13 @@
 // All channels as tiles, as large as fit; what does not fit is on the next page.
 
-import { el, setAttribute, setText } from "./dom.js";
-import { toLevels } from "./levels.js";
-import { ImageLayer } from "./imageLayer.js";
+import { el, setAttribute, setText } from "./dom.ts";
+import { toLevels } from "./levels.ts";
+import { ImageLayer } from "./imageLayer.ts";
+import type { Layer } from "./layer.ts";
+import type { Range } from "./levels.ts";
+import type { Ranking } from "./here.ts";
 
-/**
- * @typedef {import("./layer.js").Layer} Layer
- * @typedef {import("./levels.js").Range} Range
- * @typedef {{columns: number, rows: number, width: number, height: number}} Grid
- */
+export interface Grid { columns: number, rows: number, width: number, height: number}
 
 const LEAST_TILE = 36; // a tile's side, in pixels of the page
 const MOST_TILE = 240;
@@ -17,62 +16,58 @@ const SPACE = 4;
 
 /** The mosaic; `onChoose` gets a channel number. */
 export class Mosaic {
-  /** @param {(channel: number) => void} onChoose */
-  constructor(onChoose) {
-    this.onChoose = onChoose;
-    this.label = el("span", { class: "hv-label" });
-    this.brief = el("span", { class: "hv-label hv-brief", "aria-hidden": "true" }); // where there is no room for more
-    this.pages = el("span", { class: "hv-dim hv-pages" });
-    this.back = el("button", { class: "hv-turn", "aria-label": "previous page" }, "‹");
-    this.forth = el("button", { class: "hv-turn", "aria-label": "next page" }, "›");
-    this.side = el("span", { class: "hv-turns" }, this.pages, this.back, this.forth);
-    this.head = el("div", { class: "hv-cap" }, this.label, this.brief, this.side);
-    this.grid = el("div", {
+  label = el("span", { class: "hv-label" });
+  brief = el("span", { class: "hv-label hv-brief", "aria-hidden": "true" }); // where there is no room for more
+  pages = el("span", { class: "hv-dim hv-pages" });
+  back = el("button", { class: "hv-turn", "aria-label": "previous page" }, "‹");
+  forth = el("button", { class: "hv-turn", "aria-label": "next page" }, "›");
+  side: HTMLSpanElement;
+  head: HTMLDivElement;
+  grid = el("div", {
       class: "hv-tiles",
       tabindex: 0,
       role: "listbox",
       "aria-label": "all channels",
     });
+  root: HTMLDivElement;
+  sheet = new ImageLayer();
+  tiles: any[] = [];
+  page = 0;
+  count = 1; // of pages
+  size = 1; // tiles on a page
+  shown = -1; // the position that the page was chosen for
+  drawn = "";
+  room = { width: 0, height: 0 }; // measured when it changes: to ask is to lay out anew
+  onPage: () => void;
+  chosen: any;
+
+  constructor(public onChoose: (channel: number) => void) {
+    this.side = el("span", { class: "hv-turns" }, this.pages, this.back, this.forth);
+    this.head = el("div", { class: "hv-cap" }, this.label, this.brief, this.side);
     this.root = el("div", { class: "hv-mosaic" }, this.head, this.grid);
-    this.sheet = new ImageLayer();
-    /** @type {any[]} */
-    this.tiles = [];
-    this.page = 0;
-    this.count = 1; // of pages
-    this.size = 1; // tiles on a page
-    this.shown = -1; // the position that the page was chosen for
-    this.drawn = "";
-    this.room = { width: 0, height: 0 }; // measured when it changes: to ask is to lay out anew
     new ResizeObserver(([entry]) => {
       if (entry) this.room = entry.contentRect;
       this.onPage();
     }).observe(this.grid);
-    /** @type {() => void} */
-    this.onPage = () => {};
+    this.onPage = (): void => {};
     this.back.addEventListener("click", () => this.turn(-1));
     this.forth.addEventListener("click", () => this.turn(1));
-    this.grid.addEventListener("click", (/** @type {MouseEvent} */ event) => {
-      const tile = /** @type {HTMLElement} */ (event.target).closest(".hv-tile");
+    this.grid.addEventListener("click", (event: MouseEvent) => {
+      const tile = (event.target as HTMLElement).closest(".hv-tile");
       if (tile instanceof HTMLElement) this.onChoose(Number(tile.dataset.channel));
     });
   }
 
-  /** @param {number} by */
-  turn(by) {
+  turn(by: number) {
     this.page = Math.min(Math.max(this.page + by, 0), this.count - 1);
     this.onPage();
   }
 
   /**
-   * @param {Layer} data
-   * @param {import("./here.js").Ranking} ranking
-   * @param {number} position
-   * @param {Range[]} ranges
-   * @param {Uint32Array} palette
-   * @param {string} key All that the colours depend on.
-   * @param {string} by What the order is by.
+   * @param key All that the colours depend on.
+   * @param by What the order is by.
    */
-  show(data, ranking, position, ranges, palette, key, by) {
+  show(data: Layer, ranking: Ranking, position: number, ranges: Range[], palette: Uint32Array, key: string, by: string) {
     const { room } = this;
     if (room.width < LEAST_TILE) return; // not on the page yet
     const ratio = data.height === 1 && data.width > 1 ? 1 / 6 : data.height / data.width;
@@ -96,14 +91,14 @@ export class Mosaic {
       this.fill(last - first);
       this.sheet.begin({ ...fit, space: SPACE }, last - first);
       for (let place = first; place < last; place++)
-        this.draw(place - first, data, /** @type {number} */ (ranking.order[place]), ranges, palette, fit, ranking);
+        this.draw(place - first, data, ranking.order[place], ranges, palette, fit, ranking);
     }
     this.choose(position >= first && position < last ? position - first : Infinity);
     this.words(data, first, last, by);
   }
 
-  /** @param {number} count How many tiles there are. */
-  fill(count) {
+  /** @param count How many tiles there are. */
+  fill(count: number) {
     while (this.tiles.length < count) {
       const number = el("i", { class: "hv-number" });
       const root = el("div", { class: "hv-tile", role: "option" }, number);
@@ -115,20 +110,15 @@ export class Mosaic {
   }
 
   /**
-   * @param {number} place On the page.
-   * @param {Layer} data
-   * @param {number} channel
-   * @param {Range[]} ranges
-   * @param {Uint32Array} palette
-   * @param {Grid} fit
-   * @param {import("./here.js").Ranking} ranking Its scores are bars under the tiles.
+   * @param place On the page.
+   * @param ranking Its scores are bars under the tiles.
    */
-  draw(place, data, channel, ranges, palette, fit, ranking) {
+  draw(place: number, data: Layer, channel: number, ranges: Range[], palette: Uint32Array, fit: Grid, ranking: Ranking) {
     const tile = this.tiles[place];
     const device = fit.width * (globalThis.devicePixelRatio || 1);
     const factor = Math.max(1, Math.floor(data.width / device));
     const { values, height, width } = data.small(factor, channel);
-    this.sheet.draw(place, toLevels(values, /** @type {Range} */ (ranges[channel])), width, height, palette);
+    this.sheet.draw(place, toLevels(values, ranges[channel]), width, height, palette);
     tile.root.dataset.channel = String(channel);
     const scores = ranking.scores ?? data.arrays.ablation_scores?.values;
     tile.drop ??= tile.root.appendChild(el("u", { class: "hv-drop" }));
@@ -148,8 +138,8 @@ export class Mosaic {
     setText(tile.number, String(channel));
   }
 
-  /** @param {number} place Of a tile on the page; one beyond it for none. */
-  choose(place) {
+  /** @param place Of a tile on the page; one beyond it for none. */
+  choose(place: number) {
     const tile = this.tiles[place]?.root;
     if (tile === this.chosen) return;
     for (const [root, on] of [
@@ -162,13 +152,7 @@ export class Mosaic {
     this.chosen = tile;
   }
 
-  /**
-   * @param {Layer} data
-   * @param {number} first
-   * @param {number} last
-   * @param {string} by
-   */
-  words(data, first, last, by) {
+  words(data: Layer, first: number, last: number, by: string) {
     const all = last - first === data.count;
     const crossed = ["silent", "constant"].flatMap((word) => {
       const count = data.still.filter((each) => each === word).length;
@@ -190,14 +174,10 @@ export class Mosaic {
 
 /**
  * The largest tiles with which all channels fit into a room; or the least size, if they do not.
- * @param {number} count
- * @param {number} ratio Height by width of a tile.
- * @param {number} width
- * @param {number} height
- * @returns {Grid}
+ * @param ratio Height by width of a tile.
  */
-export function layout(count, ratio, width, height) {
-  const grid = (/** @type {number} */ side) => {
+export function layout(count: number, ratio: number, width: number, height: number): Grid {
+  const grid = (side: number) => {
     const columns = Math.max(1, Math.floor((width + SPACE) / (side + SPACE)));
     const rows = Math.max(1, Math.floor((height + SPACE) / (side * ratio + SPACE)));
     return { columns, rows, width: side, height: side * ratio };

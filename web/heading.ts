@@ -1,70 +1,72 @@
 // The shown layer in words, the slider of channels, and the field that finds a layer.
 
-import { choose, el, menu, setAttribute, setText, visible } from "./dom.js";
-import { Search } from "./search.js";
+import { choose, el, menu, setAttribute, setText, visible } from "./dom.ts";
+import { Search } from "./search.ts";
+import type { State } from "./state.ts";
+import type { Counts } from "./messages.d.ts";
+import type { Values } from "./state.ts";
 
-/**
- * A slider that says in words where it stands.
- * @param {string} label
- * @param {(position: number) => void} onMove
- */
-export function slider(label, onMove) {
+type Axis = "call" | "sample" | "depth";
+
+/** A slider that says in words where it stands. */
+export function slider(label: string, onMove: (position: number) => void) {
   const made = el("input", { type: "range", min: 0, max: 0, step: 1, "aria-label": label, title: label });
   made.addEventListener("input", () => onMove(Number(made.value)));
   return made;
 }
 
-/**
- * @param {any} made
- * @param {number} count How many positions it has.
- * @param {number} position
- * @param {string} words
- */
-export function slide(made, count, position, words) {
+/** @param count How many positions it has. */
+export function slide(made: any, count: number, position: number, words: string) {
   if (Number(made.max) !== count - 1) made.max = String(count - 1);
   if (made.value !== String(position)) made.value = String(position);
   setAttribute(made, "aria-valuetext", words);
   made.disabled = count < 2;
 }
 
-/** What stands beside the sliders of layer and channel, and the sliders of all else that there is to choose. */
+/**
+ * What stands beside the sliders of layer and channel, and the sliders of all else that there is to choose.
+ */
 export class Heading {
-  /**
-   * @param {import("./state.js").State} state
-   * @param {any} facts
-   * @param {(position: number) => void} toChannel
-   * @param {(name: string) => void} toLayer
-   * @param {(order: string) => void} toOrder
-   */
-  constructor(state, facts, toChannel, toLayer, toOrder) {
-    this.name = el("h2", { class: "hv-name" });
-    this.does = el("span", {});
-    this.size = el("span", {});
+  name = el("h2", { class: "hv-name" });
+  does = el("span", {});
+  size = el("span", {});
+  words: HTMLSpanElement;
+  find: Search;
+  finder = el("button", { type: "button", class: "hv-finder", title: "find a layer by name, type or size (key /)", "aria-label": "search", "aria-expanded": "false" }, "⌕");
+  layerSide: HTMLDivElement;
+  layerEnd: HTMLDivElement;
+  what = el("span", { class: "hv-dim hv-row-name" }, "channel");
+  channel: HTMLInputElement;
+  word = "channel";
+  number = el("b", { class: "hv-number-now" });
+  rank = el("span", { class: "hv-dim" });
+  order: HTMLSelectElement;
+  by: HTMLSpanElement;
+  shownAfter: HTMLSelectElement;
+  others: Record<string, any> = {};
+  /** What is said of an order that has to be worked out. */
+  work = el("span", { class: "hv-work" });
+  root: HTMLDivElement;
+
+  constructor(state: State, facts: any, toChannel: (position: number) => void, toLayer: (name: string) => void, toOrder: (order: string) => void) {
     this.words = el("span", { class: "hv-dim hv-does" }, this.does, this.size);
     this.find = new Search("find a layer", "find a layer: name, type, size …", "no layer has that name, type or size", toLayer);
     this.find.root.hidden = true;
-    this.finder = el("button", { type: "button", class: "hv-finder", title: "find a layer by name, type or size (key /)", "aria-label": "search", "aria-expanded": "false" }, "⌕");
     this.finder.addEventListener("click", () => this.search(Boolean(this.find.root.hidden)));
     this.find.input.addEventListener("blur", () => this.search(false));
     // A press on the button must not close the field that the click would then open again.
     this.finder.addEventListener("pointerdown", (event) => event.preventDefault());
     this.layerSide = el("div", { class: "hv-value" }, this.name, this.words);
     this.layerEnd = el("div", { class: "hv-end-of-row" }, this.finder, this.find.root);
-    this.what = el("span", { class: "hv-dim hv-row-name" }, "channel");
     this.channel = slider("channel", toChannel);
-    this.word = "channel";
-    this.number = el("b", { class: "hv-number-now" });
-    this.rank = el("span", { class: "hv-dim" });
     this.order = menu(
       "order of the channels",
-      facts.choices.order.map((/** @type {string} */ name) => [name, ORDERS[name] ?? name]),
+      facts.choices.order.map((name: string) => [name, ORDERS[name] ?? name]),
       toOrder,
     );
     this.by = el("span", { class: "hv-by" }, this.rank, this.order);
-    const after = facts.choices.shown_after.map((/** @type {string} */ name) => [name, SHOWN_AFTER[name] ?? name]);
+    const after = facts.choices.shown_after.map((name: string) => [name, SHOWN_AFTER[name] ?? name]);
     this.shownAfter = menu("raw output, or after normalization or activation", after, (name) => state.set({ shown_after: name }));
-    /** @type {Record<string, any>} */
-    this.others = {};
     const more = ["call", "sample", "depth"].map((name) => {
       const made = slider(name, (position) => state.set({ [name]: position }));
       const number = el("b", { class: "hv-number-now" });
@@ -72,8 +74,6 @@ export class Heading {
       this.others[name] = { made, number, root };
       return root;
     });
-    /** What is said of an order that has to be worked out. */
-    this.work = el("span", { class: "hv-work" });
     this.root = el(
       "div",
       { class: "hv-heading" },
@@ -82,19 +82,19 @@ export class Heading {
     );
   }
 
-  /** @param {boolean} open The field that finds a layer. */
-  search(open) {
+  /** @param open The field that finds a layer. */
+  search(open: boolean) {
     visible(this.find.root, open);
     setAttribute(this.finder, "aria-expanded", String(open));
     if (open) this.find.input.focus();
   }
 
   /**
-   * @param {any} layer Its entry among the layers.
-   * @param {string} rank Its place among them.
-   * @param {string} waiting What it waits for, in words; or empty.
+   * @param layer Its entry among the layers.
+   * @param rank Its place among them.
+   * @param waiting What it waits for, in words; or empty.
    */
-  layer(layer, rank, waiting) {
+  layer(layer: any, rank: string, waiting: string) {
     setText(this.name, layer.name || "(model)");
     setAttribute(this.name, "title", layer.name || "(model)");
     this.word = layer.attends ? "head" : "channel";
@@ -105,13 +105,8 @@ export class Heading {
     setAttribute(this.words, "title", [does, layer.size].filter(Boolean).join(" · "));
   }
 
-  /**
-   * @param {import("./messages.d.ts").Counts} counts
-   * @param {any} at
-   * @param {number} position
-   * @param {string} order What the channels are sorted by.
-   */
-  show(counts, at, position, order) {
+  /** @param order What the channels are sorted by. */
+  show(counts: Counts, at: Values, position: number, order: string) {
     slide(this.channel, counts.channel ?? 0, position, `${this.word} ${at.channel} of ${counts.channel}`);
     setText(this.number, String(at.channel));
     const by = order === "index" ? `of ${counts.channel}, sorted by` : `rank ${position + 1} of ${counts.channel} by`;
@@ -120,21 +115,19 @@ export class Heading {
     choose(this.shownAfter, at.shown_after);
     let several = false;
     for (const [name, { made, number, root }] of Object.entries(this.others)) {
-      const count = counts[/** @type {keyof typeof counts} */ (name)];
+      const count = counts[name as Axis];
       several ||= count > 1;
       visible(root, count > 1);
-      slide(made, count, at[name], `${name} ${at[name]} (of 0 to ${count - 1})`);
-      setText(number, `${at[name]} (of 0 to ${count - 1})`);
+      slide(made, count, at[name as Axis], `${name} ${at[name as Axis]} (of 0 to ${count - 1})`);
+      setText(number, `${at[name as Axis]} (of 0 to ${count - 1})`);
     }
     this.root.classList.toggle("hv-several", several);
   }
 }
 
-/** @type {Record<string, string>} */
-const SHOWN_AFTER = { output: "raw output", norm: "after normalization", activation: "after activation" };
+const SHOWN_AFTER: Record<string, string> = { output: "raw output", norm: "after normalization", activation: "after activation" };
 
-/** @type {Record<string, string>} */
-const ORDERS = {
+const ORDERS: Record<string, string> = {
   index: "number",
   mean: "largest mean",
   max: "largest maximum",

@@ -1,15 +1,14 @@
 // Where another input comes from: a file, the clipboard, the camera.
 
-import { Brush } from "./brush.js";
-import { el, setAttribute, setText, visible } from "./dom.js";
-import { fromBase64 } from "./levels.js";
+import { Brush } from "./brush.ts";
+import { el, setAttribute, setText, visible } from "./dom.ts";
+import { fromBase64 } from "./levels.ts";
+import type { Rgb } from "./resize.ts";
+import type { App } from "./app.ts";
+import type { NetworkSource } from "./network.ts";
 
-/**
- * A picture's file as pixels, upright, as they are stored: three bytes each, alpha over white.
- * @param {Blob} blob
- * @returns {Promise<import("./resize.js").Rgb>}
- */
-export async function pixelsOf(blob) {
+/** A picture's file as pixels, upright, as they are stored: three bytes each, alpha over white. */
+export async function pixelsOf(blob: Blob): Promise<Rgb> {
   if (!(blob instanceof Blob)) throw new Error("Give a Blob or a File with a picture in it.");
   let bitmap;
   try {
@@ -32,13 +31,12 @@ export async function pixelsOf(blob) {
   return overWhite(context.getImageData(0, 0, width, height));
 }
 
-/** @param {ImageData} image */
-export function overWhite({ data, width, height }) {
+export function overWhite({ data, width, height }: ImageData) {
   const pixels = new Uint8Array(3 * width * height);
-  const at = (/** @type {number} */ place) => /** @type {number} */ (data[place]);
+  const at = (place: number) => data[place];
   for (let from = 0, to = 0; from < data.length; from += 4, to += 3) {
     const alpha = at(from + 3) / 255;
-    const mixed = (/** @type {number} */ value) => (alpha === 1 ? value : Math.round(255 + alpha * (value - 255)));
+    const mixed = (value: number) => (alpha === 1 ? value : Math.round(255 + alpha * (value - 255)));
     pixels[to] = mixed(at(from));
     pixels[to + 1] = mixed(at(from + 1));
     pixels[to + 2] = mixed(at(from + 2));
@@ -46,20 +44,16 @@ export function overWhite({ data, width, height }) {
   return { pixels, width, height };
 }
 
-/**
- * Files that are dropped or pasted; what the clipboard has beside files is left alone.
- * @param {EventTarget} where
- * @param {(file: File | null) => void} take
- */
-export function listenForFiles(where, take) {
+/** Files that are dropped or pasted; what the clipboard has beside files is left alone. */
+export function listenForFiles(where: EventTarget, take: (file: File | null) => void) {
   where.addEventListener("dragover", (event) => event.preventDefault());
   where.addEventListener("drop", (event) => {
     event.preventDefault();
     event.stopPropagation();
-    take(/** @type {DragEvent} */ (event).dataTransfer?.files[0] ?? null);
+    take((event as DragEvent).dataTransfer?.files[0] ?? null);
   });
   where.addEventListener("paste", (event) => {
-    const file = /** @type {ClipboardEvent} */ (event).clipboardData?.files[0];
+    const file = (event as ClipboardEvent).clipboardData?.files[0];
     if (!file) return;
     event.preventDefault();
     event.stopPropagation();
@@ -68,34 +62,34 @@ export function listenForFiles(where, take) {
 }
 
 const NO_CAMERA = "No camera was found: connect one, or drop a picture.";
-/** @type {Record<string, string>} By the name of the browser's error. */
-const REFUSALS = {
+/** By the name of the browser's error. */
+const REFUSALS: Record<string, string> = {
   NotAllowedError: "The browser refuses the camera: allow it in the address bar, or drop a picture.",
   NotReadableError: "The camera is in use: close the program that uses it, or drop a picture.",
 };
 
-/** The camera: one frame after the other, each the newest when the maps of the one before are shown. */
+/**
+ * The camera: one frame after the other, each the newest when the maps of the one before are shown.
+ */
 export class Camera {
-  /** @param {() => void} changed Called when it goes on or off. */
-  constructor(changed) {
-    this.changed = changed;
-    /** @type {MediaStream | null} */
-    this.stream = null;
-    this.asking = false; // the browser asks its user
+  stream: MediaStream | null = null;
+  asking = false; // the browser asks its user
+
+  /** @param changed Called when it goes on or off. */
+  constructor(public changed: () => void) {
     document.addEventListener("visibilitychange", () => {
       if (document.hidden) this.stop();
     });
     addEventListener("pagehide", () => this.stop());
   }
 
-  /** @param {(frame: ImageData) => Promise<void>} show */
-  async start(show) {
+  async start(show: (frame: ImageData) => Promise<void>) {
     if (this.asking) return;
     this.asking = true;
     try {
       this.stream = await navigator.mediaDevices.getUserMedia({ video: { width: { ideal: 640 } }, audio: false });
     } catch (error) {
-      throw new Error(REFUSALS[/** @type {Error} */ (error).name] ?? NO_CAMERA);
+      throw new Error(REFUSALS[(error as Error).name] ?? NO_CAMERA);
     } finally {
       this.asking = false;
     }
@@ -132,19 +126,22 @@ export class Camera {
 
 /** A line of controls, `root`. */
 export class Intake {
-  /**
-   * @param {import("./app.js").App} app
-   * @param {import("./network.js").NetworkSource} source
-   */
-  constructor(app, source) {
-    this.source = source;
+  camera: Camera;
+  file = el("input", { type: "file", accept: "image/*", hidden: true, "aria-label": "a picture's file" });
+  open: HTMLButtonElement;
+  lens: HTMLButtonElement;
+  brush: Brush;
+  back: HTMLButtonElement;
+  first: HTMLButtonElement;
+  root: HTMLDivElement;
+
+  constructor(app: App, public source: NetworkSource) {
     this.camera = new Camera(() => this.show());
-    const button = (/** @type {string} */ name, /** @type {string} */ title, /** @type {() => void} */ act) => {
+    const button = (name: string, title: string, act: () => void) => {
       const made = el("button", { class: "hv-toggle", type: "button", title }, name);
       made.addEventListener("click", act);
       return made;
     };
-    this.file = el("input", { type: "file", accept: "image/*", hidden: true, "aria-label": "a picture's file" });
     this.file.addEventListener("change", () => {
       this.take(this.file.files?.[0] ?? null);
       this.file.value = "";
@@ -158,7 +155,7 @@ export class Intake {
       this.camera.stop();
       source.again();
     });
-    const pictures = source.facts.net.pictures.map((/** @type {any} */ each) => this.thumbnail(each));
+    const pictures = source.facts.net.pictures.map((each: any) => this.thumbnail(each));
     this.root = el(
       "div",
       { class: "hv-line hv-intake" },
@@ -185,8 +182,7 @@ export class Intake {
     this.first.disabled = source.input === source.original;
   }
 
-  /** @param {{name: string, url: string}} given */
-  thumbnail({ name, url }) {
+  thumbnail({ name, url }: {name: string, url: string}) {
     const image = el("img", { src: url, alt: name });
     const made = el("button", { class: "hv-thumbnail", type: "button", title: name }, image);
     made.addEventListener("click", () => {
@@ -196,14 +192,13 @@ export class Intake {
     return made;
   }
 
-  /** @param {Blob | null} file */
-  async take(file) {
+  async take(file: Blob | null) {
     if (!file) return this.source.say("What was dropped is not a file: drop a picture.");
     this.camera.stop();
     try {
       return await this.source.read(pixelsOf(file));
     } catch (error) {
-      return this.source.say(/** @type {Error} */ (error).message);
+      return this.source.say((error as Error).message);
     }
   }
 
@@ -212,7 +207,7 @@ export class Intake {
     if (camera.stream) return camera.stop();
     if (this.brush.on) this.brush.toggle();
     const { past, input } = source;
-    const failed = (/** @type {Error} */ { message }) => {
+    const failed = ({ message }: Error) => {
       camera.stop();
       source.say(message);
     };
@@ -220,7 +215,7 @@ export class Intake {
       await camera.start((frame) => source.film(overWhite(frame), () => Boolean(camera.stream)).catch(failed));
       source.past = [...past.slice(-30), input];
     } catch (error) {
-      failed(/** @type {Error} */ (error));
+      failed(error as Error);
     }
     return undefined;
   }

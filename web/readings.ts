@@ -1,39 +1,33 @@
 // Exact numbers: what is under the pointer, the channel, its gradient, the layer.
 
-import { el, setText } from "./dom.js";
-import { percent, short } from "./numbers.js";
-
-/** @typedef {import("./layer.js").Layer} Layer */
+import { el, setText } from "./dom.ts";
+import { percent, short } from "./numbers.ts";
+import type { Layer } from "./layer.ts";
 
 const NAMES = ["min", "max", "mean", "norm", "zeros"];
 
 /** A table, and beside it what the pointer is at. */
 export class Readings {
+  here = el("dl", { class: "hv-here", "aria-live": "off" });
+  table = el("table", { class: "hv-table" });
+  notes = el("div", { class: "hv-notes" });
+  root: HTMLDivElement;
+  drawn = "";
+  shape = "";
+  cells: any[][] = [];
+
   constructor() {
-    this.here = el("dl", { class: "hv-here", "aria-live": "off" });
-    this.table = el("table", { class: "hv-table" });
-    this.notes = el("div", { class: "hv-notes" });
     this.root = el("div", { class: "hv-readings" }, this.table, this.here, this.notes);
-    this.drawn = "";
-    this.shape = "";
-    /** @type {any[][]} */
-    this.cells = [];
   }
 
-  /**
-   * @param {Layer} data
-   * @param {number} channel
-   * @param {string} key
-   */
-  show(data, channel, key) {
+  show(data: Layer, channel: number, key: string) {
     if (key === this.drawn) return;
     this.drawn = key;
     const graded = Boolean(data.arrays.gradient_numbers);
-    /** @type {Array<[string, any]>} */
-    const rows = [
+    const rows: Array<[string, any]> = [
       [`${data.word} ${channel}`, ofChannel(data, "numbers", channel)],
       ...(graded
-        ? [/** @type {[string, any]} */ (["its gradient", ofChannel(data, "gradient_numbers", channel)])]
+        ? [["its gradient", ofChannel(data, "gradient_numbers", channel)] as [string, any]]
         : []),
       [`whole layer, ${data.header.dtype}${data.header.magnitudes}`, ofLayer(data)],
     ];
@@ -43,11 +37,8 @@ export class Readings {
     this.fill(cells);
   }
 
-  /**
-   * Write into the cells that there are; a table of another shape is made anew.
-   * @param {string[][]} rows
-   */
-  fill(rows) {
+  /** Write into the cells that there are; a table of another shape is made anew. */
+  fill(rows: string[][]) {
     const shape = `${rows.length} ${rows[0]?.length}`;
     if (shape !== this.shape) {
       this.shape = shape;
@@ -57,61 +48,50 @@ export class Readings {
       const [head = "", ...lines] = this.cells.map((row) => el("tr", {}, ...row));
       this.table.replaceChildren(el("thead", {}, head), el("tbody", {}, ...lines));
     }
-    rows.forEach((row, y) => row.forEach((words, x) => setText(/** @type {HTMLElement} */ (this.cells[y]?.[x]), words)));
+    rows.forEach((row, y) => row.forEach((words, x) => setText(this.cells[y]?.[x] as HTMLElement, words)));
   }
 
   /**
-   * @param {Array<[string, string]>} pairs Names and values.
-   * @param {boolean} [hint] They say what can be done.
+   * @param pairs Names and values.
+   * @param hint They say what can be done.
    */
-  point(pairs, hint = false) {
+  point(pairs: Array<[string, string]>, hint: boolean = false) {
     this.here.classList.toggle("hv-hints", hint);
     const known = this.here.children;
     if (known.length !== 2 * pairs.length)
       this.here.replaceChildren(...pairs.flatMap(() => [el("dt"), el("dd")]));
     pairs.forEach(([name, value], place) => {
-      setText(/** @type {Element} */ (known[2 * place]), name);
-      setText(/** @type {Element} */ (known[2 * place + 1]), value);
+      setText(known[2 * place], name);
+      setText(known[2 * place + 1], value);
     });
   }
 
-  /** @param {string[]} notes */
-  note(notes) {
+  note(notes: string[]) {
     const now = [...this.notes.children].map((each) => each.textContent);
     if (now.join("\n") !== notes.join("\n"))
       this.notes.replaceChildren(...notes.map((each) => el("p", {}, each)));
   }
 }
 
-/**
- * @param {string} column
- * @param {any} numbers
- */
-function text(column, numbers) {
+function text(column: string, numbers: any) {
   if (column === "zeros") return percent(numbers.zeros);
   if (column === "NaN") return numbers.nans ? String(numbers.nans) : "";
   if (column === "Inf") return numbers.infs ? String(numbers.infs) : "";
   return short(numbers[column]);
 }
 
-/**
- * @param {Layer} data
- * @param {"numbers" | "gradient_numbers"} which
- * @param {number} channel
- */
-function ofChannel(data, which, channel) {
+function ofChannel(data: Layer, which: "numbers" | "gradient_numbers", channel: number) {
   const names = ["min", "max", "mean", "zeros", "norm", "nans", "infs"];
   const numbers = Object.fromEntries(names.map((name) => [name, data.row(which, name)[channel]]));
   if (Number.isNaN(numbers.min)) numbers.norm = NaN; // nothing finite has no length
   return numbers;
 }
 
-/** @param {Layer} data */
-function ofLayer(data) {
+function ofLayer(data: Layer) {
   return data.once("of the layer", () => {
-    const finite = (/** @type {string} */ name) =>
+    const finite = (name: string) =>
       Array.from(data.row("numbers", name)).filter((value) => !Number.isNaN(value));
-    const sum = (/** @type {number[]} */ values) => values.reduce((a, b) => a + b, 0);
+    const sum = (values: number[]) => values.reduce((a, b) => a + b, 0);
     const means = finite("mean");
     const least = finite("min");
     return {

@@ -1,33 +1,34 @@
 // The pictures of a notebook's explorer: those that were given, and where another one comes from.
 
-import { Brush } from "./brush.js";
-import { el, setAttribute, setText, visible } from "./dom.js";
-import { Camera, listenForFiles } from "./intake.js";
+import { Brush } from "./brush.ts";
+import { el, setAttribute, setText, visible } from "./dom.ts";
+import { Camera, listenForFiles } from "./intake.ts";
+import type { App } from "./app.ts";
 
-/** @typedef {{key: number, sample: number, name: string, url: string, now: boolean}} Thumbnail */
+export interface Thumbnail { key: number, sample: number, name: string, url: string, now: boolean}
 
 const PART = 4e6; // bytes of a file in one message: servers refuse those of more than 10 MB
 const MOST = 100e6;
 
 /** A line of controls and thumbnails. */
 export class Gallery {
-  /**
-   * @param {import("./app.js").App} app
-   * @param {{thumbnails: Thumbnail[], idle: boolean, edit: (what: any) => void,
-   *   listeners: Set<() => void>}} source
-   */
-  constructor(app, source) {
-    this.app = app;
-    this.source = source;
+  camera: Camera;
+  reading: Promise<unknown> = Promise.resolve(); // the file that was given before
+  file = el("input", { type: "file", accept: "image/*", hidden: true, "aria-label": "a picture's file" });
+  lens: HTMLButtonElement;
+  said = el("span", { class: "hv-dim", role: "status" });
+  row = el("span", { class: "hv-gallery", role: "group", "aria-label": "pictures" });
+  brush: Brush;
+  root: HTMLDivElement;
+  drawn = "";
+
+  constructor(public app: App, public source: {thumbnails: Thumbnail[], idle: boolean, edit: (what: any) => void, listeners: Set<() => void>}) {
     this.camera = new Camera(() => this.show());
-    /** @type {Promise<unknown>} */
-    this.reading = Promise.resolve(); // the file that was given before
-    this.file = el("input", { type: "file", accept: "image/*", hidden: true, "aria-label": "a picture's file" });
     this.file.addEventListener("change", () => {
       this.take(this.file.files?.[0] ?? null);
       this.file.value = "";
     });
-    const button = (/** @type {string} */ name, /** @type {string} */ title, /** @type {() => void} */ act) => {
+    const button = (name: string, title: string, act: () => void) => {
       const made = el("button", { class: "hv-toggle", type: "button", title }, name);
       made.addEventListener("click", act);
       return made;
@@ -35,14 +36,11 @@ export class Gallery {
     const open = button("open picture …", "choose a picture; or drop or paste one", () => this.file.click());
     this.lens = button("camera", "show what the camera sees", () => this.toggleCamera());
     visible(this.lens, Boolean(navigator.mediaDevices?.getUserMedia));
-    this.said = el("span", { class: "hv-dim", role: "status" });
-    this.row = el("span", { class: "hv-gallery", role: "group", "aria-label": "pictures" });
     this.row.addEventListener("click", (event) => this.choose(event.target, event.shiftKey));
     this.brush = new Brush(app, source, () => source.thumbnails.length > 0);
     this.brush.button.addEventListener("click", () => this.camera.stop()); // what is painted on stands still
     this.root = el("div", { class: "hv-line hv-intake" }, open, this.lens, this.file, this.row, this.said);
     app.parts.otherPictures.prepend(this.root);
-    this.drawn = "";
     listenForFiles(app.root, (file) => {
       if (!this.root.hidden) this.take(file);
     });
@@ -63,7 +61,7 @@ export class Gallery {
     if (key !== this.drawn) {
       this.drawn = key;
       const shown = thumbnails.length > 1 ? thumbnails : [];
-      const focused = [...this.row.children].indexOf(/** @type {any} */ (document.activeElement));
+      const focused = [...this.row.children].indexOf(document.activeElement as any);
       this.row.replaceChildren(...shown.map((each) => thumbnailOf(each)));
       const again = this.row.children[focused];
       if (again instanceof HTMLElement) again.focus();
@@ -75,11 +73,8 @@ export class Gallery {
     });
   }
 
-  /**
-   * @param {EventTarget | null} target
-   * @param {boolean} beside Show it beside the present one; again: no longer.
-   */
-  choose(target, beside) {
+  /** @param beside Show it beside the present one; again: no longer. */
+  choose(target: EventTarget | null, beside: boolean) {
     const made = target instanceof Element ? target.closest("button") : null;
     const found = made && this.source.thumbnails[[...this.row.children].indexOf(made)];
     if (!found) return;
@@ -89,11 +84,8 @@ export class Gallery {
     else this.source.edit({ set: "again", key: found.key });
   }
 
-  /**
-   * A file goes to the kernel as it is, which the model's own transform makes an input of.
-   * @param {Blob | null} file
-   */
-  async take(file) {
+  /** A file goes to the kernel as it is, which the model's own transform makes an input of. */
+  async take(file: Blob | null) {
     if (!file) return this.say("What was dropped is not a file: drop a picture.");
     this.camera.stop();
     if (file.size > MOST) return this.say(`The file has ${Math.round(file.size / 1e6)} MB, of at most 100: set explorer.image to its path.`);
@@ -103,11 +95,9 @@ export class Gallery {
 
   /**
    * Send files in the order in which they were given, however long each takes to be read.
-   * @param {Blob} blob
-   * @param {string} name
-   * @param {boolean} [again] A camera's next frame: the thumbnail is that of the frame before.
+   * @param again A camera's next frame: the thumbnail is that of the frame before.
    */
-  async send(blob, name, again = false) {
+  async send(blob: Blob, name: string, again: boolean = false) {
     const { stream } = this.camera;
     const both = Promise.all([blob.arrayBuffer(), this.reading]);
     this.reading = both.catch(() => undefined);
@@ -131,7 +121,7 @@ export class Gallery {
         if (this.camera.stream) await this.send(blob, "camera", frames++ > 0);
       });
     } catch (error) {
-      this.say(/** @type {Error} */ (error).message);
+      this.say((error as Error).message);
     }
     return undefined;
   }
@@ -141,14 +131,12 @@ export class Gallery {
     this.camera.stop();
   }
 
-  /** @param {string} words */
-  say(words) {
+  say(words: string) {
     setText(this.said, words);
   }
 }
 
-/** @param {Thumbnail} given */
-function thumbnailOf({ name, url }) {
+function thumbnailOf({ name, url }: Thumbnail) {
   const title = `${name}; Shift+click shows it beside the present one`;
   return el("button", { class: "hv-thumbnail", type: "button", "aria-label": name, title }, el("img", { src: url, alt: name }));
 }

@@ -1,31 +1,33 @@
 // What leaves the view: its picture, its code, its link; and the help.
 
-import { download, el, setText, sure, visible } from "./dom.js";
-import { openHelp, openSheet } from "./help.js";
-import { Popup } from "./popup.js";
-import { presenterButton } from "./presenter.js";
-import { snapshot } from "./snapshot.js";
+import { download, el, setText, sure, visible } from "./dom.ts";
+import { openHelp, openSheet } from "./help.ts";
+import { Popup } from "./popup.ts";
+import { presenterButton } from "./presenter.ts";
+import { snapshot } from "./snapshot.ts";
+import type { App } from "./app.ts";
 
 /** The buttons at the end of the header. */
 export class Tools {
-  /** @param {import("./app.js").App} app */
-  constructor(app) {
-    this.app = app;
-    this.timer = 0;
-    const button = (/** @type {string} */ name, /** @type {string} */ title, /** @type {() => void} */ act) => {
+  timer = 0;
+  said = el("span", { class: "hv-dim", role: "status" });
+  menu: Popup;
+  written = el("textarea", { class: "hv-code", readonly: true, rows: 18, spellcheck: "false", "aria-label": "this view as PyTorch code" });
+  note = el("p", { class: "hv-dim" });
+  codeRoot: HTMLDivElement;
+
+  constructor(public app: App) {
+    const button = (name: string, title: string, act: () => void) => {
       const made = el("button", { type: "button", class: "hv-toggle", title }, name);
       made.addEventListener("click", act);
       return made;
     };
-    this.said = el("span", { class: "hv-dim", role: "status" });
     const acts = [button("save picture", "the shown view as a PNG file", () => this.save())];
     if (app.source.code) acts.push(button("copy code", "this view without hookviz, as PyTorch code", () => this.code()));
     if (app.source.link) acts.push(button("copy link", "this page at this view", () => this.copy(sure(app.source.link)(app))));
     this.menu = new Popup("Save ▾", "save or copy this view", ...acts);
     this.menu.sheet.classList.add("hv-acts");
     for (const act of acts) act.addEventListener("click", () => this.menu.close());
-    this.written = el("textarea", { class: "hv-code", readonly: true, rows: 18, spellcheck: "false", "aria-label": "this view as PyTorch code" });
-    this.note = el("p", { class: "hv-dim" });
     const copy = button("copy", "copy the code", () => this.copy(this.written.value));
     this.codeRoot = el("div", {}, el("div", { class: "hv-line" }, copy, this.note), this.written);
     app.parts.buttons.append(this.said, this.menu.root, presenterButton(app.root), button("?", "keys, and a tour of half a minute: key ?", () => openHelp(app)));
@@ -53,8 +55,8 @@ export class Tools {
     else if (said) await this.copy(said.code);
   }
 
-  /** @param {boolean} open In its drawer, of the view as it is now. */
-  async showCode(open) {
+  /** @param open In its drawer, of the view as it is now. */
+  async showCode(open: boolean) {
     if (!open) return;
     setText(this.note, "writing …");
     const said = await this.app.source.code?.(this.app.state.settings);
@@ -63,11 +65,8 @@ export class Tools {
     visible(this.written, Boolean(said?.code));
   }
 
-  /**
-   * Into the clipboard; where that is not allowed, the text is shown, selected.
-   * @param {string} text
-   */
-  async copy(text) {
+  /** Into the clipboard; where that is not allowed, the text is shown, selected. */
+  async copy(text: string) {
     try {
       await navigator.clipboard.writeText(text);
       this.tell("copied");
@@ -80,8 +79,7 @@ export class Tools {
     }
   }
 
-  /** @param {string} words */
-  tell(words) {
+  tell(words: string) {
     setText(this.said, words);
     clearTimeout(this.timer);
     if (words === "copied") this.timer = setTimeout(() => setText(this.said, ""), 2000);

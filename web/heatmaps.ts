@@ -1,21 +1,21 @@
 // The input with the heatmap over it, and the strip with the heatmaps of all layers.
 
-import { choose, sure, visible } from "./dom.js";
-import { slide } from "./heading.js";
-import { objectId } from "./objectId.js";
-import { heatRange, paint, toLevels } from "./levels.js";
-import { blended, upsampled } from "./overlay.js";
-import { putPicture } from "./panel.js";
-
-/**
- * @typedef {import("./layer.js").Layer} Layer
- * @typedef {import("./app.js").Heat} Heat
- */
+import { choose, sure, visible } from "./dom.ts";
+import { slide } from "./heading.ts";
+import { objectId } from "./objectId.ts";
+import { heatRange, paint, toLevels } from "./levels.ts";
+import { blended, upsampled } from "./overlay.ts";
+import { putPicture } from "./panel.ts";
+import type { Layer } from "./layer.ts";
+import type { Heat, Picture, SomeHeat, Source } from "./source.ts";
+import type { Values } from "./state.ts";
+import type { Layout } from "./layout.ts";
+import type { Colours } from "./colours.ts";
+import type { Range } from "./levels.ts";
 
 export const ARRIVES_NOT = "no gradient arrives here";
 
-/** @type {Record<string, string>} */
-const METHODS = {
+const METHODS: Record<string, string> = {
   gradcam: "Grad-CAM",
   "gradcam++": "Grad-CAM++",
   hirescam: "HiResCAM",
@@ -30,38 +30,23 @@ const METHODS = {
   guided_backprop: "guided backpropagation",
 };
 
-/**
- * A heatmap's method as it is written in a text.
- * @param {string} method
- */
-export const methodName = (method) => METHODS[method] ?? method;
+/** A heatmap's method as it is written in a text. */
+export const methodName = (method: string) => METHODS[method] ?? method;
 
 /** What is drawn of the chosen method. */
 export class Heatmaps {
-  /**
-   * @param {import("./layout.js").Layout} parts
-   * @param {import("./app.js").Source} source
-   * @param {import("./colours.js").Colours} colours
-   */
-  constructor(parts, source, colours) {
-    this.parts = parts;
-    this.source = source;
-    this.colours = colours;
-    this.note = "";
-    this.standing = ""; // what is drawn, in words
-    this.sizes = ""; // where its cells are not the map's
-    this.over = false; // whether the picture has the input's places
-    this.made = { key: "", values: /** @type {any} */ (null) };
-    this.known = { key: "", note: "", range: /** @type {ReturnType<typeof heatRange>} */ (null) };
+  note = "";
+  standing = ""; // what is drawn, in words
+  sizes = ""; // where its cells are not the map's
+  over = false; // whether the picture has the input's places
+  made = { key: "", values: null as any };
+  known = { key: "", note: "", range: null as ReturnType<typeof heatRange> };
+
+  constructor(public parts: Layout, public source: Source, public colours: Colours) {
   }
 
-  /**
-   * The values: those of the chosen channel are made here.
-   * @param {Layer} data
-   * @param {any} at
-   * @returns {Heat | null}
-   */
-  values(data, at) {
+  /** The values: those of the chosen channel are made here. */
+  values(data: Layer, at: Values): Heat | null {
     const { facts } = this.source;
     if (at.heatmap !== facts.product) return this.source.heat(at, data.header.layer, at.targetClass);
     if (!data.graded || !data.width) return { values: null, shape: [], none: noGradient(facts) };
@@ -72,16 +57,14 @@ export class Heatmaps {
     if (tall !== height || wide !== width)
       return { values: null, shape: [], none: "gradient and map are of two sizes in this page" };
     const slope = data.map("gradients", at.channel);
-    return { values: map.map((/** @type {number} */ value, /** @type {number} */ i) => value * /** @type {number} */ (slope[i])), shape: [height, width] };
+    return { values: map.map((value: number, i: number) => value * slope[i]), shape: [height, width] };
   }
 
   /**
    * The input with the heatmap over it; the input alone where the heatmap is missing or fully transparent.
-   * @param {Layer} data
-   * @param {any} at
-   * @param {any} picture The input, as it is shown; null if there is none.
+   * @param picture The input, as it is shown; null if there is none.
    */
-  show(data, at, picture) {
+  show(data: Layer, at: Values, picture: Picture | null) {
     const { parts, source } = this;
     const { caption, input } = parts;
     choose(caption.method, at.heatmap);
@@ -113,26 +96,20 @@ export class Heatmaps {
     }
     const over = at.over_input && !apart ? picture : null;
     input.alt(over ? `${words}, over the input` : words);
-    this.draw(data, at, /** @type {Heat} */ (found), over);
+    this.draw(data, at, found as SomeHeat, over);
     this.standing = own;
     return input.tell(this.note, true);
   }
 
-  /** @param {any} picture */
-  plain(picture) {
+  plain(picture: Picture) {
     const { input } = this.parts;
     input.draw(`${objectId(picture)}`, () => putPicture(input.canvas, picture));
     input.canvas.classList.add("hv-smooth");
     input.place();
   }
 
-  /**
-   * @param {Layer} data
-   * @param {any} at
-   * @param {Heat} found
-   * @param {any} over The picture below it; null: it is shown alone.
-   */
-  draw(data, at, found, over) {
+  /** @param over The picture below it; null: it is shown alone. */
+  draw(data: Layer, at: Values, found: SomeHeat, over: Picture | null) {
     const { colours, parts, source } = this;
     const { input } = parts;
     const product = at.heatmap === source.facts.product;
@@ -144,7 +121,7 @@ export class Heatmaps {
     const name = colours.ofHeatmap(Boolean(range?.diverging));
     const palette = colours.palette(name);
     this.over = Boolean(over) || at.heatmap === source.facts.effective;
-    const [tall, wide] = /** @type {[number, number]} */ (found.shape);
+    const [tall, wide] = found.shape as [number, number];
     const [high, broad] = data.header.size;
     if (!this.over && (tall !== high || wide !== broad))
       this.sizes = `The heatmap has ${tall}×${wide} cells, the map ${high}×${broad}: the box is of the map, and may lie across the heatmap's.`;
@@ -161,72 +138,51 @@ export class Heatmaps {
     parts.bars.heat.show(range ?? ZERO, null, palette, name);
   }
 
-  /**
-   * All layers' heatmaps in a row.
-   * @param {Layer} data
-   * @param {any} at
-   */
-  strip(data, at) {
+  /** All layers' heatmaps in a row. */
+  strip(data: Layer, at: Values) {
     const { colours, parts, source } = this;
     const { facts } = source;
     if (!at.all_layers) return;
     const method = facts.methods.includes(at.heatmap) ? at.heatmap : "gradcam";
     const asked = { ...at, heatmap: method, ofAll: true };
-    const every = facts.layers.map((/** @type {any} */ { name, parts }) => ({ name, parts: Boolean(parts), heat: source.heat(asked, name, at.targetClass) }));
-    const found = every.flatMap(({ heat, ...each }) => (heat?.values ? [{ ...each, heat }] : []));
+    const every = facts.layers.map(({ name, parts }) => ({ name, parts: Boolean(parts), heat: source.heat(asked, name, at.targetClass) }));
+    const found = every.flatMap(({ heat, ...each }) => (heat?.values ? [{ ...each, heat: heat as SomeHeat }] : []));
     // Those of the run before stand, faint, until the first of a new run is there.
-    const stands = !found.length && every.some((/** @type {any} */ each) => !each.heat);
+    const stands = !found.length && every.some((each) => !each.heat);
     parts.strip.root.classList.toggle("hv-stale", stands);
     if (stands) return;
-    const palette = (/** @type {boolean} */ diverging) => colours.palette(colours.ofHeatmap(diverging));
+    const palette = (diverging: boolean) => colours.palette(colours.ofHeatmap(diverging));
     const other = method === at.heatmap ? "" : ` (${methodName(at.heatmap)} is of one layer)`;
     const label = `${methodName(method)} of ${facts.target.name}${other}: ${found.length} ${found.length === 1 ? "layer" : "layers, each on its own scale"}`;
-    const key = `${found.map((/** @type {any} */ { heat }) => objectId(heat)).join()} ${colours.dark}`;
+    const key = `${found.map(({ heat }) => objectId(heat)).join()} ${colours.dark}`;
     const said = { label, now: at.layer, alpha: at.alpha, key };
     parts.strip.show(found, source.picture(data.header.place), palette, said);
   }
 }
 
-/**
- * The class that is asked for: a kernel's facts are of it, a page may have another one chosen.
- * @param {import("./app.js").Source} source
- * @param {any} at
- */
-export function targetOf({ facts, live }, at) {
+/** The class that is asked for: a kernel's facts are of it, a page may have another one chosen. */
+export function targetOf({ facts, live }: Source, at: Values) {
   if (live || at.targetClass === null) return facts.target;
-  return facts.predictions.find((/** @type {any} */ each) => each.number === at.targetClass) ?? facts.target;
+  return facts.predictions.find((each: any) => each.number === at.targetClass) ?? facts.target;
 }
 
-/**
- * Why there is no gradient.
- * @param {any} facts
- */
-export function noGradient(facts) {
+/** Why there is no gradient. */
+export function noGradient(facts: any) {
   return facts.scored ? ARRIVES_NOT : "choose a target first";
 }
 
-/**
- * The nearest layer at which a gradient arrives, where none arrives here; of two the earlier.
- * @param {import("./app.js").Source} source
- * @param {Layer} data
- * @param {string} none
- * @returns {string | null}
- */
-export function wayTo({ facts, reaches }, data, none) {
+/** The nearest layer at which a gradient arrives, where none arrives here; of two the earlier. */
+export function wayTo({ facts, reaches }: Source, data: Layer, none: string): string | null {
   if (none !== ARRIVES_NOT) return null;
   const { layers } = facts;
-  const own = layers.findIndex((/** @type {any} */ { name }) => name === data.header.layer);
+  const own = layers.findIndex(({ name }: any) => name === data.header.layer);
   const graded = [...layers.keys()].filter((n) => (reaches ? reaches(sure(layers[n]).name) : layers[n]?.gradient !== null));
   graded.sort((a, b) => Math.abs(a - own) - Math.abs(b - own) || a - b);
   return layers[graded[0] ?? -1]?.name ?? null;
 }
 
-/**
- * What must be said of a heatmap without content, so that none is seen in it.
- * @param {ArrayLike<number>} values
- * @param {string} method
- */
-function emptiness(values, method) {
+/** What must be said of a heatmap without content, so that none is seen in it. */
+function emptiness(values: ArrayLike<number>, method: string) {
   const bad = Array.prototype.filter.call(values, (value) => !Number.isFinite(value)).length;
   if (bad) return `${method}: ${bad} of ${values.length} values are NaN or infinite.`;
   const some = Array.prototype.filter.call(values, Boolean).length;
@@ -235,5 +191,4 @@ function emptiness(values, method) {
   return values.length === 1 ? `${method} is one value: the maps are 1×1.` : "";
 }
 
-/** @type {import("./levels.js").Range} */
-const ZERO = { low: 0, high: 1, precision: "mixed" };
+const ZERO: Range = { low: 0, high: 1, precision: "mixed" };

@@ -1,38 +1,31 @@
 // All layers' heatmaps over the input, from first to last; a click goes to the layer.
 
-import { el, setAttribute, setText } from "./dom.js";
-import { heatRange, put } from "./levels.js";
-import { middle } from "./numbers.js";
-import { blended, upsampled } from "./overlay.js";
+import { el, setAttribute, setText } from "./dom.ts";
+import { heatRange, put } from "./levels.ts";
+import { middle } from "./numbers.ts";
+import { blended, upsampled } from "./overlay.ts";
 
-/**
- * @typedef {{pixels: Uint8ClampedArray<ArrayBuffer>, width: number, height: number}} Picture
- * @typedef {{values: ArrayLike<number>, shape: number[]}} Heat
- */
+export interface Picture { pixels: Uint8ClampedArray<ArrayBuffer>, width: number, height: number}
+export interface Heat { values: ArrayLike<number>, shape: number[]}
 
 const SIDE = 72;
 
 /** The strip; `onChoose` gets a layer's name. */
 export class Strip {
-  /** @param {(name: string) => void} onChoose */
-  constructor(onChoose) {
-    this.label = el("div", { class: "hv-cap" });
-    this.row = el("div", { class: "hv-thumbs" });
+  label = el("div", { class: "hv-cap" });
+  row = el("div", { class: "hv-thumbs" });
+  root: HTMLDivElement;
+  drawn = "";
+
+  constructor(onChoose: (name: string) => void) {
     this.root = el("div", { class: "hv-strip" }, this.label, this.row);
-    this.drawn = "";
-    this.row.addEventListener("click", (/** @type {MouseEvent} */ event) => {
-      const thumb = /** @type {HTMLElement} */ (event.target).closest(".hv-thumb");
+    this.row.addEventListener("click", (event: MouseEvent) => {
+      const thumb = (event.target as HTMLElement).closest(".hv-thumb");
       if (thumb instanceof HTMLElement) onChoose(thumb.dataset.layer ?? "");
     });
   }
 
-  /**
-   * @param {Array<{name: string, heat: Heat, parts: boolean}>} layers
-   * @param {Picture | null} picture
-   * @param {(diverging: boolean) => Uint32Array} palette
-   * @param {{label: string, now: string, alpha: number, key: string}} said
-   */
-  show(layers, picture, palette, { label, now, alpha, key }) {
+  show(layers: Array<{name: string, heat: Heat, parts: boolean}>, picture: Picture | null, palette: (diverging: boolean) => Uint32Array, { label, now, alpha, key }: {label: string, now: string, alpha: number, key: string}) {
     setText(this.label, label);
     const all = `${key} ${alpha} ${layers.length}`;
     if (all !== this.drawn) {
@@ -40,22 +33,16 @@ export class Strip {
       const ground = picture ? thumbnail(picture) : null;
       this.row.replaceChildren(...layers.map((each) => thumbOf(each, each.parts ? null : ground, palette, alpha)));
     }
-    for (const thumb of /** @type {NodeListOf<HTMLElement>} */ (this.row.querySelectorAll(".hv-thumb"))) {
+    for (const thumb of this.row.querySelectorAll<HTMLElement>(".hv-thumb")) {
       thumb.classList.toggle("hv-on", thumb.dataset.layer === now);
       setAttribute(thumb, "aria-current", thumb.dataset.layer === now ? "true" : null);
     }
   }
 }
 
-/**
- * @param {{name: string, heat: Heat}} layer
- * @param {Picture | null} ground
- * @param {(diverging: boolean) => Uint32Array} palette
- * @param {number} alpha
- */
-function thumbOf({ name, heat }, ground, palette, alpha) {
+function thumbOf({ name, heat }: {name: string, heat: Heat}, ground: Picture | null, palette: (diverging: boolean) => Uint32Array, alpha: number) {
   const canvas = el("canvas", { class: "hv-map hv-smooth" });
-  const [tall, wide] = /** @type {[number, number]} */ (heat.shape);
+  const [tall, wide] = heat.shape as [number, number];
   const { pixels, width, height } = ground ?? blank();
   const values = upsampled(heat.values, tall, wide, height, width);
   const range = heatRange(heat.values);
@@ -69,28 +56,19 @@ function thumbOf({ name, heat }, ground, palette, alpha) {
   );
 }
 
-/**
- * A name that may go on in another line after a dot: cut to one line, layers would look alike.
- * @param {string} name
- * @returns {Array<Node | string>}
- */
-function wrapping(name) {
+/** A name that may go on in another line after a dot: cut to one line, layers would look alike. */
+function wrapping(name: string): Array<Node | string> {
   const parts = name.split(/(?<=\.)|(?<=[^._])(?=_)/);
   return parts.flatMap((part, n) => [...(n ? [el("wbr")] : []), part]);
 }
 
-/** @returns {Picture} */
-function blank() {
+function blank(): Picture {
   const pixels = new Uint8ClampedArray(4 * SIDE * SIDE).fill(128);
   return { pixels, width: SIDE, height: SIDE };
 }
 
-/**
- * A picture made small, by the nearest pixels' mean.
- * @param {Picture} picture
- * @returns {Picture}
- */
-function thumbnail(picture) {
+/** A picture made small, by the nearest pixels' mean. */
+function thumbnail(picture: Picture): Picture {
   const factor = Math.max(1, Math.floor(Math.max(picture.width, picture.height) / SIDE));
   const width = Math.max(1, Math.floor(picture.width / factor));
   const height = Math.max(1, Math.floor(picture.height / factor));
@@ -101,7 +79,7 @@ function thumbnail(picture) {
         let sum = 0;
         for (let dy = 0; dy < factor; dy++)
           for (let dx = 0; dx < factor; dx++)
-            sum += /** @type {number} */ (picture.pixels[4 * ((y * factor + dy) * picture.width + x * factor + dx) + c]);
+            sum += picture.pixels[4 * ((y * factor + dy) * picture.width + x * factor + dx) + c];
         pixels[4 * (y * width + x) + c] = sum / factor / factor;
       }
   return { pixels, width, height };

@@ -1,29 +1,29 @@
 // The entry of a page that runs its network: the same face, whose numbers are computed here.
 
-import { goToTarget, keepAddress, linkOf, viewIn } from "./address.js";
-import { App } from "./app.js";
-import { block, fileIn, inflated, tellSize } from "./blocks.js";
+import { goToTarget, keepAddress, linkOf, viewIn } from "./address.ts";
+import { App } from "./app.ts";
+import { block, fileIn, inflated, tellSize } from "./blocks.ts";
 import { loadDagre } from "../hookviz/static/dagre.js";
-import { el, readJson } from "./dom.js";
-import { Intake } from "./intake.js";
-import { Lesson } from "./lesson.js";
-import { NetworkSource } from "./network.js";
-import { pictureOf } from "./pictures.js";
-import { publicObject } from "./publicObject.js";
-import { Runner } from "./runner.js";
+import { el, readJson } from "./dom.ts";
+import { Intake } from "./intake.ts";
+import { Lesson } from "./lesson.ts";
+import { NetworkSource } from "./network.ts";
+import { pictureOf } from "./pictures.ts";
+import { publicObject } from "./publicObject.ts";
+import { Runner } from "./runner.ts";
 
-/** Unpack model and runtime, and start the worker. @param {any} facts */
-async function started(facts) {
+/** Unpack model and runtime, and start the worker. */
+async function started(facts: any) {
   const program = await fileIn("program");
   const text = new TextDecoder().decode(await inflated(program, [program.length]));
   const runner = new Runner(text, await fileIn("runtime"), fileIn("model"), facts.net);
   const [first, why, map] = await Promise.all([block("input"), block("why"), block("map")]);
-  const { header, arrays } = /** @type {any} */ (first);
+  const { header, arrays } = first as any;
   const picture = arrays.pixels && pictureOf(arrays.pixels.values, header);
   await runner.ready;
   const input = { values: arrays.input.values, shape: arrays.input.shape, picture };
   const graph = { ...map?.header, library: async () => loadDagre() };
-  return new NetworkSource(facts, runner, input, /** @type {any} */ (why), graph);
+  return new NetworkSource(facts, runner, input, why as any, graph);
 }
 
 /** Put the app into the still picture's place. */
@@ -32,7 +32,7 @@ async function begin() {
   const root = document.getElementById("hookviz");
   if (!root) return;
   const source = started(facts);
-  /** @type {any} */ (globalThis).hookviz = publicObject(facts, source);
+  (globalThis as any).hookviz = publicObject(facts, source);
   tellSize();
   try {
     const network = await source;
@@ -52,7 +52,7 @@ async function begin() {
     network.listeners.add(ready);
     ready();
   } catch (error) {
-    const why = `This browser cannot run the network: ${/** @type {Error} */ (error).message}`;
+    const why = `This browser cannot run the network: ${(error as Error).message}`;
     root.prepend(el("p", { role: "alert" }, why));
   }
 }

@@ -1,60 +1,84 @@
 // All parts of the page and where they stand; what they show is for `app.js` to say.
 
-import { Ablation } from "./ablation.js";
-import { ColourMenus, InputCaption } from "./captions.js";
-import { Colourbar } from "./colourbar.js";
-import { el } from "./dom.js";
-import { Drawers } from "./drawers.js";
-import { Edits } from "./edits.js";
-import { Flip } from "./flip.js";
-import { Heading, slider } from "./heading.js";
-import { Mosaic } from "./mosaic.js";
-import { Boxes, OutputPanel } from "./output.js";
-import { Panel } from "./panel.js";
-import { Popup } from "./popup.js";
-import { Predictions } from "./predictions.js";
-import { Readings } from "./readings.js";
-import { Ribbon } from "./ribbon.js";
-import { Search } from "./search.js";
-import { Sides } from "./sides.js";
-import { Strip } from "./strip.js";
+import { Ablation } from "./ablation.ts";
+import { ColourMenus, InputCaption } from "./captions.ts";
+import { Colourbar } from "./colourbar.ts";
+import { el } from "./dom.ts";
+import { Drawers } from "./drawers.ts";
+import { Edits } from "./edits.ts";
+import { Flip } from "./flip.ts";
+import { Heading, slider } from "./heading.ts";
+import { Mosaic } from "./mosaic.ts";
+import { Boxes, OutputPanel } from "./output.ts";
+import { Panel } from "./panel.ts";
+import { Popup } from "./popup.ts";
+import { Predictions } from "./predictions.ts";
+import { Readings } from "./readings.ts";
+import { Ribbon } from "./ribbon.ts";
+import { Search } from "./search.ts";
+import { Sides } from "./sides.ts";
+import { Strip } from "./strip.ts";
+import type { Source } from "./source.ts";
+import type { State } from "./state.ts";
 
 /**
  * Where a hand leads: to a class, to a place in the order of the channels, to another order; or to
  * a new drawing.
- * @typedef {{target: (number: number, minus?: boolean) => void,
- *   written: (text: string, minus: boolean) => void, position: (place: number) => void,
- *   order: (name: string) => void, again: () => void, set: (changes: any) => void,
- *   channels: () => ArrayLike<number>}} Go
  */
+export interface Go { target: (number: number, minus?: boolean) => void, written: (text: string, minus: boolean) => void, position: (place: number) => void, order: (name: string) => void, again: () => void, set: (changes: any) => void, channels: () => ArrayLike<number>}
 
 /** The parts, each made once. */
 export class Layout {
-  /**
-   * @param {HTMLElement} root
-   * @param {import("./app.js").Source} source
-   * @param {import("./state.js").State} state
-   * @param {Go} go
-   */
-  constructor(root, source, state, go) {
-    this.root = root;
-    const { facts } = source;
-    const set = (/** @type {any} */ changes) => go.set(changes);
-    this.gone = el("div", { class: "hv-gone", role: "alert", hidden: true });
+  gone = el("div", { class: "hv-gone", role: "alert", hidden: true });
+  // The header
+  title = el("b", { class: "hv-model" });
+  factsLine = el("span", { class: "hv-dim hv-facts" });
+  said = el("b", { class: "hv-said", role: "status" }); // in its place, while there is something to say
+  details = el("p", {});
+  toTrouble = el("button", { type: "button", class: "hv-toggle" });
+  chip: Popup;
+  buttons = el("span", { class: "hv-tools-of-view" });
+  titleLine: HTMLDivElement;
+  ribbon: Ribbon;
+  layers: HTMLInputElement;
+  whole: HTMLDivElement;
+  heading: Heading;
+  ablation: Ablation;
+  layerRow: HTMLDivElement;
+  input: Panel;
+  boxes: Boxes;
+  map: Panel;
+  slope: Panel;
+  bars: { map: Colourbar; slope: Colourbar; heat: Colourbar; };
+  mosaic: Mosaic;
+  caption: InputCaption;
+  colourMenus: ColourMenus;
+  predictions: Predictions;
+  anyClass: Search;
+  fromOutput = el("button", { type: "button", class: "hv-from-output", title: "choose a value of the output as the target" }, "output …");
+  predicted: HTMLDivElement;
+  answers: HTMLDivElement;
+  readings = new Readings();
+  main: HTMLDivElement;
+  output: OutputPanel;
+  sides: Sides;
+  strip: Strip;
+  edits: Edits;
+  flip: Flip;
+  editing: HTMLDivElement;
+  otherPictures: HTMLDivElement;
+  drawers = new Drawers();
 
-    // The header
-    this.title = el("b", { class: "hv-model" });
-    this.factsLine = el("span", { class: "hv-dim hv-facts" });
-    this.said = el("b", { class: "hv-said", role: "status" }); // in its place, while there is something to say
-    this.details = el("p", {});
-    this.toTrouble = el("button", { type: "button", class: "hv-toggle" });
+  constructor(public root: HTMLElement, source: Source, state: State, go: Go) {
+    const { facts } = source;
+    const set = (changes: any) => go.set(changes);
+
     this.chip = new Popup("", "the network's health", this.details, this.toTrouble);
     this.chip.button.classList.add("hv-chip");
     this.toTrouble.addEventListener("click", () => {
       this.chip.close();
       set({ layer: source.facts.verdict.layer });
     });
-    this.buttons = el("span", { class: "hv-tools-of-view" });
     this.titleLine = el("div", { class: "hv-title hv-header" }, this.title, this.said, this.factsLine, this.chip.root, this.buttons);
 
     // Layer and channel
@@ -104,12 +128,10 @@ export class Layout {
     const hint = "another class …";
     this.anyClass = new Search("class that the gradient is of", hint, "no class is called that", (key) => go.target(Number(key)));
     if (source.write) this.anyClass.onText = (text) => go.written(text, false);
-    this.fromOutput = el("button", { type: "button", class: "hv-from-output", title: "choose a value of the output as the target" }, "output …");
     this.fromOutput.addEventListener("click", () => this.drawers.toggle("pictures"));
     const does = source.live || !source.gone ? "click to explain" : "";
     this.predicted = el("div", { class: "hv-dim hv-over-list" }, el("span", {}, "prediction"), el("span", {}, does));
     this.answers = el("div", { class: "hv-answers" }, this.predicted, this.predictions.root, this.anyClass.root, this.fromOutput);
-    this.readings = new Readings();
     const panels = [this.input, this.map, this.slope].map((panel) => panel.root);
     this.main = el("div", { class: "hv-main" }, ...panels, this.mosaic.root, this.answers, this.readings.root);
 
@@ -125,7 +147,6 @@ export class Layout {
     this.edits.first.append(this.flip.root);
     this.editing = el("div", { class: "hv-editing" }, this.edits.root);
     this.otherPictures = el("div", { class: "hv-other-pictures" }, this.output.panel.root);
-    this.drawers = new Drawers();
     this.drawers.onOpen = (name) => {
       source.opened = name;
       state.set({ all_layers: name === "heatmaps" });

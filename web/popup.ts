@@ -1,21 +1,22 @@
 // A button that opens a small sheet beside it; Escape, or a click elsewhere, closes it.
 
-import { el, setAttribute, visible } from "./dom.js";
+import { el, setAttribute, visible } from "./dom.ts";
 
 const EDGE = 4; // pixels between a sheet and the edge of the view
 
 /** `root` holds the button and, below it, the sheet. */
 export class Popup {
-  /**
-   * @param {string} words On the button.
-   * @param {string} title
-   * @param {...Node} children
-   */
-  constructor(words, title, ...children) {
+  button: HTMLButtonElement;
+  sheet: HTMLDivElement;
+  root: HTMLSpanElement;
+  elsewhere: (event: Event) => void;
+
+  /** @param words On the button. */
+  constructor(words: string, title: string, ...children: Node[]) {
     this.button = el("button", { type: "button", class: "hv-opener", title, "aria-expanded": "false" }, words);
     this.sheet = el("div", { class: "hv-popup", role: "group", "aria-label": title, hidden: true }, ...children);
     this.root = el("span", { class: "hv-holder" }, this.button, this.sheet);
-    this.elsewhere = (/** @type {Event} */ event) => {
+    this.elsewhere = (event: Event) => {
       if (!event.composedPath().includes(this.root)) this.close();
     };
     this.button.addEventListener("click", () => (this.sheet.hidden ? this.open() : this.close()));

@@ -1,41 +1,41 @@
 // Why a value is what it is: its bias and terms, and the way back to the pixels.
 
-import { el, setAttribute, setText, visible } from "./dom.js";
-import { paint, toLevels } from "./levels.js";
-import { short } from "./numbers.js";
+import { el, setAttribute, setText, visible } from "./dom.ts";
+import { paint, toLevels } from "./levels.ts";
+import { short } from "./numbers.ts";
+import type { App } from "./app.ts";
 
-/** @typedef {import("./layer.js").Layer} Layer */
-
-/**
- * One number of the network.
- * @typedef {{layer: string, call: number, channel: number, position: number[],
- *   output?: number, written?: string, sample?: number}} Spot
- * @typedef {{channel: number, contribution: string, tap: number[], window: number[][],
- *   origins: Array<Spot & {path: string[], part: string, cut_off: boolean}>, traced: boolean, others: number,
- *   rest?: string, remainder?: string, kind?: string, bent_by?: string[]}} Term
- */
+/** One number of the network. */
+export interface Spot { layer: string, call: number, channel: number, position: number[], output?: number, written?: string, sample?: number}
+export interface Term { channel: number, contribution: string, tap: number[], window: number[][], origins: Array<Spot & {path: string[], part: string, cut_off: boolean}>, traced: boolean, others: number, rest?: string, remainder?: string, kind?: string, bent_by?: string[]}
 
 /** A drawer; it follows the chosen position while it is open. */
 export class Why {
-  /** @param {import("./app.js").App} app */
-  constructor(app) {
-    this.app = app;
-    /** @type {Spot[]} From the first value that was asked for, back towards the input. */
-    this.trail = [];
-    this.index = 0;
-    this.followed = "";
-    this.drawn = "";
-    /** @type {Set<number>} Input channels that are marked to be switched off. */
-    this.marked = new Set();
-    /** @type {any} What was asked to be switched off. */
-    this.off = null;
-    this.again = 0; // so that what was stopped is asked once more
-    this.stopped = false;
-    this.offStopped = false;
-    this.late = 0;
-    this.end = el("span", { class: "hv-why-working", hidden: true }, WORKING);
-    this.way = el("span", { class: "hv-why-trail", "aria-label": "from the value back to the input" });
-    this.logit = el("button", { class: "hv-toggle", type: "button" });
+  /** From the first value that was asked for, back towards the input. */
+  trail: Spot[] = [];
+  index = 0;
+  followed = "";
+  drawn = "";
+  /** Input channels that are marked to be switched off. */
+  marked: Set<number> = new Set();
+  /** What was asked to be switched off. */
+  off: any = null;
+  again = 0; // so that what was stopped is asked once more
+  stopped = false;
+  offStopped = false;
+  late = 0;
+  end = el("span", { class: "hv-why-working", hidden: true }, WORKING);
+  way = el("span", { class: "hv-why-trail", "aria-label": "from the value back to the input" });
+  logit = el("button", { class: "hv-toggle", type: "button" });
+  sum = el("div", { class: "hv-why-sum" });
+  onward = el("div", { class: "hv-dim" });
+  terms = el("div", { class: "hv-why-terms" });
+  cell = el("div", { class: "hv-why-cell hv-dim", "aria-live": "polite" });
+  switch = el("button", { class: "hv-toggle", type: "button" }, "switch these off");
+  checked = el("span", {});
+  root: HTMLDivElement;
+
+  constructor(public app: App) {
     this.logit.addEventListener("click", () => {
       const nowhere = { layer: "", call: -1, channel: 0, position: [] };
       const output = this.target();
@@ -43,13 +43,7 @@ export class Why {
       if (output !== null) this.begin({ ...nowhere, output });
       else if (written) this.begin({ ...nowhere, written });
     });
-    this.sum = el("div", { class: "hv-why-sum" });
-    this.onward = el("div", { class: "hv-dim" });
-    this.terms = el("div", { class: "hv-why-terms" });
-    this.cell = el("div", { class: "hv-why-cell hv-dim", "aria-live": "polite" });
-    this.switch = el("button", { class: "hv-toggle", type: "button" }, "switch these off");
     this.switch.addEventListener("click", () => this.test());
-    this.checked = el("span", {});
     this.root = el(
       "div",
       { class: "hv-why" },
@@ -67,8 +61,7 @@ export class Why {
     return this.app.parts.drawers.open === "why";
   }
 
-  /** @param {boolean} open */
-  toggled(open) {
+  toggled(open: boolean) {
     if (open && this.stopped) this.again += 1;
     this.followed = "";
     this.app.schedule();
@@ -88,40 +81,33 @@ export class Why {
     return switches && this.target() === null && written?.startsWith("output") ? written : null;
   }
 
-  /** @param {Spot} spot */
-  begin(spot) {
+  begin(spot: Spot) {
     this.trail = [spot];
     this.go(0);
   }
 
-  /** @param {number} index */
-  go(index) {
+  go(index: number) {
     this.index = index;
     this.marked.clear();
     this.off = null;
     this.app.schedule();
   }
 
-  /**
-   * Walk to where a term came from; the explorer goes along where it has the layer.
-   * @param {Spot} spot
-   */
-  follow(spot) {
+  /** Walk to where a term came from; the explorer goes along where it has the layer. */
+  follow(spot: Spot) {
     this.trail = [...this.trail.slice(0, this.index + 1), spot];
     this.go(this.index + 1);
     this.lead(spot);
   }
 
-  /** @param {Spot} spot */
-  lead({ layer, channel, position }) {
-    const known = this.app.facts.layers.find((/** @type {any} */ each) => each.name === layer);
+  lead({ layer, channel, position }: Spot) {
+    const known = this.app.facts.layers.find((each: any) => each.name === layer);
     if (!known) return;
     const size = String(known.size).split("×").map(Number);
     const [high, wide] = size.length > 1 ? size.slice(-2) : [1, size[0]];
     const [row, column] = position.length > 1 ? position.slice(-2) : [0, position[0] ?? 0];
     if (!high || !wide || row === undefined || column === undefined) return;
-    /** @type {[number, number]} */
-    const place = [(row + 0.5) / high, (column + 0.5) / wide];
+    const place: [number, number] = [(row + 0.5) / high, (column + 0.5) / wide];
     this.followed = key({ ...this.app.at, layer, channel, place });
     this.app.state.set({ layer, channel, place });
   }
@@ -134,7 +120,7 @@ export class Why {
     if (spot.output !== undefined) return { ask: "why", output: spot.output, sample: at.sample };
     if (spot.written) return { ask: "why", written: spot.written, sample: at.sample };
     const { layer, call, channel, sample = at.sample } = spot;
-    const where = spot.position.length || !("place" in spot) ? { position: spot.position } : { place: /** @type {any} */ (spot).place };
+    const where = spot.position.length || !("place" in spot) ? { position: spot.position } : { place: (spot as any).place };
     const again = this.again ? { again: this.again } : {};
     return { ask: "why", layer, call, channel, sample, depth: at.depth, ...where, ...again };
   }
@@ -163,7 +149,7 @@ export class Why {
     if (at.place && now !== this.followed) {
       this.followed = now;
       const { layer, call, channel, place } = at;
-      const spot = /** @type {any} */ ({ layer, call, channel, position: [], place });
+      const spot = { layer, call, channel, position: [], place } as any;
       this.trail = [spot];
       this.index = 0;
       this.marked.clear();
@@ -184,13 +170,12 @@ export class Why {
     const drawn = `${JSON.stringify(question)} ${app.facts.run} ${app.colours.dark} ${this.trail.length} ${[...this.marked]}`;
     if (drawn === this.drawn) return undefined;
     this.drawn = drawn;
-    Object.assign(/** @type {any} */ (this.trail[this.index]), { said: found });
+    Object.assign(this.trail[this.index] as any, { said: found });
     this.fill(found);
     return undefined;
   }
 
-  /** @param {string} words */
-  say(words) {
+  say(words: string) {
     this.drawn = "";
     this.way.replaceChildren(...this.trail.flatMap((spot, place) => this.chip(spot, place))); // the way back
     this.terms.replaceChildren();
@@ -199,17 +184,16 @@ export class Why {
     setText(this.sum, words);
   }
 
-  /** @param {any} found */
-  fill(found) {
+  fill(found: any) {
     const { layer, channel, position, sample, value, bias, rest, others, constant, constants, terms } = found;
     this.way.replaceChildren(...this.trail.flatMap((spot, place) => this.chip(spot, place)));
-    const parts = terms.map((/** @type {Term} */ each) => added(each.contribution, `channel ${each.channel}`));
+    const parts = terms.map((each: Term) => added(each.contribution, `channel ${each.channel}`));
     const still = constants ? [added(constant, `${constants} constant channels`)] : [];
     const more = [...still, ...(others ? [added(rest, `${others} others`)] : [])];
     const whole = [...parts.slice(0, 3), ...(parts.length > 3 ? ["…"] : []), ...more];
     setAttribute(this.sum, "title", value); // every digit
     setText(this.sum, `${short(number(value))} = bias ${short(number(bias))} ${whole.join(" ")}`);
-    const after = found.after.map((/** @type {[string, string]} */ [name, now]) => `${name} ${short(number(now))}`);
+    const after = found.after.map(([name, now]: [string, string]) => `${name} ${short(number(now))}`);
     const where = position.length ? ` at (${position.join(", ")})` : "";
     if (found.mixed) after.push(`${found.mixed} (of several values)`);
     const then = after.length ? `; then ${after.join(" → ")}` : "";
@@ -217,7 +201,7 @@ export class Why {
     const row = sample === this.app.at.sample || found.sample === undefined ? "" : `, row ${sample} of its batch`;
     const note = found.note ? `. ${found.note}` : "";
     setText(this.onward, `${layer}, channel ${channel}${where}${row}${edited}${then}${note}`);
-    const sizes = [bias, rest, constant, ...terms.map((/** @type {Term} */ each) => each.contribution)].map((text) => Math.abs(number(text)));
+    const sizes = [bias, rest, constant, ...terms.map((each: Term) => each.contribution)].map((text) => Math.abs(number(text)));
     const most = Math.max(...sizes.filter(Number.isFinite), 1e-30);
     const taps = found.arrays.kernel?.shape[1] ?? 1;
     const names = ["", "input channel", "contribution", "", found.arrays.maps ? "map" : "", ...(taps > 1 ? ["kernel", "patch"] : ["weight", "input"]), "input from"];
@@ -226,18 +210,14 @@ export class Why {
       head,
       plain("bias", bias, most),
       ...(constants ? [plain(`${constants} constant channels`, constant, most, CONSTANT)] : []),
-      ...terms.map((/** @type {Term} */ each, /** @type {number} */ place) => this.term(found, each, place, most)),
+      ...terms.map((each: Term, place: number) => this.term(found, each, place, most)),
       ...(others ? [plain(`${others} others`, rest, most)] : []),
     );
-    setText(this.cell, found.size.some((/** @type {number} */ each) => each > 1) ? "Point at a kernel or patch for each product." : "");
+    setText(this.cell, found.size.some((each: number) => each > 1) ? "Point at a kernel or patch for each product." : "");
     visible(this.switch, this.marked.size > 0 && Boolean(this.app.source.switches));
   }
 
-  /**
-   * @param {any} spot
-   * @param {number} place
-   */
-  chip(spot, place) {
+  chip(spot: any, place: number) {
     const { layer, channel, position } = spot.said ?? spot;
     const where = position.length ? ` (${position.join(", ")})` : "";
     const words = (spot.output !== undefined || spot.written) && !spot.said ? "prediction" : `${layer} · ${channel}${where}`;
@@ -249,13 +229,7 @@ export class Why {
     return place ? [el("span", { class: "hv-dim" }, "←"), made] : [made];
   }
 
-  /**
-   * @param {any} found
-   * @param {Term} term
-   * @param {number} place
-   * @param {number} most
-   */
-  term(found, term, place, most) {
+  term(found: any, term: Term, place: number, most: number) {
     const mark = el("input", { type: "checkbox", "aria-label": `switch channel ${term.channel} off` });
     mark.checked = this.marked.has(term.channel);
     mark.addEventListener("change", () => {
@@ -269,7 +243,7 @@ export class Why {
     const [, height = 1, width = 1] = maps?.shape ?? [];
     const whole = maps?.values.subarray(place * height * width, (place + 1) * height * width);
     const taps = kernel.shape[1] ?? 1;
-    const own = (/** @type {any} */ array) => array.values.subarray(place * taps, (place + 1) * taps);
+    const own = (array: any) => array.values.subarray(place * taps, (place + 1) * taps);
     const [high, wide] = found.size.length > 1 ? found.size.slice(-2) : [1, found.size[0] ?? 1];
     const tall = taps / wide || high;
     const cells = [own(kernel), own(patch)];
@@ -292,7 +266,7 @@ export class Why {
       const [from, to] = term.window;
       if (from && to) {
         const box = el("i");
-        const share = (/** @type {number} */ part, /** @type {number} */ all) => `${(100 * part) / all}%`;
+        const share = (part: number, all: number) => `${(100 * part) / all}%`;
         const [top = 0, left = 0] = from;
         const [bottom = 0, right = 0] = to;
         box.style.top = share(top, height);
@@ -319,8 +293,7 @@ export class Why {
     );
   }
 
-  /** @param {Term["origins"][number]} origin */
-  origin(origin) {
+  origin(origin: Term["origins"][number]) {
     const { layer, channel, position, path, part, cut_off: cutOff } = origin;
     const where = position.length ? ` (${position.join(", ")})` : "";
     const words = `${cutOff ? "cut off" : short(number(part))} ← ${layer} · ${channel}${where}`;
@@ -333,14 +306,9 @@ export class Why {
 
   /**
    * A small picture of values in its own range; the kernel's middle is zero.
-   * @param {any} values
-   * @param {number} height
-   * @param {number} width
-   * @param {string} label
-   * @param {boolean} diverging
-   * @param {any} [all] The values whose range it is, where these are a part.
+   * @param all The values whose range it is, where these are a part.
    */
-  picture(values, height, width, label, diverging, all = values) {
+  picture(values: any, height: number, width: number, label: string, diverging: boolean, all: any = values) {
     const canvas = el("canvas", { width, height });
     const finite = Array.from(all).filter(Number.isFinite).map(Number);
     const least = finite.reduce((one, other) => Math.min(one, other), Infinity);
@@ -355,7 +323,7 @@ export class Why {
 
   /** Ask what the terms' channels make, when they are set to zero. */
   test() {
-    const spot = /** @type {any} */ (this.trail[this.index])?.said;
+    const spot = (this.trail[this.index] as any)?.said;
     if (!spot || !this.marked.size) return;
     const { layer, call, channel, position, sample } = spot;
     const target = this.target();
@@ -365,8 +333,7 @@ export class Why {
     this.app.schedule();
   }
 
-  /** @param {any} off */
-  tellOff(off) {
+  tellOff(off: any) {
     if (!this.off) return setText(this.checked, "");
     if (!off) return setText(this.checked, "on its way …");
     if (off.none !== undefined) return setText(this.checked, off.none);
@@ -375,36 +342,26 @@ export class Why {
   }
 }
 
-/** @param {any} at */
-function key({ layer, call, channel, sample, place }) {
+function key({ layer, call, channel, sample, place }: any) {
   return JSON.stringify([layer, call, channel, sample, place]);
 }
 
-/** @param {string} text As Python writes a number. */
-function number(text) {
+/** @param text As Python writes a number. */
+function number(text: string) {
   return Number(text.replace("inf", "Infinity"));
 }
 
-/**
- * @param {string} text
- * @param {string} name
- */
-function added(text, name) {
+function added(text: string, name: string) {
   const value = number(text);
   return `${value < 0 ? "−" : "+"} ${short(Math.abs(value))} (${name})`;
 }
 
-/** @param {string} text */
-function plus(text) {
+function plus(text: string) {
   const value = number(text);
   return value < 0 ? short(value) : `+${short(value)}`;
 }
 
-/**
- * @param {number} value
- * @param {number} most
- */
-function bar(value, most) {
+function bar(value: number, most: number) {
   const made = el("span", { class: "hv-why-bar", "aria-hidden": "true" });
   const inner = el("i", { class: value < 0 ? "hv-less" : "hv-more" });
   const wide = Number.isFinite(value) ? (50 * Math.abs(value)) / most : 50;
@@ -414,18 +371,15 @@ function bar(value, most) {
   return made;
 }
 
-/** @type {Record<string, string>} What is left of an input beside the parts. */
-const REMAINDERS = {
+/** What is left of an input beside the parts. */
+const REMAINDERS: Record<string, string> = {
   constant: "biases and shifts: what no layer made",
   linearisation: "the path is not piecewise linear: the parts are gradient × value, and this is what is left",
   unexplained: "autograd does not follow all of the path",
 };
 
-/**
- * What an input was made of beside the parts that are shown one by one.
- * @param {Term} term
- */
-function besides({ origins, traced, others, rest, remainder, kind, bent_by: by = [] }) {
+/** What an input was made of beside the parts that are shown one by one. */
+function besides({ origins, traced, others, rest, remainder, kind, bent_by: by = [] }: Term) {
   if (!traced) return origins.length ? "" : "traced back in the notebook";
   if (remainder === undefined) return "padding, or not traced back";
   const parts = others ? [`${short(number(rest ?? "0"))} from ${others} others`] : [];
@@ -440,14 +394,8 @@ const WORKING = "working: the network runs once more, to keep what its layers ar
 const COMING = "on its way …";
 const CONSTANT = "input channels that do not depend on the picture: trained away, or all their inputs are zero here";
 
-/**
- * A line without pictures.
- * @param {string} name
- * @param {string} text
- * @param {number} most
- * @param {string} [title]
- */
-function plain(name, text, most, title = "") {
+/** A line without pictures. */
+function plain(name: string, text: string, most: number, title: string = "") {
   const value = number(text);
   return el(
     "div",

@@ -1,13 +1,14 @@
 // The entry of the widget: facts and settings are the model's traits, numbers come as messages.
 
-import { App } from "./app.js";
-import { decoded } from "./arrays.js";
-import { sure } from "./dom.js";
-import { Gallery } from "./gallery.js";
-import { Layer } from "./layer.js";
-import { Moves, Requests } from "./moves.js";
-import { pictureOf } from "./pictures.js";
-import { keepShortcutsFrom } from "./shortcuts.js";
+import { App } from "./app.ts";
+import { decoded } from "./arrays.ts";
+import { sure } from "./dom.ts";
+import { Gallery } from "./gallery.ts";
+import { Layer } from "./layer.ts";
+import { Moves, Requests } from "./moves.ts";
+import { pictureOf } from "./pictures.ts";
+import { keepShortcutsFrom } from "./shortcuts.ts";
+import type { AnyQuestion, AnyRequest, Facts as KernelFacts, HeatmapQuestion, LayerQuestion } from "./messages.d.ts";
 
 const BUDGET = 300e6; // bytes of layers that are kept
 const SOON = 60; // milliseconds until the kernel is told of a setting
@@ -25,48 +26,46 @@ const LATE = 500; // milliseconds by which an answer may come after the kernel i
 const NO_KERNEL = "no kernel: run the cell again";
 const IN_WORDS = new Set(["heatmap", "sides", "output", "field", "map", "why", "weights", "without"]);
 
-/**
- * @typedef {import("./messages.d.ts").AnyQuestion} AnyQuestion
- * @typedef {import("./messages.d.ts").AnyRequest} AnyRequest
- * @typedef {import("./messages.d.ts").Facts & {note: string}} Facts
- */
+export type Facts = KernelFacts & {note: string};
 
 /** What the kernel sends, remembered. */
 class KernelSource {
-  /** @param {any} model */
-  constructor(model) {
-    this.model = model;
-    this.live = true;
-    this.switches = true; // channels of an input can be switched off, to see what follows
-    /** @type {Set<() => void>} */
-    this.listeners = new Set();
-    /** @type {Map<string, any>} The one that was used last is last. */
-    this.known = new Map();
-    this.pending = new Set();
-    /** @type {Map<string, (part: any) => void>} */
-    this.parts = new Map(); // of work that is done in parts
-    this.asked = 0;
-    this.shownAnswer = { key: "", found: /** @type {any} */ (null) }; // the output's map, as it was last
+  live = true;
+  switches = true; // channels of an input can be switched off, to see what follows
+  listeners: Set<() => void> = new Set();
+  /** The one that was used last is last. */
+  known: Map<string, any> = new Map();
+  pending: Set<any> = new Set();
+  parts: Map<string, (part: any) => void> = new Map(); // of work that is done in parts
+  asked = 0;
+  shownAnswer = { key: "", found: null as any }; // the output's map, as it was last
+  moves: Moves;
+  requests: Requests;
+  local = false; // whether the model's settings are just set here
+  attending: WeakMap<any, Set<string>> = new WeakMap();
+  /** Why nothing new comes; or empty. */
+  gone = "";
+  refused = 0; // how often the gone kernel was asked to do something
+  refusals: Map<string, any> = new Map();
+  timer = 0;
+  heard = 0; // how often the kernel has said something
+  kernel: any;
+  /** The classic Notebook tells of it by events. */
+  events = (globalThis as any).Jupyter?.notebook?.events;
+  ended: () => void;
+  ownFacts: any;
+  ownNote: any;
+  shownFacts: any;
+
+  constructor(public model: any) {
     this.moves = new Moves(() => Math.max(model.get("seen") ?? 0, 0));
     this.requests = new Requests(this.moves, (message) => this.ask(message));
-    this.local = false; // whether the model's settings are just set here
-    /** @type {WeakMap<any, Set<string>>} */
-    this.attending = new WeakMap();
-    model.on("msg:custom", (/** @type {any} */ said, /** @type {DataView[]} */ buffers) => {
+    model.on("msg:custom", (said: any, buffers: DataView[]) => {
       this.arrive(said, buffers ?? []);
     });
-    /** Why nothing new comes; or empty. */
-    this.gone = "";
-    this.refused = 0; // how often the gone kernel was asked to do something
-    /** @type {Map<string, any>} */
-    this.refusals = new Map();
-    this.timer = 0;
-    this.heard = 0; // how often the kernel has said something
     /** The kernel, where the front end shows it. */
     this.kernel = model.widget_manager?.kernel;
     this.kernel?.statusChanged?.connect(this.ends, this);
-    /** The classic Notebook tells of it by events. */
-    this.events = /** @type {any} */ (globalThis).Jupyter?.notebook?.events;
     this.ended = () => this.lose(GONE);
     this.events?.on(ENDED, this.ended);
     model.on("comm:close", this.ended);
@@ -80,8 +79,7 @@ class KernelSource {
     });
   }
 
-  /** @returns {Facts} */
-  get facts() {
+  get facts(): Facts {
     const note = this.model.get("note");
     const facts = this.model.get("facts");
     if (facts === this.ownFacts && note === this.ownNote) return this.shownFacts;
@@ -104,12 +102,8 @@ class KernelSource {
     this.tell();
   }
 
-  /**
-   * What is known, or null: then it is asked for, once.
-   * @param {AnyQuestion} question
-   * @returns {any}
-   */
-  get(question) {
+  /** What is known, or null: then it is asked for, once. */
+  get(question: AnyQuestion): any {
     const key = `${this.facts.run} ${JSON.stringify(question)}`;
     const found = this.known.get(key);
     if (found !== undefined) {
@@ -137,12 +131,11 @@ class KernelSource {
 
   /**
    * Where no answer comes in a while, that is said; a kernel that was done without one is another.
-   * @param {any} message
    */
-  ask(message) {
+  ask(message: any) {
     const { bytes, ...said } = message;
     const { heard } = this;
-    const status = (/** @type {any} */ { content }) => {
+    const status = ({ content }: any) => {
       if (content.execution_state === "idle") setTimeout(() => this.heard === heard && this.lose(GONE), LATE);
     };
     const jupyter = this.kernel || this.events; // marimo would call what is given as a function
@@ -159,12 +152,8 @@ class KernelSource {
     this.timer = setTimeout(() => this.lose(this.kernel?.status === "busy" ? BUSY : SILENT), LONG);
   }
 
-  /**
-   * Another kernel has taken the place of ours, or none; or ours is just busy.
-   * @param {any} _
-   * @param {string} status
-   */
-  ends(_, status) {
+  /** Another kernel has taken the place of ours, or none; or ours is just busy. */
+  ends(_: any, status: string) {
     if (ENDS.has(status)) this.ended();
     else if (status === "busy" && this.gone === SILENT) this.lose(BUSY);
   }
@@ -175,8 +164,7 @@ class KernelSource {
     this.events?.off(ENDED, this.ended);
   }
 
-  /** @param {string} words */
-  lose(words) {
+  lose(words: string) {
     if (this.gone === GONE || this.gone === words) return;
     this.gone = words;
     if (words === GONE) this.end();
@@ -190,11 +178,8 @@ class KernelSource {
     for (const key of [...this.parts.keys()]) this.take({ key, none: NO_KERNEL }, {});
   }
 
-  /**
-   * What stands in the place of an answer, where that can be words.
-   * @param {string} ask
-   */
-  unanswered(ask) {
+  /** What stands in the place of an answer, where that can be words. */
+  unanswered(ask: string) {
     if (!IN_WORDS.has(ask)) return null;
     const said = { ask, none: NO_KERNEL, status: "unknown", why: NO_KERNEL };
     if (!this.refusals.has(ask)) this.refusals.set(ask, this.made(said, {}));
@@ -206,7 +191,9 @@ class KernelSource {
     return this.gone === GONE ? NO_KERNEL : "on its way …";
   }
 
-  /** Whether the kernel is gone; then that is shown once more, where someone has asked it to do something. */
+  /**
+   * Whether the kernel is gone; then that is shown once more, where someone has asked it to do something.
+   */
   refuses() {
     if (this.gone !== GONE) return false;
     this.refused += 1;
@@ -223,11 +210,7 @@ class KernelSource {
     this.gone = "";
   }
 
-  /**
-   * @param {any} said
-   * @param {DataView[]} buffers
-   */
-  arrive(said, buffers) {
+  arrive(said: any, buffers: DataView[]) {
     this.pending.delete(said.key);
     this.found();
     if (said.lost) {
@@ -237,10 +220,9 @@ class KernelSource {
     const old = !said.key.startsWith(`${this.facts.run} `);
     if (old) this.take(said, null);
     if (old) return;
-    /** @type {Record<string, any>} */
-    const arrays = {};
-    (said.arrays ?? []).forEach((/** @type {any} */ coding, /** @type {number} */ place) => {
-      const { buffer, byteOffset, byteLength } = /** @type {DataView} */ (buffers[place]);
+    const arrays: Record<string, any> = {};
+    (said.arrays ?? []).forEach((coding: any, place: number) => {
+      const { buffer, byteOffset, byteLength } = buffers[place];
       arrays[coding.name] = decoded(coding, new Uint8Array(buffer, byteOffset, byteLength));
     });
     if (this.parts.has(said.key)) return this.take(said, arrays);
@@ -249,13 +231,9 @@ class KernelSource {
     this.tell();
   }
 
-  /**
-   * @param {any} said
-   * @param {Record<string, any>} arrays
-   */
-  made(said, arrays) {
+  made(said: any, arrays: Record<string, any>) {
     if (said.ask === "layer" && !said.none)
-      return new Layer(said.header, /** @type {any} */ (arrays), this.facts.choices.order, this.facts.network);
+      return new Layer(said.header, arrays as any, this.facts.choices.order, this.facts.network);
     if (said.ask === "picture") return pictureOf(arrays.pixels.values, said.header);
     if (said.ask === "heatmap") return arrays.heat ? arrays.heat : { values: null, shape: [], ...(said.none ? { none: said.none } : {}) };
     if (said.ask === "value") return { maps: numberOf(said.maps), gradients: numberOf(said.gradients) };
@@ -276,16 +254,12 @@ class KernelSource {
     }
   }
 
-  /**
-   * Maps of attention are of the chosen query.
-   * @param {any} at
-   * @param {string} layer
-   */
-  query({ place }, layer) {
+  /** Maps of attention are of the chosen query. */
+  query({ place }: any, layer: string) {
     const { layers } = this.facts;
     let names = this.attending.get(layers);
     if (!names) {
-      names = new Set(layers.filter((/** @type {any} */ each) => each.attends).map((/** @type {any} */ each) => each.name));
+      names = new Set(layers.filter((each: any) => each.attends).map((each: any) => each.name));
       this.attending.set(layers, names);
     }
     return names.has(layer) ? { place } : {};
@@ -293,10 +267,9 @@ class KernelSource {
 
   /**
    * Let the kernel work a moment, so that it can be stopped.
-   * @param {AnyQuestion} question
-   * @param {(part: any) => void} told Gets null if the network has changed meanwhile.
+   * @param told Gets null if the network has changed meanwhile.
    */
-  work(question, told) {
+  work(question: AnyQuestion, told: (part: any) => void) {
     this.asked += 1;
     const key = `${this.facts.run} ${question.ask} ${this.asked}`;
     this.parts.set(key, told);
@@ -304,12 +277,8 @@ class KernelSource {
     else this.ask({ key, ...question });
   }
 
-  /**
-   * With the last part of it comes the order.
-   * @param {any} at
-   * @param {(part: any) => void} told
-   */
-  ablate(at, told) {
+  /** With the last part of it comes the order. */
+  ablate(at: any, told: (part: any) => void) {
     const { layer, call, sample, depth } = at;
     this.work({ ask: "ablation", layer, call, sample, depth, ...this.query(at, layer) }, (part) => {
       const arrays = part?.arrays;
@@ -320,32 +289,19 @@ class KernelSource {
     });
   }
 
-  /**
-   * Switch channels off, in their order, until the answer is another.
-   * @param {any} at
-   * @param {number[]} channels
-   * @param {(part: any) => void} told
-   */
-  flip({ layer, call, sample, depth }, channels, told) {
+  /** Switch channels off, in their order, until the answer is another. */
+  flip({ layer, call, sample, depth }: any, channels: number[], told: (part: any) => void) {
     this.work({ ask: "flip", layer, call, sample, depth, channels }, told);
   }
 
-  /**
-   * @param {any} said
-   * @param {any} arrays
-   */
-  take(said, arrays) {
+  take(said: any, arrays: any) {
     const told = this.parts.get(said.key);
     this.parts.delete(said.key);
     told?.(arrays && { ...said, arrays });
   }
 
-  /**
-   * This view without hookviz.
-   * @param {any} settings
-   * @returns {Promise<{code: string, none: string}>}
-   */
-  code(settings) {
+  /** This view without hookviz. */
+  code(settings: any): Promise<{code: string, none: string}> {
     this.asked += 1;
     const key = `${this.facts.run} code ${this.asked}`;
     return new Promise((resolve) => {
@@ -364,84 +320,62 @@ class KernelSource {
     return !this.requests.doing && this.pending.size === 0;
   }
 
-  /**
-   * @param {any} at
-   * @returns {Omit<import("./messages.d.ts").LayerQuestion, "key">}
-   */
-  question(at) {
+  question(at: any): Omit<LayerQuestion, "key"> {
     const { layer, call, sample, depth, shown_after } = at;
     return { ask: "layer", layer, call, sample, depth, shown_after, ...this.query(at, layer) };
   }
 
-  /** @param {any} at */
-  layer(at) {
+  layer(at: any) {
     const found = this.get(this.question(at));
     return found instanceof Layer ? found : null;
   }
 
-  /**
-   * @param {any} at
-   * @param {string} layer
-   */
-  heat(at, layer) {
+  heat(at: any, layer: string) {
     const { call, sample, depth, heatmap: method, place } = at;
     if (at.ofAll) return this.get({ ask: "heatmaps", sample, depth, method })?.[layer] ?? null;
-    /** @type {Omit<import("./messages.d.ts").HeatmapQuestion, "key">} */
-    const question = { ask: "heatmap", layer, call, sample, depth, method, ...this.query(at, layer) };
+    const question: Omit<HeatmapQuestion, "key"> = { ask: "heatmap", layer, call, sample, depth, method, ...this.query(at, layer) };
     if (method !== this.facts.effective) return this.get(question);
     const waiting = [...this.pending].some((key) => key.includes(method)); // each is a run
     return waiting ? null : this.get({ ...question, place });
   }
 
-  /** @param {any} at */
-  field(at) {
+  field(at: any) {
     const { layer, call, sample, depth } = at;
     return this.get({ ask: "field", layer, call, sample, depth, ...this.query(at, layer) });
   }
 
-  /** @param {[number, number, number] | null} place of which sample, at which relative depth, of which input */
-  picture(place) {
+  /** @param place of which sample, at which relative depth, of which input */
+  picture(place: [number, number, number] | null) {
     return this.facts.blind || !place ? null : this.get({ ask: "picture", of: place });
   }
 
-  /** @param {number} number */
-  target(number) {
+  target(number: number) {
     if (this.refuses()) return;
     this.requests.add({ set: "target", number });
     this.tell();
   }
 
-  /**
-   * A target as it is written in Python.
-   * @param {string} written
-   */
-  write(written) {
+  /** A target as it is written in Python. */
+  write(written: string) {
     if (this.refuses()) return;
     this.requests.add({ set: "target", written });
     this.tell();
   }
 
-  /**
-   * The heatmaps of both sides of a target that is a difference.
-   * @param {any} at
-   */
-  sides({ layer, call, sample, depth, heatmap: method }) {
+  /** The heatmaps of both sides of a target that is a difference. */
+  sides({ layer, call, sample, depth, heatmap: method }: any) {
     const waiting = [...this.pending].some((key) => key.includes('"ask":"sides"')); // each is two runs
-    /** @type {AnyQuestion} */
-    const question = { ask: "sides", layer, call, sample, depth, method };
+    const question: AnyQuestion = { ask: "sides", layer, call, sample, depth, method };
     const known = this.known.has(`${this.facts.run} ${JSON.stringify(question)}`);
     return waiting && !known ? null : this.get(question);
   }
 
   /**
    * A map of the output; until it is there the same one of the run before, which may be clicked.
-   * @param {number} which Of the output's maps.
-   * @param {number | null} channel
-   * @param {number} sample
+   * @param which Of the output's maps.
    */
-  answer(which, channel, sample) {
-    /** @type {AnyQuestion} */
-    const question = { ask: "output", which, channel, sample };
+  answer(which: number, channel: number | null, sample: number) {
+    const question: AnyQuestion = { ask: "output", which, channel, sample };
     const { name, size } = sure(this.facts.answer?.maps[which]);
     const key = JSON.stringify([question, name, size]);
     const found = this.get(question);
@@ -449,51 +383,33 @@ class KernelSource {
     return found ?? (this.shownAnswer.key === key ? this.shownAnswer.found : null);
   }
 
-  /** @param {AnyRequest} what */
-  edit(what) {
+  edit(what: AnyRequest) {
     if (!this.refuses()) this.requests.add(what);
   }
 
-  /**
-   * Terms of a value; one question at a time, so that the newest is next.
-   * @param {AnyQuestion} question
-   */
-  why(question) {
+  /** Terms of a value; one question at a time, so that the newest is next. */
+  why(question: AnyQuestion) {
     const waiting = [...this.pending].some((key) => key.includes(`"ask":"${question.ask}"`));
     return waiting ? null : this.get(question);
   }
 
-  /**
-   * @param {any} at
-   * @param {number} [again] How often it was asked for once more.
-   */
-  map({ sample, depth }, again = 0) {
+  /** @param again How often it was asked for once more. */
+  map({ sample, depth }: any, again: number = 0) {
     return this.get({ ask: "map", sample, depth, ...(again ? { again } : {}) });
   }
 
-  /**
-   * What the channels are sorted by; none where there is nothing to sort by.
-   * @param {any} at
-   * @param {{row: number, column: number}} spot
-   * @param {number} reference
-   */
-  scores(at, { row, column }, reference) {
+  /** What the channels are sorted by; none where there is nothing to sort by. */
+  scores(at: any, { row, column }: {row: number, column: number}, reference: number) {
     const layer = this.layer(at);
     const [height, width] = layer?.header.size ?? [1, 1];
     // One question for each position of the map: the middle of it.
-    /** @type {[number, number]} */
-    const place = [(row + 0.5) / height, (column + 0.5) / width];
+    const place: [number, number] = [(row + 0.5) / height, (column + 0.5) / width];
     const which = at.order === "similarity" ? { reference_channel: reference } : { reference_channel: 0, place };
     return this.get({ ...this.question(at), ask: "scores", order: at.order, ...which, ...this.query(at, at.layer) });
   }
 
-  /**
-   * The tensor's own numbers, where those that came were rounded or averaged.
-   * @param {any} at
-   * @param {number} row
-   * @param {number} column
-   */
-  value(at, row, column) {
+  /** The tensor's own numbers, where those that came were rounded or averaged. */
+  value(at: any, row: number, column: number) {
     const layer = this.layer(at);
     const [height, width] = layer?.header.size ?? [];
     const own = !layer?.arrays.maps.approximate && layer?.height === height && layer?.width === width;
@@ -501,30 +417,21 @@ class KernelSource {
     // One question at a time: when its answer comes, the pointer's place then is asked for.
     const waiting = [...this.pending].some((key) => key.includes('"ask":"value"'));
     const { layer: name, call, sample, depth, shown_after, channel } = at;
-    /** @type {AnyQuestion} */
-    const question = { ask: "value", layer: name, call, sample, depth, shown_after, channel, row, column, ...this.query(at, name) };
+    const question: AnyQuestion = { ask: "value", layer: name, call, sample, depth, shown_after, channel, row, column, ...this.query(at, name) };
     return waiting ? null : this.get(question);
   }
 
-  /**
-   * One at a time, so that what is wanted now never waits for what may be.
-   * @param {any} at
-   * @param {string[]} layers
-   */
-  prefetch(at, layers) {
+  /** One at a time, so that what is wanted now never waits for what may be. */
+  prefetch(at: any, layers: string[]) {
     if (this.pending.size) return;
     for (const layer of layers) if (!this.layer({ ...at, layer })) return;
   }
 }
 
-/** @type {Promise<any> | undefined} */
-let library;
+let library: Promise<any> | undefined;
 
-/**
- * The library that orders a map, from the kernel as this program itself; loaded once.
- * @param {string} program
- */
-function libraryOf(program) {
+/** The library that orders a map, from the kernel as this program itself; loaded once. */
+function libraryOf(program: string) {
   const address = URL.createObjectURL(new Blob([program], { type: "text/javascript" }));
   library ??= import(address).then(
     (each) => each.loadDagre(),
@@ -536,16 +443,14 @@ function libraryOf(program) {
   return library;
 }
 
-/** @param {string | undefined} text As Python writes a number. */
-function numberOf(text) {
+/** @param text As Python writes a number. */
+function numberOf(text: string | undefined) {
   return text === undefined ? null : Number(text.replace("inf", "Infinity"));
 }
 
-/** @type {Map<string, KernelSource>} */
-const sources = new Map();
+const sources: Map<string, KernelSource> = new Map();
 
-/** @param {any} model */
-function sourceOf(model) {
+function sourceOf(model: any) {
   const token = model.get("token");
   const known = sources.get(token) ?? new KernelSource(model);
   sources.set(token, known);
@@ -555,11 +460,8 @@ function sourceOf(model) {
 /**
  * The settings follow, a few times a second; what the kernel sets goes first, unless it was changed
  * here since.
- * @param {any} model
- * @param {App} app
- * @param {KernelSource} source
  */
-function follow(model, app, source) {
+function follow(model: any, app: App, source: KernelSource) {
   const { moves } = source;
   const { state } = app;
   let told = moves.count;
@@ -605,7 +507,7 @@ function follow(model, app, source) {
 
 export default {
   /** Say that the front end runs, once there is something to show: so nothing flickers. */
-  initialize(/** @type {{model: any}} */ { model }) {
+  initialize({ model }: {model: any}) {
     const source = sourceOf(model);
     const ready = () => {
       const layer = source.layer(model.get("settings"));
@@ -622,7 +524,7 @@ export default {
     };
   },
 
-  render(/** @type {{model: any, el: HTMLElement}} */ { model, el: root }) {
+  render({ model, el: root }: {model: any, el: HTMLElement}) {
     root.classList.add("hookviz-app");
     keepShortcutsFrom(root);
     const settings = { ...model.get("settings"), ...sourceOf(model).moves.unhandled };

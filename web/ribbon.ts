@@ -1,69 +1,61 @@
 // One cell a layer, in order: its height is the map's size, its colour the layer's health.
 
-import { el, menu, setAttribute, setText } from "./dom.js";
-import { COLOURS } from "./levels.js";
-import { middle, percent, short } from "./numbers.js";
-import { Popup } from "./popup.js";
+import { el, menu, setAttribute, setText } from "./dom.ts";
+import { COLOURS } from "./levels.ts";
+import { middle, percent, short } from "./numbers.ts";
+import { Popup } from "./popup.ts";
 
-/** @typedef {{name: string, block: string, side: number, activation: number | null,
- *   gradient: number | null, zeros: number, nans: number, infs: number, channels: number,
- *   silent: number | null, kind: string, text: string, size: string}} Cell */
+export interface Cell { name: string, block: string, side: number, activation: number | null, gradient: number | null, zeros: number, nans: number, infs: number, channels: number, silent: number | null, kind: string, text: string, size: string}
 
 const MEASURES = ["gradient", "activation", "zeros", "silent"];
 
-/** The ribbon; `onChoose` gets a layer's name, and `onRoom` is called when its width has changed. */
+/**
+ * The ribbon; `onChoose` gets a layer's name, and `onRoom` is called when its width has changed.
+ */
 export class Ribbon {
-  /**
-   * @param {(name: string) => void} onChoose
-   * @param {(measure: string) => void} onMeasure
-   * @param {() => void} onRoom
-   */
-  constructor(onChoose, onMeasure, onRoom) {
-    this.cells = el("div", {
+  cells = el("div", {
       class: "hv-cells",
       role: "listbox",
       tabindex: 0,
       "aria-label": "all layers",
       "aria-orientation": "horizontal",
     });
-    this.blocks = el("div", { class: "hv-blocks", "aria-hidden": "true" });
-    /** @type {Array<[string, string]>} */
-    const names = [
+  blocks = el("div", { class: "hv-blocks", "aria-hidden": "true" });
+  measure: HTMLSelectElement;
+  from = el("span", { class: "hv-from" });
+  to = el("span", { class: "hv-to" });
+  bar = el("i", { class: "hv-legend" });
+  scale: Popup;
+  sample = el("i", { class: "hv-legend" });
+  root: HTMLDivElement;
+  drawn = "";
+  wide: number | null = null; // measured when it changes: to ask is to lay out anew
+
+  constructor(onChoose: (name: string) => void, onMeasure: (measure: string) => void, onRoom: () => void) {
+    const names: Array<[string, string]> = [
       ["gradient", "size of gradients"],
       ["activation", "size of activations"],
       ["zeros", "share of zeros"],
       ["silent", "share of silent channels"],
     ];
     this.measure = menu("what the colour of a layer says", names, onMeasure);
-    this.from = el("span", { class: "hv-from" });
-    this.to = el("span", { class: "hv-to" });
-    this.bar = el("i", { class: "hv-legend" });
     const ends = el("span", { class: "hv-dim hv-measure" }, this.from, this.bar, this.to);
     /** The scale of the colours: a click shows its ends, and what the colours say. */
     this.scale = new Popup("", "colours of the layers", el("label", { class: "hv-line" }, "colour of a layer:", this.measure), ends);
-    this.sample = el("i", { class: "hv-legend" });
     this.scale.button.append(this.sample);
     this.root = el("div", { class: "hv-ribbon" }, this.cells, this.blocks);
-    this.drawn = "";
-    /** @type {number | null} */
-    this.wide = null; // measured when it changes: to ask is to lay out anew
     new ResizeObserver(() => {
       this.wide = this.cells.clientWidth;
       onRoom();
     }).observe(this.cells);
-    this.cells.addEventListener("click", (/** @type {MouseEvent} */ event) => {
-      const cell = /** @type {HTMLElement} */ (event.target).closest(".hv-layer");
+    this.cells.addEventListener("click", (event: MouseEvent) => {
+      const cell = (event.target as HTMLElement).closest(".hv-layer");
       if (cell instanceof HTMLElement) onChoose(cell.dataset.layer ?? "");
     });
   }
 
-  /**
-   * @param {Cell[]} layers
-   * @param {string} now The shown layer.
-   * @param {string} measure
-   * @param {Uint32Array} palette
-   */
-  show(layers, now, measure, palette) {
+  /** @param now The shown layer. */
+  show(layers: Cell[], now: string, measure: string, palette: Uint32Array) {
     measure = measureOf(layers, measure);
     this.wide ??= this.cells.clientWidth;
     const room = Math.round(this.wide / 40);
@@ -75,24 +67,19 @@ export class Ribbon {
       this.measure.value = measure;
       this.fill(layers, measure, palette);
     }
-    for (const cell of /** @type {Iterable<HTMLElement>} */ (/** @type {unknown} */ (this.cells.children))) {
+    for (const cell of (this.cells.children as unknown as Iterable<HTMLElement>)) {
       const on = cell.dataset.layer === now;
       cell.classList.toggle("hv-on", on);
       setAttribute(cell, "aria-selected", on ? "true" : "false");
     }
   }
 
-  /**
-   * @param {Cell[]} layers
-   * @param {string} measure
-   * @param {Uint32Array} palette
-   */
-  fill(layers, measure, palette) {
+  fill(layers: Cell[], measure: string, palette: Uint32Array) {
     const scale = scaleOf(layers, measure);
     const sides = layers.map((layer) => Math.log2(Math.max(layer.side, 1)));
     const [least, most] = [Math.min(...sides), Math.max(...sides)];
     const cells = layers.map((layer, place) => {
-      const share = most > least ? (/** @type {number} */ (sides[place]) - least) / (most - least) : 1;
+      const share = most > least ? (sides[place] - least) / (most - least) : 1;
       const wrong = layer.nans + layer.infs > 0;
       const cell = el("div", {
         class: `hv-layer${wrong ? " hv-wrong" : ""}`,
@@ -122,18 +109,16 @@ export class Ribbon {
 
 /**
  * The blocks' names, as long as there is room: of the second in a row of siblings only the end.
- * @param {Cell[]} layers
- * @param {number} wide Pixels of all.
+ * @param wide Pixels of all.
  */
-function blocksOf(layers, wide) {
-  /** @type {Array<{name: string, count: number}>} */
-  const blocks = [];
+function blocksOf(layers: Cell[], wide: number) {
+  const blocks: Array<{name: string, count: number}> = [];
   for (const { block } of layers) {
     const last = blocks[blocks.length - 1];
     if (last?.name === block) last.count += 1;
     else blocks.push({ name: block, count: 1 });
   }
-  const roomOf = (/** @type {number} */ count) => (wide * count) / layers.length - 2;
+  const roomOf = (count: number) => (wide * count) / layers.length - 2;
   let pushed = 0; // pixels into this block that the label before takes
   return blocks.map(({ name, count }, place) => {
     const own = roomOf(count) - pushed;
@@ -153,34 +138,25 @@ function blocksOf(layers, wide) {
 
 const BESIDE = 8; // pixels between two labels
 
-/**
- * Whether a block is told by its number alone, as the second of siblings.
- * @param {string} name
- * @param {string | undefined} before
- */
-function onlyNumber(name, before) {
+/** Whether a block is told by its number alone, as the second of siblings. */
+function onlyNumber(name: string, before: string | undefined) {
   return before !== undefined && /\d$/.test(name) && unnumbered(before) === unnumbered(name);
 }
 
-const unnumbered = (/** @type {string} */ name) => name.replace(/\d+$/, "");
+const unnumbered = (name: string) => name.replace(/\d+$/, "");
 
 const LETTER = 6.5; // pixels, about
 
 /**
  * What remains of the second of siblings: of "conv4_2" "4_2", as "2" alone would be taken for the second block.
- * @param {string} name
  */
-function siblingNumber(name) {
+function siblingNumber(name: string) {
   const stem = unnumbered(name);
   return name.slice(stem.search(/\d/) < 0 ? stem.length : stem.search(/\d/));
 }
 
-/**
- * @param {string} name
- * @param {string | undefined} before
- * @param {number} room Pixels.
- */
-function fitting(name, before, room) {
+/** @param room Pixels. */
+function fitting(name: string, before: string | undefined, room: number) {
   const most = Math.floor(room / LETTER);
   const number = siblingNumber(name);
   if (onlyNumber(name, before)) return number.length <= most ? number : "";
@@ -190,54 +166,41 @@ function fitting(name, before, room) {
   return most > 5 ? middle(name, most) : ""; // a number alone would be taken for a block's
 }
 
-/**
- * The measure that is shown: without gradients that of activations.
- * @param {Cell[]} layers
- * @param {string} measure
- */
-export function measureOf(layers, measure) {
+/** The measure that is shown: without gradients that of activations. */
+export function measureOf(layers: Cell[], measure: string) {
   const scored = layers.some((layer) => Number(layer.gradient) > 0);
   return measure === "gradient" && !scored ? "activation" : measure;
 }
 
-/**
- * Where each layer stands between the least and the largest.
- * @param {Cell[]} layers
- * @param {string} measure
- */
-export function scaleOf(layers, measure) {
+/** Where each layer stands between the least and the largest. */
+export function scaleOf(layers: Cell[], measure: string) {
   if (measure === "zeros") {
-    const share = (/** @type {Cell} */ layer) => layer.zeros;
+    const share = (layer: Cell) => layer.zeros;
     return { share, from: "0 %", to: "100 %" };
   }
   if (measure === "silent") {
-    const share = (/** @type {Cell} */ { silent, channels }) => (silent === null ? null : silent / channels);
+    const share = ({ silent, channels }: Cell) => (silent === null ? null : silent / channels);
     return { share, from: "0 %", to: "100 %" };
   }
-  const size = (/** @type {any} */ layer) => layer[measure];
+  const size = (layer: any) => layer[measure];
   const known = layers.map(size).filter((value) => value > 0);
   if (!known.length) return { share: () => null, from: "none", to: "" };
   const [low, high] = [Math.min(...known), Math.max(...known)];
   const span = Math.log(high) - Math.log(low) || 1;
-  const share = (/** @type {Cell} */ layer) =>
+  const share = (layer: Cell) =>
     size(layer) > 0 ? (Math.log(size(layer)) - Math.log(low)) / span : null;
   return { share, from: short(low), to: short(high) };
 }
 
-/**
- * @param {Uint32Array} palette
- * @param {number | null} share
- */
-export function colour(palette, share) {
+export function colour(palette: Uint32Array, share: number | null) {
   if (share === null) return "var(--hv-nothing)";
   const level = Math.min(Math.floor(share * COLOURS), COLOURS - 1);
   const [r, g, b] = new Uint8Array(palette.buffer, 4 * level, 3);
   return `rgb(${r}, ${g}, ${b})`;
 }
 
-/** @param {Cell} layer */
-function words(layer) {
-  const size = (/** @type {number | null} */ value) => (value === null ? "none" : short(value));
+function words(layer: Cell) {
+  const size = (value: number | null) => (value === null ? "none" : short(value));
   const wrong = [
     ...(layer.nans ? [`${layer.nans} NaN`] : []),
     ...(layer.infs ? [`${layer.infs} infinite`] : []),

@@ -1,27 +1,33 @@
 // One picture in its frame: at its own pixels, zoomed and crossed together with all others.
 
-import { el, setAttribute, setText, visible } from "./dom.js";
-import { put } from "./levels.js";
-
-/** @typedef {import("./state.js").State} State */
+import { el, setAttribute, setText, visible } from "./dom.ts";
+import { put } from "./levels.ts";
+import type { State } from "./state.ts";
 
 /** A heading, a picture, and room for what stands below it. */
 export class Panel {
-  /**
-   * @param {State} state
-   * @param {string} name
-   */
-  constructor(state, name) {
-    this.state = state;
-    this.canvas = el("canvas", { class: "hv-map", width: 1, height: 1 });
-    this.label = el("span", { class: "hv-label" });
-    this.side = el("span", { class: "hv-dim" });
+  canvas = el("canvas", { class: "hv-map", width: 1, height: 1 });
+  label = el("span", { class: "hv-label" });
+  side = el("span", { class: "hv-dim" });
+  head: HTMLDivElement;
+  vertical = el("i", { class: "hv-cross hv-vertical" });
+  horizontal = el("i", { class: "hv-cross hv-horizontal" });
+  cell = el("i", { class: "hv-cell" });
+  field = el("i", { class: "hv-cell hv-field", hidden: true });
+  words = el("span", { class: "hv-words" });
+  frame: HTMLDivElement;
+  way = el("button", { class: "hv-toggle hv-way", type: "button" });
+  onWay: ((layer: string) => void) | null = null;
+  below = el("div", { class: "hv-below" });
+  root: HTMLDivElement;
+  drawn = "";
+  elsewhere = false; // whether the other pictures' places are not its own
+  onChosen: () => void;
+  /** What a click does, if not to choose a place. */
+  onPick: ((u: number, v: number, minus: boolean) => void) | null = null;
+
+  constructor(public state: State, name: string) {
     this.head = el("div", { class: "hv-cap" }, this.label, this.side);
-    this.vertical = el("i", { class: "hv-cross hv-vertical" });
-    this.horizontal = el("i", { class: "hv-cross hv-horizontal" });
-    this.cell = el("i", { class: "hv-cell" });
-    this.field = el("i", { class: "hv-cell hv-field", hidden: true });
-    this.words = el("span", { class: "hv-words" });
     this.frame = el(
       "div",
       { class: "hv-frame", tabindex: 0, role: "img" },
@@ -32,38 +38,25 @@ export class Panel {
       this.field,
       this.words,
     );
-    this.way = el("button", { class: "hv-toggle hv-way", type: "button" });
     this.way.hidden = true;
     this.frame.append(this.way);
-    /** @type {((layer: string) => void) | null} */
-    this.onWay = null;
-    this.below = el("div", { class: "hv-below" });
     this.root = el("div", { class: `hv-panel hv-${name}` }, this.head, this.frame, this.below);
-    this.drawn = "";
-    this.elsewhere = false; // whether the other pictures' places are not its own
     this.onChosen = () => {}; // a position was chosen here
-    /** @type {((u: number, v: number, minus: boolean) => void) | null} What a click does, if not to choose a place. */
-    this.onPick = null;
     this.listen();
   }
 
   /**
    * Draw, where what it depends on has changed.
-   * @param {string} key All that the picture depends on.
-   * @param {() => void} paintIt
+   * @param key All that the picture depends on.
    */
-  draw(key, paintIt) {
+  draw(key: string, paintIt: () => void) {
     if (key === this.drawn) return;
     this.drawn = key;
     paintIt();
   }
 
-  /**
-   * @param {string} label
-   * @param {string | null} side Null: it is left as it is.
-   * @param {string} alt
-   */
-  title(label, side, alt) {
+  /** @param side Null: it is left as it is. */
+  title(label: string, side: string | null, alt: string) {
     setText(this.label, label);
     setAttribute(this.label, "title", label);
     if (side !== null) setText(this.side, side);
@@ -71,18 +64,16 @@ export class Panel {
     this.alt(alt);
   }
 
-  /** @param {string} words What the picture is. */
-  alt(words) {
+  /** @param words What the picture is. */
+  alt(words: string) {
     setAttribute(this.frame, "aria-label", words);
   }
 
   /**
    * Say something in the picture's place, or on it; nothing shows the picture.
-   * @param {string} text
-   * @param {boolean} on
-   * @param {string | null} way A layer that has what is missing here.
+   * @param way A layer that has what is missing here.
    */
-  tell(text, on = false, way = null) {
+  tell(text: string, on: boolean = false, way: string | null = null) {
     setText(this.words, text);
     setText(this.way, way === null ? "" : `go to ${way || "(model)"}`);
     this.way.dataset.layer = way ?? "";
@@ -106,14 +97,13 @@ export class Panel {
 
   /**
    * Outline a part of the picture; null for none.
-   * @param {{u: number, v: number, wide: number, high: number} | null} part
-   * @param {HTMLElement} [by] `cell`, of what belongs to one value of the layer, or `field`.
+   * @param by `cell`, of what belongs to one value of the layer, or `field`.
    */
-  outline(part, by = this.cell) {
+  outline(part: {u: number, v: number, wide: number, high: number} | null, by: HTMLElement = this.cell) {
     by.hidden = !part || this.canvas.hidden; // nothing has a place in words
     if (!part) return;
     const { k, x, y } = this.state.values.zoom;
-    const share = (/** @type {number} */ value) => `${100 * k * value}%`;
+    const share = (value: number) => `${100 * k * value}%`;
     const style = by.style;
     style.left = share(part.u - part.wide / 2 - x);
     style.top = share(part.v - part.high / 2 - y);
@@ -126,16 +116,15 @@ export class Panel {
     const { frame, state } = this;
     this.way.addEventListener("click", () => this.onWay?.(this.way.dataset.layer ?? ""));
     for (const name of ["pointerdown", "pointerup", "keydown"]) this.way.addEventListener(name, (event) => event.stopPropagation()); // they are of no place
-    /** @type {{x: number, y: number, zoom: {k: number, x: number, y: number}} | null} */
-    let held = null;
-    const at = (/** @type {MouseEvent} */ event) => {
+    let held: {x: number, y: number, zoom: {k: number, x: number, y: number}} | null = null;
+    const at = (event: MouseEvent) => {
       const box = frame.getBoundingClientRect();
       const { k, x, y } = state.values.zoom;
       const u = x + (event.clientX - box.left) / box.width / k;
       const v = y + (event.clientY - box.top) / box.height / k;
       return { u: Math.min(Math.max(u, 0), 1), v: Math.min(Math.max(v, 0), 1) };
     };
-    frame.addEventListener("pointermove", (/** @type {PointerEvent} */ event) => {
+    frame.addEventListener("pointermove", (event: PointerEvent) => {
       if (held) {
         const box = frame.getBoundingClientRect();
         const { k, x, y } = held.zoom;
@@ -148,14 +137,14 @@ export class Panel {
     frame.addEventListener("pointerleave", () => {
       if (!held) state.set({ hover: null });
     });
-    frame.addEventListener("pointerdown", (/** @type {PointerEvent} */ event) => {
+    frame.addEventListener("pointerdown", (event: PointerEvent) => {
       if (event.button) return;
       held = { x: event.clientX, y: event.clientY, zoom: state.values.zoom };
       frame.setPointerCapture(event.pointerId);
       state.set({ hover: at(event) });
     });
     for (const over of ["pointerup", "pointercancel"])
-      frame.addEventListener(/** @type {"pointerup" | "pointercancel"} */ (over), (event) => {
+      frame.addEventListener(over as "pointerup" | "pointercancel", (event) => {
         const { u, v } = at(event);
         // A click chooses a place; what was dragged does not.
         if (held && over === "pointerup" && Math.hypot(event.clientX - held.x, event.clientY - held.y) < 4) {
@@ -167,7 +156,7 @@ export class Panel {
     frame.addEventListener("dblclick", () => state.fit());
     frame.addEventListener(
       "wheel",
-      (/** @type {WheelEvent} */ event) => {
+      (event: WheelEvent) => {
         // A page that is scrolled past the pictures goes on scrolling: out of a fitted one, and
         // into one that has not been looked at.
         const near = state.values.zoom.k > 1 || frame.contains(document.activeElement);
@@ -182,11 +171,7 @@ export class Panel {
   }
 }
 
-/**
- * Draw a picture as it is.
- * @param {HTMLCanvasElement} canvas
- * @param {{pixels: Uint8ClampedArray<ArrayBuffer>, width: number, height: number}} picture
- */
-export function putPicture(canvas, picture) {
+/** Draw a picture as it is. */
+export function putPicture(canvas: HTMLCanvasElement, picture: {pixels: Uint8ClampedArray<ArrayBuffer>, width: number, height: number}) {
   put(canvas, picture.pixels, picture.width, picture.height);
 }

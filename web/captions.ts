@@ -1,23 +1,30 @@
 // The menus in the captions of the pictures and at their colour bars.
 
-import { choose, el, menu, setAttribute, setText, visible } from "./dom.js";
-import { slider } from "./heading.js";
-import { methodName } from "./heatmaps.js";
-import { times } from "./numbers.js";
-import { asFed } from "./pictures.js";
-import { Popup } from "./popup.js";
-
-/** @typedef {import("./state.js").State} State */
+import { choose, el, menu, setAttribute, setText, visible } from "./dom.ts";
+import { slider } from "./heading.ts";
+import { methodName } from "./heatmaps.ts";
+import { times } from "./numbers.ts";
+import { asFed } from "./pictures.ts";
+import { Popup } from "./popup.ts";
+import type { State } from "./state.ts";
 
 /** The input's caption: what the picture shows, and the heatmap over it. */
 export class InputCaption {
-  /**
-   * @param {any} facts
-   * @param {State} state
-   */
-  constructor(facts, state) {
+  method: HTMLSelectElement;
+  over: HTMLSelectElement;
+  fed: HTMLSelectElement;
+  said = el("p", { class: "hv-dim" });
+  menu: Popup;
+  with = el("span", { class: "hv-dim" }, "with");
+  opacity: HTMLInputElement;
+  heatMenu: Popup;
+  below: HTMLSpanElement[];
+  words = ""; // what the picture is
+  received = { picture: null as any, made: null as any }; // as the network receives it
+
+  constructor(facts: any, state: State) {
     const { heatmap } = facts.choices;
-    this.method = menu("heatmap", heatmap.map((/** @type {string} */ name) => [name, methodName(name)]), (value) => state.set({ heatmap: value }));
+    this.method = menu("heatmap", heatmap.map((name: string) => [name, methodName(name)]), (value) => state.set({ heatmap: value }));
     this.over = menu(
       "where the heatmap is shown",
       [
@@ -34,25 +41,19 @@ export class InputCaption {
       ],
       (value) => state.set({ fed: value === "true" }),
     );
-    this.said = el("p", { class: "hv-dim" });
     this.menu = new Popup("input", "about the input", this.fed, this.said);
     this.menu.button.classList.add("hv-label");
-    this.with = el("span", { class: "hv-dim" }, "with");
     this.opacity = slider("opacity of the heatmap", (place) => state.set({ alpha: place / 100 }));
     setAttribute(this.opacity, "title", "opacity of the heatmap; 0 shows the input alone");
     this.heatMenu = new Popup("▾", "how the heatmap is shown", this.over);
     this.below = [el("label", { class: "hv-opacity" }, "opacity", this.opacity), this.heatMenu.root];
-    this.words = ""; // what the picture is
-    this.received = { picture: /** @type {any} */ (null), made: /** @type {any} */ (null) }; // as the network receives it
   }
 
   /**
-   * @param {any} picture Null if there is none.
-   * @param {boolean} asReceived
-   * @param {any} transform
-   * @returns {any} The picture to show.
+   * @param picture Null if there is none.
+   * @returns The picture to show.
    */
-  show(picture, asReceived, transform) {
+  show(picture: any, asReceived: boolean, transform: any): any {
     for (const each of [this.menu.root, this.with]) visible(each, Boolean(picture));
     if (!picture) return null;
     const size = picture.size ? times(picture.size) : `${picture.height}×${picture.width}`;
@@ -73,31 +74,30 @@ export class InputCaption {
 
 /** At the colour bars of map and gradient: their colours, and the range of these. */
 export class ColourMenus {
-  /**
-   * @param {any} facts
-   * @param {State} state
-   */
-  constructor({ choices: { cmap, normalize } }, state) {
-    const options = normalize.map((/** @type {string} */ name) => /** @type {[string, string]} */ ([name, RANGES[name] ?? name]));
-    const range = (/** @type {string} */ label) => menu(label, options, (value) => state.set({ normalize: value }));
-    this.cmap = menu("colours", cmap.map((/** @type {string} */ name) => [name, name]), (value) => state.set({ cmap: value }));
+  cmap: HTMLSelectElement;
+  ranges: HTMLSelectElement[];
+  map: Popup;
+  slope: Popup;
+
+  constructor({ choices: { cmap, normalize } }: any, state: State) {
+    const options = normalize.map((name: string) => [name, RANGES[name] ?? name]);
+    const range = (label: string) => menu(label, options, (value) => state.set({ normalize: value }));
+    this.cmap = menu("colours", cmap.map((name: string) => [name, name]), (value) => state.set({ cmap: value }));
     this.ranges = [range("range of the colours"), range("range of the gradient's colours")];
-    const line = (/** @type {string} */ words, /** @type {Node} */ control) => el("label", { class: "hv-line" }, el("span", {}, words), control);
+    const line = (words: string, control: Node) => el("label", { class: "hv-line" }, el("span", {}, words), control);
     const lines = this.ranges.map((each) => line("range", each));
     const ends = () => el("p", { class: "hv-dim" }, "Type the exact ends beside the bar, or drag over it; a double click shows the whole range.");
     this.map = new Popup("colours ▾", "colours of the feature map", line("colour map", this.cmap), ...lines.slice(0, 1), ends());
     this.slope = new Popup("colours ▾", "colours of the gradient", ...lines.slice(1), ends());
   }
 
-  /** @param {{cmap: string, normalize: string}} at */
-  show({ cmap, normalize }) {
+  show({ cmap, normalize }: {cmap: string, normalize: string}) {
     choose(this.cmap, cmap);
     for (const each of this.ranges) choose(each, normalize);
   }
 }
 
-/** @type {Record<string, string>} */
-const RANGES = {
+const RANGES: Record<string, string> = {
   channel: "of the channel",
   layer: "of the layer",
   network: "of the network",

@@ -1,30 +1,29 @@
 // A brush, a rectangle and an eraser on the input: pixels are marked here, and the source changes them.
 
-import { el, menu, setAttribute, visible } from "./dom.js";
-import { slider } from "./heading.js";
-import { visitDisc } from "./strokes.js";
+import { el, menu, setAttribute, visible } from "./dom.ts";
+import { slider } from "./heading.ts";
+import { visitDisc } from "./strokes.ts";
+import type { App } from "./app.ts";
 
 /** Controls, `root`, and a sheet over the input. */
 export class Brush {
-  /**
-   * @param {import("./app.js").App} app
-   * @param {{edit: (what: any) => void, idle: boolean, listeners: Set<() => void>}} source
-   * @param {() => boolean} available Whether there is an input that can be painted over.
-   */
-  constructor(app, source, available) {
-    this.app = app;
-    this.source = source;
-    this.on = false;
-    this.radius = 0.06; // as a share of the picture's width
-    /** @type {Uint8Array | null} */
-    this.mask = null; // the pixels of the stroke that is being made
-    /** @type {{u: number, v: number} | null} */
-    this.from = null; // where a rectangle begins, or the stroke was last
-    this.cursor = { u: 0.5, v: 0.5 }; // of the keys
-    this.sent = false;
-    this.button = el("button", { class: "hv-toggle", type: "button", title: "paint over a part of the input and see how the prediction changes" }, "paint");
+  on = false;
+  radius = 0.06; // as a share of the picture's width
+  mask: Uint8Array | null = null; // the pixels of the stroke that is being made
+  from: {u: number, v: number} | null = null; // where a rectangle begins, or the stroke was last
+  cursor = { u: 0.5, v: 0.5 }; // of the keys
+  sent = false;
+  button = el("button", { class: "hv-toggle", type: "button", title: "paint over a part of the input and see how the prediction changes" }, "paint");
+  tool: HTMLSelectElement;
+  size: HTMLInputElement;
+  more: HTMLSpanElement;
+  root: HTMLSpanElement;
+  sheet = el("canvas", { class: "hv-brush", width: 1, height: 1, hidden: true, tabindex: 0, "aria-label": "paint here; by keyboard: arrow keys, then space" });
+
+  /** @param available Whether there is an input that can be painted over. */
+  constructor(public app: App, public source: {edit: (what: any) => void, idle: boolean, listeners: Set<() => void>}, available: () => boolean) {
     this.button.addEventListener("click", () => this.toggle());
-    const tools = ["brush", "rectangle", "eraser"].map((name) => /** @type {[string, string]} */ ([name, name]));
+    const tools = ["brush", "rectangle", "eraser"].map((name): [string, string] => [name, name]);
     this.tool = menu("brush and rectangle fill with the mean colour; the eraser restores", tools, () => {});
     setAttribute(this.tool, "aria-label", "tool");
     this.size = slider("size of brush and eraser", (place) => {
@@ -33,7 +32,6 @@ export class Brush {
     [this.size.min, this.size.max, this.size.value] = ["1", "50", "12"];
     this.more = el("span", { class: "hv-line" }, this.tool, this.size);
     this.root = el("span", { class: "hv-line hv-brushes" }, this.button, this.more);
-    this.sheet = el("canvas", { class: "hv-brush", width: 1, height: 1, hidden: true, tabindex: 0, "aria-label": "paint here; by keyboard: arrow keys, then space" });
     app.parts.input.frame.append(this.sheet);
     const row = el("div", { class: "hv-line hv-hands" }, el("span", { class: "hv-dim hv-what" }, "paint over the input:"), this.root);
     app.parts.editing.append(row);
@@ -63,7 +61,7 @@ export class Brush {
   /** Height and width of the input. */
   get measures() {
     const { picture } = this;
-    return picture ? /** @type {[number, number]} */ (picture.size ?? [picture.height, picture.width]) : null;
+    return picture ? ((picture.size ?? [picture.height, picture.width]) as [number, number]) : null;
   }
 
   toggle() {
@@ -87,7 +85,7 @@ export class Brush {
 
   listen() {
     const { sheet } = this;
-    const at = (/** @type {PointerEvent} */ event) => {
+    const at = (event: PointerEvent) => {
       const box = sheet.getBoundingClientRect();
       return { u: (event.clientX - box.x) / box.width, v: (event.clientY - box.y) / box.height };
     };
@@ -105,12 +103,11 @@ export class Brush {
     sheet.addEventListener("keydown", (event) => this.press(event));
   }
 
-  /** @param {KeyboardEvent} event */
-  press(event) {
+  press(event: KeyboardEvent) {
     const steps = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
-    const step = steps[/** @type {keyof typeof steps} */ (event.key)];
+    const step = steps[(event.key as keyof typeof steps)];
     const { cursor } = this;
-    const inside = (/** @type {number} */ share) => Math.min(Math.max(share, 0), 1);
+    const inside = (share: number) => Math.min(Math.max(share, 0), 1);
     if (event.ctrlKey || event.metaKey) return;
     if (step) this.cursor = { u: inside(cursor.u + this.radius * Number(step[0])), v: inside(cursor.v + this.radius * Number(step[1])) };
     else if (event.key === " ") {
@@ -125,8 +122,7 @@ export class Brush {
     if (step) this.app.state.set({ hover: this.cursor });
   }
 
-  /** @param {{u: number, v: number}} spot */
-  begin(spot) {
+  begin(spot: {u: number, v: number}) {
     const size = this.measures;
     if (!size) return;
     this.mask = new Uint8Array(size[0] * size[1]);
@@ -135,15 +131,14 @@ export class Brush {
     this.go(spot);
   }
 
-  /** @param {{u: number, v: number}} spot */
-  go(spot) {
+  go(spot: {u: number, v: number}) {
     const [height, width] = this.measures ?? [0, 0];
     const { from, mask, radius } = this;
     if (!mask || !from) return;
     if (this.tool.value === "rectangle") {
       const [left, right] = [from.u, spot.u].sort((a, b) => a - b);
       const [top, bottom] = [from.v, spot.v].sort((a, b) => a - b);
-      const first = (/** @type {number | undefined} */ share, /** @type {number} */ count) => Math.max(Math.round(Number(share) * count), 0);
+      const first = (share: number | undefined, count: number) => Math.max(Math.round(Number(share) * count), 0);
       mask.fill(0);
       for (let row = first(top, height); row < Math.min(first(bottom, height), height); row++)
         mask.fill(1, row * width + first(left, width), row * width + Math.min(first(right, width), width));
@@ -188,12 +183,8 @@ export class Brush {
     this.source.edit({ set: this.tool.value === "eraser" ? "erase" : "paint", shape: size, bytes: mask });
   }
 
-  /**
-   * Paint over a square around a position of the input.
-   * @param {number} u
-   * @param {number} v
-   */
-  occlude(u, v) {
+  /** Paint over a square around a position of the input. */
+  occlude(u: number, v: number) {
     const before = this.tool.value;
     this.tool.value = "rectangle";
     const [height, width] = this.measures ?? [1, 1];

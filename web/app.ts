@@ -1,58 +1,57 @@
 // Puts the parts together: state and data in, one drawing a frame out.
 
-import { Card } from "./card.js";
-import { Colours } from "./colours.js";
-import { setAttribute, setText, sure, visible } from "./dom.js";
-import { listenToUndo } from "./edits.js";
-import { slide } from "./heading.js";
-import { Heatmaps, targetOf, noGradient, wayTo } from "./heatmaps.js";
-import { isGoing, isHere, Rankings } from "./here.js";
-import { objectId } from "./objectId.js";
-import { listenToKeys } from "./keyboard.js";
-import { Layout } from "./layout.js";
-import { paint, toLevels } from "./levels.js";
-import { NetworkMap } from "./map.js";
-import { mapSize, short } from "./numbers.js";
-import { showPointed, valueOf } from "./tooltip.js";
-import { State, positionIn } from "./state.js";
-import { Tools } from "./tools.js";
-import { Weights } from "./weights.js";
-import { Why } from "./why.js";
-
-/**
- * @typedef {import("./layer.js").Layer} Layer
- * @typedef {import("./panel.js").Panel} Panel
- * @typedef {import("./source.ts").Heat} Heat
- * @typedef {import("./source.ts").Source} Source
- */
+import { Card } from "./card.ts";
+import { Colours } from "./colours.ts";
+import { setAttribute, setText, sure, visible } from "./dom.ts";
+import { listenToUndo } from "./edits.ts";
+import { slide } from "./heading.ts";
+import { Heatmaps, targetOf, noGradient, wayTo } from "./heatmaps.ts";
+import { isGoing, isHere, Rankings } from "./here.ts";
+import { objectId } from "./objectId.ts";
+import { listenToKeys } from "./keyboard.ts";
+import { Layout } from "./layout.ts";
+import { paint, toLevels } from "./levels.ts";
+import { NetworkMap } from "./map.ts";
+import { mapSize, short } from "./numbers.ts";
+import { showPointed, valueOf } from "./tooltip.ts";
+import { State, positionIn } from "./state.ts";
+import { Tools } from "./tools.ts";
+import { Weights } from "./weights.ts";
+import { Why } from "./why.ts";
+import type { Layer } from "./layer.ts";
+import type { Panel } from "./panel.ts";
+import type { Source } from "./source.ts";
+import type { Range } from "./levels.ts";
 
 /** The explorer in the browser. */
 export class App {
-  /**
-   * @param {HTMLElement} root
-   * @param {Source} source
-   * @param {any} settings
-   * @param {EventTarget} keys Where keys are listened to.
-   */
-  constructor(root, source, settings, keys) {
-    this.root = root;
-    this.source = source;
+  state: State;
+  data: Layer | null = null;
+  listed: unknown = null; // the facts whose names can be found by typing
+  used: Map<string, number> = new Map(); // by layer: the channel that was shown last
+  stepped = false; // to a layer whose channel is chosen once it is here
+  frame = 0;
+  toFirst = false;
+  rank: number | null = null; // of the channel to be shown once the layer is here
+  refused = 0; // how often the kernel was told to be gone
+  stopPainting: () => void;
+  /** Where the input can be painted over. */
+  occlude: ((u: number, v: number) => void) | null = null;
+  rankings: Rankings;
+  parts: Layout;
+  colours: Colours;
+  heatmaps: Heatmaps;
+  tools: Tools;
+  why: Why;
+  weights: Weights;
+  network: NetworkMap;
+  card: Card;
+  again: (now?: boolean) => void;
+
+  /** @param keys Where keys are listened to. */
+  constructor(public root: HTMLElement, public source: Source, settings: any, keys: EventTarget) {
     this.state = new State(settings);
-    /** @type {Layer | null} */
-    this.data = null;
-    /** @type {unknown} */
-    this.listed = null; // the facts whose names can be found by typing
-    /** @type {Map<string, number>} */
-    this.used = new Map(); // by layer: the channel that was shown last
-    this.stepped = false; // to a layer whose channel is chosen once it is here
-    this.frame = 0;
-    this.toFirst = false;
-    /** @type {number | null} */
-    this.rank = null; // of the channel to be shown once the layer is here
-    this.refused = 0; // how often the kernel was told to be gone
     this.stopPainting = () => {};
-    /** @type {((u: number, v: number) => void) | null} Where the input can be painted over. */
-    this.occlude = null;
     this.rankings = new Rankings(source);
     this.parts = new Layout(root, source, this.state, {
       set: (changes) => this.set(changes),
@@ -77,7 +76,7 @@ export class App {
         this.state.set({ ends: null, slopeEnds: null });
       this.schedule();
     });
-    this.again = (/** @type {boolean} */ now = false) => (now ? this.drawNow() : this.schedule());
+    this.again = (now: boolean = false) => (now ? this.drawNow() : this.schedule());
     source.listeners.add(this.again);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.schedule());
     if (source.live) listenToUndo(root, (what) => source.edit(what));
@@ -106,12 +105,11 @@ export class App {
     drawers.go(this.at.all_layers ? "heatmaps" : (this.source.opened ?? ""));
   }
 
-  /** @param {Layer | null} data */
-  offerDrawers(data) {
+  offerDrawers(data: Layer | null) {
     const { facts, source, parts } = this;
     const { drawers } = parts;
     const reasons = Boolean(source.why) && !data?.header.query; // an attention head has no terms
-    const holds = (/** @type {"answers" | "weights"} */ what) => source.holds?.(what) ?? true; // a page may have none
+    const holds = (what: "answers" | "weights") => source.holds?.(what) ?? true; // a page may have none
     drawers.offer("why", reasons && holds("answers"));
     drawers.offer("weights", reasons && holds("weights"));
     drawers.offer("map", Boolean(source.map));
@@ -148,9 +146,8 @@ export class App {
   /**
    * Where another layer comes, sorted channels keep their rank: the best here of one, the best here
    * of the next. Otherwise its channel is chosen once it is here, see `channelOf`.
-   * @param {any} changes
    */
-  set(changes) {
+  set(changes: any) {
     if ("layer" in changes && changes.layer !== this.at.layer && this.data) {
       const sorted = this.at.order !== "similarity" && this.ranking.name !== "index";
       this.rank = sorted ? (this.rank ?? this.position) : null;
@@ -159,19 +156,16 @@ export class App {
     this.state.set(changes);
   }
 
-  /**
-   * The channel of a new layer: the one that was shown there last, or what contributes most.
-   * @param {Layer} data
-   */
-  channelOf(data) {
+  /** The channel of a new layer: the one that was shown there last, or what contributes most. */
+  channelOf(data: Layer) {
     return this.used.get(data.header.layer) ?? data.strongest ?? this.at.channel;
   }
 
   /**
-   * @param {number} number Of a class, or of a box.
-   * @param {boolean} [minus] It is subtracted from the target.
+   * @param number Of a class, or of a box.
+   * @param minus It is subtracted from the target.
    */
-  toTarget(number, minus = false) {
+  toTarget(number: number, minus: boolean = false) {
     const box = this.parts.boxes.boxes[number];
     if (box) return this.toWritten(box.target, minus);
     if (minus && this.source.write) return this.toWritten(String(number), true);
@@ -181,16 +175,14 @@ export class App {
 
   /**
    * A target as it is written in Python.
-   * @param {string} text
-   * @param {boolean} minus It is subtracted from the target.
+   * @param minus It is subtracted from the target.
    */
-  toWritten(text, minus) {
+  toWritten(text: string, minus: boolean) {
     const [first] = (this.source.asking ?? this.facts.target.written ?? "").split(" - ");
     this.source.write?.(minus && first && first !== text ? `${first} - ${text}` : text);
   }
 
-  /** @param {number} position */
-  toPosition(position) {
+  toPosition(position: number) {
     if (!this.data) return;
     const { order } = this.ranking;
     this.state.set({ channel: order[Math.min(Math.max(position, 0), order.length - 1)] });
@@ -199,9 +191,8 @@ export class App {
   /**
    * The first by another order is shown, once the layer is here; what is lost without a channel may
    * have to be found first.
-   * @param {string} order
    */
-  toOrder(order) {
+  toOrder(order: string) {
     const data = this.source.layer(this.at);
     if (order === "score drop" && this.source.live && data && !data.arrays.ablation_scores) return this.parts.ablation.begin();
     if (this.parts.ablation.work) this.parts.ablation.stop("");
@@ -225,10 +216,9 @@ export class App {
     else this.toOrder("similarity");
   }
 
-  /** @param {number} by */
-  toLayer(by) {
+  toLayer(by: number) {
     const { layers } = this.facts;
-    const now = layers.findIndex((/** @type {any} */ each) => each.name === this.at.layer);
+    const now = layers.findIndex((each: any) => each.name === this.at.layer);
     const next = layers[Math.min(Math.max(now + by, 0), layers.length - 1)];
     this.set({ layer: sure(next).name });
   }
@@ -239,12 +229,12 @@ export class App {
   }
 
   steps() {
-    const walk = (/** @type {number} */ by) => () => this.toPosition(this.position + by);
-    const page = (/** @type {number} */ by) => () => {
+    const walk = (by: number) => () => this.toPosition(this.position + by);
+    const page = (by: number) => () => {
       const first = (this.parts.mosaic.page + by) * this.parts.mosaic.size;
       if (this.data && first >= 0 && first < this.data.count) this.toPosition(first);
     };
-    const move = (/** @type {number} */ right, /** @type {number} */ down) => () =>
+    const move = (right: number, down: number) => () =>
       this.moveHover(right, down);
     return {
       ArrowLeft: walk(-1),
@@ -273,12 +263,8 @@ export class App {
     };
   }
 
-  /**
-   * What a key means where the focus is; "" is left to the page.
-   * @param {HTMLElement} target
-   * @param {string} key
-   */
-  meant(target, key) {
+  /** What a key means where the focus is; "" is left to the page. */
+  meant(target: HTMLElement, key: string) {
     const inside = this.root.contains(target);
     if (!inside && !(target instanceof HTMLBodyElement)) return "";
     if (target instanceof HTMLSelectElement) return "";
@@ -288,19 +274,15 @@ export class App {
     if (range && !ofLayers && target !== this.parts.heading.channel) return "";
     if (!ofLayers) return key;
     const turned = { ArrowLeft: "ArrowUp", ArrowRight: "ArrowDown", Home: "LayerHome", End: "LayerEnd" };
-    return /** @type {any} */ (turned)[key] ?? key;
+    return (turned as any)[key] ?? key;
   }
 
-  /**
-   * By keyboard: the next value is chosen.
-   * @param {number} right
-   * @param {number} down
-   */
-  moveHover(right, down) {
+  /** By keyboard: the next value is chosen. */
+  moveHover(right: number, down: number) {
     if (!this.data) return;
     const [height, width] = this.data.header.size;
     const at = this.state.spot ?? { u: 0.5, v: 0.5 };
-    const inside = (/** @type {number} */ share) => Math.min(Math.max(share, 0), 1 - 1e-9);
+    const inside = (share: number) => Math.min(Math.max(share, 0), 1 - 1e-9);
     this.state.set({ hover: null, place: [inside(at.v + down / height), inside(at.u + right / width)] });
   }
 
@@ -323,8 +305,7 @@ export class App {
     this.frame = -1;
   }
 
-  /** @returns {void} */
-  draw() {
+  draw(): void {
     this.frame = 0;
     this.colours.look();
     const { facts, at, source } = this;
@@ -381,8 +362,7 @@ export class App {
     return undefined;
   }
 
-  /** @param {boolean} waiting */
-  top(waiting) {
+  top(waiting: boolean) {
     const { facts, at } = this;
     const layers = facts.layers;
     setText(this.parts.gone, this.source.gone ?? "");
@@ -427,7 +407,7 @@ export class App {
     visible(this.parts.predicted, facts.predictions.length > 0 || boxes.bars.length > 0);
     this.lists();
     this.parts.ribbon.show(layers, at.layer, at.health, this.colours.palette("viridis"));
-    const place = layers.findIndex((/** @type {any} */ each) => each.name === at.layer);
+    const place = layers.findIndex((each: any) => each.name === at.layer);
     const said = `${at.layer || "(model)"}, layer ${place + 1} of ${layers.length}`;
     slide(this.parts.layers, layers.length, place, said);
     visible(this.parts.layers, layers.length > 1);
@@ -440,7 +420,7 @@ export class App {
     const { facts } = this;
     if (this.listed === facts) return;
     this.listed = facts;
-    this.parts.heading.find.items = facts.layers.map((/** @type {any} */ each) => ({
+    this.parts.heading.find.items = facts.layers.map((each: any) => ({
       key: each.name,
       name: each.name || "(model)",
       more: `${each.kind} ${each.text.replace(/, [\d,]+ parameters$/, "")} · ${each.size}`,
@@ -453,8 +433,7 @@ export class App {
     }));
   }
 
-  /** @param {Layer} data */
-  drawMaps(data) {
+  drawMaps(data: Layer) {
     const { at, colours, facts } = this;
     const { channel, normalize, ends, slopeEnds } = at;
     const { layer, size, signed, magnitudes, which } = data.header;
@@ -466,7 +445,7 @@ export class App {
     const seen = data.header.query ? `, query: ${data.header.query}` : "";
     const whole = { alt: `${words}, a map of ${mapSize(size)}${seen}, in ${facts.model}`, size };
     const range = data.ranges("maps", normalize, diverging);
-    const own = ends ? range.map(() => ({ ...ends, precision: /** @type {"double"} */ ("double") })) : range;
+    const own = ends ? range.map((): Range => ({ ...ends, precision: "double" })) : range;
     const key = `${where} ${normalize} ${name} ${ends?.low} ${ends?.high}`;
     const still = data.still[channel] ?? "";
     this.parts.map.tell(still && (still === "silent" ? "zero everywhere" : "the same everywhere"), true);
@@ -487,7 +466,7 @@ export class App {
     if (!data.graded) return undefined;
     const slopes = sure(data.ranges("gradients", normalize, true)[channel]);
     const robust = normalize === "channel" ? data.robust(channel, slopes) : null;
-    const typed = slopeEnds ? { ...slopeEnds, precision: /** @type {"double"} */ ("double") } : null;
+    const typed: Range | null = slopeEnds ? { ...slopeEnds, precision: "double" } : null;
     const chosen = typed ?? robust ?? slopes;
     this.parts.slope.tell(facts.flat[data.arrays.flat?.values[channel] ?? 0] ?? "", true);
     setText(this.parts.slope.side, robust && !typed ? `largest ${short(slopes.high)}` : "");
@@ -498,17 +477,9 @@ export class App {
     return undefined;
   }
 
-  /**
-   * @param {Panel} panel
-   * @param {Layer} data
-   * @param {"maps" | "gradients"} which
-   * @param {import("./levels.js").Range} range
-   * @param {Uint32Array} palette
-   * @param {string} key
-   */
-  one(panel, data, which, range, palette, key) {
-    const numbers = /** @type {import("./layer.js").Numbers} */ (data.arrays[which]);
-    const [, height, width] = /** @type {[number, number, number]} */ (numbers.shape);
+  one(panel: Panel, data: Layer, which: "maps" | "gradients", range: Range, palette: Uint32Array, key: string) {
+    const numbers = data.arrays[which]!;
+    const [, height, width] = numbers.shape as [number, number, number];
     panel.draw(key, () => {
       const levels = toLevels(data.map(which, this.at.channel), range);
       paint(panel.canvas, levels, width, height, palette);
@@ -516,43 +487,32 @@ export class App {
     panel.place();
   }
 
-  /** @param {Layer} data */
-  side(data) {
+  side(data: Layer) {
     const { query } = data.header;
     return query ? `${this.averaging(data)}, query: ${query}` : this.averaging(data);
   }
 
-  /** @param {Layer} data */
-  averaging(data) {
+  averaging(data: Layer) {
     const { size } = data.header;
     const same = size[0] === data.height && size[1] === data.width;
     return same ? mapSize(size) : `${mapSize(size)} → ${mapSize([data.height, data.width])}`;
   }
 
-  /**
-   * The caption of the input, and its picture: null where there is none.
-   * @param {Layer} data
-   */
-  drawInput(data) {
+  /** The caption of the input, and its picture: null where there is none. */
+  drawInput(data: Layer) {
     const picture = this.source.picture(data.header.place);
     visible(this.parts.boxes.root, Boolean(picture));
     if (picture) this.root.style.setProperty("--ratio", String(Math.min(Math.max(picture.height / picture.width, 0.3), 1.4)));
     return this.parts.caption.show(picture, this.at.fed, this.facts.transform);
   }
 
-  /**
-   * Value and gradient at a position, in words.
-   * @param {Layer} data
-   * @param {number} row
-   * @param {number} column
-   */
-  valueAt(data, row, column) {
+  /** Value and gradient at a position, in words. */
+  valueAt(data: Layer, row: number, column: number) {
     const gradient = data.arrays.gradient_numbers ? `, gradient ${valueOf(this, data, "gradients", row, column)}` : "";
     return `value ${valueOf(this, data, "maps", row, column)}${gradient}`;
   }
 
-  /** @param {Layer} data */
-  notes(data) {
+  notes(data: Layer) {
     const { facts, at } = this;
     const beside = data.beside(at.channel);
     const parts = data.header.parts ? ["This layer ran on parts of the input: map, heatmap and positions are those of one part."] : [];
@@ -569,7 +529,7 @@ export class App {
 
   /** The layers that may be wanted next. */
   neighbours() {
-    const names = this.facts.layers.map((/** @type {any} */ each) => each.name);
+    const names = this.facts.layers.map((each: any) => each.name);
     const now = names.indexOf(this.at.layer);
     return [now + 1, now - 1, now + 2].flatMap((place) => names[place] ?? []);
   }
