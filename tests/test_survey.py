@@ -18,7 +18,6 @@ from untouched import assert_untouched, snapshot
 
 import hookviz
 from hookviz.hooking.maps import as_maps
-from hookviz.studies.survey.running import _picked
 
 LENGTH, BATCH, K = 41, 4, 3
 SETTINGS = {"k": K, "batch_size": BATCH}
@@ -172,17 +171,6 @@ def test_nan_is_counted_and_not_ranked():
     assert_agrees(survey["0"], *brute_force(model, inputs, "0"))
 
 
-def test_large_means_keep_their_spread():
-    model = nn.Sequential(nn.Conv2d(1, 1, 1))
-    model[0].weight.data[:] = 1
-    model[0].bias.data[:] = 5000
-    inputs = torch.rand(9, 1, 20, 20)
-    survey = hookviz.survey(model, list(inputs))
-    flat, _ = brute_force(model, inputs, "0")
-    expected = flat.double().std(correction=0)
-    torch.testing.assert_close(survey["0"].std[0], expected, rtol=1e-5, atol=0)
-
-
 def test_inputs_of_several_sizes():
     inputs = [torch.randn(1, 5 + n, 9 - n) for n in range(4)]
     model = nn.Sequential(nn.Conv2d(1, 2, 3))
@@ -209,12 +197,6 @@ def test_quantiles():
     assert layer.quantile(0.5, 2) == layer.quantile(0.5)[2]
     with pytest.raises(ValueError, match="q=50 is not a quantile"):
         layer.quantile(50)
-
-
-def test_the_histogram_samples_all_positions_evenly():
-    places = _picked(torch.arange(128), 10_000, (128, 1, 100))
-    assert places.shape == (128, 1, 2)
-    assert places.flatten().bincount(minlength=100).max() <= 4
 
 
 def test_a_layer_that_runs_twice():
@@ -511,41 +493,6 @@ def test_errors_are_one_sentence(changes, error, message):
 
 
 # Files
-
-
-def unreadable(path):
-    raise PermissionError(13, "Permission denied", str(path))
-
-
-@pytest.mark.parametrize("harm", ["cut", "text", "empty", "other"])
-def test_a_broken_file_is_refused_and_unchanged(harm, whole, tmp_path, monkeypatch):
-    path = tmp_path / "survey.npz"
-    whole.save(path)
-    content = path.read_bytes()
-    if harm == "other":
-        np.savez(path, values=np.zeros(3))
-    else:
-        path.write_bytes({"cut": content[: len(content) // 2], "text": b"hello"}.get(harm, b""))
-    before = path.read_bytes()
-    reason = "an .npz archive that hookviz did not write" if harm == "other" else "no .npz archive"
-    with pytest.raises(ValueError, match=rf"is broken, or not a survey.*\({reason}"):
-        hookviz.load(path)
-    assert path.read_bytes() == before
-    with monkeypatch.context() as patch, pytest.raises(ValueError, match=r"broken.*\(Permission"):
-        patch.setattr(Path, "read_bytes", unreadable)
-        hookviz.load(path)
-    with pytest.raises(FileNotFoundError, match="Missing file"):
-        hookviz.load(tmp_path / "none.npz")
-
-
-def test_a_file_is_written_whole_or_not_at_all(whole, tmp_path, monkeypatch):
-    path = tmp_path / "survey.npz"
-    whole.save(path)
-    before = path.read_bytes()
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
-        patch.setattr("os.fsync", lambda file: (_ for _ in ()).throw(OSError("No space left")))
-        parts_of(2)[0].save(path)
-    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
 
 
 def test_a_file_needs_no_pickle(whole, tmp_path):

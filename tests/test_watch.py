@@ -18,7 +18,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import hookviz
-from hookviz.studies.watch.log import History, from_bfloat16, to_bfloat16
+from hookviz.studies.watch.log import History
 from hookviz.studies.watch.summary import BINS, STATISTICS, Summarizer, collected
 
 X = torch.randn(8, 3, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -132,26 +132,19 @@ MAPS = torch.randn(4, 6, 5, 7, generator=torch.Generator().manual_seed(2)).relu(
         torch.zeros(2, 6, 3, 3),
         MAPS[:, :, 0, 0],
         MAPS[:1, :, :1, :1],
+        MAPS[:2, :4] + 1j,
+        torch.ones(1, 1, 400, 400, dtype=torch.float16),  # their sum is Inf in half precision
     ],
-    ids=str(list(range(14))).strip("[]").split(", "),
+    ids=lambda tensor: f"{tensor.dtype} {tuple(tensor.shape)}",
 )
 def test_numbers_are_those_of_numpy(tensor):
+    given, tensor = tensor, tensor.abs() if tensor.is_complex() else tensor
     wanted = by_hand(tensor.double().numpy())
-    found = dict(zip(STATISTICS, numbers_of(tensor).statistics.tolist(), strict=True))
+    found = dict(zip(STATISTICS, numbers_of(given).statistics.tolist(), strict=True))
     assert found == pytest.approx(wanted, rel=1e-4, abs=1e-6 * (1 + abs(wanted["mean"])))
     axes = [axis for axis in range(tensor.ndim) if axis != 1]
     means = tensor.double().mean(axes).numpy()
-    np.testing.assert_allclose(numbers_of(tensor).channels, means, rtol=1e-4, atol=1e-6)
-
-
-def test_half_precision_is_summed_in_single():
-    ones = torch.ones(1, 1, 400, 400, dtype=torch.float16)  # 160,000 is Inf in half precision
-    assert numbers_of(ones).statistics[0] == 1
-
-
-def test_complex_numbers_by_their_absolute_value():
-    found = numbers_of(torch.tensor([[3 + 4j, 0]]))
-    assert found.statistics[:4].tolist() == [2.5, 2.5, 0, 5]
+    np.testing.assert_allclose(numbers_of(given).channels, means, rtol=1e-4, atol=1e-6)
 
 
 def test_a_histogram_by_hand():
@@ -163,13 +156,10 @@ def test_a_histogram_by_hand():
     wanted |= {one - 1: 1, one: 2, one + 1: 1, zero + BINS.count: 1}
     wanted |= {BINS.size - 2: 1, BINS.size - 1: 2}
     assert {int(place): bins[place] for place in bins.nonzero()[0]} == wanted
-
-
-def test_a_single_nan_or_infinity_is_in_the_histogram_of_a_large_tensor():
-    values = torch.zeros(1, 1, 300, 300)
-    values[0, 0, 7, 1:4] = torch.tensor([math.nan, math.inf, -math.inf])
-    bins = numbers_of(values).bins
-    assert [bins[place] for place in (0, BINS.size - 2, BINS.size - 1)] == [1, 1, 1]
+    # Of a large tensor some values are counted, but each NaN and Inf.
+    large = torch.zeros(1, 1, 300, 300)
+    large[0, 0, 7, 1:4] = torch.tensor([math.nan, math.inf, -math.inf])
+    assert numbers_of(large).bins[[0, BINS.size - 2, BINS.size - 1]].tolist() == [1, 1, 1]
 
 
 def test_several_tensors_are_as_one():
@@ -185,11 +175,6 @@ def test_a_scale_is_divided_out():
     np.testing.assert_allclose(scaled.statistics, plain.statistics, rtol=1e-5)
     np.testing.assert_allclose(scaled.channels, plain.channels, rtol=1e-5)
     assert (scaled.bins == plain.bins).all()
-
-
-def test_bfloat16_keeps_the_range_and_three_digits():
-    values = np.array([1e-38, 3e38, -0.1234, 0, np.inf, -np.inf], np.float32)
-    np.testing.assert_allclose(from_bfloat16(to_bfloat16(values)), values, rtol=4e-3)
 
 
 def test_tensors_that_are_summed_up_together_keep_their_own_numbers():
@@ -298,18 +283,6 @@ def test_weights_gradients_and_updates(inside):
         pass
     trained(model, 1)
     assert record_of(watch, "conv")["update_ratio"] == record["update_ratio"]
-
-
-def test_updates_are_measured_again_when_the_next_step_begins():
-    model = made()
-    optimizer, watch = torch.optim.SGD(model.parameters(), lr=0.1), hookviz.watch(model, every=2)
-    with watch:
-        nn.functional.cross_entropy(model(X), Y).backward()
-    assert record_of(watch, "conv")["update_ratio"] == 0
-    optimizer.step()
-    with watch:
-        pass
-    assert record_of(watch, "conv")["update_ratio"] > 0
 
 
 def test_weights_of_the_root_and_of_uncalled_layers_are_recorded():
@@ -974,11 +947,3 @@ def test_the_verdict_names_the_faults():
         optimizer.step()
     assert watch.verdict.startswith("no NaN or Inf in 4 recorded steps; does not move")
     assert not watch.findings.healthy
-
-
-def test_a_file_in_a_missing_folder(tmp_path):
-    watch = hookviz.watch(nn.Sequential(nn.Linear(4, 4)), every=1)
-    with watch:
-        watch._model(torch.ones(2, 4)).sum().backward()
-    with pytest.raises(FileNotFoundError, match="Missing folder .*missing"):
-        watch.save(tmp_path / "missing" / "run.npz")
