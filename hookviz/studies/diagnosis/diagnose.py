@@ -22,7 +22,7 @@ from .all_checks import causes, findings_of, looked_at, new_checks
 from .check import LayerCall, RunRecord
 from .checks.optimizer import as_optimizers
 from .examination import examine
-from .findings import Diagnosis, Finding, Ignored, checked, without
+from .findings import Diagnosis, Finding, Ignored
 from .guard import Guard
 from .loss_scale import check_scaler
 
@@ -152,7 +152,7 @@ def diagnose(
     if prepared.replacement is not None and prepared.replacement.pictures:
         prepared = replace(prepared, replacement=None)
     session = Session(model, prepared, weights=weights, class_names=class_names)
-    diagnosis = Diagnosis(session.name, partial(without, pairs=checked(ignore)))
+    diagnosis = Diagnosis(session.name, ignore)
     run = examine(session, target, checks=new_checks, score_of=any_score)
     run.judged, run.optimizers, run.scaler = target is not None, list(optimizers), scaler
     found = causes(findings_of(run))

@@ -114,6 +114,10 @@ class Finding:
         return plain(known | {"layers": list(self.layers)})
 
 
+Ignored = Sequence[str | tuple[str, str]]
+"""Kinds of findings, or a kind and a pattern of layers' names."""
+
+
 class Diagnosis(TablePage, Sequence[Finding]):
     """The findings of one examination, worst first; empty where nothing was found.
 
@@ -125,8 +129,8 @@ class Diagnosis(TablePage, Sequence[Finding]):
         What was looked at, in words.
     """
 
-    def __init__(self, name: str, keep: Callable[[list[Finding]], list[Finding]] = list) -> None:
-        self._name, self._keep = name, keep
+    def __init__(self, name: str, ignore: Ignored = ()) -> None:
+        self._name, self._ignored = name, _checked(ignore)
         self._findings: list[Finding] = []
         self._explore: Callable[[Finding], Any] | None = None
         self._drawing = ""
@@ -139,7 +143,7 @@ class Diagnosis(TablePage, Sequence[Finding]):
         explore: Callable[[Finding], Any] | None = None,
     ) -> None:
         """Set the findings of an examination; ``explore`` opens the explorer at one."""
-        found = self._keep(list(findings))
+        found = _without(findings, self._ignored)
         self._findings = sorted(found, key=lambda each: SEVERITIES.index(each.severity))
         self.looked_at, self._explore = list(looked_at), explore
 
@@ -305,14 +309,10 @@ def _chip(text: str, severity: str) -> str:
     return f'<span style="{style}">{escape(text)}</span>'
 
 
-Ignored = Sequence[str | tuple[str, str]]
-"""Kinds of findings, or a kind and a pattern of layers' names."""
-
-
-def checked(ignore: Ignored) -> list[tuple[str, str]]:
+def _checked(ignore: Ignored) -> list[tuple[str, str]]:
     """Return them as pairs of a kind and a pattern; raise ValueError for anything else.
 
-    >>> checked(["batchnorm", ("saturated", "head.*")])
+    >>> _checked(["batchnorm", ("saturated", "head.*")])
     [('batchnorm', '*'), ('saturated', 'head.*')]
     """
     if isinstance(ignore, str):
@@ -326,7 +326,7 @@ def checked(ignore: Ignored) -> list[tuple[str, str]]:
     return pairs
 
 
-def without(findings: Sequence[Finding], pairs: Sequence[tuple[str, str]]) -> list[Finding]:
+def _without(findings: Sequence[Finding], pairs: Sequence[tuple[str, str]]) -> list[Finding]:
     """Return the findings without the ignored ones; some layers of a finding may remain."""
     kept = []
     for each in findings:

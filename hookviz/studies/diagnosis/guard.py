@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from torch import nn
@@ -29,7 +28,7 @@ from .checks.model_error import place_of, raised_outside
 from .checks.no_gradient import NoGradient
 from .error_messages import WRONG_ARGUMENTS
 from .examination import examine
-from .findings import Diagnosis, Finding, Ignored, checked, without
+from .findings import Diagnosis, Finding, Ignored
 from .loss_scale import LossScale, loss_scale
 from .records import OUTSIDE
 from .watching import RecordedCall, StepWatch, Sum
@@ -49,7 +48,7 @@ class Guard(Diagnosis):
     ) -> None:
         self._model, self._core = model, unwrapped(model)[0]
         self._optimizers, self._scaler = list(optimizers), scaler
-        super().__init__(type_name(self._core), partial(without, pairs=checked(ignore)))
+        super().__init__(type_name(self._core), ignore)
         self._watch: StepWatch | None = None
 
     @property

@@ -137,7 +137,7 @@ class Trend:
     kind : str
         ``"vanishing"`` or ``"exploding"``.
     what : str
-        ``"activation"`` or ``"gradient"``.
+        ``"activation"``, ``"gradient"``, or ``"state"`` of a recurrent layer.
     calls : list of LayerCall
     sizes : list of float
     advice : str
@@ -161,7 +161,7 @@ class Trend:
             self.advice or advice,
             call.layer,
             call.call,
-            "forward" if self.what == "activation" else "backward",
+            "backward" if self.what == "gradient" else "forward",
             evidence={
                 "factor": self.ratio(self.sizes[0], self.sizes[-1]),
                 "layers": [each.layer for each in self.calls],
@@ -280,18 +280,14 @@ def _growing_states(run: RunRecord) -> Iterator[Finding]:
         states = (e for e in ran if e.phase == "forward" and e.name in ("relu", "tanh"))
         sizes = [s for each in states if math.isfinite(s := each.made[0].magnitude) and s]
         if len(sizes) >= MANY and sizes[-1] > LIMIT * sizes[0]:
-            yield Finding(
-                "exploding",
-                "warning",
-                f"In {call.layer!r} ({call.type}) the state is {number(sizes[-1])} at step "
-                f"{len(sizes) - 1} of the sequence and {number(sizes[0])} at step 0: it grows from "
-                "step to step.",
+            trend = Trend("exploding", "state", [call], sizes, "")
+            yield trend.finding(
+                call,
+                f"{number(sizes[-1])} at step {len(sizes) - 1} of the sequence in {call.layer!r} "
+                f"({call.type}), and {number(sizes[0])} at step 0: it grows from step to step.",
                 "Use tanh, an LSTM or a GRU, or make its weights smaller: "
                 "nn.init.orthogonal_(rnn.weight_hh_l0).",
-                call.layer,
-                call.call,
-                evidence={"factor": sizes[-1] / sizes[0], "everywhere": True, "sizes": sizes},
-                explains=_EXPLAINS["exploding"],
+                everywhere=True,
             )
 
 
