@@ -176,6 +176,7 @@ def through_numpy(x):
         (lambda net, x: net.conv(x.flip(0)), [2, 1, 0]),
         (lambda net, x: net.conv(x[[1, 2, 0]]), [1, 2, 0]),
         (lambda net, x: net.conv(x.repeat_interleave(2, 0)), [0, 0, 1, 1, 2, 2]),
+        (lambda net, x: net.conv(x[1:]), [1, 2]),
         (lambda net, x: net.conv(x[::2]), [0, 2]),
         (lambda net, x: net.conv(torch.stack([x[1], x[0]])), [1, 0]),
         (lambda net, x: net.conv(x[torch.tensor([True, False, True])]), [0, 2]),
