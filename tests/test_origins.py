@@ -196,6 +196,11 @@ def test_rows_are_found_by_replacing_samples(function, expected):
     assert samples(Net(function), *pictures(3)) == [expected]
 
 
+def test_rows_that_always_have_the_same_sum_are_distinguished():
+    net = Net(lambda net, x: net.last(net.conv(x.flip(0)).mean((2, 3))), last=nn.Softmax(1))
+    assert samples(net, *pictures(3), layer="last") == [[2, 1, 0]]
+
+
 def test_two_inputs_joined_to_one_batch_are_distinguished():
     net = Net(lambda net, a, b: net.conv(torch.cat([b, a])))
     assert found(net, *pictures(2, 3)) == [[(1, 0), (1, 1), (1, 2), (0, 0), (0, 1)]]

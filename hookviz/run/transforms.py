@@ -86,19 +86,17 @@ class Preprocessing:
 
     def _forms(self, picture: LoadedPicture) -> list[tuple[Image.Image, str]]:
         """Return the picture in its original mode, then in modes that fit the model's channels."""
-        image, channels = picture.image, self.channels or 3
-        eight_bits = "reduced to 8 bits for transform="
-        own_note = "" if picture.deep is not None else picture.note
-        if picture.deep is not None and image.mode in MODES.values():  # colours of more bits
-            own_note = "; ".join(filter(None, (picture.note, eight_bits)))
-        forms = [(image, own_note)]
-        if picture.deep is not None and len(picture.deep) == channels == 1:
-            forms.append((Image.fromarray(picture.deep[0]), picture.note))
+        image, channels, deep = picture.image, self.channels or 3, picture.deep
+        reduced = [] if deep is None else ["reduced to 8 bits for transform="]
+        # A gray picture of more bits is given as it is; one in colours has 8 bits already.
+        exact = deep is not None and image.mode not in MODES.values()
+        forms = [(image, [] if exact else [picture.note, *reduced])]
+        if deep is not None and len(deep) == channels == 1:
+            forms.append((Image.fromarray(deep[0]), [picture.note]))
         if image.mode != MODES[channels]:
             notes = [f"converted from mode {image.mode} to {MODES[channels]}", picture.note]
-            notes += [eight_bits] if picture.deep is not None else []
-            forms.append((picture.in_channels(channels), "; ".join(filter(None, notes))))
-        return forms
+            forms.append((picture.in_channels(channels), [*notes, *reduced]))
+        return [(form, "; ".join(filter(None, notes))) for form, notes in forms]
 
     def _fits(self, made: Arguments) -> bool:
         if not isinstance(made, Tensor):
