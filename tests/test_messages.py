@@ -33,6 +33,7 @@ QUESTIONS = {
     "picture": {"of": [0, 0.0, 0]},
     "why": PART | {"channel": 1, "place": [0.5, 0.5]},
     "weights": PART | {"channel": 1, "place": None},
+    "feature": {"layer": LAYER, "channel": 1},
     "without": {
         **{"layer": LAYER, "call": 0, "sample": 0, "channel": 1},
         **{"position": [2, 3], "channels": [1]},
@@ -61,7 +62,8 @@ def test_each_question_and_each_request_has_one_handler():
 
 
 @pytest.mark.parametrize("ask", QUESTIONS)
-def test_each_question_is_answered(explorer, ask):
+def test_each_question_is_answered(explorer, ask, monkeypatch):
+    monkeypatch.setattr("hookviz.view.replies.FEATURE_STEPS", 2)
     answer, arrays = Browser(explorer).ask(ask, **QUESTIONS[ask])
     assert "none" not in answer and answer["ask"] == ask
     json.dumps(answer, allow_nan=False)

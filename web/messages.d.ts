@@ -140,6 +140,12 @@ export interface WeightsQuestion extends Question {
   place?: [number, number] | null;
 }
 
+export interface FeatureQuestion extends Question {
+  ask: "feature";
+  layer: string;
+  channel: number;
+}
+
 export interface WithoutQuestion extends Question {
   ask: "without";
   layer: string;
@@ -367,6 +373,13 @@ export interface WeightsAnswer extends Reply {
   bins: WeightBins;
 }
 
+export interface FeatureAnswer extends Reply {
+  ask: "feature";
+  words: string;
+  urls: string[];
+  captions: string[];
+}
+
 export interface WithoutAnswer extends Reply {
   ask: "without";
   predicted: string;
@@ -555,7 +568,7 @@ export interface Moved {
 type Without<Kind, Names extends PropertyKey> = Kind extends unknown ? Omit<Kind, Names> : never;
 
 /** A question as it is asked; its key is added when it is sent. */
-export type AnyQuestion = Without<LayerQuestion | HeatmapQuestion | HeatmapsQuestion | SidesQuestion | FieldQuestion | ValueQuestion | ScoresQuestion | AblationQuestion | FlipQuestion | MapQuestion | HereQuestion | CodeQuestion | PrepareQuestion | PictureQuestion | OutputQuestion | WhyQuestion | WeightsQuestion | WithoutQuestion, "key">;
+export type AnyQuestion = Without<LayerQuestion | HeatmapQuestion | HeatmapsQuestion | SidesQuestion | FieldQuestion | ValueQuestion | ScoresQuestion | AblationQuestion | FlipQuestion | MapQuestion | HereQuestion | CodeQuestion | PrepareQuestion | PictureQuestion | OutputQuestion | WhyQuestion | WeightsQuestion | FeatureQuestion | WithoutQuestion, "key">;
 
 /** A request as it is made, with its bytes; the settings are added when it is sent. */
 export type AnyRequest = Without<TargetRequest | FactorRequest | OffRequest | DropRequest | UndoRequest | RestoreRequest | PaintRequest | EraseRequest | PictureRequest | AgainRequest | BesideRequest, "settings" | "moved"> & { bytes?: Uint8Array };

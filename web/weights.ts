@@ -1,6 +1,6 @@
 // The kernels of the shown layer: in colour, as slices by input channel, or the row of a class.
 
-import { el, setAttribute, setText } from "./dom.ts";
+import { el, setAttribute, setText, visible } from "./dom.ts";
 import { put } from "./levels.ts";
 import { short } from "./numbers.ts";
 import type { App } from "./app.ts";
@@ -16,16 +16,53 @@ export class Weights {
   facts = el("div", { class: "hv-dim" });
   tiles = el("div", { class: "hv-kernels" });
   bars = el("div", { class: "hv-histogram", role: "img" });
+  ask = el("button", { type: "button", class: "hv-toggle", title: "pictures that excite the channel most, made by gradient ascent" }, "what excites it?");
+  about = el("div", { class: "hv-dim", "aria-live": "polite" });
+  pictures = el("div", { class: "hv-kernels" });
+  spot = ""; // the channel and layer for which pictures were requested
+  tries = 0;
+  shown: any;
   root: HTMLDivElement;
 
   constructor(public app: App, public picture: (values: any, height: number, width: number, label: string, diverging: boolean, all?: any) => HTMLElement) {
+    this.ask.addEventListener("click", () => {
+      this.spot = this.channel();
+      this.tries += 1;
+      app.schedule();
+    });
     this.root = el(
       "div",
       { class: "hv-weights-panel" },
       this.words,
       this.facts,
       el("div", { class: "hv-weights" }, this.tiles, this.bars),
+      this.ask,
+      this.about,
+      this.pictures,
     );
+  }
+
+  channel() {
+    const { layer, channel } = this.app.at;
+    return `${channel} ${layer}`;
+  }
+
+  /** Shows the pictures that excite the channel, once they were requested. */
+  excite() {
+    const { at, source } = this.app;
+    visible(this.ask, source.live);
+    const wanted = this.spot === this.channel();
+    const question = { ask: "feature", layer: at.layer, channel: at.channel, again: this.tries };
+    const found = wanted && source.why?.(question, at);
+    if (found && found === this.shown) return;
+    this.shown = found;
+    setText(this.about, found ? (found.none ?? found.words) : wanted ? "making pictures; interrupt the kernel to stop" : "");
+    const urls: string[] = (found && found.urls) || [];
+    const made = urls.map((src, n) => {
+      const caption = found.captions[n];
+      return el("span", { class: "hv-kernel" }, el("img", { src, alt: caption, width: 128 }), el("span", { class: "hv-dim" }, caption));
+    });
+    this.pictures.replaceChildren(...made);
   }
 
   toggled(open: boolean) {
@@ -38,6 +75,7 @@ export class Weights {
     const { app } = this;
     const { at, source } = app;
     if (app.parts.drawers.open !== "weights" || !source.why) return;
+    this.excite();
     const { layer, call, channel, sample, depth, place } = at;
     const question = { ask: "weights", layer, call, channel, sample, depth, place, ...(this.again ? { again: this.again } : {}) };
     const found = source.why(question, at);

@@ -193,6 +193,13 @@ class WeightsQuestion(Question):
     place: Place | None = None
 
 
+class FeatureQuestion(Question):
+    """Asks for pictures that excite a channel most."""
+
+    layer: str
+    channel: int
+
+
 class WithoutQuestion(Question):
     """Asks what a value is without some channels of its layer's input."""
 
@@ -465,6 +472,14 @@ class WeightsAnswer(Reply):
     size: list[int]
     facts: list[list[str]]
     bins: WeightBins
+
+
+class FeatureAnswer(Reply):
+    """The pictures that excite a channel, made and natural, as JPEG in data URLs."""
+
+    words: str
+    urls: list[str]
+    captions: list[str]
 
 
 class WithoutAnswer(Reply):

@@ -10,6 +10,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..draw.document import STATIC
+from ..draw.mosaic import data_url
+from ..hooking.interrupts import allow_interrupts
+from ..studies.feature_visualization import feature_visualization
 from . import messages as m
 from .heatmaps import heatmap_of, shown_sides
 from .layer import SCORE_DROP, channel_order
@@ -28,6 +31,7 @@ from .reason import cut_run, reason_payload, weights_payload, without_payload
 from .source import input_sample
 from .view import View
 
+FEATURE_STEPS = 128  # half of the default: the kernel answers nothing else meanwhile
 PART = 0.25  # seconds of work between two answers, so that others are answered and it can stop
 
 
@@ -197,6 +201,22 @@ def _why(view: View, question: m.WhyQuestion) -> Replied:
 def _weights(view: View, question: m.WeightsQuestion) -> Replied:
     said, arrays = weights_payload(view, _asked(question))
     return m.read(m.WeightsAnswer, said), arrays
+
+
+@answers(m.FeatureQuestion)
+def _feature(view: View, question: m.FeatureQuestion) -> Replied:
+    session, preprocessing = view.session, view.session.inputs.preprocessing
+    found = allow_interrupts(
+        feature_visualization,
+        session.given,
+        question.layer,
+        question.channel,
+        steps=FEATURE_STEPS,
+        transform=preprocessing and preprocessing.transform,
+    )
+    pieces = found.pieces(question.channel)
+    urls, captions = [data_url(each.drawn()) for each in pieces], [each.caption for each in pieces]
+    return m.FeatureAnswer(words=found.verdict, urls=urls, captions=captions), {}
 
 
 @answers(m.WithoutQuestion)

@@ -24,6 +24,7 @@ from ..view.messages import (
     CodeAnswer,
     CodeQuestion,
     Coding,
+    FeatureQuestion,
     FieldAnswer,
     FieldQuestion,
     MapQuestion,
@@ -52,6 +53,7 @@ HOW_TO_ASK_AGAIN: dict[type[Question], str] = {
     WhyQuestion: "Press w twice",
     MapQuestion: "Press m twice",
     WeightsQuestion: 'Press "weights" twice',
+    FeatureQuestion: 'Press "what excites it?"',
     WithoutQuestion: 'Press "switch these off"',
 }
 """The questions that an interrupt may end, and how each is asked again."""

@@ -182,7 +182,13 @@ def test_the_weights(open_canvas, shots):
     find.fill("stem.0")
     find.press("Enter")
     wait_for(lambda: listed() == first.order, "the kernels in colour")
+    app.get_by_role("button", name="what excites it?").click()
+    wait_for(lambda: panel.locator("img").count() == 6, "two made and four natural pictures")
+    assert "any of 32 natural pictures" in panel.inner_text()
+    within(panel)
+    panel.screenshot(path=shots / "lab-weights-feature.png")
     kernels.nth(3).click()
+    wait_for(lambda: panel.locator("img").count() == 0, "the pictures of another channel")
     pressed = lambda: kernels.nth(3).get_attribute("aria-pressed") == "true"  # noqa: E731
     wait_for(pressed, "the channel of a kernel")
     within(panel)
