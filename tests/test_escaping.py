@@ -165,7 +165,7 @@ def test_errors(explorer, monkeypatch):
     monkeypatch.setitem(hookviz.attribution.HEATMAPS, EVIL, fail)
     menu = control(explorer, "heatmap")
     explorer.channel = int(explorer.channel == 0)  # another one: the menus are written again
-    menu.value = next(label for label in menu.options if label == EVIL)
+    menu.value = next(value for _, value in menu.options if value == EVIL)
     assert EVIL in Page(html(explorer, NOTE).value).text
 
 

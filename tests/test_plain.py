@@ -46,7 +46,7 @@ def test_the_picture_has_map_gradient_heatmap_and_a_grid_of_the_channels(explore
     explorer.layer = LAYER
     titles = [axes.get_title() for axes in draw_figure(explorer.frame).axes]
     assert titles[0] == "input" and titles[1].startswith(f"channel {explorer.channel}, 14×14")
-    assert titles[2].startswith("gradient of moon") and titles[3] == "gradcam of moon"
+    assert titles[2].startswith("gradient of moon") and titles[3] == "Grad-CAM of moon"
     assert titles[4] == "all 96 channels"
     (*_, grid) = draw_figure(explorer.frame).axes
     (outline,) = grid.patches  # around the shown channel

@@ -31,7 +31,7 @@ def test_the_verdict_tells_gradcam_from_an_edge_detector(monkeypatch):
     real = sanity_check(MODEL, PICTURES[6], "gradcam", steps=2)
     fake = sanity_check(MODEL, PICTURES[6], "edges", "stem.0", steps=2)
     assert_untouched(MODEL, before)
-    assert real.depends and real.verdict.startswith("gradcam depends on the weights: ")
+    assert real.depends and real.verdict.startswith("Grad-CAM depends on the weights: ")
     assert not fake.depends and "edges does not depend on the weights" in fake.verdict
     assert torch.allclose(fake.correlations, torch.ones(3, 1))
     assert torch.allclose(fake.similarities, torch.ones(3, 1).double())
@@ -131,7 +131,7 @@ def test_what_the_result_says(tmp_path):
     rows = check.records()
     json.dumps(rows, allow_nan=False)
     assert [row["step"] for row in rows] == [0, 1, 2] and rows[0]["correlation"] == 1
-    assert repr(check).startswith("layercam depends on") and "weights shuffled" in repr(check)
+    assert repr(check).startswith("LayerCAM depends on") and "weights shuffled" in repr(check)
     check.to_html(tmp_path / "check.html")
     assert "<img" in (tmp_path / "check.html").read_text(encoding="utf-8")
     (axes,) = check.figure().axes

@@ -335,6 +335,34 @@ A function that has to run the model is added in the same way; its first argumen
 """
 
 
+METHOD_NAMES = {
+    "gradcam": "Grad-CAM",
+    "gradcam++": "Grad-CAM++",
+    "gradcam weight": "Grad-CAM weight",
+    "hirescam": "HiResCAM",
+    "xgradcam": "XGrad-CAM",
+    "layercam": "LayerCAM",
+    "eigencam": "Eigen-CAM",
+    "eigengradcam": "Eigen-Grad-CAM",
+    "scorecam": "Score-CAM",
+    "ablationcam": "Ablation-CAM",
+    "legrad": "LeGrad",
+    "smoothgrad": "SmoothGrad",
+    "integrated_gradients": "integrated gradients",
+    "guided_backprop": "guided backpropagation",
+}
+"""Names of heatmaps and orders as papers write them, where they differ from those in Python."""
+
+
+def method_name(method: str) -> str:
+    """Return a method's name for people.
+
+    >>> method_name("layercam"), method_name("rollout")
+    ('LayerCAM', 'rollout')
+    """
+    return METHOD_NAMES.get(method, method)
+
+
 # Of attention: functions of the weights A of all layers in which all tokens attend to all, and of
 # the score's gradients G at them, both (N, heads, T, T). The result is read from the row of the
 # class token, the first of all tokens; without one, it is the mean over the patches.

@@ -19,7 +19,7 @@ from ..run.session import Session
 from ..run.target import Target, check_target
 from ..tables import for_terminal, html_table, number, plain, text_table
 from .attention import attention, top_classes
-from .cam import ATTENTION_HEATMAPS, HEATMAPS, heatmap, runs_model
+from .cam import ATTENTION_HEATMAPS, HEATMAPS, heatmap, method_name, runs_model
 from .gradients import ATTRIBUTIONS, attribute, picture_map, whole_number
 
 if TYPE_CHECKING:
@@ -240,10 +240,11 @@ class SanityCheck(TablePage):
     def verdict(self) -> str:
         """The answer in one line."""
         last = number(float(self.correlations[-1].mean()))
+        name = method_name(self.method)
         said = f"rank correlation {last} with all weights shuffled"
         if self.depends:
-            return f"{self.method} depends on the weights: {said}"
-        return f"{self.method} does not depend on the weights, it looks the same: {said}"
+            return f"{name} depends on the weights: {said}"
+        return f"{name} does not depend on the weights, it looks the same: {said}"
 
     def records(self) -> list[dict[str, Any]]:
         """Return one dict per step: ``step shuffled correlation similarity``, means of samples."""
@@ -254,7 +255,7 @@ class SanityCheck(TablePage):
         ]
 
     def _heading(self) -> str:
-        return f"Sanity check of {self.method}"
+        return f"Sanity check of {method_name(self.method)}"
 
     def _rows(self) -> list[tuple[str, ...]]:
         return [

@@ -15,6 +15,7 @@ from ..attribution.cam import (
     cached_methods,
     check_method,
     heatmap,
+    method_name,
     needs_gradient,
     runs_model,
 )
@@ -185,7 +186,7 @@ def _name(view: View) -> str:
         row, column = place_of(view)
         return f"{EFFECTIVE} of row {row}, column {column}{view.which}"
     magnitudes = magnitudes_note(view) if method == PRODUCT else ""
-    return f"{method} of {target_name_of(view)}{magnitudes}{view.which}"
+    return f"{method_name(method)} of {target_name_of(view)}{magnitudes}{view.which}"
 
 
 def heatmap_panels(view: View) -> list[Panel]:

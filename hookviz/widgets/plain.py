@@ -10,6 +10,7 @@ import ipywidgets as widgets
 from matplotlib.figure import Figure
 from PIL import Image
 
+from ..attribution.cam import method_name
 from ..draw import html
 from ..draw.figures import drawn
 from ..export.figure import draw_figure
@@ -239,7 +240,8 @@ def _show_slider(slider: Any, least: int, most: int, value: int) -> None:
 
 
 def _show_menu(menu: Any, values: list[str], value: str) -> None:
-    _set(menu, "options", tuple(values if value in values else [*values, value]))
+    shown = values if value in values else [*values, value]
+    _set(menu, "options", tuple((method_name(each), each) for each in shown))
     menu.value = value
 
 
