@@ -36,16 +36,6 @@ def whole_number(name: str, value: Any, least: int = 1) -> int:
     return int(value)
 
 
-def rows_at_once(name: str, given: int | None, least: int, chosen: Tensor | None) -> int:
-    """Return the number of samples that go through the model at once."""
-    if given is None:
-        return least
-    if chosen is None:
-        # The function would get several copies of the batch as if they were one.
-        raise ValueError(f"{name}={given} needs a class as target, not a function: leave it out.")
-    return max(whole_number(name, given), least)
-
-
 def baseline_like(name: str, given: Any, x: Tensor) -> Tensor:
     if not isinstance(given, Tensor) and not is_number(given):
         raise ValueError(
@@ -148,12 +138,9 @@ def attribute(
 
         - saliency: ``abs=True``; False keeps the gradient's sign.
         - smoothgrad: ``nt_samples=25`` noisy copies; ``stdevs``, the noise's standard deviation
-          (0.15 of the input's range if left out); ``seed=0``; ``abs=False``;
-          ``nt_type="smoothgrad"``, or ``"smoothgrad_sq"`` (mean square) or ``"vargrad"``
-          (variance); ``nt_samples_batch_size=1``, how many copies go through the model at once.
+          (0.15 of the input's range if left out); ``seed=0``.
         - integrated_gradients: ``baselines=0``, a number or tensor (after normalization, 0 is the
-          mean colour); ``n_steps=50``; ``internal_batch_size=N``, as many samples as go through
-          the model at once.
+          mean colour); ``n_steps=50``.
 
     Returns
     -------
@@ -276,29 +263,22 @@ def _smoothgrad(
     nt_samples: int = 25,
     stdevs: float | None = None,
     seed: int = 0,
-    abs: bool = False,
-    nt_type: str = "smoothgrad",
-    nt_samples_batch_size: int | None = None,
 ) -> Tensor:
     """Compute the gradient's mean over noisy copies.
 
     ``1/n sum_i dS/dx(x + e_i)`` with ``e_i ~ N(0, stdevs**2)``, Smilkov et al. 2017, "SmoothGrad:
     removing noise by adding noise"; they recommend 10 to 20 % of the input's range.
     """
-    batch = rows_at_once("nt_samples_batch_size", nt_samples_batch_size, 1, chosen)
-    kinds = ("smoothgrad", "smoothgrad_sq", "vargrad")
-    if nt_type not in kinds:
-        raise ValueError(f"Unknown nt_type={nt_type!r}: give one of {', '.join(map(repr, kinds))}.")
     if stdevs is not None and not (is_number(stdevs) and stdevs >= 0):
         raise ValueError(
             f"stdevs={stdevs!r} is not a standard deviation: give one number from 0 up."
         )
     copies, seed = whole_number("nt_samples", nt_samples), whole_number("seed", seed, 0)
     tunnel = _captum().NoiseTunnel(_captum().Saliency(score))
+    same = {"nt_samples": copies, "nt_samples_batch_size": 1, "abs": False}
     # Each sample by itself, from the same seed: its noise, and so its map, must not depend on the
     # rest of the batch. A function as target may combine samples and gets the whole batch.
     alone = [(x, None)] if chosen is None else zip(x.split(1), chosen.split(1), strict=True)
-    same = {"nt_type": nt_type, "nt_samples": copies, "nt_samples_batch_size": batch, "abs": abs}
     maps = []
     for part, its in alone:
         spread = 0.15 * (part.max() - part.min()).item() if stdevs is None else float(stdevs)
@@ -314,7 +294,6 @@ def _integrated_gradients(
     *,
     baselines: float | Tensor = 0,
     n_steps: int = 50,
-    internal_batch_size: int | None = None,
 ) -> Tensor:
     """Compute the gradient's mean on the path from a baseline b, times the difference.
 
@@ -323,14 +302,18 @@ def _integrated_gradients(
     It is complete: its sum is ``S(x) - S(b)``, up to the rule's error, which in a deep network of
     ReLUs shrinks slowly: for the demo model about 10 % with 50 points, 2 % with 200.
     """
-    rows = rows_at_once("internal_batch_size", internal_batch_size, len(x), chosen)
-    method = _captum().IntegratedGradients(score)
-    return method.attribute(
-        x,
-        baselines=baseline_like("baselines", baselines, x),
-        additional_forward_args=chosen,
-        n_steps=whole_number("n_steps", n_steps),
-        internal_batch_size=rows,
+    return (
+        _captum()
+        .IntegratedGradients(score)
+        .attribute(
+            x,
+            baselines=baseline_like("baselines", baselines, x),
+            additional_forward_args=chosen,
+            n_steps=whole_number("n_steps", n_steps),
+            internal_batch_size=len(
+                x
+            ),  # a function as target must not get several copies of a batch
+        )
     )
 
 

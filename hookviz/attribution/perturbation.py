@@ -284,15 +284,14 @@ def ablationcam(
     prepared = prepare_input(inputs, model, weights=weights, transform=transform)
     session = Session(model, prepared, weights=weights, class_names=class_names)
     with session.active(grad=False):
-        scorer = Scorer(session, target, batch_size)
-        seen = _layer_of(scorer, layer, grid)
-        if seen.maps.is_complex():
+        ablation = Ablation(session, layer, target, batch_size, grid)
+        if ablation.maps.is_complex():
             raise ValueError(
                 f"Layer {layer!r} returns complex numbers, and Ablation-CAM is not defined for "
                 "them: take scorecam, or heatmap(…, 'gradcam')."
             )
-        score, drop = _ablate(scorer, seen, layer)
-        return _weighted(drop / torch.where(score != 0, score.abs(), 1), seen.maps)
+        drops, score = ablation.all_scores(), ablation.score
+        return _weighted(drops / torch.where(score != 0, score.abs(), 1), ablation.maps)
 
 
 def occlusion(
@@ -386,13 +385,9 @@ def _windows(size: int, side: int, step: int) -> list[slice]:
     return [slice(each * step, min(each * step + side, size)) for each in range(number)]
 
 
-def ablation_scores(
-    session: Session, layer: str, target: Target = None, batch_size: int = 8
-) -> Tensor:
+def ablation_scores(session: Session, layer: str, target: Target = None) -> Tensor:
     """Compute the drop of the score without each channel of a layer, ``(N, C)``."""
-    with session.active(grad=False):
-        scorer = Scorer(session, target, batch_size)
-        return _ablate(scorer, _layer_of(scorer, layer, None), layer)[1]
+    return Ablation(session, layer, target).all_scores()
 
 
 class Ablation:
@@ -410,62 +405,62 @@ class Ablation:
     """
 
     def __init__(
-        self, session: Session, layer: str, target: Target = None, batch_size: int = 8
+        self,
+        session: Session,
+        layer: str | nn.Module,
+        target: Target = None,
+        batch_size: int = 8,
+        grid: tuple[int, ...] | None = None,
     ) -> None:
-        self._session = session
         with session.active(grad=False):
-            scorer = Scorer(session, target, batch_size)
-            seen = _layer_of(scorer, layer, None)
-            self._score, self._ablated = _ablating(scorer, seen, layer)
-        self._columns = seen.maps.shape[1]
-        every = torch.arange(len(scorer.pictures) * self._columns)
+            self._scorer = scorer = Scorer(session, target, batch_size)
+            self._layer = _layer_of(scorer, layer, grid)
+            if not self._layer.plain:
+                raise ValueError(
+                    f"Layer {layer!r} does not return a tensor but several, or a container: choose "
+                    "a layer within it."
+                )
+            self.score = scorer.scores()[:, None]  # with all channels
+        self.maps, self._replay = self._layer.maps, Replay(session.model, [self._layer.module])
+        every = torch.arange(self.maps.shape[:2].numel())
         self._batches, self._found = every.split(scorer.batch_size), list[Tensor]()
 
-    def work(self, seconds: float = math.inf) -> float:
+    def work(
+        self, seconds: float = math.inf, update: Callable[[float], None] = lambda fraction: None
+    ) -> float:
         """Run the model for one batch of channels or more; return the fraction done, 0 to 1."""
         end = time.monotonic() + seconds
-        with self._session.active(grad=False):
+        with self._scorer.session.active(grad=False):
             for batch in self._batches[len(self._found) :]:
-                self._found.append(self._ablated(batch // self._columns, batch % self._columns))
+                self._found.append(self._ablated(batch))
+                update(len(self._found) / len(self._batches))
                 if time.monotonic() >= end:
                     break
         return len(self._found) / len(self._batches)
 
     def scores(self) -> Tensor:
         """Return the drop of the score without each channel, ``(N, C)``, when all is done."""
-        return self._score - torch.cat(self._found).view(-1, self._columns)
+        return self.score - torch.cat(self._found).view(-1, self.maps.shape[1])
 
+    def all_scores(self) -> Tensor:
+        """Do all the work and return the scores."""
+        with Progress() as progress:
+            self.work(update=progress.update)
+        return self.scores()
 
-def _ablate(scorer: Scorer, seen: _Layer, layer: str | nn.Module) -> tuple[Tensor, Tensor]:
-    """Return the samples' scores, ``(N, 1)``, and their drops without each channel, ``(N, C)``."""
-    score, ablated = _ablating(scorer, seen, layer)
-    return score, score - scorer.table(seen.maps.shape[1], ablated)
+    def _ablated(self, batch: Tensor) -> Tensor:
+        """Return the scores without one channel each."""
+        count, size = self.maps.shape[1], self._scorer.batch_size
+        samples, hook = batch // count, _without(batch % count, self._layer)
 
-
-def _ablating(
-    scorer: Scorer, seen: _Layer, layer: str | nn.Module
-) -> tuple[Tensor, Callable[[Tensor, Tensor], Tensor]]:
-    """Return the scores, ``(N, 1)``, and a function of samples and channels: those without."""
-    if not seen.plain:
-        raise ValueError(
-            f"Layer {layer!r} does not return a tensor but several, or a container: choose a "
-            "layer within it."
-        )
-    replay, count = Replay(scorer.session.model, [seen.module]), seen.maps.shape[1]
-    score = scorer.scores()[:, None]
-
-    def ablated(samples: Tensor, channels: Tensor) -> Tensor:
         def without() -> Tensor:
-            with HookManager([(seen.module, "forward", _without(channels, seen))]):
-                return scorer.score(samples)
+            with HookManager([(self._layer.module, "forward", hook)]):
+                return self._scorer.score(samples)
 
         # A recording pays where many batches are of the same sample.
-        size = scorer.batch_size
         if len(samples) < size or count < 4 * size or samples[0] != samples[-1]:
             return without()
-        return replay.run(without, lambda: scorer.score(samples), int(samples[0]))
-
-    return score, ablated
+        return self._replay.run(without, lambda: self._scorer.score(samples), int(samples[0]))
 
 
 @dataclass(frozen=True, eq=False)

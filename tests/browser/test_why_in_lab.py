@@ -194,6 +194,7 @@ def test_the_weights(open_canvas, shots):
     within(panel)
     panel.screenshot(path=shots / "lab-weights-colour.png")
 
+    find = layer_field(app)
     find.fill("head.2")
     find.press("Enter")
     shown = app.locator(".hv-kernel-bar")
