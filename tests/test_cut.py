@@ -574,7 +574,7 @@ def stop(*given):
 
 
 def halved(tensor):
-    return tensor * 0.5 + 1
+    return tensor.mul_(0.5).add_(1)  # in place: the value before must not change
 
 
 @pytest.mark.parametrize("layer", ["two", "last"])
@@ -635,6 +635,10 @@ def test_a_layer_that_is_given_what_its_own_edit_made():
         wanted = float(model.one.weight[1].flatten() @ given + model.one.bias[1])
     assert why.patch.flatten().tolist() == given.tolist()
     assert why.value == pytest.approx(wanted, rel=1e-6) and why.edited == 0
+    run = cut_of(model, x)  # without edits; a channel is off in one call alone
+    value = run.value("one", 1, (0, 0), call=1)
+    lost = float((value.terms.kernel * value.terms.patch)[0].sum())
+    assert run.without(value, [0])[0] == pytest.approx(value.value - lost, abs=1e-6)
     explorer.shown_run = "original"
     assert explorer.contributions(channel=1, position=(0, 0)).edited is None
     explorer.close()

@@ -21,7 +21,7 @@ from hookviz.studies.graph.stages import ACTIVATED, NORMALIZED, stages_of
 def sources(function, *tensors):
     """Return the names of the arguments that the result of a function depends on."""
     listener = GraphListener([])
-    for name, tensor in zip("ab", tensors, strict=False):
+    for name, tensor in zip("abc", tensors, strict=False):
         listener.add((name, 0), "input", [], [tensor])
     with torch.no_grad(), OperationRecorder(listener):
         result = function(*tensors)
@@ -72,6 +72,15 @@ def test_views_get_the_sources_written_to_their_memory():
         return whole
 
     assert sources(function, torch.rand(4, 4), torch.rand(4, 4)) == "a"
+
+
+def test_memory_that_two_write_into_keeps_its_first_source():
+    def function(a, b, c):
+        whole = c.clone()
+        torch.add(a[:1], b[:1], out=whole[:1])
+        return whole
+
+    assert sources(function, torch.rand(4), torch.rand(4), torch.rand(4)) == "abc"
 
 
 def test_following_keeps_no_tensor_alive():
