@@ -343,6 +343,7 @@ def test_the_plain_face_has_map_and_boxes(pnet):
     assert (panel.name, panel.box) == ("output[1], channel 1", (9 / 19, 12 / 25, 1 / 19, 1 / 25))
     assert np.array_equal(panel.values, faces[0, 1].numpy())
     figure = draw_figure(explorer.frame)
+    assert figure.axes[2].get_title().startswith("output[1], channel 1")  # beside the map
     shown = [axes.images[0].get_array() for axes in figure.axes if axes.images]
     assert any(np.array_equal(each, panel.values) for each in shown)
     explorer.close()
