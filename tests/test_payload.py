@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from browsing import Browser
 from torch import nn
 
 import hookviz
@@ -183,3 +184,12 @@ def test_the_browser_gets_no_markup_and_runs_no_text(path):
     assert "url(" not in source
     # Neither ends the element of the page that holds it, nor hides its end.
     assert not re.search("</(script|style)|<script|<!--", source, re.IGNORECASE)
+
+
+def test_large_maps_are_sent_in_half_precision(monkeypatch):
+    monkeypatch.setattr("hookviz.widgets.canvas.EXACT_BYTES", 10_000)
+    made = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], face="canvas")
+    answer, _ = Browser(made).ask("layer", layer="layer2.0.conv1")
+    kinds = {coding["name"]: coding["kind"] for coding in answer["arrays"]}
+    assert (kinds["maps"], kinds["numbers"], kinds["orders"]) == ("f2", "f4", "u4")
+    made.close()

@@ -13,39 +13,23 @@ from ..hooking.interrupts import allow_interrupts
 from ..hooking.select import module_names
 from ..studies.graph.graph import Graph, chosen_layers, graph_of, graph_payload
 from .maps import for_layer, layer_of, layers_of
-from .view import View
+from .view import View, cached
 
 SIDE = 32
 """The most pixels along a side of a layer's small picture."""
 
 
+@cached()
 def graph_in(view: View) -> Graph:
     """Return the graph of the view's network: that of a cut run, or of one more forward.
 
     Its layers are those of `hookviz.graph` and the captured ones that hold no other modules.
     """
+    chosen, captured = chosen_layers(view.session.model, None), _captured(view)
     cut = view.memo.get("cut", None)
-    if cut is not None and view.memo.get("graph", None) is None:
-        share_graph(view, cut.graph)
-
-    def run() -> Graph:
-        layers = chosen_layers(view.session.model, None) | _captured(view)
-        return allow_interrupts(graph_of, view.session, layers)
-
-    return view.memo.get_or_compute("graph", None, run)
-
-
-def share_graph(view: View, graph: Graph) -> None:
-    """Use the graph of a run that was made anyway as the map's, if it has all of the map's layers.
-
-    Parameters
-    ----------
-    view : View
-    graph : Graph
-        That of `hookviz.graph` for the view's session.
-    """
-    if _captured(view).keys() <= chosen_layers(view.session.model, None).keys():
-        view.memo.get_or_compute("graph", None, lambda: graph)
+    if cut is not None and captured.keys() <= chosen.keys():
+        return cut.graph
+    return allow_interrupts(graph_of, view.session, chosen | captured)
 
 
 def _captured(view: View) -> dict[nn.Module, str]:
