@@ -408,6 +408,15 @@ def raised(model: nn.Module, step: Callable[[nn.Module], Any]) -> Diagnosis:
     return findings
 
 
+def test_an_error_is_located_in_its_call_beside_nan_in_an_earlier_one():
+    model = Between(torch.log)
+    with suppress(RuntimeError), hookviz.diagnose(model) as findings:
+        model(torch.randn(16, 4))
+        model(torch.randn(16, 5))
+    found = next(each for each in findings if each.kind == "shape")
+    assert found.layer == "first" and "takes 4 features" in found.message
+
+
 def test_a_loss_that_is_detached_names_what_detached_it():
     found = raised(net(), lambda model: cross_entropy(model(pictures()).detach()).backward())[0]
     assert (found.severity, found.operation) == ("error", "detach")

@@ -146,7 +146,7 @@ class Guard(Diagnosis):
         stepped = last is not None and bool(watch.changed(last))
         write = overwrite(watch.run, error, root) if root is not None and not stepped else None
         if write is not None:
-            return write.finding(error)
+            return write
         end = watch.run.check(NoGradient).last_break()
         if end is None and seen is not None:
             end = seen.check(NoGradient).last_break()

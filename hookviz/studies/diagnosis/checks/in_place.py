@@ -16,38 +16,13 @@ from ..findings import Finding
 from ..records import OUTSIDE, OperationRecord
 
 
-@dataclass(frozen=True)
-class Overwrite:
-    """The operation that overwrote a tensor; name and line of the one whose gradient needs it."""
-
-    record: OperationRecord
-    needing: str
-    at: str
-
-    def finding(self, error: BaseException) -> Finding:
-        """Report the error."""
-        layer = self.record.layer
-        owner = f" in {layer!r}" if layer and layer != OUTSIDE else ""
-        at = f" ({self.at})" if self.at else ""
-        return Finding(
-            "in place",
-            "error",
-            f"{self.record.name.capitalize()}{owner} overwrites a tensor in place, but the "
-            f"gradient of {self.needing}{at} needs the old values.",
-            f"Write a new tensor in that line: x = x + 1, x.relu(), inplace=False; or overwrite a "
-            f"clone() of the output of {self.needing}.",
-            **{**self.record.place, "phase": "backward"},
-            evidence={"error": first_line(error)},
-        )
-
-
 @dataclass
 class InPlace(Check):
     """Note layers whose output is overwritten: a plain hook that stores it shows wrong values."""
 
     looks_at = "outputs that are overwritten in place"
 
-    error: Overwrite | None = None
+    error: Finding | None = None
 
     def finish(self, score: Tensor | None, run: RunRecord) -> None:
         if run.error is not None and score is not None:
@@ -85,8 +60,8 @@ def _returned_by(run: RunRecord) -> dict[OperationRecord | None, LayerCall]:
     return found
 
 
-def overwrite(run: RunRecord, error: BaseException, score: Tensor) -> Overwrite | None:
-    """Find the operation that overwrote what a gradient needs; None if the error is another one.
+def overwrite(run: RunRecord, error: BaseException, score: Tensor) -> Finding | None:
+    """Report the operation that overwrote what a gradient needs; None if the error is another one.
 
     A node of autograd's graph says by raising the same error which of the tensors that it keeps has
     changed.
@@ -106,8 +81,23 @@ def overwrite(run: RunRecord, error: BaseException, score: Tensor) -> Overwrite 
         alike = [each for each in after if shape and _shape(each) == shape[1].replace(" ", "")]
         found = own or alike or after
         if found:
-            return Overwrite(found[0], label.name, line_of(*label.line))
+            return _overwritten(found[0], label.name, line_of(*label.line), error)
     return None
+
+
+def _overwritten(record: OperationRecord, needing: str, line: str, error: BaseException) -> Finding:
+    owner = f" in {record.layer!r}" if record.layer not in ("", OUTSIDE) else ""
+    at = f" ({line})" if line else ""
+    return Finding(
+        "in place",
+        "error",
+        f"{record.name.capitalize()}{owner} overwrites a tensor in place, but the gradient of "
+        f"{needing}{at} needs the old values.",
+        "Write a new tensor in that line: x = x + 1, x.relu(), inplace=False; or overwrite a "
+        f"clone() of the output of {needing}.",
+        **record.place | {"phase": "backward"},
+        evidence={"error": first_line(error)},
+    )
 
 
 def _shape(record: OperationRecord) -> str:

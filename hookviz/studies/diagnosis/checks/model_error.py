@@ -42,7 +42,7 @@ class ModelError(Check):
         if error is None:
             return
         if (overwrite := run.check(InPlace).error) is not None:
-            yield overwrite.finding(error)
+            yield overwrite
             return
         call = _innermost(run, error)
         cut = run.check(NoGradient).last_break()
