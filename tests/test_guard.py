@@ -460,6 +460,13 @@ def test_input_on_another_scale(training):
         assert findings[0].layer == "1"
 
 
+def test_a_fault_of_the_step_and_of_its_examination_is_reported_once():
+    twice = lambda output: cross_entropy(output.softmax(1))  # noqa: E731
+    findings = guarded(learnt(), twice, pictures() * 255)
+    told = [each.kind for each in findings if each.severity != "note"]
+    assert sorted(told) == ["input scale", "loss"]
+
+
 def test_a_training_that_has_begun_tells_nothing_of_the_scale():
     model = net()
     assert guarded(model, cross_entropy, pictures() * 255).healthy
