@@ -3,7 +3,7 @@
 import type { Facts } from "./source.ts";
 import type { Settings } from "./state.ts";
 
-export type Kind = "view" | "number" | "text" | "open";
+type Kind = "view" | "number" | "text" | "open";
 export interface Step {
   question: string;
   state: any;

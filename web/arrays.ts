@@ -1,24 +1,15 @@
 // Bytes -> numbers: as they are, or as a page packs them.
 
 import { COLOURS, GAP, MINUS_INF, NAN, PLUS_INF } from "./levels.ts";
+import type { Coding } from "./messages.d.ts";
 import type { Numbers } from "./layer.ts";
-
-export interface Coding {
-  name: string;
-  kind: string;
-  shape: number[];
-  scale?: number;
-  delta?: boolean;
-  planes?: boolean;
-  step?: number;
-  bytes?: number;
-}
 
 const KINDS = { f4: Float32Array, f8: Float64Array, u4: Uint32Array, b1: Uint8Array };
 
 /** @param ends Of values in steps: each map's least, then each one's largest. */
 export function decoded(coding: Coding, bytes: Uint8Array, ends?: ArrayLike<number>): Numbers {
-  const { kind, shape, scale = 1 } = coding;
+  const { kind, shape } = coding;
+  const scale = coding.scale ?? 1;
   const approximate = kind === "f2" || kind === "u1" || undefined;
   if (kind === "u1") return { shape, values: fromSteps(coding, bytes, ends ?? []), approximate };
   const size = kind === "f2" ? 2 : Number(kind[1]);
@@ -35,7 +26,7 @@ export function decoded(coding: Coding, bytes: Uint8Array, ends?: ArrayLike<numb
       scale,
     };
   }
-  return { shape, values: new ((KINDS as any)[kind])(own.buffer) };
+  return { shape, values: new (KINDS[kind as keyof typeof KINDS])(own.buffer) };
 }
 
 /** Bytes that were sorted by their place in the number: all first ones, all second ones. */

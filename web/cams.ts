@@ -1,13 +1,13 @@
 // Heatmaps from maps and gradients of one layer: the methods of hookviz/attribution/cam.py.
 
 /** All channels one behind the other, and how many of how many places. */
-export interface Pair {
+interface Pair {
   maps: ArrayLike<number>;
   gradients: ArrayLike<number>;
   count: number;
   size: number;
 }
-export type Cam = (pair: Pair) => Float32Array;
+type Cam = (pair: Pair) => Float32Array;
 
 /** The sum over the channels of their maps, each with a weight. */
 function weighted({ maps, count, size }: Pair, weight: (channel: number) => number) {

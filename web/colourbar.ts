@@ -3,11 +3,7 @@
 import { el, setAttribute, shareOf } from "./dom.ts";
 import { COLOURS, paint, toLevels } from "./levels.ts";
 import { short } from "./numbers.ts";
-
-export interface Ends {
-  low: number;
-  high: number;
-}
+import type { Ends } from "./state.ts";
 
 /** A colourbar; `onChoose` gets the chosen ends, or null for the range's own. */
 export class Colourbar {

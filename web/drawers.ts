@@ -2,7 +2,7 @@
 
 import { el, setAttribute, setText, visible } from "./dom.ts";
 
-export interface Drawer { button: HTMLButtonElement, sheet: HTMLElement, toggled: (open: boolean) => void, offered: boolean}
+interface Drawer { button: HTMLButtonElement, sheet: HTMLElement, toggled: (open: boolean) => void, offered: boolean}
 
 /** One drawer is open at a time. */
 export class Drawers {

@@ -1,10 +1,7 @@
 // The part of the input that a position of a map depends on.
 
-export interface Ends {
-  along: number | null;
-  from: number[];
-  to: number[];
-}
+import type { FieldEnds } from "./messages.d.ts";
+
 export interface Field {
   status: string;
   why: string;
@@ -12,7 +9,7 @@ export interface Field {
   map: number[];
   axes: string[];
   size: number[] | null;
-  ends: Ends[] | null;
+  ends: FieldEnds[] | null;
 }
 
 /**

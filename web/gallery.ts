@@ -3,9 +3,9 @@
 import { Brush } from "./brush.ts";
 import { el, setAttribute, setText, visible } from "./dom.ts";
 import { Camera, listenForFiles } from "./intake.ts";
+import type { Thumbnail } from "./messages.d.ts";
 import type { App } from "./app.ts";
 
-export interface Thumbnail { key: number, sample: number, name: string, url: string, now: boolean}
 
 const PART = 4e6; // bytes of a file in one message: servers refuse those of more than 10 MB
 const MOST = 100e6;

@@ -71,7 +71,7 @@ function stops({ parts, source }: App): Array<[HTMLElement, string]> {
   ];
 }
 
-export function beginTour(app: App) {
+function beginTour(app: App) {
   const all = stops(app).filter(([part]) => !part.hidden);
   const count = el("span", { class: "hv-dim" });
   const words = el("p", { "aria-live": "polite" });

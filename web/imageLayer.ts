@@ -4,7 +4,7 @@
 import { el } from "./dom.ts";
 import { paint } from "./levels.ts";
 
-export interface Places {
+interface Places {
   columns: number;
   width: number;
   height: number;

@@ -31,7 +31,7 @@ export async function pixelsOf(blob: Blob): Promise<Rgb> {
   return overWhite(context.getImageData(0, 0, width, height));
 }
 
-export function overWhite({ data, width, height }: ImageData) {
+function overWhite({ data, width, height }: ImageData) {
   const pixels = new Uint8Array(3 * width * height);
   const at = (place: number) => data[place];
   for (let from = 0, to = 0; from < data.length; from += 4, to += 3) {

@@ -10,7 +10,7 @@ export const GAP = 255;
  * What is single and what is double precision in numpy's arithmetic: with ends in single
  * precision all is; percentiles are doubles; a heatmap's ends are Python's numbers.
  */
-export type Precision = "single" | "double" | "mixed";
+type Precision = "single" | "double" | "mixed";
 export interface Range {
   low: number;
   high: number;

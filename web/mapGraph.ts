@@ -1,17 +1,7 @@
 // The network's graph folded at its modules: which boxes there are, and the edges between them.
 
-/** A call of a layer, an operation that joins several, an input or an output. */
-export interface GraphNode {
-  name: string;
-  layer: string;
-  call: number;
-  operation: string;
-  shape: number[] | null;
-  path: string;
-  after: string[];
-  sources: number[] | null;
-  failed: boolean;
-}
+import type { GraphNode } from "./messages.d.ts";
+
 export interface Graph {
   nodes: GraphNode[];
   edges: Array<[number, number]>;

@@ -3,7 +3,7 @@
 
 import type { Unit } from "./mapGraph.ts";
 
-export interface Size {
+interface Size {
   width: number;
   height: number;
 }
@@ -14,7 +14,7 @@ export interface Box {
   width: number;
   height: number;
 }
-export type Points = Array<[number, number]>;
+type Points = Array<[number, number]>;
 export interface Path {
   from: number;
   to: number;
@@ -177,7 +177,7 @@ function roomForTitles(units: Unit[], boxes: Box[]) {
 }
 
 /** The boxes by their column, from left to right. */
-export function columnsOf(boxes: Box[]) {
+function columnsOf(boxes: Box[]) {
   const order = boxes.map((box, n) => ({ n, centre: box.x + box.width / 2, ...box })).sort((a, b) =>
     a.centre - b.centre
   );

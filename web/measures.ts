@@ -34,7 +34,7 @@ export function measured(values: Float32Array, count: number): Numbers {
 }
 
 /** The 1st and the 99th percentile of each map's finite values, linear between two values. */
-export function percentilesOf(values: Float32Array, count: number): [Float64Array, Float64Array] {
+function percentilesOf(values: Float32Array, count: number): [Float64Array, Float64Array] {
   const size = values.length / count;
   const [low, high] = [new Float64Array(count), new Float64Array(count)];
   for (let channel = 0; channel < count; channel++) {
@@ -54,7 +54,7 @@ export function percentilesOf(values: Float32Array, count: number): [Float64Arra
  * How flat each gradient is, as `flatness` of hookviz/view/view.py: 0 it is not, 1 zero everywhere,
  * 2 the same everywhere, 3 one value or zero, 4 zero in all channels.
  */
-export function flatnessOf(values: Float32Array, count: number) {
+function flatnessOf(values: Float32Array, count: number) {
   const size = values.length / count;
   const found = new Uint8Array(count);
   for (let channel = 0; channel < count && size > 1; channel++) {
@@ -77,7 +77,7 @@ export function flatnessOf(values: Float32Array, count: number) {
 }
 
 /** The mean of each channel. */
-export function meansOf(values: Float32Array, count: number) {
+function meansOf(values: Float32Array, count: number) {
   const size = values.length / count;
   return Float32Array.from({ length: count }, (_, channel) => {
     let sum = 0;

@@ -7,7 +7,7 @@ import type { Layer } from "./layer.ts";
 import type { Range } from "./levels.ts";
 import type { Ranking } from "./here.ts";
 
-export interface Grid { columns: number, rows: number, width: number, height: number}
+interface Grid { columns: number, rows: number, width: number, height: number}
 
 const LEAST_TILE = 36; // a tile's side, in pixels of the page
 const MOST_TILE = 240;

@@ -15,13 +15,13 @@ import { readTarget } from "./targets.ts";
 import { answered } from "./walk.ts";
 import type { Runner, Tensor } from "./runner.ts";
 import type { Rgb } from "./resize.ts";
-import type { DenseMap, Found } from "./output.ts";
+import type { Found } from "./output.ts";
 import type { App } from "./app.ts";
 import type { Goal } from "./targets.ts";
 import type { Part } from "./ablation.ts";
 import type { Range } from "./levels.ts";
 import type { At, Facts, HeatAt, NetFacts, Picture } from "./source.ts";
-import type { AnyRequest } from "./messages.d.ts";
+import type { AnyRequest, OutputMap } from "./messages.d.ts";
 
 export interface CallFacts {
   name: string;
@@ -37,7 +37,7 @@ export interface CallFacts {
 }
 /** The facts of a page that runs its network. */
 export type PageFacts = Facts & { net: NetFacts };
-export interface Factor {
+interface Factor {
   layer: string;
   channel: number;
   factor: number;
@@ -761,7 +761,7 @@ const OTHER = "The ribbon shows the layers of the picture that this page was mad
  * @param values All channels.
  */
 function drawnOutput(
-  { size: [height, width], picture }: DenseMap,
+  { size: [height, width], picture }: OutputMap,
   values: Float32Array,
   channel: number | null,
 ): Found {

@@ -7,6 +7,7 @@ import { paint, put, toLevels } from "./levels.ts";
 import { mapSize, percent, short } from "./numbers.ts";
 import { Panel } from "./panel.ts";
 import type { Numbers } from "./layer.ts";
+import type { OutputBox, OutputMap } from "./messages.d.ts";
 import type { State } from "./state.ts";
 import type { Source } from "./source.ts";
 import type { Colours } from "./colours.ts";
@@ -17,21 +18,6 @@ export interface Found {
   classes?: Numbers;
   pixels?: Numbers;
   none?: string;
-}
-export interface DenseMap {
-  name: string;
-  flat: boolean;
-  labels: string[];
-  picture: boolean;
-  size: [number, number];
-}
-export interface Box {
-  corners: [number, number, number, number];
-  label: string;
-  score: number;
-  target: string;
-  points: Array<[number, number]>;
-  pointTargets: string[];
 }
 
 const NAMED_CLASSES = 8; // classes that are named below a map
@@ -94,7 +80,7 @@ export class OutputPanel {
     });
   }
 
-  get map(): DenseMap | undefined {
+  get map(): OutputMap | undefined {
     return this.source.facts.answer?.maps[this.which];
   }
 
@@ -143,7 +129,7 @@ export class OutputPanel {
     return undefined;
   }
 
-  list(maps: DenseMap[]) {
+  list(maps: OutputMap[]) {
     const key = JSON.stringify(maps);
     if (key !== this.listed) {
       this.listed = key;
@@ -171,7 +157,7 @@ export class OutputPanel {
   }
 
   /** What is under the pointer, or else the map's size. */
-  reading(map: DenseMap) {
+  reading(map: OutputMap) {
     const { spot } = this.state;
     if (!spot || !this.found) return mapSize(map.size);
     const [row, column] = placeOf(map, spot.u, spot.v);
@@ -185,7 +171,7 @@ export class OutputPanel {
     return said || `row ${row}, column ${column}`;
   }
 
-  draw(map: DenseMap, found: Found, colours: Colours) {
+  draw(map: OutputMap, found: Found, colours: Colours) {
     const { panel } = this;
     const [height, width] = map.size;
     const { values, classes, pixels } = found;
@@ -221,7 +207,7 @@ export class OutputPanel {
   }
 
   /** Outline the target's values that are in this map. */
-  mark(map: DenseMap) {
+  mark(map: OutputMap) {
     const parts = (this.source.facts.target.written ?? "").split(" - ");
     const marks = [this.panel.cell, this.panel.field];
     const [height, width] = map.size;
@@ -244,12 +230,12 @@ export class OutputPanel {
   }
 }
 
-function wholeOf(map: DenseMap) {
+function wholeOf(map: OutputMap) {
   return map.labels.length > 1 ? null : 0;
 }
 
 /** Row and column under a point. */
-function placeOf({ size: [height, width] }: DenseMap, u: number, v: number): [number, number] {
+function placeOf({ size: [height, width] }: OutputMap, u: number, v: number): [number, number] {
   return [Math.min(Math.floor(v * height), height - 1), Math.min(Math.floor(u * width), width - 1)];
 }
 
@@ -285,7 +271,7 @@ function rgbOf(number: number): [number, number, number] {
 }
 
 /** The classes with the most positions. */
-function legend(counts: Array<[number, number]>, map: DenseMap, whole: number) {
+function legend(counts: Array<[number, number]>, map: OutputMap, whole: number) {
   return counts
     .sort((one, other) => other[1] - one[1])
     .slice(0, NAMED_CLASSES)
@@ -332,7 +318,7 @@ export class Boxes {
     });
   }
 
-  get boxes(): Box[] {
+  get boxes(): OutputBox[] {
     return this.source.answer ? (this.source.facts.answer?.boxes ?? []) : [];
   }
 

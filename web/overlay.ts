@@ -4,7 +4,7 @@ import { toLevels } from "./levels.ts";
 import type { Range } from "./levels.ts";
 
 /** The two that a pixel lies between. */
-export interface Cells {
+interface Cells {
   first: number;
   second: number;
   share: number;

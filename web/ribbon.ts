@@ -5,7 +5,7 @@ import { COLOURS } from "./levels.ts";
 import { middle, percent, short } from "./numbers.ts";
 import { Popup } from "./popup.ts";
 
-export interface Cell { name: string, block: string, side: number, activation: number | null, gradient: number | null, zeros: number, nans: number, infs: number, channels: number, silent: number | null, kind: string, text: string, size: string}
+interface Cell { name: string, block: string, side: number, activation: number | null, gradient: number | null, zeros: number, nans: number, infs: number, channels: number, silent: number | null, kind: string, text: string, size: string}
 
 const MEASURES = ["gradient", "activation", "zeros", "silent"];
 

@@ -10,13 +10,13 @@ import type { Part } from "./ablation.ts";
 import type { Heat } from "./source.ts";
 
 /** One run for each number. */
-export interface Plan {
+interface Plan {
   count: number;
   feeds: (number: number) => Record<string, Tensor>;
   made: (scores: Float64Array, whole: number) => Heat;
 }
 /** `whole` is the score of the input as it is. */
-export interface Job {
+interface Job {
   answer: Answer;
   key: string;
   plan: Plan;
@@ -206,7 +206,7 @@ function withInput(answer: Answer, change: (values: Float32Array) => void) {
 }
 
 /** Score-CAM: each channel is a mask over the picture, and its score the channel's weight. */
-export function masking(answer: Answer, { maps, count, height, width }: Maps): Plan {
+function masking(answer: Answer, { maps, count, height, width }: Maps): Plan {
   const { shape } = answer.feeds.input;
   const [tall, wide] = [shape[2], shape[3]];
   const own = (channel: number) =>
@@ -255,7 +255,7 @@ function maskEnds(values: Float32Array): [number, number] {
  * Occlusion: a window of zeros moves over the picture; a pixel has the mean of the drops of the
  * score of all windows over it.
  */
-export function occluding(answer: Answer): Plan {
+function occluding(answer: Answer): Plan {
   const { shape } = answer.feeds.input;
   const [height, width] = [shape[2], shape[3]];
   const side = Math.ceil(Math.min(height, width) / 8);

@@ -7,7 +7,7 @@ const WIDEST = 18; // pixels that a tick and its gap take at most
 const FAINT = 0.16; // what a filter leaves out
 
 /** What is drawn: "forward", "backward" or "unfired". */
-export interface Tick {
+interface Tick {
   side: string;
   depth: number;
 }

@@ -5,7 +5,7 @@ import { put } from "./levels.ts";
 import { short } from "./numbers.ts";
 import type { App } from "./app.ts";
 
-export interface Kernels { layer: string, channel: number, words: string, kind: "colour" | "slices" | "row", by: string, channels: number[], numbers: string[], total: number, size: number[], facts: Array<[string, string]>, bins: {low: string, high: string, all: number[], own: number[]}, arrays: {tiles: {values: any}}}
+interface Kernels { layer: string, channel: number, words: string, kind: "colour" | "slices" | "row", by: string, channels: number[], numbers: string[], total: number, size: number[], facts: Array<[string, string]>, bins: {low: string, high: string, all: number[], own: number[]}, arrays: {tiles: {values: any}}}
 
 /** A drawer; it follows the shown layer, channel and position while it is open. */
 export class Weights {

@@ -6,7 +6,7 @@ import { short } from "./numbers.ts";
 import type { App } from "./app.ts";
 
 /** One number of the network. */
-export interface Spot { layer: string, call: number, channel: number, position: number[], output?: number, written?: string, sample?: number}
+interface Spot { layer: string, call: number, channel: number, position: number[], output?: number, written?: string, sample?: number}
 export interface Term { channel: number, contribution: string, tap: number[], window: number[][], origins: Array<Spot & {path: string[], part: string, cut_off: boolean}>, traced: boolean, others: number, rest?: string, remainder?: string, kind?: string, bent_by?: string[]}
 
 /** A drawer; it follows the chosen position while it is open. */
