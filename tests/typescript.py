@@ -23,6 +23,9 @@ export type AnyQuestion = Without<{}, "key">;
 
 /** A request as it is made, with its bytes; the settings are added when it is sent. */
 export type AnyRequest = Without<{}, "settings" | "moved"> & {{ bytes?: Uint8Array }};
+
+/** A reply; some hold arrays alone. */
+export type AnyReply = {} | (Reply & {{ ask: {} }});
 """
 HEAD = "// Generated from hookviz/view/messages.py by `make messages`: change that file.\n"
 
@@ -82,7 +85,11 @@ def text() -> str:
     """Return the whole file."""
     questions = " | ".join(kind.__name__ for kind in messages.QUESTIONS.values())
     requests = " | ".join(kind.__name__ for kind in messages.REQUESTS.values())
-    unions = UNIONS.format(questions, requests)
+    answers = [kind for kind in kinds() if messages.Reply in kind.__bases__]
+    words = {messages.word_of(kind) for kind in answers}
+    plain = " | ".join(f'"{word}"' for word in messages.QUESTIONS if word not in words)
+    replies = " | ".join(kind.__name__ for kind in answers)
+    unions = UNIONS.format(questions, requests, replies, plain)
     return "\n".join([HEAD, *(f"{interface(kind)}\n" for kind in kinds()), unions])
 
 

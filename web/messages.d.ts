@@ -572,3 +572,6 @@ export type AnyQuestion = Without<LayerQuestion | HeatmapQuestion | HeatmapsQues
 
 /** A request as it is made, with its bytes; the settings are added when it is sent. */
 export type AnyRequest = Without<TargetRequest | FactorRequest | OffRequest | DropRequest | UndoRequest | RestoreRequest | PaintRequest | EraseRequest | PictureRequest | AgainRequest | BesideRequest, "settings" | "moved"> & { bytes?: Uint8Array };
+
+/** A reply; some hold arrays alone. */
+export type AnyReply = CodeAnswer | LayerAnswer | PictureAnswer | SidesAnswer | ValueAnswer | FieldAnswer | AblationAnswer | FlipAnswer | MapAnswer | WhyAnswer | WeightsAnswer | FeatureAnswer | WithoutAnswer | (Reply & { ask: "heatmap" | "heatmaps" | "scores" | "here" | "prepare" | "output" });

@@ -94,7 +94,7 @@ export interface Source {
   waiting?: string;
   wanted?: number | null;
   asking?: string | null;
-  sides?: (at: At) => Sides | null;
+  sides?: (at: HeatAt) => Sides | null;
   write?: (written: string) => void;
   goal?: { written: string } | null;
   answer?: (which: number, channel: number | null, sample: number) => Found | null;

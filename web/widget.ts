@@ -8,7 +8,13 @@ import { Layer } from "./layer.ts";
 import { Moves, Requests } from "./moves.ts";
 import { pictureOf } from "./pictures.ts";
 import { keepShortcutsFrom } from "./shortcuts.ts";
-import type { AnyQuestion, AnyRequest, Facts as KernelFacts, HeatmapQuestion, LayerQuestion } from "./messages.d.ts";
+import type { AblationAnswer, AnyQuestion, AnyReply, AnyRequest, CodeAnswer, Facts as KernelFacts, FlipAnswer, HeatmapQuestion, LayerFacts, LayerQuestion } from "./messages.d.ts";
+import type { Part as Scores } from "./ablation.ts";
+import type { Part as Flips } from "./flip.ts";
+import type { Arrays, Numbers } from "./layer.ts";
+import type { Found } from "./output.ts";
+import type { At, HeatAt } from "./source.ts";
+import type { Settings } from "./state.ts";
 
 const BUDGET = 300e6; // bytes of layers that are kept
 const SOON = 60; // milliseconds until the kernel is told of a setting
@@ -26,6 +32,12 @@ const LATE = 500; // milliseconds by which an answer may come after the kernel i
 const NO_KERNEL = "no kernel: run the cell again";
 const IN_WORDS = new Set(["heatmap", "sides", "output", "field", "map", "why", "weights", "without"]);
 
+/** A part of the kernel's work: what it found so far, or why there is nothing. */
+type Part<Answer> = Omit<Answer, "ask" | "key" | "arrays">;
+type WorkPart = Partial<Part<AblationAnswer> & Part<FlipAnswer> & Part<CodeAnswer>> & {
+  arrays: Record<string, Numbers>;
+};
+
 export type Facts = KernelFacts & {note: string};
 
 /** What the kernel sends, remembered. */
@@ -35,14 +47,14 @@ class KernelSource {
   listeners: Set<() => void> = new Set();
   /** The one that was used last is last. */
   known: Map<string, any> = new Map();
-  pending: Set<any> = new Set();
-  parts: Map<string, (part: any) => void> = new Map(); // of work that is done in parts
+  pending: Set<string> = new Set();
+  parts: Map<string, (part: WorkPart | null) => void> = new Map(); // of work that is done in parts
   asked = 0;
-  shownAnswer = { key: "", found: null as any }; // the output's map, as it was last
+  shownAnswer = { key: "", found: null as Found | null }; // the output's map, as it was last
   moves: Moves;
   requests: Requests;
   local = false; // whether the model's settings are just set here
-  attending: WeakMap<any, Set<string>> = new WeakMap();
+  attending: WeakMap<LayerFacts[], Set<string>> = new WeakMap();
   /** Why nothing new comes; or empty. */
   gone = "";
   refused = 0; // how often the gone kernel was asked to do something
@@ -53,14 +65,14 @@ class KernelSource {
   /** The classic Notebook tells of it by events. */
   events = (globalThis as any).Jupyter?.notebook?.events;
   ended: () => void;
-  ownFacts: any;
-  ownNote: any;
-  shownFacts: any;
+  ownFacts!: KernelFacts;
+  ownNote!: string;
+  shownFacts!: Facts;
 
   constructor(public model: any) {
     this.moves = new Moves(() => Math.max(model.get("seen") ?? 0, 0));
     this.requests = new Requests(this.moves, (message) => this.ask(message));
-    model.on("msg:custom", (said: any, buffers: DataView[]) => {
+    model.on("msg:custom", (said: AnyReply, buffers: DataView[]) => {
       this.arrive(said, buffers ?? []);
     });
     /** The kernel, where the front end shows it. */
@@ -182,7 +194,7 @@ class KernelSource {
   unanswered(ask: string) {
     if (!IN_WORDS.has(ask)) return null;
     const said = { ask, none: NO_KERNEL, status: "unknown", why: NO_KERNEL };
-    if (!this.refusals.has(ask)) this.refusals.set(ask, this.made(said, {}));
+    if (!this.refusals.has(ask)) this.refusals.set(ask, this.made(said as unknown as AnyReply, {}));
     return this.refusals.get(ask);
   }
 
@@ -210,18 +222,18 @@ class KernelSource {
     this.gone = "";
   }
 
-  arrive(said: any, buffers: DataView[]) {
+  arrive(said: AnyReply, buffers: DataView[]) {
     this.pending.delete(said.key);
     this.found();
     if (said.lost) {
-      this.take(said, { none: "interrupted" });
+      this.take({ ...said, none: "interrupted" }, {});
       return this.tell();
     }
     const old = !said.key.startsWith(`${this.facts.run} `);
     if (old) this.take(said, null);
     if (old) return;
-    const arrays: Record<string, any> = {};
-    (said.arrays ?? []).forEach((coding: any, place: number) => {
+    const arrays: Record<string, Numbers> = {};
+    (said.arrays ?? []).forEach((coding, place) => {
       const { buffer, byteOffset, byteLength } = buffers[place];
       arrays[coding.name] = decoded(coding, new Uint8Array(buffer, byteOffset, byteLength));
     });
@@ -231,9 +243,9 @@ class KernelSource {
     this.tell();
   }
 
-  made(said: any, arrays: Record<string, any>) {
+  made(said: AnyReply, arrays: Record<string, Numbers>) {
     if (said.ask === "layer" && !said.none)
-      return new Layer(said.header, arrays as any, this.facts.choices.order, this.facts.network);
+      return new Layer(said.header, arrays as unknown as Arrays, this.facts.choices.order, this.facts.network);
     if (said.ask === "picture") return pictureOf(arrays.pixels.values, said.header);
     if (said.ask === "heatmap") return arrays.heat ? arrays.heat : { values: null, shape: [], ...(said.none ? { none: said.none } : {}) };
     if (said.ask === "value") return { maps: numberOf(said.maps), gradients: numberOf(said.gradients) };
@@ -255,11 +267,11 @@ class KernelSource {
   }
 
   /** Maps of attention are of the chosen query. */
-  query({ place }: any, layer: string) {
+  query({ place }: At, layer: string) {
     const { layers } = this.facts;
     let names = this.attending.get(layers);
     if (!names) {
-      names = new Set(layers.filter((each: any) => each.attends).map((each: any) => each.name));
+      names = new Set(layers.filter((each) => each.attends).map((each) => each.name));
       this.attending.set(layers, names);
     }
     return names.has(layer) ? { place } : {};
@@ -269,7 +281,7 @@ class KernelSource {
    * Let the kernel work a moment, so that it can be stopped.
    * @param told Gets null if the network has changed meanwhile.
    */
-  work(question: AnyQuestion, told: (part: any) => void) {
+  work(question: AnyQuestion, told: (part: WorkPart | null) => void) {
     this.asked += 1;
     const key = `${this.facts.run} ${question.ask} ${this.asked}`;
     this.parts.set(key, told);
@@ -278,7 +290,7 @@ class KernelSource {
   }
 
   /** With the last part of it comes the order. */
-  ablate(at: any, told: (part: any) => void) {
+  ablate(at: At, told: (part: Scores | null) => void) {
     const { layer, call, sample, depth } = at;
     this.work({ ask: "ablation", layer, call, sample, depth, ...this.query(at, layer) }, (part) => {
       const arrays = part?.arrays;
@@ -290,18 +302,18 @@ class KernelSource {
   }
 
   /** Switch channels off, in their order, until the answer is another. */
-  flip({ layer, call, sample, depth }: any, channels: number[], told: (part: any) => void) {
-    this.work({ ask: "flip", layer, call, sample, depth, channels }, told);
+  flip({ layer, call, sample, depth }: At, channels: number[], told: (part: Flips | null) => void) {
+    this.work({ ask: "flip", layer, call, sample, depth, channels }, told as (part: WorkPart | null) => void);
   }
 
-  take(said: any, arrays: any) {
+  take(said: { key: string; none?: string | null }, arrays: Record<string, Numbers> | null) {
     const told = this.parts.get(said.key);
     this.parts.delete(said.key);
     told?.(arrays && { ...said, arrays });
   }
 
   /** This view without hookviz. */
-  code(settings: any): Promise<{code: string, none: string}> {
+  code(settings: Settings): Promise<{code: string, none: string}> {
     this.asked += 1;
     const key = `${this.facts.run} code ${this.asked}`;
     return new Promise((resolve) => {
@@ -320,17 +332,17 @@ class KernelSource {
     return !this.requests.doing && this.pending.size === 0;
   }
 
-  question(at: any): Omit<LayerQuestion, "key"> {
+  question(at: At): Omit<LayerQuestion, "key"> {
     const { layer, call, sample, depth, shown_after } = at;
     return { ask: "layer", layer, call, sample, depth, shown_after, ...this.query(at, layer) };
   }
 
-  layer(at: any) {
+  layer(at: At) {
     const found = this.get(this.question(at));
     return found instanceof Layer ? found : null;
   }
 
-  heat(at: any, layer: string) {
+  heat(at: HeatAt, layer: string) {
     const { call, sample, depth, heatmap: method, place } = at;
     if (at.ofAll) return this.get({ ask: "heatmaps", sample, depth, method })?.[layer] ?? null;
     const question: Omit<HeatmapQuestion, "key"> = { ask: "heatmap", layer, call, sample, depth, method, ...this.query(at, layer) };
@@ -339,7 +351,7 @@ class KernelSource {
     return waiting ? null : this.get({ ...question, place });
   }
 
-  field(at: any) {
+  field(at: At) {
     const { layer, call, sample, depth } = at;
     return this.get({ ask: "field", layer, call, sample, depth, ...this.query(at, layer) });
   }
@@ -363,7 +375,7 @@ class KernelSource {
   }
 
   /** The heatmaps of both sides of a target that is a difference. */
-  sides({ layer, call, sample, depth, heatmap: method }: any) {
+  sides({ layer, call, sample, depth, heatmap: method }: HeatAt) {
     const waiting = [...this.pending].some((key) => key.includes('"ask":"sides"')); // each is two runs
     const question: AnyQuestion = { ask: "sides", layer, call, sample, depth, method };
     const known = this.known.has(`${this.facts.run} ${JSON.stringify(question)}`);
@@ -394,22 +406,22 @@ class KernelSource {
   }
 
   /** @param again How often it was asked for once more. */
-  map({ sample, depth }: any, again: number = 0) {
+  map({ sample, depth }: At, again: number = 0) {
     return this.get({ ask: "map", sample, depth, ...(again ? { again } : {}) });
   }
 
   /** What the channels are sorted by; none where there is nothing to sort by. */
-  scores(at: any, { row, column }: {row: number, column: number}, reference: number) {
+  scores(at: At, { row, column }: {row: number, column: number}, reference: number) {
     const layer = this.layer(at);
     const [height, width] = layer?.header.size ?? [1, 1];
     // One question for each position of the map: the middle of it.
     const place: [number, number] = [(row + 0.5) / height, (column + 0.5) / width];
     const which = at.order === "similarity" ? { reference_channel: reference } : { reference_channel: 0, place };
-    return this.get({ ...this.question(at), ask: "scores", order: at.order, ...which, ...this.query(at, at.layer) });
+    return this.get({ ...this.question(at), ask: "scores", order: at.order!, ...which, ...this.query(at, at.layer) });
   }
 
   /** The tensor's own numbers, where those that came were rounded or averaged. */
-  value(at: any, row: number, column: number) {
+  value(at: At, row: number, column: number) {
     const layer = this.layer(at);
     const [height, width] = layer?.header.size ?? [];
     const own = !layer?.arrays.maps.approximate && layer?.height === height && layer?.width === width;
@@ -417,12 +429,12 @@ class KernelSource {
     // One question at a time: when its answer comes, the pointer's place then is asked for.
     const waiting = [...this.pending].some((key) => key.includes('"ask":"value"'));
     const { layer: name, call, sample, depth, shown_after, channel } = at;
-    const question: AnyQuestion = { ask: "value", layer: name, call, sample, depth, shown_after, channel, row, column, ...this.query(at, name) };
+    const question: AnyQuestion = { ask: "value", layer: name, call, sample, depth, shown_after, channel: channel!, row, column, ...this.query(at, name) };
     return waiting ? null : this.get(question);
   }
 
   /** One at a time, so that what is wanted now never waits for what may be. */
-  prefetch(at: any, layers: string[]) {
+  prefetch(at: At, layers: string[]) {
     if (this.pending.size) return;
     for (const layer of layers) if (!this.layer({ ...at, layer })) return;
   }
@@ -444,8 +456,8 @@ function libraryOf(program: string) {
 }
 
 /** @param text As Python writes a number. */
-function numberOf(text: string | undefined) {
-  return text === undefined ? null : Number(text.replace("inf", "Infinity"));
+function numberOf(text: string | null | undefined) {
+  return !text ? null : Number(text.replace("inf", "Infinity"));
 }
 
 const sources: Map<string, KernelSource> = new Map();
