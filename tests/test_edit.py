@@ -230,6 +230,13 @@ def test_clip_norm_shortens_only_long_gradients():
     assert torch.allclose(clipped, torch.tensor([0.6 + 0.8j, 0]))
 
 
+def test_gradients_of_an_overwritten_view_are_edited():
+    layer, x = nn.Conv2d(1, 2, 3), torch.rand(1, 5, 5)  # it returns a view
+    with hookviz.edit(layer, "", 0, channels=[0], gradient=True):
+        torch.relu_(layer(x)).sum().backward()
+    assert (layer.weight.grad[0] == 0).all()
+
+
 # Several edits, several calls, several outputs
 
 
