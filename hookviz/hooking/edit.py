@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -360,7 +360,7 @@ class LayerEdit:
 _INPUT_NAME = re.compile(r"input((?:\[[^\]]+\]|\.\w+)*)$")
 
 
-def is_input(name: object) -> bool:
+def is_input(name: object) -> TypeGuard[str]:
     """Return whether a name stands for an input of the model.
 
     Examples
