@@ -267,7 +267,7 @@ def watched(rate=0.05, zero=True, held=slice(None), clip=None) -> Diagnosis:
             generator = torch.Generator().manual_seed(step)
             loss = F.cross_entropy(model(torch.randn(4, 4, generator=generator)), y)
             if zero == "in the block":
-                optimizer.zero_grad()
+                optimizer.zero_grad(set_to_none=False)
             loss.backward()
         if clip is not None:
             nn.utils.clip_grad_norm_(model.parameters(), clip)

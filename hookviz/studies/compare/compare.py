@@ -70,10 +70,9 @@ class OrderedCapture(Capture):
     def _after(
         self, record: LayerRecord, module: nn.Module, args: Any, kwargs: Any, output: Any
     ) -> None:
-        call = len(record.calls)
+        # A checkpointed block that runs again in the backward adds calls that no layer has.
+        self.order[record.name, len(record.calls)] = len(self.order)
         super()._after(record, module, args, kwargs, output)
-        if len(record.calls) > call:  # otherwise a checkpointed block ran again
-            self.order[record.name, call] = len(self.order)
 
 
 def compare(
