@@ -212,7 +212,7 @@ def _feature(view: View, question: m.FeatureQuestion) -> Replied:
         question.layer,
         question.channel,
         steps=FEATURE_STEPS,
-        transform=preprocessing and preprocessing.transform,
+        transform=None if preprocessing is None else preprocessing.transform,
     )
     pieces = found.pieces(question.channel)
     urls, captions = [data_url(each.drawn()) for each in pieces], [each.caption for each in pieces]
