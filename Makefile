@@ -48,7 +48,7 @@ test-colab: $(COLAB)/.browser  ## `make test` with Colab's versions, in the clas
 test-oldest: $(OLDEST)/.test  ## the same with the oldest versions, but for browser and documentation
 	$(OLDEST)/bin/python $(PYTEST) -W ignore -m "not heavy and not browser" --ignore tests/test_docs.py
 
-lint: $(VENV)/.test  ## format, types and names, of Python and JavaScript: a minute
+lint: $(VENV)/.test  ## format, types and names, of Python and TypeScript: a minute
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy & mypy=$$!; $(BIN)/basedpyright; right=$$?; wait $$mypy && exit $$right

@@ -5,7 +5,7 @@ import { Colours } from "./colours.ts";
 import { setAttribute, setText, sure, visible } from "./dom.ts";
 import { listenToUndo } from "./edits.ts";
 import { slide } from "./heading.ts";
-import { Heatmaps, targetOf, noGradient, wayTo } from "./heatmaps.ts";
+import { Heatmaps, noGradient, targetOf, wayTo } from "./heatmaps.ts";
 import { isGoing, isHere, Rankings } from "./here.ts";
 import { objectId } from "./objectId.ts";
 import { listenToKeys } from "./keyboard.ts";
@@ -14,7 +14,7 @@ import { paint, toLevels } from "./levels.ts";
 import { NetworkMap } from "./map.ts";
 import { mapSize, short } from "./numbers.ts";
 import { showPointed, valueOf } from "./tooltip.ts";
-import { State, positionIn } from "./state.ts";
+import { positionIn, State } from "./state.ts";
 import { Tools } from "./tools.ts";
 import { Weights } from "./weights.ts";
 import { Why } from "./why.ts";
@@ -72,8 +72,9 @@ export class App {
     this.card = new Card(this);
     this.addDrawers();
     this.state.onChange((changed) => {
-      if (changed.has("layer") || changed.has("normalize") || changed.has("cmap"))
+      if (changed.has("layer") || changed.has("normalize") || changed.has("cmap")) {
         this.state.set({ ends: null, slopeEnds: null });
+      }
       this.schedule();
     });
     this.again = (now: boolean = false) => (now ? this.drawNow() : this.schedule());
@@ -93,13 +94,54 @@ export class App {
   /** The tabs below the pictures, in their order. */
   addDrawers() {
     const { drawers, editing, otherPictures, strip } = this.parts;
-    drawers.add("why", "Why this value?", "why the value at the chosen position is what it is (key w)", this.why.root, (open) => this.why.toggled(open));
-    drawers.add("weights", "Weights", "the kernels of this layer", this.weights.root, (open) => this.weights.toggled(open));
-    drawers.add("map", "Map", "the network as a map, its branches and skips (key m)", this.network.root, (open) => this.network.toggled(open));
-    drawers.add("edit", "Edit", "scale a channel, switch it off, paint on the input", editing, (open) => open || this.stopPainting());
-    drawers.add("pictures", "Pictures", "another input; the output where it is a picture", otherPictures, () => this.schedule());
-    drawers.add("heatmaps", "Heatmaps of all layers", "the heatmaps of all layers (key a)", strip.root);
-    drawers.add("code", "Code", "this view without hookviz, as PyTorch code", this.tools.codeRoot, (open) => this.tools.showCode(open));
+    drawers.add(
+      "why",
+      "Why this value?",
+      "why the value at the chosen position is what it is (key w)",
+      this.why.root,
+      (open) => this.why.toggled(open),
+    );
+    drawers.add(
+      "weights",
+      "Weights",
+      "the kernels of this layer",
+      this.weights.root,
+      (open) => this.weights.toggled(open),
+    );
+    drawers.add(
+      "map",
+      "Map",
+      "the network as a map, its branches and skips (key m)",
+      this.network.root,
+      (open) => this.network.toggled(open),
+    );
+    drawers.add(
+      "edit",
+      "Edit",
+      "scale a channel, switch it off, paint on the input",
+      editing,
+      (open) => open || this.stopPainting(),
+    );
+    drawers.add(
+      "pictures",
+      "Pictures",
+      "another input; the output where it is a picture",
+      otherPictures,
+      () => this.schedule(),
+    );
+    drawers.add(
+      "heatmaps",
+      "Heatmaps of all layers",
+      "the heatmaps of all layers (key a)",
+      strip.root,
+    );
+    drawers.add(
+      "code",
+      "Code",
+      "this view without hookviz, as PyTorch code",
+      this.tools.codeRoot,
+      (open) => this.tools.showCode(open),
+    );
     this.offerDrawers(null);
     // A view that is drawn anew, as when two are put side by side, has the drawer that was open.
     drawers.go(this.at.all_layers ? "heatmaps" : (this.source.opened ?? ""));
@@ -194,13 +236,19 @@ export class App {
    */
   toOrder(order: string) {
     const data = this.source.layer(this.at);
-    if (order === "score drop" && this.source.live && data && !data.arrays.ablation_scores) return this.parts.ablation.begin();
+    if (order === "score drop" && this.source.live && data && !data.arrays.ablation_scores) {
+      return this.parts.ablation.begin();
+    }
     if (this.parts.ablation.work) this.parts.ablation.stop("");
-    const reference = order === "similarity" && order !== this.at.order ? { reference_channel: this.at.channel } : {};
+    const reference = order === "similarity" && order !== this.at.order
+      ? { reference_channel: this.at.channel }
+      : {};
     const ranking = data && this.rankings.of(data, { ...this.at, order, ...reference });
     this.toFirst = !ranking || isGoing(ranking);
     const known = ranking && order !== "index" && ranking.name !== "index";
-    this.state.set(known ? { order, ...reference, channel: Number(ranking.order[0]) } : { order, ...reference });
+    this.state.set(
+      known ? { order, ...reference, channel: Number(ranking.order[0]) } : { order, ...reference },
+    );
   }
 
   /** The first channel at the chosen place, or else where the pointer is. */
@@ -234,8 +282,7 @@ export class App {
       const first = (this.parts.mosaic.page + by) * this.parts.mosaic.size;
       if (this.data && first >= 0 && first < this.data.count) this.toPosition(first);
     };
-    const move = (right: number, down: number) => () =>
-      this.moveHover(right, down);
+    const move = (right: number, down: number) => () => this.moveHover(right, down);
     return {
       ArrowLeft: walk(-1),
       ArrowRight: walk(1),
@@ -273,7 +320,12 @@ export class App {
     const ofLayers = target === this.parts.layers || target === this.parts.ribbon.cells;
     if (range && !ofLayers && target !== this.parts.heading.channel) return "";
     if (!ofLayers) return key;
-    const turned = { ArrowLeft: "ArrowUp", ArrowRight: "ArrowDown", Home: "LayerHome", End: "LayerEnd" };
+    const turned = {
+      ArrowLeft: "ArrowUp",
+      ArrowRight: "ArrowDown",
+      Home: "LayerHome",
+      End: "LayerEnd",
+    };
     return (turned as any)[key] ?? key;
   }
 
@@ -283,7 +335,10 @@ export class App {
     const [height, width] = this.data.header.size;
     const at = this.state.spot ?? { u: 0.5, v: 0.5 };
     const inside = (share: number) => Math.min(Math.max(share, 0), 1 - 1e-9);
-    this.state.set({ hover: null, place: [inside(at.v + down / height), inside(at.u + right / width)] });
+    this.state.set({
+      hover: null,
+      place: [inside(at.v + down / height), inside(at.u + right / width)],
+    });
   }
 
   // What is drawn
@@ -392,18 +447,37 @@ export class App {
     const wanted = this.source.wanted ?? null;
     const asked = { number: wanted, name: facts.classes.names[wanted ?? -1] ?? `class ${wanted}` };
     const { boxes } = this.parts;
-    const box = boxes.bars.find(({ number }) => boxes.boxes[number]?.target === facts.target.written);
-    const scored = this.source.write ? "its score as the target" : "making it the target needs the notebook";
+    const box = boxes.bars.find(({ number }) =>
+      boxes.boxes[number]?.target === facts.target.written
+    );
+    const scored = this.source.write
+      ? "its score as the target"
+      : "making it the target needs the notebook";
     if (boxes.bars.length) this.parts.predictions.show(boxes.bars, box ?? target, scored);
     else this.parts.predictions.show(facts.predictions, wanted === null ? target : asked, what);
     const dense = facts.answer && (facts.target.name !== "nothing" || this.source.write); // the field takes a target
     const maps = Boolean(facts.answer?.maps.length && this.source.answer);
-    visible(this.parts.answers, facts.predictions.length > 0 || facts.classes.count > 0 || boxes.bars.length > 0 || Boolean(dense) || maps);
+    visible(
+      this.parts.answers,
+      facts.predictions.length > 0 || facts.classes.count > 0 || boxes.bars.length > 0 ||
+        Boolean(dense) || maps,
+    );
     const written = Boolean(this.source.write) && facts.classes.count === 0;
     visible(this.parts.anyClass.root, facts.classes.count > facts.predictions.length || written);
-    setAttribute(this.parts.anyClass.input, "placeholder", written ? "target: output[…]" : this.source.write ? "another class or output …" : "another class …");
+    setAttribute(
+      this.parts.anyClass.input,
+      "placeholder",
+      written
+        ? "target: output[…]"
+        : this.source.write
+        ? "another class or output …"
+        : "another class …",
+    );
     visible(this.parts.fromOutput, maps);
-    setText(this.parts.fromOutput, this.source.write ? "choose a target in the output …" : "show the output …");
+    setText(
+      this.parts.fromOutput,
+      this.source.write ? "choose a target in the output …" : "show the output …",
+    );
     visible(this.parts.predicted, facts.predictions.length > 0 || boxes.bars.length > 0);
     this.lists();
     this.parts.ribbon.show(layers, at.layer, at.health, this.colours.palette("viridis"));
@@ -412,7 +486,11 @@ export class App {
     slide(this.parts.layers, layers.length, place, said);
     visible(this.parts.layers, layers.length > 1);
     this.parts.whole.style.setProperty("--count", String(layers.length));
-    this.parts.heading.layer(layers[place], `${place + 1} of ${layers.length}`, waiting ? (this.source.waiting ?? "on its way …") : "");
+    this.parts.heading.layer(
+      layers[place],
+      `${place + 1} of ${layers.length}`,
+      waiting ? (this.source.waiting ?? "on its way …") : "",
+    );
   }
 
   /** What can be found by typing. */
@@ -448,7 +526,10 @@ export class App {
     const own = ends ? range.map((): Range => ({ ...ends, precision: "double" })) : range;
     const key = `${where} ${normalize} ${name} ${ends?.low} ${ends?.high}`;
     const still = data.still[channel] ?? "";
-    this.parts.map.tell(still && (still === "silent" ? "zero everywhere" : "the same everywhere"), true);
+    this.parts.map.tell(
+      still && (still === "silent" ? "zero everywhere" : "the same everywhere"),
+      true,
+    );
     const side = [this.side(data), data.header.shown_after].filter(Boolean).join(", ");
     this.parts.map.root.classList.toggle("hv-more-said", side !== mapSize(size));
     this.parts.map.title(`${data.word} ${channel}${magnitudes}${which}`, side, whole.alt);
@@ -477,7 +558,14 @@ export class App {
     return undefined;
   }
 
-  one(panel: Panel, data: Layer, which: "maps" | "gradients", range: Range, palette: Uint32Array, key: string) {
+  one(
+    panel: Panel,
+    data: Layer,
+    which: "maps" | "gradients",
+    range: Range,
+    palette: Uint32Array,
+    key: string,
+  ) {
     const numbers = data.arrays[which]!;
     const [, height, width] = numbers.shape as [number, number, number];
     panel.draw(key, () => {
@@ -502,23 +590,33 @@ export class App {
   drawInput(data: Layer) {
     const picture = this.source.picture(data.header.place);
     visible(this.parts.boxes.root, Boolean(picture));
-    if (picture) this.root.style.setProperty("--ratio", String(Math.min(Math.max(picture.height / picture.width, 0.3), 1.4)));
+    if (picture) {
+      this.root.style.setProperty(
+        "--ratio",
+        String(Math.min(Math.max(picture.height / picture.width, 0.3), 1.4)),
+      );
+    }
     return this.parts.caption.show(picture, this.at.fed, this.facts.transform);
   }
 
   /** Value and gradient at a position, in words. */
   valueAt(data: Layer, row: number, column: number) {
-    const gradient = data.arrays.gradient_numbers ? `, gradient ${valueOf(this, data, "gradients", row, column)}` : "";
+    const gradient = data.arrays.gradient_numbers
+      ? `, gradient ${valueOf(this, data, "gradients", row, column)}`
+      : "";
     return `value ${valueOf(this, data, "maps", row, column)}${gradient}`;
   }
 
   notes(data: Layer) {
     const { facts, at } = this;
     const beside = data.beside(at.channel);
-    const parts = data.header.parts ? ["This layer ran on parts of the input: map, heatmap and positions are those of one part."] : [];
+    const parts = data.header.parts
+      ? ["This layer ran on parts of the input: map, heatmap and positions are those of one part."]
+      : [];
     const none = data.header.no_picture ? [data.header.no_picture] : [];
     const own = [...none, ...parts, ...(beside ? [beside] : []), ...(data.header.notes ?? [])];
-    const other = !this.source.live && at.targetClass !== null && at.targetClass !== facts.target.number;
+    const other = !this.source.live && at.targetClass !== null &&
+      at.targetClass !== facts.target.number;
     const targets = other ? [`Gradients in this page are of ${facts.target.name}.`] : [];
     const heat = [this.heatmaps.note, this.heatmaps.sizes].filter(Boolean);
     const doubt = facts.transform?.doubt ? [facts.transform.doubt] : [];

@@ -10,21 +10,40 @@ export class Brush {
   on = false;
   radius = 0.06; // as a share of the picture's width
   mask: Uint8Array | null = null; // the pixels of the stroke that is being made
-  from: {u: number, v: number} | null = null; // where a rectangle begins, or the stroke was last
+  from: { u: number; v: number } | null = null; // where a rectangle begins, or the stroke was last
   cursor = { u: 0.5, v: 0.5 }; // of the keys
   sent = false;
-  button = el("button", { class: "hv-toggle", type: "button", title: "paint over a part of the input and see how the prediction changes" }, "paint");
+  button = el("button", {
+    class: "hv-toggle",
+    type: "button",
+    title: "paint over a part of the input and see how the prediction changes",
+  }, "paint");
   tool: HTMLSelectElement;
   size: HTMLInputElement;
   more: HTMLSpanElement;
   root: HTMLSpanElement;
-  sheet = el("canvas", { class: "hv-brush", width: 1, height: 1, hidden: true, tabindex: 0, "aria-label": "paint here; by keyboard: arrow keys, then space" });
+  sheet = el("canvas", {
+    class: "hv-brush",
+    width: 1,
+    height: 1,
+    hidden: true,
+    tabindex: 0,
+    "aria-label": "paint here; by keyboard: arrow keys, then space",
+  });
 
   /** @param available Whether there is an input that can be painted over. */
-  constructor(public app: App, public source: {edit: (what: any) => void, idle: boolean, listeners: Set<() => void>}, available: () => boolean) {
+  constructor(
+    public app: App,
+    public source: { edit: (what: any) => void; idle: boolean; listeners: Set<() => void> },
+    available: () => boolean,
+  ) {
     this.button.addEventListener("click", () => this.toggle());
     const tools = ["brush", "rectangle", "eraser"].map((name): [string, string] => [name, name]);
-    this.tool = menu("brush and rectangle fill with the mean colour; the eraser restores", tools, () => {});
+    this.tool = menu(
+      "brush and rectangle fill with the mean colour; the eraser restores",
+      tools,
+      () => {},
+    );
     setAttribute(this.tool, "aria-label", "tool");
     this.size = slider("size of brush and eraser", (place) => {
       this.radius = place / 200;
@@ -33,7 +52,12 @@ export class Brush {
     this.more = el("span", { class: "hv-line" }, this.tool, this.size);
     this.root = el("span", { class: "hv-line hv-brushes" }, this.button, this.more);
     app.parts.input.frame.append(this.sheet);
-    const row = el("div", { class: "hv-line hv-hands" }, el("span", { class: "hv-dim hv-what" }, "paint over the input:"), this.root);
+    const row = el(
+      "div",
+      { class: "hv-line hv-hands" },
+      el("span", { class: "hv-dim hv-what" }, "paint over the input:"),
+      this.root,
+    );
     app.parts.editing.append(row);
     app.stopPainting = () => {
       if (this.on) this.toggle();
@@ -89,7 +113,9 @@ export class Brush {
       const box = sheet.getBoundingClientRect();
       return { u: (event.clientX - box.x) / box.width, v: (event.clientY - box.y) / box.height };
     };
-    for (const kind of ["pointerdown", "pointermove", "pointerup", "dblclick"]) sheet.addEventListener(kind, (event) => event.stopPropagation());
+    for (const kind of ["pointerdown", "pointermove", "pointerup", "dblclick"]) {
+      sheet.addEventListener(kind, (event) => event.stopPropagation());
+    }
     sheet.addEventListener("pointerdown", (event) => {
       if (event.button) return;
       sheet.setPointerCapture(event.pointerId);
@@ -105,12 +131,16 @@ export class Brush {
 
   press(event: KeyboardEvent) {
     const steps = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
-    const step = steps[(event.key as keyof typeof steps)];
+    const step = steps[event.key as keyof typeof steps];
     const { cursor } = this;
     const inside = (share: number) => Math.min(Math.max(share, 0), 1);
     if (event.ctrlKey || event.metaKey) return;
-    if (step) this.cursor = { u: inside(cursor.u + this.radius * Number(step[0])), v: inside(cursor.v + this.radius * Number(step[1])) };
-    else if (event.key === " ") {
+    if (step) {
+      this.cursor = {
+        u: inside(cursor.u + this.radius * Number(step[0])),
+        v: inside(cursor.v + this.radius * Number(step[1])),
+      };
+    } else if (event.key === " ") {
       const far = this.tool.value === "rectangle" ? this.radius : 0;
       this.begin({ u: cursor.u - far, v: cursor.v - far });
       this.go({ u: cursor.u + far, v: cursor.v + far });
@@ -122,7 +152,7 @@ export class Brush {
     if (step) this.app.state.set({ hover: this.cursor });
   }
 
-  begin(spot: {u: number, v: number}) {
+  begin(spot: { u: number; v: number }) {
     const size = this.measures;
     if (!size) return;
     this.mask = new Uint8Array(size[0] * size[1]);
@@ -131,25 +161,38 @@ export class Brush {
     this.go(spot);
   }
 
-  go(spot: {u: number, v: number}) {
+  go(spot: { u: number; v: number }) {
     const [height, width] = this.measures ?? [0, 0];
     const { from, mask, radius } = this;
     if (!mask || !from) return;
     if (this.tool.value === "rectangle") {
       const [left, right] = [from.u, spot.u].sort((a, b) => a - b);
       const [top, bottom] = [from.v, spot.v].sort((a, b) => a - b);
-      const first = (share: number | undefined, count: number) => Math.max(Math.round(Number(share) * count), 0);
+      const first = (share: number | undefined, count: number) =>
+        Math.max(Math.round(Number(share) * count), 0);
       mask.fill(0);
-      for (let row = first(top, height); row < Math.min(first(bottom, height), height); row++)
-        mask.fill(1, row * width + first(left, width), row * width + Math.min(first(right, width), width));
+      for (let row = first(top, height); row < Math.min(first(bottom, height), height); row++) {
+        mask.fill(
+          1,
+          row * width + first(left, width),
+          row * width + Math.min(first(right, width), width),
+        );
+      }
     } else {
       const far = Math.hypot((spot.u - from.u) * width, (spot.v - from.v) * height);
       const steps = Math.max(1, Math.ceil(far / Math.max(radius * width * 0.5, 0.5)));
       for (let step = 0; step <= steps; step++) {
         const share = step / steps;
-        visitDisc(width, height, from.u + share * (spot.u - from.u), from.v + share * (spot.v - from.v), radius, (pixel) => {
-          mask[pixel] = 1;
-        });
+        visitDisc(
+          width,
+          height,
+          from.u + share * (spot.u - from.u),
+          from.v + share * (spot.v - from.v),
+          radius,
+          (pixel) => {
+            mask[pixel] = 1;
+          },
+        );
       }
       this.from = spot;
     }
@@ -180,7 +223,11 @@ export class Brush {
     if (!mask.includes(1)) return;
     if (this.app.at.shown_run === "original") this.app.state.set({ shown_run: "edited" });
     this.sent = true;
-    this.source.edit({ set: this.tool.value === "eraser" ? "erase" : "paint", shape: size, bytes: mask });
+    this.source.edit({
+      set: this.tool.value === "eraser" ? "erase" : "paint",
+      shape: size,
+      bytes: mask,
+    });
   }
 
   /** Paint over a square around a position of the input. */

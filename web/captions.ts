@@ -24,7 +24,11 @@ export class InputCaption {
 
   constructor(facts: any, state: State) {
     const { heatmap } = facts.choices;
-    this.method = menu("heatmap", heatmap.map((name: string) => [name, methodName(name)]), (value) => state.set({ heatmap: value }));
+    this.method = menu(
+      "heatmap",
+      heatmap.map((name: string) => [name, methodName(name)]),
+      (value) => state.set({ heatmap: value }),
+    );
     this.over = menu(
       "where the heatmap is shown",
       [
@@ -46,7 +50,10 @@ export class InputCaption {
     this.opacity = slider("opacity of the heatmap", (place) => state.set({ alpha: place / 100 }));
     setAttribute(this.opacity, "title", "opacity of the heatmap; 0 shows the input alone");
     this.heatMenu = new Popup("▾", "how the heatmap is shown", this.over);
-    this.below = [el("label", { class: "hv-opacity" }, "opacity", this.opacity), this.heatMenu.root];
+    this.below = [
+      el("label", { class: "hv-opacity" }, "opacity", this.opacity),
+      this.heatMenu.root,
+    ];
   }
 
   /**
@@ -58,11 +65,18 @@ export class InputCaption {
     if (!picture) return null;
     const size = picture.size ? times(picture.size) : `${picture.height}×${picture.width}`;
     const fed = asReceived && Boolean(picture.fed);
-    this.words = fed ? `the values that the network receives, ${picture.fed.words}` : "the input, as a person sees it";
+    this.words = fed
+      ? `the values that the network receives, ${picture.fed.words}`
+      : "the input, as a person sees it";
     setText(this.menu.button, fed ? "model input" : "input");
     visible(this.fed, Boolean(picture.fed));
     choose(this.fed, String(fed));
-    const words = [size, (fed ? picture.fed.words : picture.words) ?? "", transform?.short ?? "", transform?.full ?? ""].filter(Boolean).join("; ");
+    const words = [
+      size,
+      (fed ? picture.fed.words : picture.words) ?? "",
+      transform?.short ?? "",
+      transform?.full ?? "",
+    ].filter(Boolean).join("; ");
     setText(this.said, words);
     setAttribute(this.menu.button, "title", `about the input: ${words}`);
     setAttribute(this.menu.button, "data-kind", transform?.doubt ? "odd" : null);
@@ -81,17 +95,34 @@ export class ColourMenus {
 
   constructor({ choices: { cmap, normalize } }: any, state: State) {
     const options = normalize.map((name: string) => [name, RANGES[name] ?? name]);
-    const range = (label: string) => menu(label, options, (value) => state.set({ normalize: value }));
-    this.cmap = menu("colours", cmap.map((name: string) => [name, name]), (value) => state.set({ cmap: value }));
+    const range = (label: string) =>
+      menu(label, options, (value) => state.set({ normalize: value }));
+    this.cmap = menu(
+      "colours",
+      cmap.map((name: string) => [name, name]),
+      (value) => state.set({ cmap: value }),
+    );
     this.ranges = [range("range of the colours"), range("range of the gradient's colours")];
-    const line = (words: string, control: Node) => el("label", { class: "hv-line" }, el("span", {}, words), control);
+    const line = (words: string, control: Node) =>
+      el("label", { class: "hv-line" }, el("span", {}, words), control);
     const lines = this.ranges.map((each) => line("range", each));
-    const ends = () => el("p", { class: "hv-dim" }, "Type the exact ends beside the bar, or drag over it; a double click shows the whole range.");
-    this.map = new Popup("colours ▾", "colours of the feature map", line("colour map", this.cmap), ...lines.slice(0, 1), ends());
+    const ends = () =>
+      el(
+        "p",
+        { class: "hv-dim" },
+        "Type the exact ends beside the bar, or drag over it; a double click shows the whole range.",
+      );
+    this.map = new Popup(
+      "colours ▾",
+      "colours of the feature map",
+      line("colour map", this.cmap),
+      ...lines.slice(0, 1),
+      ends(),
+    );
     this.slope = new Popup("colours ▾", "colours of the gradient", ...lines.slice(1), ends());
   }
 
-  show({ cmap, normalize }: {cmap: string, normalize: string}) {
+  show({ cmap, normalize }: { cmap: string; normalize: string }) {
     choose(this.cmap, cmap);
     for (const each of this.ranges) choose(each, normalize);
   }

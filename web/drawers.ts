@@ -2,7 +2,12 @@
 
 import { el, setAttribute, setText, visible } from "./dom.ts";
 
-interface Drawer { button: HTMLButtonElement, sheet: HTMLElement, toggled: (open: boolean) => void, offered: boolean}
+interface Drawer {
+  button: HTMLButtonElement;
+  sheet: HTMLElement;
+  toggled: (open: boolean) => void;
+  offered: boolean;
+}
 
 /** One drawer is open at a time. */
 export class Drawers {
@@ -20,16 +25,33 @@ export class Drawers {
     this.onOpen = (): void => {};
     const follow = new ResizeObserver(() => this.fresh && this.reveal());
     this.watch = (sheet: HTMLElement) => follow.observe(sheet);
-    for (const move of ["pointerdown", "wheel", "keydown"])
+    for (const move of ["pointerdown", "wheel", "keydown"]) {
       addEventListener(move, () => {
         this.fresh = false;
       }, { capture: true, passive: true });
+    }
   }
 
-  add(name: string, label: string, title: string, content: HTMLElement, toggled: (open: boolean) => void = () => {}) {
-    const button = el("button", { type: "button", class: "hv-tab", title, "aria-expanded": "false" }, label);
+  add(
+    name: string,
+    label: string,
+    title: string,
+    content: HTMLElement,
+    toggled: (open: boolean) => void = () => {},
+  ) {
+    const button = el("button", {
+      type: "button",
+      class: "hv-tab",
+      title,
+      "aria-expanded": "false",
+    }, label);
     button.addEventListener("click", () => this.toggle(name));
-    const sheet = el("div", { class: `hv-drawer hv-drawer-${name}`, role: "region", "aria-label": label, hidden: true }, content);
+    const sheet = el("div", {
+      class: `hv-drawer hv-drawer-${name}`,
+      role: "region",
+      "aria-label": label,
+      hidden: true,
+    }, content);
     this.all.set(name, { button, sheet, toggled, offered: true });
     this.tabs.append(button);
     this.root.append(sheet);

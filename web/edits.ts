@@ -4,8 +4,17 @@ import { choose, el, menu, setAttribute, setText, visible } from "./dom.ts";
 import { middle } from "./numbers.ts";
 import type { AnyRequest } from "./messages.d.ts";
 
-export interface Edit { words: string, layer: string, channel: number | null, factor: number | null, key: number}
-export interface Place { layer: string, channel: number}
+export interface Edit {
+  words: string;
+  layer: string;
+  channel: number | null;
+  factor: number | null;
+  key: number;
+}
+export interface Place {
+  layer: string;
+  channel: number;
+}
 
 const CHIP = 48; // letters of an edit's chip
 const REST = 60; // milliseconds between two factors that are asked for while the slider moves
@@ -14,7 +23,7 @@ const REST = 60; // milliseconds between two factors that are asked for while th
 export class Edits {
   place: Place = { layer: "", channel: 0 };
   known = 1;
-  pressed: {place: Place, known: number} | null = null;
+  pressed: { place: Place; known: number } | null = null;
   name = el("span", { class: "hv-dim hv-what" });
   factor = el("input", { type: "range", min: 0, max: 2, step: 0.05, class: "hv-factor" });
   number = el("b", { class: "hv-number-now" });
@@ -39,8 +48,23 @@ export class Edits {
     );
     this.undo.addEventListener("click", () => onEdit({ set: "undo" }));
     this.restore.addEventListener("click", () => onEdit({ set: "restore" }));
-    this.first = el("div", { class: "hv-line hv-hands" }, this.name, this.factor, this.number, this.off);
-    this.second = el("div", { class: "hv-line hv-hands" }, el("span", { class: "hv-dim hv-what" }, "shown:"), this.shownRun, this.undo, this.restore, this.list);
+    this.first = el(
+      "div",
+      { class: "hv-line hv-hands" },
+      this.name,
+      this.factor,
+      this.number,
+      this.off,
+    );
+    this.second = el(
+      "div",
+      { class: "hv-line hv-hands" },
+      el("span", { class: "hv-dim hv-what" }, "shown:"),
+      this.shownRun,
+      this.undo,
+      this.restore,
+      this.list,
+    );
     this.root = el("div", {}, this.first, this.second);
     this.factor.addEventListener("input", () => this.moved());
     // What was on the screen when the finger came down is meant, whatever comes before it goes up.
@@ -51,7 +75,9 @@ export class Edits {
       const { place, known } = this.pressed ?? { place: this.place, known: this.known };
       this.pressed = null;
       const factor = known === 0 ? 1 : 0;
-      if (place.layer === this.place.layer && place.channel === this.place.channel) this.stand(factor);
+      if (place.layer === this.place.layer && place.channel === this.place.channel) {
+        this.stand(factor);
+      }
       this.send(factor, place);
     });
     this.list.addEventListener("click", (event: MouseEvent) => {
@@ -85,7 +111,7 @@ export class Edits {
    * @param runs What the original run, the edited one and the difference are called.
    * @param kind What a channel is called here: a head of attention, too.
    */
-  show(edits: Edit[], at: Place & {shown_run: string}, runs: string[], kind: string) {
+  show(edits: Edit[], at: Place & { shown_run: string }, runs: string[], kind: string) {
     const { layer, channel } = at;
     const moved = layer !== this.place.layer || channel !== this.place.channel;
     this.place = { layer, channel };
@@ -102,8 +128,9 @@ export class Edits {
     visible(this.second, runs.length > 0 || edits.length > 0);
     const [original, edited, difference] = runs;
     const names = { edited, original, difference };
-    for (const option of this.shownRun.options)
-      setText(option, names[(option.value as keyof typeof names)] ?? option.value);
+    for (const option of this.shownRun.options) {
+      setText(option, names[option.value as keyof typeof names] ?? option.value);
+    }
     choose(this.shownRun, at.shown_run);
     const all = JSON.stringify(edits);
     if (all === this.drawn) return;
@@ -111,7 +138,9 @@ export class Edits {
     visible(this.undo, edits.length > 0);
     visible(this.restore, edits.length > 1);
     const layers = [...new Set(edits.map((each) => each.layer))];
-    this.list.replaceChildren(...layers.flatMap((layer) => chipsOf(layer, edits.filter((each) => each.layer === layer))));
+    this.list.replaceChildren(
+      ...layers.flatMap((layer) => chipsOf(layer, edits.filter((each) => each.layer === layer))),
+    );
   }
 }
 
@@ -120,11 +149,25 @@ export class Edits {
  */
 function chipsOf(layer: string, edits: Edit[]) {
   const chip = ({ words, key }: Edit, shown: string) =>
-    el("button", { class: "hv-edit", "data-key": key, title: `remove: ${words}`, "aria-label": `${words}, remove` }, `${middle(shown, CHIP)} ✕`);
+    el("button", {
+      class: "hv-edit",
+      "data-key": key,
+      title: `remove: ${words}`,
+      "aria-label": `${words}, remove`,
+    }, `${middle(shown, CHIP)} ✕`);
   if (edits.length === 1) return edits.map((edit) => chip(edit, edit.words));
   const named = edits.every(({ words }) => words.startsWith(`${layer}, `));
-  const chips = edits.map((edit) => chip(edit, named ? edit.words.slice(layer.length + 2) : edit.words));
-  return [el("span", { class: "hv-edits-of-layer" }, ...(named ? [el("span", { class: "hv-dim" }, layer)] : []), ...chips)];
+  const chips = edits.map((edit) =>
+    chip(edit, named ? edit.words.slice(layer.length + 2) : edit.words)
+  );
+  return [
+    el(
+      "span",
+      { class: "hv-edits-of-layer" },
+      ...(named ? [el("span", { class: "hv-dim" }, layer)] : []),
+      ...chips,
+    ),
+  ];
 }
 
 /** Ctrl+Z, or Cmd+Z, where no text is being written. */

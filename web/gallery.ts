@@ -6,7 +6,6 @@ import { Camera, listenForFiles } from "./intake.ts";
 import type { Thumbnail } from "./messages.d.ts";
 import type { App } from "./app.ts";
 
-
 const PART = 4e6; // bytes of a file in one message: servers refuse those of more than 10 MB
 const MOST = 100e6;
 
@@ -14,7 +13,12 @@ const MOST = 100e6;
 export class Gallery {
   camera: Camera;
   reading: Promise<unknown> = Promise.resolve(); // the file that was given before
-  file = el("input", { type: "file", accept: "image/*", hidden: true, "aria-label": "a picture's file" });
+  file = el("input", {
+    type: "file",
+    accept: "image/*",
+    hidden: true,
+    "aria-label": "a picture's file",
+  });
   lens: HTMLButtonElement;
   said = el("span", { class: "hv-dim", role: "status" });
   row = el("span", { class: "hv-gallery", role: "group", "aria-label": "pictures" });
@@ -22,7 +26,15 @@ export class Gallery {
   root: HTMLDivElement;
   drawn = "";
 
-  constructor(public app: App, public source: {thumbnails: Thumbnail[], idle: boolean, edit: (what: any) => void, listeners: Set<() => void>}) {
+  constructor(
+    public app: App,
+    public source: {
+      thumbnails: Thumbnail[];
+      idle: boolean;
+      edit: (what: any) => void;
+      listeners: Set<() => void>;
+    },
+  ) {
     this.camera = new Camera(() => this.show());
     this.file.addEventListener("change", () => {
       this.take(this.file.files?.[0] ?? null);
@@ -33,13 +45,25 @@ export class Gallery {
       made.addEventListener("click", act);
       return made;
     };
-    const open = button("open picture …", "choose a picture; or drop or paste one", () => this.file.click());
+    const open = button(
+      "open picture …",
+      "choose a picture; or drop or paste one",
+      () => this.file.click(),
+    );
     this.lens = button("camera", "show what the camera sees", () => this.toggleCamera());
     visible(this.lens, Boolean(navigator.mediaDevices?.getUserMedia));
     this.row.addEventListener("click", (event) => this.choose(event.target, event.shiftKey));
     this.brush = new Brush(app, source, () => source.thumbnails.length > 0);
     this.brush.button.addEventListener("click", () => this.camera.stop()); // what is painted on stands still
-    this.root = el("div", { class: "hv-line hv-intake" }, open, this.lens, this.file, this.row, this.said);
+    this.root = el(
+      "div",
+      { class: "hv-line hv-intake" },
+      open,
+      this.lens,
+      this.file,
+      this.row,
+      this.said,
+    );
     app.parts.otherPictures.prepend(this.root);
     listenForFiles(app.root, (file) => {
       if (!this.root.hidden) this.take(file);
@@ -69,7 +93,9 @@ export class Gallery {
     const { sample } = this.app.at;
     thumbnails.forEach((each, place) => {
       const made = this.row.children[place];
-      if (made) setAttribute(made, "aria-pressed", each.now && each.sample === sample ? "true" : "false");
+      if (made) {
+        setAttribute(made, "aria-pressed", each.now && each.sample === sample ? "true" : "false");
+      }
     });
   }
 
@@ -88,7 +114,13 @@ export class Gallery {
   async take(file: Blob | null) {
     if (!file) return this.say("What was dropped is not a file: drop a picture.");
     this.camera.stop();
-    if (file.size > MOST) return this.say(`The file has ${Math.round(file.size / 1e6)} MB, of at most 100: set explorer.image to its path.`);
+    if (file.size > MOST) {
+      return this.say(
+        `The file has ${
+          Math.round(file.size / 1e6)
+        } MB, of at most 100: set explorer.image to its path.`,
+      );
+    }
     this.say("");
     return this.send(file, file instanceof File ? file.name : "pasted");
   }
@@ -104,8 +136,16 @@ export class Gallery {
     const bytes = new Uint8Array((await both)[0]);
     if (stream && this.camera.stream !== stream) return; // a frame, and something else was chosen
     const parts = Math.max(Math.ceil(bytes.length / PART), 1);
-    for (let part = 0; part < parts; part++)
-      this.source.edit({ set: "picture", name, part, parts, again, bytes: bytes.slice(part * PART, (part + 1) * PART) });
+    for (let part = 0; part < parts; part++) {
+      this.source.edit({
+        set: "picture",
+        name,
+        part,
+        parts,
+        again,
+        bytes: bytes.slice(part * PART, (part + 1) * PART),
+      });
+    }
   }
 
   async toggleCamera() {
@@ -138,5 +178,9 @@ export class Gallery {
 
 function thumbnailOf({ name, url }: Thumbnail) {
   const title = `${name}; Shift+click shows it beside the present one`;
-  return el("button", { class: "hv-thumbnail", type: "button", "aria-label": name, title }, el("img", { src: url, alt: name }));
+  return el(
+    "button",
+    { class: "hv-thumbnail", type: "button", "aria-label": name, title },
+    el("img", { src: url, alt: name }),
+  );
 }

@@ -10,7 +10,14 @@ type Axis = "call" | "sample" | "depth";
 
 /** A slider that says in words where it stands. */
 export function slider(label: string, onMove: (position: number) => void) {
-  const made = el("input", { type: "range", min: 0, max: 0, step: 1, "aria-label": label, title: label });
+  const made = el("input", {
+    type: "range",
+    min: 0,
+    max: 0,
+    step: 1,
+    "aria-label": label,
+    title: label,
+  });
   made.addEventListener("input", () => onMove(Number(made.value)));
   return made;
 }
@@ -32,7 +39,13 @@ export class Heading {
   size = el("span", {});
   words: HTMLSpanElement;
   find: Search;
-  finder = el("button", { type: "button", class: "hv-finder", title: "find a layer by name, type or size (key /)", "aria-label": "search", "aria-expanded": "false" }, "⌕");
+  finder = el("button", {
+    type: "button",
+    class: "hv-finder",
+    title: "find a layer by name, type or size (key /)",
+    "aria-label": "search",
+    "aria-expanded": "false",
+  }, "⌕");
   layerSide: HTMLDivElement;
   layerEnd: HTMLDivElement;
   what = el("span", { class: "hv-dim hv-row-name" }, "channel");
@@ -48,9 +61,20 @@ export class Heading {
   work = el("span", { class: "hv-work" });
   root: HTMLDivElement;
 
-  constructor(state: State, facts: any, toChannel: (position: number) => void, toLayer: (name: string) => void, toOrder: (order: string) => void) {
+  constructor(
+    state: State,
+    facts: any,
+    toChannel: (position: number) => void,
+    toLayer: (name: string) => void,
+    toOrder: (order: string) => void,
+  ) {
     this.words = el("span", { class: "hv-dim hv-does" }, this.does, this.size);
-    this.find = new Search("find a layer", "find a layer: name, type, size …", "no layer has that name, type or size", toLayer);
+    this.find = new Search(
+      "find a layer",
+      "find a layer: name, type, size …",
+      "no layer has that name, type or size",
+      toLayer,
+    );
     this.find.root.hidden = true;
     this.finder.addEventListener("click", () => this.search(Boolean(this.find.root.hidden)));
     this.find.input.addEventListener("blur", () => this.search(false));
@@ -65,19 +89,38 @@ export class Heading {
       toOrder,
     );
     this.by = el("span", { class: "hv-by" }, this.rank, this.order);
-    const after = facts.choices.shown_after.map((name: string) => [name, SHOWN_AFTER[name] ?? name]);
-    this.shownAfter = menu("raw output, or after normalization or activation", after, (name) => state.set({ shown_after: name }));
+    const after = facts.choices.shown_after.map((
+      name: string,
+    ) => [name, SHOWN_AFTER[name] ?? name]);
+    this.shownAfter = menu(
+      "raw output, or after normalization or activation",
+      after,
+      (name) => state.set({ shown_after: name }),
+    );
     const more = ["call", "sample", "depth"].map((name) => {
       const made = slider(name, (position) => state.set({ [name]: position }));
       const number = el("b", { class: "hv-number-now" });
-      const root = el("label", { class: `hv-line hv-more hv-by-${name}` }, el("span", {}, name), made, number);
+      const root = el(
+        "label",
+        { class: `hv-line hv-more hv-by-${name}` },
+        el("span", {}, name),
+        made,
+        number,
+      );
       this.others[name] = { made, number, root };
       return root;
     });
     this.root = el(
       "div",
       { class: "hv-heading" },
-      el("div", { class: "hv-row" }, this.what, this.channel, this.work, el("div", { class: "hv-value hv-value-line" }, this.number, this.by)),
+      el(
+        "div",
+        { class: "hv-row" },
+        this.what,
+        this.channel,
+        this.work,
+        el("div", { class: "hv-value hv-value-line" }, this.number, this.by),
+      ),
       el("div", { class: "hv-line hv-others" }, ...more),
     );
   }
@@ -107,9 +150,16 @@ export class Heading {
 
   /** @param order What the channels are sorted by. */
   show(counts: Counts, at: Values, position: number, order: string) {
-    slide(this.channel, counts.channel ?? 0, position, `${this.word} ${at.channel} of ${counts.channel}`);
+    slide(
+      this.channel,
+      counts.channel ?? 0,
+      position,
+      `${this.word} ${at.channel} of ${counts.channel}`,
+    );
     setText(this.number, String(at.channel));
-    const by = order === "index" ? `of ${counts.channel}, sorted by` : `rank ${position + 1} of ${counts.channel} by`;
+    const by = order === "index"
+      ? `of ${counts.channel}, sorted by`
+      : `rank ${position + 1} of ${counts.channel} by`;
     setText(this.rank, by);
     choose(this.order, at.order);
     choose(this.shownAfter, at.shown_after);
@@ -125,7 +175,11 @@ export class Heading {
   }
 }
 
-const SHOWN_AFTER: Record<string, string> = { output: "raw output", norm: "after normalization", activation: "after activation" };
+const SHOWN_AFTER: Record<string, string> = {
+  output: "raw output",
+  norm: "after normalization",
+  activation: "after activation",
+};
 
 const ORDERS: Record<string, string> = {
   index: "number",

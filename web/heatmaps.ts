@@ -48,16 +48,24 @@ export class Heatmaps {
   /** The values: those of the chosen channel are made here. */
   values(data: Layer, at: Values): Heat | null {
     const { facts } = this.source;
-    if (at.heatmap !== facts.product) return this.source.heat(at, data.header.layer, at.targetClass);
+    if (at.heatmap !== facts.product) {
+      return this.source.heat(at, data.header.layer, at.targetClass);
+    }
     if (!data.graded || !data.width) return { values: null, shape: [], none: noGradient(facts) };
-    if (data.header.shown_after) return { values: null, shape: [], none: "only for the raw output: choose it above the map" };
+    if (data.header.shown_after) {
+      return { values: null, shape: [], none: "only for the raw output: choose it above the map" };
+    }
     const [height, width] = [data.height, data.width];
     const map = data.map("maps", at.channel);
     const [, tall, wide] = data.arrays.gradients?.shape ?? [];
-    if (tall !== height || wide !== width)
+    if (tall !== height || wide !== width) {
       return { values: null, shape: [], none: "gradient and map are of two sizes in this page" };
+    }
     const slope = data.map("gradients", at.channel);
-    return { values: map.map((value: number, i: number) => value * slope[i]), shape: [height, width] };
+    return {
+      values: map.map((value: number, i: number) => value * slope[i]),
+      shape: [height, width],
+    };
   }
 
   /**
@@ -74,25 +82,35 @@ export class Heatmaps {
     // Where in the picture a part of it lies is unknown.
     const apart = data.header.parts && [...methods, product].includes(at.heatmap);
     const target = targetOf(source, at)?.name;
-    const label = at.heatmap === source.facts.effective ? (at.place ? "of the position" : "of the middle") : `of ${target}`;
+    const label = at.heatmap === source.facts.effective
+      ? (at.place ? "of the position" : "of the middle")
+      : `of ${target}`;
     const words = `heatmap ${methodName(at.heatmap)} ${label}, layer ${at.layer || "(model)"}`;
     for (const each of caption.below) visible(each, Boolean(picture));
     slide(caption.opacity, 101, Math.round(100 * at.alpha), `${Math.round(100 * at.alpha)} %`);
     // The last one of the same layer, target and picture stands, faint, until that of a new run is there.
-    const own = `${at.heatmap} ${label} ${at.layer} ${at.sample} ${at.place} ${picture ? objectId(picture) : ""}`;
+    const own = `${at.heatmap} ${label} ${at.layer} ${at.sample} ${at.place} ${
+      picture ? objectId(picture) : ""
+    }`;
     const stands = !found && own === this.standing;
     input.root.classList.toggle("hv-stale", stands);
     if (stands) return undefined;
     this.standing = this.note = this.sizes = "";
     const hidden = Boolean(picture) && at.alpha === 0;
-    const none = !found ? (source.waiting ?? "on its way …") : found.none || (found.values ? "" : noGradient(source.facts));
+    const none = !found
+      ? (source.waiting ?? "on its way …")
+      : found.none || (found.values ? "" : noGradient(source.facts));
     input.elsewhere = Boolean(data.header.parts) && Boolean(picture) && (hidden || Boolean(none));
     visible(parts.bars.heat.track, !none);
     if (hidden || none) {
       this.over = Boolean(picture);
       input.alt(picture ? caption.words : words);
       if (picture) this.plain(picture);
-      return input.tell(hidden ? "" : none, Boolean(picture), hidden ? null : wayTo(source, data, none));
+      return input.tell(
+        hidden ? "" : none,
+        Boolean(picture),
+        hidden ? null : wayTo(source, data, none),
+      );
     }
     const over = at.over_input && !apart ? picture : null;
     input.alt(over ? `${words}, over the input` : words);
@@ -114,8 +132,13 @@ export class Heatmaps {
     const { input } = parts;
     const product = at.heatmap === source.facts.product;
     const own = product ? `${objectId(data)} ${at.channel}` : `${objectId(found)}`;
-    if (this.known.key !== own)
-      this.known = { key: own, note: emptiness(found.values, methodName(at.heatmap)), range: heatRange(found.values) };
+    if (this.known.key !== own) {
+      this.known = {
+        key: own,
+        note: emptiness(found.values, methodName(at.heatmap)),
+        range: heatRange(found.values),
+      };
+    }
     const { range } = this.known;
     this.note = this.known.note;
     const name = colours.ofHeatmap(Boolean(range?.diverging));
@@ -123,13 +146,19 @@ export class Heatmaps {
     this.over = Boolean(over) || at.heatmap === source.facts.effective;
     const [tall, wide] = found.shape as [number, number];
     const [high, broad] = data.header.size;
-    if (!this.over && (tall !== high || wide !== broad))
-      this.sizes = `The heatmap has ${tall}×${wide} cells, the map ${high}×${broad}: the box is of the map, and may lie across the heatmap's.`;
+    if (!this.over && (tall !== high || wide !== broad)) {
+      this.sizes =
+        `The heatmap has ${tall}×${wide} cells, the map ${high}×${broad}: the box is of the map, and may lie across the heatmap's.`;
+    }
     const key = `${own} ${name} ${over ? objectId(over) : "alone"}`;
     input.draw(`${key} ${over ? at.alpha : ""}`, () => {
-      if (!over) return paint(input.canvas, toLevels(found.values, range ?? ZERO), wide, tall, palette);
+      if (!over) {
+        return paint(input.canvas, toLevels(found.values, range ?? ZERO), wide, tall, palette);
+      }
       // Kept while only the opacity moves.
-      if (this.made.key !== key) this.made = { key, values: upsampled(found.values, tall, wide, over.height, over.width) };
+      if (this.made.key !== key) {
+        this.made = { key, values: upsampled(found.values, tall, wide, over.height, over.width) };
+      }
       const pixels = blended(over.pixels, this.made.values, range, palette, at.alpha);
       return putPicture(input.canvas, { ...over, pixels });
     });
@@ -145,15 +174,23 @@ export class Heatmaps {
     if (!at.all_layers) return;
     const method = facts.methods.includes(at.heatmap) ? at.heatmap : "gradcam";
     const asked = { ...at, heatmap: method, ofAll: true };
-    const every = facts.layers.map(({ name, parts }) => ({ name, parts: Boolean(parts), heat: source.heat(asked, name, at.targetClass) }));
-    const found = every.flatMap(({ heat, ...each }) => (heat?.values ? [{ ...each, heat: heat as SomeHeat }] : []));
+    const every = facts.layers.map(({ name, parts }) => ({
+      name,
+      parts: Boolean(parts),
+      heat: source.heat(asked, name, at.targetClass),
+    }));
+    const found = every.flatMap((
+      { heat, ...each },
+    ) => (heat?.values ? [{ ...each, heat: heat as SomeHeat }] : []));
     // Those of the run before stand, faint, until the first of a new run is there.
     const stands = !found.length && every.some((each) => !each.heat);
     parts.strip.root.classList.toggle("hv-stale", stands);
     if (stands) return;
     const palette = (diverging: boolean) => colours.palette(colours.ofHeatmap(diverging));
     const other = method === at.heatmap ? "" : ` (${methodName(at.heatmap)} is of one layer)`;
-    const label = `${methodName(method)} of ${facts.target.name}${other}: ${found.length} ${found.length === 1 ? "layer" : "layers, each on its own scale"}`;
+    const label = `${methodName(method)} of ${facts.target.name}${other}: ${found.length} ${
+      found.length === 1 ? "layer" : "layers, each on its own scale"
+    }`;
     const key = `${found.map(({ heat }) => objectId(heat)).join()} ${colours.dark}`;
     const said = { label, now: at.layer, alpha: at.alpha, key };
     parts.strip.show(found, source.picture(data.header.place), palette, said);
@@ -176,7 +213,9 @@ export function wayTo({ facts, reaches }: Source, data: Layer, none: string): st
   if (none !== ARRIVES_NOT) return null;
   const { layers } = facts;
   const own = layers.findIndex(({ name }: any) => name === data.header.layer);
-  const graded = [...layers.keys()].filter((n) => (reaches ? reaches(sure(layers[n]).name) : layers[n]?.gradient !== null));
+  const graded = [...layers.keys()].filter((
+    n,
+  ) => (reaches ? reaches(sure(layers[n]).name) : layers[n]?.gradient !== null));
   graded.sort((a, b) => Math.abs(a - own) - Math.abs(b - own) || a - b);
   return layers[graded[0] ?? -1]?.name ?? null;
 }
@@ -187,7 +226,9 @@ function emptiness(values: ArrayLike<number>, method: string) {
   if (bad) return `${method}: ${bad} of ${values.length} values are NaN or infinite.`;
   const some = Array.prototype.filter.call(values, Boolean).length;
   if (!some) return `${method} is zero everywhere.`;
-  if (100 * some <= values.length) return `${method} is zero at ${values.length - some} of ${values.length} positions.`;
+  if (100 * some <= values.length) {
+    return `${method} is zero at ${values.length - some} of ${values.length} positions.`;
+  }
   return values.length === 1 ? `${method} is one value: the maps are 1×1.` : "";
 }
 

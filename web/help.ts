@@ -40,8 +40,13 @@ export function openSheet(app: App, label: string, ...children: Node[]) {
 }
 
 export function openHelp(app: App) {
-  const keys = KEY_WORDS.filter(([key]) => (key !== "w" || app.source.why) && (key !== "m" || app.source.map) && (app.source.write || !HANDS.has(key)));
-  const rows = keys.map(([key, does]) => el("tr", {}, el("th", { scope: "row" }, key), el("td", {}, does)));
+  const keys = KEY_WORDS.filter(([key]) =>
+    (key !== "w" || app.source.why) && (key !== "m" || app.source.map) &&
+    (app.source.write || !HANDS.has(key))
+  );
+  const rows = keys.map(([key, does]) =>
+    el("tr", {}, el("th", { scope: "row" }, key), el("td", {}, does))
+  );
   const start = el("button", { type: "button", class: "hv-toggle" }, "a tour of half a minute");
   const close = el("button", { type: "button", class: "hv-toggle" }, "close");
   const made = openSheet(
@@ -61,12 +66,20 @@ export function openHelp(app: App) {
 
 /** Five parts of the face, and what they are for. */
 function stops({ parts, source }: App): Array<[HTMLElement, string]> {
-  const off = source.live ? " Under Edit you scale it or switch it off, and the prediction follows." : "";
+  const off = source.live
+    ? " Under Edit you scale it or switch it off, and the prediction follows."
+    : "";
   return [
-    [parts.layerRow, "The network: each column is a layer, from the input to the output. Click one, or press ↑ ↓."],
+    [
+      parts.layerRow,
+      "The network: each column is a layer, from the input to the output. Click one, or press ↑ ↓.",
+    ],
     [parts.answers, "The predictions. Click a class to see its gradient and heatmap."],
     [parts.map.root, `One channel of the layer's output. Press ← → for the others.${off}`],
-    [parts.input.root, "Click a position in any picture: you see its value and the part of the input that it depends on. Key b shows the channel that responds most there, measured against its mean."],
+    [
+      parts.input.root,
+      "Click a position in any picture: you see its value and the part of the input that it depends on. Key b shows the channel that responds most there, measured against its mean.",
+    ],
     [parts.mosaic.root, "All channels of the layer, in the order chosen above. Click one."],
   ];
 }
@@ -77,7 +90,12 @@ function beginTour(app: App) {
   const words = el("p", { "aria-live": "polite" });
   const button = (name: string) => el("button", { type: "button", class: "hv-toggle" }, name);
   const [back, forth, end] = [button("back"), button("next"), button("close")];
-  const made = openSheet(app, "tour", words, el("div", { class: "hv-line" }, count, back, forth, end));
+  const made = openSheet(
+    app,
+    "tour",
+    words,
+    el("div", { class: "hv-line" }, count, back, forth, end),
+  );
   made.classList.add("hv-tour");
   let place = 0;
   const go = (to: number) => {

@@ -19,11 +19,14 @@ export async function pixelsOf(blob: Blob): Promise<Rgb> {
     });
   } catch {
     const name = blob instanceof File && blob.name ? `'${blob.name}'` : "This file";
-    throw new Error(`${name} is not a picture that this browser can read: give a PNG, JPEG or WebP.`);
+    throw new Error(
+      `${name} is not a picture that this browser can read: give a PNG, JPEG or WebP.`,
+    );
   }
   const { width, height } = bitmap;
-  if (Math.max(width, height) > 100 * Math.min(width, height) && Math.max(width, height) > 1000)
+  if (Math.max(width, height) > 100 * Math.min(width, height) && Math.max(width, height) > 1000) {
     throw new Error(`The picture is ${width}×${height} pixels: crop it first.`);
+  }
   const context = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
   if (!context) throw new Error("This browser gives no more canvases.");
   context.drawImage(bitmap, 0, 0);
@@ -36,7 +39,9 @@ function overWhite({ data, width, height }: ImageData) {
   const at = (place: number) => data[place];
   for (let from = 0, to = 0; from < data.length; from += 4, to += 3) {
     const alpha = at(from + 3) / 255;
-    const mixed = (value: number) => (alpha === 1 ? value : Math.round(255 + alpha * (value - 255)));
+    const mixed = (
+      value: number,
+    ) => (alpha === 1 ? value : Math.round(255 + alpha * (value - 255)));
     pixels[to] = mixed(at(from));
     pixels[to + 1] = mixed(at(from + 1));
     pixels[to + 2] = mixed(at(from + 2));
@@ -64,7 +69,8 @@ export function listenForFiles(where: EventTarget, take: (file: File | null) => 
 const NO_CAMERA = "No camera was found: connect one, or drop a picture.";
 /** By the name of the browser's error. */
 const REFUSALS: Record<string, string> = {
-  NotAllowedError: "The browser refuses the camera: allow it in the address bar, or drop a picture.",
+  NotAllowedError:
+    "The browser refuses the camera: allow it in the address bar, or drop a picture.",
   NotReadableError: "The camera is in use: close the program that uses it, or drop a picture.",
 };
 
@@ -87,7 +93,10 @@ export class Camera {
     if (this.asking) return;
     this.asking = true;
     try {
-      this.stream = await navigator.mediaDevices.getUserMedia({ video: { width: { ideal: 640 } }, audio: false });
+      this.stream = await navigator.mediaDevices.getUserMedia({
+        video: { width: { ideal: 640 } },
+        audio: false,
+      });
     } catch (error) {
       throw new Error(REFUSALS[(error as Error).name] ?? NO_CAMERA);
     } finally {
@@ -127,7 +136,12 @@ export class Camera {
 /** A line of controls, `root`. */
 export class Intake {
   camera: Camera;
-  file = el("input", { type: "file", accept: "image/*", hidden: true, "aria-label": "a picture's file" });
+  file = el("input", {
+    type: "file",
+    accept: "image/*",
+    hidden: true,
+    "aria-label": "a picture's file",
+  });
   open: HTMLButtonElement;
   lens: HTMLButtonElement;
   brush: Brush;
@@ -146,9 +160,17 @@ export class Intake {
       this.take(this.file.files?.[0] ?? null);
       this.file.value = "";
     });
-    this.open = button("open picture …", "choose a picture; or drop or paste one", () => this.file.click());
+    this.open = button(
+      "open picture …",
+      "choose a picture; or drop or paste one",
+      () => this.file.click(),
+    );
     this.lens = button("camera", "show what the camera sees", () => this.toggleCamera());
-    this.brush = new Brush(app, source, () => Boolean(source.facts.net.transform && source.input.picture));
+    this.brush = new Brush(
+      app,
+      source,
+      () => Boolean(source.facts.net.transform && source.input.picture),
+    );
     this.brush.button.addEventListener("click", () => this.camera.stop()); // what is painted on stands still
     this.back = button("undo", "the input before this one", () => source.undo());
     this.first = button("original picture", "the picture that this page was made with", () => {
@@ -182,7 +204,7 @@ export class Intake {
     this.first.disabled = source.input === source.original;
   }
 
-  thumbnail({ name, url }: {name: string, url: string}) {
+  thumbnail({ name, url }: { name: string; url: string }) {
     const image = el("img", { src: url, alt: name });
     const made = el("button", { class: "hv-thumbnail", type: "button", title: name }, image);
     made.addEventListener("click", () => {
@@ -212,7 +234,9 @@ export class Intake {
       source.say(message);
     };
     try {
-      await camera.start((frame) => source.film(overWhite(frame), () => Boolean(camera.stream)).catch(failed));
+      await camera.start((frame) =>
+        source.film(overWhite(frame), () => Boolean(camera.stream)).catch(failed)
+      );
       source.past = [...past.slice(-30), input];
     } catch (error) {
       failed(error as Error);

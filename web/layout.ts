@@ -25,7 +25,15 @@ import type { State } from "./state.ts";
  * Where a hand leads: to a class, to a place in the order of the channels, to another order; or to
  * a new drawing.
  */
-export interface Go { target: (number: number, minus?: boolean) => void, written: (text: string, minus: boolean) => void, position: (place: number) => void, order: (name: string) => void, again: () => void, set: (changes: any) => void, channels: () => ArrayLike<number>}
+export interface Go {
+  target: (number: number, minus?: boolean) => void;
+  written: (text: string, minus: boolean) => void;
+  position: (place: number) => void;
+  order: (name: string) => void;
+  again: () => void;
+  set: (changes: any) => void;
+  channels: () => ArrayLike<number>;
+}
 
 /** The parts, each made once. */
 export class Layout {
@@ -49,13 +57,17 @@ export class Layout {
   boxes: Boxes;
   map: Panel;
   slope: Panel;
-  bars: { map: Colourbar; slope: Colourbar; heat: Colourbar; };
+  bars: { map: Colourbar; slope: Colourbar; heat: Colourbar };
   mosaic: Mosaic;
   caption: InputCaption;
   colourMenus: ColourMenus;
   predictions: Predictions;
   anyClass: Search;
-  fromOutput = el("button", { type: "button", class: "hv-from-output", title: "choose a value of the output as the target" }, "output …");
+  fromOutput = el("button", {
+    type: "button",
+    class: "hv-from-output",
+    title: "choose a value of the output as the target",
+  }, "output …");
   predicted: HTMLDivElement;
   answers: HTMLDivElement;
   readings = new Readings();
@@ -79,7 +91,15 @@ export class Layout {
       this.chip.close();
       set({ layer: source.facts.verdict.layer });
     });
-    this.titleLine = el("div", { class: "hv-title hv-header" }, this.title, this.said, this.factsLine, this.chip.root, this.buttons);
+    this.titleLine = el(
+      "div",
+      { class: "hv-title hv-header" },
+      this.title,
+      this.said,
+      this.factsLine,
+      this.chip.root,
+      this.buttons,
+    );
 
     // Layer and channel
     this.ribbon = new Ribbon(
@@ -98,8 +118,20 @@ export class Layout {
     );
     this.ablation = new Ablation(root, source, state, go.again);
     this.heading.work.append(this.ablation.root);
-    const layerName = el("div", { class: "hv-dim hv-row-name" }, el("span", {}, "layer"), this.ribbon.scale.root);
-    this.layerRow = el("div", { class: "hv-row hv-layer-row" }, layerName, this.whole, this.heading.layerSide, this.heading.layerEnd);
+    const layerName = el(
+      "div",
+      { class: "hv-dim hv-row-name" },
+      el("span", {}, "layer"),
+      this.ribbon.scale.root,
+    );
+    this.layerRow = el(
+      "div",
+      { class: "hv-row hv-layer-row" },
+      layerName,
+      this.whole,
+      this.heading.layerSide,
+      this.heading.layerEnd,
+    );
 
     // The four columns
     this.input = new Panel(state, "input");
@@ -126,14 +158,38 @@ export class Layout {
     this.slope.below.append(this.bars.slope.root);
     this.predictions = new Predictions((number, minus) => go.target(number, minus));
     const hint = "another class …";
-    this.anyClass = new Search("class that the gradient is of", hint, "no class is called that", (key) => go.target(Number(key)));
+    this.anyClass = new Search(
+      "class that the gradient is of",
+      hint,
+      "no class is called that",
+      (key) => go.target(Number(key)),
+    );
     if (source.write) this.anyClass.onText = (text) => go.written(text, false);
     this.fromOutput.addEventListener("click", () => this.drawers.toggle("pictures"));
     const does = source.live || !source.gone ? "click to explain" : "";
-    this.predicted = el("div", { class: "hv-dim hv-over-list" }, el("span", {}, "prediction"), el("span", {}, does));
-    this.answers = el("div", { class: "hv-answers" }, this.predicted, this.predictions.root, this.anyClass.root, this.fromOutput);
+    this.predicted = el(
+      "div",
+      { class: "hv-dim hv-over-list" },
+      el("span", {}, "prediction"),
+      el("span", {}, does),
+    );
+    this.answers = el(
+      "div",
+      { class: "hv-answers" },
+      this.predicted,
+      this.predictions.root,
+      this.anyClass.root,
+      this.fromOutput,
+    );
     const panels = [this.input, this.map, this.slope].map((panel) => panel.root);
-    this.main = el("div", { class: "hv-main" }, ...panels, this.mosaic.root, this.answers, this.readings.root);
+    this.main = el(
+      "div",
+      { class: "hv-main" },
+      ...panels,
+      this.mosaic.root,
+      this.answers,
+      this.readings.root,
+    );
 
     // What is below the pictures
     this.output = new OutputPanel(state, source, go.written);
@@ -156,6 +212,14 @@ export class Layout {
       const shown = this.drawers.open === "heatmaps";
       if (shown !== state.values.all_layers) this.drawers.go(shown ? "" : "heatmaps");
     });
-    root.append(this.gone, this.titleLine, this.layerRow, this.heading.root, this.main, this.sides.root, this.drawers.root);
+    root.append(
+      this.gone,
+      this.titleLine,
+      this.layerRow,
+      this.heading.root,
+      this.main,
+      this.sides.root,
+      this.drawers.root,
+    );
   }
 }

@@ -12,7 +12,12 @@ import type { Unit } from "./mapGraph.ts";
 import type { Box, Frame, Path, Placed } from "./mapLayout.ts";
 import type { App } from "./app.ts";
 
-export interface Drawn { unit: Unit, root: HTMLButtonElement, picture: HTMLCanvasElement | null, colours: HTMLElement}
+export interface Drawn {
+  unit: Unit;
+  root: HTMLButtonElement;
+  picture: HTMLCanvasElement | null;
+  colours: HTMLElement;
+}
 
 const AT_FIRST = 22; // boxes at first
 const PICTURE = { width: 104, height: 100 };
@@ -61,9 +66,17 @@ export class NetworkMap {
 
   constructor(public app: App) {
     this.sheet = el("div", { class: "hv-net-sheet" }, this.frames, this.edges, this.boxes);
-    this.view = el("div", { class: "hv-net-view" }, el("div", { class: "hv-net-size" }, this.sheet));
+    this.view = el(
+      "div",
+      { class: "hv-net-view" },
+      el("div", { class: "hv-net-size" }, this.sheet),
+    );
     const act = (text: string, title: string, on: () => void) => {
-      const made = el("button", { class: "hv-toggle", type: "button", title, "aria-label": title }, text);
+      const made = el(
+        "button",
+        { class: "hv-toggle", type: "button", title, "aria-label": title },
+        text,
+      );
       made.addEventListener("click", on);
       return made;
     };
@@ -104,7 +117,9 @@ export class NetworkMap {
   foldAll() {
     this.closed.clear();
     if (this.tree) this.opened = openedAtFirst(this.tree, AT_FIRST);
-    for (let each = this.leaf()?.parent; each; each = each.parent) if (!this.opened.has(each.key)) this.closed.add(each.key);
+    for (let each = this.leaf()?.parent; each; each = each.parent) {
+      if (!this.opened.has(each.key)) this.closed.add(each.key);
+    }
     this.app.schedule();
   }
 
@@ -124,7 +139,9 @@ export class NetworkMap {
     this.paintNow();
     if (moved) this.toNow();
     if (!this.focusNext) return;
-    const next = this.focusNext === "now" ? this.boxOfNow() : this.drawn.find(({ unit }) => unit.key === this.focusNext || under(unit, this.focusNext));
+    const next = this.focusNext === "now"
+      ? this.boxOfNow()
+      : this.drawn.find(({ unit }) => unit.key === this.focusNext || under(unit, this.focusNext));
     this.focusNext = "";
     next?.root.focus({ preventScroll: true });
     if (next) this.seen(next.root);
@@ -162,7 +179,9 @@ export class NetworkMap {
   /** Other pictures in the same boxes. */
   repaint() {
     this.painted = undefined;
-    for (const { unit, picture } of this.drawn) if (picture) this.paintPicture(picture, this.pictured(unit));
+    for (const { unit, picture } of this.drawn) {
+      if (picture) this.paintPicture(picture, this.pictured(unit));
+    }
   }
 
   say(words: string) {
@@ -174,7 +193,10 @@ export class NetworkMap {
   /** The index of the node that is shown; −1 if the layer is none of the graph's. */
   index() {
     const { layer, call } = this.app.at;
-    const own = (this.found.nodes as any[]).flatMap((node, n) => (node.layer === layer ? [{ n, call: node.call }] : []));
+    const own = (this.found.nodes as any[]).flatMap((
+      node,
+      n,
+    ) => (node.layer === layer ? [{ n, call: node.call }] : []));
     return (own.find((each) => each.call === call) ?? own[own.length - 1])?.n ?? -1;
   }
 
@@ -186,7 +208,8 @@ export class NetworkMap {
     const holds = (part: Unit): boolean => {
       if (n >= 0) return part.nodes.includes(n);
       if (part.kind === "group") return part.parts.some(holds);
-      return `${layer}.`.startsWith(`${part.name}.`) || (part.kind === "node" && part.name.startsWith(`${layer}.`));
+      return `${layer}.`.startsWith(`${part.name}.`) ||
+        (part.kind === "node" && part.name.startsWith(`${layer}.`));
     };
     let unit = this.tree;
     for (;;) {
@@ -202,7 +225,8 @@ export class NetworkMap {
     const room = Math.max(this.view.clientWidth, 240);
     const around = new Set();
     for (let each = this.leaf()?.parent; each; each = each.parent) around.add(each.key);
-    const isOpen = (unit: Unit) => !this.closed.has(unit.key) && (this.opened.has(unit.key) || around.has(unit.key));
+    const isOpen = (unit: Unit) =>
+      !this.closed.has(unit.key) && (this.opened.has(unit.key) || around.has(unit.key));
     const { boxes } = visibleUnits(tree, isOpen);
     const key = `${room} ${boxes.map((box) => box.key).join()} ${objectId(this.found.nodes)}`;
     if (key === this.laid) return;
@@ -224,7 +248,8 @@ export class NetworkMap {
   /** @param unit The layer whose picture it has: its own, or the last in it; "" without one. */
   pictured(unit: Unit) {
     const { sizes, nodes } = this.found;
-    const own = unit.kind === "module" && [`${unit.name}.heads`, unit.name].find((name) => sizes[name]?.[0]);
+    const own = unit.kind === "module" &&
+      [`${unit.name}.heads`, unit.name].find((name) => sizes[name]?.[0]);
     if (own) return own;
     for (const n of [...unit.nodes].reverse()) {
       const { layer, call } = nodes[n];
@@ -240,10 +265,14 @@ export class NetworkMap {
 
   /** The captured layers in a unit, in their order. */
   layersIn(unit: Unit): any[] {
-    if (unit.kind === "group") return [...new Set(unit.parts.flatMap((part) => this.layersIn(part)))];
+    if (unit.kind === "group") {
+      return [...new Set(unit.parts.flatMap((part) => this.layersIn(part)))];
+    }
     const own = new Set(unit.nodes.map((n) => this.found.nodes[n].layer));
     const { layers } = this.app.facts;
-    return layers.filter(({ name }: any) => own.has(name) || (unit.kind === "module" && `${name}.`.startsWith(`${unit.name}.`)));
+    return layers.filter(({ name }: any) =>
+      own.has(name) || (unit.kind === "module" && `${name}.`.startsWith(`${unit.name}.`))
+    );
   }
 
   /** Its name and what stands below it. */
@@ -253,13 +282,22 @@ export class NetworkMap {
     const sizes = last.shape ?? [];
     const shape = times(sizes.length > 1 && sizes[0] === this.found.batch ? sizes.slice(1) : sizes);
     const name = (join ? last.operation : innerName(unit)) || unit.name;
-    return { last, join, shape, own: name, lines: [...(join || last.layer === "input" ? [] : [unit.type]), shape].filter(Boolean) };
+    return {
+      last,
+      join,
+      shape,
+      own: name,
+      lines: [...(join || last.layer === "input" ? [] : [unit.type]), shape].filter(Boolean),
+    };
   }
 
   sizeOf(unit: Unit) {
     const { join, own, lines } = this.wordsOf(unit);
     const { width, height } = join ? JOIN : this.pictured(unit) ? PICTURE : PLAIN;
-    const words = Math.max(widthOf(own, BOLD, this.root), ...lines.map((line) => widthOf(line, SMALL, this.root)));
+    const words = Math.max(
+      widthOf(own, BOLD, this.root),
+      ...lines.map((line) => widthOf(line, SMALL, this.root)),
+    );
     return { width: Math.max(width, Math.min(Math.ceil(words) + 12, WIDEST)), height };
   }
 
@@ -267,7 +305,13 @@ export class NetworkMap {
     const { last, join, shape, own, lines } = this.wordsOf(unit);
     const folded = unit.kind !== "node";
     const layers = new Set(unit.nodes.map((n) => this.found.nodes[n].layer).filter(Boolean)).size;
-    const said = [unit.name || own, folded ? `${unit.type}, ${layers} layers, folded` : unit.type, shape, last.after.length && !folded ? `then ${last.after.join(" → ")}` : "", last.failed ? "the forward failed here" : ""];
+    const said = [
+      unit.name || own,
+      folded ? `${unit.type}, ${layers} layers, folded` : unit.type,
+      shape,
+      last.after.length && !folded ? `then ${last.after.join(" → ")}` : "",
+      last.failed ? "the forward failed here" : "",
+    ];
     const words = [...new Set(said)].filter(Boolean).join(", ");
     const wide = this.sizeOf(unit).width - (join ? 10 : 8);
     const pictured = join ? "" : this.pictured(unit);
@@ -276,7 +320,15 @@ export class NetworkMap {
     const colours = el("i", { class: "hv-net-colours" });
     const root = el(
       "button",
-      { class: "hv-net-box", type: "button", tabindex: -1, "data-kind": join ? "join" : unit.kind, "data-name": unit.name, title: words, "aria-label": words },
+      {
+        class: "hv-net-box",
+        type: "button",
+        tabindex: -1,
+        "data-kind": join ? "join" : unit.kind,
+        "data-name": unit.name,
+        title: words,
+        "aria-label": words,
+      },
       colours,
       el("b", {}, fittingWidth(own, BOLD, wide, this.root)),
       ...(picture ? [picture] : []),
@@ -285,15 +337,26 @@ export class NetworkMap {
     if (folded) setAttribute(root, "aria-expanded", "false");
     root.classList.toggle("hv-wrong", Boolean(last.failed));
     root.addEventListener("click", () => this.act(unit));
-    for (const event of ["pointerenter", "focus"]) root.addEventListener(event, () => this.point(unit.key));
-    for (const event of ["pointerleave", "blur"]) root.addEventListener(event, () => this.point(""));
+    for (const event of ["pointerenter", "focus"]) {
+      root.addEventListener(event, () => this.point(unit.key));
+    }
+    for (const event of ["pointerleave", "blur"]) {
+      root.addEventListener(event, () => this.point(""));
+    }
     return { unit, root, picture, colours };
   }
 
   frameFor(frame: Frame) {
     const { unit } = frame;
     const words = `close ${unit.name}, ${unit.type}`;
-    const close = el("button", { class: "hv-net-close", type: "button", tabindex: -1, title: words, "aria-label": words, "aria-expanded": "true" }, `− ${fittingWidth(innerName(unit), BOLD, frame.width - 24, this.root)}`);
+    const close = el("button", {
+      class: "hv-net-close",
+      type: "button",
+      tabindex: -1,
+      title: words,
+      "aria-label": words,
+      "aria-expanded": "true",
+    }, `− ${fittingWidth(innerName(unit), BOLD, frame.width - 24, this.root)}`);
     close.addEventListener("click", () => this.fold(unit));
     const made = el("div", { class: "hv-net-frame" }, close);
     setBox(made, frame);
@@ -311,7 +374,15 @@ export class NetworkMap {
     const { sizes, arrays } = this.found;
     let start = 0;
     for (const [name, [height, width]] of Object.entries(sizes as Record<string, number[]>)) {
-      if (name === layer) paint(canvas, arrays.pictures.values.subarray(start, start + height * width), width, height, app.colours.palette(app.colours.automatic(false)));
+      if (name === layer) {
+        paint(
+          canvas,
+          arrays.pictures.values.subarray(start, start + height * width),
+          width,
+          height,
+          app.colours.palette(app.colours.automatic(false)),
+        );
+      }
       start += height * width;
     }
   }
@@ -326,7 +397,9 @@ export class NetworkMap {
       return this.app.schedule();
     }
     const node = this.found.nodes[unit.nodes[0] ?? 0];
-    if (this.app.facts.layers.some((each: any) => each.name === node.layer)) this.app.set({ layer: node.layer, call: node.call });
+    if (this.app.facts.layers.some((each: any) => each.name === node.layer)) {
+      this.app.set({ layer: node.layer, call: node.call });
+    }
     return undefined;
   }
 
@@ -341,8 +414,17 @@ export class NetworkMap {
     this.root.addEventListener("keydown", (event: KeyboardEvent) => {
       if (event.ctrlKey || event.metaKey || event.altKey) return;
       const stop = (event.target as Element).closest(".hv-net-box, .hv-net-close");
-      const towards = ({ ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] } as Record<string, [number, number]>)[event.key];
-      const zooms = { "+": this.zoom * 1.25, "-": this.zoom / 1.25, "−": this.zoom / 1.25, 0: 1 } as Record<string, number>;
+      const towards =
+        ({ ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] } as Record<
+          string,
+          [number, number]
+        >)[event.key];
+      const zooms = {
+        "+": this.zoom * 1.25,
+        "-": this.zoom / 1.25,
+        "−": this.zoom / 1.25,
+        0: 1,
+      } as Record<string, number>;
       if (towards && stop) this.walk(stop, ...towards);
       else if (zooms[event.key]) this.zoomTo(zooms[event.key]);
       else if (event.key === "f") this.fit();
@@ -360,12 +442,18 @@ export class NetworkMap {
    */
   listenToPointer() {
     const { view } = this;
-    let held: {x: number, y: number, left: number, top: number, moved: boolean} | null = null;
+    let held: { x: number; y: number; left: number; top: number; moved: boolean } | null = null;
     let dragged = false; // then the click at its end opens no box
     view.addEventListener("pointerdown", (event: PointerEvent) => {
       dragged = false;
       if (event.button || event.pointerType === "touch") return;
-      held = { x: event.clientX, y: event.clientY, left: view.scrollLeft, top: view.scrollTop, moved: false };
+      held = {
+        x: event.clientX,
+        y: event.clientY,
+        left: view.scrollLeft,
+        top: view.scrollTop,
+        moved: false,
+      };
     });
     view.addEventListener("pointermove", (event: PointerEvent) => {
       if (!held) return;
@@ -398,7 +486,7 @@ export class NetworkMap {
       },
       { passive: false },
     );
-    let pinched: {far: number, zoom: number, x: number, y: number} | null = null;
+    let pinched: { far: number; zoom: number; x: number; y: number } | null = null;
     const between = (touches: TouchList) => {
       const [one, other] = [sure(touches[0]), sure(touches[1])];
       return {
@@ -422,7 +510,9 @@ export class NetworkMap {
       },
       { passive: false },
     );
-    for (const over of ["touchend", "touchcancel"]) view.addEventListener(over, () => (pinched = null));
+    for (const over of ["touchend", "touchcancel"]) {
+      view.addEventListener(over, () => (pinched = null));
+    }
   }
 
   /** Close the opened unit around a box; then the map. */
@@ -435,7 +525,10 @@ export class NetworkMap {
 
   /** To the next box, as the arrow points; at a line's end to the next line. */
   walk(from: Element, right: number, down: number) {
-    const stops = [...this.drawn.map(({ root }) => root), ...(this.frames.querySelectorAll(".hv-net-close") as Iterable<HTMLElement>)];
+    const stops = [
+      ...this.drawn.map(({ root }) => root),
+      ...(this.frames.querySelectorAll(".hv-net-close") as Iterable<HTMLElement>),
+    ];
     const centre = (each: Element) => {
       const box = each.getBoundingClientRect();
       return { each, x: box.left + box.width / 2, y: box.top + box.height / 2, high: box.height };
@@ -444,8 +537,17 @@ export class NetworkMap {
     const ahead = stops
       .filter((each) => each !== from && (down || each.classList.contains("hv-net-box")))
       .map(centre)
-      .filter(({ x, y, high }) => (right ? (x - here.x) * right > 2 && Math.abs(y - here.y) < 2 * high : (y - here.y) * down > 6))
-      .map((each) => ({ ...each, far: Math.abs(each.x - here.x) * (down ? 3 : 1) + Math.abs(each.y - here.y) * (right ? 3 : 1) }))
+      .filter((
+        { x, y, high },
+      ) => (right
+        ? (x - here.x) * right > 2 && Math.abs(y - here.y) < 2 * high
+        : (y - here.y) * down > 6)
+      )
+      .map((each) => ({
+        ...each,
+        far: Math.abs(each.x - here.x) * (down ? 3 : 1) +
+          Math.abs(each.y - here.y) * (right ? 3 : 1),
+      }))
       .sort((a, b) => a.far - b.far);
     let next = ahead[0]?.each as HTMLElement | undefined;
     if (right) {
@@ -454,7 +556,9 @@ export class NetworkMap {
       const own = this.drawn.findIndex(({ root }) => root === next);
       if (own < 0 || lines[own] !== lines[n]) {
         const line = (lines[n] ?? 0) + right;
-        const others = this.drawn.filter((_, place) => lines[place] === line).map(({ root }) => centre(root));
+        const others = this.drawn.filter((_, place) => lines[place] === line).map(({ root }) =>
+          centre(root)
+        );
         next = others.sort((a, b) => (a.x - b.x) * right)[0]?.each as HTMLElement | undefined;
       }
     }
@@ -467,7 +571,11 @@ export class NetworkMap {
   /** The box with the shown layer. */
   boxOfNow() {
     const leaf = this.leaf();
-    return leaf ? this.drawn.find(({ unit }) => unit === leaf || under(leaf, unit.key) || under(unit, leaf.key)) : undefined;
+    return leaf
+      ? this.drawn.find(({ unit }) =>
+        unit === leaf || under(leaf, unit.key) || under(unit, leaf.key)
+      )
+      : undefined;
   }
 
   /** The shown layer, the layers that feed it and those that it feeds. */
@@ -476,7 +584,12 @@ export class NetworkMap {
     const n = this.index();
     const nodes = this.found.nodes;
     const sources = new Set<number>(nodes[n]?.sources ?? []);
-    const fed = new Set<number>(nodes.flatMap((each: any, place: number) => (n >= 0 && each.sources?.includes(n) ? [place] : [])));
+    const fed = new Set<number>(
+      nodes.flatMap((
+        each: any,
+        place: number,
+      ) => (n >= 0 && each.sources?.includes(n) ? [place] : [])),
+    );
     const measure = measureOf(app.facts.layers, app.at.health);
     const key = `${this.laid} ${n} ${app.at.layer} ${measure} ${objectId(app.facts.layers)}`;
     if (key === this.marked) return;
@@ -492,19 +605,41 @@ export class NetworkMap {
       root.classList.toggle("hv-fed", holds(fed));
       setAttribute(root, "aria-current", each === now ? "true" : null);
       setAttribute(root, "tabindex", each === (now ?? this.drawn[0]) ? 0 : -1);
-      const role = [holds(sources) ? "feeds the shown layer" : "", holds(fed) ? "fed by the shown layer" : ""].filter(Boolean);
+      const role = [
+        holds(sources) ? "feeds the shown layer" : "",
+        holds(fed) ? "fed by the shown layer" : "",
+      ].filter(Boolean);
       setAttribute(root, "aria-label", [root.title, ...role].join(", "));
       const own = this.layersIn(unit);
-      const stops = own.map((layer, place) => `${colour(palette, scale.share(layer))} ${(100 * place) / own.length}% ${(100 * (place + 1)) / own.length}%`);
-      colours.style.background = stops.length ? `linear-gradient(90deg, ${stops.join(", ")})` : "none";
+      const stops = own.map((layer, place) =>
+        `${colour(palette, scale.share(layer))} ${(100 * place) / own.length}% ${
+          (100 * (place + 1)) / own.length
+        }%`
+      );
+      colours.style.background = stops.length
+        ? `linear-gradient(90deg, ${stops.join(", ")})`
+        : "none";
     }
     const names = (which: Set<number>) => [...which].map((place) => nodes[place].name);
-    const told = (list: string[]) => (list.length > 6 ? `${list.slice(0, 5).join(", ")} and ${list.length - 5} more` : list.join(", "));
+    const told = (
+      list: string[],
+    ) => (list.length > 6
+      ? `${list.slice(0, 5).join(", ")} and ${list.length - 5} more`
+      : list.join(", "));
     const from = told(names(sources));
     const to = told(names(fed));
     const leaf = this.leaf();
     const ends = [from && `fed by ${from}`, to && `feeds ${to}`].filter(Boolean).join(" · ");
-    this.words.replaceChildren(el("b", {}, app.at.layer), el("span", {}, n < 0 && leaf ? ` is ${leaf.name === app.at.layer ? "a module" : `in ${leaf.name}`}` : ` ${ends}`));
+    this.words.replaceChildren(
+      el("b", {}, app.at.layer),
+      el(
+        "span",
+        {},
+        n < 0 && leaf
+          ? ` is ${leaf.name === app.at.layer ? "a module" : `in ${leaf.name}`}`
+          : ` ${ends}`,
+      ),
+    );
     this.drawEdges();
   }
 
@@ -525,20 +660,28 @@ export class NetworkMap {
   // The sheet
 
   /** The place of the sheet below a pointer. */
-  placeAt({ clientX, clientY }: {clientX: number, clientY: number}) {
+  placeAt({ clientX, clientY }: { clientX: number; clientY: number }) {
     const { view } = this;
     const box = view.getBoundingClientRect();
-    return { x: (clientX - box.left + view.scrollLeft) / this.zoom, y: (clientY - box.top + view.scrollTop) / this.zoom };
+    return {
+      x: (clientX - box.left + view.scrollLeft) / this.zoom,
+      y: (clientY - box.top + view.scrollTop) / this.zoom,
+    };
   }
 
   /**
    * @param pointer Stays where it is on the map; the middle of what is seen if none is given.
    * @param place Comes below the pointer; what is there if none is given.
    */
-  zoomTo(zoom: number, pointer?: {clientX: number, clientY: number}, place?: {x: number, y: number}) {
+  zoomTo(
+    zoom: number,
+    pointer?: { clientX: number; clientY: number },
+    place?: { x: number; y: number },
+  ) {
     const { view } = this;
     const box = view.getBoundingClientRect();
-    const { clientX, clientY } = pointer ?? { clientX: box.left + view.clientWidth / 2, clientY: box.top + view.clientHeight / 2 };
+    const { clientX, clientY } = pointer ??
+      { clientX: box.left + view.clientWidth / 2, clientY: box.top + view.clientHeight / 2 };
     const { x, y } = place ?? this.placeAt({ clientX, clientY });
     this.zoom = Math.min(Math.max(zoom, LEAST), 4);
     this.scale();
@@ -567,8 +710,12 @@ export class NetworkMap {
   seen(box: HTMLElement) {
     const { view } = this;
     const [one, all] = [box.getBoundingClientRect(), view.getBoundingClientRect()];
-    const over = (low: number, high: number, from: number, to: number) => Math.max(0, high - to + 12) || Math.min(0, low - from - 24);
-    view.scrollBy(over(one.left, one.right, all.left, all.right), over(one.top, one.bottom, all.top, all.bottom));
+    const over = (low: number, high: number, from: number, to: number) =>
+      Math.max(0, high - to + 12) || Math.min(0, low - from - 24);
+    view.scrollBy(
+      over(one.left, one.right, all.left, all.right),
+      over(one.top, one.bottom, all.top, all.bottom),
+    );
   }
 
   toNow() {
@@ -586,7 +733,10 @@ export class NetworkMap {
   drawEdges() {
     if (!this.places) return;
     const { edges, places } = this;
-    const sharp = Math.min(globalThis.devicePixelRatio * this.zoom, Math.sqrt(16e6 / (places.width * places.height)));
+    const sharp = Math.min(
+      globalThis.devicePixelRatio * this.zoom,
+      Math.sqrt(16e6 / (places.width * places.height)),
+    );
     edges.width = Math.round(places.width * sharp);
     edges.height = Math.round(places.height * sharp);
     edges.style.width = `${places.width}px`;
@@ -594,11 +744,17 @@ export class NetworkMap {
     const context = contextOf(edges);
     context.scale(sharp, sharp);
     const style = getComputedStyle(this.root);
-    const [plain, skip, strong] = ["--hv-dim", "--hv-skip", "--hv-accent"].map((name) => style.getPropertyValue(name));
+    const [plain, skip, strong] = ["--hv-dim", "--hv-skip", "--hv-accent"].map((name) =>
+      style.getPropertyValue(name)
+    );
     const lit = this.drawn.findIndex(({ unit }) => unit.key === this.near);
-    const now = lit >= 0 ? lit : this.drawn.findIndex(({ root }) => root.classList.contains("hv-on"));
+    const now = lit >= 0
+      ? lit
+      : this.drawn.findIndex(({ root }) => root.classList.contains("hv-on"));
     const skips = places.paths.filter((path) => path.skip).length;
-    const order = [...places.paths].sort((a, b) => Number(touches(a, now)) - Number(touches(b, now)) || Number(b.skip) - Number(a.skip));
+    const order = [...places.paths].sort((a, b) =>
+      Number(touches(a, now)) - Number(touches(b, now)) || Number(b.skip) - Number(a.skip)
+    );
     for (const path of order) {
       const on = touches(path, now);
       context.strokeStyle = context.fillStyle = sure(on ? strong : path.skip ? skip : plain);
@@ -630,7 +786,9 @@ function strokePath(context: CanvasRenderingContext2D, { points, smooth }: Path)
   const angle = smooth ? 0 : Math.atan2(last[1] - before[1], last[0] - before[0]);
   context.beginPath();
   context.moveTo(...last);
-  for (const turn of [2.7, -2.7]) context.lineTo(last[0] + 6 * Math.cos(angle + turn), last[1] + 6 * Math.sin(angle + turn));
+  for (const turn of [2.7, -2.7]) {
+    context.lineTo(last[0] + 6 * Math.cos(angle + turn), last[1] + 6 * Math.sin(angle + turn));
+  }
   context.fill();
 }
 
@@ -660,7 +818,9 @@ function widthOf(text: string, font: string, root: HTMLElement) {
 function innerName(unit: Unit) {
   let each = unit.parent;
   while (each?.kind === "group") each = each.parent;
-  return each && unit.name.startsWith(`${each.name}.`) ? unit.name.slice(each.name.length + 1) : unit.name;
+  return each && unit.name.startsWith(`${each.name}.`)
+    ? unit.name.slice(each.name.length + 1)
+    : unit.name;
 }
 
 function setBox({ style }: HTMLElement, { x, y, width, height }: Box) {

@@ -7,7 +7,12 @@ import type { Layer } from "./layer.ts";
 import type { Range } from "./levels.ts";
 import type { Ranking } from "./here.ts";
 
-interface Grid { columns: number, rows: number, width: number, height: number}
+interface Grid {
+  columns: number;
+  rows: number;
+  width: number;
+  height: number;
+}
 
 const LEAST_TILE = 36; // a tile's side, in pixels of the page
 const MOST_TILE = 240;
@@ -24,11 +29,11 @@ export class Mosaic {
   side: HTMLSpanElement;
   head: HTMLDivElement;
   grid = el("div", {
-      class: "hv-tiles",
-      tabindex: 0,
-      role: "listbox",
-      "aria-label": "all channels",
-    });
+    class: "hv-tiles",
+    tabindex: 0,
+    role: "listbox",
+    "aria-label": "all channels",
+  });
   root: HTMLDivElement;
   sheet = new ImageLayer();
   tiles: any[] = [];
@@ -67,7 +72,15 @@ export class Mosaic {
    * @param key All that the colours depend on.
    * @param by What the order is by.
    */
-  show(data: Layer, ranking: Ranking, position: number, ranges: Range[], palette: Uint32Array, key: string, by: string) {
+  show(
+    data: Layer,
+    ranking: Ranking,
+    position: number,
+    ranges: Range[],
+    palette: Uint32Array,
+    key: string,
+    by: string,
+  ) {
     const { room } = this;
     if (room.width < LEAST_TILE) return; // not on the page yet
     const ratio = data.height === 1 && data.width > 1 ? 1 / 6 : data.height / data.width;
@@ -79,7 +92,8 @@ export class Mosaic {
     this.page = Math.min(this.page, this.count - 1);
     const first = this.page * this.size;
     const last = Math.min(first + this.size, data.count);
-    const now = `${key} ${first} ${last} ${fit.columns} ${fit.width} ${globalThis.devicePixelRatio}`;
+    const now =
+      `${key} ${first} ${last} ${fit.columns} ${fit.width} ${globalThis.devicePixelRatio}`;
     if (now !== this.drawn) {
       this.drawn = now;
       this.grid.classList.toggle("hv-small", fit.width < NUMBERED);
@@ -90,8 +104,9 @@ export class Mosaic {
       this.root.style.setProperty("--unused", String(Math.max(0, Math.floor(room.height - used))));
       this.fill(last - first);
       this.sheet.begin({ ...fit, space: SPACE }, last - first);
-      for (let place = first; place < last; place++)
+      for (let place = first; place < last; place++) {
         this.draw(place - first, data, ranking.order[place], ranges, palette, fit, ranking);
+      }
     }
     this.choose(position >= first && position < last ? position - first : Infinity);
     this.words(data, first, last, by);
@@ -105,15 +120,24 @@ export class Mosaic {
       this.tiles.push({ root, number });
     }
     const shown = this.tiles.slice(0, count).map((tile) => tile.root);
-    if (this.grid.children.length !== count + 1)
+    if (this.grid.children.length !== count + 1) {
       this.grid.replaceChildren(this.sheet.canvas, ...shown);
+    }
   }
 
   /**
    * @param place On the page.
    * @param ranking Its scores are bars under the tiles.
    */
-  draw(place: number, data: Layer, channel: number, ranges: Range[], palette: Uint32Array, fit: Grid, ranking: Ranking) {
+  draw(
+    place: number,
+    data: Layer,
+    channel: number,
+    ranges: Range[],
+    palette: Uint32Array,
+    fit: Grid,
+    ranking: Ranking,
+  ) {
     const tile = this.tiles[place];
     const device = fit.width * (globalThis.devicePixelRatio || 1);
     const factor = Math.max(1, Math.floor(data.width / device));
@@ -125,7 +149,10 @@ export class Mosaic {
     tile.drop.hidden = !scores;
     if (scores) {
       const of = ranking.scores ? `score ${ranking.key}` : "ablation score";
-      const most = data.once(`most ${of}`, () => Math.max(0, ...Array.from(scores, Math.abs).filter(Number.isFinite)));
+      const most = data.once(
+        `most ${of}`,
+        () => Math.max(0, ...Array.from(scores, Math.abs).filter(Number.isFinite)),
+      );
       const share = most ? Math.min(Math.abs(scores[channel]) / most, 1) : 0;
       tile.drop.style.width = `${100 * share || 0}%`;
       tile.drop.classList.toggle("hv-gain", scores[channel] < 0);
@@ -142,10 +169,12 @@ export class Mosaic {
   choose(place: number) {
     const tile = this.tiles[place]?.root;
     if (tile === this.chosen) return;
-    for (const [root, on] of [
-      [this.chosen, false],
-      [tile, true],
-    ]) {
+    for (
+      const [root, on] of [
+        [this.chosen, false],
+        [tile, true],
+      ]
+    ) {
       root?.classList.toggle("hv-on", on);
       if (root) setAttribute(root, "aria-selected", on ? "true" : "false");
     }
@@ -191,8 +220,9 @@ export function layout(count: number, ratio: number, width: number, height: numb
   if (columns === found.columns) {
     const grown = (width + SPACE) / columns - SPACE - 0.01;
     const rows = Math.max(1, Math.floor((height + SPACE) / (grown * ratio + SPACE)));
-    if (rows * columns >= count || count > found.columns * found.rows)
+    if (rows * columns >= count || count > found.columns * found.rows) {
       return { columns, rows, width: grown, height: grown * ratio };
+    }
   }
   return { ...found, columns };
 }

@@ -58,7 +58,6 @@ const MAP_SIDE = 32; // of a picture in the map, at most, as in `hookviz.view.ma
 /** The network, its input, its factors and its answers. */
 export class NetworkSource {
   /** The map as it was last. */
-  // deno-lint-ignore no-explicit-any
   drawn: any = null;
   /** The maps of the output as they were last. */
   shownAnswers: Map<string, Found> = new Map();

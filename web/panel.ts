@@ -80,14 +80,18 @@ export class Panel {
     visible(this.way, way !== null && Boolean(this.onWay));
     this.words.classList.toggle("hv-tag", on && Boolean(text));
     this.canvas.hidden = Boolean(text) && !on;
-    if (this.canvas.hidden) for (const line of [this.vertical, this.horizontal]) line.hidden = true;
+    if (this.canvas.hidden) {
+      for (const line of [this.vertical, this.horizontal]) line.hidden = true;
+    }
   }
 
   /** Follow zoom and crosshair. */
   place() {
     const { k, x, y } = this.state.values.zoom;
     const { spot } = this.state;
-    this.canvas.style.transform = k === 1 ? "" : `scale(${k}) translate(${-100 * x}%, ${-100 * y}%)`;
+    this.canvas.style.transform = k === 1
+      ? ""
+      : `scale(${k}) translate(${-100 * x}%, ${-100 * y}%)`;
     const seen = spot && !this.canvas.hidden && !this.elsewhere;
     for (const line of [this.vertical, this.horizontal]) line.hidden = !seen;
     if (!spot) return;
@@ -99,7 +103,10 @@ export class Panel {
    * Outline a part of the picture; null for none.
    * @param by `cell`, of what belongs to one value of the layer, or `field`.
    */
-  outline(part: {u: number, v: number, wide: number, high: number} | null, by: HTMLElement = this.cell) {
+  outline(
+    part: { u: number; v: number; wide: number; high: number } | null,
+    by: HTMLElement = this.cell,
+  ) {
     by.hidden = !part || this.canvas.hidden; // nothing has a place in words
     if (!part) return;
     const { k, x, y } = this.state.values.zoom;
@@ -115,8 +122,10 @@ export class Panel {
   listen() {
     const { frame, state } = this;
     this.way.addEventListener("click", () => this.onWay?.(this.way.dataset.layer ?? ""));
-    for (const name of ["pointerdown", "pointerup", "keydown"]) this.way.addEventListener(name, (event) => event.stopPropagation()); // they are of no place
-    let held: {x: number, y: number, zoom: {k: number, x: number, y: number}} | null = null;
+    for (const name of ["pointerdown", "pointerup", "keydown"]) {
+      this.way.addEventListener(name, (event) => event.stopPropagation()); // they are of no place
+    }
+    let held: { x: number; y: number; zoom: { k: number; x: number; y: number } } | null = null;
     const at = (event: MouseEvent) => {
       const box = frame.getBoundingClientRect();
       const { k, x, y } = state.values.zoom;
@@ -143,16 +152,20 @@ export class Panel {
       frame.setPointerCapture(event.pointerId);
       state.set({ hover: at(event) });
     });
-    for (const over of ["pointerup", "pointercancel"])
+    for (const over of ["pointerup", "pointercancel"]) {
       frame.addEventListener(over as "pointerup" | "pointercancel", (event) => {
         const { u, v } = at(event);
         // A click chooses a place; what was dragged does not.
-        if (held && over === "pointerup" && Math.hypot(event.clientX - held.x, event.clientY - held.y) < 4) {
+        if (
+          held && over === "pointerup" &&
+          Math.hypot(event.clientX - held.x, event.clientY - held.y) < 4
+        ) {
           this.onChosen();
           this.onPick ? this.onPick(u, v, event.shiftKey) : state.set({ place: [v, u] });
         }
         held = null;
       });
+    }
     frame.addEventListener("dblclick", () => state.fit());
     frame.addEventListener(
       "wheel",
@@ -172,6 +185,9 @@ export class Panel {
 }
 
 /** Draw a picture as it is. */
-export function putPicture(canvas: HTMLCanvasElement, picture: {pixels: Uint8ClampedArray<ArrayBuffer>, width: number, height: number}) {
+export function putPicture(
+  canvas: HTMLCanvasElement,
+  picture: { pixels: Uint8ClampedArray<ArrayBuffer>; width: number; height: number },
+) {
   put(canvas, picture.pixels, picture.width, picture.height);
 }

@@ -13,8 +13,17 @@ export class Popup {
 
   /** @param words On the button. */
   constructor(words: string, title: string, ...children: Node[]) {
-    this.button = el("button", { type: "button", class: "hv-opener", title, "aria-expanded": "false" }, words);
-    this.sheet = el("div", { class: "hv-popup", role: "group", "aria-label": title, hidden: true }, ...children);
+    this.button = el("button", {
+      type: "button",
+      class: "hv-opener",
+      title,
+      "aria-expanded": "false",
+    }, words);
+    this.sheet = el(
+      "div",
+      { class: "hv-popup", role: "group", "aria-label": title, hidden: true },
+      ...children,
+    );
     this.root = el("span", { class: "hv-holder" }, this.button, this.sheet);
     this.elsewhere = (event: Event) => {
       if (!event.composedPath().includes(this.root)) this.close();

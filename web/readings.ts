@@ -33,7 +33,10 @@ export class Readings {
     ];
     const bad = rows.some(([, numbers]) => numbers.nans || numbers.infs);
     const names = [...NAMES, ...(bad ? ["NaN", "Inf"] : [])];
-    const cells = [["", ...names], ...rows.map(([name, numbers]) => [name, ...names.map((column) => text(column, numbers))])];
+    const cells = [
+      ["", ...names],
+      ...rows.map(([name, numbers]) => [name, ...names.map((column) => text(column, numbers))]),
+    ];
     this.fill(cells);
   }
 
@@ -43,12 +46,14 @@ export class Readings {
     if (shape !== this.shape) {
       this.shape = shape;
       this.cells = rows.map((row, y) =>
-        row.map((_, x) => el(x && y ? "td" : "th", { scope: y ? "row" : "col" })),
+        row.map((_, x) => el(x && y ? "td" : "th", { scope: y ? "row" : "col" }))
       );
       const [head = "", ...lines] = this.cells.map((row) => el("tr", {}, ...row));
       this.table.replaceChildren(el("thead", {}, head), el("tbody", {}, ...lines));
     }
-    rows.forEach((row, y) => row.forEach((words, x) => setText(this.cells[y]?.[x] as HTMLElement, words)));
+    rows.forEach((row, y) =>
+      row.forEach((words, x) => setText(this.cells[y]?.[x] as HTMLElement, words))
+    );
   }
 
   /**
@@ -58,8 +63,9 @@ export class Readings {
   point(pairs: Array<[string, string]>, hint: boolean = false) {
     this.here.classList.toggle("hv-hints", hint);
     const known = this.here.children;
-    if (known.length !== 2 * pairs.length)
+    if (known.length !== 2 * pairs.length) {
       this.here.replaceChildren(...pairs.flatMap(() => [el("dt"), el("dd")]));
+    }
     pairs.forEach(([name, value], place) => {
       setText(known[2 * place], name);
       setText(known[2 * place + 1], value);
@@ -68,8 +74,9 @@ export class Readings {
 
   note(notes: string[]) {
     const now = [...this.notes.children].map((each) => each.textContent);
-    if (now.join("\n") !== notes.join("\n"))
+    if (now.join("\n") !== notes.join("\n")) {
       this.notes.replaceChildren(...notes.map((each) => el("p", {}, each)));
+    }
   }
 }
 

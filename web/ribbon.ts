@@ -5,7 +5,21 @@ import { COLOURS } from "./levels.ts";
 import { middle, percent, short } from "./numbers.ts";
 import { Popup } from "./popup.ts";
 
-interface Cell { name: string, block: string, side: number, activation: number | null, gradient: number | null, zeros: number, nans: number, infs: number, channels: number, silent: number | null, kind: string, text: string, size: string}
+interface Cell {
+  name: string;
+  block: string;
+  side: number;
+  activation: number | null;
+  gradient: number | null;
+  zeros: number;
+  nans: number;
+  infs: number;
+  channels: number;
+  silent: number | null;
+  kind: string;
+  text: string;
+  size: string;
+}
 
 const MEASURES = ["gradient", "activation", "zeros", "silent"];
 
@@ -14,12 +28,12 @@ const MEASURES = ["gradient", "activation", "zeros", "silent"];
  */
 export class Ribbon {
   cells = el("div", {
-      class: "hv-cells",
-      role: "listbox",
-      tabindex: 0,
-      "aria-label": "all layers",
-      "aria-orientation": "horizontal",
-    });
+    class: "hv-cells",
+    role: "listbox",
+    tabindex: 0,
+    "aria-label": "all layers",
+    "aria-orientation": "horizontal",
+  });
   blocks = el("div", { class: "hv-blocks", "aria-hidden": "true" });
   measure: HTMLSelectElement;
   from = el("span", { class: "hv-from" });
@@ -31,7 +45,11 @@ export class Ribbon {
   drawn = "";
   wide: number | null = null; // measured when it changes: to ask is to lay out anew
 
-  constructor(onChoose: (name: string) => void, onMeasure: (measure: string) => void, onRoom: () => void) {
+  constructor(
+    onChoose: (name: string) => void,
+    onMeasure: (measure: string) => void,
+    onRoom: () => void,
+  ) {
     const names: Array<[string, string]> = [
       ["gradient", "size of gradients"],
       ["activation", "size of activations"],
@@ -41,7 +59,12 @@ export class Ribbon {
     this.measure = menu("what the colour of a layer says", names, onMeasure);
     const ends = el("span", { class: "hv-dim hv-measure" }, this.from, this.bar, this.to);
     /** The scale of the colours: a click shows its ends, and what the colours say. */
-    this.scale = new Popup("", "colours of the layers", el("label", { class: "hv-line" }, "colour of a layer:", this.measure), ends);
+    this.scale = new Popup(
+      "",
+      "colours of the layers",
+      el("label", { class: "hv-line" }, "colour of a layer:", this.measure),
+      ends,
+    );
     this.scale.button.append(this.sample);
     this.root = el("div", { class: "hv-ribbon" }, this.cells, this.blocks);
     new ResizeObserver(() => {
@@ -59,7 +82,9 @@ export class Ribbon {
     measure = measureOf(layers, measure);
     this.wide ??= this.cells.clientWidth;
     const room = Math.round(this.wide / 40);
-    const key = `${room} ${measure} ${layers.map((layer) => `${layer.name} ${layer.gradient}`).join()}`;
+    const key = `${room} ${measure} ${
+      layers.map((layer) => `${layer.name} ${layer.gradient}`).join()
+    }`;
     if (key !== this.drawn) {
       this.drawn = key;
       const option = this.measure.options[MEASURES.indexOf("gradient")];
@@ -101,9 +126,17 @@ export class Ribbon {
     setText(this.from, scale.from);
     setText(this.to, scale.to);
     const stops = [0, 0.25, 0.5, 0.75, 1].map((share) => colour(palette, share));
-    for (const bar of [this.bar, this.sample]) bar.style.background = `linear-gradient(90deg, ${stops.join(", ")})`;
+    for (const bar of [this.bar, this.sample]) {
+      bar.style.background = `linear-gradient(90deg, ${stops.join(", ")})`;
+    }
     const said = this.measure.selectedOptions[0]?.textContent ?? "";
-    setAttribute(this.scale.button, "title", `colours of the layers: ${said}, ${scale.from}${scale.to && ` to ${scale.to}`}; click to choose`);
+    setAttribute(
+      this.scale.button,
+      "title",
+      `colours of the layers: ${said}, ${scale.from}${
+        scale.to && ` to ${scale.to}`
+      }; click to choose`,
+    );
   }
 }
 
@@ -112,7 +145,7 @@ export class Ribbon {
  * @param wide Pixels of all.
  */
 function blocksOf(layers: Cell[], wide: number) {
-  const blocks: Array<{name: string, count: number}> = [];
+  const blocks: Array<{ name: string; count: number }> = [];
   for (const { block } of layers) {
     const last = blocks[blocks.length - 1];
     if (last?.name === block) last.count += 1;
@@ -124,9 +157,13 @@ function blocksOf(layers: Cell[], wide: number) {
     const own = roomOf(count) - pushed;
     const lacking = LETTER * name.length - own;
     const next = blocks[place + 1];
-    const nextWords = next && onlyNumber(next.name, name) ? siblingNumber(next.name) : (next?.name ?? "");
+    const nextWords = next && onlyNumber(next.name, name)
+      ? siblingNumber(next.name)
+      : (next?.name ?? "");
     const spare = next ? roomOf(next.count) - LETTER * nextWords.length - BESIDE : 0;
-    const lent = onlyNumber(name, blocks[place - 1]?.name) || lacking <= 0 || lacking > spare ? 0 : lacking + BESIDE;
+    const lent = onlyNumber(name, blocks[place - 1]?.name) || lacking <= 0 || lacking > spare
+      ? 0
+      : lacking + BESIDE;
     const block = el("span", { title: name }, fitting(name, blocks[place - 1]?.name, own + lent));
     block.style.flexGrow = String(count);
     if (lent) block.style.overflow = "visible";

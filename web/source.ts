@@ -99,9 +99,7 @@ export interface Source {
   goal?: { written: string } | null;
   answer?: (which: number, channel: number | null, sample: number) => Found | null;
   flip?: (at: At, channels: number[], told: (part: Flips | null) => void) => void;
-  // deno-lint-ignore no-explicit-any
   why?: (question: any, at?: At) => any;
-  // deno-lint-ignore no-explicit-any
   map?: (at: At, again?: number) => any;
   /** The drawer that was open when the view was drawn last. */
   opened?: string;

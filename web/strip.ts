@@ -5,8 +5,15 @@ import { heatRange, put } from "./levels.ts";
 import { middle } from "./numbers.ts";
 import { blended, upsampled } from "./overlay.ts";
 
-export interface Picture { pixels: Uint8ClampedArray<ArrayBuffer>, width: number, height: number}
-export interface Heat { values: ArrayLike<number>, shape: number[]}
+export interface Picture {
+  pixels: Uint8ClampedArray<ArrayBuffer>;
+  width: number;
+  height: number;
+}
+export interface Heat {
+  values: ArrayLike<number>;
+  shape: number[];
+}
 
 const SIDE = 72;
 
@@ -25,13 +32,20 @@ export class Strip {
     });
   }
 
-  show(layers: Array<{name: string, heat: Heat, parts: boolean}>, picture: Picture | null, palette: (diverging: boolean) => Uint32Array, { label, now, alpha, key }: {label: string, now: string, alpha: number, key: string}) {
+  show(
+    layers: Array<{ name: string; heat: Heat; parts: boolean }>,
+    picture: Picture | null,
+    palette: (diverging: boolean) => Uint32Array,
+    { label, now, alpha, key }: { label: string; now: string; alpha: number; key: string },
+  ) {
     setText(this.label, label);
     const all = `${key} ${alpha} ${layers.length}`;
     if (all !== this.drawn) {
       this.drawn = all;
       const ground = picture ? thumbnail(picture) : null;
-      this.row.replaceChildren(...layers.map((each) => thumbOf(each, each.parts ? null : ground, palette, alpha)));
+      this.row.replaceChildren(
+        ...layers.map((each) => thumbOf(each, each.parts ? null : ground, palette, alpha)),
+      );
     }
     for (const thumb of this.row.querySelectorAll<HTMLElement>(".hv-thumb")) {
       thumb.classList.toggle("hv-on", thumb.dataset.layer === now);
@@ -40,7 +54,12 @@ export class Strip {
   }
 }
 
-function thumbOf({ name, heat }: {name: string, heat: Heat}, ground: Picture | null, palette: (diverging: boolean) => Uint32Array, alpha: number) {
+function thumbOf(
+  { name, heat }: { name: string; heat: Heat },
+  ground: Picture | null,
+  palette: (diverging: boolean) => Uint32Array,
+  alpha: number,
+) {
   const canvas = el("canvas", { class: "hv-map hv-smooth" });
   const [tall, wide] = heat.shape as [number, number];
   const { pixels, width, height } = ground ?? blank();
@@ -73,14 +92,18 @@ function thumbnail(picture: Picture): Picture {
   const width = Math.max(1, Math.floor(picture.width / factor));
   const height = Math.max(1, Math.floor(picture.height / factor));
   const pixels = new Uint8ClampedArray(4 * width * height);
-  for (let y = 0; y < height; y++)
-    for (let x = 0; x < width; x++)
+  for (let y = 0; y < height; y++) {
+    for (let x = 0; x < width; x++) {
       for (let c = 0; c < 4; c++) {
         let sum = 0;
-        for (let dy = 0; dy < factor; dy++)
-          for (let dx = 0; dx < factor; dx++)
+        for (let dy = 0; dy < factor; dy++) {
+          for (let dx = 0; dx < factor; dx++) {
             sum += picture.pixels[4 * ((y * factor + dy) * picture.width + x * factor + dx) + c];
+          }
+        }
         pixels[4 * (y * width + x) + c] = sum / factor / factor;
       }
+    }
+  }
   return { pixels, width, height };
 }

@@ -19,14 +19,31 @@ export function showPointed(app: App, data: Layer) {
   }
   const row = Math.min(Math.floor(spot.v * height), height - 1);
   const column = Math.min(Math.floor(spot.u * width), width - 1);
-  const part = { u: (column + 0.5) / width, v: (row + 0.5) / height, wide: 1 / width, high: 1 / height };
+  const part = {
+    u: (column + 0.5) / width,
+    v: (row + 0.5) / height,
+    wide: 1 / width,
+    high: 1 / height,
+  };
   for (const panel of panels) panel.outline(panel.elsewhere ? null : part);
   const place = [data.header.depth, row, column];
   const field = at.place && source.field(at); // found out once a place is chosen
-  for (const panel of panels)
-    panel.outline(field && panel === parts.input && app.heatmaps.over ? fieldPart(field, place) : null, panel.field);
-  const sees = field ? fieldWords(field, place) : at.place ? "on its way …" : "click for its receptive field";
-  const verb = { patch: "this patch", "data-dependent": "receptive field", unknown: "receptive field" }[((field?.status ?? "") as "unknown")] ?? "sees";
+  for (const panel of panels) {
+    panel.outline(
+      field && panel === parts.input && app.heatmaps.over ? fieldPart(field, place) : null,
+      panel.field,
+    );
+  }
+  const sees = field
+    ? fieldWords(field, place)
+    : at.place
+    ? "on its way …"
+    : "click for its receptive field";
+  const verb = {
+    patch: "this patch",
+    "data-dependent": "receptive field",
+    unknown: "receptive field",
+  }[(field?.status ?? "") as "unknown"] ?? "sees";
   const value = (which: "maps" | "gradients") => valueOf(app, data, which, row, column);
   const [queries = [], keys = []] = data.header.tokens ?? [];
   const named = (token: string | undefined) => (token === undefined ? "" : ` “${token}”`);
@@ -44,14 +61,28 @@ export function showPointed(app: App, data: Layer) {
 }
 
 /** The exact value, or what the browser has. */
-export function valueOf({ source, at }: App, data: Layer, which: "maps" | "gradients", row: number, column: number) {
+export function valueOf(
+  { source, at }: App,
+  data: Layer,
+  which: "maps" | "gradients",
+  row: number,
+  column: number,
+) {
   if (!data.arrays[which]) return "not in this page";
   const exact = source.value(at, row, column);
-  return exact ? shortest(exact[which], data.double) : valueHere(data, which, at.channel, row, column);
+  return exact
+    ? shortest(exact[which], data.double)
+    : valueHere(data, which, at.channel, row, column);
 }
 
 /** What the browser has itself; about as large, where it was rounded or averaged. */
-function valueHere(data: Layer, which: "maps" | "gradients", channel: number, row: number, column: number) {
+function valueHere(
+  data: Layer,
+  which: "maps" | "gradients",
+  channel: number,
+  row: number,
+  column: number,
+) {
   const [height, width] = data.header.size;
   const { shape, values, approximate } = data.arrays[which]!;
   const [, tall, wide] = shape as [number, number, number];

@@ -5,7 +5,20 @@ import { put } from "./levels.ts";
 import { short } from "./numbers.ts";
 import type { App } from "./app.ts";
 
-interface Kernels { layer: string, channel: number, words: string, kind: "colour" | "slices" | "row", by: string, channels: number[], numbers: string[], total: number, size: number[], facts: Array<[string, string]>, bins: {low: string, high: string, all: number[], own: number[]}, arrays: {tiles: {values: any}}}
+interface Kernels {
+  layer: string;
+  channel: number;
+  words: string;
+  kind: "colour" | "slices" | "row";
+  by: string;
+  channels: number[];
+  numbers: string[];
+  total: number;
+  size: number[];
+  facts: Array<[string, string]>;
+  bins: { low: string; high: string; all: number[]; own: number[] };
+  arrays: { tiles: { values: any } };
+}
 
 /** A drawer; it follows the shown layer, channel and position while it is open. */
 export class Weights {
@@ -16,7 +29,11 @@ export class Weights {
   facts = el("div", { class: "hv-dim" });
   tiles = el("div", { class: "hv-kernels" });
   bars = el("div", { class: "hv-histogram", role: "img" });
-  ask = el("button", { type: "button", class: "hv-toggle", title: "pictures that excite the channel most, made by gradient ascent" }, "what excites it?");
+  ask = el("button", {
+    type: "button",
+    class: "hv-toggle",
+    title: "pictures that excite the channel most, made by gradient ascent",
+  }, "what excites it?");
   about = el("div", { class: "hv-dim", "aria-live": "polite" });
   pictures = el("div", { class: "hv-kernels" });
   spot = ""; // the channel and layer for which pictures were requested
@@ -24,7 +41,17 @@ export class Weights {
   shown: any;
   root: HTMLDivElement;
 
-  constructor(public app: App, public picture: (values: any, height: number, width: number, label: string, diverging: boolean, all?: any) => HTMLElement) {
+  constructor(
+    public app: App,
+    public picture: (
+      values: any,
+      height: number,
+      width: number,
+      label: string,
+      diverging: boolean,
+      all?: any,
+    ) => HTMLElement,
+  ) {
     this.ask.addEventListener("click", () => {
       this.spot = this.channel();
       this.tries += 1;
@@ -56,11 +83,23 @@ export class Weights {
     const found = wanted && source.why?.(question, at);
     if (found && found === this.shown) return;
     this.shown = found;
-    setText(this.about, found ? (found.none ?? found.words) : wanted ? "making pictures; interrupt the kernel to stop" : "");
+    setText(
+      this.about,
+      found
+        ? (found.none ?? found.words)
+        : wanted
+        ? "making pictures; interrupt the kernel to stop"
+        : "",
+    );
     const urls: string[] = (found && found.urls) || [];
     const made = urls.map((src, n) => {
       const caption = found.captions[n];
-      return el("span", { class: "hv-kernel" }, el("img", { src, alt: caption, width: 128 }), el("span", { class: "hv-dim" }, caption));
+      return el(
+        "span",
+        { class: "hv-kernel" },
+        el("img", { src, alt: caption, width: 128 }),
+        el("span", { class: "hv-dim" }, caption),
+      );
     });
     this.pictures.replaceChildren(...made);
   }
@@ -77,7 +116,16 @@ export class Weights {
     if (app.parts.drawers.open !== "weights" || !source.why) return;
     this.excite();
     const { layer, call, channel, sample, depth, place } = at;
-    const question = { ask: "weights", layer, call, channel, sample, depth, place, ...(this.again ? { again: this.again } : {}) };
+    const question = {
+      ask: "weights",
+      layer,
+      call,
+      channel,
+      sample,
+      depth,
+      place,
+      ...(this.again ? { again: this.again } : {}),
+    };
     const found = source.why(question, at);
     this.stopped = Boolean(found?.stopped);
     const key = `${JSON.stringify(question)} ${app.facts.run} ${app.colours.dark}`;
@@ -98,11 +146,24 @@ export class Weights {
     const { kind, channels, total, by, facts } = found;
     setText(this.words, found.words);
     const count = channels.length < total ? `${channels.length} of ${total}` : `all ${total}`;
-    const what = { colour: "kernels", slices: "slices by input channel", row: "weights by input channel" }[kind];
-    const one = { colour: "one kernel", slices: "one slice by input channel", row: "one weight by input channel" }[kind];
+    const what = {
+      colour: "kernels",
+      slices: "slices by input channel",
+      row: "weights by input channel",
+    }[kind];
+    const one = {
+      colour: "one kernel",
+      slices: "one slice by input channel",
+      row: "one weight by input channel",
+    }[kind];
     const order = total === 1 ? one : `${count} ${what}, the largest ${by} first`;
-    setText(this.facts, [order, ...facts.map(([name, value]) => `${name} ${short(Number(value))}`)].join(" · "));
-    const make = kind === "row" ? this.row(found) : channels.map((_, place) => this.tile(found, place));
+    setText(
+      this.facts,
+      [order, ...facts.map(([name, value]) => `${name} ${short(Number(value))}`)].join(" · "),
+    );
+    const make = kind === "row"
+      ? this.row(found)
+      : channels.map((_, place) => this.tile(found, place));
     this.tiles.classList.toggle("hv-kernel-row", kind === "row");
     this.tiles.replaceChildren(...make);
     this.histogram(found);
@@ -114,17 +175,34 @@ export class Weights {
     const planes = kind === "colour" ? 3 : 1;
     const area = planes * height * width;
     const values = arrays.tiles.values.subarray(place * area, (place + 1) * area);
-    const said = `${kind === "colour" ? "kernel of channel" : "slice of input channel"} ${own}, ${by} ${short(Number(numbers[place]))}`;
-    const shown = kind === "colour" ? coloured(values, height, width, arrays.tiles.values, said) : this.picture(values, height, width, said, true, arrays.tiles.values);
+    const said = `${
+      kind === "colour" ? "kernel of channel" : "slice of input channel"
+    } ${own}, ${by} ${short(Number(numbers[place]))}`;
+    const shown = kind === "colour"
+      ? coloured(values, height, width, arrays.tiles.values, said)
+      : this.picture(values, height, width, said, true, arrays.tiles.values);
     const name = el("span", { class: "hv-dim" }, String(own));
     if (kind !== "colour") return el("span", { class: "hv-kernel", title: said }, shown, name);
-    const made = el("button", { type: "button", class: "hv-kernel", title: said, "aria-pressed": own === channel ? "true" : "false" }, shown, name);
+    const made = el(
+      "button",
+      {
+        type: "button",
+        class: "hv-kernel",
+        title: said,
+        "aria-pressed": own === channel ? "true" : "false",
+      },
+      shown,
+      name,
+    );
     made.addEventListener("click", () => this.app.state.set({ channel: own }));
     return made;
   }
 
   row({ channels, numbers }: Kernels) {
-    const most = Math.max(...numbers.map((each) => Math.abs(Number(each))).filter(Number.isFinite), 1e-30);
+    const most = Math.max(
+      ...numbers.map((each) => Math.abs(Number(each))).filter(Number.isFinite),
+      1e-30,
+    );
     return channels.map((own, place) => {
       const value = Number(numbers[place]);
       const inner = el("i", { class: value < 0 ? "hv-less" : "hv-more" });
@@ -133,7 +211,13 @@ export class Weights {
       inner.style.left = `${value < 0 ? 50 - wide : 50}%`;
       const bar = el("span", { class: "hv-why-bar", "aria-hidden": "true" });
       bar.append(inner);
-      return el("div", { class: "hv-kernel-bar" }, el("span", {}, String(own)), bar, el("span", { class: "hv-why-number", title: String(value) }, short(value)));
+      return el(
+        "div",
+        { class: "hv-kernel-bar" },
+        el("span", {}, String(own)),
+        bar,
+        el("span", { class: "hv-why-number", title: String(value) }, short(value)),
+      );
     });
   }
 
@@ -145,21 +229,42 @@ export class Weights {
       made.style.height = `${(100 * count) / most}%`;
       return made;
     };
-    const bars = all.map((count, n) => el("span", {}, column(count, largest(all), "hv-all"), column(own[n] ?? 0, largest(own), "hv-own")));
-    const label = `distribution of the weights, ${short(Number(low))} to ${short(Number(high))}; the line is channel ${channel}`;
+    const bars = all.map((count, n) =>
+      el(
+        "span",
+        {},
+        column(count, largest(all), "hv-all"),
+        column(own[n] ?? 0, largest(own), "hv-own"),
+      )
+    );
+    const label = `distribution of the weights, ${short(Number(low))} to ${
+      short(Number(high))
+    }; the line is channel ${channel}`;
     setAttribute(this.bars, "aria-label", label);
     setAttribute(this.bars, "title", label);
-    const ends = el("div", { class: "hv-dim hv-histogram-ends" }, el("span", {}, short(Number(low))), el("span", {}, "all weights, and this channel's"), el("span", {}, short(Number(high))));
+    const ends = el(
+      "div",
+      { class: "hv-dim hv-histogram-ends" },
+      el("span", {}, short(Number(low))),
+      el("span", {}, "all weights, and this channel's"),
+      el("span", {}, short(Number(high))),
+    );
     this.bars.replaceChildren(el("div", { class: "hv-histogram-bars" }, ...bars), ends);
   }
 }
 
 /** A kernel of three input channels as a picture in its own colours; grey is zero. */
 function coloured(values: any, height: number, width: number, all: any, label: string) {
-  const most = all.reduce((one: number, each: number) => (Number.isFinite(each) ? Math.max(one, Math.abs(each)) : one), 0) || 1;
+  const most = all.reduce(
+    (one: number, each: number) => (Number.isFinite(each) ? Math.max(one, Math.abs(each)) : one),
+    0,
+  ) || 1;
   const pixels = new Uint8ClampedArray(4 * height * width).fill(255);
-  for (let i = 0; i < height * width; i++)
-    for (let c = 0; c < 3; c++) pixels[4 * i + c] = Math.round(127.5 * (1 + values[c * height * width + i] / most));
+  for (let i = 0; i < height * width; i++) {
+    for (let c = 0; c < 3; c++) {
+      pixels[4 * i + c] = Math.round(127.5 * (1 + values[c * height * width + i] / most));
+    }
+  }
   const canvas = el("canvas", { width, height });
   put(canvas, pixels, width, height);
   return el("span", { class: "hv-why-picture", role: "img", "aria-label": label }, canvas);

@@ -6,8 +6,28 @@ import { short } from "./numbers.ts";
 import type { App } from "./app.ts";
 
 /** One number of the network. */
-interface Spot { layer: string, call: number, channel: number, position: number[], output?: number, written?: string, sample?: number}
-export interface Term { channel: number, contribution: string, tap: number[], window: number[][], origins: Array<Spot & {path: string[], part: string, cut_off: boolean}>, traced: boolean, others: number, rest?: string, remainder?: string, kind?: string, bent_by?: string[]}
+interface Spot {
+  layer: string;
+  call: number;
+  channel: number;
+  position: number[];
+  output?: number;
+  written?: string;
+  sample?: number;
+}
+export interface Term {
+  channel: number;
+  contribution: string;
+  tap: number[];
+  window: number[][];
+  origins: Array<Spot & { path: string[]; part: string; cut_off: boolean }>;
+  traced: boolean;
+  others: number;
+  rest?: string;
+  remainder?: string;
+  kind?: string;
+  bent_by?: string[];
+}
 
 /** A drawer; it follows the chosen position while it is open. */
 export class Why {
@@ -120,7 +140,9 @@ export class Why {
     if (spot.output !== undefined) return { ask: "why", output: spot.output, sample: at.sample };
     if (spot.written) return { ask: "why", written: spot.written, sample: at.sample };
     const { layer, call, channel, sample = at.sample } = spot;
-    const where = spot.position.length || !("place" in spot) ? { position: spot.position } : { place: (spot as any).place };
+    const where = spot.position.length || !("place" in spot)
+      ? { position: spot.position }
+      : { place: (spot as any).place };
     const again = this.again ? { again: this.again } : {};
     return { ask: "why", layer, call, channel, sample, depth: at.depth, ...where, ...again };
   }
@@ -143,7 +165,11 @@ export class Why {
     const { at, source } = app;
     if (!this.open) return this.came();
     const target = this.target();
-    visible(this.logit, this.written !== null || (target !== null && (source.switches || Boolean(app.facts.why?.output))));
+    visible(
+      this.logit,
+      this.written !== null ||
+        (target !== null && (source.switches || Boolean(app.facts.why?.output))),
+    );
     setText(this.logit, `start at ${app.facts.target.name}`);
     const now = key(at);
     if (at.place && now !== this.followed) {
@@ -157,7 +183,9 @@ export class Why {
     }
     const question = this.question();
     if (!source.why) return this.say("This needs the notebook: the page holds no answers.");
-    if (!question) return this.say("Click a value in the feature map, or begin from the prediction.");
+    if (!question) {
+      return this.say("Click a value in the feature map, or begin from the prediction.");
+    }
     const found = source.why(question, at);
     this.stopped = Boolean(found?.stopped);
     if (found) this.came();
@@ -167,7 +195,9 @@ export class Why {
     const off = this.off && source.why?.(this.off);
     this.offStopped = Boolean(off?.stopped);
     this.tellOff(off);
-    const drawn = `${JSON.stringify(question)} ${app.facts.run} ${app.colours.dark} ${this.trail.length} ${[...this.marked]}`;
+    const drawn = `${
+      JSON.stringify(question)
+    } ${app.facts.run} ${app.colours.dark} ${this.trail.length} ${[...this.marked]}`;
     if (drawn === this.drawn) return undefined;
     this.drawn = drawn;
     Object.assign(this.trail[this.index] as any, { said: found });
@@ -185,7 +215,19 @@ export class Why {
   }
 
   fill(found: any) {
-    const { layer, channel, position, sample, value, bias, rest, others, constant, constants, terms } = found;
+    const {
+      layer,
+      channel,
+      position,
+      sample,
+      value,
+      bias,
+      rest,
+      others,
+      constant,
+      constants,
+      terms,
+    } = found;
     this.way.replaceChildren(...this.trail.flatMap((spot, place) => this.chip(spot, place)));
     const parts = terms.map((each: Term) => added(each.contribution, `channel ${each.channel}`));
     const still = constants ? [added(constant, `${constants} constant channels`)] : [];
@@ -193,19 +235,39 @@ export class Why {
     const whole = [...parts.slice(0, 3), ...(parts.length > 3 ? ["…"] : []), ...more];
     setAttribute(this.sum, "title", value); // every digit
     setText(this.sum, `${short(number(value))} = bias ${short(number(bias))} ${whole.join(" ")}`);
-    const after = found.after.map(([name, now]: [string, string]) => `${name} ${short(number(now))}`);
+    const after = found.after.map(([name, now]: [string, string]) =>
+      `${name} ${short(number(now))}`
+    );
     const where = position.length ? ` at (${position.join(", ")})` : "";
     if (found.mixed) after.push(`${found.mixed} (of several values)`);
     const then = after.length ? `; then ${after.join(" → ")}` : "";
-    const edited = found.edited ? `; its edits (${found.edits.join(", ")}) make it ${short(number(found.edited))}` : "";
-    const row = sample === this.app.at.sample || found.sample === undefined ? "" : `, row ${sample} of its batch`;
+    const edited = found.edited
+      ? `; its edits (${found.edits.join(", ")}) make it ${short(number(found.edited))}`
+      : "";
+    const row = sample === this.app.at.sample || found.sample === undefined
+      ? ""
+      : `, row ${sample} of its batch`;
     const note = found.note ? `. ${found.note}` : "";
     setText(this.onward, `${layer}, channel ${channel}${where}${row}${edited}${then}${note}`);
-    const sizes = [bias, rest, constant, ...terms.map((each: Term) => each.contribution)].map((text) => Math.abs(number(text)));
+    const sizes = [bias, rest, constant, ...terms.map((each: Term) => each.contribution)].map((
+      text,
+    ) => Math.abs(number(text)));
     const most = Math.max(...sizes.filter(Number.isFinite), 1e-30);
     const taps = found.arrays.kernel?.shape[1] ?? 1;
-    const names = ["", "input channel", "contribution", "", found.arrays.maps ? "map" : "", ...(taps > 1 ? ["kernel", "patch"] : ["weight", "input"]), "input from"];
-    const head = el("div", { class: "hv-why-term hv-why-columns" }, ...names.map((name) => el("span", {}, name)));
+    const names = [
+      "",
+      "input channel",
+      "contribution",
+      "",
+      found.arrays.maps ? "map" : "",
+      ...(taps > 1 ? ["kernel", "patch"] : ["weight", "input"]),
+      "input from",
+    ];
+    const head = el(
+      "div",
+      { class: "hv-why-term hv-why-columns" },
+      ...names.map((name) => el("span", {}, name)),
+    );
     this.terms.replaceChildren(
       head,
       plain("bias", bias, most),
@@ -213,15 +275,26 @@ export class Why {
       ...terms.map((each: Term, place: number) => this.term(found, each, place, most)),
       ...(others ? [plain(`${others} others`, rest, most)] : []),
     );
-    setText(this.cell, found.size.some((each: number) => each > 1) ? "Point at a kernel or patch for each product." : "");
+    setText(
+      this.cell,
+      found.size.some((each: number) => each > 1)
+        ? "Point at a kernel or patch for each product."
+        : "",
+    );
     visible(this.switch, this.marked.size > 0 && Boolean(this.app.source.switches));
   }
 
   chip(spot: any, place: number) {
     const { layer, channel, position } = spot.said ?? spot;
     const where = position.length ? ` (${position.join(", ")})` : "";
-    const words = (spot.output !== undefined || spot.written) && !spot.said ? "prediction" : `${layer} · ${channel}${where}`;
-    const made = el("button", { type: "button", title: words, "aria-current": place === this.index ? "true" : "false" }, words);
+    const words = (spot.output !== undefined || spot.written) && !spot.said
+      ? "prediction"
+      : `${layer} · ${channel}${where}`;
+    const made = el("button", {
+      type: "button",
+      title: words,
+      "aria-current": place === this.index ? "true" : "false",
+    }, words);
     made.addEventListener("click", () => {
       this.go(place);
       if (spot.said) this.lead(spot.said);
@@ -230,7 +303,10 @@ export class Why {
   }
 
   term(found: any, term: Term, place: number, most: number) {
-    const mark = el("input", { type: "checkbox", "aria-label": `switch channel ${term.channel} off` });
+    const mark = el("input", {
+      type: "checkbox",
+      "aria-label": `switch channel ${term.channel} off`,
+    });
     mark.checked = this.marked.has(term.channel);
     mark.addEventListener("change", () => {
       if (mark.checked) this.marked.add(term.channel);
@@ -247,22 +323,46 @@ export class Why {
     const [high, wide] = found.size.length > 1 ? found.size.slice(-2) : [1, found.size[0] ?? 1];
     const tall = taps / wide || high;
     const cells = [own(kernel), own(patch)];
-    const numbers = () => cells.map((values) => el("span", { class: "hv-why-number", title: String(values[0]) }, short(values[0])));
+    const numbers = () =>
+      cells.map((values) =>
+        el("span", { class: "hv-why-number", title: String(values[0]) }, short(values[0]))
+      );
     const pictures = taps === 1 ? numbers() : cells.map((values, which) => {
-      const picture = this.picture(values, tall, wide, which === 0 ? `kernel of channel ${term.channel}` : `patch of channel ${term.channel}`, which === 0, which ? whole : undefined);
+      const picture = this.picture(
+        values,
+        tall,
+        wide,
+        which === 0 ? `kernel of channel ${term.channel}` : `patch of channel ${term.channel}`,
+        which === 0,
+        which ? whole : undefined,
+      );
       picture.addEventListener("pointermove", (event) => {
         const box = picture.getBoundingClientRect();
         const row = Math.min(Math.floor(((event.clientY - box.top) / box.height) * tall), tall - 1);
-        const column = Math.min(Math.floor(((event.clientX - box.left) / box.width) * wide), wide - 1);
+        const column = Math.min(
+          Math.floor(((event.clientX - box.left) / box.width) * wide),
+          wide - 1,
+        );
         const at = row * wide + column;
         const [one, two] = [cells[0][at], cells[1][at]];
-        setText(this.cell, `channel ${term.channel}, tap (${row}, ${column}): kernel ${short(one)} × patch ${short(two)} = ${short(one * two)}`);
+        setText(
+          this.cell,
+          `channel ${term.channel}, tap (${row}, ${column}): kernel ${short(one)} × patch ${
+            short(two)
+          } = ${short(one * two)}`,
+        );
       });
       return picture;
     });
     let map = el("span", {});
     if (maps) {
-      const shown = this.picture(whole, height, width, `map of input channel ${term.channel}`, false);
+      const shown = this.picture(
+        whole,
+        height,
+        width,
+        `map of input channel ${term.channel}`,
+        false,
+      );
       const [from, to] = term.window;
       if (from && to) {
         const box = el("i");
@@ -277,16 +377,26 @@ export class Why {
       }
       map = shown;
     }
-    const from = el("span", { class: "hv-why-from" }, ...term.origins.map((origin) => this.origin(origin)));
+    const from = el(
+      "span",
+      { class: "hv-why-from" },
+      ...term.origins.map((origin) => this.origin(origin)),
+    );
     const more = besides(term);
-    if (more) from.append(el("span", { class: "hv-dim", title: REMAINDERS[term.kind ?? ""] ?? "" }, more));
+    if (more) {
+      from.append(el("span", { class: "hv-dim", title: REMAINDERS[term.kind ?? ""] ?? "" }, more));
+    }
     return el(
       "div",
       { class: "hv-why-term" },
       this.app.source.switches ? mark : el("span", {}),
       el("span", {}, `channel ${term.channel}`),
       bar(number(term.contribution), most),
-      el("span", { class: "hv-why-number", title: term.contribution }, short(number(term.contribution))),
+      el(
+        "span",
+        { class: "hv-why-number", title: term.contribution },
+        short(number(term.contribution)),
+      ),
       map,
       ...pictures,
       from,
@@ -300,7 +410,17 @@ export class Why {
     if (layer === "input") return el("span", {}, words);
     const by = path.length ? `by ${path.join(", ")}` : "directly";
     const made = el("button", { type: "button", title: `${words}, ${by}` }, words);
-    made.addEventListener("click", () => this.follow({ layer, call: origin.call, channel, position, ...(origin.sample === undefined ? {} : { sample: origin.sample }) }));
+    made.addEventListener(
+      "click",
+      () =>
+        this.follow({
+          layer,
+          call: origin.call,
+          channel,
+          position,
+          ...(origin.sample === undefined ? {} : { sample: origin.sample }),
+        }),
+    );
     return made;
   }
 
@@ -308,14 +428,23 @@ export class Why {
    * A small picture of values in its own range; the kernel's middle is zero.
    * @param all The values whose range it is, where these are a part.
    */
-  picture(values: any, height: number, width: number, label: string, diverging: boolean, all: any = values) {
+  picture(
+    values: any,
+    height: number,
+    width: number,
+    label: string,
+    diverging: boolean,
+    all: any = values,
+  ) {
     const canvas = el("canvas", { width, height });
     const finite = Array.from(all).filter(Number.isFinite).map(Number);
     const least = finite.reduce((one, other) => Math.min(one, other), Infinity);
     const most = finite.reduce((one, other) => Math.max(one, other), -Infinity);
     const signed = diverging || least < 0;
     const size = Math.max(Math.abs(least), Math.abs(most)) || 1;
-    const range = signed ? { low: -size, high: size } : { low: finite.length ? least : 0, high: most > least ? most : least + 1 };
+    const range = signed
+      ? { low: -size, high: size }
+      : { low: finite.length ? least : 0, high: most > least ? most : least + 1 };
     const palette = this.app.colours.palette(this.app.colours.automatic(signed));
     paint(canvas, toLevels(values, { ...range, precision: "double" }), width, height, palette);
     return el("span", { class: "hv-why-picture", role: "img", "aria-label": label }, canvas);
@@ -329,7 +458,17 @@ export class Why {
     const target = this.target();
     if (this.offStopped) this.again += 1;
     const again = this.again ? { again: this.again } : {};
-    this.off = { ask: "without", ...again, layer, call, channel, position, sample, channels: [...this.marked].sort((a, b) => a - b), target };
+    this.off = {
+      ask: "without",
+      ...again,
+      layer,
+      call,
+      channel,
+      position,
+      sample,
+      channels: [...this.marked].sort((a, b) => a - b),
+      target,
+    };
     this.app.schedule();
   }
 
@@ -337,8 +476,13 @@ export class Why {
     if (!this.off) return setText(this.checked, "");
     if (!off) return setText(this.checked, "on its way …");
     if (off.none !== undefined) return setText(this.checked, off.none);
-    const score = off.score === undefined ? "" : `; ${this.app.facts.target.name} logit ${plus(off.score)}`;
-    return setText(this.checked, `this value: predicted ${plus(off.predicted)}, measured ${plus(off.true)}${score}`);
+    const score = off.score === undefined
+      ? ""
+      : `; ${this.app.facts.target.name} logit ${plus(off.score)}`;
+    return setText(
+      this.checked,
+      `this value: predicted ${plus(off.predicted)}, measured ${plus(off.true)}${score}`,
+    );
   }
 }
 
@@ -374,7 +518,8 @@ function bar(value: number, most: number) {
 /** What is left of an input beside the parts. */
 const REMAINDERS: Record<string, string> = {
   constant: "biases and shifts: what no layer made",
-  linearisation: "the path is not piecewise linear: the parts are gradient × value, and this is what is left",
+  linearisation:
+    "the path is not piecewise linear: the parts are gradient × value, and this is what is left",
   unexplained: "autograd does not follow all of the path",
 };
 
@@ -385,14 +530,22 @@ function besides({ origins, traced, others, rest, remainder, kind, bent_by: by =
   const parts = others ? [`${short(number(rest ?? "0"))} from ${others} others`] : [];
   const left = number(remainder);
   const size = origins.reduce((sum, { part }) => sum + Math.abs(number(part)), Math.abs(left));
-  if (Math.abs(left) > 1e-5 * size) parts.push(`${short(left)} ${kind === "linearisation" ? "remainder of a linearisation" : kind}${by.length ? ` (${by.join(", ")})` : ""}`);
+  if (Math.abs(left) > 1e-5 * size) {
+    parts.push(
+      `${short(left)} ${kind === "linearisation" ? "remainder of a linearisation" : kind}${
+        by.length ? ` (${by.join(", ")})` : ""
+      }`,
+    );
+  }
   return parts.join("; ");
 }
 
 const HALF_A_SECOND = 500; // milliseconds
-const WORKING = "working: the network runs once more, to keep what its layers are given; interrupt the kernel to stop";
+const WORKING =
+  "working: the network runs once more, to keep what its layers are given; interrupt the kernel to stop";
 const COMING = "on its way …";
-const CONSTANT = "input channels that do not depend on the picture: trained away, or all their inputs are zero here";
+const CONSTANT =
+  "input channels that do not depend on the picture: trained away, or all their inputs are zero here";
 
 /** A line without pictures. */
 function plain(name: string, text: string, most: number, title: string = "") {
