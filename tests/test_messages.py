@@ -29,6 +29,7 @@ QUESTIONS = {
     "map": {"sample": 0, "depth": 0},
     "here": {},
     "code": {"settings": {}},
+    "file": {"settings": {}, "ending": "pdf"},
     "prepare": {},
     "picture": {"of": [0, 0.0, 0]},
     "why": PART | {"channel": 1, "place": [0.5, 0.5]},
@@ -56,7 +57,10 @@ def test_the_browser_has_the_kernel_s_types():
 
 
 def test_each_question_and_each_request_has_one_handler():
-    assert {*messages.QUESTIONS.values()} - {messages.CodeQuestion} == ANSWERED.keys()
+    assert {*messages.QUESTIONS.values()} - {
+        messages.CodeQuestion,
+        messages.FileQuestion,
+    } == ANSWERED.keys()
     assert {*messages.REQUESTS.values()} == DONE.keys()
     assert QUESTIONS.keys() == messages.QUESTIONS.keys() - {"output"}  # of dense outputs
 

@@ -52,6 +52,12 @@ export interface CodeQuestion extends Question {
   settings: Record<string, unknown>;
 }
 
+export interface FileQuestion extends Question {
+  ask: "file";
+  settings: Record<string, unknown>;
+  ending: string;
+}
+
 export interface PrepareQuestion extends Question {
   ask: "prepare";
 }
@@ -568,10 +574,10 @@ export interface Moved {
 type Without<Kind, Names extends PropertyKey> = Kind extends unknown ? Omit<Kind, Names> : never;
 
 /** A question as it is asked; its key is added when it is sent. */
-export type AnyQuestion = Without<LayerQuestion | HeatmapQuestion | HeatmapsQuestion | SidesQuestion | FieldQuestion | ValueQuestion | ScoresQuestion | AblationQuestion | FlipQuestion | MapQuestion | HereQuestion | CodeQuestion | PrepareQuestion | PictureQuestion | OutputQuestion | WhyQuestion | WeightsQuestion | FeatureQuestion | WithoutQuestion, "key">;
+export type AnyQuestion = Without<LayerQuestion | HeatmapQuestion | HeatmapsQuestion | SidesQuestion | FieldQuestion | ValueQuestion | ScoresQuestion | AblationQuestion | FlipQuestion | MapQuestion | HereQuestion | CodeQuestion | FileQuestion | PrepareQuestion | PictureQuestion | OutputQuestion | WhyQuestion | WeightsQuestion | FeatureQuestion | WithoutQuestion, "key">;
 
 /** A request as it is made, with its bytes; the settings are added when it is sent. */
 export type AnyRequest = Without<TargetRequest | FactorRequest | OffRequest | DropRequest | UndoRequest | RestoreRequest | PaintRequest | EraseRequest | PictureRequest | AgainRequest | BesideRequest, "settings" | "moved"> & { bytes?: Uint8Array };
 
 /** A reply; some hold arrays alone. */
-export type AnyReply = CodeAnswer | LayerAnswer | PictureAnswer | SidesAnswer | ValueAnswer | FieldAnswer | AblationAnswer | FlipAnswer | MapAnswer | WhyAnswer | WeightsAnswer | FeatureAnswer | WithoutAnswer | (Reply & { ask: "heatmap" | "heatmaps" | "scores" | "here" | "prepare" | "output" });
+export type AnyReply = CodeAnswer | LayerAnswer | PictureAnswer | SidesAnswer | ValueAnswer | FieldAnswer | AblationAnswer | FlipAnswer | MapAnswer | WhyAnswer | WeightsAnswer | FeatureAnswer | WithoutAnswer | (Reply & { ask: "heatmap" | "heatmaps" | "scores" | "here" | "file" | "prepare" | "output" });

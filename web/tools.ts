@@ -23,6 +23,10 @@ export class Tools {
       return made;
     };
     const acts = [button("save picture", "the shown view as a PNG file", () => this.save())];
+    if (app.source.file) {
+      acts.push(button("save PDF", "the shown view as a figure", () => this.file("pdf", "application/pdf")));
+      acts.push(button("save page", "the explorer as a page that needs no kernel", () => this.file("html", "text/html")));
+    }
     if (app.source.code) acts.push(button("copy code", "this view without hookviz, as PyTorch code", () => this.code()));
     if (app.source.link) acts.push(button("copy link", "this page at this view", () => this.copy(sure(app.source.link)(app))));
     this.menu = new Popup("Save ▾", "save or copy this view", ...acts);
@@ -39,12 +43,26 @@ export class Tools {
 
   /** The shown view as a file. */
   save() {
-    const { parts, root, facts, at } = this.app;
+    const { parts, root } = this.app;
     const shown = [parts.title, parts.factsLine, parts.heading.name, parts.heading.words, parts.heading.number, parts.heading.by, parts.main];
-    const name = [facts.model, at.layer, at.channel].filter((each) => each !== "").join("-");
     snapshot(root, shown).toBlob((blob) => {
-      if (blob) download(blob, `${name.replace(/[^\p{L}\p{N}._-]+/gu, "-")}.png`);
+      if (blob) download(blob, this.name("png"));
     });
+  }
+
+  /** Of what is shown. */
+  name(ending: string) {
+    const { facts, at } = this.app;
+    const name = [facts.model, at.layer, at.channel].filter((each) => each !== "").join("-");
+    return `${name.replace(/[^\p{L}\p{N}._-]+/gu, "-")}.${ending}`;
+  }
+
+  /** The kernel writes it. */
+  async file(ending: string, type: string) {
+    this.tell("writing …");
+    const said = await this.app.source.file?.(ending, this.app.state.settings);
+    this.tell(said?.none ?? "");
+    if (said?.bytes) download(new Blob([said.bytes], { type }), this.name(ending));
   }
 
   /** The kernel writes it. */

@@ -313,13 +313,25 @@ class KernelSource {
   }
 
   /** This view without hookviz. */
-  code(settings: Settings): Promise<{code: string, none: string}> {
+  async code(settings: Settings): Promise<{code: string, none: string}> {
+    const said = await this.written({ ask: "code", settings });
+    return { code: said.code ?? "", none: said.none ?? "" };
+  }
+
+  /** This view as a file. */
+  async file(ending: string, settings: Settings): Promise<{bytes: Uint8Array<ArrayBuffer> | null, none: string}> {
+    const said = await this.written({ ask: "file", ending, settings });
+    return { bytes: said.arrays?.file?.values ?? null, none: said.none ?? "" };
+  }
+
+  /** What the kernel writes for once. */
+  written(question: Record<string, unknown>): Promise<any> {
     this.asked += 1;
-    const key = `${this.facts.run} code ${this.asked}`;
+    const key = `${this.facts.run} ${question.ask} ${this.asked}`;
     return new Promise((resolve) => {
-      this.parts.set(key, (said) => resolve({ code: said?.code ?? "", none: said ? (said.none ?? "") : "the network has changed: once more" }));
+      this.parts.set(key, (said) => resolve(said ?? { none: "the network has changed: once more" }));
       if (this.refuses()) this.take({ key, none: NO_KERNEL }, {});
-      else this.ask({ key, ask: "code", settings });
+      else this.ask({ key, ...question });
     });
   }
 

@@ -95,6 +95,13 @@ class CodeQuestion(Question):
     settings: dict[str, Any]
 
 
+class FileQuestion(Question):
+    """Asks for the view as a file: a figure ("pdf") or a page ("html")."""
+
+    settings: dict[str, Any]
+    ending: str
+
+
 class PrepareQuestion(Question):
     """Asks the kernel to run the model so that the first `WhyQuestion` is answered quickly."""
 

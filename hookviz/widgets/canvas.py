@@ -27,6 +27,7 @@ from ..view.messages import (
     FeatureQuestion,
     FieldAnswer,
     FieldQuestion,
+    FileQuestion,
     MapQuestion,
     PrepareQuestion,
     Question,
@@ -81,6 +82,10 @@ class Explored(Protocol):
 
     def code(self) -> str:
         """Return the view as PyTorch code."""
+        ...
+
+    def file(self, ending: str) -> bytes:
+        """Return the view as a file."""
         ...
 
 
@@ -240,6 +245,9 @@ class Canvas(anywidget.AnyWidget):
         if isinstance(question, CodeQuestion):
             self._explored.follow(question.settings)  # the browser may be ahead
             return CodeAnswer(code=self._explored.code()), {}
+        if isinstance(question, FileQuestion):
+            self._explored.follow(question.settings)
+            return Reply(), {"file": np.frombuffer(self._explored.file(question.ending), np.uint8)}
         return reply(self._explored.displayed(), question)
 
     def _send_answer(self, answer: Reply, arrays: Sequence[Packed] = ()) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from IPython.display import HTML
@@ -248,6 +249,22 @@ class ViewResults(FacedWidget):
             Another suffix.
         """
         save_figure(self.frame, path, **options)
+
+    def file(self, ending: str) -> bytes:
+        """Return what `save` or `to_html` writes into a file with this ending, such as "pdf".
+
+        Examples
+        --------
+        >>> import hookviz
+        >>> explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
+        >>> explorer.file("pdf")[:4]
+        b'%PDF'
+        >>> explorer.close()
+        """
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / f"view.{ending}"
+            (self.to_html if ending == "html" else self.save)(path)
+            return path.read_bytes()
 
     def to_html(
         self,
