@@ -312,6 +312,7 @@ def test_a_model_that_takes_bytes_gets_bytes():
 X, LABELS = torch.rand(2, 3, 9, 9), torch.tensor([0, 1])
 REJECTED = [
     (torch.zeros(3, 9, 9, dtype=torch.long), "is of type int64: give floats, or a picture's"),
+    (torch.zeros(2, 7, 9, 9, dtype=torch.uint8), "is of type uint8: give floats"),
     (torch.ones(3, 9, 9, dtype=torch.bool), "is of type bool: give floats"),
     (torch.randn(1, 9, 8, 3), r"channels last: give tensor.permute\(0, 3, 1, 2\)"),
     (torch.randn(9, 8, 3), r"channels last: give tensor.permute\(2, 0, 1\)"),
