@@ -23,8 +23,7 @@ from hookviz.attribution.gradients import ATTRIBUTIONS, attribute, picture_map
 MODEL = hookviz.demo_model().double()
 PICTURES = hookviz.demo_images()
 X = torch.cat([hookviz.attribution.prepare_input(PICTURES[i], MODEL).args[0] for i in (6, 20)])
-LARGER = X[..., ::2, ::2].double()
-X = LARGER[..., ::2, ::2]  # small: some methods run a model many times
+X = X[..., ::4, ::4].double()  # small: some methods run a model many times
 
 # Enough to see that a method works; the defaults are for pictures.
 QUICK = {"smoothgrad": {"nt_samples": 3}, "integrated_gradients": {"n_steps": 3}}
@@ -105,27 +104,15 @@ def test_integrated_gradients_by_hand(baselines):
     torch.testing.assert_close(attribute(MODEL, X, 3, **options), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.heavy
-def test_integrated_gradients_are_complete():
-    start = torch.full_like(LARGER, 0.1)
-    given = attribute(MODEL, LARGER, method="integrated_gradients", n_steps=200, baselines=start)
-    with torch.no_grad():
-        at_input, at_start = MODEL(LARGER), MODEL(start)
-    top = at_input.argmax(1, keepdim=True)
-    difference = (at_input.gather(1, top) - at_start.gather(1, top))[:, 0]
-    assert difference.abs().min() > 0.5
-    torch.testing.assert_close(given.sum((1, 2, 3)), difference, rtol=0.05, atol=0)
-    mapped = picture_map(given, "integrated_gradients")
-    torch.testing.assert_close(mapped.sum((1, 2)), given.sum((1, 2, 3)))
-
-
-def test_integrated_gradients_of_a_smooth_model_are_complete_to_many_digits():
+def test_integrated_gradients_of_a_smooth_model_are_complete():
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Tanh(), nn.Flatten(), nn.LazyLinear(2)).double()
     x = torch.rand(2, 3, 6, 6, dtype=torch.float64)
     with torch.no_grad():
         difference = (model(x) - model(torch.zeros_like(x)))[:, 1]
     given = attribute(model, x, 1, method="integrated_gradients", n_steps=20)
     torch.testing.assert_close(given.sum((1, 2, 3)), difference, rtol=1e-5, atol=1e-6)
+    mapped = picture_map(given, "integrated_gradients")
+    torch.testing.assert_close(mapped.sum((1, 2)), given.sum((1, 2, 3)))
 
 
 # Guided backpropagation against a ReLU whose backward is written by hand
@@ -167,14 +154,8 @@ def differ(first, second):
     return (first - second).abs().max() > 0.01 * second.abs().max()
 
 
-def vgg11():
-    features = torchvision.models.vgg.make_layers(torchvision.models.vgg.cfgs["A"])
-    head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 8), nn.ReLU(True)]
-    return nn.Sequential(features, *head, nn.Linear(8, 5))
-
-
 class Small(nn.Module):
-    """Base of the small ones below."""
+    """Base of the small models below."""
 
     def __init__(self, inplace=False):
         super().__init__()
@@ -219,9 +200,7 @@ class OfABuffer(Small):
 
 
 MODELS = {
-    "vgg11": vgg11,
     "resnet18": torchvision.models.resnet18,
-    "mobilenet_v3_small": torchvision.models.mobilenet_v3_small,
     "densenet121": torchvision.models.densenet121,
     "shared": Shared,
     "shared, in place": lambda: Shared(inplace=True),
@@ -229,7 +208,6 @@ MODELS = {
     "functional": Functional,
     "of a buffer": OfABuffer,
 }
-RIGHT_IN_CAPTUM = ("vgg11", "resnet18", "mobilenet_v3_small")
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -241,7 +219,7 @@ def test_guided_backprop(name):
     expected = guided_by_hand(model, x, 3)
     assert torch.equal(attribute(model, x, 3, method="guided_backprop"), expected)
     assert differ(gradient(logit(3, model), x), expected)
-    if name in RIGHT_IN_CAPTUM:
+    if name == "resnet18":
         assert torch.equal(guided_by_captum(model, x, 3), expected)
 
 
@@ -258,7 +236,7 @@ def test_guided_backprop_of_wrapped_models():
     assert torch.equal(attribute(compiled, X, method="guided_backprop"), expected)
 
 
-# What is asked: targets, inputs
+# Targets and inputs
 
 
 @pytest.mark.parametrize("method", ATTRIBUTIONS)
@@ -310,7 +288,7 @@ def test_number_types(method, dtype):
 
 
 @pytest.mark.parametrize("method", ATTRIBUTIONS)
-def test_whatever_surrounds_the_call(method):
+def test_within_no_grad_and_inference_mode(method):
     expected = quick(MODEL, X, method)
     with torch.no_grad():
         assert torch.equal(quick(MODEL, X, method), expected)
@@ -360,11 +338,11 @@ def test_picture_map():
         picture_map(attribution, "grad")
 
 
-# The model is as it was
+# The model is unchanged
 
 
 class Messy(nn.Module):
-    """Does in its forward all that a forward should not."""
+    """Changes buffers, attributes, its input and random states in its forward."""
 
     def __init__(self):
         super().__init__()
@@ -386,7 +364,7 @@ class Messy(nn.Module):
 
 @pytest.mark.parametrize("error", [None, KeyboardInterrupt, ArithmeticError])
 @pytest.mark.parametrize("method", ATTRIBUTIONS)
-def test_the_model_is_as_it_was(method, error):
+def test_the_model_is_unchanged_also_after_an_error(method, error):
     def interrupted(output):
         if model.steps >= (2 if method in QUICK else 1):
             raise error
