@@ -108,7 +108,10 @@ export interface Source {
   reaches?: (layer: string) => boolean;
   restart?: () => void;
   /** The view as a file with this ending. */
-  file?: (ending: string, settings: Settings) => Promise<{ bytes: Uint8Array<ArrayBuffer> | null; none: string }>;
+  file?: (
+    ending: string,
+    settings: Settings,
+  ) => Promise<{ bytes: Uint8Array<ArrayBuffer> | null; none: string }>;
   code?: (settings: Settings) => Promise<{ code: string; none: string }>;
   link?: (app: App) => string;
   scores?: (

@@ -12,7 +12,13 @@ export class Tools {
   timer = 0;
   said = el("span", { class: "hv-dim", role: "status" });
   menu: Popup;
-  written = el("textarea", { class: "hv-code", readonly: true, rows: 18, spellcheck: "false", "aria-label": "this view as PyTorch code" });
+  written = el("textarea", {
+    class: "hv-code",
+    readonly: true,
+    rows: 18,
+    spellcheck: "false",
+    "aria-label": "this view as PyTorch code",
+  });
   note = el("p", { class: "hv-dim" });
   codeRoot: HTMLDivElement;
 
@@ -24,17 +30,38 @@ export class Tools {
     };
     const acts = [button("save picture", "the shown view as a PNG file", () => this.save())];
     if (app.source.file) {
-      acts.push(button("save PDF", "the shown view as a figure", () => this.file("pdf", "application/pdf")));
-      acts.push(button("save page", "the explorer as a page that needs no kernel", () => this.file("html", "text/html")));
+      acts.push(
+        button("save PDF", "the shown view as a figure", () => this.file("pdf", "application/pdf")),
+      );
+      acts.push(
+        button(
+          "save page",
+          "the explorer as a page that needs no kernel",
+          () => this.file("html", "text/html"),
+        ),
+      );
     }
-    if (app.source.code) acts.push(button("copy code", "this view without hookviz, as PyTorch code", () => this.code()));
-    if (app.source.link) acts.push(button("copy link", "this page at this view", () => this.copy(sure(app.source.link)(app))));
+    if (app.source.code) {
+      acts.push(
+        button("copy code", "this view without hookviz, as PyTorch code", () => this.code()),
+      );
+    }
+    if (app.source.link) {
+      acts.push(
+        button("copy link", "this page at this view", () => this.copy(sure(app.source.link)(app))),
+      );
+    }
     this.menu = new Popup("Save ▾", "save or copy this view", ...acts);
     this.menu.sheet.classList.add("hv-acts");
     for (const act of acts) act.addEventListener("click", () => this.menu.close());
     const copy = button("copy", "copy the code", () => this.copy(this.written.value));
     this.codeRoot = el("div", {}, el("div", { class: "hv-line" }, copy, this.note), this.written);
-    app.parts.buttons.append(this.said, this.menu.root, presenterButton(app.root), button("?", "keys, and a tour of half a minute: key ?", () => openHelp(app)));
+    app.parts.buttons.append(
+      this.said,
+      this.menu.root,
+      presenterButton(app.root),
+      button("?", "keys, and a tour of half a minute: key ?", () => openHelp(app)),
+    );
   }
 
   keys() {
@@ -44,7 +71,15 @@ export class Tools {
   /** The shown view as a file. */
   save() {
     const { parts, root } = this.app;
-    const shown = [parts.title, parts.factsLine, parts.heading.name, parts.heading.words, parts.heading.number, parts.heading.by, parts.main];
+    const shown = [
+      parts.title,
+      parts.factsLine,
+      parts.heading.name,
+      parts.heading.words,
+      parts.heading.number,
+      parts.heading.by,
+      parts.main,
+    ];
     snapshot(root, shown).toBlob((blob) => {
       if (blob) download(blob, this.name("png"));
     });

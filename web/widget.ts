@@ -8,7 +8,18 @@ import { Layer } from "./layer.ts";
 import { Moves, Requests } from "./moves.ts";
 import { pictureOf } from "./pictures.ts";
 import { keepShortcutsFrom } from "./shortcuts.ts";
-import type { AblationAnswer, AnyQuestion, AnyReply, AnyRequest, CodeAnswer, Facts as KernelFacts, FlipAnswer, HeatmapQuestion, LayerFacts, LayerQuestion } from "./messages.d.ts";
+import type {
+  AblationAnswer,
+  AnyQuestion,
+  AnyReply,
+  AnyRequest,
+  CodeAnswer,
+  Facts as KernelFacts,
+  FlipAnswer,
+  HeatmapQuestion,
+  LayerFacts,
+  LayerQuestion,
+} from "./messages.d.ts";
 import type { Part as Scores } from "./ablation.ts";
 import type { Part as Flips } from "./flip.ts";
 import type { Arrays, Numbers } from "./layer.ts";
@@ -22,15 +33,26 @@ const PAUSE = 200; // and between two such messages: at each the front end shows
 
 const AT_ONCE = 4; // questions at the kernel: what is wanted by then is asked when one is answered
 const LONG = 10000; // milliseconds without an answer until that is said
-const GONE = "The kernel was restarted or has ended: run the cell again. What was shown before can still be moved.";
-const SILENT = "No answer from the kernel for 10 seconds: it is busy, or gone. Then run the cell again.";
+const GONE =
+  "The kernel was restarted or has ended: run the cell again. What was shown before can still be moved.";
+const SILENT =
+  "No answer from the kernel for 10 seconds: it is busy, or gone. Then run the cell again.";
 const BUSY = "The kernel is busy: the answer comes when it is free.";
 const ENDS = new Set(["restarting", "autorestarting", "starting", "terminating", "dead"]); // a kernel's states
 const ENDED = [...ENDS].map((each) => `kernel_${each}.Kernel`).join(" "); // as the classic Notebook calls them
 const LATE = 500; // milliseconds by which an answer may come after the kernel is said to be idle
 
 const NO_KERNEL = "no kernel: run the cell again";
-const IN_WORDS = new Set(["heatmap", "sides", "output", "field", "map", "why", "weights", "without"]);
+const IN_WORDS = new Set([
+  "heatmap",
+  "sides",
+  "output",
+  "field",
+  "map",
+  "why",
+  "weights",
+  "without",
+]);
 
 /** A part of the kernel's work: what it found so far, or why there is nothing. */
 type Part<Answer> = Omit<Answer, "ask" | "key" | "arrays">;
@@ -38,7 +60,7 @@ type WorkPart = Partial<Part<AblationAnswer> & Part<FlipAnswer> & Part<CodeAnswe
   arrays: Record<string, Numbers>;
 };
 
-export type Facts = KernelFacts & {note: string};
+export type Facts = KernelFacts & { note: string };
 
 /** What the kernel sends, remembered. */
 class KernelSource {
@@ -109,8 +131,9 @@ class KernelSource {
   changed() {
     this.found();
     const { run } = this.model.get("facts");
-    for (const store of [this.known, this.pending])
+    for (const store of [this.known, this.pending]) {
       for (const key of [...store.keys()]) if (!key.startsWith(`${run} `)) store.delete(key);
+    }
     this.tell();
   }
 
@@ -148,11 +171,17 @@ class KernelSource {
     const { bytes, ...said } = message;
     const { heard } = this;
     const status = ({ content }: any) => {
-      if (content.execution_state === "idle") setTimeout(() => this.heard === heard && this.lose(GONE), LATE);
+      if (content.execution_state === "idle") {
+        setTimeout(() => this.heard === heard && this.lose(GONE), LATE);
+      }
     };
     const jupyter = this.kernel || this.events; // marimo would call what is given as a function
     try {
-      this.model.send(said, jupyter ? { iopub: { status } } : undefined, bytes ? [bytes] : undefined);
+      this.model.send(
+        said,
+        jupyter ? { iopub: { status } } : undefined,
+        bytes ? [bytes] : undefined,
+      );
     } catch {
       this.lose(GONE);
     }
@@ -244,11 +273,23 @@ class KernelSource {
   }
 
   made(said: AnyReply, arrays: Record<string, Numbers>) {
-    if (said.ask === "layer" && !said.none)
-      return new Layer(said.header, arrays as unknown as Arrays, this.facts.choices.order, this.facts.network);
+    if (said.ask === "layer" && !said.none) {
+      return new Layer(
+        said.header,
+        arrays as unknown as Arrays,
+        this.facts.choices.order,
+        this.facts.network,
+      );
+    }
     if (said.ask === "picture") return pictureOf(arrays.pixels.values, said.header);
-    if (said.ask === "heatmap") return arrays.heat ? arrays.heat : { values: null, shape: [], ...(said.none ? { none: said.none } : {}) };
-    if (said.ask === "value") return { maps: numberOf(said.maps), gradients: numberOf(said.gradients) };
+    if (said.ask === "heatmap") {
+      return arrays.heat
+        ? arrays.heat
+        : { values: null, shape: [], ...(said.none ? { none: said.none } : {}) };
+    }
+    if (said.ask === "value") {
+      return { maps: numberOf(said.maps), gradients: numberOf(said.gradients) };
+    }
     if (said.ask === "scores") return arrays.scores?.values ?? [];
     if (said.ask === "why" || said.ask === "weights") return { ...said, arrays };
     if (said.ask === "sides") return { ...said, ...arrays };
@@ -296,14 +337,22 @@ class KernelSource {
       const arrays = part?.arrays;
       const own = `${this.facts.run} ${JSON.stringify(this.question(at))}`;
       const known = this.known.get(own);
-      if (arrays?.order && known instanceof Layer) this.known.set(own, known.ablated(arrays.drops, arrays.order));
-      told(part && { share: part.share ?? 0, none: part.none ?? "", order: arrays?.order?.values ?? null });
+      if (arrays?.order && known instanceof Layer) {
+        this.known.set(own, known.ablated(arrays.drops, arrays.order));
+      }
+      told(
+        part &&
+          { share: part.share ?? 0, none: part.none ?? "", order: arrays?.order?.values ?? null },
+      );
     });
   }
 
   /** Switch channels off, in their order, until the answer is another. */
   flip({ layer, call, sample, depth }: At, channels: number[], told: (part: Flips | null) => void) {
-    this.work({ ask: "flip", layer, call, sample, depth, channels }, told as (part: WorkPart | null) => void);
+    this.work(
+      { ask: "flip", layer, call, sample, depth, channels },
+      told as (part: WorkPart | null) => void,
+    );
   }
 
   take(said: { key: string; none?: string | null }, arrays: Record<string, Numbers> | null) {
@@ -313,13 +362,16 @@ class KernelSource {
   }
 
   /** This view without hookviz. */
-  async code(settings: Settings): Promise<{code: string, none: string}> {
+  async code(settings: Settings): Promise<{ code: string; none: string }> {
     const said = await this.written({ ask: "code", settings });
     return { code: said.code ?? "", none: said.none ?? "" };
   }
 
   /** This view as a file. */
-  async file(ending: string, settings: Settings): Promise<{bytes: Uint8Array<ArrayBuffer> | null, none: string}> {
+  async file(
+    ending: string,
+    settings: Settings,
+  ): Promise<{ bytes: Uint8Array<ArrayBuffer> | null; none: string }> {
     const said = await this.written({ ask: "file", ending, settings });
     return { bytes: said.arrays?.file?.values ?? null, none: said.none ?? "" };
   }
@@ -329,7 +381,10 @@ class KernelSource {
     this.asked += 1;
     const key = `${this.facts.run} ${question.ask} ${this.asked}`;
     return new Promise((resolve) => {
-      this.parts.set(key, (said) => resolve(said ?? { none: "the network has changed: once more" }));
+      this.parts.set(
+        key,
+        (said) => resolve(said ?? { none: "the network has changed: once more" }),
+      );
       if (this.refuses()) this.take({ key, none: NO_KERNEL }, {});
       else this.ask({ key, ...question });
     });
@@ -357,7 +412,15 @@ class KernelSource {
   heat(at: HeatAt, layer: string) {
     const { call, sample, depth, heatmap: method, place } = at;
     if (at.ofAll) return this.get({ ask: "heatmaps", sample, depth, method })?.[layer] ?? null;
-    const question: Omit<HeatmapQuestion, "key"> = { ask: "heatmap", layer, call, sample, depth, method, ...this.query(at, layer) };
+    const question: Omit<HeatmapQuestion, "key"> = {
+      ask: "heatmap",
+      layer,
+      call,
+      sample,
+      depth,
+      method,
+      ...this.query(at, layer),
+    };
     if (method !== this.facts.effective) return this.get(question);
     const waiting = [...this.pending].some((key) => key.includes(method)); // each is a run
     return waiting ? null : this.get({ ...question, place });
@@ -423,25 +486,45 @@ class KernelSource {
   }
 
   /** What the channels are sorted by; none where there is nothing to sort by. */
-  scores(at: At, { row, column }: {row: number, column: number}, reference: number) {
+  scores(at: At, { row, column }: { row: number; column: number }, reference: number) {
     const layer = this.layer(at);
     const [height, width] = layer?.header.size ?? [1, 1];
     // One question for each position of the map: the middle of it.
     const place: [number, number] = [(row + 0.5) / height, (column + 0.5) / width];
-    const which = at.order === "similarity" ? { reference_channel: reference } : { reference_channel: 0, place };
-    return this.get({ ...this.question(at), ask: "scores", order: at.order!, ...which, ...this.query(at, at.layer) });
+    const which = at.order === "similarity"
+      ? { reference_channel: reference }
+      : { reference_channel: 0, place };
+    return this.get({
+      ...this.question(at),
+      ask: "scores",
+      order: at.order!,
+      ...which,
+      ...this.query(at, at.layer),
+    });
   }
 
   /** The tensor's own numbers, where those that came were rounded or averaged. */
   value(at: At, row: number, column: number) {
     const layer = this.layer(at);
     const [height, width] = layer?.header.size ?? [];
-    const own = !layer?.arrays.maps.approximate && layer?.height === height && layer?.width === width;
+    const own = !layer?.arrays.maps.approximate && layer?.height === height &&
+      layer?.width === width;
     if (!layer || own) return null;
     // One question at a time: when its answer comes, the pointer's place then is asked for.
     const waiting = [...this.pending].some((key) => key.includes('"ask":"value"'));
     const { layer: name, call, sample, depth, shown_after, channel } = at;
-    const question: AnyQuestion = { ask: "value", layer: name, call, sample, depth, shown_after, channel: channel!, row, column, ...this.query(at, name) };
+    const question: AnyQuestion = {
+      ask: "value",
+      layer: name,
+      call,
+      sample,
+      depth,
+      shown_after,
+      channel: channel!,
+      row,
+      column,
+      ...this.query(at, name),
+    };
     return waiting ? null : this.get(question);
   }
 
@@ -509,12 +592,16 @@ function follow(model: any, app: App, source: KernelSource) {
     const own = Object.entries(state.settings).filter(([name]) => changed.has(name));
     if (!own.length) return;
     moves.note(Object.fromEntries(own));
-    if (!timer && moves.count > told) timer = setTimeout(send, Math.max(SOON, last + PAUSE - performance.now()));
+    if (!timer && moves.count > told) {
+      timer = setTimeout(send, Math.max(SOON, last + PAUSE - performance.now()));
+    }
   });
   const changed = () => {
     const now = state.settings;
     const settings = source.local ? model.get("settings") : moves.merged(model.get("settings"));
-    const others = Object.entries(settings).filter(([name, value]) => JSON.stringify(value) !== JSON.stringify(now[name]));
+    const others = Object.entries(settings).filter(([name, value]) =>
+      JSON.stringify(value) !== JSON.stringify(now[name])
+    );
     taking = true;
     state.set(Object.fromEntries(others));
     taking = false;
@@ -531,11 +618,13 @@ function follow(model: any, app: App, source: KernelSource) {
 
 export default {
   /** Say that the front end runs, once there is something to show: so nothing flickers. */
-  initialize({ model }: {model: any}) {
+  initialize({ model }: { model: any }) {
     const source = sourceOf(model);
     const ready = () => {
       const layer = source.layer(model.get("settings"));
-      if (!layer || !(source.facts.blind || !layer.header.place || source.picture(layer.header.place))) return;
+      if (
+        !layer || !(source.facts.blind || !layer.header.place || source.picture(layer.header.place))
+      ) return;
       source.listeners.delete(ready);
       model.set("alive", true);
       model.save_changes();
@@ -548,7 +637,7 @@ export default {
     };
   },
 
-  render({ model, el: root }: {model: any, el: HTMLElement}) {
+  render({ model, el: root }: { model: any; el: HTMLElement }) {
     root.classList.add("hookviz-app");
     keepShortcutsFrom(root);
     const settings = { ...model.get("settings"), ...sourceOf(model).moves.unhandled };
