@@ -291,7 +291,7 @@ class Interrupter:
             signal.raise_signal(signal.SIGINT)
 
 
-EVERY = {"capture": (211, 53), "edit": (173, 31), "watch": (2999, 151), "graph": (3989, 499)}
+EVERY = {"capture": (53, 17), "edit": (31, 7), "watch": (2999, 151), "graph": (3989, 499)}
 """Kind of work -> interrupted at one of every n moments: few and, marked heavy, many."""
 
 
