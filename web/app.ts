@@ -143,8 +143,13 @@ export class App {
       (open) => this.tools.showCode(open),
     );
     this.offerDrawers(null);
-    // A view that is drawn anew, as when two are put side by side, has the drawer that was open.
-    drawers.go(this.at.all_layers ? "heatmaps" : (this.source.opened ?? ""));
+    this.reopen();
+  }
+
+  /** A view that is drawn anew, as when two are put side by side, has the drawer that was open. */
+  reopen() {
+    this.offerDrawers(this.data);
+    this.parts.drawers.go(this.at.all_layers ? "heatmaps" : (this.source.opened ?? ""));
   }
 
   offerDrawers(data: Layer | null) {

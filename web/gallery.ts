@@ -73,6 +73,7 @@ export class Gallery {
       if (changed.has("sample")) this.show();
     });
     this.show();
+    app.reopen();
   }
 
   show() {

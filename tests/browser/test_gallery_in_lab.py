@@ -121,6 +121,7 @@ def test_pictures_come_and_the_view_stays(open_notebook, shots):
     page.screenshot(path=shots / "gallery-two.png")
     both.first.get_by_role("slider", name="channel", exact=True).focus()
     page.keyboard.press("ArrowLeft")
+    open_drawer(both.first, "Pictures")
     thumbs.first.click(modifiers=["Shift"])
     wait_for(lambda: both.count() == 1, "one again")
     wait_for(lambda: app.locator(".hv-number-now").first.inner_text() == "17", "the channel")
@@ -277,7 +278,8 @@ def test_rectangle_brush_and_eraser_on_the_input(open_canvas, shots):
         page.keyboard.press("Space")
         expect(strokes).to_have_count(2)
         page.screenshot(path=shots / "brush.png")
-        count = re.search(r"input, ([\d,]+) pixels", strokes.nth(1).inner_text())[1]
+        said = strokes.nth(1).get_attribute("aria-label")
+        count = re.search(r"input, ([\d,]+) pixels", said)[1]
         sizes.append(int(count.replace(",", "")))
         page.keyboard.press("Control+z")
         expect(strokes).to_have_count(1)

@@ -776,6 +776,7 @@ def test_nothing_late_is_shown(written, shown):
     page.evaluate(HOLD)
     drop(page, slow)
     wait_for(lambda: page.evaluate("'release' in globalThis"), "the first file to be read again")
+    open_drawer(page, "Pictures")
     page.get_by_role("button", name="original picture", exact=True).click()
     wait_for(shows("input", first[..., :3]), "the page's own picture")
     page.evaluate(RELEASE)

@@ -58,7 +58,7 @@ def test_the_first_view_of_a_cat(chrome, cat):
     # The transform, which is known, is told at the caption.
     page.locator(".hv-activation .hv-frame").click()
     note = page.locator(".hv-here")
-    wait_for(lambda: "sees the whole input" in note.inner_text(), "the place's words")
+    wait_for(lambda: "the whole input" in note.inner_text(), "the place's words")
     assert "preprocessing" not in note.inner_text()
     caption = page.locator(".hv-input .hv-label")
     assert "; preprocessing: from the weights" in caption.get_attribute("title")

@@ -78,6 +78,7 @@ def check(why, model, x):
 
 def test_the_strip_comes_into_view_below_the_terms(shown, shots):
     page = shown(written())
+    page.set_viewport_size({"width": 1280, "height": 600})
     why = opened(page)
     told(why)
     strip = page.locator(".hv-strip").filter(has=page.locator(".hv-thumbs")).last
