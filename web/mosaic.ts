@@ -191,7 +191,7 @@ export class Mosaic {
     const channels = `${data.count === 1 ? `the ${data.word}` : `${which} ${data.word}s`}${by}`;
     const said = [channels, ...crossed].join(", ");
     setText(this.label, said);
-    setText(this.brief, all ? which : `${data.word}s ${which}`);
+    setText(this.brief, which); // without the word, which numbers above 1000 leave no room for
     for (const each of [this.label, this.brief]) setAttribute(each, "title", said);
     this.side.hidden = this.count === 1;
     this.head.classList.toggle("hv-turned", this.count > 1);
