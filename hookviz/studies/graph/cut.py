@@ -54,6 +54,8 @@ class CutCall:
     module: nn.Module
     given: Tensor | None = None  # the input of the convolution, or of the linear layer
     arguments: dict[str, Any] | None = None  # of the convolution
+    factor: Tensor | None = None  # the weight of the linear layer's product, (inputs, outputs)
+    addend: Tensor | None = None  # the bias of that product
     made: MemoryLayout | None = None  # the output of the convolution
     layout: MemoryLayout | None = None  # the output of the layer, in the same memory
     returned: Tensor | None = None  # before the layer's own edits
@@ -184,13 +186,18 @@ class _CutListener(GraphListener):
                 kept.given = self._own(given[0])
 
     def after(self, operation: Operation) -> None:
-        """Keep the input of a layer's convolution."""
+        """Keep what a layer's convolution, or its product, was given."""
         super().after(operation)
         if operation.name == "convolution" and operation.call in self._running:
             kept, made = self._running[operation.call], operation.output
             kept.given = self._own(operation.argument["input"])
             kept.arguments = operation.argument | {"input": kept.given}
             self._made = made, made._version
+        elif operation.name in ("mm", "addmm") and operation.call in self._running:
+            # A parametrization may compute another weight when the module is asked again.
+            kept, argument = self._running[operation.call], operation.argument
+            kept.factor = argument["mat2"].detach()
+            kept.addend = argument["self"].detach() if operation.name == "addmm" else None
 
     def _own(self, tensor: Tensor) -> Tensor:
         if tensor.layout is not torch.strided:
@@ -364,6 +371,8 @@ class CutRun:
             terms = convolution_terms(kept.arguments, inside[0], inside[1], inside[2:])
         else:
             weight, bias = (computed_tensor(self._session, module, n) for n in ("weight", "bias"))
+            if kept.factor is not None and kept.factor.shape[1] == kept.returned.shape[-1]:
+                weight, bias = kept.factor.mT, bias if kept.addend is None else kept.addend
             assert weight is not None
             inside, terms = index, linear_terms(kept.given[index[:-1]], weight, bias, channel)
         value = float(kept.returned.detach()[index])
