@@ -146,7 +146,7 @@ HOOKED = RECORDED | {"explore", "capture", "trace", "survey", "compare", "simila
 
 KINDS: dict[str, tuple[Callable[[], Any], dict[str, str]]] = {
     "plain": (Plain, {}),
-    "forces": (Forces, {"similarity": "ran twice"}),
+    "forces": (Forces, {"similarity": "ran 2 times"}),
     "complex": (Complex, {"contributions": "computes with complex numbers"}),
     "vmap": (Vmapped, dict.fromkeys(HOOKED, VMAP)),
     # The ensemble comes after the convolutions.
@@ -155,9 +155,9 @@ KINDS: dict[str, tuple[Callable[[], Any], dict[str, str]]] = {
         dict.fromkeys(RECORDED - {"receptive_field"} | {"trace", "compare"}, VMAP),
     ),
     "jvp": (Tangent, dict.fromkeys(HOOKED, JVP)),
-    "forward mode": (Dual, dict.fromkeys(HOOKED - {"explore", "capture"}, DUAL)),
+    "forward mode": (Dual, dict.fromkeys(HOOKED - {"explore", "capture", "compare"}, DUAL)),
     "func.grad": (
-        Gradient, dict.fromkeys(HOOKED - {"explore", "capture"}, GRAD),
+        Gradient, dict.fromkeys(HOOKED - {"explore", "capture", "compare"}, GRAD),
     ),
     "a Hessian of a module": (
         lambda: Curvature(True),

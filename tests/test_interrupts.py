@@ -162,7 +162,8 @@ NO_HOOKS = {
 
 def test_all_public_functions_are_interrupted():
     public = {name for name in hookviz.__all__ if callable(getattr(hookviz, name))}
-    assert public - WORKS.keys() == NO_HOOKS
+    elsewhere = {"feature_visualization"}  # which needs a model of coloured pictures
+    assert public - WORKS.keys() == NO_HOOKS | elsewhere
 
 
 class Worker:

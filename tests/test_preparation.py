@@ -95,7 +95,12 @@ CALLS = {
 """All functions that prepare pictures and run a model."""
 
 # They run no model.
-ELSEWHERE = {"hookviz.load", "hookviz.pretrained", "hookviz.attribution.prepare_input"}
+ELSEWHERE = {
+    "hookviz.load",
+    "hookviz.pretrained",
+    "hookviz.attribution.prepare_input",
+    "hookviz.feature_visualization",  # takes no picture
+}
 
 
 def takes(name: str) -> list[str]:

@@ -248,13 +248,13 @@ def test_a_verdict_is_one_line(result, odd):
     assert name != "watch" or ("NaN first seen at step 0" in verdict) == odd
 
 
-def test_numbers_that_are_not_finite_are_none_in_the_records_of_contributions():
+def test_infinite_contributions_are_text_and_nan_is_none_in_their_records():
     x = torch.randn(1, 3, 64, 64)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         why = hookviz.contributions(network(odd=True), x, "classifier", channel=1)
     records = {each["channel"]: each for each in json.loads(json.dumps(why.records()))}
-    assert records[0]["contribution"] is None and records[1]["contribution"] is None
+    assert records[0]["contribution"] is None and records[1]["contribution"] == "-inf"
     assert records[2]["contribution"] == pytest.approx(float(why.by_channel[2]))
 
 

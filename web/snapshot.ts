@@ -53,6 +53,7 @@ function closer(parts: HTMLElement[]) {
 function drawNode(context: CanvasRenderingContext2D, node: Node) {
   const element = node instanceof HTMLElement ? node : node.parentElement;
   if (!element?.checkVisibility({ visibilityProperty: true })) return;
+  if (element.closest(".hv-card-here")) return; // it would cover a part of a map
   if (node instanceof HTMLCanvasElement) clipped(context, node, () => drawPixels(context, node));
   else if (node instanceof HTMLSelectElement) {
     drawLine(context, node, node.selectedOptions[0]?.textContent ?? "", inner(node, 4));
