@@ -382,15 +382,15 @@ ANSWERS = {
 
 @pytest.fixture(scope="module")
 def server():
-    """Return the address of a server that gives `ANSWERS`; ``/slow`` sends bytes slowly."""
+    """Return the address of a server that gives `ANSWERS`; ``/slow…`` sends bytes slowly."""
     stop = threading.Event()
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
-            if self.path != "/slow":
+            if not self.path.startswith("/slow"):
                 self.wfile.write(ANSWERS[self.path])
                 return
-            self.wfile.write(HEADER + b"\r\n")
+            self.wfile.write(HEADER + b"\r\n" if self.path == "/slow" else HEADER + b"X-Slow: ")
             while not stop.wait(0.02):
                 try:
                     self.wfile.write(b"x")
@@ -424,6 +424,7 @@ def test_unusable_answers_of_servers_are_reported(server, page):
     ("limit", "most", "page", "reason"),
     [
         ("MAX_DOWNLOAD_SECONDS", 0.3, "/slow", "more than 0.3 seconds"),
+        ("MAX_DOWNLOAD_SECONDS", 0.3, "/slow-header", "more than 0.3 seconds"),
         ("MAX_DOWNLOAD_BYTES", 100, "/a cat.png", "it is larger than"),
     ],
 )

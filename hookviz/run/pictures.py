@@ -15,7 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
+from threading import Thread
 from typing import Any
+from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit
 from urllib.request import Request, url2pathname, urlopen
 
@@ -214,7 +216,7 @@ def _from_url(url: str) -> LoadedPicture:
         # Not through urlopen, which would read pipes and devices.
         return _from_path(url2pathname(urlsplit(url).path))
     try:
-        data = _downloaded(url)
+        data = _downloaded_in_time(url)
     except (OSError, ValueError, HTTPException) as error:
         reason = getattr(error, "reason", None) or str(error).strip() or type(error).__name__
         raise RuntimeError(
@@ -223,8 +225,32 @@ def _from_url(url: str) -> LoadedPicture:
     return _opened(io.BytesIO(data), short, url)
 
 
+def _downloaded_in_time(url: str) -> bytes:
+    """Download a file in a thread, which is left alone when the time is over.
+
+    A socket's own timeout starts again with each byte, also of the header.
+    """
+    result: list[bytes | Exception] = []
+
+    def download() -> None:
+        try:
+            result.append(_downloaded(url))
+        except Exception as error:  # raised in the caller's thread
+            if isinstance(error, HTTPError):  # it holds the open connection
+                error.close()
+            result.append(error)
+
+    thread = Thread(target=download, daemon=True)
+    thread.start()
+    thread.join(MAX_DOWNLOAD_SECONDS)
+    answer = result[0] if result else TimeoutError(f"more than {MAX_DOWNLOAD_SECONDS} seconds")
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
 def _downloaded(url: str) -> bytes:
-    """Download a file, with limits on its size and on the whole time."""
+    """Download a file, with limits on its size and on the time of its body."""
     # A browser quotes spaces and umlauts too. Some servers refuse a client without a name.
     quoted = quote(url, safe="%/:=&?~#+!$,;'@()*[]")
     request = Request(quoted, headers={"User-Agent": "hookviz"})
