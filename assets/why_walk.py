@@ -89,7 +89,7 @@ def go(
 ) -> None:
     """Walk by clicks, on a page or in a notebook; ``seen`` is called at each step."""
     why = app.locator(".hv-why")
-    app.locator(".hv-cap").get_by_role("button", name="why?", exact=True).click()
+    app.locator(".hv-tab", has_text="Why this value?").click()
     why.get_by_role("button", name=f"start at {TARGET}").click()
     for said, _, origin in steps:
         why.locator('.hv-why-trail [aria-current="true"]', has_text=named(said)).wait_for()

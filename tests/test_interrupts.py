@@ -238,7 +238,7 @@ def test_an_interrupt_at_a_random_moment_leaves_nothing(kind, moments, interrupt
             assert worker.faults() == []
     finally:
         signal.signal(signal.SIGPROF, former)
-    assert hit or moments < 10
+    assert hit or moments < 10 or took < 0.02  # the timer has steps of milliseconds
 
 
 # At every step

@@ -164,6 +164,7 @@ def test_the_camera_and_its_refusal(open_notebook, shots, tmp_path):
     page = notebook.page
     app = page.locator(".hookviz-app")
     app.locator(".hv-tile").first.wait_for()
+    open_drawer(app, "Pictures")
     page.evaluate(CAMERA)
     thumbs = app.locator(".hv-gallery button")
     names = ["sample 0 of 2 pictures", "sample 1 of 2 pictures"]

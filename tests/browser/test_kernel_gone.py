@@ -82,7 +82,7 @@ def test_the_face_says_that_the_kernel_is_gone(open_canvas, lab, end, shots):
 def test_an_answer_that_never_comes_tells_of_it(open_canvas, lab):
     """Also where no front end tells of the kernel's state: the new one knows nothing of us."""
     deaf = """from hookviz.widgets.canvas import Canvas
-states = '["restarting", "autorestarting", "starting", "terminating", "dead"]'
+states = '["restarting","autorestarting","starting","terminating","dead"]'
 assert states in Canvas._esm
 patch.object(Canvas, "_esm", Canvas._esm.replace(states, "[]")).start();"""
     notebook, app = open_canvas(deaf, MAKE)

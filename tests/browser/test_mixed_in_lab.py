@@ -84,6 +84,7 @@ def moves(page, app, hand):
     def brush():
         sheet = app.locator("canvas.hv-brush")
         tool = hand.choice(("brush", "rectangle", "eraser"))
+        open_drawer(app, "Edit")
         app.get_by_role("combobox", name="tool", exact=True).select_option(tool)
         sheet.focus()
         for key in hand.choices(("ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown"), k=4):
@@ -93,6 +94,10 @@ def moves(page, app, hand):
     def place():
         spot = {"x": hand.randrange(5, 150), "y": hand.randrange(5, 150)}
         frame.click(position=spot, force=True)
+
+    def scale():
+        open_drawer(app, "Edit")
+        app.locator(".hv-factor").fill(hand.choice(("0.5", "1.5")))
 
     return {
         "layer": press(*3 * ["ArrowUp"]),
@@ -107,7 +112,7 @@ def moves(page, app, hand):
         "target": click("button.hv-prediction"),
         "brush": brush,
         "edit": click(".hv-factor ~ .hv-toggle"),
-        "factor": lambda: app.locator(".hv-factor").fill(hand.choice(("0.5", "1.5"))),
+        "factor": scale,
         "undo": press("Control+z"),
         "picture": bring,
         "earlier picture": click(".hv-gallery button"),

@@ -122,10 +122,12 @@ def test_blocks_are_told_apart(shown):
         return all(one <= other for (_, one), (other, _) in itertools.pairwise(ends))
 
     names = ["conv1", "layer1", "2", "3", "4"]
-    for width in (1280, 390):
+    for width, shorter in ((1280, 0), (390, 1)):  # the one layer has no room for a name there
         page.set_viewport_size({"width": width, "height": 844})
         page.locator(".hv-tile").first.wait_for()
-        wait_for(lambda: labels(page) == names and apart(), "the blocks' names")
+        wait_for(
+            lambda wanted=names[shorter:]: labels(page) == wanted and apart(), "the blocks' names"
+        )
     explorer.close()
 
 

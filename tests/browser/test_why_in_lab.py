@@ -210,6 +210,6 @@ def test_the_weights(open_canvas, shots):
     assert [n for n, _ in numbers] == rows[own].abs().argsort(descending=True)[:24].tolist()
     within(panel)
     panel.screenshot(path=shots / "lab-weights-row.png")
-    open_drawer(app, "Weights")
+    close_drawer(app)
     wait_for(lambda: not panel.is_visible(), "the panel closes")
     assert notebook.errors == []

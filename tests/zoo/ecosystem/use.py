@@ -101,6 +101,7 @@ def _check_code(explorer: Any, model: nn.Module, result: Result) -> None:
         result.refused.append(f"code of {name}: {error}")
         return
     scope = {"model": model}
+    modes = [(module, module.training) for module in model.modules()]  # the code calls eval()
     for what, where in re.findall(r"^# (\w+): .*?(explorer\.\S+)$", code, re.MULTILINE):
         scope[what] = eval(where, {"explorer": explorer})  # as its comments say
     backend = pyplot.get_backend()
@@ -116,6 +117,8 @@ def _check_code(explorer: Any, model: nn.Module, result: Result) -> None:
         result.raised.append(f"code of {name}: {type(error).__name__}: {message} | {line}")
         return
     finally:
+        for module, training in modes:
+            module.training = training
         pyplot.close("all")
         pyplot.switch_backend(backend)
     result.raised += [f"code of {name}: {each}" for each in _otherwise(explorer, scope)]
