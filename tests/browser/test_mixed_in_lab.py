@@ -85,6 +85,9 @@ def moves(page, app, hand):
         sheet = app.locator("canvas.hv-brush")
         tool = hand.choice(("brush", "rectangle", "eraser"))
         open_drawer(app, "Edit")
+        paint = app.get_by_role("button", name="paint", exact=True)
+        if paint.get_attribute("aria-pressed") == "false":  # another drawer ended the painting
+            paint.click()
         app.get_by_role("combobox", name="tool", exact=True).select_option(tool)
         sheet.focus()
         for key in hand.choices(("ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown"), k=4):

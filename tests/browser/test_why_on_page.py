@@ -9,6 +9,7 @@ import pytest
 import torch
 from face import layer_field, open_drawer
 from front_end import next_frame, wait_for
+from playwright.sync_api import expect
 from torch import nn
 
 import hookviz
@@ -207,8 +208,9 @@ def test_the_kernels_of_the_first_layer(shown, shots):
 
 
 @pytest.mark.heavy
-def test_a_page_that_runs_its_network_names_the_notebook(shown):
+def test_a_page_that_runs_its_network_has_no_tab_for_reasons(shown):
     pytest.importorskip("onnxscript", reason="the oldest versions have no such export")
     page = shown(written(network=True))
-    why = opened(page)
-    wait_for(lambda: "This needs the notebook" in why.inner_text(), "what is missing")
+    page.locator(".hv-tile").first.wait_for()
+    expect(page.get_by_role("button", name="Map", exact=True)).to_be_visible()
+    expect(page.locator(".hv-tab", has_text="Why this value?")).to_be_hidden()
