@@ -6,9 +6,9 @@ import copy
 import io
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import torch
 from matplotlib.figure import Figure
 
 import hookviz
@@ -58,6 +58,7 @@ def heatmaps() -> Figure:
     }
     for method, title in names.items():
         explorer.heatmap = method
+        assert explorer.frame.overlay is not None
         shown[title] = explorer.frame.overlay.pixels
     explorer.close()
     return row(shown)
@@ -103,7 +104,7 @@ def field() -> Figure:
     axes.imshow(fish)
     axes.set_axis_off()
     for colour, name in zip(("C0", "C1", "C2"), ("stem", "layer1.1", "layer2.0"), strict=True):
-        found = hookviz.receptive_field(model, fish, name)
+        found: Any = hookviz.receptive_field(model, fish, name)
         reach = found.start[0] + found.size[0] // 2
         place = [(pixel - reach) // found.stride[0] for pixel in (24, 32)]
         top, left, bottom, right = found.box(*place)
@@ -119,8 +120,7 @@ def port() -> Figure:
     """Draw the differences of two networks over their layers."""
     model = hookviz.demo_model()
     changed = copy.deepcopy(model)
-    with torch.no_grad():
-        changed.layer2[1].bn1.eps = 0.1
+    changed.get_submodule("layer2.1.bn1").eps = 0.1  # type: ignore[assignment]
     return hookviz.compare(model, changed, hookviz.demo_images()[6]).figure()
 
 

@@ -95,7 +95,7 @@ def _overwritten(record: OperationRecord, needing: str, line: str, error: BaseEx
         f"{needing}{at} needs the old values.",
         "Write a new tensor in that line: x = x + 1, x.relu(), inplace=False; or overwrite a "
         f"clone() of the output of {needing}.",
-        **record.place | {"phase": "backward"},
+        **dict(record.place, phase="backward"),
         evidence={"error": first_line(error)},
     )
 
