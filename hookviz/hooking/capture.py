@@ -241,9 +241,8 @@ class Capture(HookManager, FeatureCache):
         layer's: then no hook is set, since no gradient is better than a wrong one.
         """
         base = tensor._base if tensor.requires_grad else None
-        if (
-            base is None or not base.requires_grad
-        ):  # with torch 2.4, reentrant checkpoints detach it
+        # With torch 2.4, a reentrant checkpoint detaches the base.
+        if base is None or not base.requires_grad:
             return
         if any(base is t or base is t._base for t in tensors(arguments)):
             return

@@ -58,12 +58,6 @@ class StorageMap(Generic[V]):
         """Yield the values of live storages."""
         return (value for reference, value in self._entries.values() if not reference.expired())
 
-    def storages(self) -> Iterator[tuple[torch.UntypedStorage, V]]:
-        """Yield the live storages, each with its value."""
-        for reference, value in self._entries.values():
-            if not reference.expired():
-                yield torch.UntypedStorage._new_with_weak_ptr(reference.cdata), value
-
     def prune(self, *, lazily: bool = False) -> None:
         """Discard the values of storages that are gone; lazily, once the entries have doubled."""
         if lazily and len(self._entries) < self._prune_at:
