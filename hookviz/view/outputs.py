@@ -298,12 +298,13 @@ def _read_anchors(leaf: Leaf, sample: int, classes: int, size: Tensor) -> Rows |
     scores, labels = rows[4:first].max(0)
     best = scores.argsort(descending=True)[: 50 * SHOWN]
     corners = _corners(rows[:4, best].mT)
-    best = best[batched_nms(corners.float(), scores[best], labels[best], OVERLAP)[:SHOWN]]
+    kept = batched_nms(corners.float(), scores[best], labels[best], OVERLAP)[:SHOWN]
+    best, corners = best[kept], corners[kept]
     more = rows[first:]
     shares = len(more) % 3 == 0 and bool(((more[2::3] >= 0) & (more[2::3] <= 1)).all())
     points = more[: len(more) * shares, best].reshape(-1, 3, len(best))[:, :2]
     return Rows(
-        _corners(rows[:4, best].mT) / size.repeat(2),
+        corners / size.repeat(2),
         scores[best],
         labels[best],
         lambda row: leaf.at[sample, 4 + int(labels[best[row]]), int(best[row])],
