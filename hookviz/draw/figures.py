@@ -25,6 +25,14 @@ def small_png(figure: Figure) -> bytes:
     return small.getvalue()
 
 
+def quick_png(picture: Image.Image, compress_level: int) -> bytes:
+    """Encode a picture in few colours, faster than `small_png` and a little larger."""
+    few = picture.quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    content = io.BytesIO()
+    few.save(content, "PNG", compress_level=compress_level)
+    return content.getvalue()
+
+
 def drawn(figure: Figure, dpi: float) -> Image.Image:
     """Draw a figure once; with a layout ``savefig`` draws it twice, for the same pixels."""
     own_dpi, own_canvas = figure.dpi, figure.canvas

@@ -23,7 +23,7 @@ from matplotlib.patches import Rectangle
 from PIL import Image, ImageDraw, ImageFont
 
 from ..draw.colours import COLOURS, colormap, palette, to_levels
-from ..draw.figures import ShownFigure, drawable, no_formula
+from ..draw.figures import ShownFigure, drawable, no_formula, quick_png
 from ..files import check_folder, write_whole
 from ..tables import number
 from ..view.frame import Box, ChannelGrid, Frame, ImagePanel, Panel
@@ -105,13 +105,17 @@ def _wide_tiles(tiles: ChannelGrid, ratio: float) -> ChannelGrid:
 def save_figure(frame: Frame, path: str | Path, **options: Any) -> None:
     """Write `draw_figure` to a file; raise ``ValueError`` for an unknown suffix."""
     check_folder(path)
-    suffix = Path(path).suffix
+    write_whole(path, figure_content(frame, Path(path).suffix, **options))
+
+
+def figure_content(frame: Frame, suffix: str, **options: Any) -> bytes:
+    """Return the content of the file that `save_figure` writes."""
     if suffix.lower() not in SUFFIXES:
         raise ValueError(f"Cannot save as {suffix!r}: end the name in {', '.join(SUFFIXES)}.")
     content = io.BytesIO()
     how: dict[str, Any] = {"format": suffix[1:].lower(), **options}
     draw_figure(frame).savefig(content, **how)
-    write_whole(path, content.getvalue())
+    return content.getvalue()
 
 
 def _draw_boxes(frame: Frame, axes: Axes) -> None:
@@ -196,9 +200,7 @@ def _outline(box: Box | None, size: tuple[int, ...], axes: Axes) -> None:
     if box is not None:
         (left, top, wide, high), (height, width) = box, size
         corner = (left * width - 0.5, top * height - 0.5)
-        axes.add_patch(
-            Rectangle(corner, wide * width, high * height, fill=False, ec="#ff8c00", lw=2)
-        )
+        axes.add_patch(Rectangle(corner, wide * width, high * height, fill=False, ec=CHOSEN, lw=2))
 
 
 # The small picture
@@ -225,11 +227,7 @@ def still_png(frame: Frame) -> bytes:
         whole.paste(column, (index * COLUMN, 2 * LINE))
     _write(whole, frame.tiles.caption, (width // 2, top - LINE // 2), width, 10)
     whole.paste(grid, ((width - grid.width) // 2, top + LINE // 2))
-    buffer = io.BytesIO()
-    # Few colours: notebooks that hold it stay small.
-    few = whole.quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
-    few.save(buffer, "PNG", compress_level=4)
-    return buffer.getvalue()
+    return quick_png(whole, compress_level=4)  # notebooks that hold it stay small
 
 
 def _column(picture: Panel | ImagePanel) -> Image.Image:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import ipywidgets as widgets
 from matplotlib.figure import Figure
-from PIL import Image
 
 from ..attribution.cam import method_name
 from ..draw import html
-from ..draw.figures import drawn
+from ..draw.figures import drawn, quick_png
 from ..export.figure import draw_figure
 from ..run.target import read_target
 from ..view.frame import Frame, Panel
@@ -202,12 +200,8 @@ def _targets(frame: Frame) -> dict[str, Any]:
 
 
 def _png(figure: Figure) -> bytes:
-    """Encode a figure as PNG with few colours and little compression, since it is sent once."""
-    buffer = io.BytesIO()
-    few = drawn(figure, figure.dpi).convert("RGB")
-    few = few.quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
-    few.save(buffer, "PNG", compress_level=1)
-    return buffer.getvalue()
+    """Encode a figure as PNG with little compression, since it is sent once."""
+    return quick_png(drawn(figure, figure.dpi).convert("RGB"), compress_level=1)
 
 
 def _controls(names: Sequence[str], kind: Any, **given: Any) -> dict[str, Any]:

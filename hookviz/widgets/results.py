@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from IPython.display import HTML
@@ -16,7 +15,7 @@ from ..draw import html
 from ..draw.document import IN_NOTEBOOK, in_frame
 from ..export import write_network_page
 from ..export.code import write_source
-from ..export.figure import draw_figure, save_figure
+from ..export.figure import draw_figure, figure_content, save_figure
 from ..export.lesson import Step
 from ..export.page import write_page
 from ..files import check_folder, page_to
@@ -261,10 +260,9 @@ class ViewResults(FacedWidget):
         b'%PDF'
         >>> explorer.close()
         """
-        with TemporaryDirectory() as folder:
-            path = Path(folder) / f"view.{ending}"
-            (self.to_html if ending == "html" else self.save)(path)
-            return path.read_bytes()
+        if ending == "html":
+            return (self.to_html() or "").encode()
+        return figure_content(self.frame, f".{ending}")
 
     def to_html(
         self,
