@@ -9,7 +9,7 @@ from typing import Any
 
 import house
 import numpy as np
-from illustrations import draw_howtos
+from illustrations import as_png, draw_howtos
 from live_pages import write_pages
 from PIL import Image, ImageOps
 
@@ -65,9 +65,7 @@ def draw() -> None:
     for name, settings in VIEWS.items():
         for setting, value in settings.items():
             setattr(explorer, setting, value)
-        drawn = io.BytesIO()
-        explorer.figure().savefig(drawn, format="png", dpi=72)
-        write(DOCS / "pictures" / f"{name}.png", drawn.getvalue())
+        write(DOCS / "pictures" / f"{name}.png", as_png(explorer.figure(), dpi=72))
     explorer.close()
 
 
@@ -78,9 +76,8 @@ WIDE, HIGH = 300, 200
 def draw_gallery(folder: Path) -> None:
     """Draw the first page's thumbnails from runs of trained networks, a part of each view."""
     folder.mkdir(parents=True, exist_ok=True)
-    model, weights = hookviz.pretrained("efficientnet_lite0")
     cat = hookviz.models.photographs()["chelsea"]
-    explorer = hookviz.explore(model, cat, weights=weights, layer="_blocks.4._depthwise_conv")
+    explorer = hookviz.explore("efficientnet_lite0", cat, layer="_blocks.4._depthwise_conv")
     shown = {"maps": _mosaic(explorer.frame)}
     explorer.layer = "_blocks.14._project_conv"
     shown["heatmap"] = _overlay(explorer.frame)

@@ -1,4 +1,4 @@
-"""The pictures of the how-tos, drawn when the documentation is built: a function for each page."""
+"""Pictures of the how-tos, drawn when the documentation is built: one function for each page."""
 
 from __future__ import annotations
 
@@ -13,26 +13,23 @@ from matplotlib.figure import Figure
 
 import hookviz
 
-HOWTOS: dict[str, Callable[[], Figure]] = {}
-"""What each how-to shows, by the name of its page."""
-
-
-def howto(draw: Callable[[], Figure]) -> Callable[[], Figure]:
-    """Register a function that draws the picture of the how-to of its name."""
-    HOWTOS[draw.__name__.replace("_", "-")] = draw
-    return draw
-
 
 def draw_howtos(folder: Path, write: Callable[[Path, bytes], None]) -> None:
-    """Draw the picture of each how-to into `folder`."""
-    for name, draw in HOWTOS.items():
-        drawn = io.BytesIO()
-        draw().savefig(drawn, format="png", dpi=90, bbox_inches="tight")
-        write(folder / f"{name}.png", drawn.getvalue())
+    """Draw the pictures into `folder`, each named after its page."""
+    for draw in (heatmaps, trust, edit, side_by_side, field, port):
+        name = draw.__name__.replace("_", "-")
+        write(folder / f"{name}.png", as_png(draw(), dpi=90, bbox_inches="tight"))
+
+
+def as_png(figure: Figure, **options: Any) -> bytes:
+    """Return the bytes of a figure as a PNG file."""
+    content = io.BytesIO()
+    figure.savefig(content, format="png", **options)
+    return content.getvalue()
 
 
 def row(pictures: dict[str, np.ndarray]) -> Figure:
-    """Return a row of pictures, each below its title."""
+    """Draw pictures in a row, each below its title."""
     figure = Figure(figsize=(2.5 * len(pictures), 2.8), layout="constrained")
     for axes, (title, pixels) in zip(
         figure.subplots(1, len(pictures)), pictures.items(), strict=True
@@ -43,12 +40,10 @@ def row(pictures: dict[str, np.ndarray]) -> Figure:
     return figure
 
 
-@howto
 def heatmaps() -> Figure:
-    """Draw the heatmaps of one layer by four methods."""
-    model, weights = hookviz.pretrained("efficientnet_lite0")
+    """Draw the heatmaps of four methods at one layer."""
     cat = hookviz.models.photographs()["chelsea"]
-    explorer = hookviz.explore(model, cat, weights=weights, layer="_blocks.14._project_conv")
+    explorer = hookviz.explore("efficientnet_lite0", cat, layer="_blocks.14._project_conv")
     shown = {}
     names = {
         "gradcam": "Grad-CAM",
@@ -64,16 +59,14 @@ def heatmaps() -> Figure:
     return row(shown)
 
 
-@howto
 def trust() -> Figure:
     """Draw the curve of a sanity check."""
     model, images = hookviz.demo_model(), hookviz.demo_images()
     return hookviz.metrics.sanity_check(model, images[6], "gradcam", steps=4).figure()
 
 
-@howto
 def edit() -> Figure:
-    """Draw what a covered part of the input changes in a later layer."""
+    """Draw the difference in a later layer after a part of the input is covered."""
     model, fish = hookviz.demo_model(), hookviz.demo_images()[12]
     explorer = hookviz.explore(model, fish, layer="layer3.0.conv1", channel=17, target="fish")
     explorer.edit("input", "mean", where=(slice(10, 48), slice(14, 62)))
@@ -83,9 +76,8 @@ def edit() -> Figure:
     return figure
 
 
-@howto
 def side_by_side() -> Figure:
-    """Draw two pictures in one layer, and the difference."""
+    """Draw the maps of two pictures at one layer, and their difference."""
     model, pictures = hookviz.demo_model(), hookviz.demo_images()
     both = hookviz.compare(model, model, pictures[6], inputs_b=pictures[9]).show()
     figure = both.figure()
@@ -93,9 +85,8 @@ def side_by_side() -> Figure:
     return figure
 
 
-@howto
 def field() -> Figure:
-    """Draw the boxes of three layers around the fish, over the picture."""
+    """Draw the receptive fields of three layers around one position of the picture."""
     from matplotlib.patches import Rectangle
 
     model, fish = hookviz.demo_model(), hookviz.demo_images()[12]
@@ -115,21 +106,9 @@ def field() -> Figure:
     return figure
 
 
-@howto
 def port() -> Figure:
-    """Draw the differences of two networks over their layers."""
+    """Draw the differences between two networks, layer by layer."""
     model = hookviz.demo_model()
     changed = copy.deepcopy(model)
     changed.get_submodule("layer2.1.bn1").eps = 0.1  # type: ignore[assignment]
     return hookviz.compare(model, changed, hookviz.demo_images()[6]).figure()
-
-
-@howto
-def share() -> Figure:
-    """Draw a view."""
-    explorer = hookviz.explore(
-        hookviz.demo_model(), hookviz.demo_images()[12], layer="layer3.0.conv1"
-    )
-    figure = explorer.figure()
-    explorer.close()
-    return figure

@@ -40,10 +40,9 @@ def network() -> str:
 
 def explorer() -> str:
     """Return a page of some layers of EfficientNet-Lite0, trained on ImageNet, on a photograph."""
-    model, weights = hookviz.pretrained("efficientnet_lite0")
     cat = hookviz.models.photographs()["chelsea"]
     layers = ["_conv_stem", "*._depthwise_conv", "_conv_head"]
-    shown = hookviz.explore(model, cat, weights=weights, layers=layers, layer=layers[-1])
+    shown = hookviz.explore("efficientnet_lite0", cat, layers=layers, layer=layers[-1])
     page = shown.to_html(max_bytes=2 * LARGEST)
     shown.close()
     return page or ""
