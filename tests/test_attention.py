@@ -641,3 +641,11 @@ def test_one_head_without_a_dimension_for_heads(fused, num_heads):
     (found,) = hookviz.attention(model, x).values()
     assert found.shape == (3, 1, 6, 6)
     assert (found[:, 0] - (q @ k.mT / math.sqrt(8)).softmax(-1)).abs().max() < 1e-6
+
+
+def test_a_page_says_which_query_its_attention_has():
+    model, digit = hookviz.models.demo_transformer(), hookviz.models.demo_digits()[7]
+    explorer = hookviz.explore(model, digit, face="plain")
+    page = explorer.to_html(layers="*encoder_layer_*")
+    assert "The attention in this page has one query: the class token." in page
+    explorer.close()

@@ -551,7 +551,7 @@ def test_a_value_goes_on_number_by_number(go):
     assert (part.weight == 0) == (wanted == 0)  # cut off by the ReLU
 
 
-def test_a_stopped_run_is_reported_and_runs_again_when_asked(branching, monkeypatch):
+def test_a_stopped_run_is_reported_and_runs_again_when_asked(branching):
     """The panel gets an answer; nothing is kept, so that the next question runs the model."""
     model, x = branching
     explorer = hookviz.explore(model, x, layers=["one"], face="canvas")

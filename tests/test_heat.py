@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
-import re
-
 import numpy as np
 import pytest
 import timm
@@ -31,11 +27,6 @@ def explorer():
     made = hookviz.explore(MODEL, PICTURES[12], layer="layer3.1.conv2")
     yield made
     made.close()
-
-
-def pixels_in(html):
-    png = base64.b64decode(re.findall(r'base64,([^"]+)"', html)[0])
-    return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
 
 
 # Blending

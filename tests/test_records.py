@@ -13,7 +13,6 @@ import hookviz
 from hookviz.tables import text_table
 
 LONG = "a_stage_with_a_long_name_of_its_own"
-PICTURES = hookviz.demo_images()[:6]
 
 
 class Odd(nn.Module):

@@ -251,9 +251,6 @@ def test_what_is_done(notebook):
 # What is folded
 
 
-DRAWING = r"(?m)^def draw_|^Live\(|^show\(|^@exercise|^class Live|^HOOKS = "
-
-
 def folded(cell):
     return cell.metadata.get("jupyter", {}).get("source_hidden") is True
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import gc
-import io
-import re
 import warnings
 import zlib
 
@@ -81,11 +78,6 @@ def assert_small_files(explorer, tmp_path):
     assert len(data["image/png"]) < FILE
     explorer.save(tmp_path / "view.png")
     assert (tmp_path / "view.png").stat().st_size < FILE
-
-
-def decoded(html):
-    png = base64.b64decode(re.findall(r'base64,([^"]+)"', html)[0])
-    return np.asarray(Image.open(io.BytesIO(png)))
 
 
 def held_by(*others):
