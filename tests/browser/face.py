@@ -16,10 +16,13 @@ def open_drawer(app: Any, name: str) -> Locator:
     return app.locator(".hv-drawer:visible")
 
 
-def layer_field(app: Any) -> Locator:
-    """Open the field that finds a layer."""
+def find_layer(app: Any, words: str) -> Locator:
+    """Go to the first layer with these words by the field that finds one, and return the field."""
     app.get_by_role("button", name="search", exact=True).click()
-    return app.get_by_role("combobox", name="find a layer")
+    field = app.get_by_role("combobox", name="find a layer")
+    field.fill(words)
+    field.press("Enter")
+    return field
 
 
 def choose(app: Any, opener: str, label: str, value: str) -> None:

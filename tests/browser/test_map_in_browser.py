@@ -7,7 +7,7 @@ from collections import OrderedDict
 
 import pytest
 import torch
-from face import layer_field, open_drawer
+from face import find_layer, open_drawer
 from front_end import WIDGETS, wait_for
 from playwright.sync_api import expect
 from torch import nn
@@ -100,9 +100,7 @@ def test_from_the_disk(shown, explorer_page):
     assert layer_of(app) == "layer3.0.conv1"
 
     # The search leads to the box; the map opens around it.
-    find = layer_field(app)
-    find.fill("layer1.0.conv2")
-    find.press("Enter")
+    find = find_layer(app, "layer1.0.conv2")
     page.locator('.hv-net-box[data-name="layer1.0.conv2"].hv-on').wait_for()
 
     find.press("Escape")

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import numpy as np
 import pytest
 import torch
-from face import choose, go_to_trouble, layer_field, open_drawer, save_menu
+from face import choose, find_layer, go_to_trouble, open_drawer, save_menu
 from front_end import SAID, canvas_pixels, next_frame, nothing_wrong, point, wait_for
 from PIL import Image
 from playwright.sync_api import expect
@@ -228,8 +228,7 @@ def test_a_click_shows_what_a_place_sees(page, explorer, shots):
     agrees(field, 19, 8)
 
     # The same spot of another layer's map, and nothing once it is given up.
-    layer_field(page).fill("layer3.1.conv2")
-    page.keyboard.press("Enter")
+    find_layer(page, "layer3.1.conv2")
     page.locator(".hv-name", has_text="layer3.1.conv2").wait_for()
     deep = hookviz.receptive_field(hookviz.demo_model(), hookviz.demo_images()[6], "layer3.1.conv2")
     agrees(deep, 9, 4)
@@ -354,8 +353,7 @@ def test_a_silent_channel_is_crossed_out_in_the_saved_picture(shown, shots):
 
 
 def test_the_view_is_in_the_address(chrome, explorer, explorer_page, page):
-    layer_field(page).fill("layer3.1.conv2")
-    page.keyboard.press("Enter")
+    find_layer(page, "layer3.1.conv2")
     page.locator(".hv-name", has_text="layer3.1.conv2").wait_for()
     page.locator(".hv-tile").nth(5).click()
     page.locator(".hv-prediction").nth(1).click()

@@ -9,7 +9,7 @@ import nbformat
 import numpy as np
 import pytest
 import torch
-from face import choose, layer_field
+from face import choose, find_layer
 from front_end import PIXELS, as_pixels, next_frame, wait_for
 from front_end import canvas_pixels as pixels
 from nbconvert import HTMLExporter
@@ -132,8 +132,7 @@ def test_the_demo_by_keyboard_pointer_and_search(shown, explorer, explorer_page)
         .startswith(explorer.layer)
     )
 
-    layer_field(page).fill("96×14 3.1.conv2")
-    page.keyboard.press("Enter")
+    find_layer(page, "96×14 3.1.conv2")
     explorer.layer = "layer3.1.conv2"
     wait_for(agrees)
     page.locator(".hv-tile", has_text="17").first.click()

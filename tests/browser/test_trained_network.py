@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torchvision
-from face import choose, layer_field
+from face import choose, find_layer
 from front_end import canvas_pixels, next_frame, wait_for
 from playwright.sync_api import expect
 
@@ -177,8 +177,7 @@ def test_the_channel_that_answers_to_the_eye(chrome, cat, shots):
     for layer in (explorer.layer, "_blocks.13._bn2"):
         if layer != explorer.layer:
             explorer.layer = layer  # the rank is kept: again the first
-            layer_field(page).fill(layer)
-            page.keyboard.press("Enter")
+            find_layer(page, layer)
             page.locator(".hv-name", has_text=layer).wait_for()
         else:
             page.keyboard.press("b")

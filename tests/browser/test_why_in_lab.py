@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from face import close_drawer, layer_field, open_drawer
+from face import close_drawer, find_layer, open_drawer
 from front_end import WIDGETS, wait_for
 from playwright.sync_api import expect
 
@@ -119,9 +119,7 @@ def test_the_stop_button_ends_why_and_map(open_canvas, lab):
     app.locator(".hv-tile").nth(1).click()
     sliders = app.get_by_label("channel", exact=True).first
     wait_for(lambda: "channel 1" in sliders.get_attribute("aria-valuetext"), "the channel")
-    find = layer_field(app)
-    find.fill("0")
-    find.press("Enter")
+    find_layer(app, "0")
     wait_for(lambda: app.locator(".hv-tile").count() == 4, "the other layer's maps")
     waits.unlink()
     open_drawer(app, "Map")
@@ -178,9 +176,7 @@ def test_the_weights(open_canvas, shots):
     within(panel)
     panel.screenshot(path=shots / "lab-weights-slices.png")
 
-    find = layer_field(app)
-    find.fill("stem.0")
-    find.press("Enter")
+    find_layer(app, "stem.0")
     wait_for(lambda: listed() == first.order, "the kernels in colour")
     app.get_by_role("button", name="what excites it?").click()
     wait_for(lambda: panel.locator("img").count() == 6, "two made and four natural pictures")
@@ -194,9 +190,7 @@ def test_the_weights(open_canvas, shots):
     within(panel)
     panel.screenshot(path=shots / "lab-weights-colour.png")
 
-    find = layer_field(app)
-    find.fill("head.2")
-    find.press("Enter")
+    find_layer(app, "head.2")
     shown = app.locator(".hv-kernel-bar")
     wait_for(lambda: shown.count() > 0, "the row of a class")
     own = int(re.search(r"head\.2, channel (\d+)", panel.inner_text()).group(1))

@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 import torch
-from face import layer_field, open_drawer
+from face import find_layer, open_drawer
 from front_end import next_frame, wait_for
 from playwright.sync_api import expect
 from torch import nn
@@ -183,8 +183,7 @@ def test_the_kernels_of_the_first_layer(shown, shots):
     open_drawer(page, "Weights")
     panel = page.locator(".hv-weights-panel")
     wait_for(lambda: "This needs the notebook" in panel.inner_text(), "what is missing")
-    layer_field(page).fill("stem.0")
-    page.keyboard.press("Enter")
+    find_layer(page, "stem.0")
     kernels = page.locator(".hv-kernel")
 
     def listed():
