@@ -28,12 +28,12 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"
 # How-tos that train, compile, ablate, write pages and figures: seconds each.
 HOWTOS = (
     "attention",
-    "other-tools",
     "edit",
     "heatmaps",
     "layers",
     "map",
     "network-page",
+    "other-tools",
     "places",
     "port",
     "share",
@@ -267,7 +267,7 @@ def test_each_promise_names_a_test() -> None:
     rows = [line for line in page.splitlines() if line.startswith("| ") and "| test |" not in line]
     for row in rows:
         file, name = re.search(r"`(tests/[\w/]+\.py)::(test_\w+)` \|$", row).groups()  # type: ignore[union-attr]
-        assert f"\ndef {name}(" in (DOCS.parent / file).read_text(), row
+        assert f"\ndef {name}(" in (ROOT / file).read_text(), row
     assert len(rows) > 20
 
 
