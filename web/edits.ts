@@ -2,15 +2,8 @@
 
 import { choose, el, menu, setAttribute, setText, visible } from "./dom.ts";
 import { middle } from "./numbers.ts";
-import type { AnyRequest } from "./messages.d.ts";
+import type { AnyRequest, EditFacts } from "./messages.d.ts";
 
-export interface Edit {
-  words: string;
-  layer: string;
-  channel: number | null;
-  factor: number | null;
-  key: number;
-}
 export interface Place {
   layer: string;
   channel: number;
@@ -111,7 +104,7 @@ export class Edits {
    * @param runs What the original run, the edited one and the difference are called.
    * @param kind What a channel is called here: a head of attention, too.
    */
-  show(edits: Edit[], at: Place & { shown_run: string }, runs: string[], kind: string) {
+  show(edits: EditFacts[], at: Place & { shown_run: string }, runs: string[], kind: string) {
     const { layer, channel } = at;
     const moved = layer !== this.place.layer || channel !== this.place.channel;
     this.place = { layer, channel };
@@ -147,8 +140,8 @@ export class Edits {
 /**
  * A button for each edit of a layer; several of them are framed together, and have the layer's name once.
  */
-function chipsOf(layer: string, edits: Edit[]) {
-  const chip = ({ words, key }: Edit, shown: string) =>
+function chipsOf(layer: string, edits: EditFacts[]) {
+  const chip = ({ words, key }: EditFacts, shown: string) =>
     el("button", {
       class: "hv-edit",
       "data-key": key,

@@ -1,4 +1,4 @@
-// All parts of the page and where they stand; what they show is for `app.js` to say.
+// All parts of the page and where they stand; what they show is for `app.ts` to say.
 
 import { Ablation } from "./ablation.ts";
 import { ColourMenus, InputCaption } from "./captions.ts";

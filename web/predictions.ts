@@ -1,16 +1,10 @@
 // What the model answered, as bars; a click asks for the gradient of that class.
 
 import { el, setAttribute } from "./dom.ts";
+import type { Prediction as Sent } from "./messages.d.ts";
 
-/** `before` and `change` are said where the network is edited. */
-export interface Prediction {
-  number: number;
-  name: string;
-  value: number | null;
-  words: string;
-  before: number | null;
-  change: string;
-}
+/** JSON has no NaN and no infinity: such a value arrives as null. */
+type Prediction = Omit<Sent, "value"> & { value: number | null };
 
 /** Bars; `onChoose` gets a class number, and whether it is to be subtracted. */
 export class Predictions {

@@ -1,27 +1,17 @@
 // One cell a layer, in order: its height is the map's size, its colour the layer's health.
 
-import { el, menu, setAttribute, setText } from "./dom.ts";
+import { el, menu, setAttribute, setText, sure } from "./dom.ts";
 import { COLOURS } from "./levels.ts";
 import { middle, percent, short } from "./numbers.ts";
 import { Popup } from "./popup.ts";
+import type { LayerFacts } from "./messages.d.ts";
 
-interface Cell {
-  name: string;
-  block: string;
-  side: number;
-  activation: number | null;
-  gradient: number | null;
-  zeros: number;
-  nans: number;
-  infs: number;
-  channels: number;
-  silent: number | null;
-  kind: string;
-  text: string;
-  size: string;
-}
-
-const MEASURES = ["gradient", "activation", "zeros", "silent"];
+const MEASURES: Array<[string, string]> = [
+  ["gradient", "size of gradients"],
+  ["activation", "size of activations"],
+  ["zeros", "share of zeros"],
+  ["silent", "share of silent channels"],
+];
 
 /**
  * The ribbon; `onChoose` gets a layer's name, and `onRoom` is called when its width has changed.
@@ -50,13 +40,7 @@ export class Ribbon {
     onMeasure: (measure: string) => void,
     onRoom: () => void,
   ) {
-    const names: Array<[string, string]> = [
-      ["gradient", "size of gradients"],
-      ["activation", "size of activations"],
-      ["zeros", "share of zeros"],
-      ["silent", "share of silent channels"],
-    ];
-    this.measure = menu("what the colour of a layer says", names, onMeasure);
+    this.measure = menu("what the colour of a layer says", MEASURES, onMeasure);
     const ends = el("span", { class: "hv-dim hv-measure" }, this.from, this.bar, this.to);
     /** The scale of the colours: a click shows its ends, and what the colours say. */
     this.scale = new Popup(
@@ -78,7 +62,7 @@ export class Ribbon {
   }
 
   /** @param now The shown layer. */
-  show(layers: Cell[], now: string, measure: string, palette: Uint32Array) {
+  show(layers: LayerFacts[], now: string, measure: string, palette: Uint32Array) {
     measure = measureOf(layers, measure);
     this.wide ??= this.cells.clientWidth;
     const room = Math.round(this.wide / 40);
@@ -87,19 +71,19 @@ export class Ribbon {
     }`;
     if (key !== this.drawn) {
       this.drawn = key;
-      const option = this.measure.options[MEASURES.indexOf("gradient")];
-      if (option) option.disabled = measureOf(layers, "gradient") !== "gradient";
+      const gradient = [...this.measure.options].find(({ value }) => value === "gradient");
+      sure(gradient).disabled = measureOf(layers, "gradient") !== "gradient";
       this.measure.value = measure;
       this.fill(layers, measure, palette);
     }
-    for (const cell of (this.cells.children as unknown as Iterable<HTMLElement>)) {
+    for (const cell of this.cells.querySelectorAll<HTMLElement>(".hv-layer")) {
       const on = cell.dataset.layer === now;
       cell.classList.toggle("hv-on", on);
       setAttribute(cell, "aria-selected", on ? "true" : "false");
     }
   }
 
-  fill(layers: Cell[], measure: string, palette: Uint32Array) {
+  fill(layers: LayerFacts[], measure: string, palette: Uint32Array) {
     const scale = scaleOf(layers, measure);
     const sides = layers.map((layer) => Math.log2(Math.max(layer.side, 1)));
     const [least, most] = [Math.min(...sides), Math.max(...sides)];
@@ -144,7 +128,7 @@ export class Ribbon {
  * The blocks' names, as long as there is room: of the second in a row of siblings only the end.
  * @param wide Pixels of all.
  */
-function blocksOf(layers: Cell[], wide: number) {
+function blocksOf(layers: LayerFacts[], wide: number) {
   const blocks: Array<{ name: string; count: number }> = [];
   for (const { block } of layers) {
     const last = blocks[blocks.length - 1];
@@ -204,27 +188,29 @@ function fitting(name: string, before: string | undefined, room: number) {
 }
 
 /** The measure that is shown: without gradients that of activations. */
-export function measureOf(layers: Cell[], measure: string) {
+export function measureOf(layers: LayerFacts[], measure: string) {
   const scored = layers.some((layer) => Number(layer.gradient) > 0);
   return measure === "gradient" && !scored ? "activation" : measure;
 }
 
 /** Where each layer stands between the least and the largest. */
-export function scaleOf(layers: Cell[], measure: string) {
+export function scaleOf(layers: LayerFacts[], measure: string) {
   if (measure === "zeros") {
-    const share = (layer: Cell) => layer.zeros;
+    const share = (layer: LayerFacts) => layer.zeros;
     return { share, from: "0 %", to: "100 %" };
   }
   if (measure === "silent") {
-    const share = ({ silent, channels }: Cell) => (silent === null ? null : silent / channels);
+    const share = (
+      { silent, channels }: LayerFacts,
+    ) => (silent === null ? null : silent / channels);
     return { share, from: "0 %", to: "100 %" };
   }
-  const size = (layer: any) => layer[measure];
+  const size = (layer: LayerFacts) => Number(layer[measure as "gradient" | "activation"]);
   const known = layers.map(size).filter((value) => value > 0);
   if (!known.length) return { share: () => null, from: "none", to: "" };
   const [low, high] = [Math.min(...known), Math.max(...known)];
   const span = Math.log(high) - Math.log(low) || 1;
-  const share = (layer: Cell) =>
+  const share = (layer: LayerFacts) =>
     size(layer) > 0 ? (Math.log(size(layer)) - Math.log(low)) / span : null;
   return { share, from: short(low), to: short(high) };
 }
@@ -236,7 +222,7 @@ export function colour(palette: Uint32Array, share: number | null) {
   return `rgb(${r}, ${g}, ${b})`;
 }
 
-function words(layer: Cell) {
+function words(layer: LayerFacts) {
   const size = (value: number | null) => (value === null ? "none" : short(value));
   const wrong = [
     ...(layer.nans ? [`${layer.nans} NaN`] : []),
