@@ -536,7 +536,6 @@ export class App {
       true,
     );
     const side = [this.side(data), data.header.shown_after].filter(Boolean).join(", ");
-    this.parts.map.root.classList.toggle("hv-more-said", side !== mapSize(size));
     this.parts.map.title(`${data.word} ${channel}${magnitudes}${which}`, side, whole.alt);
     this.one(this.parts.map, data, "maps", sure(own[channel]), palette, `${key} ${channel}`);
     this.parts.bars.map.show(sure(range[channel]), ends, palette, name);

@@ -50,7 +50,7 @@ export class Brush {
     });
     [this.size.min, this.size.max, this.size.value] = ["1", "50", "12"];
     this.more = el("span", { class: "hv-line" }, this.tool, this.size);
-    this.root = el("span", { class: "hv-line hv-brushes" }, this.button, this.more);
+    this.root = el("span", { class: "hv-line" }, this.button, this.more);
     app.parts.input.frame.append(this.sheet);
     const row = el(
       "div",

@@ -102,7 +102,7 @@ export class Heading {
       const number = el("b", { class: "hv-number-now" });
       const root = el(
         "label",
-        { class: `hv-line hv-more hv-by-${name}` },
+        { class: "hv-line hv-more" },
         el("span", {}, name),
         made,
         number,

@@ -201,7 +201,7 @@ export class Layout {
     );
     this.flip = new Flip(source, state, go.channels);
     this.edits.first.append(this.flip.root);
-    this.editing = el("div", { class: "hv-editing" }, this.edits.root);
+    this.editing = el("div", {}, this.edits.root);
     this.otherPictures = el("div", { class: "hv-other-pictures" }, this.output.panel.root);
     this.drawers.onOpen = (name) => {
       source.opened = name;

@@ -26,8 +26,8 @@ export class Ribbon {
   });
   blocks = el("div", { class: "hv-blocks", "aria-hidden": "true" });
   measure: HTMLSelectElement;
-  from = el("span", { class: "hv-from" });
-  to = el("span", { class: "hv-to" });
+  from = el("span");
+  to = el("span");
   bar = el("i", { class: "hv-legend" });
   scale: Popup;
   sample = el("i", { class: "hv-legend" });

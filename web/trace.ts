@@ -72,7 +72,7 @@ class PictureView {
     );
     this.root = el(
       "div",
-      { class: "hv-picture" },
+      {},
       el("div", { class: "hv-frame" }, this.canvas, this.none),
       this.scale,
       this.caption,
