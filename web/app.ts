@@ -22,6 +22,7 @@ import type { Layer } from "./layer.ts";
 import type { Panel } from "./panel.ts";
 import type { Source } from "./source.ts";
 import type { Range } from "./levels.ts";
+import type { Settings, Values } from "./state.ts";
 
 /** The explorer in the browser. */
 export class App {
@@ -49,7 +50,12 @@ export class App {
   again: (now?: boolean) => void;
 
   /** @param keys Where keys are listened to. */
-  constructor(public root: HTMLElement, public source: Source, settings: any, keys: EventTarget) {
+  constructor(
+    public root: HTMLElement,
+    public source: Source,
+    settings: Settings,
+    keys: EventTarget,
+  ) {
     this.state = new State(settings);
     this.stopPainting = () => {};
     this.rankings = new Rankings(source);
@@ -194,7 +200,7 @@ export class App {
    * Where another layer comes, sorted channels keep their rank: the best here of one, the best here
    * of the next. Otherwise its channel is chosen once it is here, see `channelOf`.
    */
-  set(changes: any) {
+  set(changes: Partial<Values>) {
     if ("layer" in changes && changes.layer !== this.at.layer && this.data) {
       const sorted = this.at.order !== "similarity" && this.ranking.name !== "index";
       this.rank = sorted ? (this.rank ?? this.position) : null;
@@ -271,7 +277,7 @@ export class App {
 
   toLayer(by: number) {
     const { layers } = this.facts;
-    const now = layers.findIndex((each: any) => each.name === this.at.layer);
+    const now = layers.findIndex((each) => each.name === this.at.layer);
     const next = layers[Math.min(Math.max(now + by, 0), layers.length - 1)];
     this.set({ layer: sure(next).name });
   }
@@ -325,13 +331,13 @@ export class App {
     const ofLayers = target === this.parts.layers || target === this.parts.ribbon.cells;
     if (range && !ofLayers && target !== this.parts.heading.channel) return "";
     if (!ofLayers) return key;
-    const turned = {
+    const turned: Record<string, string> = {
       ArrowLeft: "ArrowUp",
       ArrowRight: "ArrowDown",
       Home: "LayerHome",
       End: "LayerEnd",
     };
-    return (turned as any)[key] ?? key;
+    return turned[key] ?? key;
   }
 
   /** By keyboard: the next value is chosen. */
@@ -486,7 +492,7 @@ export class App {
     visible(this.parts.predicted, facts.predictions.length > 0 || boxes.bars.length > 0);
     this.lists();
     this.parts.ribbon.show(layers, at.layer, at.health, this.colours.palette("viridis"));
-    const place = layers.findIndex((each: any) => each.name === at.layer);
+    const place = layers.findIndex((each) => each.name === at.layer);
     const said = `${at.layer || "(model)"}, layer ${place + 1} of ${layers.length}`;
     slide(this.parts.layers, layers.length, place, said);
     visible(this.parts.layers, layers.length > 1);
@@ -503,7 +509,7 @@ export class App {
     const { facts } = this;
     if (this.listed === facts) return;
     this.listed = facts;
-    this.parts.heading.find.items = facts.layers.map((each: any) => ({
+    this.parts.heading.find.items = facts.layers.map((each) => ({
       key: each.name,
       name: each.name || "(model)",
       more: `${each.kind} ${each.text.replace(/, [\d,]+ parameters$/, "")} · ${each.size}`,
@@ -631,7 +637,7 @@ export class App {
 
   /** The layers that may be wanted next. */
   neighbours() {
-    const names = this.facts.layers.map((each: any) => each.name);
+    const names = this.facts.layers.map((each) => each.name);
     const now = names.indexOf(this.at.layer);
     return [now + 1, now - 1, now + 2].flatMap((place) => names[place] ?? []);
   }

@@ -6,6 +6,7 @@ import { methodName } from "./heatmaps.ts";
 import { times } from "./numbers.ts";
 import { asFed } from "./pictures.ts";
 import { Popup } from "./popup.ts";
+import type { Facts, Picture } from "./source.ts";
 import type { State } from "./state.ts";
 
 /** The input's caption: what the picture shows, and the heatmap over it. */
@@ -20,13 +21,13 @@ export class InputCaption {
   heatMenu: Popup;
   below: HTMLSpanElement[];
   words = ""; // what the picture is
-  received = { picture: null as any, made: null as any }; // as the network receives it
+  received: { picture: Picture; made: Picture } | null = null; // as the network receives it
 
-  constructor(facts: any, state: State) {
+  constructor(facts: Facts, state: State) {
     const { heatmap } = facts.choices;
     this.method = menu(
       "heatmap",
-      heatmap.map((name: string) => [name, methodName(name)]),
+      heatmap.map((name) => [name, methodName(name)]),
       (value) => state.set({ heatmap: value }),
     );
     this.over = menu(
@@ -60,20 +61,24 @@ export class InputCaption {
    * @param picture Null if there is none.
    * @returns The picture to show.
    */
-  show(picture: any, asReceived: boolean, transform: any): any {
+  show(
+    picture: Picture | null,
+    asReceived: boolean,
+    transform: Facts["transform"],
+  ): Picture | null {
     for (const each of [this.menu.root, this.with]) visible(each, Boolean(picture));
     if (!picture) return null;
     const size = picture.size ? times(picture.size) : `${picture.height}×${picture.width}`;
-    const fed = asReceived && Boolean(picture.fed);
+    const fed = asReceived ? picture.fed : null;
     this.words = fed
-      ? `the values that the network receives, ${picture.fed.words}`
+      ? `the values that the network receives, ${fed.words}`
       : "the input, as a person sees it";
     setText(this.menu.button, fed ? "model input" : "input");
     visible(this.fed, Boolean(picture.fed));
-    choose(this.fed, String(fed));
+    choose(this.fed, String(Boolean(fed)));
     const words = [
       size,
-      (fed ? picture.fed.words : picture.words) ?? "",
+      (fed ?? picture).words ?? "",
       transform?.short ?? "",
       transform?.full ?? "",
     ].filter(Boolean).join("; ");
@@ -81,7 +86,7 @@ export class InputCaption {
     setAttribute(this.menu.button, "title", `about the input: ${words}`);
     setAttribute(this.menu.button, "data-kind", transform?.doubt ? "odd" : null);
     if (!fed) return picture;
-    if (this.received.picture !== picture) this.received = { picture, made: asFed(picture) };
+    if (this.received?.picture !== picture) this.received = { picture, made: asFed(picture) };
     return this.received.made;
   }
 }
@@ -93,13 +98,13 @@ export class ColourMenus {
   map: Popup;
   slope: Popup;
 
-  constructor({ choices: { cmap, normalize } }: any, state: State) {
-    const options = normalize.map((name: string) => [name, RANGES[name] ?? name]);
+  constructor({ choices: { cmap, normalize } }: Facts, state: State) {
+    const options = normalize.map((name): [string, string] => [name, RANGES[name] ?? name]);
     const range = (label: string) =>
       menu(label, options, (value) => state.set({ normalize: value }));
     this.cmap = menu(
       "colours",
-      cmap.map((name: string) => [name, name]),
+      cmap.map((name) => [name, name]),
       (value) => state.set({ cmap: value }),
     );
     this.ranges = [range("range of the colours"), range("range of the gradient's colours")];

@@ -2,11 +2,11 @@
 
 import { choose, el, menu, setAttribute, setText, visible } from "./dom.ts";
 import { Search } from "./search.ts";
-import type { State } from "./state.ts";
-import type { Counts } from "./messages.d.ts";
-import type { Values } from "./state.ts";
+import type { Counts, LayerFacts } from "./messages.d.ts";
+import type { Facts } from "./source.ts";
+import type { State, Values } from "./state.ts";
 
-type Axis = "call" | "sample" | "depth";
+const AXES = ["call", "sample", "depth"] as const;
 
 /** A slider that says in words where it stands. */
 export function slider(label: string, onMove: (position: number) => void) {
@@ -23,7 +23,12 @@ export function slider(label: string, onMove: (position: number) => void) {
 }
 
 /** @param count How many positions it has. */
-export function slide(made: any, count: number, position: number, words: string) {
+export function slide(
+  made: HTMLInputElement,
+  count: number,
+  position: number,
+  words: string,
+) {
   if (Number(made.max) !== count - 1) made.max = String(count - 1);
   if (made.value !== String(position)) made.value = String(position);
   setAttribute(made, "aria-valuetext", words);
@@ -56,14 +61,19 @@ export class Heading {
   order: HTMLSelectElement;
   by: HTMLSpanElement;
   shownAfter: HTMLSelectElement;
-  others: Record<string, any> = {};
+  others: {
+    name: typeof AXES[number];
+    made: HTMLInputElement;
+    number: HTMLElement;
+    root: HTMLElement;
+  }[];
   /** What is said of an order that has to be worked out. */
   work = el("span", { class: "hv-work" });
   root: HTMLDivElement;
 
   constructor(
     state: State,
-    facts: any,
+    facts: Facts,
     toChannel: (position: number) => void,
     toLayer: (name: string) => void,
     toOrder: (order: string) => void,
@@ -85,19 +95,20 @@ export class Heading {
     this.channel = slider("channel", toChannel);
     this.order = menu(
       "order of the channels",
-      facts.choices.order.map((name: string) => [name, ORDERS[name] ?? name]),
+      facts.choices.order.map((name) => [name, ORDERS[name] ?? name]),
       toOrder,
     );
     this.by = el("span", { class: "hv-by" }, this.rank, this.order);
-    const after = facts.choices.shown_after.map((
-      name: string,
-    ) => [name, SHOWN_AFTER[name] ?? name]);
+    const after = facts.choices.shown_after.map((name): [string, string] => [
+      name,
+      SHOWN_AFTER[name] ?? name,
+    ]);
     this.shownAfter = menu(
       "raw output, or after normalization or activation",
       after,
       (name) => state.set({ shown_after: name }),
     );
-    const more = ["call", "sample", "depth"].map((name) => {
+    this.others = AXES.map((name) => {
       const made = slider(name, (position) => state.set({ [name]: position }));
       const number = el("b", { class: "hv-number-now" });
       const root = el(
@@ -107,8 +118,7 @@ export class Heading {
         made,
         number,
       );
-      this.others[name] = { made, number, root };
-      return root;
+      return { name, made, number, root };
     });
     this.root = el(
       "div",
@@ -121,7 +131,7 @@ export class Heading {
         this.work,
         el("div", { class: "hv-value hv-value-line" }, this.number, this.by),
       ),
-      el("div", { class: "hv-line hv-others" }, ...more),
+      el("div", { class: "hv-line hv-others" }, ...this.others.map(({ root }) => root)),
     );
   }
 
@@ -137,7 +147,7 @@ export class Heading {
    * @param rank Its place among them.
    * @param waiting What it waits for, in words; or empty.
    */
-  layer(layer: any, rank: string, waiting: string) {
+  layer(layer: LayerFacts, rank: string, waiting: string) {
     setText(this.name, layer.name || "(model)");
     setAttribute(this.name, "title", layer.name || "(model)");
     this.word = layer.attends ? "head" : "channel";
@@ -164,12 +174,13 @@ export class Heading {
     choose(this.order, at.order);
     choose(this.shownAfter, at.shown_after);
     let several = false;
-    for (const [name, { made, number, root }] of Object.entries(this.others)) {
-      const count = counts[name as Axis];
+    for (const { name, made, number, root } of this.others) {
+      const count = counts[name];
+      const words = `${at[name]} (of 0 to ${count - 1})`;
       several ||= count > 1;
       visible(root, count > 1);
-      slide(made, count, at[name as Axis], `${name} ${at[name as Axis]} (of 0 to ${count - 1})`);
-      setText(number, `${at[name as Axis]} (of 0 to ${count - 1})`);
+      slide(made, count, at[name], `${name} ${words}`);
+      setText(number, words);
     }
     this.root.classList.toggle("hv-several", several);
   }

@@ -7,7 +7,7 @@ import { heatRange, paint, toLevels } from "./levels.ts";
 import { blended, upsampled } from "./overlay.ts";
 import { putPicture } from "./panel.ts";
 import type { Layer } from "./layer.ts";
-import type { Heat, Picture, SomeHeat, Source } from "./source.ts";
+import type { Facts, Heat, Picture, SomeHeat, Source } from "./source.ts";
 import type { Values } from "./state.ts";
 import type { Layout } from "./layout.ts";
 import type { Colours } from "./colours.ts";
@@ -200,11 +200,11 @@ export class Heatmaps {
 /** The class that is asked for: a kernel's facts are of it, a page may have another one chosen. */
 export function targetOf({ facts, live }: Source, at: Values) {
   if (live || at.targetClass === null) return facts.target;
-  return facts.predictions.find((each: any) => each.number === at.targetClass) ?? facts.target;
+  return facts.predictions.find((each) => each.number === at.targetClass) ?? facts.target;
 }
 
 /** Why there is no gradient. */
-export function noGradient(facts: any) {
+export function noGradient(facts: Facts) {
   return facts.scored ? ARRIVES_NOT : "choose a target first";
 }
 
@@ -212,7 +212,7 @@ export function noGradient(facts: any) {
 export function wayTo({ facts, reaches }: Source, data: Layer, none: string): string | null {
   if (none !== ARRIVES_NOT) return null;
   const { layers } = facts;
-  const own = layers.findIndex(({ name }: any) => name === data.header.layer);
+  const own = layers.findIndex(({ name }) => name === data.header.layer);
   const graded = [...layers.keys()].filter((
     n,
   ) => (reaches ? reaches(sure(layers[n]).name) : layers[n]?.gradient !== null));

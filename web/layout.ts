@@ -3,7 +3,7 @@
 import { Ablation } from "./ablation.ts";
 import { ColourMenus, InputCaption } from "./captions.ts";
 import { Colourbar } from "./colourbar.ts";
-import { el } from "./dom.ts";
+import { el, sure } from "./dom.ts";
 import { Drawers } from "./drawers.ts";
 import { Edits } from "./edits.ts";
 import { Flip } from "./flip.ts";
@@ -19,7 +19,7 @@ import { Search } from "./search.ts";
 import { Sides } from "./sides.ts";
 import { Strip } from "./strip.ts";
 import type { Source } from "./source.ts";
-import type { State } from "./state.ts";
+import type { State, Values } from "./state.ts";
 
 /**
  * Where a hand leads: to a class, to a place in the order of the channels, to another order; or to
@@ -31,7 +31,7 @@ export interface Go {
   position: (place: number) => void;
   order: (name: string) => void;
   again: () => void;
-  set: (changes: any) => void;
+  set: (changes: Partial<Values>) => void;
   channels: () => ArrayLike<number>;
 }
 
@@ -83,13 +83,13 @@ export class Layout {
 
   constructor(public root: HTMLElement, source: Source, state: State, go: Go) {
     const { facts } = source;
-    const set = (changes: any) => go.set(changes);
+    const set = (changes: Partial<Values>) => go.set(changes);
 
     this.chip = new Popup("", "the network's health", this.details, this.toTrouble);
     this.chip.button.classList.add("hv-chip");
     this.toTrouble.addEventListener("click", () => {
       this.chip.close();
-      set({ layer: source.facts.verdict.layer });
+      set({ layer: sure(source.facts.verdict.layer) }); // hidden if there is none
     });
     this.titleLine = el(
       "div",

@@ -14,7 +14,7 @@ export class Readings {
   root: HTMLDivElement;
   drawn = "";
   shape = "";
-  cells: any[][] = [];
+  cells: HTMLElement[][] = [];
 
   constructor() {
     this.root = el("div", { class: "hv-readings" }, this.table, this.here, this.notes);
@@ -51,9 +51,7 @@ export class Readings {
       const [head = "", ...lines] = this.cells.map((row) => el("tr", {}, ...row));
       this.table.replaceChildren(el("thead", {}, head), el("tbody", {}, ...lines));
     }
-    rows.forEach((row, y) =>
-      row.forEach((words, x) => setText(this.cells[y]?.[x] as HTMLElement, words))
-    );
+    rows.forEach((row, y) => row.forEach((words, x) => setText(this.cells[y][x], words)));
   }
 
   /**
