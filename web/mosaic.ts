@@ -1,6 +1,6 @@
 // All channels as tiles, as large as fit; what does not fit is on the next page.
 
-import { el, setAttribute, setText } from "./dom.ts";
+import { el, setAttribute, setText, visible } from "./dom.ts";
 import { toLevels } from "./levels.ts";
 import { ImageLayer } from "./imageLayer.ts";
 import type { Layer } from "./layer.ts";
@@ -12,6 +12,12 @@ interface Grid {
   rows: number;
   width: number;
   height: number;
+}
+
+interface Tile {
+  root: HTMLElement;
+  number: HTMLElement;
+  score: HTMLElement; // a bar
 }
 
 const LEAST_TILE = 36; // a tile's side, in pixels of the page
@@ -36,7 +42,7 @@ export class Mosaic {
   });
   root: HTMLDivElement;
   sheet = new ImageLayer();
-  tiles: any[] = [];
+  tiles: Tile[] = [];
   page = 0;
   count = 1; // of pages
   size = 1; // tiles on a page
@@ -44,7 +50,7 @@ export class Mosaic {
   drawn = "";
   room = { width: 0, height: 0 }; // measured when it changes: to ask is to lay out anew
   onPage: () => void;
-  chosen: any;
+  chosen: HTMLElement | undefined;
 
   constructor(public onChoose: (channel: number) => void) {
     this.side = el("span", { class: "hv-turns" }, this.pages, this.back, this.forth);
@@ -116,8 +122,9 @@ export class Mosaic {
   fill(count: number) {
     while (this.tiles.length < count) {
       const number = el("i", { class: "hv-number" });
-      const root = el("div", { class: "hv-tile", role: "option" }, number);
-      this.tiles.push({ root, number });
+      const score = el("u", { class: "hv-drop" });
+      const root = el("div", { class: "hv-tile", role: "option" }, number, score);
+      this.tiles.push({ root, number, score });
     }
     const shown = this.tiles.slice(0, count).map((tile) => tile.root);
     if (this.grid.children.length !== count + 1) {
@@ -145,8 +152,7 @@ export class Mosaic {
     this.sheet.draw(place, toLevels(values, ranges[channel]), width, height, palette);
     tile.root.dataset.channel = String(channel);
     const scores = ranking.scores ?? data.arrays.ablation_scores?.values;
-    tile.drop ??= tile.root.appendChild(el("u", { class: "hv-drop" }));
-    tile.drop.hidden = !scores;
+    visible(tile.score, Boolean(scores));
     if (scores) {
       const of = ranking.scores ? `score ${ranking.key}` : "ablation score";
       const most = data.once(
@@ -154,8 +160,8 @@ export class Mosaic {
         () => Math.max(0, ...Array.from(scores, Math.abs).filter(Number.isFinite)),
       );
       const share = most ? Math.min(Math.abs(scores[channel]) / most, 1) : 0;
-      tile.drop.style.width = `${100 * share || 0}%`;
-      tile.drop.classList.toggle("hv-gain", scores[channel] < 0);
+      tile.score.style.width = `${100 * share || 0}%`;
+      tile.score.classList.toggle("hv-gain", scores[channel] < 0);
     }
     const still = data.still[channel];
     const said = still && `${still}: ${still === "silent" ? "zero" : "the same"} everywhere`;
@@ -169,15 +175,12 @@ export class Mosaic {
   choose(place: number) {
     const tile = this.tiles[place]?.root;
     if (tile === this.chosen) return;
-    for (
-      const [root, on] of [
-        [this.chosen, false],
-        [tile, true],
-      ]
-    ) {
+    const mark = (root: HTMLElement | undefined, on: boolean) => {
       root?.classList.toggle("hv-on", on);
-      if (root) setAttribute(root, "aria-selected", on ? "true" : "false");
-    }
+      root?.setAttribute("aria-selected", String(on));
+    };
+    mark(this.chosen, false);
+    mark(tile, true);
     this.chosen = tile;
   }
 

@@ -4,6 +4,9 @@ import { el, setText } from "./dom.ts";
 import { percent, short } from "./numbers.ts";
 import type { Layer } from "./layer.ts";
 
+/** By name: min, max, mean, norm, zeros, nans, infs. */
+type Figures = Record<string, number>;
+
 const NAMES = ["min", "max", "mean", "norm", "zeros"];
 
 /** A table, and beside it what the pointer is at. */
@@ -24,10 +27,10 @@ export class Readings {
     if (key === this.drawn) return;
     this.drawn = key;
     const graded = Boolean(data.arrays.gradient_numbers);
-    const rows: Array<[string, any]> = [
+    const rows: Array<[string, Figures]> = [
       [`${data.word} ${channel}`, ofChannel(data, "numbers", channel)],
       ...(graded
-        ? [["its gradient", ofChannel(data, "gradient_numbers", channel)] as [string, any]]
+        ? [["its gradient", ofChannel(data, "gradient_numbers", channel)] as [string, Figures]]
         : []),
       [`whole layer, ${data.header.dtype}${data.header.magnitudes}`, ofLayer(data)],
     ];
@@ -78,7 +81,7 @@ export class Readings {
   }
 }
 
-function text(column: string, numbers: any) {
+function text(column: string, numbers: Figures) {
   if (column === "zeros") return percent(numbers.zeros);
   if (column === "NaN") return numbers.nans ? String(numbers.nans) : "";
   if (column === "Inf") return numbers.infs ? String(numbers.infs) : "";
@@ -86,8 +89,10 @@ function text(column: string, numbers: any) {
 }
 
 function ofChannel(data: Layer, which: "numbers" | "gradient_numbers", channel: number) {
-  const names = ["min", "max", "mean", "zeros", "norm", "nans", "infs"];
-  const numbers = Object.fromEntries(names.map((name) => [name, data.row(which, name)[channel]]));
+  const names = [...NAMES, "nans", "infs"];
+  const numbers: Figures = Object.fromEntries(
+    names.map((name) => [name, data.row(which, name)[channel]]),
+  );
   if (Number.isNaN(numbers.min)) numbers.norm = NaN; // nothing finite has no length
   return numbers;
 }
