@@ -3,22 +3,15 @@
 import { el, setAttribute, setText, visible } from "./dom.ts";
 import { put } from "./levels.ts";
 import { short } from "./numbers.ts";
+import { bar } from "./why.ts";
 import type { App } from "./app.ts";
+import type { Numbers, Numeric } from "./layer.ts";
+import type { FeatureAnswer, WeightsAnswer } from "./messages.d.ts";
 
-interface Kernels {
-  layer: string;
-  channel: number;
-  words: string;
+type Kernels = Omit<WeightsAnswer, "arrays" | "kind"> & {
   kind: "colour" | "slices" | "row";
-  by: string;
-  channels: number[];
-  numbers: string[];
-  total: number;
-  size: number[];
-  facts: Array<[string, string]>;
-  bins: { low: string; high: string; all: number[]; own: number[] };
-  arrays: { tiles: { values: any } };
-}
+  arrays: { tiles: Numbers };
+};
 
 /** A drawer; it follows the shown layer, channel and position while it is open. */
 export class Weights {
@@ -38,18 +31,18 @@ export class Weights {
   pictures = el("div", { class: "hv-kernels" });
   spot = ""; // the channel and layer for which pictures were requested
   tries = 0;
-  shown: any;
+  shown: FeatureAnswer | null = null;
   root: HTMLDivElement;
 
   constructor(
     public app: App,
     public picture: (
-      values: any,
+      values: Numeric,
       height: number,
       width: number,
       label: string,
       diverging: boolean,
-      all?: any,
+      all?: Numeric,
     ) => HTMLElement,
   ) {
     this.ask.addEventListener("click", () => {
@@ -80,7 +73,7 @@ export class Weights {
     visible(this.ask, source.live);
     const wanted = this.spot === this.channel();
     const question = { ask: "feature", layer: at.layer, channel: at.channel, again: this.tries };
-    const found = wanted && source.why?.(question, at);
+    const found: FeatureAnswer | null = wanted ? source.why?.(question, at) : null;
     if (found && found === this.shown) return;
     this.shown = found;
     setText(
@@ -91,9 +84,8 @@ export class Weights {
         ? "making pictures; interrupt the kernel to stop"
         : "",
     );
-    const urls: string[] = (found && found.urls) || [];
-    const made = urls.map((src, n) => {
-      const caption = found.captions[n];
+    const made = (found?.urls ?? []).map((src, n) => {
+      const caption = found?.captions[n] ?? "";
       return el(
         "span",
         { class: "hv-kernel" },
@@ -205,17 +197,11 @@ export class Weights {
     );
     return channels.map((own, place) => {
       const value = Number(numbers[place]);
-      const inner = el("i", { class: value < 0 ? "hv-less" : "hv-more" });
-      const wide = Number.isFinite(value) ? (50 * Math.abs(value)) / most : 50;
-      inner.style.width = `${wide}%`;
-      inner.style.left = `${value < 0 ? 50 - wide : 50}%`;
-      const bar = el("span", { class: "hv-why-bar", "aria-hidden": "true" });
-      bar.append(inner);
       return el(
         "div",
         { class: "hv-kernel-bar" },
         el("span", {}, String(own)),
-        bar,
+        bar(value, most),
         el("span", { class: "hv-why-number", title: String(value) }, short(value)),
       );
     });
@@ -223,7 +209,7 @@ export class Weights {
 
   histogram({ bins, channel }: Kernels) {
     const { low, high, all, own } = bins;
-    const largest = (counts: number[]) => Math.max(...counts, 1);
+    const [mostOfAll, mostOfOwn] = [Math.max(...all, 1), Math.max(...own, 1)];
     const column = (count: number, most: number, name: string) => {
       const made = el("i", { class: name });
       made.style.height = `${(100 * count) / most}%`;
@@ -233,8 +219,8 @@ export class Weights {
       el(
         "span",
         {},
-        column(count, largest(all), "hv-all"),
-        column(own[n] ?? 0, largest(own), "hv-own"),
+        column(count, mostOfAll, "hv-all"),
+        column(own[n] ?? 0, mostOfOwn, "hv-own"),
       )
     );
     const label = `distribution of the weights, ${short(Number(low))} to ${
@@ -254,11 +240,10 @@ export class Weights {
 }
 
 /** A kernel of three input channels as a picture in its own colours; grey is zero. */
-function coloured(values: any, height: number, width: number, all: any, label: string) {
-  const most = all.reduce(
-    (one: number, each: number) => (Number.isFinite(each) ? Math.max(one, Math.abs(each)) : one),
-    0,
-  ) || 1;
+function coloured(values: Numeric, height: number, width: number, all: Numeric, label: string) {
+  let largest = 0;
+  for (const each of all) if (Number.isFinite(each)) largest = Math.max(largest, Math.abs(each));
+  const most = largest || 1;
   const pixels = new Uint8ClampedArray(4 * height * width).fill(255);
   for (let i = 0; i < height * width; i++) {
     for (let c = 0; c < 3; c++) {

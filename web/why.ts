@@ -4,29 +4,26 @@ import { el, setAttribute, setText, visible } from "./dom.ts";
 import { paint, toLevels } from "./levels.ts";
 import { short } from "./numbers.ts";
 import type { App } from "./app.ts";
+import type { Numbers, Numeric } from "./layer.ts";
+import type {
+  WhyAnswer,
+  WhyOrigin,
+  WhyTerm,
+  WithoutAnswer,
+  WithoutQuestion,
+} from "./messages.d.ts";
+import type { Values } from "./state.ts";
 
-/** One number of the network. */
-interface Spot {
-  layer: string;
-  call: number;
-  channel: number;
-  position: number[];
+/** The answer with its arrays decoded. */
+type Answer = Omit<WhyAnswer, "arrays"> & { arrays: Record<string, Numbers> };
+
+/** One number of the network: a position, or the place on the pictures, or a value of the output. */
+interface Spot extends Pick<WhyAnswer, "layer" | "call" | "channel" | "position"> {
+  place?: Values["place"];
   output?: number;
   written?: string;
   sample?: number;
-}
-export interface Term {
-  channel: number;
-  contribution: string;
-  tap: number[];
-  window: number[][];
-  origins: Array<Spot & { path: string[]; part: string; cut_off: boolean }>;
-  traced: boolean;
-  others: number;
-  rest?: string;
-  remainder?: string;
-  kind?: string;
-  bent_by?: string[];
+  said?: Answer;
 }
 
 /** A drawer; it follows the chosen position while it is open. */
@@ -39,7 +36,7 @@ export class Why {
   /** Input channels that are marked to be switched off. */
   marked: Set<number> = new Set();
   /** What was asked to be switched off. */
-  off: any = null;
+  off: Omit<WithoutQuestion, "key"> | null = null;
   again = 0; // so that what was stopped is asked once more
   stopped = false;
   offStopped = false;
@@ -121,7 +118,7 @@ export class Why {
   }
 
   lead({ layer, channel, position }: Spot) {
-    const known = this.app.facts.layers.find((each: any) => each.name === layer);
+    const known = this.app.facts.layers.find((each) => each.name === layer);
     if (!known) return;
     const size = String(known.size).split("×").map(Number);
     const [high, wide] = size.length > 1 ? size.slice(-2) : [1, size[0]];
@@ -140,9 +137,9 @@ export class Why {
     if (spot.output !== undefined) return { ask: "why", output: spot.output, sample: at.sample };
     if (spot.written) return { ask: "why", written: spot.written, sample: at.sample };
     const { layer, call, channel, sample = at.sample } = spot;
-    const where = spot.position.length || !("place" in spot)
+    const where = spot.position.length || !spot.place
       ? { position: spot.position }
-      : { place: (spot as any).place };
+      : { place: spot.place };
     const again = this.again ? { again: this.again } : {};
     return { ask: "why", layer, call, channel, sample, depth: at.depth, ...where, ...again };
   }
@@ -175,7 +172,7 @@ export class Why {
     if (at.place && now !== this.followed) {
       this.followed = now;
       const { layer, call, channel, place } = at;
-      const spot = { layer, call, channel, position: [], place } as any;
+      const spot = { layer, call, channel, position: [], place };
       this.trail = [spot];
       this.index = 0;
       this.marked.clear();
@@ -200,7 +197,7 @@ export class Why {
     } ${app.facts.run} ${app.colours.dark} ${this.trail.length} ${[...this.marked]}`;
     if (drawn === this.drawn) return undefined;
     this.drawn = drawn;
-    Object.assign(this.trail[this.index] as any, { said: found });
+    this.trail[this.index].said = found;
     this.fill(found);
     return undefined;
   }
@@ -214,7 +211,7 @@ export class Why {
     setText(this.sum, words);
   }
 
-  fill(found: any) {
+  fill(found: Answer) {
     const {
       layer,
       channel,
@@ -229,15 +226,13 @@ export class Why {
       terms,
     } = found;
     this.way.replaceChildren(...this.trail.flatMap((spot, place) => this.chip(spot, place)));
-    const parts = terms.map((each: Term) => added(each.contribution, `channel ${each.channel}`));
+    const parts = terms.map((each) => added(each.contribution, `channel ${each.channel}`));
     const still = constants ? [added(constant, `${constants} constant channels`)] : [];
     const more = [...still, ...(others ? [added(rest, `${others} others`)] : [])];
     const whole = [...parts.slice(0, 3), ...(parts.length > 3 ? ["…"] : []), ...more];
     setAttribute(this.sum, "title", value); // every digit
     setText(this.sum, `${short(number(value))} = bias ${short(number(bias))} ${whole.join(" ")}`);
-    const after = found.after.map(([name, now]: [string, string]) =>
-      `${name} ${short(number(now))}`
-    );
+    const after = found.after.map(([name, now]) => `${name} ${short(number(now))}`);
     const where = position.length ? ` at (${position.join(", ")})` : "";
     if (found.mixed) after.push(`${found.mixed} (of several values)`);
     const then = after.length ? `; then ${after.join(" → ")}` : "";
@@ -249,7 +244,7 @@ export class Why {
       : `, row ${sample} of its batch`;
     const note = found.note ? `. ${found.note}` : "";
     setText(this.onward, `${layer}, channel ${channel}${where}${row}${edited}${then}${note}`);
-    const sizes = [bias, rest, constant, ...terms.map((each: Term) => each.contribution)].map((
+    const sizes = [bias, rest, constant, ...terms.map((each) => each.contribution)].map((
       text,
     ) => Math.abs(number(text)));
     const most = Math.max(...sizes.filter(Number.isFinite), 1e-30);
@@ -272,19 +267,17 @@ export class Why {
       head,
       plain("bias", bias, most),
       ...(constants ? [plain(`${constants} constant channels`, constant, most, CONSTANT)] : []),
-      ...terms.map((each: Term, place: number) => this.term(found, each, place, most)),
+      ...terms.map((each, place) => this.term(found, each, place, most)),
       ...(others ? [plain(`${others} others`, rest, most)] : []),
     );
     setText(
       this.cell,
-      found.size.some((each: number) => each > 1)
-        ? "Point at a kernel or patch for each product."
-        : "",
+      found.size.some((each) => each > 1) ? "Point at a kernel or patch for each product." : "",
     );
     visible(this.switch, this.marked.size > 0 && Boolean(this.app.source.switches));
   }
 
-  chip(spot: any, place: number) {
+  chip(spot: Spot, place: number) {
     const { layer, channel, position } = spot.said ?? spot;
     const where = position.length ? ` (${position.join(", ")})` : "";
     const words = (spot.output !== undefined || spot.written) && !spot.said
@@ -302,7 +295,7 @@ export class Why {
     return place ? [el("span", { class: "hv-dim" }, "←"), made] : [made];
   }
 
-  term(found: any, term: Term, place: number, most: number) {
+  term(found: Answer, term: WhyTerm, place: number, most: number) {
     const mark = el("input", {
       type: "checkbox",
       "aria-label": `switch channel ${term.channel} off`,
@@ -319,7 +312,7 @@ export class Why {
     const [, height = 1, width = 1] = maps?.shape ?? [];
     const whole = maps?.values.subarray(place * height * width, (place + 1) * height * width);
     const taps = kernel.shape[1] ?? 1;
-    const own = (array: any) => array.values.subarray(place * taps, (place + 1) * taps);
+    const own = (array: Numbers) => array.values.subarray(place * taps, (place + 1) * taps);
     const [high, wide] = found.size.length > 1 ? found.size.slice(-2) : [1, found.size[0] ?? 1];
     const tall = taps / wide || high;
     const cells = [own(kernel), own(patch)];
@@ -403,7 +396,7 @@ export class Why {
     );
   }
 
-  origin(origin: Term["origins"][number]) {
+  origin(origin: WhyOrigin) {
     const { layer, channel, position, path, part, cut_off: cutOff } = origin;
     const where = position.length ? ` (${position.join(", ")})` : "";
     const words = `${cutOff ? "cut off" : short(number(part))} ← ${layer} · ${channel}${where}`;
@@ -429,12 +422,12 @@ export class Why {
    * @param all The values whose range it is, where these are a part.
    */
   picture(
-    values: any,
+    values: Numeric,
     height: number,
     width: number,
     label: string,
     diverging: boolean,
-    all: any = values,
+    all: Numeric = values,
   ) {
     const canvas = el("canvas", { width, height });
     const finite = Array.from(all).filter(Number.isFinite).map(Number);
@@ -452,7 +445,7 @@ export class Why {
 
   /** Ask what the terms' channels make, when they are set to zero. */
   test() {
-    const spot = (this.trail[this.index] as any)?.said;
+    const spot = this.trail[this.index]?.said;
     if (!spot || !this.marked.size) return;
     const { layer, call, channel, position, sample } = spot;
     const target = this.target();
@@ -472,13 +465,13 @@ export class Why {
     this.app.schedule();
   }
 
-  tellOff(off: any) {
+  tellOff(off: WithoutAnswer | null) {
     if (!this.off) return setText(this.checked, "");
     if (!off) return setText(this.checked, "on its way …");
-    if (off.none !== undefined) return setText(this.checked, off.none);
-    const score = off.score === undefined
-      ? ""
-      : `; ${this.app.facts.target.name} logit ${plus(off.score)}`;
+    if (typeof off.none === "string") return setText(this.checked, off.none);
+    const score = typeof off.score === "string"
+      ? `; ${this.app.facts.target.name} logit ${plus(off.score)}`
+      : "";
     return setText(
       this.checked,
       `this value: predicted ${plus(off.predicted)}, measured ${plus(off.true)}${score}`,
@@ -486,7 +479,12 @@ export class Why {
   }
 }
 
-function key({ layer, call, channel, sample, place }: any) {
+function key(
+  { layer, call, channel, sample, place }: Pick<
+    Values,
+    "layer" | "call" | "channel" | "sample" | "place"
+  >,
+) {
   return JSON.stringify([layer, call, channel, sample, place]);
 }
 
@@ -505,7 +503,8 @@ function plus(text: string) {
   return value < 0 ? short(value) : `+${short(value)}`;
 }
 
-function bar(value: number, most: number) {
+/** To the right for a positive value, to the left for a negative one. */
+export function bar(value: number, most: number) {
   const made = el("span", { class: "hv-why-bar", "aria-hidden": "true" });
   const inner = el("i", { class: value < 0 ? "hv-less" : "hv-more" });
   const wide = Number.isFinite(value) ? (50 * Math.abs(value)) / most : 50;
@@ -524,16 +523,16 @@ const REMAINDERS: Record<string, string> = {
 };
 
 /** What an input was made of beside the parts that are shown one by one. */
-function besides({ origins, traced, others, rest, remainder, kind, bent_by: by = [] }: Term) {
+function besides({ origins, traced, others, rest, remainder, kind, bent_by: by }: WhyTerm) {
   if (!traced) return origins.length ? "" : "traced back in the notebook";
-  if (remainder === undefined) return "padding, or not traced back";
+  if (typeof remainder !== "string") return "padding, or not traced back";
   const parts = others ? [`${short(number(rest ?? "0"))} from ${others} others`] : [];
   const left = number(remainder);
   const size = origins.reduce((sum, { part }) => sum + Math.abs(number(part)), Math.abs(left));
   if (Math.abs(left) > 1e-5 * size) {
     parts.push(
       `${short(left)} ${kind === "linearisation" ? "remainder of a linearisation" : kind}${
-        by.length ? ` (${by.join(", ")})` : ""
+        by?.length ? ` (${by.join(", ")})` : ""
       }`,
     );
   }
