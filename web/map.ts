@@ -11,8 +11,9 @@ import { colour, measureOf, scaleOf } from "./ribbon.ts";
 import type { Unit } from "./mapGraph.ts";
 import type { Box, Frame, Path, Placed } from "./mapLayout.ts";
 import type { App } from "./app.ts";
+import type { GraphNode, LayerFacts } from "./messages.d.ts";
 
-export interface Drawn {
+interface Drawn {
   unit: Unit;
   root: HTMLButtonElement;
   picture: HTMLCanvasElement | null;
@@ -193,7 +194,7 @@ export class NetworkMap {
   /** The index of the node that is shown; −1 if the layer is none of the graph's. */
   index() {
     const { layer, call } = this.app.at;
-    const own = (this.found.nodes as any[]).flatMap((
+    const own = (this.found.nodes as GraphNode[]).flatMap((
       node,
       n,
     ) => (node.layer === layer ? [{ n, call: node.call }] : []));
@@ -264,13 +265,13 @@ export class NetworkMap {
   }
 
   /** The captured layers in a unit, in their order. */
-  layersIn(unit: Unit): any[] {
+  layersIn(unit: Unit): LayerFacts[] {
     if (unit.kind === "group") {
       return [...new Set(unit.parts.flatMap((part) => this.layersIn(part)))];
     }
     const own = new Set(unit.nodes.map((n) => this.found.nodes[n].layer));
     const { layers } = this.app.facts;
-    return layers.filter(({ name }: any) =>
+    return layers.filter(({ name }) =>
       own.has(name) || (unit.kind === "module" && `${name}.`.startsWith(`${unit.name}.`))
     );
   }
@@ -397,7 +398,7 @@ export class NetworkMap {
       return this.app.schedule();
     }
     const node = this.found.nodes[unit.nodes[0] ?? 0];
-    if (this.app.facts.layers.some((each: any) => each.name === node.layer)) {
+    if (this.app.facts.layers.some((each) => each.name === node.layer)) {
       this.app.set({ layer: node.layer, call: node.call });
     }
     return undefined;
@@ -582,18 +583,15 @@ export class NetworkMap {
   mark() {
     const { app } = this;
     const n = this.index();
-    const nodes = this.found.nodes;
-    const sources = new Set<number>(nodes[n]?.sources ?? []);
-    const fed = new Set<number>(
-      nodes.flatMap((
-        each: any,
-        place: number,
-      ) => (n >= 0 && each.sources?.includes(n) ? [place] : [])),
-    );
     const measure = measureOf(app.facts.layers, app.at.health);
     const key = `${this.laid} ${n} ${app.at.layer} ${measure} ${objectId(app.facts.layers)}`;
     if (key === this.marked) return;
     this.marked = key;
+    const nodes: GraphNode[] = this.found.nodes;
+    const sources = new Set(nodes[n]?.sources ?? []);
+    const fed = new Set(
+      nodes.flatMap(({ sources }, place) => (n >= 0 && sources?.includes(n) ? [place] : [])),
+    );
     const scale = scaleOf(app.facts.layers, measure);
     const palette = app.colours.palette("viridis");
     const now = this.boxOfNow();
