@@ -5,7 +5,7 @@ import type { AnyRequest } from "./messages.d.ts";
 // Of these one means little without the others: a channel is one of a layer.
 const TOGETHER = ["layer", "channel", "call", "sample", "depth", "order", "place"];
 
-export interface Move {
+interface Move {
   count: number;
   value: any;
 }

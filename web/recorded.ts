@@ -1,7 +1,7 @@
 // What is known of a training's recorded step.
 
 /** What a step's bytes hold: its rows, those with weights, and the probe's maps. */
-export interface StepLayout {
+interface StepLayout {
   rows: string[];
   weighted: string[];
   maps: Array<[layer: string, count: number, height: number, width: number]>;

@@ -2,7 +2,7 @@
 
 import { el, setAttribute } from "./dom.ts";
 
-export interface Item {
+interface Item {
   key: string;
   name: string;
   more: string;
