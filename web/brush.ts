@@ -4,6 +4,7 @@ import { el, menu, setAttribute, visible } from "./dom.ts";
 import { slider } from "./heading.ts";
 import { visitDisc } from "./strokes.ts";
 import type { App } from "./app.ts";
+import type { AnyRequest } from "./messages.d.ts";
 
 /** Controls, `root`, and a sheet over the input. */
 export class Brush {
@@ -34,7 +35,7 @@ export class Brush {
   /** @param available Whether there is an input that can be painted over. */
   constructor(
     public app: App,
-    public source: { edit: (what: any) => void; idle: boolean; listeners: Set<() => void> },
+    public source: { edit: (what: AnyRequest) => void; idle: boolean; listeners: Set<() => void> },
     available: () => boolean,
   ) {
     this.button.addEventListener("click", () => this.toggle());

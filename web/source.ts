@@ -57,7 +57,7 @@ export interface NetFacts {
   number: number | null;
   target: TargetFacts;
   follows: boolean;
-  pictures: string[];
+  pictures: Array<{ name: string; url: string }>;
   transform: { steps: Step[]; mean: number[]; std: number[] } | null;
   reason: string;
   notes: string[];

@@ -4,16 +4,7 @@ import { el, setAttribute, setText } from "./dom.ts";
 import { heatRange, put } from "./levels.ts";
 import { middle } from "./numbers.ts";
 import { blended, upsampled } from "./overlay.ts";
-
-export interface Picture {
-  pixels: Uint8ClampedArray<ArrayBuffer>;
-  width: number;
-  height: number;
-}
-export interface Heat {
-  values: ArrayLike<number>;
-  shape: number[];
-}
+import type { Picture, SomeHeat } from "./source.ts";
 
 const SIDE = 72;
 
@@ -33,7 +24,7 @@ export class Strip {
   }
 
   show(
-    layers: Array<{ name: string; heat: Heat; parts: boolean }>,
+    layers: Array<{ name: string; heat: SomeHeat; parts: boolean }>,
     picture: Picture | null,
     palette: (diverging: boolean) => Uint32Array,
     { label, now, alpha, key }: { label: string; now: string; alpha: number; key: string },
@@ -55,7 +46,7 @@ export class Strip {
 }
 
 function thumbOf(
-  { name, heat }: { name: string; heat: Heat },
+  { name, heat }: { name: string; heat: SomeHeat },
   ground: Picture | null,
   palette: (diverging: boolean) => Uint32Array,
   alpha: number,
