@@ -17,6 +17,13 @@ export function el<Tag extends keyof HTMLElementTagNameMap>(
   return made;
 }
 
+/** A small button that acts when it is pressed. */
+export function button(label: string, title: string, onClick: () => void) {
+  const made = el("button", { class: "hv-toggle", type: "button", title }, label);
+  made.addEventListener("click", onClick);
+  return made;
+}
+
 /** A value that must be there. */
 export function sure<T>(value: T): NonNullable<T> {
   if (value === null || value === undefined) throw new TypeError("hookviz: a value is missing");

@@ -1,9 +1,9 @@
 // The pictures of a notebook's explorer: those that were given, and where another one comes from.
 
 import { Brush } from "./brush.ts";
-import { el, setAttribute, setText, visible } from "./dom.ts";
+import { button, el, setAttribute, setText, visible } from "./dom.ts";
 import { Camera, listenForFiles } from "./intake.ts";
-import type { Thumbnail } from "./messages.d.ts";
+import type { AnyRequest, Thumbnail } from "./messages.d.ts";
 import type { App } from "./app.ts";
 
 const PART = 4e6; // bytes of a file in one message: servers refuse those of more than 10 MB
@@ -31,7 +31,7 @@ export class Gallery {
     public source: {
       thumbnails: Thumbnail[];
       idle: boolean;
-      edit: (what: any) => void;
+      edit: (what: AnyRequest) => void;
       listeners: Set<() => void>;
     },
   ) {
@@ -40,11 +40,6 @@ export class Gallery {
       this.take(this.file.files?.[0] ?? null);
       this.file.value = "";
     });
-    const button = (name: string, title: string, act: () => void) => {
-      const made = el("button", { class: "hv-toggle", type: "button", title }, name);
-      made.addEventListener("click", act);
-      return made;
-    };
     const open = button(
       "open picture …",
       "choose a picture; or drop or paste one",
@@ -86,7 +81,7 @@ export class Gallery {
     if (key !== this.drawn) {
       this.drawn = key;
       const shown = thumbnails.length > 1 ? thumbnails : [];
-      const focused = [...this.row.children].indexOf(document.activeElement as any);
+      const focused = [...this.row.children].findIndex((each) => each === document.activeElement);
       this.row.replaceChildren(...shown.map((each) => thumbnailOf(each)));
       const again = this.row.children[focused];
       if (again instanceof HTMLElement) again.focus();

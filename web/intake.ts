@@ -1,7 +1,7 @@
 // Where another input comes from: a file, the clipboard, the camera.
 
 import { Brush } from "./brush.ts";
-import { el, setAttribute, setText, visible } from "./dom.ts";
+import { button, el, setAttribute, setText, visible } from "./dom.ts";
 import { fromBase64 } from "./levels.ts";
 import type { Rgb } from "./resize.ts";
 import type { App } from "./app.ts";
@@ -151,11 +151,6 @@ export class Intake {
 
   constructor(app: App, public source: NetworkSource) {
     this.camera = new Camera(() => this.show());
-    const button = (name: string, title: string, act: () => void) => {
-      const made = el("button", { class: "hv-toggle", type: "button", title }, name);
-      made.addEventListener("click", act);
-      return made;
-    };
     this.file.addEventListener("change", () => {
       this.take(this.file.files?.[0] ?? null);
       this.file.value = "";
@@ -177,7 +172,7 @@ export class Intake {
       this.camera.stop();
       source.again();
     });
-    const pictures = source.facts.net.pictures.map((each: any) => this.thumbnail(each));
+    const pictures = source.facts.net.pictures.map((each) => this.thumbnail(each));
     this.root = el(
       "div",
       { class: "hv-line hv-intake" },

@@ -1,6 +1,6 @@
 // What leaves the view: its picture, its code, its link; and the help.
 
-import { download, el, setText, sure, visible } from "./dom.ts";
+import { button, download, el, setText, sure, visible } from "./dom.ts";
 import { openHelp, openSheet } from "./help.ts";
 import { Popup } from "./popup.ts";
 import { presenterButton } from "./presenter.ts";
@@ -23,11 +23,6 @@ export class Tools {
   codeRoot: HTMLDivElement;
 
   constructor(public app: App) {
-    const button = (name: string, title: string, act: () => void) => {
-      const made = el("button", { type: "button", class: "hv-toggle", title }, name);
-      made.addEventListener("click", act);
-      return made;
-    };
     const acts = [button("save picture", "the shown view as a PNG file", () => this.save())];
     if (app.source.file) {
       acts.push(
