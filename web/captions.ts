@@ -27,7 +27,7 @@ export class InputCaption {
     const { heatmap } = facts.choices;
     this.method = menu(
       "heatmap",
-      heatmap.map((name) => [name, methodName(name)]),
+      heatmap.map((name) => [name, methodName(facts, name)]),
       (value) => state.set({ heatmap: value }),
     );
     this.over = menu(

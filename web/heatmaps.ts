@@ -15,23 +15,9 @@ import type { Range } from "./levels.ts";
 
 export const ARRIVES_NOT = "no gradient arrives here";
 
-const METHODS: Record<string, string> = {
-  gradcam: "Grad-CAM",
-  "gradcam++": "Grad-CAM++",
-  hirescam: "HiResCAM",
-  xgradcam: "XGrad-CAM",
-  layercam: "LayerCAM",
-  eigencam: "Eigen-CAM",
-  eigengradcam: "Eigen-Grad-CAM",
-  scorecam: "Score-CAM",
-  legrad: "LeGrad",
-  smoothgrad: "SmoothGrad",
-  integrated_gradients: "integrated gradients",
-  guided_backprop: "guided backpropagation",
-};
-
-/** A heatmap's method as it is written in a text. */
-export const methodName = (method: string) => METHODS[method] ?? method;
+/** The name of a heatmap's method as papers write it. */
+export const methodName = ({ method_names: names }: Facts, method: string) =>
+  names[method] ?? method;
 
 /** What is drawn of the chosen method. */
 export class Heatmaps {
@@ -85,7 +71,9 @@ export class Heatmaps {
     const label = at.heatmap === source.facts.effective
       ? (at.place ? "of the position" : "of the middle")
       : `of ${target}`;
-    const words = `heatmap ${methodName(at.heatmap)} ${label}, layer ${at.layer || "(model)"}`;
+    const words = `heatmap ${methodName(source.facts, at.heatmap)} ${label}, layer ${
+      at.layer || "(model)"
+    }`;
     for (const each of caption.below) visible(each, Boolean(picture));
     slide(caption.opacity, 101, Math.round(100 * at.alpha), `${Math.round(100 * at.alpha)} %`);
     // The last one of the same layer, target and picture stands, faint, until that of a new run is there.
@@ -135,7 +123,7 @@ export class Heatmaps {
     if (this.known.key !== own) {
       this.known = {
         key: own,
-        note: emptiness(found.values, methodName(at.heatmap)),
+        note: emptiness(found.values, methodName(source.facts, at.heatmap)),
         range: heatRange(found.values),
       };
     }
@@ -187,8 +175,10 @@ export class Heatmaps {
     parts.strip.root.classList.toggle("hv-stale", stands);
     if (stands) return;
     const palette = (diverging: boolean) => colours.palette(colours.ofHeatmap(diverging));
-    const other = method === at.heatmap ? "" : ` (${methodName(at.heatmap)} is of one layer)`;
-    const label = `${methodName(method)} of ${facts.target.name}${other}: ${found.length} ${
+    const other = method === at.heatmap
+      ? ""
+      : ` (${methodName(facts, at.heatmap)} is of one layer)`;
+    const label = `${methodName(facts, method)} of ${facts.target.name}${other}: ${found.length} ${
       found.length === 1 ? "layer" : "layers, each on its own scale"
     }`;
     const key = `${found.map(({ heat }) => objectId(heat)).join()} ${colours.dark}`;

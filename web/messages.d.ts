@@ -546,6 +546,7 @@ export interface Facts {
   run_names: string[];
   network: number[][];
   methods: string[];
+  method_names: Record<string, string>;
   flat: string[];
   opened: Opening | null;
   product: string;

@@ -56,7 +56,7 @@ export class Sides {
     if (!ready) return setText(this.label, found?.none || "both sides: on their way …");
     const other = found.method === at.heatmap
       ? ""
-      : ` (${methodName(at.heatmap)} is not of two sides)`;
+      : ` (${methodName(this.source.facts, at.heatmap)} is not of two sides)`;
     setText(
       this.label,
       `${found.method}${other}: both sides of the target and their difference, on one scale`,

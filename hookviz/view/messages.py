@@ -697,6 +697,7 @@ class Facts(Message):
     run_names: list[str]
     network: list[list[float]]
     methods: list[str]
+    method_names: dict[str, str]
     flat: list[str]
     opened: Opening | None
     product: str
