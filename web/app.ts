@@ -28,12 +28,12 @@ import type { Settings, Values } from "./state.ts";
 export class App {
   state: State;
   data: Layer | null = null;
-  listed: unknown = null; // the facts whose names can be found by typing
+  listed: unknown = null; // the facts whose names are in the search fields
   used: Map<string, number> = new Map(); // by layer: the channel that was shown last
-  stepped = false; // to a layer whose channel is chosen once it is here
+  stepped = false; // to a layer whose channel is chosen when its data arrives
   frame = 0;
   toFirst = false;
-  rank: number | null = null; // of the channel to be shown once the layer is here
+  rank: number | null = null; // of the channel to show when the layer's data arrives
   refused = 0; // how often the kernel was told to be gone
   stopPainting: () => void;
   /** Where the input can be painted over. */
@@ -49,7 +49,7 @@ export class App {
   card: Card;
   again: (now?: boolean) => void;
 
-  /** @param keys Where keys are listened to. */
+  /** @param keys The target whose key events are handled. */
   constructor(
     public root: HTMLElement,
     public source: Source,
@@ -152,7 +152,7 @@ export class App {
     this.reopen();
   }
 
-  /** A view that is drawn anew, as when two are put side by side, has the drawer that was open. */
+  /** Open the drawer of the previous drawing: putting two views side by side draws them again. */
   reopen() {
     this.offerDrawers(this.data);
     this.parts.drawers.go(this.at.all_layers ? "heatmaps" : (this.source.opened ?? ""));

@@ -1,4 +1,4 @@
-// The card beside a chosen position: its value, the channels that respond most there, and what can be done.
+// The card beside a chosen position: its value, the channels that respond most there, and actions.
 
 import { el, setText, visible } from "./dom.ts";
 import { short } from "./numbers.ts";
@@ -10,7 +10,7 @@ import type { Panel } from "./panel.ts";
 const FIRST = 3; // channels that are named
 const BESIDE = 14; // pixels between the position and the card
 
-/** Part of the panel in which the position was chosen; Escape clears the position, and the card goes with it. */
+/** It is in the panel in which the position was chosen; Escape clears the position and hides the card. */
 export class Card {
   title = el("b", {});
   value = el("span", {});

@@ -16,7 +16,7 @@ export class Drawers {
   tabs = el("div", { class: "hv-tabs", role: "group", "aria-label": "more about this view" });
   root: HTMLDivElement;
   onOpen: (name: string) => void;
-  // What is asked for fills its drawer later: until the next move of the user it stays in view.
+  // The content of a drawer arrives later: the drawer stays in view until the user's next input.
   fresh = false;
   watch: (sheet: HTMLElement) => void;
 
@@ -58,7 +58,7 @@ export class Drawers {
     this.watch(sheet);
   }
 
-  /** Whether there is anything in a drawer. */
+  /** Show the tab of a drawer only if the drawer has content. */
   offer(name: string, offered: boolean) {
     const drawer = this.all.get(name);
     if (!drawer || drawer.offered === offered) return;

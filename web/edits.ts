@@ -1,4 +1,4 @@
-// Hands: the shown channel's factor, the edits that there are, and whose pictures are seen.
+// Controls for edits: the shown channel's factor, the list of edits, and the run that is shown.
 
 import { choose, el, menu, setAttribute, setText, visible } from "./dom.ts";
 import { middle } from "./numbers.ts";
@@ -10,9 +10,9 @@ export interface Place {
 }
 
 const CHIP = 48; // letters of an edit's chip
-const REST = 60; // milliseconds between two factors that are asked for while the slider moves
+const REST = 60; // milliseconds without movement before the slider's factor is sent
 
-/** A line of controls; `onEdit` gets what the kernel is to do. */
+/** A line of controls; `onEdit` gets the request to the kernel. */
 export class Edits {
   place: Place = { layer: "", channel: 0 };
   known = 1;
@@ -60,7 +60,7 @@ export class Edits {
     );
     this.root = el("div", {}, this.first, this.second);
     this.factor.addEventListener("input", () => this.moved());
-    // What was on the screen when the finger came down is meant, whatever comes before it goes up.
+    // The edit is for the channel shown at pointerdown, even if another is shown at the click.
     this.off.addEventListener("pointerdown", () => {
       this.pressed = { place: this.place, known: this.known };
     });
@@ -79,7 +79,7 @@ export class Edits {
     });
   }
 
-  /** @param factor What slider and number say. */
+  /** @param factor Shown by the slider and the number. */
   stand(factor: number) {
     if (this.factor.value !== String(Math.min(factor, 2))) this.factor.value = String(factor);
     setText(this.number, factor.toFixed(2));
@@ -93,7 +93,7 @@ export class Edits {
     this.timer = setTimeout(() => this.send(factor, place), REST);
   }
 
-  /** @param place The channel that is meant. */
+  /** @param place The channel to edit. */
   send(factor: number, place: Place) {
     clearTimeout(this.timer);
     this.timer = 0;
@@ -101,8 +101,8 @@ export class Edits {
   }
 
   /**
-   * @param runs What the original run, the edited one and the difference are called.
-   * @param kind What a channel is called here: a head of attention, too.
+   * @param runs Names of the original run, the edited run and the difference.
+   * @param kind The word for a channel: "head" for attention.
    */
   show(edits: EditFacts[], at: Place & { shown_run: string }, runs: string[], kind: string) {
     const { layer, channel } = at;
@@ -115,7 +115,7 @@ export class Edits {
     setAttribute(this.off, "aria-pressed", this.known === 0 ? "true" : "false");
     const off = kind === "head" ? "switch the head off" : "switch the channel off";
     setAttribute(this.off, "title", this.known === 0 ? "switch it on again" : off);
-    // A hand on the slider is ahead of the kernel.
+    // While the slider is in use, it is ahead of the kernel.
     if (moved || (!this.timer && document.activeElement !== this.factor)) this.stand(this.known);
     setAttribute(this.factor, "aria-valuetext", this.number.textContent ?? "");
     visible(this.second, runs.length > 0 || edits.length > 0);

@@ -8,7 +8,7 @@ import type { State, Values } from "./state.ts";
 
 const AXES = ["call", "sample", "depth"] as const;
 
-/** A slider that says in words where it stands. */
+/** A slider whose positions are whole numbers from 0. */
 export function slider(label: string, onMove: (position: number) => void) {
   const made = el("input", {
     type: "range",
@@ -36,7 +36,7 @@ export function slide(
 }
 
 /**
- * What stands beside the sliders of layer and channel, and the sliders of all else that there is to choose.
+ * The words beside the sliders of layer and channel, and the sliders of call, sample and depth.
  */
 export class Heading {
   name = el("h2", { class: "hv-name" });
@@ -67,7 +67,7 @@ export class Heading {
     number: HTMLElement;
     root: HTMLElement;
   }[];
-  /** What is said of an order that has to be worked out. */
+  /** The progress of an order that has to be computed. */
   work = el("span", { class: "hv-work" });
   root: HTMLDivElement;
 
@@ -144,8 +144,8 @@ export class Heading {
 
   /**
    * @param layer Its entry among the layers.
-   * @param rank Its place among them.
-   * @param waiting What it waits for, in words; or empty.
+   * @param rank Its position among them.
+   * @param waiting The reason for waiting, or empty.
    */
   layer(layer: LayerFacts, rank: string, waiting: string) {
     setText(this.name, layer.name || "(model)");

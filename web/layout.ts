@@ -1,4 +1,4 @@
-// All parts of the page and where they stand; what they show is for `app.ts` to say.
+// All parts of the page and their arrangement; `app.ts` decides what they show.
 
 import { Ablation } from "./ablation.ts";
 import { ColourMenus, InputCaption } from "./captions.ts";
@@ -22,8 +22,8 @@ import type { Source } from "./source.ts";
 import type { State, Values } from "./state.ts";
 
 /**
- * Where a hand leads: to a class, to a place in the order of the channels, to another order; or to
- * a new drawing.
+ * What the controls do: choose a class, a position in the order of the channels or another order,
+ * change settings, or draw again.
  */
 export interface Go {
   target: (number: number, minus?: boolean) => void;
@@ -41,7 +41,7 @@ export class Layout {
   // The header
   title = el("b", { class: "hv-model" });
   factsLine = el("span", { class: "hv-dim hv-facts" });
-  said = el("b", { class: "hv-said", role: "status" }); // in its place, while there is something to say
+  said = el("b", { class: "hv-said", role: "status" }); // replaces the facts while there is a message
   details = el("p", {});
   toTrouble = el("button", { type: "button", class: "hv-toggle" });
   chip: Popup;

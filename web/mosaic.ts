@@ -22,13 +22,13 @@ interface Tile {
 
 const LEAST_TILE = 36; // a tile's side, in pixels of the page
 const MOST_TILE = 240;
-const NUMBERED = 64; // smaller tiles would be hidden by their number: it is told on hover
+const NUMBERED = 64; // smaller tiles would be hidden by their number: the title has it
 const SPACE = 4;
 
 /** The mosaic; `onChoose` gets a channel number. */
 export class Mosaic {
   label = el("span", { class: "hv-label" });
-  brief = el("span", { class: "hv-label hv-brief", "aria-hidden": "true" }); // where there is no room for more
+  brief = el("span", { class: "hv-label hv-brief", "aria-hidden": "true" }); // for narrow views
   pages = el("span", { class: "hv-dim hv-pages" });
   back = el("button", { class: "hv-turn", "aria-label": "previous page" }, "‹");
   forth = el("button", { class: "hv-turn", "aria-label": "next page" }, "›");
@@ -48,7 +48,7 @@ export class Mosaic {
   size = 1; // tiles on a page
   shown = -1; // the position that the page was chosen for
   drawn = "";
-  room = { width: 0, height: 0 }; // measured when it changes: to ask is to lay out anew
+  room = { width: 0, height: 0 }; // measured when it changes: each reading would force a layout
   onPage: () => void;
   chosen: HTMLElement | undefined;
 

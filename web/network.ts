@@ -96,7 +96,7 @@ export class NetworkSource {
   answers: { edited: Answer; original: Answer };
 
   /**
-   * @param held Answers about the weights, see `walk.js`.
+   * @param held Answers about the weights, see `walk.ts`.
    * @param graph That of the map: nodes, edges, and the sizes of the layers' pictures.
    */
   constructor(

@@ -21,9 +21,9 @@ export class Panel {
   below = el("div", { class: "hv-below" });
   root: HTMLDivElement;
   drawn = "";
-  elsewhere = false; // whether the other pictures' places are not its own
+  elsewhere = false; // whether positions of the other pictures do not apply here
   onChosen: () => void;
-  /** What a click does, if not to choose a place. */
+  /** Replaces the choice of a position on a click. */
   onPick: ((u: number, v: number, minus: boolean) => void) | null = null;
 
   constructor(public state: State, name: string) {
@@ -46,7 +46,7 @@ export class Panel {
   }
 
   /**
-   * Draw, where what it depends on has changed.
+   * Draw if the key has changed.
    * @param key All that the picture depends on.
    */
   draw(key: string, paintIt: () => void) {
@@ -70,7 +70,7 @@ export class Panel {
   }
 
   /**
-   * Say something in the picture's place, or on it; nothing shows the picture.
+   * Show a text instead of the picture, or over it; an empty text shows the picture alone.
    * @param way A layer that has what is missing here.
    */
   tell(text: string, on: boolean = false, way: string | null = null) {
@@ -123,7 +123,7 @@ export class Panel {
     const { frame, state } = this;
     this.way.addEventListener("click", () => this.onWay?.(this.way.dataset.layer ?? ""));
     for (const name of ["pointerdown", "pointerup", "keydown"]) {
-      this.way.addEventListener(name, (event) => event.stopPropagation()); // they are of no place
+      this.way.addEventListener(name, (event) => event.stopPropagation()); // a press on the button is not on the picture
     }
     let held: { x: number; y: number; zoom: { k: number; x: number; y: number } } | null = null;
     const at = (event: MouseEvent) => {

@@ -33,7 +33,7 @@ export class Ribbon {
   sample = el("i", { class: "hv-legend" });
   root: HTMLDivElement;
   drawn = "";
-  wide: number | null = null; // measured when it changes: to ask is to lay out anew
+  wide: number | null = null; // measured when it changes: each reading would force a layout
 
   constructor(
     onChoose: (name: string) => void,
@@ -159,7 +159,7 @@ function blocksOf(layers: LayerFacts[], wide: number) {
 
 const BESIDE = 8; // pixels between two labels
 
-/** Whether a block is told by its number alone, as the second of siblings. */
+/** Whether the label of a block is only its number, as for the second of siblings. */
 function onlyNumber(name: string, before: string | undefined) {
   return before !== undefined && /\d$/.test(name) && unnumbered(before) === unnumbered(name);
 }

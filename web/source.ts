@@ -1,4 +1,4 @@
-// What the explorer asks of its data: a kernel, a page, or a network that runs in the page answers.
+// The explorer's source of data: a kernel, a saved page, or a network that runs in the page.
 
 import type { Part as Scores } from "./ablation.ts";
 import type { Step } from "./resize.ts";
@@ -44,7 +44,7 @@ export interface SomeHeat {
   none?: string;
 }
 
-/** What a page knows of the network in it. */
+/** Facts about the network that runs in a page. */
 export interface NetFacts {
   /** The shapes of the inputs by name. */
   inputs: Record<string, number[]>;
@@ -73,8 +73,8 @@ export type Facts = Omit<KernelFacts, "layers"> & {
 };
 
 /**
- * Where facts and numbers come from. What is not there yet is null, and `listeners` are told when
- * it is.
+ * Where facts and numbers come from. Data that has not arrived is null; `listeners` are called when
+ * it arrives.
  */
 export interface Source {
   facts: Facts;
