@@ -165,8 +165,8 @@ class AttentionRecorder(OperationRecorder):
         super().__init__(self.listener, model=model, backward=options["gradients"])
         self._hooks += hooks
 
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
+    def _leave(self, *error: Any) -> None:
+        super()._leave(*error)
         found = [each for each in self.listener.found if each.weights is not None]
         self.missing_gradients = any(each.gradient is None for each in found)
 

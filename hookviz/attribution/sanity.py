@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ..draw.document import TablePage
 from ..hooking.handles import Hook, HookManager
+from ..hooking.interrupts import defer_interrupts
 from ..hooking.select import check_model, close_names, is_convolution
 from ..run.inputs import Transform, prepare_input
 from ..run.progress import Progress
@@ -199,6 +200,7 @@ def _from_last_to_first(session: Session) -> list[str]:
     return sorted(own, key=place, reverse=True)
 
 
+@defer_interrupts  # torch may leave gradients off if its block is cut short
 @torch.no_grad()
 def _shuffle(module: nn.Module, generator: torch.Generator) -> None:
     """Permute the values of each of a module's own parameters."""

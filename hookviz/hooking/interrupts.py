@@ -94,7 +94,8 @@ class Block:
     """A ``with`` block whose entry and exit no interrupt cuts short.
 
     The body of the block can be interrupted at once. A subclass may enter its contexts in
-    `_begin`, on `exit_stack`.
+    `_begin`, on `exit_stack`, and override `_leave`, but not ``__exit__``: an interrupt could come
+    before its first step.
 
     Parameters
     ----------
@@ -125,11 +126,15 @@ class Block:
         return self
 
     def _leave(self, *error: Any) -> None:
+        """Exit all contexts."""
         self.active = False
         self.exit_stack.__exit__(*error)
 
     __enter__ = defer_interrupts(_enter, undo=lambda block: block._leave(None, None, None))
-    __exit__ = defer_interrupts(_leave)
+
+    @defer_interrupts
+    def __exit__(self, *error: Any) -> None:
+        self._leave(*error)
 
 
 def hold() -> bool:

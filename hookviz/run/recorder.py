@@ -295,9 +295,9 @@ class OperationRecorder(HookManager):
         self._mode.__enter__()
         self.exit_stack.push(self._mode.leave)
 
-    def __exit__(self, *error: Any) -> None:
+    def _leave(self, *error: Any) -> None:
         self.error = error[1]
-        super().__exit__(*error)
+        super()._leave(*error)
 
     def mute(self, muted: bool) -> None:
         """Report no operation from now on, or all again."""

@@ -254,10 +254,8 @@ class Session:
             return inputs
         args, kwargs = map_tensors((inputs.args, inputs.kwargs), torch.clone)
         # The user's function may draw random numbers; the model itself does not run.
-        with (
-            preserved_random_state(self.given),
-            torch.inference_mode(False),
-            torch.no_grad(),
+        with Block(
+            [preserved_random_state(self.given), torch.inference_mode(False), torch.no_grad()]
         ):
             for edit in edits:
                 block: Any = edit.block(self.given)

@@ -16,13 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..hooking.interrupts import Block
+
 _MAPPINGS = frozenset((dict, OrderedDict, defaultdict, Counter))
 # Immutable types, and parameters, whose values are not copied: that would double the model's size.
 _SKIPPED = frozenset((str, int, float, bool, bytes, type(None), nn.Parameter))
 
 
-@contextmanager
-def preserved_state(model: nn.Module, *, keep_mode: bool = False) -> Iterator[None]:
+def preserved_state(model: nn.Module, *, keep_mode: bool = False) -> Block:
     """Switch to eval mode with gradients within the block; restore the model afterwards.
 
     With ``keep_mode`` the mode is not switched.
@@ -35,6 +36,11 @@ def preserved_state(model: nn.Module, *, keep_mode: bool = False) -> Iterator[No
     The content of other objects is not restored. Nor are parameters' values: a model that
     overwrites its weights in eval mode stays changed.
     """
+    return Block([_preserved_state(model, keep_mode)])
+
+
+@contextmanager
+def _preserved_state(model: nn.Module, keep_mode: bool) -> Iterator[None]:
     # A ScriptModule may list anything as a module.
     modules = [module for module in model.modules() if isinstance(module, nn.Module)]
     sharded = _sharded(modules)
@@ -42,7 +48,7 @@ def preserved_state(model: nn.Module, *, keep_mode: bool = False) -> Iterator[No
     for module in modules:
         snapshot.add(module)
     parameters = [(p, p.requires_grad, p.grad) for p in model.parameters()]
-    with preserved_random_state(model), torch.inference_mode(False), torch.enable_grad():
+    with _preserved_random_state(model), torch.inference_mode(False), torch.enable_grad():
         try:
             for module in [] if keep_mode else modules:
                 if module.training:  # setting a module's attribute is slow
@@ -60,9 +66,13 @@ def preserved_state(model: nn.Module, *, keep_mode: bool = False) -> Iterator[No
                     parameter.grad = gradient
 
 
-@contextmanager
-def preserved_random_state(model: nn.Module) -> Iterator[None]:
+def preserved_random_state(model: nn.Module) -> Block:
     """Restore the random number generators of Python, numpy and torch after the block."""
+    return Block([_preserved_random_state(model)])
+
+
+@contextmanager
+def _preserved_random_state(model: nn.Module) -> Iterator[None]:
     used = {parameter.device for parameter in model.parameters()}
     kind = next((device.type for device in used if device.type not in ("cpu", "meta")), "cuda")
     indices = sorted({device.index or 0 for device in used if device.type == kind})

@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import nn
 
+from ...hooking.interrupts import allow_interrupts, defer_interrupts
 from ...hooking.select import type_name, unwrapped
 from ...hooking.tensors import tensors
 from ...run.errors import first_sentence, message_of
@@ -56,20 +57,25 @@ class Guard(Diagnosis):
         """True within the block."""
         return self._watch is not None and self._watch.active
 
-    def __enter__(self) -> Guard:
+    def _enter(self) -> Guard:
         if self._watch is None:
             self._watch = StepWatch(self._model, self._core, new_checks(live=True))
         self._watch.__enter__()
         return self
 
+    @defer_interrupts
     def __exit__(self, *error: Any) -> None:
         watch, self._watch = self._watch, None
         if watch is None:
             return
         watch.__exit__(*error)
         if error[0] is None or issubclass(error[0], Exception):
-            self._conclude(watch, error[1])
+            allow_interrupts(self._conclude, watch, error[1])
         watch.release()
+
+    __enter__ = defer_interrupts(
+        _enter, undo=lambda guard: guard.__exit__(KeyboardInterrupt, None, None)
+    )
 
     def _conclude(self, watch: StepWatch, error: BaseException | None) -> None:
         if not watch.count and error is None:

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 
 from ...hooking.handles import HookManager
+from ...hooking.interrupts import Block
 from ...run.errors import first_line
 from ...run.operations import CLAMPS, RECTIFIERS, STEPS
 from .listener import Place
@@ -160,7 +161,7 @@ def split(
 
 def _slopes(tensor: Tensor, index: tuple[int, ...], leaves: Sequence[Tensor]) -> list[Any]:
     """Return the gradients of one number with respect to leaves; None for those not behind it."""
-    with torch.inference_mode(False), torch.enable_grad():
+    with Block([torch.inference_mode(False), torch.enable_grad()]):
         try:
             return [
                 *torch.autograd.grad(tensor[index], leaves, retain_graph=True, allow_unused=True)
