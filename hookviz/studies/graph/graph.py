@@ -281,13 +281,17 @@ class Graph(TablePage):
             plain(
                 {"index": number}
                 | {key: getattr(node, key) for key in keys}
-                | {"inputs": self._before(number), "sources": node.sources, "after": node.after}
+                | {"inputs": inputs, "sources": node.sources, "after": node.after}
             )
-            for number, node in enumerate(self.nodes)
+            for number, (node, inputs) in enumerate(zip(self.nodes, self._inputs(), strict=True))
         ]
 
-    def _before(self, number: int) -> list[int]:
-        return [start for start, end in self.edges if end == number]
+    def _inputs(self) -> list[list[int]]:
+        """For each node, return the indices of the nodes from which edges lead to it."""
+        found: list[list[int]] = [[] for _ in self.nodes]
+        for start, end in self.edges:
+            found[end].append(start)
+        return found
 
     def to_networkx(self) -> Any:
         """Make a ``networkx.DiGraph``: nodes by name, with the values of `records`."""
@@ -308,9 +312,9 @@ class Graph(TablePage):
                 f"✗ {node.name}" if node.failed else node.name,
                 node.operation,
                 "–" if node.shape is None else "×".join(map(str, node.shape)),
-                ", ".join(self.nodes[each].name for each in self._before(number)),
+                ", ".join(self.nodes[each].name for each in inputs),
             )
-            for number, node in enumerate(self.nodes)
+            for node, inputs in zip(self.nodes, self._inputs(), strict=True)
         ]
 
     @for_terminal
