@@ -235,24 +235,23 @@ class History:
         """
         name = statistic.removeprefix("gradient_")
         side, of_weights = int(name != statistic), statistic in NORMS
-        rows = self.rows
         if of_weights:
             rows = [Row(n) for n in dict.fromkeys(n for s in self.steps for n in s.layout.weighted)]
+        else:
+            rows = self.rows
         positions = {row: index for index, row in enumerate(rows)}
         values = np.full((len(rows), len(self.steps)), np.nan)
         wrong = np.zeros(values.shape, bool)
         for column, step in enumerate(self.steps):
-            here: Sequence[Row] = step.layout.rows
-            numbers = step.statistics()[:, side]
-            bad = np.nan_to_num(numbers[:, _NONFINITE]).any(1)
             if of_weights:
-                here, weights = [*map(Row, step.layout.weighted)], step.weights()
-                numbers, bad = weights[:, NORMS.index(statistic)], ~np.isfinite(weights[:, 0])
-            elif name == "dead":
-                numbers = step.dead()
+                own = [positions[Row(layer)] for layer in step.layout.weighted]
+                numbers, sizes = step.weights()[:, NORMS.index(statistic)], step.weights()[:, 0]
+                bad = ~np.isfinite(sizes)
             else:
-                numbers = numbers[:, STATISTICS.index(name)]
-            own = [positions[row] for row in here]
+                own = [positions[row] for row in step.layout.rows]
+                known = step.statistics()[:, side]
+                numbers = step.dead() if name == "dead" else known[:, STATISTICS.index(name)]
+                bad = np.nan_to_num(known[:, _NONFINITE]).any(1)
             values[own, column], wrong[own, column] = numbers, bad
         return rows, values, wrong
 
