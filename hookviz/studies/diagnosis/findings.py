@@ -344,7 +344,9 @@ NAMED = 4
 
 
 def also(names: list[str]) -> str:
-    """Name other layers that show the same, in a sentence."""
+    """Name other layers that show the same, in a sentence; empty if there are none."""
+    if not names:
+        return ""
     more = len(names) - NAMED
     said = ", ".join(repr(each) if each else "the model itself" for each in names[:NAMED])
     layers = "layer" if more == 1 else "layers"

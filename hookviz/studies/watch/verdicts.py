@@ -88,7 +88,7 @@ def _too_high(what: str, layers: list[str], evidence: dict[str, Any]) -> Finding
     return Finding(
         "learning rate",
         "warning",
-        f"{what}: the learning rate is far too high." + (also(layers[1:]) if layers[1:] else ""),
+        f"{what}: the learning rate is far too high.{also(layers[1:])}",
         "Make it a hundred times smaller: about a hundredth of the norm a step, or less.",
         layers[0],
         phase="backward",
@@ -129,8 +129,7 @@ def _still(history: History) -> Iterator[Finding]:
         yield Finding(
             "does not move",
             "warning",
-            f"The weights of {still[0]!r} have a gradient and do not change."
-            + (also(still[1:]) if still[1:] else ""),
+            f"The weights of {still[0]!r} have a gradient and do not change.{also(still[1:])}",
             "Check that the optimizer holds them: hookviz.diagnose(model, x, loss, optimizer=…)."
             if moves
             else "Check that optimizer.step() is called, with a learning rate above 0, and that "

@@ -119,8 +119,8 @@ def _held_in_vain(run: RunRecord, optimizer: Any) -> Iterator[Finding]:
 def _about(names: list[str], message: str, advice: str, severity: str = "warning") -> Finding:
     """Report a finding about parameters, named by their layers."""
     layers = list(dict.fromkeys(name.rpartition(".")[0] for name in names)) or [""]
-    more = also(layers[1:]) if len(layers) > 1 else ""
-    return Finding("optimizer", severity, message + more, advice, layers[0], layers=layers)
+    message += also(layers[1:])
+    return Finding("optimizer", severity, message, advice, layers[0], layers=layers)
 
 
 def _groups(run: RunRecord, optimizer: Any) -> Iterator[Finding]:
