@@ -159,6 +159,20 @@ def select_layers(model: nn.Module, layers: Layers = None) -> dict[nn.Module, li
     return chosen
 
 
+def select_layer(model: nn.Module, layer: str | nn.Module) -> tuple[nn.Module, str]:
+    """Return the one layer that a name, pattern or module selects, with its first name.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `select_layers`; or a pattern matches several layers.
+    """
+    (module, (name, *_)), *more = select_layers(model, [layer]).items()
+    if more:
+        raise ValueError(f"layer={layer!r} names {len(more) + 1} layers: name one.")
+    return module, name
+
+
 def module_names(model: nn.Module) -> dict[nn.Module, list[str]]:
     """Return all modules of ``model`` with all their names, without wrappers."""
     core, wrapper = unwrapped(model)

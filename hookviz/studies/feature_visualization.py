@@ -21,7 +21,7 @@ from ..draw.mosaic import STYLE, Piece, facts, row
 from ..draw.overlay import picture_of
 from ..hooking.handles import HookManager
 from ..hooking.maps import PatchGrid, as_maps
-from ..hooking.select import is_convolution, select_layers
+from ..hooking.select import is_convolution, select_layer
 from ..hooking.tensors import tensors
 from ..models import demo_images, photographs
 from ..run.inputs import ModelInput, where_inputs_go
@@ -131,7 +131,7 @@ def feature_visualization(
         if value is not None and value < 1:
             raise ValueError(f"{what}={value} is too small: give 1 or more.")
     channels = [channel] if isinstance(channel, int) else list(channel)
-    ((module, (name, *_)),) = select_layers(model, [layer]).items()
+    module, name = select_layer(model, layer)
     session = Session(model, ModelInput(()), weights=weights)
     shipped = [*demo_images(), *photographs().values()]
     if survey is not None:

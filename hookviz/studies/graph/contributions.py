@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ...draw.document import TablePage
-from ...hooking.select import select_layers
+from ...hooking.select import select_layer
 from ...run.inputs import Transform, prepare_input
 from ...run.session import Session
 from ...tables import for_terminal, html_table, number, plain, text_table
@@ -78,9 +78,7 @@ def contributions(
     >>> why.sources, why.after
     ([('input', 0)], [('relu', 10.0)])
     """
-    (module, (name, *_)), *more = select_layers(model, [layer]).items()
-    if more:
-        raise ValueError(f"layer={layer!r} names {len(more) + 1} layers: name one.")
+    module, name = select_layer(model, layer)
     session = Session(model, prepare_input(inputs, model, weights=weights, transform=transform))
     run = CutRun(session, only=module)
     return contributions_in(run, run.value(name, channel, position, sample, call))

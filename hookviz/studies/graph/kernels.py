@@ -16,7 +16,7 @@ from ...draw.colours import colour_ranges, palette
 from ...draw.document import TablePage
 from ...draw.figures import ShownFigure, no_formula, small_png, within
 from ...draw.mosaic import mosaic
-from ...hooking.select import is_convolution, select_layers, type_name
+from ...hooking.select import is_convolution, select_layer, type_name
 from ...hooking.weights import stored_tensor
 from ...run.follow import follow
 from ...run.session import Session
@@ -71,9 +71,7 @@ def layer_weights(
     >>> found.kernels.shape, found.folded.shape, len(found.norms)
     (torch.Size([4, 2, 3, 3]), torch.Size([4, 2, 3, 3]), 4)
     """
-    (module, (name, *_)), *more = select_layers(session.model, [layer]).items()
-    if more:
-        raise ValueError(f"layer={layer!r} names {len(more) + 1} layers: name one.")
+    module, name = select_layer(session.model, layer)
     kernel = is_convolution(module) or isinstance(module, nn.Linear)
     weight = computed_tensor(session, module, "weight") if kernel else None
     if weight is None:
