@@ -219,6 +219,8 @@ class _Ascent:
         self._statistics = tuple(
             torch.tensor(n, device=self.device).view(-1, 1, 1) for n in (mean, std)
         )
+        roots = torch.tensor(COLOURS, device=self.device)
+        self._colours = roots / roots.norm(dim=0).max()
         noise = self._pair(
             lambda random: torch.randn(colours, *self._fall.shape, 2, generator=random)
         )
@@ -234,9 +236,8 @@ class _Ascent:
         """Return the pictures as the model's input."""
         spectrum = torch.view_as_complex(self._coefficients) * self._fall
         pictures = torch.fft.irfft2(spectrum, s=self._shape[1:], norm="ortho") / 4
-        if len(self._shape) == 3 and self._shape[0] == 3:
-            roots = torch.tensor(COLOURS, device=self.device)
-            pictures = torch.einsum("dc,nchw->ndhw", roots / roots.norm(dim=0).max(), pictures)
+        if self._shape[0] == 3:
+            pictures = torch.einsum("dc,nchw->ndhw", self._colours, pictures)
         mean, std = self._statistics
         if mean.numel():
             return (pictures.sigmoid() - mean) / std
