@@ -302,18 +302,14 @@ def _integrated_gradients(
     It is complete: its sum is ``S(x) - S(b)``, up to the rule's error, which in a deep network of
     ReLUs shrinks slowly: for the demo model about 10 % with 50 points, 2 % with 200.
     """
-    return (
-        _captum()
-        .IntegratedGradients(score)
-        .attribute(
-            x,
-            baselines=baseline_like("baselines", baselines, x),
-            additional_forward_args=chosen,
-            n_steps=whole_number("n_steps", n_steps),
-            internal_batch_size=len(
-                x
-            ),  # a function as target must not get several copies of a batch
-        )
+    method = _captum().IntegratedGradients(score)
+    return method.attribute(
+        x,
+        baselines=baseline_like("baselines", baselines, x),
+        additional_forward_args=chosen,
+        n_steps=whole_number("n_steps", n_steps),
+        # A function as target must not get several copies of the batch as if they were one.
+        internal_batch_size=len(x),
     )
 
 

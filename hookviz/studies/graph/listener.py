@@ -180,12 +180,8 @@ class GraphListener(Follower[int]):
         return list(dict.fromkeys(mark for mark in marks if mark is not None))
 
     def _add_layer(self, call: ModuleCall, returned: list[Tensor]) -> None:
-        place, kind, taken = (
-            (call.layer, call.call),
-            type(call.module).__name__,
-            self._taken.pop(call),
-        )
-        self.add(place, kind, taken, returned, call.layer)
+        kind, taken = type(call.module).__name__, self._taken.pop(call)
+        self.add((call.layer, call.call), kind, taken, returned, call.layer)
         sources = (self.nodes[number] for number in sorted(self.sources_of(taken)))
         self.nodes[-1].sources = [(node.layer, node.call) for node in sources]
 

@@ -24,12 +24,8 @@ def drawing(nodes: list[Node], connections: list[tuple[int, int]], label: str) -
     width, height = 2 * room + 2 * (_GAP + 7 * len(lanes)), (max(ranks, default=0) + 1) * _STEP
     half, parts = (_STEP - _HIGH) / 2, []
     for start, end in edges:
-        x, y, to_x, to_y = (
-            centre[start],
-            ranks[start] * _STEP + _HIGH,
-            centre[end],
-            ranks[end] * _STEP,
-        )
+        x, y = centre[start], ranks[start] * _STEP + _HIGH
+        to_x, to_y = centre[end], ranks[end] * _STEP
         way = f"C{x:.0f} {y + half}"
         if (start, end) in lanes:
             aside = room + _GAP / 2 + 7 * lanes[start, end]
