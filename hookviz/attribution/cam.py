@@ -355,7 +355,7 @@ METHOD_NAMES = {
 
 
 def method_name(method: str) -> str:
-    """Return a method's name for people.
+    """Return the name of a method as papers write it.
 
     >>> method_name("layercam"), method_name("rollout")
     ('LayerCAM', 'rollout')

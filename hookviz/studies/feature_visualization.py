@@ -76,7 +76,8 @@ def feature_visualization(
     Parameters
     ----------
     model : torch.nn.Module
-        Its first convolution is in 2d. It runs in eval mode, on its device, and stays unchanged.
+        Its first convolution is two-dimensional. It runs in eval mode, on its device, and stays
+        unchanged.
     layer : str or torch.nn.Module
         Any layer that returns maps, tokens or features; of several calls the last one counts.
     channel : int or sequence of int
@@ -88,10 +89,10 @@ def feature_visualization(
         More steps make a stronger and sharper picture.
     seed : int
         Two pictures are made for each channel, from the random numbers of ``seed`` and
-        ``seed + 1``: what they have in common is the channel's.
+        ``seed + 1``: features that both show belong to the channel.
     survey : hookviz.results.Survey, optional
-        Of the same model and the layer: its inputs are the natural ones. By default these are the
-        32 pictures that ship with hookviz.
+        A survey of the same model that includes the layer; its inputs are the natural pictures. By
+        default these are the 32 pictures that ship with hookviz.
     weights, transform : optional
         As in `hookviz.explore`. Their normalization, or that of ``model.pretrained_cfg``, tells
         the range of the pixels; where it is unknown, the input has mean 0 and variance 1.
@@ -99,7 +100,7 @@ def feature_visualization(
     Returns
     -------
     FeatureVisualization
-        After an interrupt, that of the steps so far, with a warning.
+        After an interrupt, the result of the steps so far, with a warning.
 
     Raises
     ------
@@ -174,7 +175,7 @@ def feature_visualization(
 
 
 class _Ascent:
-    """Two pictures for each channel, as Fourier coefficients on their way up."""
+    """Gradient ascent on the Fourier coefficients of two pictures for each channel."""
 
     def __init__(
         self, session: Session, module: nn.Module, name: str, channels: Sequence[int]
@@ -290,7 +291,7 @@ class FeatureVisualization(TablePage):
     call: int  #: the last call of the layer, from 0 on
     channels: list[int]
     seeds: tuple[int, int]  #: those of the two pictures of each channel
-    steps: int  #: the steps that were made
+    steps: int  #: the number of steps that were made
     activation: Tensor  #: ``(channels, 2)``, the largest value of the map for each picture
     survey: Survey  #: of the natural pictures
     _made: ModelInput

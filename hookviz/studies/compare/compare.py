@@ -107,7 +107,7 @@ def compare(
         Other inputs for b.
     layers : optional
         Which of a's layers, as in `hookviz.capture`; None is every module, since a difference may
-        arise in any of them. Fewer layers take less memory if b has layers of their names.
+        arise in any of them. Fewer layers take less memory if b has layers of the same names.
     pairs : dict of str to str, optional
         Names of a's layers, and of the layers of b to compare them with. All others are matched by
         name, then by order and shape.

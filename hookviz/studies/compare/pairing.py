@@ -57,7 +57,7 @@ def paired(
     ValueError
         A name in ``given`` is not a layer that ran.
     """
-    # Of layers that return no tensors there is nothing to compare.
+    # Layers that return no tensors cannot be compared.
     a, b = (
         {name: record for name, record in side.items() if record.calls[0].outputs}
         for side in (first, second)

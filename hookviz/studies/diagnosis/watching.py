@@ -69,7 +69,7 @@ class Sum:
     Attributes
     ----------
     layer : str
-        That of the weights.
+        The layer whose weights a gradient reached; empty for an output of the model.
     phase : str
         ``"forward"``, ``"backward"``, or ``"sent"`` for the gradient of an output of the model.
     value : torch.Tensor

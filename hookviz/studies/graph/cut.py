@@ -186,7 +186,7 @@ class _CutListener(GraphListener):
                 kept.given = self._own(given[0])
 
     def after(self, operation: Operation) -> None:
-        """Keep what a layer's convolution, or its product, was given."""
+        """Keep the input of a layer's convolution, or the factors of its product."""
         super().after(operation)
         if operation.name == "convolution" and operation.call in self._running:
             kept, made = self._running[operation.call], operation.output
@@ -264,7 +264,7 @@ class CutRun:
     session : Session
         Its model runs once, with its edits.
     only : torch.nn.Module, optional
-        Keep this layer alone: its numbers are taken apart, but not traced back.
+        Keep only this layer: its numbers are taken apart, but not traced back.
     hooks : sequence of Hook
         Hooks that change the run.
 
@@ -421,7 +421,7 @@ class CutRun:
         channel : int
             An input channel of the layer.
         tap : sequence of int
-            A place of the kernel.
+            A position in the kernel.
 
         Raises
         ------
@@ -440,7 +440,7 @@ class CutRun:
     def _index_of_input(
         self, value: Value, channel: int, tap: Sequence[int]
     ) -> tuple[int, ...] | None:
-        """Return where an input of a value's layer stands; None in the padding."""
+        """Return the index of an input of a value's layer; None in the padding."""
         index: tuple[int | None, ...] = (*value.inside[:-1], channel)
         if value.call.arguments is not None:
             index = value.inside[0], channel, *self.tap(value, tap)

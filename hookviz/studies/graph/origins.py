@@ -160,7 +160,7 @@ def split(
 
 
 def _slopes(tensor: Tensor, index: tuple[int, ...], leaves: Sequence[Tensor]) -> list[Any]:
-    """Return the gradients of one number with respect to leaves; None for those not behind it."""
+    """Return the gradients of one number with respect to leaves; None for those without effect."""
     with Block([torch.inference_mode(False), torch.enable_grad()]):
         try:
             return [
@@ -178,12 +178,12 @@ def _differ(one: Tensor, other: Tensor) -> bool:
 
 
 def _pass_through(node: Any, inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Let an activation's node in autograd's graph hand its gradient on unchanged."""
+    """Let an activation's node in autograd's graph pass its gradient on unchanged."""
     return (*outputs, *inputs[1:])
 
 
 def _pass_above(node: Any, inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Let it hand its gradient on unchanged where the values reach an upper bound."""
+    """Let such a node pass its gradient on unchanged where values reach an upper bound."""
     high = getattr(node, "_saved_max_val", None) or getattr(node, "_saved_max", None)
     if node.name().startswith("Hardsigmoid"):
         high = 3.0
@@ -209,7 +209,7 @@ class SameMemory(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> Tensor:  # pyright: ignore
-        """Hand the gradient on."""
+        """Pass the gradient on."""
         return slope
 
 
@@ -260,7 +260,7 @@ def _curved(nodes: Collection[Any]) -> list[str]:
 
 
 def _unknown(nodes: Collection[Any]) -> list[str]:
-    """List the operations whose derivative says nothing of their values: a user's, ``round``."""
+    """List the operations whose derivative says nothing about their values, such as ``round``."""
     names = {node: _operation_of(node) for node in nodes}
     by_user = {n for n in nodes if isinstance(n, BackwardCFunction) and names[n] not in _VIEWS}
     return [*dict.fromkeys(name for n, name in names.items() if name in _FLAT or n in by_user)]

@@ -44,7 +44,7 @@ def model_marks(model: nn.Module) -> dict[str, Any]:
 
 
 def _bytes(text: str) -> bytes:
-    return text.encode(errors="surrogatepass")  # a name may hold half a character
+    return text.encode(errors="surrogatepass")  # a name may contain half of a surrogate pair
 
 
 def data_marks(data: Any, transform: Any) -> dict[str, Any]:

@@ -188,7 +188,7 @@ class Summary:
     channels: np.ndarray  #: mean of each channel, with its NaN and Inf, float32
 
     def missing(self) -> Summary:
-        """Return the summary of tensors like these that did not come."""
+        """Return a summary of the same size for tensors that are missing."""
         return Summary(
             np.full_like(self.statistics, np.nan),
             np.zeros_like(self.bins),
