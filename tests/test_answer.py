@@ -23,6 +23,7 @@ import hookviz
 from hookviz.export.figure import draw_figure
 from hookviz.run.output import leaves_of, read_output
 from hookviz.view.outputs import SHOWN, map_values, read_output_pictures
+from hookviz.view.payload import answer_facts
 from hookviz.view.predictions import output_of
 from hookviz.view.reason import reason_payload
 
@@ -124,6 +125,9 @@ def test_torchvisions_boxes():
     )
     assert (other.label, str(other.at)) == ("cat", 'output[1]["scores"][0]')
     assert best.at(output) == output[1]["scores"][1]
+    output[1]["boxes"][1, 0] = torch.nan  # a box that cannot be drawn, and that JSON lacks
+    facts = answer_facts(read(output, size, 1), 1)
+    assert [box.label for box in facts.boxes] == ["class 1"]
 
 
 @pytest.mark.parametrize("keys", [("logits", "pred_boxes"), ("pred_logits", "pred_boxes")])

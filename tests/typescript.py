@@ -30,17 +30,27 @@ export type AnyReply = {} | (Reply & {{ ask: {} }});
 HEAD = "// Generated from hookviz/view/messages.py by `make messages`: change that file.\n"
 
 
-def type_of(hint: Any) -> str:
+def type_of(hint: Any, asked: bool = False) -> str:
     """Return a Python type as one of TypeScript.
 
-    >>> type_of(list[int] | None), type_of(tuple[float, float]), type_of(dict[str, Any])
-    ('number[] | null', '[number, number]', 'Record<string, unknown>')
+    A float of the kernel may be NaN or infinite, which JSON lacks: it arrives as null. The
+    browser's questions and requests, for which `asked` is true, have finite numbers.
+
+    >>> type_of(list[int] | None), type_of(tuple[float, messages.Finite]), type_of(dict[str, Any])
+    ('number[] | null', '[number | null, number]', 'Record<string, unknown>')
+    >>> type_of(float, asked=True)
+    'number'
     """
-    origin, parts = get_origin(hint), [type_of(part) for part in get_args(hint)]
+    if hint == messages.Finite:
+        return "number"
+    if hint is float and not asked:
+        return "number | null"
+    origin, parts = get_origin(hint), [type_of(part, asked) for part in get_args(hint)]
     if hint is type(None):
         return "null"
     if origin in (Union, types.UnionType):
-        return " | ".join(parts)
+        nullable = "null" in parts
+        return " | ".join("number" if nullable and p == "number | null" else p for p in parts)
     if origin is list:
         return f"({parts[0]})[]" if "|" in parts[0] else f"{parts[0]}[]"
     if origin is tuple:
@@ -52,7 +62,8 @@ def type_of(hint: Any) -> str:
 
 def interface(kind: type) -> str:
     """Return the declaration of a dataclass or a named tuple."""
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, include_extras=True)
+    asked = issubclass(kind, (messages.Question, messages.Request))
     base = next((each for each in kind.__bases__ if is_dataclass(each)), None)
     inherited = {each.name for each in fields(base)} if base is not None else set()
     lines = [f"export interface {kind.__name__}{f' extends {base.__name__}' if base else ''} {{"]
@@ -65,10 +76,9 @@ def interface(kind: type) -> str:
             if each.name not in inherited:
                 default = each.default is not MISSING or each.default_factory is not MISSING
                 # The kernel leaves out only what is None; the browser may leave out any default.
-                asked = issubclass(kind, (messages.Question, messages.Request))
                 optional = default and (asked or each.default is None)
                 name = each.name.rstrip("_")
-                lines.append(f"  {name}{'?' * optional}: {type_of(hints[each.name])};")
+                lines.append(f"  {name}{'?' * optional}: {type_of(hints[each.name], asked)};")
     else:
         lines += [f"  {name}: {type_of(hint)};" for name, hint in hints.items()]
     return "\n".join([*lines, "}"])

@@ -59,7 +59,7 @@ const isNone = (text: string) => text === "" || text === "None";
 const numbersIn = (text: string) =>
   text.replace(/[[\]()\s]/g, "").split(",").map((each) => (each === "" ? NaN : Number(each)));
 
-function settingOf(text: string, example: any, name: string) {
+function settingOf(text: string, example: unknown, name: string) {
   if (name === "place") {
     const place = numbersIn(text);
     const inside = place.length === 2 && place.every((each) => each >= 0 && each <= 1);

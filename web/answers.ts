@@ -1,14 +1,14 @@
 // A guided page without its elements: which answers are right, and what is handed in.
 
 import type { Facts } from "./source.ts";
-import type { Settings } from "./state.ts";
+import type { Settings, Values } from "./state.ts";
 
 type Kind = "view" | "number" | "text" | "open";
 export interface Step {
   question: string;
-  state: any;
+  state: Partial<Values>;
   kind: Kind;
-  answer: any;
+  answer: Record<string, unknown[]> | string[] | number;
   hint: string;
   explanation: string;
   tolerance: number;
@@ -40,9 +40,10 @@ export function judged(step: Step, given: unknown): boolean | null {
     });
   }
   if (step.kind === "text") {
-    return step.answer.some((each: string) => folded(each) === folded(given));
+    return (step.answer as string[]).some((each) => folded(each) === folded(given));
   }
-  return Math.abs(numberOf(given) - step.answer) <= step.tolerance * (Math.abs(step.answer) || 1);
+  const answer = Number(step.answer);
+  return Math.abs(numberOf(given) - answer) <= step.tolerance * (Math.abs(answer) || 1);
 }
 
 /** A number as students write it; NaN for any other text. */

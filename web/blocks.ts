@@ -2,14 +2,20 @@
 
 import { decoded } from "./arrays.ts";
 import { fromBase64 } from "./levels.ts";
+import type { Numbers } from "./layer.ts";
+
+export interface Block<Header> {
+  header: Header;
+  arrays: Record<string, Numbers>;
+}
 
 /** The arrays of a block: a header that says how each is packed, and all bytes, deflated. */
-export async function block(id: string) {
+export async function block<Header>(id: string): Promise<Block<Header> | null> {
   const script = document.getElementById(id);
   if (!script) return null;
   const { header, data } = JSON.parse(script.textContent ?? "");
   const bytes = await inflated(fromBase64(data), header.streams);
-  const arrays: Record<string, any> = {};
+  const arrays: Record<string, Numbers> = {};
   let from = 0;
   for (const coding of header.arrays) {
     const part = bytes.subarray(from, from + coding.bytes);

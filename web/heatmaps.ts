@@ -25,7 +25,7 @@ export class Heatmaps {
   standing = ""; // what is drawn, in words
   sizes = ""; // where its cells are not the map's
   over = false; // whether the picture has the input's places
-  made = { key: "", values: null as any };
+  made = { key: "", values: new Float32Array() };
   known = { key: "", note: "", range: null as ReturnType<typeof heatRange> };
 
   constructor(public parts: Layout, public source: Source, public colours: Colours) {

@@ -45,7 +45,7 @@ export class Layer {
   count: number;
   height: number;
   width: number;
-  made: Map<string, any> = new Map();
+  made: Map<string, unknown> = new Map();
 
   /** @param network Least and largest value of all layers' maps, and gradients. */
   constructor(
@@ -214,7 +214,7 @@ export class Layer {
 
   once<T>(name: string, make: () => T): T {
     if (!this.made.has(name)) this.made.set(name, make());
-    return this.made.get(name);
+    return this.made.get(name) as T;
   }
 }
 

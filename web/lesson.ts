@@ -202,7 +202,7 @@ export class Lesson {
    * The verdict on this question, and the marks of all.
    * @param given The answer of now: after a right one another may be tried.
    */
-  show(given?: any) {
+  show(given?: unknown) {
     const { steps } = this.course;
     const answer = this.answers[this.place];
     const right = given !== undefined && answer?.right ? judged(this.step, given) : answer?.right;

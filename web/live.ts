@@ -2,22 +2,30 @@
 
 import { keepShortcutsFrom } from "./shortcuts.ts";
 import { StepsView } from "./steps.ts";
+import type { StepsFacts } from "./recorded.ts";
+import type { WidgetModel } from "./model.ts";
+
+/** What the kernel sends: facts, and the numbers of the steps whose bytes come beside them. */
+interface StepsMessage {
+  facts: StepsFacts;
+  steps: number[];
+}
 
 export default {
   /** Runs once, before any view: so the kernel knows that there is somebody who can draw. */
-  initialize({ model }: { model: any }) {
+  initialize({ model }: { model: WidgetModel }) {
     model.set("alive", true);
     model.save_changes();
   },
-  render({ model, el: place }: { model: any; el: HTMLElement }) {
+  render({ model, el: place }: { model: WidgetModel; el: HTMLElement }) {
     const root = document.createElement("div");
     root.className = "hookviz-app";
     keepShortcutsFrom(root);
     root.addEventListener("keydown", (event) => event.stopPropagation());
     place.append(root);
     const view = new StepsView(root);
-    const arrive = (said: any, buffers: DataView[]) => {
-      const found = said.steps.map((at: number, place: number) => {
+    const arrive = (said: StepsMessage, buffers: DataView[]) => {
+      const found = said.steps.map((at, place): [number, Uint8Array] => {
         const { buffer, byteOffset, byteLength } = buffers[place];
         return [at, new Uint8Array(buffer, byteOffset, byteLength)];
       });

@@ -9,9 +9,10 @@ import { objectId } from "./objectId.ts";
 import { putPicture } from "./panel.ts";
 import { colour, measureOf, scaleOf } from "./ribbon.ts";
 import type { Unit } from "./mapGraph.ts";
-import type { Box, Frame, Path, Placed } from "./mapLayout.ts";
+import type { Box, Dagre, Frame, Path, Placed } from "./mapLayout.ts";
+import type { NetworkGraph, Refused } from "./source.ts";
 import type { App } from "./app.ts";
-import type { GraphNode, LayerFacts } from "./messages.d.ts";
+import type { LayerFacts } from "./messages.d.ts";
 
 interface Drawn {
   unit: Unit;
@@ -35,8 +36,8 @@ const SMALL = "10px";
 export class NetworkMap {
   zoom = 1;
   /** What the source has sent. */
-  found: any = null;
-  dagre: any = null;
+  found: NetworkGraph | null = null;
+  dagre: Dagre | null = null;
   tree: Unit | null = null;
   opened: Set<string> = new Set();
   /** Closed by hand around the shown layer. */
@@ -95,6 +96,10 @@ export class NetworkMap {
     this.listen();
   }
 
+  get graph() {
+    return sure(this.found);
+  }
+
   get open() {
     return this.app.parts.drawers.open === "map";
   }
@@ -148,15 +153,15 @@ export class NetworkMap {
     if (next) this.seen(next.root);
   }
 
-  take(found: any) {
+  take(found: NetworkGraph | Refused) {
     this.failed = found.none ?? "";
-    this.stopped = Boolean(found.stopped);
-    if (this.failed) return;
+    this.stopped = "stopped" in found && Boolean(found.stopped);
+    if (found.none !== undefined) return;
     const same = this.found?.nodes === found.nodes && this.found.sizes === found.sizes;
     this.found = found;
     if (same) return this.repaint(); // another picture: the boxes stay where they are
     const first = !this.tree;
-    const shape = JSON.stringify([found.edges, found.nodes.map((each: any) => each.name)]);
+    const shape = JSON.stringify([found.edges, found.nodes.map((each) => each.name)]);
     if (shape !== this.shape) {
       this.shape = shape;
       this.tree = treeOf(found);
@@ -166,7 +171,7 @@ export class NetworkMap {
     if (this.dagre || this.loading) return;
     this.loading = true;
     found.library().then(
-      (library: any) => {
+      (library) => {
         this.dagre = library;
         this.app.schedule();
       },
@@ -194,7 +199,7 @@ export class NetworkMap {
   /** The index of the node that is shown; −1 if the layer is none of the graph's. */
   index() {
     const { layer, call } = this.app.at;
-    const own = (this.found.nodes as GraphNode[]).flatMap((
+    const own = this.graph.nodes.flatMap((
       node,
       n,
     ) => (node.layer === layer ? [{ n, call: node.call }] : []));
@@ -229,15 +234,15 @@ export class NetworkMap {
     const isOpen = (unit: Unit) =>
       !this.closed.has(unit.key) && (this.opened.has(unit.key) || around.has(unit.key));
     const { boxes } = visibleUnits(tree, isOpen);
-    const key = `${room} ${boxes.map((box) => box.key).join()} ${objectId(this.found.nodes)}`;
+    const key = `${room} ${boxes.map((box) => box.key).join()} ${objectId(this.graph.nodes)}`;
     if (key === this.laid) return;
     this.laid = key;
     this.room = room;
     this.marked = "";
     const focused = this.drawn.find(({ root }) => root.matches(":focus"))?.unit.key;
-    const edges = reduced(boxes.length, lifted(boxes, this.found.edges));
+    const edges = reduced(boxes.length, lifted(boxes, this.graph.edges));
     const sizes = boxes.map((box) => this.sizeOf(box));
-    this.places = placed(this.dagre, boxes, sizes, edges, room);
+    this.places = placed(sure(this.dagre), boxes, sizes, edges, room);
     this.drawn = boxes.map((box) => this.boxFor(box));
     this.boxes.replaceChildren(...this.drawn.map(({ root }) => root));
     this.frames.replaceChildren(...this.places.frames.map((frame) => this.frameFor(frame)));
@@ -248,7 +253,7 @@ export class NetworkMap {
 
   /** @param unit The layer whose picture it has: its own, or the last in it; "" without one. */
   pictured(unit: Unit) {
-    const { sizes, nodes } = this.found;
+    const { sizes, nodes } = this.graph;
     const own = unit.kind === "module" &&
       [`${unit.name}.heads`, unit.name].find((name) => sizes[name]?.[0]);
     if (own) return own;
@@ -269,7 +274,7 @@ export class NetworkMap {
     if (unit.kind === "group") {
       return [...new Set(unit.parts.flatMap((part) => this.layersIn(part)))];
     }
-    const own = new Set(unit.nodes.map((n) => this.found.nodes[n].layer));
+    const own = new Set(unit.nodes.map((n) => this.graph.nodes[n].layer));
     const { layers } = this.app.facts;
     return layers.filter(({ name }) =>
       own.has(name) || (unit.kind === "module" && `${name}.`.startsWith(`${unit.name}.`))
@@ -278,10 +283,10 @@ export class NetworkMap {
 
   /** Its name and what stands below it. */
   wordsOf(unit: Unit) {
-    const last = this.found.nodes[unit.nodes[unit.nodes.length - 1] ?? 0];
+    const last = this.graph.nodes[unit.nodes[unit.nodes.length - 1] ?? 0];
     const join = unit.kind === "node" && !last.layer;
     const sizes = last.shape ?? [];
-    const shape = times(sizes.length > 1 && sizes[0] === this.found.batch ? sizes.slice(1) : sizes);
+    const shape = times(sizes.length > 1 && sizes[0] === this.graph.batch ? sizes.slice(1) : sizes);
     const name = (join ? last.operation : innerName(unit)) || unit.name;
     return {
       last,
@@ -305,7 +310,7 @@ export class NetworkMap {
   boxFor(unit: Unit): Drawn {
     const { last, join, shape, own, lines } = this.wordsOf(unit);
     const folded = unit.kind !== "node";
-    const layers = new Set(unit.nodes.map((n) => this.found.nodes[n].layer).filter(Boolean)).size;
+    const layers = new Set(unit.nodes.map((n) => this.graph.nodes[n].layer).filter(Boolean)).size;
     const said = [
       unit.name || own,
       folded ? `${unit.type}, ${layers} layers, folded` : unit.type,
@@ -372,9 +377,9 @@ export class NetworkMap {
       canvas.classList.add("hv-smooth");
       return;
     }
-    const { sizes, arrays } = this.found;
+    const { sizes, arrays } = this.graph;
     let start = 0;
-    for (const [name, [height, width]] of Object.entries(sizes as Record<string, number[]>)) {
+    for (const [name, [height, width]] of Object.entries(sizes)) {
       if (name === layer) {
         paint(
           canvas,
@@ -397,7 +402,7 @@ export class NetworkMap {
       this.focusNext = unit.key;
       return this.app.schedule();
     }
-    const node = this.found.nodes[unit.nodes[0] ?? 0];
+    const node = this.graph.nodes[unit.nodes[0] ?? 0];
     if (this.app.facts.layers.some((each) => each.name === node.layer)) {
       this.app.set({ layer: node.layer, call: node.call });
     }
@@ -587,7 +592,7 @@ export class NetworkMap {
     const key = `${this.laid} ${n} ${app.at.layer} ${measure} ${objectId(app.facts.layers)}`;
     if (key === this.marked) return;
     this.marked = key;
-    const nodes: GraphNode[] = this.found.nodes;
+    const { nodes } = this.graph;
     const sources = new Set(nodes[n]?.sources ?? []);
     const fed = new Set(
       nodes.flatMap(({ sources }, place) => (n >= 0 && sources?.includes(n) ? [place] : [])),

@@ -3,6 +3,24 @@
 
 import type { Unit } from "./mapGraph.ts";
 
+/** What is used of the library dagre. */
+export interface Dagre {
+  Graph: new () => DagreGraph;
+  layout: (graph: DagreGraph) => void;
+}
+interface DagreGraph {
+  setGraph: (options: Record<string, unknown>) => void;
+  setDefaultEdgeLabel: (label: () => unknown) => void;
+  setNode: (name: string, size: Size) => void;
+  setEdge: (from: string, to: string) => void;
+  node: (name: string) => Point;
+  edge: (from: string, to: string) => { points: Point[] };
+}
+interface Point {
+  x: number;
+  y: number;
+}
+
 interface Size {
   width: number;
   height: number;
@@ -42,7 +60,7 @@ const CUT = 8; // the most that a cut costs; a line costs 6
  * @param room Pixels of a line.
  */
 export function placed(
-  dagre: any,
+  dagre: Dagre,
   units: Unit[],
   sizes: Size[],
   { kept, skips }: { kept: Array<[number, number]>; skips: Array<[number, number]> },
@@ -117,7 +135,12 @@ export function placed(
  * Boxes, and the ways of edges, which leave a box to the right and enter one from the left.
  * @param extra Pixels above each box.
  */
-function inOneLine(dagre: any, sizes: Size[], kept: Array<[number, number]>, extra: number[] = []) {
+function inOneLine(
+  dagre: Dagre,
+  sizes: Size[],
+  kept: Array<[number, number]>,
+  extra: number[] = [],
+) {
   const graph = new dagre.Graph();
   graph.setGraph({ rankdir: "LR", nodesep: APART, ranksep: BETWEEN, edgesep: 10 });
   graph.setDefaultEdgeLabel(() => ({}));
@@ -135,11 +158,8 @@ function inOneLine(dagre: any, sizes: Size[], kept: Array<[number, number]>, ext
   for (const [from, to] of kept) {
     const [one, other] = [boxes[from], boxes[to]] as [Box, Box];
     // Of the points in between, those within a column: straight past its boxes.
-    const inner = graph.edge(String(from), String(to)).points.slice(1, -1).filter((
-      _: any,
-      place: number,
-    ) => place % 2);
-    const past = inner.flatMap(({ x, y }: { x: number; y: number }) => {
+    const points = graph.edge(String(from), String(to)).points.slice(1, -1);
+    const past = points.filter((_, n) => n % 2).flatMap(({ x, y }): Points => {
       const column = columns.find((each) => Math.abs(each.centre - x) < 1);
       return column ? [[column.left, y], [column.right, y]] : [[x, y]];
     });

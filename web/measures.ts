@@ -154,8 +154,8 @@ export function layerArrays(
   return found as Arrays;
 }
 
-function later(holder: any, name: string, make: () => any) {
-  let made: any = null;
+function later(holder: object, name: string, make: () => unknown) {
+  let made: unknown = null;
   Object.defineProperty(holder, name, {
     enumerable: true,
     get: () => {

@@ -10,7 +10,7 @@ export interface HealthSummary {
 export interface Prediction {
   number: number;
   name: string;
-  value: number;
+  value: number | null;
   words: string;
   before: number | null;
   change: string;
@@ -279,7 +279,7 @@ export interface AblationAnswer extends Reply {
 export interface FlipAnswer extends Reply {
   ask: "flip";
   share: number;
-  curve: number[];
+  curve: (number | null)[];
   answer: string;
   flipped: string | null;
   channels: number[];
@@ -300,7 +300,7 @@ export interface GraphNode {
 export interface MapAnswer extends Reply {
   ask: "map";
   nodes: GraphNode[];
-  edges: number[][];
+  edges: [number, number][];
   modules: Record<string, string>;
   verdict: string;
   sizes: Record<string, number[]>;
@@ -501,7 +501,7 @@ export interface LayerFacts {
   side: number;
   activation: number | null;
   gradient: number | null;
-  zeros: number;
+  zeros: number | null;
   nans: number;
   infs: number;
   channels: number;

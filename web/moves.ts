@@ -5,9 +5,12 @@ import type { AnyRequest } from "./messages.d.ts";
 // Of these one means little without the others: a channel is one of a layer.
 const TOGETHER = ["layer", "channel", "call", "sample", "depth", "order", "place"];
 
+/** A request as the kernel gets it: with the settings that were changed since the last one. */
+export type SentRequest = AnyRequest & { settings: Record<string, unknown>; moved: number };
+
 interface Move {
   count: number;
-  value: any;
+  value: unknown;
 }
 
 /** The browser's changes; the kernel says how many of them it has handled. */
@@ -21,7 +24,7 @@ export class Moves {
   }
 
   /** Something was changed here. */
-  note(changes: Record<string, any>) {
+  note(changes: Record<string, unknown>) {
     this.count += 1;
     for (const [name, value] of Object.entries(changes)) {
       this.latest.set(name, { count: this.count, value });
@@ -36,7 +39,7 @@ export class Moves {
   }
 
   /** The kernel's settings, but for those that were changed here since. */
-  merged(settings: Record<string, any>) {
+  merged(settings: Record<string, unknown>) {
     const own = new Set(Object.keys(this.unhandled));
     const together = TOGETHER.some((name) => own.has(name));
     const stays = (name: string) => own.has(name) || (together && TOGETHER.includes(name));
@@ -55,7 +58,7 @@ export class Requests {
   /** As it is typed, a class by its number. */
   written: string | null = null;
 
-  constructor(public moves: Moves, public send: (message: any) => void) {
+  constructor(public moves: Moves, public send: (message: SentRequest) => void) {
   }
 
   add(what: AnyRequest) {

@@ -20,7 +20,17 @@ import type { App } from "./app.ts";
 import type { Goal } from "./targets.ts";
 import type { Part } from "./ablation.ts";
 import type { Range } from "./levels.ts";
-import type { At, Facts, HeatAt, NetFacts, Picture } from "./source.ts";
+import type {
+  At,
+  Facts,
+  HeatAt,
+  NetFacts,
+  NetworkGraph,
+  Picture,
+  ReasonQuestion,
+  Refused,
+} from "./source.ts";
+import type { HeldAnswers } from "./walk.ts";
 import type { AnyRequest, OutputMap } from "./messages.d.ts";
 
 export interface CallFacts {
@@ -58,7 +68,7 @@ const MAP_SIDE = 32; // of a picture in the map, at most, as in `hookviz.view.ma
 /** The network, its input, its factors and its answers. */
 export class NetworkSource {
   /** The map as it was last. */
-  drawn: any = null;
+  drawn: NetworkGraph | Refused | null = null;
   /** The maps of the output as they were last. */
   shownAnswers: Map<string, Found> = new Map();
   first: Pick<Facts, "predictions" | "verdict" | "answer">;
@@ -103,8 +113,8 @@ export class NetworkSource {
     public facts: PageFacts,
     public runner: Runner,
     public input: Input,
-    public held: { header: any; arrays: any },
-    public graph: any,
+    public held: HeldAnswers,
+    public graph: NetworkGraph | Refused,
   ) {
     this.first = { predictions: facts.predictions, verdict: facts.verdict, answer: facts.answer };
     this.running = new Running(this);
@@ -415,7 +425,7 @@ export class NetworkSource {
     const arrays = layerArrays(maps, gradients, [count, height, width], orders.slice(1));
     const signed = maps.some((value) => value < 0);
     const header = { ...facts.header, size: [height, width], signed, which };
-    return new Layer(header, arrays as any, orders, this.facts.network);
+    return new Layer(header, arrays, orders, this.facts.network);
   }
 
   heat(at: HeatAt, layer: string) {
@@ -482,15 +492,16 @@ export class NetworkSource {
    * there the pictures of the run before.
    */
   map(at: At) {
-    if (this.graph.none) return this.graph;
+    const { graph } = this;
+    if (graph.none !== undefined) return graph;
     const answer = this.shownRun(at) === "original" ? this.answers.original : this.answers.edited;
-    const shown = Object.keys(this.graph.sizes).map((layer) =>
+    const shown = Object.keys(graph.sizes).map((layer) =>
       this.callOf(layer, Math.min(at.call ?? 0, this.lastCall(layer)))
     );
     if (!this.ask(answer, shown.map(({ name }) => `activation:${name}`))) return this.drawn;
     const made = () => ({
-      ...this.graph,
-      arrays: { pictures: { values: this.pictures(answer, shown, at.depth ?? 0) } },
+      ...graph,
+      arrays: { pictures: { values: this.pictures(answer, graph.sizes, shown, at.depth ?? 0) } },
     });
     this.drawn = answer.once(`map ${at.call ?? 0} ${at.depth ?? 0}`, made);
     return this.drawn;
@@ -499,8 +510,13 @@ export class NetworkSource {
   /**
    * Each layer's mean over channels, small, as levels between its own ends; one behind the other.
    */
-  pictures(answer: Answer, layers: CallFacts[], depth: number) {
-    const sizes: [number, number][] = Object.values(this.graph.sizes);
+  pictures(
+    answer: Answer,
+    sizesOf: NetworkGraph["sizes"],
+    layers: CallFacts[],
+    depth: number,
+  ) {
+    const sizes = Object.values(sizesOf);
     const levels = new Uint8Array(sizes.reduce((sum, [height, width]) => sum + height * width, 0));
     let start = 0;
     for (const [n, facts] of layers.entries()) {
@@ -647,8 +663,8 @@ export class NetworkSource {
     return null; // nothing here is rounded
   }
 
-  why(question: any) {
-    return answered(question, this.held.header, this.held.arrays, []);
+  why<Asked extends ReasonQuestion>(question: Asked) {
+    return answered(question, this.held, []);
   }
 
   /** Whether answers about values, or kernels, are in the page. */

@@ -4,26 +4,34 @@ import { goToTarget, keepAddress, linkOf, viewIn } from "./address.ts";
 import { App } from "./app.ts";
 import { block, fileIn, inflated, tellSize } from "./blocks.ts";
 import { loadDagre } from "../hookviz/static/dagre.js";
-import { el, readJson } from "./dom.ts";
+import { el, readJson, sure } from "./dom.ts";
 import { Intake } from "./intake.ts";
 import { Lesson } from "./lesson.ts";
 import { NetworkSource } from "./network.ts";
 import { pictureOf } from "./pictures.ts";
 import { publicObject } from "./publicObject.ts";
 import { Runner } from "./runner.ts";
+import type { PictureHeader } from "./messages.d.ts";
+import type { PageFacts } from "./network.ts";
+import type { NetworkGraph, Refused } from "./source.ts";
+import type { HeldAnswers } from "./walk.ts";
 
 /** Unpack model and runtime, and start the worker. */
-async function started(facts: any) {
+async function started(facts: PageFacts) {
   const program = await fileIn("program");
   const text = new TextDecoder().decode(await inflated(program, [program.length]));
   const runner = new Runner(text, await fileIn("runtime"), fileIn("model"), facts.net);
-  const [first, why, map] = await Promise.all([block("input"), block("why"), block("map")]);
-  const { header, arrays } = first as any;
+  const [{ header, arrays }, why, map] = await Promise.all([
+    block<PictureHeader>("input").then(sure),
+    block<HeldAnswers["header"]>("why").then(sure),
+    block<NetworkGraph | Refused>("map").then(sure),
+  ]);
   const picture = arrays.pixels && pictureOf(arrays.pixels.values, header);
   await runner.ready;
-  const input = { values: arrays.input.values, shape: arrays.input.shape, picture };
-  const graph = { ...map?.header, library: async () => loadDagre() };
-  return new NetworkSource(facts, runner, input, why as any, graph);
+  const values = arrays.input.values as Float32Array;
+  const graph = { ...map.header, library: async () => loadDagre() } as NetworkGraph | Refused;
+  const input = { values, shape: arrays.input.shape, picture };
+  return new NetworkSource(facts, runner, input, why, graph);
 }
 
 /** Put the app into the still picture's place. */
@@ -32,7 +40,7 @@ async function begin() {
   const root = document.getElementById("hookviz");
   if (!root) return;
   const source = started(facts);
-  (globalThis as any).hookviz = publicObject(facts, source);
+  Object.assign(globalThis, { hookviz: publicObject(facts, source) });
   tellSize();
   try {
     const network = await source;

@@ -9,44 +9,45 @@ import { Layer } from "./layer.ts";
 import { Lesson } from "./lesson.ts";
 import { pictureOf } from "./pictures.ts";
 import { answered } from "./walk.ts";
-import type { Numbers } from "./layer.ts";
-import type { At, Facts, HeatAt } from "./source.ts";
+import type { Block } from "./blocks.ts";
+import type { Arrays, Header, Numbers } from "./layer.ts";
+import type { PictureHeader } from "./messages.d.ts";
+import type { Found } from "./output.ts";
+import type { At, Facts, HeatAt, NetworkGraph, Reason, ReasonQuestion, Refused } from "./source.ts";
+import type { HeldAnswers } from "./walk.ts";
 
 /** What is in the page. */
 class PageSource {
   live = false;
   listeners: Set<() => void> = new Set();
-  known: Map<string, any> = new Map();
-  pending: Set<any> = new Set();
+  known: Map<string, unknown> = new Map();
+  pending: Set<string> = new Set();
   link: ((app: App) => string) | undefined = undefined;
-  reasons: Map<string, any> = new Map();
+  reasons: Map<string, Reason<ReasonQuestion["ask"]>> = new Map();
 
   constructor(public facts: Facts) {
   }
 
   /** A block that is unpacked, or null: then it will be. */
-  get(id: string, make: (found: any) => any) {
+  get<Header, Made>(id: string, make: (found: Block<Header>) => Made): Made | null {
     if (!this.pending.has(id)) {
       this.pending.add(id);
-      block(id).then((found) => {
+      block<Header>(id).then((found) => {
         this.known.set(id, found && make(found));
         for (const tell of this.listeners) tell();
       });
     }
-    return this.known.get(id) ?? null;
+    return (this.known.get(id) ?? null) as Made | null;
   }
 
   layer(at: At) {
     const place = this.place(at.layer);
     const { order } = this.facts.choices;
     const { network } = this.facts;
-    const made = (found: any) =>
-      new Layer(
-        found.header,
-        { ...found.arrays, percentiles: percentilesIn(found.arrays) },
-        order,
-        network,
-      );
+    const made = (found: Block<Header>) => {
+      const arrays = { ...found.arrays, percentiles: percentilesIn(found.arrays) };
+      return new Layer(found.header, arrays as unknown as Arrays, order, network);
+    };
     return this.get(`layer-${place}`, made);
   }
 
@@ -69,12 +70,12 @@ class PageSource {
   }
 
   map() {
-    const made = ({ header, arrays }: any) => ({
+    const made = ({ header, arrays }: Block<NetworkGraph | Refused>) => ({
       ...header,
       arrays,
       library: async () => loadDagre(),
     });
-    return this.get("map", made);
+    return this.get("map", made) as NetworkGraph | Refused | null;
   }
 
   /** The picture of the page, unless a layer's maps are of another one. */
@@ -82,7 +83,10 @@ class PageSource {
     if (place === null) return null;
     const found = this.get(
       "picture",
-      ({ header, arrays }) => ({ ...pictureOf(arrays.pixels.values, header), of: header.of }),
+      ({ header, arrays }: Block<PictureHeader & { of: number[] }>) => ({
+        ...pictureOf(arrays.pixels.values, header),
+        of: header.of,
+      }),
     );
     const other = found && place && (found.of[0] !== place[0] || found.of[1] !== place[2]);
     return other ? null : found;
@@ -95,7 +99,7 @@ class PageSource {
     const name = `${which} ${channel ?? "all"}`;
     const kinds = ["values", "classes", "pixels"];
     const found = kinds.map((kind) => [kind, arrays[`${name} ${kind}`]]).filter(([, map]) => map);
-    const made = this.known.get(`answer ${name}`) ??
+    const made = (this.known.get(`answer ${name}`) as Found | undefined) ??
       (found.length ? Object.fromEntries(found) : { none: "left out of this page for its size" });
     this.known.set(`answer ${name}`, made);
     return made;
@@ -111,20 +115,24 @@ class PageSource {
     return null;
   }
 
-  why(question: any) {
-    const held = this.get("why", (found) => found);
+  get reasonsHeld() {
+    return this.get("why", (found: HeldAnswers) => found);
+  }
+
+  why<Asked extends ReasonQuestion>(question: Asked) {
+    const held = this.reasonsHeld;
     if (!held) return null;
     const key = JSON.stringify(question);
-    const layer = this.facts.layers[this.place(question.layer)];
-    const found = this.reasons.get(key) ??
-      answered(question, held.header, held.arrays, layer?.map ?? []);
+    const layer = this.facts.layers[this.place("layer" in question ? (question.layer ?? "") : "")];
+    const found = (this.reasons.get(key) as Reason<Asked["ask"]> | undefined) ??
+      answered(question, held, layer?.map ?? []);
     this.reasons.set(key, found);
     return found;
   }
 
   /** Whether answers about values, or kernels, are in the page. */
   holds(what: "answers" | "weights") {
-    return this.get("why", (found) => found)?.header[what].length > 0;
+    return Boolean(this.reasonsHeld?.header[what].length);
   }
 
   prefetch(_: At, layers: string[]) {

@@ -1,10 +1,7 @@
 // What the model answered, as bars; a click asks for the gradient of that class.
 
 import { el, setAttribute } from "./dom.ts";
-import type { Prediction as Sent } from "./messages.d.ts";
-
-/** JSON has no NaN and no infinity: such a value arrives as null. */
-type Prediction = Omit<Sent, "value"> & { value: number | null };
+import type { Prediction } from "./messages.d.ts";
 
 /** Bars; `onChoose` gets a class number, and whether it is to be subtracted. */
 export class Predictions {

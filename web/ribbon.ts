@@ -232,7 +232,7 @@ function words(layer: LayerFacts) {
     `${layer.name || "(model)"}, ${layer.kind} ${layer.size}`,
     `activation ${size(layer.activation)}`,
     `gradient ${size(layer.gradient)}`,
-    `zeros ${percent(layer.zeros)}`,
+    `zeros ${percent(layer.zeros ?? NaN)}`,
     ...(layer.silent ? [`${layer.silent} of ${layer.channels} channels silent`] : []),
   ];
   return [...facts, ...wrong].join(", ");

@@ -6,10 +6,25 @@ export interface Tensor {
 }
 export type Tensors = Record<string, Tensor>;
 
+/** What the worker is asked: to start with a model, or to run the network. */
+export type RunnerMessage =
+  | { binary: Uint8Array<ArrayBuffer> }
+  | { model: Uint8Array<ArrayBuffer>; forward: number; level: string }
+  | { feeds: Tensors; outputs: string[]; graded: boolean };
+
+/** What the worker answers; `took` is in milliseconds. */
+export interface RunResult {
+  id: number;
+  outputs: Tensors;
+  took?: number;
+  error?: string;
+}
+
 /** The worker, with promises instead of messages. */
 export class Runner {
   worker: Worker;
-  waiting: Map<number, { done: (found: any) => void; failed: (error: Error) => void }> = new Map();
+  waiting: Map<number, { done: (found: RunResult) => void; failed: (error: Error) => void }> =
+    new Map();
   count = 0;
   took = 0; // milliseconds of the latest run
   ready: Promise<void>;
@@ -43,7 +58,7 @@ export class Runner {
   }
 
   /** @param given What is not copied. */
-  send(message: any, given: Transferable[] = []): Promise<any> {
+  send(message: RunnerMessage, given: Transferable[] = []): Promise<RunResult> {
     this.count += 1;
     const id = this.count;
     return new Promise((done, failed) => {
@@ -52,7 +67,7 @@ export class Runner {
     });
   }
 
-  arrived(data: any) {
+  arrived(data: RunResult) {
     const found = this.waiting.get(data.id);
     this.waiting.delete(data.id);
     if (data.error) return found?.failed(new Error(`The network failed: ${data.error}`));
@@ -78,7 +93,7 @@ export class Answer {
   known: Map<string, Tensor> = new Map();
   wanted: Set<string> = new Set();
   /** What was made of it. */
-  made: Map<string, any> = new Map();
+  made: Map<string, unknown> = new Map();
 
   constructor(public feeds: Tensors) {
   }
@@ -103,6 +118,6 @@ export class Answer {
 
   once<T>(name: string, make: () => T): T {
     if (!this.made.has(name)) this.made.set(name, make());
-    return this.made.get(name);
+    return this.made.get(name) as T;
   }
 }

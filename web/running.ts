@@ -64,7 +64,7 @@ export class Running {
   /** A heatmap; null while it is on its way. */
   heat(name: string, answer: Answer, facts: CallFacts, maps: Maps): Heat | null {
     const key = keyOf(name, facts, maps);
-    const known = answer.made.get(key);
+    const known = answer.made.get(key) as Heat | undefined;
     if (known) {
       this.leave();
       return known;
@@ -108,7 +108,7 @@ export class Running {
     if (!answer.made.has(key)) {
       await this.work(jobOf(answer, key, planOf(name, answer, maps)), () => true);
     }
-    return answer.made.get(key);
+    return answer.made.get(key) as Heat;
   }
 
   /** The target's score. */

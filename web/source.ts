@@ -6,19 +6,58 @@ import type { App } from "./app.ts";
 import type { Course } from "./answers.ts";
 import type { Field } from "./field.ts";
 import type { Part as Flips } from "./flip.ts";
-import type { Layer, Numeric } from "./layer.ts";
+import type { Layer, Numbers, Numeric } from "./layer.ts";
+import type { Dagre } from "./mapLayout.ts";
 import type {
+  AnyQuestion,
   AnyRequest,
   AsFed,
   Facts as KernelFacts,
+  FeatureAnswer,
   LayerFacts,
+  MapAnswer,
   PictureHeader,
+  Reply,
   TargetFacts,
+  WeightsAnswer,
+  WhyAnswer,
+  WithoutAnswer,
 } from "./messages.d.ts";
 import type { CallFacts } from "./network.ts";
 import type { Found } from "./output.ts";
 import type { Found as Sides } from "./sides.ts";
 import type { Settings, Values } from "./state.ts";
+
+/** An answer with its arrays decoded. */
+export type Decoded<Answer extends Reply> =
+  & Omit<Answer, "arrays" | "none" | "lost">
+  & { arrays: Record<string, Numbers>; none?: undefined };
+
+/** Why there is no answer. */
+export interface Refused {
+  none: string;
+  stopped?: boolean | null;
+}
+
+/** The answers to the questions of the drawers "why?" and "weights". */
+export interface Reasons {
+  why: Decoded<WhyAnswer>;
+  weights: Decoded<WeightsAnswer>;
+  feature: Decoded<FeatureAnswer>;
+  without: Decoded<WithoutAnswer>;
+  prepare: Decoded<Reply>;
+}
+export type Reason<Word extends keyof Reasons> = Reasons[Word] | Refused;
+export type ReasonQuestion = Extract<AnyQuestion, { ask: keyof Reasons }>;
+
+/** The network's graph, a picture of each layer, and the library that lays the graph out. */
+export type NetworkGraph =
+  & Pick<MapAnswer, "nodes" | "edges" | "modules" | "verdict" | "sizes" | "batch">
+  & {
+    arrays: { pictures: { values: Uint8Array } };
+    library: () => Promise<Dagre>;
+    none?: undefined;
+  };
 
 /** What is looked at; what is left out is a layer's first. */
 export type At = Partial<Values> & {
@@ -72,6 +111,12 @@ export type Facts = Omit<KernelFacts, "layers"> & {
   lesson?: Course | null;
 };
 
+/** The exact numbers at a position. */
+export interface ExactValue {
+  maps: number | null;
+  gradients: number | null;
+}
+
 /**
  * Where facts and numbers come from. Data that has not arrived is null; `listeners` are called when
  * it arrives.
@@ -87,7 +132,7 @@ export interface Source {
   target: (number: number) => void;
   edit: (what: AnyRequest) => void;
   ablate: (at: At, told: (part: Scores | null) => void) => void;
-  value: (at: At, row: number, column: number) => { maps: number; gradients: number } | null;
+  value: (at: At, row: number, column: number) => ExactValue | null;
   prefetch: (at: At, layers: string[]) => void;
   gone?: string;
   refused?: number;
@@ -99,8 +144,8 @@ export interface Source {
   goal?: { written: string } | null;
   answer?: (which: number, channel: number | null, sample: number) => Found | null;
   flip?: (at: At, channels: number[], told: (part: Flips | null) => void) => void;
-  why?: (question: any, at?: At) => any;
-  map?: (at: At, again?: number) => any;
+  why?: <Asked extends ReasonQuestion>(question: Asked) => Reason<Asked["ask"]> | null;
+  map?: (at: At, again?: number) => NetworkGraph | Refused | null;
   /** The drawer that was open when the view was drawn last. */
   opened?: string;
   holds?: (what: "answers" | "weights") => boolean;
@@ -110,9 +155,9 @@ export interface Source {
   /** The view as a file with this ending. */
   file?: (
     ending: string,
-    settings: Settings,
+    settings: Settings & Record<string, unknown>,
   ) => Promise<{ bytes: Uint8Array<ArrayBuffer> | null; none: string }>;
-  code?: (settings: Settings) => Promise<{ code: string; none: string }>;
+  code?: (settings: Settings & Record<string, unknown>) => Promise<{ code: string; none: string }>;
   link?: (app: App) => string;
   scores?: (
     at: At,

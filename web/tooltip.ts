@@ -71,7 +71,7 @@ export function valueOf(
   if (!data.arrays[which]) return "not in this page";
   const exact = source.value(at, row, column);
   return exact
-    ? shortest(exact[which], data.double)
+    ? shortest(exact[which] ?? NaN, data.double)
     : valueHere(data, which, at.channel, row, column);
 }
 

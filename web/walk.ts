@@ -1,17 +1,37 @@
 // The answers of the panels "why?" and "weights" that a page holds, see hookviz/export/walk.py.
 
+import type { Numbers } from "./layer.ts";
+import type { Reason, ReasonQuestion, Reasons } from "./source.ts";
+
+/** The answers that a page holds; that about the prediction also has the number of its class. */
+export interface HeldAnswers {
+  header: {
+    answers: Array<Omit<Reasons["why"], "arrays"> & { output?: number }>;
+    weights: Array<Omit<Reasons["weights"], "arrays">>;
+    none: string;
+  };
+  arrays: Record<string, Numbers>;
+}
+
 const NEEDS = "This needs the notebook: ";
 
 /**
  * Find the answer to a question among those of a page.
  * @param size Height and width of the map in which a place is chosen.
  */
-export function answered(
-  question: any,
-  { answers, weights, none }: { answers: any[]; weights: any[]; none: string },
-  arrays: Record<string, any>,
+export function answered<Asked extends ReasonQuestion>(
+  question: Asked,
+  held: HeldAnswers,
   size: number[],
-) {
+): Reason<Asked["ask"]> {
+  return answer(question, held, size) as Reason<Asked["ask"]>;
+}
+
+function answer(
+  question: ReasonQuestion,
+  { header: { answers, weights, none }, arrays }: HeldAnswers,
+  size: number[],
+): Reason<"weights"> | Reason<"why"> {
   if (question.ask === "weights") {
     const found = weights.find(({ layer, channel }) =>
       layer === question.layer && channel === question.channel
@@ -20,10 +40,12 @@ export function answered(
       ? { ...found, arrays: { tiles: arrays.tiles } }
       : { none: `${NEEDS}the page holds the kernels of a first layer alone.` };
   }
-  const fits = (answer: any) =>
+  if (question.ask !== "why") return { none: `${NEEDS}a page cannot run the network.` };
+  const position = question.output === undefined ? positionOf(question, size) : [];
+  const fits = (answer: HeldAnswers["header"]["answers"][number]) =>
     question.output === undefined
-      ? ["layer", "channel"].every((name) => answer[name] === question[name]) &&
-        same(answer.position, positionOf(question, size))
+      ? answer.layer === question.layer && answer.channel === question.channel &&
+        same(answer.position, position)
       : answer.output === question.output;
   const number = answers.findIndex(fits);
   if (number < 0) {
@@ -38,8 +60,8 @@ export function answered(
 }
 
 /** The position that is asked about: chosen in the map as fractions, or given. */
-function positionOf({ position, place }: any, size: number[]): number[] {
-  if (!place) return position;
+function positionOf({ position, place }: ReasonQuestion & { ask: "why" }, size: number[]) {
+  if (!place) return position ?? [];
   const fractions = place.slice(-size.length);
   return size.map((all, axis) => Math.min(Math.floor(fractions[axis] * all), all - 1));
 }

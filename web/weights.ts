@@ -5,13 +5,10 @@ import { put } from "./levels.ts";
 import { short } from "./numbers.ts";
 import { bar } from "./why.ts";
 import type { App } from "./app.ts";
-import type { Numbers, Numeric } from "./layer.ts";
-import type { FeatureAnswer, WeightsAnswer } from "./messages.d.ts";
+import type { Numeric } from "./layer.ts";
+import type { Reason, Reasons } from "./source.ts";
 
-type Kernels = Omit<WeightsAnswer, "arrays" | "kind"> & {
-  kind: "colour" | "slices" | "row";
-  arrays: { tiles: Numbers };
-};
+type Kernels = Omit<Reasons["weights"], "kind"> & { kind: "colour" | "slices" | "row" };
 
 /** A drawer; it follows the shown layer, channel and position while it is open. */
 export class Weights {
@@ -31,7 +28,7 @@ export class Weights {
   pictures = el("div", { class: "hv-kernels" });
   spot = ""; // the channel and layer for which pictures were requested
   tries = 0;
-  shown: FeatureAnswer | null = null;
+  shown: Reason<"feature"> | null = null;
   root: HTMLDivElement;
 
   constructor(
@@ -72,8 +69,13 @@ export class Weights {
     const { at, source } = this.app;
     visible(this.ask, source.live);
     const wanted = this.spot === this.channel();
-    const question = { ask: "feature", layer: at.layer, channel: at.channel, again: this.tries };
-    const found: FeatureAnswer | null = wanted ? source.why?.(question, at) : null;
+    const question = {
+      ask: "feature" as const,
+      layer: at.layer,
+      channel: at.channel,
+      again: this.tries,
+    };
+    const found = (wanted && source.why?.(question)) || null;
     if (found && found === this.shown) return;
     this.shown = found;
     setText(
@@ -84,8 +86,11 @@ export class Weights {
         ? "making pictures; interrupt the kernel to stop"
         : "",
     );
-    const made = (found?.urls ?? []).map((src, n) => {
-      const caption = found?.captions[n] ?? "";
+    const { urls, captions } = found && found.none === undefined
+      ? found
+      : { urls: [], captions: [] };
+    const made = urls.map((src, n) => {
+      const caption = captions[n] ?? "";
       return el(
         "span",
         { class: "hv-kernel" },
@@ -109,7 +114,7 @@ export class Weights {
     this.excite();
     const { layer, call, channel, sample, depth, place } = at;
     const question = {
-      ask: "weights",
+      ask: "weights" as const,
       layer,
       call,
       channel,
@@ -118,13 +123,13 @@ export class Weights {
       place,
       ...(this.again ? { again: this.again } : {}),
     };
-    const found = source.why(question, at);
+    const found = source.why(question);
     this.stopped = Boolean(found?.stopped);
     const key = `${JSON.stringify(question)} ${app.facts.run} ${app.colours.dark}`;
     if (!found || key === this.drawn) return;
     this.drawn = key;
     if (found.none !== undefined) return this.say(found.none);
-    this.fill(found);
+    this.fill(found as Kernels);
   }
 
   say(words: string) {

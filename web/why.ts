@@ -5,20 +5,14 @@ import { paint, toLevels } from "./levels.ts";
 import { short } from "./numbers.ts";
 import type { App } from "./app.ts";
 import type { Numbers, Numeric } from "./layer.ts";
-import type {
-  WhyAnswer,
-  WhyOrigin,
-  WhyTerm,
-  WithoutAnswer,
-  WithoutQuestion,
-} from "./messages.d.ts";
+import type { WhyOrigin, WhyTerm, WithoutQuestion } from "./messages.d.ts";
+import type { Reason, ReasonQuestion, Reasons } from "./source.ts";
 import type { Values } from "./state.ts";
 
-/** The answer with its arrays decoded. */
-type Answer = Omit<WhyAnswer, "arrays"> & { arrays: Record<string, Numbers> };
+type Answer = Reasons["why"];
 
 /** One number of the network: a position, or the place on the pictures, or a value of the output. */
-interface Spot extends Pick<WhyAnswer, "layer" | "call" | "channel" | "position"> {
+interface Spot extends Pick<Answer, "layer" | "call" | "channel" | "position"> {
   place?: Values["place"];
   output?: number;
   written?: string;
@@ -130,7 +124,7 @@ export class Why {
   }
 
   /** What is asked of the kernel. */
-  question() {
+  question(): (ReasonQuestion & { ask: "why" }) | null {
     const { at } = this.app;
     const spot = this.trail[this.index];
     if (!spot) return null;
@@ -183,7 +177,7 @@ export class Why {
     if (!question) {
       return this.say("Click a value in the feature map, or begin from the prediction.");
     }
-    const found = source.why(question, at);
+    const found = source.why(question);
     this.stopped = Boolean(found?.stopped);
     if (found) this.came();
     else this.wait();
@@ -465,7 +459,7 @@ export class Why {
     this.app.schedule();
   }
 
-  tellOff(off: WithoutAnswer | null) {
+  tellOff(off: Reason<"without"> | null) {
     if (!this.off) return setText(this.checked, "");
     if (!off) return setText(this.checked, "on its way …");
     if (typeof off.none === "string") return setText(this.checked, off.none);

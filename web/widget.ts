@@ -8,6 +8,7 @@ import { Layer } from "./layer.ts";
 import { Moves, Requests } from "./moves.ts";
 import { pictureOf } from "./pictures.ts";
 import { keepShortcutsFrom } from "./shortcuts.ts";
+import type { Kernel, WidgetModel } from "./model.ts";
 import type {
   AblationAnswer,
   AnyQuestion,
@@ -24,7 +25,21 @@ import type { Part as Scores } from "./ablation.ts";
 import type { Part as Flips } from "./flip.ts";
 import type { Arrays, Numbers } from "./layer.ts";
 import type { Found } from "./output.ts";
-import type { At, HeatAt } from "./source.ts";
+import type { Field } from "./field.ts";
+import type { Dagre } from "./mapLayout.ts";
+import type {
+  At,
+  ExactValue,
+  Heat,
+  HeatAt,
+  NetworkGraph,
+  Picture,
+  Reason,
+  ReasonQuestion,
+  Reasons,
+  Refused,
+} from "./source.ts";
+import type { Found as Sides } from "./sides.ts";
 import type { Settings } from "./state.ts";
 
 const BUDGET = 300e6; // bytes of layers that are kept
@@ -62,13 +77,34 @@ type WorkPart = Partial<Part<AblationAnswer> & Part<FlipAnswer> & Part<CodeAnswe
 
 export type Facts = KernelFacts & { note: string };
 
+/** What is made of the answers that are remembered. */
+type Answers = { [Word in keyof Reasons]: Reason<Word> } & {
+  layer: Layer | Refused;
+  picture: Picture;
+  heatmap: Heat;
+  heatmaps: Record<string, Numbers>;
+  sides: Sides;
+  output: Found;
+  field: Field;
+  map: NetworkGraph | Refused;
+  value: ExactValue;
+  scores: ArrayLike<number>;
+};
+type Remembered = Extract<AnyQuestion, { ask: keyof Answers }>;
+
+/** The classic Notebook's events. */
+interface NotebookEvents {
+  on: (names: string, act: () => void) => void;
+  off: (names: string, act: () => void) => void;
+}
+
 /** What the kernel sends, remembered. */
 class KernelSource {
   live = true;
   switches = true; // channels of an input can be switched off, to see what follows
   listeners: Set<() => void> = new Set();
   /** The one that was used last is last. */
-  known: Map<string, any> = new Map();
+  known: Map<string, unknown> = new Map();
   pending: Set<string> = new Set();
   parts: Map<string, (part: WorkPart | null) => void> = new Map(); // of work that is done in parts
   asked = 0;
@@ -80,18 +116,19 @@ class KernelSource {
   /** Why nothing new comes; or empty. */
   gone = "";
   refused = 0; // how often the gone kernel was asked to do something
-  refusals: Map<string, any> = new Map();
+  refusals: Map<string, unknown> = new Map();
   timer = 0;
   heard = 0; // how often the kernel has said something
-  kernel: any;
+  kernel: Kernel | undefined;
   /** The classic Notebook tells of it by events. */
-  events = (globalThis as any).Jupyter?.notebook?.events;
+  events = (globalThis as { Jupyter?: { notebook?: { events: NotebookEvents } } }).Jupyter?.notebook
+    ?.events;
   ended: () => void;
   ownFacts!: KernelFacts;
   ownNote!: string;
   shownFacts!: Facts;
 
-  constructor(public model: any) {
+  constructor(public model: WidgetModel) {
     this.moves = new Moves(() => Math.max(model.get("seen") ?? 0, 0));
     this.requests = new Requests(this.moves, (message) => this.ask(message));
     model.on("msg:custom", (said: AnyReply, buffers: DataView[]) => {
@@ -138,7 +175,11 @@ class KernelSource {
   }
 
   /** What is known, or null: then it is asked for, once. */
-  get(question: AnyQuestion): any {
+  get<Asked extends Remembered>(question: Asked): Answers[Asked["ask"]] | null {
+    return this.remembered(question) as Answers[Asked["ask"]] | null;
+  }
+
+  remembered(question: Remembered): unknown {
     const key = `${this.facts.run} ${JSON.stringify(question)}`;
     const found = this.known.get(key);
     if (found !== undefined) {
@@ -167,10 +208,9 @@ class KernelSource {
   /**
    * Where no answer comes in a while, that is said; a kernel that was done without one is another.
    */
-  ask(message: any) {
-    const { bytes, ...said } = message;
+  ask({ bytes, ...said }: Record<string, unknown> & { bytes?: Uint8Array }) {
     const { heard } = this;
-    const status = ({ content }: any) => {
+    const status = ({ content }: { content: { execution_state: string } }) => {
       if (content.execution_state === "idle") {
         setTimeout(() => this.heard === heard && this.lose(GONE), LATE);
       }
@@ -194,7 +234,7 @@ class KernelSource {
   }
 
   /** Another kernel has taken the place of ours, or none; or ours is just busy. */
-  ends(_: any, status: string) {
+  ends(_: unknown, status: string) {
     if (ENDS.has(status)) this.ended();
     else if (status === "busy" && this.gone === SILENT) this.lose(BUSY);
   }
@@ -220,7 +260,7 @@ class KernelSource {
   }
 
   /** What stands in the place of an answer, where that can be words. */
-  unanswered(ask: string) {
+  unanswered(ask: keyof Answers) {
     if (!IN_WORDS.has(ask)) return null;
     const said = { ask, none: NO_KERNEL, status: "unknown", why: NO_KERNEL };
     if (!this.refusals.has(ask)) this.refusals.set(ask, this.made(said as unknown as AnyReply, {}));
@@ -302,7 +342,7 @@ class KernelSource {
   forget() {
     let bytes = 0;
     for (const [key, value] of [...this.known].reverse()) {
-      bytes += value.bytes ?? 1000;
+      bytes += (value as { bytes?: number }).bytes ?? 1000;
       if (bytes > BUDGET) this.known.delete(key);
     }
   }
@@ -349,10 +389,18 @@ class KernelSource {
 
   /** Switch channels off, in their order, until the answer is another. */
   flip({ layer, call, sample, depth }: At, channels: number[], told: (part: Flips | null) => void) {
-    this.work(
-      { ask: "flip", layer, call, sample, depth, channels },
-      told as (part: WorkPart | null) => void,
-    );
+    this.work({ ask: "flip", layer, call, sample, depth, channels }, (part) => {
+      told(
+        part && {
+          share: part.share ?? 0,
+          curve: (part.curve ?? []).map((score) => score ?? NaN),
+          answer: part.answer ?? "",
+          flipped: part.flipped ?? null,
+          channels: part.channels ?? [],
+          none: part.none ?? "",
+        },
+      );
+    });
   }
 
   take(said: { key: string; none?: string | null }, arrays: Record<string, Numbers> | null) {
@@ -362,7 +410,9 @@ class KernelSource {
   }
 
   /** This view without hookviz. */
-  async code(settings: Settings): Promise<{ code: string; none: string }> {
+  async code(
+    settings: Settings & Record<string, unknown>,
+  ): Promise<{ code: string; none: string }> {
     const said = await this.written({ ask: "code", settings });
     return { code: said.code ?? "", none: said.none ?? "" };
   }
@@ -370,20 +420,21 @@ class KernelSource {
   /** This view as a file. */
   async file(
     ending: string,
-    settings: Settings,
+    settings: Settings & Record<string, unknown>,
   ): Promise<{ bytes: Uint8Array<ArrayBuffer> | null; none: string }> {
     const said = await this.written({ ask: "file", ending, settings });
-    return { bytes: said.arrays?.file?.values ?? null, none: said.none ?? "" };
+    const bytes = said.arrays.file?.values as Uint8Array<ArrayBuffer> | undefined;
+    return { bytes: bytes ?? null, none: said.none ?? "" };
   }
 
   /** What the kernel writes for once. */
-  written(question: Record<string, unknown>): Promise<any> {
+  written(question: AnyQuestion): Promise<WorkPart> {
     this.asked += 1;
     const key = `${this.facts.run} ${question.ask} ${this.asked}`;
     return new Promise((resolve) => {
       this.parts.set(
         key,
-        (said) => resolve(said ?? { none: "the network has changed: once more" }),
+        (said) => resolve(said ?? { none: "the network has changed: once more", arrays: {} }),
       );
       if (this.refuses()) this.take({ key, none: NO_KERNEL }, {});
       else this.ask({ key, ...question });
@@ -452,7 +503,7 @@ class KernelSource {
   /** The heatmaps of both sides of a target that is a difference. */
   sides({ layer, call, sample, depth, heatmap: method }: HeatAt) {
     const waiting = [...this.pending].some((key) => key.includes('"ask":"sides"')); // each is two runs
-    const question: AnyQuestion = { ask: "sides", layer, call, sample, depth, method };
+    const question = { ask: "sides" as const, layer, call, sample, depth, method };
     const known = this.known.has(`${this.facts.run} ${JSON.stringify(question)}`);
     return waiting && !known ? null : this.get(question);
   }
@@ -462,7 +513,7 @@ class KernelSource {
    * @param which Of the output's maps.
    */
   answer(which: number, channel: number | null, sample: number) {
-    const question: AnyQuestion = { ask: "output", which, channel, sample };
+    const question = { ask: "output" as const, which, channel, sample };
     const { name, size } = sure(this.facts.answer?.maps[which]);
     const key = JSON.stringify([question, name, size]);
     const found = this.get(question);
@@ -475,9 +526,9 @@ class KernelSource {
   }
 
   /** Terms of a value; one question at a time, so that the newest is next. */
-  why(question: AnyQuestion) {
+  why<Asked extends ReasonQuestion>(question: Asked) {
     const waiting = [...this.pending].some((key) => key.includes(`"ask":"${question.ask}"`));
-    return waiting ? null : this.get(question);
+    return (waiting ? null : this.get(question)) as Reason<Asked["ask"]> | null;
   }
 
   /** @param again How often it was asked for once more. */
@@ -496,7 +547,7 @@ class KernelSource {
       : { reference_channel: 0, place };
     return this.get({
       ...this.question(at),
-      ask: "scores",
+      ask: "scores" as const,
       order: at.order!,
       ...which,
       ...this.query(at, at.layer),
@@ -513,8 +564,8 @@ class KernelSource {
     // One question at a time: when its answer comes, the pointer's place then is asked for.
     const waiting = [...this.pending].some((key) => key.includes('"ask":"value"'));
     const { layer: name, call, sample, depth, shown_after, channel } = at;
-    const question: AnyQuestion = {
-      ask: "value",
+    const question = {
+      ask: "value" as const,
       layer: name,
       call,
       sample,
@@ -535,7 +586,7 @@ class KernelSource {
   }
 }
 
-let library: Promise<any> | undefined;
+let library: Promise<Dagre> | undefined;
 
 /** The library that orders a map, from the kernel as this program itself; loaded once. */
 function libraryOf(program: string) {
@@ -557,7 +608,7 @@ function numberOf(text: string | null | undefined) {
 
 const sources: Map<string, KernelSource> = new Map();
 
-function sourceOf(model: any) {
+function sourceOf(model: WidgetModel) {
   const token = model.get("token");
   const known = sources.get(token) ?? new KernelSource(model);
   sources.set(token, known);
@@ -568,7 +619,7 @@ function sourceOf(model: any) {
  * The settings follow, a few times a second; what the kernel sets goes first, unless it was changed
  * here since.
  */
-function follow(model: any, app: App, source: KernelSource) {
+function follow(model: WidgetModel, app: App, source: KernelSource) {
   const { moves } = source;
   const { state } = app;
   let told = moves.count;
@@ -598,7 +649,9 @@ function follow(model: any, app: App, source: KernelSource) {
   });
   const changed = () => {
     const now = state.settings;
-    const settings = source.local ? model.get("settings") : moves.merged(model.get("settings"));
+    const settings = source.local
+      ? model.get("settings")
+      : moves.merged({ ...model.get("settings") });
     const others = Object.entries(settings).filter(([name, value]) =>
       JSON.stringify(value) !== JSON.stringify(now[name])
     );
@@ -618,7 +671,7 @@ function follow(model: any, app: App, source: KernelSource) {
 
 export default {
   /** Say that the front end runs, once there is something to show: so nothing flickers. */
-  initialize({ model }: { model: any }) {
+  initialize({ model }: { model: WidgetModel }) {
     const source = sourceOf(model);
     const ready = () => {
       const layer = source.layer(model.get("settings"));
@@ -637,7 +690,7 @@ export default {
     };
   },
 
-  render({ model, el: root }: { model: any; el: HTMLElement }) {
+  render({ model, el: root }: { model: WidgetModel; el: HTMLElement }) {
     root.classList.add("hookviz-app");
     keepShortcutsFrom(root);
     const settings = { ...model.get("settings"), ...sourceOf(model).moves.unhandled };

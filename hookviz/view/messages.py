@@ -17,6 +17,7 @@ import types
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import (
+    Annotated,
     Any,
     TypeVar,
     Union,
@@ -34,7 +35,10 @@ from .view import Opening
 Place = tuple[float, float]
 """A position as fractions of the map: down and right."""
 
-PictureAt = tuple[int, float, int]
+Finite = Annotated[float, "neither NaN nor infinite"]
+"""A number that JSON has; of other floats the browser expects that they may be null."""
+
+PictureAt = tuple[int, Finite, int]
 """A sample, its relative depth, and the place of its tensor among the inputs."""
 
 
@@ -305,8 +309,8 @@ class LayerAnswer(Reply):
 class AsFed(Message):
     """The numbers that the network gets, computed from the picture."""
 
-    gain: list[float]
-    shift: list[float]
+    gain: list[Finite]
+    shift: list[Finite]
     words: str
 
 
@@ -344,8 +348,8 @@ class FieldEnds(Message):
     """The input positions that the map's positions see along one dimension."""
 
     along: int | None
-    from_: list[float]  # "from" in a message: that is a keyword of Python
-    to: list[float]
+    from_: list[Finite]  # "from" in a message: that is a keyword of Python
+    to: list[Finite]
 
 
 class FieldAnswer(Reply):
@@ -363,13 +367,13 @@ class FieldAnswer(Reply):
 class AblationAnswer(Reply):
     """The fraction of the work that is done; the drops and the order are in the arrays."""
 
-    share: float
+    share: Finite
 
 
 class FlipAnswer(Reply):
     """The search for channels that change the prediction, as far as it is done."""
 
-    share: float
+    share: Finite
     curve: list[float]
     answer: str
     flipped: str | None
@@ -394,7 +398,7 @@ class MapAnswer(Reply):
     """The network's graph, the sizes of its layers' pictures, and the program that arranges it."""
 
     nodes: list[GraphNode]
-    edges: list[list[int]]
+    edges: list[tuple[int, int]]
     modules: dict[str, str]
     verdict: str
     sizes: dict[str, list[int]]
@@ -613,11 +617,11 @@ class OutputMap(Message):
 class OutputBox(Message):
     """A box of a detector over the input."""
 
-    corners: tuple[float, float, float, float]
+    corners: tuple[Finite, Finite, Finite, Finite]
     label: str
-    score: float
+    score: Finite
     target: str
-    points: list[tuple[float, float]]
+    points: list[tuple[Finite, Finite]]
     pointTargets: list[str]
 
 
@@ -695,7 +699,7 @@ class Facts(Message):
     palettes: dict[str, str]
     choices: Choices
     run_names: list[str]
-    network: list[list[float]]
+    network: list[list[Finite]]
     methods: list[str]
     method_names: dict[str, str]
     flat: list[str]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -128,6 +129,7 @@ def answer_facts(answer: ShownOutput, sample: int) -> m.OutputFacts | None:
             pointTargets=list(map(str, box.points_at)),
         )
         for box in answer.boxes
+        if np.isfinite([*box.corners, box.score, *chain(*box.points)]).all()  # else nothing to draw
     ]
     first = main_map(answer.maps, sample) if maps else (0, None)
     return m.OutputFacts(sample=sample, count=answer.count, first=first, maps=maps, boxes=boxes)
