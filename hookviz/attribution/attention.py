@@ -123,7 +123,7 @@ def attention(
     return Attention(
         {each.name: each.weights for each in found if each.weights is not None},
         model=session.name,
-        grid=listener.grid,
+        grid=listener.patches.grid,
         over_budget=[each.name for each in found if each.over_budget],
         gradients=(lambda: _gradients(run(True))) if target is None else _gradients(listener),
         layer_gradients=lambda names: layer_gradients(session, target, names),

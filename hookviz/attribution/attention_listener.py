@@ -10,9 +10,9 @@ beside it, in float32 at least.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -98,22 +98,8 @@ def _fused_weights(operation: Operation) -> Tensor:
     )
 
 
-def _fused_gradient(operation: Operation) -> Tensor | None:
-    """Return ``dS/dA = dS/dO V^T`` of ``O = A V``, from the backward of a fused operation.
-
-    None if the kernel also dropped weights: it does not report which.
-    """
-    given = operation.argument
-    if given.get("dropout_p"):
-        return None
-    arrived = at_least_float32(operation.args[0])
-    return arrived @ _for_each_head(at_least_float32(given["value"]), arrived).mT
-
-
-Path = tuple[ModuleCall, ...]
-"""The calls that were running, the outermost first."""
-
 HEADS = ("num_heads", "n_heads", "num_attention_heads", "nhead", "n_head", "heads", "nheads")
+"""The attributes in which modules keep their number of heads."""
 
 
 @dataclass(eq=False)
@@ -128,8 +114,6 @@ class Attended:
         ``(N, heads, queries, keys)``, once the run has ended.
     over_budget : bool
         True if there was no room for the weights: then ``statistics`` and ``shape`` are known.
-    reduced
-        What the listener's ``reduce`` returned for the weights.
     place : int
         How many captured layers had run before.
     projection : str
@@ -138,12 +122,11 @@ class Attended:
         attends reads that layer's weight and does not call it.
     """
 
-    path: Path  # the calls that its parts have in common
+    path: tuple[ModuleCall, ...]  # the calls that its parts have in common, the outermost first
     call: ModuleCall | None  # in which the softmax ran
-    dimension: int = -1  # of the softmax
-    kept: Tensor | None = None  # the result of the softmax, in its shape
+    dimension: int  # of the softmax
+    raw: Tensor | None  # the result of the softmax, in its shape; None if it is not needed
     given: tuple[torch.Size, ...] = ()  # the shapes of the module's inputs
-    confirmed: bool = False  # whether it has weighted values
     name: str = ""
     module: nn.Module | None = field(default=None, repr=False)
     weights: Tensor | None = None
@@ -151,7 +134,6 @@ class Attended:
     over_budget: bool = False
     statistics: Statistics | None = None
     shape: tuple[int, ...] = ()
-    reduced: Any = None
     place: int = 0
     projection: str = ""
     projection_runs: bool = True
@@ -171,8 +153,7 @@ class _Weight:
 class _Product:
     """Products of two activations: perhaps those of queries and keys."""
 
-    path: Path
-    sizes: tuple[int, int]
+    sizes: torch.Size
 
 
 @dataclass(eq=False)
@@ -200,14 +181,13 @@ class AttentionListener(Follower[_Mark]):
         True if a backward follows, whose gradients at the weights are kept.
     ran : callable, optional
         Returns the number of captured layers that have run, for the order among them.
-    reduce : callable, optional
-        Called with an attention and its weights ``(N, heads, queries, keys)``: its result is kept
-        as ``reduced`` in place of the weights.
 
     Attributes
     ----------
     found : list of Attended
         In the order in which they ran; their names are unique.
+    patches : PatchGrid
+        The patches that the model's first layer cuts.
     """
 
     def __init__(
@@ -218,22 +198,16 @@ class AttentionListener(Follower[_Mark]):
         store: TensorStore | None = None,
         gradients: bool = False,
         ran: Callable[[], int] = int,
-        reduce: Callable[[Attended, Tensor], Any] | None = None,
     ) -> None:
         super().__init__()
         self.found: list[Attended] = []
+        self.patches = PatchGrid()
         self._model, self._chosen = model, chosen
         self._store, self._gradients, self._ran = store or TensorStore(), gradients, ran
-        self._reduce = reduce
-        self._patches = PatchGrid()
         self._running: list[ModuleCall] = []
         self._given: dict[ModuleCall, tuple[torch.Size, ...]] = {}
+        self._unhooked: list[tuple[Tensor, Callable[[Tensor], None]]] = []
         self._recorder: OperationRecorder
-
-    @property
-    def grid(self) -> tuple[int, ...] | None:
-        """Rows and columns of the patches that the model's first layer cuts, if it does."""
-        return self._patches.grid
 
     # The modules
 
@@ -243,7 +217,7 @@ class AttentionListener(Follower[_Mark]):
         for module, name in recorder.names.items():
             for parameter in module.parameters(recurse=False):
                 self.marks[parameter] = _Weight(name)
-        for hook in self._patches.hooks(self._model):
+        for hook in self.patches.hooks(self._model):
             recorder.add(*hook)
 
     def enter(self, call: ModuleCall, given: list[Tensor], again: bool) -> None:
@@ -256,12 +230,16 @@ class AttentionListener(Follower[_Mark]):
         if call in self._running:
             del self._running[self._running.index(call) :]
 
-    def _path(self, call: ModuleCall | None) -> Path:
-        if call is None:
-            return tuple(self._running[:1])
-        if call not in self._running:
-            return (call,)
-        return tuple(self._running[: self._running.index(call) + 1])
+    def end(self) -> None:
+        """Discard the marks, and give each attention a unique name."""
+        self.marks = StorageMap()
+        counts = Counter[str]()
+        for each in self.found:
+            counts[each.name] += 1
+            if counts[each.name] > 1:
+                each.name += f"#{counts[each.name] - 1}"
+            if each.raw is not None:
+                each.weights, each.raw = _arranged(each, each.raw), None
 
     # The operations
 
@@ -277,8 +255,7 @@ class AttentionListener(Follower[_Mark]):
             elif isinstance(mark, _Result):
                 follows = operation.kind in (Kind.COPY, Kind.REARRANGEMENT, Kind.DROPOUT)
             else:  # what is scaled or masked keeps its number of values
-                finished = isinstance(mark, Attended) and mark.confirmed
-                follows = not finished and tensor.numel() == made.numel()
+                follows = tensor.numel() == made.numel()
             if follows:
                 return mark
         return None
@@ -287,37 +264,75 @@ class AttentionListener(Follower[_Mark]):
         """Keep the mark where a part is overwritten, as masks of scores are."""
         return old or new
 
+    def before(self, operation: Operation) -> None:
+        """Register the hook of the latest result, which autograd has put into its graph by now."""
+        for result, hook in self._unhooked:
+            if result.requires_grad:
+                self._recorder.add(result, "tensor", hook)
+        self._unhooked.clear()
+
     def after(self, operation: Operation) -> None:
         """Follow products to a softmax and on to values; take what fused operations hide."""
-        if _is_fused(operation) or operation.name in PROBABILITIES:
+        attends = operation.name in PROBABILITIES or _is_fused(operation)
+        if current_backward() != FORWARD:
             # Only checkpointing runs a forward operation, with a graph, during a backward.
-            again = current_backward() != FORWARD and torch.is_grad_enabled()
-            with self._recorder.silent(), torch.no_grad():
-                if again:
-                    self._recall(operation)
-                elif _is_fused(operation):
-                    self._take_fused(operation)
-                else:
-                    self._take_softmax(operation)
-        elif operation.phase == "backward":
-            if self._gradients:
-                self._take_gradient(operation)
+            if attends and torch.is_grad_enabled():
+                self._find_again(operation)
+        elif attends:
+            self._begin_attention(operation)
         elif operation.name not in FACTORS or not self._take_product(operation):
             super().after(operation)
 
-    def _take_fused(self, operation: Operation) -> None:
-        weights = _fused_weights(operation)
-        attended = Attended(self._path(operation.call), operation.call, kept=weights)
-        self._confirm(attended, weights, operation.outputs[0])
+    def _begin_attention(self, operation: Operation) -> None:
+        fused, result, dimension = _is_fused(operation), operation.outputs[0], -1
+        if not fused:
+            product, dimension = self.marks.get(operation.inputs[0]), operation.argument["dim"]
+            if not isinstance(product, _Product) or result.shape[dimension] not in product.sizes:
+                return
+        path = tuple(self._running)
+        attended = Attended(path, operation.call, dimension, self._weights(operation))
+        self._watch(attended, operation)
+        if fused:
+            self._confirm(attended, result)
+        else:
+            self.marks[result] = attended
 
-    def _take_softmax(self, operation: Operation) -> None:
-        product = self.marks.get(operation.argument["self"])
-        dimension, result = operation.argument["dim"], operation.output
-        if isinstance(product, _Product) and result.shape[dimension] in product.sizes:
-            path = _common(product.path, self._path(operation.call))
+    def _weights(self, operation: Operation) -> Tensor:
+        with self._recorder.silent(), torch.no_grad():
+            if _is_fused(operation):
+                return _fused_weights(operation)
             # A copy: a dropout in place, for example, overwrites the result.
-            kept = at_least_float32(result.detach().clone())
-            self.marks[result] = Attended(path, operation.call, dimension, kept)
+            return at_least_float32(operation.output.detach().clone())
+
+    def _watch(self, attended: Attended, operation: Operation) -> None:
+        """Keep the gradient that will arrive at the result of a softmax or a fused operation."""
+        if not self._gradients:
+            return
+        value = operation.argument["value"].detach() if _is_fused(operation) else None
+        if value is not None and operation.argument.get("dropout_p"):
+            return  # a fused kernel does not report which weights it has dropped
+
+        def hook(gradient: Tensor) -> None:
+            if attended.raw is None or attended not in self.found:
+                return
+            with self._recorder.silent(), torch.no_grad():
+                gradient = at_least_float32(gradient.clone())
+                if value is not None:  # of A V: the gradient at A is that at the product times V^T
+                    gradient = gradient @ _for_each_head(at_least_float32(value), gradient).mT
+                attended.gradient = _arranged(attended, gradient)
+
+        self._unhooked.append((operation.outputs[0], hook))
+
+    def _find_again(self, operation: Operation) -> None:
+        """Watch an attention that checkpointing repeats: its first run may have had no graph."""
+        waiting = [e for e in reversed(self.found) if e.raw is not None and e.gradient is None]
+        if self._gradients and waiting:
+            weights = self._weights(operation)
+            alike = [e for e in waiting if torch.equal(e.raw, weights)]  # type: ignore[arg-type]
+            if alike:
+                # The same call if a module runs again; otherwise a backward begins at the end.
+                same = (each for each in alike if each.call is operation.call)
+                self._watch(next(same, alike[0]), operation)
 
     def _take_product(self, operation: Operation) -> bool:
         """Return whether the product is a part of attention."""
@@ -325,13 +340,13 @@ class AttentionListener(Follower[_Mark]):
         one, other = map(self.marks.get, (first, second))
         sides = (one, other, first.shape[-1]), (other, one, second.shape[-min(second.ndim, 2)])
         for mark, factor, size in sides:
-            if isinstance(mark, Attended) and mark.kept is not None:
-                if mark.kept.shape[mark.dimension] != size or isinstance(factor, _Weight):
+            if isinstance(mark, Attended) and mark.raw is not None:
+                if mark.raw.shape[mark.dimension] != size or isinstance(factor, _Weight):
                     return False  # heads are mixed, as talking heads are
-                if not mark.confirmed:
-                    mark.path = _common(mark.path, self._path(operation.call))
-                    with self._recorder.silent(), torch.no_grad():
-                        self._confirm(mark, mark.kept, operation.output)
+                if mark not in self.found:
+                    pairs = zip(mark.path, self._running, strict=False)
+                    mark.path = tuple(call for call, running in pairs if call is running)
+                    self._confirm(mark, operation.output)
                 return True
         if isinstance(one, _Result) and isinstance(other, _Weight):
             self._take_projection(one, other, first, operation)
@@ -339,8 +354,7 @@ class AttentionListener(Follower[_Mark]):
         if operation.name in ("mm", "addmm") and any(isinstance(m, _Weight) for m in (one, other)):
             return False  # a linear layer
         if operation.output.ndim > 1:
-            rows, columns = operation.output.shape[-2:]
-            self.marks[operation.output] = _Product(self._path(operation.call), (rows, columns))
+            self.marks[operation.output] = _Product(operation.output.shape[-2:])
         return True
 
     def _take_projection(
@@ -357,135 +371,64 @@ class AttentionListener(Follower[_Mark]):
         if beside and (runs or isinstance(self._model.get_submodule(weight.owner), nn.Linear)):
             result.attended.projection, result.attended.projection_runs = weight.owner, runs
 
-    def _take_gradient(self, operation: Operation) -> None:
-        if operation.name == "softmax_backward_data":
-            mark = self.marks.get(operation.argument["output"])
-            find: Callable[[], Tensor | None] = operation.args[0].clone
-        elif operation.name.startswith("scaled_dot_product"):
-            mark = self.marks.get(operation.argument["out"])
-            find = lambda: _fused_gradient(operation)  # noqa: E731
-        else:
-            return
-        attended = mark.attended if isinstance(mark, _Result) else mark
-        if isinstance(attended, Attended) and attended.confirmed and attended.kept is not None:
-            with self._recorder.silent(), torch.no_grad():
-                gradient = find()
-                if gradient is not None:
-                    attended.gradient = self._arranged(attended, at_least_float32(gradient))
-
-    def _recall(self, operation: Operation) -> None:
-        """Mark the result of an attention that checkpointing repeats, to get its gradient."""
-        fused, result = _is_fused(operation), operation.outputs[0]
-        waiting = [e for e in reversed(self.found) if e.kept is not None and e.gradient is None]
-        if not self._gradients or not waiting:
-            return
-        weights = _fused_weights(operation) if fused else at_least_float32(result)
-        alike = [each for each in waiting if torch.equal(each.kept, weights)]  # type: ignore[arg-type]
-        if alike:  # in the same call, if that runs again; otherwise a backward begins at the end
-            again = next((each for each in alike if each.call is operation.call), alike[0])
-            self.marks[result] = _Result(again, None) if fused else again
-
-    # One attention
-
-    def _confirm(self, attended: Attended, weights: Tensor, result: Tensor) -> None:
+    def _confirm(self, attended: Attended, result: Tensor) -> None:
         """Find the module that attends, and keep its weights as far as there is room."""
-        attended.confirmed = True
-        self._find_module(attended)
-        if self._chosen is not None and attended.module not in self._chosen:
-            attended.kept = None
-            return
-        arranged = self._arranged(attended, weights)
-        self.marks[result] = _Result(attended, _first_query(result, attended, arranged.shape))
-        if self._reduce is not None:
-            attended.reduced, attended.kept = self._reduce(attended, arranged), None
-        elif not self._store.reserve(weights.nbytes * (1 + self._gradients)):
-            attended.statistics, attended.shape = statistics(weights), arranged.shape
-            attended.kept, attended.over_budget = None, True
-
-    def _find_module(self, attended: Attended) -> None:
-        """Find the module that attends: not the helper that it hands queries and keys to."""
-        path = attended.path
-        while len(path) > 1 and self._is_helper(path[-1]):
-            path = path[:-1]
-        if path:
-            attended.module, attended.name = path[-1].module, path[-1].layer
-            attended.given = self._given.get(path[-1], ())
+        weights = attended.raw
+        assert weights is not None
+        *around, call = attended.path or (None,)
+        # Not the helper that it hands queries and keys to.
+        while around and call is not None and self._is_helper(call):
+            *around, call = around
+        if call is not None:
+            attended.module, attended.name = call.module, call.layer
+            attended.given = self._given[call]
         attended.place = self._ran()
         self.found.append(attended)
+        if self._chosen is not None and attended.module not in self._chosen:
+            attended.raw = None
+            return
+        with self._recorder.silent(), torch.no_grad():
+            attended.shape = _arranged(attended, weights).shape
+            self.marks[result] = _Result(attended, _first_query(result, attended))
+            if not self._store.reserve(weights.nbytes * (1 + self._gradients)):
+                attended.statistics = statistics(weights)
+                attended.raw, attended.over_budget = None, True
 
     def _is_helper(self, call: ModuleCall) -> bool:
-        given = self._given.get(call, ())
+        given = self._given[call]
         ready = len(given) > 1 or any(len(size) > 4 for size in given)
         return ready and all(each.ndim < 2 for each in call.module.parameters())
 
-    def _arranged(self, attended: Attended, tensor: Tensor) -> Tensor:
-        """Arrange a tensor of the softmax's shape as ``(N, heads, queries, keys)``."""
-        tensor = tensor.movedim(attended.dimension, -1)
-        heads, shape = _heads_of(attended.module), tensor.shape
-        if tensor.ndim == 2:
-            return tensor[None, None]
-        if tensor.ndim == 3:
-            return tensor.unflatten(0, (-1, _heads_among(shape[0], heads, attended.given)))
-        if tensor.ndim == 4 and _is_without_heads(shape, attended.given):
+
+def _arranged(attended: Attended, tensor: Tensor) -> Tensor:
+    """Arrange a tensor of the softmax's shape as ``(N, heads, queries, keys)``."""
+    tensor = tensor.movedim(attended.dimension, -1)
+    shape = tensor.shape
+    numbers = (getattr(attended.module, name, None) for name in HEADS)
+    heads = next((each for each in numbers if isinstance(each, int)), None)
+    given = attended.given[0] if attended.given else torch.Size()
+    batches = given[:2] if len(given) > 2 else (1,)  # the batch may be first or second
+    if tensor.ndim == 2:
+        return tensor[None, None]
+    if tensor.ndim == 3:
+        count = heads or shape[0] // batches[0]
+        fits = any(shape[0] == count * batch for batch in batches)
+        return tensor.unflatten(0, (-1, count if fits else 1))
+    if tensor.ndim == 4:
+        # Queries (N, L, D) without a dimension for heads: torch puts one before them.
+        if shape[0] == 1 and shape[1] == batches[0] and 1 not in batches:
             return tensor.transpose(0, 1)
-        if tensor.ndim == 4:
-            swapped = heads is not None and shape[1] != heads and shape[2] == heads
-            return tensor.transpose(1, 2) if swapped else tensor
-        # Each window counts as a sample.
-        place = next((d for d in range(1, tensor.ndim - 2) if shape[d] == heads), tensor.ndim - 3)
-        return tensor.movedim(place, -3).flatten(0, -4)
-
-    def end(self) -> None:
-        """Discard the marks, and give each attention a unique name."""
-        self.marks = StorageMap()
-        counts: dict[str, int] = {}
-        for each in self.found:
-            number = counts.get(each.name, 0)
-            counts[each.name] = number + 1
-            if number:
-                each.name = f"{each.name}#{number}"
-            if each.kept is not None:
-                each.weights, each.kept = self._arranged(each, each.kept), None
+        swapped = heads is not None and shape[1] != heads and shape[2] == heads
+        return tensor.transpose(1, 2) if swapped else tensor
+    # Each window counts as a sample.
+    place = next((d for d in range(1, tensor.ndim - 2) if shape[d] == heads), tensor.ndim - 3)
+    return tensor.movedim(place, -3).flatten(0, -4)
 
 
-def _first_query(result: Tensor, attended: Attended, shape: torch.Size) -> Tensor | None:
+def _first_query(result: Tensor, attended: Attended) -> Tensor | None:
     """Return all heads' results for the first query, side by side; None if unknown."""
-    _, heads, queries, _ = shape
+    _, heads, queries, _ = attended.shape
     rows = result if attended.dimension in (-1, result.ndim - 1) else result.mT
     if rows.shape[-2] != queries or rows.shape[:-2].numel() % heads:
         return None
     return rows.reshape(-1, heads, queries, rows.shape[-1])[0, :, 0].flatten().clone()
-
-
-def _common(one: Path, other: Path) -> Path:
-    """Return the calls that both ran in."""
-    count = next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a is not b), None)
-    return one[: min(len(one), len(other)) if count is None else count]
-
-
-def _heads_of(module: nn.Module | None) -> int | None:
-    found = (getattr(module, name, None) for name in HEADS)
-    return next((each for each in found if isinstance(each, int) and each > 0), None)
-
-
-def _is_without_heads(shape: torch.Size, given: tuple[torch.Size, ...]) -> bool:
-    """Return whether weights ``(1, N, queries, keys)`` have the batch in the place of the heads.
-
-    Torch puts a dimension before queries ``(N, L, D)``.
-    """
-    if shape[0] != 1 or not given or len(given[0]) < 3:
-        return False
-    return shape[1] == given[0][0] and 1 not in given[0][:2]
-
-
-def _heads_among(rows: int, heads: int | None, given: tuple[torch.Size, ...]) -> int:
-    """Return the number of heads in the rows ``N * heads`` of weights."""
-    batches = set(given[0][:2]) if given and len(given[0]) > 2 else set()
-    if heads is not None:
-        whole = rows % heads == 0
-        unbatched = rows == heads and bool(given) and len(given[0]) == 2
-        return heads if whole and (unbatched or rows // heads in batches or not given) else 1
-    if not given or rows in set(given[0][:1]):
-        return 1
-    batch = given[0][0]
-    return rows // batch if rows % batch == 0 else 1

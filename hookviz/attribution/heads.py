@@ -312,7 +312,7 @@ class AttentionLayers(AttentionRecorder):
                     name,
                     attended.module or model,
                     () if attends in cache or attended.module is None else (attends,),
-                    grid=self.listener.grid,
+                    grid=self.listener.patches.grid,
                     tokens=token_names(model),
                     attends=attends,
                     projection=attended.projection,
