@@ -22,10 +22,11 @@ from torchvision.ops import MultiScaleRoIAlign
 import hookviz
 from hookviz.export.figure import draw_figure
 from hookviz.run.output import leaves_of, read_output
+from hookviz.view.messages import WhyQuestion
 from hookviz.view.outputs import SHOWN, map_values, read_output_pictures
 from hookviz.view.payload import answer_facts
 from hookviz.view.predictions import output_of
-from hookviz.view.reason import reason_payload
+from hookviz.view.reason import why_answer
 
 SIZE = (1, 3, 40, 80)
 
@@ -288,15 +289,15 @@ def test_why_of_a_pixel_after_a_softmax(pnet):
     picture = torch.rand(1, 3, 60, 48)
     target = hookviz.output[1][0, 1, 12, 9]
     explorer = hookviz.explore(pnet, picture, target)
-    said, _ = reason_payload(explorer.displayed(), {"written": str(target)})
-    assert (said["layer"], said["channel"], said["position"]) == ("conv4_1", 1, [12, 9])
+    said, _ = why_answer(explorer.displayed(), WhyQuestion(key="", written=str(target)))
+    assert (said.layer, said.channel, said.position) == ("conv4_1", 1, [12, 9])
     score, slopes = plain(pnet, "conv4_1", picture, target)
     slope = float(slopes.max())
     assert slope == pytest.approx(score * (1 - score), rel=1e-5) == float(slopes[0, 1, 12, 9])
-    assert f"raises it most: by {slope:.3g} for each 1" in said["note"]
+    assert f"raises it most: by {slope:.3g} for each 1" in said.note
     explorer.target = "output[1][0, 1].sum()"
-    said, _ = reason_payload(explorer.displayed(), {"written": "output[1][0, 1].sum()"})
-    assert said["layer"] == "conv4_1" and said["channel"] == 1
+    said, _ = why_answer(explorer.displayed(), WhyQuestion(key="", written="output[1][0, 1].sum()"))
+    assert said.layer == "conv4_1" and said.channel == 1
     explorer.close()
 
 
@@ -318,17 +319,19 @@ def test_why_of_a_score_that_one_part_of_the_picture_has():
     model, picture = Parts().eval(), torch.rand(1, 3, 10, 20)
     target = hookviz.output[0]["scores"][1]
     explorer = hookviz.explore(model, picture, target)
-    said, _ = reason_payload(explorer.displayed(), {"written": str(target)})
-    assert (said["layer"], said["sample"], said["channel"]) == ("two", 1, 1)
+    said, _ = why_answer(explorer.displayed(), WhyQuestion(key="", written=str(target)))
+    assert (said.layer, said.sample, said.channel) == ("two", 1, 1)
     with torch.no_grad():
         first = model.one(picture[..., 10:])
         second = model.two(first.relu())
-    assert float(said["value"]) == pytest.approx(float(second[0, 1].max()), rel=1e-5)
-    term = said["terms"][0]["origins"][0]
-    assert (term["layer"], term["sample"]) == ("one", 1)
-    said, _ = reason_payload(explorer.displayed(), term)
-    row, column = said["position"]
-    assert float(said["value"]) == pytest.approx(float(first[0, said["channel"], row, column]))
+    assert float(said.value) == pytest.approx(float(second[0, 1].max()), rel=1e-5)
+    term = said.terms[0].origins[0]
+    assert (term.layer, term.sample) == ("one", 1)
+    place = {"layer": term.layer, "call": term.call, "position": term.position}
+    step = WhyQuestion(key="", channel=term.channel, sample=term.sample, **place)
+    said, _ = why_answer(explorer.displayed(), step)
+    row, column = said.position
+    assert float(said.value) == pytest.approx(float(first[0, said.channel, row, column]))
     explorer.close()
 
 

@@ -64,7 +64,7 @@ def test_the_browser_gets_the_same(seen):
     header, arrays = layer_payload(view)
     weights = maps["blocks.0.attn"][0]
     assert np.allclose(arrays["maps"], weights[:, 0, 1:].unflatten(-1, (4, 4)), atol=1e-6)
-    assert (header["word"], header["query"], header["beside"]) == (
+    assert (header.word, header.query, header.beside) == (
         "head",
         "the class token",
         ["class token"],
@@ -129,7 +129,7 @@ def test_tokens_have_their_words():
     explorer = hookviz.explore(model, words, token_names=said, face="plain")
     explorer.layer, explorer.channel = "encoder.self_attn.heads", 0
     header, _ = layer_payload(explorer.displayed())
-    assert header["tokens"] == [said, said] == [*explorer.frame.panels[0].tokens]
+    assert header.tokens == [said, said] == [*explorer.frame.panels[0].tokens]
     axes = explorer.figure().axes[0]
     ticks = [axis.get_ticklabels() for axis in (axes.xaxis, axes.yaxis)]
     assert [[each.get_text().replace("\\", "") for each in axis] for axis in ticks] == [said, said]

@@ -19,7 +19,8 @@ from hookviz.run.inputs import prepare_input
 from hookviz.run.session import Session
 from hookviz.studies.graph import cut as cut_module
 from hookviz.studies.graph.cut import CutRun
-from hookviz.view.reason import reason_payload, without_payload
+from hookviz.view.messages import WhyQuestion, WithoutQuestion
+from hookviz.view.reason import why_answer, without_answer
 
 
 class Branching(nn.Module):
@@ -447,26 +448,28 @@ def test_the_panels_answers(branching):
     model, x = branching
     explorer = hookviz.explore(model, x, layers=["one", "three"])
     view = explorer.displayed()
-    said, arrays = reason_payload(view, {"output": 2, "sample": 1})
-    assert (said["layer"], said["channel"], said["position"]) == ("last", 2, [])
-    total = float(said["bias"]) + sum(float(each["contribution"]) for each in said["terms"])
-    assert total + float(said["rest"]) == pytest.approx(float(said["value"]), rel=1e-5)
-    while said["layer"] != "input":
+    said, arrays = why_answer(view, WhyQuestion(key="", output=2, sample=1))
+    assert (said.layer, said.channel, said.position) == ("last", 2, [])
+    total = float(said.bias) + sum(float(each.contribution) for each in said.terms)
+    assert total + float(said.rest) == pytest.approx(float(said.value), rel=1e-5)
+    while said.layer != "input":
         assert arrays["kernel"].shape == arrays["patch"].shape
-        question = {key: said[key] for key in ("layer", "call", "channel", "position", "sample")}
-        channels = [each["channel"] for each in said["terms"]][:2]
-        off = without_payload(view, question | {"channels": channels, "target": 2})
-        assert float(off["true"]) == pytest.approx(float(off["predicted"]), rel=1e-4, abs=1e-5)
-        if said["layer"] == "last":
-            assert float(off["score"]) == pytest.approx(float(off["true"]), abs=1e-5)
-        found = said["terms"][0]["origins"][-1]
-        if found["layer"] == "input":
+        names = ("layer", "call", "channel", "position", "sample")
+        channels = [each.channel for each in said.terms][:2]
+        place = {name: getattr(said, name) for name in names}
+        off = without_answer(view, WithoutQuestion(key="", channels=channels, target=2, **place))
+        assert float(off.true) == pytest.approx(float(off.predicted), rel=1e-4, abs=1e-5)
+        if said.layer == "last":
+            assert float(off.score) == pytest.approx(float(off.true), abs=1e-5)
+        found = said.terms[0].origins[-1]
+        if found.layer == "input":
             break
-        said, arrays = reason_payload(view, found | {"sample": 1})
-    assert said["layer"] == "one"
+        place = {name: getattr(found, name) for name in names} | {"sample": 1}
+        said, arrays = why_answer(view, WhyQuestion(key="", **place))
+    assert said.layer == "one"
     assert arrays["maps"].shape[1:] == (7, 7)
-    (top, left), (bottom, right) = said["terms"][0]["window"]
-    row, column = said["position"]
+    (top, left), (bottom, right) = said.terms[0].window
+    row, column = said.position
     assert (top, left, bottom, right) == (row - 1, column - 1, row + 1, column + 1)
     explorer.close()
 
@@ -495,13 +498,13 @@ def test_channels_to_which_only_biases_lead():
 
     explorer = hookviz.explore(model, x, layers=["4"])
     question = {"layer": "4", "call": -1, "channel": 0, "position": [2, 3], "sample": 0}
-    said, _ = reason_payload(explorer.displayed(), question)
+    said, _ = why_answer(explorer.displayed(), WhyQuestion(key="", **question))
     explorer.close()
-    assert said["constants"] == sum(constant)
-    assert 1 not in [each["channel"] for each in said["terms"]]
-    total = sum(float(said[each]) for each in ("bias", "rest", "constant"))
-    total += sum(float(each["contribution"]) for each in said["terms"])
-    assert total == pytest.approx(float(said["value"]), rel=1e-6)
+    assert said.constants == sum(constant)
+    assert 1 not in [each.channel for each in said.terms]
+    total = sum(float(getattr(said, each)) for each in ("bias", "rest", "constant"))
+    total += sum(float(each.contribution) for each in said.terms)
+    assert total == pytest.approx(float(said.value), rel=1e-6)
 
 
 class Mixing(nn.Module):
@@ -602,14 +605,16 @@ def test_an_edited_layer_has_the_terms_of_its_value_before_its_edit(branching, l
         assert name == "mul" and 0 < value / why.edited < 1
 
     question = {"layer": layer, "call": 0, **at, "position": list(at["position"])}
-    said, _ = reason_payload(explorer.displayed(), question)
-    assert (said["value"], said["edited"]) == (str(why.value), str(why.edited))
-    assert said["edits"] == ["halved", "off"]
-    assert all(term["origins"] for term in said["terms"])
-    checked = without_payload(explorer.displayed(), question | {"channels": [1]})
+    said, _ = why_answer(explorer.displayed(), WhyQuestion(key="", **question))
+    assert (said.value, said.edited) == (str(why.value), str(why.edited))
+    assert said.edits == ["halved", "off"]
+    assert all(term.origins for term in said.terms)
+    checked = without_answer(
+        explorer.displayed(), WithoutQuestion(key="", channels=[1], **question)
+    )
     lost = -float(why.by_channel[1])
-    assert float(checked["predicted"]) == pytest.approx(lost)
-    assert float(checked["true"]) == pytest.approx(lost, abs=1e-5)
+    assert float(checked.predicted) == pytest.approx(lost)
+    assert float(checked.true) == pytest.approx(lost, abs=1e-5)
     explorer.close()
 
 

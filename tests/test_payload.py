@@ -27,6 +27,7 @@ from hookviz.export.packing import (
 )
 from hookviz.view.layer import FIXED, SCORE_DROP, channel_order
 from hookviz.view.maps import layer_of, layers_of
+from hookviz.view.messages import as_json
 from hookviz.view.payload import NUMBERS, layer_payload, model_payload, settings_payload
 from hookviz.view.settings import SETTINGS, Settings
 from hookviz.view.view import View
@@ -74,7 +75,7 @@ def test_a_layer_comes_with_its_own_numbers(view):
     assert (arrays["gradients"] == record.gradient[0].numpy()).all()
     rows = dict(zip(NUMBERS, arrays["numbers"], strict=True))
     assert (rows["max"] == record.activation[0].flatten(1).amax(1).numpy()).all()
-    assert header["counts"] == {"channel": 96, "call": 1, "sample": 1, "depth": 1}
+    assert as_json(header.counts) == {"channel": 96, "call": 1, "sample": 1, "depth": 1}
     layer = layer_of(view.with_settings(layer="layer3.0.conv1"))
     for order, place in zip((*FIXED[1:], SCORE_DROP), arrays["orders"], strict=True):
         assert (place == channel_order(layer, order)).all()

@@ -31,12 +31,12 @@ def shown(explorer, **at):
         setattr(explorer, name, value)
     view, panel = explorer.displayed(), explorer.frame.input
     header, _ = layer_payload(view)
-    found = picture_payload(view, header["place"])
+    found = picture_payload(view, header.place)
     if panel is None:
-        assert found is None and header["place"] is None
-        assert header["no_picture"] and header["no_picture"] in explorer.frame.panels[0].note
-        return header["no_picture"]
-    assert found is not None and (found[1] == panel.pixels).all() and not header["no_picture"]
+        assert found is None and header.place is None
+        assert header.no_picture and header.no_picture in explorer.frame.panels[0].note
+        return header.no_picture
+    assert found is not None and (found[1] == panel.pixels).all() and not header.no_picture
     return torch.from_numpy(panel.pixels)
 
 

@@ -52,7 +52,7 @@ def test_maps_are_shown_after_norm_and_activation(made):
         explorer.layer, explorer.shown_after = layer, shown_after
         header, arrays = layer_payload(explorer.displayed())
         assert explorer.frame.panels[0].values.tolist() == arrays["maps"][explorer.channel].tolist()
-        assert header["shown_after"] == words
+        assert header.shown_after == words
         assert torch.allclose(torch.from_numpy(arrays["maps"]), expected[1])
 
 

@@ -32,6 +32,7 @@ from ..view.maps import (
     layers_of,
     query_words,
 )
+from ..view.messages import PictureHeader, as_json
 from ..view.outputs import map_values
 from ..view.payload import (
     field_payload,
@@ -136,7 +137,9 @@ def write_page(
     on_progress(0.8)
     if begun.picture is not None:
         said, pixels = begun.picture
-        blocks["picture"] = PageBlock(said, [Stream.of([packed_picture("pixels", pixels)])])
+        blocks["picture"] = PageBlock(
+            as_json(said), [Stream.of([packed_picture("pixels", pixels)])]
+        )
     whole_heats = Stream.of(_packed_heatmaps(heats, 1))
     large = len(whole_heats.data) > HEATS * max_bytes
     drawn = Stream.of(_packed_heatmaps(heats, 2)) if large else whole_heats
@@ -236,14 +239,14 @@ class PageBeginning:
         JSON values; more are added by each kind of page.
     still : str
         The address of the picture that is seen before the program runs, and without it.
-    picture : (dict, numpy.ndarray) or None
+    picture : (PictureHeader, numpy.ndarray) or None
         As `picture_payload`.
     """
 
     view: View
     facts: dict[str, Any]
     still: str
-    picture: tuple[dict[str, Any], np.ndarray] | None
+    picture: tuple[PictureHeader, np.ndarray] | None
 
     @property
     def text(self) -> str:
@@ -310,7 +313,8 @@ def _of_attention(view: View) -> list[str]:
 
 def _layer(view: View, block: str) -> tuple[PageBlock, list[MapsPart]]:
     """Return a layer's block with its statistics, and the parts that are added to it."""
-    header, arrays = layer_payload(view)
+    words, arrays = layer_payload(view)
+    header = as_json(words)
     layer, parts = layer_of(view), []
     percentiles = arrays.pop("percentiles")
     ends = {

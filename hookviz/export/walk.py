@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..hooking.select import is_convolution
+from ..view.messages import WeightsQuestion, WhyQuestion, as_json
 from ..view.payload import target_number
-from ..view.reason import reason_payload, weights_payload
+from ..view.reason import weights_answer, why_answer
 from ..view.view import View
 from .packing import Packed, raw
 
@@ -25,8 +26,8 @@ def page_reasons(view: View, names: Sequence[str]) -> tuple[dict[str, Any], list
     Returns
     -------
     dict, list
-        ``answers``, those of `reason_payload`; that about the prediction also has ``output``, the
-        number of its class. ``weights``, those of `weights_payload` for each channel of a layer
+        ``answers``, those of `why_answer`; that about the prediction also has ``output``, the
+        number of its class. ``weights``, those of `weights_answer` for each channel of a layer
         whose kernels are pictures. ``none``, why there are no answers, as a sentence. And the
         arrays, whose names begin with the number of their answer.
     """
@@ -35,12 +36,12 @@ def page_reasons(view: View, names: Sequence[str]) -> tuple[dict[str, Any], list
     at, number = view.settings, target_number(view)
     answers: list[dict[str, Any]] = []
     arrays: list[Packed] = []
-    beginnings: list[dict[str, Any]] = []
+    beginnings: list[WhyQuestion] = []
     if number is not None:
-        beginnings.append({"output": number, "sample": at.sample})
+        beginnings.append(WhyQuestion(key="", output=number, sample=at.sample))
     if at.place is not None:
-        shown = {"layer": at.layer, "call": at.call, "channel": at.channel, "sample": at.sample}
-        beginnings.append({**shown, "place": at.place})
+        shown: dict[str, Any] = {"layer": at.layer, "call": at.call, "channel": at.channel}
+        beginnings.append(WhyQuestion(key="", sample=at.sample, place=at.place, **shown))
     reason = ""
     for question in beginnings:
         try:
@@ -53,18 +54,21 @@ def page_reasons(view: View, names: Sequence[str]) -> tuple[dict[str, Any], list
 
 
 def _walk(
-    view: View, question: dict[str, Any] | None, answers: list[dict[str, Any]], arrays: list[Packed]
+    view: View, question: WhyQuestion, answers: list[dict[str, Any]], arrays: list[Packed]
 ) -> None:
     """Add the answers along one path."""
-    while question is not None and len(answers) < LONGEST:
-        answer, found = reason_payload(view, question, traced=1)
+    while len(answers) < LONGEST:
+        answer, found = why_answer(view, question, traced=1)
         found.pop("maps", None)  # as large as the layers' maps
         arrays += [raw(f"{len(answers)} {name}", each) for name, each in found.items()]
-        answers.append(answer | ({"output": question["output"]} if "output" in question else {}))
-        origins = (term["origins"][0] for term in answer["terms"] if term["origins"])
-        question = next(origins, None)
-        if question is not None and question["layer"] == "input":
-            question = None
+        answers.append(as_json(answer))
+        if question.output is not None:
+            answers[-1]["output"] = question.output
+        at = next((term.origins[0] for term in answer.terms if term.origins), None)
+        if at is None or at.layer == "input":
+            return
+        place: dict[str, Any] = {"layer": at.layer, "call": at.call, "position": at.position}
+        question = WhyQuestion(key="", channel=at.channel, sample=at.sample, **place)
 
 
 def page_kernels(view: View, names: Sequence[str]) -> tuple[list[dict[str, Any]], list[Packed]]:
@@ -72,8 +76,8 @@ def page_kernels(view: View, names: Sequence[str]) -> tuple[list[dict[str, Any]]
     for name in names:
         module: Any = view.cache[name].module
         if is_convolution(module) and module.in_channels == 3 and len(module.kernel_size) == 2:
-            at = {"layer": name, "call": 0, "sample": 0, "place": None}
-            channels = range(module.out_channels)
-            found = [weights_payload(view, at | {"channel": channel}) for channel in channels]
-            return [answer for answer, _ in found], [raw("tiles", found[0][1]["tiles"])]
+            at: dict[str, Any] = {"key": "", "layer": name, "call": 0, "sample": 0}
+            questions = [WeightsQuestion(channel=n, **at) for n in range(module.out_channels)]
+            found = [weights_answer(view, each) for each in questions]
+            return [as_json(answer) for answer, _ in found], [raw("tiles", found[0][1]["tiles"])]
     return [], []

@@ -11,13 +11,13 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from ..hooking.maps import as_maps, channel_dimension
-from ..hooking.records import Call, CapturedTensor, FeatureCache, statistics
+from ..hooking.maps import as_maps
+from ..hooking.records import Call, CapturedTensor, FeatureCache, Statistics
 from ..hooking.select import is_convolution
 from ..hooking.weights import stored_tensor
 from ..studies.diagnosis.checks.magnitudes import LIMIT, trends
 from ..studies.diagnosis.checks.silent import silence
-from ..studies.diagnosis.modules import is_zero, next_to_zero, zeroed
+from ..studies.diagnosis.modules import LINEAR, is_zero, next_to_zero, zeroed
 from .maps import layers_of
 from .view import View, cached
 
@@ -88,20 +88,14 @@ class Cell:
     zero_weights: bool = False
 
     @property
-    def wrong(self) -> bool:
-        """True if any value or gradient is NaN or infinite."""
-        return bool(self.nans or self.infs or self.gradient_nans or self.gradient_infs)
-
-    @property
     def quiet(self) -> int:
         """Number of channels that are silent and not trained away."""
         return (self.silent or 0) - self.away
 
     def dead(self, samples: int) -> bool:
         """Return whether its channels are dead, by the judgement of `diagnose`."""
-        count = self.silent or 0
-        whole = count == self.channels
-        return silence(count, self.channels, self.away, samples, whole) == "dead"
+        count, all_of_them = self.silent or 0, self.silent == self.channels
+        return silence(count, self.channels, self.away, samples, all_of_them) == "dead"
 
 
 class HealthSummary(NamedTuple):
@@ -142,17 +136,18 @@ def is_untrained(model: nn.Module) -> bool:
     False
     """
     modules = list(model.modules())
-    counts = [stored_tensor(module, "num_batches_tracked") for module in modules]
-    if batches := [count for count in counts if count is not None and not count.is_meta]:
-        means = [stored_tensor(module, "running_mean") for module in modules]
-        return not any(map(bool, batches)) and not any(m is not None and m.any() for m in means)
-    weights = [stored_tensor(m, "weight") for m in modules if isinstance(m, WEIGHTED)]
-    large = [w for w in weights if w is not None and w.numel() >= MIN_WEIGHTS]
-    known = all(w.is_floating_point() and not w.is_meta for w in large)
-    return bool(large) and known and all(map(_is_evenly_spread, large))
+    if batches := _stored(modules, "num_batches_tracked"):
+        means = _stored(modules, "running_mean")
+        return not any(map(bool, batches)) and not any(mean.any() for mean in means)
+    weights = _stored([module for module in modules if isinstance(module, LINEAR)], "weight")
+    large = [each for each in weights if each.numel() >= MIN_WEIGHTS and each.is_floating_point()]
+    return bool(large) and all(map(_is_evenly_spread, large))
 
 
-WEIGHTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+def _stored(modules: Iterable[nn.Module], name: str) -> list[torch.Tensor]:
+    tensors = (stored_tensor(module, name) for module in modules)
+    return [each for each in tensors if each is not None and not each.is_meta]
+
 
 MIN_WEIGHTS = 256
 """Fewer weights say too little about their distribution."""
@@ -184,90 +179,52 @@ def layer_overview(cache: FeatureCache, names: Sequence[str]) -> list[Cell]:
 def _cell(call: Call, name: str, block: str) -> Cell:
     output, module = call.outputs[0], call.module
     shape = as_maps(torch.empty(output.shape, device="meta"), module, call.grid).shape
-    own, gradients = _pass(output, False), _pass(output, True)
-    assert own is not None  # only a gradient may be missing
-    silent, still = _silent(call, shape[1], own.zeros)
-    weight = None if module is None else stored_tensor(module, "weight")
-    weighted = isinstance(module, torch.nn.Linear) or (
-        module is not None and is_convolution(module)
-    )
-    away = 0
-    if weighted and silent and weight is not None and len(weight) == shape[1]:
-        small = next_to_zero(weight)
-        away = int((small if still is None else small & still.to(small.device)).sum())
+    values, slopes = output.statistics, output.gradient_statistics
+    weighted = isinstance(module, nn.Linear) or (module is not None and is_convolution(module))
+    weight = stored_tensor(module, "weight") if weighted and module is not None else None
+    silent, away = _silent(call, shape[1], values.zeros), 0
+    if silent is not None and silent.any() and weight is not None and len(weight) == shape[1]:
+        away = int((next_to_zero(weight) & silent.to(weight.device)).sum())
     return Cell(
-        name,
-        block,
-        max(shape[2:]),
-        own.rms,
-        None if gradients is None else gradients.rms,
-        own.zeros,
-        own.nans,
-        own.infs,
-        0 if gradients is None else gradients.nans,
-        0 if gradients is None else gradients.infs,
-        shape[1],
-        silent,
-        weighted,
-        away,
-        weighted and module is not None and is_zero(module),
+        name=name,
+        block=block,
+        side=max(shape[2:]),
+        activation=_rms(output, values),
+        gradient=None if slopes is None else _rms(output, slopes),
+        zeros=values.zeros,
+        nans=values.nans,
+        infs=values.infs,
+        gradient_nans=0 if slopes is None else slopes.nans,
+        gradient_infs=0 if slopes is None else slopes.infs,
+        channels=shape[1],
+        silent=None if silent is None else int(silent.sum()),
+        weighted=weighted,
+        away=away,
+        zero_weights=weighted and module is not None and is_zero(module),
     )
 
 
-def _silent(call: Call, channels: int, zeros: float) -> tuple[int | None, torch.Tensor | None]:
-    """Count the channels that are zero everywhere, quickly if there are too few zeros for one.
-
-    Also returns which they are; None for all.
-    """
-    if zeros in (0, 1) or zeros * channels < 1 - 1e-6:
-        return (channels if zeros == 1 else 0), None
-    if (values := values_of(call.outputs[0], False)) is None:
-        return None, None
-    across = channel_dimension(values, call.module, call.grid)
-    still = ~values.movedim(across, 0).flatten(1).any(1)
-    return int(still.sum()), still
+def _rms(tensor: CapturedTensor, known: Statistics) -> float:
+    finite = tensor.shape.numel() - known.nans - known.infs
+    return known.norm / math.sqrt(finite) if finite else math.nan
 
 
-class _Passed(NamedTuple):
-    rms: float
-    zeros: float
-    nans: int
-    infs: int
-
-
-def _pass(tensor: CapturedTensor, gradient: bool) -> _Passed | None:
-    """Summarize one tensor or its gradient in as few passes as possible."""
-    if gradient and not tensor.has_gradient:
+def _silent(call: Call, channels: int, zeros: float) -> torch.Tensor | None:
+    """Return the mask of channels that are zero everywhere; None if the values are not stored."""
+    output = call.outputs[0]
+    if zeros == 1 or zeros * channels < 1 - 1e-6:  # all channels, or too few zeros for one
+        return torch.full((channels,), zeros == 1)
+    if not output.kept or not output.dtype.is_floating_point:
         return None
-    if (values := values_of(tensor, gradient)) is not None:
-        wide = torch.float64 if values.dtype == torch.float64 else torch.float32
-        norm = float(torch.linalg.vector_norm(values, dtype=wide))
-        if math.isfinite(norm):
-            zeros = 0.0 if gradient else 1 - int(torch.count_nonzero(values)) / values.numel()
-            return _Passed(norm / math.sqrt(values.numel()), zeros, 0, 0)
-        found = statistics(values)
-    else:
-        known = tensor.gradient_statistics if gradient else tensor.statistics
-        assert known is not None  # a gradient has come
-        found = known
-    finite = tensor.shape.numel() - found.nans - found.infs
-    rms = found.norm / math.sqrt(finite) if finite else math.nan
-    return _Passed(rms, found.zeros, found.nans, found.infs)
-
-
-def values_of(tensor: CapturedTensor, gradient: bool) -> torch.Tensor | None:
-    """Return values that a single pass can summarize; None if all statistics are needed."""
-    values = (tensor.gradient if gradient else tensor.value) if tensor.kept else None
-    if values is None or values.layout != torch.strided or not values.is_floating_point():
-        return None
-    return values if values.numel() else None
+    maps = as_maps(output.value.to_dense(), call.module, call.grid)
+    return ~maps.movedim(1, 0).flatten(1).any(1)
 
 
 def blocks_of(names: Sequence[str]) -> list[str]:
-    """Return the block of each layer: the parts of its name that its neighbours share.
+    """Return the block of each layer: the first part of its name that not all layers share.
 
-    It is the first part that not all layers share; where more than half of the layers, and more
-    than four, would be in one block, that is divided by the next part of the names.
+    While a block holds more than half of the layers, and more than four, names are cut one part
+    later.
 
     Examples
     --------
@@ -278,38 +235,21 @@ def blocks_of(names: Sequence[str]) -> list[str]:
     >>> many = [f"blocks.{block}.{name}" for block in range(5) for name in ("qkv", "mlp")]
     >>> blocks_of(["stem", *many, "head"])[:4]
     ['stem', 'blocks.0', 'blocks.0', 'blocks.1']
-    >>> vit = [name for block in "012345" for name in (f"block.{block}.heads", f"block.{block}")]
-    >>> blocks_of(["stem", *vit])[:4]  # a block that is a layer itself
-    ['stem', 'block.0', 'block.0', 'block.1']
     """
     parts = [name.split(".") for name in names]
     shared = 0
     while all(len(each) > shared + 1 for each in parts) and len({e[shared] for e in parts}) == 1:
         shared += 1
-    depth = [shared + 1] * len(parts)
-    containers = {tuple(each[:deep]) for each in parts for deep in range(len(each))}
-    while True:
-        keys = [tuple(each[:deep]) for each, deep in zip(parts, depth, strict=True)]
-        large = {key for key, count in Counter(keys).items() if count > max(4, len(names) / 2)}
-        deeper = [
-            key in large and len(p) > len(key) + (tuple(p) not in containers)
-            for key, p in zip(keys, parts, strict=True)
-        ]
-        if not any(deeper):
+
+    def blocks_at(depth: int) -> list[str]:
+        return [".".join(each[shared:depth]) or "(model)" for each in parts]
+
+    blocks = blocks_at(shared + 1)
+    for depth in range(shared + 2, max(map(len, parts), default=0)):
+        if max(Counter(blocks).values()) <= max(4, len(names) / 2):
             break
-        depth = [deep + more for deep, more in zip(depth, deeper, strict=True)]
-    return [".".join(key[shared:]) or "(model)" for key in keys]
-
-
-def magnitudes(cells: Iterable[Cell]) -> tuple[str, list[float]]:
-    """Return the magnitudes behind the ribbon's colours: the gradient's, or else the activation's.
-
-    NaN for layers without any.
-    """
-    cells = list(cells)
-    if any(cell.gradient is not None and cell.gradient > 0 for cell in cells):
-        return "gradient", [math.nan if c.gradient is None else c.gradient for c in cells]
-    return "activation", [cell.activation for cell in cells]
+        blocks = blocks_at(depth)
+    return blocks
 
 
 def verdict(
@@ -367,43 +307,33 @@ layers, on 1 input. Gradient sizes differ by a factor of at most 100.')
     for words, odd in found:
         if odd:
             more = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
-            said_of = words.format(_named(odd[0]))
-            return HealthSummary(said_of + more, "odd", odd[0].name)
+            return HealthSummary(words.format(_named(odd[0])) + more, "odd", odd[0].name)
     clean = f"No NaN or Inf in {len(cells)} layer{'s' * (len(cells) != 1)}, on {on}."
-    this = f"this {kind}" if samples == 1 else f"all {on}"
-    silent = _most_silent(layers)
-    said, odd_layer = [clean], silent[-1].name if silent else None
+    silent = sorted((c for c in layers if c.quiet), key=lambda c: c.quiet / c.channels)
+    details, odd_layer = [clean], silent[-1].name if silent else None
     if silent:
-        most = f"{_percent(silent[-1])} of the channels in {_named(silent[-1])}"
+        most = f"{100 * silent[-1].quiet / silent[-1].channels:.0f} % of the channels"
+        where = f"{most} in {_named(silent[-1])}"
         if len(silent) > 1:
-            most = f"up to {_percent(silent[-1])} of the channels, in {len(silent)} layers"
-        said.append(f"Silent on {this}: {most}.")
+            where = f"up to {most}, in {len(silent)} layers"
+        details.append(f"Silent on {f'this {kind}' if samples == 1 else f'all {on}'}: {where}.")
     if away := sum(cell.away for cell in layers):
         odd_layer = odd_layer or max(layers, key=lambda cell: cell.away).name
         word = "channel has" if away == 1 else "channels have"
-        said.append(f"{away} {word} near-zero weights.")
+        details.append(f"{away} {word} near-zero weights.")
     for what, sizes in (
         ("activation", [cell.activation for cell in layers]),
         ("gradient", [c.gradient for c in reversed(layers) if c.gradient is not None]),
     ):
         for trend, _ in trends([size for size in sizes if math.isfinite(size)]):
-            where = layers[0] if (what == "gradient") else layers[-1]
+            at = layers[0] if what == "gradient" else layers[-1]
             text = f"The {what} is {trend}: more than {LIMIT:,.0f} times along the layers."
-            return HealthSummary(text, "odd", where.name, " ".join(said))
+            return HealthSummary(text, "odd", at.name, " ".join(details))
     if gradients := [cell.gradient for cell in cells if cell.gradient]:
         factor = 10 ** max(1, math.ceil(math.log10(max(gradients) / min(gradients)) - 1e-9))
-        said.append(f"Gradient sizes differ by a factor of at most {factor:,}.")
-    return HealthSummary("No problems found", "good", odd_layer, " ".join(said))
+        details.append(f"Gradient sizes differ by a factor of at most {factor:,}.")
+    return HealthSummary("No problems found", "good", odd_layer, " ".join(details))
 
 
 def _named(cell: Cell) -> str:
     return cell.name or "(model)"
-
-
-def _percent(cell: Cell) -> str:
-    return f"{100 * cell.quiet / cell.channels:.0f} %"
-
-
-def _most_silent(cells: Sequence[Cell]) -> list[Cell]:
-    """Return the layers with silent channels that are not trained away, the most silent last."""
-    return sorted((cell for cell in cells if cell.quiet), key=lambda c: c.quiet / c.channels)

@@ -436,7 +436,7 @@ class WhyTerm(Message):
 
 
 class WhyAnswer(Reply):
-    """A value taken apart, see `hookviz.view.reason.reason_payload`. Numbers are text."""
+    """A value taken apart, see `hookviz.view.reason.why_answer`. Numbers are text."""
 
     layer: str
     call: int
@@ -470,7 +470,7 @@ class WeightBins(Message):
 
 
 class WeightsAnswer(Reply):
-    """A layer's weights, see `hookviz.view.reason.weights_payload`. Numbers are text."""
+    """A layer's weights, see `hookviz.view.reason.weights_answer`. Numbers are text."""
 
     layer: str
     channel: int

@@ -7,11 +7,11 @@ import math
 import numpy as np
 
 from ..draw.colours import DIVERGING, FAINT, SEQUENTIAL, colour_ranges, faint, robust_end
-from ..hooking.records import CapturedTensor
+from ..hooking.records import Statistics
 from ..tables import number
 from .attending import token_names_of
 from .frame import Panel
-from .health import overview_of, values_of
+from .health import overview_of
 from .layer import ChannelStatistics
 from .maps import (
     channel_word,
@@ -67,25 +67,15 @@ def _ranges(
 def network_ranges(view: View) -> tuple[tuple[float, float], tuple[float, float]]:
     """Return the least and largest finite value of all layers' activations, and of gradients."""
     outputs = [view.cache[name].last.outputs[0] for name in layers_of(view)]
-    one, two = (_widest([_ends(tensor, which) for tensor in outputs]) for which in (False, True))
-    return one, two
+    activations = _widest([each.statistics for each in outputs])
+    return activations, _widest([each.gradient_statistics for each in outputs])
 
 
-def _widest(ends: list[tuple[float, float] | None]) -> tuple[float, float]:
-    known = [pair for pair in ends if pair is not None]
-    return (min(low for low, _ in known), max(high for _, high in known)) if known else (0.0, 0.0)
-
-
-def _ends(tensor: CapturedTensor, gradients: bool) -> tuple[float, float] | None:
-    """Return the least and largest finite value of a tensor or its gradient; None if none."""
-    if gradients and not tensor.has_gradient:
-        return None
-    if (values := values_of(tensor, gradients)) is not None:
-        low, high = values.aminmax()  # many times faster than all statistics
-        if low.isfinite() and high.isfinite():
-            return low.item(), high.item()
-    known = tensor.gradient_statistics if gradients else tensor.statistics
-    return None if known is None or math.isnan(known.min) else (known.min, known.max)
+def _widest(layers: list[Statistics] | list[Statistics | None]) -> tuple[float, float]:
+    known = [each for each in layers if each is not None and not math.isnan(each.min)]
+    if not known:
+        return 0.0, 0.0
+    return min(each.min for each in known), max(each.max for each in known)
 
 
 def map_panels(view: View) -> list[Panel]:

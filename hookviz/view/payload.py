@@ -6,8 +6,7 @@ statistics, orders, heatmaps and percentiles are computed here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import chain
 from typing import Any
 
@@ -181,13 +180,12 @@ def settings_payload(view: View) -> dict[str, Any]:
     return {name: value for name, value in asdict(view.settings).items() if name != "target"}
 
 
-def layer_payload(view: View) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def layer_payload(view: View) -> tuple[m.LayerHeader, dict[str, np.ndarray]]:
     """Return words and numbers of one layer, call, sample and depth.
 
     Returns
     -------
-    header : dict
-        JSON values.
+    header : LayerHeader
     arrays : dict of str to numpy.ndarray
         ``maps`` and, where one arrived, ``gradients``, ``(C, h, w)``: large ones averaged, see
         `hookviz.draw.colours.shown_size`. ``numbers`` and ``gradient_numbers``, ``(len(NUMBERS),
@@ -215,31 +213,36 @@ def layer_payload(view: View) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         arrays["ablation_scores"] = drops
     arrays["orders"] = np.array(orders).astype(np.uint32)
     at = view.settings
-    header = {
-        "layer": at.layer,
-        "call": at.call,
-        "sample": at.sample,
-        "depth": at.depth,
-        "counts": counts_of(view),
-        "place": picture_at(view),
-        "no_picture": why_no_picture(view),
-        "parts": is_of_parts(view),
-        "size": list(layer.maps.shape[1:]),
-        "signed": layer.signed,
-        "kind": type(record.module).__name__,
-        "shape": list(output.shape),
-        "dtype": str(output.dtype).removeprefix("torch."),
-        "magnitudes": magnitudes_note(view),
-        "which": view.which,
-        "shown_after": shown_after_words(view),
-    }
-    if is_attention(view):
-        header |= {"word": channel_word(view), "query": query_words(view)}
-        header["tokens"] = [*token_names_of(view)]
-        header["beside"] = [*(beside := weights_beside(view))]
-        if beside:
-            arrays["beside"] = np.stack([*beside.values()], 1)
-    return header, arrays
+    header = m.LayerHeader(
+        layer=at.layer,
+        call=at.call,
+        sample=at.sample,
+        depth=at.depth,
+        counts=m.Counts(**counts_of(view)),
+        place=picture_at(view),
+        no_picture=why_no_picture(view),
+        parts=is_of_parts(view),
+        size=list(layer.maps.shape[1:]),
+        signed=layer.signed,
+        kind=type(record.module).__name__,
+        shape=list(output.shape),
+        dtype=str(output.dtype).removeprefix("torch."),
+        magnitudes=magnitudes_note(view),
+        which=view.which,
+        shown_after=shown_after_words(view),
+    )
+    if not is_attention(view):
+        return header, arrays
+    if beside := weights_beside(view):
+        arrays["beside"] = np.stack([*beside.values()], 1)
+    attends = replace(
+        header,
+        word=channel_word(view),
+        query=query_words(view),
+        tokens=list(token_names_of(view)),
+        beside=list(beside),
+    )
+    return attends, arrays
 
 
 def field_payload(view: View) -> dict[str, Any]:
@@ -274,25 +277,28 @@ def _patches_field(view: View) -> dict[str, Any]:
 
 
 def picture_payload(
-    view: View, of: Sequence[float] | None = None
-) -> tuple[dict[str, Any], np.ndarray] | None:
+    view: View, of: m.PictureAt | None = None
+) -> tuple[m.PictureHeader, np.ndarray] | None:
     """Return words and pixels of the input, uint8 ``(H, W, 3)``; None if it is not a picture.
 
     ``of`` is the sample, the relative depth and the input tensor; left out, those of the view.
     """
-    at = of or picture_at(view)
-    if at is None:
+    if (at := of or picture_at(view)) is None:
         return None
-    sample, depth, tensor = int(at[0]), at[1], int(at[2])
-    picture, words = picture_part(view, sample, depth, tensor)
+    sample, _, tensor = at
+    picture, words = picture_part(view, *at)
     if picture is None:
         return None
-    size = picture_tensors(view.session.inputs)[tensor].shape[-2:]
-    said: dict[str, Any] = {"height": picture.shape[0], "width": picture.shape[1]}
-    said |= {"size": list(size), "of": [sample, tensor]}
-    fed = as_fed(shown_inputs(view), sample, depth, tensor)
-    said |= {"fed": fed} if fed else {}
-    return said | {"words": "" if words == UNDONE else words}, picture
+    fed = as_fed(shown_inputs(view), *at)
+    header = m.PictureHeader(
+        height=picture.shape[0],
+        width=picture.shape[1],
+        size=list(picture_tensors(view.session.inputs)[tensor].shape[-2:]),
+        of=[sample, tensor],
+        fed=None if fed is None else m.AsFed(**fed),
+        words="" if words == UNDONE else words,
+    )
+    return header, picture
 
 
 def _numbers(values: ChannelStatistics) -> np.ndarray:

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 import hookviz
 from hookviz.view.map import map_payload
-from hookviz.view.reason import reason_payload
+from hookviz.view.messages import WhyQuestion
+from hookviz.view.reason import why_answer
 
 from .race import print_table, race
 
@@ -37,8 +38,7 @@ def run(*, quick: bool = False) -> None:
         why = partial(hookviz.contributions, model, x, layer, channel=3, position=position)
         explorer = hookviz.explore(model, x, layers=[layer], face="plain")
         explorer.contributions(layer, channel=3, position=position)  # keeps a run
-        question = {"ask": "why", "layer": layer, "call": 0, "channel": 3, "sample": 0, "depth": 0}
-        question["position"] = list(position)
+        question = WhyQuestion(key="", layer=layer, call=0, channel=3, position=list(position))
         contenders: dict[str, Callable[[], Any]] = {
             "plain": partial(plain, model, x),
             "hookviz.graph": partial(hookviz.graph, model, x),
@@ -46,7 +46,7 @@ def run(*, quick: bool = False) -> None:
             "explorer.contributions": partial(
                 explorer.contributions, layer, channel=3, position=position
             ),
-            "answer of the why panel": partial(reason_payload, explorer.displayed(), question),
+            "answer of the why panel": partial(why_answer, explorer.displayed(), question),
             "answer of the map": partial(map_payload, explorer.displayed()),
         }
         print_table(f"{name}: a forward, 1×3×224×224", race(contenders, 3 if quick else 15))

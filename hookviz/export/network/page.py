@@ -23,6 +23,7 @@ from ...run.inputs import ModelInput
 from ...tables import megabytes
 from ...view.layer import SCORE_DROP
 from ...view.maps import describe, for_layer
+from ...view.messages import as_json
 from ...view.payload import field_payload, layer_payload, target_number
 from ...view.predictions import output_of
 from ...view.settings import PRODUCT, heatmap_names
@@ -142,12 +143,12 @@ def write_network_page(
     drawn, _ = page_map(view, names)
     named = title or f"{facts['model']} in hookviz"
     facts["lesson"] = lesson_payload(steps, view, facts, named) if steps else None
-    said, pixels = begun.picture or ({}, None)
+    said, pixels = begun.picture or (None, None)
     arrays = [raw("input", given.cpu().numpy(), planes=True)]
     arrays += [packed_picture("pixels", pixels)] if pixels is not None else []
     texts = {
         "facts": begun.text,
-        "input": packed_block(said, [Stream.of(arrays)]),
+        "input": packed_block({} if said is None else as_json(said), [Stream.of(arrays)]),
         "why": packed_block(held, [Stream.of(tiles)]),
         "map": packed_block(drawn, []),  # without pictures: the page draws its own
         "program": _packed(_worker(runtime.script).encode()),
@@ -200,7 +201,7 @@ def _layer_facts(
         if each.layer not in headers:
             own = for_layer(view, layer=each.layer)
             set_map_size(facts, own)
-            header, _ = layer_payload(own)
+            header = as_json(layer_payload(own)[0])
             header["counts"] = header["counts"] | {"sample": 1}
             header["sample"] = 0
             header["notes"] = []
