@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 import torchvision
-import traitlets
 from seen import framed, registered
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -611,20 +610,12 @@ HEAD, PICTURE, READINGS = 'class="heading ', "<figure>", '<div class="readings">
 NOTHING, COUNT, NOW = 'class="frame nothing"', 'class="plain "', "> i {left:"
 
 
-def test_player_follows_its_trait(residual):
+def test_the_player_is_a_page_of_all_events(residual):
     player = residual.show()
     assert residual.show() is player
-    assert framed(player)["facts"]["start"] == 0
     assert len(framed(player)["events"]) == len(residual)
-    place = next(e.index for e in residual if e.kind == "full_backward")
-    player.event = place
-    assert framed(player)["facts"]["start"] == place
-    with pytest.raises(traitlets.TraitError, match=r"event=999 is not in this trace: give 0 to"):
-        player.event = 999
-    assert player.event == place
     residual.close()
-    with pytest.raises(traitlets.TraitError, match="closed"):
-        player.event = 1
+    assert player.closed
 
 
 def test_closing_frees_all_widgets(residual):

@@ -41,7 +41,6 @@ interface Facts {
   title: string;
   words: string;
   note: string;
-  start: number;
   /** A module's name and class, in the order in which they are registered. */
   tree: Array<[name: string, type: string]>;
   /** A kind of hook, what it received, and whether it runs in the backward. */
@@ -159,7 +158,7 @@ class TracePage {
   ) {
     this.received = new Map(facts.kinds.map(([kind, what]) => [kind, what]));
     this.back = new Set(facts.kinds.filter(([, , back]) => back).map(([kind]) => kind));
-    this.at = facts.start;
+    this.at = 0;
     this.timeline = new Timeline(
       events.map((each) => ({ depth: each.depth, side: this.side(each) })),
       (place) => this.go(this.nearest(place)),

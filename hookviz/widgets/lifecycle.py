@@ -220,20 +220,19 @@ def _living() -> list[Any]:
 
 
 class FramedPage(LiveWidget):
-    """A widget that shows a page; a subclass writes it in `_page` and calls `_draw` on changes."""
+    """A widget that shows the page that a subclass writes in `_page`."""
 
     def __init__(self) -> None:
         close_earlier()
         super().__init__()
-        self._frame = widgets.HTML()
-        self.children = (self._frame,)
+        try:
+            page = in_frame(self._page(IN_NOTEBOOK), self._alt())
+        except BaseException:
+            self.close()
+            raise
+        self.children = (widgets.HTML(page),)
         self.add_class(ROOT_CLASS)
         register(self)
-
-    def _draw(self) -> None:
-        """Write the page again, beginning at the present settings."""
-        if not self.closed:
-            self._frame.value = in_frame(self._page(IN_NOTEBOOK) or "", self._alt())
 
     def _page(self, max_bytes: float) -> Any:
         raise NotImplementedError

@@ -301,20 +301,31 @@ class Survey(Mapping[Key, LayerSurvey]):
             page = write_page(self, layers, whole, max_bytes, title, bar.update)
         return page_to(path, page)
 
-    def show(self, layer: Key | None = None, **settings: Any) -> Any:
+    def show(
+        self,
+        layer: Key | None = None,
+        *,
+        channel: int | None = None,
+        order: str = "number",
+        whole: bool = False,
+    ) -> Any:
         """Browse a layer's channels, each with the pictures that excite it most.
 
         Parameters
         ----------
         layer : str or (str, int), optional
             Where to begin; the last layer by default.
-        **settings
-            Settings of the widget: ``channel=``, ``order=``, ``whole=``.
+        channel : int, optional
+            Where to begin; the first one in this order by default.
+        order : {"number", "largest value", "purity", "zeros"}
+            The order of the channels; purity is the fraction of the top inputs of one class.
+        whole : bool
+            Whole pictures, with a box around the position's receptive field; else the box alone.
 
         Returns
         -------
         ChannelBrowser
-            A widget. Its settings are traits: set them, observe them, link them.
+            A widget; layers, channels and orders are chosen in it.
 
         Raises
         ------
@@ -327,11 +338,11 @@ class Survey(Mapping[Key, LayerSurvey]):
         >>> pictures = hookviz.demo_images()
         >>> survey = hookviz.survey(hookviz.demo_model(), pictures, "layer3.*.conv2")
         >>> browser = survey.show(order="largest value")
-        >>> browser.layer, browser.channel
-        ('layer3.1.conv2', 35)
+        >>> "channel 35" in repr(browser)
+        True
         >>> browser.close()
         """
-        return widget("browse", self, layer, **settings)
+        return widget("browse", self, layer, channel, order, whole)
 
     @property
     def title(self) -> str:
@@ -432,15 +443,11 @@ def write_page(
     title: str | None,
     on_progress: Callable[[float], object],
     start: Start | None = None,
-    packed: Callable[..., dict[str, Any]] | None = None,
 ) -> str:
-    """Write the page, see `Survey.to_html`; ``on_progress`` gets the fraction done, 0 to 1.
-
-    ``packed`` is `channel_of` for this survey, cached if several pages are written.
-    """
+    """Write the page, see `Survey.to_html`; ``on_progress`` gets the fraction done, 0 to 1."""
     if survey.dataset is None:
         raise ValueError(NO_PICTURES)
-    packed = packed or partial(channel_of, survey)
+    packed = partial(channel_of, survey)
     keys = _chosen(survey, layers)
     channels = [(key, channel) for key in keys for channel in range(len(survey[key]))]
     still_rows = [

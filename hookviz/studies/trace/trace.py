@@ -60,21 +60,17 @@ def write_page(
     tree: Sequence[tuple[str, str]],
     max_bytes: float,
     title: str | None,
-    start: int = 0,
-    still: str = "",
 ) -> str:
     """Write the page of `Trace.to_html`.
 
-    ``about`` is the trace's own title, ``tree`` the name and type of every module,
-    ``start`` the index of the event that it begins with, ``still`` `still_of` this trace where it
-    is drawn already.
+    ``about`` is the trace's own title, ``tree`` the name and type of every module.
     """
     check_size(max_bytes)
     if not len(trace):
         raise ValueError("This part of the trace is empty: take a longer part of the trace.")
     model, _, words = about.partition(": ")
     named = title or f"Hooks of {model}"
-    picture = still or still_of(trace)
+    picture = html.data_url(small_png(_figure(trace)))
     places = {name: index for index, (name, _) in enumerate(tree)}
     events = [_said(event, places[event.layer]) for event in trace]
     facts: dict[str, Any] = {
@@ -84,7 +80,6 @@ def write_page(
         "kinds": [[kind, RECEIVED[kind], kind in BACKWARD] for kind in RECEIVED],
         "palettes": {name: palette_text(cmap) for name, cmap in PALETTES.items()},
         "note": "",
-        "start": start,
     }
 
     drawn = [event_picture(event) for event in trace]
@@ -109,11 +104,6 @@ def write_page(
         "or take a part: trace[:100]"
     )
     return fitting(pages(), max_bytes, takes)
-
-
-def still_of(trace: Sequence[Event]) -> str:
-    """Draw the page's still, as an address."""
-    return html.data_url(small_png(_figure(trace)))
 
 
 def _said(event: Event, module: int) -> dict[str, Any]:
@@ -311,7 +301,7 @@ class Trace(Sequence[Event]):
         return [event.record() for event in self]
 
     def show(self) -> Any:
-        """Return the widget that a notebook shows for this trace; its trait ``event`` can be set.
+        """Return the widget that a notebook shows for this trace.
 
         Raises
         ------
