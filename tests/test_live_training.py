@@ -40,7 +40,7 @@ def core(monkeypatch):
 
 def sent(step, name):
     """An array of a step as a browser gets it."""
-    return step.dead().astype(np.float32) if name == "dead" else step.arrays[name]
+    return step.dead().astype(np.float32) if name == "dead" else step.arrays[name].ravel()
 
 
 def test_the_page_holds_what_was_recorded():

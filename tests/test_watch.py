@@ -9,6 +9,7 @@ import sys
 import textwrap
 from contextlib import nullcontext
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 import hookviz
 from hookviz.studies.watch.log import History
-from hookviz.studies.watch.summary import BINS, STATISTICS, Summarizer, collected
+from hookviz.studies.watch.summary import BINS, STATISTICS, merged, sums_of
 
 X = torch.randn(8, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 Y = torch.arange(8) % 4
@@ -83,12 +84,16 @@ def record_of(watch, layer, step=0, call=0, phase="train"):
 # The numbers of one tensor
 
 
+class Summary(NamedTuple):
+    statistics: np.ndarray
+    bins: np.ndarray
+    channels: np.ndarray
+
+
 def numbers_of(*tensors, channel=1, scale=1.0):
     """The summary of all tensors together."""
-    summarizer = Summarizer()
-    pending = [summarizer.take(tensor, channel, scale) for tensor in tensors]
-    summarizer.finish()
-    return collected([[one.summary for one in pending]], [scale])[0]
+    found = merged([[sums_of(tensor, channel) for tensor in tensors]], [scale])
+    return Summary(found.statistics[0], found.bins[0], found.channels[0])
 
 
 def by_hand(values):
@@ -180,17 +185,16 @@ def test_a_scale_is_divided_out():
 def test_tensors_that_are_summed_up_together_keep_their_own_numbers():
     several = [MAPS, MAPS.relu() - 1, MAPS.half(), odd(MAPS), torch.randn(64, 16, 8, 8).relu()]
     several += [MAPS * 3, MAPS.transpose(2, 3), torch.tensor([[1e-42, 0.0]])]
-    summarizer = Summarizer()
     copies = [tensor.clone() for tensor in several]
-    pending = [summarizer.take(tensor, 1) for tensor in copies]
+    sums = [[sums_of(tensor, 1)] for tensor in copies]
     for tensor in copies:
         tensor.zero_()  # what happens afterwards does not matter
-    summarizer.finish()
-    for one, tensor in zip(pending, several, strict=True):
-        found, alone = collected([[one.summary]], [1.0])[0], numbers_of(tensor)
-        np.testing.assert_allclose(found.statistics, alone.statistics, rtol=1e-6)
-        np.testing.assert_allclose(found.channels, alone.channels, rtol=1e-6, atol=1e-9)
-        np.testing.assert_array_equal(found.bins, alone.bins)
+    found = merged(sums, [1.0] * len(sums))
+    for index, tensor in enumerate(several):
+        alone = numbers_of(tensor)
+        np.testing.assert_allclose(found.statistics[index], alone.statistics, rtol=1e-6)
+        np.testing.assert_allclose(found.channels[index], alone.channels, rtol=1e-6, atol=1e-9)
+        np.testing.assert_array_equal(found.bins[index], alone.bins)
 
 
 def test_a_layer_that_returns_a_number_is_recorded():
@@ -488,7 +492,7 @@ def test_an_error_while_recording_does_not_stop_the_training(monkeypatch):
     def refuse(*args):
         raise TypeError("no such tensor. Do this.")
 
-    monkeypatch.setattr(Summarizer, "take", refuse)
+    monkeypatch.setattr("hookviz.studies.watch.recorder.sums_of", refuse)
     model = made()
     watch = hookviz.watch(model)
     trained(model, 1, watch)

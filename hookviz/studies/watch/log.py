@@ -19,7 +19,7 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,10 @@ import numpy as np
 import torch
 
 from ...files import read_arrays, write_arrays
+from ...tables import plain
 from .probe import Maps
 from .recorder import Row
-from .summary import BINS, STATISTICS, Summary
+from .summary import STATISTICS, Summaries
 from .weights import NORMS
 
 SIDES = ("activation", "gradient")
@@ -44,21 +45,8 @@ class Layout:
     rows: tuple[Row, ...]  #: in the order in which they ran
     channels: tuple[int, ...]  #: of each row
     weighted: tuple[str, ...]  #: layers with parameters
-    maps: tuple[
-        tuple[str, int, int, int], ...
-    ] = ()  #: of the probe: layer, channels, rows, columns
-
-    def widths(self) -> dict[str, int]:
-        """Length of each array of a step."""
-        rows = 2 * len(self.rows)
-        return {
-            "statistics": rows * len(STATISTICS),
-            "bins": rows * BINS.size,
-            "channels": 2 * sum(self.channels),
-            "weights": len(self.weighted) * len(NORMS),
-            "maps": sum(count * height * width for _, count, height, width in self.maps),
-            "ends": 2 * sum(count for _, count, _, _ in self.maps),
-        }
+    #: Of the probe: layer, channels, rows, columns.
+    maps: tuple[tuple[str, int, int, int], ...] = ()
 
 
 KINDS = {
@@ -74,13 +62,14 @@ KINDS = {
 
 def to_bfloat16(numbers: np.ndarray) -> np.ndarray:
     """Return the upper half of each float32, rounded: 16 bits with the range of 32, as uint16."""
-    return torch.from_numpy(numbers).to(torch.bfloat16).view(torch.int16).numpy().view(np.uint16)
+    rounded = torch.from_numpy(numbers).to(torch.bfloat16)
+    return rounded.view(torch.int16).numpy().view(np.uint16)
 
 
 def from_bfloat16(halves: np.ndarray) -> np.ndarray:
     """Return the float32 numbers whose upper halves `to_bfloat16` kept.
 
-    >>> from_bfloat16(to_bfloat16(np.array([1.0, 0.0, np.nan, 257.0], np.float32))).tolist()
+    >>> from_bfloat16(to_bfloat16(np.array([1.0, 0.0, np.nan, 257.0]))).tolist()
     [1.0, 0.0, nan, 256.0]
     """
     return (halves.astype(np.uint32) << 16).view(np.float32)
@@ -98,7 +87,7 @@ class TrainingStep:
         Number of steps of training before it.
     layout : Layout
     arrays : dict of str to numpy.ndarray
-        Flat, as `Layout.widths` has them.
+        By the names in `KINDS`; bins, channels, maps and ends are packed.
     """
 
     number: int
@@ -113,31 +102,31 @@ class TrainingStep:
     @property
     def has_gradients(self) -> bool:
         """True if any gradient arrived."""
-        return bool((self.statistics()[:, 1, -1] > 0).any())
+        return bool((self.statistics[:, 1, -1] > 0).any())
 
+    @property
     def statistics(self) -> np.ndarray:
         """``(rows, 2, statistics)`` of activations and gradients; NaN where there were none."""
-        shape = len(self.layout.rows), 2, len(STATISTICS)
-        return self.arrays["statistics"].reshape(shape)
+        return self.arrays["statistics"]
+
+    @property
+    def weights(self) -> np.ndarray:
+        """``(layers with parameters, 3)``, see `NORMS`."""
+        return self.arrays["weights"]
 
     def bins(self) -> np.ndarray:
         """``(rows, 2, BINS.size)``, to three digits."""
-        return from_bfloat16(self.arrays["bins"]).reshape(len(self.layout.rows), 2, BINS.size)
+        return from_bfloat16(self.arrays["bins"])
 
-    def weights(self) -> np.ndarray:
-        """``(layers with parameters, 3)``; a view."""
-        return self.arrays["weights"].reshape(-1, len(NORMS))
-
-    def channels(self, place: int) -> np.ndarray:
-        """Each channel's mean of a row, to three digits, ``(2, C)``."""
-        start = 2 * sum(self.layout.channels[:place])
-        here = self.arrays["channels"][start : start + 2 * self.layout.channels[place]]
-        return from_bfloat16(here).reshape(2, -1)
+    def channels(self, row: int) -> np.ndarray:
+        """Return each channel's mean of a row, to three digits, ``(2, C)``."""
+        start, count = 2 * sum(self.layout.channels[:row]), 2 * self.layout.channels[row]
+        return from_bfloat16(self.arrays["channels"][start : start + count]).reshape(2, -1)
 
     def dead(self) -> np.ndarray:
-        """Fraction of each row's channels that were zero everywhere, ``(rows,)``."""
-        places = range(len(self.layout.rows))
-        return np.array([(self.channels(place)[0] == 0).mean() for place in places])
+        """Return the fraction of each row's channels that were zero everywhere, ``(rows,)``."""
+        rows = range(len(self.layout.rows))
+        return np.array([(self.channels(row)[0] == 0).mean() for row in rows])
 
     def maps(self) -> Maps:
         """Return each layer's probe maps as levels, and the values of the first and last level."""
@@ -153,31 +142,35 @@ class TrainingStep:
 def step_of(
     number: int,
     at: int,
-    found: Mapping[Row, tuple[Summary, Summary | None]],
-    weights: Mapping[str, list[float]],
+    rows: tuple[Row, ...],
+    found: Summaries,
+    norms: Mapping[str, tuple[float, float]],
     maps: Maps,
 ) -> TrainingStep:
     """Make a step from its summaries, norms and maps."""
+    sides = iter(found.channels)
+    # A gradient that did not come has as many channels as the activation.
+    channels = [(one, two if two.size else one * np.nan) for one, two in zip(sides, sides)]  # noqa: B905
     layout = Layout(
-        tuple(found),
-        tuple(len(forward.channels) for forward, _ in found.values()),
-        tuple(weights),
+        rows,
+        tuple(len(one) for one, _ in channels),
+        tuple(norms),
         tuple((layer, *levels.shape) for layer, (levels, _, _) in maps.items()),
     )
-    sides = [side for pair in found.values() for side in (pair[0], pair[1] or pair[0].missing())]
-    parts: dict[str, list[Any]] = {
-        "statistics": [side.statistics for side in sides],
-        "bins": [to_bfloat16(side.bins) for side in sides],
-        "channels": [to_bfloat16(side.channels) for side in sides],
-        "weights": [[*norms, np.nan] for norms in weights.values()],
-        "maps": [levels for levels, _, _ in maps.values()],
-        "ends": [ends for _, *ends in maps.values()],
-    }
     arrays = {
-        name: np.concatenate([np.zeros(0, kind), *map(np.ravel, parts[name])]).astype(kind)
-        for name, kind in KINDS.items()
+        "statistics": found.statistics.reshape(len(rows), 2, -1),
+        "bins": to_bfloat16(found.bins).reshape(len(rows), 2, -1),
+        "channels": to_bfloat16(_joined(each for pair in channels for each in pair)),
+        "weights": np.array([(*each, np.nan) for each in norms.values()]).reshape(-1, len(NORMS)),
+        "maps": _joined(levels for levels, _, _ in maps.values()),
+        "ends": _joined(each for _, *ends in maps.values() for each in ends),
     }
+    arrays = {name: array.astype(KINDS[name]) for name, array in arrays.items()}
     return TrainingStep(number, at, layout, arrays)
+
+
+def _joined(arrays: Iterable[np.ndarray]) -> np.ndarray:
+    return np.concatenate([np.zeros(0), *map(np.ravel, arrays)])
 
 
 @dataclass(eq=False)
@@ -199,7 +192,6 @@ class History:
     seen: int = 0
     steps: list[TrainingStep] = field(default_factory=list)
     nbytes: int = 0
-    _layouts: dict[Layout, Layout] = field(default_factory=dict)
 
     @property
     def should_record(self) -> bool:
@@ -208,15 +200,26 @@ class History:
 
     def add(self, step: TrainingStep) -> None:
         """Store a step."""
-        step.layout = self._layouts.setdefault(step.layout, step.layout)
+        if self.steps and self.steps[-1].layout == step.layout:
+            step.layout = self.steps[-1].layout
         self.steps.append(step)
         self.nbytes += step.nbytes
+
+    def keep(self, steps: list[TrainingStep]) -> None:
+        """Keep these steps alone."""
+        self.steps, self.nbytes = steps, sum(step.nbytes for step in steps)
 
     def subsample(self) -> None:
         """Drop every second recorded step, and double the interval."""
         self.every *= 2
-        self.steps = [step for step in self.steps if step.number % self.every == 0]
-        self.nbytes = sum(step.nbytes for step in self.steps)
+        self.keep([step for step in self.steps if step.number % self.every == 0])
+
+    def cut(self, at: int) -> None:
+        """Drop the steps from step ``at`` of training on."""
+        kept = [step for step in self.steps if step.at < at]
+        if len(kept) < len(self.steps):
+            self.seen = self.steps[len(kept)].number
+        self.keep(kept)
 
     @property
     def rows(self) -> list[Row]:
@@ -245,22 +248,15 @@ class History:
         for column, step in enumerate(self.steps):
             if of_weights:
                 own = [positions[Row(layer)] for layer in step.layout.weighted]
-                numbers, sizes = step.weights()[:, NORMS.index(statistic)], step.weights()[:, 0]
-                bad = ~np.isfinite(sizes)
+                numbers = step.weights[:, NORMS.index(statistic)]
+                bad = ~np.isfinite(step.weights[:, 0])
             else:
                 own = [positions[row] for row in step.layout.rows]
-                known = step.statistics()[:, side]
+                known = step.statistics[:, side]
                 numbers = step.dead() if name == "dead" else known[:, STATISTICS.index(name)]
                 bad = np.nan_to_num(known[:, _NONFINITE]).any(1)
             values[own, column], wrong[own, column] = numbers, bad
         return rows, values, wrong
-
-    def cut(self, at: int) -> None:
-        """Drop the steps from step ``at`` of training on."""
-        kept = [step for step in self.steps if step.at < at]
-        gone, self.steps = self.steps[len(kept) :], kept
-        self.seen = gone[0].number if gone else self.seen
-        self.nbytes = sum(step.nbytes for step in self.steps)
 
 
 PHASES = ("train", "eval")
@@ -283,6 +279,11 @@ class FirstNonFinite:
     nans: int
     infs: int
     after: int | None  #: the recorded step before it, which had none
+
+    @property
+    def row(self) -> Row:
+        """The tensor in which it was."""
+        return Row(self.layer, self.call, self.path)
 
     def __str__(self) -> str:
         word = "NaN" if self.nans else "Inf"
@@ -354,7 +355,7 @@ class TrainingLog:
 
 def first_trouble(step: TrainingStep, after: int | None) -> FirstNonFinite | None:
     """Return the first NaN or Inf in a step: forward, then backward from the last layer on."""
-    counts = step.statistics()[:, :, _NONFINITE]
+    counts = step.statistics[:, :, _NONFINITE]
     for side, phase in enumerate(("forward", "backward")):
         places = np.flatnonzero(np.nan_to_num(counts[:, side]).any(1))
         if len(places):
@@ -368,35 +369,24 @@ def step_records(
     types: Mapping[str, str], step: TrainingStep, phase: str
 ) -> Iterator[dict[str, Any]]:
     """Return the numbers of each layer and call in a step, see `Training.records`."""
-    weights = dict(zip(step.layout.weighted, step.weights().tolist(), strict=True))
-    none = [[np.nan] * len(STATISTICS)] * 2
-    rows = dict(zip(step.layout.rows, step.statistics().tolist(), strict=True))
+    weights = dict(zip(step.layout.weighted, step.weights.tolist(), strict=True))
+    rows = dict(zip(step.layout.rows, step.statistics.tolist(), strict=True))
     dead = dict(zip(rows, step.dead().tolist(), strict=True))
-    ran = {row.layer for row in rows}
+    ran, none = {row.layer for row in rows}, [[math.nan] * len(STATISTICS)] * 2
     rows |= {Row(layer): none for layer in weights if layer not in ran}  # others use their weights
-    for row, (activation, gradient) in rows.items():
-        yield {
-            **{"step": step.at, "phase": phase, **row._asdict()},
-            "type": types.get(row.layer, ""),
-            **_statistics("", activation),
-            **_statistics("gradient_", gradient),
-            "dead": dead.get(row),
-            **_known(NORMS, weights.get(row.layer, [np.nan] * len(NORMS))),
-        }
-
-
-def _statistics(prefix: str, values: list[float]) -> dict[str, Any]:
-    found = _known([prefix + name for name in STATISTICS], values)
-    counts = [prefix + name for name in ("nans", "infs", "count")]
-    return found | {name: int(value) for name in counts if (value := found[name]) is not None}
-
-
-def _known(names: Sequence[str], values: Sequence[float]) -> dict[str, float | None]:
-    pairs = zip(names, values, strict=True)
-    return {name: None if math.isnan(value) else value for name, value in pairs}
+    for row, sides in rows.items():
+        record = {"step": step.at, "phase": phase, **row._asdict()}
+        record["type"] = types.get(row.layer, "")
+        for prefix, values in zip(("", "gradient_"), sides, strict=True):
+            for name, value in zip(STATISTICS, values, strict=True):
+                is_count = name in ("nans", "infs", "count") and value == value
+                record[prefix + name] = int(value) if is_count else value
+        norms = weights.get(row.layer, [math.nan] * len(NORMS))
+        yield plain(record | {"dead": dead.get(row), **dict(zip(NORMS, norms, strict=True))})
 
 
 FORMAT = "hookviz watch 1"
+_PLAIN = ("model", "types", "max_bytes", "requested_every", "left_out")
 
 
 def read_log(path: str | os.PathLike) -> TrainingLog:
@@ -408,7 +398,8 @@ def write_log(log: TrainingLog, path: str | os.PathLike) -> None:
     """Write the log beside the old file, then replace that: never half of it."""
     groups: list[dict[str, Any]] = []
     arrays: dict[str, np.ndarray] = {}
-    about: dict[str, Any] = {"format": FORMAT, "model": log.model, "groups": groups}
+    about: dict[str, Any] = {"format": FORMAT, "groups": groups}
+    about |= {name: getattr(log, name) for name in _PLAIN}
     for phase, history in log.histories.items():
         about[phase] = {"every": history.every, "seen": history.seen}
         for layout in dict.fromkeys(step.layout for step in history.steps):
@@ -417,10 +408,7 @@ def write_log(log: TrainingLog, path: str | os.PathLike) -> None:
                 arrays[f"{name} {len(groups)}"] = np.stack([step.arrays[name] for step in own])
             steps = [[step.number, step.at] for step in own]
             groups.append({"phase": phase, "steps": steps, **vars(layout)})
-    about |= {
-        name: getattr(log, name) for name in ("types", "max_bytes", "requested_every", "left_out")
-    }
-    about["carried"] = {str(step): each for step, each in log.carried.items()}
+    about["carried"] = log.carried
     about["first_trouble"] = None if log.first_trouble is None else asdict(log.first_trouble)
     write_arrays(path, about, arrays, small=False)  # the training waits meanwhile
 
@@ -432,25 +420,23 @@ def unpack_log(about: dict[str, Any], held: dict[str, np.ndarray]) -> TrainingLo
         rows = tuple(Row(*row) for row in group["rows"])
         maps = tuple((layer, *shape) for layer, *shape in group["maps"])
         layout = Layout(rows, tuple(group["channels"]), tuple(group["weighted"]), maps)
-        stacks = {name: held[f"{name} {index}"].astype(KINDS[name]) for name in KINDS}
-        for name, width in layout.widths().items():
-            if stacks[name].shape != (len(group["steps"]), width):
-                raise ValueError(f"{name} {index} has shape {stacks[name].shape}")
-        for row, (number, at) in enumerate(group["steps"]):
-            arrays = {name: stack[row].copy() for name, stack in stacks.items()}
-            histories[group["phase"]].add(TrainingStep(number, at, layout, arrays))
+        stacks = [held[f"{name} {index}"].astype(kind) for name, kind in KINDS.items()]
+        steps = [
+            TrainingStep(number, at, layout, dict(zip(KINDS, arrays, strict=True)))
+            for (number, at), *arrays in zip(group["steps"], *stacks, strict=True)
+        ]
+        # Raises if the arrays have other shapes.
+        _ = [*step_records({}, steps[0], "")], steps[0].bins(), steps[0].maps()
+        for step in steps:
+            histories[group["phase"]].add(step)
     for history in histories.values():
         history.steps.sort(key=lambda step: step.number)
-    trouble = about["first_trouble"]
+    trouble, carried = about["first_trouble"], about["carried"].items()
     return TrainingLog(
-        about["model"],
-        about["types"],
-        about["max_bytes"],
-        about["requested_every"],
-        histories,
-        None if trouble is None else FirstNonFinite(**trouble),
-        about["left_out"],
-        {int(step): each for step, each in about["carried"].items()},
+        **{name: about[name] for name in _PLAIN},
+        histories=histories,
+        first_trouble=None if trouble is None else FirstNonFinite(**trouble),
+        carried={int(step): each for step, each in carried},
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from ...hooking.select import unwrapped
 from ...hooking.tensors import tensors_in
 from ...hooking.transforms import TRANSFORMS, TransformError, is_wrapped, refuse_transforms
 from ...run.errors import first_sentence
-from .summary import Pending, Summarizer, Summary, TensorSummary, collected
+from .summary import Summaries, TensorSums, merged, sums_of
 from .weights import Weights
 
 
@@ -32,20 +32,11 @@ class Row(NamedTuple):
 
 
 @dataclass(eq=False)
-class RowSums:
-    """The summaries of a row in a step, one for each run of the model."""
-
-    activations: list[Pending] = field(default_factory=list)
-    gradients: list[Pending] = field(default_factory=list)
-
-
-@dataclass(frozen=True, eq=False)
 class RecordedRun:
     """One call of a layer, which checkpointing may run again in backward."""
 
-    rows: list[tuple[Row, int | None]]  # with the dimension of the channels
-    parts: list[Pending]
-    watched: bool  # True if a gradient can reach its outputs
+    rows: list[tuple[Row, int | None, TensorSums]]  #: with the dimension of the channels
+    watched: bool  #: True if a gradient can reach its outputs
 
 
 class StepRecorder(HookManager):
@@ -80,8 +71,8 @@ class StepRecorder(HookManager):
         self.weights = Weights(layers if weights else {})
         self.left_out: dict[str, str] = {}
         self._channels, self._scale = channels, scale
-        self._summarizer = Summarizer()
-        self._seen: dict[Row, RowSums] = {}
+        # The sums of activations and of gradients, of each run of the model.
+        self._seen: dict[Row, tuple[list[TensorSums], list[TensorSums]]] = {}
         self._calls: Counter[tuple[int, str]] = Counter()
         self._ran: dict[str, list[RecordedRun]] = {}
         self._reruns: Reruns[RecordedRun] = Reruns()
@@ -120,16 +111,14 @@ class StepRecorder(HookManager):
         call = self._calls[here]
         self._calls[here] += 1
         found = _plain(output)
-        ran = RecordedRun([], [], _asks(found))
+        rows = []
         for path, tensor in found:
-            channel = self._channel(name, module, tensor)
-            row = Row(name, call, path)
-            part = self._summarizer.take(tensor, channel)
-            self._seen.setdefault(row, RowSums()).activations.append(part)
-            ran.rows.append((row, channel))
-            ran.parts.append(part)
+            channel, row = self._channel(name, module, tensor), Row(name, call, path)
+            sums = sums_of(tensor, channel)
+            self._seen.setdefault(row, ([], []))[0].append(sums)
+            rows.append((row, channel, sums))
             self._watch(tensor, row, channel)
-        self._ran.setdefault(name, []).append(ran)
+        self._ran.setdefault(name, []).append(RecordedRun(rows, _asks(found)))
 
     def _take_again(self, name: str, output: Any) -> None:
         """Watch the gradient of a layer that checkpointing runs again: only now it has a graph."""
@@ -137,16 +126,15 @@ class StepRecorder(HookManager):
         waiting = [ran for ran in self._ran.get(name, ()) if not ran.watched]
 
         def same(ran: RecordedRun) -> bool:
-            again = Summarizer()
-            parts = zip(found, ran.rows, ran.parts, strict=True)
             return all(
-                again.take(t, channel).mark == part.mark for (_, t), (_, channel), part in parts
+                repr(sums_of(tensor, channel).numbers) == repr(sums.numbers)  # NaN equals NaN
+                for (_, tensor), (_, channel, sums) in zip(found, ran.rows, strict=True)
             )
 
         ran = self._reruns.first(waiting, same)
         if ran is not None and _asks(found):
-            self._ran[name].remove(ran)
-            for (_, tensor), (row, channel) in zip(found, ran.rows, strict=False):
+            ran.watched = True
+            for (_, tensor), (row, channel, _) in zip(found, ran.rows, strict=False):
                 self._watch(tensor, row, channel)
 
     def _channel(self, name: str, module: nn.Module, tensor: Tensor) -> int | None:
@@ -165,26 +153,25 @@ class StepRecorder(HookManager):
     def _arrived(self, row: Row, channel: int | None, gradient: Tensor | None) -> None:
         if gradient is not None and _has_numbers(gradient):
             try:
-                part = self._summarizer.take(gradient, channel, self._scale)
-                self._seen[row].gradients.append(part)
+                self._seen[row][1].append(sums_of(gradient, channel))
             except Exception as error:
                 self.left_out[row.layer] = f"{type(error).__name__}: {first_sentence(error)}"
 
     # After the block
 
-    def taken(self) -> tuple[dict[Row, tuple[Summary, Summary | None]], dict[str, list[float]]]:
-        """Return the summaries of each row's activations and gradients, and the weights' norms."""
-        self._summarizer.finish()
-        groups: dict[tuple[Row, int], list[TensorSummary]] = {}
-        for row, seen in self._seen.items():
-            for side, parts in enumerate((seen.activations, seen.gradients)):
-                if known := [part.summary for part in parts if part.summary is not None]:
-                    groups[row, side] = known
-        scales = [self._scale if side else 1.0 for _, side in groups]
-        summaries = dict(zip(groups, collected([*groups.values()], scales), strict=True))
-        rows = {row: (summaries[row, 0], summaries.get((row, 1))) for row in self._seen}
-        norms = [[norm, slope / self._scale] for norm, slope in self.weights.norms()]
-        return rows, dict(zip(self.weights.names, norms, strict=True))
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """The rows in the order in which they were seen."""
+        return tuple(self._seen)
+
+    def summaries(self) -> Summaries:
+        """Return the summaries of each row: of its activations, then of its gradients."""
+        sides = [side for row in self._seen.values() for side in row]
+        return merged(sides, [1.0, self._scale] * len(self._seen))
+
+    def norms(self) -> dict[str, tuple[float, float]]:
+        """Return the norms of each layer's weights and of their gradients."""
+        return {name: (size, slope / self._scale) for name, size, slope in self.weights.norms()}
 
 
 def _plain(output: Any) -> list[tuple[str, Tensor]]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import LogNorm, Normalize, SymLogNorm
+from matplotlib.colors import Colormap, LogNorm, Normalize, SymLogNorm
 from matplotlib.figure import Figure
 
 from ...draw import html
@@ -17,7 +18,7 @@ from ...draw.colours import DIVERGING, SEQUENTIAL, colormap, palette_text
 from ...draw.document import document, fitting, json_text, script, style
 from ...draw.figures import ShownFigure, layer_label, no_formula, small_png
 from ...tables import number
-from .log import NAMES, FirstNonFinite, History, Layout, TrainingStep
+from .log import NAMES, FirstNonFinite, History, TrainingStep
 from .recorder import Row
 from .summary import BINS, STATISTICS
 from .verdicts import TOO_FAR
@@ -66,7 +67,7 @@ def draw_strips(training: Recorded, statistics: Sequence[str], phase: str) -> Fi
         _draw(one, name, values, wrong)
         one.set_title(f"{said(name)}, layers × steps", fontsize="small", loc="left")
         _label_steps(one, steps)
-        every = -(-len(rows) // _MOST_NAMES)
+        every = math.ceil(len(rows) / _MOST_NAMES)
         one.set_yticks(
             range(0, len(rows), every), [layer_label(named(r)) for r in rows[::every]], fontsize=6
         )
@@ -77,20 +78,18 @@ def draw_strips(training: Recorded, statistics: Sequence[str], phase: str) -> Fi
 
 def draw_layer(training: Recorded, row: Row, phase: str) -> Figure:
     """Histograms of activations and gradients, and the channels' means, over the steps."""
-    steps = training.recorded(phase)
-    places = [step.layout.rows.index(row) if row in step.layout.rows else None for step in steps]
+    steps = [step for step in training.recorded(phase) if row in step.layout.rows]
+    places = [step.layout.rows.index(row) for step in steps]
     figure = ShownFigure(figsize=(10, 9), layout="constrained")
     figure.suptitle(no_formula(f"{named(row)} in a {training.title.partition(';')[0][9:]}"))
     axes = figure.subplots(3, 1, height_ratios=[3, 3, 2])
-    for side, (one, what) in enumerate(zip(axes, ("activations", "gradients"), strict=False)):
-        nothing = np.zeros(BINS.size)
-        columns = [
-            nothing if p is None else s.bins()[p, side] for s, p in zip(steps, places, strict=True)
-        ]
+    for side, what in enumerate(("activations", "gradients")):
+        columns = [step.bins()[place, side] for step, place in zip(steps, places, strict=True)]
         counts = np.stack(columns, 1)
-        _draw_bins(one, counts / np.maximum(counts.sum(0), 1))
-        one.set_title(f"{what}: fraction of values in each bin", fontsize="small", loc="left")
-    means = [s.channels(p)[0] for s, p in zip(steps, places, strict=True) if p is not None]
+        _draw_bins(axes[side], counts / np.maximum(counts.sum(0), 1))
+        title = f"{what}: fraction of values in each bin"
+        axes[side].set_title(title, fontsize="small", loc="left")
+    means = [step.channels(place)[0] for step, place in zip(steps, places, strict=True)]
     width = min(len(each) for each in means)
     values = np.stack([each[:width] for each in means], 1)
     _draw(axes[2], "mean", values, ~np.isfinite(values))
@@ -142,18 +141,23 @@ def colours_of(statistic: str, values: np.ndarray) -> tuple[Normalize, str]:
 
 
 def _draw(axes: Axes, statistic: str, values: np.ndarray, wrong: np.ndarray) -> None:
-    norm, cmap = colours_of(statistic, np.where(wrong, np.nan, values))  # or these set the scale
-    colours = colormap(cmap)
+    norm, name = colours_of(statistic, np.where(wrong, np.nan, values))  # or these set the scale
+    colours = colormap(name)
     with np.errstate(all="ignore"):
         pixels = colours(norm(np.nan_to_num(values)))
     pixels[~np.isfinite(values)] = 0
     pixels[wrong] = colours.get_bad()
     axes.imshow(pixels, aspect="auto", interpolation="nearest")
-    bar = axes.figure.colorbar(ScalarMappable(norm, colours), ax=axes, pad=0.01)
-    bar.ax.tick_params(labelsize="x-small")
+    bar = _colour_bar(axes, norm, colours)
     if statistic in LIMITS:
         (limit,) = np.clip([LIMITS[statistic]], norm.vmin, norm.vmax)
-        bar.ax.axhline(limit, color="#d97706", lw=2)
+        bar.axhline(limit, color="#d97706", lw=2)
+
+
+def _colour_bar(axes: Axes, norm: Normalize, colours: Colormap) -> Axes:
+    bar = axes.figure.colorbar(ScalarMappable(norm, colours), ax=axes, pad=0.01).ax
+    bar.tick_params(labelsize="x-small")
+    return bar
 
 
 def _draw_bins(axes: Axes, shares: np.ndarray) -> None:
@@ -162,25 +166,20 @@ def _draw_bins(axes: Axes, shares: np.ndarray) -> None:
     zero, inf, nan = BINS.count + 1, BINS.size - 2, BINS.size - 1
     finite = used[used < inf]
     first, last = (finite.min(), finite.max()) if finite.size else (zero - 1, zero + 1)
-    kept = [*range(first, last + 1), *(place for place in (inf, nan) if place in used)]
-    norm = LogNorm(1e-5, 1, clip=True)
-    colours = colormap(SEQUENTIAL)
+    kept = [*range(first, last + 1), *used[used >= inf]]
+    norm, colours = LogNorm(1e-5, 1, clip=True), colormap(SEQUENTIAL)
     pixels = colours(norm(np.maximum(shares[kept], 1e-9)))
+    pixels[np.isin(kept, (0, inf, nan))] = colours.get_bad()
     pixels[shares[kept] == 0] = 0
-    for line, place in enumerate(kept):
-        if place in (0, inf, nan):
-            pixels[line, shares[place] > 0] = colours.get_bad()
     axes.imshow(pixels, aspect="auto", interpolation="nearest", origin="lower")
-    labels = [_bin_name(place) for place in kept]
-    step = max(1, -(-len(kept) // 14))
-    shown = [
-        i
-        for i, place in enumerate(kept)
-        if place in (0, zero, inf, nan) or abs(place - zero) % step == 0
-    ]
-    axes.set_yticks(shown, [labels[i] for i in shown], fontsize=6)
-    bar = axes.figure.colorbar(ScalarMappable(norm, colours), ax=axes, pad=0.01)
-    bar.ax.tick_params(labelsize="x-small")
+    step = math.ceil(len(kept) / 14)
+    shown = {
+        line: _bin_name(place)
+        for line, place in enumerate(kept)
+        if place in (0, inf, nan) or (place - zero) % step == 0
+    }
+    axes.set_yticks([*shown], [*shown.values()], fontsize=6)
+    _colour_bar(axes, norm, colours)
 
 
 def _bin_name(place: int) -> str:
@@ -194,26 +193,19 @@ def _bin_name(place: int) -> str:
 
 
 def _label_steps(axes: Axes, steps: Sequence[int]) -> None:
-    every = -(-len(steps) // _TICKS)
+    every = math.ceil(len(steps) / _TICKS)
     shown = range(0, len(steps), every)
     axes.set_xticks(shown, [f"{steps[place]:,}" for place in shown], fontsize="x-small")
 
 
 def _cross(axes: Axes, training: Recorded, rows: list[Row], steps: list[int], phase: str) -> None:
     """Mark the position where NaN or Inf was seen first."""
-    if phase != "train" or (found := first_seen(training)) is None or found[0] not in steps:
+    first = training.first_trouble
+    if phase != "train" or first is None or first.step not in steps:
         return
-    at, row = found
-    row = row if row in rows else Row(row.layer)
+    row = first.row if first.row in rows else Row(first.layer)  # strips of the weights
     if row in rows:
-        axes.plot([steps.index(at)], [rows.index(row)], "x", color="black", mew=2)
-
-
-def first_seen(training: Recorded) -> tuple[int, Row] | None:
-    """Return the step and the row in which NaN or Inf were seen first."""
-    if (trouble := training.first_trouble) is None:
-        return None
-    return trouble.step, Row(trouble.layer, trouble.call, trouble.path)
+        axes.plot([steps.index(first.step)], [rows.index(row)], "x", color="black", mew=2)
 
 
 # The page
@@ -227,14 +219,21 @@ def facts_of(training: Recorded, phase: str = "train") -> dict[str, Any]:
     steps = training.history(phase).steps
     layouts = list(dict.fromkeys(step.layout for step in steps))
     model, _, words = training.title.partition(": ")
-    trouble = first_seen(training) if phase == "train" else None
+    first = training.first_trouble if phase == "train" else None
     return {
         "model": model,
         "words": words,
         "steps": [step.at for step in steps],
         "of": [layouts.index(step.layout) for step in steps],
-        "layouts": list(map(_layout, layouts)),
-        "trouble": trouble and {"at": trouble[0], "row": named(trouble[1])},
+        "layouts": [
+            {
+                "rows": [named(row) for row in layout.rows],
+                "weighted": layout.weighted,
+                "maps": layout.maps,
+            }
+            for layout in layouts
+        ],
+        "trouble": first and {"at": first.step, "row": named(first.row)},
         "statistics": STATISTICS,
         "norms": NORMS,
         "limits": LIMITS,
@@ -252,23 +251,6 @@ def bytes_of(step: TrainingStep) -> bytes:
     return b"".join(arrays[name].tobytes() for name in ORDER)
 
 
-def packed(step: TrainingStep) -> tuple[int, str]:
-    """Pack a step for a page: its number, and its bytes as text."""
-    return step.at, _text(bytes_of(step))
-
-
-def _layout(layout: Layout) -> dict[str, Any]:
-    return {
-        "rows": [named(row) for row in layout.rows],
-        "weighted": layout.weighted,
-        "maps": layout.maps,
-    }
-
-
-def _text(content: bytes) -> str:
-    return base64.b64encode(content).decode()
-
-
 def write_page(training: Recorded, phase: str, max_bytes: float, title: str | None = None) -> str:
     """Write the page; steps are left out, as evenly as can be, until it fits.
 
@@ -277,7 +259,8 @@ def write_page(training: Recorded, phase: str, max_bytes: float, title: str | No
     ValueError
         No step has been recorded, or not even two fit.
     """
-    steps = [packed(step) for step in training.recorded(phase)]
+    recorded = training.recorded(phase)
+    steps = [(step.at, base64.b64encode(bytes_of(step)).decode()) for step in recorded]
     still = html.data_url(small_png(training.figure(phase=phase)))
     facts = facts_of(training, phase)
     words, count = facts["words"], len(steps)

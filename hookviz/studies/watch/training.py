@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...files import page_to
 from ...hooking.select import close_names
-from ...tables import for_terminal, html_table, megabytes, number, plain, text_table
+from ...tables import for_terminal, html_table, megabytes, number, text_table
 from ..diagnosis.findings import Diagnosis
 from ..showing import widget
 from .log import PHASES, FirstNonFinite, History, TrainingLog, TrainingStep, step_records, write_log
@@ -77,7 +77,14 @@ class Training:
         """Return the recorded steps; raise ValueError, with what to do, without any."""
         if steps := self.history(phase).steps:
             return steps
-        raise ValueError(_nothing(self, phase))
+        (other,) = set(PHASES) - {phase}
+        advice = "put `with watch:` around a step"
+        if self.history(other).steps:
+            advice = (
+                f"pass phase={other!r}, of which there are some, or call model.{phase}() before "
+                "`with watch:`"
+            )
+        raise ValueError(f"No step of {phase} has been recorded: {advice}.")
 
     def rows(self, phase: str = "train") -> list[Row]:
         """Return the rows of all steps, in the order in which the layers ran."""
@@ -108,7 +115,7 @@ class Training:
             is None, an infinity is ``"inf"`` or ``"-inf"``.
         """
         return [
-            plain(record)
+            record
             for phase in PHASES
             for step in self.history(phase).steps
             for record in step_records(self.log.types, step, phase)
@@ -151,29 +158,19 @@ class Training:
         if log.first_trouble is not None:
             facts.append(str(log.first_trouble))
         facts += [f"{name} was left out ({why})" for name, why in list(log.left_out.items())[:3]]
-        return "; ".join([*facts, *self._notes()])
+        return "; ".join(facts)
 
-    def _notes(self) -> Sequence[str]:
-        """Return further remarks."""
-        return []
-
-    def table(self, step: TrainingStep | None = None) -> list[tuple[str, ...]]:
-        """Return a recorded step as rows of text, under `HEADER`; the latest one if left out."""
-        history = self.history()
-        if step is None:
-            step = history.steps[-1] if history.steps else None
-        return (
-            []
-            if step is None
-            else [_row(each) for each in step_records(self.log.types, step, "train")]
-        )
+    def _table(self) -> list[tuple[str, ...]]:
+        """Return the latest recorded step as rows of text, under `HEADER`."""
+        last = self.history().steps[-1:]
+        return [_row(each) for step in last for each in step_records(self.log.types, step, "train")]
 
     @for_terminal
     def __repr__(self) -> str:
-        return text_table(self.title, HEADER, self.table(), SPARE)
+        return text_table(self.title, HEADER, self._table(), SPARE)
 
     def _repr_html_(self) -> str:
-        return html_table(self.title, HEADER, self.table())
+        return html_table(self.title, HEADER, self._table())
 
     def show(self) -> Any:
         """Return a widget with strips and each step's numbers, which is live while a cell trains.
@@ -273,33 +270,16 @@ def _row(record: dict[str, Any]) -> tuple[str, ...]:
     """Return a record as text."""
 
     def said(name: str) -> str:
-        return "–" if record[name] is None else number(record[name])
+        return "–" if record[name] is None else number(float(record[name]))
 
-    wrong = [
-        f"{record[name]:,} {word}"
-        for name, word in (("nans", "NaN"), ("infs", "Inf"))
-        if record[name]
-    ]
-    zeros = "–" if record["zeros"] is None else f"{100 * record['zeros']:.3g} %"
-    call = f"{record['call']}{record['path']}"
+    words = {"nans": "NaN", "infs": "Inf"}
+    wrong = [f"{record[name]:,} {word}" for name, word in words.items() if record[name]]
     return (
         record["layer"] or "(model)",
         record["type"],
-        call,
+        f"{record['call']}{record['path']}",
         *map(said, ("mean", "std", "min", "max")),
-        zeros,
+        "–" if record["zeros"] is None else f"{100 * record['zeros']:.3g} %",
         ", ".join(wrong) or "0",
         *map(said, ("gradient_std", "weight_norm", "update_ratio")),
     )
-
-
-def _nothing(training: Training, phase: str) -> str:
-    """Return an error message with advice if no step of a phase has been recorded."""
-    (other,) = set(PHASES) - {phase}
-    advice = "put `with watch:` around a step"
-    if training.history(other).steps:
-        advice = (
-            f"pass phase={other!r}, of which there are some, or call model.{phase}() before "
-            "`with watch:`"
-        )
-    return f"No step of {phase} has been recorded: {advice}."

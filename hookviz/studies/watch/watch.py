@@ -225,12 +225,12 @@ class Watch(Block, Training):
     ) -> None:
         """Add the step to the log; the hooks are off by now."""
         with suppress(*[] if kind is None else [Exception]):  # the user's error comes first
-            found, norms = recorder.taken()
             self.log.left_out |= recorder.left_out
-            if not found:
+            if not recorder.rows:
                 self._uncalled = True
                 return
-            step = step_of(*place, found, norms, maps)
+            summaries, norms = recorder.summaries(), recorder.norms()
+            step = step_of(*place, recorder.rows, summaries, norms, maps)
             self.log.add("eval" if self._validated else "train", step)
             if not self._validated:
                 self.log.carried[step.at] = recorder.weights.carried
@@ -246,7 +246,7 @@ class Watch(Block, Training):
         """Measure the weight update of the last recorded step."""
         if self._recorded is not None:
             step, weights = self._recorded
-            step.weights()[:, -1] = weights.updates()
+            step.weights[:, -1] = weights.updates()
 
     def show(self) -> Any:
         """As `Training.show`; new records appear in it while the training runs."""
@@ -258,16 +258,16 @@ class Watch(Block, Training):
         self._measure_updates()  # provisional until the next block begins
         return super().history(phase)
 
-    def _notes(self) -> list[str]:
-        found = []
+    @property
+    def title(self) -> str:
+        facts, steps = [super().title], self.log.histories["train"].steps
         if number := rank():
-            found.append(f"this is process {number}: the first one records")
-        steps = self.log.histories["train"].steps
+            facts.append(f"this is process {number}: the first one records")
         if self._uncalled and not self.nbytes:
-            found.append("no watched layer ran within the block: call the model in it")
+            facts.append("no watched layer ran within the block: call the model in it")
         elif steps and not steps[-1].has_gradients:
-            found.append("no gradient came: call backward() within the block")
-        return found
+            facts.append("no gradient came: call backward() within the block")
+        return "; ".join(facts)
 
 
 def _layers(name: str, module: nn.Module) -> bool:

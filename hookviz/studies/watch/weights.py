@@ -34,11 +34,6 @@ class Weights:
         self._standing: dict[int, tuple[int, int]] = {}  # .grad of before: address and version
         self._came = {True: 0, False: 0}  # to gradients that were there before, and not
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The layers that have parameters."""
-        return tuple(self._layers)
-
     def begin(self) -> None:
         """Copy the weights, which takes as much memory as they do."""
         grads = {id(p): p.grad for p in self._parameters if p.grad is not None}
@@ -79,10 +74,11 @@ class Weights:
         """True if backward added most gradients to existing ones."""
         return self._came[True] > self._came[False]
 
-    def norms(self) -> list[tuple[float, float]]:
-        """Return each layer's norm and its gradient's norm, which is NaN if no gradient came."""
+    def norms(self) -> list[tuple[str, float, float]]:
+        """Return each layer, its norm and its gradient's norm, which is NaN if no gradient came."""
         came = [self._gradients.get(id(p)) for p in self._parameters]
-        return [*zip(self._by_layer(self._sizes), self._by_layer(came), strict=True)]
+        sides = self._by_layer(self._sizes), self._by_layer(came)
+        return [*zip(self._layers, *sides, strict=True)]
 
     def updates(self) -> list[float]:
         """Return the update of each layer, divided by its norm."""
