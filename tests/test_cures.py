@@ -235,7 +235,9 @@ def kept_above_zero(x):
 
 CASES = {
     "in place": Case("in place", "x = x + 1", net(overwritten), net(lambda x: x.sigmoid() + 1)),
-    "softmax before cross entropy": Case("loss", "without softmax", net(last=nn.Softmax(1)), net()),
+    "softmax before cross entropy": Case(
+        "loss", "without the softmax", net(last=nn.Softmax(1)), net()
+    ),
     "sigmoid before BCEWithLogits": Case(
         "loss",
         "without the sigmoid",

@@ -162,11 +162,11 @@ FAULTS: dict[str, Planted] = {
     ),
     "softmax before cross entropy": Planted(
         lambda: (Net(last=softmax), pictures(), cross_entropy),
-        "loss", "last", "softmax of 'last'", "without softmax",
+        "loss", "last", "softmax of 'last'", "without the softmax",
     ),
     "softmax twice": Planted(
         lambda: (Net(last=lambda x: softmax(x).softmax(-1)), pictures()),  # planted
-        "loss", "", "output of softmax of the model itself (test_named.py", "one of", line=True,
+        "loss", "", "output of softmax of 'the model' (test_named.py", "remove this", line=True,
     ),
     "sigmoid before BCEWithLogits": Planted(
         lambda: (
@@ -236,10 +236,11 @@ FAULTS: dict[str, Planted] = {
         lambda: changed(lambda model: model.norm.bias.fill_(-100)), "dead", "", "8 of 8", "bias"
     ),
     "a recurrence by hand": Planted(
-        lambda: (Unfolded(2.0), vectors(4, 64, 8)), "exploding", None, "'w' (run 6", "clip"
+        lambda: (Unfolded(2.0), vectors(4, 64, 8)),
+        "exploding", "w", "larger in 'w' than in 'i'", "clip",
     ),
     "nn.RNN with relu": Planted(
-        lambda: (Rnn(2.0), vectors(4, 72, 8)), "exploding", "rnn", "from step to step", "tanh"
+        lambda: (Rnn(2.0), vectors(4, 72, 8)), "exploding", "rnn", "The activation is 2", "tanh"
     ),
     "forty sigmoids": Planted(
         lambda: (deep(40, nn.Sigmoid, 1.0), vectors(8, 16)),

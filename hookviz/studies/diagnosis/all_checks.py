@@ -16,12 +16,12 @@ from .checks.magnitudes import Magnitudes
 from .checks.model_error import ModelError
 from .checks.modes import Dropout, OtherMode, TrainingMode
 from .checks.no_gradient import NoGradient
+from .checks.no_slope import NoSlope
 from .checks.nonfinite import NonFinite
 from .checks.optimizer import Optimizers
 from .checks.registration import NotRegistered, OneModule
 from .checks.same_channels import SameChannels
 from .checks.saturated import Saturated
-from .checks.score import ScoreGradient
 from .checks.silent import SilentChannels
 from .checks.targets import Targets
 from .checks.unused import Unused
@@ -34,7 +34,6 @@ CHECKS: tuple[type[Check], ...] = (
     HalfPrecision,
     Wiring,
     Targets,
-    ScoreGradient,
     InputScale,
     ZeroWeights,
     SameChannels,
@@ -44,6 +43,7 @@ CHECKS: tuple[type[Check], ...] = (
     Saturated,
     Magnitudes,
     NoGradient,
+    NoSlope,
     Unused,
     BatchNormVariance,
     OtherMode,

@@ -18,7 +18,6 @@ from ...run.recorder import Operation
 from .findings import Finding
 from .modules import LINEAR, is_zero, next_to_zero
 from .records import OperationRecord, Place, RanOperation
-from .step import WatchedStep
 
 
 @dataclass(eq=False)
@@ -251,7 +250,7 @@ class Check:
     operations : collection of str
         The names of the operations after which `after` is called.
     live : bool
-        True if it can also judge a step that is only watched: see `step.StepWatch`.
+        True if it can also judge a step that is only watched: see `watching.StepWatch`.
     """
 
     looks_at: ClassVar[str] = ""
@@ -280,10 +279,6 @@ class Check:
     def looked_at(self, run: RunRecord) -> str:
         """Say what was examined."""
         return self.looks_at
-
-    def suspects(self, step: WatchedStep) -> bool:
-        """Return True if a step that was only watched should be examined."""
-        return False
 
 
 def overridden(checks: Iterable[Check], name: str) -> list[Callable[..., Any]]:

@@ -1,8 +1,8 @@
 """A guard around the user's own step: watched cheaply, and examined if anything looks wrong.
 
 While the block runs, `StepWatch` takes a sum of what each layer returns, and records the loss. If
-a sum is not finite, if something raises, or if a check suspects the step, the model is run again
-as it was called, and examined.
+a sum is not finite, if something raises, or if gradients are missing or of very different sizes,
+the model is run again as it was called, and examined.
 """
 
 from __future__ import annotations
@@ -24,14 +24,12 @@ from ..graph.page import drawing
 from .all_checks import causes, findings_of, looked_at, new_checks
 from .check import RunRecord
 from .checks.in_place import overwrite
-from .checks.loss import Wiring
 from .checks.model_error import place_of, raised_outside
 from .checks.no_gradient import NoGradient
 from .error_messages import WRONG_ARGUMENTS
 from .examination import examine
 from .findings import Diagnosis, Finding, Ignored
-from .loss_scale import LossScale, loss_scale
-from .records import OUTSIDE
+from .loss_scale import loss_scale
 from .watching import RecordedCall, StepWatch, Sum
 
 LOST = "nan", "inf"
@@ -87,14 +85,11 @@ class Guard(Diagnosis):
             hits = [each for each in hits if each.started is watch.calls[-1]]
         hit = _first(hits) if hits else None
         seen, why = self._replayed(watch, hit, error)
-        if seen is not None:
-            _locate(run, seen)
         found = [each for each in findings_of(run) if error is None or each.kind in LOST]
         found += _of_replay(found, seen, hit, error) if seen is not None else []
         lost = any(each.kind in (*LOST, "exploding") for each in found)
         if hit is not None and not lost and (error is None or seen is None or seen.error is None):
-            scale = None if hit.phase == "forward" else loss_scale(self._scaler)
-            found.append(_coarse(hit, why, scale))
+            found.append(_coarse(hit, why, self._scaler))
         given = tensors([(call.args, call.kwargs) for call in watch.calls])
         if any(not tensor.numel() for tensor in given):
             found.insert(0, _EMPTY)
@@ -109,14 +104,12 @@ class Guard(Diagnosis):
         self, watch: StepWatch, hit: Sum | None, error: BaseException | None
     ) -> tuple[RunRecord | None, str]:
         """Examine the call that looks wrong, if there is one; else say why it is not examined."""
-        calls, run = watch.calls, watch.run
-        if not calls:
+        if not watch.calls:
             return None, "the model was not called within the block"
-        started = calls[-1] if hit is None else hit.started or calls[0]
-        ends = run.check(NoGradient)
+        started = watch.calls[-1] if hit is None else hit.started or watch.calls[0]
+        ends = watch.run.check(NoGradient)
         unknown = ends.cut_off and ends.last_break() is None
-        wired = run.check(Wiring).wired(run)
-        if error is None and hit is None and not (unknown or wired or watch.suspect):
+        if error is None and hit is None and not (unknown or watch.suspect):
             return None, ""
         if hit is not None and hit.phase == "sent":
             return None, "it came from outside of the model"
@@ -175,16 +168,6 @@ def _of_replay(
     return [replace(e, **place) if called or not e.line else e for e in found]
 
 
-def _locate(run: RunRecord, seen: RunRecord) -> None:
-    """Move what made the model's outputs to where it ran in the examination."""
-    within = [e for e in seen.operations if e.phase == "forward" and e.layer != OUTSIDE]
-    for output in {each for record in run.operations for each in record.makers}:
-        ran = [e for e in within if output is not None and e.name == output.name]
-        if output is not None and output.index < 0 and ran:
-            for name in ("index", "layer", "call", "file", "line"):
-                setattr(output, name, getattr(ran[-1], name))
-
-
 _EMPTY = Finding(
     "empty",
     "error",
@@ -200,24 +183,24 @@ def _first(hits: list[Sum]) -> Sum:
     return hits[0] if hits[0].phase == "forward" else next(sent, hits[0])
 
 
-def _coarse(hit: Sum, why: str, scale: LossScale | None) -> Finding:
+def _coarse(hit: Sum, why: str, scaler: Any) -> Finding:
     """Describe a sum that is not finite without knowing the operation."""
     word = "NaN" if bool(hit.value.isnan()) else "Inf"
-    if hit.phase == "sent":
-        message = (
-            f"The gradient that the loss sent to the model's output holds {word} already: it arose "
-            "in the loss."
-        )
-        advice = "Pass the loss to see where: diagnose(model, x, lambda output: loss(output, y))."
-    else:
-        what = "the output of" if hit.phase == "forward" else "the gradient of the weights of"
-        message = (
-            f"{word} is in {what} {hit.layer or 'the model'!r}; which operation made it is "
-            f"unknown, since {why}."
-        )
-        advice = "Put optimizer.step() after the block, or call hookviz.diagnose(model, x, loss)."
-    severity, phase = "error", "forward" if hit.phase == "forward" else "backward"
-    if scale is not None:
-        severity, advice = "note", scale.advice
-        message += scale.message
-    return Finding(word.lower(), severity, message, advice, hit.layer, phase=phase)
+    backward = hit.phase != "forward"
+    where = "the gradient that the loss sent to the output of the model"
+    if hit.phase != "sent":
+        what = "the gradient of the weights of" if backward else "the output of"
+        where = f"{what} {hit.layer or 'the model'!r}"
+    message = f"{word} is in {where}; which operation made it is unknown, since {why}."
+    scale = loss_scale(scaler) if backward else None
+    return Finding(
+        word.lower(),
+        "note" if scale is not None else "error",
+        message + (scale.message if scale is not None else ""),
+        scale.advice
+        if scale is not None
+        else "Put optimizer.step() after the block, or call hookviz.diagnose(model, x, "
+        "lambda output: loss(output, y)).",
+        hit.layer,
+        phase="backward" if backward else "forward",
+    )

@@ -1,4 +1,4 @@
-"""A step of training that is only watched: what it costs little to see."""
+"""A step of training that is only watched: the sums of its outputs and gradients, and its loss."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from ...hooking.transforms import TRANSFORMS, hiding_transform, is_wrapped
 from ...run.errors import caller, no_grad_line
 from ...run.recorder import Operation, OperationRecorder
 from ...run.state import restore_tensor
-from .all_checks import new_checks
 from .check import Check, LayerCall, RunRecord, overridden
-from .checks.loss import PAIRED, WIRED
+from .checks.loss import WIRED
 from .checks.modes import ACTING
 from .checks.no_gradient import GraphBreak, NoGradient
 from .examination import OperationLog, batch_size
 from .records import OperationRecord, range_of
-from .step import WatchedStep
 
 CHECK_EVERY = 16
 """After this many calls of the model in one block the sums are read, and what is finite is
 released."""
-MOST_NODES = 4096
-"""The number of nodes of autograd's graph that are looked at."""
+
+UNEVEN, FAR_TOO_LARGE = 1e5, 1e10
+"""A step is examined from this ratio of the mean absolute values of gradients on, between the
+weights of two layers, and from this mean value on."""
 
 
 @dataclass(eq=False)
@@ -46,14 +46,14 @@ class RecordedCall:
     kwargs: Any
     versions: list[int]  # of the arguments and the weights
     autocast: Callable[[], AbstractContextManager[Any]]
-    undo: list[Callable[[], object]]  # restore buffers and random numbers
+    state: list[tuple[Callable[[Any], object], Any]]  # buffers and random numbers
     gradients: dict[int, Tensor] = field(default_factory=dict)  # that reached each output
     finished: bool = False
 
     def restore(self) -> None:
         """Restore buffers and random numbers; within a block that puts them back."""
-        for restore in self.undo:
-            restore()
+        for restore, content in self.state:
+            restore(content)
 
     def score(self, output: Any, *_: object) -> Tensor | None:
         """Return a score whose gradient at each output is the recorded one."""
@@ -64,24 +64,12 @@ class RecordedCall:
 
 @dataclass(frozen=True, eq=False)
 class Sum:
-    """The sum of absolute values of an output, or of the gradient that reached it or weights.
+    """The sum of absolute values of an output, or of the gradient that reached it or weights."""
 
-    Attributes
-    ----------
-    layer : str
-        The layer whose weights a gradient reached; empty for an output of the model.
-    phase : str
-        ``"forward"``, ``"backward"``, or ``"sent"`` for the gradient of an output of the model.
-    value : torch.Tensor
-    count : int
-        The number of values.
-    started : RecordedCall or None
-    """
-
-    layer: str
-    phase: str
+    layer: str  # the owner of the weights; empty for an output of the model
+    phase: str  # "forward", "backward", or "sent" for the gradient of an output of the model
     value: Tensor
-    count: int
+    count: int  # of values
     started: RecordedCall | None
 
 
@@ -92,10 +80,9 @@ class LossLog(OperationLog):
     last: OperationRecord | None = None  #: what made the last single number with a gradient
 
     def returned(self, outputs: Sequence[Tensor]) -> None:
-        """Note which operation made the model's outputs; its layer is not known yet."""
+        """Note which operation made the model's outputs; its layer is not known."""
         for tensor in outputs:
-            name = title_of(behind_views(tensor.grad_fn))
-            extent = range_of(tensor)
+            name, extent = _maker(tensor.grad_fn), range_of(tensor)
             if extent is not None:
                 made = name if name in _SOURCES else "output"
                 self.makers[tensor] = OperationRecord(-1, made, "", made=(extent,))
@@ -107,20 +94,18 @@ class LossLog(OperationLog):
             super().before(operation)
 
     def after(self, operation: Operation) -> None:
-        if operation.phase == "forward" and operation.name == "ones_like":
-            given = operation.inputs[0]
-            if not given.ndim:  # the gradient that backward() begins with
-                self.root = given
-                return
+        given = operation.inputs
+        if operation.phase == "forward" and operation.name == "ones_like" and not given[0].ndim:
+            self.root = given[0]  # backward() makes the gradient that it begins with
+            return
         super().after(operation)
         outputs = operation.outputs
-        graded = any(each.requires_grad for each in operation.inputs)
+        graded = any(each.requires_grad for each in given)
         if operation.phase == "forward" and outputs and not outputs[0].ndim and graded:
             self.last = self.makers.get(outputs[0]) or self.last
 
 
-_SOURCES = {source for _, source in WIRED}
-_LOSSES = {name for name, _ in WIRED} | PAIRED
+_SOURCES = {source for sources, _, _ in WIRED.values() for source in sources}
 
 
 class StepWatch(HookManager):
@@ -132,11 +117,14 @@ class StepWatch(HookManager):
     ----------
     run : RunRecord
         The loss, and the calls of the layers that the checks look at.
-    step : WatchedStep
     calls : list of RecordedCall
         Those of the model that are not yet known to be finite.
     count : int
         The number of all its calls.
+    output : float
+        The largest mean absolute value of an output of the model.
+    gradients : dict of str to float
+        Mean absolute values of weights' gradients by layer.
     """
 
     follows = TRANSFORMS  # a refusal would stop the training
@@ -147,11 +135,10 @@ class StepWatch(HookManager):
         self.run = RunRecord(model, names, checks, watched=True)
         self.log = LossLog(self.run)
         self.outside = OperationRecorder(self.log, backward=False, follows=TRANSFORMS)
-        self.step = WatchedStep()
         self.parameters: dict[str, nn.Parameter] = {}
         self.calls: list[RecordedCall] = []
-        self.count = 0
-        self.suspected = False  # whether a check suspects what was released
+        self.count, self.output = 0, 0.0
+        self.gradients: dict[str, float] = {}
         self._sums: list[Sum] = []
         self._waiting: set[tuple[int, int]] = set()  # outputs that no gradient has reached yet
         self._entering = overridden(checks, "enter")
@@ -167,9 +154,9 @@ class StepWatch(HookManager):
     def _begin(self) -> None:
         super()._begin()
         self.parameters = dict(self.core.named_parameters())
-        self.step.learning = {name for name, p in self.parameters.items() if p.requires_grad}
-        for name in self.step.learning:
-            self.add(self.parameters[name], "tensor", partial(self._arrived, name))
+        for name, parameter in self.parameters.items():
+            if parameter.requires_grad:
+                self.add(parameter, "tensor", partial(self._arrived, name))
         self.exit_stack.enter_context(self.outside)
 
     # The hooks
@@ -177,42 +164,31 @@ class StepWatch(HookManager):
     def _begins(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         self.outside.mute(True)
         self.count += 1
-        given = tensors((args, kwargs))
         if self.count == 1:
-            self.run.samples = batch_size(given)
+            self.run.samples = batch_size(tensors((args, kwargs)))
         if not torch.is_grad_enabled() and (line := no_grad_line(caller()))[0]:
             record = OperationRecord(0, "no_grad", "", file=line[0], line=line[1])
             self.run.check(NoGradient).breaks.append(GraphBreak(record, 0))
         if len(self.calls) >= CHECK_EVERY and not self.hits():
-            self._forget()
+            self._sums.clear()
+            self.run.operations.clear()
+            # Calls whose gradient has not come yet stay.
+            self.calls = [each for each in self.calls if not each.gradients][-CHECK_EVERY:]
         device = next((p.device for p in self.parameters.values()), torch.device("cpu"))
         kind, dtype = device.type, torch.get_autocast_dtype(device.type)
         enabled = torch.is_autocast_enabled(kind)
-        undo: list[Callable[[], object]] = [
-            partial(restore_tensor, b, b.detach().clone()) for b in self.core.buffers()
+        state: list[tuple[Callable[[Any], object], Any]] = [
+            (partial(restore_tensor, each), each.detach().clone()) for each in self.core.buffers()
         ]
-        undo.append(partial(random.setstate, random.getstate()))
-        undo.append(partial(np.random.set_state, np.random.get_state()))
-        undo.append(partial(torch.set_rng_state, torch.get_rng_state()))
+        state.append((random.setstate, random.getstate()))
+        state.append((np.random.set_state, np.random.get_state()))
+        state.append((torch.set_rng_state, torch.get_rng_state()))
         if kind == "cuda":
-            state = torch.cuda.get_rng_state(device)
-            undo.append(partial(torch.cuda.set_rng_state, state, device))
-        self.calls.append(
-            RecordedCall(
-                args,
-                kwargs,
-                self._versions(args, kwargs),
-                partial(torch.autocast, kind, dtype, enabled),
-                undo,
-            )
-        )
-
-    def _forget(self) -> None:
-        """Release what is finite; calls whose gradient has not come yet stay."""
-        self.suspected |= self.suspect
-        self._sums.clear()
-        self.run.operations.clear()
-        self.calls = [each for each in self.calls if not each.gradients][-CHECK_EVERY:]
+            restore = partial(torch.cuda.set_rng_state, device=device)
+            state.append((restore, torch.cuda.get_rng_state(device)))
+        autocast = partial(torch.autocast, kind, dtype, enabled)
+        versions = self._versions(args, kwargs)
+        self.calls.append(RecordedCall(args, kwargs, versions, autocast, state))
 
     def _versions(self, args: Any, kwargs: Any) -> list[int]:
         given = tensors((args, kwargs))
@@ -227,7 +203,9 @@ class StepWatch(HookManager):
 
     def _arrived(self, name: str, gradient: Tensor | None) -> None:
         if gradient is not None:
-            self.step.graded.add(name)
+            self.run.backward = True
+            # The norm is not known; an optimizer's check reads it off the parameter.
+            self.run.gradient_norms[name] = 0.0
             # The gradient of a bias before a norm is next to nothing, and rightly so.
             phase = "backward" if gradient.ndim > 1 else "bias"
             self._add(name.rpartition(".")[0], phase, gradient)
@@ -237,33 +215,12 @@ class StepWatch(HookManager):
         started.finished = True
         returned = tensors(output)
         self.log.returned(returned)
-        if self.count == 1:
-            self._look_at_graph(returned)
         for index, tensor in enumerate(returned):
             self._add("", "forward", tensor)
             if tensor.requires_grad:
                 self._waiting.add((id(started), index))
                 self.add(tensor, "tensor", partial(self._sent, started, index))
         self.outside.mute(False)
-
-    def _look_at_graph(self, returned: Sequence[Tensor]) -> None:
-        """Note the losses and softmaxes in the graph of the model's outputs."""
-        for tensor in returned:
-            title = title_of(tensor.grad_fn)
-            if "softmax" in title and tensor.ndim == 2:
-                dim = int(getattr(tensor.grad_fn, "_saved_dim", 1))
-                self.step.graph.append((title, "", dim if dim < 1 << 63 else dim - (1 << 64)))
-        waiting = [each.grad_fn for each in returned if each.grad_fn is not None]
-        known = set(waiting)
-        while waiting and len(known) < MOST_NODES:
-            node = waiting.pop()
-            behind = node.next_functions
-            if (title := title_of(node)) in _LOSSES and behind:
-                for source in (behind[0][0], behind_views(behind[0][0])):
-                    self.step.graph.append((title, title_of(source), None))
-            following = {each for each, _ in behind if each is not None} - known
-            known |= following
-            waiting += following
 
     def _sent(self, started: RecordedCall, index: int, gradient: Tensor | None) -> None:
         if gradient is not None:
@@ -282,7 +239,9 @@ class StepWatch(HookManager):
             return
         # Half precision would overflow in the sum.
         dtype = torch.float32 if tensor.dtype.itemsize < 4 else None
-        with _unseen(tensor):
+        # Without dispatch modes it is quick; a tensor of a subclass needs them.
+        plain = type(tensor) in (Tensor, nn.Parameter)
+        with torch._C._DisableTorchDispatch() if plain else nullcontext():
             tensor = tensor.detach()
             if tensor.layout is torch.strided:
                 value = torch.linalg.vector_norm(tensor, 1, dtype=dtype)
@@ -305,16 +264,20 @@ class StepWatch(HookManager):
                 if not math.isfinite(size):
                     found.append(each)
                 elif each.phase == "forward" and each.count:
-                    self.step.output = max(self.step.output, size / each.count)
+                    self.output = max(self.output, size / each.count)
                 elif each.phase == "backward" and each.count:
-                    known = self.step.gradients
-                    known[each.layer] = known.get(each.layer, 0.0) + size / each.count
+                    known = self.gradients.get(each.layer, 0.0)
+                    self.gradients[each.layer] = known + size / each.count
         return sorted(found, key=self._sums.index)
 
     @property
     def suspect(self) -> bool:
-        """True if a check suspects the step."""
-        return self.suspected or any(check.suspects(self.step) for check in new_checks())
+        """True if a step of finite sums should be examined: weights without gradient, or sizes."""
+        sizes, reached = self.gradients.values(), self.run.gradient_norms
+        learning = (name for name, each in self.parameters.items() if each.requires_grad)
+        missing = bool(reached) and any(name not in reached for name in learning)
+        uneven = not all(sizes) or max(sizes, default=0.0) > UNEVEN * min(sizes, default=0.0)
+        return missing or uneven or max((self.output, *sizes)) > FAR_TOO_LARGE
 
     @property
     def looked_at(self) -> str:
@@ -324,16 +287,13 @@ class StepWatch(HookManager):
 
     def settle(self) -> None:
         """Complete the record of the step when the block is over."""
-        run, last = self.run, self.log.last
-        run.backward = bool(self.step.graded)
-        # The norms are not known; an optimizer's check reads them off the parameters.
-        run.gradient_norms = dict.fromkeys(self.step.graded, 0.0)
+        last = self.log.last
         if last is not None and last.made:
-            run.score = last.made[0].high
+            self.run.score = last.made[0].high
             if not last.finite and last.origin is not None:
                 last.origin.reached = "nan" if last.nan else "inf"
-        for check in run.checks:
-            check.finish(self.log.root, run)
+        for check in self.run.checks:
+            check.finish(self.log.root, self.run)
 
     def changed(self, started: RecordedCall) -> str:
         """Say why a call cannot be repeated; empty if it can."""
@@ -349,31 +309,16 @@ class StepWatch(HookManager):
         self.outside.error = self.log.root = None
 
 
-def _unseen(tensor: Tensor) -> AbstractContextManager[Any]:
-    """Return a block in which no dispatch mode sees what is done with a plain tensor: it is quick.
-
-    One of a subclass needs the dispatch.
-    """
-    plain = type(tensor) in (Tensor, nn.Parameter)
-    return torch._C._DisableTorchDispatch() if plain else nullcontext()
-
-
-def title_of(node: Any) -> str:
-    """Name the operation whose gradient a node of autograd's graph computes."""
-    return _title(type(node).__name__) if node is not None else ""
+def _maker(node: Any) -> str:
+    """Name the operation that made the values of a tensor, by its node in autograd's graph."""
+    while node is not None and _VIEW.match(type(node).__name__) and node.next_functions:
+        node = node.next_functions[0][0]
+    return _title(type(node).__name__)
 
 
 @cache
 def _title(name: str) -> str:
-    title = re.sub("(?<=[a-z])(?=[A-Z])", "_", name.removesuffix("Backward0")).lower()
-    return "nll_loss_forward" if title == "nll_loss" else title
-
-
-def behind_views(node: Any) -> Any:
-    """Return the node that made the values of which this one makes a view, as ``squeeze`` does."""
-    while node is not None and _VIEW.match(type(node).__name__) and node.next_functions:
-        node = node.next_functions[0][0]
-    return node
+    return re.sub("(?<=[a-z])(?=[A-Z])", "_", name.removesuffix("Backward0")).lower()
 
 
 _VIEW = re.compile(

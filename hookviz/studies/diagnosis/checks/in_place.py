@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -13,7 +12,7 @@ from ....run.recorder import labelled
 from ..check import Check, LayerCall, RunRecord
 from ..error_messages import OVERWRITTEN
 from ..findings import Finding
-from ..records import OUTSIDE, OperationRecord
+from ..records import OperationRecord
 
 
 @dataclass
@@ -29,15 +28,18 @@ class InPlace(Check):
             self.error = overwrite(run, run.error, score)
 
     def findings(self, run: RunRecord) -> Iterator[Finding]:
-        layers = _returned_by(run)
-        writes = [each for each in run.operations if each.overwrites and each.phase == "forward"]
-        writes = [each for each in writes if each.finite and not each.again]
-        pairs = [(layers[each.overwrote], each) for each in writes if each.overwrote in layers]
+        returned: dict[OperationRecord | None, LayerCall] = {}
+        for call in run.calls:  # of nested layers the innermost counts
+            for record in call.made:
+                if record not in returned or not returned[record].leaf:
+                    returned[record] = call
+        writes = (each for each in run.operations if each.overwrites and each.phase == "forward")
+        wanted = (each for each in writes if each.finite and not each.again)
+        pairs = [(returned[e.overwrote], e) for e in wanted if e.overwrote in returned]
         if not pairs:
             return
         first, by = min(pairs, key=lambda pair: run.calls.index(pair[0]))
-        names = list(dict.fromkeys(call.layer for call, _ in pairs))
-        names = [first.layer, *(name for name in names if name != first.layer)]
+        names = dict.fromkeys([first.layer, *(call.layer for call, _ in pairs)])
         yield Finding(
             "in place",
             "note",
@@ -46,18 +48,8 @@ class InPlace(Check):
             "shows the later values.",
             "Use hookviz.capture, which copies, or clone() in your own hook.",
             **by.place | {"layer": first.layer, "call": first.call},
-            layers=names,
+            layers=list(names),
         )
-
-
-def _returned_by(run: RunRecord) -> dict[OperationRecord | None, LayerCall]:
-    """Return the layer that returned an operation's output; of nested ones the innermost."""
-    found: dict[OperationRecord | None, LayerCall] = {}
-    for call in run.calls:
-        for record in call.made:
-            if record not in found or not found[record].leaf:
-                found[record] = call
-    return found
 
 
 def overwrite(run: RunRecord, error: BaseException, score: Tensor) -> Finding | None:
@@ -66,49 +58,30 @@ def overwrite(run: RunRecord, error: BaseException, score: Tensor) -> Finding | 
     A node of autograd's graph says by raising the same error which of the tensors that it keeps has
     changed.
     """
-    message = message_of(error)
-    if not OVERWRITTEN.search(message):
+    if not OVERWRITTEN.search(message_of(error)):
         return None
     forward = [each for each in run.operations if each.phase == "forward"]
-    writes = [each for each in forward if each.overwrites]
-    shape = re.search(r"\[([\d, ]*)\]\], which is", message)
     for node, label in labelled(score.grad_fn):
         if not _has_changed(node):
             continue
-        needing = next((each for each in forward if _is(each, label)), None)
-        after = [each for each in writes if needing is None or each.index > needing.index]
-        own = [each for each in after if needing is not None and each.overwrote is needing]
-        alike = [each for each in after if shape and _shape(each) == shape[1].replace(" ", "")]
-        found = own or alike or after
-        if found:
-            return _overwritten(found[0], label.name, line_of(*label.line), error)
+        place = label.line, label.call and (label.call.layer, label.call.call)
+        made = (e for e in forward if e.name == label.name and (e.file, e.line) == place[0])
+        needing = next((e for e in made if place[1] in (None, (e.layer, e.call))), None)
+        writes = [e for e in forward if e.overwrites and (not needing or e.index > needing.index)]
+        own = [each for each in writes if needing is not None and each.overwrote is needing]
+        if record := next(iter(own or writes), None):
+            at = f" ({line_of(*label.line)})" if label.line[0] else ""
+            return Finding(
+                "in place",
+                "error",
+                f"{record.name.capitalize()} overwrites a tensor in place, but the gradient of "
+                f"{label.name}{at} needs the old values.",
+                "Write a new tensor in that line: x = x + 1, x.relu(), inplace=False; or overwrite "
+                f"a clone() of the output of {label.name}.",
+                **record.place | {"phase": "backward"},
+                evidence={"error": first_line(error)},
+            )
     return None
-
-
-def _overwritten(record: OperationRecord, needing: str, line: str, error: BaseException) -> Finding:
-    owner = f" in {record.layer!r}" if record.layer not in ("", OUTSIDE) else ""
-    at = f" ({line})" if line else ""
-    return Finding(
-        "in place",
-        "error",
-        f"{record.name.capitalize()}{owner} overwrites a tensor in place, but the gradient of "
-        f"{needing}{at} needs the old values.",
-        "Write a new tensor in that line: x = x + 1, x.relu(), inplace=False; or overwrite a "
-        f"clone() of the output of {needing}.",
-        **dict(record.place, phase="backward"),
-        evidence={"error": first_line(error)},
-    )
-
-
-def _shape(record: OperationRecord) -> str:
-    return ",".join(map(str, record.made[0].shape)) if record.made else ""
-
-
-def _is(record: OperationRecord, label: object) -> bool:
-    name, call, line = (getattr(label, each) for each in ("name", "call", "line"))
-    place = (call.layer, call.call) if call is not None else (record.layer, record.call)
-    same = (record.name, record.layer, record.call) == (name, *place)
-    return same and (record.file, record.line) == line
 
 
 def _has_changed(node: object) -> bool:

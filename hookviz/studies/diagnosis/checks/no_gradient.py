@@ -1,8 +1,7 @@
-"""Parameters that no gradient reaches, or only one of 0, and the reason."""
+"""Parameters that no gradient reaches, and the reason."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,19 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from ....hooking.checkpoint import FORWARD, current_backward
-from ....run.operations import CLAMPS, STEPS
 from ....run.recorder import Operation, labelled
 from ..check import Check, LayerCall, RunRecord
 from ..findings import Finding
 from ..modules import outermost
-from ..records import OUTSIDE, OperationRecord, Place, RanOperation, range_of
-from ..step import WatchedStep
+from ..records import OUTSIDE, OperationRecord, Place
 from .optimizer import held_by
-from .score import by_zero
-from .zero_weights import CONSTANT
 
-SOME = 16
-"""This many numbers are not all beyond a clamp by chance."""
 ALIKE = 0.5
 """Least cosine of the weights of a network and of another one that follows it."""
 
@@ -38,15 +31,12 @@ class GraphBreak:
         A detach, numbers that leave torch, or a result without a slope, such as a comparison's.
     after : int
         The number of layers' calls that had begun.
-    flat : bool
-        True if the graph goes on and each gradient in it is 0, as behind ``round``.
     behind : frozenset of str
         The layers in the graph up to there; empty if unknown.
     """
 
     record: OperationRecord
     after: int
-    flat: bool = False
     node: Any = field(default=None, repr=False)  # autograd's, until the run is over
     behind: frozenset[str] = frozenset()
 
@@ -58,13 +48,18 @@ class GraphBreak:
             self.node = None
 
 
+def break_at(record: OperationRecord, operation: Operation, run: RunRecord) -> GraphBreak:
+    """Record that the graph of an operation's inputs ends there."""
+    nodes = (each.grad_fn for each in operation.inputs if each.requires_grad)
+    return GraphBreak(record, len(run.calls), next(filter(None, nodes), None))
+
+
 @dataclass
 class NoGradient(Check):
-    """Report weights that no gradient reaches, layers with a gradient of 0, and frozen weights."""
+    """Report weights that no gradient reaches, and frozen weights."""
 
     looks_at = "parameters that no gradient reaches"
     live = True
-    operations = tuple(CLAMPS)
 
     breaks: list[GraphBreak] = field(default_factory=list)
     chosen: bool = False  # whether the model returned whole numbers, as a detector its labels
@@ -75,56 +70,33 @@ class NoGradient(Check):
     # Where the graph ends
 
     def heard(self, operation: Operation, record: OperationRecord, run: RunRecord) -> None:
-        given = operation.inputs
-        if given and record.file and current_backward() == FORWARD:
+        if operation.inputs and record.file and current_backward() == FORWARD:
             if not torch.is_grad_enabled():
                 self._under_no_grad(operation, record, run)
-            elif (flat := self._ends(operation)) is not None:
-                graded = [each.grad_fn for each in given if each.requires_grad]
-                node = next(iter(graded), None)
-                self.breaks.append(GraphBreak(record, len(run.calls), flat, node))
+            elif self._ends(operation):
+                self.breaks.append(break_at(record, operation, run))
         returned = operation.outputs
         self.result = returned[0].data_ptr() if returned and operation.name != "detach" else 0
 
-    def _ends(self, operation: Operation) -> bool | None:
-        """Return whether each slope is 0 (True), or the graph ends (False); None for neither."""
+    def _ends(self, operation: Operation) -> bool:
         given, name = operation.inputs[0], operation.name
-        if by_zero(operation) or (name in STEPS and given.requires_grad):
-            return True
         if name == "lift_fresh":  # torch.tensor, maybe of what tolist() returned
-            inside = operation.call is not None and given.is_floating_point() and given.ndim > 0
-            return False if inside else None
+            return operation.call is not None and given.is_floating_point() and given.ndim > 0
         kinds = [each.dtype for each in operation.outputs]
         whole = kinds and not any(d.is_floating_point or d.is_complex for d in kinds)
         if not given.requires_grad or not (whole or name in ("detach", "local_scalar_dense")):
-            return None
+            return False
         # Autograd detaches a result that the gradient needs.
-        kept = given.data_ptr() == self.result and hasattr(given.grad_fn, "_saved_result")
-        return None if kept else False
+        return given.data_ptr() != self.result or not hasattr(given.grad_fn, "_saved_result")
 
     def _under_no_grad(self, operation: Operation, record: OperationRecord, run: RunRecord) -> None:
         """Note under which ``torch.no_grad()`` a layer reads what has a gradient."""
-        graded = [each for each in operation.inputs if each.requires_grad]
-        if operation.call is None or not graded:
-            return
-        if (place := (record.layer, record.call)) not in self.untracked:
+        place, graded = (record.layer, record.call), any(t.requires_grad for t in operation.inputs)
+        if operation.call is not None and graded and place not in self.untracked:
             self.untracked.add(place)
             file, line = operation.no_grad_line
-            found = OperationRecord(0, "no_grad", record.layer, record.call, file=file, line=line)
-            node = next((each.grad_fn for each in graded if each.grad_fn is not None), None)
-            self.breaks.append(GraphBreak(found, len(run.calls), node=node))
-
-    def after(self, ran: RanOperation, run: RunRecord) -> None:
-        """Note a clamp whose whole input is out of range; if it returns 0, that is "dead"."""
-        record, given = ran.record, ran.given
-        if record.phase != "forward" or not record.uniform or not torch.is_grad_enabled():
-            return
-        made = record.made[0]
-        if made.low == 0 or math.prod(made.shape) < SOME or not given[0].requires_grad:
-            return
-        extent = range_of(given[0])
-        if extent is not None and (extent.low > made.high or extent.high < made.low):
-            self.breaks.append(GraphBreak(record, len(run.calls), True, given[0].grad_fn))
+            found = OperationRecord(0, "no_grad", *place, file=file, line=line)
+            self.breaks.append(break_at(found, operation, run))
 
     def leave(self, call: LayerCall, returned: list[Tensor], run: RunRecord) -> None:
         if call is run.calls[0]:
@@ -132,9 +104,7 @@ class NoGradient(Check):
 
     def finish(self, score: Tensor | None, run: RunRecord) -> None:
         # A walk through the graph is only worth it if a gradient is missing.
-        missing = run.used - run.gradient_norms.keys()
-        norms = run.gradient_norms.values()
-        if missing or run.error is not None or not norms or not all(norms):
+        if run.used - run.gradient_norms.keys() or run.error is not None or not run.gradient_norms:
             for each in self.breaks:
                 each.find_layers()
         else:
@@ -143,9 +113,8 @@ class NoGradient(Check):
 
     def last_break(self) -> OperationRecord | None:
         """Return where the score's graph ended: behind the model, if it did so there."""
-        ends = [each for each in self.breaks if not each.flat]
-        ends = [each for each in ends if each.behind or each.node is not None] or ends
-        records = [each.record for each in ends]
+        ends = [each for each in self.breaks if each.behind or each.node is not None]
+        records = [each.record for each in ends or self.breaks]
         behind = [each for each in records if each.layer == OUTSIDE]
         # A number that is taken out is for a log; it counts if nothing else ends the graph.
         behind = [each for each in behind if each.name != "local_scalar_dense"] or behind
@@ -170,78 +139,47 @@ class NoGradient(Check):
         without = outermost(n for n, held in own.items() if held & run.used and not held & reached)
         for name in without:
             yield self._without(name, own[name], without, run)
-        yield from self._without_slope(run)
 
     def _without(self, name: str, weights: set[str], without: list[str], run: RunRecord) -> Finding:
-        module = run.modules[name]
-        calls = [call for call in run.calls if call.module is module]
+        calls = [call for call in run.calls if call.module is run.modules[name]]
         untracked = not any(call.tracked for call in calls)
-        end = self._end(module, run, calls, untracked)
-        why, advice = _explained(end, untracked)
+        end = self._end(name, run, calls, untracked)
+        if end is None and not untracked:
+            why, advice = "the score does not depend on its output", _USE
+        else:
+            ends = end.name if end is not None else "detach"
+            why, advice = _WORDS.get(ends, (f"{ends} returns booleans or integers", _SOFT))
+            why += f" in {place_of(end)}" if end is not None else ""
         # A model may choose in eval mode where it draws, or rounds softly, in training; and a
         # detector detaches its proposals, and learns them by a loss that it has in training.
         detached = untracked and (end is None or end.name == "detach")
         deliberate = _deliberate(name, without, run)
         if not run.root.training and (advice is _SOFT or (self.chosen and detached)):
             deliberate = "eval mode differs from training mode here; examine that, too"
-        if deliberate:
-            advice = f"No fix is needed if this is deliberate: {deliberate}."
-        place = end.place if end is not None else {}
         return Finding(
             "no gradient",
             "note" if deliberate else "warning",
             f"No gradient reaches the weights of {name or 'the model'!r}: {why}.",
-            advice,
-            **place | {"layer": name, "call": 0, "phase": "backward"},
+            f"No fix is needed if this is deliberate: {deliberate}." if deliberate else advice,
+            **backward_place(end, name),
             cause=why,
             evidence={"parameters": sorted(weights)},
         )
 
     def _end(
-        self, module: nn.Module, run: RunRecord, calls: list[LayerCall], untracked: bool
+        self, name: str, run: RunRecord, calls: list[LayerCall], untracked: bool
     ) -> OperationRecord | None:
         """Return the operation that keeps the gradient from a module; None if none does."""
-        within = {run.names[each] for each in module.modules() if each in run.names}
-        ends = [each for each in self.breaks if not each.flat]
-        if calls and untracked:
-            ends = [each for each in ends if each.record.layer in within]
-            without = [each for each in ends if each.record.name == "no_grad"]
-            found = without[:1] or [each for each in ends if each.behind & within] or ends
-        else:
-            last = max((run.calls.index(call) for call in calls), default=-1)
-            found = [each for each in ends if each.behind & within]
+        within = {run.names[each] for each in run.modules[name].modules() if each in run.names}
+        ends = [e for e in self.breaks if e.record.layer in within] if untracked else self.breaks
+        found = [each for each in ends if each.behind & within]
+        if not found and untracked:
+            found = ends
+        elif not found and calls:
             # Nobody knows from where tolist() or numpy() took the numbers of a new tensor.
-            made = [each for each in ends if each.record.name == "lift_fresh"]
-            found = found or [each for each in made if each.after > last >= 0]
+            last = run.calls.index(calls[-1])
+            found = [e for e in ends if e.record.name == "lift_fresh" and e.after > last]
         return found[-1].record if found else None
-
-    def _without_slope(self, run: RunRecord) -> Iterator[Finding]:
-        """Report layers whose gradient is 0, since the slope of what follows is 0.
-
-        In a branch the last layer before it is one of them; what lies before the branch has another
-        way open.
-        """
-        norms = run.gradient_norms
-        some = (run.output_gradient.nonzero and run.finite_score) or any(norms.values())
-        begins = any(map(run.learns, run.zero_layers))  # then all before it gets none
-        for each in (each for each in self.breaks if each.flat and some):
-            record, zero = each.record, each.record.name == "mul"
-            ran = dict.fromkeys(call.layer for call in run.calls[: each.after])
-            sums = {
-                name: sum(norms.get(parameter, 0.0) for parameter in own)
-                for name in ran
-                if name in each.behind and (own := run.own_parameters(name))
-            }
-            layers = [name for name in sums if sums[name] == 0]
-            # A branch may be left out at random by a factor of 0.
-            meant = run.drew and run.root.training if zero else begins
-            if layers and next(reversed(sums)) == layers[-1] and not meant:
-                begun = record.layer == OUTSIDE and len(layers) < len(sums)
-                yield _slopeless(record, layers, begun=begun)
-
-    def suspects(self, step: WatchedStep) -> bool:
-        """Return True if there was a backward in which some weights had no part."""
-        return bool(step.graded) and (step.idle or bool(step.learning - step.graded))
 
 
 def _leads_nowhere(score: Tensor) -> bool:
@@ -260,15 +198,14 @@ def _leads_nowhere(score: Tensor) -> bool:
 
 def _cut_off(end: OperationRecord | None) -> Finding:
     """Report a loss whose graph leads to none of the weights."""
-    at = "" if end is None else f": {end.name} ends the graph{_at(end)}"
-    place = end.place if end is not None else {}
+    at = f": {end.name} ends the graph in {place_of(end)}" if end is not None else ""
     return Finding(
         "no gradient",
         "error",
         f"The loss is cut off from the model, and no gradient reaches any weight{at}.",
         "Compute the loss from the model's output, without detach(), .data, item(), numpy() and "
         "torch.tensor(); requires_grad_() does not bring the graph back.",
-        **place | {"layer": "", "call": 0, "phase": "backward"},
+        **backward_place(end, ""),
     )
 
 
@@ -286,53 +223,19 @@ def _frozen(frozen: set[str], count: int) -> Finding:
     )
 
 
-def _slopeless(record: OperationRecord, layers: list[str], *, begun: bool) -> Finding:
-    zero, clamped = record.name == "mul", record.name in CLAMPS
-    why = "it is multiplied by 0" if zero else f"the slope of {record.name} is 0 everywhere"
-    advice = "Let the gradient pass it: x + (x.round() - x).detach(), with your operation."
-    if begun:
-        advice = "No fix is needed if a part of the loss begins with the weight 0."
-    elif zero:
-        advice = "Remove the factor 0; what is added to the product has no graph."
-    elif clamped:
-        advice = "Compare its bounds with its input, all of which lies beyond them."
-    consequences = {"gradient of 0", "no slope"} | (CONSTANT if zero or clamped else set())
-    return Finding(
-        "no gradient",
-        "note" if begun else "warning",
-        f"The gradient that reaches {layers[-1]!r} is 0: {why} in {_place_of(record)}.",
-        advice,
-        **record.place | {"layer": layers[-1], "call": 0, "phase": "backward"},
-        layers=[layers[-1], *layers[:-1]],
-        symptom="factor of 0" if zero else "",
-        explains=frozenset() if begun else frozenset(consequences),
-    )
+def backward_place(record: OperationRecord | None, layer: str) -> dict[str, Any]:
+    """Place the finding of a missing gradient in a layer, at an operation's line."""
+    place = record.place if record is not None else {}
+    return place | {"layer": layer, "call": 0, "phase": "backward"}
 
 
-def _place_of(record: OperationRecord) -> str:
+def place_of(record: OperationRecord) -> str:
     """Name the layer and the line of an operation, in words."""
     named = "the score" if record.layer == OUTSIDE else record.layer or "the model"
-    return named + _at(record)
+    return named + (f" at {record.where}" if record.where else "")
 
 
-def _at(record: OperationRecord) -> str:
-    return f" at {record.where}" if record.where else ""
-
-
-def _explained(end: OperationRecord | None, untracked: bool) -> tuple[str, str]:
-    """Say where the graph ends, and what to do."""
-    if end is None and untracked:
-        why = "its output is not tracked, since it ran under torch.no_grad() or detached"
-        return why, _REMOVE
-    if end is None:
-        return (
-            "the score does not depend on its output",
-            "Use its output in what the loss is computed from, or remove the layer.",
-        )
-    words, advice = _WORDS.get(end.name, (f"{end.name} returns booleans or integers", _SOFT))
-    return f"{words} in {_place_of(end)}", advice
-
-
+_USE = "Use its output in what the loss is computed from, or remove the layer."
 _SOFT = (
     "Use something with a slope in its place: a sigmoid for a comparison, a softmax for argmax; or "
     "freeze the layer with requires_grad_(False)."
@@ -342,8 +245,6 @@ _REMOVE = (
     "One step does not show whether it is deliberate: if the layer learns in another step, pass "
     "this one's optimizer=."
 )
-
-
 _WORDS = {
     "lift_fresh": (
         "numbers are made into a new tensor",
@@ -362,12 +263,8 @@ def _deliberate(name: str, without: list[str], run: RunRecord) -> str:
     held = [each for optimizer in run.optimizers if (each := held_by(optimizer, run)) & norms]
     if held and not any(each & own for each in held):
         return "the optimizer of this step holds none of these weights"
-    learning = outermost(
-        other
-        for other in run.modules
-        if run.parameters[other] & norms
-        and not any(not other or each.startswith(f"{other}.") for each in without)
-    )
+    cut = [n for n in run.modules if any(not n or f"{w}.".startswith(f"{n}.") for w in without)]
+    learning = outermost(o for o in run.modules if run.parameters[o] & norms and o not in cut)
     for other in learning:
         (parent, _, one), (beside, _, two) = name.rpartition("."), other.rpartition(".")
         if parent == beside and one.isdigit() and two.isdigit():

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor
 
 from ....run.operations import BATCH_NORMS, RECTIFIERS
@@ -41,8 +40,8 @@ class Still:
         The number of values in each channel.
     still, dead : torch.Tensor
         Channels that are one number everywhere; and of these, the ones that are zero.
-    follows : torch.Tensor
-        Channels that already were so in the operation's input.
+    follows : int
+        The number of channels that already were so in the operation's input.
     far : int
         The number of dead channels that stay far below zero before a rectifier.
     """
@@ -50,8 +49,8 @@ class Still:
     values: int
     still: Tensor
     dead: Tensor
-    follows: Tensor
-    far: int = 0
+    follows: int
+    far: int
 
 
 @dataclass
@@ -89,22 +88,21 @@ class SilentChannels(Check):
         rectifies = record.name in RECTIFIERS
         if not bool(still.any()) or (rectifies and record.made[0].low != 0):
             return
+        dead = still & (least == 0)
+        far = _far_below(ran, dead) if rectifies and _most(int(dead.sum()), dead) else 0
         values = ran.output.numel() // len(still)
-        found = Still(values, still, still & (least == 0), still & self._before(ran, still))
-        if rectifies and _most(found.dead) and (before := _ranges_before(ran)) is not None:
-            found.far = int((found.dead & far_below_zero(*before)).sum())
-        self.found[record] = found
+        self.found[record] = Still(values, still, dead, self._follows(ran, still), far)
 
-    def _before(self, ran: RanOperation, still: Tensor) -> Tensor:
-        """Return which channels were one number before an operation that keeps them apart."""
+    def _follows(self, ran: RanOperation, still: Tensor) -> int:
+        """Count the channels that were one number before an operation that keeps them apart."""
         record, count = ran.record, len(still)
-        apart = record.name in _BY_CHANNEL
+        apart = record.name in {*RECTIFIERS, "convolution", *BATCH_NORMS}
         if apart and ran.operation.argument.get("groups", count) == count and record.maker:
             *_, source = record.maker.passed_on()
             before = self.found.get(source)
             if before is not None and len(before.still) == count:
-                return before.still
-        return torch.zeros_like(still)
+                return int((still & before.still).sum())
+        return 0
 
     def findings(self, run: RunRecord) -> Iterator[Finding]:
         silent = set(run.zero_layers)
@@ -118,26 +116,21 @@ class SilentChannels(Check):
             few = channels.values < FEW
             if follows or (few and not (self.unmoved and bool(channels.dead.all()))):
                 continue
-            constant = channels.still & ~channels.dead
-            for kind, mask in (("dead", channels.dead), ("constant", constant)):
-                if _most(mask, less=int(channels.follows.sum())):
-                    yield _finding(record, channels, kind, int(mask.sum()), run)
+            dead = int(channels.dead.sum())
+            for kind, count in (("dead", dead), ("constant", int(channels.still.sum()) - dead)):
+                if _most(count - channels.follows, channels.still):
+                    yield _finding(record, channels, kind, count, run)
 
 
-def _most(mask: Tensor, less: int = 0) -> bool:
-    return int(mask.sum()) - less > len(mask) / 2
+def _most(count: int, mask: Tensor) -> bool:
+    return count > len(mask) / 2
 
 
 def _finding(
     record: OperationRecord, channels: Still, kind: str, count: int, run: RunRecord
 ) -> Finding:
     away = min(run.trained_away(record, channels.still), count)
-    of, few = len(channels.still), channels.values < FEW
-    message = (
-        f"{count} of {of} channels are {'zero' if kind == 'dead' else 'one number'} everywhere, "
-        f"over {run.samples} input{'s' * (run.samples != 1)}"
-        + (", and the model returns the same for all of them" if few else "")
-    )
+    of = len(channels.still)
     # Whether the channels are unlikely to respond to other inputs.
     certain = kind == "constant" or (channels.values > run.samples and channels.far > of / 2)
     certain |= count == of and (of >= FEW or channels.far == of or record.name in MAPS)
@@ -146,22 +139,18 @@ def _finding(
         judged = "silent"  # a BatchNorm that does not normalize yet shifts its inputs
     owner = record.layer if record.name in MAPS else record.maker_layer or record.layer
     advice = _ADVICE[kind if judged == "dead" else judged].format(owner)
-    if judged == "trained away":
-        message += f"; the weights of {away} of them are next to zero: they were trained away"
-    kind = "silent" if judged == "silent" else kind
-    severity = "warning" if judged == "dead" else "note"
+    kind, severity = "silent" if judged == "silent" else kind, "note"
+    if judged == "dead":
+        severity = "warning"
     return Finding(
         kind,
         severity,
-        f"{message} ({channels.values} values in each channel).",
+        f"{count} of {of} channels are {'one number' if kind == 'constant' else 'zero'} everywhere "
+        f"({channels.values} values in each channel), over {run.samples} "
+        f"input{'s' * (run.samples != 1)}; the weights of {away} of them are next to zero.",
         advice,
         **record.place,
-        evidence={
-            "channels": count,
-            "of": of,
-            "values": channels.values,
-            "after": record.maker_layer,
-        },
+        evidence={"channels": count, "of": of, "values": channels.values},
         cause=f"{kind} {severity} {record.name}",
         explains=VANISHING | {"flat batch"} if judged == "dead" and count == of else frozenset(),
     )
@@ -199,30 +188,26 @@ def silence(count: int, channels: int, away: int, samples: int, certain: bool) -
     return "silent" if samples < 2 or not certain else "dead"
 
 
-_BY_CHANNEL = {*RECTIFIERS, "convolution", *BATCH_NORMS}
-
 _ADVICE = {
     "dead": "Initialise {!r} again with zero bias: no gradient reaches it, so it cannot recover. A "
     "smaller learning rate protects the other channels.",
     "constant": "Look at the weights of {!r}: they are zero, or far smaller than the bias.",
-    "trained away": "No fix is needed; such channels could be pruned.",
+    "trained away": "No fix is needed: these channels were trained away, and could be pruned.",
     "silent": "Examine more and different inputs to see whether these channels ever respond.",
 }
 
 
-def _ranges_before(ran: RanOperation) -> tuple[Tensor, Tensor] | None:
-    """Return the channels' ranges in a rectifier's input, which it may have overwritten."""
+def _far_below(ran: RanOperation, dead: Tensor) -> int:
+    """Count the dead channels that stay below zero by far more than they vary."""
     maker = ran.record.maker
     if maker is not None and maker.channels is not None:
-        return maker.channels
-    if ran.record.overwrites:
-        return None
-    return channel_ranges(ran.given[0].detach(), channel_dimension(ran.given[0], maker))
-
-
-def far_below_zero(least: Tensor, most: Tensor) -> Tensor:
-    """Return the mask of channels that stay below zero by far more than they vary."""
-    return most < -MARGIN * (most - least)
+        least, most = maker.channels
+    elif ran.record.overwrites:
+        return 0
+    else:
+        given = ran.given[0].detach()
+        least, most = channel_ranges(given, channel_dimension(given, maker))
+    return int((dead & (most < -MARGIN * (most - least))).sum())
 
 
 def _alike(batch: Tensor, count: int) -> bool:
