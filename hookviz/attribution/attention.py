@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,11 +15,11 @@ from torch import Tensor, nn
 
 from ..draw.document import TablePage
 from ..files import write_arrays
-from ..hooking.handles import Hook
+from ..hooking.edit import LayerEdit
 from ..hooking.maps import MAX_PREFIX_TOKENS
 from ..hooking.records import TensorStore
 from ..hooking.select import Layers, close_names, select_layers
-from ..hooking.tensors import map_tensors, tensors
+from ..hooking.tensors import map_tensors
 from ..run.inputs import Transform, prepare_input
 from ..run.recorder import OperationRecorder
 from ..run.session import Session
@@ -131,12 +132,7 @@ def attention(
 
 
 def run_attention(
-    session: Session,
-    target: Target,
-    gradients: bool,
-    *,
-    hooks: Sequence[Hook] = (),
-    **options: Any,
+    session: Session, target: Target, gradients: bool, **options: Any
 ) -> AttentionListener:
     """Run a session's model once, with a backward for gradients, and return the listener.
 
@@ -145,9 +141,7 @@ def run_attention(
     recorders: list[AttentionRecorder] = []
 
     def observe() -> AttentionRecorder:
-        recorders.append(
-            AttentionRecorder(session.model, hooks=hooks, gradients=gradients, **options)
-        )
+        recorders.append(AttentionRecorder(session.model, gradients=gradients, **options))
         return recorders[-1]
 
     if gradients:
@@ -158,12 +152,11 @@ def run_attention(
 
 
 class AttentionRecorder(OperationRecorder):
-    """The block in which an `AttentionListener` listens, with more hooks on."""
+    """The block in which an `AttentionListener` listens."""
 
-    def __init__(self, model: nn.Module, *, hooks: Sequence[Hook] = (), **options: Any) -> None:
-        self.listener = AttentionListener(model, **options)
-        super().__init__(self.listener, model=model, backward=options["gradients"])
-        self._hooks += hooks
+    def __init__(self, model: nn.Module, *, gradients: bool, **options: Any) -> None:
+        self.listener = AttentionListener(model, gradients=gradients, **options)
+        super().__init__(self.listener, model=model, backward=gradients)
 
     def _leave(self, *error: Any) -> None:
         super()._leave(*error)
@@ -180,12 +173,19 @@ def layer_gradients(session: Session, target: Target, names: Sequence[str]) -> d
     blocks = blocks_of_attention(names)
     if target is None:  # the class is the model's own, not that of a layer halfway
         target = top_classes(session)
+    returned: list[Tensor] = []
+
+    def keep(output: Tensor) -> Tensor:
+        returned[:] = [output]
+        return output
+
     found: dict[str, Tensor] = {}
     for name, block in blocks.items():
-        module, last = map(session.model.get_submodule, (block, [*blocks.values()][-1]))
-        hooks = [] if module is last else _shortcut(module, last)
+        last = [*blocks.values()][-1]
+        shortcut = LayerEdit(block, keep), LayerEdit(last, lambda output: returned[0])
+        short = session.edited([*session.edits, *shortcut])
         chosen = {session.model.get_submodule(name)}
-        found |= _gradients(run_attention(session, target, True, hooks=hooks, chosen=chosen))
+        found |= _gradients(run_attention(short, target, True, chosen=chosen))
     return found
 
 
@@ -195,20 +195,6 @@ def top_classes(session: Session) -> list[int] | None:
         given = map_tensors((session.inputs.args, session.inputs.kwargs), torch.clone)
         logits = logits_of(session.call(*given[0], **given[1]))
     return None if logits is None else logits.argmax(1).tolist()
-
-
-def _shortcut(module: nn.Module, last: nn.Module) -> list[Hook]:
-    """Return hooks with which the last block returns what an earlier one did."""
-    kept: list[Tensor] = []
-
-    def keep(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        kept[:] = tensors(output)[:1]
-
-    def instead(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
-        old = tensors(output)[0]
-        return map_tensors(output, lambda tensor: kept[0] if tensor is old else tensor)
-
-    return [(module, "forward", keep), (last, "edit", instead)]
 
 
 def blocks_of_attention(names: Sequence[str]) -> dict[str, str]:
@@ -362,14 +348,14 @@ class Attention(TablePage, Mapping[str, Tensor]):
         than four keys are left out.
         """
         rows = [row for row in self.records() if row["keys"] >= 4]
-        collapsed = [row for row in rows if has_collapsed(row)]
+        collapsed = [row for row in rows if (row["fraction"] or 0) >= 0.95]
         notes = [
             f"head {row['head']} of {row['layer'] or 'all'} looks at key {row['key']} alone"
             for row in collapsed[:3]
         ]
         if len(collapsed) > 3:
             notes.append(f"so do {len(collapsed) - 3} more heads, each at one key")
-        peaked = {row["layer"] for row in rows if not is_uniform(row)}
+        peaked = {row["layer"] for row in rows if (row["entropy"] or 0) < 0.99}
         uniform = list(dict.fromkeys(row["layer"] for row in rows if row["layer"] not in peaked))
         if uniform:
             others = f" and {len(uniform) - 1} more" if len(uniform) > 1 else ""
@@ -386,23 +372,19 @@ class Attention(TablePage, Mapping[str, Tensor]):
             keys get the same weight; ``peak``, the largest weight, averaged over the queries;
             ``key``, the key that gets most weight, and its ``fraction`` of all.
         """
-        return [
-            row
-            for name, tensor in self._weights.items()
-            for row in head_records(name, tensor.detach())
-        ]
+        heads = (head_records(name, each.detach()) for name, each in self._weights.items())
+        return [*chain.from_iterable(heads)]
 
     def _heading(self) -> str:
         return f"Attention of {self.model}"
 
     def _rows(self) -> list[tuple[str, ...]]:
         rows = []
-        for name, tensor in self._weights.items():
-            count, heads, queries, keys = tensor.shape
-            own = head_records(name, tensor.detach())
+        for name, heads in groupby(self.records(), lambda row: row["layer"]):
+            own = [*heads]
+            count, size = own[0]["samples"], f"{own[0]['queries']}×{own[0]['keys']}"
             ranges = [_range([each[what] for each in own]) for what in ("entropy", "peak")]
-            size = f"{queries}×{keys}"
-            rows.append((name or "(model)", str(count), str(heads), size, *ranges))
+            rows.append((name or "(model)", str(count), str(len(own)), size, *ranges))
         return rows
 
     @for_terminal
@@ -502,40 +484,20 @@ def head_records(name: str, tensor: Tensor) -> list[dict[str, Any]]:
     total = tensor.sum(-1)
     seen = total > 0  # a query that may look nowhere has no entropy
     count = seen.sum((0, 2)).clamp(min=1)
-    entropy = torch.special.entr(tensor).sum(-1) / max(math.log(keys), 1e-9) if keys > 1 else total
-    mean = lambda each: plain((each.where(seen, 0).sum((0, 2)) / count).tolist())  # noqa: E731
-    fractions = tensor.sum((0, 2)) / total.sum((0, 2))[:, None]  # (heads, keys)
-    best = fractions.nan_to_num(-1.0).max(1) if keys else None
-    found = zip(mean(entropy), mean(tensor.amax(-1)), strict=True)
+    entropy = torch.special.entr(tensor).sum(-1) / math.log(max(keys, 2))
+    means = [each.where(seen, 0).sum((0, 2)) / count for each in (entropy, tensor.amax(-1))]
+    # Of all weight, the part of the key that gets most.
+    fraction, key = (tensor.sum((0, 2)) / total.sum((0, 2))[:, None]).max(1)
+    same = {"samples": samples, "queries": queries, "keys": keys}
+    measured = zip(*(each.tolist() for each in (*means, key, fraction)), strict=True)
     return [
-        {
-            "layer": name,
-            "head": head,
-            "samples": samples,
-            "queries": queries,
-            "keys": keys,
-            "entropy": spread,
-            "peak": peak,
-            "key": None if best is None else int(best.indices[head]),
-            "fraction": None if best is None else plain(float(best.values[head])),
-        }
-        for head, (spread, peak) in enumerate(found)
+        {"layer": name, "head": head}
+        | same
+        | plain(dict(zip(("entropy", "peak", "key", "fraction"), values, strict=True)))
+        for head, values in enumerate(measured)
     ]
 
 
-def has_collapsed(record: Mapping[str, Any]) -> bool:
-    """Return whether a head, by its record, looks at one token whatever the query."""
-    return record["fraction"] is not None and record["fraction"] >= 0.95
-
-
-def is_uniform(record: Mapping[str, Any]) -> bool:
-    """Return whether a head, by its record, looks everywhere alike."""
-    return record["entropy"] is not None and record["entropy"] >= 0.99
-
-
 def _range(values: Sequence[float | None]) -> str:
-    known = [each for each in values if each is not None]
-    if not known:
-        return "–"
-    low, high = number(min(known)), number(max(known))
-    return low if low == high else f"{low} to {high}"
+    known = sorted(each for each in values if each is not None)
+    return " to ".join(dict.fromkeys(number(each) for each in (*known[:1], *known[-1:]))) or "–"

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from dataclasses import dataclass, replace
+from functools import partial
 from types import FunctionType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..hooking.changes import Change, Channels, EditError, Where, check_change, select_channels
-from ..hooking.edit import LayerEdit, edit, warn_unchanged
+from ..hooking.changes import Change, Channels, Where, check_change, select_channels
+from ..hooking.edit import LayerEdit, edit
 from ..hooking.handles import HookManager
 from ..hooking.records import Call, CapturedTensor, FeatureCache, LayerRecord, TensorStore
 from ..hooking.select import Layers, is_convolution, module_names, select_layers, unwrapped
@@ -62,21 +63,12 @@ class AttentionRecord(LayerRecord):
                 f"Heads of {self.name!r} cannot be scaled: their results do not go side by side "
                 "into a linear layer. Edit the layer that attends with hookviz.edit."
             )
-        heads = self.last.outputs[0].shape[1]
-        given = self.attends, heads, self.projection, self.projection_runs
-        return HeadEdit(self.name, change, channels, where, *given)
+        of = self.attends, self.last.outputs[0].shape[1], self.projection, self.projection_runs
+        return HeadEdit(self.name, change, channels, where, *of)
 
     def prefix(self, call: int = -1) -> int | None:
         """Return the number of keys before the patches; None if keys are not patches."""
         return prefix_of(self.calls[call].outputs[0].shape[-1], self.grid)
-
-    def _first_patch(self, call: int) -> int:
-        """Return the index of the first patch among the queries; negative if they are not patches.
-
-        The queries of a decoder or of a pooling layer are not.
-        """
-        assert self.grid is not None
-        return self.calls[call].outputs[0].shape[-2] - math.prod(self.grid)
 
     def query(
         self, place: tuple[float, float] | None, depth: int = 0, call: int = -1
@@ -96,50 +88,57 @@ class AttentionRecord(LayerRecord):
         int or None
             None if keys are not patches: then the matrix is shown.
         """
-        if self.prefix(call) is None or self.grid is None:
-            return None
         first = self._first_patch(call)
-        if first < 0:
-            return 0 if self.calls[call].outputs[0].shape[-2] == 1 else MEAN
+        if first is None or self.grid is None:
+            return None
+        if first < 0 or (place is None and first == 0):
+            return MEAN
         if place is None:
-            return 0 if first else MEAN
+            return 0
         *_, rows, columns = (1, *self.grid)
         row, column = min(int(place[0] * rows), rows - 1), min(int(place[1] * columns), columns - 1)
         return first + (depth * rows + row) * columns + column
 
+    def _first_patch(self, call: int) -> int | None:
+        """Return the index of the first patch among the queries; None if keys are not patches.
+
+        It is negative if the queries are not, as in a decoder or in a pooling layer.
+        """
+        if self.grid is None or self.prefix(call) is None:
+            return None
+        return self.calls[call].outputs[0].shape[-2] - math.prod(self.grid)
+
     def query_words(self, query: int | None, call: int = -1) -> str:
         """Return a query's name; empty for None."""
-        if query is None or self.grid is None:
+        first = self._first_patch(call)
+        if query is None or first is None or self.grid is None:
             return ""
         if query == MEAN:
             return "all queries' mean"
-        first = self._first_patch(call)
-        if first < 0:
-            return "the query"
         if query < first:
-            return f"the {self.tokens[query]}" if query < len(self.tokens) else f"token {query}"
+            return f"the {self.beside_names[query]}"
         row, column = divmod(query - first, self.grid[-1])
         return f"patch ({row}, {column})" if len(self.grid) > 1 else f"patch {column}"
 
     def seen_from(self, query: int | None) -> LayerRecord:
         """Return a record of one query's attention as maps ``(N, heads, rows, columns)``."""
-        if query is None:
+        grid = self.grid
+        if query is None or grid is None:
             return self
-        calls = [self._maps_of(number, query) for number in range(len(self.calls))]
-        return LayerRecord(self.name, self.module, self.aliases, calls)
 
-    def _maps_of(self, number: int, query: int) -> Call:
-        before, grid, call = self.prefix(number), self.grid, self.calls[number]
-        if before is None or grid is None:
-            return call
-        maps = lambda tensor: _row(tensor, query)[..., before:].unflatten(-1, grid)  # noqa: E731
-        whole = call.outputs[0]
-        value = maps(whole.value)
-        shown = CapturedTensor(self.name, "", value.shape, value.dtype, 0, None)
-        shown.keep(value)
-        if whole.gradient is not None:
-            shown.keep_gradient(maps(whole.gradient))
-        return Call((shown,), (), self.name)
+        def maps_of(call: Call) -> Call:
+            whole = call.outputs[0]
+            before = prefix_of(whole.shape[-1], grid)
+            if before is None:
+                return call
+            maps = lambda tensor: _row(tensor, query)[..., before:].unflatten(-1, grid)  # noqa: E731
+            value = maps(whole.value)
+            shown = replace(whole, shape=value.shape)
+            shown.keep(value)
+            shown.keep_gradient(None if whole.gradient is None else maps(whole.gradient))
+            return Call((shown,), (), self.name)
+
+        return LayerRecord(self.name, self.module, self.aliases, [*map(maps_of, self.calls)])
 
     def beside(self, query: int | None, call: int = -1) -> Tensor | None:
         """Return a query's weights at the tokens before the patches, ``(N, heads, tokens)``."""
@@ -162,20 +161,13 @@ def _row(tensor: Tensor, query: int) -> Tensor:
 # Which layers
 
 
-Words = Callable[[type], set[str]]
-
-
 def with_attention(model: nn.Module, layers: Layers) -> Layers:
-    """Return the layers of an explorer: with None, a transformer's blocks, too.
-
-    `may_attend` tells by its code if a model attends.
-    """
+    """Return the layers of an explorer: with None, a transformer's blocks, too."""
     if layers is not None or not isinstance(model, nn.Module):
         return layers
     core, _ = unwrapped(model)
     names = {module: known[0] for module, known in module_names(core).items()}
-    words = lru_cache(None)(_words)
-    attending = [name for module, name in names.items() if name and _attends(module, words)]
+    attending = [name for module, name in names.items() if name and _attends(module)]
     if not attending:
         return None
     blocks = {core.get_submodule(name) for name in blocks_of_attention(attending).values()}
@@ -184,40 +176,28 @@ def with_attention(model: nn.Module, layers: Layers) -> Layers:
 
 def may_attend(module: nn.Module) -> bool:
     """Return whether the code of a module, or of one in it, looks like attention."""
-    words: Words = lru_cache(None)(_words)  # of each class once
-
-    def softens(each: nn.Module) -> bool:
-        """Return whether it computes a softmax, maybe of queries and keys."""
-        return _has_linear_layers(each) and "softmax" in words(type(each))
-
-    return any(_attends(each, words) or softens(each) for each in module.modules())
+    return any(map(_attends, module.modules()))
 
 
-def _has_linear_layers(module: nn.Module) -> bool:
-    return sum(isinstance(part, nn.Linear) for part in module.children()) > 1
-
-
-def _attends(module: nn.Module, words: Words) -> bool:
+def _attends(module: nn.Module) -> bool:
+    """Return whether the class of a module looks like attention: by its name and its code."""
     if isinstance(module, nn.MultiheadAttention):
         return True
-    if type(module).__module__.startswith("torch.nn."):
-        return False
-    named = any(part in type(module).__name__.lower() for part in ("attention", "attn"))
-    counts = any(isinstance(getattr(module, each, None), int) for each in HEADS)
-    if named and (counts or _has_linear_layers(module)):
-        return True
-    return "scaled_dot_product_attention" in words(type(module))
-
-
-def _words(kind: type) -> set[str]:
-    own = [each for each in kind.__mro__ if not each.__module__.startswith("torch.nn.")]
+    own = [each for each in type(module).__mro__ if not each.__module__.startswith("torch.nn.")]
     methods = [each for base in own for each in vars(base).values()]
-    return {
+    calls = {
         word
         for each in methods
         if isinstance(each, FunctionType)
         for word in each.__code__.co_names
     }
+    name = type(module).__name__.lower()
+    likely = own[0] is type(module) and ("attention" in name or "attn" in name)
+    counts = any(isinstance(getattr(module, each, None), int) for each in HEADS)
+    projects = sum(isinstance(part, nn.Linear) for part in module.children()) > 1
+    return "scaled_dot_product_attention" in calls or (
+        (likely and (counts or projects)) or ("softmax" in calls and projects)
+    )
 
 
 def token_names(model: nn.Module) -> tuple[str, ...]:
@@ -231,16 +211,18 @@ def token_names(model: nn.Module) -> tuple[str, ...]:
     >>> token_names(Tokens())
     ('class token', 'register 0', 'register 1')
     """
-    counts = {"class token": 0, "distillation token": 0, "register": 0}
-    for path, parameter in model.named_parameters():
-        name = path.rpartition(".")[2].lower()
-        for kind, part in zip(counts, ("cls|class", "dist", "reg"), strict=True):
-            known = any(name.startswith(each) for each in part.split("|")) and "emb" in name
-            if known or (any(each in name for each in part.split("|")) and "token" in name):
-                counts[kind] += parameter.shape[-2] if parameter.ndim > 1 else 1
-                break
-    found = []
-    for kind, count in counts.items():
+    kinds = {
+        "class token": "(cls|class).*(token|emb)",
+        "distillation token": "dist.*token",
+        "register": "reg.*token",
+    }
+    found: list[str] = []
+    for kind, pattern in kinds.items():
+        count = sum(
+            parameter.shape[-2] if parameter.ndim > 1 else 1
+            for path, parameter in model.named_parameters()
+            if re.match(pattern, path.rpartition(".")[2], re.IGNORECASE)
+        )
         found += [kind] if count == 1 else [f"{kind} {n}" for n in range(count)]
     return tuple(found)
 
@@ -324,8 +306,7 @@ class AttentionLayers(AttentionRecorder):
         return cache.with_records([*records.values()], ran)
 
     def _tensor(self, name: str, attended: Attended) -> CapturedTensor:
-        weights = attended.weights
-        shape = torch.Size(attended.shape) if weights is None else weights.shape
+        weights, shape = attended.weights, attended.shape
         dtype = torch.float32 if weights is None else weights.dtype
         needs = math.prod(shape) * dtype.itemsize * 2
         made = CapturedTensor(name, "", shape, dtype, needs, self._limit)
@@ -414,8 +395,7 @@ class HeadEdit(LayerEdit):
         core, _ = unwrapped(model)
         projection = core.get_submodule(self.projection)
         if not self.projection_runs:
-            reader = core.get_submodule(self.attends)
-            return _ScaledWeight(self.layer, reader, projection, self.scaled)
+            return _ScaledWeight(core.get_submodule(self.attends), projection, self.scaled)
         made = edit(projection, "input", self.scaled)
         made.names = [self.layer]
         return made
@@ -428,10 +408,7 @@ class HeadEdit(LayerEdit):
 
     def _flags(self) -> Tensor:
         flags = torch.zeros(self.heads, dtype=torch.bool)
-        try:
-            select_channels(flags, self.channels, f"layer {self.layer!r}")
-        except EditError as error:
-            raise type(error)(str(error).replace("channels", "heads")) from None
+        select_channels(flags, self.channels, f"attention {self.layer!r}")
         return flags
 
     def __str__(self) -> str:
@@ -446,30 +423,17 @@ class _ScaledWeight(HookManager):
     """
 
     def __init__(
-        self,
-        name: str,
-        reader: nn.Module,
-        owner: nn.Module,
-        change: Callable[[Tensor], Tensor],
+        self, reader: nn.Module, owner: nn.Module, change: Callable[[Tensor], Tensor]
     ) -> None:
-        self._name, self._owner, self._change, self.count = name, owner, change, 0
-        super().__init__([(reader, "forward_pre", self._hide)])
+        def hide(module: nn.Module, args: Any, kwargs: Any) -> None:
+            vars(owner)["weight"] = change(owner._parameters["weight"])  # type: ignore[arg-type]
 
-    def _hide(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        weight = self._owner._parameters["weight"]
-        assert weight is not None
-        vars(self._owner)["weight"] = self._change(weight)
-        self.count += 1
+        super().__init__([(reader, "forward_pre", hide)])
+        self._owner = owner
 
     def _begin(self) -> None:
-        self.count = 0
-        self.exit_stack.push(self._warn)
         self.exit_stack.callback(vars(self._owner).pop, "weight", None)
         super()._begin()
-
-    def _warn(self, kind: type[BaseException] | None, *error: object) -> None:
-        if kind is None and not self.count:
-            warn_unchanged([self._name], "it did not run within the block")
 
 
 def head_scores(session: Session, record: AttentionRecord, target: Target) -> Tensor:
