@@ -20,7 +20,7 @@ from ..hooking.maps import MAX_PREFIX_TOKENS
 from ..hooking.records import TensorStore
 from ..hooking.select import Layers, close_names, select_layers
 from ..hooking.tensors import map_tensors
-from ..run.inputs import Transform, prepare_input
+from ..run.inputs import Transform
 from ..run.recorder import OperationRecorder
 from ..run.session import Session
 from ..run.target import Target, check_target, logits_of
@@ -105,8 +105,8 @@ def attention(
     chosen = None if layers is None else set(select_layers(model, layers))
     target = check_target(target)
     # Masks may hold −inf.
-    prepared = prepare_input(inputs, model, weights=weights, transform=transform, finite=False)
-    session = Session(model, prepared, weights=weights, class_names=class_names)
+    how = {"weights": weights, "transform": transform, "class_names": class_names}
+    session = Session.of(model, inputs, finite=False, **how)
 
     def run(gradients: bool) -> AttentionListener:
         store = TensorStore(max_bytes=max_bytes)

@@ -133,7 +133,7 @@ class Attended:
     gradient: Tensor | None = None
     over_budget: bool = False
     statistics: Statistics | None = None
-    shape: torch.Size = torch.Size()
+    shape: torch.Size = field(default_factory=torch.Size)
     place: int = 0
     projection: str = ""
     projection_runs: bool = True

@@ -20,7 +20,8 @@ from torch.overrides import TorchFunctionMode
 from ..hooking.select import check_model, close_names
 from ..hooking.tensors import map_tensors, tensors
 from ..run.errors import refuse_quantized
-from ..run.inputs import ModelInput, Transform, prepare_input
+from ..run.inputs import ModelInput, Transform
+from ..run.inputs import prepare_input as prepare_input  # exported by `hookviz.attribution`
 from ..run.output import described
 from ..run.session import Session
 from ..run.target import Target, check_target, logits_of, sample_scores, score_of
@@ -49,16 +50,6 @@ def baseline_like(name: str, given: Any, x: Tensor) -> Tensor:
             f"{name}= has shape {tuple(given.shape)}, which does not fit the input's "
             f"{tuple(x.shape)}: give a number or a tensor of the input's shape."
         ) from None
-
-
-def seed_generators(seed: int, device: torch.device) -> None:
-    """Seed the generators that `preserved_state` restores; torch.manual_seed would seed others."""
-    torch.default_generator.manual_seed(seed)
-    if device.type == "cuda":
-        with torch.cuda.device(device):
-            torch.cuda.manual_seed(seed)
-    elif device.type != "cpu":
-        getattr(torch, device.type).manual_seed(seed)
 
 
 class GuidedReLUs(TorchFunctionMode):
@@ -134,11 +125,11 @@ def attribute(
     weights, transform, class_names : optional
         As for `hookviz.explore`.
     **options
-        The method's options, passed on to captum:
+        The method's options, with captum's names:
 
         - saliency: ``abs=True``; False keeps the gradient's sign.
         - smoothgrad: ``nt_samples=25`` noisy copies; ``stdevs``, the noise's standard deviation
-          (0.15 of the input's range if left out); ``seed=0``.
+          (0.15 of the input's range if left out).
         - integrated_gradients: ``baselines=0``, a number or tensor (after normalization, 0 is the
           mean colour); ``n_steps=50``.
 
@@ -176,10 +167,11 @@ def attribute(
     _check_method(method)
     _check_options(method, options)
     target = check_target(target)
-    _captum()
+    captum()
     refuse_quantized(model)
-    prepared = prepare_input(inputs, model, weights=weights, transform=transform)
-    session = Session(model, prepared, weights=weights, class_names=class_names)
+    session = Session.of(
+        model, inputs, weights=weights, transform=transform, class_names=class_names
+    )
     tensor = _only_tensor(session.inputs)
     with session.active():
         x = tensor.detach().clone()
@@ -252,7 +244,7 @@ def _saliency(score: Score, x: Tensor, chosen: Tensor | None, *, abs: bool = Tru
     Visualising Image Classification Models and Saliency Maps".
     """
     x.requires_grad_()
-    return _captum().Saliency(score).attribute(x, additional_forward_args=chosen, abs=abs)
+    return captum().Saliency(score).attribute(x, additional_forward_args=chosen, abs=abs)
 
 
 def _smoothgrad(
@@ -262,7 +254,6 @@ def _smoothgrad(
     *,
     nt_samples: int = 25,
     stdevs: float | None = None,
-    seed: int = 0,
 ) -> Tensor:
     """Compute the gradient's mean over noisy copies.
 
@@ -273,17 +264,18 @@ def _smoothgrad(
         raise ValueError(
             f"stdevs={stdevs!r} is not a standard deviation: give one number from 0 up."
         )
-    copies, seed = whole_number("nt_samples", nt_samples), whole_number("seed", seed, 0)
-    tunnel = _captum().NoiseTunnel(_captum().Saliency(score))
-    same = {"nt_samples": copies, "nt_samples_batch_size": 1, "abs": False}
     # Each sample by itself, from the same seed: its noise, and so its map, must not depend on the
     # rest of the batch. A function as target may combine samples and gets the whole batch.
     alone = [(x, None)] if chosen is None else zip(x.split(1), chosen.split(1), strict=True)
-    maps = []
+    copies, maps = whole_number("nt_samples", nt_samples), []
     for part, its in alone:
-        spread = 0.15 * (part.max() - part.min()).item() if stdevs is None else float(stdevs)
-        seed_generators(seed, x.device)
-        maps.append(tunnel.attribute(part, stdevs=spread, additional_forward_args=its, **same))
+        spread = 0.15 * (part.max() - part.min()) if stdevs is None else stdevs
+        generator, total = torch.Generator(x.device).manual_seed(0), torch.zeros_like(part)
+        for _ in range(copies):
+            # On the device, where torch has a generator for it, in single precision at least.
+            noise = torch.randn(part.shape, generator=generator, device=x.device)
+            total += _saliency(score, part + spread * noise.to(part), its, abs=False)
+        maps.append(total / copies)
     return torch.cat(maps)
 
 
@@ -302,7 +294,7 @@ def _integrated_gradients(
     It is complete: its sum is ``S(x) - S(b)``, up to the rule's error, which in a deep network of
     ReLUs shrinks slowly: for the demo model about 10 % with 50 points, 2 % with 200.
     """
-    method = _captum().IntegratedGradients(score)
+    method = captum().IntegratedGradients(score)
     return method.attribute(
         x,
         baselines=baseline_like("baselines", baselines, x),
@@ -413,7 +405,7 @@ def _only_tensor(inputs: ModelInput) -> Tensor:
     return direct[0]
 
 
-def _captum() -> Any:
+def captum() -> Any:
     try:
         import captum.attr
     except ImportError as error:

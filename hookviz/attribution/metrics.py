@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from ..hooking.maps import enlarged
-from ..run.inputs import Transform, prepare_input
+from ..run.inputs import Transform
 from ..run.session import Session
 from ..run.target import Target
 from .gradients import baseline_like
@@ -197,8 +197,9 @@ def deletion_curve(
     >>> curve.fractions
     tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
     """
-    prepared = prepare_input(inputs, model, weights=weights, transform=transform)
-    session = Session(model, prepared, weights=weights, class_names=class_names)
+    session = Session.of(
+        model, inputs, weights=weights, transform=transform, class_names=class_names
+    )
     return _curve(session, heatmap, target, steps, baseline, batch_size, put_in=False)
 
 
@@ -241,8 +242,9 @@ def insertion_curve(
     >>> bool(curve.scores[-1] > curve.scores[0])
     True
     """
-    prepared = prepare_input(inputs, model, weights=weights, transform=transform)
-    session = Session(model, prepared, weights=weights, class_names=class_names)
+    session = Session.of(
+        model, inputs, weights=weights, transform=transform, class_names=class_names
+    )
     return _curve(session, heatmap, target, steps, baseline, batch_size, put_in=True)
 
 

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import count, product
+from itertools import count
 from typing import Any
 
 import torch
@@ -20,15 +20,16 @@ from torch import Tensor, nn
 from ..hooking.capture import capture
 from ..hooking.handles import HookManager
 from ..hooking.maps import as_maps, enlarged
-from ..hooking.select import select_layers
+from ..hooking.select import select_layer
 from ..hooking.tensors import at_least_float32
-from ..run.inputs import ModelInput, Transform, prepare_input
+from ..run.inputs import ModelInput, Transform
 from ..run.output import Output
 from ..run.progress import Progress
 from ..run.replay import Replay
 from ..run.session import Session
 from ..run.target import Target, check_target, needed_logits, probabilities, sample_scores
 from .cam import as_pairs
+from .gradients import captum
 
 
 class Scorer:
@@ -133,7 +134,6 @@ def scorecam(
     weights: Any = None,
     transform: Transform | None = None,
     class_names: Sequence[str] | None = None,
-    grid: tuple[int, ...] | None = None,
     batch_size: int = 32,
 ) -> Tensor:
     """Compute Score-CAM: channels weighted by the score of the picture masked by them.
@@ -161,9 +161,6 @@ def scorecam(
         function gets the output for one picture.
     weights, transform, class_names : optional
         As for `hookviz.explore`.
-    grid : tuple of int, optional
-        Rows and columns of a token layer's patches (vision transformers); as the model's first
-        convolution cuts them, or a square, if left out.
     batch_size : int
         Number of masked pictures that go through the model at a time.
 
@@ -201,11 +198,12 @@ def scorecam(
     >>> hookviz.attribution.scorecam(model, picture, "stem", "ball").shape
     torch.Size([1, 56, 56])
     """
-    prepared = prepare_input(inputs, model, weights=weights, transform=transform)
-    session = Session(model, prepared, weights=weights, class_names=class_names)
+    session = Session.of(
+        model, inputs, weights=weights, transform=transform, class_names=class_names
+    )
     with session.active(grad=False):
         scorer = Scorer(session, target, batch_size)
-        maps, pictures = _layer_of(scorer, layer, grid).maps, scorer.pictures
+        maps, pictures = _layer_of(scorer, layer).maps, scorer.pictures
         if maps.is_complex():
             maps = as_pairs(maps)
         if maps.ndim != pictures.ndim:
@@ -230,7 +228,6 @@ def ablationcam(
     weights: Any = None,
     transform: Transform | None = None,
     class_names: Sequence[str] | None = None,
-    grid: tuple[int, ...] | None = None,
     batch_size: int = 32,
 ) -> Tensor:
     """Compute Ablation-CAM: channels weighted by how far the score drops without them.
@@ -242,7 +239,7 @@ def ablationcam(
 
     Parameters
     ----------
-    model, inputs, target, weights, transform, class_names, grid : optional
+    model, inputs, target, weights, transform, class_names : optional
         As for `scorecam`.
     layer : str or torch.nn.Module
         One layer, which returns a tensor. Its output is ablated before any in-place operation; if
@@ -281,10 +278,11 @@ def ablationcam(
     >>> hookviz.attribution.ablationcam(model, picture, "stem.0", "ball").shape
     torch.Size([1, 56, 56])
     """
-    prepared = prepare_input(inputs, model, weights=weights, transform=transform)
-    session = Session(model, prepared, weights=weights, class_names=class_names)
+    session = Session.of(
+        model, inputs, weights=weights, transform=transform, class_names=class_names
+    )
     with session.active(grad=False):
-        ablation = Ablation(session, layer, target, batch_size, grid)
+        ablation = Ablation(session, layer, target, batch_size)
         if ablation.maps.is_complex():
             raise ValueError(
                 f"Layer {layer!r} returns complex numbers, and Ablation-CAM is not defined for "
@@ -310,8 +308,8 @@ def occlusion(
     """Compute occlusion: how far the score drops while a window of the picture is covered.
 
     The window moves over the picture; a pixel's value is the mean of the drops of all windows over
-    it; Zeiler and Fergus 2014, "Visualizing and Understanding Convolutional Networks". The same as
-    captum's ``Occlusion`` of all channels at once.
+    it; Zeiler and Fergus 2014, "Visualizing and Understanding Convolutional Networks". Captum
+    computes it: ``pip install "hookviz[attributions]"``.
 
     Parameters
     ----------
@@ -330,13 +328,16 @@ def occlusion(
     Returns
     -------
     torch.Tensor
-        ``(N, *spatial)`` at the picture's own size, float32 or float64. Negative where the score
-        rises when the position is covered; 0 where no window has been.
+        ``(N, *spatial)`` at the picture's own size, float32. Negative where the score rises when
+        the position is covered.
 
     Raises
     ------
     ValueError
-        Unknown class, no class scores to choose from, or a window or stride below 1.
+        Unknown class, no class scores to choose from, a window or stride below 1, or a stride
+        larger than the window.
+    ImportError
+        Captum is not installed.
     RuntimeError
         The model raised; the message names the layer.
 
@@ -347,42 +348,35 @@ def occlusion(
     >>> hookviz.attribution.occlusion(model, picture, "ball", window=28).shape
     torch.Size([1, 112, 112])
     """
-    prepared = prepare_input(inputs, model, weights=weights, transform=transform)
-    session = Session(model, prepared, weights=weights, class_names=class_names)
+    session = Session.of(
+        model, inputs, weights=weights, transform=transform, class_names=class_names
+    )
     with session.active(grad=False):
         scorer = Scorer(session, target, batch_size)
         pictures = scorer.pictures
-        sizes = pictures.shape[2:]
-        side = -(-min(sizes) // 8) if window is None else window
+        side = -(-min(pictures.shape[2:]) // 8) if window is None else window
         step = -(-side // 2) if stride is None else stride
-        if side < 1 or step < 1:
-            raise ValueError(f"window={side}, stride={step}: give whole numbers from 1 up.")
-        boxes = list(product(*(_windows(size, side, step) for size in sizes)))
-
-        def covered(samples: Tensor, places: Tensor) -> Tensor:
-            changed = pictures[samples]
-            for row, place in enumerate(places.tolist()):
-                changed[(row, slice(None), *boxes[place])] = value
-            return scorer.score(samples, changed)
-
-        score = scorer.scores()[:, None]
-        drops = score - scorer.table(len(boxes), covered)
-        total = drops.new_zeros(len(pictures), *sizes)
-        over = drops.new_zeros(sizes)
-        for place, box in enumerate(boxes):
-            total[(slice(None), *box)] += drops[:, place].view(-1, *[1] * len(sizes))
-            over[box] += 1
-        return total / over.clamp(min=1)
-
-
-def _windows(size: int, side: int, step: int) -> list[slice]:
-    """Return where a window stands along an axis; the last one is cut off at the end.
-
-    >>> _windows(10, 4, 4)
-    [slice(0, 4, None), slice(4, 8, None), slice(8, 10, None)]
-    """
-    number = -(-max(size - side, 0) // step) + 1
-    return [slice(each * step, min(each * step + side, size)) for each in range(number)]
+        if not 1 <= step <= side:
+            raise ValueError(
+                f"window={side}, stride={step}: give whole numbers from 1 up, and a stride that is "
+                "not larger than the window."
+            )
+        covers = captum().Occlusion(lambda covered, sample: scorer.score(sample, covered))
+        channels, *sizes = pictures.shape[1:]
+        rows = zip(pictures.split(1), torch.arange(len(pictures)).split(1), strict=True)
+        return torch.cat(
+            [
+                covers.attribute(
+                    picture,
+                    (channels, *(min(side, size) for size in sizes)),
+                    (channels, *(step for _ in sizes)),
+                    baselines=value,
+                    additional_forward_args=sample,
+                    perturbations_per_eval=scorer.batch_size,
+                )[:, 0]
+                for picture, sample in rows
+            ]
+        )
 
 
 def ablation_scores(session: Session, layer: str, target: Target = None) -> Tensor:
@@ -410,11 +404,10 @@ class Ablation:
         layer: str | nn.Module,
         target: Target = None,
         batch_size: int = 8,
-        grid: tuple[int, ...] | None = None,
     ) -> None:
         with session.active(grad=False):
             self._scorer = scorer = Scorer(session, target, batch_size)
-            self._layer = _layer_of(scorer, layer, grid)
+            self._layer = _layer_of(scorer, layer)
             if not self._layer.plain:
                 raise ValueError(
                     f"Layer {layer!r} does not return a tensor but several, or a container: choose "
@@ -474,22 +467,18 @@ class _Layer:
     plain: bool  # True if it returns a tensor, not a container
 
 
-def _layer_of(scorer: Scorer, layer: str | nn.Module, grid: tuple[int, ...] | None) -> _Layer:
-    chosen = select_layers(scorer.session.given, layer)
-    if len(chosen) != 1:
-        first = ", ".join(repr(names[0]) for names in list(chosen.values())[:3])
-        raise ValueError(f"layer={layer!r} stands for {len(chosen)} layers ({first}, …): give one.")
-    ((module, names),) = chosen.items()
+def _layer_of(scorer: Scorer, layer: str | nn.Module) -> _Layer:
+    module, name = select_layer(scorer.session.given, layer)
     with capture(scorer.session.model, module) as cache:
         scorer.run(torch.arange(len(scorer.pictures)))
     record = next(iter(cache.values()), None)
     if record is None:
-        raise ValueError(f"Layer {names[0]!r} did not run in eval mode: choose one that does.")
-    grid = grid or record.last.grid
+        raise ValueError(f"Layer {name!r} did not run in eval mode: choose one that does.")
+    grid = record.last.grid
     maps = at_least_float32(as_maps(record.activation, module, grid))
     if len(maps) != len(scorer.pictures):
         raise ValueError(
-            f"Layer {names[0]!r} returned maps of {len(maps)} samples for an input of "
+            f"Layer {name!r} returned maps of {len(maps)} samples for an input of "
             f"{len(scorer.pictures)}: choose a layer that keeps the batch."
         )
     plain = [taken.path for taken in record.calls[-1].outputs] == [""]

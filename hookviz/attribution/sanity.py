@@ -14,7 +14,7 @@ from ..draw.document import TablePage
 from ..hooking.handles import Hook, HookManager
 from ..hooking.interrupts import defer_interrupts
 from ..hooking.select import check_model, close_names, is_convolution
-from ..run.inputs import Transform, prepare_input
+from ..run.inputs import Transform
 from ..run.progress import Progress
 from ..run.session import Session
 from ..run.target import Target, check_target
@@ -104,8 +104,9 @@ def sanity_check(
     whole_number("steps", steps)
     whole_number("seed", seed, 0)
     target = check_target(target)
-    prepared = prepare_input(inputs, model, weights=weights, transform=transform)
-    session = Session(model, prepared, weights=weights, class_names=class_names)
+    session = Session.of(
+        model, inputs, weights=weights, transform=transform, class_names=class_names
+    )
     if target is None:
         target = top_classes(session)
     compute = _heatmap_of(method, layer, target, session)

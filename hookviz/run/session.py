@@ -29,7 +29,7 @@ from ..hooking.tensors import map_tensors
 from ..hooking.threads import open_run
 from ..hooking.transforms import TransformError
 from .errors import located_error, message_of, needs_gradient, refuse_without_weights
-from .inputs import ModelInput, cure_words, refuse_nonfinite
+from .inputs import ModelInput, Transform, cure_words, prepare_input, refuse_nonfinite
 from .output import Leaf, leaves_of
 from .replay import Replay
 from .state import preserved_random_state, preserved_state
@@ -222,6 +222,21 @@ class Session:
         self._inputs = inputs
         self._model_error: Exception | None = None  # the latest error that `call` has raised
         self._takes_gradients = False  # True if the forward itself does, as for forces
+
+    @classmethod
+    def of(
+        cls,
+        model: nn.Module,
+        inputs: Any,
+        *,
+        weights: Any = None,
+        transform: Transform | None = None,
+        class_names: Sequence[str] | None = None,
+        finite: bool = True,
+    ) -> Session:
+        """Return a session for a user's arguments; see `prepare_input`."""
+        given = prepare_input(inputs, model, weights=weights, transform=transform, finite=finite)
+        return cls(model, given, weights=weights, class_names=class_names)
 
     @property
     def name(self) -> str:
