@@ -217,7 +217,7 @@ def test_what_cannot_be():
     with pytest.raises(ValueError, match="multiplied by a number"):
         HeadEdit("attn.heads", "mean")
     model, x = scattered(Net()), torch.rand(1, 5, 8)
-    with pytest.raises(ValueError, match="channels=7 are not channels of attention 'attn.heads', which has 2"):
+    with pytest.raises(ValueError, match="channels=7 are not channels of attention 'attn.heads'"):
         head_edit(model, x, "attn", 0, 7).block(model)
     unused = head_edit(model, x, "attn", 0, 1).block(model)
     with pytest.warns(RuntimeWarning, match="changed nothing"), unused:

@@ -134,8 +134,8 @@ def test_every_function_takes_an_expression_as_target():
     whole = hookviz.attribution.ablationcam(model, x, "conv", target)
     function = hookviz.attribution.ablationcam(model, x, "conv", lambda y: y["out"][0, 2].mean())
     assert torch.equal(whole, function)
-    with pytest.raises(ValueError, match="one number for the whole batch of 2"):
-        hookviz.attribution.ablationcam(model, torch.rand(2, 1, 7, 7), "conv", target)
+    both = hookviz.attribution.ablationcam(model, torch.cat([x, -x]), "conv", target)
+    assert torch.equal(both[:1], whole) and not torch.equal(both[1:], whole)
 
 
 @pytest.mark.parametrize(

@@ -95,21 +95,22 @@ def test_occlusion_by_hand():
     # The score is 4 + 2 p of a mean p; a covered pixel takes a quarter of its value from the mean.
     torch.testing.assert_close(occlusion(ByHand(), X, window=1, stride=1), X[0] / 2)
     torch.testing.assert_close(occlusion(ByHand(), X, window=2), torch.full((1, 2, 2), 4.0))
-    with pytest.raises(ValueError, match=r"window=0, stride=1: give whole numbers"):
+    with pytest.raises(ValueError, match="window=0, stride=1: give whole numbers"):
         occlusion(ByHand(), X, window=0, stride=1)
 
 
-@pytest.mark.parametrize(("window", "stride"), [(3, 2), (4, 4), (None, None), (9, 1)])
-def test_occlusion_is_captums(window, stride):
-    occlusions = pytest.importorskip("captum.attr").Occlusion
+def test_occlusion_averages_the_windows_over_a_position():
     model, x = small_net(), small_batch()
-    found = occlusion(model, x, 2, window=window, stride=stride, value=0.25)
-    side, step = window or 1, stride or 1
-    size = tuple(min(side, each) for each in x.shape[2:])
-    wanted = occlusions(model.eval()).attribute(
-        x, (2, *size), (2, step, step), baselines=0.25, target=2
-    )
-    torch.testing.assert_close(found.float(), wanted[:, 0])  # captum rounds drops to float32
+    found, model = occlusion(model, x, 2, window=3, stride=2, value=0.25), model.eval()
+    total, windows = torch.zeros(2, 8, 6), torch.zeros(8, 6)
+    for row in (0, 2, 4, 6):
+        for column in (0, 2, 4):
+            here, covered = (slice(row, row + 3), slice(column, column + 3)), x.clone()
+            covered[(..., *here)] = 0.25
+            drop = (model(x.clone()) - model(covered))[:, 2].detach()
+            total[(slice(None), *here)] += drop.view(2, 1, 1)
+            windows[here] += 1
+    torch.testing.assert_close(found, total / windows)
 
 
 # By a slow loop, which replaces forward methods and knows nothing of hooks
@@ -338,10 +339,6 @@ def test_tokens_as_maps(method):
     model, x = Tokens(6), torch.rand(2, 2, 8, 6)
     found = method(model, x, "norm")
     assert found.shape == (2, 4, 3)
-    assert torch.equal(method(model, x, "norm", grid=(4, 3)), found)
-    assert method(model, x, "norm", grid=(6, 2)).shape == (2, 6, 2)
-    with pytest.raises(ValueError, match="13 tokens cannot be arranged as 5×3"):
-        method(model, x, "norm", grid=(5, 3))
 
 
 def test_only_patches_are_ablated():
@@ -443,7 +440,7 @@ def test_the_model_is_untouched_also_by_an_interrupt(method, around, stop_at):
     ("arguments", "message"),
     [
         ({"layer": "conv9"}, "No layer of Sequential is called 'conv9'"),
-        ({"layer": "[02]"}, "stands for 2 layers"),
+        ({"layer": "[02]"}, "names 2 layers: name one"),
         ({"target": 3}, "classes are 0 to 2"),
         ({"target": "dog"}, "no class names are known"),
         ({"target": [0, 1, 2]}, "list of 3 for a batch of 2"),

@@ -18,13 +18,12 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from ..hooking.select import check_model, close_names
-from ..hooking.tensors import map_tensors, tensors
 from ..run.errors import refuse_quantized
-from ..run.inputs import ModelInput, Transform
+from ..run.inputs import Transform
 from ..run.inputs import prepare_input as prepare_input  # exported by `hookviz.attribution`
-from ..run.output import described
 from ..run.session import Session
-from ..run.target import Target, check_target, logits_of, sample_scores, score_of
+from ..run.target import Target, check_target
+from .scorer import Scorer
 
 
 def is_number(value: Any) -> bool:
@@ -86,9 +85,6 @@ class GuidedReLUs(TorchFunctionMode):
         return result
 
 
-Score = Callable[..., Tensor]
-
-
 def attribute(
     model: nn.Module,
     inputs: Any,
@@ -107,9 +103,8 @@ def attribute(
     model : torch.nn.Module
         Runs in eval mode with gradients; its state is restored exactly.
     inputs
-        Whatever `hookviz.attribution.prepare_input` takes. The model's input must be one
-        floating-point tensor ``(N, C, *spatial)``; further arguments that are not
-        tensors are passed on.
+        Whatever `hookviz.attribution.prepare_input` takes. Of several inputs the attribution is
+        of the first floating-point tensor, ``(N, C, *spatial)``.
     target : optional
         None: each sample's own top class on the unchanged input; the class stays the same for
         noisy copies and on the path from a baseline. A class number or name: its
@@ -172,14 +167,11 @@ def attribute(
     session = Session.of(
         model, inputs, weights=weights, transform=transform, class_names=class_names
     )
-    tensor = _only_tensor(session.inputs)
     with session.active():
-        x = tensor.detach().clone()
-        forward = _forward_of(session, tensor)
-        chosen = None if callable(target) else _chosen(forward, x, target, session.class_names)
-        score = _score_of(forward, target)
+        scorer = Scorer(session, target, 1)
+        x, samples = scorer.pictures.detach().clone(), torch.arange(len(scorer.pictures))
         try:
-            attribution = _METHODS[method](score, x, chosen, **options)
+            attribution = _METHODS[method](scorer, x, samples, **options)
         except RuntimeError as error:
             if _is_without_gradient(error):
                 raise ValueError(
@@ -232,25 +224,23 @@ def picture_map(attribution: Tensor, method: str = "saliency") -> Tensor:
     return attribution.abs().amax(1) if method == "saliency" else attribution.sum(1)
 
 
-# The methods. ``score(x, chosen)`` returns each sample's score (N,); ``chosen`` (N, K) weights
-# the classes. If the target is a function, it returns one number (1,), and ``chosen`` is None.
-# Captum repeats ``chosen`` as it repeats the samples.
+# The methods. Captum repeats the indices of the samples as it repeats the samples ``x``.
 
 
-def _saliency(score: Score, x: Tensor, chosen: Tensor | None, *, abs: bool = True) -> Tensor:
+def _saliency(scorer: Scorer, x: Tensor, samples: Tensor, *, abs: bool = True) -> Tensor:
     """Compute the gradient's magnitude.
 
     ``|dS/dx|``, Simonyan, Vedaldi and Zisserman 2013, "Deep Inside Convolutional Networks:
     Visualising Image Classification Models and Saliency Maps".
     """
     x.requires_grad_()
-    return captum().Saliency(score).attribute(x, additional_forward_args=chosen, abs=abs)
+    return captum().Saliency(scorer.score).attribute(x, additional_forward_args=samples, abs=abs)
 
 
 def _smoothgrad(
-    score: Score,
+    scorer: Scorer,
     x: Tensor,
-    chosen: Tensor | None,
+    samples: Tensor,
     *,
     nt_samples: int = 25,
     stdevs: float | None = None,
@@ -264,25 +254,22 @@ def _smoothgrad(
         raise ValueError(
             f"stdevs={stdevs!r} is not a standard deviation: give one number from 0 up."
         )
-    # Each sample by itself, from the same seed: its noise, and so its map, must not depend on the
-    # rest of the batch. A function as target may combine samples and gets the whole batch.
-    alone = [(x, None)] if chosen is None else zip(x.split(1), chosen.split(1), strict=True)
-    copies, maps = whole_number("nt_samples", nt_samples), []
-    for part, its in alone:
-        spread = 0.15 * (part.max() - part.min()) if stdevs is None else stdevs
-        generator, total = torch.Generator(x.device).manual_seed(0), torch.zeros_like(part)
-        for _ in range(copies):
-            # On the device, where torch has a generator for it, in single precision at least.
-            noise = torch.randn(part.shape, generator=generator, device=x.device)
-            total += _saliency(score, part + spread * noise.to(part), its, abs=False)
-        maps.append(total / copies)
-    return torch.cat(maps)
+    copies = whole_number("nt_samples", nt_samples)
+    low, high = x.flatten(1).aminmax(dim=1)
+    spread = 0.15 * (high - low) if stdevs is None else torch.full_like(low, stdevs)
+    spread = spread.view(-1, *[1] * (x.ndim - 1))
+    generator, total = torch.Generator(x.device).manual_seed(0), torch.zeros_like(x)
+    for _ in range(copies):
+        # The same for each sample, whose map must not depend on the rest of the batch.
+        noise = torch.randn(x[:1].shape, generator=generator, device=x.device).to(x)
+        total += _saliency(scorer, x + spread * noise, samples, abs=False)
+    return total / copies
 
 
 def _integrated_gradients(
-    score: Score,
+    scorer: Scorer,
     x: Tensor,
-    chosen: Tensor | None,
+    samples: Tensor,
     *,
     baselines: float | Tensor = 0,
     n_steps: int = 50,
@@ -294,25 +281,25 @@ def _integrated_gradients(
     It is complete: its sum is ``S(x) - S(b)``, up to the rule's error, which in a deep network of
     ReLUs shrinks slowly: for the demo model about 10 % with 50 points, 2 % with 200.
     """
-    method = captum().IntegratedGradients(score)
+    method = captum().IntegratedGradients(scorer.score)
     return method.attribute(
         x,
         baselines=baseline_like("baselines", baselines, x),
-        additional_forward_args=chosen,
+        additional_forward_args=samples,
         n_steps=whole_number("n_steps", n_steps),
         # A function as target must not get several copies of the batch as if they were one.
         internal_batch_size=len(x),
     )
 
 
-def _guided_backprop(score: Score, x: Tensor, chosen: Tensor | None) -> Tensor:
+def _guided_backprop(scorer: Scorer, x: Tensor, samples: Tensor) -> Tensor:
     """Compute the gradient, of which each ReLU passes only the positive part.
 
     ``R_l = [f_l > 0] * max(R_{l+1}, 0)``, Springenberg et al. 2014, "Striving for Simplicity: The
     All Convolutional Net". `GuidedReLUs` lists the affected functions.
     """
     with GuidedReLUs() as guided:
-        gradient = _saliency(score, x, chosen, abs=False)
+        gradient = _saliency(scorer, x, samples, abs=False)
     if not guided.count:
         raise ValueError(
             "No ReLU ran, and without one guided backpropagation is the plain gradient "
@@ -331,78 +318,11 @@ ATTRIBUTIONS = tuple(_METHODS)
 """The names of the methods of `attribute`."""
 
 
-# Running the model
-
-
-def _forward_of(session: Session, tensor: Tensor) -> Callable[[Tensor], Any]:
-    """Return the model as a function of its only tensor."""
-    given = session.inputs.args, session.inputs.kwargs
-
-    def forward(x: Tensor) -> Any:
-        # A copy, because the model may change it in place; and noise is in single precision.
-        args, kwargs = map_tensors(given, lambda _: x.to(tensor.dtype, copy=True))
-        return session.call(*args, **kwargs)
-
-    return forward
-
-
-def _score_of(forward: Callable[[Tensor], Any], target: Target) -> Score:
-    def score(x: Tensor, chosen: Tensor | None = None) -> Tensor:
-        output = forward(x)
-        if chosen is not None:
-            return (_class_scores(output, x) * chosen).sum(1)
-        value = score_of(output, target)
-        assert value is not None  # score_of has raised if the function returned no number
-        return value.reshape(1)
-
-    return score
-
-
-def _chosen(
-    forward: Callable[[Tensor], Any], x: Tensor, target: Target, names: Sequence[str]
-) -> Tensor:
-    """Return the weight of each class in each sample's score, ``(N, K)``.
-
-    Every target but a function is a weighted sum of logits: the weights are its gradient.
-    """
-    with torch.no_grad():
-        logits = _class_scores(forward(x), x).detach().requires_grad_()
-    return torch.autograd.grad(sample_scores(logits, target, names).sum(), logits)[0]
-
-
-def _class_scores(output: Any, x: Tensor) -> Tensor:
-    logits = logits_of(output)
-    if logits is None or len(logits) != len(x):
-        raise ValueError(
-            f"The model must return class scores ({len(x)}, K), but it returned "
-            f"{described(output)}: give a function output -> scalar as target."
-        )
-    return logits
-
-
 def _is_without_gradient(error: RuntimeError) -> bool:
     """Return whether autograd found no path from the score back to the input."""
     message = str(error)
     no_path = "not have been used in the graph" in message or "does not require grad" in message
     return no_path and not message.startswith("The model raised")
-
-
-def _only_tensor(inputs: ModelInput) -> Tensor:
-    direct = [v for v in (*inputs.args, *inputs.kwargs.values()) if isinstance(v, Tensor)]
-    found = tensors([inputs.args, inputs.kwargs])
-    if len(direct) != 1 or len(found) != 1 or found[0].ndim < 2 or not found[0].numel():
-        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in found) or "none"
-        where = "" if len(direct) == len(found) else ", in a list"
-        raise ValueError(
-            "Attributions take an input of one tensor (N, C, *spatial), and this one has tensors "
-            f"of shapes {shapes}{where}: wrap the model so that it takes one tensor."
-        )
-    if not direct[0].is_floating_point():
-        raise ValueError(
-            f"The input is of type {direct[0].dtype}, which has no gradient: give floating-point "
-            "numbers, for example with .float()."
-        )
-    return direct[0]
 
 
 def captum() -> Any:

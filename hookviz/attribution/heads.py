@@ -28,7 +28,7 @@ from .attention import (
     prefix_of,
 )
 from .attention_listener import HEADS, Attended
-from .perturbation import Scorer
+from .scorer import Scorer
 
 MEAN = -1
 """The query that stands for the mean over all."""

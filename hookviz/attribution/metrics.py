@@ -16,7 +16,7 @@ from ..run.inputs import Transform
 from ..run.session import Session
 from ..run.target import Target
 from .gradients import baseline_like
-from .perturbation import Scorer
+from .scorer import Scorer
 
 Heatmap = Tensor | np.ndarray
 Mask = Tensor | np.ndarray | Image.Image
@@ -274,7 +274,7 @@ def _curve(
         def changed_at(samples: Tensor, step: Tensor) -> Tensor:
             there = rank[samples] < changed[step].view(-1, *(1,) * (rank.ndim - 1))
             pictures = torch.where(there[:, None], last[samples], first[samples])
-            return scorer.score(samples, pictures).cpu()
+            return scorer.score(pictures, samples).cpu()
 
         together = scorer.table(steps + 1, changed_at)
     area = torch.trapezoid(together, fractions.to(together.dtype))

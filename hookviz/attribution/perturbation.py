@@ -1,8 +1,7 @@
 """Score-CAM, Ablation-CAM, occlusion: change a channel or a window and measure the score.
 
 The methods of `cam.py` are functions of one activation and one gradient. These run the model once
-for every channel of the layer, or every window over the picture, and need no gradient. `Scorer`
-gives the score of each sample as its picture changes, in batches.
+for every channel of the layer, or every window over the picture, and need no gradient.
 """
 
 from __future__ import annotations
@@ -22,107 +21,14 @@ from ..hooking.handles import HookManager
 from ..hooking.maps import as_maps, enlarged
 from ..hooking.select import select_layer
 from ..hooking.tensors import at_least_float32
-from ..run.inputs import ModelInput, Transform
-from ..run.output import Output
+from ..run.inputs import Transform
 from ..run.progress import Progress
 from ..run.replay import Replay
 from ..run.session import Session
-from ..run.target import Target, check_target, needed_logits, probabilities, sample_scores
+from ..run.target import Target
 from .cam import as_pairs
 from .gradients import captum
-
-
-class Scorer:
-    """A session's batch of inputs with a target for each sample.
-
-    Use it within ``with session.active(grad=False)``. ``pictures`` is the tensor that may be
-    changed, ``(N, C, *spatial)``; ``batch_size`` is the largest number of rows for one `score`.
-    """
-
-    def __init__(
-        self, session: Session, target: Target, batch_size: int, *, as_probability: bool = False
-    ) -> None:
-        if batch_size < 1:
-            raise ValueError(f"batch_size={batch_size} is too small: give 1 or more.")
-        self.session, self.target = session, check_target(target)
-        self.pictures = _only_pictures(session.inputs)
-        if isinstance(self.target, Output) and len(self.pictures) > 1:
-            raise ValueError(
-                f"target={self.target} is one number for the whole batch of {len(self.pictures)}, "
-                "but each sample needs a score: give one picture, or a class."
-            )
-        self.batch_size = 1 if callable(self.target) else batch_size
-        self._as_probability = as_probability
-        self._targets: list[Target] = [] if callable(self.target) else self._each_target()
-
-    def run(self, samples: Tensor, pictures: Tensor | None = None) -> Any:
-        """Run the model on some samples, ``(B,)`` indices, with ``pictures`` in their place."""
-
-        def rows(value: Any) -> Any:
-            if value is self.pictures and pictures is not None:
-                return pictures
-            if not isinstance(value, Tensor):
-                return value
-            # Always a copy: models may change their input in place.
-            batched = value.ndim > 0 and len(value) == len(self.pictures)
-            return value[samples.to(value.device)] if batched else value.clone()
-
-        inputs = self.session.inputs
-        kwargs = {key: rows(value) for key, value in inputs.kwargs.items()}
-        return self.session.call(*map(rows, inputs.args), **kwargs)
-
-    def scores(self) -> Tensor:
-        """Return the scores ``(N,)`` of the unchanged samples."""
-        batches = torch.arange(len(self.pictures)).split(self.batch_size)
-        return torch.cat([self.score(samples) for samples in batches])
-
-    def score(self, samples: Tensor, pictures: Tensor | None = None) -> Tensor:
-        """Return the scores ``(B,)`` of up to ``batch_size`` samples."""
-        output = self.run(samples, pictures)
-        if callable(self.target):
-            return _one_number(self.target(output)).to(self.pictures.device)[None]
-        logits = needed_logits(output, self.target)
-        values = probabilities(logits) if self._as_probability else at_least_float32(logits)
-        targets = [self._targets[sample] for sample in samples.tolist()]
-        return sample_scores(values, targets, self.session.class_names)
-
-    def table(self, columns: int, evaluate: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """Call ``evaluate`` for every sample and column, in batches; return ``(N, columns)``."""
-        batches = torch.arange(len(self.pictures) * columns).split(self.batch_size)
-        scores = []
-        with Progress() as progress:
-            for done, batch in enumerate(batches, 1):
-                scores.append(evaluate(batch // columns, batch % columns))
-                progress.update(done / len(batches))
-        return torch.cat(scores).view(-1, columns)
-
-    def _each_target(self) -> list[Target]:
-        """Return each sample's target; None becomes the top class of the unchanged picture."""
-        logits = needed_logits(self.run(torch.arange(len(self.pictures))), self.target)
-        # Raises if the target is unknown.
-        sample_scores(logits, self.target, self.session.class_names)
-        count = len(self.pictures)
-        targets = self.target if isinstance(self.target, list) else [self.target] * count
-        tops = logits.argmax(1).tolist()
-        return [top if each is None else each for each, top in zip(targets, tops, strict=True)]
-
-
-def _only_pictures(inputs: ModelInput) -> Tensor:
-    main = inputs.main
-    if main is None or not any(main is each for each in (*inputs.args, *inputs.kwargs.values())):
-        raise ValueError(
-            "The model's input has no floating-point tensor (N, C, *spatial) to change: give one, "
-            "not a list of pictures."
-        )
-    return main
-
-
-def _one_number(value: Any) -> Tensor:
-    try:
-        return at_least_float32(torch.as_tensor(value).detach()).reshape(())
-    except (RuntimeError, TypeError, ValueError):
-        shape = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
-        raise ValueError(f"target= returned {shape}, not one number: sum or index it.") from None
+from .scorer import Scorer
 
 
 def scorecam(
@@ -214,7 +120,7 @@ def scorecam(
 
         def seen_through(samples: Tensor, channels: Tensor) -> Tensor:
             masks = _masks(maps[samples, channels], pictures.shape[2:])
-            return scorer.score(samples, pictures[samples] * masks.to(pictures))
+            return scorer.score(pictures[samples] * masks.to(pictures), samples)
 
         return _weighted(scorer.table(maps.shape[1], seen_through).softmax(1), maps)
 
@@ -361,7 +267,7 @@ def occlusion(
                 f"window={side}, stride={step}: give whole numbers from 1 up, and a stride that is "
                 "not larger than the window."
             )
-        covers = captum().Occlusion(lambda covered, sample: scorer.score(sample, covered))
+        covers = captum().Occlusion(scorer.score)
         channels, *sizes = pictures.shape[1:]
         rows = zip(pictures.split(1), torch.arange(len(pictures)).split(1), strict=True)
         return torch.cat(
@@ -448,12 +354,12 @@ class Ablation:
 
         def without() -> Tensor:
             with HookManager([(self._layer.module, "forward", hook)]):
-                return self._scorer.score(samples)
+                return self._scorer.score(None, samples)
 
         # A recording pays where many batches are of the same sample.
         if len(samples) < size or count < 4 * size or samples[0] != samples[-1]:
             return without()
-        return self._replay.run(without, lambda: self._scorer.score(samples), int(samples[0]))
+        return self._replay.run(without, lambda: self._scorer.score(None, samples), int(samples[0]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -470,7 +376,7 @@ class _Layer:
 def _layer_of(scorer: Scorer, layer: str | nn.Module) -> _Layer:
     module, name = select_layer(scorer.session.given, layer)
     with capture(scorer.session.model, module) as cache:
-        scorer.run(torch.arange(len(scorer.pictures)))
+        scorer.run(None, torch.arange(len(scorer.pictures)))
     record = next(iter(cache.values()), None)
     if record is None:
         raise ValueError(f"Layer {name!r} did not run in eval mode: choose one that does.")
