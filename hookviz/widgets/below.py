@@ -1,4 +1,4 @@
-"""The parts below either face of the explorer: the top inputs of a survey, and the code."""
+"""The top inputs of a survey, below either face of the explorer."""
 
 from __future__ import annotations
 
@@ -66,28 +66,3 @@ def _tops_html(survey: Survey, at: Settings, whole: bool) -> tuple[str, str]:
         return html.plain(str(error.args[0])), ""
     message = f"Of {survey.seen:,} inputs, channel {at.channel} responds most to"
     return mosaic.STYLE + mosaic.facts(message, channel_words(layer, at.channel)), row
-
-
-class Unfolding(widgets.VBox):
-    """A button that shows a text below it while it is pressed.
-
-    Parameters
-    ----------
-    what : str
-        The button's label.
-    make : callable
-        Returns the text as HTML; called only while it is shown.
-    """
-
-    def __init__(self, what: str, make: Callable[[], str]) -> None:
-        self._make = make
-        self._button, self._text = widgets.ToggleButton(description=what), widgets.HTML()
-        self._button.observe(lambda change: self.show(), "value")
-        super().__init__([self._button, self._text])
-
-    def show(self) -> None:
-        """Update the text."""
-        shown = self._button.value
-        visible(self._text, shown)
-        if shown:
-            self._text.value = self._make()

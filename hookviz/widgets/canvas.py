@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 from uuid import uuid4
 
 import anywidget
@@ -20,73 +20,26 @@ from ..hooking.edit import LayerEdit
 from ..hooking.interrupts import stoppable
 from ..run.origins import picture_tensors
 from ..run.session import alone
-from ..view.messages import (
-    CodeAnswer,
-    CodeQuestion,
-    Coding,
-    FeatureQuestion,
-    FieldAnswer,
-    FieldQuestion,
-    FileQuestion,
-    MapQuestion,
-    PrepareQuestion,
-    Question,
-    Reply,
-    Request,
-    Thumbnail,
-    WeightsQuestion,
-    WhyQuestion,
-    WithoutQuestion,
-    as_json,
-    read_question,
-    read_request,
-    word_of,
-)
-from ..view.messages import read as read_message
+from ..view import messages as m
 from ..view.payload import model_payload, settings_payload
 from ..view.replies import reply
 from ..view.source import input_sample
 from ..view.view import View
+from .requests import Explored
 
-HOW_TO_ASK_AGAIN: dict[type[Question], str] = {
-    FieldQuestion: "Click another place",
-    PrepareQuestion: "Press w twice",
-    WhyQuestion: "Press w twice",
-    MapQuestion: "Press m twice",
-    WeightsQuestion: 'Press "weights" twice',
-    FeatureQuestion: 'Press "what excites it?"',
-    WithoutQuestion: 'Press "switch these off"',
+HOW_TO_ASK_AGAIN: dict[type[m.Question], str] = {
+    m.FieldQuestion: "Click another place",
+    m.PrepareQuestion: "Press w twice",
+    m.WhyQuestion: "Press w twice",
+    m.MapQuestion: "Press m twice",
+    m.WeightsQuestion: 'Press "weights" twice',
+    m.FeatureQuestion: 'Press "what excites it?"',
+    m.WithoutQuestion: 'Press "switch these off"',
 }
 """The questions that an interrupt may end, and how each is asked again."""
 
 EXACT_BYTES = 8_000_000
 """Larger maps are sent in half precision; the browser asks for single exact values."""
-
-
-class Explored(Protocol):
-    """The part of an explorer that its canvas needs."""
-
-    def displayed(self) -> View:
-        """Return the view that is shown."""
-        ...
-
-    def thumbnails(self) -> list[Thumbnail]:
-        """Return small pictures of the inputs."""
-        ...
-
-    def follow(self, settings: Mapping[str, Any]) -> None:
-        """Take over the settings of the browser, which has moved by itself."""
-
-    def handle(self, request: Request, data: Sequence[Any]) -> None:
-        """Do what a request says."""
-
-    def code(self) -> str:
-        """Return the view as PyTorch code."""
-        ...
-
-    def file(self, ending: str) -> bytes:
-        """Return the view as a file."""
-        ...
 
 
 class Canvas(anywidget.AnyWidget):
@@ -133,7 +86,7 @@ class Canvas(anywidget.AnyWidget):
         """Update the browser to the explorer's present view, with a note."""
         with self._unobserved(), self.hold_trait_notifications(), self.hold_sync():
             self._set_traits()
-            self.note, self.pictures = note, as_json(self._explored.thumbnails())
+            self.note, self.pictures = note, m.as_json(self._explored.thumbnails())
 
     @property
     def _explored(self) -> Explored:
@@ -148,7 +101,7 @@ class Canvas(anywidget.AnyWidget):
     def _traits_now(self) -> dict[str, Any]:
         """Return the settings and, after a change of run, sample or palette, the facts."""
         view = self._explored.displayed()
-        traits = {"settings": _settings(view)}
+        traits = {"settings": m.as_json(settings_payload(view))}
         # If one of the first four changes, the numbers of the run change.
         run = (view.run, view.which, len(view.drops), view.settings.target)
         now = (*run, input_sample(view), view.settings.cmap)
@@ -170,10 +123,8 @@ class Canvas(anywidget.AnyWidget):
 
     def _key_of(self, edit: LayerEdit) -> int:
         """Return the number by which the browser names an edit; it never means another one."""
-        known = [key for key, each in self._edits.items() if each is edit]
-        if known:
-            return known[0]
-        key = len(self._edits)
+        known = (key for key, each in self._edits.items() if each is edit)
+        key = next(known, len(self._edits))
         self._edits[key] = edit
         return key
 
@@ -215,12 +166,12 @@ class Canvas(anywidget.AnyWidget):
     @alone
     def _received(self, _: Any, message: dict[str, Any], data: Sequence[Any]) -> None:
         if "set" in message:
-            request = read_request(message)
+            request = m.read_request(message)
             self._handle(request.moved, lambda: self._explored.handle(request, data))
             return
-        self._reply(read_question(message))
+        self._reply(m.read_question(message))
 
-    def _reply(self, question: Question) -> None:
+    def _reply(self, question: m.Question) -> None:
         again = HOW_TO_ASK_AGAIN.get(type(question))
         arrays: dict[str, np.ndarray] = {}
         try:
@@ -230,10 +181,10 @@ class Canvas(anywidget.AnyWidget):
                 with stoppable(_in_main_thread):
                     answer, arrays = self._answer(question)
         except Exception as error:  # a notebook hides what a callback raises
-            answer = Reply(none=str(error))
+            answer = m.Reply(none=str(error))
         except BaseException as error:  # interrupted: it may be asked again
             if again is None or not isinstance(error, KeyboardInterrupt):
-                self._send_answer(_addressed(Reply(lost=True), question))
+                self._send_answer(_addressed(m.Reply(lost=True), question))
                 raise
             self.stops += 1
             answer = _stopped(question, again)
@@ -241,18 +192,20 @@ class Canvas(anywidget.AnyWidget):
             _addressed(answer, question), [_encoded(*array) for array in arrays.items()]
         )
 
-    def _answer(self, question: Question) -> tuple[Reply, dict[str, np.ndarray]]:
-        if isinstance(question, CodeQuestion):
+    def _answer(self, question: m.Question) -> tuple[m.Reply, dict[str, np.ndarray]]:
+        if isinstance(question, m.CodeQuestion):
             self._explored.follow(question.settings)  # the browser may be ahead
-            return CodeAnswer(code=self._explored.code()), {}
-        if isinstance(question, FileQuestion):
+            return m.CodeAnswer(code=self._explored.code()), {}
+        if isinstance(question, m.FileQuestion):
             self._explored.follow(question.settings)
-            return Reply(), {"file": np.frombuffer(self._explored.file(question.ending), np.uint8)}
+            return m.Reply(), {
+                "file": np.frombuffer(self._explored.file(question.ending), np.uint8)
+            }
         return reply(self._explored.displayed(), question)
 
-    def _send_answer(self, answer: Reply, arrays: Sequence[Packed] = ()) -> None:
-        codings = [read_message(Coding, coding) for coding, _ in arrays]
-        self.send(as_json(replace(answer, arrays=codings)), [data for _, data in arrays])
+    def _send_answer(self, answer: m.Reply, arrays: Sequence[Packed] = ()) -> None:
+        codings = [m.read(m.Coding, coding) for coding, _ in arrays]
+        self.send(m.as_json(replace(answer, arrays=codings)), [data for _, data in arrays])
 
     def close(self) -> None:
         """Release all references to the explorer."""
@@ -262,15 +215,15 @@ class Canvas(anywidget.AnyWidget):
         super().close()
 
 
-def _addressed(answer: Reply, question: Question) -> Reply:
-    return replace(answer, ask=word_of(type(question)), key=question.key)
+def _addressed(answer: m.Reply, question: m.Question) -> m.Reply:
+    return replace(answer, ask=m.word_of(type(question)), key=question.key)
 
 
-def _stopped(question: Question, again: str) -> Reply:
+def _stopped(question: m.Question, again: str) -> m.Reply:
     """Return the answer to a question that an interrupt has ended."""
-    if isinstance(question, FieldQuestion):
-        return FieldAnswer(status="unknown", why="stopped by an interrupt")
-    return Reply(none=f"Stopped. {again} to ask again.", stopped=True)
+    if isinstance(question, m.FieldQuestion):
+        return m.FieldAnswer(status="unknown", why="stopped by an interrupt")
+    return m.Reply(none=f"Stopped. {again} to ask again.", stopped=True)
 
 
 def _in_main_thread(function: Callable[[], None]) -> None:
@@ -278,12 +231,6 @@ def _in_main_thread(function: Callable[[], None]) -> None:
     loop = getattr(getattr(get_ipython(), "kernel", None), "io_loop", None)
     if loop is not None and threading.current_thread() is not threading.main_thread():
         loop.add_callback(function)
-
-
-def _settings(view: View) -> dict[str, Any]:
-    """Return the settings as the browser would send them."""
-    settings = settings_payload(view)
-    return settings | {"place": settings["place"] and list(settings["place"])}
 
 
 def _encoded(name: str, values: np.ndarray) -> Packed:

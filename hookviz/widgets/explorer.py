@@ -28,6 +28,7 @@ from ..view.attending import edit_in
 from ..view.frame import Frame
 from ..view.layer import SCORE_DROP, SIMILARITY
 from ..view.maps import fitted
+from ..view.messages import BesideRequest, Request, TargetRequest
 from ..view.opening import first_shown
 from ..view.orders import ablate, channels_of, flip_of
 from ..view.predictions import prediction_moved, predictions_of
@@ -42,12 +43,13 @@ from ..view.runs import (
 from ..view.settings import WRITTEN, Settings, documented, name_settings
 from ..view.view import View
 from ..view.written import at_written
-from .below import TopInputs, Unfolding
+from .below import TopInputs
 from .canvas import Canvas
 from .gallery import Gallery, Given
 from .lifecycle import close_earlier, close_tree, register
 from .pair import PictureBeside
 from .plain import PlainFace
+from .requests import handle
 from .results import ViewResults
 from .setting_traits import SettingError
 
@@ -226,9 +228,9 @@ class Explorer(ViewResults):
             self._canvas.observe(self._take_place, "alive")
         shown: tuple[Any, ...] = (self._canvas, self._tops)
         if face != "canvas":
-            self._code = Unfolding("code for this view", self._code_html)
-            self._face = PlainFace(self._on_control, self.say, self._still_png)
-            shown = (self._face, self._tops, self._code)
+            still = None if face == "plain" else self._still_png
+            self._face = PlainFace(self._on_control, self.say, still, self._code_html)
+            shown = (self._face, self._tops)
         self.children = shown
         self.add_class(ROOT_CLASS)
         self._go_to(self._now)
@@ -265,6 +267,15 @@ class Explorer(ViewResults):
         if name == "layer":
             view = first_shown(before, view, self._channels)
         self._go_to(view)
+
+    @alone
+    def handle(self, request: Request, data: Sequence[Any]) -> None:
+        """Do what a request of the browser says."""
+        if request.settings:
+            self.follow(request.settings)
+        if not isinstance(request, (TargetRequest, BesideRequest)):
+            self._pair.end()
+        self._try(lambda: handle(self, request, data))
 
     # Another run
 
@@ -451,7 +462,7 @@ class Explorer(ViewResults):
                 close_tree(part)
         super().close()
         self._view = self._frame = self._run = self._canvas = self._still = self._beside = None
-        self._given, self._face, self._code = Given(None), None, None
+        self._given, self._face = Given(None), None
         self._channels, self.gallery = {}, Gallery()
 
 

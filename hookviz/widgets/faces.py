@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from ..export.figure import still_png
 from ..hooking.edit import LayerEdit
@@ -17,27 +17,22 @@ from ..view.frame import Frame
 from ..view.heatmaps import heatmap_of
 from ..view.layer import SCORE_DROP
 from ..view.maps import counts_of
-from ..view.messages import BesideRequest, Request, TargetRequest, Thumbnail
+from ..view.messages import Thumbnail
 from ..view.runs import displayed_view
 from ..view.view import View
 from ..view.written import at_browsed
-from .below import TopInputs, Unfolding
+from .below import TopInputs
 from .gallery import Gallery
 from .lifecycle import close_tree
 from .pair import PictureBeside
 from .plain import PlainFace
-from .requests import HANDLERS, Changeable
 from .setting_traits import SettingsWidget
 
 
 class FacedWidget(SettingsWidget):
-    """A widget that shows its view by the plain face, or by the canvas where that can run.
-
-    Towards the canvas it is a `hookviz.widgets.canvas.Explored`.
-    """
+    """A widget that shows its view by the plain face, or by the canvas where that can run."""
 
     _still: tuple[Frame, bytes] | None = None  # the last frame and its picture
-    _code: Unfolding | None = None
     _face: PlainFace | None = None
     gallery: Gallery = Gallery()
     _note = ""  # the reason why a control failed, or progress
@@ -82,12 +77,7 @@ class FacedWidget(SettingsWidget):
             self._canvas.show(self._note)
         else:
             self._face.show(self.frame)
-        self._show_below()
-
-    def _show_below(self) -> None:
         self._tops.show()
-        if self._code is not None:
-            self._code.show()
 
     def say(self, note: str) -> None:
         """Show a note until the next use of a control; an empty note removes it."""
@@ -120,11 +110,10 @@ class FacedWidget(SettingsWidget):
         if self.closed or self._canvas is None or self._face is None:
             return
         self._canvas.show(self._note)  # settings may have changed since it was made
-        plain, tops, *code = self.children
+        plain, tops = self.children
         self.set_trait("children", (self._canvas, tops))
-        for part in (plain, *code):  # the canvas shows the code in a drawer
-            close_tree(part)
-        self._face = self._code = None
+        close_tree(plain)
+        self._face = None
 
     def thumbnails(self) -> list[Thumbnail]:
         """Return small pictures of the inputs."""
@@ -147,17 +136,7 @@ class FacedWidget(SettingsWidget):
             view = self._now
             settings = {**settings, "channel": view.settings.channel}  # the first of an order
         self._set_view(at_browsed(view, settings), None)
-        self._show_below()
-
-    @alone
-    def handle(self, request: Request, data: Sequence[Any]) -> None:
-        """Do what a request of the browser says."""
-        if request.settings:
-            self.follow(request.settings)
-        if not isinstance(request, (TargetRequest, BesideRequest)):
-            self._pair.end()
-        explorer = cast(Changeable, self)  # the rest of it is in the subclasses
-        self._try(lambda: HANDLERS[type(request)](explorer, request, data))
+        self._tops.show()
 
     def edit_named(self, key: int) -> LayerEdit | None:
         """Return the edit that the browser names by a number."""
@@ -180,9 +159,3 @@ class FacedWidget(SettingsWidget):
         if self._still is None or self._still[0] is not frame:
             self._still = frame, still_png(frame)
         return self._still[1]
-
-    def view(self) -> dict[str, Any]:
-        """Return the live widget's part of a notebook's output; mark it as displayed there."""
-        if self._face is not None and self._canvas is None:
-            self._face.use(self.frame)
-        return super().view()

@@ -43,7 +43,7 @@ class Gallery:
         self._given: dict[int, tuple[Any, str]] = {}  # by key: what was given, and its name
         self._urls: dict[int, list[str]] = {}  # by key: thumbnails of its samples
         self._parts: list[bytes] = []
-        self._replaced: set[int] = set()  # those that go, once they are no longer explored
+        self._replaced: int | None = None  # goes once it is no longer explored
 
     def received(
         self, name: str, part: int, parts: int, data: bytes, again: bool = False
@@ -59,7 +59,7 @@ class Gallery:
         whole, self._parts = b"".join(self._parts), []
         latest = next(reversed(self._given), None)
         if again and latest is not None and self._given[latest][1] == name:
-            self._replaced.add(latest)
+            self._replaced = latest
         self._add(whole, name)
         return whole
 
@@ -71,9 +71,10 @@ class Gallery:
         """Return thumbnails: of what is explored now each sample's, else the first."""
         now = next((key for key, (each, _) in self._given.items() if each is given), None)
         if now is None:
-            now = self._add(given, _name(given, inputs.name, self._count))
-        for key in self._replaced - {now}:
-            self._drop(key)
+            is_file = isinstance(given, (str, PathLike, list, tuple))
+            now = self._add(given, inputs.name if is_file else f"picture {self._count + 1}")
+        if self._replaced is not None and self._replaced != now:
+            self._drop(self._replaced)
         if now not in self._urls:
             self._urls[now] = list(_thumbnails(inputs))
         found = []
@@ -95,13 +96,6 @@ class Gallery:
     def _drop(self, key: int) -> None:
         self._given.pop(key, None)
         self._urls.pop(key, None)
-        self._replaced.discard(key)
-
-
-def _name(given: Any, name: str, count: int) -> str:
-    """Return a file's name; what is not a file is a picture with a number."""
-    is_file = isinstance(given, (str, PathLike, list, tuple))
-    return name if is_file else f"picture {count + 1}"
 
 
 def sample_of(given: Any, sample: int) -> Any:

@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import ipywidgets as widgets
 
-from ..hooking.select import Layers
-from ..run.session import Session
-from ..run.target import Target
 from ..view.runs import runner
 from ..view.settings import SETTINGS
 from .gallery import Given, sample_of
 from .lifecycle import close_tree
 from .linked import Link
-
-
-def compared_with(
-    make: Any, first: Session, second: Session, given: Given, layers: Layers, target: Target
-) -> Any:
-    """Return an explorer of the second run, which also shows the first, and their difference.
-
-    Only common layers, with maps of the same size, are in it.
-    """
-    return make(second, given, runner(layers), target=target, beside=first)
 
 
 def side_by_side(left: widgets.Widget, right: widgets.Widget) -> widgets.Box:
@@ -55,14 +41,17 @@ class PictureBeside:
         if shown:
             return
         image = sample_of(explorer.gallery.given(key), sample)
-        view, given = explorer.displayed(), Given(image)
-        layers, target = list(view.cache), view.settings.target
-        first, second = view.session, explorer.session_for(image)
-        self._right = compared_with(type(explorer), first, second, given, layers, target)
+        view = explorer.displayed()
+        self._right = type(explorer)(
+            explorer.session_for(image),
+            Given(image),
+            runner(list(view.cache)),
+            target=view.settings.target,
+            beside=view.session,
+        )
         self._right.shown_run = "edited"
         self._which = key, sample
-        shared: Sequence[str] = [name for name in SETTINGS if name not in OWN]
-        Link(explorer, self._right, shared)
+        Link(explorer, self._right, [name for name in SETTINGS if name not in OWN])
         self._box = side_by_side(canvas, self._right)
         explorer.set_trait("children", (self._box, *explorer.children[1:]))
 

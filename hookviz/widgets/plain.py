@@ -1,8 +1,9 @@
-"""The plain face, where the canvas cannot run, and the parts below either face: core widgets."""
+"""The plain face, where the canvas cannot run: core widgets and a matplotlib picture."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import ipywidgets as widgets
@@ -14,9 +15,11 @@ from ..draw.figures import drawn, quick_png
 from ..export.figure import draw_figure
 from ..run.target import read_target
 from ..view.frame import Frame, Panel
+from ..view.predictions import Prediction
 from ..view.settings import DECLARED, INDICES
 from .lifecycle import in_front_end, visible
 
+TEXTS = ("title", "note", "predictions", "heading", "place", "opened", "picture", "readings")
 SLIDERS = ("layer", *INDICES, "alpha")
 MENUS = ("order", "heatmap", "shown_after", "shown_run")
 TOP = "top prediction"
@@ -33,87 +36,63 @@ class PlainFace(widgets.VBox):
         `show` does.
     on_error : callable
         Called with a message about invalid text that the user has typed.
-    still : callable
-        Frame -> a quick picture, used until the first use of a control, since the canvas may
-        replace this face; from then on matplotlib draws. None is made where nobody can see it.
+    still : callable, optional
+        Frame -> a quick picture, used until the first use of a control if the canvas may replace
+        this face; from then on matplotlib draws. None is made where nobody can see it.
+    code : callable
+        Returns the code for this view as HTML; called only while it is shown.
     """
 
     def __init__(
         self,
         on_user: Callable[[str, Any], None],
         on_error: Callable[[str], None],
-        still: Callable[[Frame], bytes],
+        still: Callable[[Frame], bytes] | None,
+        code: Callable[[], str],
     ) -> None:
         self._on_user, self._on_error, self._still = on_user, on_error, still
-        self._used = False
         self._frame: Frame | None = None  # None while controls are being set
         self._drawn: list[Panel] = []  # the panels in the picture
-        self._note = note = widgets.HTML()
-        # Each layout and style is a widget of its own: those that never differ are one.
-        fixed = {"layout": widgets.Layout(), "style": note.style}
-        self._title, self._heading, self._place, self._picture, self._readings = (
-            widgets.HTML(**fixed) for _ in range(5)
-        )
-        # These are hidden at times, so that their layouts are their own.
-        self._predictions, self._opened = (widgets.HTML(style=note.style) for _ in range(2))
-        self._sliders = _controls(SLIDERS, widgets.IntSlider, min=0, max=0)
-        self._menus = _controls(MENUS, widgets.Dropdown)
-        target = _controls(
-            ("target",), widgets.Combobox, continuous_update=False, placeholder="any class …"
-        )
-        self._target = target["target"]
-        for name, control in (self._sliders | self._menus | target).items():
+        self._texts = texts = {name: widgets.HTML() for name in TEXTS}
+        names = (*SLIDERS, *MENUS, "target")
+        self._controls = controls = {name: _control(name) for name in names}
+        for name, control in controls.items():
             control.add_class(f"hookviz-by-{name}")
-            control.observe(lambda change, name=name: self._moved(name, change["new"]), "value")
-        self._sliders["layer"].readout = False
-        lines = [
-            (self._target, self._menus["shown_run"]),
-            (self._sliders["layer"], self._heading),
-            (self._sliders["channel"], self._place, self._menus["order"]),
-            [self._sliders[name] for name in ("call", "sample", "depth")],
-            (self._menus["shown_after"], self._menus["heatmap"], self._sliders["alpha"]),
-        ]
+            control.observe(partial(self._moved, name), "value")
+        self._code = UnfoldingCode(code)
         super().__init__(
             [
-                self._title,
-                self._note,
-                self._predictions,
-                *(_line(*parts, layout=self._title.layout) for parts in lines),
-                self._opened,
-                self._picture,
-                self._readings,
+                *(texts[name] for name in ("title", "note", "predictions")),
+                _line(controls["target"], controls["shown_run"]),
+                _line(controls["layer"], texts["heading"]),
+                _line(controls["channel"], texts["place"], controls["order"]),
+                _line(*(controls[name] for name in ("call", "sample", "depth"))),
+                _line(*(controls[name] for name in ("shown_after", "heatmap", "alpha"))),
+                *(texts[name] for name in ("opened", "picture", "readings")),
+                self._code,
             ]
         )
 
     # From the user
 
-    def _moved(self, name: str, value: Any) -> None:
-        frame = self._frame
-        if frame is None:
-            return None
-        self._used = True
+    def _moved(self, name: str, change: dict[str, Any]) -> None:
+        frame, value = self._frame, change["new"]
+        if frame is None or (name == "target" and not value):
+            return
+        self._still = None
         if name == "layer":
             value = frame.layers[value]
         elif name == "channel":
-            value = int(frame.channels[value - int(frame.settings.order != "index")])
+            value = int(frame.channels[value - _first(frame)])
         elif name == "alpha":
             value = value / 100
         elif name == "target":
-            return self._typed(value, frame)
-        return self._on_user(name, value)
-
-    def _typed(self, text: str, frame: Frame) -> None:
-        """Set the target from typed text: a class's name or number, or an entry of the list."""
-        if not text:
-            return None
-        listed = _targets(frame)
-        if text in listed:
-            return self._on_user("target", listed[text])
-        try:
-            target = read_target(text, frame.classes)
-        except ValueError as error:
-            return self._on_error(str(error))
-        return self._on_user("target", target)
+            try:
+                value = _target_in(frame, value)
+            except ValueError as error:
+                self._on_error(str(error))
+                return
+        self._on_user(name, value)
 
     # To the user
 
@@ -124,72 +103,90 @@ class PlainFace(widgets.VBox):
             self._show_controls(frame)
         finally:
             self._frame = frame
-        at = frame.settings
-        health = frame.verdict
-        chip = health.text, health.kind, health.details
-        self._title.value = html.title(frame.model, frame.summary, chip)
-        self._note.value = html.note(frame.note)
-        visible(self._note, bool(frame.note))
+        at, health = frame.settings, frame.verdict
         words = frame.words[at.layer].line if at.layer in frame.words else ""
-        self._heading.value = html.heading(at.layer or "(model)", f"{words} · {frame.dtype}")
-        self._place.value = html.plain(*place_words(frame))
-        self._predictions.value = html.bars(_prediction_bars(frame))
-        visible(self._predictions, bool(frame.predictions))
-        self._opened.value = html.plain(frame.opened)
-        visible(self._opened, bool(frame.opened))
-        self._readings.value = html.table(frame.readings)
-        if self._drawn is not frame.panels:  # two frames may share their panels
-            if self._used or in_front_end(self):
-                png = _png(draw_figure(frame, titled=False)) if self._used else self._still(frame)
-                self._picture.value = html.image(png, frame.description)
+        chip = health.text, health.kind, health.details
+        texts = {
+            "title": html.title(frame.model, frame.summary, chip),
+            "note": html.note(frame.note) if frame.note else "",
+            "predictions": html.bars([_bar(each, frame.target) for each in frame.predictions])
+            if frame.predictions
+            else "",
+            "heading": html.heading(at.layer or "(model)", f"{words} · {frame.dtype}"),
+            "place": _place(frame),
+            "opened": html.plain(frame.opened) if frame.opened else "",
+            "readings": html.table(frame.readings),
+        }
+        for name, text in texts.items():
+            self._texts[name].value = text
+            visible(self._texts[name], bool(text))
+        if self._drawn is not frame.panels and in_front_end(self):  # frames may share panels
+            png = (
+                _png(draw_figure(frame, titled=False))
+                if self._still is None
+                else self._still(frame)
+            )
+            self._texts["picture"].value = html.image(png, frame.description)
             self._drawn = frame.panels
-
-    def use(self, frame: Frame) -> None:
-        """Draw with matplotlib from now on."""
-        if not self._used:
-            self._used, self._drawn = True, []
-            self.show(frame)
+        self._code.show()
 
     def _show_controls(self, frame: Frame) -> None:
-        at, first = frame.settings, int(frame.settings.order != "index")
-        counts = frame.counts
-        ends = {name: (0, counts[name] - 1, getattr(at, name)) for name in INDICES}
-        ends["channel"] = (first, counts["channel"] - 1 + first, frame.position + first)
+        at, first, controls = frame.settings, _first(frame), self._controls
+        ends = {name: (0, frame.counts[name] - 1, getattr(at, name)) for name in INDICES}
+        last = frame.counts["channel"] - 1
+        ends["channel"] = (first, last + first, frame.position + first)
         layers = frame.layers
         ends["layer"] = (0, len(layers) - 1, layers.index(at.layer) if at.layer in layers else 0)
         ends["alpha"] = (0, 100 * (frame.overlay is not None), round(100 * at.alpha))
         for name, (least, most, value) in ends.items():
-            _show_slider(self._sliders[name], least, most, value)
-        self._sliders["channel"].description = "rank" if first else "channel"
-        for name, values in frame.choices.items():
-            if name in self._menus:
-                _show_menu(self._menus[name], values, getattr(at, name))
-        visible(self._menus["shown_run"], bool(frame.run_names))
-        _set(self._target, "options", tuple(_targets(frame)))
-        self._target.value = ""
-        self._target.placeholder = frame.target
+            _show_slider(controls[name], least, most, value)
+        controls["channel"].description = "rank" if first else "channel"
+        for name in MENUS:
+            values = list(dict.fromkeys([*frame.choices[name], getattr(at, name)]))
+            _set(controls[name], "options", tuple((method_name(each), each) for each in values))
+            controls[name].value = getattr(at, name)
+        visible(controls["shown_run"], bool(frame.run_names))
+        _set(controls["target"], "options", tuple(_targets(frame)))
+        controls["target"].value = ""
+        controls["target"].placeholder = frame.target
 
 
-def place_words(frame: Frame) -> tuple[str, str, str]:
-    """Return the channel's rank as a short text, a CSS class, and a text for screen readers."""
+class UnfoldingCode(widgets.VBox):
+    """A button that shows the code for the view below it while it is pressed."""
+
+    def __init__(self, make: Callable[[], str]) -> None:
+        self._make, self._text = make, widgets.HTML()
+        self._button = widgets.ToggleButton(description="code for this view")
+        self._button.observe(lambda change: self.show(), "value")
+        super().__init__([self._button, self._text])
+
+    def show(self) -> None:
+        """Update the code."""
+        visible(self._text, self._button.value)
+        if self._button.value:
+            self._text.value = self._make()
+
+
+def _first(frame: Frame) -> int:
+    """Return the number of the first channel on the slider: ranks count from 1."""
+    return int(frame.settings.order != "index")
+
+
+def _place(frame: Frame) -> str:
+    """Return the channel's rank as HTML."""
     count, order, here = frame.counts["channel"], frame.settings.order, frame.settings.channel
     if order == "index":
-        return f"of {count}", "place", f"channel {here} of {count}"
+        return html.plain(f"of {count}", "place", f"channel {here} of {count}")
     text = f"rank {frame.position + 1} of {count} by {order}: channel {here}"
-    return text, "place", text
+    return html.plain(text, "place", text)
 
 
-def _prediction_bars(frame: Frame) -> list[tuple[str, str, float, bool]]:
-    """Return each prediction's name, value, share of its bar, and whether it is the target."""
-    bars = []
-    for prediction in frame.predictions:
-        is_share = prediction.words.endswith("%") and 0 <= prediction.value <= 1
-        words = (
-            f"{prediction.words} ({prediction.change})" if prediction.change else prediction.words
-        )
-        share = prediction.value if is_share else 0.0
-        bars.append((prediction.name, words, share, prediction.name == frame.target))
-    return bars
+def _bar(prediction: Prediction, target: str) -> tuple[str, str, float, bool]:
+    """Return a prediction's name, value, share of its bar, and whether it is the target."""
+    is_share = prediction.words.endswith("%") and 0 <= prediction.value <= 1
+    words = prediction.words + f" ({prediction.change})" * bool(prediction.change)
+    share = prediction.value if is_share else 0.0
+    return prediction.name, words, share, prediction.name == target
 
 
 def _targets(frame: Frame) -> dict[str, Any]:
@@ -199,44 +196,39 @@ def _targets(frame: Frame) -> dict[str, Any]:
     return found | {name: number for number, name in enumerate(frame.classes)}
 
 
+def _target_in(frame: Frame, text: str) -> Any:
+    """Return the target that a text means: an entry of the list, or a class's name or number."""
+    listed = _targets(frame)
+    return listed[text] if text in listed else read_target(text, frame.classes)
+
+
 def _png(figure: Figure) -> bytes:
     """Encode a figure as PNG with little compression, since it is sent once."""
     return quick_png(drawn(figure, figure.dpi).convert("RGB"), compress_level=1)
 
 
-def _controls(names: Sequence[str], kind: Any, **given: Any) -> dict[str, Any]:
-    """Return controls that share a style."""
-    controls: dict[str, Any] = {}
-    for name in names:
-        layout = widgets.Layout(width="auto")
-        described = {"description": DECLARED[name].label or name, "layout": layout}
-        controls[name] = kind(**described, **given)
-        given["style"] = controls[name].style
-    given["style"].description_width = "initial"
-    return controls
+def _control(name: str) -> Any:
+    shown: dict[str, Any] = {"description": DECLARED[name].label or name}
+    shown |= {"layout": {"width": "auto"}, "style": {"description_width": "initial"}}
+    if name == "target":
+        return widgets.Combobox(continuous_update=False, **shown)
+    if name in MENUS:
+        return widgets.Dropdown(**shown)
+    return widgets.IntSlider(min=0, max=0, readout=name != "layer", **shown)
 
 
-def _line(*parts: widgets.Widget, layout: widgets.Layout) -> widgets.Box:
-    line = widgets.Box(parts, layout=layout)
+def _line(*parts: widgets.Widget) -> widgets.Box:
+    line = widgets.Box(parts)
     line.add_class("hookviz-line")
     return line
 
 
 def _show_slider(slider: Any, least: int, most: int, value: int) -> None:
     visible(slider, most > least)
-    if most <= least:
-        return
-    # The range together with the value, so that the value is never clipped.
-    if (slider.min, slider.max) != (least, most):
+    if most > least:
+        # The range together with the value, so that the value is never clipped.
         with slider.hold_trait_notifications():
             slider.min, slider.max, slider.value = least, most, value
-    slider.value = value
-
-
-def _show_menu(menu: Any, values: list[str], value: str) -> None:
-    shown = values if value in values else [*values, value]
-    _set(menu, "options", tuple((method_name(each), each) for each in shown))
-    menu.value = value
 
 
 def _set(widget: widgets.Widget, name: str, value: Any) -> None:

@@ -7,7 +7,7 @@ raises.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -23,48 +23,33 @@ from ..view.view import View
 from .gallery import Gallery
 
 
-class Changeable(Protocol):
-    """The part of `hookviz.widgets.Explorer` that requests change, or need to know."""
+class Explored(Protocol):
+    """The part of `hookviz.widgets.Explorer` that the browser reads and changes."""
 
     edits: Any
     target: Any
     image: Any
     gallery: Gallery
-    inputs: ModelInput
 
+    @property
+    def inputs(self) -> ModelInput: ...
     def displayed(self) -> View: ...
+    def thumbnails(self) -> list[m.Thumbnail]: ...
     def follow(self, settings: Mapping[str, Any]) -> None: ...
+    def handle(self, request: m.Request, data: Sequence[Any]) -> None: ...
     def undo(self) -> None: ...
     def reset(self) -> None: ...
     def edit_named(self, key: int) -> LayerEdit | None: ...
     def show_beside(self, key: int, sample: int) -> None: ...
+    def code(self) -> str: ...
+    def file(self, ending: str) -> bytes: ...
 
 
-HANDLERS: dict[type[m.Request], Callable[[Changeable, Any, Sequence[Any]], None]] = {}
-
-Handler = TypeVar("Handler", bound=Callable[..., None])
-
-
-def handles(kind: type[m.Request]) -> Callable[[Handler], Handler]:
-    """Register the function that does what a kind of request says; it also gets the bytes."""
-
-    def register(function: Handler) -> Handler:
-        HANDLERS[kind] = function
-        return function
-
-    return register
-
-
-@handles(m.TargetRequest)
-def _target(explorer: Changeable, request: m.TargetRequest, data: Sequence[Any]) -> None:
+def _target(explorer: Explored, request: m.TargetRequest, data: bytes) -> None:
     explorer.target = request.number if request.written is None else request.written
 
 
-# Edits
-
-
-@handles(m.FactorRequest)
-def _factor(explorer: Changeable, request: m.FactorRequest, data: Sequence[Any]) -> None:
+def _factor(explorer: Explored, request: m.FactorRequest, data: bytes) -> None:
     """Replace the factor of a channel, where it is among the edits; a factor of 1 is none."""
     layer, channel = request.layer, request.channel
     if request.settings is None:
@@ -72,70 +57,70 @@ def _factor(explorer: Changeable, request: m.FactorRequest, data: Sequence[Any])
     edits = list(explorer.edits)
     own = [index for index, edit in enumerate(edits) if edit.is_of(layer, channel)]
     index = own[-1] if own else len(edits)
-    view = explorer.displayed()
-    edit = edit_in(view, layer, float(request.factor), channel)
+    edit = edit_in(explorer.displayed(), layer, float(request.factor), channel)
     edits[index : index + 1] = [] if request.factor == 1 else [edit]
     explorer.edits = edits
 
 
-@handles(m.OffRequest)
-def _off(explorer: Changeable, request: m.OffRequest, data: Sequence[Any]) -> None:
+def _off(explorer: Explored, request: m.OffRequest, data: bytes) -> None:
     edit = edit_in(explorer.displayed(), request.layer, 0, request.channels)
     explorer.edits = (*explorer.edits, edit)
 
 
-@handles(m.DropRequest)
-def _drop(explorer: Changeable, request: m.DropRequest, data: Sequence[Any]) -> None:
+def _drop(explorer: Explored, request: m.DropRequest, data: bytes) -> None:
     edit = explorer.edit_named(request.key)
     explorer.edits = [each for each in explorer.edits if each is not edit]
 
 
-@handles(m.UndoRequest)
-def _undo(explorer: Changeable, request: m.UndoRequest, data: Sequence[Any]) -> None:
-    explorer.undo()
+def _again(explorer: Explored, request: m.AgainRequest, data: bytes) -> None:
+    explorer.image = explorer.gallery.given(request.key)
 
 
-@handles(m.RestoreRequest)
-def _restore(explorer: Changeable, request: m.RestoreRequest, data: Sequence[Any]) -> None:
-    explorer.reset()
+def _beside(explorer: Explored, request: m.BesideRequest, data: bytes) -> None:
+    explorer.show_beside(request.key, request.sample)
 
 
-@handles(m.PaintRequest)
-def _paint(explorer: Changeable, request: m.PaintRequest, data: Sequence[Any]) -> None:
+def _paint(explorer: Explored, request: m.PaintRequest, data: bytes) -> None:
     pixels = _pixels(explorer, request.shape, data)
     sample = input_sample(explorer.displayed())
     explorer.edits = painted(explorer.edits, explorer.inputs, pixels, sample)
 
 
-@handles(m.EraseRequest)
-def _erase(explorer: Changeable, request: m.EraseRequest, data: Sequence[Any]) -> None:
+def _erase(explorer: Explored, request: m.EraseRequest, data: bytes) -> None:
     pixels = _pixels(explorer, request.shape, data)
     explorer.edits = erased(explorer.edits, explorer.inputs, pixels)
 
 
-def _pixels(explorer: Changeable, shape: tuple[int, int], data: Sequence[Any]) -> torch.Tensor:
+def _pixels(explorer: Explored, shape: tuple[int, int], data: bytes) -> torch.Tensor:
     """Return the pixels that a stroke covers, bool ``(H, W)``."""
     at = picture_at(explorer.displayed())
     if at is None or at[2] != min(picture_tensors(explorer.inputs)):
         raise ValueError("Only the first input picture can be painted: show a map of it.")
-    return torch.from_numpy(np.frombuffer(data[0], np.uint8).reshape(shape).astype(bool))
+    return torch.from_numpy(np.frombuffer(data, np.uint8).reshape(shape).astype(bool))
 
 
-# Pictures
-
-
-@handles(m.PictureRequest)
-def _picture(explorer: Changeable, request: m.PictureRequest, data: Sequence[Any]) -> None:
-    part = request.name, request.part, request.parts, bytes(data[0]), request.again
+def _picture(explorer: Explored, request: m.PictureRequest, data: bytes) -> None:
+    part = request.name, request.part, request.parts, data, request.again
     if (file := explorer.gallery.received(*part)) is not None:
         explorer.image = file
 
 
-@handles(m.AgainRequest)
-def _again(explorer: Changeable, request: m.AgainRequest, data: Sequence[Any]) -> None:
-    explorer.image = explorer.gallery.given(request.key)
+HANDLERS: dict[type[m.Request], Callable[[Explored, Any, bytes], None]] = {
+    m.TargetRequest: _target,
+    m.FactorRequest: _factor,
+    m.OffRequest: _off,
+    m.DropRequest: _drop,
+    m.UndoRequest: lambda explorer, request, data: explorer.undo(),
+    m.RestoreRequest: lambda explorer, request, data: explorer.reset(),
+    m.PaintRequest: _paint,
+    m.EraseRequest: _erase,
+    m.PictureRequest: _picture,
+    m.AgainRequest: _again,
+    m.BesideRequest: _beside,
+}
+"""The function that does what each kind of request says; the bytes are a mask or a file."""
 
 
-@handles(m.BesideRequest)
-def _beside(explorer: Changeable, request: m.BesideRequest, data: Sequence[Any]) -> None:
-    explorer.show_beside(request.key, request.sample)
+def handle(explorer: Explored, request: m.Request, data: Sequence[Any]) -> None:
+    """Do what a request says."""
+    HANDLERS[type(request)](explorer, request, bytes(data[0]) if data else b"")

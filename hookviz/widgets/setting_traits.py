@@ -37,6 +37,7 @@ class SettingsWidget(LiveWidget):
     """A widget with a trait for each of `Settings`, which always agree with its view."""
 
     _declare(locals())
+    target: Any
 
     _quiet = True  # settings change without being checked or drawn
     _view: View | None = None  # None once closed

@@ -25,7 +25,7 @@ from .explorer import Explorer
 from .gallery import Given
 from .lifecycle import LiveWidget, close_earlier, close_tree, register
 from .linked import Link
-from .pair import compared_with, side_by_side
+from .pair import side_by_side
 
 
 def link(left: Explorer, right: Explorer) -> Link:
@@ -159,7 +159,7 @@ class SideBySide(LiveWidget):
         super().__init__()
         self.left = self.right = None
         try:
-            right = compared_with(Explorer, a, b, Given(b.inputs), layers, target)
+            right = Explorer(b, Given(b.inputs), runner(layers), target=target, beside=a)
             self.right = right
             left = Explorer(a, Given(a.inputs), runner(list(right.cache)), target=target)
             self.left = left
