@@ -367,13 +367,15 @@ def remove_hooks(
     {'torch'}
     """
     check_module(model)
-    wanted, named = _wanted_kinds(kinds), None if of is None else _named(of)
+    wanted = _checked_kinds(kinds)
     removed = []
     for hook, function, place in _found(model):
-        if hook.origin == "torch" or (wanted is not None and hook.kind not in wanted):
+        # "global" stands for all kinds that begin with it.
+        of_kind = hook.kind in wanted or hook.kind.partition(" ")[0] in wanted
+        if hook.origin == "torch" or (kinds is not None and not of_kind):
             continue
-        meant = wanted is not None and hook.kind.startswith(GLOBAL)
-        if named(hook, function) if named else hook.removable or meant:
+        meant = hook.removable or (of_kind and hook.kind.startswith(GLOBAL))
+        if meant if of is None else _is_named(of, hook, function):
             place.remove(hook.key)
             removed.append(hook)
     return RemovedHooks(removed, type_name(model), hooks(model))
@@ -477,14 +479,8 @@ def _found(model: nn.Module) -> list[tuple[HookInfo, HookFunction, HookLocation]
     for place, key, function in standing:
         ours = function.origin in ("torch", "hookviz")
         hook = HookInfo(
-            layer=place.name,
-            type=place.type,
-            kind=place.kind,
-            function=function.name,
-            file=function.file,
-            line=function.line,
-            origin=function.origin,
-            why=_why(place, function, classes),
+            *(place.name, place.type, place.kind, function.name, function.file, function.line),
+            *(function.origin, _why(place, function, classes)),
             times=0 if ours else times[place, function.key],
             key=key,
         )
@@ -510,48 +506,35 @@ def _why(place: HookLocation, function: HookFunction, classes: set[type]) -> str
 
 # Choosing
 
-Chooses = Callable[[HookInfo, HookFunction], bool]
 
-
-def _wanted_kinds(kinds: str | Iterable[str] | None) -> set[str] | None:
-    if kinds is None:
-        return None
-    named = [kinds] if isinstance(kinds, str) else list(kinds)
-    every = tuple(kind for kind in KINDS if kind.startswith(GLOBAL))
+def _checked_kinds(kinds: str | Iterable[str] | None) -> list[str]:
+    named = [kinds] if isinstance(kinds, str) else list(kinds or ())
     for kind in named:
         if kind not in (*KINDS, "global"):
             raise ValueError(
                 f"kinds={kind!r} is not a kind of hook; the kinds are: {', '.join(KINDS)}; and "
                 "global for all global kinds."
             )
-    return {each for kind in named for each in (every if kind == "global" else (kind,))}
+    return named
 
 
-def _named(of: Any) -> Chooses:
-    several = isinstance(of, Iterable) and not isinstance(of, str) and not callable(of)
-    tests = [_test(each) for each in (of if several else [of])]
-    return lambda hook, function: any(test(hook, function) for test in tests)
-
-
-def _test(of: Any) -> Chooses:
+def _is_named(of: Any, hook: HookInfo, function: HookFunction) -> bool:
+    """Return True if one of ``of`` names the hook."""
     if isinstance(of, str):
-        return lambda hook, function: (
-            of in (hook.origin, hook.function, hook.function.rpartition(".")[2])
-        )
+        return of in (hook.origin, hook.function, hook.function.rpartition(".")[2])
     if isinstance(of, HookInfo):
-        return lambda hook, function: (
-            (hook.layer, hook.kind, hook.key) == (of.layer, of.kind, of.key)
-        )
+        return (hook.layer, hook.kind, hook.key) == (of.layer, of.kind, of.key)
     if callable(of):
-        key = hook_function(of).key
-        return lambda hook, function: function.key == key
+        return function.key == hook_function(of).key
+    if isinstance(of, Iterable):
+        return any(_is_named(each, hook, function) for each in of)
     raise TypeError(
         f"of={of!r} does not name a hook: give the function that was set, its name, who made "
         "it ('user', 'captum'), or a hook of hookviz.hooks(model)."
     )
 
 
-# Tables: one row for all hooks with the same function and kind
+# Tables: one row for all hooks with the same function, kind and note
 
 _HEADER = ("hook", "function", "on", "by", "defined in", "note")
 
@@ -576,7 +559,9 @@ def _html(title: str, found: Sequence[HookInfo]) -> str:
 def _rows(found: Iterable[HookInfo]) -> list[tuple[str, ...]]:
     alike: dict[tuple[str, ...], list[HookInfo]] = {}
     for hook in found:
-        alike.setdefault((hook.kind, hook.function, hook.origin, hook.why), []).append(hook)
+        times = f"registered {hook.times} times" if hook.repeated else ""
+        note = ", ".join(filter(None, (times, hook.why)))
+        alike.setdefault((hook.kind, hook.function, hook.origin, note), []).append(hook)
     return [
         (
             kind,
@@ -584,14 +569,7 @@ def _rows(found: Iterable[HookInfo]) -> list[tuple[str, ...]]:
             _some((hook.name for hook in row), 3),
             origin,
             _some((hook.where for hook in row), 2),
-            ", ".join(filter(None, (_times(row), why))),
+            note,
         )
-        for (kind, function, origin, why), row in alike.items()
+        for (kind, function, origin, note), row in alike.items()
     ]
-
-
-def _times(row: Sequence[HookInfo]) -> str:
-    """Count how often the function is registered on each of these modules."""
-    most, least = max(hook.times for hook in row), min(hook.times for hook in row)
-    each = " each" if len({hook.name for hook in row}) > 1 else ""
-    return "" if most < 2 else f"{most} times{each}" if most == least else f"up to {most} times"

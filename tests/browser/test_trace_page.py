@@ -208,7 +208,7 @@ def test_tab_reaches_all_and_all_is_named(opened, trace):
 
 
 def test_the_page_names_the_pictures_that_it_lacks(shown, trace):
-    page = shown(trace.to_html(max_bytes=2.5e5))
-    assert "To fit 250.0 kB" in page.locator("p").inner_text()
+    page = shown(trace.to_html(max_bytes=2e5))
+    assert "To fit 200.0 kB" in page.locator("p").inner_text()
     page.get_by_label("kind of hook").select_option("tensor")
     assert page.locator(".hv-frame").inner_text() == "this picture was left out of the page"

@@ -158,9 +158,9 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         if (both := self._scores) is None:
             return []
         p, q = (probabilities(each)[self.worst_sample or 0].cpu() for each in both)
-        best = dict.fromkeys([*p.topk(min(3, len(p))).indices.tolist()])
-        best |= dict.fromkeys(q.topk(min(3, len(q))).indices.tolist())
-        return [(self._class(i), float(p[i]), float(q[i])) for i in best]
+        best = [i for each in (p, q) for i in each.topk(min(3, len(p))).indices.tolist()]
+        names = dict(enumerate(self._class_names))
+        return [(names.get(i, f"class {i}"), float(p[i]), float(q[i])) for i in dict.fromkeys(best)]
 
     @property
     def _scores(self) -> tuple[Tensor, Tensor] | None:
@@ -232,8 +232,12 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         a, b = self._names
         parts = [f"{a} (a) and {b} (b): {len(self)} runs of layers compared", self._arises()]
         parts += self._answers()
-        chances = [f"{name} {100 * p:.1f} % and {100 * q:.1f} %" for name, p, q in self.predictions]
-        parts += [f"{self._of_which()}: {', '.join(chances)}"] if chances else []
+        if found := self.predictions:
+            chances = [f"{name} {100 * p:.1f} % and {100 * q:.1f} %" for name, p, q in found]
+            worst = self.worst_sample
+            which = " for input 0" if worst is None else f" for the worst, input {worst}"
+            which = which if self._samples > 1 else ""
+            parts.append(f"predictions{which}: {', '.join(chances)}")
         if self.unmatched:
             some = [f"{name} of {of} ({why})" for of, name, why in self.unmatched[:3]]
             some += [f"and {len(self.unmatched) - 3} more"] if len(self.unmatched) > 3 else []
@@ -242,24 +246,15 @@ class Comparison(TablePage, Sequence[LayerDifference]):
 
     def _answers(self) -> list[str]:
         """Return how many predictions changed, and which input is worst."""
-        if (both := self._scores) is None:
-            several = self.worst_sample is not None and self._samples > 1
-            return (
-                [f"the outputs are furthest apart for input {self.worst_sample}"] if several else []
-            )
-        changed, count = self.changed, len(both[0])
-        if count == 1:
+        several, changed = self._samples > 1, self.changed
+        if self._scores is None:
+            apart = f"the outputs are furthest apart for input {self.worst_sample}"
+            return [apart] if several and self.worst_sample is not None else []
+        if not several:
             return ["the prediction changed"] if changed else []
         some = ", ".join(map(str, changed[:5])) + ", …" * (len(changed) > 5)
         which = f" (input{'s' * (len(changed) > 1)} {some})" if changed else ""
-        return [f"{len(changed)} of {count} predictions changed{which}"]
-
-    def _of_which(self) -> str:
-        if (both := self._scores) is None or len(both[0]) == 1:
-            return "predictions"
-        worst = self.worst_sample
-        sample = "input 0" if worst is None else f"the worst, input {worst}"
-        return f"predictions for {sample}"
+        return [f"{len(changed)} of {self._samples} predictions changed{which}"]
 
     def _arises(self) -> str:
         if row := self.first():
@@ -270,10 +265,6 @@ class Comparison(TablePage, Sequence[LayerDifference]):
             return f"equal, but the gradient of {row.layer} differs" if row else "equal to the bit"
         largest = max(row.output.distance for row in self)
         return f"rounding explains all differences (relative difference up to {largest:.2g})"
-
-    def _class(self, number: int) -> str:
-        known = self._class_names
-        return known[number] if number < len(known) else f"class {number}"
 
     def table(self) -> list[tuple[str, ...]]:
         """Return rows of text: the first difference, then all layers, equal ones folded."""
@@ -315,15 +306,13 @@ def error_chart(rows: Sequence[LayerDifference]) -> Figure:
         "gradients": [row.gradient.distance if row.gradient else math.nan for row in rows],
     }
     finite = [each for found in columns.values() for each in found if 0 < each < math.inf]
-    low, high = (min(finite) / 10, max(finite) * 10) if finite else (1e-8, 1.0)
+    low, high = min(finite, default=1e-7) / 10, max(finite, default=0.1) * 10
     figure = ShownFigure(figsize=(max(6.0, min(14.0, 0.09 * len(rows) + 3)), 4.2), layout="tight")
     axes = figure.add_subplot()
     for (name, found), mark in zip(columns.items(), ("o", "."), strict=True):
-        heights = np.clip(found, low, high)
-        axes.plot(heights, mark + "-", ms=3, lw=0.8, label=name)
-    axes.plot(
-        [min(row.tolerance, high) for row in rows], ":", color="gray", label="explained by rounding"
-    )
+        axes.plot(np.clip(found, low, high), mark + "-", ms=3, lw=0.8, label=name)
+    tolerances = np.minimum([row.tolerance for row in rows], high)
+    axes.plot(tolerances, ":", color="gray", label="explained by rounding")
     first = next((index for index, row in enumerate(rows) if row.differs()), None)
     if first is not None:
         axes.axvline(first, color="#d97706", lw=1)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sized
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,7 +20,7 @@ from ...hooking.tensors import at_least_float32, tensors
 from ...run.inputs import ModelInput, as_the_model_takes
 from ...run.progress import Progress
 from ...run.session import Session
-from ...tables import WIDTH, for_terminal, html_table, plain, text_table
+from ...tables import for_terminal, html_table, plain, text_table
 
 _AT_ONCE = 1 << 22  # how many numbers are made double at once
 
@@ -112,8 +111,22 @@ class Similarity(TablePage):
         ]
 
     def figure(self) -> Figure:
-        """Draw the matrix as a heatmap, a's layers from the bottom up."""
-        return similarity_chart(self.matrix.numpy(), self.layers, self.layers_b)
+        """Draw the matrix as a heatmap, a's layers from the bottom up; what has no CKA is gray."""
+        from ...draw.figures import ShownFigure, layer_label  # matplotlib
+
+        wide, high = (min(12.0, 2.5 + 0.16 * n) for n in reversed(self.matrix.shape))
+        figure = ShownFigure(figsize=(wide + 1, high), layout="tight")
+        axes = figure.add_subplot()
+        axes.set_facecolor("gray")
+        shown = axes.imshow(self.matrix.numpy(), "viridis", vmin=0, vmax=1, origin="lower")
+        for names, axis in ((self.layers_b, axes.xaxis), (self.layers, axes.yaxis)):
+            step = math.ceil(len(names) / 60)
+            ticks = range(0, len(names), step)
+            axis.set_ticks(ticks, [*map(layer_label, names[::step])], fontsize="xx-small")
+        axes.tick_params("x", rotation=90)
+        axes.set(xlabel="b", ylabel="a")
+        figure.colorbar(shown, ax=axes, label="linear CKA", shrink=0.8)
+        return figure
 
     def _heading(self) -> str:
         return f"Linear CKA over {self.samples:,} samples"
@@ -123,28 +136,24 @@ class Similarity(TablePage):
 
         return small_png(self.figure())
 
-    def _table(self) -> tuple[str, tuple[str, ...], list[tuple[str, ...]]]:
-        title = "; ".join([self._heading(), *self.notes])
-        rows = [
-            (name, *(f"{value:.3f}" for value in row))
-            for name, row in zip(self.layers, self.matrix.tolist(), strict=True)
-        ]
-        return title, ("", *self.layers_b), rows
+    def _title(self) -> str:
+        return "; ".join([self._heading(), *self.notes])
 
     @for_terminal
     def __repr__(self) -> str:
-        title, header, rows = self._table()
-        if len("  ".join(header)) + max(map(len, self.layers)) <= WIDTH:
-            return text_table(title, header, rows)
         best = self.best()
-        known = zip(self.layers, self.matrix.nan_to_num(-1.0).amax(1).tolist(), strict=True)
-        pairs = [(name, best.get(name, "–"), f"{value:.3f}") for name, value in known]
-        return text_table(
-            f"{title}; figure() shows all pairs", ("layer", "most like", "CKA"), pairs
-        )
+        values = self.matrix.nan_to_num(-1.0).amax(1).tolist()
+        rows = [
+            (name, best.get(name, "–"), f"{value:.3f}" if name in best else "–")
+            for name, value in zip(self.layers, values, strict=True)
+        ]
+        title = f"{self._title()}; figure() shows all pairs"
+        return text_table(title, ("layer", "most like", "CKA"), rows)
 
     def _repr_html_(self) -> str:
-        return html_table(*self._table())
+        rows = zip(self.layers, self.matrix.tolist(), strict=True)
+        cells = [(name, *(f"{value:.3f}" for value in row)) for name, row in rows]
+        return html_table(self._title(), ("", *self.layers_b), cells)
 
 
 def similarity(
@@ -290,23 +299,3 @@ def _as_input(batch: Any) -> ModelInput:
     if isinstance(batch, Mapping):
         return ModelInput((), dict(batch))
     return ModelInput((batch[0] if isinstance(batch, (tuple, list)) else batch,))
-
-
-def similarity_chart(matrix: np.ndarray, layers: Sequence[str], layers_b: Sequence[str]) -> Figure:
-    """CKA ``(layers, layers_b)`` of all pairs of layers as a heatmap; what has none is gray."""
-    from ...draw.figures import ShownFigure, layer_label  # matplotlib
-
-    sides = [min(12.0, 2.5 + 0.16 * n) for n in (len(layers_b), len(layers))]
-    figure = ShownFigure(figsize=(sides[0] + 1, sides[1]), layout="tight")
-    axes = figure.add_subplot()
-    axes.set_facecolor("gray")
-    shown = axes.imshow(matrix, "viridis", vmin=0, vmax=1, origin="lower")
-    for names, axis in ((layers_b, axes.xaxis), (layers, axes.yaxis)):
-        step = max(1, math.ceil(len(names) / 60))
-        axis.set_ticks(range(0, len(names), step))
-        axis.set_ticklabels(list(map(layer_label, names[::step])), fontsize="xx-small")
-    axes.tick_params("x", rotation=90)
-    axes.set_xlabel("b")
-    axes.set_ylabel("a")
-    figure.colorbar(shown, ax=axes, label="linear CKA", shrink=0.8)
-    return figure

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...draw.colours import DIVERGING, SEQUENTIAL, colour_ranges, strip_height
+from ...draw.colours import DIVERGING, SEQUENTIAL, colour_ranges
 from ...hooking.checkpoint import FORWARD, ModuleCallStack, Reruns, current_backward
 from ...hooking.handles import HookManager
 from ...hooking.records import Statistics, statistics
@@ -144,16 +144,11 @@ def sample_of(tensor: Tensor) -> np.ndarray | None:
     if not values.numel():
         return None
     values = values.abs() if values.is_complex() else values
-    if values.ndim < 2:
-        values = values.reshape(1, -1)
-    while values.ndim > 2:
-        values = values[0]
+    values = values[(0,) * (values.ndim - 2)] if values.ndim > 1 else values.reshape(1, -1)
     if tensor.ndim == 2:
         values = values[:1]
-    down, along = (
-        math.ceil(size / most)
-        for size, most in zip(values.shape, (SIDE, SIDE if len(values) > 1 else ROW), strict=True)
-    )
+    down = math.ceil(len(values) / SIDE)
+    along = math.ceil(values.shape[1] / (SIDE if len(values) > 1 else ROW))
     # A copy: a slice of a numpy array would keep the whole tensor in memory.
     return values[::down, ::along].float().cpu().numpy().copy()
 
@@ -194,12 +189,10 @@ def event_html(title: str, events: Sequence[Event]) -> str:
 
 
 def _rows(events: Sequence[Event], indent: str) -> list[tuple[str, ...]]:
-    def rows(part: Sequence[Event]) -> list[tuple[str, ...]]:
-        return [_row(event, indent) for event in part]
-
-    if len(events) <= _SHOWN:
-        return rows(events)
-    return [*rows(events[:_HEAD]), ("…",) * len(HEADER), *rows(events[_HEAD - _SHOWN :])]
+    rows = [_row(event, indent) for event in events]
+    if len(rows) > _SHOWN:
+        rows[_HEAD : _HEAD - _SHOWN] = [("…",) * len(HEADER)]
+    return rows
 
 
 def _row(event: Event, indent: str) -> tuple[str, ...]:
@@ -281,20 +274,18 @@ def part(event: Event) -> str:
     shape = event.shape
     if event.sample is None or shape is None:
         return ""
-    drawn, whole = event.sample.shape, (1, 1, *shape)[-2:]
-    place = {0: "", 1: "", 2: ", row 0", 3: ", sample 0", 4: ", sample 0, channel 0"}
-    where = place.get(len(shape), f", at index {', '.join('0' * (len(shape) - 2))}")
-    size = "×".join(map(str, drawn)) if drawn[0] > 1 else str(drawn[1])
-    if drawn[0] * drawn[1] == whole[-1] * (whole[0] if len(shape) > 2 else 1):
-        return f"{where}, {size}"
-    return f"{where}, {size} of {'×'.join(map(str, whole if len(shape) > 2 else whole[1:]))} values"
+    first = ["sample 0", "channel 0", "slice 0"][: max(len(shape) - 2, 0)]
+    where = ["row 0"] if len(shape) == 2 else first
+    whole = shape[-2:] if len(shape) > 2 else (1, *shape[-1:])
+    thinned = event.sample.size < math.prod(whole)
+    sizes = [event.sample.shape, whole] if thinned else [event.sample.shape]
+    words = ["×".join(str(n) for n in size if n > 1) or "1" for size in sizes]
+    return ", ".join(["", *where, " of ".join(words) + " values" * thinned])
 
 
 def _less_slim(values: np.ndarray) -> np.ndarray:
     """Rows or columns repeated where a picture would be more than six times as long as wide."""
     height, width = values.shape
-    if height == 1:
-        return np.repeat(values, strip_height(width), axis=0)
     values = np.repeat(values, math.ceil(width / (6 * height)), axis=0)
     return np.repeat(values, math.ceil(height / (2 * width)), axis=1)
 

@@ -33,7 +33,6 @@ from .events import (
     RECEIVED,
     SIDES,
     Event,
-    EventPicture,
     EventRecorder,
     InplaceTracker,
     Names,
@@ -46,10 +45,6 @@ from .events import (
     side,
     when,
 )
-
-KEPT = ("forward", "full_backward", "forward_pre", "full_backward_pre", "tensor")
-"""Kinds in the order in which their pictures are kept if not all fit: a module's arguments are
-another one's output, and the gradient of its output is another one's gradient of its input."""
 
 PALETTES = {"sequential": SEQUENTIAL, "diverging": DIVERGING, "dark": DARK}
 
@@ -82,22 +77,18 @@ def write_page(
         "note": "",
     }
 
-    drawn = [event_picture(event) for event in trace]
-
     def pages() -> Iterator[str]:
-        for kept in range(len(KEPT), -1, -1):
-            pictures = _pictures(drawn, events, KEPT[:kept])
-            left = sum(event.get("picture", 0) is None for event in events)
-            if left:
-                kinds = " and ".join(reversed(KEPT[kept:]))
-                size = megabytes(int(max_bytes))
-                facts["note"] = (
-                    f"To fit {size}, the {left:,} pictures of {kinds} hooks are left out."
-                )
-            blocks = {"facts": facts, "events": events, "pictures": pictures}
+        pictures = _pictures(trace, events)
+        blocks = {"facts": facts, "events": events, "pictures": pictures}
+        for _ in range(2):
             texts = {name: json_text(value) for name, value in blocks.items()}
             css = style("trace")
             yield document(named, script("trace"), css, texts, f"{named}: {words}", picture)
+            facts["note"] = f"To fit {megabytes(int(max_bytes))}, the pictures are left out."
+            blocks["pictures"] = []
+            for event in events:
+                if "picture" in event:
+                    event["picture"] = None
 
     takes = (
         f": this trace of {len(trace):,} events takes {{takes}} without any picture; give more, "
@@ -124,20 +115,15 @@ def _said(event: Event, module: int) -> dict[str, Any]:
     return {name: value for name, value in said.items() if value not in ("", [])}
 
 
-def _pictures(
-    drawn: Sequence[EventPicture | None], events: Sequence[dict[str, Any]], kinds: Sequence[str]
-) -> list[list[Any]]:
-    """Return the pictures of some kinds of hooks, and tell the events which is theirs.
+def _pictures(trace: Sequence[Event], events: Sequence[dict[str, Any]]) -> list[list[Any]]:
+    """Return the pictures of all events, and tell the events which is theirs.
 
     A picture is its height, its width and its levels. What one module returns another one takes,
     so many are the same.
     """
     found: dict[tuple[int, int, bytes], int] = {}
-    for seen, event in zip(drawn, events, strict=True):
-        if seen is None:
-            continue
-        event["picture"] = None  # left out
-        if event["kind"] in kinds:
+    for seen, event in zip(map(event_picture, trace), events, strict=True):
+        if seen is not None:
             levels = to_levels(seen.values, seen.low, seen.high)
             event["picture"] = {
                 "diverging": seen.cmap == DIVERGING,
@@ -206,10 +192,9 @@ def trace(
     Notes
     -----
     PyTorch does not allow a module's input or output to be overwritten in place, as
-    ``nn.ReLU(inplace=True)`` does, while the module has a full backward hook. If a module has
-    ``inplace=True``, or the run fails, another forward finds such modules, and they go without
-    these hooks. Every hook that was not set or did not fire is an event at the end of the trace,
-    whose note says why.
+    ``nn.ReLU(inplace=True)`` does, while the module has a full backward hook. Another forward,
+    before the recorded one, finds such modules, and they go without these hooks. Every hook that
+    was not set or did not fire is an event at the end of the trace, whose note says why.
 
     Parameters' own hooks are not set.
 
@@ -329,9 +314,8 @@ class Trace(Sequence[Event]):
         path : str or path-like, optional
             Where to write; left out, the page is returned.
         max_bytes : float
-            What the page may take. If the pictures do not fit, those of tensor hooks are left out,
-            then those of full_backward_pre, forward_pre, full_backward and forward hooks; the page
-            says so.
+            The limit for the page. If the pictures do not fit, they are left out; the page says
+            so.
         title : str, optional
             Of the page.
 
@@ -401,10 +385,11 @@ class Trace(Sequence[Event]):
 def _recorded(session: Session, names: Names, target: Target) -> PassResult[EventRecorder]:
     """Run the model and record every hook that fires.
 
-    If the full backward hooks make the run fail, they are left out: at modules whose tensors are
-    overwritten in place, then at the layer in which the error arose, then at all modules.
+    Modules whose tensors are overwritten in place get no full backward hooks. If these hooks make
+    the run fail all the same, they are left out at the layer in which the error arose, then at all
+    modules.
     """
-    refused: Refused = {}
+    refused = _overwritten(session, names)
 
     def once() -> PassResult[EventRecorder]:
         with warnings.catch_warnings():
@@ -414,19 +399,14 @@ def _recorded(session: Session, names: Names, target: Target) -> PassResult[Even
             observe = partial(EventRecorder, session.given, names, refused)
             return session.forward_backward(target, observe)
 
-    if looked := any(getattr(module, "inplace", False) is True for module in names):
-        refused |= _overwritten(session, names)
-    for blame in ("the overwritten", "one", "all")[looked:]:
+    for blamed in ("one", "all"):
         try:
             return once()
         except Exception as error:
             cause = error.__cause__ or error  # without what `located_error` says
-            if blame == "the overwritten":
-                refused |= _overwritten(session, names)
-                continue
             call = innermost_call(cause, names)
-            blamed = call[0] if call else next(iter(names))
-            for module in [blamed] if blame == "one" else names:
+            one = call[0] if call else next(iter(names))
+            for module in [one] if blamed == "one" else names:
                 for kind in FULL:
                     refused.setdefault((module, kind), first_sentence(cause))
     return once()
