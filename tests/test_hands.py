@@ -14,6 +14,7 @@ from untouched import assert_untouched, snapshot
 
 import hookviz
 from hookviz.view.orders import score_drops
+from hookviz.view.strokes import painted
 
 LAYER = "layer3.1.conv2"
 PICTURE = 6  # of the demo pictures: a moon
@@ -175,14 +176,39 @@ def test_the_canvas_edits(explorer):
     assert [str(each) for each in explorer.edits] == [f"{LAYER}, channel 33: × 2"]
     assert [said["key"] for said in facts()["edits"]] == [second]
     ask(set="factor", factor=0.5, **at)
-    ask(set="undo")
+    ask(set="edits", keys=[second])
     assert [str(each) for each in explorer.edits] == [f"{LAYER}, channel 33: × 2"]
+    ask(set="edits", keys=[first, second])  # the first one is brought back
+    assert [str(each) for each in explorer.edits] == [
+        f"{LAYER}, channel 32: off",
+        f"{LAYER}, channel 33: × 2",
+    ]
+    ask(set="drop", key=first)
     ask(set="factor", factor=1, layer=LAYER, channel=33)
     assert explorer.edits == ()
     for channel in (1, 2):
         ask(set="factor", factor=0, layer=LAYER, channel=channel)
-    ask(set="restore")
+    ask(set="edits", keys=[])
     assert explorer.edits == ()
+
+
+def test_the_browser_brings_no_stroke_to_another_picture(explorer):
+    browser = Browser(explorer)
+    explorer.edits = painted(explorer.edits, explorer.inputs, torch.ones(112, 112).bool(), 0)
+    explorer.edit(LAYER, 0, channels=3)
+    keys = [each["key"] for each in browser.canvas.facts["edits"]]
+    explorer.image = hookviz.demo_images()[2]
+    browser.request(set="edits", keys=keys)
+    assert [str(each) for each in explorer.edits] == [f"{LAYER}, channel 3: off"]
+
+
+def test_the_browser_gives_a_chosen_target_back(explorer):
+    browser = Browser(explorer)
+    assert not browser.canvas.facts["target"]["chosen"]
+    browser.request(set="target", number=3)
+    assert explorer.target == 3 and browser.canvas.facts["target"]["chosen"]
+    browser.request(set="target")
+    assert explorer.target is None
 
 
 def test_the_canvas_ablates_in_parts(model, explorer, monkeypatch):

@@ -59,7 +59,7 @@ def test_facts_are_json_also_where_numbers_are_not():
 def test_facts_say_what_the_view_does(view):
     facts = model_payload(view)
     assert [each["name"] for each in facts["layers"]] == layers_of(view)
-    assert facts["target"] == {"name": "moon", "number": 6, "written": "6"}
+    assert facts["target"] == {"name": "moon", "number": 6, "written": "6", "chosen": False}
     assert facts["classes"]["names"][6] == "moon"
     layer = facts["layers"][5]
     assert (layer["name"], layer["block"], layer["side"]) == ("layer2.0.conv1", "layer2", 28)

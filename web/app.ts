@@ -3,8 +3,8 @@
 import { Card } from "./card.ts";
 import { Colours } from "./colours.ts";
 import { setAttribute, setText, sure, visible } from "./dom.ts";
-import { listenToUndo } from "./edits.ts";
 import { slide } from "./heading.ts";
+import { History, listenToUndo } from "./history.ts";
 import { Heatmaps, noGradient, targetOf, wayTo } from "./heatmaps.ts";
 import { isGoing, isHere, Rankings } from "./here.ts";
 import { objectId } from "./objectId.ts";
@@ -47,6 +47,8 @@ export class App {
   weights: Weights;
   network: NetworkMap;
   card: Card;
+  history = new History(this);
+  ended = new AbortController(); // with it the listeners outside of the view end
   again: (now?: boolean) => void;
 
   /** @param keys The target whose key events are handled. */
@@ -85,15 +87,27 @@ export class App {
     });
     this.again = (now: boolean = false) => (now ? this.drawNow() : this.schedule());
     source.listeners.add(this.again);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.schedule());
-    if (source.live) listenToUndo(root, (what) => source.edit(what));
+    const { signal } = this.ended;
+    matchMedia("(prefers-color-scheme: dark)").addEventListener(
+      "change",
+      () => this.schedule(),
+      { signal },
+    );
+    for (const move of ["pointerdown", "wheel", "keydown"]) {
+      const left = () => {
+        this.parts.drawers.fresh = false;
+      };
+      addEventListener(move, left, { capture: true, passive: true, signal });
+    }
+    listenToUndo(keys, root, this.history, signal);
     // As soon as it is on the page: no frame is drawn in another theme's colours.
     const arrival = new ResizeObserver(() => {
       arrival.disconnect();
       this.drawNow();
     });
     arrival.observe(root);
-    listenToKeys(keys, this.steps(), (target, key) => this.meant(target, key));
+    const meant = (target: HTMLElement, key: string) => this.meant(target, key);
+    listenToKeys(keys, this.steps(), meant, signal);
     this.draw();
   }
 
@@ -207,6 +221,13 @@ export class App {
       this.stepped = !sorted && !("channel" in changes);
     }
     this.state.set(changes);
+  }
+
+  /** To a channel that was shown before. */
+  toChannel(layer: string, channel: number, targetClass: number | null) {
+    this.rank = null;
+    this.stepped = false;
+    this.state.set({ layer, channel, targetClass });
   }
 
   /** The channel of a new layer: the one that was shown there last, or what contributes most. */
@@ -366,6 +387,7 @@ export class App {
 
   /** Nothing is drawn any more. */
   end() {
+    this.ended.abort();
     this.source.listeners.delete(this.again);
     cancelAnimationFrame(this.frame);
     this.frame = -1;
@@ -424,6 +446,7 @@ export class App {
     const key = `${objectId(shown)} ${at.channel} ${facts.target.name}`;
     this.parts.readings.show(shown, at.channel, key);
     this.parts.readings.note(this.notes(shown));
+    if (!waiting) this.history.record();
     source.prefetch(at, this.neighbours());
     return undefined;
   }

@@ -25,11 +25,6 @@ export class Drawers {
     this.onOpen = (): void => {};
     const follow = new ResizeObserver(() => this.fresh && this.reveal());
     this.watch = (sheet: HTMLElement) => follow.observe(sheet);
-    for (const move of ["pointerdown", "wheel", "keydown"]) {
-      addEventListener(move, () => {
-        this.fresh = false;
-      }, { capture: true, passive: true });
-    }
   }
 
   add(

@@ -23,7 +23,6 @@ export class Edits {
   off = el("button", { class: "hv-toggle" }, "off");
   shownRun: HTMLSelectElement;
   list = el("span", { class: "hv-edits" });
-  undo = el("button", { class: "hv-toggle", title: "undo the latest edit (Ctrl+Z)" }, "undo");
   restore = el("button", { class: "hv-toggle", title: "undo all edits" }, "restore all");
   first: HTMLDivElement;
   second: HTMLDivElement;
@@ -39,8 +38,7 @@ export class Edits {
       runs.map((name) => [name, name]),
       onRun,
     );
-    this.undo.addEventListener("click", () => onEdit({ set: "undo" }));
-    this.restore.addEventListener("click", () => onEdit({ set: "restore" }));
+    this.restore.addEventListener("click", () => onEdit({ set: "edits", keys: [] }));
     this.first = el(
       "div",
       { class: "hv-line hv-hands" },
@@ -54,7 +52,6 @@ export class Edits {
       { class: "hv-line hv-hands" },
       el("span", { class: "hv-dim hv-what" }, "shown:"),
       this.shownRun,
-      this.undo,
       this.restore,
       this.list,
     );
@@ -128,7 +125,6 @@ export class Edits {
     const all = JSON.stringify(edits);
     if (all === this.drawn) return;
     this.drawn = all;
-    visible(this.undo, edits.length > 0);
     visible(this.restore, edits.length > 1);
     const layers = [...new Set(edits.map((each) => each.layer))];
     this.list.replaceChildren(
@@ -161,16 +157,4 @@ function chipsOf(layer: string, edits: EditFacts[]) {
       ...chips,
     ),
   ];
-}
-
-/** Ctrl+Z, or Cmd+Z, where no text is being written. */
-export function listenToUndo(root: HTMLElement, onEdit: (what: AnyRequest) => void) {
-  root.addEventListener("keydown", (event) => {
-    const target = (event.composedPath()[0] ?? event.target) as HTMLElement;
-    const writes = target instanceof HTMLInputElement && target.type !== "range";
-    if (writes || event.key !== "z" || !(event.ctrlKey || event.metaKey) || event.shiftKey) return;
-    event.preventDefault();
-    event.stopPropagation();
-    onEdit({ set: "undo" });
-  });
 }

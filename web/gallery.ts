@@ -35,7 +35,7 @@ export class Gallery {
       listeners: Set<() => void>;
     },
   ) {
-    this.camera = new Camera(() => this.show());
+    this.camera = new Camera(() => this.show(), app.ended.signal);
     this.file.addEventListener("change", () => {
       this.take(this.file.files?.[0] ?? null);
       this.file.value = "";
@@ -160,11 +160,6 @@ export class Gallery {
       this.say((error as Error).message);
     }
     return undefined;
-  }
-
-  /** The view is gone: so is the camera's light. */
-  end() {
-    this.camera.stop();
   }
 
   say(words: string) {

@@ -19,12 +19,12 @@ const KEY_WORDS: Array<[string, string]> = [
   ["Ctrl + scroll", "zoom; after clicking a picture, scroll alone"],
   ["drag, double-click", "move the enlarged picture, show all of it"],
   ["⇧ click", "compare the target with a class or a position of the output"],
-  ["Ctrl + z", "undo the latest edit"],
+  ["Ctrl + z, Ctrl + ⇧ z", "undo, redo: edits, target, layer, channel"],
   ["Esc", "clear the position"],
   ["?", "this list"],
 ];
 
-const HANDS = new Set(["⇧ click", "Ctrl + z"]); // which need the notebook
+const HANDS = new Set(["⇧ click"]); // which need the notebook
 
 /** A modal sheet over the view; Esc closes it, and its keys are its own. */
 export function openSheet(app: App, label: string, ...children: Node[]) {

@@ -81,12 +81,17 @@ export class Camera {
   stream: MediaStream | null = null;
   asking = false; // the browser asks its user
 
-  /** @param changed Called when it goes on or off. */
-  constructor(public changed: () => void) {
-    document.addEventListener("visibilitychange", () => {
+  /**
+   * @param changed Called when it goes on or off.
+   * @param signal Ends it with its view.
+   */
+  constructor(public changed: () => void, signal: AbortSignal) {
+    const hidden = () => {
       if (document.hidden) this.stop();
-    });
-    addEventListener("pagehide", () => this.stop());
+    };
+    document.addEventListener("visibilitychange", hidden, { signal });
+    addEventListener("pagehide", () => this.stop(), { signal });
+    signal.addEventListener("abort", () => this.stop());
   }
 
   async start(show: (frame: ImageData) => Promise<void>) {
@@ -150,7 +155,7 @@ export class Intake {
   root: HTMLDivElement;
 
   constructor(app: App, public source: NetworkSource) {
-    this.camera = new Camera(() => this.show());
+    this.camera = new Camera(() => this.show(), app.ended.signal);
     this.file.addEventListener("change", () => {
       this.take(this.file.files?.[0] ?? null);
       this.file.value = "";

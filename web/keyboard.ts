@@ -11,8 +11,10 @@ class Held {
   key = "";
   frame = 0;
 
-  constructor() {
-    for (const over of ["keyup", "blur"]) globalThis.addEventListener(over, () => this.end());
+  constructor(signal?: AbortSignal) {
+    for (const over of ["keyup", "blur"]) {
+      globalThis.addEventListener(over, () => this.end(), { signal });
+    }
   }
 
   begin(key: string, step: () => void) {
@@ -43,13 +45,15 @@ class Held {
  * Let keys walk.
  * @param steps Key -> what it does; those of arrows are repeated.
  * @param meant What a key means where the focus is: "" leaves it to the page.
+ * @param signal Ends it.
  */
 export function listenToKeys(
   where: EventTarget,
   steps: Record<string, () => void>,
   meant: (target: HTMLElement, key: string) => string,
+  signal?: AbortSignal,
 ) {
-  const held = new Held();
+  const held = new Held(signal);
   where.addEventListener("keydown", (given) => {
     const event = given as KeyboardEvent;
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
@@ -62,5 +66,5 @@ export function listenToKeys(
     if (event.repeat && held.key === key) return; // the system's own repeats are too slow
     if (/Arrow|Page/.test(key)) held.begin(key, steps[key]);
     else steps[key]();
-  });
+  }, { signal });
 }

@@ -422,12 +422,9 @@ export interface DropRequest extends Request {
   key: number;
 }
 
-export interface UndoRequest extends Request {
-  set: "undo";
-}
-
-export interface RestoreRequest extends Request {
-  set: "restore";
+export interface EditsRequest extends Request {
+  set: "edits";
+  keys: number[];
 }
 
 export interface PaintRequest extends Request {
@@ -463,6 +460,7 @@ export interface TargetFacts {
   name: string;
   number: number | null;
   written: string | null;
+  chosen: boolean;
 }
 
 export interface OutputMap {
@@ -536,7 +534,6 @@ export interface Facts {
   target: TargetFacts;
   sides: [string, string] | null;
   answer: OutputFacts | null;
-  given: number | null;
   predictions: Prediction[];
   classes: ClassFacts;
   scored: boolean;
@@ -578,7 +575,7 @@ type Without<Kind, Names extends PropertyKey> = Kind extends unknown ? Omit<Kind
 export type AnyQuestion = Without<LayerQuestion | HeatmapQuestion | HeatmapsQuestion | SidesQuestion | FieldQuestion | ValueQuestion | ScoresQuestion | AblationQuestion | FlipQuestion | MapQuestion | HereQuestion | CodeQuestion | FileQuestion | PrepareQuestion | PictureQuestion | OutputQuestion | WhyQuestion | WeightsQuestion | FeatureQuestion | WithoutQuestion, "key">;
 
 /** A request as it is made, with its bytes; the settings are added when it is sent. */
-export type AnyRequest = Without<TargetRequest | FactorRequest | OffRequest | DropRequest | UndoRequest | RestoreRequest | PaintRequest | EraseRequest | PictureRequest | AgainRequest | BesideRequest, "settings" | "moved"> & { bytes?: Uint8Array };
+export type AnyRequest = Without<TargetRequest | FactorRequest | OffRequest | DropRequest | EditsRequest | PaintRequest | EraseRequest | PictureRequest | AgainRequest | BesideRequest, "settings" | "moved"> & { bytes?: Uint8Array };
 
 /** A reply; some hold arrays alone. */
 export type AnyReply = CodeAnswer | LayerAnswer | PictureAnswer | SidesAnswer | ValueAnswer | FieldAnswer | AblationAnswer | FlipAnswer | MapAnswer | WhyAnswer | WeightsAnswer | FeatureAnswer | WithoutAnswer | (Reply & { ask: "heatmap" | "heatmaps" | "scores" | "here" | "file" | "prepare" | "output" });

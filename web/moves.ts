@@ -51,6 +51,7 @@ export class Moves {
  * Requests that change the network or its target, one at a time: a later one may take the place of one that waits.
  */
 export class Requests {
+  added = 0;
   doing = 0; // the count of what the kernel has not handled yet; 0 if there is none
   waiting: AnyRequest[] = [];
   /** The class that was asked for last, until it is shown. */
@@ -64,8 +65,9 @@ export class Requests {
   add(what: AnyRequest) {
     if (what.set === "target") {
       this.target = what.number ?? null;
-      this.written = what.written ?? String(what.number);
+      this.written = what.written ?? (this.target === null ? null : String(this.target));
     }
+    this.added += 1;
     const last = this.waiting.at(-1);
     if (what.set === "target") this.waiting = this.waiting.filter((each) => each.set !== "target");
     else if (what.set === "factor" && last && alike(what, last)) this.waiting.pop();

@@ -31,7 +31,7 @@ import type {
   Refused,
 } from "./source.ts";
 import type { HeldAnswers } from "./walk.ts";
-import type { AnyRequest, OutputMap } from "./messages.d.ts";
+import type { AnyRequest, OutputMap, TargetFacts } from "./messages.d.ts";
 
 export interface CallFacts {
   name: string;
@@ -81,7 +81,7 @@ export class NetworkSource {
   given = 0; // inputs that were asked for, each with its number
   taken = 0; // number of the one that is shown
   edits: Factor[] = [];
-  latest = 0; // edit's key
+  known: Factor[] = []; // all edits that there have been, by their key
   targetClass: number | null;
   /** The target, where it is not one class. */
   goal: Goal | null = null;
@@ -330,10 +330,13 @@ export class NetworkSource {
     const { goal, targetClass: number, facts } = this;
     const { names, count } = facts.classes;
     const name = number === null ? facts.target.name : (names[number] ?? `class ${number}`);
+    const chosen = !this.follows;
     const ofClass = count && number !== facts.net.number
-      ? { name, number, written: String(number) }
-      : facts.net.target;
-    const target = goal ? { name: goal.name, number: null, written: goal.written } : ofClass;
+      ? { name, number, written: String(number), chosen }
+      : { ...facts.net.target, chosen };
+    const target = goal
+      ? { name: goal.name, number: null, written: goal.written, chosen }
+      : ofClass;
     this.told = this.answers.edited;
     const first = goal && !facts.scored; // the last words said why there was no gradient
     this.facts = {
@@ -583,6 +586,15 @@ export class NetworkSource {
     }
   }
 
+  /** Back to an earlier target. */
+  retarget({ number, written, chosen }: TargetFacts) {
+    const own = number !== null || !written || written === this.facts.net.target.written;
+    this.goal = own ? null : readTarget(written, this.facts);
+    this.targetClass = number;
+    this.follows = !chosen;
+    this.changed();
+  }
+
   /** As the page opened: its picture and its target, without edits. */
   restart() {
     this.overtake();
@@ -604,8 +616,7 @@ export class NetworkSource {
       return this.use(withStroke(this.input, what.bytes!, what.set === "erase"), true);
     }
     if (what.set === "drop") this.edits = this.edits.filter((each) => each.key !== what.key);
-    else if (what.set === "undo") this.edits = this.edits.slice(0, -1);
-    else if (what.set === "restore") this.edits = [];
+    else if (what.set === "edits") this.edits = what.keys.map((key) => this.known[key]);
     else if (what.set === "factor") this.scale(what.layer, what.channel, what.factor);
     return this.changed();
   }
@@ -613,14 +624,14 @@ export class NetworkSource {
   scale(layer: string, channel: number, factor: number) {
     const others = this.edits.filter((each) => each.layer !== layer || each.channel !== channel);
     const how = factor === 0 ? "off" : `× ${Number(factor.toPrecision(3))}`;
-    this.latest += 1;
     const own = {
       layer,
       channel,
       factor,
-      key: this.latest,
+      key: this.known.length,
       words: `${layer || "(model)"}, channel ${channel}: ${how}`,
     };
+    this.known.push(own);
     this.edits = factor === 1 ? others : [...others, own];
   }
 

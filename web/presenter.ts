@@ -5,8 +5,9 @@ import { el, setAttribute } from "./dom.ts";
 /**
  * A button that turns it on and off; leaving the full screen turns it off.
  * @param root What is enlarged.
+ * @param signal Ends what listens outside of it.
  */
-export function presenterButton(root: HTMLElement) {
+export function presenterButton(root: HTMLElement, signal: AbortSignal) {
   const button = el("button", {
     type: "button",
     class: "hv-toggle",
@@ -29,6 +30,6 @@ export function presenterButton(root: HTMLElement) {
   });
   document.addEventListener("fullscreenchange", () => {
     if (!document.fullscreenElement) show(false);
-  });
+  }, { signal });
   return button;
 }

@@ -141,6 +141,11 @@ export interface Source {
   asking?: string | null;
   sides?: (at: HeatAt) => Sides | null;
   write?: (written: string) => void;
+  /** Back to an earlier target. */
+  retarget?: (target: TargetFacts) => void;
+  /** Whether a request is on its way; and how many were made. */
+  busy?: boolean;
+  requested?: number;
   goal?: { written: string } | null;
   answer?: (which: number, channel: number | null, sample: number) => Found | null;
   flip?: (at: At, channels: number[], told: (part: Flips | null) => void) => void;

@@ -1,6 +1,7 @@
 // What leaves the view: its picture, its code, its link; and the help.
 
 import { button, download, el, setText, sure, visible } from "./dom.ts";
+import { historyButtons } from "./history.ts";
 import { openHelp, openSheet } from "./help.ts";
 import { Popup } from "./popup.ts";
 import { presenterButton } from "./presenter.ts";
@@ -53,8 +54,9 @@ export class Tools {
     this.codeRoot = el("div", {}, el("div", { class: "hv-line" }, copy, this.note), this.written);
     app.parts.buttons.append(
       this.said,
+      ...historyButtons(app.history),
       this.menu.root,
-      presenterButton(app.root),
+      presenterButton(app.root, app.ended.signal),
       button("?", "keys, and a tour of half a minute: key ?", () => openHelp(app)),
     );
   }

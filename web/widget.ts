@@ -20,6 +20,7 @@ import type {
   HeatmapQuestion,
   LayerFacts,
   LayerQuestion,
+  TargetFacts,
 } from "./messages.d.ts";
 import type { Part as Scores } from "./ablation.ts";
 import type { Part as Flips } from "./flip.ts";
@@ -445,6 +446,14 @@ class KernelSource {
     return this.model.get("pictures");
   }
 
+  get busy() {
+    return this.requests.doing > 0;
+  }
+
+  get requested() {
+    return this.requests.added;
+  }
+
   /** Whether the kernel has handled all that was asked of it. */
   get idle() {
     return !this.requests.doing && this.pending.size === 0;
@@ -498,6 +507,13 @@ class KernelSource {
     if (this.refuses()) return;
     this.requests.add({ set: "target", written });
     this.tell();
+  }
+
+  /** A function cannot be written: it stays. */
+  retarget({ number, written, chosen }: TargetFacts) {
+    if (!chosen) this.requests.add({ set: "target" });
+    else if (written === String(number)) this.requests.add({ set: "target", number });
+    else if (written) this.requests.add({ set: "target", written });
   }
 
   /** The heatmaps of both sides of a target that is a difference. */
@@ -693,14 +709,17 @@ export default {
   render({ model, el: root }: { model: WidgetModel; el: HTMLElement }) {
     root.classList.add("hookviz-app");
     keepShortcutsFrom(root);
-    const settings = { ...model.get("settings"), ...sourceOf(model).moves.unhandled };
-    const app = new App(root, sourceOf(model), settings, root);
-    const gallery = new Gallery(app, sourceOf(model));
-    const end = follow(model, app, sourceOf(model));
+    const source = sourceOf(model);
+    const settings = { ...model.get("settings"), ...source.moves.unhandled };
+    const others = new Set(source.listeners); // of views that are shown already
+    const app = new App(root, source, settings, root);
+    new Gallery(app, source);
+    const own = [...source.listeners].filter((each) => !others.has(each));
+    const end = follow(model, app, source);
     return () => {
       end();
-      gallery.end();
       app.end();
+      for (const each of own) source.listeners.delete(each);
     };
   },
 };

@@ -520,7 +520,7 @@ class Request(Message):
 
 
 class TargetRequest(Request):
-    """Makes a class the target, by its number or written as in Python."""
+    """Makes a class the target, by its number or written as in Python; else the prediction is."""
 
     number: int | None = None
     written: str | None = None
@@ -547,12 +547,10 @@ class DropRequest(Request):
     key: int
 
 
-class UndoRequest(Request):
-    """Takes the latest edit back."""
+class EditsRequest(Request):
+    """Brings the edits back that there were at some time; none takes all back."""
 
-
-class RestoreRequest(Request):
-    """Takes all edits back."""
+    keys: list[int]
 
 
 class PaintRequest(Request):
@@ -597,11 +595,18 @@ class BesideRequest(Request):
 
 
 class TargetFacts(Message):
-    """The target by its name; as a class's number; and as it is written in Python."""
+    """The target by its name; as a class's number; and as it is written in Python.
+
+    Attributes
+    ----------
+    chosen : bool
+        False if it is each picture's prediction.
+    """
 
     name: str
     number: int | None
     written: str | None
+    chosen: bool
 
 
 class OutputMap(Message):
@@ -691,7 +696,6 @@ class Facts(Message):
     target: TargetFacts
     sides: tuple[str, str] | None
     answer: OutputFacts | None
-    given: int | None
     predictions: list[Prediction]
     classes: ClassFacts
     scored: bool
@@ -741,8 +745,8 @@ def _subclasses(base: type[Kind]) -> list[type[Kind]]:
 def word_of(kind: type) -> str:
     """Return the word by which a question, an answer or a request is known.
 
-    >>> word_of(LayerQuestion), word_of(UndoRequest)
-    ('layer', 'undo')
+    >>> word_of(LayerQuestion), word_of(EditsRequest)
+    ('layer', 'edits')
     """
     for ending in ("Question", "Answer", "Request"):
         if kind.__name__.endswith(ending):

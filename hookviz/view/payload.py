@@ -71,17 +71,19 @@ def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
         True if the names of all classes come along, to choose from.
     """
     run, names = view.run, view.session.class_names
-    logits, target = run.logits, view.settings.target
+    logits = run.logits
     count = 0 if logits is None or not classes else logits.shape[1]
     facts = m.Facts(
         model=view.session.name,
         summary=summary(view),
         target=m.TargetFacts(
-            name=target_name_of(view), number=target_number(view), written=written_target(view)
+            name=target_name_of(view),
+            number=target_number(view),
+            written=written_target(view),
+            chosen=view.settings.target is not None,
         ),
         sides=side_names(view),
         answer=answer_facts(output_of(view), input_sample(view)),
-        given=target if isinstance(target, int) else None,
         predictions=predictions_of(view),
         classes=m.ClassFacts(count=count, names=list(names[:count])),
         scored=run.scored,

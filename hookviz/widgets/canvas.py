@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from ..draw.document import script, style
 from ..export.packing import Packed, half, raw
 from ..hooking.edit import LayerEdit
 from ..hooking.interrupts import stoppable
+from ..run.inputs import ModelInput
 from ..run.origins import picture_tensors
 from ..run.session import alone
 from ..view import messages as m
@@ -76,6 +78,8 @@ class Canvas(anywidget.AnyWidget):
         self._latest: tuple[Any, ...] = ()
         self._run = 0
         self._edits: dict[int, LayerEdit] = {}  # all that the browser may name, by a number
+        self._keys = itertools.count()
+        self._inputs: ModelInput | None = None
         super().__init__(token=uuid4().hex, **self._traits_now())
         self.observe(self._moved, "settings")
         self.on_msg(self._received)
@@ -113,9 +117,13 @@ class Canvas(anywidget.AnyWidget):
         return traits
 
     def _facts(self, view: View) -> dict[str, Any]:
+        inputs = view.session.inputs
+        if inputs is not self._inputs:  # edits of the input belong to the picture and go with it
+            self._edits = {key: each for key, each in self._edits.items() if not each.of_input}
+            self._inputs = inputs
         facts = model_payload(view) | {
             "run": self._run,
-            "blind": not picture_tensors(view.session.inputs),
+            "blind": not picture_tensors(inputs),
         }
         for edit, each in zip(facts["edits"], view.session.edits, strict=True):
             edit["key"] = self._key_of(each)
@@ -124,7 +132,9 @@ class Canvas(anywidget.AnyWidget):
     def _key_of(self, edit: LayerEdit) -> int:
         """Return the number by which the browser names an edit; it never means another one."""
         known = (key for key, each in self._edits.items() if each is edit)
-        key = next(known, len(self._edits))
+        key = next(known, None)
+        if key is None:
+            key = next(self._keys)
         self._edits[key] = edit
         return key
 
@@ -209,7 +219,7 @@ class Canvas(anywidget.AnyWidget):
 
     def close(self) -> None:
         """Release all references to the explorer."""
-        self.closed, self._explorer, self._edits = True, None, {}
+        self.closed, self._explorer, self._edits, self._inputs = True, None, {}, None
         self.unobserve_all()
         self._latest = ()
         super().close()

@@ -37,8 +37,6 @@ class Explored(Protocol):
     def thumbnails(self) -> list[m.Thumbnail]: ...
     def follow(self, settings: Mapping[str, Any]) -> None: ...
     def handle(self, request: m.Request, data: Sequence[Any]) -> None: ...
-    def undo(self) -> None: ...
-    def reset(self) -> None: ...
     def edit_named(self, key: int) -> LayerEdit | None: ...
     def show_beside(self, key: int, sample: int) -> None: ...
     def code(self) -> str: ...
@@ -70,6 +68,11 @@ def _off(explorer: Explored, request: m.OffRequest, data: bytes) -> None:
 def _drop(explorer: Explored, request: m.DropRequest, data: bytes) -> None:
     edit = explorer.edit_named(request.key)
     explorer.edits = [each for each in explorer.edits if each is not edit]
+
+
+def _edits(explorer: Explored, request: m.EditsRequest, data: bytes) -> None:
+    edits = map(explorer.edit_named, request.keys)
+    explorer.edits = [edit for edit in edits if edit is not None]
 
 
 def _again(explorer: Explored, request: m.AgainRequest, data: bytes) -> None:
@@ -110,8 +113,7 @@ HANDLERS: dict[type[m.Request], Callable[[Explored, Any, bytes], None]] = {
     m.FactorRequest: _factor,
     m.OffRequest: _off,
     m.DropRequest: _drop,
-    m.UndoRequest: lambda explorer, request, data: explorer.undo(),
-    m.RestoreRequest: lambda explorer, request, data: explorer.reset(),
+    m.EditsRequest: _edits,
     m.PaintRequest: _paint,
     m.EraseRequest: _erase,
     m.PictureRequest: _picture,

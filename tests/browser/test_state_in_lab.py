@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from face import open_drawer
 from front_end import WIDGETS, wait_for
 from playwright.sync_api import expect
 
@@ -42,4 +43,95 @@ def test_quick_key_presses_end_at_the_last_layer_and_its_strongest_channel(canva
     wait_for(lambda: f"{layers[wanted]} True" in said.inner_text(), "the kernel's layer")
     assert slider.input_value() == str(wanted)
     page.screenshot(path=shots / "state-tenth.png")
+    assert notebook.errors == []
+
+
+def test_undo_and_redo_go_through_layers_channels_targets_and_edits(canvas, shots):
+    notebook, app = canvas
+    page = notebook.page
+    layer, channel = (
+        app.get_by_role("slider", name=name, exact=True) for name in ("layer", "channel")
+    )
+    number = app.locator(".hv-row .hv-number-now").first
+    chosen = app.locator(".hv-predictions [aria-pressed=true] b")
+    edits = app.locator(".hv-edit")
+    undo, redo = (app.get_by_role("button", name=name, exact=True) for name in ("↶", "↷"))
+
+    def shown():
+        return layer.input_value(), number.inner_text(), chosen.inner_text(), edits.count()
+
+    def expect_shown(wanted):
+        wait_for(lambda: shown() == wanted, f"{wanted}, not {shown()}")
+
+    open_drawer(app, "Edit")
+    expect(undo).to_be_disabled()
+    states = [shown()]
+
+    def then(changed):
+        wait_for(lambda: changed() and undo.is_enabled(), "the change")
+        states.append(shown())
+
+    layer.focus()
+    page.keyboard.press("ArrowLeft")
+    then(lambda: layer.input_value() != states[-1][0] and app.locator(".hv-waiting").count() == 0)
+    app.locator(".hv-predictions button").nth(2).click()
+    then(lambda: chosen.count() == 1 and chosen.inner_text() != states[-1][2])
+    app.get_by_role("button", name="off", exact=True).click()
+    then(lambda: edits.count() == 1)
+    channel.focus()
+    page.keyboard.press("ArrowRight")
+    then(lambda: number.inner_text() != states[-1][1])
+    page.screenshot(path=shots / "state-undo.png")
+    for wanted in reversed(states[:-1]):
+        page.keyboard.press("Control+z")
+        expect_shown(wanted)
+    expect(undo).to_be_disabled()
+    for wanted in states[1:]:
+        page.keyboard.press("Control+Shift+z")
+        expect_shown(wanted)
+    expect(redo).to_be_disabled()
+    undo.click()
+    expect_shown(states[-2])
+    redo.click()
+    expect_shown(states[-1])
+    wait_for(lambda: "1." in page.locator(".said").inner_text(), "the kernel's edit")
+    assert notebook.errors == []
+
+
+def test_views_that_are_gone_leave_no_listeners(open_canvas):
+    """Each run of the second cell makes another view of the same explorer."""
+    notebook, _ = open_canvas(f"import hookviz; {MAKE}", "explorer")
+    page, session = notebook.page, notebook.page.context.new_cdp_session(notebook.page)
+
+    def listeners():
+        """Count the listeners outside of the views: of window, page and colour scheme."""
+        count = 0
+        for name in ("window", "document", 'matchMedia("(prefers-color-scheme: dark)")'):
+            holder = session.send("Runtime.evaluate", {"expression": name})["result"]["objectId"]
+            found = session.send("DOMDebugger.getEventListeners", {"objectId": holder})
+            count += len(found["listeners"])
+        return count
+
+    def display_again():
+        with page.expect_event("console", lambda said: said.text == "drawn"):
+            page.evaluate(
+                """() => {
+                    const old = document.querySelector(".hookviz-app");
+                    const seen = new MutationObserver(() => {
+                        const now = document.querySelector(".hookviz-app .hv-tile");
+                        if (!now || old.contains(now) || old.isConnected) return;
+                        seen.disconnect();
+                        console.log("drawn");
+                    });
+                    seen.observe(document.body, { childList: true, subtree: true });
+                }"""
+            )
+            page.locator(".jp-CodeCell").nth(2).locator(".cm-content").click()
+            page.keyboard.press("Shift+Enter")
+
+    display_again()
+    first = listeners()
+    for _ in range(3):
+        display_again()
+    wait_for(lambda: listeners() <= first, "the old views' listeners to go")
     assert notebook.errors == []

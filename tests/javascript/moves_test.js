@@ -32,15 +32,15 @@ test("one request at a time; what waits is replaced by what is like it", () => {
   assert.deepEqual(sent, [{ set: "target", number: 1, settings: { channel: 5 }, moved: 2 }]);
   assert.equal(requests.target, 3);
   for (const factor of [0.5, 0.4]) requests.add({ set: "factor", layer: "a", channel: 1, factor });
-  requests.add({ set: "undo" });
-  requests.add({ set: "undo" });
+  requests.add({ set: "edits", keys: [1] });
+  requests.add({ set: "edits", keys: [] });
   for (let seen = 2; sent.length < 5; seen += 1) {
     kernel.seen = seen;
     requests.next();
   }
   assert.deepEqual(
     sent.map(({ set, number, factor }) => [set, number ?? factor]),
-    [["target", 1], ["target", 3], ["factor", 0.4], ["undo", undefined], ["undo", undefined]],
+    [["target", 1], ["target", 3], ["factor", 0.4], ["edits", undefined], ["edits", undefined]],
   );
   kernel.seen = moves.count;
   requests.next();

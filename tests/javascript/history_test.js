@@ -1,0 +1,118 @@
+// Undo and redo without a browser: what is asked of the source, and what is shown.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { History } from "../../web/history.ts";
+
+const CLASS = (number, chosen = true) => ({
+  name: `class ${number}`,
+  number,
+  written: String(number),
+  chosen,
+});
+
+/** An app whose kernel does what it was asked when `work` is called. */
+function app() {
+  const asked = [];
+  const made = {
+    at: { layer: "a", channel: 0, targetClass: null },
+    facts: { target: CLASS(6, false), edits: [] },
+    source: {
+      live: true,
+      busy: false,
+      requested: 0,
+      edit: (request) => made.ask(() => made.facts.edits = request.keys.map((key) => ({ key }))),
+      retarget: (target) => made.ask(() => made.facts.target = target),
+    },
+    toChannel: (layer, channel, targetClass) => made.at = { layer, channel, targetClass },
+    schedule: () => {},
+    ask(act) {
+      asked.push(act);
+      made.source.busy = true;
+      made.source.requested += 1;
+    },
+    work() {
+      asked.shift()();
+      made.source.busy = asked.length > 0;
+      history.record();
+    },
+    shown: () => [
+      made.at.layer,
+      made.at.channel,
+      made.facts.target.number,
+      made.facts.edits.map(({ key }) => key).join(),
+    ],
+  };
+  const history = new History(made);
+  const move = (changes) => {
+    Object.assign(made.at, changes);
+    history.walked = -Infinity; // as after a while
+    history.record();
+  };
+  const edit = (keys) => made.source.edit({ keys });
+  const go = (by) => {
+    history.go(by);
+    while (asked.length) made.work();
+    history.record();
+    return made.shown();
+  };
+  history.record();
+  return { made, history, move, edit, go };
+}
+
+test("one history of layers, channels, targets and edits", () => {
+  const { made, history, move, edit, go } = app();
+  move({ layer: "b", channel: 3 });
+  made.source.retarget(CLASS(2));
+  made.work();
+  edit([0]);
+  made.work();
+  move({ channel: 4 });
+  assert.deepEqual(go(-1), ["b", 3, 2, "0"]);
+  assert.deepEqual(go(-1), ["b", 3, 2, ""]);
+  assert.deepEqual(go(-1), ["b", 3, 6, ""]);
+  assert.equal(made.facts.target.chosen, false); // it follows the prediction again
+  assert.deepEqual(go(-1), ["a", 0, 6, ""]);
+  assert.deepEqual(go(-1), ["a", 0, 6, ""]); // there is nothing before
+  for (let n = 0; n < 5; n++) go(1);
+  assert.deepEqual(made.shown(), ["b", 4, 2, "0"]);
+  go(-1);
+  move({ channel: 9 }); // what was undone is forgotten
+  assert.deepEqual(go(1), ["b", 9, 2, "0"]);
+  assert.equal(history.at, history.moments.length - 1);
+});
+
+test("a walk in quick succession is one step", () => {
+  const { made, history, go } = app();
+  for (let channel = 1; channel < 30; channel++) {
+    made.at.channel = channel;
+    history.record();
+  }
+  assert.deepEqual(go(-1), ["a", 0, 6, ""]);
+  assert.deepEqual(go(1), ["a", 29, 6, ""]);
+});
+
+test("an edit that is not shown yet is undone, and can be redone", () => {
+  const { edit, go } = app();
+  edit([0]);
+  assert.deepEqual(go(-1), ["a", 0, 6, ""]);
+  assert.deepEqual(go(1), ["a", 0, 6, "0"]);
+  edit([0, 1]);
+  assert.deepEqual(go(-1), ["a", 0, 6, "0"]);
+});
+
+test("what the kernel cannot bring back is left out", () => {
+  const { made, move, edit, go } = app();
+  edit([0]); // a stroke on a picture
+  made.work();
+  edit([]); // another picture
+  made.work();
+  move({ channel: 5 });
+  made.source.edit = () => made.ask(() => {});
+  assert.deepEqual(go(-1), ["a", 0, 6, ""]);
+  assert.deepEqual(go(-1), ["a", 0, 6, ""]);
+  assert.deepEqual(go(-1), ["a", 0, 6, ""]);
+  go(1);
+  go(1);
+  assert.deepEqual(go(1), ["a", 5, 6, ""]);
+});

@@ -1,0 +1,136 @@
+// Undo and redo: one history of edits, target, layer and channel.
+
+import { button } from "./dom.ts";
+import type { App } from "./app.ts";
+import type { TargetFacts } from "./messages.d.ts";
+
+interface Moment {
+  layer: string;
+  channel: number;
+  targetClass: number | null;
+  target: TargetFacts;
+  edits: number[];
+}
+
+const TOGETHER = 700; // milliseconds: layers and channels that follow each other sooner are one step
+const LONGEST = 300; // moments
+
+/** What was looked at, and where in it the view is. */
+export class History {
+  moments: Moment[] = [];
+  at = 0;
+  walked = -Infinity; // when layer or channel changed last
+  going = false; // back or forth, until the kernel has followed
+  requested = 0; // the source's count of requests, after the last step back or forth
+  onChange = () => {};
+
+  constructor(
+    public app: Pick<App, "at" | "facts" | "schedule" | "source" | "toChannel">,
+  ) {}
+
+  get now(): Moment {
+    const { at: { layer, channel, targetClass }, facts } = this.app;
+    return {
+      layer,
+      channel,
+      targetClass,
+      target: facts.target,
+      edits: facts.edits.map(({ key }) => key),
+    };
+  }
+
+  /** Take note of what is shown. */
+  record() {
+    const { now } = this;
+    const known = this.moments[this.at];
+    if (!known) this.moments.push(now);
+    else if (this.going) this.follow(now, known);
+    else if (!this.same(now, known)) this.add(now, known);
+    this.onChange();
+  }
+
+  /** Layers and channels in quick succession are one moment, so that one step leads back. */
+  add(now: Moment, known: Moment) {
+    const time = performance.now();
+    const walk = this.same({ ...now, layer: known.layer, channel: known.channel }, known);
+    if (walk && time - this.walked < TOGETHER) this.moments[this.at] = now;
+    else this.moments = [...this.moments.slice(0, this.at + 1), now].slice(-LONGEST);
+    this.at = this.moments.length - 1;
+    this.walked = walk ? time : -Infinity;
+  }
+
+  /** Until the kernel has done all that was asked, what it shows is on the way. */
+  follow(now: Moment, known: Moment) {
+    const arrived = this.same(now, known);
+    this.going = Boolean(this.app.source.busy);
+    if (arrived) return;
+    if (!this.going) this.moments[this.at] = now; // strokes, for example, go with their picture
+    else if (this.at === this.moments.length - 1) this.moments.push(now); // undone before it was seen
+  }
+
+  same(one: Moment, other: Moment) {
+    const key = ({ layer, channel, targetClass, target, edits }: Moment) => {
+      const { chosen, written, name } = target;
+      const own = this.app.source.live ? chosen && (written ?? name) : targetClass;
+      return JSON.stringify([layer, channel, own, edits]);
+    };
+    return key(one) === key(other);
+  }
+
+  /** Whether something was asked for whose result is not shown yet. */
+  get underWay() {
+    const { source } = this.app;
+    return Boolean(source.busy) && source.requested !== this.requested;
+  }
+
+  go(by: 1 | -1) {
+    const { app, underWay } = this;
+    if (!this.going) this.record();
+    const to = by < 0 && underWay ? this.at : this.at + by;
+    const moment = this.moments[to];
+    if (!moment) return;
+    this.at = to;
+    const { layer, channel, targetClass, target, edits } = moment;
+    const { source, facts } = app;
+    if (underWay || edits.join() !== this.now.edits.join()) {
+      source.edit({ set: "edits", keys: edits });
+    }
+    const known = target.chosen === facts.target.chosen && target.written === facts.target.written;
+    if (underWay || !known) source.retarget?.(target);
+    this.requested = source.requested ?? 0;
+    this.going = true;
+    app.toChannel(layer, channel, targetClass);
+    app.schedule();
+  }
+}
+
+/** The buttons in the header. */
+export function historyButtons(history: History) {
+  const back = button("↶", "undo: edit, target, layer or channel (Ctrl+Z)", () => history.go(-1));
+  const forth = button("↷", "redo (Ctrl+Shift+Z)", () => history.go(1));
+  history.onChange = () => {
+    back.disabled = history.at === 0 && !history.underWay;
+    forth.disabled = history.at === history.moments.length - 1;
+  };
+  return [back, forth];
+}
+
+/** Ctrl+Z and Ctrl+Shift+Z, or with Cmd, where no text is being written. */
+export function listenToUndo(
+  where: EventTarget,
+  root: HTMLElement,
+  history: History,
+  signal: AbortSignal,
+) {
+  where.addEventListener("keydown", (given) => {
+    const event = given as KeyboardEvent;
+    const target = (event.composedPath()[0] ?? event.target) as HTMLElement;
+    const inside = root.contains(target) || target === document.body;
+    const writes = target.matches("textarea, input:not([type=range])");
+    const pressed = (event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "z";
+    if (!pressed || writes || !inside) return;
+    event.preventDefault();
+    event.stopPropagation();
+    history.go(event.shiftKey ? 1 : -1);
+  }, { signal });
+}
