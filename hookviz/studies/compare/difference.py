@@ -163,12 +163,11 @@ ROUNDINGS, GROWTH = 16, 8
 """Tolerances: so many times the type's rounding, and the growth of an earlier difference."""
 
 HEADER = (
-    *("layer", "type", "shape", "max diff", "mean diff", "relative diff", "SNR (dB)", "cosine"),
-    *("values that differ", "inputs", "gradient"),
+    *("layer", "type", "shape", "max difference", "mean difference", "relative difference"),
+    *("SNR (dB)", "cosine", "values that differ", "inputs", "gradient"),
 )
 
-
-SPARE = ("type", "shape", "mean diff", "cosine", "SNR (dB)", "values that differ")
+SPARE = ("type", "shape", "mean difference", "cosine", "SNR (dB)", "values that differ")
 """Columns that a terminal can do without, the first ones first."""
 
 

@@ -23,8 +23,11 @@ ORDERS = ("number", "largest value", "purity", "zeros")
 RULE = ("size", "stride", "start", "input_size")
 """A layer's receptive field, per dimension: position p sees ``size`` from start + stride · p."""
 
-HEADER = ("layer", "channels", "map", "mean", "std", "zeros", "≤ 0", "NaN", "classes")
-SPARE = ("std", "map", "mean")
+HEADER = (
+    *("layer", "channels", "map size", "mean", "standard deviation", "zeros", "never above 0"),
+    *("NaN", "of one class"),
+)
+SPARE = ("standard deviation", "map size", "mean")
 """Columns that a narrow terminal can do without, the first ones first."""
 
 
@@ -134,8 +137,8 @@ class LayerSurvey:
         ranked = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
         return [(self.class_of(label), count) for label, count in ranked]
 
-    def quantile(self, q: float, channel: int | None = None) -> Tensor | float:
-        """Return the value below which a fraction ``q`` of a channel's values lies.
+    def quantile(self, q: float) -> Tensor:
+        """Return the value below which a fraction ``q`` of each channel's values lies.
 
         It is estimated from a histogram of some values of each map, at evenly spread positions. The
         bins are a quarter to an eighth of their values wide; values are taken to be spread evenly
@@ -145,8 +148,11 @@ class LayerSurvey:
         ----------
         q : float
             0 to 1.
-        channel : int, optional
-            All channels by default, ``(C,)`` in float64.
+
+        Returns
+        -------
+        torch.Tensor
+            ``(C,)`` in float64; NaN for a channel without values.
 
         Raises
         ------
@@ -157,14 +163,10 @@ class LayerSurvey:
             raise ValueError(
                 f"q={q} is not a quantile: give 0 for the smallest to 1 for the largest."
             )
-        if channel is not None:
-            self._check(channel)
-        largest = self.largest.double()
-        found = largest
+        found = largest = self.largest.double()
         if q < 1:
             found = BINS.quantile(self.statistics.histogram, q).minimum(largest)
-        found = found.where(self.statistics.moments.size > self.nans, torch.nan)
-        return found if channel is None else float(found[channel])
+        return found.where(self.statistics.moments.size > self.nans, torch.nan)
 
     def order(self, by: str = "number") -> list[int]:
         """Sort the channels by one of ``ORDERS``: by number, or the largest first.
@@ -200,32 +202,27 @@ class LayerSurvey:
             class_count: the most frequent class among the top inputs. Strict JSON: NaN is None,
             an infinity is ``"inf"`` or ``"-inf"``.
         """
-        return plain(self._facts())
-
-    def _facts(self) -> list[dict[str, Any]]:
-        columns: dict[str, list[Any]] = {
-            **{
-                name: getattr(self, name).tolist()
-                for name in ("mean", "std", "zeros", "never_positive", "nans")
-            },
-            "first_nan": [None if i == NONE else i for i in self.statistics.first_nan.tolist()],
-            "median": self.quantile(0.5).tolist(),  # type: ignore[union-attr]
+        columns = {
+            **{name: getattr(self, name) for name in ("mean", "std", "zeros", "never_positive")},
+            **{"nans": self.nans, "first_nan": self.statistics.first_nan},
+            "median": self.quantile(0.5),
         }
-        facts = []
+        records = []
         for channel in range(len(self)):
-            best = next(iter(self.top(channel, 1)), TopInput(None, None, None, None))  # type: ignore[arg-type]
+            best = next(iter(self.top(channel, 1)), None)
+            index, value, position = best[:3] if best else (None, None, None)
             named, count = next(iter(self.classes(channel)), (None, None))
-            facts.append(
-                {"layer": self.name, "call": self.run.call, "channel": channel}
-                | {"max": best.value, "index": best.index, "position": best.position}
-                | {name: column[channel] for name, column in columns.items()}
-                | {"class": named, "class_count": count}
-            )
-        return facts
+            record = {"layer": self.name, "call": self.run.call, "channel": channel}
+            record |= {"max": value, "index": index, "position": position}
+            record |= {name: column[channel] for name, column in columns.items()}
+            if not self.nans[channel]:
+                record["first_nan"] = None
+            records.append(plain(record | {"class": named, "class_count": count}))
+        return records
 
     @for_terminal
     def __repr__(self) -> str:
-        return text_table(*_table(self), ("std", "mean"))
+        return text_table(*_table(self))
 
     def _repr_html_(self) -> str:
         return html_table(*_table(self))
@@ -262,24 +259,22 @@ def layer_row(layer: LayerSurvey) -> tuple[str, ...]:
         f"{100 * float(whole.zeros / whole.count):.3g} %",
         str(int(layer.never_positive.sum())),
         str(int(whole.nans)),
-        f"{of_one} of one class" if any(classes) else "–",
+        str(of_one) if any(classes) else "–",
     )
 
 
 def _table(layer: LayerSurvey) -> tuple[str, tuple[str, ...], list[tuple[str, ...]]]:
     """Return title, header and one row for each channel."""
-    header = ("channel", "max", "mean", "std", "zeros", "top inputs", "classes")
-    rows: list[tuple[str, ...]] = []
-    for facts in layer._facts():
-        best = ", ".join(str(top.index) for top in layer.top(facts["channel"], 5))
-        classes = [f"{name} {count}" for name, count in layer.classes(facts["channel"])[:3]]
-        largest = "–" if facts["max"] is None else number(facts["max"])
-        rows.append(
-            (
-                *(str(facts["channel"]), largest, number(facts["mean"]), number(facts["std"])),
-                *(f"{100 * facts['zeros']:.3g} %", best, ", ".join(classes) or "–"),
-            )
+    rows: list[tuple[str, ...]] = [
+        (
+            str(channel),
+            number(float(layer.largest[channel])),
+            ", ".join(str(top.index) for top in layer.top(channel, 5)),
+            ", ".join(channel_words(layer, channel)),
         )
+        for channel in range(len(layer))
+    ]
+    header = ("channel", "largest value", "top inputs", "their classes, and all values")
     return f"{layer.name or '(model)'}, {layer.run.kind}", header, rows
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -15,8 +15,7 @@ from .fingerprint import names_of
 from .layer import RULE, LayerSurvey, TopInput
 from .reading import Reader
 
-CACHE_BYTES = 64_000_000
-"""Pictures that are kept in memory."""
+CACHED = 256  # pictures that are kept in memory: of 224×224 pixels, they take 39 MB
 
 _WHOLE = (0.0, 0.0, 1.0, 1.0)
 
@@ -32,9 +31,7 @@ class Patches:
 
     def __init__(self, reader: Reader) -> None:
         self._reader, self._names = reader, names_of(reader.data)
-        # By index and depth: a volume has another picture at each depth.
-        self._pictures: OrderedDict[tuple[int, float], _Picture] = OrderedDict()
-        self._bytes = 0
+        self._picture = lru_cache(CACHED)(self._read)
 
     def of(self, layer: LayerSurvey, channel: int, count: int | None = None) -> list[Piece]:
         """Make the pieces for a channel's top inputs, the strongest first."""
@@ -54,39 +51,26 @@ class Patches:
         )
         part, centre = _WHOLE, None
         if len(picture.size) == len(position) and max(layer.shape) > 1:
-            centre = _fractions([at + 0.5 for at in position], layer.shape, 0.5)
+            middle, size = [at + 0.5 for at in position], layer.shape
             if top.box is not None and layer.field is not None:
-                half, (sizes, strides, starts) = len(position), (layer.field[n] for n in RULE[:3])
-                rule = zip(starts, strides, sizes, position, strict=True)
-                middle = [start + stride * at + n / 2 for start, stride, n, at in rule]
-                centre = _fractions(middle, picture.size, 0.5)
-                first = _fractions(top.box[:half], picture.size, 0.0)
-                part = first + _fractions(top.box[half:], picture.size, 1.0)
+                half, size = len(position), picture.size
+                rule = zip(*(layer.field[name] for name in RULE[:3]), position, strict=True)
+                middle = [start + stride * at + n / 2 for n, stride, start, at in rule]
+                part = _fractions(top.box[:half], size, 0.0) + _fractions(top.box[half:], size, 1.0)
+            centre = _fractions(middle, size, 0.5)
         caption = " ".join(filter(None, (number(top.value), class_name)))
         words = "; ".join(filter(None, (words, picture.problem)))
         return Piece(picture.pixels, part, centre, caption, words)
 
-    def _picture(self, index: int, depth: float) -> _Picture:
-        key = index, depth
-        if key in self._pictures:
-            self._pictures.move_to_end(key)
-            return self._pictures[key]
+    def _read(self, index: int, depth: float) -> _Picture:
+        """Return the picture of an input; a volume has another one at each depth."""
         try:
             inputs = self._reader.input(index)
             pixels, _ = picture_of(inputs, 0, depth)
-            size = () if inputs.main is None else tuple(inputs.main.shape[2:])
-            picture = _Picture(pixels, size, "" if pixels is not None else "it is not a picture")
         except ValueError as error:
-            picture = _Picture(None, (), str(error))
-        self._pictures[key] = picture
-        self._bytes += _bytes(picture)
-        while self._bytes > CACHE_BYTES and len(self._pictures) > 1:
-            self._bytes -= _bytes(self._pictures.popitem(last=False)[1])
-        return picture
-
-
-def _bytes(picture: _Picture) -> int:
-    return 0 if picture.pixels is None else picture.pixels.nbytes
+            return _Picture(None, (), str(error))
+        size = () if inputs.main is None else tuple(inputs.main.shape[2:])
+        return _Picture(pixels, size, "" if pixels is not None else "it is not a picture")
 
 
 def _fractions(numbers: Sequence[float], size: Sequence[int], row: float) -> tuple[float, float]:

@@ -174,20 +174,17 @@ class Reader:
                 unread[index] = f"{type(error).__name__}: {first_line(error)}"
         return Batch(span, list(samples), labels, _together(samples), unread)
 
-    def _sample(self, given: Any) -> Tensor | dict[str, Any]:
-        """One input with a batch dimension."""
-        if isinstance(given, Tensor) and self.transform is None:
-            return given[None]
+    def _sample(self, given: Any) -> dict[str, Tensor]:
+        """One input's tensors by their names, with a batch dimension; a lone one has none."""
         if _is_picture(given):
             if isinstance(self._preprocessing, ValueError):
                 raise self._preprocessing
-            return self._preprocessing.apply(load_picture(given))[0]
-        if self.transform is not None:
-            given = self.transform(given)
-        if isinstance(given, Tensor):
-            return given[None]
-        if isinstance(given, Mapping) and all(isinstance(v, Tensor) for v in given.values()):
-            return {key: value[None] for key, value in given.items()}
+            batch = self._preprocessing.apply(load_picture(given))[0]
+            return {"": batch} if isinstance(batch, Tensor) else batch
+        given = given if self.transform is None else self.transform(given)
+        tensors = {"": given} if isinstance(given, Tensor) else given
+        if isinstance(tensors, Mapping) and all(isinstance(v, Tensor) for v in tensors.values()):
+            return {key: value[None] for key, value in tensors.items()}
         raise TypeError(
             f"a {type(given).__name__} is not a picture, tensor or dict of tensors: give transform="
         )
@@ -234,32 +231,22 @@ def split(item: Any) -> tuple[Any, int]:
     return item, int(label) if isinstance(label, Integral) else -1
 
 
-def _together(samples: Mapping[int, Any]) -> ModelInput:
+def _together(samples: Mapping[int, dict[str, Tensor]]) -> ModelInput:
     if not samples:
         return ModelInput(())
-    first_index, first = next(iter(samples.items()))
-    tensors = [each for each in samples.values() if isinstance(each, Tensor)]
-    if len(tensors) == len(samples) and len({each.shape for each in tensors}) == 1:
-        return ModelInput((torch.cat(tensors),))
-    usual = _shapes(first)
-    for index, each in samples.items():
-        if _shapes(each) != usual:
+    first, *others = samples
+    for index in others:
+        one, two = _shapes(samples[first]), _shapes(samples[index])
+        if one != two:
             raise ValueError(
-                f"Inputs {first_index} and {index} differ in shape, {_said(usual)} and "
-                f"{_said(_shapes(each))}: give a transform= that makes them alike, or batch_size=1."
+                f"Inputs {first} and {index} differ in shape, {one} and {two}: give a transform= "
+                "that makes them alike, or batch_size=1."
             )
-    named = {key: torch.cat([each[key] for each in samples.values()]) for key in first}
-    return ModelInput((), named)
+    named = {key: torch.cat([each[key] for each in samples.values()]) for key in samples[first]}
+    return ModelInput((named.pop(""),) if "" in named else (), named)
 
 
-def _shapes(sample: Any) -> dict[str, torch.Size]:
-    """Return the shapes of a sample's tensors by their names; a lone one has none."""
-    if isinstance(sample, Tensor):
-        return {"": sample.shape}
-    return {key: each.shape for key, each in sample.items()}
-
-
-def _said(shapes: Mapping[str, torch.Size]) -> str:
-    """Describe a sample's shapes, without the batch dimension."""
-    words = (f"{key} {'×'.join(map(str, shape[1:]))}".strip() for key, shape in shapes.items())
-    return ", ".join(words)
+def _shapes(sample: Mapping[str, Tensor]) -> str:
+    """Describe the shapes of a sample's tensors, without the batch dimension."""
+    shapes = {key: "×".join(map(str, each.shape[1:])) for key, each in sample.items()}
+    return ", ".join(f"{key} {shape}".strip() for key, shape in shapes.items())

@@ -280,9 +280,13 @@ class SurveyHooks(HookManager):
     def result(self, class_names: list[str], reader: Reader) -> Survey:
         """Return the survey of the inputs so far."""
         self._reduce_waiting(*self._waiting)
+        layers = {}
+        for run, layer in sorted(self._layers.items()):
+            tensors = {name: tensor.cpu() for name, tensor in layer.tensors().items()}
+            layers[run] = LayerStatistics.of_tensors(layer.shape, tensors)
         return Survey(
             self._fingerprint,
-            {run: self._layers[run].copied("cpu") for run in sorted(self._layers)},
+            layers,
             self.covered,
             dict(sorted(self._unread.items())),
             dict(self._left_out),

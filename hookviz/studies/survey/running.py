@@ -150,16 +150,16 @@ class LayerStatistics:
             self.first_nan.minimum(other.first_nan),
         )
 
-    def copied(self, device: torch.device | str) -> LayerStatistics:
-        """Return a copy on a device."""
+    def tensors(self) -> dict[str, Tensor]:
+        """Return all tensors, by their names in a survey's file."""
+        top = {"values": self.top.values, "indices": self.top.indices, **self.top.more}
+        own = {"histogram": self.histogram, "first_nan": self.first_nan}
+        return top | self.moments._asdict() | own
 
-        def copy(tensor: Tensor) -> Tensor:
-            return tensor.to(device, copy=True)
-
-        return LayerStatistics(
-            self.shape,
-            self.top.each(copy),
-            self.moments.each(copy),
-            copy(self.histogram),
-            copy(self.first_nan),
-        )
+    @classmethod
+    def of_tensors(cls, shape: tuple[int, ...], tensors: dict[str, Tensor]) -> LayerStatistics:
+        """Return the statistics that consist of these tensors."""
+        more = {name: tensors[name] for name in ("positions", "labels")}
+        top = TopK(tensors["values"], tensors["indices"], more)
+        moments = Moments(*(tensors[name] for name in Moments._fields))
+        return cls(shape, top, moments, tensors["histogram"], tensors["first_nan"])

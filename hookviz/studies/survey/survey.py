@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from ...draw.document import document, fitting, json_text, script, style
@@ -227,8 +228,8 @@ class Survey(Mapping[Key, LayerSurvey]):
             raise ValueError(
                 f"fraction={fraction} is not a fraction of the inputs: give 0 < fraction <= 1."
             )
-        labels = [layer.labels for layer in self.layers.values()]
-        highest = max((int(one.max()) for one in labels if one.numel()), default=-1)
+        labels = [layer.labels.flatten() for layer in self.layers.values()]
+        highest = max(torch.cat(labels).tolist(), default=-1) if labels else -1
         if highest < 0:
             raise ValueError(
                 "This survey has no classes: the items of the data set must be (input, class "
@@ -479,20 +480,15 @@ def write_page(
 def _chosen(survey: Survey, layers: str | Sequence[Key] | None) -> list[Key]:
     if layers is None:
         return list(survey)
-    wanted: list[Any] = [layers] if isinstance(layers, (str, tuple)) else list(layers)
-    chosen: list[Key] = []
+    wanted = [layers] if isinstance(layers, (str, tuple)) else list(layers)
+    chosen: dict[Key, None] = {}
     for name in wanted:
-        matches = [
-            key
-            for key in survey
-            if key == name
-            or (isinstance(name, str) and isinstance(key, str) and fnmatchcase(key, name))
-        ]
+        matches = [key for key in survey if key == name or fnmatchcase(key_words(key), str(name))]
         if not matches:
             names = [key_words(key) for key in survey]
             raise ValueError(f"This survey has no layer {name!r}; {close_names(str(name), names)}.")
-        chosen += [key for key in matches if key not in chosen]
-    return chosen
+        chosen |= dict.fromkeys(matches)
+    return list(chosen)
 
 
 def _levels(

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HEADER = (
-    *("layer", "type", "call", "mean", "std", "min", "max", "zeros", "NaN, Inf"),
-    *("gradient std", "weight norm", "update ratio"),
+    *("layer", "type", "call", "mean", "standard deviation", "min", "max", "zeros", "NaN, Inf"),
+    *("gradient standard deviation", "weight norm", "update ratio"),
 )
 
 SPARE = ("type", "call", "min", "max", "weight norm", "mean")
