@@ -365,23 +365,3 @@ def test_verdicts_are_kept_in_a_file(tmp_path):
     watch.save(path)
     kinds = {each.kind for each in hookviz.load(path).findings}
     assert kinds == {each.kind for each in watch.findings} == {"adds up", "does not move"}
-
-
-def test_tensorboard():
-    told = []
-
-    class Writer:
-        def add_scalar(self, tag, value, step):
-            told.append((tag, value, step))
-
-    model = net()
-    watch = hookviz.watch(model, every=1)
-    for _ in range(2):
-        with watch:
-            model(X).sum().backward()
-    watch.to_tensorboard(Writer(), ["std"])
-    assert [(tag, step) for tag, _, step in told] == [
-        (f"std/{layer}", step) for step in (0, 1) for layer in "012"
-    ]
-    known = {(r["layer"], r["step"]): r["std"] for r in watch.records()}
-    assert all(value == known[tag.removeprefix("std/"), step] for tag, value, step in told)

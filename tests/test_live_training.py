@@ -50,7 +50,7 @@ def test_the_page_holds_what_was_recorded():
     assert list(found) == ["facts", "steps"]
     facts, steps = found.values()
     assert facts["steps"] == watch.steps == [at for at, _ in steps] == [0, 2, 4]
-    assert facts["layouts"][0]["rows"] == [named(row) for row in watch.rows()]
+    assert facts["layouts"][0]["rows"] == [named(row) for row in watch.history().rows]
     for (_, text), step in zip(steps, watch.history().steps, strict=True):
         content, at = base64.b64decode(text), 0
         for name in ORDER:

@@ -1,4 +1,4 @@
-"""A training as pictures: strips of layers × steps, histograms over time; and as one HTML file."""
+"""A training as pictures: strips of layers × steps; and as one HTML file."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from typing import Any, Protocol
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Colormap, LogNorm, Normalize, SymLogNorm
+from matplotlib.colors import LogNorm, Normalize, SymLogNorm
 from matplotlib.figure import Figure
 
 from ...draw import html
 from ...draw.colours import DIVERGING, SEQUENTIAL, colormap, palette_text
 from ...draw.document import document, fitting, json_text, script, style
 from ...draw.figures import ShownFigure, layer_label, no_formula, small_png
-from ...tables import number
 from .log import NAMES, FirstNonFinite, History, TrainingStep
 from .recorder import Row
 from .summary import BINS, STATISTICS
@@ -66,37 +65,16 @@ def draw_strips(training: Recorded, statistics: Sequence[str], phase: str) -> Fi
     for (name, (rows, values, wrong)), one in zip(tables.items(), axes, strict=True):
         _draw(one, name, values, wrong)
         one.set_title(f"{said(name)}, layers × steps", fontsize="small", loc="left")
-        _label_steps(one, steps)
+        every = math.ceil(len(steps) / _TICKS)
+        one.set_xticks(
+            range(0, len(steps), every), [f"{n:,}" for n in steps[::every]], fontsize="x-small"
+        )
         every = math.ceil(len(rows) / _MOST_NAMES)
         one.set_yticks(
             range(0, len(rows), every), [layer_label(named(r)) for r in rows[::every]], fontsize=6
         )
         _cross(one, training, rows, steps, phase)
     axes[-1].set_xlabel("step")
-    return figure
-
-
-def draw_layer(training: Recorded, row: Row, phase: str) -> Figure:
-    """Histograms of activations and gradients, and the channels' means, over the steps."""
-    steps = [step for step in training.recorded(phase) if row in step.layout.rows]
-    places = [step.layout.rows.index(row) for step in steps]
-    figure = ShownFigure(figsize=(10, 9), layout="constrained")
-    figure.suptitle(no_formula(f"{named(row)} in a {training.title.partition(';')[0][9:]}"))
-    axes = figure.subplots(3, 1, height_ratios=[3, 3, 2])
-    for side, what in enumerate(("activations", "gradients")):
-        columns = [step.bins()[place, side] for step, place in zip(steps, places, strict=True)]
-        counts = np.stack(columns, 1)
-        _draw_bins(axes[side], counts / np.maximum(counts.sum(0), 1))
-        title = f"{what}: fraction of values in each bin"
-        axes[side].set_title(title, fontsize="small", loc="left")
-    means = [step.channels(place)[0] for step, place in zip(steps, places, strict=True)]
-    width = min(len(each) for each in means)
-    values = np.stack([each[:width] for each in means], 1)
-    _draw(axes[2], "mean", values, ~np.isfinite(values))
-    axes[2].set_title("mean of each channel", fontsize="small", loc="left")
-    for one in axes:
-        _label_steps(one, [step.at for step in steps])
-    axes[2].set_xlabel("step")
     return figure
 
 
@@ -148,54 +126,11 @@ def _draw(axes: Axes, statistic: str, values: np.ndarray, wrong: np.ndarray) -> 
     pixels[~np.isfinite(values)] = 0
     pixels[wrong] = colours.get_bad()
     axes.imshow(pixels, aspect="auto", interpolation="nearest")
-    bar = _colour_bar(axes, norm, colours)
+    bar = axes.figure.colorbar(ScalarMappable(norm, colours), ax=axes, pad=0.01).ax
+    bar.tick_params(labelsize="x-small")
     if statistic in LIMITS:
         (limit,) = np.clip([LIMITS[statistic]], norm.vmin, norm.vmax)
         bar.axhline(limit, color="#d97706", lw=2)
-
-
-def _colour_bar(axes: Axes, norm: Normalize, colours: Colormap) -> Axes:
-    bar = axes.figure.colorbar(ScalarMappable(norm, colours), ax=axes, pad=0.01).ax
-    bar.tick_params(labelsize="x-small")
-    return bar
-
-
-def _draw_bins(axes: Axes, shares: np.ndarray) -> None:
-    """Bins × steps, from Inf at the top to −Inf at the bottom; empty bins at the ends are cut."""
-    used = np.flatnonzero(shares.any(1))
-    zero, inf, nan = BINS.count + 1, BINS.size - 2, BINS.size - 1
-    finite = used[used < inf]
-    first, last = (finite.min(), finite.max()) if finite.size else (zero - 1, zero + 1)
-    kept = [*range(first, last + 1), *used[used >= inf]]
-    norm, colours = LogNorm(1e-5, 1, clip=True), colormap(SEQUENTIAL)
-    pixels = colours(norm(np.maximum(shares[kept], 1e-9)))
-    pixels[np.isin(kept, (0, inf, nan))] = colours.get_bad()
-    pixels[shares[kept] == 0] = 0
-    axes.imshow(pixels, aspect="auto", interpolation="nearest", origin="lower")
-    step = math.ceil(len(kept) / 14)
-    shown = {
-        line: _bin_name(place)
-        for line, place in enumerate(kept)
-        if place in (0, inf, nan) or (place - zero) % step == 0
-    }
-    axes.set_yticks([*shown], [*shown.values()], fontsize=6)
-    _colour_bar(axes, norm, colours)
-
-
-def _bin_name(place: int) -> str:
-    """Return the edge of a bin that is nearer to zero."""
-    zero = BINS.count + 1
-    special = {0: "−Inf", zero: "0", BINS.size - 2: "Inf", BINS.size - 1: "NaN"}
-    if place in special:
-        return special[place]
-    edge = BINS.edges()[abs(place - zero) - 1]
-    return number(edge if place > zero else -edge)
-
-
-def _label_steps(axes: Axes, steps: Sequence[int]) -> None:
-    every = math.ceil(len(steps) / _TICKS)
-    shown = range(0, len(steps), every)
-    axes.set_xticks(shown, [f"{steps[place]:,}" for place in shown], fontsize="x-small")
 
 
 def _cross(axes: Axes, training: Recorded, rows: list[Row], steps: list[int], phase: str) -> None:

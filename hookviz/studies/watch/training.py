@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...files import page_to
-from ...hooking.select import close_names
 from ...tables import for_terminal, html_table, megabytes, number, text_table
 from ..diagnosis.findings import Diagnosis
 from ..showing import widget
 from .log import PHASES, FirstNonFinite, History, TrainingLog, TrainingStep, step_records, write_log
-from .recorder import Row
 from .verdicts import LOOKED, verdicts
 
 if TYPE_CHECKING:
@@ -25,10 +23,6 @@ HEADER = (
 
 SPARE = ("type", "call", "min", "max", "weight norm", "mean")
 """Columns that a terminal can do without, the first ones first."""
-
-
-TOLD = "std", "gradient_std", "update_ratio", "dead"
-"""The numbers of `Training.to_tensorboard`, if no others are named."""
 
 
 class Training:
@@ -85,21 +79,6 @@ class Training:
                 "`with watch:`"
             )
         raise ValueError(f"No step of {phase} has been recorded: {advice}.")
-
-    def rows(self, phase: str = "train") -> list[Row]:
-        """Return the rows of all steps, in the order in which the layers ran."""
-        return self.history(phase).rows
-
-    def row(self, layer: str, call: int = 0, phase: str = "train") -> Row:
-        """Return the row of a layer's output in a call; the first tensor of several."""
-        for row in self.rows(phase):
-            if (row.layer, row.call) == (layer, call):
-                return row
-        self.recorded(phase)  # raises the error if there are no steps
-        names = list(dict.fromkeys(row.layer for row in self.rows(phase)))
-        if layer in names:
-            raise ValueError(f"Layer {layer!r} has no call {call}.")
-        raise ValueError(f"No layer {layer!r} was watched; {close_names(layer, names)}.")
 
     def records(self) -> list[dict[str, Any]]:
         """One flat dict for each layer and call in each recorded step, for ``pandas.DataFrame``.
@@ -182,23 +161,16 @@ class Training:
     def figure(
         self,
         statistic: str | Sequence[str] = ("std", "gradient_std", "update_ratio"),
-        layer: str | None = None,
         *,
-        call: int = 0,
         phase: str = "train",
     ) -> Figure:
-        """Draw strips, layers × steps; or the histograms of one layer.
+        """Draw strips, layers × steps.
 
         Parameters
         ----------
         statistic : str or sequence of str
             The statistic of the colours: a number of `records`, such as ``"zeros"``, ``"dead"`` or
             ``"gradient_mean"``. Several have a strip each.
-        layer : str, optional
-            Draw the histograms of its values and of its gradients over the steps, and the mean of
-            each channel.
-        call : int
-            Which call of the layer.
         phase : {"train", "eval"}
 
         Returns
@@ -209,12 +181,10 @@ class Training:
         Raises
         ------
         ValueError
-            No such statistic, layer or phase, or no step recorded.
+            No such statistic or phase, or no step recorded.
         """
-        from .strips import draw_layer, draw_strips
+        from .strips import draw_strips
 
-        if layer is not None:
-            return draw_layer(self, self.row(layer, call, phase), phase)
         return draw_strips(self, [statistic] if isinstance(statistic, str) else statistic, phase)
 
     def to_html(
@@ -239,26 +209,6 @@ class Training:
         from .strips import write_page
 
         return page_to(path, write_page(self, phase, max_bytes, title))
-
-    def to_tensorboard(self, writer: Any, statistics: Sequence[str] = TOLD) -> None:
-        """Write the records to a ``SummaryWriter``, or to anything with its ``add_scalar``.
-
-        For wandb: ``for record in watch.records(): wandb.log(record)``.
-
-        Parameters
-        ----------
-        writer : torch.utils.tensorboard.SummaryWriter
-        statistics : sequence of str
-            Which numbers of `records`. A tag is ``"std/layer1.0.conv1"``, with ``#1`` for a second
-            run of the layer; those of validation begin with ``"eval/"``.
-        """
-        for record in self.records():
-            run = f"#{record['call']}" if record["call"] else ""
-            before = "eval/" if record["phase"] == "eval" else ""
-            for name in statistics:
-                if record[name] is not None:
-                    tag = f"{before}{name}/{record['layer'] or 'model'}{run}{record['path']}"
-                    writer.add_scalar(tag, float(record[name]), record["step"])
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the records to one file, see `hookviz.load`."""
