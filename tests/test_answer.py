@@ -10,11 +10,7 @@ import pytest
 import torch
 from heavy import heavy_but
 from torch import nn
-from torchvision.models.detection import (
-    FasterRCNN,
-    KeypointRCNN,
-    RetinaNet,
-)
+from torchvision.models.detection import FasterRCNN, KeypointRCNN
 from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 from torchvision.ops import MultiScaleRoIAlign
@@ -205,9 +201,6 @@ def test_a_pixel_is_the_target_and_all_follows(pnet):
     assert torch.allclose(explorer.cache["conv3"].gradient, wanted, atol=1e-7)
     explorer.target = "output[1][0, 1, 12, 9] - output[1][0, 1, 3, 3]"
     assert explorer.target == target - faces.target(0, 1, 3, 3)
-    with pytest.raises(ValueError, match="no output"):
-        explorer.target = "output[1][0, 9, 12, 9]"
-    assert explorer.target == target - faces.target(0, 1, 3, 3)
     explorer.close()
 
 
@@ -227,8 +220,6 @@ ANCHORS = {
     "box_score_thresh": 0.0,
     "box_detections_per_img": 4,
 }
-SINGLE = {"anchor_generator": AnchorGenerator(((32,), (64,)), ((1.0,),) * 2)}
-SINGLE |= {"score_thresh": 0.0, "detections_per_img": 4, "topk_candidates": 8}
 REAL = {
     "fasterrcnn": lambda: small(FasterRCNN, **ANCHORS),
     "keypointrcnn": lambda: small(
@@ -237,7 +228,6 @@ REAL = {
         keypoint_roi_pool=MultiScaleRoIAlign(["0"], 14, 2),
         num_keypoints=5,
     ),
-    "retinanet": lambda: small(RetinaNet, **SINGLE),
 }
 
 
@@ -355,21 +345,12 @@ def test_the_plain_face_has_map_and_boxes(pnet):
     assert any(np.array_equal(each, panel.values) for each in shown)
     explorer.close()
 
-    explorer = hookviz.explore(Parts().eval(), torch.rand(1, 3, 10, 20), face="plain")
-    assert explorer.frame.outputs == [] == explorer.frame.boxes
-    explorer.close()
     torch.manual_seed(0)
-    model = small(RetinaNet, **SINGLE)
+    model = small(FasterRCNN, **ANCHORS)
     explorer = hookviz.explore(model, [torch.rand(3, 64, 96)], face="plain")
     with torch.no_grad():
         left, top, right, _ = model([explorer.inputs.args[0][0]])[0]["boxes"][0].tolist()
     first = draw_figure(explorer.frame).axes[0].patches[0]
     assert first.get_xy() == pytest.approx((left - 0.5, top - 0.5), abs=1e-4)
     assert first.get_width() == pytest.approx(right - left, abs=1e-4)
-    explorer.close()
-
-
-def test_a_classifier_has_no_such_answer():
-    explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[0])
-    assert not output_of(explorer.displayed()) and not explorer.displayed().run.leaves
     explorer.close()

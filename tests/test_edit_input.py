@@ -106,20 +106,6 @@ def test_one_of_several_inputs_is_edited():
         model(x)
 
 
-def test_a_layer_named_input_is_a_layer():
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.input = nn.Conv2d(1, 2, 1)
-
-        def forward(self, x):
-            return self.input(x)
-
-    model, x = Net(), torch.ones(1, 1, 2, 2)
-    with hookviz.edit(model, "input", 0), torch.no_grad():
-        assert not model(x).any()
-
-
 def test_inputs_are_edited_together_with_layers_and_their_gradients(model, x):
     with hookviz.edit(model, ["input", LAYER], 0) as edit, torch.no_grad():
         model(x)
@@ -173,3 +159,17 @@ def test_random_and_repeated_edits_of_the_input_are_shown(model, explorer):
         model(edited)
     # The shown picture contains the same noise as the run.
     assert torch.equal(explorer.cache[LAYER].activation, cache[LAYER].activation)
+
+
+def test_a_layer_named_input_is_a_layer():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.input = nn.Conv2d(1, 2, 1)
+
+        def forward(self, x):
+            return self.input(x)
+
+    model, x = Net(), torch.ones(1, 1, 2, 2)
+    with hookviz.edit(model, "input", 0), torch.no_grad():
+        assert not model(x).any()

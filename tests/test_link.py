@@ -63,13 +63,6 @@ def test_what_is_set_in_one_is_set_in_the_other(explorers, first):
     assert other.channel != 1
 
 
-def test_the_right_one_goes_to_where_the_left_one_is(explorers):
-    left, right = explorers
-    left.layer, left.channel = LAYER, 5
-    hookviz.widgets.link(left, right)
-    assert (right.layer, right.channel) == (LAYER, 5)
-
-
 def test_what_the_other_cannot_have_is_said(model, pictures, explorers):
     left, _ = explorers
     narrow = hookviz.explore(model, pictures[1], layers="layer3.*")

@@ -44,16 +44,6 @@ def test_it_opens_where_gradient_and_heatmap_differ_between_positions():
     assert opened(classifier, x, layer="0")[0] == "0"
 
 
-def test_a_flat_heatmap_is_no_place():
-    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Conv2d(2, 2, 1), nn.Flatten(), nn.LazyLinear(2))
-    x = torch.randn(1, 1, 6, 6)
-    model(x)
-    with torch.no_grad():
-        model[1].weight.zero_()
-        model[1].bias.fill_(1.0)
-    assert opened(model, x, target=lambda out: out.sum())[0] == "0"
-
-
 def test_it_opens_where_a_gradient_arrives():
     """Also where no heatmap is a place; of two heads the one that the target is of."""
 
@@ -111,12 +101,9 @@ def test_nan_is_where_it_opens():
 )
 def test_flat_gradients(values, said):
     assert flatness(np.array([values, [[1, 2], [3, 4]]], np.float32)).tolist() == [said, 0]
-
-
-def test_a_gradient_at_few_positions():
-    few = np.zeros((3, 20, 20), np.float32)
-    few[0, :2, :2], few[1, 3, 3], few[2, 0, :5] = [[1, 2], [3, 4]], -1, range(1, 6)
-    assert flatness(few).tolist() == [5, 5, 0]
+    few = np.zeros((2, 20, 20), np.float32)
+    few[0, 3, 3], few[1, 0, :5] = -1, range(1, 6)
+    assert flatness(few).tolist() == [5, 0]
 
 
 def test_flat_gradients_are_told():

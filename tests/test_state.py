@@ -33,17 +33,14 @@ def paint(browser):
     browser.request("paint", covered.tobytes(), shape=[112, 112])
 
 
-def test_a_step_to_another_layer_shows_its_strongest_channel(explorer):
+def test_a_step_to_another_layer_shows_its_strongest_channel_or_the_one_used_last(explorer):
     for layer in ("layer2.0.conv1", "layer3.0.conv1"):
         explorer.layer = layer
         assert explorer.channel == strongest(explorer, layer)
-
-
-def test_a_step_back_shows_the_channel_used_last(explorer):
-    explorer.layer, explorer.channel = "layer2.0.conv1", 3
+    explorer.channel = 3
     explorer.layer = "stem.0"
-    explorer.layer = "layer2.0.conv1"
-    assert explorer.channel == 3
+    explorer.layer = layer
+    assert explorer.channel == 3  # the one used last
 
 
 def test_sorted_channels_keep_their_rank(explorer):
@@ -117,14 +114,6 @@ def test_a_note_goes_with_the_next_change(explorer):
     assert "The top class is" in explorer.frame.note
     explorer.channel = 3
     assert explorer.frame.note == ""
-
-
-def test_the_opening_sentence_is_of_the_layer_and_channel_at_which_it_opened(explorer):
-    layer, channel = explorer.layer, explorer.channel
-    assert f"Opened at {layer}, " in explorer.frame.opened
-    assert f"channel {channel} contributes most to " in explorer.frame.opened
-    explorer.channel = channel + 1
-    assert explorer.frame.opened == ""
 
 
 def test_an_untrained_model_and_training_mode_are_mentioned():

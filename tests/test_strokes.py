@@ -101,15 +101,6 @@ def test_only_the_shown_sample_is_painted():
     made.close()
 
 
-def test_strokes_go_with_their_picture(explorer):
-    explorer.edit(channels=17)
-    stroke(explorer)
-    explorer.edit("input", 0, where=(slice(10), slice(10)))
-    explorer.image = PICTURES[2]
-    assert [str(edit) for edit in explorer.edits] == ["layer3.1.conv2, channel 17: off"]
-    assert torch.equal(shown_inputs(explorer.displayed()).args[0], explorer.inputs.args[0])
-
-
 @pytest.mark.parametrize("tool", ["paint", "erase"])
 def test_a_mask_of_another_size_is_refused_and_nothing_covered_is_no_edit(explorer, tool):
     stroke(explorer, np.ones((3, 4), bool), tool)
