@@ -197,31 +197,12 @@ def perceptron(width: int, bias: float) -> nn.Sequential:
     return model
 
 
-@pytest.mark.parametrize("count", [2, 15])
-def test_a_dead_layer_of_a_perceptron_is_found_with_few_inputs(count):
-    """A channel has one number of each input; that all inputs get one answer tells enough."""
-    loss = lambda output: F.cross_entropy(output, LABELS[:count])  # noqa: E731
+def test_a_dead_layer_of_a_perceptron_is_found_from_16_inputs_on():
+    """Of fewer inputs the values of a channel show nothing."""
     for bias, dead in ((-100.0, [("dead", "1")]), (0.0, [])):  # as is advised
-        for findings in both(lambda bias=bias: perceptron(32, bias), loss, rows(count, 4)):
+        for findings in both(lambda bias=bias: perceptron(32, bias), cross_entropy, rows()):
             assert told(findings) == dead, findings
-    for few in (rows(1, 4), rows(1, 4).expand(4, -1).clone()):
-        assert hookviz.diagnose(perceptron(32, -100.0), few).healthy
-
-
-class Gated(nn.Module):
-    """A gate of which all channels are zero: the rest answers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.gate, self.body = perceptron(32, -100.0), nn.Linear(4, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.body(x) * self.gate(x).sigmoid()
-
-
-def test_a_dead_gate_is_not_reported_where_the_answers_differ():
-    loss = lambda output: F.cross_entropy(output, LABELS[:4])  # noqa: E731
-    assert hookviz.diagnose(Gated(), rows(4, 4), loss).healthy
+    assert hookviz.diagnose(perceptron(32, -100.0), rows(4, 4)).healthy
 
 
 CLOSED = {
@@ -327,13 +308,6 @@ def test_a_branch_that_is_left_out_at_random_is_healthy():
         model = Around(lambda y: y * float(torch.rand(()) < 0.5))
         torch.manual_seed(seed)
         assert hookviz.diagnose(model, rows(), cross_entropy).healthy
-
-
-@pytest.mark.parametrize("shut", [F.relu, lambda loss: loss.clamp(max=0.0)])
-def test_a_loss_that_a_clamp_closes_is_a_fault(shut):
-    loss = lambda output: shut(-output.square().mean() - 1.0).relu()  # noqa: E731
-    (found,) = [e for e in hookviz.diagnose(Between(), rows(), loss) if e.severity != "note"]
-    assert (found.kind, found.evidence["samples"]) == ("no gradient", 16)
 
 
 @pytest.mark.parametrize("training", [True, False])

@@ -238,6 +238,10 @@ _WITHIN_ONE = "Clamp its input, with a margin: x.clamp(-1 + 1e-6, 1 - 1e-6)."
 _PROBABILITIES = "Give it probabilities, clamped with a margin: x.clamp(1e-6, 1 - 1e-6)."
 _ABOVE_ONE = "Keep its input above 1: x.clamp(min=1 + 1e-6)."
 _ABOVE_MINUS_ONE = "Keep its input above −1: x.clamp(min=-1 + 1e-6)."
+_WHERE = (
+    "If torch.where leaves these values out, replace them before the operation: "
+    "torch.where(mask, x, 1.0)."
+)
 _SELECTED = (
     "Skip the batch if nothing is selected, or divide the sum by the count, at least 1: "
     "x.sum() / max(x.numel(), 1)."
@@ -608,7 +612,10 @@ def backward_cause(name: str, saved: Mapping[str, Any], broken: Broken) -> Cause
     operation that runs in the backward was given.
     """
     found = _first_reason(SLOPES.get(name, ()), replace(broken, name=name, arguments=saved))
-    return replace(found, slope=True) if found is not None else forward_cause(broken)
+    if found is None:
+        return forward_cause(broken)
+    # torch.where gives the values that it leaves out a gradient of 0, and 0 × Inf is NaN.
+    return replace(found, fix=f"{found.fix} {_WHERE}")
 
 
 def _first_reason(reasons: Iterable[Reason], broken: Broken) -> Cause | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ...hooking.select import type_name
 from ...hooking.storage import StorageMap
 from ...hooking.tensors import at_least_float32
-from ...hooking.transforms import TransformError, is_wrapped
+from ...hooking.transforms import TransformError
 from ...run.operations import RECTIFIERS, Kind
 from ...run.recorder import Listener, ModuleCall, Operation, OperationRecorder
 from ...run.session import Session
@@ -32,6 +32,7 @@ from .records import (
     RanOperation,
     channel_dimension,
     channel_ranges,
+    constant_of,
     origin_of,
     range_of,
     record_of,
@@ -56,8 +57,10 @@ class OperationLog(Listener):
         self._parameters: StorageMap[list[str]] = StorageMap()  # their names
         self._stored: StorageMap[str] = StorageMap()  # tensors that are plain attributes
         self._hearing = overridden(run.checks, "heard")
-        self._observing = overridden(run.checks, "after")
-        self._observers: dict[str, list[Callable[..., None]]] = {}  # by the operation's name
+        self._observing: dict[str, list[Callable[..., None]]] = {}  # by the operation's name
+        for observe in overridden(run.checks, "after"):
+            for name in observe.__self__.operations:  # type: ignore[attr-defined]
+                self._observing.setdefault(name, []).append(observe)
 
     def reaches(self, tensor: Tensor) -> None:
         """Note that NaN or Inf reached this tensor, with the operation where it arose."""
@@ -85,8 +88,7 @@ class OperationLog(Listener):
         operation.notes[self] = record, given
 
     def failed(self, operation: Operation) -> None:
-        noted = operation.notes.get(self) or (record_of(operation, 0), operation.inputs)
-        failed, given = noted
+        failed, given = operation.notes.get(self) or (record_of(operation, 0), operation.inputs)
         self.run.failed = failed
         failed.given = tuple(filter(None, map(range_of, given)))
 
@@ -106,7 +108,7 @@ class OperationLog(Listener):
         if not record.finite:
             self._find_origin(record, operation, given)
         elif not record.again:
-            for observe in self._observers_of(record.name):
+            for observe in self._observing.get(record.name, ()):
                 observe(RanOperation(record, operation, given), self.run)
         self.run.operations.append(record)
         for tensor in returned:
@@ -121,8 +123,7 @@ class OperationLog(Listener):
             return maker
         if record.phase == "backward" or not (tensor.is_floating_point() or tensor.is_complex()):
             return None
-        place = record.layer, record.call, record.phase, record.file, record.line
-        maker = OperationRecord(-1, "constant", *place, constant=True)
+        maker = constant_of(record)
         maker.stored, maker.matrix = self._stored.get(tensor) or "", tensor.ndim > 1
         parameter = type(tensor) is nn.Parameter or bool(maker.stored)
         maker.loose = parameter and tensor.requires_grad and tensor.is_leaf
@@ -153,13 +154,6 @@ class OperationLog(Listener):
         if record.origin is record:
             maker = next((each.name for each in record.makers if each is not None), "")
             record.cause = cause_of(operation, given, record.made, maker)
-
-    def _observers_of(self, name: str) -> list[Callable[..., None]]:
-        found = self._observers.get(name)
-        if found is None:
-            wanted = [each for each in self._observing if name in each.__self__.operations]  # type: ignore[attr-defined]
-            found = self._observers[name] = wanted
-        return found
 
 
 class Examination(OperationLog):
@@ -205,7 +199,7 @@ class Examination(OperationLog):
         named = list(self.run.root.named_parameters())
         for name, parameter in named:
             if parameter.requires_grad:
-                recorder.add(parameter, "tensor", partial(self._arrived_at_weights, name))
+                self._listen(parameter, partial(self._arrived_at_weights, name))
             self._parameters[parameter] = [*(self._parameters.get(parameter) or ()), name]
         for kind, tensors in (("weights", named), ("buffer", self.run.root.named_buffers())):
             for name, tensor in tensors:
@@ -243,8 +237,7 @@ class Examination(OperationLog):
             self.run.samples = batch_size(given)
             for tensor in given:
                 self._note_source("input", "input", tensor)
-        makers = (self.makers.get(tensor) for tensor in given)
-        made_by = tuple(dict.fromkeys(each for each in makers if each is not None))
+        made_by = tuple(dict.fromkeys(filter(None, map(self.makers.get, given))))
         shapes = tuple([tuple(tensor.shape) for tensor in given])
         kind = type_name(call.module)
         layer = LayerCall(call.layer, kind, call.call, call.module, shapes, made_by)
@@ -260,8 +253,7 @@ class Examination(OperationLog):
         layer.finished = True
         if not again:
             layer.shapes = tuple([tuple(tensor.shape) for tensor in returned])
-            makers = map(self.makers.get, returned)
-            layer.made = tuple([each for each in makers if each is not None])
+            layer.made = tuple(filter(None, map(self.makers.get, returned)))
             layer.tracked = any(tensor.requires_grad for tensor in returned)
             for leave in self._leaving:
                 leave(layer, returned, self.run)
@@ -271,52 +263,50 @@ class Examination(OperationLog):
         if layer is self.run.calls[0]:
             for tensor in floating:
                 if tensor.requires_grad and tensor.shape[:1] == (self.run.samples,):
-                    self.recorder.add(tensor, "tensor", self._arrived_at_output)
+                    self._listen(tensor, self.run.output_gradient.add)
         first = floating[0]
         if has_weights(layer.module):
             layer.size = norm_of(first) / first.numel() ** 0.5
         if first.requires_grad and (layer.leaf or self.thorough):
             # What reaches the input before any weights may be the truth: nothing learns from it.
             learns = bool(self.run.used) or next(self.run.root.parameters(), None) is None
-            self.recorder.add(first, "tensor", partial(self._arrived, layer, learns))
+            self._listen(first, partial(self._arrived, layer, learns))
 
     # Gradients
 
-    def _arrived_at_output(self, gradient: Tensor | None) -> None:
-        if gradient is not None:
-            with self._quiet():
-                self.run.output_gradient.add(gradient)
+    def _listen(self, tensor: Tensor, arrived: Callable[[Tensor], object]) -> None:
+        """Call a function with the gradient that reaches a tensor, unobserved."""
 
-    def _arrived(self, layer: LayerCall, learns: bool, gradient: Tensor | None) -> None:
-        if gradient is not None:
-            with self._quiet():
-                if layer.leaf:
-                    layer.gradient = self._norm(gradient) if learns else norm_of(gradient)
-                if learns and self.thorough:
-                    self.reaches(gradient)
+        def silently(gradient: Tensor | None) -> None:
+            if gradient is not None:
+                with nullcontext() if self._skips else self.recorder.silent():
+                    arrived(gradient)
 
-    def _arrived_at_weights(self, name: str, gradient: Tensor | None) -> None:
-        if gradient is not None:
-            self.run.backward = True
-            norms = self.run.gradient_norms
-            with self._quiet():
-                norms[name] = norms.get(name, 0.0) + self._norm(gradient)
-                if self.thorough:
-                    self.reaches(gradient)
+        self.recorder.add(tensor, "tensor", silently)
+
+    def _arrived(self, layer: LayerCall, learns: bool, gradient: Tensor) -> None:
+        if layer.leaf:
+            layer.gradient = self._norm(gradient) if learns else norm_of(gradient)
+        if learns and self.thorough:
+            self.reaches(gradient)
+
+    def _arrived_at_weights(self, name: str, gradient: Tensor) -> None:
+        self.run.backward = True
+        norms = self.run.gradient_norms
+        norms[name] = norms.get(name, 0.0) + self._norm(gradient)
+        if self.thorough:
+            self.reaches(gradient)
+
+    def _norm(self, gradient: Tensor) -> float:
+        norm = norm_of(gradient)
+        self.run.suspect |= not math.isfinite(norm)
+        return norm
 
     def skip_backward(self) -> None:
         """Stop listening before the backward, unless its operations are recorded."""
         self._skips = not self.thorough
         if self._skips:
             self.recorder.mute(True)
-
-    def _quiet(self) -> AbstractContextManager[None]:
-        return nullcontext() if self._skips else self.recorder.silent()
-
-    def _norm(self, gradient: Tensor) -> float:
-        norm = norm_of(gradient)
-        self.run.suspect |= not math.isfinite(norm)
-        return norm
 
 
 def batch_size(given: Sequence[Tensor]) -> int:
@@ -325,12 +315,6 @@ def batch_size(given: Sequence[Tensor]) -> int:
     floating = (each for each in several if each.is_floating_point())
     first = next(floating, several[0] if several else None)
     return 1 if first is None else len(first)
-
-
-def is_plain(tensor: Tensor) -> bool:
-    """Return True if all values of a tensor are in memory of its own kind."""
-    here = tensor.layout is torch.strided and not tensor.is_meta and not tensor.is_nested
-    return here and not is_wrapped(tensor)
 
 
 def _random_states() -> str:

@@ -77,7 +77,6 @@ class Cause:
     words: str
     fix: str
     overflow: bool = False  # a result, or a sum, is larger than its type holds
-    slope: bool = False  # the operation's derivative is infinite
 
 
 @dataclass(eq=False)
@@ -130,7 +129,6 @@ class OperationRecord:
     kind: Kind = Kind.UNKNOWN
     overwrites: bool = False  # works in place
     again: bool = False  # run once more by activation checkpointing
-    unwritten: bool = False  # its memory holds arbitrary values
     title: str = ""
     stored: str = ""
     matrix: bool = False  # of a source: more than a vector
@@ -138,6 +136,11 @@ class OperationRecord:
     overwrote: OperationRecord | None = None
     channels: tuple[Tensor, Tensor] | None = None
     reached: str = ""
+
+    @property
+    def unwritten(self) -> bool:
+        """True if its memory holds arbitrary values."""
+        return self.name in UNINITIALIZED
 
     @property
     def finite(self) -> bool:
@@ -280,7 +283,6 @@ def record_of(operation: Operation, index: int) -> OperationRecord:
         kind=operation.kind,
         overwrites=operation.mutates,
         again=operation.again,
-        unwritten=operation.name in UNINITIALIZED,
     )
 
 
@@ -291,7 +293,7 @@ def origin_of(record: OperationRecord, given: list[Range | None]) -> OperationRe
             continue
         source = maker
         if source is None:  # written by nothing that was seen: a constant of the code
-            source = _constant(record)
+            source = constant_of(record)
         if source.index < 0 and not source.made:
             source.made, source.constant = (extent,), True
         origin = source.origin or source
@@ -301,7 +303,8 @@ def origin_of(record: OperationRecord, given: list[Range | None]) -> OperationRe
     return record
 
 
-def _constant(record: OperationRecord) -> OperationRecord:
+def constant_of(record: OperationRecord) -> OperationRecord:
+    """Return the source of a constant that the code takes where an operation runs."""
     place = record.layer, record.call, record.phase, record.file, record.line
     return OperationRecord(-1, "constant", *place, constant=True)
 

@@ -24,26 +24,6 @@ cat."""
 
 
 @dataclass
-class Variance:
-    """The channels of a BatchNorm with hardly any variance.
-
-    Attributes
-    ----------
-    channels : torch.Tensor
-        Their mask.
-    least, eps : float
-        The smallest variance, and what the layer adds to it.
-    factor : float
-        In eval mode: the largest root mean square of these channels' output.
-    """
-
-    channels: Tensor
-    least: float
-    eps: float
-    factor: float = 0.0
-
-
-@dataclass
 class BatchNormVariance(Check):
     """Report BatchNorms that divide by hardly any variance.
 
@@ -53,7 +33,10 @@ class BatchNormVariance(Check):
     looks_at = "BatchNorm's variances"
     operations = BATCH_NORMS
 
-    found: dict[OperationRecord, Variance] = field(default_factory=dict)
+    #: Channels that vary now and did not in training, and the largest root mean square of their
+    #: output; and channels that do not vary in this batch.
+    blown: dict[OperationRecord, tuple[Tensor, float]] = field(default_factory=dict)
+    flat: dict[OperationRecord, Tensor] = field(default_factory=dict)
 
     def after(self, ran: RanOperation, run: RunRecord) -> None:
         arguments, saved = ran.operation.argument, ran.operation.outputs[1:3]
@@ -62,60 +45,70 @@ class BatchNormVariance(Check):
         eps: float = arguments["eps" if "eps" in arguments else "epsilon"]
         running = arguments.get("running_var")
         if uses_running_statistics(ran.record.name, arguments) and running is not None:
-            small = running < eps
-            if bool(small.any()):
-                values = ran.given[0].detach().movedim(1, 0).flatten(1).float()
-                away = values[small] - arguments["running_mean"][small, None]
-                factors = (away.square().mean(1) / (running[small] + eps)).sqrt()
-                limit = torch.where(running[small] < NONE, BLOWN, 5 * BLOWN)
-                channels = small.clone()
-                channels[small] = factors > limit
-                least, factor = running.min().item(), factors.max().item()
-                self.found[ran.record] = Variance(channels, least, eps, factor)
+            channels = running < eps
+            if bool(channels.any()):
+                variance = running[channels]
+                values = ran.given[0].detach().movedim(1, 0).flatten(1).float()[channels]
+                away = values - arguments["running_mean"][channels, None]
+                factors = (away.square().mean(1) / (variance + eps)).sqrt()
+                channels[channels.clone()] = factors > torch.where(
+                    variance < NONE, BLOWN, 5 * BLOWN
+                )
+                self.blown[ran.record] = channels, factors.max().item()
         elif len(saved) == 2 and saved[1].numel():
-            mean, scale = saved
-            variance = scale.double() ** -2 - eps  # torch keeps 1 / sqrt(variance + eps)
-            flat = variance < FLAT + 0.1 * FLAT * mean.double() ** 2
-            if bool(flat.any()):
-                least = max(variance.min().item(), 0.0)
-                self.found[ran.record] = Variance(flat, least, eps)
+            mean, scale = (each.double() for each in saved)
+            variance = scale**-2 - eps  # torch keeps 1 / sqrt(variance + eps)
+            self.flat[ran.record] = variance < FLAT + 0.1 * FLAT * mean**2
 
     def findings(self, run: RunRecord) -> Iterator[Finding]:
-        for record, variance in self.found.items():
-            count, channels = int(variance.channels.sum()), len(variance.channels)
-            if not count or record.maker_layer in run.zero_layers:
-                continue
-            named = f"{count} of {channels} channels of BatchNorm {record.layer!r}"
-            away = run.trained_away(record.maker, variance.channels)
-            if variance.factor:
-                yield Finding(
-                    "batchnorm",
-                    "warning",
-                    f"{named} had hardly any variance in training ({number(variance.least)}) and "
-                    f"vary in this batch: its output is up to {number(variance.factor)} times too "
-                    "large.",
+        for record, (blown, factor) in self.blown.items():
+            if bool(blown.any()) and record.maker_layer not in run.zero_layers:
+                yield _finding(
+                    record,
+                    blown,
+                    f"had hardly any variance in training, and vary in this batch: its output is "
+                    f"up to {number(factor)} times too large",
                     "Load its statistics, or compute them again: reset_running_stats(), then run "
                     "training batches in training mode.",
-                    record.layer,
-                    record.call,
-                    evidence={"channels": count, "of": channels, "factor": variance.factor},
-                    cause="blown up",
                     explains=frozenset({"no slope", "saturated"}),
                 )
+        for record, flat in self.flat.items():
+            if not bool(flat.any()) or record.maker_layer in run.zero_layers:
                 continue
-            whole = count - away > channels / 2
-            why = "it amplifies rounding errors" if whole else "they were trained away"
-            yield Finding(
-                "batchnorm",
-                "warning" if whole and run.samples > 1 else "note",
-                f"{named} are the same everywhere in this batch (variance "
-                f"{number(variance.least)}, eps {variance.eps:g}): {why}.",
+            away = run.trained_away(record.maker, flat)
+            whole = int(flat.sum()) - away > len(flat) / 2
+            yield _finding(
+                record,
+                flat,
+                f"are the same everywhere in this batch, and it amplifies rounding errors; {away} "
+                "of them were trained away",
                 f"Look at {record.maker_layer!r}, which returns the same for every input."
                 if whole
                 else "No fix is needed; such channels could be pruned.",
-                record.layer,
-                record.call,
-                evidence={"channels": count, "of": channels, "variance": variance.least},
-                cause="flat" if whole else "trained away",
+                "warning" if whole and run.samples > 1 else "note",
                 symptom="flat batch" if whole else "batchnorm",
             )
+
+
+def _finding(
+    record: OperationRecord,
+    channels: Tensor,
+    words: str,
+    advice: str,
+    severity: str = "warning",
+    symptom: str = "",
+    explains: frozenset[str] = frozenset(),
+) -> Finding:
+    count, of = int(channels.sum()), len(channels)
+    return Finding(
+        "batchnorm",
+        severity,
+        f"{count} of {of} channels of BatchNorm {record.layer!r} {words}.",
+        advice,
+        record.layer,
+        record.call,
+        evidence={"channels": count, "of": of},
+        cause=symptom or "blown up",
+        symptom=symptom,
+        explains=explains,
+    )

@@ -24,7 +24,7 @@ from ..error_messages import (
     kind_of,
 )
 from ..findings import Finding
-from ..records import OUTSIDE, OperationRecord
+from ..records import OperationRecord
 from .in_place import InPlace
 from .no_gradient import NoGradient
 
@@ -45,12 +45,11 @@ class ModelError(Check):
             yield overwrite
             return
         call = _innermost(run, error)
-        cut = run.check(NoGradient).last_break()
-        found = _finding(error, f"The model raised {_in_words(error, call)}", call, cut)
+        where = f"The model raised {type(error).__name__} in {_in_words(call)}"
+        found = _finding(error, where, call, run.check(NoGradient).last_break())
         if run.failed is not None:
             found["operation"] = run.failed.name
-        root = next((each for each in run.calls if each.module is run.root), None)
-        if root is not None and root.finished:
+        if any(each.module is run.root and each.finished for each in run.calls):
             found["phase"] = "backward"
         shapes = [(each.layer, each.type, each.shapes) for each in run.calls if each.shapes]
         yield Finding(**found, evidence={"shapes": shapes})
@@ -82,8 +81,8 @@ def _finding(
     """Return the arguments of an error's finding."""
     kind, place = kind_of(error), place_of(error)
     frames, _ = _inner_frames(error)
-    functions = (each.name for each in frames if each.filename.endswith("functional.py"))
-    function = next(functions, "")
+    functional = (each.name for each in frames if each.filename.endswith("functional.py"))
+    function = next(functional, "")
     if cut is not None and cut.file and NO_GRAPH.search(message_of(error)):
         place, function = {"file": cut.file, "line": cut.line}, cut.name
     if call is not None and not place["line"] and WRONG_ARGUMENTS.search(message_of(error)):
@@ -96,11 +95,16 @@ def _finding(
             "Counts have no gradient: train with a loss such as cross_entropy, and use the "
             "accuracy only to report."
         )
+    if not advice and kind == "shape" and call is not None:
+        advice = (
+            f"Make {call.layer or 'forward'!r} fit its input, or change what made the input; "
+            "finding.evidence['shapes'] lists the shapes up to there."
+        )
     return {
         "kind": kind,
         "severity": "error",
         "message": f"{words}: {first_line(error)}",
-        "advice": advice or _advice(call, kind, bool(place["file"])),
+        "advice": advice or "Look at the end of the error's traceback.",
         "layer": call.layer if call is not None else "",
         "call": call.call if call is not None else 0,
         "operation": function,
@@ -108,17 +112,17 @@ def _finding(
     }
 
 
-def _in_words(error: BaseException, call: LayerCall | None) -> str:
-    """Name an error, the layer that raised it, its input and where that came from."""
+def _in_words(call: LayerCall | None) -> str:
+    """Name the layer that raised an error, its input and where that came from."""
     if call is None:
-        return f"{type(error).__name__} in the score"
+        return "the score"
     words = f"layer {call.layer!r} ({call.type})" if call.layer else f"{call.type}'s forward"
     words += f", call {call.call}" if call.call else ""
     if call.given:
         words += f", which got an input of shape {' and '.join(map(str, call.given))}"
         words += f", made by {' and '.join(map(_maker, call.made_by))}" if call.made_by else ""
         words += f", and takes {wants}" if (wants := takes(call.module)) else ""
-    return f"{type(error).__name__} in {words}"
+    return words
 
 
 def _maker(operation: OperationRecord) -> str:
@@ -135,38 +139,37 @@ def _fix(error: BaseException, call: LayerCall | None) -> str:
         return f"Labels must go from 0 to {classes - 1}: subtract 1 if they begin at 1."
     if call is None:
         return fix_of(error)
-    shape = list(call.given[0]) if call.given else []
+    shape = call.given[0] if call.given else ()
     last = len(shape) - 1
     fits = is_convolution(call.module) and last == dimensions(call.module) + 1
     if fits and shape[last] == call.module.in_channels != shape[1]:
-        order = (0, last, *range(1, last))
-        return f"Channels stand last in {call.given[0]}: give x.permute{order}, (N, C, …)."
+        return f"Channels stand last in {shape}: give x.permute{(0, last, *range(1, last))}."
     if WRONG_ARGUMENTS.search(message):
         with suppress(TypeError, ValueError):
             taken = inspect.signature(call.module.forward).parameters.values()
             arguments = ", ".join(str(each.replace(annotation=each.empty)) for each in taken)
             owner = f"layer {call.layer!r}" if call.layer else "the model"
-            labels = "; labels go to the target, lambda output: loss(output, y)"
-            given = f"Give {owner} the arguments of its forward, ({arguments})"
-            return given + ("" if call.layer else labels) + "."
+            return (
+                f"Give {owner} the arguments of its forward, ({arguments}); labels go to the "
+                "target, lambda output: loss(output, y)."
+            )
     return fix_of(error)
 
 
 def _classes(error: BaseException) -> int:
     """Read the number of classes of a loss's input off its frame in the traceback."""
-    traced, found = error.__traceback__, 0
-    while traced is not None:
-        given = traced.tb_frame.f_locals.get("input")
+    found = 0
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        given = frame.f_locals.get("input")
         if isinstance(given, torch.Tensor) and given.ndim:
             found = given.shape[min(given.ndim - 1, 1)]
-        traced = traced.tb_next
     return found
 
 
 def _innermost(run: RunRecord, error: Exception) -> LayerCall | None:
     """Return the call in which the error arose: the innermost one that did not come to its end."""
     innermost = innermost_call(error, run.names)
-    unfinished = [call for call in run.calls if not call.finished and call.layer != OUTSIDE]
+    unfinished = [call for call in run.calls if not call.finished]
     if innermost is not None:
         unfinished = [call for call in unfinished if call.module is innermost[0]] or unfinished
     return unfinished[-1] if unfinished else None
@@ -187,15 +190,3 @@ def _inner_frames(error: BaseException) -> tuple[list[traceback.FrameSummary], b
     frames = list(traceback.extract_tb(error.__traceback__))
     users = [place for place, each in enumerate(frames) if not each.filename.startswith(_FOREIGN)]
     return frames[users[-1] if users else 0 :], bool(users)
-
-
-def _advice(call: LayerCall | None, kind: str, line: bool) -> str:
-    if kind in ("error", "in place") or call is None:
-        here = "; the line of your code is named here" if line else ""
-        return f"Look at the end of the error's traceback{here}."
-    if call.made_by and call.made_by[0].index >= 0:
-        return (
-            f"Make {call.layer or 'forward'!r} fit its input, or change what made the input; "
-            "finding.evidence['shapes'] lists the shapes up to there."
-        )
-    return "Give an input of the size that this layer takes."

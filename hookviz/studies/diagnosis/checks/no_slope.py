@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ....hooking.checkpoint import FORWARD, current_backward
-from ....run.operations import CLAMPS, RECTIFIERS, STEPS
+from ....run.operations import CLAMPS, STEPS
 from ....run.recorder import Operation
 from ..check import Check, RunRecord
 from ..findings import Finding
@@ -31,14 +31,10 @@ class NoSlope(Check):
     operations = tuple(CLAMPS)
 
     flat: list[GraphBreak] = field(default_factory=list)
-    times_zero: OperationRecord | None = None  # outside of the model
 
     def heard(self, operation: Operation, record: OperationRecord, run: RunRecord) -> None:
-        zero = _by_zero(operation)
-        if zero and record.layer == OUTSIDE:
-            self.times_zero = record
         step = operation.name in STEPS and operation.inputs[0].requires_grad
-        if (zero or step) and record.file and current_backward() == FORWARD:
+        if (step or _by_zero(operation)) and record.file and current_backward() == FORWARD:
             self.flat.append(break_at(record, operation, run))
 
     def after(self, ran: RanOperation, run: RunRecord) -> None:
@@ -80,25 +76,21 @@ class NoSlope(Check):
                 begun = record.layer == OUTSIDE and len(layers) < len(sums)
                 yield _without_slope(record, layers, begun=begun)
         if run.finite_score and gradient.arrived and not gradient.nonzero:
-            yield self._of_score(run)
-
-    def _of_score(self, run: RunRecord) -> Finding:
-        # A loss with a margin is 0 once all answers are right beyond it, and a ranking loss needs
-        # two samples.
-        settled = run.samples == 1 or (run.score == 0 and not _closed(run))
-        meant = settled and self.times_zero is None
-        place = self.times_zero.place if self.times_zero is not None else {}
-        return Finding(
-            "no gradient",
-            "note" if meant else "warning",
-            f"The gradient of the score is 0 for all {run.samples} samples: this step changes "
-            "nothing.",
-            "Look for a factor of 0 in the loss, or a clamp or ReLU whose input is out of range; "
-            "no fix is needed if the loss has a margin that all answers keep.",
-            **place | {"phase": "backward"},
-            evidence={"samples": run.samples},
-            symptom="no slope",
-        )
+            # A loss with a margin is 0 once all answers are right beyond it, and a ranking loss
+            # needs two samples.
+            settled = run.samples == 1 or run.score == 0
+            outside = [each.record for each in self.flat if each.record.layer == OUTSIDE]
+            yield Finding(
+                "no gradient",
+                "note" if settled and not outside else "warning",
+                f"The gradient of the score is 0 for all {run.samples} samples: this step changes "
+                "nothing.",
+                "Look for a factor of 0 in the loss, or a clamp or ReLU whose input is out of "
+                "range; no fix is needed if the loss has a margin that all answers keep.",
+                **(outside[-1].place if outside else {}) | {"phase": "backward"},
+                evidence={"samples": run.samples},
+                symptom="no slope",
+            )
 
 
 def _without_slope(record: OperationRecord, layers: list[str], *, begun: bool) -> Finding:
@@ -122,13 +114,6 @@ def _without_slope(record: OperationRecord, layers: list[str], *, begun: bool) -
         symptom="factor of 0" if zero else "",
         explains=frozenset() if begun else frozenset(consequences),
     )
-
-
-def _closed(run: RunRecord) -> bool:
-    """Return True if the loss, one number, went through a ReLU or a clamp that made 0 of it."""
-    outside = (each for each in run.operations if each.layer == OUTSIDE and each.made)
-    closed = (e for e in outside if e.name in RECTIFIERS and e.made[0].magnitude == 0)
-    return any(math.prod(each.made[0].shape) == 1 for each in closed)
 
 
 def _by_zero(operation: Operation) -> bool:

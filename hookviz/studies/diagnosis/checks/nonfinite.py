@@ -86,11 +86,6 @@ def _made_here(operation: OperationRecord, word: str) -> tuple[str, str]:
     message = f"{what[0].upper()}{what[1:]} made {word}: {why}."
     if cause is None:
         return message, "Look at the values that this layer gets: explore(model, x) shows them."
-    lost = operation.nan or operation.reached == "nan"
-    if cause.slope and lost:
-        # torch.where gives the values that it leaves out a gradient of 0.
-        where = "If torch.where leaves these values out, replace them before the operation: "
-        return message, f"{cause.fix} {where}torch.where(mask, x, 1.0)."
     return message, cause.fix
 
 

@@ -32,12 +32,12 @@ def as_optimizers(optimizer: Any) -> tuple[Any, ...]:
     """
     several = optimizer if isinstance(optimizer, (list, tuple)) else (optimizer,)
     given = tuple(each for each in several if each is not None)
-    wrong = [type(each).__name__ for each in given if not hasattr(each, "param_groups")]
-    if wrong:
-        raise ValueError(
-            f"optimizer= is {wrong[0]}, which has no param_groups: give a torch.optim.Optimizer, "
-            "or a list of them."
-        )
+    for each in given:
+        if not hasattr(each, "param_groups"):
+            raise ValueError(
+                f"optimizer= is {type(each).__name__}, which has no param_groups: give a "
+                "torch.optim.Optimizer, or a list of them."
+            )
     return given
 
 
@@ -75,31 +75,28 @@ def _missing(run: RunRecord, optimizers: Sequence[Any]) -> Iterator[Finding]:
     learns = [name for name, each in run.root.named_parameters() if each.requires_grad]
     held = set[str]().union(*(held_by(each, run) for each in optimizers))
     missing = [name for name in learns if name not in held]
-    if not missing or not held:  # that is reported as parameters of another model
-        return
-    norms = run.gradient_norms.keys()
-    elsewhere = bool(norms) and not norms & set(missing)
-    yield _about(
-        missing,
-        f"{len(missing)} of {len(learns)} parameters that learn are not in the optimizer, such as "
-        f"{missing[0]!r}.",
-        "No fix is needed if they learn in another step: no gradient reached them."
-        if elsewhere
-        else "Create it after the model is complete, with model.parameters(), or freeze what "
-        "should not learn with requires_grad_(False). If another optimizer trains them, pass both: "
-        "optimizer=[one, other].",
-        "note" if elsewhere else "warning",
-    )
+    if missing and held:  # else that is reported as parameters of another model
+        norms = run.gradient_norms.keys()
+        elsewhere = bool(norms) and not norms & set(missing)
+        yield _about(
+            missing,
+            f"{len(missing)} of {len(learns)} parameters that learn are not in the optimizer, such "
+            f"as {missing[0]!r}.",
+            "No fix is needed if they learn in another step: no gradient reached them."
+            if elsewhere
+            else "Create it after the model is complete, with model.parameters(), or freeze what "
+            "should not learn with requires_grad_(False). If another optimizer trains them, pass "
+            "both: optimizer=[one, other].",
+            "note" if elsewhere else "warning",
+        )
 
 
 def _held_in_vain(run: RunRecord, optimizer: Any) -> Iterator[Finding]:
-    """Report parameters that an optimizer holds twice, of another model, or frozen."""
-    held = [each for group in optimizer.param_groups for each in group["params"]]
-    names = [name for group in optimizer.param_groups for name in _names(run, group)]
-    counts = Counter(map(id, held))
-    own = {name: each for name, each in zip(names, held, strict=True) if name}
-    foreign = {id(each) for name, each in zip(names, held, strict=True) if not name}
-    twice = [name for name, each in own.items() if counts[id(each)] > 1]
+    """Report parameters that an optimizer holds twice, or of another model."""
+    held = [id(each) for group in optimizer.param_groups for each in group["params"]]
+    own = run.parameter_names
+    twice = [own[key] for key, times in Counter(held).items() if times > 1 and key in own]
+    foreign = set(held) - own.keys()
     if twice:
         yield _about(
             twice,
@@ -108,10 +105,11 @@ def _held_in_vain(run: RunRecord, optimizer: Any) -> Iterator[Finding]:
             "Pass it each parameter once.",
         )
     if foreign:
+        some = bool(own.keys() & set(held))
         yield _about(
-            [] if own else [*run.parameter_names.values()],
+            [] if some else list(own.values()),
             f"The optimizer holds {len(foreign)} parameters that are not the model's"
-            + ("." if own else ", and none of the model's own."),
+            + ("." if some else ", and none of the model's own."),
             "Create it again if a layer was replaced, or the model copied, after it was created.",
         )
 
@@ -125,22 +123,20 @@ def _about(names: list[str], message: str, advice: str, severity: str = "warning
 
 def _groups(run: RunRecord, optimizer: Any) -> Iterator[Finding]:
     """Report a learning rate of 0, and a decay that takes away a large part of the weights."""
-    kind = type(optimizer).__name__
     for index, group in enumerate(optimizer.param_groups):
         rate, decay = float(group.get("lr", 1.0)), float(group.get("weight_decay", 0.0))
         held = [name for name in _names(run, group) if name]
         if rate == 0 and group["params"]:
-            scheduled = "initial_lr" in group  # a warm-up begins so
             yield _about(
                 held,
                 f"The learning rate of group {index} is 0: its {len(group['params'])} parameters "
                 "do not change.",
-                "No fix is needed if a scheduler raises it from there."
-                if scheduled
-                else "Set one, such as optimizer.param_groups[0]['lr'] = 1e-3.",
-                "note" if scheduled else "warning",
+                "Set one, such as optimizer.param_groups[0]['lr'] = 1e-3; no fix is needed if a "
+                "scheduler raises it from there.",
+                "note" if "initial_lr" in group else "warning",  # a warm-up begins so
             )
         # Adam adds the decay to the gradient, and its steps have the same length whatever that is.
+        kind = type(optimizer).__name__
         subtracted = kind in ("SGD", "AdamW") or group.get("decoupled_weight_decay", False)
         if subtracted and rate * decay >= ERASING:
             yield _about(
@@ -148,7 +144,7 @@ def _groups(run: RunRecord, optimizer: Any) -> Iterator[Finding]:
                 f"Weight decay erases the weights of group {index}: each step multiplies them by "
                 f"1 − lr × weight_decay = 1 − {number(rate)} × {number(decay)} = "
                 f"{number(1 - rate * decay)}.",
-                f"Set weight_decay to {number(1e-4 if kind == 'SGD' else 1e-2)}, for example: "
+                "Set a smaller weight_decay, such as 1e-4 for SGD and 1e-2 for AdamW: "
                 "lr × weight_decay should be far below 1.",
             )
 
@@ -167,12 +163,12 @@ def _lengths(run: RunRecord, optimizer: Any) -> Iterator[Finding]:
             slope = run.gradient_norms.get(name) or (0.0 if each.grad is None else _size(each.grad))
             if kind == "SGD" and size and slope:
                 ratios[name] = rate * slope / size
-            elif size and (kind == "RMSprop" or ("Adam" in kind and kind != "RAdam")):
+            elif size and kind in ("RMSprop", "Adam", "AdamW", "NAdam"):
                 ratios[name] = rate * each.numel() ** 0.5 / size  # whatever the gradient
     middle = statistics.median(ratios.values()) if ratios else 0.0
     far = TOO_FAR * (10 if kind == "SGD" and run.samples < FEW else 1)
     if far < middle < math.inf:
-        worst = max(ratios, key=lambda name: ratios[name])
+        worst = max(ratios, key=ratios.__getitem__)
         rate = max(float(group.get("lr", 0.0)) for group in optimizer.param_groups)
         yield Finding(
             "learning rate",

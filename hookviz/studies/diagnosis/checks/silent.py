@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from ....run.operations import BATCH_NORMS, RECTIFIERS
-from ..check import Check, LayerCall, RunRecord
-from ..examination import is_plain
+from ..check import Check, RunRecord
 from ..findings import Finding
 from ..modules import untrained_norms
 from ..records import (
@@ -26,8 +25,7 @@ MARGIN = 1.0
 """A channel that stays below zero by this many times its range is not silent by chance."""
 
 FEW = 16
-"""Fewer values of a channel, or fewer channels, show nothing, unless all channels are zero and the
-model returns the same for inputs that differ."""
+"""Fewer values of a channel, or fewer channels, show nothing."""
 
 
 @dataclass(eq=False)
@@ -65,19 +63,6 @@ class SilentChannels(Check):
     operations = RECTIFIERS | MAPS
 
     found: dict[OperationRecord, Still] = field(default_factory=dict)
-    differ: bool = False  # whether the first two samples do
-    unmoved: bool = False  # whether the model returns the same for samples that differ
-
-    def enter(self, call: LayerCall, given: list[Tensor], run: RunRecord) -> None:
-        if call is run.calls[0]:
-            batches = (each for each in given if each.ndim and len(each) == run.samples)
-            self.differ = any(not _alike(each, 2) for each in batches if is_plain(each))
-
-    def leave(self, call: LayerCall, returned: list[Tensor], run: RunRecord) -> None:
-        if call is run.calls[0] and self.differ:
-            first = next((t for t in returned if t.is_floating_point() and t.numel()), None)
-            if first is not None and first.shape[:1] == (run.samples,):
-                self.unmoved = is_plain(first) and _alike(first, len(first))
 
     def after(self, ran: RanOperation, run: RunRecord) -> None:
         record = ran.record
@@ -113,8 +98,7 @@ class SilentChannels(Check):
             follows = any(each.layer in silent for each in (record, *behind))
             if bool(channels.still.all()):
                 silent.add(record.layer)
-            few = channels.values < FEW
-            if follows or (few and not (self.unmoved and bool(channels.dead.all()))):
+            if follows or channels.values < FEW:
                 continue
             dead = int(channels.dead.sum())
             for kind, count in (("dead", dead), ("constant", int(channels.still.sum()) - dead)):
@@ -208,9 +192,3 @@ def _far_below(ran: RanOperation, dead: Tensor) -> int:
         given = ran.given[0].detach()
         least, most = channel_ranges(given, channel_dimension(given, maker))
     return int((dead & (most < -MARGIN * (most - least))).sum())
-
-
-def _alike(batch: Tensor, count: int) -> bool:
-    """Return True if the first ``count`` samples of a batch are equal."""
-    first = batch.detach()[:count]
-    return bool((first[:2] == first[:1]).all()) and bool((first == first[:1]).all())
