@@ -527,8 +527,8 @@ def no_such_attribution() -> None:
 
 
 @provoked
-def attribution_to_two_tensors() -> None:
-    hookviz.attribute(convolutions(), (X, X))
+def attribution_to_whole_numbers() -> None:
+    hookviz.attribute(convolutions(), X.long())
 
 
 @provoked
