@@ -198,7 +198,10 @@ def test_checkpointed_attention_has_its_weights_and_gradients(fused, options, ki
     assert list(found) == list(wanted) == names
     for name in wanted:
         assert torch.allclose(found[name], wanted[name])
-        assert torch.allclose(found.gradients[name], wanted.gradients[name])
+        if not inside:
+            assert torch.allclose(found.gradients[name], wanted.gradients[name])
+    if inside:  # such a forward builds no graph
+        assert found.gradients == {}
 
 
 def test_where_a_whole_layer_would_be_one_operation():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, groupby
@@ -14,17 +13,16 @@ import torch
 from torch import Tensor, nn
 
 from ..draw.document import TablePage
-from ..files import write_arrays
 from ..hooking.edit import LayerEdit
 from ..hooking.maps import MAX_PREFIX_TOKENS
-from ..hooking.records import TensorStore
+from ..hooking.records import CapturedTensor, TensorStore
 from ..hooking.select import Layers, close_names, select_layers
 from ..hooking.tensors import map_tensors
 from ..run.inputs import Transform
 from ..run.recorder import OperationRecorder
 from ..run.session import Session
 from ..run.target import Target, check_target, logits_of
-from ..tables import for_terminal, html_table, number, plain, text_table
+from ..tables import number, plain
 from .attention_listener import AttentionListener
 
 if TYPE_CHECKING:
@@ -113,20 +111,28 @@ def attention(
         return run_attention(session, target, gradients, chosen=chosen, store=store)
 
     listener = run(target is not None)
-    found = listener.found
-    if chosen is not None and found:
-        found = [each for each in found if each.module in chosen]
-        if not found:
-            names = [each.name for each in listener.found]
-            raise ValueError(
-                f"layers={layers!r} names no module that attends; {close_names('', names)}."
-            )
+    captured = listener.captured
+    if listener.found and not captured:
+        near = close_names("", [each.name for each in listener.found])
+        raise ValueError(f"layers={layers!r} names no module that attends; {near}.")
+    gradients = None if target is not None else lambda: _gradients(run(True).captured)
+    return attention_of(session, target, captured, listener.patches.grid, gradients)
+
+
+def attention_of(
+    session: Session,
+    target: Target,
+    captured: Mapping[str, CapturedTensor],
+    grid: tuple[int, ...] | None,
+    gradients: Callable[[], Mapping[str, Tensor]] | None = None,
+) -> Attention:
+    """Return the attention that a run has captured, by the names of the modules that attend."""
     return Attention(
-        {each.name: each.weights for each in found if each.weights is not None},
+        {name: each.value for name, each in captured.items() if each.kept},
         model=session.name,
-        grid=listener.patches.grid,
-        over_budget=[each.name for each in found if each.over_budget],
-        gradients=(lambda: _gradients(run(True))) if target is None else _gradients(listener),
+        grid=grid,
+        over_budget=[name for name, each in captured.items() if not each.kept],
+        gradients=gradients or _gradients(captured),
         layer_gradients=lambda names: layer_gradients(session, target, names),
     )
 
@@ -156,16 +162,17 @@ class AttentionRecorder(OperationRecorder):
 
     def __init__(self, model: nn.Module, *, gradients: bool, **options: Any) -> None:
         self.listener = AttentionListener(model, gradients=gradients, **options)
-        super().__init__(self.listener, model=model, backward=gradients)
+        super().__init__(self.listener, model=model, backward=False)
 
     def _leave(self, *error: Any) -> None:
         super()._leave(*error)
-        found = [each for each in self.listener.found if each.weights is not None]
-        self.missing_gradients = any(each.gradient is None for each in found)
+        found = self.listener.captured.values()
+        self.missing_gradients = any(each.kept and not each.has_gradient for each in found)
 
 
-def _gradients(listener: AttentionListener) -> dict[str, Tensor]:
-    return {each.name: each.gradient for each in listener.found if each.gradient is not None}
+def _gradients(captured: Mapping[str, CapturedTensor]) -> dict[str, Tensor]:
+    found = {name: each.gradient for name, each in captured.items()}
+    return {name: each for name, each in found.items() if each is not None}
 
 
 def layer_gradients(session: Session, target: Target, names: Sequence[str]) -> dict[str, Tensor]:
@@ -185,7 +192,7 @@ def layer_gradients(session: Session, target: Target, names: Sequence[str]) -> d
         shortcut = LayerEdit(block, keep), LayerEdit(last, lambda output: returned[0])
         short = session.edited([*session.edits, *shortcut])
         chosen = {session.model.get_submodule(name)}
-        found |= _gradients(run_attention(short, target, True, chosen=chosen))
+        found |= _gradients(run_attention(short, target, True, chosen=chosen).captured)
     return found
 
 
@@ -222,8 +229,11 @@ class Attention(TablePage, Mapping[str, Tensor]):
         Modules that attend and had no room.
     gradients : dict of str to torch.Tensor
         The target's gradient at the weights, of the same shapes. Modules that no gradient reaches
-        are missing, and those whose fused kernel also applies dropout.
+        are missing, and those whose fused kernel also applies dropout, or which run within
+        ``checkpoint(…, use_reentrant=True)``.
     """
+
+    _header = ("layer", "samples", "heads", "queries×keys", "entropy", "peak")
 
     def __init__(
         self,
@@ -378,7 +388,7 @@ class Attention(TablePage, Mapping[str, Tensor]):
     def _heading(self) -> str:
         return f"Attention of {self.model}"
 
-    def _rows(self) -> list[tuple[str, ...]]:
+    def _cells(self) -> list[tuple[str, ...]]:
         rows = []
         for name, heads in groupby(self.records(), lambda row: row["layer"]):
             own = [*heads]
@@ -386,13 +396,6 @@ class Attention(TablePage, Mapping[str, Tensor]):
             ranges = [_range([each[what] for each in own]) for what in ("entropy", "peak")]
             rows.append((name or "(model)", str(count), str(len(own)), size, *ranges))
         return rows
-
-    @for_terminal
-    def __repr__(self) -> str:
-        return text_table(self.verdict, _HEADER, self._rows()) if self else self.verdict
-
-    def _repr_html_(self) -> str:
-        return html_table(self.verdict, _HEADER, self._rows())
 
     def _png(self) -> bytes | None:
         if not self:
@@ -434,42 +437,6 @@ class Attention(TablePage, Mapping[str, Tensor]):
         if not 0 <= sample < len(shown):
             raise ValueError(f"sample={sample} is out of range: {name!r} has {len(shown)}.")
         return shown[sample].detach().float().cpu().numpy()
-
-    def save(self, path: str | os.PathLike) -> None:
-        """Write weights, and gradients that are already computed, to a file for `hookviz.load`."""
-        gradients = vars(self).get("gradients", {})
-        held = {f"weights{n}": each for n, each in enumerate(self._weights.values())}
-        held |= {f"gradient{n}": gradients[k] for n, k in enumerate(self) if k in gradients}
-        about = {
-            "format": FORMAT,
-            "model": self.model,
-            "names": list(self),
-            "grid": self.grid,
-            "over_budget": self.over_budget,
-        }
-        arrays = {key: each.detach().cpu().numpy() for key, each in held.items()}
-        write_arrays(path, about, arrays, small=False)
-
-
-FORMAT = "hookviz attention 1"
-_HEADER = ("layer", "samples", "heads", "queries×keys", "entropy", "peak")
-
-
-def unpack(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Attention:
-    """Build an `Attention` from a file's content."""
-    names = about["names"]
-    gradients = {
-        name: torch.from_numpy(arrays[f"gradient{n}"])
-        for n, name in enumerate(names)
-        if f"gradient{n}" in arrays
-    }
-    return Attention(
-        {name: torch.from_numpy(arrays[f"weights{n}"]) for n, name in enumerate(names)},
-        model=about["model"],
-        grid=about["grid"] and tuple(about["grid"]),
-        over_budget=about["over_budget"],
-        gradients=gradients,
-    )
 
 
 def prefix_of(tokens: int, grid: tuple[int, ...] | None) -> int | None:

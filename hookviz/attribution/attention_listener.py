@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from ..hooking.checkpoint import FORWARD, current_backward
 from ..hooking.maps import PatchGrid
-from ..hooking.records import Statistics, TensorStore, statistics
+from ..hooking.records import CapturedTensor, TensorStore, statistics
 from ..hooking.storage import StorageMap
 from ..hooking.tensors import at_least_float32
 from ..run.follow import Follower
@@ -110,10 +110,9 @@ class Attended:
     ----------
     name, module
         The module that attends.
-    weights, gradient : torch.Tensor or None
-        ``(N, heads, queries, keys)``, once the run has ended.
-    over_budget : bool
-        True if there was no room for the weights: then ``statistics`` and ``shape`` are known.
+    captured : CapturedTensor or None
+        Weights and gradient ``(N, heads, queries, keys)``, once the run has ended; only statistics
+        if there was no room. None if the module is not a chosen one.
     place : int
         How many captured layers had run before.
     projection : str
@@ -123,17 +122,12 @@ class Attended:
     """
 
     path: tuple[ModuleCall, ...]  # the calls that its parts have in common, the outermost first
-    call: ModuleCall | None  # in which the softmax ran
     dimension: int  # of the softmax
     raw: Tensor | None  # the result of the softmax, in its shape; None if it is not needed
     given: tuple[torch.Size, ...] = ()  # the shapes of the module's inputs
     name: str = ""
     module: nn.Module | None = field(default=None, repr=False)
-    weights: Tensor | None = None
-    gradient: Tensor | None = None
-    over_budget: bool = False
-    statistics: Statistics | None = None
-    shape: torch.Size = field(default_factory=torch.Size)
+    captured: CapturedTensor | None = None
     place: int = 0
     projection: str = ""
     projection_runs: bool = True
@@ -209,6 +203,11 @@ class AttentionListener(Follower[_Mark]):
         self._unhooked: list[tuple[Tensor, Callable[[Tensor], None]]] = []
         self._recorder: OperationRecorder
 
+    @property
+    def captured(self) -> dict[str, CapturedTensor]:
+        """The weights and gradients of chosen modules, by the names of `found`."""
+        return {each.name: each.captured for each in self.found if each.captured is not None}
+
     # The modules
 
     def begin(self, recorder: OperationRecorder) -> None:
@@ -238,8 +237,9 @@ class AttentionListener(Follower[_Mark]):
             counts[each.name] += 1
             if counts[each.name] > 1:
                 each.name += f"#{counts[each.name] - 1}"
-            if each.raw is not None:
-                each.weights, each.raw = _arranged(each, each.raw), None
+            if each.raw is not None and each.captured is not None:
+                each.captured.keep(_arranged(each, each.raw))
+                each.raw = None
 
     # The operations
 
@@ -273,36 +273,27 @@ class AttentionListener(Follower[_Mark]):
 
     def after(self, operation: Operation) -> None:
         """Follow products to a softmax and on to values; take what fused operations hide."""
-        attends = operation.name in PROBABILITIES or _is_fused(operation)
         if current_backward() != FORWARD:
-            # Only checkpointing runs a forward operation, with a graph, during a backward.
-            if attends and torch.is_grad_enabled():
-                self._find_again(operation)
-        elif attends:
-            self._begin_attention(operation)
+            self._recorder.skip_backward()
+        elif operation.name in PROBABILITIES or _is_fused(operation):
+            with self._recorder.silent(), torch.no_grad():
+                self._begin_attention(operation)
         elif operation.name not in FACTORS or not self._take_product(operation):
             super().after(operation)
 
     def _begin_attention(self, operation: Operation) -> None:
-        fused, result, dimension = _is_fused(operation), operation.outputs[0], -1
-        if not fused:
-            product, dimension = self.marks.get(operation.inputs[0]), operation.argument["dim"]
-            if not isinstance(product, _Product) or result.shape[dimension] not in product.sizes:
-                return
-        path = tuple(self._running)
-        attended = Attended(path, operation.call, dimension, self._weights(operation))
-        self._watch(attended, operation)
-        if fused:
+        result, path = operation.outputs[0], tuple(self._running)
+        if _is_fused(operation):
+            attended = Attended(path, -1, _fused_weights(operation))
+            self._watch(attended, operation)
             self._confirm(attended, result)
-        else:
-            self.marks[result] = attended
-
-    def _weights(self, operation: Operation) -> Tensor:
-        with self._recorder.silent(), torch.no_grad():
-            if _is_fused(operation):
-                return _fused_weights(operation)
+            return
+        product, dimension = self.marks.get(operation.inputs[0]), operation.argument["dim"]
+        if isinstance(product, _Product) and result.shape[dimension] in product.sizes:
             # A copy: a dropout in place, for example, overwrites the result.
-            return at_least_float32(operation.output.detach().clone())
+            attended = Attended(path, dimension, at_least_float32(result.detach().clone()))
+            self._watch(attended, operation)
+            self.marks[result] = attended
 
     def _watch(self, attended: Attended, operation: Operation) -> None:
         """Keep the gradient that will arrive at the result of a softmax or a fused operation."""
@@ -313,26 +304,15 @@ class AttentionListener(Follower[_Mark]):
             return  # a fused kernel does not report which weights it has dropped
 
         def hook(gradient: Tensor) -> None:
-            if attended.raw is None or attended not in self.found:
+            if attended.raw is None or attended.captured is None:
                 return
             with self._recorder.silent(), torch.no_grad():
                 gradient = at_least_float32(gradient.clone())
                 if value is not None:  # of A V: the gradient at A is that at the product times V^T
                     gradient = gradient @ _for_each_head(at_least_float32(value), gradient).mT
-                attended.gradient = _arranged(attended, gradient)
+                attended.captured.keep_gradient(_arranged(attended, gradient))
 
         self._unhooked.append((operation.outputs[0], hook))
-
-    def _find_again(self, operation: Operation) -> None:
-        """Watch an attention that checkpointing repeats: its first run may have had no graph."""
-        waiting = [e for e in reversed(self.found) if e.raw is not None and e.gradient is None]
-        if self._gradients and waiting:
-            weights = self._weights(operation)
-            alike = [e for e in waiting if torch.equal(e.raw, weights)]  # type: ignore[arg-type]
-            if alike:
-                # The same call if a module runs again; otherwise a backward begins at the end.
-                same = (each for each in alike if each.call is operation.call)
-                self._watch(next(same, alike[0]), operation)
 
     def _take_product(self, operation: Operation) -> bool:
         """Return whether the product is a part of attention."""
@@ -346,7 +326,8 @@ class AttentionListener(Follower[_Mark]):
                 if mark not in self.found:
                     pairs = zip(mark.path, self._running, strict=False)
                     mark.path = tuple(call for call, running in pairs if call is running)
-                    self._confirm(mark, operation.output)
+                    with self._recorder.silent(), torch.no_grad():
+                        self._confirm(mark, operation.output)
                 return True
         if isinstance(one, _Result) and isinstance(other, _Weight):
             self._take_projection(one, other, first, operation)
@@ -387,12 +368,14 @@ class AttentionListener(Follower[_Mark]):
         if self._chosen is not None and attended.module not in self._chosen:
             attended.raw = None
             return
-        with self._recorder.silent(), torch.no_grad():
-            attended.shape = _arranged(attended, weights).shape
-            self.marks[result] = _Result(attended, _first_query(result, attended))
-            if not self._store.reserve(weights.nbytes * (1 + self._gradients)):
-                attended.statistics = statistics(weights)
-                attended.raw, attended.over_budget = None, True
+        needs, limit = weights.nbytes * (1 + self._gradients), self._store.max_bytes
+        shape = _arranged(attended, weights).shape
+        captured = CapturedTensor(attended.name, "", shape, weights.dtype, needs, limit)
+        attended.captured = captured
+        self.marks[result] = _Result(attended, _first_query(result, shape, attended.dimension))
+        if not self._store.reserve(needs):
+            captured.keep(statistics(weights))
+            attended.raw = None
 
     def _is_helper(self, call: ModuleCall) -> bool:
         given = self._given[call]
@@ -425,10 +408,10 @@ def _arranged(attended: Attended, tensor: Tensor) -> Tensor:
     return tensor.movedim(place, -3).flatten(0, -4)
 
 
-def _first_query(result: Tensor, attended: Attended) -> Tensor | None:
+def _first_query(result: Tensor, shape: torch.Size, dimension: int) -> Tensor | None:
     """Return all heads' results for the first query, side by side; None if unknown."""
-    _, heads, queries, _ = attended.shape
-    rows = result if attended.dimension in (-1, result.ndim - 1) else result.mT
+    _, heads, queries, _ = shape
+    rows = result if dimension in (-1, result.ndim - 1) else result.mT
     if rows.shape[-2] != queries or rows.shape[:-2].numel() % heads:
         return None
     return rows.reshape(-1, heads, queries, rows.shape[-1])[0, :, 0].flatten().clone()

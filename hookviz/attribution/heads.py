@@ -23,11 +23,11 @@ from ..run.target import Target
 from .attention import (
     Attention,
     AttentionRecorder,
+    attention_of,
     blocks_of_attention,
-    layer_gradients,
     prefix_of,
 )
-from .attention_listener import HEADS, Attended
+from .attention_listener import HEADS
 from .scorer import Scorer
 
 MEAN = -1
@@ -274,7 +274,7 @@ class AttentionLayers(AttentionRecorder):
         cache: FeatureCache,
         store: TensorStore,
     ) -> None:
-        self._session, self._limit = session, store.max_bytes
+        self._session = session
         ran = lambda: len(cache)  # noqa: E731
         super().__init__(session.model, chosen=chosen, store=store, gradients=True, ran=ran)
 
@@ -285,7 +285,7 @@ class AttentionLayers(AttentionRecorder):
         order = [(place, 1, name, record) for place, (name, record) in enumerate(cache.items())]
         names = {known[0] for known in module_names(model).values()}
         for attended in self.listener.found:
-            if attended.weights is None and not attended.over_budget:
+            if attended.captured is None:
                 continue  # not chosen
             attends = attended.name.partition("#")[0]
             name = heads_name(attends, names)
@@ -301,26 +301,17 @@ class AttentionLayers(AttentionRecorder):
                     projection_runs=attended.projection_runs,
                 )
                 order.append((attended.place, 0, name, records[name]))
-            records[name].calls.append(Call((self._tensor(name, attended),), (), name))
+            attended.captured.layer = name
+            records[name].calls.append(Call((self._edited(attended.captured),), (), name))
         ran = {name: record for *_, name, record in sorted(order, key=lambda entry: entry[:2])}
         return cache.with_records([*records.values()], ran)
 
-    def _tensor(self, name: str, attended: Attended) -> CapturedTensor:
-        weights, shape = attended.weights, attended.shape
-        dtype = torch.float32 if weights is None else weights.dtype
-        needs = math.prod(shape) * dtype.itemsize * 2
-        made = CapturedTensor(name, "", shape, dtype, needs, self._limit)
-        if weights is None:
-            assert attended.statistics is not None
-            made.keep(attended.statistics)
-            return made
+    def _edited(self, captured: CapturedTensor) -> CapturedTensor:
+        """Scale the weights as edits scale the heads' results."""
         for each in self._session.edits:
-            if isinstance(each, HeadEdit) and each.layer == name:
-                weights = each.scaled(weights.movedim(1, -1)).movedim(-1, 1)
-        made.keep(weights)
-        if attended.gradient is not None:
-            made.keep_gradient(attended.gradient)
-        return made
+            if isinstance(each, HeadEdit) and each.layer == captured.layer and captured.kept:
+                captured.keep(each.scaled(captured.value.movedim(1, -1)).movedim(-1, 1))
+        return captured
 
 
 def heads_name(attends: str, taken: Collection[str] = ()) -> str:
@@ -336,16 +327,8 @@ def heads_name(attends: str, taken: Collection[str] = ()) -> str:
 def attention_in(session: Session, cache: FeatureCache, target: Target) -> Attention:
     """Return the attention that a run has captured, of all layers' last calls."""
     records = [each for each in cache.values() if isinstance(each, AttentionRecord)]
-    kept = {each.attends: each.last.outputs[0] for each in records if each.last.outputs[0].kept}
-    gradients = {name: each.gradient for name, each in kept.items() if each.gradient is not None}
-    return Attention(
-        {name: each.value for name, each in kept.items()},
-        model=session.name,
-        grid=next((each.grid for each in records), None),
-        over_budget=[each.attends for each in records if each.attends not in kept],
-        gradients=gradients,
-        layer_gradients=partial(layer_gradients, session, target),
-    )
+    captured = {each.attends: each.last.outputs[0] for each in records}
+    return attention_of(session, target, captured, records[0].grid if records else None)
 
 
 # Edits

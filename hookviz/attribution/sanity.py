@@ -18,7 +18,7 @@ from ..run.inputs import Transform
 from ..run.progress import Progress
 from ..run.session import Session
 from ..run.target import Target, check_target
-from ..tables import for_terminal, html_table, number, plain, text_table
+from ..tables import number, plain
 from .attention import attention, top_classes
 from .cam import ATTENTION_HEATMAPS, HEATMAPS, heatmap, method_name, runs_model
 from .gradients import ATTRIBUTIONS, attribute, picture_map, whole_number
@@ -229,6 +229,8 @@ class SanityCheck(TablePage):
         0..1, in windows of up to 7 positions; 0 if the map is the same everywhere or has NaN.
     """
 
+    _header = ("step", "weights shuffled", "rank correlation", "similarity")
+
     def __init__(self, method: str, layers: Sequence[str], maps: Tensor) -> None:
         self.method, self.layers, self.maps = method, list(layers), maps
         self.correlations = torch.stack([_rank_correlation(maps[0], each) for each in maps])
@@ -260,7 +262,7 @@ class SanityCheck(TablePage):
     def _heading(self) -> str:
         return f"Sanity check of {method_name(self.method)}"
 
-    def _rows(self) -> list[tuple[str, ...]]:
+    def _cells(self) -> list[tuple[str, ...]]:
         return [
             (
                 str(row["step"]),
@@ -270,13 +272,6 @@ class SanityCheck(TablePage):
             )
             for row in self.records()
         ]
-
-    @for_terminal
-    def __repr__(self) -> str:
-        return text_table(self.verdict, _HEADER, self._rows())
-
-    def _repr_html_(self) -> str:
-        return html_table(self.verdict, _HEADER, self._rows())
 
     def _png(self) -> bytes | None:
         from ..draw.figures import small_png  # matplotlib
@@ -292,9 +287,6 @@ class SanityCheck(TablePage):
             "structural similarity": self.similarities.mean(1).tolist(),
         }
         return draw_curves(curves, "steps: weights shuffled, the last layer first", self.verdict)
-
-
-_HEADER = ("step", "weights shuffled", "rank correlation", "similarity")
 
 
 def _rank_correlation(one: Tensor, other: Tensor) -> Tensor:

@@ -7,14 +7,14 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from ..files import page_to, without_half_characters
-from ..tables import megabytes
+from ..tables import Row, for_terminal, html_table, megabytes, text_table
 
 STATIC = Path(__file__).resolve().parent.parent / "static"
 
@@ -152,10 +152,28 @@ def plain_document(title: str, sheet: str, body: str) -> str:
 
 
 class TablePage:
-    """A mixin for results whose page is a table, below a figure if there is one."""
+    """A mixin for results whose page is a table, below a figure if there is one.
+
+    A result with a ``verdict`` and ``_header`` needs only `_cells`; one with rows and a method
+    ``figure`` has the picture, too.
+    """
+
+    _header: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        raise NotImplementedError
+
+    def _cells(self) -> Sequence[Row]:
+        return []
+
+    @for_terminal
+    def __repr__(self) -> str:
+        rows = self._cells()
+        return text_table(self.verdict, self._header, rows) if rows else self.verdict
 
     def _repr_html_(self) -> str:
-        raise NotImplementedError
+        return html_table(self.verdict, self._header, self._cells())
 
     def _heading(self) -> str:
         raise NotImplementedError
