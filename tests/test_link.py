@@ -94,9 +94,9 @@ def test_errors(explorers):
 # Side by side
 
 
-def shown_maps(both):
-    """The three feature maps, by hand from the frames."""
-    return [frame.panels[0].values for frame in both._frames()]
+def frames(both):
+    """The frames of both runs and of their difference."""
+    return [both.right.frame_of(run) for run in ("original", "edited", "difference")]
 
 
 def test_side_by_side_is_two_runs_and_their_difference(model, pictures):
@@ -108,15 +108,15 @@ def test_side_by_side_is_two_runs_and_their_difference(model, pictures):
         with hookviz.capture(model.eval(), LAYER) as cache:
             model(hookviz.attribution.prepare_input(picture, model).args[0])
         caches.append(cache[LAYER].activation[0, 17].numpy())
-    one, two, less = shown_maps(both)
+    one, two, less = (frame.panels[0].values for frame in frames(both))
     assert np.array_equal(one, caches[0]) and np.array_equal(two, caches[1])
     assert np.array_equal(less, caches[1] - caches[0])
-    difference = both._frames()[2].panels[0]
+    difference = frames(both)[2].panels[0]
     assert difference.low == -difference.high  # on its own scale, around zero
-    assert [f.panels[0].detail for f in both._frames()] == ["14×14, a", "14×14, b", "14×14, b − a"]
+    assert [f.panels[0].detail for f in frames(both)] == ["14×14, a", "14×14, b", "14×14, b − a"]
     assert both.target == model_top(model, pictures[6])
     both.target = 2
-    assert [frame.target for frame in both._frames()] == [model.class_names[2]] * 3
+    assert [frame.target for frame in frames(both)] == [model.class_names[2]] * 3
     assert both.figure()._repr_png_().startswith(b"\x89PNG")
     assert both._repr_mimebundle_()[0]["image/png"]
     both.close()

@@ -75,7 +75,7 @@ def test_nan_is_where_it_opens():
     channel, target = explorer.channel, explorer.frame.target
     assert explorer.frame.opened == (
         "Opened at 1, the last layer whose gradient and heatmap differ between positions; "
-        f"channel {channel} contributes most to {target}. Press a for all layers."
+        f"channel {channel} contributes most to {target}."
     )
     explorer.close()
     assert opened(model, x, target=lambda out: (out * torch.inf * 0).sum()) == ("1", 0)

@@ -67,10 +67,8 @@ def opening_words(view: View, reason: str) -> str:
     if reason == BROKEN or contributions is None:
         return f"{words}."
     channel = view.settings.channel
-    most = f"channel {channel} contributes most to {target_name_of(view)}"
-    return (
-        f"{words}; {most}. Press a for all layers." if contributions[channel] > 0 else f"{words}."
-    )
+    most = f"; channel {channel} contributes most to {target_name_of(view)}"
+    return words + most * bool(contributions[channel] > 0) + "."
 
 
 def strongest_channel(view: View) -> int:
