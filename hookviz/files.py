@@ -153,3 +153,18 @@ def without_half_characters(text: str) -> str:
     except UnicodeEncodeError:
         return re.sub("[\ud800-\udfff]", "\ufffd", text)
     return text
+
+
+def with_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """Return a value of JSON with all its texts changed, keys included.
+
+    >>> with_texts({"a": ["b", 3]}, str.upper)
+    {'A': ['B', 3]}
+    """
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {change(key): with_texts(each, change) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [with_texts(each, change) for each in value]
+    return value

@@ -6,13 +6,15 @@ tabulate package would only lay out the result, in as many lines.
 
 from __future__ import annotations
 
+import html
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from html import escape
 from textwrap import fill, wrap
 from typing import Any, TypeVar
+
+from .files import without_half_characters
 
 T = TypeVar("T")
 
@@ -78,6 +80,15 @@ def visible(text: str) -> str:
     'cat\\x1b[2J'
     """
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def escape(text: str) -> str:
+    r"""Escape a text for HTML, and replace lone surrogates, which no kernel can send, by U+FFFD.
+
+    >>> escape("<b>\ud83d") == "&lt;b&gt;\ufffd"
+    True
+    """
+    return html.escape(without_half_characters(text))
 
 
 _CONTROL = re.compile(

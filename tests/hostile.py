@@ -11,11 +11,14 @@ import torch
 from torch import nn
 
 import hookviz
+from hookviz.classroom import Step
 
 CLEARS = "\x1b[2J\x1b]0;title\x07\x9b31m\u202e"
 MARKUP = "<img src=x onerror=hacked=1>\"'&amp;</style></script><script>hacked=2</script> $x_1$ {0}"
 NAME = MARKUP + CLEARS
-LAYER = f"conv{NAME}\ud83d"  # half a character, too, which no type may have in its name
+CLASS = f"{NAME}\ud83d"  # half a character, too, which no type may have in its name
+CLASSES = [CLASS] * 3
+LAYER = f"conv{CLASS}"
 X = torch.rand(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 
 
@@ -54,7 +57,19 @@ def watched() -> Any:
 
 def surveyed() -> Any:
     pictures = [(x, n % 3) for n, x in enumerate(X)]
-    return hookviz.survey(hostile_model(), pictures, class_names=[NAME, "b", "c"])
+    return hookviz.survey(hostile_model(), pictures, class_names=[CLASS, "b", "c"])
+
+
+def hostile_steps(prediction: str | None) -> list[Step]:
+    """Questions with such words; about the top class, too, if its name is given."""
+    choices = [f"a{NAME}", f"b{NAME}"]
+    words = {"hint": f"hint{NAME}", "explanation": f"explained{NAME}"}
+    steps = [Step(f"Which one?{NAME}", {"layer": LAYER}, choices[0], choices=choices, **words)]
+    steps += [Step(f"?{NAME}", {"channel": 1}, {"channel": 1}, **words), Step(f"Why?{NAME}")]
+    if prediction is not None:
+        steps += [Step(f"Class?{NAME}", answer={"prediction": prediction}, **words)]
+        steps += [Step(f"Off?{NAME}", answer={"off": (LAYER, 2)}, **words)]
+    return steps
 
 
 PLACE = {"channel": 0, "position": (1, 1)}
@@ -69,12 +84,12 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "watch": watched,
     "survey": surveyed,
     "survey of a layer": lambda: surveyed()[LAYER],
-    "compare": lambda: hookviz.compare(hostile_model(), hostile_model(), X, class_names=[NAME] * 3),
+    "compare": lambda: hookviz.compare(hostile_model(), hostile_model(), X, class_names=CLASSES),
     "similarity": lambda: hookviz.similarity(hostile_model(), hostile_model(), [X]),
     "contributions": lambda: hookviz.contributions(hostile_model(), X, LAYER, **PLACE),
     "receptive field": lambda: hookviz.receptive_field(hostile_model(), X, LAYER)[LAYER],
     "sanity check": lambda: hookviz.metrics.sanity_check(hostile_model(), X, layer=LAYER, steps=2),
-    "explorer": lambda: hookviz.explore(hostile_model(), X, class_names=[NAME] * 3),
+    "explorer": lambda: hookviz.explore(hostile_model(), X, class_names=CLASSES),
 }
 CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e\ud800-\udfff]")
 

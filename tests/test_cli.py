@@ -97,7 +97,7 @@ def test_a_timm_model(tmp_path, photo, monkeypatch, capsys):
     assert main(["page", "timm:convnext_atto", photo, "--weights", "none", *layers]) == 0
     assert "2 layers" in capsys.readouterr().err
     page = (tmp_path / "view.html").read_text(encoding="utf-8")
-    assert "u00d73\\u00d7224\\u00d7224" in page and "stages.3.blocks.1.conv_dw" in page
+    assert "×3×224×224" in page and "stages.3.blocks.1.conv_dw" in page
 
     def no_network(*args, **options):
         raise FileNotFoundError("Name or service not known.\nmore")

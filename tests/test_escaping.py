@@ -19,7 +19,8 @@ import ipywidgets as widgets
 import pytest
 import torch
 import torchvision
-from hostile import NAME, RESULTS, Harmless
+from browsing import Browser
+from hostile import CLASSES, LAYER, NAME, RESULTS, Harmless, X, hostile_model
 from seen import NOTE, control, html, labels
 from torch import nn
 
@@ -78,6 +79,11 @@ def pages(widget) -> list[Page]:
     """All HTML that a widget and its children show."""
     found = [Page(widget.value)] if isinstance(widget, widgets.HTML) else []
     return found + [page for child in getattr(widget, "children", ()) for page in pages(child)]
+
+
+def every_widget(widget) -> list[widgets.Widget]:
+    children = getattr(widget, "children", ())
+    return [widget, *(each for child in children for each in every_widget(child))]
 
 
 def evil_model() -> nn.Module:
@@ -192,7 +198,7 @@ def test_results_show_names_as_text(name, tmp_path):
     """Tables, pages and figures of a name that is markup, a formula and half a character."""
     result = RESULTS[name]()
     if hasattr(result, "_repr_html_"):
-        assert Harmless(result._repr_html_()).text
+        assert Harmless(result._repr_html_()).text.encode()
     if hasattr(result, "records"):
         json.dumps(result.records(), allow_nan=False)
     if hasattr(result, "figure"):
@@ -201,6 +207,25 @@ def test_results_show_names_as_text(name, tmp_path):
         result.to_html(tmp_path / "page.html", title=NAME)
         page = (tmp_path / "page.html").read_text("utf-8")
         assert "hacked" in Harmless(page).text
+
+
+@pytest.mark.parametrize("face", ["plain", "canvas"])
+def test_a_kernel_can_send_half_characters(face):
+    """Not as they are, in no text of a message; and it knows the layer that the browser names."""
+    explorer = hookviz.explore(hostile_model(), X, face=face, class_names=CLASSES)
+    explorer.all_layers = face == "plain"
+    sent = [widget.get_state() for widget in every_widget(explorer)]
+    sent.append(explorer._repr_mimebundle_())
+    assert json.dumps(sent, ensure_ascii=False, default=str).encode()
+    if face == "canvas":
+        browser = Browser(explorer)
+        name = browser.canvas.settings["layer"]
+        answer, arrays = browser.ask("layer", layer=name)
+        assert "none" not in answer and arrays["maps"].shape == (4, 14, 14), answer
+        assert name != explorer.layer == LAYER
+        browser.move(channel=2, layer=name)
+        assert (explorer.layer, explorer.channel) == (LAYER, 2)
+    explorer.close()
 
 
 def test_saved_figures(explorer, tmp_path):

@@ -17,7 +17,7 @@ from hookviz.draw.document import STATIC
 from hookviz.export.packing import (
     EXACT,
     HALF,
-    LEVELS,
+    REDUCED,
     MapsPart,
     best_level,
     half,
@@ -142,29 +142,23 @@ def random_parts(counts=(4, 16), side=32):
     ]
 
 
-def test_the_best_level_that_fits_is_chosen():
-    whole = {level: sum(part.stream(level).size for part in random_parts()) for level in LEVELS}
-    sizes = [whole[level] for level in LEVELS]
-    assert sizes == sorted(sizes, reverse=True)
-    rooms = {whole[EXACT]: EXACT, whole[EXACT] - 1: HALF, whole[HALF] - 1: LEVELS[2]}
-    for room, expected in rooms.items():
-        level, streams = best_level(random_parts(), room + 100)  # and an empty header each
-        if whole[level] <= room:
-            assert level == expected
-        assert size_of(streams) <= room + 100
-    assert best_level(random_parts(), sizes[-1] - 1) is None
-
-
-@pytest.mark.parametrize("room", [180_000, 90_000, 45_000, 30_000])
-def test_the_measured_size_is_that_of_the_page(room):
-    level, streams = best_level(random_parts(), room)
-    assert size_of(streams) <= room
-    better = LEVELS[: LEVELS.index(level)]
-    assert all(sum(p.stream(each).size for p in random_parts()) > room for each in better)
+def test_the_best_of_three_levels_that_fits_is_chosen():
+    exact, half = (sum(p.stream(each).size for p in random_parts()) for each in (EXACT, HALF))
+    chosen = []
+    for room in (exact, exact - 1, half, half - 1, 90_000, 45_000, 30_000):
+        level, streams = best_level(random_parts(), room)
+        assert size_of(streams) == sum(p.stream(level).size for p in random_parts()) <= room
+        chosen.append(level)
+    assert chosen[:3] == [EXACT, HALF, HALF]
+    assert {each.kind for each in chosen[3:]} == {"reduced"}
+    assert chosen[3].factor((16, 32, 32)) == 1  # rounded, and not averaged
+    kept = [sum(part.count(each) for part in random_parts()) for each in chosen]
+    assert kept == sorted(kept, reverse=True) and kept[-1] < kept[0]
+    assert best_level(random_parts(), 5_000) is None
 
 
 def test_reduced_maps_keep_seven_positions_and_small_layers_all():
-    smallest = LEVELS[-1]
+    smallest = REDUCED[-1]
     assert smallest.factor((2048, 7, 7)) == 1
     assert smallest.factor((512, 14, 14)) == 2
     assert smallest.factor((64, 112, 112)) == 11

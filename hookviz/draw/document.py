@@ -9,12 +9,11 @@ import math
 import os
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from html import escape
 from pathlib import Path
 from typing import Any
 
 from ..files import page_to, without_half_characters
-from ..tables import Row, for_terminal, html_table, megabytes, text_table
+from ..tables import Row, escape, for_terminal, html_table, megabytes, text_table
 
 STATIC = Path(__file__).resolve().parent.parent / "static"
 
@@ -47,7 +46,8 @@ _SIZED = (
 
 def json_text(value: Any) -> str:
     """Dump as JSON for a script element; ``<`` is escaped, so the data cannot end it."""
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    # Not as ASCII: as an escape, half a character would get past `without_half_characters`.
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
     return text.replace("<", "\\u003c")
 
 

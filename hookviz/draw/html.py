@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from html import escape
+
+from ..tables import escape
 
 ROOT_CLASS = "hookviz-explorer"
 

@@ -7,11 +7,11 @@ import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 
 import numpy as np
 from PIL import Image, ImageDraw
 
+from ..tables import escape
 from .colours import GAP, averaged, strip_height, to_levels
 
 _SIDE = 900  # approximate pixels of the longer side

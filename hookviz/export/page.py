@@ -51,7 +51,7 @@ from .lesson import Step, lesson_payload
 from .packing import (
     EXACT,
     HALF,
-    LEVELS,
+    REDUCED,
     Level,
     MapsPart,
     Packed,
@@ -160,7 +160,7 @@ def write_page(
     shown = f"layer-{names.index(view.settings.layer)}"
     fitting = fit(maps, shown, room)
     if fitting is None:
-        smallest = compressed(maps, LEVELS[-1], math.inf)
+        smallest = compressed(maps, REDUCED[-1], math.inf)
         takes = max_bytes - room + size_of(smallest or {})
         raise ValueError(
             f"max_bytes={max_bytes:g} is too little: a page of these {len(names)} layers takes at "

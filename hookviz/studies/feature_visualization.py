@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +28,7 @@ from ..run.pictures import load_picture
 from ..run.progress import Progress
 from ..run.session import Session
 from ..run.transforms import Transform, preprocessing_for
-from ..tables import for_terminal, html_table, number, plain, text_table
+from ..tables import escape, for_terminal, html_table, number, plain, text_table
 from .showing import widget
 from .survey.run import survey as survey_of
 from .survey.survey import Survey, check_survey

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from html import escape
 from pathlib import Path, PurePath
 from types import CodeType, FunctionType, MethodType
 from typing import Any, NamedTuple, overload
@@ -20,7 +19,7 @@ from ..hooking.handles import own_function
 from ..hooking.interrupts import defer_interrupts
 from ..hooking.select import check_module, module_names, type_name
 from ..run.errors import legible
-from ..tables import for_terminal, html_table, paragraph, text_table
+from ..tables import escape, for_terminal, html_table, paragraph, text_table
 
 
 class HookFunction(NamedTuple):

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from html import escape
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
@@ -29,8 +28,9 @@ from ipywidgets.widgets import widget as registry
 
 from ..draw.document import IN_NOTEBOOK, in_frame, in_place_of_error
 from ..draw.html import ROOT_CLASS
+from ..files import with_texts, without_half_characters
 from ..hooking.interrupts import defer_interrupts
-from ..tables import for_terminal
+from ..tables import escape, for_terminal
 
 AGAIN = (
     "This {} is closed, because the cell that made it ran again: run that cell once more and use "
@@ -109,7 +109,7 @@ class LiveWidget(widgets.VBox):
     def _repr_mimebundle_(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, **kwargs: Any
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        data, metadata = self._output()
+        data, metadata = with_texts(self._output(), without_half_characters)
         if "image/png" in data and hasattr(get_ipython(), "kernel"):
             name = f"hookviz-still-{self.model_id}"
             still = in_place_of_error(name, data["image/png"], data["text/plain"])

@@ -13,6 +13,7 @@ from ..attribution.cam import method_name
 from ..draw import html
 from ..draw.figures import drawn, quick_png
 from ..export.figure import draw_figure
+from ..files import without_half_characters
 from ..run.target import read_target
 from ..view.frame import Frame, Panel
 from ..view.predictions import Prediction
@@ -148,7 +149,7 @@ class PlainFace(widgets.VBox):
         visible(controls["shown_run"], bool(frame.run_names))
         _set(controls["target"], "options", tuple(_targets(frame)))
         controls["target"].value = ""
-        controls["target"].placeholder = frame.target
+        controls["target"].placeholder = without_half_characters(frame.target)
 
 
 class UnfoldingCode(widgets.VBox):
@@ -193,7 +194,8 @@ def _targets(frame: Frame) -> dict[str, Any]:
     """Return the target's list: the top predictions with their scores, then all classes."""
     found: dict[str, Any] = {TOP: None}
     found |= {f"{each.name} · {each.words}": each.number for each in frame.predictions}
-    return found | {name: number for number, name in enumerate(frame.classes)}
+    found |= {name: number for number, name in enumerate(frame.classes)}
+    return {without_half_characters(name): number for name, number in found.items()}
 
 
 def _target_in(frame: Frame, text: str) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from dataclasses import replace
-from html import escape
 from typing import Any
 
 import ipywidgets as widgets
@@ -18,6 +17,7 @@ from ..export.figure import draw_panel
 from ..hooking.select import Layers
 from ..run.session import Session
 from ..run.target import Target
+from ..tables import escape
 from ..view.frame import Frame
 from ..view.runs import runner
 from ..view.settings import SETTINGS, WRITTEN

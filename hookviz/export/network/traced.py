@@ -18,6 +18,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
+from ...files import without_half_characters
 from ...hooking.handles import Hook, HookManager
 from ...hooking.maps import as_maps, channel_dimension
 from ...hooking.select import module_names
@@ -197,7 +198,8 @@ def trace_network(
         graph = _graph_of(run, inputs, session.name)
     layers = [
         NetworkLayer(
-            name if call == 0 else f"{name}#{call}",
+            # ONNX holds names in UTF-8.
+            without_half_characters(name if call == 0 else f"{name}#{call}"),
             name,
             call,
             tuple(output.shape),

@@ -8,13 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from html import escape
 from typing import Any, overload
 
 from ...draw.document import TablePage
 from ...hooking.select import close_names
 from ...run.errors import line_of
-from ...tables import WIDTH, cut, for_terminal, paragraph, plain
+from ...tables import WIDTH, cut, escape, for_terminal, paragraph, plain
 
 SEVERITIES = ("error", "warning", "note")
 """Worst first: the model is useless, it will suffer, the user should know."""

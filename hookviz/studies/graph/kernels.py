@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from ...hooking.select import is_convolution, select_layer, type_name
 from ...hooking.weights import stored_tensor
 from ...run.follow import follow
 from ...run.session import Session
-from ...tables import for_terminal, html_table, number, plain, text_table
+from ...tables import escape, for_terminal, html_table, number, plain, text_table
 from .stages import StageListener
 
 _MOST = 128  # kernels or slices in a figure

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from html import escape
-
+from ...tables import escape
 from .listener import Node
 
 _MOST = 48  # boxes that are legible on a page
