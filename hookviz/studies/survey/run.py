@@ -6,6 +6,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple
@@ -131,8 +132,17 @@ def survey(
     reader = Reader(data, session.model, weights, transform)
     layer_names = tuple(names[0] for names in chosen.values())
     marks = model_marks(session.model) | data_marks(data, reader.rule)
-    fingerprint = Fingerprint(**marks, layers=layer_names, k=k)
-    hooks = SurveyHooks(session, chosen, fingerprint, _fields(model, list(chosen), reader))
+    found = Survey(
+        Fingerprint(**marks, layers=layer_names, k=k),
+        layers={},
+        covered=torch.zeros(len(data), dtype=torch.bool),
+        unread={},
+        left_out={},
+        class_names=class_names_of(session.model, weights, names),
+        fields=_fields(model, list(chosen), reader),
+        reader=reader,
+    )
+    hooks = SurveyHooks(session, chosen, found)
     for name in _in_another_order(model, layer_names, reader) if batch_size > 1 else ():
         hooks.leave_out(name, "its rows are the inputs in another order")
     spans = _spans(len(data), batch_size, shard)
@@ -142,12 +152,12 @@ def survey(
         interrupted = _pass(hooks, read, on_error, total, bar)
     if interrupted:
         warnings.warn(
-            f"The survey was interrupted: it covers {int(hooks.covered.sum()):,} of {total:,} "
+            f"The survey was interrupted: it covers {int(found.covered.sum()):,} of {total:,} "
             "inputs.",
             RuntimeWarning,
             stacklevel=2,
         )
-    return hooks.result(class_names_of(session.model, weights, names), reader)
+    return hooks.result()
 
 
 def _check(
@@ -249,27 +259,18 @@ class _Waiting(NamedTuple):
 
 
 class SurveyHooks(HookManager):
-    """The hooks of a survey, and the statistics of the inputs so far."""
+    """The hooks of a survey, which add the inputs of each batch to it."""
 
     def __init__(
-        self,
-        session: Session,
-        chosen: Mapping[nn.Module, list[str]],
-        fingerprint: Fingerprint,
-        fields: dict[str, dict[str, Any]],
+        self, session: Session, chosen: Mapping[nn.Module, list[str]], found: Survey
     ) -> None:
-        self.session, self.covered = session, torch.zeros(fingerprint.length, dtype=torch.bool)
-        self._fingerprint, self._fields = fingerprint, fields
+        self.session, self._found = session, found
         self._where = device, _ = where_inputs_go(session.model)
         # Other devices lack float64, and some operations on int64.
         self._device = device if device.type in ("cpu", "cuda") else torch.device("cpu")
-        self._layers: dict[SurveyedRun, LayerStatistics] = {}
-        self._unread: dict[int, str] = {}
-        self._left_out: dict[str, str] = {}
         self._indices = torch.zeros(0, dtype=torch.int64)
         self._batch: dict[SurveyedRun, BatchStatistics | Tensor] = {}
         self._waiting: dict[SurveyedRun, list[_Waiting]] = {}
-        self._waiting_numbers = 0
         self._calls: Counter[nn.Module] = Counter()
         self._grid = PatchGrid()
         hooks: list[Hook] = [*self._grid.hooks(session.given)]
@@ -277,37 +278,29 @@ class SurveyHooks(HookManager):
             hooks.append((module, "forward", partial(self._after, order, names[0])))
         super().__init__(hooks)
 
-    def result(self, class_names: list[str], reader: Reader) -> Survey:
+    def result(self) -> Survey:
         """Return the survey of the inputs so far."""
         self._reduce_waiting(*self._waiting)
         layers = {}
-        for run, layer in sorted(self._layers.items()):
+        for run, layer in sorted(self._found.layers.items()):
             tensors = {name: tensor.cpu() for name, tensor in layer.tensors().items()}
             layers[run] = LayerStatistics.of_tensors(layer.shape, tensors)
-        return Survey(
-            self._fingerprint,
-            layers,
-            self.covered,
-            dict(sorted(self._unread.items())),
-            dict(self._left_out),
-            class_names,
-            self._fields,
-            reader,
-        )
+        return replace(self._found, layers=layers)
 
     def leave_out(self, name: str, why: str) -> None:
         """Record no more of a layer, and warn."""
-        if name not in self._left_out:
-            self._left_out[name] = why
-            warnings.warn(f"{name!r} is left out: {why}.", RuntimeWarning, stacklevel=3)
+        self._found.left_out[name] = why
+        warnings.warn(f"{name!r} is left out: {why}.", RuntimeWarning, stacklevel=3)
 
     def take(self, batch: Batch) -> None:
         """Run the model on a batch, and merge what the hooks found."""
         self._indices = torch.tensor(batch.indices, dtype=torch.int64, device=self._device)
         self._batch = {}
         if batch.indices:
-            self._drop_fields_of_other_sizes(batch.inputs)
-            inputs = moved(batch.inputs, *self._where)
+            inputs, fields = moved(batch.inputs, *self._where), self._found.fields
+            sizes = {tuple(rule["input_size"]) for rule in fields.values()}
+            if inputs.main is not None and sizes - {tuple(inputs.main.shape[2:])}:
+                fields.clear()
             self.session.observed(lambda: self._run(inputs))
         self._merge(batch)
 
@@ -320,46 +313,38 @@ class SurveyHooks(HookManager):
         labels = torch.tensor(batch.labels, dtype=torch.int32, device=self._device)
         for run, found in self._batch.items():
             if isinstance(found, BatchStatistics):
-                self._reduce_waiting(run)  # earlier inputs come first
                 self._add(run, found, self._indices, labels)
                 continue
-            waiting = self._waiting.setdefault(run, [])
+            waiting = self._waiting.get(run, [])
             if waiting and waiting[-1].maps.shape[1:] != found.shape[1:]:
                 self._reduce_waiting(run)
             self._waiting.setdefault(run, []).append(_Waiting(found, self._indices, labels))
-            self._waiting_numbers += found.numel()
-        if self._waiting_numbers > _TOGETHER:
+        if sum(each.maps.numel() for run in self._waiting.values() for each in run) > _TOGETHER:
             self._reduce_waiting(*self._waiting)
-        self.covered[batch.span.start : batch.span.stop] = True
-        self._unread |= batch.unread
+        self._found.covered[batch.span.start : batch.span.stop] = True
+        self._found.unread.update(batch.unread)
 
     def _reduce_waiting(self, *runs: SurveyedRun) -> None:
         """Reduce and merge the small maps of these layers that wait."""
         for run in runs:
-            if waiting := self._waiting.pop(run, []):
-                maps, indices, labels = map(torch.cat, zip(*waiting, strict=True))
-                self._waiting_numbers -= maps.numel()
-                found = reduce_maps(maps, indices, self._fingerprint.length)
-                self._add(run, found, indices, labels)
+            maps, indices, labels = map(torch.cat, zip(*self._waiting.pop(run), strict=True))
+            found = reduce_maps(maps, indices, self._found.fingerprint.length)
+            self._add(run, found, indices, labels)
 
     def _add(
         self, run: SurveyedRun, found: BatchStatistics, indices: Tensor, labels: Tensor
     ) -> None:
-        if run not in self._layers:
-            self._layers[run] = LayerStatistics.begun(found, self._fingerprint.k)
-        self._layers[run].add(found, indices, labels)
-
-    def _drop_fields_of_other_sizes(self, inputs: ModelInput) -> None:
-        sizes = {tuple(rule["input_size"]) for rule in self._fields.values()}
-        if inputs.main is not None and sizes - {tuple(inputs.main.shape[2:])}:
-            self._fields = {}
+        layers = self._found.layers
+        if run not in layers:
+            layers[run] = LayerStatistics.begun(found, self._found.fingerprint.k)
+        layers[run].add(found, indices, labels)
 
     def _after(
         self, order: int, name: str, module: nn.Module, args: Any, kwargs: Any, output: Any
     ) -> None:
         call = self._calls[module]
         self._calls[module] += 1
-        if name in self._left_out:
+        if name in self._found.left_out:
             return
         try:
             maps = self._maps(module, output)
@@ -370,7 +355,7 @@ class SurveyHooks(HookManager):
         if maps.numel() < _SMALL:
             self._batch[run] = maps.clone()
         else:
-            self._batch[run] = reduce_maps(maps, self._indices, self._fingerprint.length)
+            self._batch[run] = reduce_maps(maps, self._indices, self._found.fingerprint.length)
 
     def _maps(self, module: nn.Module, output: Any) -> Tensor:
         first = next((one for one in tensors(output) if one.is_floating_point()), None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 import torch
@@ -37,14 +37,10 @@ class Weights:
     def begin(self) -> None:
         """Copy the weights, which takes as much memory as they do."""
         grads = {id(p): p.grad for p in self._parameters if p.grad is not None}
-        grads = {
-            key: grad
-            for key, grad in grads.items()
-            if grad.layout is torch.strided and not grad.is_inference()
-        }
+        grads = {key: grad for key, grad in grads.items() if grad.layout is torch.strided}
         with torch.no_grad():
             self._before = [p.detach().clone() for p in self._parameters]
-            self._sizes, sizes = _norms(self._before), _norms([*grads.values()])
+            self._sizes, sizes = _norms(self._before), _norms(grads.values())
         self._standing = {
             key: (grad.data_ptr(), grad._version)
             for (key, grad), size in zip(grads.items(), sizes, strict=True)
@@ -67,7 +63,7 @@ class Weights:
             self._came[added and gradient._version == version + 1] += 1
         else:  # of an embedding
             gradient = gradient.coalesce().values()
-        self._gradients[id(parameter)] = torch.linalg.vector_norm(at_least_float32(gradient))
+        (self._gradients[id(parameter)],) = _norms([gradient])
 
     @property
     def carried(self) -> bool:
@@ -84,7 +80,7 @@ class Weights:
         """Return the update of each layer, divided by its norm."""
         pairs = zip(self._parameters, self._before, strict=False)
         with torch.no_grad():
-            moves = _norms([p.detach().to(before.device) - before for p, before in pairs])
+            moves = _norms(p.detach().to(before.device) - before for p, before in pairs)
         moved, sizes = self._by_layer(moves), self._by_layer(self._sizes)
         return [
             move / size if size else (math.inf if move else math.nan)
@@ -101,12 +97,8 @@ class Weights:
         return [math.hypot(*own) if own else math.nan for own in layers]
 
 
-def _norms(tensors: list[Tensor]) -> list[Tensor]:
-    """Return the norm of each tensor, ``()``; in one call if all have one type and device."""
-    if any(each.dtype != torch.float32 or each.device != tensors[0].device for each in tensors):
-        return [torch.linalg.vector_norm(at_least_float32(each)) for each in tensors]
-    foreach_norm = torch._foreach_norm  # pyright: ignore[reportPrivateImportUsage]
-    return list(foreach_norm(tensors)) if tensors else []
+def _norms(tensors: Iterable[Tensor]) -> list[Tensor]:
+    return [torch.linalg.vector_norm(at_least_float32(each)) for each in tensors]
 
 
 def _is_plain(parameter: Tensor) -> bool:
