@@ -786,7 +786,7 @@ def test_figures_and_pages_of_the_validation():
         "gradient: standard deviation",
     ]
     for statistic, phase, message in (
-        ("update_ratio", "eval", "No step of eval has recorded update_ratio"),
+        ("update_ratio", "eval", "No step of this phase has recorded update_ratio"),
         ("sdt", "train", "Unknown statistic 'sdt': there are mean"),
         ("std", "test", "phase='test' is neither"),
     ):

@@ -49,14 +49,16 @@ class StepsCanvas(anywidget.AnyWidget):
         self._tell(set())
 
     def _tell(self, had: set[int]) -> None:
-        steps = self._training.history().steps
+        training, history = self._training, self._training.history()
+        steps = history.steps
         # A step's weight update is measured when the next one begins.
         new = [step for step in steps if step.at not in had or step is steps[-1]]
         last = [step for step in steps[-2:-1] if step not in new]
         new = last + new
         self._sent = {step.at for step in steps}
+        facts = facts_of(training.title, history, training.first_trouble)
         self.send(
-            {"facts": facts_of(self._training), "steps": [step.at for step in new]},
+            {"facts": facts, "steps": [step.at for step in new]},
             [bytes_of(step) for step in new],
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -23,19 +23,6 @@ from .summary import BINS, STATISTICS
 from .verdicts import TOO_FAR
 from .weights import NORMS
 
-
-class Recorded(Protocol):
-    """The part of a `Training` that is drawn: its file imports this one."""
-
-    @property
-    def title(self) -> str: ...
-    @property
-    def first_trouble(self) -> FirstNonFinite | None: ...
-    def history(self, phase: str = ...) -> History: ...
-    def recorded(self, phase: str = ...) -> list[TrainingStep]: ...
-    def figure(self, *, phase: str = ...) -> Figure: ...
-
-
 _SHARES = ("zeros", "dead")
 _SIGNED = ("mean", "min", "max")
 _TICKS = 12
@@ -45,22 +32,24 @@ SPAN = 1e3  # from the median to the first and to the last colour, at most
 _MOST_NAMES = 40
 
 
-def draw_strips(training: Recorded, statistics: Sequence[str], phase: str) -> Figure:
-    """Draw one strip below the other."""
+def draw_strips(
+    title: str, history: History, first: FirstNonFinite | None, statistics: Sequence[str]
+) -> Figure:
+    """Draw one strip below the other; a cross marks the first NaN or Inf."""
     for name in statistics:
         if name not in NAMES:
             raise ValueError(f"Unknown statistic {name!r}: there are {', '.join(NAMES)}.")
-    steps = [step.at for step in training.recorded(phase)]
-    tables = {name: training.history(phase).table(name) for name in statistics}
+    steps = [step.at for step in history.steps]
+    tables = {name: history.table(name) for name in statistics}
     # A validation step has no strips of the weights: no optimizer changes them there.
     tables = {name: table for name, table in tables.items() if table[0]}
     if not tables:
-        raise ValueError(f"No step of {phase} has recorded {', '.join(statistics)}.")
+        raise ValueError(f"No step of this phase has recorded {', '.join(statistics)}.")
     heights = [min(max(0.16 * len(rows), 1.2), 6.0) for rows, *_ in tables.values()]
     figure = ShownFigure(
         figsize=(10, sum(heights) + 0.8 * len(heights) + 0.4), layout="constrained"
     )
-    figure.suptitle(no_formula(training.title.partition(";")[0]), fontsize="medium")
+    figure.suptitle(no_formula(title.partition(";")[0]), fontsize="medium")
     axes = figure.subplots(len(tables), 1, squeeze=False, height_ratios=heights)[:, 0]
     for (name, (rows, values, wrong)), one in zip(tables.items(), axes, strict=True):
         _draw(one, name, values, wrong)
@@ -73,7 +62,11 @@ def draw_strips(training: Recorded, statistics: Sequence[str], phase: str) -> Fi
         one.set_yticks(
             range(0, len(rows), every), [layer_label(named(r)) for r in rows[::every]], fontsize=6
         )
-        _cross(one, training, rows, steps, phase)
+        if first is not None and first.step in steps:
+            row = first.row if first.row in rows else Row(first.layer)  # strips of the weights
+            if row in rows:
+                place = [steps.index(first.step)], [rows.index(row)]
+                one.plot(*place, "x", color="black", mew=2)
     axes[-1].set_xlabel("step")
     return figure
 
@@ -133,33 +126,21 @@ def _draw(axes: Axes, statistic: str, values: np.ndarray, wrong: np.ndarray) -> 
         bar.axhline(limit, color="#d97706", lw=2)
 
 
-def _cross(axes: Axes, training: Recorded, rows: list[Row], steps: list[int], phase: str) -> None:
-    """Mark the position where NaN or Inf was seen first."""
-    first = training.first_trouble
-    if phase != "train" or first is None or first.step not in steps:
-        return
-    row = first.row if first.row in rows else Row(first.layer)  # strips of the weights
-    if row in rows:
-        axes.plot([steps.index(first.step)], [rows.index(row)], "x", color="black", mew=2)
-
-
 # The page
 
 ORDER = ("statistics", "weights", "dead", "ends", "bins", "maps")
 """The arrays of a step, the widest numbers first: each begins where its kind may."""
 
 
-def facts_of(training: Recorded, phase: str = "train") -> dict[str, Any]:
+def facts_of(title: str, history: History, first: FirstNonFinite | None) -> dict[str, Any]:
     """Describe all steps: which there are, and which numbers they hold."""
-    steps = training.history(phase).steps
-    layouts = list(dict.fromkeys(step.layout for step in steps))
-    model, _, words = training.title.partition(": ")
-    first = training.first_trouble if phase == "train" else None
+    layouts = list(dict.fromkeys(step.layout for step in history.steps))
+    model, _, words = title.partition(": ")
     return {
         "model": model,
         "words": words,
-        "steps": [step.at for step in steps],
-        "of": [layouts.index(step.layout) for step in steps],
+        "steps": [step.at for step in history.steps],
+        "of": [layouts.index(step.layout) for step in history.steps],
         "layouts": [
             {
                 "rows": [named(row) for row in layout.rows],
@@ -186,18 +167,22 @@ def bytes_of(step: TrainingStep) -> bytes:
     return b"".join(arrays[name].tobytes() for name in ORDER)
 
 
-def write_page(training: Recorded, phase: str, max_bytes: float, title: str | None = None) -> str:
+def write_page(
+    facts: dict[str, Any],
+    recorded: Sequence[TrainingStep],
+    figure: Figure,
+    title: str | None,
+    max_bytes: float,
+) -> str:
     """Write the page; steps are left out, as evenly as can be, until it fits.
 
     Raises
     ------
     ValueError
-        No step has been recorded, or not even two fit.
+        Not even two steps fit.
     """
-    recorded = training.recorded(phase)
     steps = [(step.at, base64.b64encode(bytes_of(step)).decode()) for step in recorded]
-    still = html.data_url(small_png(training.figure(phase=phase)))
-    facts = facts_of(training, phase)
+    still = html.data_url(small_png(figure))
     words, count = facts["words"], len(steps)
 
     def pages() -> Iterator[str]:

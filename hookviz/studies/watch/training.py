@@ -10,7 +10,7 @@ from ...files import page_to
 from ...tables import for_terminal, html_table, megabytes, number, text_table
 from ..diagnosis.findings import Diagnosis
 from ..showing import widget
-from .log import PHASES, FirstNonFinite, History, TrainingLog, TrainingStep, step_records, write_log
+from .log import PHASES, FirstNonFinite, History, TrainingLog, step_records, write_log
 from .verdicts import LOOKED, verdicts
 
 if TYPE_CHECKING:
@@ -67,10 +67,10 @@ class Training:
             raise ValueError(f'phase={phase!r} is neither "train" nor "eval".')
         return self.log.histories[phase]
 
-    def recorded(self, phase: str = "train") -> list[TrainingStep]:
-        """Return the recorded steps; raise ValueError, with what to do, without any."""
-        if steps := self.history(phase).steps:
-            return steps
+    def _drawn(self, phase: str) -> tuple[str, History, FirstNonFinite | None]:
+        """Return what is drawn of a phase; raise ValueError, with what to do, without any step."""
+        if (history := self.history(phase)).steps:
+            return self.title, history, self.first_trouble if phase == "train" else None
         (other,) = set(PHASES) - {phase}
         advice = "put `with watch:` around a step"
         if self.history(other).steps:
@@ -185,7 +185,8 @@ class Training:
         """
         from .strips import draw_strips
 
-        return draw_strips(self, [statistic] if isinstance(statistic, str) else statistic, phase)
+        names = [statistic] if isinstance(statistic, str) else statistic
+        return draw_strips(*self._drawn(phase), names)
 
     def to_html(
         self,
@@ -206,9 +207,11 @@ class Training:
         ValueError
             No such phase, no step recorded, or too few bytes for two steps.
         """
-        from .strips import write_page
+        from .strips import facts_of, write_page
 
-        return page_to(path, write_page(self, phase, max_bytes, title))
+        drawn = self._drawn(phase)
+        steps, figure = drawn[1].steps, self.figure(phase=phase)
+        return page_to(path, write_page(facts_of(*drawn), steps, figure, title, max_bytes))
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the records to one file, see `hookviz.load`."""
