@@ -16,8 +16,7 @@ class Browser:
     """The browser that shows an explorer with ``face="canvas"``."""
 
     def __init__(self, explorer: Any) -> None:
-        (first, *_) = explorer.children
-        self.canvas: Canvas = first if isinstance(first, Canvas) else first.children[0]
+        self.canvas: Canvas = explorer.children[0]
         self.answers: list[dict[str, Any]] = []
         self.arrays: list[dict[str, np.ndarray]] = []
         self.canvas.send = self._arrived  # type: ignore[method-assign]

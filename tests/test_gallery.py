@@ -135,29 +135,39 @@ def test_what_is_no_picture_has_no_strip():
 
 
 def test_another_picture_beside_this_one(explorer):
-    """Shift+click on a thumbnail: same layer, channel and target; and the difference."""
+    """Shift+click on a thumbnail: one explorer has both runs and their difference."""
     send(explorer, file_of(PICTURES[2]), "flower.png")
     Browser(explorer).request("again", key=0)
     explorer.target = 3
     press = {"set": "beside", "key": 1, "sample": 0}
-    Browser(explorer).request(**press)
-    canvas, pair = explorer.children[0].children
-    assert (pair.layer, pair.channel, pair.target) == (LAYER, explorer.channel, 3)
+    browser = Browser(explorer)
+    browser.request(**press)
+    assert explorer.target == 3 and browser.canvas.facts["pair"]
+    names = ["other", "this", "this − other"]
+    assert browser.canvas.facts["run_names"] == names
     maps = {}
     for name, number in (("one", 6), ("other", 2)):
         with hookviz.capture(MODEL, LAYER) as cache, torch.no_grad():
             MODEL(prepare_input(PICTURES[number], MODEL).args[0])
         maps[name] = cache[LAYER].activation[0, 20].numpy()
-    explorer.order = "index"
-    explorer.channel = 20  # moves in both
-    assert pair.channel == 20
-    assert np.array_equal(pair.frame.panels[0].values, maps["other"])
-    pair.shown_run = "difference"
-    assert np.array_equal(pair.frame.panels[0].values, maps["other"] - maps["one"])
-    assert explorer.shown_run == "edited" and explorer.order == pair.order
-    Browser(explorer).request(**press)
-    assert pair.closed and explorer.children[0] is canvas
-    Browser(explorer).request(**press)
-    _, pair = explorer.children[0].children
-    Browser(explorer).request("again", key=1)  # another picture ends it
-    assert pair.closed and explorer.channel == 20
+    wanted = {
+        "original": maps["other"],
+        "edited": maps["one"],
+        "difference": maps["one"] - maps["other"],
+    }
+    for run, values in wanted.items():
+        _, arrays = browser.ask("layer", layer=LAYER, shown_run=run)
+        assert np.array_equal(arrays["maps"][20], values)
+        explorer.channel, explorer.shown_run = 20, run
+        assert np.array_equal(explorer.frame.panels[0].values, values)
+    pictures = [browser.ask("picture", of=[0, 0, 0], shown_run=run)[1] for run in wanted]
+    assert not np.array_equal(pictures[0]["pixels"], pictures[1]["pixels"])
+    browser.request(**press)
+    assert not browser.canvas.facts["pair"] and explorer.frame.run_names == ()
+    browser.request(**press)
+    browser.request("again", key=1)  # another picture ends it
+    assert not browser.canvas.facts["pair"] and explorer.channel == 20
+    browser.request("beside", key=0, sample=0)
+    browser.request("factor", layer=LAYER, channel=3, factor=0)  # so does an edit
+    assert not browser.canvas.facts["pair"] and len(explorer.edits) == 1
+    assert browser.canvas.facts["run_names"] == ["original", "edited", "difference"]

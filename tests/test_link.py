@@ -153,6 +153,18 @@ def test_closing_leaves_nothing(model, pictures):
     assert both.closed
 
 
+def test_the_browser_shows_one_explorer_of_a_comparison(model, pictures):
+    both = hookviz.compare(model, model, pictures[6], inputs_b=pictures[9]).show()
+    assert len(both.children) == 1  # two halves, each with its plain face
+    both.right._canvas.alive = True
+    heads, shown = both.children
+    assert shown is both.right and "DemoNet" in heads.children[1].value
+    both.channel = 3
+    assert both.left.channel == both.right.channel == 3
+    both.close()
+    assert both.left is None
+
+
 def test_another_picture_beside_an_explorer(model, pictures):
     before = snapshot(model)
     explorer = hookviz.explore(model, pictures[6], "moon", layer=LAYER, channel=17)

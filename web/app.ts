@@ -436,6 +436,7 @@ export class App {
     this.heatmaps.show(shown, at, this.drawInput(shown));
     this.parts.boxes.show();
     this.parts.output.show(this.colours);
+    this.parts.pair.show(this.colours);
     this.parts.sides.show(at, source.picture(shown.header.place), this.colours);
     this.heatmaps.strip(shown, at);
     showPointed(this, shown);

@@ -11,6 +11,7 @@ import { Heading, slider } from "./heading.ts";
 import { Mosaic } from "./mosaic.ts";
 import { Boxes, OutputPanel } from "./output.ts";
 import { Panel } from "./panel.ts";
+import { Pair } from "./pair.ts";
 import { Popup } from "./popup.ts";
 import { Predictions } from "./predictions.ts";
 import { Readings } from "./readings.ts";
@@ -74,6 +75,7 @@ export class Layout {
   main: HTMLDivElement;
   output: OutputPanel;
   sides: Sides;
+  pair: Pair;
   strip: Strip;
   edits: Edits;
   flip: Flip;
@@ -194,6 +196,7 @@ export class Layout {
     // What is below the pictures
     this.output = new OutputPanel(state, source, go.written);
     this.sides = new Sides(source);
+    this.pair = new Pair(source, state);
     this.strip = new Strip((layer) => set({ layer }));
     this.edits = new Edits(
       (what) => source.edit(what),
@@ -217,6 +220,7 @@ export class Layout {
       this.titleLine,
       this.layerRow,
       this.heading.root,
+      this.pair.root,
       this.main,
       this.sides.root,
       this.drawers.root,

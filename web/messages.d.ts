@@ -41,6 +41,7 @@ export interface LayerPart extends Question {
   depth?: number | null;
   place?: [number, number] | null;
   shown_after?: string | null;
+  shown_run?: string | null;
 }
 
 export interface HereQuestion extends Question {
@@ -69,6 +70,7 @@ export interface LayerQuestion extends LayerPart {
 export interface PictureQuestion extends Question {
   ask: "picture";
   of?: [number, number, number] | null;
+  shown_run?: string | null;
 }
 
 export interface HeatmapQuestion extends LayerPart {
@@ -541,6 +543,7 @@ export interface Facts {
   palettes: Record<string, string>;
   choices: Choices;
   run_names: string[];
+  pair: boolean;
   network: number[][];
   methods: string[];
   method_names: Record<string, string>;

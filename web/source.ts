@@ -65,6 +65,8 @@ export type At = Partial<Values> & {
   /** For the heatmaps of all layers, or for a script: what the page computes goes on. */
   ofAll?: boolean;
   script?: boolean;
+  /** One of two runs, or their difference, in place of the shown one. */
+  run?: string;
 };
 export type HeatAt = At & Pick<Values, "heatmap">;
 
@@ -127,7 +129,7 @@ export interface Source {
   listeners: Set<(now?: boolean) => void>;
   layer: (at: At) => Layer | null;
   heat: (at: HeatAt, layer: string, targetClass: number | null) => Heat | null;
-  picture: (place: [number, number, number] | null) => Picture | null;
+  picture: (place: [number, number, number] | null, run?: string) => Picture | null;
   field: (at: At) => Field | null;
   target: (number: number) => void;
   edit: (what: AnyRequest) => void;

@@ -461,7 +461,8 @@ class KernelSource {
 
   question(at: At): Omit<LayerQuestion, "key"> {
     const { layer, call, sample, depth, shown_after } = at;
-    return { ask: "layer", layer, call, sample, depth, shown_after, ...this.query(at, layer) };
+    const part = { layer, call, sample, depth, shown_after, ...this.query(at, layer) };
+    return { ask: "layer", ...part, ...runIn(at) };
   }
 
   layer(at: At) {
@@ -480,6 +481,7 @@ class KernelSource {
       depth,
       method,
       ...this.query(at, layer),
+      ...runIn(at),
     };
     if (method !== this.facts.effective) return this.get(question);
     const waiting = [...this.pending].some((key) => key.includes(method)); // each is a run
@@ -492,8 +494,9 @@ class KernelSource {
   }
 
   /** @param place of which sample, at which relative depth, of which input */
-  picture(place: [number, number, number] | null) {
-    return this.facts.blind || !place ? null : this.get({ ask: "picture", of: place });
+  picture(place: [number, number, number] | null, run?: string) {
+    if (this.facts.blind || !place) return null;
+    return this.get({ ask: "picture", of: place, ...runIn({ run }) });
   }
 
   target(number: number) {
@@ -616,6 +619,8 @@ function libraryOf(program: string) {
   );
   return library;
 }
+
+const runIn = ({ run }: Pick<At, "run">) => (run ? { shown_run: run } : {});
 
 /** @param text As Python writes a number. */
 function numberOf(text: string | null | undefined) {

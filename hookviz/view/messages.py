@@ -79,7 +79,13 @@ SHOWN_PLACE = (-1.0, -1.0)
 
 
 class LayerPart(Question):
-    """A question about a part of a layer; what is left out is the shown one."""
+    """A question about a part of a layer; what is left out is the shown one.
+
+    Attributes
+    ----------
+    shown_run : str, optional
+        One of two runs, or their difference, as in `hookviz.view.settings.Settings`.
+    """
 
     layer: str | None = None
     call: int | None = None
@@ -87,6 +93,7 @@ class LayerPart(Question):
     depth: int | None = None
     place: Place | None = SHOWN_PLACE
     shown_after: str | None = None
+    shown_run: str | None = None
 
 
 class HereQuestion(Question):
@@ -118,6 +125,7 @@ class PictureQuestion(Question):
     """Asks for the input as a picture."""
 
     of: PictureAt | None = None
+    shown_run: str | None = None
 
 
 class HeatmapQuestion(LayerPart):
@@ -703,6 +711,7 @@ class Facts(Message):
     palettes: dict[str, str]
     choices: Choices
     run_names: list[str]
+    pair: bool
     network: list[list[Finite]]
     methods: list[str]
     method_names: dict[str, str]

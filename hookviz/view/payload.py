@@ -56,7 +56,7 @@ from .source import (
     transform_of,
     why_no_picture,
 )
-from .view import View
+from .view import RUN_NAMES, View
 
 NUMBERS = ("min", "max", "mean", "zeros", "norm", "nans", "infs")
 """The statistics of each channel, and of its gradient, in this order."""
@@ -91,6 +91,7 @@ def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
         palettes={name: palette_text(name) for name in palette_names(view)},
         choices=m.Choices(**choices(view)),
         run_names=list(run_names_of(view)),
+        pair=view.run_names != RUN_NAMES,
         network=[list(ends) for ends in network_ranges(view)],
         methods=cached_methods(),
         method_names=METHOD_NAMES,

@@ -22,6 +22,7 @@ from .outputs import class_name, map_values
 from .payload import field_payload, layer_payload, picture_payload
 from .predictions import output_of
 from .reason import cut_run, weights_answer, why_answer, without_answer
+from .runs import displayed_view
 from .source import input_sample
 from .view import View
 
@@ -37,8 +38,16 @@ def _named_part(question: LayerPart) -> dict[str, Any]:
     return named if question.place == m.SHOWN_PLACE else named | {"place": question.place}
 
 
+def run_of(view: View, shown_run: str | None) -> View:
+    """Return the view of the edited run, the original one or the difference; None is the view."""
+    if shown_run is None:
+        return view
+    return displayed_view((view.edited or view).with_settings(shown_run=shown_run))
+
+
 def part_of(view: View, question: LayerPart) -> View:
     """Return the view at the part of the layer that a question is about."""
+    view = run_of(view, question.shown_run)
     named = _named_part(question)
     same = all(getattr(view.settings, name) == value for name, value in named.items())
     return fitted(view) if same else for_layer(view, **named)
@@ -60,7 +69,7 @@ def _layer(view: View, question: m.LayerQuestion) -> Replied:
 
 
 def _picture(view: View, question: m.PictureQuestion) -> Replied:
-    header, pixels = picture_payload(view, question.of) or (
+    header, pixels = picture_payload(run_of(view, question.shown_run), question.of) or (
         m.PictureHeader(),
         np.zeros((0, 0, 3), np.uint8),
     )

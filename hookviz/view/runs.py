@@ -70,12 +70,13 @@ def run_view(
     return view if at.layer in view.cache else initial_view(view)
 
 
-def run_pair(run: RunSession, first: Session, second: Session, at: Settings) -> View:
+def run_pair(
+    run: RunSession, first: Session, second: Session, at: Settings, names: tuple[str, str]
+) -> View:
     """Return a view of the second session's run, with that of the first as its original run."""
     one, two = (allow_interrupts(run, session, at.target) for session in (first, second))
     shared = common_layers(one.cache, two.cache)
     one, two = (replace(each, cache=each.cache.only(shared)) for each in (one, two))
-    names = ("a", "b")
     original = View(first, one, at, run_names=names)
     view = View(second, two, at, original, names)
     return view if at.layer in view.cache else initial_view(view)

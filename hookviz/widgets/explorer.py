@@ -45,9 +45,8 @@ from ..view.view import View
 from ..view.written import at_written
 from .below import TopInputs
 from .canvas import Canvas
-from .gallery import Gallery, Given
+from .gallery import Gallery, Given, sample_of
 from .lifecycle import close_earlier, close_tree, register
-from .pair import PictureBeside
 from .plain import PlainFace
 from .requests import handle
 from .results import ViewResults
@@ -198,7 +197,7 @@ class Explorer(ViewResults):
         self._frame: Frame | None = None
         self._channels: dict[str, int] = {}  # by layer: the channel that was shown last
         self.gallery = Gallery()
-        self._pair = PictureBeside(self)
+        self._other: tuple[int, int] | None = None  # the gallery's picture that is shown beside
         self._tops = TopInputs(lambda: self._now.settings)
         try:
             self._begin(session, target, settings, face)
@@ -249,7 +248,8 @@ class Explorer(ViewResults):
         """Run a session; ``same`` is True if its network and input are those of `before`."""
         assert self._run is not None  # not closed
         if self._beside is not None:
-            return run_pair(self._run, self._beside, session, at)
+            names = ("a", "b") if self._other is None else ("other", "this")
+            return run_pair(self._run, self._beside, session, at, names)
         original = before.original or before if same and before else None
         memo = before.input_memo if before and before.session is session else None
         return run_view(self._run, session, at, input_memo=memo, original=original)
@@ -273,9 +273,31 @@ class Explorer(ViewResults):
         """Do what a request of the browser says."""
         if request.settings:
             self.follow(request.settings)
-        if not isinstance(request, (TargetRequest, BesideRequest)):
-            self._pair.end()
-        self._try(lambda: handle(self, request, data))
+
+        def act() -> None:
+            if self._other is not None and not isinstance(request, (TargetRequest, BesideRequest)):
+                self._pair_with(None, None)
+            handle(self, request, data)
+
+        self._try(act)
+
+    def show_beside(self, key: int, sample: int) -> None:
+        """Show a picture of the gallery beside this one; the same one again ends it."""
+        other = (key, sample)
+        if self._other == other:
+            self._pair_with(None, None)
+        else:
+            session = self.session_for(sample_of(self.gallery.given(key), sample))
+            self._pair_with(session, other)
+
+    def _pair_with(self, session: Session | None, other: tuple[int, int] | None) -> None:
+        before = self._beside, self._other
+        self._beside, self._other = session, other
+        try:
+            self._rerun(self._now.session)
+        except BaseException:
+            self._beside, self._other = before
+            raise
 
     # Another run
 
@@ -455,8 +477,6 @@ class Explorer(ViewResults):
     def close(self) -> None:
         """Release tensors and every widget that belongs to this one; may be called twice."""
         attributes = vars(self)
-        if "_pair" in attributes:
-            self._pair.end()
         for part in (self._canvas, attributes.get("_tops")):
             if part is not None and part not in self.children:
                 close_tree(part)

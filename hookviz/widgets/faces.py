@@ -24,7 +24,6 @@ from ..view.written import at_browsed
 from .below import TopInputs
 from .gallery import Gallery
 from .lifecycle import close_tree
-from .pair import PictureBeside
 from .plain import PlainFace
 from .setting_traits import SettingsWidget
 
@@ -38,7 +37,6 @@ class FacedWidget(SettingsWidget):
     _note = ""  # the reason why a control failed, or progress
     _frame: Frame | None = None  # None until someone reads it: the canvas draws without
     _channels: dict[str, int]  # by layer: the channel that was shown last
-    _pair: PictureBeside
     _tops: TopInputs
 
     @property
@@ -47,6 +45,11 @@ class FacedWidget(SettingsWidget):
         if self._frame is None:  # the canvas draws without it
             self._frame = replace(build_frame(self._now), note=self._note)
         return self._frame
+
+    @property
+    def is_canvas(self) -> bool:
+        """True if the browser draws."""
+        return self._canvas is not None and self._canvas in self.children
 
     def frame_of(self, run: str) -> Frame:
         """Return the frame of the same view with another ``shown_run``."""
@@ -141,10 +144,6 @@ class FacedWidget(SettingsWidget):
     def edit_named(self, key: int) -> LayerEdit | None:
         """Return the edit that the browser names by a number."""
         return None if self._canvas is None else self._canvas.edit_named(key)
-
-    def show_beside(self, key: int, sample: int) -> None:
-        """Show a picture of the gallery beside this one; the same one again ends it."""
-        self._pair.toggle(key, sample)
 
     def _alt(self) -> str:
         return self.frame.description

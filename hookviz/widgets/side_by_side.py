@@ -25,7 +25,6 @@ from .explorer import Explorer
 from .gallery import Given
 from .lifecycle import LiveWidget, close_earlier, close_tree, register
 from .linked import Link
-from .pair import side_by_side
 
 
 def link(left: Explorer, right: Explorer) -> Link:
@@ -129,7 +128,8 @@ class SideBySide(LiveWidget):
     """The widget that `Comparison.show` returns: the runs of a and b, side by side.
 
     The left explorer shows a; the right one b, a, or b − a, by its setting ``shown_run``. Their
-    settings are linked; ``both.layer = ...`` sets both.
+    settings are linked; ``both.layer = ...`` sets both. Where the browser draws, the right one is
+    shown alone, with a, b and b − a in three columns under one set of controls.
 
     Parameters
     ----------
@@ -168,13 +168,29 @@ class SideBySide(LiveWidget):
         except BaseException:
             self.close()
             raise
-        row = side_by_side(self._named("a", a, left), self._named("b", b, right))
-        self.children = (row,)
+        columns = "repeat(2, minmax(0, 1fr))"
+        layout = widgets.Layout(display="grid", grid_template_columns=columns, grid_gap="0 20px")
+        halves = [self._named("a", a, left), self._named("b", b, right)]
+        self.children = (widgets.Box(halves, layout=layout),)
+        right.observe(self._show_one, "children")
+        self._show_one()
         self.add_class(ROOT_CLASS)
         register(self)
 
     left: Explorer | None
     right: Explorer | None
+
+    def _show_one(self, _: Any = None) -> None:
+        """Show b's explorer alone, once the browser draws it: it has both runs, level."""
+        left, right, halves = self.left, self.right, self.children[0]
+        if left is None or right is None or len(self.children) > 1 or not right.is_canvas:
+            return
+        left._take_place({})  # it is not shown, and need not draw
+        heads = [half.children[0] for half in halves.children]
+        self.set_trait("children", (widgets.HBox(heads), right))
+        for half in halves.children:
+            half.children = ()
+        close_tree(halves)
 
     @staticmethod
     def _named(side: str, session: Session, explorer: Explorer) -> widgets.VBox:

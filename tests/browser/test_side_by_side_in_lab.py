@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from face import open_drawer
 from front_end import CANVAS_ON, WIDGETS, wait_for
 from playwright.sync_api import expect
 
@@ -64,20 +63,12 @@ def test_two_pictures_move_together(open_notebook, shots):
 def test_before_and_after_fine_tuning(open_notebook, shots):
     notebook = open_notebook([CANVAS_ON, *FINE_TUNED])
     page = notebook.page
-    for side in "ab":
-        page.locator(f".hookviz-side-{side} .hookviz-app .hv-tile").first.wait_for()
-    for side in "ab":
-        open_drawer(page.locator(f".hookviz-side-{side} .hookviz-app"), "Edit")
-    versions = page.locator(".hookviz-side-b").get_by_label("whose pictures are shown")
-    expect(versions.locator("option")).to_have_text(["b", "a", "b − a"])
-    wait_for(lambda: "b − a" in page.locator(".hookviz-side-b").inner_text(), "the difference")
-    expect(page.locator(".hookviz-side-a").get_by_label("whose pictures")).to_be_hidden()
-
-    def half():
-        both = [page.locator(f".hookviz-side-{side}").bounding_box()["width"] for side in "ab"]
-        whole = page.locator(".hookviz-explorer").first.bounding_box()["width"]
-        return min(both) > 0.45 * whole
-
-    wait_for(half, "both to have half the width")
+    app = page.locator(".hookviz-app")
+    app.locator(".hv-tile").first.wait_for()
+    maps = app.locator(".hv-pair figure:nth-of-type(n + 4)")
+    expect(maps.locator("b")).to_have_text(["a", "b", "b − a"])
+    expect(app).to_have_count(1)  # one set of controls
+    boxes = [maps.nth(n).locator("canvas").bounding_box() for n in range(3)]
+    assert len({box["y"] for box in boxes}) == 1
     page.screenshot(path=shots / "side-by-side-tuned.png")
     assert notebook.errors == []
