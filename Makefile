@@ -96,10 +96,10 @@ runtime: $(RUNTIME)  ## fetch the program that runs a network in a page
 docs: $(VENV)/.test  ## build the documentation in build/docs
 	$(BIN)/python -m sphinx -W --keep-going -b html docs build/docs
 
-bench: $(VENV)/.browser  ## print the ratios that the README quotes
+bench: $(VENV)/.browser $(RUNTIME)  ## measure, and write docs/explanation/benchmarks.md: half an hour
 	$(BIN)/python -m tests.benchmarks
 
-# Of this version only: Colab's cell in the README takes whatever wheel is there.
+# Older wheels would be carried along.
 wheel: $(BIN)/uv  ## build the package as one file, which can be carried to Colab
 	rm -f dist/hookviz-*.whl
 	$(BIN)/uv build --quiet --wheel

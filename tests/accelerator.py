@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 import torchvision
-from benchmarks.race import print_table, race
+from benchmarks.race import race, timed
 from reference import true_outputs
 from torch import Tensor, nn
 
@@ -341,7 +341,7 @@ def costs(device: torch.device, rounds: int) -> None:
 
     steps = {"plain": plain, "capture": captured, "guard": guarded, "watch, every step": watched}
     title = f"a training step of {type(model).__name__}, batch of {len(x)}"
-    print_table(title, race(steps, rounds))
+    print(timed(title, race(steps, rounds, clock=time.perf_counter)).text())
     if device.type != "cpu":
         print("  peak memory in MB")
         for name, step in steps.items():

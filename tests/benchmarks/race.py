@@ -12,40 +12,87 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+Contenders = Mapping[str, Callable[[], Any]]
+"""Name -> what is timed; the first one is the baseline."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a benchmark found, for the terminal and for the documentation."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""  #: a sentence below the table
+
+    def text(self) -> str:
+        """Return the table in columns, the first one to the left."""
+        lines = [self.head, *self.rows]
+        wide = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        said = [
+            "  ".join(
+                cell.rjust(width) if number else cell.ljust(width)
+                for number, (cell, width) in enumerate(zip(line, wide, strict=True))
+            )
+            for line in lines
+        ]
+        return "\n".join(["", self.title, *said, *filter(None, [self.note])])
+
+    def markdown(self) -> str:
+        """Return the table as a page of the documentation has it."""
+        lines = [self.head, ["---", *["---:"] * (len(self.head) - 1)], *self.rows]
+        table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        return "\n\n".join([f"**{self.title}**", table, *filter(None, [self.note])])
+
+
+def raced(
+    title: str,
+    contenders: Contenders,
+    rounds: int,
+    warmups: int = 1,
+    clock: Callable[[], float] = time.process_time,
+) -> Table:
+    """Let contenders race, and return their medians and ratios as a table."""
+    return timed(title, race(contenders, rounds, warmups, clock))
+
+
+def timed(title: str, seconds: Mapping[str, Sequence[float]]) -> Table:
+    """Return each contender's median, and how many times that is the first one's."""
+    baseline = statistics.median(next(iter(seconds.values())))
+    rows = []
+    for name, times in seconds.items():
+        median = statistics.median(times)
+        within = sorted(times)[math.ceil(0.9 * len(times)) - 1]
+        rows.append(
+            [name, f"{1e3 * median:.2f}", f"{median / baseline:.3g}", f"{1e3 * within:.2f}"]
+        )
+    return Table(title, ["", "median ms", "ratio", "9 of 10 within, ms"], rows)
+
 
 def race(
-    contenders: Mapping[str, Callable[[], Any]],
+    contenders: Contenders,
     rounds: int,
-    warmups: int = 2,
-    clock: Callable[[], float] = time.perf_counter,
+    warmups: int = 1,
+    clock: Callable[[], float] = time.process_time,
 ) -> dict[str, list[float]]:
-    """Time every contender once a round.
+    """Time every contender once a round, after some rounds that do not count.
 
-    Parameters
-    ----------
-    contenders : mapping of str to callable
-        Name -> what is timed; the first one is the baseline.
-    rounds : int
-    warmups : int
-        Rounds before these that do not count.
-    clock : callable
-        ``time.process_time`` for what takes so long that others have the processor in between.
-
-    Returns
-    -------
-    dict of str to list of float
-        Seconds of each round.
+    Processor time is what counts: others may have the processor in between.
     """
     names = list(contenders)
     seconds: dict[str, list[float]] = {name: [] for name in names}
     with one_thread():
         for number in range(-warmups, rounds):
             for name in turns(names, number):
-                passed = _time(contenders[name], clock)
+                start = clock()
+                result = contenders[name]()
+                passed = clock() - start
+                del result  # after the clock has stopped: it may hold many tensors
                 if number >= 0:
                     seconds[name].append(passed)
     return seconds
@@ -77,35 +124,3 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
-
-
-def _time(contender: Callable[[], Any], clock: Callable[[], float]) -> float:
-    start = clock()
-    result = contender()
-    passed = clock() - start
-    del result  # after the clock has stopped: whoever keeps tensors wants to look at them
-    return passed
-
-
-def print_table(title: str, seconds: Mapping[str, Sequence[float]]) -> None:
-    """Print each contender's median, and how many times that is the first one's.
-
-    Parameters
-    ----------
-    title : str
-    seconds : mapping of str to sequence of float
-        As from `race`.
-    """
-    rounds = len(next(iter(seconds.values())))
-    baseline = statistics.median(next(iter(seconds.values())))
-    wide = max(map(len, seconds))
-    print(f"\n{title} ({rounds} rounds)")
-    print(f"  {'':{wide}}  median ms   ratio  9 of 10 within")
-    for name, times in seconds.items():
-        median = statistics.median(times)
-        within = sorted(times)[math.ceil(0.9 * len(times)) - 1]
-        print(
-            f"  {name:{wide}}  {1000 * median:9.2f}  {median / baseline:6.2f}  "
-            f"{1000 * within:11.2f} ms",
-            flush=True,
-        )

@@ -63,20 +63,12 @@ SHOTS = bool(os.environ.get("HOOKVIZ_SHOTS"))
 FAILED = pytest.StashKey[bool]()
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    reruns = config.pluginmanager.hasplugin("rerunfailures")
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # It ends the kernel that all share, and the next one imports torch anew: nothing comes behind.
     items.sort(key=lambda item: "test_kernel_gone.py" in item.nodeid)
     for item in items:
         if "browser" in Path(item.fspath).parts:
             item.add_marker("browser")
-            if reruns:
-                # A browser and a server of notebooks are programs of others: once in thousands of
-                # tests one of them stumbles. One more try, in a page and a kernel of its own; the
-                # summary shows what failed first, and what is wrong fails again.
-                item.add_marker(pytest.mark.flaky(reruns=1))
-    if reruns:
-        config.option.rerun_show_tracebacks = True
 
 
 @pytest.hookimpl(wrapper=True)

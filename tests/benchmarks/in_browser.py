@@ -1,0 +1,369 @@
+"""What a person waits for, in a real browser: a key press, a brush, a page, a network in a page.
+
+The clocks are in the page: they start when it gets the event, and stop in the frame that shows what
+belongs to it.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import statistics
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from chromium import FLAGS, executable
+from lab import Lab, Notebook
+from PIL import Image
+from playwright.sync_api import Browser, Page, sync_playwright
+
+import hookviz
+from benchmarks.passes import network
+from benchmarks.race import Table, timed, turns
+from benchmarks.showing import photograph
+
+BLOCK = 5  # presses in a row, before it is the next notebook's turn
+HELD = 3  # seconds that a key is held
+FRAME = ".hv-activation .hv-frame"
+PAGES = "resnet18", "resnet50", "densenet121", "convnext_tiny"
+
+MODEL = """
+import torch, torchvision, ipywidgets, io, hookviz
+from torchvision.transforms.functional import resize, to_tensor
+torch.manual_seed(0)
+model = torchvision.models.resnet18().eval()
+image = hookviz.models.photographs()["chelsea"]
+with torch.no_grad():
+    maps = model.conv1(to_tensor(resize(image, (224, 224)))[None])[0].numpy()
+"""
+INTERACT = """
+import matplotlib.pyplot as plt
+def show(channel=0):
+    plt.imshow(maps[channel])
+    plt.show()
+ipywidgets.interact(show, channel=(0, len(maps) - 1));
+"""
+BARE = """
+from PIL import Image
+from hookviz.draw.colours import palette, to_levels
+def png(channel):
+    image = Image.fromarray(to_levels(maps[channel], maps[channel].min(), maps[channel].max()))
+    image.putpalette(palette("viridis")[:, :3].tobytes())
+    image.save(buffer := io.BytesIO(), "PNG", compress_level=1)
+    return buffer.getvalue()
+slider = ipywidgets.IntSlider(max=len(maps) - 1, description="channel")
+picture = ipywidgets.Image(value=png(0))
+slider.observe(lambda change: setattr(picture, "value", png(change.new)), "value")
+ipywidgets.VBox([slider, picture])
+"""
+PLAIN = "hookviz.explore(model, image, layer='conv1', face='plain')"
+CANVAS = "hookviz.explore(model, image, layer='conv1')"
+CANVAS_ON = "import os\nos.environ['HOOKVIZ_CANVAS'] = 'on'"
+BRUSHED = {
+    "demo, 112²": "hookviz.demo_model(), hookviz.demo_images()[6]",
+    "EfficientNet-Lite0, 224²": "'efficientnet_lite0', hookviz.models.photographs()['chelsea']",
+}
+PAINTED = """
+import ipywidgets, time, torch, hookviz
+torch.set_num_threads(1)
+explorer = hookviz.explore({})
+model = explorer.displayed().session.model
+said = ipywidgets.Label("").add_class("said")
+button = ipywidgets.Button(description="time a forward")
+def measure(_):
+    given = explorer.inputs.args
+    with torch.no_grad():
+        model(*given)
+        start = time.perf_counter()
+        for _ in range(5):
+            model(*given)
+    said.value = repr((time.perf_counter() - start) / 5)
+button.on_click(measure)
+display(said, button, explorer)
+"""
+
+# A promise of the milliseconds from the next key to the frame in which the element, a picture or a
+# canvas, is another one.
+PRESSED = """(selector) => {
+  const read = () => {
+    const element = document.querySelector(selector);
+    return element && (element.src || element.ariaLabel);
+  };
+  globalThis.pressed = new Promise((resolve, reject) => {
+    document.addEventListener("keydown", () => {
+      const [start, before] = [performance.now(), read()];
+      const look = async () => {
+        if (performance.now() - start > 10000) return reject(new Error("nothing new within 10 s"));
+        if (!read() || read() === before) return requestAnimationFrame(look);
+        const element = document.querySelector(selector);
+        if (element.decode) await element.decode();
+        resolve(performance.now() - start);
+      };
+      requestAnimationFrame(look);
+    }, { capture: true, once: true });
+  });
+}"""
+
+# A key that is held: one event a frame, to and fro; how many pictures there are to see, a second.
+HOLD = """([selector, seconds]) => new Promise((resolve) => {
+  const read = () => {
+    const element = document.querySelector(selector);
+    return element && (element.src || element.ariaLabel);
+  };
+  const [target, start] = [document.activeElement, performance.now()];
+  let [frames, seen, last] = [0, 0, read()];
+  const frame = (now) => {
+    const shown = read();
+    if (shown !== last) [seen, last] = [seen + 1, shown];
+    if (now - start > 1000 * seconds) return resolve([seen / seconds, frames / seconds]);
+    const key = Math.floor(frames++ / 50) % 2 ? "ArrowLeft" : "ArrowRight";
+    target.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
+    requestAnimationFrame(frame);
+  };
+  requestAnimationFrame(frame);
+})"""
+
+# A promise of the milliseconds from the pointer's going up to the frame without the stroke's mark,
+# which goes when all that the shown view needs of the new run is there.
+BRUSHED_TO = """() => {
+  const sheet = document.querySelector(".hv-brush");
+  const marked = () => {
+    const { data } = sheet.getContext("2d").getImageData(0, 0, sheet.width, sheet.height);
+    return data.some((value) => value);
+  };
+  globalThis.letGo = new Promise((resolve) => {
+    addEventListener("pointerup", () => {
+      const start = performance.now();
+      const look = () =>
+        marked() ? requestAnimationFrame(look) : resolve(performance.now() - start);
+      requestAnimationFrame(look);
+    }, { capture: true, once: true });
+  });
+}"""
+
+# The milliseconds from when the page was asked for to the frame with its first map.
+SHOWN = """(selector) => new Promise((resolve) => {
+  const look = () => {
+    const frame = document.querySelector(selector);
+    if (frame && frame.ariaLabel && !document.querySelector(".hv-waiting"))
+      requestAnimationFrame(() => resolve(performance.now()));
+    else requestAnimationFrame(look);
+  };
+  look();
+})"""
+
+# A promise of the milliseconds from a picture's file to the frame that shows its maps: the page
+# draws in the frame after it has the answer, and the task after that frame ends the clock.
+FOLLOW = """async (text) => {
+  const bytes = Uint8Array.from(atob(text), (each) => each.charCodeAt(0));
+  const start = performance.now();
+  await hookviz.setInput(new Blob([bytes], { type: "image/png" }));
+  return new Promise((done) => {
+    const { port1, port2 } = new MessageChannel();
+    port1.onmessage = () => done(performance.now() - start);
+    const look = () => {
+      if (document.querySelector(".hv-waiting")) requestAnimationFrame(look);
+      else port2.postMessage(null);
+    };
+    requestAnimationFrame(look);
+  });
+}"""
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """A browser as the browser tests start it."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable(), args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def jupyter_lab() -> Iterator[Any]:
+    """A JupyterLab of its own."""
+    with tempfile.TemporaryDirectory() as home:
+        lab = Lab(Path(home))
+        try:
+            yield lab
+        finally:
+            lab.close()
+
+
+def opened(lab: Any, browser: Browser, name: str, cells: list[str]) -> Page:
+    """A notebook whose cells have run, in a page of its own."""
+    notebook = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell(cell.strip()) for cell in cells],
+        # Without a kernel's name JupyterLab would ask for one.
+        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}},
+    )
+    path = lab.files / f"{name}.ipynb"
+    nbformat.write(notebook, path)
+    return Notebook(lab, browser.new_context(), path, 120).page
+
+
+@dataclass
+class Pressed:
+    """A notebook with a slider named channel, and what is measured in it."""
+
+    name: str
+    cells: list[str]
+    picture: str  #: the CSS selector of the map
+    slider: str = ".widget-slider:has-text('channel') .noUi-handle"
+    page: Any = None
+    seconds: list[float] = field(default_factory=list)  #: from a key to its picture
+    held: list[tuple[float, float]] = field(default_factory=list)  #: pictures and frames a second
+
+    def block(self) -> None:
+        """Some presses in a row, measured but for the first; then the key is held."""
+        self.page.bring_to_front()  # a page behind another one gets no animation frames
+        self.page.locator(self.slider).first.focus()
+        self.page.keyboard.press("Home")  # where no press finds itself at the end
+        self.page.wait_for_timeout(1500)
+        for number in range(BLOCK + 1):
+            self.page.evaluate(PRESSED, self.picture)
+            self.page.keyboard.press("ArrowRight")
+            took = self.page.evaluate("globalThis.pressed") / 1000
+            self.page.wait_for_timeout(200)  # let the kernel come to rest
+            if number:
+                self.seconds.append(took)
+        self.held.append(self.page.evaluate(HOLD, [self.picture, HELD]))
+        self.page.wait_for_timeout(1500)
+
+
+def key_press(quick: bool) -> Iterator[Table]:
+    """From a key on a slider to the new picture in JupyterLab, resnet18's first convolution."""
+    racing = [
+        Pressed("interact and imshow", [MODEL, INTERACT], ".widget-output .jp-OutputArea img"),
+        Pressed("an Image widget and a palette PNG", [MODEL, BARE], "img.widget-image"),
+        Pressed("hookviz, plain face", [MODEL, PLAIN], '.hookviz img[alt^="channel "]'),
+        Pressed(
+            "hookviz",
+            [MODEL, CANVAS_ON, CANVAS],
+            FRAME,
+            ".hookviz-app input[type=range][aria-label='channel']",
+        ),
+    ]
+    with jupyter_lab() as lab, chromium() as browser:
+        for number, each in enumerate(racing):
+            each.page = opened(lab, browser, str(number), each.cells)
+            each.page.locator(each.slider).first.wait_for(timeout=60_000)
+        for number in range(1 if quick else 8):
+            for name in turns(range(len(racing)), number):  # type: ignore[arg-type]
+                racing[int(name)].block()
+    yield timed("key press to new picture", {each.name: each.seconds for each in racing})
+    rows = []
+    for each in racing:
+        seen, frames = (statistics.median(found) for found in zip(*each.held, strict=True))
+        rows.append([each.name, f"{seen:.0f}", f"{frames:.0f}"])
+    yield Table("a key is held, each second", ["", "pictures", "frames of the browser"], rows)
+
+
+def brush(quick: bool) -> Iterator[Table]:
+    """From letting go of the brush to the new pictures in JupyterLab, beside a forward."""
+    rows = []
+    with jupyter_lab() as lab, chromium() as browser:
+        for number, (name, given) in enumerate(BRUSHED.items()):
+            page = opened(lab, browser, str(number), [CANVAS_ON, PAINTED.format(given)])
+            shown, forward = strokes(page, 2 if quick else 9)
+            rows.append([name, f"{shown:.0f}", f"{forward:.0f}", f"{shown / forward:.1f}"])
+    head = ["", "ms to the pictures", "ms of a forward", "ratio"]
+    yield Table("a stroke of the brush", head, rows)
+
+
+def strokes(page: Page, count: int) -> tuple[float, float]:
+    """Drag some rectangles; the median milliseconds until they are seen, and of a forward."""
+    app, said = page.locator(".hookviz-app"), page.locator(".said")
+    app.locator(".hv-tile").first.wait_for()
+    app.get_by_role("button", name="paint", exact=True).click()
+    app.get_by_role("combobox", name="tool", exact=True).select_option("rectangle")
+    shown, forwards = [], []
+    for number in range(count + 1):
+        before = said.inner_text()
+        page.get_by_role("button", name="time a forward").click()
+        told = "(old) => document.querySelector('.said').innerText !== old"
+        page.wait_for_function(told, arg=before)
+        page.wait_for_timeout(500)  # let the kernel come to rest
+        sheet = app.locator(".hv-input .hv-frame")
+        sheet.scroll_into_view_if_needed()
+        box: Any = sheet.bounding_box()
+        left, top = box["x"] + (0.1 + 0.05 * number) * box["width"], box["y"] + 0.3 * box["height"]
+        page.evaluate(BRUSHED_TO)
+        page.mouse.move(left, top)
+        page.mouse.down()
+        page.mouse.move(left + 0.2 * box["width"], top + 0.2 * box["height"], steps=3)
+        page.mouse.up()
+        shown.append(page.evaluate("globalThis.letGo"))
+        forwards.append(1000 * float(said.inner_text()))
+        page.keyboard.press("Control+z")
+        app.locator(".hv-edit").wait_for(state="detached")
+    return statistics.median(shown[1:]), statistics.median(forwards[1:])  # the first warms up
+
+
+def pages(quick: bool) -> Iterator[Table]:
+    """Pages of explorers: how large, how soon they show something, how they follow a key."""
+    rows = []
+    with tempfile.TemporaryDirectory() as folder, chromium() as browser:
+        for name in PAGES[: 1 if quick else None]:
+            explorer = hookviz.explore(network(name), photograph())
+            path = Path(folder) / f"{name}.html"
+            explorer.to_html(path)
+            layers = len(explorer.frame.layers)
+            explorer.close()
+            loads, held = [], []
+            for _ in range(1 if quick else 5):
+                page = first_map(browser, path, loads)
+                page.locator("input[type=range][aria-label='channel']").focus()
+                held.append(page.evaluate(HOLD, [FRAME, HELD]))
+                page.close()
+            numbers = [statistics.median(loads)]
+            numbers += [statistics.median(each) for each in zip(*held, strict=True)]
+            size = f"{path.stat().st_size / 1e6:.1f}"
+            rows.append([f"{name}, {layers} layers", size, *(f"{each:.0f}" for each in numbers)])
+    head = ["", "MB", "ms to the first map", "pictures a second, key held", "frames"]
+    yield Table("pages of explorers", head, rows)
+
+
+def network_pages(quick: bool) -> Iterator[Table]:
+    """Pages that run their network: how soon they are there, how soon another picture is."""
+    files = []
+    for picture in hookviz.models.photographs().values():
+        picture.save(file := io.BytesIO(), "PNG")
+        files.append(base64.b64encode(file.getvalue()).decode())
+    rows = []
+    lite, weights = hookviz.pretrained("efficientnet_lite0")
+    cases: dict[str, tuple[Image.Image, str]] = {
+        "demo": (hookviz.demo_images()[6], "float32"),
+        "EfficientNet-Lite0": (photograph(), "float16"),
+    }
+    with tempfile.TemporaryDirectory() as folder, chromium() as browser:
+        for name, (picture, precision) in cases.items():
+            demo = name == "demo"
+            model, given = (hookviz.demo_model(), None) if demo else (lite, weights)
+            explorer = hookviz.explore(model, picture, weights=given)
+            path = Path(folder) / f"{name}.html"
+            explorer.to_html(path, network=True, precision=precision)
+            explorer.close()
+            starts: list[float] = []
+            follow: list[float] = []
+            for _ in range(1 if quick else 5):
+                page = first_map(browser, path, starts)
+                follow += [page.evaluate(FOLLOW, each) for each in 3 * files]
+                page.close()
+            told = [f"{statistics.median(each):.0f} ({min(each):.0f})" for each in (starts, follow)]
+            rows.append([f"{name}, {precision}", f"{path.stat().st_size / 1e6:.1f}", *told])
+    head = ["", "MB", "ms to the first map (least)", "ms to another picture's maps (least)"]
+    yield Table("pages that run their network", head, rows)
+
+
+def first_map(browser: Browser, path: Path, loads: list[float]) -> Page:
+    """Open a page, and note when its first map was there."""
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(path.as_uri())
+    loads.append(page.evaluate(SHOWN, FRAME))
+    return page

@@ -1,0 +1,306 @@
+"""What a study costs beside the step or pass that it looks at."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import torch
+import torchvision
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.data import DataLoader
+
+import hookviz
+from benchmarks.race import Table, race, raced, timed
+
+Around = Callable[[], AbstractContextManager[Any]]
+BATCH = 16
+LARGE = 32
+"""Pictures are surveyed as one part of so many: of a small set more values go into the sketch."""
+WATCHED = nn.Conv2d, nn.Linear, nn.BatchNorm2d, nn.ReLU
+
+
+def trained(name: str) -> nn.Module:
+    """A network in training mode, always the same."""
+    torch.manual_seed(0)
+    return torchvision.models.get_model(name).train()
+
+
+def tiny() -> nn.Sequential:
+    """For pictures of digits, 8×8."""
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(),
+        nn.Conv2d(16, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(128, 10),
+    )  # fmt: skip
+
+
+def chain(depth: int) -> nn.Sequential:
+    """So many blocks of next to no arithmetic."""
+    blocks = [
+        nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU())
+        for _ in range(depth)
+    ]
+    return nn.Sequential(*blocks, nn.Flatten(), nn.Linear(8 * 256, 10))
+
+
+def step(
+    model: nn.Module, x: Tensor, around: Around = nullcontext, train: bool = False
+) -> Callable[[], Tensor]:
+    """A forward and backward of a loss within a block; with ``train``, a step of SGD, too."""
+    optimizer = torch.optim.SGD(model.parameters(), 1e-4)
+
+    def once() -> Tensor:
+        optimizer.zero_grad()
+        with around():
+            loss = loss_of(model(x))
+            loss.backward()
+        if train:
+            optimizer.step()
+        return loss
+
+    return once
+
+
+def loss_of(output: Tensor) -> Tensor:
+    return cross_entropy(output, torch.arange(len(output)) % 10)
+
+
+def diagnose(quick: bool) -> Iterator[Table]:
+    """One look, beside a forward and a backward; and how it grows with the layers."""
+    rounds = 1 if quick else 7
+    cases = {
+        "resnet50": (trained("resnet50"), torch.randn(4, 3, *([64, 64] if quick else [224, 224])))
+    }
+    depths = (20, 80) if quick else (250, 1000)
+    for depth in depths:
+        cases[f"{depth} × conv, BatchNorm, ReLU"] = chain(depth), torch.randn(4, 8, 16, 16)
+    block = []
+    for title, (model, x) in cases.items():
+        contenders = {
+            "forward and backward": step(model, x),
+            "hookviz.diagnose": partial(hookviz.diagnose, model, x, loss_of),
+        }
+        found = race(contenders, rounds if title == "resnet50" else 1)
+        yield timed(f"{title}: diagnose", found)
+        block.append(statistics.median(found["hookviz.diagnose"]))
+    few, many = (each / depth for each, depth in zip(block[1:], depths, strict=True))
+    head = ["", f"one of {depths[0]}", f"one of {depths[1]}", "ratio"]
+    row = ["a block", f"{1e3 * few:.2f} ms", f"{1e3 * many:.2f} ms", f"{many / few:.2f}"]
+    yield Table("diagnose: how it grows with the layers", head, [row])
+
+
+def guard(quick: bool) -> Iterator[Table]:
+    """Watching a training step for NaN and Inf."""
+    cases = {
+        "resnet18": (trained("resnet18"), torch.randn(8, 3, 224, 224)),
+        "resnet50": (trained("resnet50"), torch.randn(4, 3, 224, 224)),
+        "a tiny network": (tiny(), torch.randn(64, 1, 8, 8)),
+    }
+    for title, (model, x) in [*cases.items()][-1 if quick else 0 :]:
+        ways: dict[str, Around] = {
+            "plain": nullcontext,
+            "with hookviz.diagnose(model)": partial(hookviz.diagnose, model),
+            "isfinite in a hook of each leaf": partial(finite_leaves, model),
+            "torch.autograd.detect_anomaly": lambda: torch.autograd.detect_anomaly(),
+            "a mode that looks at each operation": EachOperation,
+        }
+        steps = {name: step(model, x, around) for name, around in ways.items()}
+        yield raced(f"{title}: a guarded step", steps, 2 if quick else 15)
+
+
+@contextmanager
+def finite_leaves(model: nn.Module) -> Iterator[None]:
+    """A forward hook on each leaf, which looks whether its output is finite."""
+
+    def look(module: nn.Module, args: Any, output: Tensor) -> None:
+        if not output.isfinite().all():
+            raise ValueError(type(module).__name__)
+
+    leaves = [module for module in model.modules() if next(module.children(), None) is None]
+    with hooked(leaves, look):
+        yield
+
+
+@contextmanager
+def hooked(modules: list[nn.Module], after: Callable[..., None]) -> Iterator[None]:
+    """A forward hook on each of some modules."""
+    handles = [module.register_forward_hook(after) for module in modules]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+class EachOperation(TorchDispatchMode):
+    """Looks whether what each operation returns is finite."""
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        output = function(*args, **(kwargs or {}))
+        if isinstance(output, Tensor) and output.is_floating_point():
+            assert output.isfinite().all()
+        return output
+
+
+def watch(quick: bool) -> Iterator[Table]:
+    """Recording a training, and the bytes that it keeps."""
+    model, x = trained("resnet18"), torch.randn(8, 3, *([32, 32] if quick else [128, 128]))
+    layers = [each for each in model.modules() if isinstance(each, WATCHED)]
+    kept: list[Any] = []
+
+    def fastai_like(module: nn.Module, args: Any, output: Tensor) -> None:
+        """As fastai's ActivationStats with ``with_hist``."""
+        values = output.detach().float()
+        kept[:] = values.mean().item(), values.std().item(), values.cpu().histc(40, 0, 10)
+
+    every, some = hookviz.watch(model, every=1), hookviz.watch(model, nn.Conv2d, every=1)
+    ways: dict[str, Around] = {
+        "plain": nullcontext,
+        "hookviz.watch": lambda: every,
+        "hookviz.watch of convolutions": lambda: some,
+        "mean, std and histogram in hooks, as fastai": partial(hooked, layers, fastai_like),
+    }
+    steps = {name: step(model, x, around, train=True) for name, around in ways.items()}
+    yield raced("resnet18: every step recorded", steps, 2 if quick else 15)
+    seldom = hookviz.watch(model)
+    seconds: dict[str, list[float]] = {"plain": [], "recorded": [], "not recorded": []}
+    ways = {"plain": nullcontext, "watched": lambda: seldom}
+    for number in range(3 if quick else 150):
+        for name, around in ways.items():
+            start = time.process_time()
+            step(model, x, around, train=True)()
+            kind = "not recorded" if number % 50 else "recorded"
+            seconds[name if name == "plain" else kind].append(time.process_time() - start)
+    medians = {name: statistics.median(each) for name, each in seconds.items()}
+    fifty = (medians["recorded"] + 49 * medians["not recorded"]) / 50 / medians["plain"]
+    note = f"Fifty steps, of which one is recorded: {fifty:.3f} of plain ones."
+    yield replaced(timed("resnet18: every 50th step recorded", seconds), note)
+    model, x = tiny(), torch.randn(64, 1, 8, 8)
+    every = hookviz.watch(model, every=1)
+    ways = {"plain": nullcontext, "hookviz.watch": lambda: every}
+    steps = {name: step(model, x, around, train=True) for name, around in ways.items()}
+    yield raced("a tiny network: every step recorded", steps, 3 if quick else 81)
+    yield simulated([1_000] if quick else [1_000, 10_000, 100_000])
+
+
+def replaced(table: Table, note: str) -> Table:
+    return Table(table.title, table.head, table.rows, note)
+
+
+def simulated(counts: list[int]) -> Table:
+    """Long trainings of a small model, each step of which is asked for, in a small budget."""
+    rows = []
+    for count in counts:
+        model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.ReLU())
+        watch, x, most = hookviz.watch(model, every=1, max_bytes=2e6), torch.randn(1, 3, 8, 8), 0
+        for _ in range(count):
+            with watch:
+                if watch.active and (watch.step - 1) % watch.every == 0:
+                    model(x).sum().backward()
+            most = max(most, watch.nbytes)
+        rows.append([f"{count:,}", str(len(watch.steps)), str(watch.every), f"{most:,}"])
+    head = ["steps", "recorded", "every", "bytes at most"]
+    return Table("a long training with max_bytes=2e6", head, rows)
+
+
+def survey(quick: bool) -> Iterator[Table]:
+    """What each channel responds to in a data set, beside a plain pass over it."""
+    cases: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
+        "a tiny network": (tiny().eval(), (4096, 1, 8, 8)),
+        "demo": (hookviz.demo_model(), (256, 3, 112, 112)),
+        "resnet18": (trained("resnet18").eval(), (96, 3, 224, 224)),
+        "resnet50": (trained("resnet50").eval(), (64, 3, 224, 224)),
+    }
+    first = "its first batch alone"
+    for name, (model, size) in [*cases.items()][: 1 if quick else None]:
+        pictures = list(torch.randn(64 if quick else size[0], *size[1:]))
+
+        def part(some: list[Tensor], model: nn.Module = model) -> Any:
+            given = {"batch_size": BATCH, "shard": (0, LARGE)}
+            return hookviz.survey(model, some * LARGE, **given)  # type: ignore[arg-type]
+
+        contenders = {
+            "plain": partial(plain_pass, model, pictures),
+            "hookviz.survey": partial(part, pictures),
+            first: partial(part, pictures[:BATCH]),
+            "maxima in hooks, then sorted": partial(by_hooks, model, pictures, maxima),
+            "all that a survey finds, in hooks": partial(by_hooks, model, pictures, everything),
+        }
+        found = race(contenders, 1 if quick else 5)
+        plain, whole, once = (
+            statistics.median(found[each]) for each in ("plain", "hookviz.survey", first)
+        )
+        each = (whole - once) / (len(pictures) - BATCH)
+        note = f"Each further picture takes {each * len(pictures) / plain:.2f} of a plain one."
+        yield replaced(timed(f"{name}: a survey of {len(pictures)} pictures", found), note)
+
+
+def plain_pass(model: nn.Module, pictures: list[Tensor]) -> None:
+    """One forward over all pictures."""
+    with torch.no_grad():
+        for batch in DataLoader(pictures, BATCH):  # type: ignore[arg-type]
+            model(batch)
+
+
+def maxima(output: Tensor) -> tuple[Tensor, ...]:
+    return (output.flatten(2).max(2).values,)
+
+
+def everything(output: Tensor) -> tuple[Tensor, ...]:
+    """All that a survey has but the histogram."""
+    flat = output.flatten(2)
+    counts = (flat == 0).sum(2), flat.isnan().sum(2)
+    return (flat.max(2).values, *torch.var_mean(flat, 2), *counts)
+
+
+def by_hooks(
+    model: nn.Module, pictures: list[Tensor], take: Callable[[Tensor], tuple[Tensor, ...]]
+) -> list[Tensor]:
+    """The straightforward way, whose memory grows with the data set."""
+    kept: dict[nn.Module, list[tuple[Tensor, ...]]] = {}
+
+    def after(module: nn.Module, args: Any, output: Tensor) -> None:
+        kept.setdefault(module, []).append(take(output))
+
+    with hooked([each for each in model.modules() if isinstance(each, nn.Conv2d)], after):
+        plain_pass(model, pictures)
+    values = [torch.cat([each[0] for each in found]) for found in kept.values()]
+    return [torch.sort(each, dim=0, descending=True, stable=True).values for each in values]
+
+
+def compare(quick: bool) -> Iterator[Table]:
+    """Two networks compared, beside a forward and backward of each."""
+    a, b, x = resnet20(), resnet20(), torch.randn(64, 3, 32, 32)
+    one, other = step(a, x), step(b, x)
+    contenders = {
+        "two forwards and backwards": lambda: (one(), other()),
+        "hookviz.compare": lambda: hookviz.compare(a, b, x),
+    }
+    yield raced("resnet20: compare", contenders, 1 if quick else 9)
+
+
+def resnet20() -> nn.Module:
+    """ResNet20 for pictures of 32×32: three stages of three blocks, 16, 32 and 64 wide."""
+    block, widths = torchvision.models.resnet.BasicBlock, (16, 16, 32, 64)
+    layers: list[nn.Module] = [
+        nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU(),
+    ]  # fmt: skip
+    for before, width in pairwise(widths):
+        first = block(before, width)
+        if before != width:
+            short = nn.Conv2d(before, width, 1, 2, bias=False), nn.BatchNorm2d(width)
+            first = block(before, width, 2, nn.Sequential(*short))
+        layers += [first, block(width, width), block(width, width)]
+    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+    return model.eval()
