@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import io
 from collections.abc import Callable
@@ -9,16 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from matplotlib.figure import Figure
 
 import hookviz
+from hookviz.studies.trace.trace import still_of
 
 
 def draw_howtos(folder: Path, write: Callable[[Path, bytes], None]) -> None:
     """Draw the pictures into `folder`, each named after its page."""
-    for draw in (heatmaps, trust, edit, side_by_side, field, port):
+    for draw in (
+        heatmaps, trust, edit, side_by_side, field, port, feature_visualization, plain, layers,
+    ):  # fmt: skip
         name = draw.__name__.replace("_", "-")
         write(folder / f"{name}.png", as_png(draw(), dpi=90, bbox_inches="tight"))
+    write(folder / "map.svg", graph().encode())
+    write(folder / "hooks.png", trace())
 
 
 def as_png(figure: Figure, **options: Any) -> bytes:
@@ -112,3 +119,43 @@ def port() -> Figure:
     changed = copy.deepcopy(model)
     changed.get_submodule("layer2.1.bn1").eps = 0.1  # type: ignore[assignment]
     return hookviz.compare(model, changed, hookviz.demo_images()[6]).figure()
+
+
+def feature_visualization() -> Figure:
+    """Draw what excites the channels of two classes."""
+    found = hookviz.feature_visualization(hookviz.demo_model(), "head.2", [1, 2], size=64, steps=96)
+    return found.figure()
+
+
+def plain() -> Figure:
+    """Draw the plain face's picture."""
+    explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], face="plain")
+    figure = explorer.figure()
+    explorer.close()
+    return figure
+
+
+def layers() -> Figure:
+    """Draw the strongest channel of four layers, from the first to the last."""
+    explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
+    shown = {}
+    for name in ("stem.0", "layer1.1.conv2", "layer2.1.conv2", "layer3.1.conv2"):
+        explorer.layer = name
+        activation = explorer.cache[name].activation[0]
+        shown[name] = activation[int(activation.flatten(1).amax(1).argmax())].numpy()
+    explorer.close()
+    return row(shown)
+
+
+def graph() -> str:
+    """Draw a small network with a skip connection."""
+    drawn = hookviz.graph(hookviz.demo_model().layer2[0], torch.rand(1, 24, 28, 28))._repr_html_()
+    svg = drawn[drawn.index("<svg") : drawn.index("</svg>") + len("</svg>")]
+    return svg.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
+
+
+def trace() -> bytes:
+    """Draw an event of a trace."""
+    model, fish = hookviz.demo_model(), hookviz.demo_images()[12]
+    address = still_of(hookviz.trace(model, fish))
+    return base64.b64decode(address.partition(",")[2])

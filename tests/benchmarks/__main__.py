@@ -17,7 +17,7 @@ TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS), str(TESTS / "browser")]  # as pytest has it
 
 from benchmarks import in_browser, passes, showing, studies  # noqa: E402
-from benchmarks.race import Table  # noqa: E402
+from benchmarks.race import Table, one_thread  # noqa: E402
 
 PAGE = TESTS.parent / "docs" / "explanation" / "benchmarks.md"
 BENCHMARKS: dict[str, Callable[[bool], Iterator[Table]]] = {
@@ -54,9 +54,10 @@ def main() -> None:
     for name in options.names or BENCHMARKS:
         print(f"\n{name}", flush=True)
         tables = []
-        for table in BENCHMARKS[name](options.quick):
-            print(table.text(), flush=True)
-            tables.append(table)
+        with one_thread():
+            for table in BENCHMARKS[name](options.quick):
+                print(table.text(), flush=True)
+                tables.append(table)
         sections.append(section(name, tables))
     if not options.names and not options.quick:
         PAGE.write_text("\n\n".join([introduction(), *sections]) + "\n", encoding="utf-8")
