@@ -22,7 +22,7 @@ def test_the_cpu_agrees_with_itself(capsys):
     assert all(float(number) < 0.2 for _, *numbers in rows for number in numbers)
     assert "agrees with the CPU in 9 of 9 comparisons" in printed
     for step in ("plain", "capture", "guard", "watch, every step"):
-        assert f"  {step} " in printed
+        assert f"\n{step} " in printed
 
 
 def _slightly_wrong(setting):

@@ -16,7 +16,9 @@ from ...hooking.records import CapturedTensor, FeatureCache
 from ...tables import for_terminal, number, plain
 from .pairing import Pairs
 
-_AT_ONCE = 1 << 14
+# OpenBLAS uses several threads for the product of more than 10,000 numbers. On a busy machine these
+# wait for each other, and the comparison took ten times as long.
+_AT_ONCE = 1 << 13
 """Numbers that are compared at once: they stay in the processor's cache."""
 
 
