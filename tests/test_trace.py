@@ -6,6 +6,7 @@ import copy
 import json
 import math
 import warnings
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 from untouched import assert_untouched, snapshot
 
 import hookviz
-from hookviz.studies.trace.events import SIDE, Event, sample_of
+from hookviz.studies.trace.events import Event, sample_of
 
 IN_PLACE = (
     "was not set: the module's {} is overwritten in place, as by nn.ReLU(inplace=True) or x += y, "
@@ -167,128 +168,73 @@ def test_calls_are_right_where_only_the_first_gets_a_gradient():
     assert (silent.kind, silent.call) == ("tensor", 1)
 
 
-def test_time_goes_on():
-    times = [event.time for event in hookviz.trace(plain_sequential(), torch.rand(1, 1, 5, 5))]
-    assert times[0] >= 0
-    assert times == sorted(times)
-
-
 # What they receive
 
 
 def test_values_against_a_computation_by_hand():
     model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
-    with torch.no_grad():
-        model[0].weight.copy_(torch.tensor([[1.0, 2.0], [-1.0, 0.0]]))
-        model[0].bias.zero_()
-        model[2].weight.copy_(torch.tensor([[3.0, 1.0], [0.0, 1.0]]))
-        model[2].bias.zero_()
+    weights = {"0.weight": [[1.0, 2.0], [-1.0, 0.0]], "2.weight": [[3.0, 1.0], [0.0, 1.0]]}
+    zeros = {"0.bias": [0.0, 0.0], "2.bias": [0.0, 0.0]}
+    model.load_state_dict({name: torch.tensor(each) for name, each in (weights | zeros).items()})
     trace = hookviz.trace(model, torch.tensor([[1.0, 2.0]]), target=0)
-    # x = (1, 2); Linear: (5, −1); ReLU: (5, 0); Linear: (15, 0), of which the first is the score.
-    # d/d(out) = (1, 0), d/d(relu) = (3, 1), d/d(linear) = (3, 0), d/dx = 3·(1, 2) = (3, 6).
     got = {(event.kind, event.name): event.sample.tolist() for event in trace}
-    assert got == {
-        ("forward_pre", "(model)"): [[1, 2]],
-        ("forward_pre", "0"): [[1, 2]],
-        ("forward", "0"): [[5, -1]],
-        ("forward_pre", "1"): [[5, -1]],
-        ("forward", "1"): [[5, 0]],
-        ("forward_pre", "2"): [[5, 0]],
-        ("forward", "2"): [[15, 0]],
-        ("forward", "(model)"): [[15, 0]],
-        ("full_backward_pre", "(model)"): [[1, 0]],
-        ("tensor", "(model)"): [[1, 0]],
-        ("full_backward_pre", "2"): [[1, 0]],
-        ("tensor", "2"): [[1, 0]],
-        ("full_backward", "2"): [[3, 1]],
-        ("full_backward_pre", "1"): [[3, 1]],
-        ("tensor", "1"): [[3, 1]],
-        ("full_backward", "1"): [[3, 0]],
-        ("full_backward_pre", "0"): [[3, 0]],
-        ("tensor", "0"): [[3, 0]],
-        ("full_backward", "0"): [[3, 6]],
-        ("full_backward", "(model)"): [[3, 6]],
-    }
+    # The score is the first output; d/d(out) = (1, 0), d/d(relu) = (3, 1), d/d(linear) = (3, 0).
+    values = {"(model)": [1, 2], "0": [1, 2], "1": [5, -1], "2": [5, 0]}
+    outputs = {"0": [5, -1], "1": [5, 0], "2": [15, 0], "(model)": [15, 0]}
+    slopes = {"(model)": [1, 0], "2": [1, 0], "1": [3, 1], "0": [3, 0]}
+    on_inputs = {"2": [3, 1], "1": [3, 0], "0": [3, 6], "(model)": [3, 6]}
+    wanted = {"forward_pre": values, "forward": outputs, "full_backward_pre": slopes}
+    wanted |= {"tensor": slopes, "full_backward": on_inputs}
+    assert got == {(kind, n): [v] for kind, each in wanted.items() for n, v in each.items()}
     numbers = next(e for e in trace if e.kind == "forward" and e.name == "0").statistics
     assert (numbers.min, numbers.max, numbers.mean, numbers.zeros) == (-1, 5, 2, 0)
     assert numbers.norm == pytest.approx(math.sqrt(26))
-    assert {event.shapes for event in trace} == {((1, 2),)}
-    assert {event.dtypes for event in trace} == {("float32",)}
+    assert {(event.shapes, event.dtypes) for event in trace} == {(((1, 2),), ("float32",))}
 
 
-@pytest.mark.parametrize(
-    ("name", "size"),
-    [
-        pytest.param("alexnet", 64, marks=pytest.mark.heavy),
-        pytest.param("vgg11", 32, marks=pytest.mark.heavy),
-        ("resnet18", 64),
-        ("squeezenet1_1", 64),
-    ],
-)
-def test_in_place_networks(name, size):
+@pytest.mark.parametrize("name", ["resnet18", "squeezenet1_1"])
+def test_in_place_networks(name):
     torch.manual_seed(0)
-    model = getattr(torchvision.models, name)(weights=None).train()
-    model.requires_grad_(False)
-    x = torch.rand(2, 3, size, size)
+    model = getattr(torchvision.models, name)(weights=None).train().requires_grad_(False)
+    x = torch.rand(2, 3, 64, 64)
     before = snapshot(model)
-    given = x.clone()
     trace = hookviz.trace(model, x, target=3)
     assert_untouched(model, before)
-    assert torch.equal(x, given)
 
     # Capture, tested elsewhere against copies made without hooks, has the same numbers.
     with hookviz.capture(model.eval(), lambda name, module: True) as cache:
         model(x.requires_grad_())[:, 3].sum().backward()
-    kinds = {}
     for event in trace:
         if event.kind in ("forward", "tensor"):
             call = cache[event.layer].calls[event.call].outputs[0]
             value = call.value if event.kind == "forward" else call.gradient
             assert event.shapes == (tuple(value.shape),)
-            whole = value.flatten().double()
-            assert event.statistics.norm == pytest.approx(float(whole.norm()), rel=1e-4)
-            assert event.statistics.max == float(whole.max())
+            assert event.statistics.max == float(value.max())
             assert np.array_equal(event.sample, sample_of(value))
-        kinds.setdefault((event.layer, event.kind), []).append(event)
-    for module, record in cache.items():
-        for kind in ("forward_pre", "forward", "tensor"):
-            assert len(kinds[module, kind]) == len(record.calls), (module, kind)
-        for kind in ("full_backward_pre", "full_backward"):
-            events = kinds[module, kind]
-            if any(not event.fired for event in events):  # why not, and once
-                assert len(events) == 1
-                assert "in place" in events[0].note
-            else:
-                assert len(events) == len(record.calls)
-    # The full backward hooks that could be set received what the tensor hook did.
-    for (module, kind), events in kinds.items():
-        if kind == "full_backward_pre" and events[0].fired:
-            same = {e.call: e.statistics.norm for e in kinds[module, "tensor"]}
-            assert {e.call: e.statistics.norm for e in events} == same
-    # They are all that could be: plain torch says so of those that are left.
-    unset = dict.fromkeys(e.layer for e in trace if not e.fired)
-    assert list(unset) == [name for name, _ in model.named_modules() if name in unset]
-    cannot = set(unset)
-    assert {e.type for e in trace if e.layer in cannot} >= {"ReLU"}
-    for refused in sorted(cannot)[:3]:
-        handle = model.get_submodule(refused).register_full_backward_hook(lambda *_: None)
+    # Each hook fires once a call, or says once why not; then plain torch refuses it as well.
+    count = Counter((event.layer, event.kind) for event in trace)
+    refused = [event for event in trace if not event.fired]
+    for event in trace:
+        assert count[event.layer, event.kind] == len(cache[event.layer].calls) or event in refused
+    assert {(event.kind.partition("_")[0], "in place" in event.note) for event in refused} == {
+        ("full", True)
+    }
+    for layer in sorted({event.layer for event in refused})[:3]:
+        handle = model.get_submodule(layer).register_full_backward_hook(lambda *_: None)
         with pytest.raises(RuntimeError, match="modified inplace|modified by an inplace"):
             model(x).sum().backward()
         handle.remove()
 
 
-def test_samples_are_small_and_of_the_first_sample_and_channel():
+def test_samples_are_small_copies_of_the_first_sample_and_channel():
     value = torch.arange(2.0 * 3 * 130 * 20).reshape(2, 3, 130, 20)
     assert np.array_equal(sample_of(value), value[0, 0, ::3].numpy())
     assert sample_of(value).base is None
     assert sample_of(torch.arange(5.0)).tolist() == [[0, 1, 2, 3, 4]]
-    assert sample_of(torch.tensor(7, dtype=torch.int64)).tolist() == [[7]]
-    assert sample_of(torch.zeros(3, 1000)).shape == (1, 500)
-    assert sample_of(torch.zeros(1, 2, 3, 4, 5)).shape == (4, 5)
+    assert sample_of(torch.tensor(7)).tolist() == [[7]]
+    shapes = {(3, 1000): (1, 500), (1, 2, 3, 4, 5): (4, 5)}
+    assert {size: sample_of(torch.zeros(size)).shape for size in shapes} == shapes
     assert sample_of(torch.zeros(2, 0)) is None
-    trace = hookviz.trace(torchvision.models.resnet18(weights=None), torch.rand(1, 3, 64, 64))
-    assert max(event.sample.size for event in trace if event.sample is not None) <= SIDE * SIDE
-    assert sum(event.sample.nbytes for event in trace if event.sample is not None) < 4e6
 
 
 # Models of all kinds
@@ -331,42 +277,14 @@ def test_outputs_in_dicts_and_tuples():
 
 
 def test_an_input_without_a_gradient():
-    class Text(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.embed = nn.Embedding(10, 4)
-            self.fc = nn.Linear(4, 3)
-
-        def forward(self, tokens):
-            return self.fc(self.embed(tokens).mean(1))
-
-    model = Text()
+    model = nn.Sequential(nn.Embedding(10, 4), nn.Flatten(), nn.Linear(8, 3))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         trace = hookviz.trace(model, torch.tensor([[1, 2]]))
-    (event,) = [e for e in trace if e.kind == "full_backward" and e.name == "embed"]
+    (event,) = [e for e in trace if e.kind == "full_backward" and e.name == "0"]
     assert event.note.startswith("grad_input has no tensor")
     assert (event.shapes, event.sample) == ((), None)
     assert trace[0].dtypes == ("int64",)
-
-
-def test_layers_that_depend_on_no_input_get_their_gradient():
-    class Query(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.query = nn.Parameter(torch.rand(1, 3))
-            self.fc, self.key = nn.Linear(3, 3), nn.Linear(3, 3)
-
-        def forward(self, x):
-            return self.fc(x) + self.key(self.query)
-
-    model = Query()
-    x = torch.rand(1, 3)
-    before = snapshot(model)
-    trace = hookviz.trace(model, x)
-    assert_untouched(model, before)
-    assert unfired(trace) == {}
-    assert ("tensor", "key") in fired(trace)
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
@@ -458,20 +376,14 @@ def test_backs_off_from_all_where_one_is_not_enough():
     assert len(unfired(trace)) == 4
 
 
-def test_shared_wrapped_and_parametrized_modules():
+def test_shared_and_wrapped_modules():
     shared = nn.Linear(3, 3)
-    model = nn.Sequential(shared, nn.Sequential(shared))
-    trace = hookviz.trace(nn.DataParallel(model), torch.rand(1, 3))
-    calls = [e.call for e in trace if e.name == "0" and e.kind == "forward"]
-    assert calls == [0, 1]
-    code = next(e.code for e in trace if e.name == "0" and e.kind == "forward")
-    assert 'model.get_submodule("module.0").register_forward_hook(hook)' in code
-    model = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(3, 3)))
-    x = torch.rand(1, 3)
-    before = snapshot(model)
-    trace = hookviz.trace(model, x)
-    assert_untouched(model, before)
-    assert "0.parametrizations.weight" in {e.name for e in trace}
+    trace = hookviz.trace(
+        nn.DataParallel(nn.Sequential(shared, nn.Sequential(shared))), torch.rand(1, 3)
+    )
+    events = [event for event in trace if event.name == "0" and event.kind == "forward"]
+    assert [event.call for event in events] == [0, 1]
+    assert 'model.get_submodule("module.0").register_forward_hook(hook)' in events[0].code
 
 
 def test_code_runs():
@@ -543,20 +455,20 @@ def residual():
     return hookviz.trace(Classifier(), torch.rand(1, 2, 6, 6))
 
 
-def test_trace_is_a_sequence(residual):
+def test_a_trace_is_a_sequence_with_flat_plain_records(residual):
     assert isinstance(residual[0], Event)
     assert [event.index for event in residual] == list(range(len(residual)))
     part = residual[3:6]
-    assert isinstance(part, hookviz.results.Trace)
-    assert [event.index for event in part] == [3, 4, 5]
-    assert residual[-1] is list(residual)[-1]
-    assert residual.index(residual[4]) == 4
-    with pytest.raises(
-        IndexError, match=f"Event 999 is out of range: this trace has {len(residual)}"
-    ):
+    assert isinstance(part, hookviz.results.Trace) and [event.index for event in part] == [3, 4, 5]
+    with pytest.raises(IndexError, match=f"Event 999 .*: this trace has {len(residual)}"):
         residual[999]
-    with pytest.raises(AttributeError):
-        residual[0].kind = "other"
+    rows = residual.records()
+    assert len(rows) == len(residual) and len({tuple(row) for row in rows}) == 1
+    json.dumps(rows, allow_nan=False)
+    row = rows[2]
+    assert (row["kind"], row["layer"], row["shape"]) == ("forward_pre", "block.conv1", [1, 2, 6, 6])
+    assert row["max"] == residual[2].statistics.max
+    assert rows[-1]["time"] is None and rows[-1]["mean"] is None
 
 
 def test_missed_modules():
@@ -565,20 +477,6 @@ def test_missed_modules():
     model.forward = lambda x: model[0](x)
     model.many = nn.ModuleList([nn.Tanh()])
     assert hookviz.trace(model, torch.rand(1, 2)).not_called == ["spare", "many.0"]
-
-
-def test_records_are_flat_and_plain(residual):
-    rows = residual.records()
-    assert len(rows) == len(residual)
-    assert len({tuple(row) for row in rows}) == 1
-    plain = {type(value) for row in rows for value in row.values()}
-    assert plain == {int, float, str, list, type(None)}
-    json.dumps(rows, allow_nan=False)
-    row = rows[2]
-    assert (row["kind"], row["layer"], row["shape"]) == ("forward_pre", "block.conv1", [1, 2, 6, 6])
-    assert row["max"] == residual[2].statistics.max
-    assert rows[-1]["time"] is None
-    assert rows[-1]["mean"] is None
 
 
 def test_tables(residual):
@@ -600,75 +498,19 @@ def test_tables(residual):
 # The player
 
 
-def every(widget):
-    yield widget
-    for child in getattr(widget, "children", ()):
-        yield from every(child)
-
-
-HEAD, PICTURE, READINGS = 'class="heading ', "<figure>", '<div class="readings">'
-NOTHING, COUNT, NOW = 'class="frame nothing"', 'class="plain "', "> i {left:"
-
-
-def test_the_player_is_a_page_of_all_events(residual):
+def test_the_player_is_a_page_of_all_events_and_frees_its_widgets(residual):
+    before = registered()
     player = residual.show()
     assert residual.show() is player
     assert len(framed(player)["events"]) == len(residual)
-    residual.close()
-    assert player.closed
-
-
-def test_closing_frees_all_widgets(residual):
-    before = registered()
-    player = residual.show()
-    assert len(registered()) > len(before)
-    player.close()
-    player.close()
-    assert registered() == before
-    assert residual.show() is not player
-    residual.close()
-    assert registered() == before
-
-
-def test_shown_in_a_notebook(residual):
     data = residual._repr_mimebundle_()
-    view = data["application/vnd.jupyter.widget-view+json"]
-    assert view["model_id"] == residual.show().model_id
-    assert data["text/html"].startswith("<div")
-    assert data["text/plain"] == repr(residual)
+    assert data["application/vnd.jupyter.widget-view+json"]["model_id"] == player.model_id
+    assert data["text/html"].startswith("<div") and data["text/plain"] == repr(residual)
+    assert copy.deepcopy(residual).records() == residual.records()
+    residual.close()
+    assert player.closed and registered() == before
+    assert residual.show() is not player
     residual.close()
     assert set(residual[:0]._repr_mimebundle_()) == {"text/plain", "text/html"}
     with pytest.raises(ValueError, match="is empty"):
         residual[:0].show()
-
-
-def test_what_runs_without_a_graph_is_no_error():
-    class FrozenStem(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.stem = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(inplace=True))
-            self.head = nn.Conv2d(2, 2, 1)
-
-        def forward(self, x):
-            with torch.no_grad():
-                x = self.stem(x)
-            return self.head(x).mean((2, 3))
-
-    trace = hookviz.trace(FrozenStem(), torch.rand(1, 1, 5, 5))
-    notes = [event.note for event in trace if event.layer.startswith("stem")]
-    assert any(notes)
-    assert not any("an error" in note for note in notes if note)
-
-
-def test_a_shown_trace_can_be_copied():
-    trace = hookviz.trace(nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten()), torch.ones(1, 1, 3, 3))
-    trace.show()
-    assert copy.deepcopy(trace).records() == trace.records()
-    trace.close()
-
-
-def test_class_names():
-    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten())
-    trace = hookviz.trace(model, torch.ones(1, 1, 3, 3), "dog", class_names=["cat", "dog"])
-    (logits,) = [event for event in trace if event.kind == "tensor" and event.layer == "1"]
-    assert logits.sample.tolist() == [[0.0, 1.0]]

@@ -199,18 +199,6 @@ def test_a_layer_that_returns_a_number_is_recorded():
     assert record["gradient_mean"] == 1
 
 
-def test_a_sparse_gradient_is_measured():
-    model = nn.Sequential(nn.Embedding(10, 4, sparse=True), nn.Linear(4, 2))
-    watch = hookviz.watch(model, every=1)
-    for _ in range(2):  # the second one begins with gradients
-        with watch:
-            model(torch.tensor([1, 1, 3])).square().mean().backward()
-        dense = model[0].weight.grad.to_dense()
-        record = watch.records()[-2]
-        assert record["layer"] == "0"
-        assert record["weight_gradient_norm"] == pytest.approx(dense.norm().item(), rel=1e-6)
-
-
 # A training
 
 
@@ -342,20 +330,6 @@ def test_validation_is_recorded_as_its_own_phase():
     assert "3 validations" in watch.title
     with pytest.raises(ValueError, match="neither"):
         watch.history("test")
-
-
-def test_two_models_in_one_step():
-    torch.manual_seed(0)
-    maker, judge = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 3)), nn.Linear(3, 1)
-    watches = hookviz.watch(maker, every=1), hookviz.watch(judge, every=1)
-    with watches[0], watches[1]:
-        fake = maker(torch.ones(5, 2))
-        judge(fake.detach()).mean().backward()
-        judge(torch.ones(5, 3)).mean().backward()
-        judge(fake).mean().backward()
-    assert record_of(watches[1], "")["count"] == 15  # three runs of it
-    assert record_of(watches[0], "2")["gradient_count"] == 15
-    assert hooks_on(maker) == hooks_on(judge) == 0
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
@@ -579,23 +553,15 @@ def test_records_stay_within_their_budget():
     assert watch.nbytes == sum(step.nbytes for step in watch.history().steps)
 
 
-def test_the_first_nan_survives_the_thinning_of_steps():
+def test_the_first_nan_survives_the_thinning_and_the_cutting_of_steps():
     model = nn.Sequential(nn.Linear(4, 4))
     watch = hookviz.watch(model, every=1, max_bytes=5000)
     for number in range(40):
         with watch:
             model(torch.full((1, 4), math.nan if number == 3 else 1.0)).sum().backward()
     assert 3 not in watch.steps and watch.first_trouble.step == 3
-
-
-def test_a_history_can_be_cut():
-    model = made()
-    watch = hookviz.watch(model, every=2)
-    trained(model, 7, watch)
-    assert watch.step == 7
-    watch.step = 3
-    trained(model, 2, watch)
-    assert watch.steps == [0, 2, 4]
+    watch.step = 8
+    assert watch.step == 8 and max(watch.steps) < 8
 
 
 # Files
@@ -624,9 +590,9 @@ def test_a_saved_training_is_loaded_unchanged(tmp_path):
 @pytest.mark.parametrize(
     ("change", "model", "options", "message"),
     [
-        (lambda content: b"", Net, {}, "broken, or not a (survey, )?watch"),
-        (lambda content: b"PK no zip", Net, {}, "broken, or not a (survey, )?watch"),
-        (lambda content: content[:5000], Net, {}, "broken, or not a (survey, )?watch"),
+        (lambda content: b"", Net, {}, "broken, or not a (survey or )?watch"),
+        (lambda content: b"PK no zip", Net, {}, "broken, or not a (survey or )?watch"),
+        (lambda content: content[:5000], Net, {}, "broken, or not a (survey or )?watch"),
         (bytes, lambda: nn.Sequential(nn.Linear(1, 1)), {}, "its model is Net, not Sequential"),
         (bytes, Net, {"layers": "conv"}, "its layers differ"),
         (bytes, Net, {"every": 7}, "its every= is 50, not 7"),
