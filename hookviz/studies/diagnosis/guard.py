@@ -196,8 +196,8 @@ def _coarse(hit: Sum, why: str, scaler: Any) -> Finding:
     return Finding(
         word.lower(),
         "note" if scale is not None else "error",
-        message + (scale.message if scale is not None else ""),
-        scale.advice
+        message + (scale[0] if scale is not None else ""),
+        scale[1]
         if scale is not None
         else "Put optimizer.step() after the block, or call hookviz.diagnose(model, x, "
         "lambda output: loss(output, y)).",

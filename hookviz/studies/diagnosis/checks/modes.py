@@ -17,6 +17,7 @@ from ..records import OperationRecord
 from .zero_weights import CONSTANT
 
 ACTING = (_BatchNorm, _DropoutNd)
+_KINDS = {"batchnorm": _BatchNorm, "dropout": _DropoutNd}
 
 
 @dataclass
@@ -26,7 +27,7 @@ class OtherMode(Check):
     looks_at = "BatchNorm and dropout in another mode than the model"
     live = True
 
-    #: The modes of the layers that ran, and whether that is the model's.
+    #: The names of the layers that ran, and whether they are in another mode than the model.
     modes: dict[nn.Module, tuple[str, bool]] = field(default_factory=dict)
 
     def enter(self, call: LayerCall, given: list[Tensor], run: RunRecord) -> None:
@@ -35,36 +36,25 @@ class OtherMode(Check):
             self.modes.setdefault(call.module, (call.layer, other))
 
     def findings(self, run: RunRecord) -> Iterator[Finding]:
-        for kind, (types, acts) in _ACTS.items():
+        for kind, types in _KINDS.items():
             layers = [each for m, each in self.modes.items() if isinstance(m, types)]
             names = [name for name, differs in layers if differs]
-            if not names:
-                continue
-            training = run.root.training
-            modes = ("training", "eval") if training else ("eval", "training")
-            yield Finding(
-                kind,
-                "note" if training else "warning",
-                f"The model is in {modes[0]} mode, but {len(names)} of its {len(layers)} {kind} "
-                f"layers are in {modes[1]} mode, such as {names[0]!r}"
-                + ("." if training else f": {acts}."),
-                "No fix is needed if they should stay unchanged; else call model.train()."
-                if training
-                else "Call model.eval() after the layers were added.",
-                names[0],
-                layers=names,
-                symptom="mode",
-            )
-
-
-_ACTS = {
-    "batchnorm": (
-        _BatchNorm,
-        "the output for a picture depends on the others in its batch, and each run changes the "
-        "statistics",
-    ),
-    "dropout": (_DropoutNd, "they drop values, and the output differs from run to run"),
-}
+            if names:
+                training = run.root.training
+                mode, other = ("training", "eval") if training else ("eval", "training")
+                yield Finding(
+                    kind,
+                    "note" if training else "warning",
+                    f"The model is in {mode} mode, but {len(names)} of its {len(layers)} {kind} "
+                    f"layers are in {other} mode, such as {names[0]!r}.",
+                    "No fix is needed if they should stay unchanged; else call model.train()."
+                    if training
+                    else "Call model.eval() after the layers were added: else the output depends "
+                    "on chance, or on the other samples.",
+                    names[0],
+                    layers=names,
+                    symptom="mode",
+                )
 
 
 @dataclass
@@ -89,22 +79,20 @@ class Dropout(Check):
                 "Dropout with p=1 sets all values to zero in training: p is the probability of "
                 "dropping a value, not of keeping it.",
                 "Use a p below 1, such as nn.Dropout(0.5).",
-                **{**record.place, "operation": "dropout"},
+                **record.place | {"operation": "dropout"},
                 explains=CONSTANT | {"factor of 0"},
             )
-        forward = (each for each in run.operations if each.phase == "forward")
-        functions = (each for each in forward if each.name in ("dropout", "bernoulli"))
-        for record in () if run.root.training else functions:
-            if not isinstance(run.modules.get(record.layer), _DropoutNd):
-                yield Finding(
-                    "dropout",
-                    "warning",
-                    "The model is in eval mode, but a dropout function drops values: the output "
-                    "differs from run to run.",
-                    "Pass it training=self.training, or use nn.Dropout.",
-                    **record.place,
-                )
-                return
+        drops = (each for each in run.operations if each.name in ("dropout", "bernoulli"))
+        own = (e for e in drops if not isinstance(run.modules.get(e.layer), _DropoutNd))
+        if not run.root.training and (record := next(own, None)) is not None:
+            yield Finding(
+                "dropout",
+                "warning",
+                "The model is in eval mode, but a dropout function drops values: the output "
+                "differs from run to run.",
+                "Pass it training=self.training, or use nn.Dropout.",
+                **record.place,
+            )
 
 
 class TrainingMode(Check):

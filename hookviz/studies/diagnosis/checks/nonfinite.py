@@ -13,16 +13,40 @@ MOST = 3
 """The number of places that are reported; operations that pass NaN on are not among them."""
 
 
-def origins(run: RunRecord) -> list[OperationRecord]:
+class NonFinite(Check):
+    """Report where NaN and Inf arose, forward and backward."""
+
+    live = True
+
+    def looked_at(self, run: RunRecord) -> str:
+        count = len(run.operations)
+        return "" if run.watched else f"NaN and Inf in {count} operations, forward and backward"
+
+    def findings(self, run: RunRecord) -> Iterator[Finding]:
+        first = _origins(run)
+        for operation in first[:MOST]:
+            yield _finding(operation, run, more=len(first) - 1)
+        for source in run.sources:
+            if _handled(source):
+                word = "NaN" if source.nan else "Inf"
+                yield Finding(
+                    word.lower(),
+                    "note",
+                    f"The input holds {word}, and the model handles it: no layer returns it.",
+                    f"No fix is needed if {word} stands for missing values.",
+                )
+
+
+def _origins(run: RunRecord) -> list[OperationRecord]:
     """Return what made NaN and Inf first: in the forward, and only else in the backward."""
-    held = [each for each in run.sources if each.reached or not _fine(each)]
-    constants = dict.fromkeys(each.origin for each in run.operations if each.origin is not None)
-    told = [each for each in held if not _handled(each)]
-    told += [o for o in constants if o.index < 0 and o.name == "constant" and o.reached]
-    told += [each for each in run.operations if each.reached and each.origin is each]
+    held = [e for e in run.sources if e.reached or not (e.finite or e.constant or _handled(e))]
+    origins = dict.fromkeys(each.origin for each in run.operations if each.origin is not None)
+    constants = [e for e in origins if e.index < 0 and e.name == "constant"]
+    made = [each for each in run.operations if each.origin is each]
+    every = [*held, *(each for each in (*constants, *made) if each.reached)]
     for phase in ("forward", "backward"):
         # Several of one line are one to its reader.
-        first = list({tuple(o.place.values()): o for o in told[::-1] if o.phase == phase}.values())
+        first = list({tuple(o.place.values()): o for o in every[::-1] if o.phase == phase}.values())
         if first:  # the backward of what is not finite is not finite
             return first[::-1]
     return []
@@ -30,63 +54,43 @@ def origins(run: RunRecord) -> list[OperationRecord]:
 
 def _handled(source: OperationRecord) -> bool:
     """Return whether NaN or Inf of the input were replaced before any layer returned them."""
-    return source.name == "input" and not source.reached and not _fine(source)
-
-
-def _fine(source: OperationRecord) -> bool:
-    return source.finite or source.constant
+    return source.name == "input" and not source.reached and not source.finite
 
 
 def _finding(operation: OperationRecord, run: RunRecord, more: int) -> Finding:
-    kind = "nan" if operation.nan else "inf"
-    passed_on = sum(each.origin is operation for each in run.operations) - 1
-    evidence = {
-        "given": [str(each) for each in operation.given],
-        "made": [str(each) for each in operation.made],
-        "passed on by": max(passed_on, 0),
-        "other places": more,
-    }
-    word = "NaN" if operation.nan else "Inf"
+    word, severity = "NaN" if operation.nan else "Inf", "error"
     if operation.name in SOURCES:
-        named = operation.title
         # A number from beside the model's operations is a constant of the code, or the truth.
-        outside = operation.name == "constant" and operation.layer == OUTSIDE and not named
-        source = SOURCES["truth" if outside else operation.name]
-        message, advice = (each.format(word=word, named=named) for each in source)
+        outside = operation.name == "constant" and operation.layer == OUTSIDE
+        source = SOURCES["truth" if outside and not operation.title else operation.name]
+        message, advice = (each.format(word=word, named=operation.title) for each in source)
     else:
-        message, advice = _made_here(operation, word)
-    severity = "error"
-    if _handled(operation):
-        severity = "note"
-        message = f"The input holds {word}, and the model handles it: no layer returns it."
-        advice = f"No fix is needed if {word} stands for missing values."
+        cause, name = operation.cause, operation.name.removesuffix("_forward")
+        what = name if operation.phase == "forward" else f"the gradient of {name}"
+        given = " and ".join(map(str, operation.given)) or "no numbers"
+        why = f"{cause.words}; input: {given}" if cause is not None else f"input: {given}"
+        message = f"{what[0].upper()}{what[1:]} made {word}: {why}."
+        advice = "Look at the values that this layer gets: explore(model, x) shows them."
+        advice = cause.fix if cause is not None else advice
     scale = loss_scale(run.scaler, operation) if operation.phase == "backward" else None
     if scale is not None:
-        severity, evidence["scale"] = "note", scale.factor
-        message, advice = message + scale.message, scale.advice
+        severity, message, advice = "note", message + scale[0], scale[1]
+    passed_on = sum(each.origin is operation for each in run.operations) - 1
     return Finding(
-        kind,
+        word.lower(),
         severity,
         message,
         advice,
         **operation.place,
-        evidence=evidence,
-        symptom="overflow" if operation.overflowed else kind,
+        evidence={
+            "given": [str(each) for each in operation.given],
+            "made": [str(each) for each in operation.made],
+            "passed on by": max(passed_on, 0),
+            "other places": more,
+        },
+        symptom="overflow" if operation.overflowed else "",
         explains=frozenset({"learning rate"}) if severity == "error" else frozenset(),
     )
-
-
-def _made_here(operation: OperationRecord, word: str) -> tuple[str, str]:
-    """Return message and fix for an operation that made NaN or Inf of finite inputs."""
-    forward, cause = operation.phase == "forward", operation.cause
-    name = operation.name.removesuffix("_forward")
-    what = name if forward else f"the gradient of {name}"
-    given = " and ".join(map(str, operation.given)) or "no numbers"
-    why = f"{cause.words}; input: {given}" if cause is not None else f"input: {given}"
-    message = f"{what[0].upper()}{what[1:]} made {word}: {why}."
-    if cause is None:
-        return message, "Look at the values that this layer gets: explore(model, x) shows them."
-    return message, cause.fix
 
 
 SOURCES = {
@@ -112,18 +116,3 @@ SOURCES = {
     ),
 }
 """Origins of numbers that no operation made -> title and cure."""
-
-
-class NonFinite(Check):
-    """Report where NaN and Inf arose, forward and backward."""
-
-    live = True
-
-    def looked_at(self, run: RunRecord) -> str:
-        count = len(run.operations)
-        return "" if run.watched else f"NaN and Inf in {count} operations, forward and backward"
-
-    def findings(self, run: RunRecord) -> Iterator[Finding]:
-        first = origins(run)
-        for operation in [*first[:MOST], *filter(_handled, run.sources)]:
-            yield _finding(operation, run, more=max(len(first) - 1, 0))
