@@ -87,19 +87,6 @@ def test_an_operation_is_named_by_its_backward(x, reentrant):
         assert found.file == __file__
 
 
-def test_the_second_call_of_a_layer(x):
-    class Twice(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.block = Block(lambda x: x * 1e30)
-
-        def forward(self, x):
-            return self.block(self.block(x)).sum()
-
-    found = hookviz.diagnose(Twice(), x)[0]
-    assert (found.kind, found.layer, found.call, found.operation) == ("inf", "block", 1, "mul")
-
-
 def test_what_came_in(x):
     model = Net()
     with torch.no_grad():
@@ -228,6 +215,8 @@ def test_a_scale_does_not_excuse_what_is_wrong_without_it(x, precision, passed):
 
 @pytest.mark.parametrize("name", ["optimizer", "scaler"])
 def test_something_else_as_optimizer_or_scaler(x, name):
+    with pytest.raises(TypeError, match=r"must be a torch\.nn\.Module, not str"):
+        hookviz.diagnose("resnet18")
     with pytest.raises(ValueError, match=f"{name}= is Net, which has no"):
         hookviz.diagnose(Net(), x, **{name: Net()})
 
@@ -243,21 +232,6 @@ def test_what_is_at_its_ends_between_layers_is_found(x, act, between):
     assert (found.kind, found.layer) == ("saturated", "1") and found.evidence["fraction"] > 0.9
     answers = hookviz.diagnose(nn.Sequential(model[0], act), x)
     assert not kinds(answers), answers
-
-
-def test_a_branch_that_begins_at_zero_is_no_trouble(x):
-    class Residual(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.convs = nn.ModuleList([nn.Conv2d(3, 3, 3, padding=1) for _ in range(12)])
-            self.scale = nn.Parameter(torch.full((1,), 1e-12))
-
-        def forward(self, x):
-            for conv in self.convs:
-                x = x + self.scale * conv(x)
-            return x.mean((2, 3))
-
-    assert not kinds(hookviz.diagnose(Residual(), x))
 
 
 def test_parts_that_take_no_part(x):
@@ -411,11 +385,6 @@ def test_random_numbers_and_buffers_of_the_step_come_again(x):
     assert kinds(findings)[0] in ("nan", "inf") and len(seen) == 2
     assert torch.equal(*seen)
     assert model[1].num_batches_tracked == 1
-
-
-def test_no_model():
-    with pytest.raises(TypeError, match=r"must be a torch\.nn\.Module, not str"):
-        hookviz.diagnose("resnet18")
 
 
 def test_the_way_to_an_error_is_drawn_in_the_models_own_mode():

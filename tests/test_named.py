@@ -67,13 +67,6 @@ def changed(change: Callable[[nn.Module], object], **options: Any) -> tuple[Any,
     return model, pictures(), cross_entropy
 
 
-def in_eval(scale: float) -> tuple[Any, ...]:
-    model = Net()
-    for _ in range(40):
-        model(pictures(16))
-    return model.eval(), pictures() * scale + (0.5 * scale if scale != 1 else 0)
-
-
 class Unfolded(nn.Module):
     """A recurrence by hand, whose weights make it grow."""
 
@@ -148,9 +141,6 @@ FAULTS: dict[str, Planted] = {
         lambda: (Net(overwritten), pictures(), cross_entropy),
         "in place", "", "gradient of sigmoid", "x = x + 1", "error", line=True,
     ),
-    "a BatchNorm in train in an eval model": Planted(
-        lambda: mixed(False, "norm"), "batchnorm", "norm", "in training mode", "model.eval()"
-    ),
     "a dropout in train in an eval model": Planted(
         lambda: mixed(False, "between"), "dropout", "between", "in training mode", "model.eval()"
     ),
@@ -160,38 +150,13 @@ FAULTS: dict[str, Planted] = {
     "a dropout in eval in training": Planted(
         lambda: mixed(True, "between"), "dropout", "between", "in eval", "model.train()", "note"
     ),
-    "softmax before cross entropy": Planted(
-        lambda: (Net(last=softmax), pictures(), cross_entropy),
-        "loss", "last", "softmax of 'last'", "without the softmax",
-    ),
     "softmax twice": Planted(
         lambda: (Net(last=lambda x: softmax(x).softmax(-1)), pictures()),  # planted
         "loss", "", "output of softmax of 'the model' (test_named.py", "remove this", line=True,
     ),
-    "sigmoid before BCEWithLogits": Planted(
-        lambda: (
-            Net(last=nn.Sigmoid()),
-            pictures(),
-            lambda out: F.binary_cross_entropy_with_logits(out, torch.ones(4, 5)),  # planted
-        ),
-        "loss", "last", "sigmoid of 'last'", "without the sigmoid", line=True,
-    ),
-    "softmax over the batch": Planted(
-        lambda: (Net(last=nn.Softmax(0)), pictures()), "loss", "last", "dimension 0", "dim=1"
-    ),
-    "(N, 1) against (N,)": Planted(
-        lambda: (Net(classes=1), pictures(), lambda out: F.mse_loss(out, torch.ones(4))),
-        "loss", "", "(N, N)", "squeeze(1)",
-    ),
     "(N, 1) less (N,)": Planted(
         lambda: (Net(classes=1), pictures(), lambda out: (out - torch.ones(4)).square().mean()),
         "loss", "", "(N, N)", "squeeze(1)",
-    ),
-    "nll_loss of logits": Planted(
-        lambda: (Net(), pictures(), lambda out: F.nll_loss(out, Y)), "loss", "", "", "log_softmax"
-    ),
-    "input from 0 to 255": Planted(
-        lambda: in_eval(255.0), "input scale", "norm", "standard deviations", "x / 255"
     ),
     "uint8": Planted(
         lambda: (Net(), torch.zeros(2, 3, 12, 12, dtype=torch.uint8)),
@@ -200,14 +165,6 @@ FAULTS: dict[str, Planted] = {
     "labels off by one": Planted(
         lambda: (Net(), pictures(), lambda out: F.cross_entropy(out, Y + 2)),
         "error", None, "out of bounds", "0 to 4", "error",
-    ),
-    "channels last": Planted(
-        lambda: (Net(), pictures().permute(0, 2, 3, 1)),
-        "shape", "conv", "", "permute(0, 3, 1, 2)", "error",
-    ),
-    "detach": Planted(
-        lambda: (Net(lambda x: x.detach()), pictures()),
-        "no gradient", None, "detached in the model at test_named.py:", "detach()",
     ),
     ".data": Planted(
         lambda: (Net(lambda x: x.abs().data), pictures()),
@@ -225,19 +182,8 @@ FAULTS: dict[str, Planted] = {
         lambda: changed(lambda model: [each.zero_() for each in model.parameters()]),
         "zero weights", "conv", "zero", "kaiming_normal_",
     ),
-    "a convolution of zeros": Planted(
-        lambda: changed(lambda model: model.conv.weight.zero_()), "zero weights", "conv"
-    ),
-    "identical channels": Planted(
-        lambda: changed(lambda model: model.conv.weight.fill_(0.1)),
-        "same channels", "conv", "same weights", "at random",
-    ),
     "a bias far below zero": Planted(
         lambda: changed(lambda model: model.norm.bias.fill_(-100)), "dead", "", "8 of 8", "bias"
-    ),
-    "a recurrence by hand": Planted(
-        lambda: (Unfolded(2.0), vectors(4, 64, 8)),
-        "exploding", "w", "larger in 'w' than in 'i'", "clip",
     ),
     "nn.RNN with relu": Planted(
         lambda: (Rnn(2.0), vectors(4, 72, 8)), "exploding", "rnn", "The activation is 2", "tanh"
@@ -250,24 +196,8 @@ FAULTS: dict[str, Planted] = {
         lambda: (deep(100, nn.Identity, 8.0), vectors(8, 16)),
         "exploding", None, "no single layer is the cause", "normalization", "error",
     ),
-    "one block four times": Planted(
-        lambda: (nn.Sequential(*[block()] * 4, nn.Linear(8, 2)), vectors(4, 8)),
-        "one module", "0", "under 4 names", "for _ in range(n)",
-    ),
     "layers in a list": Planted(
         lambda: (Listed(), vectors(4, 8)), "not registered", "", "", "nn.ModuleList", line=True
-    ),
-    "std of one number": Planted(
-        lambda: (Net(last=lambda x: x[:1, :1].std() + x), pictures()),  # planted
-        "nan", "", "n − 1 = 0", "correction=0", "error", line=True,
-    ),
-    "log of a softmax": Planted(
-        lambda: (
-            Net(last=lambda x: (x * 1e4).softmax(1).log()),  # planted
-            pictures(),
-            lambda out: F.nll_loss(out, Y),
-        ),
-        "inf", "", "logarithm of 0", "Use log_softmax(x) instead", "error", line=True,
     ),
     "a loss that is clamped": Planted(
         lambda: (Net(), pictures(), lambda out: (cross_entropy(out) * 0)),
