@@ -14,146 +14,15 @@ import torch
 from torch import Tensor, nn
 
 from ...hooking.select import type_name
-from ...hooking.storage import StorageMap
 from ...hooking.tensors import at_least_float32
 from ...hooking.transforms import TransformError
-from ...run.operations import RECTIFIERS, Kind
-from ...run.recorder import Listener, ModuleCall, Operation, OperationRecorder
+from ...run.recorder import ModuleCall, OperationRecorder
 from ...run.session import Session
 from ...run.target import Target
 from .check import Check, LayerCall, RunRecord, overridden
-from .domains import cause_of
 from .modules import has_weights, plain_tensors
-from .records import (
-    HALF,
-    MAPS,
-    OperationRecord,
-    Range,
-    RanOperation,
-    channel_dimension,
-    channel_ranges,
-    constant_of,
-    origin_of,
-    range_of,
-    record_of,
-)
-
-
-class OperationLog(Listener):
-    """Records the operations that run, and has the checks of a run observe them.
-
-    Parameters
-    ----------
-    run : RunRecord
-    thorough : bool
-        True if the operations of the backward are recorded, too.
-    """
-
-    labels_backward = True
-
-    def __init__(self, run: RunRecord, *, thorough: bool = True) -> None:
-        self.run, self.thorough = run, thorough
-        self.makers: StorageMap[OperationRecord] = StorageMap()
-        self._parameters: StorageMap[list[str]] = StorageMap()  # their names
-        self._stored: StorageMap[str] = StorageMap()  # tensors that are plain attributes
-        self._hearing = overridden(run.checks, "heard")
-        self._observing: dict[str, list[Callable[..., None]]] = {}  # by the operation's name
-        for observe in overridden(run.checks, "after"):
-            for name in observe.__self__.operations:  # type: ignore[attr-defined]
-                self._observing.setdefault(name, []).append(observe)
-
-    def reaches(self, tensor: Tensor) -> None:
-        """Note that NaN or Inf reached this tensor, with the operation where it arose."""
-        maker = self.makers.get(tensor)
-        if maker is None or maker.finite:
-            return
-        extent = range_of(tensor)  # maybe a part of the memory that is finite
-        origin = maker.origin or maker
-        if extent is not None and not extent.finite and (extent.nan or not origin.constant):
-            origin.reached = origin.reached or ("nan" if extent.nan else "inf")
-
-    def before(self, operation: Operation) -> None:
-        if operation.phase == "backward" and not self.thorough:
-            operation.notes[self] = None
-            return
-        record = record_of(operation, len(self.run.operations))
-        given = operation.inputs
-        record.makers = tuple([self._maker(each, record) for each in given])
-        if operation.mutates:
-            if given and record.phase == "forward":
-                record.overwrote = record.makers[0]
-            # The old values will be gone.
-            if not (record.unwritten or operation.name in RECTIFIERS):
-                given = [each.clone() if each.is_floating_point() else each for each in given]
-        operation.notes[self] = record, given
-
-    def failed(self, operation: Operation) -> None:
-        failed, given = operation.notes.get(self) or (record_of(operation, 0), operation.inputs)
-        self.run.failed = failed
-        failed.given = tuple(filter(None, map(range_of, given)))
-
-    def after(self, operation: Operation) -> None:
-        if operation.notes[self] is None:
-            return
-        record, given = operation.notes[self]
-        returned = operation.outputs
-        if record.phase == "forward":
-            for hear in self._hearing:
-                hear(operation, record, self.run)
-        if operation.is_view or not returned:
-            return
-        self.run.drew |= operation.kind is Kind.RANDOM and returned[0].numel() == 1
-        if not record.unwritten:
-            self._measure(record, returned)
-        if not record.finite:
-            self._find_origin(record, operation, given)
-        elif not record.again:
-            for observe in self._observing.get(record.name, ()):
-                observe(RanOperation(record, operation, given), self.run)
-        self.run.operations.append(record)
-        for tensor in returned:
-            self.makers[tensor] = record
-
-    def _maker(self, tensor: Tensor, record: OperationRecord) -> OperationRecord | None:
-        """Return what made a tensor; a new source for one that no operation made."""
-        maker = self.makers.get(tensor)
-        if maker is not None:
-            if maker.name == "weights":
-                self.run.used.update(self._parameters.get(tensor) or ())
-            return maker
-        if record.phase == "backward" or not (tensor.is_floating_point() or tensor.is_complex()):
-            return None
-        maker = constant_of(record)
-        maker.stored, maker.matrix = self._stored.get(tensor) or "", tensor.ndim > 1
-        parameter = type(tensor) is nn.Parameter or bool(maker.stored)
-        maker.loose = parameter and tensor.requires_grad and tensor.is_leaf
-        self.makers[tensor] = maker
-        return maker
-
-    def _measure(self, record: OperationRecord, returned: list[Tensor]) -> None:
-        """Measure the outputs; of maps each channel, in the same pass."""
-        first, *others = returned
-        self.run.half |= first.dtype in HALF
-        plain = first.is_floating_point() and first.layout is torch.strided and not first.is_meta
-        maps = record.name in RECTIFIERS or record.name in MAPS
-        if not (maps and plain and record.phase == "forward" and first.ndim > 1 and first.numel()):
-            record.made = tuple(filter(None, map(range_of, returned)))
-            return
-        record.channels = least, most = channel_ranges(
-            first.detach(), channel_dimension(first, record.maker)
-        )
-        whole = Range(least.amin().item(), most.amax().item(), tuple(first.shape), first.dtype)
-        record.made = whole, *filter(None, map(range_of, others))
-
-    def _find_origin(
-        self, record: OperationRecord, operation: Operation, given: list[Tensor]
-    ) -> None:
-        before = [range_of(each) for each in given]
-        record.given = tuple(filter(None, before))
-        record.origin = origin_of(record, before)
-        if record.origin is record:
-            maker = next((each.name for each in record.makers if each is not None), "")
-            record.cause = cause_of(operation, given, record.made, maker)
+from .operation_log import OperationLog
+from .records import OperationRecord, range_of
 
 
 class Examination(OperationLog):

@@ -30,7 +30,8 @@ from .error_messages import WRONG_ARGUMENTS
 from .examination import examine
 from .findings import Diagnosis, Finding, Ignored
 from .loss_scale import loss_scale
-from .watching import RecordedCall, StepWatch, Sum
+from .recorded_call import RecordedCall
+from .watching import StepWatch, Sum
 
 LOST = "nan", "inf"
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-import random
-import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
-from functools import cache, partial
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -20,14 +17,14 @@ from ...hooking.select import module_names, type_name
 from ...hooking.tensors import tensors
 from ...hooking.transforms import TRANSFORMS, hiding_transform, is_wrapped
 from ...run.errors import caller, no_grad_line
-from ...run.recorder import Operation, OperationRecorder
-from ...run.state import restore_tensor
+from ...run.recorder import OperationRecorder
 from .check import Check, LayerCall, RunRecord, overridden
-from .checks.loss import WIRED
 from .checks.modes import ACTING
 from .checks.no_gradient import GraphBreak, NoGradient
-from .examination import OperationLog, batch_size
-from .records import OperationRecord, range_of
+from .examination import batch_size
+from .loss_log import LossLog
+from .recorded_call import RecordedCall, recorded_call
+from .records import OperationRecord
 
 CHECK_EVERY = 16
 """After this many calls of the model in one block the sums are read, and what is finite is
@@ -36,30 +33,6 @@ released."""
 UNEVEN, FAR_TOO_LARGE = 1e5, 1e10
 """A step is examined from this ratio of the mean absolute values of gradients on, between the
 weights of two layers, and from this mean value on."""
-
-
-@dataclass(eq=False)
-class RecordedCall:
-    """One call of the whole model: all that is needed to repeat it."""
-
-    args: Any
-    kwargs: Any
-    versions: list[int]  # of the arguments and the weights
-    autocast: Callable[[], AbstractContextManager[Any]]
-    state: list[tuple[Callable[[Any], object], Any]]  # buffers and random numbers
-    gradients: dict[int, Tensor] = field(default_factory=dict)  # that reached each output
-    finished: bool = False
-
-    def restore(self) -> None:
-        """Restore buffers and random numbers; within a block that puts them back."""
-        for restore, content in self.state:
-            restore(content)
-
-    def score(self, output: Any, *_: object) -> Tensor | None:
-        """Return a score whose gradient at each output is the recorded one."""
-        returned = tensors(output)
-        weighted = [(returned[i] * sent).sum() for i, sent in self.gradients.items()]
-        return sum(weighted[1:], weighted[0]) if weighted else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,41 +44,6 @@ class Sum:
     value: Tensor
     count: int  # of values
     started: RecordedCall | None
-
-
-class LossLog(OperationLog):
-    """Records a loss that is computed outside of the model, and its part of the backward."""
-
-    root: Tensor | None = None  #: what backward() was called on
-    last: OperationRecord | None = None  #: what made the last single number with a gradient
-
-    def returned(self, outputs: Sequence[Tensor]) -> None:
-        """Note which operation made the model's outputs; its layer is not known."""
-        for tensor in outputs:
-            name, extent = _maker(tensor.grad_fn), range_of(tensor)
-            if extent is not None:
-                made = name if name in _SOURCES else "output"
-                self.makers[tensor] = OperationRecord(-1, made, "", made=(extent,))
-
-    def before(self, operation: Operation) -> None:
-        if operation.phase == "backward" and not operation.labelled:  # the model's part
-            operation.notes[self] = None
-        else:
-            super().before(operation)
-
-    def after(self, operation: Operation) -> None:
-        given = operation.inputs
-        if operation.phase == "forward" and operation.name == "ones_like" and not given[0].ndim:
-            self.root = given[0]  # backward() makes the gradient that it begins with
-            return
-        super().after(operation)
-        outputs = operation.outputs
-        graded = any(each.requires_grad for each in given)
-        if operation.phase == "forward" and outputs and not outputs[0].ndim and graded:
-            self.last = self.makers.get(outputs[0]) or self.last
-
-
-_SOURCES = {source for sources, _, _ in WIRED.values() for source in sources}
 
 
 class StepWatch(HookManager):
@@ -174,25 +112,7 @@ class StepWatch(HookManager):
             self.run.operations.clear()
             # Calls whose gradient has not come yet stay.
             self.calls = [each for each in self.calls if not each.gradients][-CHECK_EVERY:]
-        device = next((p.device for p in self.parameters.values()), torch.device("cpu"))
-        kind, dtype = device.type, torch.get_autocast_dtype(device.type)
-        enabled = torch.is_autocast_enabled(kind)
-        state: list[tuple[Callable[[Any], object], Any]] = [
-            (partial(restore_tensor, each), each.detach().clone()) for each in self.core.buffers()
-        ]
-        state.append((random.setstate, random.getstate()))
-        state.append((np.random.set_state, np.random.get_state()))
-        state.append((torch.set_rng_state, torch.get_rng_state()))
-        if kind == "cuda":
-            restore = partial(torch.cuda.set_rng_state, device=device)
-            state.append((restore, torch.cuda.get_rng_state(device)))
-        autocast = partial(torch.autocast, kind, dtype, enabled)
-        versions = self._versions(args, kwargs)
-        self.calls.append(RecordedCall(args, kwargs, versions, autocast, state))
-
-    def _versions(self, args: Any, kwargs: Any) -> list[int]:
-        given = tensors((args, kwargs))
-        return [0 if t.is_inference() else t._version for t in (*given, *self.parameters.values())]
+        self.calls.append(recorded_call(self.core, args, kwargs))
 
     def _entered(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         if self.count == 1 and not hiding_transform():
@@ -297,7 +217,7 @@ class StepWatch(HookManager):
 
     def changed(self, started: RecordedCall) -> str:
         """Say why a call cannot be repeated; empty if it can."""
-        if self._versions(started.args, started.kwargs) != started.versions:
+        if started.changed:
             return "weights or inputs were changed within the block"
         synced = any(isinstance(m, nn.SyncBatchNorm) and m.training for m in self.run.names)
         return "the other processes would have to run it, too" if synced else ""
@@ -307,21 +227,3 @@ class StepWatch(HookManager):
         self.calls.clear()
         self._sums.clear()
         self.outside.error = self.log.root = None
-
-
-def _maker(node: Any) -> str:
-    """Name the operation that made the values of a tensor, by its node in autograd's graph."""
-    while node is not None and _VIEW.match(type(node).__name__) and node.next_functions:
-        node = node.next_functions[0][0]
-    return _title(type(node).__name__)
-
-
-@cache
-def _title(name: str) -> str:
-    return re.sub("(?<=[a-z])(?=[A-Z])", "_", name.removesuffix("Backward0")).lower()
-
-
-_VIEW = re.compile(
-    "(View|UnsafeView|ReshapeAlias|Squeeze|Unsqueeze|Select|Slice|Transpose|Permute|T|Alias)"
-    r"Backward\d$"
-)

@@ -84,14 +84,14 @@ class Dropout(Check):
             )
         drops = (each for each in run.operations if each.name in ("dropout", "bernoulli"))
         own = (e for e in drops if not isinstance(run.modules.get(e.layer), _DropoutNd))
-        if not run.root.training and (record := next(own, None)) is not None:
+        if not run.root.training and (dropping := next(own, None)) is not None:
             yield Finding(
                 "dropout",
                 "warning",
                 "The model is in eval mode, but a dropout function drops values: the output "
                 "differs from run to run.",
                 "Pass it training=self.training, or use nn.Dropout.",
-                **record.place,
+                **dropping.place,
             )
 
 
