@@ -9,8 +9,10 @@ import os
 import re
 import secrets
 import shutil
+import time
 import zipfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -115,6 +117,10 @@ def check_folder(path: str | os.PathLike | None) -> None:
         )
 
 
+ABANDONED = 3600.0
+"""Seconds after which nobody is writing a temporary file any more."""
+
+
 def write_whole(path: str | os.PathLike, content: bytes) -> None:
     """Write a file whole or not at all; all files for the user are written here.
 
@@ -128,8 +134,12 @@ def write_whole(path: str | os.PathLike, content: bytes) -> None:
         return
     if target.exists() and not os.access(target, os.W_OK):
         raise PermissionError(f"{str(path)!r} is write-protected: choose another path.")
+    for other in target.parent.glob(".hookviz-*.part"):  # left there by killed processes
+        with suppress(OSError):
+            if time.time() - other.stat().st_mtime > ABANDONED:
+                other.unlink()
     # Nobody can predict the name, and "x" opens neither an existing file nor a link.
-    part = target.with_name(f".{secrets.token_hex(8)}.part")
+    part = target.with_name(f".hookviz-{secrets.token_hex(8)}.part")
     try:
         with part.open("xb") as file:
             file.write(content)

@@ -205,7 +205,7 @@ def test_bad_files_are_listed_and_the_others_graded(folder):
     broken = ["{", "[]", "{}", '{"answers": [], "kind": "hookviz answers", "title": 2, "name": 3}']
     told = json.dumps(sheet("Odd", ["1"] * 5))
     broken += ["[" * 100_000, told.replace('"tries": 1', '"tries": 1e999')]
-    broken += [told.replace('"tries": 1', '"tries": Infinity')]
+    broken += [told.replace('"tries": 1', f'"tries": {tries}') for tries in ("Infinity", "null")]
     for number, text in enumerate(broken):
         (folder / f"broken{number}.json").write_text(text)
     (folder / "foreign.json").write_text(json.dumps(sheet("Eve", [None], steps=[OPEN])))
@@ -227,9 +227,10 @@ def test_bad_files_are_listed_and_the_others_graded(folder):
 
 
 def test_a_byte_order_mark_and_half_a_character_are_read(folder):
-    told = json.dumps(sheet("Odd", ["1"] * 5))
+    told = json.dumps(sheet("Odd", ["1"] * 5)).replace('"right": false', '"right": "yes"')
     (folder / "mark.json").write_text(told, encoding="utf-8-sig")
     (folder / "half.json").write_text(told.replace('"Odd"', '"\\ud83d"'))
+    assert grade(folder)[2].points == 0  # a word is no mark
     table = grade(folder, STEPS)
     assert [sheet.name for sheet in table] == ["Ada", "bob", "Odd", "\ufffd"]
     assert not table.left_out and table.to_html().encode()

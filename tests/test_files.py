@@ -98,7 +98,19 @@ def test_the_temporary_name_cannot_be_predicted_and_is_opened_exclusively(tmp_pa
         write_whole(tmp_path / "view.html", b"new")
     names, modes = zip(*opened, strict=True)
     assert set(modes) == {"xb"} and len({*names}) == 2
-    assert all(re.fullmatch(r"\.[0-9a-f]{16}\.part", name) for name in names)
+    assert all(re.fullmatch(r"\.hookviz-[0-9a-f]{16}\.part", name) for name in names)
+
+
+def test_files_of_killed_processes_are_deleted_and_those_of_running_ones_stay(tmp_path):
+    old, new, own = (
+        tmp_path / name for name in (".hookviz-0a.part", ".hookviz-1b.part", ".mine.part")
+    )
+    for path in (old, new, own):
+        path.write_text("half")
+    for path in (old, own):
+        os.utime(path, (0, 0))
+    write_whole(tmp_path / "view.html", b"new")
+    assert [path.exists() for path in (old, new, own)] == [False, True, True]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes and pipes")
