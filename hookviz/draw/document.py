@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -44,8 +44,13 @@ _SIZED = (
 )
 
 
-def json_text(value: Any) -> str:
-    """Dump as JSON for a script element; ``<`` is escaped, so the data cannot end it."""
+_SHEETS = {"survey": "survey", "trace": "trace", "training": "steps"}
+
+
+def _text(value: Any) -> str:
+    """Return a text as it is, and another value as JSON in which ``<`` cannot end the element."""
+    if isinstance(value, str):
+        return value
     # Not as ASCII: as an escape, half a character would get past `without_half_characters`.
     text = json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
     return text.replace("<", "\\u003c")
@@ -53,34 +58,31 @@ def json_text(value: Any) -> str:
 
 def document(
     title: str,
-    program: str,
-    sheet: str,
-    blocks: dict[str, str],
+    face: str,
+    blocks: Mapping[str, Any],
     alt: str,
     still: str,
     computes: bool = False,
-    late: dict[str, str] | None = None,
+    late: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the page as HTML; only the program runs, and nothing is fetched.
+    """Return the page as HTML; only its program runs, and nothing is fetched.
 
     Parameters
     ----------
-    program : str
-        JavaScript, see `script`.
-    sheet : str
-        CSS.
-    blocks : dict of str to str
-        Data for the program, by its element's name, as `json_text` makes it.
+    face : {"page", "networkPage", "survey", "trace", "training"}
+        The program that draws the page, which has a style sheet.
+    blocks : mapping of str to object
+        Data for the program, by its element's name: a text, or a value of JSON.
     alt : str
         A description of the page.
     still : str
         A data URL: a picture for places where scripts do not run.
     computes : bool
         If true, the program may run WebAssembly, in a worker made of the page's own data.
-    late : dict of str to str, optional
+    late : mapping, optional
         As ``blocks``, but behind the program, which runs while the browser reads them.
     """
-    program = f'"use strict";\n{program}'
+    program, sheet = f'"use strict";\n{script(face)}', style(_SHEETS.get(face, "face"))
     wasm, worker = (" 'wasm-unsafe-eval'", "worker-src blob:; ") if computes else ("", "")
     policy = (
         f"default-src 'none'; script-src '{_hash(program)}'{wasm}; style-src '{_hash(sheet)}'; "
@@ -88,8 +90,8 @@ def document(
     )
     first, last = (
         "\n".join(
-            f'<script type="application/json" id="{name}">{text}</script>'
-            for name, text in each.items()
+            f'<script type="application/json" id="{name}">{_text(value)}</script>'
+            for name, value in each.items()
         )
         for each in (blocks, late or {})
     )

@@ -14,7 +14,7 @@ import numpy as np
 from ..attribution.cam import ATTENTION_HEATMAPS, cached_methods
 from ..draw import html
 from ..draw.colours import averaged, colour_ranges
-from ..draw.document import check_size, document, json_text, script, style
+from ..draw.document import check_size, document
 from ..draw.overlay import heat_colours
 from ..hooking.select import Layers, select_layers
 from ..run.session import Run
@@ -152,8 +152,8 @@ def write_page(
     blocks["map"] = PageBlock(map_header, [Stream.of(small)])
 
     def written() -> str:
-        texts = {"facts": begun.text, **{name: block.text for name, block in blocks.items()}}
-        return document(named, script("page"), style(), texts, describe(view), begun.still)
+        texts = {"facts": begun.data, **{name: block.data for name, block in blocks.items()}}
+        return document(named, "page", texts, describe(view), begun.still)
 
     facts["notes"] = []
     room = max_bytes - len(written().encode()) - RESERVE
@@ -182,7 +182,7 @@ class PageBlock:
     streams: list[Stream]
 
     @property
-    def text(self) -> str:
+    def data(self) -> dict[str, Any]:
         return packed_block(self.header, self.streams)
 
 
@@ -249,9 +249,9 @@ class PageBeginning:
     picture: tuple[PictureHeader, np.ndarray] | None
 
     @property
-    def text(self) -> str:
+    def data(self) -> dict[str, Any]:
         """The facts and settings as they stand in the page."""
-        return json_text({"facts": self.facts, "settings": settings_payload(self.view)})
+        return {"facts": self.facts, "settings": settings_payload(self.view)}
 
 
 def begin_page(
@@ -420,9 +420,9 @@ def _notes(reductions: list[str], max_bytes: float) -> list[str]:
     return [f"This page needs no kernel. To fit {megabytes(int(max_bytes))}: {told}."]
 
 
-def packed_block(header: dict[str, Any], streams: list[Stream]) -> str:
-    """Return a block of arrays as JSON, for `web/blocks.ts`."""
+def packed_block(header: dict[str, Any], streams: list[Stream]) -> dict[str, Any]:
+    """Return a block of arrays, for `web/blocks.ts`."""
     codings = [coding for stream in streams for coding in stream.codings]
     header = header | {"arrays": codings, "streams": [len(each.data) for each in streams]}
     data = base64.b64encode(b"".join(each.data for each in streams)).decode()
-    return json_text({"header": header, "data": data})
+    return {"header": header, "data": data}

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ...attribution.cam import HEATMAPS
-from ...draw.document import document, script, style
+from ...draw.document import document, script
 from ...hooking.maps import as_maps
 from ...hooking.records import Call
 from ...hooking.select import Layers
@@ -147,7 +147,7 @@ def write_network_page(
     arrays = [raw("input", given.cpu().numpy(), planes=True)]
     arrays += [packed_picture("pixels", pixels)] if pixels is not None else []
     texts = {
-        "facts": begun.text,
+        "facts": begun.data,
         "input": packed_block({} if said is None else as_json(said), [Stream.of(arrays)]),
         "why": packed_block(held, [Stream.of(tiles)]),
         "map": packed_block(drawn, []),  # without pictures: the page draws its own
@@ -157,8 +157,7 @@ def write_network_page(
     on_progress(1.0)
     return document(
         named,
-        script("networkPage"),
-        style(),
+        "networkPage",
         texts,
         describe(view),
         begun.still,

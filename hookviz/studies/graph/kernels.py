@@ -407,7 +407,7 @@ class LayerWeights(TablePage):
 
     def _repr_html_(self) -> str:
         picture = html.data_url(small_png(self.figure()))
-        words = escape(f"The weights of {self.verdict}", quote=True)
+        words = escape(f"The weights of {self.verdict}")
         table = html_table(self.verdict, _HEADER, self.rows(_ROWS))
         return f'<p><img alt="{words}" src="{picture}"></p>{table}'
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ...draw.document import document, fitting, json_text, script, style
+from ...draw.document import document, fitting, script, style
 from ...draw.mosaic import Piece, data_url, sheet, strip
 from ...files import page_to, write_arrays
 from ...hooking.select import close_names
@@ -455,9 +455,8 @@ def write_page(
         (_line(survey, *channel), survey.patches(*channel, 9)) for channel in channels[:3]
     ]
     named = title or f"Survey of {survey.fingerprint.model}"
-    program, css = script("survey"), style("survey")
     still = data_url(sheet(still_rows), QUALITY)
-    fixed = len(program) + len(css) + len(still) + 300 * len(keys) + 4000
+    fixed = len(script("survey") + style("survey") + still) + 300 * len(keys) + 4000
 
     def pages() -> Iterator[str]:
         for side, most in _levels(packed, channels, whole, max_bytes - fixed):
@@ -465,13 +464,13 @@ def write_page(
             for index, key in enumerate(keys):
                 numbers = range(len(survey[key]))
                 rows = [packed(key, channel, side, most, whole) for channel in numbers]
-                blocks[f"layer-{index}"] = json_text(rows)
+                blocks[f"layer-{index}"] = rows
                 on_progress((index + 1) / len(keys))
             facts = _facts(
                 survey, keys, named, side, min(most, survey.fingerprint.k), max_bytes, start
             )
             alt = f"{survey.title}: the top pictures of its channels"
-            yield document(named, program, css, {"facts": facts, **blocks}, alt, still)
+            yield document(named, "survey", {"facts": facts, **blocks}, alt, still)
 
     advice = f" for {len(channels):,} channels: give more, or fewer layers with layers="
     return fitting(pages(), max_bytes, advice)
@@ -538,7 +537,7 @@ def _facts(
     most: int,
     max_bytes: float,
     start: Start | None,
-) -> str:
+) -> dict[str, Any]:
     notes = []
     if side < LEVELS[0][0]:
         notes.append(f"To fit {megabytes(int(max_bytes))}, patches are {side} pixels large.")
@@ -550,16 +549,14 @@ def _facts(
         {"name": key_words(key), "words": f"{survey[key].run.kind}, {len(survey[key])} channels"}
         for key in keys
     ]
-    return json_text(
-        {
-            "title": title,
-            "words": survey.title.partition(": ")[2],
-            "layers": layers,
-            "orders": list(ORDERS),
-            "patches": most,
-            "notes": notes,
-            "start": None
-            if start is None
-            else {"layer": keys.index(start.layer), "channel": start.channel, "order": start.order},
-        }
-    )
+    return {
+        "title": title,
+        "words": survey.title.partition(": ")[2],
+        "layers": layers,
+        "orders": list(ORDERS),
+        "patches": most,
+        "notes": notes,
+        "start": None
+        if start is None
+        else {"layer": keys.index(start.layer), "channel": start.channel, "order": start.order},
+    }

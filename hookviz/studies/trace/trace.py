@@ -17,7 +17,7 @@ from torch import nn
 
 from ...draw import html
 from ...draw.colours import DARK, DIVERGING, SEQUENTIAL, palette_text, to_levels
-from ...draw.document import check_size, document, fitting, json_text, script, style
+from ...draw.document import check_size, document, fitting
 from ...draw.figures import small_png
 from ...files import page_to
 from ...hooking.select import module_names, type_name
@@ -81,9 +81,7 @@ def write_page(
         pictures = _pictures(trace, events)
         blocks = {"facts": facts, "events": events, "pictures": pictures}
         for _ in range(2):
-            texts = {name: json_text(value) for name, value in blocks.items()}
-            css = style("trace")
-            yield document(named, script("trace"), css, texts, f"{named}: {words}", picture)
+            yield document(named, "trace", blocks, f"{named}: {words}", picture)
             facts["note"] = f"To fit {megabytes(int(max_bytes))}, the pictures are left out."
             blocks["pictures"] = []
             for event in events:

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from ...draw import html
 from ...draw.colours import DIVERGING, SEQUENTIAL, colormap, palette_text
-from ...draw.document import document, fitting, json_text, script, style
+from ...draw.document import document, fitting
 from ...draw.figures import ShownFigure, layer_label, no_formula, small_png
 from .log import NAMES, FirstNonFinite, History, TrainingStep
 from .recorder import Row
@@ -186,11 +186,11 @@ def write_page(
     words, count = facts["words"], len(steps)
 
     def pages() -> Iterator[str]:
-        program, css, kept = script("training"), style("steps"), steps
+        kept = steps
         while True:
-            blocks = {"facts": json_text(facts), "steps": json_text(kept)}
+            blocks = {"facts": facts, "steps": kept}
             alt = f"{facts['model']}: {facts['words']}"
-            yield document(title or facts["model"], program, css, blocks, alt, still)
+            yield document(title or facts["model"], "training", blocks, alt, still)
             if len(kept) <= 2:
                 return
             kept = kept[::2]
