@@ -164,7 +164,7 @@ class TablePage:
 
     @property
     def verdict(self) -> str:
-        raise NotImplementedError
+        raise AttributeError("This result has no verdict.")
 
     def _cells(self) -> Sequence[Row]:
         return []
