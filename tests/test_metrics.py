@@ -241,12 +241,12 @@ def test_the_model_is_untouched_also_by_an_interrupt():
 @pytest.mark.parametrize(
     ("heatmap", "mask", "message"),
     [
-        (torch.rand(4), torch.ones(4, 4), "A heatmap is (H, W)"),
-        (torch.rand(4, 4), torch.ones(1, 1, 4, 4), "A mask is (H, W)"),
-        (torch.rand(4, 0), torch.ones(4, 4), "not (4, 0)"),
-        (torch.rand(2, 4, 4), torch.ones(3, 4, 4), "3 masks do not fit 2 heatmaps"),
-        (torch.rand(9, 4), torch.ones(8, 8), "larger than the mask (8, 8)"),
-        (torch.rand(4, 4), torch.zeros(8, 8), "The mask is empty"),
+        (torch.rand(4), torch.ones(4, 4), "A heatmap of shape (4,) does not fit a mask"),
+        (torch.rand(4, 4), torch.ones(1, 1, 4, 4), "mask of shape (1, 1, 4, 4)"),
+        (torch.rand(4, 0), torch.ones(4, 4), "(4, 0) does not fit"),
+        (torch.rand(2, 4, 4), torch.ones(3, 4, 4), "one mask or one for each heatmap"),
+        (torch.rand(9, 4), torch.ones(8, 8), "at the size of the model's input"),
+        (torch.rand(4, 4), torch.zeros(8, 8), "this one has 0 to 0"),
         (torch.rand(4, 4), torch.eye(8) * 15, "give mask == label"),
         (torch.rand(4, 4), -torch.ones(8, 8), "this one has -1 to -1"),
         (torch.rand(4, 4), torch.full((8, 8), torch.nan), "this one has nan to nan"),

@@ -144,7 +144,7 @@ def test_what_the_result_says(tmp_path):
         ({"method": "gradcan"}, "Unknown heatmap method='gradcan'; close to it: 'gradcam'"),
         ({"steps": 0}, "steps=0 cannot be used"),
         ({"layer": "stem.9"}, "No layer .* is called 'stem.9'"),
-        ({"layer": nn.Conv2d(1, 1, 1)}, "layer= is not a module of the model"),
+        ({"layer": nn.Conv2d(1, 1, 1)}, "not part of this DemoNet"),
         ({"model": nn.Flatten(), "method": "saliency", "target": 1}, "The model has no weights"),
         ({"layer": "head.2", "method": "gradient", "target": torch.sum}, "same everywhere"),
     ],

@@ -263,8 +263,7 @@ def _curve(
     values = _numbers(heatmap, "heatmap")
     with session.active(grad=False):
         scorer = Scorer(session, target, batch_size, as_probability=True)
-        whole = scorer.pictures
-        empty = _baseline(baseline, whole)
+        whole, empty = scorer.pictures, _baseline(baseline, scorer.pictures)
         first, last = (empty, whole) if put_in else (whole, empty)
         count, size = len(whole), whole.shape[2:]
         rank = _ranks(values, count, size).to(whole.device)
@@ -328,23 +327,19 @@ def _blurred(pictures: Tensor, radius: int = 5, sigma: float = 5.0) -> Tensor:
 def _fitting(heatmap: Heatmap, mask: Mask) -> tuple[Tensor, Tensor, bool]:
     """Return heatmaps ``(N, h, w)``, boolean masks ``(N, H, W)``, and True for a single heatmap."""
     values, inside = _numbers(heatmap, "heatmap"), _inside(mask)
-    for name, tensor in (("heatmap", values), ("mask", inside)):
-        if tensor.ndim not in (2, 3) or not tensor.numel():
-            raise ValueError(f"A {name} is (H, W) or (N, H, W), not {tuple(tensor.shape)}.")
-    maps = values if values.ndim == 3 else values[None]
-    masks = inside if inside.ndim == 3 else inside[None]
-    if len(masks) == 1:
-        masks = masks.expand(len(maps), -1, -1)
-    if len(masks) != len(maps):
+    maps, masks = (each[None] if each.ndim == 2 else each for each in (values, inside))
+    if (
+        not maps.ndim == masks.ndim == 3
+        or not maps.numel()
+        or len(masks) not in (1, len(maps))
+        or any(map(int.__gt__, maps.shape[1:], masks.shape[1:]))
+    ):
         raise ValueError(
-            f"{len(masks)} masks do not fit {len(maps)} heatmaps: give one mask, or one for each."
+            f"A heatmap of shape {tuple(values.shape)} does not fit a mask of shape "
+            f"{tuple(inside.shape)}: give (H, W) or (N, H, W), one mask or one for each heatmap, "
+            "at the size of the model's input."
         )
-    if any(small > large for small, large in zip(maps.shape[1:], masks.shape[1:], strict=True)):
-        raise ValueError(
-            f"The heatmap {tuple(maps.shape[1:])} is larger than the mask "
-            f"{tuple(masks.shape[1:])}: give the mask at the size of the model's input."
-        )
-    return maps, masks, values.ndim == 2
+    return maps, masks.expand(len(maps), -1, -1), values.ndim == 2
 
 
 def _inside(mask: Mask) -> Tensor:
@@ -360,15 +355,11 @@ def _inside(mask: Mask) -> Tensor:
     if not values.numel():
         return values > 0
     low, high = float(values.min()), float(values.max())
-    if not (low >= 0 and high <= 255):
-        raise ValueError(
-            f"A mask is boolean, 0 to 1 or 0 to 255; this one has {low:g} to {high:g}."
-        )
     inside = values > (0.5 if high <= 1 else 127.5)
-    if inside.ndim >= 2 and not inside.flatten(-2).any(-1).all():
+    if not (low >= 0 and high <= 255) or not inside.flatten(-2).any(-1).all():
         raise ValueError(
-            f"The mask is empty: no value is above half of {1 if high <= 1 else 255}. For a "
-            "map of labels, give mask == label."
+            f"A mask is boolean, 0 to 1, or 0 to 255, with values above half of that; this one has "
+            f"{low:g} to {high:g}. For a map of labels, give mask == label."
         )
     return inside
 

@@ -377,9 +377,9 @@ def _layer_of(scorer: Scorer, layer: str | nn.Module) -> _Layer:
     module, name = select_layer(scorer.session.given, layer)
     with capture(scorer.session.model, module) as cache:
         scorer.run(None, torch.arange(len(scorer.pictures)))
-    record = next(iter(cache.values()), None)
-    if record is None:
+    if not cache:
         raise ValueError(f"Layer {name!r} did not run in eval mode: choose one that does.")
+    (record,) = cache.values()
     grid = record.last.grid
     maps = at_least_float32(as_maps(record.activation, module, grid))
     if len(maps) != len(scorer.pictures):

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..draw.document import TablePage
-from ..hooking.handles import Hook, HookManager
+from ..hooking.handles import HookManager
 from ..hooking.interrupts import defer_interrupts
-from ..hooking.select import check_model, close_names, is_convolution
+from ..hooking.select import check_model, close_names, is_convolution, select_layer
 from ..run.inputs import Transform
 from ..run.progress import Progress
 from ..run.session import Session
@@ -147,12 +147,7 @@ def _heatmap_of(
     if method not in HEATMAPS:
         every = [*HEATMAPS, *ATTRIBUTIONS, *ATTENTION_HEATMAPS]
         raise ValueError(f"Unknown heatmap method={method!r}; {close_names(method, every)}.")
-    if isinstance(layer, nn.Module):
-        names = [name for name, each in session.given.named_modules() if each is layer]
-        if not names:
-            raise ValueError("layer= is not a module of the model: give its name.")
-        layer = names[0]
-    chosen = _last_layer(session) if layer is None else layer
+    chosen = _last_layer(session) if layer is None else select_layer(session.given, layer)[1]
     if runs_model(method):
         names = session.class_names
         return lambda s: HEATMAPS[method](s.given, s.inputs, chosen, target, class_names=names)
@@ -189,15 +184,14 @@ def _from_last_to_first(session: Session) -> list[str]:
     def note(module: nn.Module, args: Any, kwargs: Any) -> None:
         ran[module] = len(ran)
 
-    hooks: list[Hook] = [(module, "forward_pre", note) for module in named.values()]
-    session.forward(lambda: HookManager(hooks), grad=False)
+    session.forward(
+        lambda: HookManager((module, "forward_pre", note) for module in named.values()), grad=False
+    )
 
     def place(name: str) -> int:
-        while named[name] not in ran:
-            name = name.rpartition(".")[0]
-        return ran[named[name]]
+        return ran[named[name]] if named[name] in ran else place(name.rpartition(".")[0])
 
-    own = [name for name, module in named.items() if any(True for _ in module.parameters(False))]
+    own = [name for name, module in named.items() if module._parameters]
     return sorted(own, key=place, reverse=True)
 
 
