@@ -9,8 +9,7 @@ import torch
 import torchvision
 import traitlets
 from matplotlib import colormaps
-from PIL import Image
-from seen import READINGS, control, html, labels
+from seen import READINGS, control, html
 from torch import nn
 
 import hookviz
@@ -44,16 +43,6 @@ def test_blend_by_hand():
     assert abs(half - (100 + full.astype(float)) / 2).max() <= 1
 
 
-def test_a_heatmap_without_zeros_does_not_hide_the_picture():
-    picture = np.random.default_rng(0).integers(0, 255, (8, 8, 3)).astype("uint8")
-    gray = np.full((8, 8, 3), 100, np.uint8)
-    heat = np.array([[0.16, 0.2], [0.3, 0.48]])
-    drawn = blend(gray, heat, 0.8)
-    assert (drawn[0, 0] == 100).all() and (drawn[7, 7] != 100).any()
-    constant = blend(picture, np.full((2, 2), 0.3), 0.8)
-    assert abs(luminance(constant) - luminance(picture)).max() < 0.03
-
-
 def luminance(pixels):
     """Relative luminance by sRGB, not by the gamma that the code has."""
     share = pixels / 255
@@ -76,13 +65,6 @@ def test_what_does_not_matter_stays_as_bright_as_it_was(picture):
         assert abs(after / before - 1) < 0.05
         spread = np.ptp(drawn[share < 0.1].astype(int), 1).mean()  # less colour
         assert spread < np.ptp(pixels[share < 0.1].astype(int), 1).mean() * (1.2 - alpha)
-
-
-def test_upsampling_is_bilinear_between_centres():
-    heat = np.random.default_rng(0).normal(size=(5, 7))
-    got = upsample(heat, 50, 70)
-    exact = Image.fromarray(heat.astype("float32")).resize((70, 50), Image.Resampling.BILINEAR)
-    assert abs(got - np.asarray(exact)).max() < 1e-5
 
 
 def test_nothing_to_show_is_not_drawn():
@@ -108,18 +90,6 @@ def test_the_overlay_is_the_function(explorer, method):
     assert (shown == expected).all()
     readings = html(explorer, READINGS).value
     assert f"{heat.max():.3g}".replace("-", "−") in readings
-
-
-def test_alone(explorer):
-    explorer.over_input = False
-    explorer.heatmap = "hirescam"
-    heat = hookviz.heatmap(explorer.cache["layer3.1.conv2"], "hirescam")[0].numpy()
-    assert (explorer.frame.panels[-1].values == heat).all()
-    assert explorer.frame.overlay is None
-    assert "opacity" not in labels(explorer)
-    explorer.over_input = True
-    assert explorer.frame.overlay is not None
-    assert "opacity" in labels(explorer)
 
 
 def test_product_of_the_channel(explorer):
@@ -240,23 +210,6 @@ def test_signals_and_volumes():
     volume.close()
 
 
-def test_tokens_of_a_vision_transformer():
-    torch.manual_seed(0)
-    model = torchvision.models.VisionTransformer(32, 8, 2, 2, 24, 48, num_classes=5)
-    nn.init.normal_(model.heads.head.weight)  # torchvision starts it at zero: no gradient
-    explorer = hookviz.explore(
-        model, torch.rand(2, 3, 32, 32), layers="encoder.layers.encoder_layer_1", heatmap="hirescam"
-    )
-    record = explorer.cache["encoder.layers.encoder_layer_1"]
-    assert explorer.frame.counts["channel"] == 24
-    assert explorer.frame.panels[0].values.shape == (4, 4)
-    exact = record.activation[0, 1:].reshape(4, 4, 24).permute(2, 0, 1).numpy()
-    for explorer.channel in range(24):
-        assert (explorer.frame.panels[0].values == exact[explorer.channel]).all()
-    assert explorer.frame.overlay is not None
-    explorer.close()
-
-
 def test_layers_without_sizes_among_tokens():
     """The first convolution tells the grid of 4×6 patches, also to an activation."""
     model = timm.create_model("vit_tiny_patch16_224", img_size=(64, 96), num_classes=4)
@@ -266,16 +219,6 @@ def test_layers_without_sizes_among_tokens():
     assert all(maps[name].shape == (1, 4, 6) for name in ("blocks.3", "blocks.3.mlp.act"))
     explorer.close()
     assert not any(module._forward_hooks for module in model.modules())
-
-
-def test_channels_last_as_high_as_there_are_channels():
-    few = [2, 2]
-    model = torchvision.models.SwinTransformer([4, 4], 16, few, few, [7, 7]).eval()
-    with torch.no_grad(), hookviz.capture(model, "features.1") as cache:
-        model(torch.rand(1, 3, 64, 64))
-    output = cache["features.1"].activation
-    assert output.shape == (1, 16, 16, 16)
-    assert torch.equal(hookviz.heatmap(cache["features.1"], "activation"), output.float().mean(3))
 
 
 # Targets

@@ -29,8 +29,6 @@ import hookviz
 
 CLASS = 7
 TOLERANCE = 1e-4  # of a map's maximum
-CLEARLY = 0.1  # the same, of maps that differ
-
 LAYERS = {
     "resnet18": (
         "conv1",
@@ -232,25 +230,23 @@ def scaled(maps, size=None):
 
 
 def run_grad_cam(method, name, layer):
-    """pytorch-grad-cam as one calls it: the map, the activation and the gradient behind it."""
+    """The map of pytorch-grad-cam, run as usual."""
     model, image = network(name)
     targets = [ClassifierOutputTarget(CLASS)] * len(image)
     with GRAD_CAM[method](model, [module_of(name, layer)]) as cam:
-        heat = cam(image.clone().requires_grad_(), targets)
-        kept = cam.activations_and_grads
-        return torch.from_numpy(heat), kept.activations[0].clone(), kept.gradients[0].clone()
+        return torch.from_numpy(cam(image.clone().requires_grad_(), targets))
 
 
 @pytest.mark.parametrize("method", ["gradcam", "hirescam", "layercam"])
 @pytest.mark.parametrize("name", heavy_but({"resnet18"}, PLAIN))
 def test_grad_cam(name, method):
     for layer, record in captured(name).items():
-        theirs, *_ = run_grad_cam(method, name, layer)
+        theirs = run_grad_cam(method, name, layer)
         ours = scaled(scaled(hookviz.heatmap(record, method), (64, 64)))  # twice, as it does
         assert difference(ours, theirs) < TOLERANCE, layer
 
 
-# Where the peers are wrong
+# Where the peers capture the overwritten output
 
 
 @pytest.fixture(scope="module")
@@ -271,50 +267,3 @@ def test_in_place_relu_hookviz(layer, overwritten):
     weights = truth.grad.mean((2, 3), keepdim=True)
     expected = (weights * truth.detach()).sum(1).relu()
     assert difference(hookviz.heatmap(record), expected) < TOLERANCE
-
-
-@pytest.mark.parametrize("layer", LAYERS["vgg11"])
-def test_in_place_relu_grad_cam(layer, overwritten):
-    """It pairs the ReLU's output with the gradient of the convolution's."""
-    truth = overwritten[layer]
-    heat, activation, gradient = run_grad_cam("gradcam", "vgg11", layer)
-    assert not torch.equal(activation, truth)
-    assert torch.equal(activation, truth.relu())
-    assert torch.equal(gradient, truth.grad)
-    ours = scaled(scaled(hookviz.heatmap(captured("vgg11")[layer]), (64, 64)))
-    assert difference(ours, heat) > CLEARLY
-
-
-@pytest.mark.parametrize("layer", LAYERS["vgg11"])
-def test_in_place_relu_torchcam(layer, overwritten):
-    """Its activation and its gradient are both the ReLU's."""
-    truth = overwritten[layer]
-    model, image = network("vgg11")
-    with torchcam.methods.GradCAM(model, layer) as cam:
-        heat = cam(CLASS, model(image.clone().requires_grad_()), normalized=False)[0]
-        activation, gradient = cam.hook_a[0], cam.hook_g[0]
-    assert not torch.equal(activation, truth)
-    assert torch.equal(activation, truth.relu())
-    assert not torch.equal(gradient, truth.grad)
-    assert torch.equal(gradient * (truth > 0), truth.grad)
-    ours = scaled(hookviz.heatmap(captured("vgg11")[layer]))
-    assert difference(ours, scaled(heat)) > CLEARLY
-
-
-def test_torchcam_never_divides_in_gradcam_plus_plus():
-    """``alpha[idx][mask].div_(...)`` divides a copy; what is left of the weight is G**3."""
-    for layer, activation, gradient in pairs("resnet18", "gradcam++"):
-        positive = gradient.relu()
-        cubes = (gradient**3 * activation).sum((2, 3), keepdim=True)
-        alpha = gradient**2 / (2 * gradient**2 + cubes)  # as torchcam means it
-        meant = map_of((alpha.nan_to_num() * positive).sum((2, 3)), activation)
-        without = map_of((gradient**2 * positive).sum((2, 3)), activation)
-        theirs = by_torchcam("GradCAMpp", activation, gradient)
-        assert difference(without, theirs) < 1e-9, layer
-        assert difference(scaled(meant), scaled(theirs)) > CLEARLY, layer
-        ours = hookviz.attribution.HEATMAPS["gradcam++"](activation, gradient)
-        assert difference(scaled(ours), scaled(theirs)) > CLEARLY, layer
-
-
-def map_of(weights, activation):
-    return (weights[..., None, None] * activation).sum(1).relu()

@@ -17,27 +17,16 @@ from hookviz.attribution.cam import needs_gradient
 from hookviz.hooking.maps import as_maps
 from hookviz.hooking.records import Call, CapturedTensor
 
-METHODS = (
-    "gradcam",
-    "gradcam++",
-    "hirescam",
-    "xgradcam",
-    "layercam",
-    "eigencam",
-    "eigengradcam",
-    "gradient",
-    "activation",
-)
-OF_THE_ACTIVATION = ("eigencam", "activation")  # these know of no gradient
-SHAPES = {
-    "features": (2, 5),
-    "1d": (2, 3, 7),
-    "2d": (2, 3, 4, 5),
-    "2d, more channels than places": (2, 9, 2, 3),
-    "2d, one channel": (2, 1, 3, 4),
-    "2d, one place": (2, 4, 1, 1),
-    "3d": (2, 3, 2, 3, 4),
-}
+OF_THE_ACTIVATION = ("eigencam", "activation")  # these use no gradient
+SHAPES = [
+    (2, 5),
+    (2, 3, 7),
+    (2, 3, 4, 5),
+    (2, 9, 2, 3),  # more channels than positions
+    (2, 1, 3, 4),
+    (2, 4, 1, 1),
+    (2, 3, 2, 3, 4),
+]
 
 
 def a_call(activation, gradient=None, module=None):
@@ -103,6 +92,9 @@ BY_NUMPY = {
 }
 
 
+METHODS = tuple(BY_NUMPY)
+
+
 def by_numpy(method, activation, gradient):
     """The heatmap ``(N, *spatial)`` of ``(N, C, *spatial)``."""
     pairs = zip(*(each.double().flatten(2).numpy() for each in (activation, gradient)), strict=True)
@@ -115,18 +107,7 @@ def by_numpy(method, activation, gradient):
 
 def test_these_are_the_methods():
     # Their order is another where a test has taken one out and put it back.
-    assert set(hookviz.attribution.HEATMAPS) == set(METHODS) and tuple(BY_NUMPY) == METHODS
-
-
-def test_eigen_by_hand():
-    # Less their means, the channels are t and -2t: all places are on one line, sqrt(5) t along it.
-    t = torch.tensor([-3.0, -1.0, 4.0])
-    activation = torch.stack([t + 4, 1 - 2 * t])[None]
-    gradient = torch.tensor([-1.0, 2.0])[None, :, None].expand_as(activation)
-    for method, length in (("eigencam", 5), ("eigengradcam", 17)):  # channels -t and -4t
-        for sign in (1, -1):  # the value of largest magnitude is positive either way
-            heat = hookviz.heatmap(a_call(sign * activation, gradient), method)
-            torch.testing.assert_close(heat, math.sqrt(length) * t[None])
+    assert set(hookviz.attribution.HEATMAPS) == set(METHODS)
 
 
 @pytest.mark.parametrize("second", [0.5, 0.99999, 0.0])
@@ -143,7 +124,7 @@ def test_eigen_of_many_channels_and_places(shape, second):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=list(SHAPES))
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("method", METHODS)
 def test_formula_and_purity(method, shape, dtype):
     """As NumPy has it, sample by sample, in the activation's precision; nothing is overwritten."""
@@ -191,11 +172,6 @@ def test_zeros(method, zero):
     unaffected = OF_THE_ACTIVATION if zero == "gradient" else ("gradient",)
     assert torch.equal(heat, whole) if method in unaffected else heat.eq(0).all()
     assert largest(whole) > 0
-
-
-def test_constant_activation_has_no_component():
-    activation = torch.full((2, 3, 4, 5), 7.0)
-    assert largest(hookviz.heatmap(a_call(activation), "eigencam")) < 1e-5
 
 
 def test_gradcam_plus_plus_at_its_pole():
@@ -255,17 +231,9 @@ def test_which_need_a_gradient(method):
     assert "'layercam'" not in message.replace(repr(method), "")
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ("gradcm", "method='gradcm'; close to it: .*'gradcam'"),
-        ("GradCAM++", r"method='GradCAM\+\+'; close to it: .*'gradcam\+\+'"),
-        ("0123", r"there are: 'gradcam', 'gradcam\+\+'"),
-    ],
-)
-def test_unknown_method(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        hookviz.heatmap(a_call(*random_pair((1, 2, 3, 3))), wrong)
+def test_unknown_method():
+    with pytest.raises(ValueError, match=r"method='GradCAM\+\+'; close to it: .*'gradcam\+\+'"):
+        hookviz.heatmap(a_call(*random_pair((1, 2, 3, 3))), "GradCAM++")
 
 
 def test_a_method_of_ones_own(monkeypatch):
@@ -282,8 +250,6 @@ def test_a_method_of_ones_own(monkeypatch):
     assert torch.equal(hookviz.heatmap(a_call(activation), "max"), activation.amax(1))
     with pytest.raises(ValueError, match="'both' needs.*'max'"):
         hookviz.heatmap(a_call(activation), "both")
-    with pytest.raises(ValueError, match="'both'"):
-        hookviz.heatmap(a_call(activation), "boht")
 
 
 class Reused(nn.Module):
@@ -328,14 +294,6 @@ def test_captured_from_a_convolution(dimensions, batched):
     torch.testing.assert_close(heat.double(), truth, rtol=1e-4, atol=1e-5)
 
 
-def test_over_the_budget():
-    model = nn.Sequential(nn.Conv2d(3, 4, 3))
-    with pytest.warns(RuntimeWarning, match="max_bytes"), hookviz.capture(model, max_bytes=8) as c:
-        model(torch.ones(1, 3, 5, 5)).sum().backward()
-    with pytest.raises(RuntimeError, match="max_bytes"):
-        hookviz.heatmap(c["0"])
-
-
 # Tokens
 
 
@@ -348,18 +306,14 @@ def forget_the_models():
 
 @functools.cache
 def token_model(name, **options):
-    """Of torchvision or timm, narrow and with few blocks: it is about the order of tokens."""
+    """Narrow and with few blocks: it is about the order of tokens."""
     torch.manual_seed(0)
     if name == "vit":
         narrow = {"num_layers": 4, "num_heads": 2, "hidden_dim": 32, "mlp_dim": 64}
         model = torchvision.models.VisionTransformer(64, 16, **narrow)
-    elif name == "swin":
-        few = [2, 2, 2, 2]
-        model = torchvision.models.SwinTransformer([4, 4], 24, few, few, [7, 7])
+        nn.init.normal_(model.heads[-1].weight)  # zero at first, and with it every gradient
     else:
         model = timm.create_model(name, pretrained=False, **options)
-    if isinstance(model, torchvision.models.VisionTransformer):
-        nn.init.normal_(model.heads[-1].weight)  # zero at first, and with it every gradient
     return model.eval().requires_grad_(False)  # the gradient is the input's
 
 
@@ -370,29 +324,6 @@ def captured(model, layers, size, inputs=False):
     with hookviz.capture(model, layers, inputs=inputs, dtype=torch.float64) as cache:
         model(torch.randn(2, 3, *size, requires_grad=True))[:, 3].sum().backward()
     return cache
-
-
-def explicit_maps(tokens, before, rows, columns):
-    """Tokens (N, T, C) -> maps (N, C, rows, columns), each number put where it belongs."""
-    count, total, channels = tokens.shape
-    assert total == before + rows * columns
-    maps = tokens.new_full((count, channels, rows, columns), math.nan)
-    for row in range(rows):
-        for column in range(columns):
-            maps[:, :, row, column] = tokens[:, before + row * columns + column]
-    return maps
-
-
-def check_tokens(record, arrange, grid=None):
-    """Every method on the tokens gives what it gives on the arranged maps."""
-    maps, slopes = arrange(record.activation), arrange(record.gradient)
-    assert torch.equal(as_maps(record.activation, record.module, grid or record.last.grid), maps)
-    for method, function in hookviz.attribution.HEATMAPS.items():
-        heat = hookviz.heatmap(record, method, grid=grid)
-        expected = function(maps, slopes)
-        # A map that is negative everywhere is cut to zeros, as this one's may be.
-        assert largest(expected) > 0 or method == "gradcam++", method
-        assert largest(heat - expected) <= 1e-6 * largest(expected), method
 
 
 def test_order_of_the_patches_is_that_of_the_picture():
@@ -419,56 +350,17 @@ def test_no_gradient_on_the_patches_of_the_last_block():
         assert heat.eq(0).all() == (method not in OF_THE_ACTIVATION)
 
 
-NARROW = {"img_size": 64, "embed_dim": 48, "depth": 4, "num_heads": 3}
-FEW = {"img_size": 64, "embed_dim": 24, "depths": (2, 2, 2, 2), "num_heads": (2, 2, 2, 2)}
-ENCODER = "encoder.layers.encoder_layer"
-BLOCKS = ("blocks.0", "blocks.1", "blocks.2", "blocks.1.attn.qkv", "blocks.1.mlp.fc1")
 # The model, its input's size, its options, and its layers with the tokens before the patches, or,
 # where the channels are last, the size of the maps.
-TOKENS = {
-    "vit": ((64, 64), {}, {f"{ENCODER}_0": 1, f"{ENCODER}_2": 1, f"{ENCODER}_1.self_attention": 1}),
-    "swin": (
-        (64, 96),
-        {},
-        {"features.0": (16, 24), "features.1.0": (16, 24), "features.2": (8, 12)}
-        | {"features.3.1": (8, 12), "features.5.1": (4, 6), "features.7.0": (2, 3)},
-    ),
-    "vit_tiny_patch16_224": ((64, 64), NARROW, dict.fromkeys(BLOCKS, 1)),
-    "deit_tiny_distilled_patch16_224": ((64, 64), NARROW, dict.fromkeys(BLOCKS, 2)),
-    # A register, no class token.
-    "vit_wee_patch16_reg1_gap_256": ((64, 64), NARROW, dict.fromkeys(BLOCKS, 1)),
-    "vit_little_patch16_reg4_gap_256": ((64, 64), NARROW, dict.fromkeys(BLOCKS, 4)),
-    "swin_tiny_patch4_window7_224": (
-        (64, 64),
-        FEW,
-        {"patch_embed": (16, 16), "layers.0.blocks.0": (16, 16), "layers.0": (16, 16)}
-        | {"layers.1.downsample": (8, 8), "layers.2": (4, 4)},
-    ),
-}
-
-
-@pytest.mark.parametrize("name", TOKENS)
-def test_tokens_are_arranged_as_patches(name):
-    size, options, layers = TOKENS[name]
-    cache = captured(token_model(name, **options), list(layers), size)
-    for layer, known in layers.items():
-        if isinstance(known, int):
-            check_tokens(
-                cache[layer], lambda tokens, known=known: explicit_maps(tokens, known, 4, 4)
-            )
-        else:
-            assert cache[layer].activation.shape[1:3] == known
-            check_tokens(cache[layer], lambda patches: patches.permute(0, 3, 1, 2))
-
-
 def test_patches_that_are_not_a_square():
     model = token_model(
         "vit_tiny_patch16_224", img_size=(64, 288), embed_dim=48, depth=5, num_heads=3
     )
     record = captured(model, "blocks.3", (64, 288))["blocks.3"]
-    assert record.activation.shape == (2, 1 + 4 * 18, 48)
-    for grid in (None, (4, 18)):  # the first convolution told, or the caller
-        check_tokens(record, lambda tokens: explicit_maps(tokens, 1, 4, 18), grid=grid)
+    patches = record.activation[:, 1:].unflatten(1, (4, 18)).movedim(-1, 1)
+    for grid in (None, (4, 18)):  # from the first convolution, or from the caller
+        heat = hookviz.heatmap(record, "activation", grid=grid)
+        assert torch.equal(heat, patches.mean(1))
     unknown = a_call(record.activation, record.gradient, nn.LayerNorm(48))
     with pytest.raises(ValueError, match="73 tokens.*8×8.*grid="):
         hookviz.heatmap(unknown)
@@ -478,7 +370,6 @@ def test_patches_that_are_not_a_square():
     assert torch.equal(turned.flatten(1), plain.flatten(1))
 
 
-@pytest.mark.parametrize("method", ["gradcam", "activation"])
 @pytest.mark.parametrize(
     ("count", "grid", "message"),
     [
@@ -487,10 +378,10 @@ def test_patches_that_are_not_a_square():
         (45, None, "45 tokens cannot be arranged as 6×6"),
     ],
 )
-def test_tokens_that_cannot_be_arranged(method, count, grid, message):
-    activation, gradient = random_pair((2, count, 6))
+def test_tokens_that_cannot_be_arranged(count, grid, message):
+    call = a_call(*random_pair((2, count, 6)), nn.LayerNorm(6))
     with pytest.raises(ValueError, match=message):
-        hookviz.heatmap(a_call(activation, gradient, nn.LayerNorm(6)), method, grid=grid)
+        hookviz.heatmap(call, grid=grid)
 
 
 def test_a_shape_that_is_none_of_maps():
