@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import random
 import sys
 import warnings
@@ -58,37 +57,21 @@ def test_saliency_is_the_gradients_magnitude():
     assert torch.equal(attribute(MODEL, X, target="flower", abs=False), expected)
 
 
-def test_each_sample_has_its_own_top_class():
-    top = MODEL(X).argmax(1)
-    assert top[0] != top[1]
-    for i in (0, 1):
-        expected = gradient(logit(int(top[i])), X)[i]
-        assert torch.equal(attribute(MODEL, X, abs=False)[i], expected)
-
-
 def test_smoothgrad_is_a_mean_over_noisy_copies():
-    def by_hand(x, target, seed, stdev):
-        torch.manual_seed(seed)
-        stdevs = torch.full_like(x, stdev, dtype=torch.float32)  # captum draws in float32
+    def by_hand(x, target, stdev):
+        torch.manual_seed(0)
+        stdevs = torch.full_like(x, stdev, dtype=torch.float32)  # the noise is in float32
         copies = [x + torch.normal(0, stdevs) for _ in range(4)]
         return sum(gradient(logit(target), noisy) for noisy in copies) / 4
 
     top = MODEL(X).argmax(1).tolist()
-    given = attribute(MODEL, X, method="smoothgrad", nt_samples=4)
+    found = attribute(MODEL, X, method="smoothgrad", nt_samples=4)
+    other = attribute(MODEL, X[:1], 3, method="smoothgrad", nt_samples=4, stdevs=1)
     with torch.random.fork_rng():
         for i, x in enumerate(X.split(1)):
             spread = 0.15 * (x.max() - x.min()).item()
-            torch.testing.assert_close(given[i : i + 1], by_hand(x, top[i], 0, spread))
-        other = attribute(MODEL, X[:1], 3, method="smoothgrad", nt_samples=4, stdevs=1)
-        torch.testing.assert_close(other, by_hand(X[:1], 3, 0, 1.0))
-
-
-def test_smoothgrad_repeats_itself():
-    first = quick(MODEL, X, "smoothgrad")
-    torch.rand(3)
-    assert torch.equal(first, quick(MODEL, X, "smoothgrad"))
-    without_noise = quick(MODEL, X, "smoothgrad", stdevs=0)
-    torch.testing.assert_close(without_noise, attribute(MODEL, X, abs=False))
+            torch.testing.assert_close(found[i : i + 1], by_hand(x, top[i], spread))
+        torch.testing.assert_close(other, by_hand(X[:1], 3, 1.0))
 
 
 @pytest.mark.parametrize("baselines", [0, -1.0, torch.full((1, 3, 1, 1), 0.4)])
@@ -139,14 +122,6 @@ def guided_by_hand(model, x, target):
         patch.setattr(torch.Tensor, "relu", lambda x: GuidedByHand.apply(x, False))
         patch.setattr(torch.Tensor, "relu_", lambda x: GuidedByHand.apply(x, True))
         return gradient(lambda x: model(x.clone())[:, target].sum(), x)
-
-
-def guided_by_captum(model, x, target):
-    from captum.attr import GuidedBackprop
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return GuidedBackprop(model).attribute(x.clone().requires_grad_(), target=target)
 
 
 def differ(first, second):
@@ -218,21 +193,6 @@ def test_guided_backprop(name):
     expected = guided_by_hand(model, x, 3)
     assert torch.equal(attribute(model, x, 3, method="guided_backprop"), expected)
     assert differ(gradient(logit(3, model), x), expected)
-    if name == "resnet18":
-        assert torch.equal(guided_by_captum(model, x, 3), expected)
-
-
-@pytest.mark.parametrize("name", ["shared", "shared, in place", "relies on in place", "functional"])
-def test_why_captums_guided_backprop_is_not_used(name):
-    model, x = MODELS[name](), torch.randn(1, 3, 8, 8)
-    assert differ(guided_by_captum(model, x, 3), guided_by_hand(model, x, 3))
-
-
-def test_guided_backprop_of_wrapped_models():
-    expected = attribute(MODEL, X, method="guided_backprop")
-    assert torch.equal(attribute(nn.DataParallel(MODEL), X, method="guided_backprop"), expected)
-    compiled = torch.compile(MODEL, backend="eager")
-    assert torch.equal(attribute(compiled, X, method="guided_backprop"), expected)
 
 
 # Targets and inputs
@@ -276,70 +236,39 @@ def test_a_function_as_target(method):
 
 
 @pytest.mark.parametrize("method", ATTRIBUTIONS)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_number_types(method, dtype):
-    model = Small().to(dtype)
-    model.features = model.relu
-    given = quick(model, torch.rand(2, 3, 6, 6, dtype=dtype), method)
-    assert given.dtype == dtype
-    assert given.shape == (2, 3, 6, 6)
-    assert given.isfinite().all()
+def test_half_precision_signals_and_modes_of_gradients(method):
+    """As in float64, whatever mode the caller is in, and also for a model that is frozen."""
+    model = nn.Sequential(nn.Conv1d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 2))
+    x = torch.rand(2, 3, 6)
+    expected = quick(model, x, method)
+    model.requires_grad_(False)
+    for block in (torch.no_grad, torch.inference_mode):
+        with block():
+            found = quick(model, x.clone(), method)
+        assert torch.equal(found, expected) and not found.is_inference()
+    assert not any(each.requires_grad for each in model.parameters())
+    half = quick(model.bfloat16(), x.bfloat16(), method)
+    assert half.dtype == torch.bfloat16 and half.shape == x.shape and half.isfinite().all()
 
 
-@pytest.mark.parametrize("method", ATTRIBUTIONS)
-def test_within_no_grad_and_inference_mode(method):
-    expected = quick(MODEL, X, method)
-    with torch.no_grad():
-        assert torch.equal(quick(MODEL, X, method), expected)
-    with torch.inference_mode():
-        given = quick(MODEL, X.clone(), method)
-    assert not given.is_inference()
-    assert not given.requires_grad
-    assert torch.equal(given, expected)
-    with torch.inference_mode():
-        start = torch.zeros(3, 1, 1)
-    attribute(MODEL, X, method="integrated_gradients", n_steps=1, baselines=start)
+class Scaled(nn.Module):
+    """Changes its input, and takes it by name, with a factor for each sample."""
 
-
-class InplaceTracker(nn.Module):
-    """Changes its input, and takes it by name."""
-
-    def forward(self, picture, scale):
-        return (picture.sub_(0.5).mul_(scale) ** 2).mean((2, 3))
+    def forward(self, picture, factors):
+        return (picture.sub_(0.5) ** 2).mean((2, 3)) * factors
 
 
 @pytest.mark.parametrize("method", ["saliency", "smoothgrad", "integrated_gradients"])
 def test_inputs_by_name_and_changed_in_place(method):
-    x = torch.rand(2, 3, 4, 4)
-    kept = x.clone()
-    given = quick(InplaceTracker(), {"picture": x, "scale": 3}, method, 1)
-    assert torch.equal(x, kept)
-    assert given[:, 1].abs().min() > 0
-    assert not given[:, [0, 2]].any()
-
-
-@pytest.mark.parametrize("method", ["smoothgrad", "integrated_gradients"])
-def test_of_several_inputs_the_first_one_has_an_attribution(method):
-    class Two(nn.Module):
-        def forward(self, x, factors):
-            return (x**2).mean((2, 3)) * factors
-
+    """Of several inputs, the first one has an attribution, for each sample with its own others."""
     x, factors = torch.rand(2, 3, 4, 4), torch.tensor([[1.0, 2, 3], [4, 5, 6]])
-    both = quick(Two(), (x, factors), method, 1)
-    for i in (0, 1):
-        alone = quick(InplaceTracker(), {"picture": x[i : i + 1] + 0.5, "scale": 1}, method, 1)
-        if method == "smoothgrad":  # a baseline of 0 would be another picture
-            torch.testing.assert_close(both[i : i + 1], alone * factors[i, 1])
+    kept = x.clone()
+    both = quick(Scaled(), {"picture": x, "factors": factors}, method, 1)
+    assert torch.equal(x, kept)
     assert both[:, 1].abs().min() > 0 and not both[:, [0, 2]].any()
-
-
-def test_pictures_of_any_size_signals_and_volumes():
-    assert attribute(MODEL, PICTURES[0]).shape == (1, 3, 112, 112)
-    signal = nn.Sequential(nn.Conv1d(2, 4, 3), nn.ReLU(), nn.Flatten())
-    assert quick(signal, torch.rand(1, 2, 9), "guided_backprop").shape == (1, 2, 9)
-    volume = nn.Sequential(nn.Conv3d(1, 4, 3), nn.ReLU(), nn.Flatten())
-    given = quick(volume, torch.rand(2, 1, 5, 5, 5), "smoothgrad")
-    assert picture_map(given, "smoothgrad").shape == (2, 5, 5, 5)
+    for i in (0, 1):
+        alone = quick(Scaled(), (x[i : i + 1], torch.ones(1, 3)), method, 1)
+        torch.testing.assert_close(both[i : i + 1], alone * factors[i, 1])
 
 
 def test_picture_map():
@@ -400,12 +329,6 @@ def test_the_model_is_unchanged_also_after_an_error(method, error):
     assert torch.relu is relu and not torch.relu(torch.ones(1, requires_grad=True))._backward_hooks
 
 
-def test_a_frozen_model():
-    model = copy.deepcopy(MODEL).requires_grad_(False)
-    assert torch.equal(attribute(model, X), attribute(MODEL, X))
-    assert not any(p.requires_grad for p in model.parameters())
-
-
 # Errors
 
 
@@ -413,19 +336,14 @@ def test_a_frozen_model():
     ("method", "options", "words"),
     [
         ("saliencey", {}, r"attribution method='saliencey'; close to it: 'saliency'"),
-        ("saliency", {"n_steps": 3}, r"Unknown option 'n_steps' of 'saliency'; .* abs\."),
         ("guided_backprop", {"abs": True}, r"Unknown option 'abs' .* has none\."),
         ("integrated_gradients", {"n_steps": 0}, r"n_steps=0 cannot be used"),
-        ("integrated_gradients", {"n_steps": 2.5}, r"n_steps=2\.5 .* whole number"),
         ("integrated_gradients", {"baselines": "black"}, r"baselines='black' cannot"),
         ("integrated_gradients", {"baselines": torch.rand(7)}, r"\(7,\), which does not fit the"),
         ("smoothgrad", {"nt_samples": True}, r"nt_samples=True cannot be used"),
         ("smoothgrad", {"stdevs": -1.0}, r"stdevs=-1\.0 is not a standard deviation"),
-        ("smoothgrad", {"nt_type": "vargrad"}, r"Unknown option 'nt_type' of 'smoothgrad'"),
+        ("smoothgrad", {"seed": 1}, r"Unknown option 'seed' of 'smoothgrad'; .* stdevs"),
         ("saliency", {"target": 10}, r"target=10 is not a class .* 0 to 9"),
-        ("saliency", {"target": "stra"}, r"No class is called 'stra'.*'star'"),
-        ("saliency", {"target": [1, 2, 3]}, r"a list of 3 for a batch of 2"),
-        ("saliency", {"target": 1.5}, r"target=1\.5 is none of"),
         ("saliency", {"target": lambda output: output}, r"shape \(2, 10\), not one"),
     ],
 )

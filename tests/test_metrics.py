@@ -44,10 +44,9 @@ def test_the_largest_value_hits_or_misses():
 
 
 def test_tolerance_is_a_distance_in_pixels():
-    heatmap = peak(2, 2, (9, 9))
-    inside = mask_at(6, 5, (9, 9))  # 4 down and 3 to the right
-    assert pointing_game(heatmap, inside, tolerance=5) is True
-    assert pointing_game(heatmap, inside, tolerance=4.9) is False
+    inside = mask_at(6, 5, (9, 9))  # 4 down and 3 to the right of the peak
+    for tolerance, hit in ((5, True), (4.9, False)):
+        assert pointing_game(peak(2, 2, (9, 9)), inside, tolerance) is hit
 
 
 def test_heatmaps_that_never_hit():
@@ -72,15 +71,13 @@ def test_masks_of_all_kinds():
     kinds = [
         inside,
         inside[None],
-        inside.astype(int),
         inside.astype(float),
         (inside * 255).astype(np.uint8),
         torch.from_numpy(inside * 255),
         Image.fromarray(inside),
-        Image.fromarray((inside * 255).astype(np.uint8)),
         Image.fromarray((inside * 255).astype(np.uint8)).convert("RGB"),
     ]
-    for heatmap in (peak(1, 2), peak(1, 2).numpy(), peak(1, 2).bfloat16(), peak(1, 2).double()):
+    for heatmap in (peak(1, 2).numpy(), peak(1, 2).bfloat16()):
         for kind in kinds:
             assert pointing_game(heatmap, kind) is True
             assert energy_in_mask(heatmap, kind) == pytest.approx(0.5625 / 4)
@@ -109,15 +106,6 @@ def test_energy_of_odd_heatmaps():
     assert isinstance(energy_in_mask(heatmaps[0], torch.ones(2, 2)), float)
 
 
-def test_a_map_that_is_the_mask():
-    for picture in PICTURES[:3]:
-        mask = picture.info["mask"]
-        heatmap = np.asarray(mask) / 255
-        assert energy_in_mask(heatmap, mask) == 1
-        assert energy_in_mask(1 - heatmap, mask) == 0
-        assert pointing_game(heatmap, mask)
-
-
 # Deletion and insertion
 
 
@@ -142,19 +130,10 @@ def test_curves_by_hand():
     rising = insertion_curve(Sum(), X, X[0, 0], 0, steps=2, baseline=-1)
     expected = torch.tensor([-4.0, 5.0, 10.0]).sigmoid()  # 4 and 3 go in, then 2 and 1
     torch.testing.assert_close(rising.scores, expected)
+    ties = deletion_curve(Sum(), X, torch.zeros(2, 2), lambda out: out[0, 0], steps=8)
+    assert ties.scores[::2].tolist() == [10, 6, 5, 3, 0]  # row by row
     lifted = deletion_curve(Sum(), X, -X[0, 0], lambda out: out[0, 0], steps=2, baseline=X[0] + 1)
     assert lifted.scores.tolist() == [10, 12, 14]
-
-
-def test_equal_values_go_row_by_row():
-    curve = deletion_curve(Sum(), X, torch.zeros(2, 2), lambda out: out[0, 0], steps=4)
-    assert curve.scores.tolist() == [10, 6, 5, 3, 0]
-
-
-def test_more_steps_than_pixels():
-    curve = deletion_curve(Sum(), X, X[0, 0], lambda out: out[0, 0], steps=8)
-    assert curve.scores[::2].tolist() == [10, 6, 3, 1, 0]
-    assert set(curve.scores.tolist()) == {10, 6, 3, 1, 0}
 
 
 def slow_insertion(x, heatmap, target, steps):
@@ -182,16 +161,6 @@ def test_insertion_is_what_a_slow_loop_gives():
     heatmap = torch.rand(112, 112)
     curve = insertion_curve(MODEL, PICTURES[4], heatmap, "fish", steps=7, batch_size=3)
     torch.testing.assert_close(curve.scores, slow_insertion(x, heatmap, 2, 7), atol=1e-5, rtol=0)
-
-
-def test_the_object_matters_more_than_the_ground():
-    picture = PICTURES[0]
-    mask = np.asarray(picture.info["mask"]) / 255
-    label = picture.info["label"]
-    for curve, sign in ((deletion_curve, -1), (insertion_curve, 1)):
-        inside = curve(MODEL, picture, mask, label, steps=8).area
-        outside = curve(MODEL, picture, -mask, label, steps=8).area
-        assert sign * inside > sign * outside
 
 
 def test_a_batch_and_its_samples():
@@ -258,13 +227,6 @@ def test_masks_that_do_not_fit(heatmap, mask, message):
         with pytest.raises(ValueError) as error:
             metric(heatmap, mask)
         assert message in str(error.value)
-
-
-def test_what_is_no_heatmap():
-    with pytest.raises(TypeError, match="heatmap is a str"):
-        pointing_game("gradcam", torch.ones(4, 4))
-    with pytest.raises(TypeError, match="complex"):
-        energy_in_mask(torch.ones(2, 2, dtype=torch.complex64), torch.ones(2, 2))
 
 
 @pytest.mark.parametrize("curve", [deletion_curve, insertion_curve])

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-import random
 from contextlib import contextmanager
 
-import numpy as np
 import pytest
 import pytorch_grad_cam
 import pytorch_grad_cam.base_cam
 import torch
-import torchcam.methods
 import torchvision
 from pytorch_grad_cam.utils.model_targets import ClassifierOutputTarget
 from torch import nn
@@ -157,7 +154,7 @@ def slowly(method, model, x, layer, classes):
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("layer", ["0", "2", "3"])
+@pytest.mark.parametrize("layer", ["0", "3"])
 @pytest.mark.parametrize("spatial", [1, 2, 3])
 def test_is_what_a_slow_loop_gives(method, layer, spatial):
     model, x = small_net(spatial), small_batch(spatial)
@@ -228,18 +225,6 @@ def test_scorecam_is_pytorch_grad_cams_but_for_the_corners(case, raw_peer, monke
     assert_close(scorecam(model, x, layer), raw_peer("ScoreCAM", model, x, layer, tops))
 
 
-@pytest.mark.parametrize("spatial", [1, 2, 3])
-def test_scorecam_is_torchcams_where_nothing_is_enlarged(spatial):
-    model, x = small_net(spatial).float().eval(), small_batch(spatial).float()
-    for module in model:
-        if isinstance(module, nn.ReLU):
-            module.inplace = False  # torchcam would take the overwritten values
-    with torchcam.methods.ScoreCAM(model, "0", input_shape=x.shape[1:]) as extractor:
-        scores = model(x)
-        (expected,) = extractor([1, 2], scores, normalized=False)
-    assert_close(scorecam(model, x, "0", [1, 2]), expected)
-
-
 # Targets, layers and inputs
 
 
@@ -250,13 +235,7 @@ def test_targets(method):
     each = [method(model, x, "0", number) for number in range(3)]
     assert not torch.allclose(each[0], each[2])
     names = {"class_names": ["x", "y", "z"]}
-    for target, number, options in (
-        ("Cat", 2, {}),
-        ("z", 2, names),
-        (np.int64(1), 1, {}),
-        (lambda out: out[0, 2], 2, {}),
-        (lambda out: float(out[0, 2]), 2, {}),
-    ):
+    for target, number, options in (("z", 2, names), (lambda out: float(out[0, 2]), 2, {})):
         torch.testing.assert_close(method(model, x, "0", target, **options), each[number])
     top = model(x.clone()).argmax(1)[1]
     listed = method(model, x, model[0], ["bee", None])
@@ -291,18 +270,6 @@ def test_ablationcam_divides_by_the_size_of_a_score_that_is_not_zero(less, divis
     # The score is 8 less this number; the drops are as by hand.
     found = ablationcam(ByHand(), X, "conv", lambda out: out[0, 0] - less)
     torch.testing.assert_close(found, 6 / divisor * X[0] + 2 / divisor * (4 - X[0]))
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_the_last_call_of_a_shared_layer(method):
-    """As in the same network with a ReLU of its own in the place of the last call."""
-    torch.manual_seed(0)
-    relu, last = nn.ReLU(), nn.ReLU()
-    first, second = nn.Conv2d(2, 4, 3, padding=1), nn.Conv2d(4, 3, 3, padding=1)
-    head = nn.AdaptiveAvgPool2d(1), nn.Flatten()
-    shared, apart = (nn.Sequential(first, relu, second, each, *head) for each in (relu, last))
-    x = small_batch().float()
-    torch.testing.assert_close(method(shared, x, relu, 1), method(apart, x, last, 1))
 
 
 def test_a_constant_channel_is_a_mask_of_zeros():
@@ -372,64 +339,46 @@ def test_several_inputs_and_half_precision(method):
     assert half.isfinite().all()
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_wrapped_and_compiled_models(method):
-    model, x = small_net(), small_batch()
-    expected = method(model, x, "2")
-    wrapped = nn.DataParallel(model)
-    torch.testing.assert_close(method(wrapped, x, "module.2"), expected)
-    torch.testing.assert_close(method(torch.compile(model, backend="eager"), x, "2"), expected)
-    compiled = small_net()
-    compiled.compile(backend="eager")
-    compiled.eval()(x.clone())
-    torch.testing.assert_close(method(compiled, x, "2"), expected)
-
-
 # The model is unchanged
 
 
-class Restless(nn.Module):
-    """Changes a buffer, draws random numbers, works in place on its input; may be interrupted."""
+class Counted(nn.Module):
+    """Changes a buffer, draws random numbers, works in place; may be interrupted. Its ReLU runs
+    twice, and the last call counts.
+    """
 
     def __init__(self, stop_at=None):
         super().__init__()
-        self.conv, self.relu = nn.Conv2d(2, 4, 3), nn.ReLU(inplace=True)
-        self.norm, self.fc = nn.BatchNorm2d(4, track_running_stats=False), nn.Linear(4, 3)
+        self.conv, self.relu, self.fc = nn.Conv2d(2, 4, 3), nn.ReLU(inplace=True), nn.Linear(4, 3)
         self.register_buffer("count", torch.zeros(()))
-        self.left = stop_at
+        self.stop_at = stop_at
 
     def forward(self, x):
         self.count += 1
-        self.last = torch.rand(1) + random.random()
-        x = self.relu(self.conv(x.add_(1)))
-        if self.count == self.left:
+        if self.count == self.stop_at:
             raise KeyboardInterrupt
+        x = self.relu(self.relu(self.conv(x.add_(1))) * (1 + 0 * torch.rand(1)))
         return self.fc(x.mean((2, 3)))
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize(
-    ("around", "stop_at"),
-    [
-        *((around, None) for around in (torch.enable_grad, torch.no_grad, torch.inference_mode)),
-        *((torch.enable_grad, stop_at) for stop_at in (1, 2, 4)),
-    ],
-)
-def test_the_model_is_untouched_also_by_an_interrupt(method, around, stop_at):
-    model, x = Restless(stop_at), small_batch().float()
-    model.norm.eval()
-    model.conv.weight.requires_grad_(False)
-    given = x.clone()
-    with around():
-        before = snapshot(model)
+@pytest.mark.parametrize("stop_at", [None, 1, 4])
+def test_the_model_is_untouched_also_by_an_interrupt(method, stop_at):
+    model, x = Counted(stop_at), small_batch().float()
+    kept, before = x.clone(), snapshot(model)
+    with torch.inference_mode():
         if stop_at:
             with pytest.raises(KeyboardInterrupt):
                 method(model, x, "conv", batch_size=2)
         else:
             found = method(model, x, "conv")
             assert not found.requires_grad and not found.is_inference()
-        assert_untouched(model, before)
-    assert torch.equal(x, given)
+    assert_untouched(model, before)
+    assert torch.equal(x, kept)
+    if not stop_at:
+        wrapped = method(nn.DataParallel(model), x, "module.conv")
+        torch.testing.assert_close(wrapped, found)
+        torch.testing.assert_close(method(model, x, model.relu), method(model, x, "relu"))
 
 
 # Errors
@@ -442,14 +391,10 @@ def test_the_model_is_untouched_also_by_an_interrupt(method, around, stop_at):
         ({"layer": "conv9"}, "No layer of Sequential is called 'conv9'"),
         ({"layer": "[02]"}, "names 2 layers: name one"),
         ({"target": 3}, "classes are 0 to 2"),
-        ({"target": "dog"}, "no class names are known"),
-        ({"target": [0, 1, 2]}, "list of 3 for a batch of 2"),
         ({"target": lambda out: out}, "returned shape"),
         ({"target": lambda out: "much"}, "'much', not one number"),
         ({"batch_size": 0}, "batch_size=0"),
         ({"image": [torch.rand(2, 8, 6)]}, "no floating-point tensor"),
-        ({"image": torch.rand(2, 5, 8, 6)}, "does not fit layer '0'"),
-        ({"image": torch.full((1, 2, 8, 6), torch.nan)}, "NaN"),
     ],
 )
 def test_errors_are_one_clear_sentence(method, arguments, message):
@@ -463,10 +408,6 @@ def test_models_that_are_refused(method):
     x = small_batch().float()
     with pytest.raises(ValueError, match="needs class scores"):
         method(nn.Sequential(nn.Conv2d(2, 3, 3)), x, "0")
-    with pytest.raises(ValueError, match="is lazy"):
-        method(nn.Sequential(nn.LazyConv2d(3, 3)), x, "0")
-    with pytest.raises(RuntimeError, match="in layer '7'"):
-        method(nn.Sequential(*small_net().float()[:7], nn.Linear(9, 2)), x, "0")
     model = small_net().float()
     model.unused = nn.Identity()
     model.forward = lambda x: nn.Sequential.forward(model[:8], x)
