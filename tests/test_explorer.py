@@ -133,9 +133,8 @@ def test_nan_has_no_norm_and_no_class(explore):
     assert list(control(explorer, "target").options)[1] == "ball"  # a class, no prediction
     readings = {name: dict(pairs) for name, pairs in explorer.frame.readings}
     assert readings["channel 3"]["norm"] == readings["its gradient"]["norm"] == "NaN"
-    assert explorer.frame.verdict[:3] == (
-        "NaN in 4 of 15 layers, first in layer3.0.conv1", "bad", "layer3.0.conv1",
-    )  # fmt: skip
+    details = "NaN in 4 of 15 layers, first in layer3.0.conv1."
+    assert explorer.frame.verdict == ("NaN in 4 layers", "bad", "layer3.0.conv1", details)
 
 
 def test_doubles_and_extremes_are_exact(explore):

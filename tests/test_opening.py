@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from pytest import mark
 from torch import nn
@@ -10,6 +11,7 @@ from torchvision.models import VisionTransformer
 
 import hookviz
 from hookviz.draw.colours import robust_end
+from hookviz.view.health import Cell, verdict
 from hookviz.view.panels import FLAT, flatness
 
 
@@ -136,7 +138,8 @@ def test_a_head_of_zeros_is_named():
     explorer = hookviz.explore(model, torch.rand(1, 3, 16, 16))
     line = explorer.frame.verdict
     count = len(explorer.cache)
-    assert line.text == (
+    assert line.text == "Zero weights stop the gradient"
+    assert line.details == (
         f"All weights of heads.head are zero, so the gradient is zero in {count} of {count} "
         "layers, on 1 picture."
     )
@@ -157,3 +160,24 @@ def test_a_few_places_do_not_white_out_the_rest():
     values[:] = 0
     values[4, 4] = 1.0
     assert robust_end(values, 1.0) is None  # the 99th percentile is 0: no end for colours
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"nans": 1},
+        {"infs": 1},
+        {"gradient_nans": 1},
+        {"gradient_infs": 1},
+        {"zero_weights": True},
+        {"zeros": 1},
+        {"gradient": 0},
+        {"silent": 64, "channels": 64},
+        {},
+    ],
+)
+def test_the_chip_has_three_to_six_words(changes):
+    values = {"activation": 1, "gradient": 1, "zeros": 0.5, "nans": 0, "infs": 0, **changes}
+    said = verdict([Cell(name, name, 8, **values) for name in "abc"], samples=64)
+    assert 3 <= len(said.text.split()) <= 6 and said.details.endswith(".")
+    assert (said.kind == "good") == (not changes)

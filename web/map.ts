@@ -45,6 +45,7 @@ export class NetworkMap {
   drawn: Drawn[] = [];
   places: Placed | null = null;
   laid = "";
+  width = 0; // of the view: measured when it changes, since each reading would force a layout
   room = 0; // pixels across, when it was laid out
   shape = "";
   /** In which the chosen channel is shown. */
@@ -228,7 +229,8 @@ export class NetworkMap {
 
   lay() {
     const tree = sure(this.tree);
-    const room = Math.max(this.view.clientWidth, 240);
+    this.width ||= this.view.clientWidth;
+    const room = Math.max(this.width, 240);
     const around = new Set();
     for (let each = this.leaf()?.parent; each; each = each.parent) around.add(each.key);
     const isOpen = (unit: Unit) =>
@@ -440,7 +442,10 @@ export class NetworkMap {
       if (event.key !== "Enter" && event.key !== " ") event.preventDefault();
     });
     this.listenToPointer();
-    new ResizeObserver(() => this.open && this.app.schedule()).observe(this.view);
+    new ResizeObserver(() => {
+      this.width = this.view.clientWidth;
+      if (this.open) this.app.schedule();
+    }).observe(this.view);
   }
 
   /**

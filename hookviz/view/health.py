@@ -104,13 +104,13 @@ class HealthSummary(NamedTuple):
     Attributes
     ----------
     text : str
-        A few words.
+        Three to six words.
     kind : str
         ``"good"``, ``"odd"`` or ``"bad"``.
     layer : str or None
         The layer to look at, if any.
     details : str
-        What was examined, and facts that are not problems.
+        The same in a sentence, what was examined, and facts that are not problems.
     """
 
     text: str
@@ -269,26 +269,28 @@ def verdict(
 
     Examples
     --------
-    >>> verdict([Cell("a", "a", 8, 1.0, 0.0, 0.0, 0, 0)], zeroed=["head"]).text
-    'All weights of head are zero, so the gradient is zero in 1 of 1 layers, on 1 input.'
+    >>> verdict([Cell("a", "a", 8, 1.0, 0.0, 0.0, 0, 0)], zeroed=["head"])
+    HealthSummary(text='Zero weights stop the gradient', kind='odd', layer='a', details='All \
+weights of head are zero, so the gradient is zero in 1 of 1 layers, on 1 input.')
     >>> verdict([Cell("a", "a", 8, 1.0, 0.02, 0.0, 0, 0), Cell("b", "b", 4, 1.0, 1.0, 0.5, 0, 0)])
     HealthSummary(text='No problems found', kind='good', layer=None, details='No NaN or Inf in 2 \
 layers, on 1 input. Gradient sizes differ by a factor of at most 100.')
     >>> verdict([Cell("a", "a", 8, 1.0, None, 0.0, 3, 0)])
-    HealthSummary(text='NaN in 1 of 1 layers, first in a', kind='bad', layer='a', details='')
+    HealthSummary(text='NaN in 1 layer', kind='bad', layer='a', details='NaN in 1 of 1 layers, \
+first in a.')
     >>> verdict([Cell("a", "a", 8, 1.0, None, 0.5, 0, 0, channels=64, silent=32)]).details
     'No NaN or Inf in 1 layer, on 1 input. Silent on this input: 50 % of the channels in a.'
     """
     wrong = (  # activations first: NaN in them makes all gradients before it NaN
         ("NaN", [cell for cell in cells if cell.nans]),
         ("Inf", [cell for cell in cells if cell.infs]),
-        ("NaN in the gradient,", [cell for cell in cells if cell.gradient_nans][::-1]),
-        ("Inf in the gradient,", [cell for cell in cells if cell.gradient_infs][::-1]),
+        ("NaN gradient", [cell for cell in cells if cell.gradient_nans][::-1]),
+        ("Inf gradient", [cell for cell in cells if cell.gradient_infs][::-1]),
     )
     for what, bad in wrong:
         if bad:
-            first = f"in {len(bad)} of {len(cells)} layers, first in {_named(bad[0])}"
-            return HealthSummary(f"{what} {first}", "bad", bad[0].name)
+            first = f"{what} in {len(bad)} of {len(cells)} layers, first in {_named(bad[0])}."
+            return HealthSummary(f"{what} in {_count(bad)}", "bad", bad[0].name, first)
     layers = [cell for cell in cells if cell.weighted]
     on = f"{samples} {kind}" + "s" * (samples != 1)
     blocked = [cell for cell in cells if cell.gradient == 0]
@@ -297,17 +299,23 @@ layers, on 1 input. Gradient sizes differ by a factor of at most 100.')
             f"All weights of {' and '.join(zeroed)} are zero, so the gradient is zero in "
             f"{len(blocked)} of {len(cells)} layers, on {on}."
         )
-        return HealthSummary(text, "odd", blocked[-1].name)
+        return HealthSummary("Zero weights stop the gradient", "odd", blocked[-1].name, text)
+    dead = [cell for cell in layers if cell.dead(samples)]
     found = (
-        ("All weights are zero in {}", [c for c in layers if c.zero_weights]),
-        (f"Zero everywhere, on {on}: {{}}", [c for c in cells if c.zeros == 1]),
-        (f"The gradient is zero, on {on}, in {{}}", blocked),
-        (f"Most channels are dead, on {on}, in {{}}", [c for c in layers if c.dead(samples)]),
+        ("Zero weights", "All weights are zero", [c for c in layers if c.zero_weights]),
+        (
+            "Zero output",
+            f"The output is zero everywhere, on {on},",
+            [c for c in cells if c.zeros == 1],
+        ),
+        ("Zero gradient", f"The gradient is zero, on {on},", blocked),
+        ("Dead channels", f"Most channels are dead, on {on},", dead),
     )
-    for words, odd in found:
+    for what, words, odd in found:
         if odd:
             more = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
-            return HealthSummary(words.format(_named(odd[0])) + more, "odd", odd[0].name)
+            details = f"{words} in {_named(odd[0])}{more}."
+            return HealthSummary(f"{what} in {_count(odd)}", "odd", odd[0].name, details)
     clean = f"No NaN or Inf in {len(cells)} layer{'s' * (len(cells) != 1)}, on {on}."
     silent = sorted((c for c in layers if c.quiet), key=lambda c: c.quiet / c.channels)
     details, odd_layer = [clean], silent[-1].name if silent else None
@@ -327,12 +335,16 @@ layers, on 1 input. Gradient sizes differ by a factor of at most 100.')
     ):
         for trend, _ in trends([size for size in sizes if math.isfinite(size)]):
             at = layers[0] if what == "gradient" else layers[-1]
-            text = f"The {what} is {trend}: more than {LIMIT:,.0f} times along the layers."
-            return HealthSummary(text, "odd", at.name, " ".join(details))
+            details.insert(0, f"It changes more than {LIMIT:,.0f} times along the layers.")
+            return HealthSummary(f"The {what} is {trend}", "odd", at.name, " ".join(details))
     if gradients := [cell.gradient for cell in cells if cell.gradient]:
         factor = 10 ** max(1, math.ceil(math.log10(max(gradients) / min(gradients)) - 1e-9))
         details.append(f"Gradient sizes differ by a factor of at most {factor:,}.")
     return HealthSummary("No problems found", "good", odd_layer, " ".join(details))
+
+
+def _count(cells: Sequence[Cell]) -> str:
+    return f"{len(cells)} layer{'s' * (len(cells) != 1)}"
 
 
 def _named(cell: Cell) -> str:
