@@ -215,9 +215,8 @@ def _uneven(
     a: FeatureCache, b: FeatureCache, partners: Mapping[str, str]
 ) -> list[tuple[str, str, str]]:
     """Return the layers that ran more often in one model than in the other."""
-    runs = {name: (len(a[name].calls), len(b[other].calls)) for name, other in partners.items()}
     return [
-        ("a", name, f"it ran {in_a} times, in b {in_b}")
-        for name, (in_a, in_b) in runs.items()
-        if in_a != in_b
+        ("a", name, f"it ran {len(a[name].calls)} times, in b {len(b[other].calls)}")
+        for name, other in partners.items()
+        if len(a[name].calls) != len(b[other].calls)
     ]

@@ -57,17 +57,16 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         class_names: Sequence[str],
         explore: Callable[[Layers], Any],
     ) -> None:
-        self._names, self._rows = names, list(rows)
-        scores = [logits_of(output) for output in outputs]
-        answers = [
-            next(iter(tensors(output)), None) if logits is None else logits
-            for output, logits in zip(outputs, scores, strict=True)
-        ]
-        a, b = (None if logits is None else logits.detach() for logits in scores)
-        self.unmatched, self.logits = list(unmatched), (a, b)
+        self._names, self._rows, self.unmatched = names, list(rows), list(unmatched)
         self._class_names, self._explore = list(class_names), explore
-        self.worst_sample = worst_sample(answers[0], answers[1], self.changed)
-        self._samples = len(answers[0]) if answers[0] is not None and answers[0].ndim else 1
+        a, b = map(logits_of, outputs)
+        self.logits = a if a is None else a.detach(), b if b is None else b.detach()
+        a, b = (
+            next(iter(tensors(output)), None) if scores is None else scores
+            for output, scores in zip(outputs, self.logits, strict=True)
+        )
+        self.worst_sample = worst_sample(a, b, self.changed)
+        self._samples = len(a) if a is not None and a.ndim else 1
 
     @overload
     def __getitem__(self, index: int) -> LayerDifference: ...

@@ -226,13 +226,12 @@ class LayerDifference:
 
     def record(self) -> dict[str, Any]:
         """One flat dict of strict JSON, see `Comparison.records`."""
-        found = {name: getattr(self, name) for name in ("layer", "layer_b", "call", "type")}
-        known = self.output
-        found |= {"shape": self.shape, **{name: getattr(known, name) for name in _RECORDED}}
-        sides = {"inputs": self.inputs, "gradient": self.gradient}
-        for name, side in sides.items():
-            found[f"{name}_relative"] = None if side is None else side.distance
-        return plain(found | {"why": known.why})
+        own = ("layer", "layer_b", "call", "type", "shape")
+        found = {name: getattr(self, name) for name in own}
+        found |= {name: getattr(self.output, name) for name in _RECORDED}
+        for name, side in (("inputs", self.inputs), ("gradient", self.gradient)):
+            found[f"{name}_relative"] = side and side.distance
+        return plain(found | {"why": self.output.why})
 
     @property
     def name(self) -> str:

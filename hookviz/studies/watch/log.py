@@ -343,14 +343,15 @@ class TrainingLog:
                 break
             largest.subsample()
 
-    def differences(self, other: TrainingLog) -> str:
-        """Describe the differences; empty if one training can continue the other."""
-        if self.model != other.model:
-            return f"its model is {self.model}, not {other.model}"
-        if odd := dict(self.types.items() ^ other.types.items()):
-            return f"its layers differ, as in {min(odd)!r}"
-        every, wanted = self.requested_every, other.requested_every
-        return f"its every= is {every}, not {wanted}" if every != wanted else ""
+    def difference(self, other: TrainingLog) -> str:
+        """Describe the first difference; empty if one training can continue the other."""
+        words = {
+            "model": "its model differs",
+            "types": "its layers differ",
+            "requested_every": "its every= differs",
+        }
+        differ = (words[name] for name in words if getattr(self, name) != getattr(other, name))
+        return next(differ, "")
 
 
 def first_trouble(step: TrainingStep, after: int | None) -> FirstNonFinite | None:

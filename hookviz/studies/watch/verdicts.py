@@ -58,30 +58,24 @@ def _norms(history: History, name: str) -> dict[str, np.ndarray]:
     return {row.layer: own for row, own in zip(rows, values, strict=True)}
 
 
-def _middles(ratios: dict[str, np.ndarray], part: slice) -> dict[str, float]:
-    """Return the median of each layer's ratios over some of the steps."""
-    return {layer: float(np.median(each[part])) for layer, each in ratios.items()}
-
-
 def _too_far(history: History) -> Iterator[Finding]:
     ratios = _norms(history, "update_ratio")
     sizes = _norms(history, "weight_norm")
     known = {layer: each[(sizes[layer] > 0) & np.isfinite(each)] for layer, each in ratios.items()}
     known = {layer: each for layer, each in known.items() if len(each) >= FEW}
-    middles, first = _middles(known, slice(None)), ""
-    if middles and np.median([*middles.values()]) <= TOO_FAR:
-        # Large updates make the weights grow, and later updates small in comparison.
-        middles, first = _middles(known, slice(EARLY)), f"first {EARLY} "
-    if not middles or np.median([*middles.values()]) <= TOO_FAR:
-        yield from _outgrown(ratios, sizes)
-        return
-    far = [layer for layer, middle in middles.items() if middle > TOO_FAR]
-    yield _too_high(
-        f"In the middle of the {first}recorded steps a step takes the weights of {far[0]!r} by "
-        f"{number(middles[far[0]])} of their norm",
-        far,
-        {"update ratios": middles},
-    )
+    # Large updates make the weights grow, and later updates small in comparison.
+    for first, words in ((None, ""), (EARLY, f"first {EARLY} ")):
+        middles = {layer: float(np.median(each[:first])) for layer, each in known.items()}
+        if middles and np.median([*middles.values()]) > TOO_FAR:
+            far = [layer for layer, middle in middles.items() if middle > TOO_FAR]
+            yield _too_high(
+                f"In the middle of the {words}recorded steps a step takes the weights of "
+                f"{far[0]!r} by {number(middles[far[0]])} of their norm",
+                far,
+                {"update ratios": middles},
+            )
+            return
+    yield from _outgrown(ratios, sizes)
 
 
 def _too_high(what: str, layers: list[str], evidence: dict[str, Any]) -> Finding:

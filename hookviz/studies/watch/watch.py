@@ -154,10 +154,10 @@ class Watch(Block, Training):
     def _go_on(self, keeper: AutoSaver) -> None:
         """Continue the training in the file, if it exists."""
         if keeper.had is not None:
-            if difference := keeper.had.differences(self.log):
+            if difference := keeper.had.difference(self.log):
                 raise ValueError(
-                    f"The file at path= is of another training: {difference}. It was left as it "
-                    "is: move it away, or give another path."
+                    f"The file at path= is of another training: {difference}. It was not changed: "
+                    "move it away, or give another path."
                 )
             keeper.had.max_bytes = self.log.max_bytes
             self.log = keeper.had
