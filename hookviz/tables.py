@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from textwrap import fill, wrap
 from typing import Any, TypeVar
@@ -48,6 +48,16 @@ def megabytes(count: int) -> str:
         if count >= size:
             return f"{count / size:.1f} {unit}"
     return f"{count} B"
+
+
+def some(items: Iterable[object], most: int = 3) -> str:
+    """List different items; of many, the first ones and their number.
+
+    >>> some(range(9)), some(["conv", "conv", "relu"])
+    ('0, 1, 2, … 9 in all', 'conv, relu')
+    """
+    known = list(dict.fromkeys(map(str, items)))
+    return ", ".join(known[:most]) + (f", … {len(known)} in all" if len(known) > most else "")
 
 
 def plain(value: Any) -> Any:

@@ -110,7 +110,7 @@ def test_a_view_that_breaks_does_not_end_a_training(core, monkeypatch):
     monkeypatch.setattr("hookviz.widgets.live_training.PAUSE", 0.0)
     watch, shown = trained(every=1, live=True)
     assert watch.steps == list(range(6))
-    assert "show() was left out (ZeroDivisionError" in watch.title
+    assert "left out: show() (ZeroDivisionError" in watch.title
     shown.close()
 
 

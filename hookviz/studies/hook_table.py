@@ -19,7 +19,7 @@ from ..hooking.handles import own_function
 from ..hooking.interrupts import defer_interrupts
 from ..hooking.select import check_module, module_names, type_name
 from ..run.errors import legible
-from ..tables import escape, for_terminal, html_table, paragraph, text_table
+from ..tables import escape, for_terminal, html_table, paragraph, some, text_table
 
 
 class HookFunction(NamedTuple):
@@ -421,7 +421,7 @@ class HookTable(TablePage, Sequence[HookInfo]):
     @property
     def title(self) -> str:
         """The number of hooks, and of those that are registered several times."""
-        names = _some((hook.function for hook in self.repeated), 3)
+        names = some(hook.function for hook in self.repeated)
         twice = f"; several times: {names}. Was a cell run twice?" if names else ""
         return f"{_count(self).capitalize()} on {self._model}{twice}"
 
@@ -542,11 +542,6 @@ def _count(found: Sequence[HookInfo]) -> str:
     return f"{len(found) or 'no'} hook{'s' * (len(found) != 1)}"
 
 
-def _some(names: Iterable[str], most: int) -> str:
-    known = list(dict.fromkeys(filter(None, names)))
-    return ", ".join(known[:most]) + (f", … {len(known)} in all" if len(known) > most else "")
-
-
 def _text(title: str, found: Sequence[HookInfo]) -> str:
     return text_table(title, _HEADER, _rows(found)) if found else paragraph(title)
 
@@ -565,9 +560,9 @@ def _rows(found: Iterable[HookInfo]) -> list[tuple[str, ...]]:
         (
             kind,
             function.rpartition("<locals>.")[2],
-            _some((hook.name for hook in row), 3),
+            some(hook.name for hook in row),
             origin,
-            _some((hook.where for hook in row), 2),
+            some(filter(None, (hook.where for hook in row)), 2),
             note,
         )
         for (kind, function, origin, note), row in alike.items()

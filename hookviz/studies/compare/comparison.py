@@ -15,7 +15,7 @@ from ...draw.document import TablePage
 from ...hooking.select import Layers
 from ...hooking.tensors import tensors
 from ...run.target import logits_of, probabilities
-from ...tables import for_terminal, html_table, paragraph, text_table
+from ...tables import for_terminal, html_table, paragraph, some, text_table
 from .difference import (
     GROWTH,
     HEADER,
@@ -238,9 +238,8 @@ class Comparison(TablePage, Sequence[LayerDifference]):
             which = which if self._samples > 1 else ""
             parts.append(f"predictions{which}: {', '.join(chances)}")
         if self.unmatched:
-            some = [f"{name} of {of} ({why})" for of, name, why in self.unmatched[:3]]
-            some += [f"and {len(self.unmatched) - 3} more"] if len(self.unmatched) > 3 else []
-            parts.append(f"not compared: {', '.join(some)}")
+            layers = (f"{name} of {of} ({why})" for of, name, why in self.unmatched)
+            parts.append(f"not compared: {some(layers)}")
         return "; ".join(parts)
 
     def _answers(self) -> list[str]:
@@ -251,8 +250,7 @@ class Comparison(TablePage, Sequence[LayerDifference]):
             return [apart] if several and self.worst_sample is not None else []
         if not several:
             return ["the prediction changed"] if changed else []
-        some = ", ".join(map(str, changed[:5])) + ", …" * (len(changed) > 5)
-        which = f" (input{'s' * (len(changed) > 1)} {some})" if changed else ""
+        which = f" (inputs {some(changed, 5)})" if changed else ""
         return [f"{len(changed)} of {self._samples} predictions changed{which}"]
 
     def _arises(self) -> str:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...run.statistics import NONE
-from ...tables import for_terminal, html_table, number, plain, text_table
+from ...tables import for_terminal, html_table, number, plain, some, text_table
 from .running import BINS, LayerStatistics, SurveyedRun
 
 Key = str | tuple[str, int]
@@ -292,10 +292,7 @@ def channel_words(layer: LayerSurvey, channel: int) -> list[str]:
 
 def nan_words(layer: LayerSurvey) -> str:
     """Describe where NaN occurred."""
-    channels = layer.nans.nonzero()[:, 0].tolist()
-    which = ", ".join(map(str, channels[:3])) + ", …" * (len(channels) > 3)
+    channels = some(layer.nans.nonzero()[:, 0].tolist())
     first = int(layer.statistics.first_nan.min())
-    return (
-        f"{int(layer.nans.sum()):,} NaN in {layer.name or 'the model'}, channel"
-        f"{'s' * (len(channels) > 1)} {which}, first in input {first}"
-    )
+    where = f"{layer.name or 'the model'} (channels {channels})"
+    return f"{int(layer.nans.sum()):,} NaN in {where}, first in input {first}"

@@ -21,7 +21,7 @@ from ...run.inputs import Transform
 from ...run.progress import Progress
 from ...run.statistics import NONE
 from ...run.target import class_index
-from ...tables import for_terminal, html_table, megabytes, text_table
+from ...tables import for_terminal, html_table, megabytes, some, text_table
 from ..showing import widget
 from .file import FORMAT, pack, unpack
 from .fingerprint import Fingerprint, data_marks, differences, model_marks
@@ -356,12 +356,10 @@ class Survey(Mapping[Key, LayerSurvey]):
         name = self.fingerprint.model
         facts = [f"Survey of {name}: {len(self)} layers, {channels:,} channels, {inputs}"]
         if self.unread:
-            which = ", ".join(map(str, list(self.unread)[:5])) + ", …" * (len(self.unread) > 5)
-            facts.append(f"{len(self.unread)} could not be read ({which})")
-        for name, why in list(self.left_out.items())[:3]:
-            facts.append(f"{name} was left out ({why})")
-        if (more := len(self.left_out)) > 3:
-            facts.append(f"and {more - 3} more")
+            facts.append(f"{len(self.unread)} could not be read ({some(self.unread, 5)})")
+        if self.left_out:
+            layers = (f"{name} ({why})" for name, why in self.left_out.items())
+            facts.append(f"left out: {some(layers)}")
         facts += [nan_words(layer) for layer in self.values() if layer.nans.any()]
         return "; ".join(facts)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...files import page_to
-from ...tables import for_terminal, html_table, megabytes, number, text_table
+from ...tables import for_terminal, html_table, megabytes, number, some, text_table
 from ..diagnosis.findings import Diagnosis
 from ..showing import widget
 from .log import PHASES, FirstNonFinite, History, TrainingLog, step_records, write_log
@@ -136,7 +136,8 @@ class Training:
             facts.append(f"{validations.seen:,} validations, {len(validations.steps):,} recorded")
         if log.first_trouble is not None:
             facts.append(str(log.first_trouble))
-        facts += [f"{name} was left out ({why})" for name, why in list(log.left_out.items())[:3]]
+        if log.left_out:
+            facts.append(f"left out: {some(f'{n} ({why})' for n, why in log.left_out.items())}")
         return "; ".join(facts)
 
     def _table(self) -> list[tuple[str, ...]]:
