@@ -354,4 +354,5 @@ def test_the_committed_bundles_are_those_of_the_sources(tmp_path: Path) -> None:
     assert {path.name for path in bundles.STATIC.iterdir()} - built.keys() == {
         "dagre.js",
         "dagre.LICENSE.txt",
+        "preact.LICENSE.txt",
     }

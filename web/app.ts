@@ -1,45 +1,66 @@
 // Puts the parts together: state and data in, one drawing a frame out.
 
-import { Card } from "./card.ts";
+/*! Preact (MIT): hookviz/static/preact.LICENSE.txt */
+
+import { h, render } from "preact";
+import { Ablation } from "./ablation.tsx";
+import { asReceived } from "./captions.tsx";
+import { Card } from "./card.tsx";
 import { Colours } from "./colours.ts";
-import { setAttribute, setText, sure, visible } from "./dom.ts";
-import { slide } from "./heading.ts";
-import { History, listenToUndo } from "./history.ts";
-import { Heatmaps, noGradient, targetOf, wayTo } from "./heatmaps.ts";
+import { sure } from "./dom.ts";
+import { Drawers } from "./drawers.tsx";
+import { Face } from "./face.tsx";
+import { Flip } from "./flip.tsx";
+import { Finder, nameOf } from "./heading.tsx";
+import { Heatmaps, noGradient, wayTo } from "./heatmaps.ts";
 import { isGoing, isHere, Rankings } from "./here.ts";
-import { objectId } from "./objectId.ts";
+import { History, listenToUndo } from "./history.ts";
 import { listenToKeys } from "./keyboard.ts";
-import { Layout } from "./layout.ts";
 import { paint, toLevels } from "./levels.ts";
 import { NetworkMap } from "./map.ts";
+import { Mosaic } from "./mosaic.ts";
 import { mapSize, short } from "./numbers.ts";
-import { showPointed, valueOf } from "./tooltip.ts";
+import { objectId } from "./objectId.ts";
+import { boxesOf, Output } from "./output.tsx";
+import { Panel } from "./panel.tsx";
+import { Pair } from "./pair.ts";
 import { positionIn, State } from "./state.ts";
-import { Tools } from "./tools.ts";
-import { Weights } from "./weights.ts";
-import { Why } from "./why.ts";
+import { Tools } from "./tools.tsx";
+import { pointed, valueOf } from "./tooltip.ts";
+import { Weights } from "./weights.tsx";
+import { Why } from "./why.tsx";
+import type { Bar } from "./colourbar.tsx";
+import type { Ranking } from "./here.ts";
+import type { Pictures } from "./intake.tsx";
 import type { Layer } from "./layer.ts";
-import type { Panel } from "./panel.ts";
-import type { Source } from "./source.ts";
 import type { Range } from "./levels.ts";
+import type { Picture, Source } from "./source.ts";
 import type { Settings, Values } from "./state.ts";
+
+/** What the pictures show: the previous layer's while the next is on its way. */
+export interface Shown {
+  data: Layer;
+  at: Values;
+  ranking: Ranking;
+  position: number; // of the channel in the ranking
+}
 
 /** The explorer in the browser. */
 export class App {
   state: State;
   data: Layer | null = null;
-  listed: unknown = null; // the facts whose names are in the search fields
+  shown: Shown | null = null;
+  isWaiting = true;
   used: Map<string, number> = new Map(); // by layer: the channel that was shown last
   stepped = false; // to a layer whose channel is chosen when its data arrives
   frame = 0;
+  width = 0; // of the view: measured when it changes, since each reading would force a layout
   toFirst = false;
   rank: number | null = null; // of the channel to show when the layer's data arrives
-  refused = 0; // how often the kernel was told to be gone
-  stopPainting: () => void;
+  stopPainting: () => void = () => {};
   /** Where the input can be painted over. */
   occlude: ((u: number, v: number) => void) | null = null;
   rankings: Rankings;
-  parts: Layout;
   colours: Colours;
   heatmaps: Heatmaps;
   tools: Tools;
@@ -47,6 +68,24 @@ export class App {
   weights: Weights;
   network: NetworkMap;
   card: Card;
+  ablation: Ablation;
+  flip: Flip;
+  output: Output;
+  pair: Pair;
+  finder: Finder;
+  pictures: Pictures | null = null;
+  picture: Picture | null = null; // the input, as it is shown
+  bars: { map: Bar | null; slope: Bar | null } = { map: null, slope: null };
+  pointed: Array<[string, string]> | null = null; // names and values at the position
+  notes: string[] = [];
+  parts: {
+    drawers: Drawers;
+    input: Panel;
+    map: Panel;
+    slope: Panel;
+    mosaic: Mosaic;
+    editing: HTMLElement;
+  };
   history = new History(this);
   ended = new AbortController(); // with it the listeners outside of the view end
   again: (now?: boolean) => void;
@@ -59,29 +98,37 @@ export class App {
     keys: EventTarget,
   ) {
     this.state = new State(settings);
-    this.stopPainting = () => {};
     this.rankings = new Rankings(source);
-    this.parts = new Layout(root, source, this.state, {
-      set: (changes) => this.set(changes),
-      target: (number, minus) => this.toTarget(number, minus),
-      written: (text, minus) => this.toWritten(text, minus),
-      position: (place) => this.toPosition(place),
-      order: (name) => this.toOrder(name),
-      again: () => this.schedule(),
-      channels: () => this.ranking.order,
-    });
+    this.parts = {
+      drawers: new Drawers((closed, opened) => this.drawerChanged(closed, opened)),
+      input: new Panel(this.state, "input"),
+      map: new Panel(this.state, "activation"),
+      slope: new Panel(this.state, "gradient"),
+      mosaic: new Mosaic((channel) => this.set({ channel })),
+      editing: root, // until it is drawn
+    };
+    const { input, slope, mosaic } = this.parts;
+    for (const panel of [slope, input]) panel.onWay = (layer) => this.set({ layer });
+    mosaic.onPage = () => this.schedule();
     this.colours = new Colours(root, source);
-    this.heatmaps = new Heatmaps(this.parts, source, this.colours);
-    this.parts.heading.work.append(this.rankings.words);
+    this.heatmaps = new Heatmaps(input, source, this.colours);
+    this.output = new Output(this);
+    this.finder = new Finder(this);
+    this.pair = new Pair(source, this.state);
     this.tools = new Tools(this);
     this.why = new Why(this);
-    this.weights = new Weights(this, (...given) => this.why.picture(...given));
+    this.weights = new Weights(this);
     this.network = new NetworkMap(this);
     this.card = new Card(this);
-    this.addDrawers();
+    this.ablation = new Ablation(this);
+    this.flip = new Flip(this);
     this.state.onChange((changed) => {
       if (changed.has("layer") || changed.has("normalize") || changed.has("cmap")) {
         this.state.set({ ends: null, slopeEnds: null });
+      }
+      if (changed.has("all_layers")) {
+        const isShown = this.parts.drawers.open === "heatmaps";
+        if (isShown !== this.at.all_layers) this.parts.drawers.go(isShown ? "" : "heatmaps");
       }
       this.schedule();
     });
@@ -100,92 +147,54 @@ export class App {
       addEventListener(move, left, { capture: true, passive: true, signal });
     }
     listenToUndo(keys, root, this.history, signal);
-    // As soon as it is on the page: no frame is drawn in another theme's colours.
-    const arrival = new ResizeObserver(() => {
-      arrival.disconnect();
-      this.drawNow();
+    const size = new ResizeObserver(([{ contentRect: { width } }]) => {
+      const isFirst = !this.width;
+      this.width = width;
+      // As soon as it is on the page: no frame is drawn in another theme's colours.
+      if (isFirst) this.drawNow();
+      else this.schedule();
     });
-    arrival.observe(root);
+    size.observe(root);
+    signal.addEventListener("abort", () => size.disconnect());
     const meant = (target: HTMLElement, key: string) => this.meant(target, key);
     listenToKeys(keys, this.steps(), meant, signal);
     this.draw();
-  }
-
-  /** The tabs below the pictures, in their order. */
-  addDrawers() {
-    const { drawers, editing, otherPictures, strip } = this.parts;
-    drawers.add(
-      "why",
-      "Why this value?",
-      "why the value at the chosen position is what it is (key w)",
-      this.why.root,
-      (open) => this.why.toggled(open),
-    );
-    drawers.add(
-      "weights",
-      "Weights",
-      "the kernels of this layer",
-      this.weights.root,
-      (open) => this.weights.toggled(open),
-    );
-    drawers.add(
-      "map",
-      "Map",
-      "the network as a map, its branches and skips (key m)",
-      this.network.root,
-      (open) => this.network.toggled(open),
-    );
-    drawers.add(
-      "edit",
-      "Edit",
-      "scale a channel, switch it off, paint on the input",
-      editing,
-      (open) => open || this.stopPainting(),
-    );
-    drawers.add(
-      "pictures",
-      "Pictures",
-      "another input; the output where it is a picture",
-      otherPictures,
-      () => this.schedule(),
-    );
-    drawers.add(
-      "heatmaps",
-      "Heatmaps of all layers",
-      "the heatmaps of all layers (key a)",
-      strip.root,
-    );
-    drawers.add(
-      "code",
-      "Code",
-      "this view without hookviz, as PyTorch code",
-      this.tools.codeRoot,
-      (open) => this.tools.showCode(open),
-    );
-    this.offerDrawers(null);
     this.reopen();
   }
 
   /** Open the drawer of the previous drawing: putting two views side by side draws them again. */
   reopen() {
-    this.offerDrawers(this.data);
+    this.offerDrawers();
     this.parts.drawers.go(this.at.all_layers ? "heatmaps" : (this.source.opened ?? ""));
   }
 
-  offerDrawers(data: Layer | null) {
-    const { facts, source, parts } = this;
-    const { drawers } = parts;
-    const reasons = Boolean(source.why) && !data?.header.query; // an attention head has no terms
+  drawerChanged(closed: string, opened: string) {
+    const { source, state } = this;
+    for (const name of [closed, opened]) {
+      if (name === "why") this.why.toggled(name === opened);
+      if (name === "weights") this.weights.toggled(name === opened);
+      if (name === "map") this.network.toggled(name === opened);
+    }
+    if (closed === "edit") this.stopPainting();
+    source.opened = opened;
+    state.set({ all_layers: opened === "heatmaps" });
+    this.schedule();
+  }
+
+  offerDrawers() {
+    const { facts, source } = this;
+    const reasons = Boolean(source.why) && !this.data?.header.query; // an attention head has no terms
     const holds = (what: "answers" | "weights") => source.holds?.(what) ?? true; // a page may have none
-    drawers.offer("why", reasons && holds("answers"));
-    drawers.offer("weights", reasons && holds("weights"));
-    drawers.offer("map", Boolean(source.map));
-    drawers.offer("edit", source.live);
-    drawers.rename("edit", facts.edits?.length ? `Edit (${facts.edits.length})` : "Edit");
-    const given = [...parts.otherPictures.children];
-    drawers.offer("pictures", given.some((each) => each instanceof HTMLElement && !each.hidden));
-    drawers.offer("heatmaps", facts.layers.length > 1 && facts.choices.heatmap.length > 0);
-    drawers.offer("code", Boolean(source.code));
+    const offers: Record<string, boolean> = {
+      why: reasons && holds("answers"),
+      weights: reasons && holds("weights"),
+      map: Boolean(source.map),
+      edit: source.live,
+      pictures: Boolean(this.pictures?.isOffered) || this.output.maps.length > 0,
+      heatmaps: facts.layers.length > 1 && facts.choices.heatmap.length > 0,
+      code: Boolean(source.code),
+    };
+    this.parts.drawers.offer(Object.keys(offers).filter((name) => offers[name]));
   }
 
   get facts() {
@@ -240,7 +249,7 @@ export class App {
    * @param minus It is subtracted from the target.
    */
   toTarget(number: number, minus: boolean = false) {
-    const box = this.parts.boxes.boxes[number];
+    const box = boxesOf(this.source)[number];
     if (box) return this.toWritten(box.target, minus);
     if (minus && this.source.write) return this.toWritten(String(number), true);
     this.state.set({ targetClass: number });
@@ -269,9 +278,9 @@ export class App {
   toOrder(order: string) {
     const data = this.source.layer(this.at);
     if (order === "score drop" && this.source.live && data && !data.arrays.ablation_scores) {
-      return this.parts.ablation.begin();
+      return this.ablation.begin();
     }
-    if (this.parts.ablation.work) this.parts.ablation.stop("");
+    if (this.ablation.work) this.ablation.stop("");
     const reference = order === "similarity" && order !== this.at.order
       ? { reference_channel: this.at.channel }
       : {};
@@ -328,14 +337,15 @@ export class App {
       ShiftArrowRight: move(1, 0),
       ShiftArrowUp: move(0, -1),
       ShiftArrowDown: move(0, 1),
-      ...this.tools.keys(),
+      "Shift?": () => this.tools.open("help"),
+      "?": () => this.tools.open("help"),
       b: () => this.best(),
       l: () => this.alike(),
       t: () => this.data && this.state.set({ channel: this.data.strongest ?? this.at.channel }),
       w: () => this.parts.drawers.toggle("why"),
       m: () => this.network.toggleByKey(),
       a: () => this.parts.drawers.toggle("heatmaps"),
-      "/": () => this.parts.heading.search(true),
+      "/": () => this.finder.show(true),
       LayerHome: () => this.toLayer(-Infinity),
       LayerEnd: () => this.toLayer(Infinity),
       Escape: () => this.state.set({ place: null, hover: null }),
@@ -349,8 +359,8 @@ export class App {
     if (target instanceof HTMLSelectElement) return "";
     const range = target instanceof HTMLInputElement && target.type === "range";
     if (target instanceof HTMLInputElement && !range) return "";
-    const ofLayers = target === this.parts.layers || target === this.parts.ribbon.cells;
-    if (range && !ofLayers && target !== this.parts.heading.channel) return "";
+    const ofLayers = target.closest(".hv-map-of-layers") !== null;
+    if (range && !ofLayers && !target.matches(".hv-channels")) return "";
     if (!ofLayers) return key;
     const turned: Record<string, string> = {
       ArrowLeft: "ArrowUp",
@@ -391,15 +401,16 @@ export class App {
     this.source.listeners.delete(this.again);
     cancelAnimationFrame(this.frame);
     this.frame = -1;
+    render(null, this.root);
   }
 
   draw(): void {
     this.frame = 0;
     this.colours.look();
-    const { facts, at, source } = this;
+    const { at, source } = this;
     const data = source.layer(at);
-    const waiting = !data;
-    this.root.classList.toggle("hv-waiting", waiting);
+    this.isWaiting = !data;
+    this.root.classList.toggle("hv-waiting", this.isWaiting);
     if (data) {
       this.data = data;
       const going = isGoing(this.ranking);
@@ -422,174 +433,67 @@ export class App {
       if (at.channel >= data.count) return this.state.set({ channel: data.count - 1 });
       this.used.set(data.header.layer, at.channel);
     }
-    this.top(waiting);
+    if (this.data && (data || this.data.header.layer === at.layer)) this.look(this.data);
+    if (data) this.history.record();
+    this.output.update();
+    this.offerDrawers();
+    render(h(Face, { app: this }), this.root);
     this.network.show();
-    if (!this.data || (waiting && this.data.header.layer !== at.layer)) return undefined;
-    const shown = this.data;
-    const { ranking } = this;
-    this.parts.heading.show(shown.header.counts, at, this.position, ranking.name);
-    this.rankings.show(ranking);
-    this.parts.ablation.show(shown);
-    visible(this.parts.heading.shownAfter, source.live && !shown.header.query);
-    if (source.live) this.parts.edits.show(facts.edits, at, facts.run_names, shown.word);
-    this.drawMaps(shown);
-    this.heatmaps.show(shown, at, this.drawInput(shown));
-    this.parts.boxes.show();
-    this.parts.output.show(this.colours);
-    this.parts.pair.show(this.colours);
-    this.parts.sides.show(at, source.picture(shown.header.place), this.colours);
-    this.heatmaps.strip(shown, at);
-    showPointed(this, shown);
-    this.card.show(shown);
-    this.why.show();
-    this.weights.show();
-    this.offerDrawers(shown);
-    const key = `${objectId(shown)} ${at.channel} ${facts.target.name}`;
-    this.parts.readings.show(shown, at.channel, key);
-    this.parts.readings.note(this.notes(shown));
-    if (!waiting) this.history.record();
-    source.prefetch(at, this.neighbours());
-    return undefined;
+    if (this.shown) source.prefetch(at, this.neighbours());
   }
 
-  top(waiting: boolean) {
-    const { facts, at } = this;
-    const layers = facts.layers;
-    setText(this.parts.gone, this.source.gone ?? "");
-    visible(this.parts.gone, Boolean(this.source.gone));
-    const { refused = 0 } = this.source;
-    if (refused !== this.refused) {
-      this.refused = refused;
-      this.parts.gone.scrollIntoView({ block: "nearest" });
-      this.parts.gone.animate([{ opacity: 0.2 }, { opacity: 1 }], 600);
-    }
-    setText(this.parts.title, facts.model);
-    setText(this.parts.said, facts.note ?? "");
-    visible(this.parts.factsLine, !facts.note);
-    setText(this.parts.factsLine, facts.summary.join(" · "));
-    setAttribute(this.parts.factsLine, "title", facts.summary.join(" · "));
-    const { text, kind, details, layer } = facts.verdict;
-    const { chip } = this.parts;
-    visible(chip.root, text !== "");
-    setText(chip.button, text);
-    setAttribute(chip.button, "data-kind", kind);
-    setAttribute(chip.button, "title", details || text);
-    setText(this.parts.details, [text, details].filter(Boolean).join(". "));
-    setText(this.parts.toTrouble, `go to ${layer || "(model)"}`);
-    visible(this.parts.toTrouble, layer !== null);
-    const target = targetOf(this.source, at);
-    const what = this.source.live ? "show its gradient and heatmaps" : "show its Grad-CAM";
-    const wanted = this.source.wanted ?? null;
-    const asked = { number: wanted, name: facts.classes.names[wanted ?? -1] ?? `class ${wanted}` };
-    const { boxes } = this.parts;
-    const box = boxes.bars.find(({ number }) =>
-      boxes.boxes[number]?.target === facts.target.written
-    );
-    const scored = this.source.write
-      ? "its score as the target"
-      : "making it the target needs the notebook";
-    if (boxes.bars.length) this.parts.predictions.show(boxes.bars, box ?? target, scored);
-    else this.parts.predictions.show(facts.predictions, wanted === null ? target : asked, what);
-    const dense = facts.answer && (facts.target.name !== "nothing" || this.source.write); // the field takes a target
-    const maps = Boolean(facts.answer?.maps.length && this.source.answer);
-    visible(
-      this.parts.answers,
-      facts.predictions.length > 0 || facts.classes.count > 0 || boxes.bars.length > 0 ||
-        Boolean(dense) || maps,
-    );
-    const written = Boolean(this.source.write) && facts.classes.count === 0;
-    visible(this.parts.anyClass.root, facts.classes.count > facts.predictions.length || written);
-    setAttribute(
-      this.parts.anyClass.input,
-      "placeholder",
-      written
-        ? "target: output[…]"
-        : this.source.write
-        ? "another class or output …"
-        : "another class …",
-    );
-    visible(this.parts.fromOutput, maps);
-    setText(
-      this.parts.fromOutput,
-      this.source.write ? "choose a target in the output …" : "show the output …",
-    );
-    visible(this.parts.predicted, facts.predictions.length > 0 || boxes.bars.length > 0);
-    this.lists();
-    this.parts.ribbon.show(layers, at.layer, at.health, this.colours.palette("viridis"));
-    const place = layers.findIndex((each) => each.name === at.layer);
-    const said = `${at.layer || "(model)"}, layer ${place + 1} of ${layers.length}`;
-    slide(this.parts.layers, layers.length, place, said);
-    visible(this.parts.layers, layers.length > 1);
-    this.parts.whole.style.setProperty("--count", String(layers.length));
-    this.parts.heading.layer(
-      layers[place],
-      `${place + 1} of ${layers.length}`,
-      waiting ? (this.source.waiting ?? "on its way …") : "",
-    );
-  }
-
-  /** What can be found by typing. */
-  lists() {
-    const { facts } = this;
-    if (this.listed === facts) return;
-    this.listed = facts;
-    this.parts.heading.find.items = facts.layers.map((each) => ({
-      key: each.name,
-      name: each.name || "(model)",
-      more: `${each.kind} ${each.text.replace(/, [\d,]+ parameters$/, "")} · ${each.size}`,
-    }));
-    const { count, names } = facts.classes;
-    this.parts.anyClass.items = Array.from({ length: count }, (_, number) => ({
-      key: String(number),
-      name: names[number] ?? `class ${number}`,
-      more: String(number),
-    }));
+  /** Bring all that the components show to this layer. */
+  look(data: Layer) {
+    const { at } = this;
+    this.shown = { data, at, ranking: this.ranking, position: this.position };
+    this.drawMaps(data);
+    this.lookAtInput(data);
+    this.pair.show(this.colours);
+    this.heatmaps.strip(data, at);
+    this.pointed = pointed(this, data);
+    this.notes = this.notesOn(data);
   }
 
   drawMaps(data: Layer) {
     const { at, colours, facts } = this;
     const { channel, normalize, ends, slopeEnds } = at;
+    const { map, slope, mosaic } = this.parts;
+    const { ranking, position } = sure(this.shown);
     const { layer, size, signed, magnitudes, which } = data.header;
     const where = objectId(data); // what came for another run is another object
     const diverging = at.cmap === "auto" && signed;
     const name = at.cmap === "auto" ? colours.automatic(diverging) : at.cmap;
     const palette = colours.palette(name);
-    const words = `${data.word} ${channel} of ${data.count} of layer ${layer || "(model)"}`;
+    const words = `${data.word} ${channel} of ${data.count} of layer ${nameOf({ name: layer })}`;
     const seen = data.header.query ? `, query: ${data.header.query}` : "";
-    const whole = { alt: `${words}, a map of ${mapSize(size)}${seen}, in ${facts.model}`, size };
     const range = data.ranges("maps", normalize, diverging);
     const own = ends ? range.map((): Range => ({ ...ends, precision: "double" })) : range;
     const key = `${where} ${normalize} ${name} ${ends?.low} ${ends?.high}`;
     const still = data.still[channel] ?? "";
-    this.parts.map.tell(
-      still && (still === "silent" ? "zero everywhere" : "the same everywhere"),
-      true,
-    );
-    const side = [this.side(data), data.header.shown_after].filter(Boolean).join(", ");
-    this.parts.map.title(`${data.word} ${channel}${magnitudes}${which}`, side, whole.alt);
-    this.one(this.parts.map, data, "maps", sure(own[channel]), palette, `${key} ${channel}`);
-    this.parts.bars.map.show(sure(range[channel]), ends, palette, name);
-    this.parts.colourMenus.show(at);
-    const { ranking } = this;
+    map.tell(still && (still === "silent" ? "zero everywhere" : "the same everywhere"), true);
+    map.label = `${data.word} ${channel}${magnitudes}${which}`;
+    map.side = [this.side(data), data.header.shown_after].filter(Boolean).join(", ");
+    map.alt = `${words}, a map of ${mapSize(size)}${seen}, in ${facts.model}`;
+    this.one(map, data, "maps", sure(own[channel]), palette, `${key} ${channel}`);
+    this.bars.map = { whole: sure(range[channel]), chosen: ends, palette };
     const by = ranking.name === "index" ? "" : " in this order";
-    this.parts.mosaic.show(data, ranking, this.position, own, palette, `${key} ${ranking.key}`, by);
-    const slope = facts.target.name === "nothing" ? "gradient" : `gradient of ${facts.target.name}`;
-    this.parts.slope.title(slope, null, `${slope}: ${words}`);
-    visible(this.parts.bars.slope.root, data.graded);
+    mosaic.show(data, ranking, position, own, palette, `${key} ${ranking.key}`, by);
+    slope.label = facts.target.name === "nothing" ? "gradient" : `gradient of ${facts.target.name}`;
+    slope.alt = `${slope.label}: ${words}`;
+    this.bars.slope = null;
     const none = data.graded ? "" : noGradient(facts);
-    this.parts.slope.tell(none, false, wayTo(this.source, data, none));
-    if (!data.graded) return undefined;
+    slope.tell(none, false, wayTo(this.source, data, none));
+    if (!data.graded) return;
     const slopes = sure(data.ranges("gradients", normalize, true)[channel]);
     const robust = normalize === "channel" ? data.robust(channel, slopes) : null;
     const typed: Range | null = slopeEnds ? { ...slopeEnds, precision: "double" } : null;
     const chosen = typed ?? robust ?? slopes;
-    this.parts.slope.tell(facts.flat[data.arrays.flat?.values[channel] ?? 0] ?? "", true);
-    setText(this.parts.slope.side, robust && !typed ? `largest ${short(slopes.high)}` : "");
+    slope.tell(facts.flat[data.arrays.flat?.values[channel] ?? 0] ?? "", true);
+    slope.side = robust && !typed ? `largest ${short(slopes.high)}` : "";
     const dark = colours.automatic(true);
     const slopeKey = `${where} ${normalize} ${dark} ${channel} ${chosen.low} ${chosen.high}`;
-    this.one(this.parts.slope, data, "gradients", chosen, colours.palette(dark), slopeKey);
-    this.parts.bars.slope.show(slopes, slopeEnds, colours.palette(dark), dark, robust);
-    return undefined;
+    this.one(slope, data, "gradients", chosen, colours.palette(dark), slopeKey);
+    this.bars.slope = { whole: slopes, chosen: slopeEnds, palette: colours.palette(dark), robust };
   }
 
   one(
@@ -600,13 +504,11 @@ export class App {
     palette: Uint32Array,
     key: string,
   ) {
-    const numbers = data.arrays[which]!;
-    const [, height, width] = numbers.shape as [number, number, number];
-    panel.draw(key, () => {
-      const levels = toLevels(data.map(which, this.at.channel), range);
-      paint(panel.canvas, levels, width, height, palette);
+    const [, height, width] = data.arrays[which]!.shape;
+    const { channel } = this.at;
+    panel.draw(key, (canvas) => {
+      paint(canvas, toLevels(data.map(which, channel), range), width, height, palette);
     });
-    panel.place();
   }
 
   side(data: Layer) {
@@ -620,17 +522,20 @@ export class App {
     return same ? mapSize(size) : `${mapSize(size)} → ${mapSize([data.height, data.width])}`;
   }
 
-  /** The caption of the input, and its picture: null where there is none. */
-  drawInput(data: Layer) {
-    const picture = this.source.picture(data.header.place);
-    visible(this.parts.boxes.root, Boolean(picture));
+  /** The input, and the heatmap over it. */
+  lookAtInput(data: Layer) {
+    const { at, source, root } = this;
+    const picture = source.picture(data.header.place);
     if (picture) {
-      this.root.style.setProperty(
-        "--ratio",
-        String(Math.min(Math.max(picture.height / picture.width, 0.3), 1.4)),
-      );
+      const ratio = Math.min(Math.max(picture.height / picture.width, 0.3), 1.4);
+      root.style.setProperty("--ratio", String(ratio));
     }
-    return this.parts.caption.show(picture, this.at.fed, this.facts.transform);
+    const fed = at.fed ? picture?.fed : null;
+    this.picture = picture && fed ? asReceived(picture) : picture;
+    const alt = fed
+      ? `the values that the network receives, ${fed.words}`
+      : "the input, as a person sees it";
+    this.heatmaps.show(data, at, this.picture, alt);
   }
 
   /** Value and gradient at a position, in words. */
@@ -641,7 +546,8 @@ export class App {
     return `value ${valueOf(this, data, "maps", row, column)}${gradient}`;
   }
 
-  notes(data: Layer) {
+  /** What has to be known about the view. */
+  notesOn(data: Layer) {
     const { facts, at } = this;
     const beside = data.beside(at.channel);
     const parts = data.header.parts

@@ -1,7 +1,6 @@
 // A brush, a rectangle and an eraser on the input: pixels are marked here, and the source changes them.
 
 import { el, menu, setAttribute, visible } from "./dom.ts";
-import { slider } from "./heading.ts";
 import { visitDisc } from "./strokes.ts";
 import type { App } from "./app.ts";
 import type { AnyRequest } from "./messages.d.ts";
@@ -46,10 +45,12 @@ export class Brush {
       () => {},
     );
     setAttribute(this.tool, "aria-label", "tool");
-    this.size = slider("size of brush and eraser", (place) => {
-      this.radius = place / 200;
+    const title = "size of brush and eraser";
+    this.size = el("input", { type: "range", min: 1, max: 50, title, "aria-label": title });
+    this.size.value = "12";
+    this.size.addEventListener("input", () => {
+      this.radius = Number(this.size.value) / 200;
     });
-    [this.size.min, this.size.max, this.size.value] = ["1", "50", "12"];
     this.more = el("span", { class: "hv-line" }, this.tool, this.size);
     this.root = el("span", { class: "hv-line" }, this.button, this.more);
     app.parts.input.frame.append(this.sheet);

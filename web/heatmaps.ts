@@ -1,15 +1,16 @@
 // The input with the heatmap over it, and the strip with the heatmaps of all layers.
 
-import { choose, sure, visible } from "./dom.ts";
-import { slide } from "./heading.ts";
+import { sure } from "./dom.ts";
 import { objectId } from "./objectId.ts";
 import { heatRange, paint, toLevels } from "./levels.ts";
 import { blended, upsampled } from "./overlay.ts";
-import { putPicture } from "./panel.ts";
+import { putPicture } from "./panel.tsx";
+import type { Bar } from "./colourbar.tsx";
 import type { Layer } from "./layer.ts";
 import type { Facts, Heat, Picture, SomeHeat, Source } from "./source.ts";
 import type { Values } from "./state.ts";
-import type { Layout } from "./layout.ts";
+import type { Panel } from "./panel.tsx";
+import type { Row } from "./strip.tsx";
 import type { Colours } from "./colours.ts";
 import type { Range } from "./levels.ts";
 
@@ -28,7 +29,11 @@ export class Heatmaps {
   made = { key: "", values: new Float32Array() };
   known = { key: "", note: "", range: null as ReturnType<typeof heatRange> };
 
-  constructor(public parts: Layout, public source: Source, public colours: Colours) {
+  bar: Bar | null = null; // of its colours; null where no heatmap is drawn
+  row: Row | null = null; // of all layers
+
+  /** @param input The panel over whose picture the heatmap is drawn. */
+  constructor(public input: Panel, public source: Source, public colours: Colours) {
   }
 
   /** The values: those of the chosen channel are made here. */
@@ -57,12 +62,10 @@ export class Heatmaps {
   /**
    * The input with the heatmap over it; the input alone where the heatmap is missing or fully transparent.
    * @param picture The input, as it is shown; null if there is none.
+   * @param alt What the picture is.
    */
-  show(data: Layer, at: Values, picture: Picture | null) {
-    const { parts, source } = this;
-    const { caption, input } = parts;
-    choose(caption.method, at.heatmap);
-    choose(caption.over, String(at.over_input));
+  show(data: Layer, at: Values, picture: Picture | null, alt: string) {
+    const { input, source } = this;
     const found = this.values(data, at);
     const { methods, product } = source.facts;
     // Where in the picture a part of it lies is unknown.
@@ -74,50 +77,39 @@ export class Heatmaps {
     const words = `heatmap ${methodName(source.facts, at.heatmap)} ${label}, layer ${
       at.layer || "(model)"
     }`;
-    for (const each of caption.below) visible(each, Boolean(picture));
-    slide(caption.opacity, 101, Math.round(100 * at.alpha), `${Math.round(100 * at.alpha)} %`);
     // The last one of the same layer, target and picture stands, faint, until that of a new run is there.
     const own = `${at.heatmap} ${label} ${at.layer} ${at.sample} ${at.place} ${
       picture ? objectId(picture) : ""
     }`;
-    const stands = !found && own === this.standing;
-    input.root.classList.toggle("hv-stale", stands);
-    if (stands) return undefined;
+    input.isStale = !found && own === this.standing;
+    if (input.isStale) return;
     this.standing = this.note = this.sizes = "";
     const hidden = Boolean(picture) && at.alpha === 0;
     const none = !found
       ? (source.waiting ?? "on its way …")
       : found.none || (found.values ? "" : noGradient(source.facts));
     input.elsewhere = Boolean(data.header.parts) && Boolean(picture) && (hidden || Boolean(none));
-    visible(parts.bars.heat.track, !none);
+    if (none) this.bar = null;
     if (hidden || none) {
       this.over = Boolean(picture);
-      input.alt(picture ? caption.words : words);
-      if (picture) this.plain(picture);
-      return input.tell(
-        hidden ? "" : none,
-        Boolean(picture),
-        hidden ? null : wayTo(source, data, none),
-      );
+      input.alt = picture ? alt : words;
+      if (picture) {
+        input.isSmooth = true;
+        input.draw(`${objectId(picture)}`, (canvas) => putPicture(canvas, picture));
+      }
+      input.tell(hidden ? "" : none, Boolean(picture), hidden ? null : wayTo(source, data, none));
+      return;
     }
     const over = at.over_input && !apart ? picture : null;
-    input.alt(over ? `${words}, over the input` : words);
+    input.alt = over ? `${words}, over the input` : words;
     this.draw(data, at, found as SomeHeat, over);
     this.standing = own;
-    return input.tell(this.note, true);
-  }
-
-  plain(picture: Picture) {
-    const { input } = this.parts;
-    input.draw(`${objectId(picture)}`, () => putPicture(input.canvas, picture));
-    input.canvas.classList.add("hv-smooth");
-    input.place();
+    input.tell(this.note, true);
   }
 
   /** @param over The picture below it; null: it is shown alone. */
   draw(data: Layer, at: Values, found: SomeHeat, over: Picture | null) {
-    const { colours, parts, source } = this;
-    const { input } = parts;
+    const { colours, input, source } = this;
     const product = at.heatmap === source.facts.product;
     const own = product ? `${objectId(data)} ${at.channel}` : `${objectId(found)}`;
     if (this.known.key !== own) {
@@ -139,25 +131,24 @@ export class Heatmaps {
         `The heatmap has ${tall}×${wide} cells, the map ${high}×${broad}: the box is of the map, and may lie across the heatmap's.`;
     }
     const key = `${own} ${name} ${over ? objectId(over) : "alone"}`;
-    input.draw(`${key} ${over ? at.alpha : ""}`, () => {
+    input.draw(`${key} ${over ? at.alpha : ""}`, (canvas) => {
       if (!over) {
-        return paint(input.canvas, toLevels(found.values, range ?? ZERO), wide, tall, palette);
+        return paint(canvas, toLevels(found.values, range ?? ZERO), wide, tall, palette);
       }
       // Kept while only the opacity moves.
       if (this.made.key !== key) {
         this.made = { key, values: upsampled(found.values, tall, wide, over.height, over.width) };
       }
       const pixels = blended(over.pixels, this.made.values, range, palette, at.alpha);
-      return putPicture(input.canvas, { ...over, pixels });
+      return putPicture(canvas, { ...over, pixels });
     });
-    input.canvas.classList.toggle("hv-smooth", Boolean(over));
-    input.place();
-    parts.bars.heat.show(range ?? ZERO, null, palette, name);
+    input.isSmooth = Boolean(over);
+    this.bar = { whole: range ?? ZERO, palette };
   }
 
   /** All layers' heatmaps in a row. */
   strip(data: Layer, at: Values) {
-    const { colours, parts, source } = this;
+    const { colours, source } = this;
     const { facts } = source;
     if (!at.all_layers) return;
     const method = facts.methods.includes(at.heatmap) ? at.heatmap : "gradcam";
@@ -171,19 +162,22 @@ export class Heatmaps {
       { heat, ...each },
     ) => (heat?.values ? [{ ...each, heat: heat as SomeHeat }] : []));
     // Those of the run before stand, faint, until the first of a new run is there.
-    const stands = !found.length && every.some((each) => !each.heat);
-    parts.strip.root.classList.toggle("hv-stale", stands);
-    if (stands) return;
-    const palette = (diverging: boolean) => colours.palette(colours.ofHeatmap(diverging));
+    if (this.row) this.row.isStale = !found.length && every.some(({ heat }) => !heat);
+    if (this.row?.isStale) return;
     const other = method === at.heatmap
       ? ""
       : ` (${methodName(facts, at.heatmap)} is of one layer)`;
-    const label = `${methodName(facts, method)} of ${facts.target.name}${other}: ${found.length} ${
-      found.length === 1 ? "layer" : "layers, each on its own scale"
-    }`;
-    const key = `${found.map(({ heat }) => objectId(heat)).join()} ${colours.dark}`;
-    const said = { label, now: at.layer, alpha: at.alpha, key };
-    parts.strip.show(found, source.picture(data.header.place), palette, said);
+    this.row = {
+      label: `${methodName(facts, method)} of ${facts.target.name}${other}: ${found.length} ${
+        found.length === 1 ? "layer" : "layers, each on its own scale"
+      }`,
+      layers: found,
+      picture: source.picture(data.header.place),
+      palette: (diverging) => colours.palette(colours.ofHeatmap(diverging)),
+      isDark: colours.dark,
+      isStale: false,
+      alpha: at.alpha,
+    };
   }
 }
 

@@ -1,7 +1,6 @@
 // Orders that depend on where the user is: by what the channels are at the chosen place, or by how
 // like one of them the others are.
 
-import { el, setAttribute, setText, visible } from "./dom.ts";
 import { descending } from "./measures.ts";
 import { short } from "./numbers.ts";
 import { positionIn } from "./state.ts";
@@ -33,8 +32,6 @@ const isScored = (order: string) => isHere(order) || order === "similarity";
 
 /** The channels' order, by scores that the browser finds where its values are exact. */
 export class Rankings {
-  words = el("span", { class: "hv-dim", role: "status" });
-
   constructor(public source: Source) {}
 
   of(data: Layer, at: Values): Ranking {
@@ -73,12 +70,6 @@ export class Rankings {
     const words = [isHere(at.order) ? "" : `to ${data.word} ${reference}`, rough].filter(Boolean)
       .join(" ");
     return { order, scores, name: at.order, key, words };
-  }
-
-  show(ranking: Ranking) {
-    setText(this.words, ranking.words);
-    setAttribute(this.words, "title", ranking.words);
-    visible(this.words, Boolean(ranking.words));
   }
 
   /** The shown channel's score, beside its value at the place. */

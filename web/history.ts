@@ -1,6 +1,5 @@
 // Undo and redo: one history of edits, target, layer and channel.
 
-import { button } from "./dom.ts";
 import type { App } from "./app.ts";
 import type { TargetFacts } from "./messages.d.ts";
 
@@ -22,7 +21,6 @@ export class History {
   walked = -Infinity; // when layer or channel changed last
   going = false; // back or forth, until the kernel has followed
   requested = 0; // the source's count of requests, after the last step back or forth
-  onChange = () => {};
 
   constructor(
     public app: Pick<App, "at" | "facts" | "schedule" | "source" | "toChannel">,
@@ -46,7 +44,6 @@ export class History {
     if (!known) this.moments.push(now);
     else if (this.going) this.follow(now, known);
     else if (!this.same(now, known)) this.add(now, known);
-    this.onChange();
   }
 
   /** Layers and channels in quick succession are one moment, so that one step leads back. */
@@ -83,6 +80,14 @@ export class History {
     return Boolean(source.busy) && source.requested !== this.requested;
   }
 
+  get isFirst() {
+    return this.at === 0 && !this.underWay;
+  }
+
+  get isLast() {
+    return this.at >= this.moments.length - 1;
+  }
+
   go(by: 1 | -1) {
     const { app, underWay } = this;
     if (!this.going) this.record();
@@ -102,17 +107,6 @@ export class History {
     app.toChannel(layer, channel, targetClass);
     app.schedule();
   }
-}
-
-/** The buttons in the header. */
-export function historyButtons(history: History) {
-  const back = button("↶", "undo: edit, target, layer or channel (Ctrl+Z)", () => history.go(-1));
-  const forth = button("↷", "redo (Ctrl+Shift+Z)", () => history.go(1));
-  history.onChange = () => {
-    back.disabled = history.at === 0 && !history.underWay;
-    forth.disabled = history.at === history.moments.length - 1;
-  };
-  return [back, forth];
 }
 
 /** Ctrl+Z and Ctrl+Shift+Z, or with Cmd, where no text is being written. */

@@ -6,8 +6,8 @@ import { lifted, openedAtFirst, reduced, treeOf, visibleUnits } from "./mapGraph
 import { placed } from "./mapLayout.ts";
 import { middle, times } from "./numbers.ts";
 import { objectId } from "./objectId.ts";
-import { putPicture } from "./panel.ts";
-import { colour, measureOf, scaleOf } from "./ribbon.ts";
+import { putPicture } from "./panel.tsx";
+import { colour, measureOf, scaleOf } from "./ribbon.tsx";
 import type { Unit } from "./mapGraph.ts";
 import type { Box, Dagre, Frame, Path, Placed } from "./mapLayout.ts";
 import type { NetworkGraph, Refused } from "./source.ts";

@@ -15,10 +15,10 @@ import { readTarget } from "./targets.ts";
 import { answered } from "./walk.ts";
 import type { Runner, Tensor } from "./runner.ts";
 import type { Rgb } from "./resize.ts";
-import type { Found } from "./output.ts";
+import type { Found } from "./output.tsx";
 import type { App } from "./app.ts";
 import type { Goal } from "./targets.ts";
-import type { Part } from "./ablation.ts";
+import type { Part } from "./ablation.tsx";
 import type { Range } from "./levels.ts";
 import type {
   At,

@@ -5,7 +5,7 @@ import { App } from "./app.ts";
 import { block, fileIn, inflated, tellSize } from "./blocks.ts";
 import { loadDagre } from "../hookviz/static/dagre.js";
 import { el, readJson, sure } from "./dom.ts";
-import { Intake } from "./intake.ts";
+import { Intake } from "./intake.tsx";
 import { Lesson } from "./lesson.ts";
 import { NetworkSource } from "./network.ts";
 import { pictureOf } from "./pictures.ts";

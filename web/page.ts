@@ -12,7 +12,7 @@ import { answered } from "./walk.ts";
 import type { Block } from "./blocks.ts";
 import type { Arrays, Header, Numbers } from "./layer.ts";
 import type { PictureHeader } from "./messages.d.ts";
-import type { Found } from "./output.ts";
+import type { Found } from "./output.tsx";
 import type { At, Facts, HeatAt, NetworkGraph, Reason, ReasonQuestion, Refused } from "./source.ts";
 import type { HeldAnswers } from "./walk.ts";
 

@@ -1,7 +1,7 @@
 // `window.hookviz`: the page for scripts. What it takes and returns is in docs/howto/network-page.md.
 
 import { CAMS } from "./cams.ts";
-import { pixelsOf } from "./intake.ts";
+import { pixelsOf } from "./intake.tsx";
 import { probabilitiesOf } from "./network.ts";
 import { RUNNING } from "./running.ts";
 import { readTarget } from "./targets.ts";

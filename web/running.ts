@@ -6,7 +6,7 @@ import { descending } from "./measures.ts";
 import { upsampled } from "./overlay.ts";
 import type { Answer, Tensor } from "./runner.ts";
 import type { CallFacts, NetworkSource } from "./network.ts";
-import type { Part } from "./ablation.ts";
+import type { Part } from "./ablation.tsx";
 import type { Heat } from "./source.ts";
 
 /** One run for each number. */

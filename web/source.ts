@@ -1,11 +1,11 @@
 // The explorer's source of data: a kernel, a saved page, or a network that runs in the page.
 
-import type { Part as Scores } from "./ablation.ts";
+import type { Part as Scores } from "./ablation.tsx";
 import type { Step } from "./resize.ts";
 import type { App } from "./app.ts";
 import type { Course } from "./answers.ts";
 import type { Field } from "./field.ts";
-import type { Part as Flips } from "./flip.ts";
+import type { Part as Flips } from "./flip.tsx";
 import type { Layer, Numbers, Numeric } from "./layer.ts";
 import type { Dagre } from "./mapLayout.ts";
 import type {
@@ -24,8 +24,8 @@ import type {
   WithoutAnswer,
 } from "./messages.d.ts";
 import type { CallFacts } from "./network.ts";
-import type { Found } from "./output.ts";
-import type { Found as Sides } from "./sides.ts";
+import type { Found } from "./output.tsx";
+import type { Found as Sides } from "./sides.tsx";
 import type { Settings, Values } from "./state.ts";
 
 /** An answer with its arrays decoded. */

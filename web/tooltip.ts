@@ -5,18 +5,14 @@ import { short, shortest } from "./numbers.ts";
 import type { App } from "./app.ts";
 import type { Layer } from "./layer.ts";
 
-export function showPointed(app: App, data: Layer) {
+/** Outline the position in all panels; returns the names and values at it. */
+export function pointed(app: App, data: Layer): Array<[string, string]> | null {
   const { parts, source, at } = app;
   const { spot } = app.state;
   const [height, width] = data.header.size;
   const panels = [parts.input, parts.map, parts.slope];
-  if (!spot || !data.width) {
-    for (const panel of panels) for (const by of [panel.cell, panel.field]) panel.outline(null, by);
-    return parts.readings.point([
-      ["pointer", "point at a picture to read exact values, click to mark a position"],
-      ["keys", "←→ channel, ↑↓ layer, ? all keys"],
-    ], true);
-  }
+  for (const panel of panels) panel.cell = panel.field = null;
+  if (!spot || !data.width) return null;
   const row = Math.min(Math.floor(spot.v * height), height - 1);
   const column = Math.min(Math.floor(spot.u * width), width - 1);
   const part = {
@@ -25,15 +21,10 @@ export function showPointed(app: App, data: Layer) {
     wide: 1 / width,
     high: 1 / height,
   };
-  for (const panel of panels) panel.outline(panel.elsewhere ? null : part);
+  for (const panel of panels) panel.cell = panel.elsewhere ? null : part;
   const place = [data.header.depth, row, column];
   const field = at.place && source.field(at); // found out once a place is chosen
-  for (const panel of panels) {
-    panel.outline(
-      field && panel === parts.input && app.heatmaps.over ? fieldPart(field, place) : null,
-      panel.field,
-    );
-  }
+  if (field && app.heatmaps.over) parts.input.field = fieldPart(field, place);
   const sees = field
     ? fieldWords(field, place)
     : at.place
@@ -50,14 +41,13 @@ export function showPointed(app: App, data: Layer) {
   const whole = `row ${row}${named(queries[row])}, column ${column}${named(keys[column])}`;
   const where = `${height > 1 ? whole : `position ${column}${named(keys[column])}`} (from 0)`;
   const graded = Boolean(data.arrays.gradient_numbers);
-  const rows: Array<[string, string]> = [
+  return [
     [`${data.word} ${at.channel}`, where],
     ["value", value("maps")],
     ...app.rankings.reading(app.ranking, at),
     ...(graded ? [["gradient", value("gradients")] as [string, string]] : []),
     [verb, sees],
   ];
-  return parts.readings.point(rows);
 }
 
 /** The exact value, or what the browser has. */

@@ -3,7 +3,7 @@
 import { App } from "./app.ts";
 import { decoded } from "./arrays.ts";
 import { sure } from "./dom.ts";
-import { Gallery } from "./gallery.ts";
+import { Gallery } from "./gallery.tsx";
 import { Layer } from "./layer.ts";
 import { Moves, Requests } from "./moves.ts";
 import { pictureOf } from "./pictures.ts";
@@ -22,10 +22,10 @@ import type {
   LayerQuestion,
   TargetFacts,
 } from "./messages.d.ts";
-import type { Part as Scores } from "./ablation.ts";
-import type { Part as Flips } from "./flip.ts";
+import type { Part as Scores } from "./ablation.tsx";
+import type { Part as Flips } from "./flip.tsx";
 import type { Arrays, Numbers } from "./layer.ts";
-import type { Found } from "./output.ts";
+import type { Found } from "./output.tsx";
 import type { Field } from "./field.ts";
 import type { Dagre } from "./mapLayout.ts";
 import type {
@@ -40,7 +40,7 @@ import type {
   Reasons,
   Refused,
 } from "./source.ts";
-import type { Found as Sides } from "./sides.ts";
+import type { Found as Sides } from "./sides.tsx";
 import type { Settings } from "./state.ts";
 
 const BUDGET = 300e6; // bytes of layers that are kept

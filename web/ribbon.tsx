@@ -1,127 +1,120 @@
 // One cell a layer, in order: its height is the map's size, its colour the layer's health.
 
-import { el, menu, setAttribute, setText, sure } from "./dom.ts";
+import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { Menu, Popup } from "./controls.tsx";
 import { COLOURS } from "./levels.ts";
 import { middle, percent, short } from "./numbers.ts";
-import { Popup } from "./popup.ts";
+import type { Option } from "./controls.tsx";
 import type { LayerFacts } from "./messages.d.ts";
 
-const MEASURES: Array<[string, string]> = [
+const MEASURES: Option[] = [
   ["gradient", "size of gradients"],
   ["activation", "size of activations"],
   ["zeros", "share of zeros"],
   ["silent", "share of silent channels"],
 ];
 
+interface Coloured {
+  layers: LayerFacts[];
+  measure: string;
+  palette: Uint32Array;
+}
+
 /**
- * The ribbon; `onChoose` gets a layer's name, and `onRoom` is called when its width has changed.
+ * @param now The shown layer.
+ * @param width Of the view: the labels are chosen again when it changes.
  */
-export class Ribbon {
-  cells = el("div", {
-    class: "hv-cells",
-    role: "listbox",
-    tabindex: 0,
-    "aria-label": "all layers",
-    "aria-orientation": "horizontal",
+export function Ribbon({ layers, measure, palette, now, width, onChoose }: Coloured & {
+  now: string;
+  width: number;
+  onChoose: (name: string) => void;
+}) {
+  const cells = useRef<HTMLDivElement>(null);
+  const [room, setRoom] = useState(0);
+  useLayoutEffect(() => setRoom(cells.current!.clientWidth), [width]);
+  const looks = useMemo(() => looksOf(layers, measure, palette), [layers, measure, palette]);
+  const blocks = useMemo(() => blocksOf(layers, room), [layers, room]);
+  return (
+    <div class="hv-ribbon">
+      <div
+        ref={cells}
+        class="hv-cells"
+        role="listbox"
+        tabIndex={0}
+        aria-label="all layers"
+        aria-orientation="horizontal"
+      >
+        {layers.map(({ name }, place) => (
+          <div
+            key={name}
+            class={`hv-layer${looks[place].class}${name === now ? " hv-on" : ""}`}
+            role="option"
+            data-layer={name}
+            aria-label={looks[place].words}
+            aria-selected={name === now}
+            title={looks[place].words}
+            onClick={() => onChoose(name)}
+          >
+            <i style={looks[place].style} />
+          </div>
+        ))}
+      </div>
+      <div class="hv-blocks" aria-hidden="true">{blocks}</div>
+    </div>
+  );
+}
+
+function looksOf(layers: LayerFacts[], measure: string, palette: Uint32Array) {
+  const scale = scaleOf(layers, measureOf(layers, measure));
+  const sides = layers.map(({ side }) => Math.log2(Math.max(side, 1)));
+  const [least, most] = [Math.min(...sides), Math.max(...sides)];
+  return layers.map((layer, place) => {
+    const share = most > least ? (sides[place] - least) / (most - least) : 1;
+    const isFirst = place > 0 && layers[place - 1]?.block !== layer.block;
+    return {
+      words: words(layer),
+      class: (layer.nans + layer.infs > 0 ? " hv-wrong" : "") + (isFirst ? " hv-first" : ""),
+      style: { height: `${10 + 20 * share}px`, background: colour(palette, scale.share(layer)) },
+    };
   });
-  blocks = el("div", { class: "hv-blocks", "aria-hidden": "true" });
-  measure: HTMLSelectElement;
-  from = el("span");
-  to = el("span");
-  bar = el("i", { class: "hv-legend" });
-  scale: Popup;
-  sample = el("i", { class: "hv-legend" });
-  root: HTMLDivElement;
-  drawn = "";
-  wide: number | null = null; // measured when it changes: each reading would force a layout
+}
 
-  constructor(
-    onChoose: (name: string) => void,
-    onMeasure: (measure: string) => void,
-    onRoom: () => void,
-  ) {
-    this.measure = menu("what the colour of a layer says", MEASURES, onMeasure);
-    const ends = el("span", { class: "hv-dim hv-measure" }, this.from, this.bar, this.to);
-    /** The scale of the colours: a click shows its ends, and what the colours say. */
-    this.scale = new Popup(
-      "",
-      "colours of the layers",
-      el("label", { class: "hv-line" }, "colour of a layer:", this.measure),
-      ends,
-    );
-    this.scale.button.append(this.sample);
-    this.root = el("div", { class: "hv-ribbon" }, this.cells, this.blocks);
-    new ResizeObserver(() => {
-      this.wide = this.cells.clientWidth;
-      onRoom();
-    }).observe(this.cells);
-    this.cells.addEventListener("click", (event: MouseEvent) => {
-      const cell = (event.target as HTMLElement).closest(".hv-layer");
-      if (cell instanceof HTMLElement) onChoose(cell.dataset.layer ?? "");
-    });
-  }
-
-  /** @param now The shown layer. */
-  show(layers: LayerFacts[], now: string, measure: string, palette: Uint32Array) {
-    measure = measureOf(layers, measure);
-    this.wide ??= this.cells.clientWidth;
-    const room = Math.round(this.wide / 40);
-    const key = `${room} ${measure} ${
-      layers.map((layer) => `${layer.name} ${layer.gradient}`).join()
-    }`;
-    if (key !== this.drawn) {
-      this.drawn = key;
-      const gradient = [...this.measure.options].find(({ value }) => value === "gradient");
-      sure(gradient).disabled = measureOf(layers, "gradient") !== "gradient";
-      this.measure.value = measure;
-      this.fill(layers, measure, palette);
-    }
-    for (const cell of this.cells.querySelectorAll<HTMLElement>(".hv-layer")) {
-      const on = cell.dataset.layer === now;
-      cell.classList.toggle("hv-on", on);
-      setAttribute(cell, "aria-selected", on ? "true" : "false");
-    }
-  }
-
-  fill(layers: LayerFacts[], measure: string, palette: Uint32Array) {
-    const scale = scaleOf(layers, measure);
-    const sides = layers.map((layer) => Math.log2(Math.max(layer.side, 1)));
-    const [least, most] = [Math.min(...sides), Math.max(...sides)];
-    const cells = layers.map((layer, place) => {
-      const share = most > least ? (sides[place] - least) / (most - least) : 1;
-      const wrong = layer.nans + layer.infs > 0;
-      const cell = el("div", {
-        class: `hv-layer${wrong ? " hv-wrong" : ""}`,
-        role: "option",
-        "data-layer": layer.name,
-        "aria-label": words(layer),
-        title: words(layer),
-      });
-      const first = place > 0 && layers[place - 1]?.block !== layer.block;
-      cell.classList.toggle("hv-first", first);
-      const bar = el("i");
-      bar.style.height = `${10 + 20 * share}px`;
-      bar.style.background = colour(palette, scale.share(layer));
-      cell.append(bar);
-      return cell;
-    });
-    this.cells.replaceChildren(...cells);
-    this.blocks.replaceChildren(...blocksOf(layers, this.wide ?? 0));
-    setText(this.from, scale.from);
-    setText(this.to, scale.to);
-    const stops = [0, 0.25, 0.5, 0.75, 1].map((share) => colour(palette, share));
-    for (const bar of [this.bar, this.sample]) {
-      bar.style.background = `linear-gradient(90deg, ${stops.join(", ")})`;
-    }
-    const said = this.measure.selectedOptions[0]?.textContent ?? "";
-    setAttribute(
-      this.scale.button,
-      "title",
-      `colours of the layers: ${said}, ${scale.from}${
-        scale.to && ` to ${scale.to}`
-      }; click to choose`,
-    );
-  }
+/** The scale of the colours: a click shows its ends, and what the colours say. */
+export function Scale({ layers, measure, palette, onMeasure }: Coloured & {
+  onMeasure: (measure: string) => void;
+}) {
+  const shown = measureOf(layers, measure);
+  const { from, to } = useMemo(() => scaleOf(layers, shown), [layers, shown]);
+  const stops = [0, 0.25, 0.5, 0.75, 1].map((share) => colour(palette, share));
+  const legend = (
+    <i class="hv-legend" style={{ background: `linear-gradient(90deg, ${stops.join(", ")})` }} />
+  );
+  const name = MEASURES.find(([value]) => value === shown)?.[1];
+  const isGraded = measureOf(layers, "gradient") === "gradient";
+  return (
+    <Popup
+      words={legend}
+      label="colours of the layers"
+      title={`colours of the layers: ${name}, ${from}${to && ` to ${to}`}; click to choose`}
+    >
+      <label class="hv-line">
+        colour of a layer:
+        <Menu
+          label="what the colour of a layer says"
+          options={MEASURES.map((
+            [value, text],
+          ) => [value, text, value === "gradient" && !isGraded])}
+          value={shown}
+          onChoose={onMeasure}
+        />
+      </label>
+      <span class="hv-dim hv-measure">
+        <span>{from}</span>
+        {legend}
+        <span>{to}</span>
+      </span>
+    </Popup>
+  );
 }
 
 /**
@@ -148,12 +141,17 @@ function blocksOf(layers: LayerFacts[], wide: number) {
     const lent = onlyNumber(name, blocks[place - 1]?.name) || lacking <= 0 || lacking > spare
       ? 0
       : lacking + BESIDE;
-    const block = el("span", { title: name }, fitting(name, blocks[place - 1]?.name, own + lent));
-    block.style.flexGrow = String(count);
-    if (lent) block.style.overflow = "visible";
-    if (pushed) block.style.textIndent = `${pushed + 2}px`;
+    const style = {
+      flexGrow: count,
+      overflow: lent ? "visible" : "",
+      textIndent: pushed ? `${pushed + 2}px` : "",
+    };
     pushed = lent;
-    return block;
+    return (
+      <span key={place} title={name} style={style}>
+        {fitting(name, blocks[place - 1]?.name, own + lent)}
+      </span>
+    );
   });
 }
 

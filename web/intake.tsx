@@ -1,9 +1,11 @@
 // Where another input comes from: a file, the clipboard, the camera.
 
 import { Brush } from "./brush.ts";
-import { button, el, setAttribute, setText, visible } from "./dom.ts";
+import { OpenPicture, Toggle } from "./controls.tsx";
+import { el } from "./dom.ts";
 import { fromBase64 } from "./levels.ts";
 import type { Rgb } from "./resize.ts";
+import type { JSX } from "preact";
 import type { App } from "./app.ts";
 import type { NetworkSource } from "./network.ts";
 
@@ -138,80 +140,83 @@ export class Camera {
   }
 }
 
-/** A line of controls, `root`. */
-export class Intake {
+/** What the drawer of pictures has besides the output. */
+export interface Pictures {
+  isOffered: boolean;
+  view: () => JSX.Element;
+}
+
+/** A button that starts and stops the camera. */
+export function CameraToggle({ camera, onToggle }: { camera: Camera; onToggle: () => void }) {
+  return (
+    <Toggle
+      title="show what the camera sees"
+      aria-pressed={camera.stream !== null}
+      onClick={onToggle}
+    >
+      {camera.stream ? "stop camera" : "camera"}
+    </Toggle>
+  );
+}
+
+/** The pictures of a page that runs its network. */
+export class Intake implements Pictures {
   camera: Camera;
-  file = el("input", {
-    type: "file",
-    accept: "image/*",
-    hidden: true,
-    "aria-label": "a picture's file",
-  });
-  open: HTMLButtonElement;
-  lens: HTMLButtonElement;
   brush: Brush;
-  back: HTMLButtonElement;
-  first: HTMLButtonElement;
-  root: HTMLDivElement;
 
   constructor(app: App, public source: NetworkSource) {
-    this.camera = new Camera(() => this.show(), app.ended.signal);
-    this.file.addEventListener("change", () => {
-      this.take(this.file.files?.[0] ?? null);
-      this.file.value = "";
-    });
-    this.open = button(
-      "open picture …",
-      "choose a picture; or drop or paste one",
-      () => this.file.click(),
-    );
-    this.lens = button("camera", "show what the camera sees", () => this.toggleCamera());
-    this.brush = new Brush(
-      app,
-      source,
-      () => Boolean(source.facts.net.transform && source.input.picture),
-    );
+    this.camera = new Camera(() => app.schedule(), app.ended.signal);
+    this.brush = new Brush(app, source, () => this.isOffered);
     this.brush.button.addEventListener("click", () => this.camera.stop()); // what is painted on stands still
-    this.back = button("undo", "the input before this one", () => source.undo());
-    this.first = button("original picture", "the picture that this page was made with", () => {
-      this.camera.stop();
-      source.again();
-    });
-    const pictures = source.facts.net.pictures.map((each) => this.thumbnail(each));
-    this.root = el(
-      "div",
-      { class: "hv-line hv-intake" },
-      this.open,
-      this.lens,
-      this.back,
-      this.first,
-      this.file,
-      ...pictures,
-    );
-    app.parts.otherPictures.prepend(this.root);
     listenForFiles(document, (file) => this.take(file));
-    source.listeners.add(() => this.show());
-    this.show();
+    app.pictures = this;
+    app.schedule();
   }
 
-  show() {
-    const { source } = this;
-    visible(this.root, Boolean(source.facts.net.transform && source.input.picture));
-    const { stream } = this.camera;
-    setAttribute(this.lens, "aria-pressed", stream ? "true" : "false");
-    setText(this.lens, stream ? "stop camera" : "camera");
-    this.back.disabled = source.past.length === 0;
-    this.first.disabled = source.input === source.original;
+  get isOffered() {
+    return Boolean(this.source.facts.net.transform && this.source.input.picture);
   }
 
-  thumbnail({ name, url }: { name: string; url: string }) {
-    const image = el("img", { src: url, alt: name });
-    const made = el("button", { class: "hv-thumbnail", type: "button", title: name }, image);
-    made.addEventListener("click", () => {
-      const [head = "", data = ""] = url.split(",");
-      this.take(new Blob([fromBase64(data)], { type: head.slice(5).replace(";base64", "") }));
-    });
-    return made;
+  view() {
+    const { source, camera } = this;
+    return (
+      <div class="hv-line hv-intake" hidden={!this.isOffered}>
+        <OpenPicture onFile={(file) => this.take(file)} />
+        <CameraToggle camera={camera} onToggle={() => this.toggleCamera()} />
+        <Toggle
+          title="the input before this one"
+          disabled={!source.past.length}
+          onClick={() => source.undo()}
+        >
+          undo
+        </Toggle>
+        <Toggle
+          title="the picture that this page was made with"
+          disabled={source.input === source.original}
+          onClick={() => {
+            camera.stop();
+            source.again();
+          }}
+        >
+          original picture
+        </Toggle>
+        {source.facts.net.pictures.map(({ name, url }) => (
+          <button
+            key={name}
+            type="button"
+            class="hv-thumbnail"
+            title={name}
+            onClick={() => {
+              const [head = "", data = ""] = url.split(",");
+              const type = head.slice(5).replace(";base64", "");
+              this.take(new Blob([fromBase64(data)], { type }));
+            }}
+          >
+            <img src={url} alt={name} />
+          </button>
+        ))}
+      </div>
+    );
   }
 
   async take(file: Blob | null) {

@@ -1,0 +1,147 @@
+// Channels go off, one after another, until the prediction changes: with the curve, and a stop.
+
+import { Canvas, Toggle } from "./controls.tsx";
+import { contextOf } from "./levels.ts";
+import { percent } from "./numbers.ts";
+import type { App } from "./app.ts";
+
+/** A step of the search. */
+export interface Part {
+  share: number;
+  curve: number[];
+  answer: string;
+  flipped: string | null;
+  channels: number[];
+  none?: string;
+}
+export interface Work {
+  layer: string;
+  count: number;
+}
+
+const WIDE = 240; // of the curve, in pixels of the canvas
+const HIGH = 44;
+
+/** The search, and its result. */
+export class Flip {
+  work: Work | null = null;
+  run: number;
+  edits = false; // whether an edit of its own is on its way
+  words = "";
+  curve: number[] | null = null; // the prediction's probability by the number of channels off
+
+  constructor(public app: App) {
+    const { source, state } = app;
+    this.run = source.facts.run;
+    state.onChange((changed) => {
+      if (changed.has("layer") || changed.has("sample")) this.stop("");
+    });
+    source.listeners.add(() => this.follow());
+  }
+
+  /** A result describes one run and the edit that it led to; it goes with the next run. */
+  follow() {
+    const { run } = this.app.source.facts;
+    if (run === this.run) return;
+    this.run = run;
+    if (this.edits) this.edits = false;
+    else if (!this.work) this.say("");
+  }
+
+  toggle() {
+    if (this.work) this.stop("stopped: nothing is switched off");
+    else this.begin();
+  }
+
+  begin() {
+    const { source, ranking, at } = this.app;
+    const channels = Array.from(ranking.order);
+    const work = { layer: at.layer, count: channels.length };
+    this.work = work;
+    this.say("");
+    const step = () =>
+      source.flip?.(at, channels, (part) => {
+        if (this.work !== work) return; // stopped, or overtaken
+        if (!part) return this.stop("stopped: the network has changed");
+        if (part.none) return this.stop(part.none);
+        if (part.share === 1) return this.end(work, part);
+        this.say(`${part.curve.length - 1} of ${work.count} off, ${nowOf(part)}`, part.curve);
+        return step();
+      });
+    step();
+  }
+
+  stop(why: string) {
+    this.work = null;
+    this.say(why);
+  }
+
+  end({ layer }: Work, { curve, channels, flipped, answer }: Part) {
+    this.work = null;
+    const tried = curve.length - 1;
+    const enough = channels.length === 1
+      ? `channel ${channels[0]} alone is enough`
+      : `${channels.length} of them are enough`;
+    this.say(
+      flipped === null
+        ? `The prediction stays ${answer}, ${
+          percent(Number(curve.at(-1)))
+        }, with all ${tried} channels off`
+        : `Prediction flips to ${flipped} after ${tried} channel${
+          tried === 1 ? "" : "s"
+        }; ${enough}`,
+      curve,
+    );
+    this.edits = flipped !== null;
+    if (this.edits) this.app.source.edit({ set: "off", layer, channels });
+  }
+
+  say(words: string, curve: number[] | null = null) {
+    [this.words, this.curve] = [words, curve];
+    this.app.schedule();
+  }
+}
+
+export function FlipView({ flip }: { flip: Flip }) {
+  const { work, words, curve, app: { source } } = flip;
+  return (
+    <span class="hv-flip" hidden={!source.flip || source.facts.predictions.length < 2}>
+      <Toggle
+        title="switch channels off in this order until the prediction changes, then switch those that are not needed on again"
+        onClick={() => flip.toggle()}
+      >
+        {work ? "stop" : "find channels that change the prediction"}
+      </Toggle>
+      {curve && <Curve curve={curve} />}
+      <span class="hv-dim" role="status">{words}</span>
+    </span>
+  );
+}
+
+function Curve({ curve }: { curve: number[] }) {
+  const draw = (canvas: HTMLCanvasElement) => {
+    const context = contextOf(canvas);
+    context.clearRect(0, 0, WIDE, HIGH);
+    context.strokeStyle = getComputedStyle(canvas).color;
+    context.lineWidth = 3;
+    context.beginPath();
+    const last = Math.max(curve.length - 1, 1);
+    for (const [off, share] of curve.entries()) {
+      context.lineTo(((WIDE - 4) * off) / last + 2, HIGH - 2 - (HIGH - 4) * share);
+    }
+    context.stroke();
+  };
+  const shares = curve.map((share, off) => `${off} off ${percent(share)}`).join(", ");
+  const words = `the prediction's probability: ${shares}`;
+  return (
+    <span class="hv-curve" role="img" aria-label={words} title={words}>
+      <Canvas width={WIDE} height={HIGH} aria-hidden="true" paint={draw} deps={[curve]} />
+    </span>
+  );
+}
+
+function nowOf(part: Part) {
+  return part.flipped === null
+    ? `${part.answer} ${percent(Number(part.curve.at(-1)))}`
+    : `${part.flipped}: which of them are needed? ${part.channels.length} so far`;
+}

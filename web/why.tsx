@@ -1,0 +1,573 @@
+// Why a value is what it is: its bias and terms, and the way back to the pixels.
+
+import { Canvas, Toggle } from "./controls.tsx";
+import { paint, toLevels } from "./levels.ts";
+import { shareOf } from "./dom.ts";
+import { short } from "./numbers.ts";
+import type { ComponentChildren, JSX } from "preact";
+import type { App } from "./app.ts";
+import type { Colours } from "./colours.ts";
+import type { Numeric } from "./layer.ts";
+import type { WhyOrigin, WhyTerm, WithoutQuestion } from "./messages.d.ts";
+import type { ReasonQuestion, Reasons } from "./source.ts";
+import type { Values } from "./state.ts";
+
+type Answer = Reasons["why"];
+
+/** One number of the network: a position, or the place on the pictures, or a value of the output. */
+interface Spot extends Pick<Answer, "layer" | "call" | "channel" | "position"> {
+  place?: Values["place"];
+  output?: number;
+  written?: string;
+  sample?: number;
+  said?: Answer;
+}
+
+/** What the drawer asks; it follows the chosen position while it is open. */
+export class Why {
+  /** From the first value that was asked for, back towards the input. */
+  trail: Spot[] = [];
+  index = 0;
+  followed = "";
+  /** Input channels that are marked to be switched off. */
+  marked: Set<number> = new Set();
+  /** What was asked to be switched off. */
+  off: Omit<WithoutQuestion, "key"> | null = null;
+  again = 0; // so that what was stopped is asked once more
+  stopped = false;
+  offStopped = false;
+  timer = 0;
+  isLate = false;
+  cell = ""; // the product under the pointer
+  latest: { key: string; answer: JSX.Element } | null = null;
+
+  constructor(public app: App) {}
+
+  toggled(open: boolean) {
+    if (open && this.stopped) this.again += 1;
+    if (!open) this.arrived();
+    this.followed = "";
+    this.app.schedule();
+  }
+
+  /** The number of the class whose gradient is shown, if it is one. */
+  get target() {
+    const { at, facts } = this.app;
+    const number = at.targetClass ?? facts.target.number;
+    return typeof number === "number" ? number : null;
+  }
+
+  /** The target as it is typed, where it is a number anywhere in the output. */
+  get written() {
+    const { switches } = this.app.source; // the kernel answers
+    const { written } = this.app.facts.target;
+    return switches && this.target === null && written?.startsWith("output") ? written : null;
+  }
+
+  /** The prediction, where the source can answer why it is what it is. */
+  get prediction(): Spot | null {
+    const nowhere = { layer: "", call: -1, channel: 0, position: [] };
+    const { target, written } = this;
+    const { switches } = this.app.source;
+    if (target !== null && (switches || this.app.facts.why?.output)) {
+      return { ...nowhere, output: target };
+    }
+    return written === null ? null : { ...nowhere, written };
+  }
+
+  begin(spot: Spot) {
+    this.trail = [spot];
+    this.go(0);
+  }
+
+  go(index: number) {
+    this.index = index;
+    this.marked.clear();
+    this.off = null;
+    this.app.schedule();
+  }
+
+  /** Walk to where a term came from; the explorer goes along where it has the layer. */
+  follow(spot: Spot) {
+    this.trail = [...this.trail.slice(0, this.index + 1), spot];
+    this.go(this.index + 1);
+    this.lead(spot);
+  }
+
+  lead({ layer, channel, position }: Spot) {
+    const facts = this.app.facts.layers.find(({ name }) => name === layer);
+    if (!facts) return;
+    const size = String(facts.size).split("×").map(Number);
+    const [high, wide] = size.length > 1 ? size.slice(-2) : [1, size[0]];
+    const [row, column] = position.length > 1 ? position.slice(-2) : [0, position[0] ?? 0];
+    if (!high || !wide || row === undefined || column === undefined) return;
+    const place: [number, number] = [(row + 0.5) / high, (column + 0.5) / wide];
+    this.followed = key({ ...this.app.at, layer, channel, place });
+    this.app.state.set({ layer, channel, place });
+  }
+
+  /** A newly chosen position begins a new trail. */
+  followPosition() {
+    const { at } = this.app;
+    const now = key(at);
+    if (!at.place || now === this.followed) return;
+    this.followed = now;
+    const { layer, call, channel, place } = at;
+    this.trail = [{ layer, call, channel, position: [], place }];
+    this.index = 0;
+    this.marked.clear();
+    this.off = null;
+  }
+
+  get question(): (ReasonQuestion & { ask: "why" }) | null {
+    const { at } = this.app;
+    const spot = this.trail[this.index];
+    if (!spot) return null;
+    if (spot.output !== undefined) return { ask: "why", output: spot.output, sample: at.sample };
+    if (spot.written) return { ask: "why", written: spot.written, sample: at.sample };
+    const { layer, call, channel, sample = at.sample } = spot;
+    const where = spot.position.length || !spot.place
+      ? { position: spot.position }
+      : { place: spot.place };
+    return { ask: "why", layer, call, channel, sample, depth: at.depth, ...where, ...this.retry };
+  }
+
+  get retry() {
+    return this.again ? { again: this.again } : {};
+  }
+
+  /** After half a second without an answer: what is done, and how it is stopped. */
+  wait() {
+    this.timer ||= setTimeout(() => {
+      this.isLate = true;
+      this.app.schedule();
+    }, HALF_A_SECOND);
+  }
+
+  arrived() {
+    clearTimeout(this.timer);
+    this.timer = 0;
+    this.isLate = false;
+  }
+
+  /** The answer, or the reason why there is none; the previous one until the next is here. */
+  answer(): JSX.Element | string {
+    const { source, facts, colours } = this.app;
+    this.followPosition();
+    const { question } = this;
+    if (!source.why) return "This needs the notebook: the page holds no answers.";
+    if (!question) return "Click a value in the feature map, or begin from the prediction.";
+    const found = source.why(question);
+    this.stopped = Boolean(found?.stopped);
+    if (found) this.arrived();
+    else this.wait();
+    if (found?.none !== undefined) this.latest = null;
+    if (!found || found.none !== undefined) {
+      return this.latest?.answer ?? found?.none ?? "on its way …";
+    }
+    this.trail[this.index].said = found;
+    const own = `${JSON.stringify(question)} ${facts.run}`;
+    const now = `${own} ${colours.dark} ${[...this.marked]}`;
+    if (this.latest?.key !== now) {
+      this.cell = found.size.some((side) => side > 1)
+        ? "Point at a kernel or patch for each product."
+        : "";
+      this.latest = { key: now, answer: <Terms key={own} why={this} found={found} /> };
+    }
+    return this.latest.answer;
+  }
+
+  mark(channel: number, on: boolean) {
+    if (on) this.marked.add(channel);
+    else this.marked.delete(channel);
+    this.off = null;
+    this.app.schedule();
+  }
+
+  /** Ask for the value without the marked channels. */
+  test() {
+    const spot = this.trail[this.index]?.said;
+    if (!spot || !this.marked.size) return;
+    const { layer, call, channel, position, sample } = spot;
+    if (this.offStopped) this.again += 1;
+    this.off = {
+      ask: "without",
+      ...this.retry,
+      layer,
+      call,
+      channel,
+      position,
+      sample,
+      channels: [...this.marked].sort((a, b) => a - b),
+      target: this.target,
+    };
+    this.app.schedule();
+  }
+
+  /** The value without the marked channels, in words. */
+  get tested() {
+    if (!this.off) return "";
+    const found = this.app.source.why?.(this.off) ?? null;
+    this.offStopped = Boolean(found?.stopped);
+    if (!found) return "on its way …";
+    if (typeof found.none === "string") return found.none;
+    const score = typeof found.score === "string"
+      ? `; ${this.app.facts.target.name} logit ${plus(found.score)}`
+      : "";
+    return `this value: predicted ${plus(found.predicted)}, measured ${plus(found.true)}${score}`;
+  }
+}
+
+export function WhyPanel({ why }: { why: Why }) {
+  const { switches } = why.app.source;
+  const answer = why.answer();
+  const isWords = typeof answer === "string";
+  const { prediction } = why;
+  return (
+    <div class="hv-why">
+      <div class="hv-why-head">
+        <span class="hv-why-trail" aria-label="from the value back to the input">
+          {why.trail.map((spot, place) => <Step key={place} why={why} spot={spot} place={place} />)}
+        </span>
+        {prediction && (
+          <Toggle onClick={() => why.begin(prediction)}>
+            start at {why.app.facts.target.name}
+          </Toggle>
+        )}
+      </div>
+      {isWords && <div class="hv-why-sum">{answer}</div>}
+      <span class="hv-why-working" hidden={!why.isLate}>
+        {switches ? WORKING : "working: the network runs"}
+      </span>
+      {!isWords && answer}
+      {!isWords && <div class="hv-why-cell hv-dim" aria-live="polite">{why.cell}</div>}
+      <div class="hv-line">
+        {!isWords && switches && why.marked.size > 0 && (
+          <Toggle onClick={() => why.test()}>switch these off</Toggle>
+        )}
+        <span>{isWords ? "" : why.tested}</span>
+      </div>
+    </div>
+  );
+}
+
+function Step({ why, spot, place }: { why: Why; spot: Spot; place: number }) {
+  const { layer, channel, position } = spot.said ?? spot;
+  const isPrediction = (spot.output !== undefined || spot.written) && !spot.said;
+  const words = isPrediction ? "prediction" : `${layer} · ${channel}${positionOf(position)}`;
+  const onClick = () => {
+    why.go(place);
+    if (spot.said) why.lead(spot.said);
+  };
+  return (
+    <>
+      {place > 0 && <span class="hv-dim">←</span>}
+      <button type="button" title={words} aria-current={place === why.index} onClick={onClick}>
+        {words}
+      </button>
+    </>
+  );
+}
+
+/** The value as a sum, and a row for each term. */
+function Terms({ why, found }: { why: Why; found: Answer }) {
+  const { bias, rest, others, constant, constants, terms } = found;
+  const sizes = [bias, rest, constant, ...terms.map(({ contribution }) => contribution)]
+    .map((text) => Math.abs(number(text)));
+  const most = Math.max(...sizes.filter(Number.isFinite), 1e-30);
+  const taps = found.arrays.kernel?.shape[1] ?? 1;
+  const names = [
+    "",
+    "input channel",
+    "contribution",
+    "",
+    found.arrays.maps ? "map" : "",
+    ...(taps > 1 ? ["kernel", "patch"] : ["weight", "input"]),
+    "input from",
+  ];
+  return (
+    <>
+      <div class="hv-why-sum" title={found.value}>{sumOf(found)}</div>
+      <div class="hv-dim">{onwardOf(found, why.app.at.sample)}</div>
+      <div class="hv-why-terms">
+        <div class="hv-why-term hv-why-columns">
+          {names.map((name, place) => <span key={place}>{name}</span>)}
+        </div>
+        <Plain name="bias" text={bias} most={most} />
+        {constants > 0 && (
+          <Plain
+            name={`${constants} constant channels`}
+            text={constant}
+            most={most}
+            title={CONSTANT}
+          />
+        )}
+        {terms.map((term, place) => (
+          <Term key={place} why={why} found={found} term={term} place={place} most={most} />
+        ))}
+        {others > 0 && <Plain name={`${others} others`} text={rest} most={most} />}
+      </div>
+    </>
+  );
+}
+
+function sumOf({ value, bias, rest, others, constant, constants, terms }: Answer) {
+  const parts = terms.map(({ contribution, channel }) => added(contribution, `channel ${channel}`));
+  const whole = [
+    ...parts.slice(0, 3),
+    ...(parts.length > 3 ? ["…"] : []),
+    ...(constants ? [added(constant, `${constants} constant channels`)] : []),
+    ...(others ? [added(rest, `${others} others`)] : []),
+  ];
+  return `${short(number(value))} = bias ${short(number(bias))} ${whole.join(" ")}`;
+}
+
+/** Where the value is, what follows it, and what has to be known about it. */
+function onwardOf(found: Answer, sample: number) {
+  const after = found.after.map(([name, now]) => `${name} ${short(number(now))}`);
+  if (found.mixed) after.push(`${found.mixed} (of several values)`);
+  const then = after.length ? `; then ${after.join(" → ")}` : "";
+  const edited = found.edited
+    ? `; its edits (${found.edits.join(", ")}) make it ${short(number(found.edited))}`
+    : "";
+  const isOther = found.sample !== undefined && found.sample !== sample;
+  const row = isOther ? `, row ${found.sample} of its batch` : "";
+  const note = found.note ? `. ${found.note}` : "";
+  const where = found.position.length ? ` at${positionOf(found.position)}` : "";
+  return `${found.layer}, channel ${found.channel}${where}${row}${edited}${then}${note}`;
+}
+
+const positionOf = (position: number[]) => position.length ? ` (${position.join(", ")})` : "";
+
+function Term({ why, found, term, place, most }: {
+  why: Why;
+  found: Answer;
+  term: WhyTerm;
+  place: number;
+  most: number;
+}) {
+  const { colours, source } = why.app;
+  const { kernel, patch, maps } = found.arrays;
+  const [, height = 1, width = 1] = maps?.shape ?? [];
+  const whole = maps?.values.subarray(place * height * width, (place + 1) * height * width);
+  const taps = kernel.shape[1] ?? 1;
+  const [high, wide] = found.size.length > 1 ? found.size.slice(-2) : [1, found.size[0] ?? 1];
+  const tall = taps / wide || high;
+  const cells = [kernel, patch].map(({ values }) =>
+    values.subarray(place * taps, (place + 1) * taps)
+  );
+  const point = (event: JSX.TargetedPointerEvent<HTMLElement>) => {
+    const { x, y } = shareOf(event, event.currentTarget);
+    const row = Math.min(Math.floor(y * tall), tall - 1);
+    const column = Math.min(Math.floor(x * wide), wide - 1);
+    const [one, two] = cells.map((values) => values[row * wide + column]);
+    why.cell = `channel ${term.channel}, tap (${row}, ${column}): kernel ${short(one)} × patch ${
+      short(two)
+    } = ${short(one * two)}`;
+    why.app.schedule();
+  };
+  const [from, to] = term.window;
+  const share = (part: number, all: number) => `${(100 * part) / all}%`;
+  const rest = besides(term);
+  return (
+    <div class="hv-why-term">
+      {source.switches
+        ? (
+          <input
+            type="checkbox"
+            aria-label={`switch channel ${term.channel} off`}
+            checked={why.marked.has(term.channel)}
+            onChange={(event) => why.mark(term.channel, event.currentTarget.checked)}
+          />
+        )
+        : <span />}
+      <span>channel {term.channel}</span>
+      <Bar value={number(term.contribution)} most={most} />
+      <Value text={term.contribution} value={number(term.contribution)} />
+      {whole
+        ? (
+          <Picture
+            {...{ colours, height, width }}
+            values={whole}
+            label={`map of input channel ${term.channel}`}
+          >
+            {from && to && (
+              <i
+                style={{
+                  top: share(from[0] ?? 0, height),
+                  left: share(from[1] ?? 0, width),
+                  height: share((to[0] ?? 0) + 1 - (from[0] ?? 0), height),
+                  width: share((to[1] ?? 0) + 1 - (from[1] ?? 0), width),
+                }}
+              />
+            )}
+          </Picture>
+        )
+        : <span />}
+      {cells.map((values, which) =>
+        taps === 1 ? <Value key={which} text={String(values[0])} value={values[0]} /> : (
+          <Picture
+            key={which}
+            colours={colours}
+            values={values}
+            height={tall}
+            width={wide}
+            label={`${which ? "patch" : "kernel"} of channel ${term.channel}`}
+            diverging={which === 0}
+            all={which ? whole : undefined}
+            onPointerMove={point}
+          />
+        )
+      )}
+      <span class="hv-why-from">
+        {term.origins.map((origin, n) => <Origin key={n} why={why} origin={origin} />)}
+        {rest && <span class="hv-dim" title={REMAINDERS[term.kind ?? ""] ?? ""}>{rest}</span>}
+      </span>
+    </div>
+  );
+}
+
+function Origin({ why, origin }: { why: Why; origin: WhyOrigin }) {
+  const { layer, channel, position, path, part, cut_off: cutOff, call, sample } = origin;
+  const words = `${cutOff ? "cut off" : short(number(part))} ← ${layer} · ${channel}${
+    positionOf(position)
+  }`;
+  if (layer === "input") return <span>{words}</span>;
+  return (
+    <button
+      type="button"
+      title={`${words}, ${path.length ? `by ${path.join(", ")}` : "directly"}`}
+      onClick={() => why.follow({ layer, call, channel, position, sample })}
+    >
+      {words}
+    </button>
+  );
+}
+
+/** A term without pictures. */
+function Plain({ name, text, most, title }: {
+  name: string;
+  text: string;
+  most: number;
+  title?: string;
+}) {
+  return (
+    <div class="hv-why-term">
+      <span />
+      <span title={title}>{name}</span>
+      <Bar value={number(text)} most={most} />
+      <Value text={text} value={number(text)} />
+    </div>
+  );
+}
+
+/** @param text All digits. */
+export function Value({ text, value }: { text: string; value: number }) {
+  return <span class="hv-why-number" title={text}>{short(value)}</span>;
+}
+
+/** To the right for a positive value, to the left for a negative one. */
+export function Bar({ value, most }: { value: number; most: number }) {
+  const width = Number.isFinite(value) ? (50 * Math.abs(value)) / most : 50;
+  const left = value < 0 ? 50 - width : 50;
+  return (
+    <span class="hv-why-bar" aria-hidden="true">
+      <i
+        class={value < 0 ? "hv-less" : "hv-more"}
+        style={{ width: `${width}%`, left: `${left}%` }}
+      />
+    </span>
+  );
+}
+
+/**
+ * A small picture of values in its own range; the kernel's middle is zero.
+ * @param all The values whose range it is, where these are a part.
+ */
+export function Picture(
+  { colours, values, height, width, label, diverging, all = values, children, ...events }: {
+    colours: Colours;
+    values: Numeric;
+    height: number;
+    width: number;
+    label: string;
+    diverging?: boolean;
+    all?: Numeric;
+    children?: ComponentChildren;
+    onPointerMove?: (event: JSX.TargetedPointerEvent<HTMLElement>) => void;
+  },
+) {
+  const draw = (canvas: HTMLCanvasElement) => {
+    const finite = Array.from(all).filter(Number.isFinite).map(Number);
+    const least = finite.reduce((one, other) => Math.min(one, other), Infinity);
+    const most = finite.reduce((one, other) => Math.max(one, other), -Infinity);
+    const signed = diverging || least < 0;
+    const size = Math.max(Math.abs(least), Math.abs(most)) || 1;
+    const range = signed
+      ? { low: -size, high: size }
+      : { low: finite.length ? least : 0, high: most > least ? most : least + 1 };
+    const palette = colours.palette(colours.automatic(signed));
+    paint(canvas, toLevels(values, { ...range, precision: "double" }), width, height, palette);
+  };
+  return (
+    <span class="hv-why-picture" role="img" aria-label={label} {...events}>
+      <Canvas width={width} height={height} paint={draw} deps={[values, all, colours.dark]} />
+      {children}
+    </span>
+  );
+}
+
+function key(
+  { layer, call, channel, sample, place }: Pick<
+    Values,
+    "layer" | "call" | "channel" | "sample" | "place"
+  >,
+) {
+  return JSON.stringify([layer, call, channel, sample, place]);
+}
+
+/** @param text As Python writes a number. */
+function number(text: string) {
+  return Number(text.replace("inf", "Infinity"));
+}
+
+function added(text: string, name: string) {
+  const value = number(text);
+  return `${value < 0 ? "−" : "+"} ${short(Math.abs(value))} (${name})`;
+}
+
+function plus(text: string) {
+  const value = number(text);
+  return value < 0 ? short(value) : `+${short(value)}`;
+}
+
+/** What is left of an input beside the parts. */
+const REMAINDERS: Record<string, string> = {
+  constant: "biases and shifts: what no layer made",
+  linearisation:
+    "the path is not piecewise linear: the parts are gradient × value, and this is what is left",
+  unexplained: "autograd does not follow all of the path",
+};
+
+/** What an input was made of beside the parts that are shown one by one. */
+function besides({ origins, traced, others, rest, remainder, kind, bent_by: by }: WhyTerm) {
+  if (!traced) return origins.length ? "" : "traced back in the notebook";
+  if (typeof remainder !== "string") return "padding, or not traced back";
+  const parts = others ? [`${short(number(rest ?? "0"))} from ${others} others`] : [];
+  const left = number(remainder);
+  const size = origins.reduce((sum, { part }) => sum + Math.abs(number(part)), Math.abs(left));
+  if (Math.abs(left) > 1e-5 * size) {
+    parts.push(
+      `${short(left)} ${kind === "linearisation" ? "remainder of a linearisation" : kind}${
+        by?.length ? ` (${by.join(", ")})` : ""
+      }`,
+    );
+  }
+  return parts.join("; ");
+}
+
+const HALF_A_SECOND = 500; // milliseconds
+const WORKING =
+  "working: the network runs once more, to keep what its layers are given; interrupt the kernel to stop";
+const CONSTANT =
+  "input channels that do not depend on the picture: trained away, or all their inputs are zero here";
