@@ -568,7 +568,7 @@ class PaintRequest(Request):
 
 
 class EraseRequest(Request):
-    """Takes the edits of some pixels back."""
+    """Takes pixels out of the strokes."""
 
     shape: tuple[int, int]
 

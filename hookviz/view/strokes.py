@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-import torch
 from torch import Tensor
 
-from ..hooking.changes import select_positions
 from ..hooking.edit import LayerEdit
 from ..run.inputs import ModelInput
 
@@ -20,14 +18,21 @@ class Stroke(LayerEdit):
 
     Examples
     --------
+    >>> import torch
     >>> covered = torch.zeros(4, 6, dtype=torch.bool)
     >>> covered[1, 2:4] = True
     >>> print(Stroke("input", 0, None, covered))
     input, 2 pixels: mean
     """
 
+    @property
+    def pixels(self) -> Tensor:
+        """The covered pixels, bool (H, W)."""
+        assert isinstance(self.where, Tensor)
+        return self.where
+
     def __str__(self) -> str:
-        count = int(self.where.sum()) if isinstance(self.where, Tensor) else 0
+        count = int(self.pixels.sum())
         return f"{self.layer}, {count:,} pixel{'s' * (count != 1)}: mean"
 
 
@@ -61,7 +66,7 @@ def painted(
 
 
 def erased(edits: Sequence[LayerEdit], inputs: ModelInput, pixels: Tensor) -> tuple[LayerEdit, ...]:
-    """Return the edits without these pixels, bool (H, W), in all edits of the input.
+    """Return the edits with these pixels, bool (H, W), taken out of all strokes.
 
     Raises
     ------
@@ -69,7 +74,14 @@ def erased(edits: Sequence[LayerEdit], inputs: ModelInput, pixels: Tensor) -> tu
         The input is not a batch of pictures of this size.
     """
     _batch(inputs, pixels)
-    return tuple(left for edit in edits if (left := _without(edit, pixels)) is not None)
+    left = []
+    for edit in edits:
+        if isinstance(edit, Stroke):
+            edit = replace(edit, where=edit.pixels & ~pixels)
+            if not edit.pixels.any():
+                continue
+        left.append(edit)
+    return tuple(left)
 
 
 def _batch(inputs: ModelInput, pixels: Tensor) -> Tensor:
@@ -87,18 +99,3 @@ def _batch(inputs: ModelInput, pixels: Tensor) -> Tensor:
 def _filled(batch: Tensor, mean: Tensor, sample: int) -> Tensor:
     batch[sample] = mean.to(batch)
     return batch
-
-
-def _without(edit: LayerEdit, pixels: Tensor) -> LayerEdit | None:
-    """Return an edit without these pixels; None if nothing is left of it."""
-    if edit.layer != "input":
-        return edit
-    changed = torch.zeros_like(pixels)
-    if edit.where is None:
-        changed[:] = True
-    else:
-        select_positions(changed, edit.where, "the input")
-    if not (changed & pixels).any():
-        return edit
-    left = changed & ~pixels
-    return replace(edit, where=left) if left.any() else None
