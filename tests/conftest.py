@@ -108,6 +108,24 @@ def pytest_runtest_setup() -> None:
     random.seed(SEED)
 
 
+@pytest.fixture(autouse=True)
+def closed_explorers() -> Iterator[None]:
+    """Close the explorers that a test has made: ipywidgets keeps every widget that is open."""
+    before = _live_widgets()
+    yield
+    for key, widget in _live_widgets().items():
+        if key not in before:
+            widget.close()
+
+
+def _live_widgets() -> dict[str, Any]:
+    if "hookviz.widgets.lifecycle" not in sys.modules:
+        return {}
+    from hookviz.widgets.lifecycle import LiveWidget, living
+
+    return {each.model_id: each for each in living() if isinstance(each, LiveWidget)}
+
+
 @pytest.fixture
 def own_methods() -> Iterator[None]:
     """What a test does to HEATMAPS is undone, their order, too."""

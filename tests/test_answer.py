@@ -201,7 +201,6 @@ def test_a_pixel_is_the_target_and_all_follows(pnet):
     assert torch.allclose(explorer.cache["conv3"].gradient, wanted, atol=1e-7)
     explorer.target = "output[1][0, 1, 12, 9] - output[1][0, 1, 3, 3]"
     assert explorer.target == target - faces.target(0, 1, 3, 3)
-    explorer.close()
 
 
 def small(kind, **more):
@@ -271,7 +270,6 @@ def test_a_box_of_a_real_detector_is_the_target(name):
         score, slopes = plain(model, layer, picture, box.points_at[3])
         assert slopes.any() and score == pytest.approx(float(output["keypoints_scores"][at, 3]))
         assert torch.equal(explorer.cache[layer].gradient, slopes)
-    explorer.close()
 
 
 def test_why_of_a_pixel_after_a_softmax(pnet):
@@ -288,7 +286,6 @@ def test_why_of_a_pixel_after_a_softmax(pnet):
     explorer.target = "output[1][0, 1].sum()"
     said, _ = why_answer(explorer.displayed(), WhyQuestion(key="", written="output[1][0, 1].sum()"))
     assert said.layer == "conv4_1" and said.channel == 1
-    explorer.close()
 
 
 class Parts(nn.Module):
@@ -322,7 +319,6 @@ def test_why_of_a_score_that_one_part_of_the_picture_has():
     said, _ = why_answer(explorer.displayed(), step)
     row, column = said.position
     assert float(said.value) == pytest.approx(float(first[0, said.channel, row, column]))
-    explorer.close()
 
 
 def test_the_plain_face_has_map_and_boxes(pnet):
@@ -343,7 +339,6 @@ def test_the_plain_face_has_map_and_boxes(pnet):
     assert figure.axes[2].get_title().startswith("output[1], channel 1")  # beside the map
     shown = [axes.images[0].get_array() for axes in figure.axes if axes.images]
     assert any(np.array_equal(each, panel.values) for each in shown)
-    explorer.close()
 
     torch.manual_seed(0)
     model = small(FasterRCNN, **ANCHORS)
@@ -353,4 +348,3 @@ def test_the_plain_face_has_map_and_boxes(pnet):
     first = draw_figure(explorer.frame).axes[0].patches[0]
     assert first.get_xy() == pytest.approx((left - 0.5, top - 0.5), abs=1e-4)
     assert first.get_width() == pytest.approx(right - left, abs=1e-4)
-    explorer.close()

@@ -94,4 +94,3 @@ def test_a_box_and_a_keypoint_are_targets(name):
         assert (mine is None) == (slopes is None)
         assert mine is None or torch.equal(mine, slopes)
         assert at != best.at or bool(slopes.any())
-    explorer.close()

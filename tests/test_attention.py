@@ -601,7 +601,6 @@ def test_every_function_runs_an_encoder_with_padding():
     assert [name for name in explorer.cache if "heads" in name] == [f"{n}.heads" for n in names]
     with torch.no_grad():
         assert torch.allclose(explorer.displayed().run.logits, model(words), atol=1e-6)
-    explorer.close()
     layers = {node["layer"] for node in hookviz.graph(model, words).records()}
     assert {f"encoder.layers.{n}.linear1" for n in (0, 1)} <= layers
     assert hookviz.diagnose(model, words).healthy
@@ -645,4 +644,3 @@ def test_a_page_says_which_query_its_attention_has():
     explorer = hookviz.explore(model, digit, face="plain")
     page = explorer.to_html(layers="*encoder_layer_*")
     assert "The attention in this page has one query: the class token." in page
-    explorer.close()

@@ -175,7 +175,6 @@ def test_explorer(fused):
         plain = model(x)
     lost = dict(zip(explorer.frame.tiles.channels.tolist(), scores, strict=True))[2]
     assert lost == pytest.approx(float((plain - wanted)[0, 1]), abs=1e-4)
-    explorer.close()
 
 
 class Twice(Own):

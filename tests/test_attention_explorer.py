@@ -99,7 +99,6 @@ def test_tokens_before_the_patches_have_names():
     with_page.layer = "blocks.1.attn.heads"
     (said,) = [pairs for name, pairs in with_page.frame.readings if "other tokens" in name]
     assert [name for name, _ in said] == list(token_names(registers))
-    with_page.close()
 
 
 class Words(nn.Module):
@@ -120,7 +119,6 @@ def test_without_patches_it_is_the_matrix():
     explorer.layer, explorer.channel = "encoder.self_attn.heads", 0
     assert np.allclose(explorer.frame.panels[0].values, weights[0, 0], atol=1e-6)
     assert "query" not in explorer.frame.description
-    explorer.close()
 
 
 def test_tokens_have_their_words():
@@ -133,7 +131,6 @@ def test_tokens_have_their_words():
     axes = explorer.figure().axes[0]
     ticks = [axis.get_ticklabels() for axis in (axes.xaxis, axes.yaxis)]
     assert [[each.get_text().replace("\\", "") for each in axis] for axis in ticks] == [said, said]
-    explorer.close()
     with pytest.raises(ValueError, match=r"token_names has 2 names, but attention has 6: give one"):
         hookviz.explore(model, words, token_names=["a", "b"])
     with pytest.raises(ValueError, match="but nothing attends"):
@@ -149,7 +146,6 @@ def test_budget_is_shared_and_what_went_over_is_run_alone():
     weights = hookviz.attention(model, x)["blocks.1.attn"]
     known = explorer.cache["blocks.1.attn.heads"].last.outputs[0].statistics
     assert math.isclose(known.max, float(weights.max()), rel_tol=1e-5)
-    explorer.close()
 
 
 def test_a_convnet_is_not_listened_to():
@@ -181,7 +177,6 @@ def test_such_heatmaps_are_not_offered_where_nothing_attends_or_refused():
     assert "rollout" not in explorer.frame.choices["heatmap"]
     with pytest.raises(traitlets.TraitError, match="Unknown heatmap 'rollout'"):
         explorer.heatmap = "rollout"
-    explorer.close()
     swin = torchvision.models.SwinTransformer([4, 4], 12, [2], [2], [4, 4], num_classes=3)
     explorer = hookviz.explore(scattered(swin), picture(), face="plain")
     with pytest.raises(ValueError, match="some layers do not attend over all patches"):
@@ -189,4 +184,3 @@ def test_such_heatmaps_are_not_offered_where_nothing_attends_or_refused():
     assert explorer.heatmap == "gradcam"
     explorer.heatmap = "norm"
     assert "norm" in explorer.to_html()
-    explorer.close()

@@ -250,7 +250,6 @@ def test_a_layer_over_the_budget():
         explorer = hookviz.explore(MODEL, PICTURE, max_bytes=1_000_000)
     explorer.layer = explorer.cache.over_budget[-1]
     compare(explorer)
-    explorer.close()
 
 
 # Names that try to be code
@@ -345,7 +344,6 @@ def test_rare_views_are_refused_in_one_sentence(words):
     control(explorer, "code for this view").value = True
     assert says(explorer, escape(words))
     explorer.channel = 1  # the explorer still works
-    explorer.close()
 
 
 def test_own_heatmaps_are_refused(own_methods):
@@ -385,7 +383,6 @@ def test_the_button_shows_the_code_of_the_view():
         assert f"activation[0, {channel}]" in html(explorer, "<pre").value
     button.value = False
     assert not says(explorer, "<pre")
-    explorer.close()
 
 
 def test_code_is_escaped_in_the_widget():
@@ -395,14 +392,12 @@ def test_code_is_escaped_in_the_widget():
     control(explorer, "code for this view").value = True
     text = html(explorer, "<pre").value
     assert "<img" not in text and "&lt;img" in text
-    explorer.close()
 
 
 def test_writing_the_code_does_not_run_the_model(monkeypatch):
     explorer = hookviz.explore(MODEL, PICTURE)
     monkeypatch.setattr(MODEL, "forward", lambda *_: pytest.fail("the model ran"))
     explorer.code()
-    explorer.close()
 
 
 def test_code_is_of_what_the_browser_shows():
@@ -413,4 +408,3 @@ def test_code_is_of_what_the_browser_shows():
     assert explorer.layer == "layer2.0.conv1"
     code = browser.answers[-1]["code"]
     assert code == explorer.code() and "layer2.0.conv1" in code
-    explorer.close()

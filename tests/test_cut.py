@@ -437,7 +437,6 @@ def test_of_an_explorer(branching):
     explorer.place = None
     with pytest.raises(ValueError, match="No position"):
         explorer.contributions()
-    explorer.close()
 
 
 def test_the_panels_answers(branching):
@@ -471,7 +470,6 @@ def test_the_panels_answers(branching):
     (top, left), (bottom, right) = said.terms[0].window
     row, column = said.position
     assert (top, left, bottom, right) == (row - 1, column - 1, row + 1, column + 1)
-    explorer.close()
 
 
 def test_channels_to_which_only_biases_lead():
@@ -499,7 +497,6 @@ def test_channels_to_which_only_biases_lead():
     explorer = hookviz.explore(model, x, layers=["4"])
     question = {"layer": "4", "call": -1, "channel": 0, "position": [2, 3], "sample": 0}
     said, _ = why_answer(explorer.displayed(), WhyQuestion(key="", **question))
-    explorer.close()
     assert said.constants == sum(constant)
     assert 1 not in [each.channel for each in said.terms]
     total = sum(float(getattr(said, each)) for each in ("bias", "rest", "constant"))
@@ -615,7 +612,6 @@ def test_an_edited_layer_has_the_terms_of_its_value_before_its_edit(branching, l
     lost = -float(why.by_channel[1])
     assert float(checked.predicted) == pytest.approx(lost)
     assert float(checked.true) == pytest.approx(lost, abs=1e-5)
-    explorer.close()
 
 
 class Twice(nn.Module):
@@ -646,4 +642,3 @@ def test_a_layer_that_is_given_what_its_own_edit_made():
     assert run.without(value, [0])[0] == pytest.approx(value.value - lost, abs=1e-6)
     explorer.shown_run = "original"
     assert explorer.contributions(channel=1, position=(0, 0)).edited is None
-    explorer.close()

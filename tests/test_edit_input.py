@@ -28,9 +28,7 @@ def x(model):
 
 @pytest.fixture
 def explorer(model):
-    opened = hookviz.explore(model, hookviz.demo_images()[PICTURE], layer=LAYER, channel=32)
-    yield opened
-    opened.close()
+    return hookviz.explore(model, hookviz.demo_images()[PICTURE], layer=LAYER, channel=32)
 
 
 def by_hand(x, change, channels=slice(None)):

@@ -110,9 +110,7 @@ evil_target.__name__ = EVIL
 def explorer(tmp_path):
     path = tmp_path / "<img src=x onerror=alert(3)>&.png"
     hookviz.demo_images()[0].save(path)
-    made = hookviz.explore(evil_model(), path, class_names=NAMES, all_layers=True)
-    yield made
-    made.close()
+    return hookviz.explore(evil_model(), path, class_names=NAMES, all_layers=True)
 
 
 def everything(explorer) -> str:

@@ -18,6 +18,7 @@ from torch import nn
 from untouched import assert_untouched, snapshot
 
 import hookviz
+from hookviz import explore
 from hookviz.draw.colours import DIVERGING
 from hookviz.run.inputs import prepare_input
 from hookviz.view.health import blocks_of, overview_of
@@ -29,21 +30,7 @@ PICTURES = hookviz.demo_images()
 
 
 @pytest.fixture
-def explore():
-    """Make explorers that are closed after the test."""
-    made = []
-
-    def explore(*args, **settings):
-        made.append(hookviz.explore(*args, **settings))
-        return made[-1]
-
-    yield explore
-    for each in made:
-        each.close()
-
-
-@pytest.fixture
-def explorer(explore):
+def explorer():
     return explore(MODEL, PICTURES[6], layer="stem.0")
 
 
@@ -83,7 +70,7 @@ def test_steps_run_no_model_code(explorer, monkeypatch):
             explorer.normalize = normalize
 
 
-def test_silent_and_constant_channels_are_counted(explore):
+def test_silent_and_constant_channels_are_counted():
     torch.manual_seed(0)
     conv = nn.Conv2d(3, 4, 3)
     with torch.no_grad():
@@ -107,12 +94,12 @@ def test_silent_and_constant_channels_are_counted(explore):
     assert "constant" not in head.frame.tiles.caption
 
 
-def test_unsigned_data_gets_the_sequential_map(explore):
+def test_unsigned_data_gets_the_sequential_map():
     shown, gradient = explore(MODEL, PICTURES[0], layers=nn.ReLU).frame.panels[:2]
     assert (shown.cmap, gradient.cmap, gradient.low) == ("viridis", DIVERGING, -gradient.high)
 
 
-def test_nan_and_inf_are_counted(explore):
+def test_nan_and_inf_are_counted():
     class Bad(nn.Conv2d):
         def forward(self, x):
             out = super().forward(x)
@@ -124,7 +111,7 @@ def test_nan_and_inf_are_counted(explore):
     assert "<td>1 (magenta)</td><td>1 (+ green, − cyan)</td>" in readings
 
 
-def test_nan_has_no_norm_and_no_class(explore):
+def test_nan_has_no_norm_and_no_class():
     model = hookviz.demo_model()
     with torch.no_grad():
         model.layer3[0].conv1.weight[3] = torch.nan
@@ -137,7 +124,7 @@ def test_nan_has_no_norm_and_no_class(explore):
     assert explorer.frame.verdict == ("NaN in 4 layers", "bad", "layer3.0.conv1", details)
 
 
-def test_doubles_and_extremes_are_exact(explore):
+def test_doubles_and_extremes_are_exact():
     conv = nn.Conv2d(1, 1, 1).double()
     nn.init.constant_(conv.weight, 1e200)
     nn.init.zeros_(conv.bias)
@@ -146,7 +133,7 @@ def test_doubles_and_extremes_are_exact(explore):
     assert "<th>Inf</th>" not in html(explorer, READINGS).value
 
 
-def test_what_is_stretched_from_nothing_is_reported(explore):
+def test_what_is_stretched_from_nothing_is_reported():
     conv = nn.Conv2d(1, 2, 1)
     with torch.no_grad():
         conv.weight[:] = torch.tensor([1.0, 1e-12]).view(2, 1, 1, 1)
@@ -187,7 +174,7 @@ def test_the_ribbon_has_each_layer_s_size_and_block(explorer):
 # Models of all kinds
 
 
-def test_signals_and_volumes(explore):
+def test_signals_and_volumes():
     signal = explore(nn.Sequential(nn.Conv1d(2, 8, 5)), torch.randn(2, 2, 60), torch.sum)
     assert signal.frame.panels[0].values.shape == (1, 56)
     assert signal.frame.counts == {"channel": 8, "call": 1, "sample": 2, "depth": 1}
@@ -200,7 +187,7 @@ def test_signals_and_volumes(explore):
     assert "depth" in labels(volume) and "sample" not in labels(volume)
 
 
-def test_many_calls_and_samples(explore):
+def test_many_calls_and_samples():
     class Twice(nn.Module):
         def __init__(self):
             super().__init__()
@@ -218,7 +205,7 @@ def test_many_calls_and_samples(explore):
     assert (explorer.call, explorer.sample) == (0, 3) and explorer.channel < 2
 
 
-def test_text_models(explore):
+def test_text_models():
     class Text(nn.Module):
         def __init__(self):
             super().__init__()
@@ -234,7 +221,7 @@ def test_text_models(explore):
     assert not any(p.requires_grad or p.grad is not None for p in model.parameters())
 
 
-def test_compiled_and_no_grad_around(explore):
+def test_compiled_and_no_grad_around():
     layers = OrderedDict(conv1=nn.Conv2d(3, 4, 3), relu=nn.ReLU(), head=nn.Flatten())
     model = torch.compile(nn.Sequential(layers), backend="eager")
     with torch.inference_mode():
@@ -243,7 +230,7 @@ def test_compiled_and_no_grad_around(explore):
     assert explorer.cache["conv1"].gradient is not None
 
 
-def test_layers_over_the_budget_are_fetched(explore):
+def test_layers_over_the_budget_are_fetched():
     with pytest.warns(RuntimeWarning, match="went over max_bytes"):
         small = explore(MODEL, PICTURES[6], max_bytes=1_000_000)
     whole = explore(MODEL, PICTURES[6])
@@ -254,7 +241,7 @@ def test_layers_over_the_budget_are_fetched(explore):
             assert (one.values == other.values).all()
 
 
-def test_layers_that_do_not_depend_on_the_input_get_their_gradient(explore):
+def test_layers_that_do_not_depend_on_the_input_get_their_gradient():
     class Constant(nn.Module):
         def __init__(self):
             super().__init__()
@@ -274,7 +261,7 @@ def test_layers_that_do_not_depend_on_the_input_get_their_gradient(explore):
 
 
 @pytest.mark.parametrize("wrap", [lambda x: x, lambda x: ({"x": x},), lambda x: ([x],)])
-def test_inputs_that_a_model_overwrites_stay_as_they_are(explore, wrap):
+def test_inputs_that_a_model_overwrites_stay_as_they_are(wrap):
     class Careless(nn.Module):
         def __init__(self):
             super().__init__()
@@ -307,17 +294,17 @@ class Odd(nn.Module):
 
 
 @pytest.mark.parametrize("value", ["text", torch.ones(3), torch.ones(0, 3, 2, 2)])
-def test_layers_that_cannot_be_shown_are_passed_over(explore, value):
+def test_layers_that_cannot_be_shown_are_passed_over(value):
     explorer = explore(Odd(value), torch.rand(1, 3, 4, 4), layers=["odd", "conv"])
     assert explorer.layer == "conv" and explorer.frame.layers == ["conv"]
     assert "layer" not in labels(explorer)
     with pytest.raises(traitlets.TraitError, match="layer='odd' cannot be shown: "):
         explorer.layer = "odd"
     with pytest.raises(ValueError, match="Layer 'odd' cannot be shown"):
-        hookviz.explore(Odd(value), torch.rand(1, 3, 4, 4), layers="odd")
+        explore(Odd(value), torch.rand(1, 3, 4, 4), layers="odd")
 
 
-def test_windows_belong_to_their_sample(explore):
+def test_windows_belong_to_their_sample():
     class Windows(nn.Module):
         def __init__(self):
             super().__init__()
@@ -360,7 +347,7 @@ def test_targets(explorer, target):
     assert_exact(explorer.cache, truths)
 
 
-def test_a_batch_gets_each_picture_s_own_target(explore):
+def test_a_batch_gets_each_picture_s_own_target():
     x = torch.cat([prepare_input(PICTURES[i], MODEL).args[0] for i in (0, 6)])
     together = explore(MODEL, x)
     for sample, index in enumerate((0, 6)):
@@ -390,15 +377,15 @@ def test_bad_targets(explorer, target, words):
         explorer.target = target
     assert explorer.target is None and explorer.cache is before
     with pytest.raises(ValueError, match=words):
-        hookviz.explore(MODEL, PICTURES[0], target=target)
+        explore(MODEL, PICTURES[0], target=target)
 
 
 def test_classes_need_names_and_scores():
     flat = nn.Sequential(nn.Conv2d(3, 2, 1), nn.Flatten())
     with pytest.raises(ValueError, match="no class names are known"):
-        hookviz.explore(flat, torch.rand(1, 3, 2, 2), target="cat")
+        explore(flat, torch.rand(1, 3, 2, 2), target="cat")
     with pytest.raises(ValueError, match="needs class scores .* give a number in it as target"):
-        hookviz.explore(nn.Conv2d(3, 2, 1), torch.rand(1, 3, 2, 2), target=1)
+        explore(nn.Conv2d(3, 2, 1), torch.rand(1, 3, 2, 2), target=1)
 
 
 # Settings and controls
@@ -407,11 +394,11 @@ def test_classes_need_names_and_scores():
 def test_unknown_names(explorer):
     count = len(registered())
     with pytest.raises(TypeError, match="Unknown setting 'chanel'; close to it: 'channel'"):
-        hookviz.explore(MODEL, PICTURES[0], chanel=3)
+        explore(MODEL, PICTURES[0], chanel=3)
     with pytest.raises(AttributeError, match="Unknown setting 'chanel'; close to it: 'channel'"):
         explorer.chanel = 3
     with pytest.raises(traitlets.TraitError):
-        hookviz.explore(MODEL, PICTURES[0], channel=99)
+        explore(MODEL, PICTURES[0], channel=99)
     assert len(registered()) == count
 
 
@@ -463,7 +450,7 @@ def test_an_error_in_a_control_is_shown(explorer, monkeypatch, no_pictures):
     assert explorer.frame.note == "" and not says(explorer, NOTE)
 
 
-def test_pages_of_channels(explore):
+def test_pages_of_channels():
     explorer = explore(nn.Conv2d(3, 300, 1), torch.rand(1, 3, 7, 7), torch.sum, channel=256)
     tiles = explorer.frame.tiles
     assert (tiles.page, tiles.pages) == (2, 3)
@@ -474,7 +461,7 @@ def test_pages_of_channels(explore):
     assert (tiles.page, tiles.place, len(tiles.channels)) == (1, 2, 128)
 
 
-def test_another_picture_and_other_weights_in_the_same_view(explore):
+def test_another_picture_and_other_weights_in_the_same_view():
     model, at = hookviz.demo_model(), {"layer": "layer2.0.conv1", "channel": 11}
     explorer = explore(model, PICTURES[6], "fish", heatmap="layercam", **at)
     explorer.image = PICTURES[12]
@@ -495,7 +482,7 @@ def test_another_picture_and_other_weights_in_the_same_view(explore):
     assert explorer.image is PICTURES[12]
 
 
-def test_a_link_that_cannot_be_followed_leaves_both(explore, explorer):
+def test_a_link_that_cannot_be_followed_leaves_both(explorer):
     other = explore(MODEL, PICTURES[7], layers=["stem.0", "layer1.0.conv1"], layer="stem.0")
     for name in ("layer", "channel"):
         traitlets.link((explorer, name), (other, name))
@@ -562,7 +549,7 @@ def test_without_a_kernel_no_picture_is_made_before_it_is_asked_for(explorer, mo
     assert made == [1]
 
 
-def test_a_face_can_be_chosen(front_end, monkeypatch, explore):
+def test_a_face_can_be_chosen(front_end, monkeypatch):
     monkeypatch.delenv("HOOKVIZ_CANVAS", raising=False)
     assert picture_of(explore(MODEL, PICTURES[6], face="plain"))
     assert picture_of(explore(MODEL, PICTURES[6]))
@@ -571,7 +558,7 @@ def test_a_face_can_be_chosen(front_end, monkeypatch, explore):
     (drawn, *_) = canvas.children
     assert isinstance(drawn, Canvas) and drawn.settings["layer"] == "layer3.0.conv1"
     with pytest.raises(ValueError, match="face='core' is unknown: give 'canvas', 'plain' or None"):
-        hookviz.explore(MODEL, PICTURES[6], face="core")
+        explore(MODEL, PICTURES[6], face="core")
 
 
 # Figures
@@ -588,7 +575,7 @@ def test_a_figure_has_the_values_and_is_not_in_pyplot(explorer):
 
 
 @pytest.mark.parametrize("shape", [(1, 3, 16, 16), (1, 3, 20, 180), (1, 3, 150, 20), (2, 2, 90)])
-def test_nothing_overlaps_in_a_figure(explore, shape):
+def test_nothing_overlaps_in_a_figure(shape):
     torch.manual_seed(0)
     convolution = (nn.Conv1d if len(shape) == 3 else nn.Conv2d)(shape[1], 4, 3)
     model, x = nn.Sequential(convolution, nn.Flatten(), nn.LazyLinear(2)), torch.rand(shape)
@@ -623,7 +610,7 @@ def test_the_output_of_a_notebook_has_a_picture(explorer):
 def test_open_and_close_leave_nothing():
     count, figures = len(registered()), plt.get_fignums()
     for _ in range(3):  # two hundred of them: tests/limits
-        explorer = hookviz.explore(MODEL, PICTURES[0], layers="stem.*")
+        explorer = explore(MODEL, PICTURES[0], layers="stem.*")
         explorer.channel = 3
         explorer.close()
         explorer.close()
@@ -667,9 +654,9 @@ def test_the_model_is_as_it_was(fails):
     before = snapshot(model)
     if fails:
         with pytest.raises(KeyboardInterrupt):
-            hookviz.explore(model, x, target=stop)
+            explore(model, x, target=stop)
     else:
-        hookviz.explore(model, x).close()
+        explore(model, x).close()
     assert_untouched(model, before)
 
 
@@ -680,7 +667,7 @@ def test_the_model_is_as_it_was(fails):
 def test_inputs_that_do_not_fit(shape):
     model = nn.Sequential(OrderedDict(conv1=nn.Conv2d(3, 4, 3), head=nn.Flatten())).train()
     with pytest.raises(ValueError, match="does not fit layer 'conv1'"):
-        hookviz.explore(model, torch.rand(shape))
+        explore(model, torch.rand(shape))
     assert model.training
 
 
@@ -692,7 +679,7 @@ def test_a_model_that_raises():
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Sequential(nn.ReLU(inplace=True), Picky()))
     before = snapshot(model.train())
     with pytest.raises(RuntimeError) as caught:
-        hookviz.explore(model, torch.zeros(1, 3, 8, 8))
+        explore(model, torch.zeros(1, 3, 8, 8))
     assert str(caught.value) == (
         "The model raised ArithmeticError in layer '1.1' (Picky), given (1, 4, 6, 6): of no use"
     )
@@ -702,7 +689,7 @@ def test_a_model_that_raises():
 
 @pytest.mark.parametrize("model", [nn.Conv2d, b"model.pt"])
 def test_what_is_not_a_model(model):
-    calls = (hookviz.explore, hookviz.trace, hookviz.attribution.scorecam, hookviz.attribute)
+    calls = (explore, hookviz.trace, hookviz.attribution.scorecam, hookviz.attribute)
     for call, more in zip(calls, ((), (), ("0",), ("saliency",)), strict=True):
         with pytest.raises(TypeError, match="must be a torch.nn.Module, not (type|bytes)"):
             call(model, torch.rand(1, 3, 4, 4), *more)
@@ -729,4 +716,4 @@ class Unused(nn.Module):
 )
 def test_other_errors(model, inputs, error, words):
     with pytest.raises(error, match=words):
-        hookviz.explore(model, inputs)
+        explore(model, inputs)

@@ -141,7 +141,6 @@ def test_half_characters_do_not_break_a_page(tmp_path):
     explorer.to_html(path, title="half \ud83d")
     assert "half \ufffd" in path.read_text(encoding="utf-8")
     explorer.save(tmp_path / "view.png")
-    explorer.close()
 
 
 def test_one_function_writes_files():

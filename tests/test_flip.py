@@ -40,9 +40,7 @@ def model():
 
 @pytest.fixture
 def explorer(model):
-    made = hookviz.explore(model, hookviz.demo_images()[6], layer=LAYER, channel=32)
-    yield made
-    made.close()
+    return hookviz.explore(model, hookviz.demo_images()[6], layer=LAYER, channel=32)
 
 
 def test_the_curve_and_the_set_are_pytorchs(model, explorer):

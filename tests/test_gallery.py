@@ -125,13 +125,11 @@ def test_paths_are_a_strip_of_samples(tmp_path):
     send(made, file_of(PICTURES[3]), "3.png")
     strip = [(each["name"], each["now"]) for each in Browser(made).canvas.pictures]
     assert strip == [("2.png", False), ("3.png", True)]
-    made.close()
 
 
 def test_what_is_no_picture_has_no_strip():
     made = hookviz.explore(torch.nn.Conv1d(2, 3, 3), torch.rand(1, 2, 9), face="canvas")
     assert Browser(made).canvas.pictures == []
-    made.close()
 
 
 def test_another_picture_beside_this_one(explorer):

@@ -28,9 +28,7 @@ def model():
 def explorer(request, model):
     face = "canvas" if "canvas" in request.node.name or "browser" in request.node.name else None
     picture = hookviz.demo_images()[PICTURE]
-    made = hookviz.explore(model, picture, layer=LAYER, channel=32, face=face)
-    yield made
-    made.close()
+    return hookviz.explore(model, picture, layer=LAYER, channel=32, face=face)
 
 
 def edited_run(model, x, *edits, target=None):
@@ -219,7 +217,6 @@ def test_the_canvas_ablates_in_parts(model, explorer, monkeypatch):
     twin.order = "score drop"
     assert np.allclose(drops, score_drops(twin.displayed()), atol=1e-5)
     assert np.allclose(drops[order], drops[twin.frame.channels], atol=1e-5)
-    twin.close()
     monkeypatch.setattr(explorer.displayed().session, "active", None)  # nothing runs any more
     browser.move(order="score drop", channel=32)
     assert (explorer.order, explorer.channel) == ("score drop", 32)

@@ -23,9 +23,7 @@ PICTURES = hookviz.demo_images()
 
 @pytest.fixture
 def explorer():
-    made = hookviz.explore(MODEL, PICTURES[12], layer="layer3.1.conv2")
-    yield made
-    made.close()
+    return hookviz.explore(MODEL, PICTURES[12], layer="layer3.1.conv2")
 
 
 # Blending
@@ -150,7 +148,6 @@ def test_empty_and_nan_heatmaps_say_so():
         assert words in explorer.frame.overlay.note
         shown = explorer.frame.overlay.pixels
         assert (shown == explorer.frame.input.pixels).all()
-        explorer.close()
 
 
 def test_no_gradient_no_heatmap_but_the_others():
@@ -164,7 +161,6 @@ def test_no_gradient_no_heatmap_but_the_others():
     explorer.target = lambda output: output["out"][:, 3].mean()
     explorer.heatmap = "gradcam"
     assert explorer.frame.overlay is not None
-    explorer.close()
 
 
 def test_a_method_of_the_users(explorer, monkeypatch):
@@ -194,20 +190,17 @@ def test_a_method_that_runs_the_model_is_registered_like_any_other(method, monke
         hookviz.heatmap(explorer.cache["0"], method)
     choices = explorer.to_html().partition('"choices":{')[2].partition("}")[0]
     assert '"gradcam"' in choices and f'"{method}"' not in choices
-    explorer.close()
 
 
 def test_signals_and_volumes():
     net = nn.Sequential(nn.Conv1d(2, 8, 5), nn.AdaptiveAvgPool1d(1), nn.Flatten())
     signal = hookviz.explore(net, torch.randn(2, 2, 60))
     assert signal.frame.overlay.pixels.shape == (10, 60, 3)
-    signal.close()
     net = nn.Sequential(nn.Conv3d(1, 4, 3), nn.AdaptiveAvgPool3d(1), nn.Flatten())
     volume = hookviz.explore(net, torch.rand(1, 1, 9, 8, 8), over_input=False, heatmap="hirescam")
     volume.depth = 5
     exact = hookviz.heatmap(volume.cache["0"], "hirescam")[0, 5].numpy()
     assert (volume.frame.panels[-1].values == exact).all()
-    volume.close()
 
 
 def test_layers_without_sizes_among_tokens():
@@ -242,7 +235,6 @@ def test_targets_per_sample_and_contrasted():
         explorer.target = [0, 1, 2]
     with pytest.raises(ValueError, match="none of"):
         explorer.target = (1,)
-    explorer.close()
 
 
 def test_attributions_are_offered_and_run(explorer, monkeypatch):

@@ -107,7 +107,6 @@ def test_a_transform_gets_the_picture_in_its_original_mode(mode, tmp_path):
     explorer = hookviz.explore(model, picture, transform=transform)
     assert torch.equal(explorer.displayed().session.inputs.main, expected)
     assert explorer.displayed().session.inputs.note == ""
-    explorer.close()
     survey = hookviz.survey(model, [picture], "0", transform=transform)
     mean = model[0](expected).mean((0, 2, 3))
     assert survey["0"].mean == pytest.approx(mean.tolist(), rel=1e-4, abs=1e-6)
@@ -205,7 +204,6 @@ def test_the_transform_is_named_on_the_screen():
         explorer = hookviz.explore(model, inputs, **options)
         assert note in explorer.frame.input.note
         facts = model_payload(explorer.displayed())["transform"]
-        explorer.close()
         if case == "tensor":
             assert facts is None
         else:
@@ -416,7 +414,6 @@ def test_a_model_that_handles_nan_is_explored_and_healthy():
     assert "the input has 1 NaN and 1 infinite values of 48" in explorer.frame.summary
     assert explorer.frame.input.pixels.shape == (4, 4, 3)
     assert torch.equal(explorer.displayed().run.logits, model(x).detach())
-    explorer.close()
     diagnosis = hookviz.diagnose(model, x, lambda output: F.cross_entropy(output, LABELS[:1]))
     assert [finding.severity for finding in diagnosis] == ["note"]
     assert diagnosis[0].message.endswith("the model handles it: no layer returns it.")
@@ -445,7 +442,6 @@ def test_all_functions_accept_sparse_inputs(layout):
     expected = model(*inputs)
     explorer = hookviz.explore(model, inputs, layers=nn.Linear)
     assert torch.equal(explorer.displayed().run.logits, expected)
-    explorer.close()
     assert sorted(hookviz.graph(model, inputs).sources("b")) == [("a", 0), ("input", 1)]
     fired = [row["layer"] for row in hookviz.trace(model, inputs).records()]
     assert fired.index("a") < fired.index("b")
@@ -522,4 +518,3 @@ def test_class_names_come_from_several_sources():
     model.class_names = ["cat", "dog"]  # of another classifier
     explorer = hookviz.explore(model, x)
     assert explorer.frame.predictions[0].name not in model.class_names
-    explorer.close()

@@ -32,9 +32,7 @@ class Branches(nn.Module):
 @pytest.fixture
 def explorer():
     torch.manual_seed(0)
-    made = hookviz.explore(Branches(), torch.rand(1, 3, 70, 50))
-    yield made
-    made.close()
+    return hookviz.explore(Branches(), torch.rand(1, 3, 70, 50))
 
 
 def test_the_graph_is_that_of_hookviz_graph(explorer):
@@ -75,7 +73,6 @@ def test_layers_that_were_captured_are_boxes_too():
     explorer = hookviz.explore(Branches(), torch.rand(1, 3, 16, 16), layers=["stem", "body.1"])
     header, _ = map_payload(explorer.displayed())
     assert [n["name"] for n in header["nodes"]][1:4] == ["stem", "body.0", "body.1"]
-    explorer.close()
 
 
 def test_the_run_of_why_is_used(explorer):
@@ -90,7 +87,6 @@ def test_the_canvas_answers(explorer):
     answer, arrays = Browser(canvas).ask("map", sample=0, depth=0)
     assert answer["program"].count("export function loadDagre() {") == 1
     assert np.array_equal(arrays["pictures"], map_payload(canvas.displayed())[1]["pictures"])
-    canvas.close()
 
 
 def test_a_page_has_the_map_of_its_layers(explorer):
@@ -123,4 +119,3 @@ def test_a_head_that_is_off_leaves_the_map_whole():
     graph = graph_in(explorer.displayed())
     assert graph.error == ""
     assert {*whole} <= {node.name for node in graph.nodes}
-    explorer.close()

@@ -79,14 +79,12 @@ def test_nan_is_where_it_opens():
         "Opened at 1, the last layer whose gradient and heatmap differ between positions; "
         f"channel {channel} contributes most to {target}."
     )
-    explorer.close()
     assert opened(model, x, target=lambda out: (out * torch.inf * 0).sum()) == ("1", 0)
     with torch.no_grad():
         model[0].weight[2] = torch.nan
     explorer = hookviz.explore(model, x)
     assert (explorer.layer, explorer.channel) == ("0", 2)
     assert explorer.frame.opened == "Opened at 0, the layer in which NaN or Inf first appears."
-    explorer.close()
     assert opened(model, x, layer="1")[0] == "1"
 
 
@@ -149,7 +147,6 @@ def test_a_head_of_zeros_is_named():
     # The last layer, not the first, though all heatmaps are zero.
     assert explorer.layer == "encoder.layers.encoder_layer_1" == list(explorer.cache)[-1]
     assert explorer.frame.panels[1].note == FLAT[4]
-    explorer.close()
 
 
 def test_a_few_places_do_not_white_out_the_rest():

@@ -46,7 +46,6 @@ def test_a_batch_of_one_is_no_sample():
     explorer = hookviz.explore(Raw(), torch.randn(1, 4000))
     assert explorer.inputs.args[0].shape == (1, 4000)
     assert explorer.inputs.note == ""
-    explorer.close()
 
 
 def test_a_sample_gets_a_batch_dimension_only_where_it_cannot_go_without():
@@ -55,12 +54,10 @@ def test_a_sample_gets_a_batch_dimension_only_where_it_cannot_go_without():
     explorer = hookviz.explore(batched.eval(), sample)
     assert explorer.inputs.args[0].shape == (1, 3, 9, 9)
     assert "a batch dimension was added" in explorer.frame.summary
-    explorer.close()
     alone = hookviz.explore(nn.Conv2d(3, 8, 3), sample, target=torch.sum)
     assert alone.inputs.args[0] is not None
     assert alone.inputs.args[0].shape == (3, 9, 9)
     assert alone.frame.summary.count("a batch dimension was added") == 0
-    alone.close()
 
 
 @dataclass
@@ -171,7 +168,6 @@ def test_offloaded_weights_stay_where_they_are():
     explorer = hookviz.explore(plain, x)
     assert torch.equal(explorer.cache["0"].activation, true["0"].activation)
     assert all(parameter.is_meta for parameter in plain.parameters())
-    explorer.close()
 
 
 def quantized():
@@ -203,7 +199,6 @@ def test_quantized_convolutions():
     explorer = hookviz.explore(model, x, layer="0", heatmap="activation")
     assert np.array_equal(explorer.frame.panels[0].values, exact[0, explorer.channel].numpy())
     assert any("without a graph, as by int8 layers" in fact for fact in explorer.frame.summary)
-    explorer.close()
 
 
 class Deformed(nn.Module):
@@ -220,7 +215,6 @@ def test_what_default_layers_pass_over_is_said_and_can_be_pasted():
     model, x = Deformed(), torch.rand(1, 3, 8, 8)
     explorer = hookviz.explore(model, x, target=torch.sum)
     told = next(fact for fact in explorer.frame.summary if "not among them" in fact)
-    explorer.close()
     assert told in " ".join(repr(hookviz.capture(model)).split())
     layers = eval(told.rpartition("layers=")[2])
     with hookviz.capture(model, layers) as cache:
@@ -255,7 +249,6 @@ def test_complex_numbers_are_said_to_be_shown_by_their_absolute_values():
     explorer.heatmap = "gradcam"
     assert np.allclose(explorer.frame.heatmap, hookviz.heatmap(here)[0])
     assert "<html" in explorer.to_html()
-    explorer.close()
     assert hookviz.attribution.scorecam(model, x, "conv").shape == (1, 6, 6)
     with pytest.raises(ValueError, match="Ablation-CAM is not defined for them: take scorecam"):
         hookviz.attribution.ablationcam(model, x, "conv")
@@ -267,7 +260,6 @@ def test_one_logit_is_a_score():
     (only,) = explorer.frame.predictions
     assert "sigmoid" in only.words
     assert "100.0 %" not in only.words
-    explorer.close()
 
 
 def test_a_descriptor_is_not_so_many_classes():
@@ -276,10 +268,8 @@ def test_a_descriptor_is_not_so_many_classes():
     explorer = hookviz.explore(model, x)
     assert all(each.words.startswith("score ") for each in explorer.frame.predictions)
     assert all(each.name.startswith("output ") for each in explorer.frame.predictions)
-    explorer.close()
     named = hookviz.explore(model, x, class_names=[f"c{n}" for n in range(128)])
     assert all(each.words.endswith(" %") for each in named.frame.predictions)
-    named.close()
 
 
 def test_class_names_are_found_where_libraries_keep_them():

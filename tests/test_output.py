@@ -107,7 +107,6 @@ def test_the_gradient_is_that_of_the_selected_number(name):
     assert f"gradient of {target}" in explorer.frame.panels[1].caption
     source = explorer.code()
     assert f"score = {target}" in source
-    explorer.close()
 
 
 def test_every_function_takes_an_expression_as_target():
@@ -194,4 +193,3 @@ def test_the_plain_face_takes_expressions(no_pictures):
     assert explorer.target == output[0, 2]
     control(explorer, "target").value = "moon - ball"
     assert explorer.frame.target == "moon against ball"
-    explorer.close()

@@ -231,4 +231,3 @@ def test_the_shown_weights_are_the_computed_ones(name, layer):
     explorer = hookviz.explore(model, X)
     weight = getattr(model, layer).weight.detach().double()
     assert torch.equal(explorer.weights(layer).kernels, weight)
-    explorer.close()

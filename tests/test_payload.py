@@ -187,4 +187,3 @@ def test_large_maps_are_sent_in_half_precision(monkeypatch):
     answer, _ = Browser(made).ask("layer", layer="layer2.0.conv1")
     kinds = {coding["name"]: coding["kind"] for coding in answer["arrays"]}
     assert (kinds["maps"], kinds["numbers"], kinds["orders"]) == ("f2", "f4", "u4")
-    made.close()

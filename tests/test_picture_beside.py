@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 from browsing import Browser
 from test_origins import Net, pictures
 from torch import nn
 
-import hookviz
+from hookviz import explore
 from hookviz.view.payload import layer_payload, model_payload, picture_payload
 
 
@@ -44,20 +43,7 @@ def as_pixels(picture):
     return (picture * 255).round().to(torch.uint8).permute(1, 2, 0)
 
 
-@pytest.fixture
-def explore():
-    made = []
-
-    def explore(*args, **settings):
-        made.append(hookviz.explore(*args, **settings))
-        return made[-1]
-
-    yield explore
-    for each in made:
-        each.close()
-
-
-def test_each_call_of_a_siamese_network_has_its_own_picture(explore):
+def test_each_call_of_a_siamese_network_has_its_own_picture():
     dark, bright = torch.rand(1, 3, 12, 12) * 0.4, 0.6 + torch.rand(1, 3, 12, 12) * 0.4
     explorer = explore(Siamese(), (dark, bright), layer="c")
     assert torch.equal(shown(explorer, call=0), as_pixels(dark[0]))
@@ -66,20 +52,20 @@ def test_each_call_of_a_siamese_network_has_its_own_picture(explore):
     assert not model_payload(explorer.displayed())["answer"]
 
 
-def test_mirrored_samples_have_their_original_picture(explore):
+def test_mirrored_samples_have_their_original_picture():
     (x,) = pictures(2)
     explorer = explore(Net(lambda net, x: net.conv(torch.cat([x, x.flip(3)]))), x, layer="conv")
     for row, sample in enumerate((0, 1, 0, 1)):
         assert torch.equal(shown(explorer, sample=row), as_pixels(x[sample]))
 
 
-def test_a_plain_batch_keeps_its_order(explore):
+def test_a_plain_batch_keeps_its_order():
     (x,) = pictures(3)
     explorer = explore(Net(lambda net, x: net.conv(x)), x, layer="conv")
     assert torch.equal(shown(explorer, sample=2), as_pixels(x[2]))
 
 
-def test_several_pictures_are_replaced_by_a_sentence(explore):
+def test_several_pictures_are_replaced_by_a_sentence():
     explorer = explore(Net(lambda net, a, b: net.conv(a - b)), pictures(1, 1), layer="conv")
     assert shown(explorer) == (
         "No picture is shown beside this map: it was computed from several input pictures."
@@ -87,7 +73,7 @@ def test_several_pictures_are_replaced_by_a_sentence(explore):
     assert explorer.frame.overlay is None  # no heatmap over an unrelated picture
 
 
-def test_a_stroke_changes_the_first_input_only(explore):
+def test_a_stroke_changes_the_first_input_only():
     explorer = explore(Siamese(), pictures(1, 1), layer="c", call=1, face="canvas")
     stroke = np.zeros((8, 8), np.uint8)
     stroke[2:4] = 1
@@ -98,7 +84,7 @@ def test_a_stroke_changes_the_first_input_only(explore):
     assert len(explorer.edits) == 1
 
 
-def test_a_single_picture_needs_no_run(explore):
+def test_a_single_picture_needs_no_run():
     runs = []
     (x,) = pictures(1)
     explorer = explore(Net(lambda net, x: runs.append(1) or net.conv(x)), x, layer="conv")

@@ -183,7 +183,6 @@ def test_a_12_bit_scan_keeps_all_of_its_gray_levels(tmp_path):
             assert len(prepared.args[0][0, 0].unique()) == levels
     explorer = hookviz.explore(MODEL, path)
     assert prepared.note in explorer.frame.summary
-    explorer.close()
     assert prepare_input(SIXTEEN, MODEL).note == ""  # 65535 is white
 
 

@@ -32,9 +32,7 @@ MODEL, PICTURES = hookviz.demo_model(), hookviz.demo_images()
 
 @pytest.fixture
 def explorer():
-    made = hookviz.explore(MODEL, PICTURES[6], layer="layer2.0.conv1", channel=4)
-    yield made
-    made.close()
+    return hookviz.explore(MODEL, PICTURES[6], layer="layer2.0.conv1", channel=4)
 
 
 def at(explorer, row, column):
@@ -132,7 +130,6 @@ def test_the_box_of_a_second_branch_lies_in_the_second_picture():
     explorer.call, explorer.place = 0, None
     at(explorer, 6, 4)
     assert explorer.frame.input.box == (4 / 7, 6 / 9, 3 / 7, 3 / 9)
-    explorer.close()
 
 
 @pytest.mark.parametrize("place", [(0.5,), (2, 0), (float("nan"), 0)])
@@ -175,7 +172,6 @@ def test_what_cannot_be_drawn_is_said(between, said):
     frame = explorer.frame
     assert said in frame.input.note
     assert frame.input.box == ((0, 0, 1, 1) if "whole" in said else None)
-    explorer.close()
 
 
 def test_no_field_at_all_is_said(monkeypatch):
@@ -187,7 +183,6 @@ def test_no_field_at_all_is_said(monkeypatch):
     explorer = hookviz.explore(model, torch.rand(1, 1, 6, 6))
     explorer.place = (0.1, 0.1)
     assert "unknown: no field of such a model." in explorer.frame.input.note
-    explorer.close()
 
 
 def test_without_a_picture_the_map_says_it():
@@ -197,7 +192,6 @@ def test_without_a_picture_the_map_says_it():
     assert explorer.frame.input is None
     assert "row 0, column 0: " in explorer.frame.panels[0].note
     assert "; sees places 0–10" in explorer.frame.panels[0].note
-    explorer.close()
 
 
 # What counts for it
@@ -223,7 +217,6 @@ def test_the_effective_field_of_a_sample_and_of_a_volume():
     field = hookviz.receptive_field(model, x, "0")
     whole = field.effective([x[1:]], position=(2, 1, 1)).numpy()
     assert (explorer.frame.heatmap == whole[round(2 / 4 * 9)]).all()
-    explorer.close()
 
 
 # Which channels answer there
@@ -273,7 +266,6 @@ def test_contributions_are_of_the_output_in_a_difference_and_after_an_activation
     explorer.shown_run, explorer.order = "difference", "contribution"
     plain = hookviz.explore(MODEL, PICTURES[6], layer="layer2.0.conv1")
     original = by_hand(*tensors(plain, "layer2.0.conv1"), 20, 7)
-    plain.close()
     moved = edited["contribution"] - original["contribution"]
     assert np.all(np.diff(moved[explorer.frame.channels]) <= 0)
     explorer.shown_run, explorer.shown_after = "edited", "activation"
@@ -327,4 +319,3 @@ def test_the_kernel_answers_where_the_browser_has_rounded_values(explorer):
     assert np.array_equal(arrays["scores"], wanted)
     answer, arrays = browser.ask(**question | {"place": None})
     assert answer["none"] == "" and not arrays
-    canvas.close()

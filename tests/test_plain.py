@@ -13,9 +13,7 @@ LAYER = "layer3.1.conv2"
 
 @pytest.fixture
 def explorer():
-    made = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], face="plain")
-    yield made
-    made.close()
+    return hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], face="plain")
 
 
 def test_predictions_stand_above_with_their_percentages(explorer):

@@ -32,7 +32,6 @@ def test_photographs_are_recognized(lite0, name):
 def test_explore_by_name(lite0):
     explorer = hookviz.explore(LITE0, photographs()["coffee"])
     assert explorer.frame.predictions[0].name == "espresso"
-    explorer.close()
 
 
 def test_timm_by_name(monkeypatch):

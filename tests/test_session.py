@@ -37,8 +37,6 @@ def test_explore_sees_the_model_inside_wrappers(wrapped):
     assert torch.equal(explorer.inputs.args[0], plain.inputs.args[0])
     for name in plain.cache:
         assert torch.equal(explorer.cache[name].gradient, plain.cache[name].gradient)
-    explorer.close()
-    plain.close()
 
 
 def test_other_functions_see_the_model_inside_wrappers(wrapped):
@@ -64,7 +62,6 @@ def test_layers_can_be_named_as_in_the_wrapper():
     model = nn.DataParallel(hookviz.demo_model())
     explorer = hookviz.explore(model, PICTURE, layers="module.stem.0")
     assert list(explorer.cache) == ["stem.0"]
-    explorer.close()
 
 
 def test_transform_and_class_names_reach_all_functions():
@@ -250,7 +247,6 @@ def test_another_thread_waits_until_a_run_has_ended():
     assert torch.equal(node.value, maps[0])
     assert len(explorer.cache["conv"].calls) == 1
     assert torch.equal(explorer.cache["conv"].activation, maps[1])
-    explorer.close()
 
 
 class Unprintable(Exception):

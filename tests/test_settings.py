@@ -129,15 +129,11 @@ def test_settings_open_the_same_view(name, data):
     assert again.settings() == found
     assert again.position == explorer.position
     assert shown(again) == shown(explorer)
-    again.close()
-    explorer.close()
 
 
 @pytest.fixture
 def explorer():
-    made = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layer="layer3.1.conv2")
-    yield made
-    made.close()
+    return hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layer="layer3.1.conv2")
 
 
 def test_values_are_python_s_own(explorer):
@@ -161,7 +157,6 @@ def test_a_function_as_target_is_left_out(explorer):
     image = hookviz.demo_images()[6]
     again = hookviz.explore(hookviz.demo_model(), image, target=target, **found)
     assert shown(again) == shown(explorer)
-    again.close()
 
 
 def test_the_browser_s_moves_are_in_the_settings(explorer):

@@ -37,7 +37,6 @@ def test_two_classes():
     explorer.target = "moon"
     with pytest.raises(ValueError, match="'moon' is not a difference of two: give a tuple"):
         explorer.sides()
-    explorer.close()
 
 
 def test_two_places():
@@ -50,4 +49,3 @@ def test_two_places():
     for heat, (row, column) in zip(sides.heats, ((12, 9), (3, 3)), strict=True):
         other = gradcam(model, "conv2", x, lambda y, r=row, c=column: y[1][0, 1, r, c])
         assert heat == pytest.approx(other.numpy(), abs=1e-7)
-    explorer.close()

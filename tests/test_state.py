@@ -16,9 +16,7 @@ MODEL, PICTURES = hookviz.demo_model(), hookviz.demo_images()
 
 @pytest.fixture
 def explorer():
-    made = hookviz.explore(MODEL, PICTURES[6], face="canvas")
-    yield made
-    made.close()
+    return hookviz.explore(MODEL, PICTURES[6], face="canvas")
 
 
 def strongest(explorer, layer):
@@ -126,10 +124,8 @@ def test_an_untrained_model_and_training_mode_are_mentioned():
     made = hookviz.explore(model, x)
     assert "untrained: random weights" in made.frame.summary
     assert "in training mode, shown in eval mode" in made.frame.summary
-    made.close()
     trained = hookviz.explore(MODEL, PICTURES[6])
     assert not [words for words in trained.frame.summary if "untrained" in words]
-    trained.close()
 
 
 def test_the_explorer_in_words_is_one_line(explorer):

@@ -17,9 +17,7 @@ MASK[20:60, 30:80] = True
 
 @pytest.fixture
 def explorer():
-    made = hookviz.explore(MODEL, PICTURES[6], layer="layer3.1.conv2", channel=17, face="canvas")
-    yield made
-    made.close()
+    return hookviz.explore(MODEL, PICTURES[6], layer="layer3.1.conv2", channel=17, face="canvas")
 
 
 def stroke(explorer, mask=MASK, tool="paint"):
@@ -97,7 +95,6 @@ def test_only_the_shown_sample_is_painted():
     assert torch.equal(edited[0], x[0])
     assert torch.allclose(edited[1], with_mean(x, MASK)[1], atol=1e-6)
     assert torch.equal(made.inputs.args[0], x)
-    made.close()
 
 
 @pytest.mark.parametrize("tool", ["paint", "erase"])

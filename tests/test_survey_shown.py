@@ -179,7 +179,6 @@ def test_the_explorer_refuses_a_survey_of_another_model(survey, model):
         with torch.no_grad():
             model.stem[0].weight[0, 0, 0, 0] -= 1
     assert explorer.survey is None
-    explorer.close()
 
 
 # Browsed

@@ -186,7 +186,7 @@ def running_cell() -> tuple[str, str] | None:
 
 def close_earlier() -> None:
     """Close widgets that earlier runs of the running cell made, unless displayed elsewhere."""
-    for widget in _living():  # marimo disconnects a cell's widgets before it runs again
+    for widget in living():  # marimo disconnects a cell's widgets before it runs again
         if isinstance(widget, LiveWidget) and widget.disconnected:
             widget.close()
     here = running_cell()
@@ -214,7 +214,8 @@ def mark_displayed(widget: LiveWidget) -> None:
             run.widgets.discard(widget)
 
 
-def _living() -> list[Any]:
+def living() -> list[Any]:
+    """Return all open widgets of ipywidgets, which holds them."""
     every = getattr(registry, "_instances", None)
     return list((registry.Widget.widgets if every is None else every).values())  # ipywidgets 7
 
