@@ -20,7 +20,7 @@ import pytest
 import torch
 import torchvision
 from browsing import Browser
-from hostile import CLASSES, LAYER, NAME, RESULTS, Harmless, X, hostile_model
+from hostile import CLASSES, CONTROL, LAYER, NAME, RESULTS, Harmless, X, hostile_model
 from seen import NOTE, control, html, labels
 from torch import nn
 
@@ -193,8 +193,9 @@ def test_the_output_in_a_notebook(explorer):
 
 @pytest.mark.parametrize("name", RESULTS)
 def test_results_show_names_as_text(name, tmp_path):
-    """Tables, pages and figures of a name that is markup, a formula and half a character."""
+    """Words, tables, pages and figures of a name that is markup, a formula and a command."""
     result = RESULTS[name]()
+    assert repr(result).encode() and not CONTROL.search(repr(result))  # nor commands a terminal
     if hasattr(result, "_repr_html_"):
         assert Harmless(result._repr_html_()).text.encode()
     if hasattr(result, "records"):

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 from ..draw.document import TablePage
 from ..files import without_half_characters
@@ -356,13 +356,7 @@ class Grades(TablePage, Sequence[Sheet]):
     def __init__(self, title: str, sheets: Sequence[Sheet], left_out: Mapping[str, str]) -> None:
         self.title, self._sheets, self.left_out = title, tuple(sheets), dict(left_out)
 
-    @overload
-    def __getitem__(self, index: int) -> Sheet: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Sheet, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> Sheet | tuple[Sheet, ...]:
+    def __getitem__(self, index: Any) -> Any:
         return self._sheets[index]
 
     def __len__(self) -> int:
@@ -377,17 +371,14 @@ class Grades(TablePage, Sequence[Sheet]):
     def verdict(self) -> str:
         """The numbers of students and of files left out, and the question with most errors."""
         words = f"{len(self)} student{'s' * (len(self) > 1)}"
-        marked = {
-            number: [sheet.answers[number - 1].right is not True for sheet in self]
-            for number in range(1, len(self.questions) + 1)
-            if any(sheet.answers[number - 1].right is not None for sheet in self)
-        }
-        wrong = {number: sum(marks) for number, marks in marked.items()}
-        if not any(wrong.values()):
-            words += ", all right" if wrong else ""
-        else:
-            hardest = max(wrong, key=wrong.__getitem__)
-            words += f"; question {hardest}: {wrong[hardest]} of {len(self)} without a right answer"
+        marks = zip(*([each.right for each in sheet.answers] for sheet in self), strict=True)
+        # A question that nobody has a mark for is open.
+        wrong = [len(self) - each.count(True) if {*each} != {None} else 0 for each in marks]
+        if most := max(wrong):
+            hardest = wrong.index(most) + 1
+            words += f"; question {hardest}: {most} of {len(self)} without a right answer"
+        elif any(sheet.points for sheet in self):
+            words += ", all right"
         count = len(self.left_out)
         return words + f"; {count} file{'s' * (count > 1)} left out" * bool(count)
 

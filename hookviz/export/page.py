@@ -116,10 +116,9 @@ def write_page(
         )
     names = chosen_layers(view, layers)
     heatmaps = [*cached_methods(), *_of_attention(view)]
-    begun = begin_page(view, names, [*heatmaps, PRODUCT])
+    begun = begin_page(view, names, [*heatmaps, PRODUCT], title)
     view, facts = begun.view, begun.facts
-    named = title or f"{facts['model']} in hookviz"
-    facts["lesson"] = lesson_payload(steps, view, facts, named) if steps else None
+    begun.ask(steps)
     blocks: dict[str, PageBlock] = {}
     maps: list[MapsPart] = []
     heats: dict[str, np.ndarray] = {}
@@ -152,8 +151,7 @@ def write_page(
     blocks["map"] = PageBlock(map_header, [Stream.of(small)])
 
     def written() -> str:
-        texts = {"facts": begun.data, **{name: block.data for name, block in blocks.items()}}
-        return document(named, "page", texts, describe(view), begun.still)
+        return begun.written("page", {name: block.data for name, block in blocks.items()})
 
     facts["notes"] = []
     room = max_bytes - len(written().encode()) - RESERVE
@@ -237,6 +235,7 @@ class PageBeginning:
         With settings that a page has, and a layer that is in it.
     facts : dict
         JSON values; more are added by each kind of page.
+    title : str
     still : str
         The address of the picture that is seen before the program runs, and without it.
     picture : (PictureHeader, numpy.ndarray) or None
@@ -245,19 +244,27 @@ class PageBeginning:
 
     view: View
     facts: dict[str, Any]
+    title: str
     still: str
     picture: tuple[PictureHeader, np.ndarray] | None
 
-    @property
-    def data(self) -> dict[str, Any]:
-        """The facts and settings as they stand in the page."""
-        return {"facts": self.facts, "settings": settings_payload(self.view)}
+    def ask(self, steps: Sequence[Step]) -> None:
+        """Add the questions to the facts, which must be complete."""
+        asked = lesson_payload(steps, self.view, self.facts, self.title) if steps else None
+        self.facts["lesson"] = asked
+
+    def written(self, face: str, blocks: dict[str, Any], **how: Any) -> str:
+        """Return the page with its facts and these blocks, see `document`."""
+        first = {"facts": self.facts, "settings": settings_payload(self.view)}
+        texts = {"facts": first, **blocks}
+        return document(self.title, face, texts, describe(self.view), self.still, **how)
 
 
 def begin_page(
     view: View,
     names: Sequence[str],
     heatmaps: Container[str],
+    title: str | None,
     *,
     computes: bool = False,
 ) -> PageBeginning:
@@ -270,6 +277,7 @@ def begin_page(
         The page's layers.
     heatmaps : container of str
         Those that the page has.
+    title : str, optional
     computes : bool
         True if the page runs its network: it has all classes, and no range of the whole network.
     """
@@ -289,7 +297,8 @@ def begin_page(
     picture = picture_payload(view)
     facts["blind"] = picture is None
     still = html.data_url(still_png(build_frame(view)))
-    return PageBeginning(view, facts, still, picture)
+    title = title or f"{facts['model']} in hookviz"
+    return PageBeginning(view, facts, title, still, picture)
 
 
 def set_map_size(facts: dict[str, Any], view: View) -> None:

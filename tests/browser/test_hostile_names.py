@@ -69,6 +69,8 @@ def test_no_script_of_a_name_runs_in_a_notebook(open_notebook):
     cells += ["RESULTS['explorer']().page(title=RESULTS['explorer']().frame.target)"]
     notebook = open_notebook(cells)
     notebook.settle()
-    assert notebook.page.evaluate("globalThis.hacked") is None
-    assert notebook.page.locator("img[src=x]").count() == 0
     assert "hacked=1" in notebook.page.locator("body").inner_text()
+    assert len(notebook.page.frames) > 1  # pages within the page
+    for frame in notebook.page.frames:
+        assert frame.evaluate("globalThis.hacked") is None
+        assert frame.locator("img[src=x]").count() == 0

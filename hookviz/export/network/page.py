@@ -15,20 +15,20 @@ import torch
 from torch import Tensor
 
 from ...attribution.cam import HEATMAPS
-from ...draw.document import document, script
+from ...draw.document import script
 from ...hooking.maps import as_maps
 from ...hooking.records import Call
 from ...hooking.select import Layers
 from ...run.inputs import ModelInput
 from ...tables import megabytes
 from ...view.layer import SCORE_DROP
-from ...view.maps import describe, for_layer
+from ...view.maps import for_layer
 from ...view.messages import as_json
 from ...view.payload import field_payload, layer_payload, target_number
 from ...view.predictions import output_of
 from ...view.settings import PRODUCT, heatmap_names
 from ...view.view import View
-from ..lesson import Step, lesson_payload
+from ..lesson import Step
 from ..packing import Stream, raw
 from ..packing import picture as packed_picture
 from ..page import begin_page, chosen_layers, packed_block, page_map, set_map_size
@@ -86,7 +86,7 @@ def write_network_page(
         raise ValueError("A page's network has no attention: choose layers that return maps.")
     runtime = load_runtime()
     heatmaps = {name for name in heatmap_names(view) if name in HEATMAPS or name == PRODUCT}
-    begun = begin_page(view, names, heatmaps, computes=True)
+    begun = begin_page(view, names, heatmaps, title, computes=True)
     view, facts = begun.view, begun.facts
     at, session = view.settings, view.session
     on_progress(0.05)
@@ -141,13 +141,11 @@ def write_network_page(
     weights, tiles = page_kernels(view, names)
     held = {"answers": [], "weights": weights, "none": _NO_WALK}
     drawn, _ = page_map(view, names)
-    named = title or f"{facts['model']} in hookviz"
-    facts["lesson"] = lesson_payload(steps, view, facts, named) if steps else None
+    begun.ask(steps)
     said, pixels = begun.picture or (None, None)
     arrays = [raw("input", given.cpu().numpy(), planes=True)]
     arrays += [packed_picture("pixels", pixels)] if pixels is not None else []
     texts = {
-        "facts": begun.data,
         "input": packed_block({} if said is None else as_json(said), [Stream.of(arrays)]),
         "why": packed_block(held, [Stream.of(tiles)]),
         "map": packed_block(drawn, []),  # without pictures: the page draws its own
@@ -155,15 +153,8 @@ def write_network_page(
         "runtime": _runtime_text(runtime.binary),
     }
     on_progress(1.0)
-    return document(
-        named,
-        "networkPage",
-        texts,
-        describe(view),
-        begun.still,
-        computes=True,
-        late={"model": _packed(network.model)},
-    )
+    late = {"model": _packed(network.model)}
+    return begun.written("networkPage", texts, computes=True, late=late)
 
 
 def _thumbnails(inputs: ModelInput) -> list[dict[str, str]]:
