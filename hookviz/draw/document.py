@@ -141,16 +141,11 @@ def plain_page(title: str, body: str, png: bytes | None = None) -> str:
     if png is not None:
         source = base64.b64encode(png).decode()
         picture = f'<p><img alt="{escape(title)}" src="data:image/png;base64,{source}"></p>'
-    return plain_document(title, _PLAIN, picture + body)
-
-
-def plain_document(title: str, sheet: str, body: str) -> str:
-    """Return a page without scripts or requests; ``body`` is HTML."""
     policy = (
         "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    return _page(title, policy, sheet, f"<body>{body}</body>")
+    return _page(title, policy, _PLAIN, f"<body>{picture}{body}</body>")
 
 
 class TablePage:
