@@ -18,6 +18,7 @@ from typing import Any
 
 import nbformat
 from chromium import FLAGS, executable
+from face import open_drawer
 from lab import Lab, Notebook
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
@@ -280,6 +281,7 @@ def strokes(page: Page, count: int) -> tuple[float, float]:
     """Drag some rectangles; the median milliseconds until they are seen, and of a forward."""
     app, said = page.locator(".hookviz-app"), page.locator(".said")
     app.locator(".hv-tile").first.wait_for()
+    open_drawer(app, "Edit")
     app.get_by_role("button", name="paint", exact=True).click()
     app.get_by_role("combobox", name="tool", exact=True).select_option("rectangle")
     shown, forwards = [], []
