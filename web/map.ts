@@ -285,7 +285,7 @@ export class NetworkMap {
 
   /** Its name and what stands below it. */
   wordsOf(unit: Unit) {
-    const last = this.graph.nodes[unit.nodes[unit.nodes.length - 1] ?? 0];
+    const last = this.graph.nodes[unit.nodes[unit.nodes.length - 1]];
     const join = unit.kind === "node" && !last.layer;
     const sizes = last.shape ?? [];
     const shape = times(sizes.length > 1 && sizes[0] === this.graph.batch ? sizes.slice(1) : sizes);
@@ -404,7 +404,7 @@ export class NetworkMap {
       this.focusNext = unit.key;
       return this.app.schedule();
     }
-    const node = this.graph.nodes[unit.nodes[0] ?? 0];
+    const node = this.graph.nodes[unit.nodes[0]];
     if (this.app.facts.layers.some((each) => each.name === node.layer)) {
       this.app.set({ layer: node.layer, call: node.call });
     }
@@ -534,45 +534,21 @@ export class NetworkMap {
     else this.app.parts.drawers.go("");
   }
 
-  /** To the next box, as the arrow points; at a line's end to the next line. */
+  /** Left and right to the next box of the run, up and down to the nearest. */
   walk(from: Element, right: number, down: number) {
-    const stops = [
-      ...this.drawn.map(({ root }) => root),
-      ...(this.frames.querySelectorAll(".hv-net-close") as Iterable<HTMLElement>),
-    ];
-    const centre = (each: Element) => {
-      const box = each.getBoundingClientRect();
-      return { each, x: box.left + box.width / 2, y: box.top + box.height / 2, high: box.height };
+    const boxes: HTMLElement[] = this.drawn.map(({ root }) => root);
+    const middleOf = (each: Element) => {
+      const { left, top, width, height } = each.getBoundingClientRect();
+      return { each: each as HTMLElement, x: left + width / 2, y: top + height / 2 };
     };
-    const here = centre(from);
-    const ahead = stops
-      .filter((each) => each !== from && (down || each.classList.contains("hv-net-box")))
-      .map(centre)
-      .filter((
-        { x, y, high },
-      ) => (right
-        ? (x - here.x) * right > 2 && Math.abs(y - here.y) < 2 * high
-        : (y - here.y) * down > 6)
-      )
-      .map((each) => ({
-        ...each,
-        far: Math.abs(each.x - here.x) * (down ? 3 : 1) +
-          Math.abs(each.y - here.y) * (right ? 3 : 1),
-      }))
-      .sort((a, b) => a.far - b.far);
-    let next = ahead[0]?.each as HTMLElement | undefined;
-    if (right) {
-      const lines = this.places?.lines ?? [];
-      const n = this.drawn.findIndex(({ root }) => root === from);
-      const own = this.drawn.findIndex(({ root }) => root === next);
-      if (own < 0 || lines[own] !== lines[n]) {
-        const line = (lines[n] ?? 0) + right;
-        const others = this.drawn.filter((_, place) => lines[place] === line).map(({ root }) =>
-          centre(root)
-        );
-        next = others.sort((a, b) => (a.x - b.x) * right)[0]?.each as HTMLElement | undefined;
-      }
-    }
+    const here = middleOf(from);
+    const far = ({ x, y }: typeof here) => Math.abs(y - here.y) + 3 * Math.abs(x - here.x);
+    const [nearest] = [...boxes, ...this.frames.querySelectorAll(".hv-net-close")]
+      .map(middleOf)
+      .filter(({ y }) => (y - here.y) * down > 6)
+      .sort((one, other) => far(one) - far(other));
+    const place = boxes.indexOf(from as HTMLElement);
+    const next = right && place >= 0 ? boxes[place + right] : nearest?.each;
     next?.focus({ preventScroll: true });
     if (next) this.seen(next);
   }
@@ -779,18 +755,18 @@ function touches({ from, to }: Path, box: number) {
 
 /** A line with round corners and a head. */
 function strokePath(context: CanvasRenderingContext2D, { points, smooth }: Path) {
-  const last = sure(points[points.length - 1]);
+  const last = points[points.length - 1];
   context.beginPath();
-  context.moveTo(...sure(points[0]));
+  context.moveTo(...points[0]);
   for (let n = 1; n < points.length; n++) {
-    const [before, here, next] = [sure(points[n - 1]), sure(points[n]), points[n + 1]];
+    const [before, here, next] = [points[n - 1], points[n], points[n + 1]];
     const middle = (before[0] + here[0]) / 2;
     if (smooth) context.bezierCurveTo(middle, before[1], middle, here[1], ...here);
     else if (next) context.arcTo(...here, ...next, 5);
   }
   context.lineTo(...last);
   context.stroke();
-  const before = sure(points[points.length - 2]);
+  const before = points[points.length - 2];
   const angle = smooth ? 0 : Math.atan2(last[1] - before[1], last[0] - before[0]);
   context.beginPath();
   context.moveTo(...last);

@@ -69,7 +69,7 @@ function simplify(unit: Unit, graph: Graph) {
   ) => (part.kind === "module" && part.parts.length === 1 ? part.parts[0] : part));
   const calls: Map<string, Unit[]> = new Map();
   for (const part of unit.parts) {
-    const node = part.kind === "node" ? graph.nodes[part.nodes[0] ?? -1] : undefined;
+    const node = part.kind === "node" ? graph.nodes[part.nodes[0]] : undefined;
     const key = node?.layer && node.layer !== "input" ? node.layer : part.key;
     calls.set(key, [...(calls.get(key) ?? []), part]);
   }
@@ -107,7 +107,7 @@ function grouped(parts: Unit[], graph: Graph): Unit[] {
 
 /** True for an operation between layers. */
 function joins(part: Unit, graph: Graph) {
-  return part.kind === "node" && !graph.nodes[part.nodes[0] ?? -1]?.layer && !isEnd(part);
+  return part.kind === "node" && !graph.nodes[part.nodes[0]]?.layer && !isEnd(part);
 }
 
 function isEnd({ type }: Unit) {
@@ -160,7 +160,7 @@ function tailOf(first: string, last: string) {
 /** How a unit is built, in words that are the same for those that are alike. */
 function build(unit: Unit, graph: Graph): string {
   if (unit.kind === "node") return unit.type;
-  const last = graph.nodes[unit.nodes[unit.nodes.length - 1] ?? -1];
+  const last = graph.nodes[unit.nodes[unit.nodes.length - 1]];
   const size = last?.shape?.slice(2).join("×") ?? "";
   return `${unit.type} ${size} (${unit.parts.map((part) => build(part, graph)).join()})`;
 }
@@ -179,7 +179,7 @@ export function visibleUnits(root: Unit, isOpen: (unit: Unit) => boolean) {
     }
   };
   walk(root);
-  const first = (unit: Unit) => unit.nodes[0] ?? 0;
+  const first = (unit: Unit) => unit.nodes[0];
   return { boxes: boxes.sort((a, b) => first(a) - first(b)), opened };
 }
 
@@ -235,10 +235,10 @@ export function reduced(
   const kept = new Set();
   for (let from = count - 1; from >= 0; from--) {
     let seen = 0n;
-    for (const to of (after[from] ?? []).sort((a, b) => a - b)) {
+    for (const to of after[from].sort((a, b) => a - b)) {
       if ((seen >> BigInt(to)) & 1n) continue;
       kept.add(`${from} ${to}`);
-      seen |= (reach[to] ?? 0n) | (1n << BigInt(to));
+      seen |= (reach[to]) | (1n << BigInt(to));
     }
     reach[from] = seen;
   }

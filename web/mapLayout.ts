@@ -80,40 +80,22 @@ export function placed(
   const frames = framesOf(units, lines, boxes);
   const rows = rowsOf(boxes, lines, frames, { kept, skips });
   boxes.forEach((box, n) => {
-    const row = rows[lines[n] ?? 0];
-    if (!row) return;
-    box.x += row.right;
-    box.y += row.down;
+    box.x += rows[lines[n]].right;
+    box.y += rows[lines[n]].down;
   });
-  const paths: Path[] = [];
-  for (const [from, to] of kept) {
-    const row = rows[lines[from] ?? 0];
+  const pathOf = ([from, to]: [number, number], skip: boolean): Path => {
+    const { right, down } = rows[lines[from]];
     const way = ways.get(`${from} ${to}`);
-    if (lines[from] === lines[to] && row && way) {
-      paths.push({
-        from,
-        to,
-        skip: false,
-        smooth: true,
-        points: way.map(([x, y]) => [x + row.right, y + row.down]),
-      });
-    } else {paths.push({
-        from,
-        to,
-        skip: false,
-        smooth: false,
-        points: around(from, to, boxes, lines, rows, false),
-      });}
-  }
-  for (const [from, to] of skips) {
-    paths.push({
-      from,
-      to,
-      skip: true,
-      smooth: false,
-      points: around(from, to, boxes, lines, rows, true),
-    });
-  }
+    const smooth = !skip && lines[from] === lines[to] && way !== undefined;
+    const points = smooth
+      ? way.map(([x, y]): [number, number] => [x + right, y + down])
+      : around(from, to, boxes, lines, rows, skip);
+    return { from, to, skip, smooth, points };
+  };
+  const paths = [
+    ...kept.map((edge) => pathOf(edge, false)),
+    ...skips.map((edge) => pathOf(edge, true)),
+  ];
   for (const frame of frames) wrap(frame, boxes);
   const last = rows[rows.length - 1];
   const right = Math.max(
@@ -183,7 +165,7 @@ function roomForTitles(units: Unit[], boxes: Box[]) {
     return found;
   };
   for (const column of columnsOf(boxes)) {
-    const order = column.boxes.sort((a, b) => (boxes[a]?.y ?? 0) - (boxes[b]?.y ?? 0));
+    const order = column.boxes.sort((a, b) => boxes[a].y - boxes[b].y);
     for (const [place, n] of order.entries()) {
       const above = order[place - 1];
       if (above === undefined) continue;
@@ -230,7 +212,7 @@ export function broken(
   const crossing = columns.map(() => -2); // what the cut before a column costs; one edge is free
   const cross = (ends: number[], cost: number) => {
     for (let c = Math.min(...ends) + 1; c <= Math.max(...ends); c++) {
-      crossing[c] = (crossing[c] ?? 0) + cost;
+      crossing[c] = crossing[c] + cost;
     }
   };
   for (const [from, to] of edges) cross([columnOf[from], columnOf[to]], 2);
@@ -241,7 +223,7 @@ export function broken(
     }
   });
   for (const ends of opened.values()) cross(ends, 1);
-  const wide = (a: number, b: number) => (columns[b]?.right ?? 0) - (columns[a]?.left ?? 0);
+  const wide = (a: number, b: number) => columns[b].right - columns[a].left;
   const cost = [0];
   const start = [0];
   for (let end = 1; end <= columns.length; end++) {
@@ -250,7 +232,7 @@ export function broken(
       const over = wide(first, end - 1) - room;
       if (over > 0 && first < end - 1) break;
       const own = cost[first] + 6 + 4 * (over / room) ** 2 +
-        (first ? Math.min(crossing[first] ?? 0, CUT) : 0);
+        (first ? Math.min(crossing[first], CUT) : 0);
       if (own < cost[end]) {
         cost[end] = own;
         start[end] = first;
@@ -259,7 +241,7 @@ export function broken(
   }
   const lines = new Array(units.length).fill(0);
   const firsts = [];
-  for (let end = columns.length; end > 0; end = start[end] ?? 0) firsts.unshift(start[end] ?? 0);
+  for (let end = columns.length; end > 0; end = start[end]) firsts.unshift(start[end]);
   firsts.forEach((first, line) => {
     for (const column of columns.slice(first)) for (const n of column.boxes) lines[n] = line;
   });
@@ -282,12 +264,12 @@ function framesOf(units: Unit[], lines: number[], boxes: Box[]) {
   });
   const frames: Array<{ frame: Frame; line: number; boxes: number[]; above: number }> = [];
   for (const { unit, own } of held.values()) {
-    const line = lines[own[0] ?? 0] ?? 0;
+    const line = lines[own[0]];
     const others = units.flatMap((
       each,
       n,
     ) => (lines[n] === line && !inside(each, unit) ? [boxes[n]] : []));
-    const left = (n: number) => boxes[n]?.x ?? 0;
+    const left = (n: number) => boxes[n].x;
     const runs: number[][] = [];
     for (const n of own.sort((a, b) => left(a) - left(b))) {
       const last = runs[runs.length - 1];
@@ -399,11 +381,11 @@ function lanesOf(
   kept: Array<[number, number]>,
   skips: Array<[number, number]>,
 ) {
-  const centre = (n: number) => (boxes[n]?.x ?? 0) + (boxes[n]?.width ?? 0) / 2;
+  const centre = (n: number) => boxes[n].x + boxes[n].width / 2;
   const middle = Math.max(0, ...boxes.map((box, n) => (lines[n] === line ? box.x + box.width : 0)));
   const runs: Array<{ key: string; low: number; high: number }> = [];
   for (const [from, to] of [...kept.filter(([a, b]) => lines[a] !== lines[b]), ...skips]) {
-    const [a, b] = [lines[from] ?? 0, lines[to] ?? 0];
+    const [a, b] = [lines[from], lines[to]];
     const arrives = a !== b && b - 1 === line;
     if (a !== line && !arrives) continue;
     const ends = a === b
@@ -436,7 +418,7 @@ function around(
   skip: boolean,
 ): Points {
   const other = boxes[to];
-  const [a, b] = [lines[from] ?? 0, lines[to] ?? 0];
+  const [a, b] = [lines[from], lines[to]];
   const key = `${from} ${to}`;
   const below = laneAt(rows, a, key);
   const out = skip ? downFrom(from, boxes, lines, below, 1) : beyond(from, boxes, lines, below);
@@ -451,8 +433,8 @@ function around(
     ]];
   }
   if (b === a + 1) return [...out, [end, below], [end, other.y]];
-  const before = b > 0 ? laneAt(rows, b - 1, key) : (rows[0]?.top ?? 0) - PAD;
-  const lane = rows[a]?.lanes.get(key) ?? 0;
+  const before = b > 0 ? laneAt(rows, b - 1, key) : rows[0].top - PAD;
+  const lane = rows[a].lanes.get(key) ?? 0;
   const edge = Math.max(...boxes.map((box) => box.x + box.width)) + BETWEEN / 2 +
     (LANE * Math.min(lane, LANES)) / 2;
   return [...out, [edge, below], [edge, before], [end, before], [end, other.y]];
@@ -495,7 +477,6 @@ function beyond(n: number, boxes: Box[], lines: number[], lane: number): Points 
 
 function laneAt(rows: Row[], line: number, key: string) {
   const row = rows[line];
-  if (!row) return 0;
   const lane = row.lanes.get(key) ?? 0;
   return row.bottom + LANE + lane * LANE * Math.min(1, LANES / Math.max(row.count, 1));
 }
