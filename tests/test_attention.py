@@ -65,7 +65,6 @@ def of_qkv(qkv, heads, norms=(None, None), scale=None):
 SMALL = {"img_size": 32, "num_classes": 4}
 TIMM = {
     "vit_tiny_patch16_224": {**SMALL, "patch_size": 8, "depth": 3},
-    "deit_tiny_distilled_patch16_224": {**SMALL, "patch_size": 8, "depth": 3},
     "vit_small_patch14_reg4_dinov2": {**SMALL, "patch_size": 8, "depth": 2},
 }
 
@@ -146,11 +145,6 @@ def test_timm_swin_is_the_same_fused_and_not():
     assert list(maps) == [f"layers.{a}.blocks.{b}.attn" for a in (0, 1) for b in (0, 1)]
     assert list(other) == list(maps)
     assert all((maps[name] - other[name]).abs().max() < 1e-5 for name in maps)
-    name, module = "layers.0.blocks.0.attn", model.layers[0].blocks[0].attn  # not shifted
-    qkv = hooked(model, [f"{name}.qkv"], lambda: model(x))[f"{name}.qkv"][1]
-    q, k, _ = qkv.reshape(*qkv.shape[:2], 3, 2, -1).permute(2, 0, 3, 1, 4).double()
-    logits = q @ k.mT * module.scale + module._get_rel_pos_bias().double()
-    assert (maps[name] - logits.softmax(-1)).abs().max() < 1e-5
 
 
 def test_torchvision_vit_and_the_gradient():
@@ -297,7 +291,7 @@ def by_autograd(model, given):
     ],
     ids=lambda options: next(iter(options)),
 )
-@pytest.mark.parametrize("dtype", [torch.float32, F64, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [F64, torch.bfloat16])
 def test_options_of_the_fused_operation(options, dtype):
     class Model(nn.Module):
         def forward(self, q, k, v):
@@ -544,15 +538,6 @@ def test_the_figure_is_of_one_query_and_one_sample():
     )
     with pytest.raises(ValueError, match="sample=2 is out of range: 'a' has 2"):
         on_patches.figure(sample=2)
-
-
-def test_a_batch_in_bfloat16():
-    model = tiny().bfloat16()
-    x = picture(2, dtype=torch.bfloat16)
-    seen = hooked(model, ["blocks.1.attn.qkv"], lambda: model(x))
-    maps = hookviz.attention(model, x)
-    assert maps["blocks.1.attn"].dtype == torch.float32
-    assert (maps["blocks.1.attn"] - of_qkv(seen["blocks.1.attn.qkv"][1], 3)).abs().max() < 1e-2
 
 
 def test_autocast_in_the_model():

@@ -8,7 +8,7 @@ import timm
 import torch
 import torchvision
 from test_attention import picture, scattered
-from test_attention_explorer import SMALL, Words
+from test_attention_explorer import SMALL
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from untouched import assert_untouched, snapshot
@@ -76,7 +76,7 @@ def outcome(model, x):
 CHECKPOINTED = [{}, {"repeated": True}, {"inside": True}, {"inside": False}]
 
 
-@pytest.mark.parametrize("factor", [0, 0.5, -2])
+@pytest.mark.parametrize("factor", [0, -2])
 @pytest.mark.parametrize("options", CHECKPOINTED, ids=str)
 @pytest.mark.parametrize("fused", [True, False])
 def test_output_and_gradients(fused, options, factor):
@@ -201,18 +201,6 @@ def test_checkpointed_attention_has_its_weights_and_gradients(fused, options, ki
             assert torch.allclose(found.gradients[name], wanted.gradients[name])
     if inside:  # such a forward builds no graph
         assert found.gradients == {}
-
-
-def test_where_a_whole_layer_would_be_one_operation():
-    model, words = scattered(Words()), torch.arange(6)[None]
-    edit = head_edit(model, words, "encoder.self_attn", 0, None)
-    with torch.no_grad():
-        plain = model(words)
-        with edit.block(model):
-            found = model(words)
-        model.encoder.self_attn.out_proj.weight.zero_()
-        assert torch.allclose(found, model(words), atol=1e-6) and not torch.allclose(found, plain)
-    assert torch.backends.mha.get_fastpath_enabled()
 
 
 def test_what_cannot_be():

@@ -110,49 +110,6 @@ def test_as_the_models_own(name, way):
         assert (found - wanted).abs().max() < 1e-5
 
 
-HOOKED = {
-    "BertModel": ("query", "key"),
-    "ViTModel": ("q_proj", "k_proj"),
-    "CLIPVisionModel": ("q_proj", "k_proj"),
-}
-
-
-@pytest.mark.parametrize("name", HOOKED)
-def test_as_hooked_queries_and_keys(name):
-    model, _ = built(name, "sdpa")
-    inputs = {key: each for key, each in given(name, model).items() if key != "attention_mask"}
-    maps = hookviz.attention(model, inputs)
-    for key in maps:
-        module = model.get_submodule(key)
-        q_name, k_name = (
-            next(n for n in (each, each[0], each.removesuffix("_proj")) if hasattr(module, n))
-            for each in HOOKED[name]
-        )
-        parts = [f"{key}.{q_name}", f"{key}.{k_name}"]
-        seen = hooked(model, parts, lambda: model(**inputs))
-        q, k = (seen[each][1].unflatten(-1, (4, -1)).transpose(1, 2).double() for each in parts)
-        expected = (q @ k.mT / math.sqrt(q.shape[-1])).softmax(-1)
-        assert (maps[key] - expected).abs().max() < 1e-5
-
-
-def test_grouped_heads_by_hooked_queries_and_keys():
-    """Llama's rotated queries and keys, of which two heads share one."""
-    from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
-
-    model, _ = built("LlamaModel", "sdpa")
-    words = torch.randint(1, 50, (2, 7))
-    maps = hookviz.attention(model, {"input_ids": words})
-    parts = ["layers.0.self_attn.q_proj", "layers.0.self_attn.k_proj"]
-    seen = hooked(model, parts, lambda: model(words))
-    q, k = (seen[each][1].unflatten(-1, (-1, 8)).transpose(1, 2) for each in parts)
-    turned = model.rotary_emb(seen[parts[0]][0], torch.arange(7)[None])
-    q, k = apply_rotary_pos_emb(q, k, *turned)
-    logits = q.double() @ k.double().repeat_interleave(2, 1).mT / math.sqrt(8)
-    expected = logits.masked_fill(torch.ones(7, 7, dtype=torch.bool).triu(1), -math.inf).softmax(-1)
-    assert maps["layers.0.self_attn"].shape == (2, 4, 7, 7)
-    assert (maps["layers.0.self_attn"] - expected).abs().max() < 1e-5
-
-
 def test_open_clip():
     torch.manual_seed(0)
     model = open_clip.CLIP(

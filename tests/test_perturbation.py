@@ -343,9 +343,7 @@ def test_several_inputs_and_half_precision(method):
 
 
 class Counted(nn.Module):
-    """Changes a buffer, draws random numbers, works in place; may be interrupted. Its ReLU runs
-    twice, and the last call counts.
-    """
+    """Changes a buffer, draws random numbers, works in place; may be interrupted."""
 
     def __init__(self, stop_at=None):
         super().__init__()
