@@ -324,7 +324,6 @@ export interface WhyOrigin {
 export interface WhyTerm {
   channel: number;
   contribution: string;
-  tap: number[];
   window: number[][];
   origins: WhyOrigin[];
   others: number;

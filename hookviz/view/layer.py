@@ -266,10 +266,11 @@ def layer_words(record: LayerRecord) -> LayerWords:
     'Conv2d 3×3, stride 2, 48 → 96 channels, groups 4, 10,464 parameters · 96×14×14'
     """
     module: Any = record.module
-    text = [_sizes(getattr(module, "kernel_size", None), always=True)]
+    text = ["×".join(_sizes(module, "kernel_size"))]
     for name in ("stride", "dilation"):
-        if said := _sizes(getattr(module, name, None)):
-            text.append(f"{name} {said}")
+        sizes = _sizes(module, name)
+        if alike := set(sizes) - {"1"}:
+            text.append(f"{name} {'×'.join(sizes if len(set(sizes)) > 1 else alike)}")
     ends = [
         (getattr(module, f"in_{what}", None), getattr(module, f"out_{what}", None), what)
         for what in ("channels", "features")
@@ -289,13 +290,8 @@ def layer_words(record: LayerRecord) -> LayerWords:
     )
 
 
-def _sizes(given: Any, always: bool = False) -> str:
-    """Format a kernel's size as ``3×3``; a stride as ``2``, or empty if it is 1."""
-    numbers = given if isinstance(given, tuple) else (given,)
-    if not numbers or not all(isinstance(each, int) for each in numbers):
-        return ""
-    if always:
-        return "×".join(map(str, numbers))
-    if set(numbers) == {1}:
-        return ""
-    return str(numbers[0]) if len(set(numbers)) == 1 else "×".join(map(str, numbers))
+def _sizes(module: nn.Module | None, name: str) -> list[str]:
+    """Return a kernel's size or stride in each dimension."""
+    sizes = getattr(module, name, None)
+    numbers = sizes if isinstance(sizes, tuple) else (sizes,)
+    return [str(each) for each in numbers] if all(isinstance(n, int) for n in numbers) else []

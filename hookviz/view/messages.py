@@ -432,7 +432,6 @@ class WhyTerm(Message):
 
     channel: int
     contribution: str
-    tap: list[int]
     window: list[list[int]]
     origins: list[WhyOrigin]
     others: int

@@ -194,7 +194,6 @@ def _term(run: CutRun, value: Value, why: Contributions, channel: int, traced: b
     term = m.WhyTerm(
         channel=channel,
         contribution=str(float(why.by_channel[channel])),
-        tap=list(tap),
         # A tap of a transposed convolution may stand between two input positions.
         window=window if tap and ends == window else [],
         origins=[],
