@@ -314,8 +314,8 @@ first in a.')
     for what, words, odd in found:
         if odd:
             more = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
-            details = f"{words} in {_named(odd[0])}{more}."
-            return HealthSummary(f"{what} in {_count(odd)}", "odd", odd[0].name, details)
+            sentence = f"{words} in {_named(odd[0])}{more}."
+            return HealthSummary(f"{what} in {_count(odd)}", "odd", odd[0].name, sentence)
     clean = f"No NaN or Inf in {len(cells)} layer{'s' * (len(cells) != 1)}, on {on}."
     silent = sorted((c for c in layers if c.quiet), key=lambda c: c.quiet / c.channels)
     details, odd_layer = [clean], silent[-1].name if silent else None
