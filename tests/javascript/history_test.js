@@ -80,6 +80,7 @@ test("one history of layers, channels, targets and edits", () => {
   move({ channel: 9 }); // what was undone is forgotten
   assert.deepEqual(go(1), ["b", 9, 2, "0"]);
   assert.equal(history.at, history.moments.length - 1);
+  assert.deepEqual(go(-1), ["b", 3, 2, "0"]);
 });
 
 test("a walk in quick succession is one step", () => {
