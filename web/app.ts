@@ -11,7 +11,7 @@ import { sure } from "./dom.ts";
 import { Drawers } from "./drawers.tsx";
 import { Face } from "./face.tsx";
 import { Flip } from "./flip.tsx";
-import { Finder, nameOf } from "./heading.tsx";
+import { nameOf } from "./heading.tsx";
 import { Heatmaps, noGradient, wayTo } from "./heatmaps.ts";
 import { isGoing, isHere, Rankings } from "./here.ts";
 import { History, listenToUndo } from "./history.ts";
@@ -72,7 +72,7 @@ export class App {
   flip: Flip;
   output: Output;
   pair: Pair;
-  finder: Finder;
+  isFinding = false; // whether the field that finds a layer is open
   pictures: Pictures | null = null;
   picture: Picture | null = null; // the input, as it is shown
   bars: { map: Bar | null; slope: Bar | null } = { map: null, slope: null };
@@ -113,7 +113,6 @@ export class App {
     this.colours = new Colours(root, source);
     this.heatmaps = new Heatmaps(input, source, this.colours);
     this.output = new Output(this);
-    this.finder = new Finder(this);
     this.pair = new Pair(source, this.state);
     this.tools = new Tools(this);
     this.why = new Why(this);
@@ -305,6 +304,12 @@ export class App {
     else this.toOrder("similarity");
   }
 
+  /** @param isOpen Whether the field that finds a layer is shown. */
+  find(isOpen: boolean) {
+    this.isFinding = isOpen;
+    this.schedule();
+  }
+
   toLayer(by: number) {
     const { layers } = this.facts;
     const now = layers.findIndex((each) => each.name === this.at.layer);
@@ -345,7 +350,7 @@ export class App {
       w: () => this.parts.drawers.toggle("why"),
       m: () => this.network.toggleByKey(),
       a: () => this.parts.drawers.toggle("heatmaps"),
-      "/": () => this.finder.show(true),
+      "/": () => this.find(true),
       LayerHome: () => this.toLayer(-Infinity),
       LayerEnd: () => this.toLayer(Infinity),
       Escape: () => this.state.set({ place: null, hover: null }),
@@ -435,6 +440,7 @@ export class App {
     }
     if (this.data && (data || this.data.header.layer === at.layer)) this.look(this.data);
     if (data) this.history.record();
+    this.flip.follow();
     this.output.update();
     this.offerDrawers();
     render(h(Face, { app: this }), this.root);

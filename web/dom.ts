@@ -17,13 +17,6 @@ export function el<Tag extends keyof HTMLElementTagNameMap>(
   return made;
 }
 
-/** A small button that acts when it is pressed. */
-export function button(label: string, title: string, onClick: () => void) {
-  const made = el("button", { class: "hv-toggle", type: "button", title }, label);
-  made.addEventListener("click", onClick);
-  return made;
-}
-
 /** A value that must be there. */
 export function sure<T>(value: T): NonNullable<T> {
   if (value === null || value === undefined) throw new TypeError("hookviz: a value is missing");
@@ -81,13 +74,4 @@ export function menu(
   for (const [value, name] of options) made.append(el("option", { value }, name));
   made.addEventListener("change", () => onChange(made.value));
   return made;
-}
-
-/** Bring a menu to a value; one that it did not know is added. */
-export function choose(made: HTMLSelectElement, value: string) {
-  if (made.value === value) return;
-  if (![...made.options].some((option) => option.value === value)) {
-    made.append(el("option", { value }, value));
-  }
-  made.value = value;
 }

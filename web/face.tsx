@@ -7,7 +7,7 @@ import { Colourbar } from "./colourbar.tsx";
 import { ByHand, Popup, Slider, Toggle } from "./controls.tsx";
 import { DrawersView } from "./drawers.tsx";
 import { EditsView } from "./edits.tsx";
-import { ChannelRow, FinderView, LayerWords, nameOf, ShownAfter } from "./heading.tsx";
+import { ChannelRow, Finder, LayerWords, nameOf, ShownAfter } from "./heading.tsx";
 import { targetOf } from "./heatmaps.ts";
 import { barsOf, Boxes, boxesOf, OutputView } from "./output.tsx";
 import { PanelView } from "./panel.tsx";
@@ -123,7 +123,7 @@ function LayerRow({ app, place }: { app: App; place: number }) {
         rank={`${place + 1} of ${layers.length}`}
         waiting={isWaiting ? (source.waiting ?? "on its way …") : ""}
       />
-      <FinderView finder={app.finder} />
+      <Finder app={app} />
     </div>
   );
 }

@@ -31,17 +31,15 @@ export class Flip {
   curve: number[] | null = null; // the prediction's probability by the number of channels off
 
   constructor(public app: App) {
-    const { source, state } = app;
-    this.run = source.facts.run;
-    state.onChange((changed) => {
+    this.run = app.facts.run;
+    app.state.onChange((changed) => {
       if (changed.has("layer") || changed.has("sample")) this.stop("");
     });
-    source.listeners.add(() => this.follow());
   }
 
   /** A result describes one run and the edit that it led to; it goes with the next run. */
   follow() {
-    const { run } = this.app.source.facts;
+    const { run } = this.app.facts;
     if (run === this.run) return;
     this.run = run;
     if (this.edits) this.edits = false;

@@ -1,5 +1,6 @@
 // The shown layer in words, the field that finds a layer, and the row of channels.
 
+import { useMemo } from "preact/hooks";
 import { Menu, Slider } from "./controls.tsx";
 import { AblationView } from "./ablation.tsx";
 import { Search } from "./search.tsx";
@@ -31,32 +32,14 @@ export function LayerWords({ layer, rank, waiting }: {
 }
 
 /** The field that finds a layer, behind a button. */
-export class Finder {
-  open = false;
-  items: Array<{ key: string; name: string; more: string }> = [];
-  layers: LayerFacts[] = []; // whose names the items have
-
-  constructor(public app: App) {}
-
-  show(open: boolean) {
-    this.open = open;
-    this.app.schedule();
-  }
-
-  list(layers: LayerFacts[]) {
-    if (this.layers === layers) return this.items;
-    this.layers = layers;
-    this.items = layers.map((layer) => ({
+export function Finder({ app }: { app: App }) {
+  const { isFinding: open, facts: { layers } } = app;
+  const items = useMemo(() =>
+    layers.map((layer) => ({
       key: layer.name,
       name: nameOf(layer),
       more: `${layer.kind} ${layer.text.replace(/, [\d,]+ parameters$/, "")} · ${layer.size}`,
-    }));
-    return this.items;
-  }
-}
-
-export function FinderView({ finder }: { finder: Finder }) {
-  const { app, open } = finder;
+    })), [layers]);
   return (
     <div class="hv-end-of-row">
       <button
@@ -67,7 +50,7 @@ export function FinderView({ finder }: { finder: Finder }) {
         aria-expanded={open}
         // A press on the button must not close the field that the click would then open again.
         onPointerDown={(event) => event.preventDefault()}
-        onClick={() => finder.show(!open)}
+        onClick={() => app.find(!open)}
       >
         ⌕
       </button>
@@ -76,10 +59,10 @@ export function FinderView({ finder }: { finder: Finder }) {
           label="find a layer"
           hint="find a layer: name, type, size …"
           none="no layer has that name, type or size"
-          items={finder.list(app.facts.layers)}
+          items={items}
           focused
           onChoose={(layer) => app.set({ layer })}
-          onBlur={() => finder.show(false)}
+          onBlur={() => app.find(false)}
         />
       )}
     </div>

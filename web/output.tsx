@@ -237,6 +237,7 @@ export function OutputView({ output }: { output: Output }) {
                     key={number}
                     type="button"
                     class="hv-edit"
+                    data-channel={number}
                     title={`${name}, ${
                       percent(count / positions)
                     } of the positions: show its values`}

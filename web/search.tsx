@@ -2,7 +2,7 @@
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
-export interface Item {
+interface Item {
   key: string;
   name: string;
   more: string;
@@ -10,6 +10,7 @@ export interface Item {
 
 const LISTED = 200; // that are listed at once
 const WRITTEN = /^(hookviz\.)?output[[.]|\S [-−] \S/; // a number in the output, or one class against another
+const TARGET = "target"; // the key of a text that is more than a name
 let fields = 0;
 
 interface Props {
@@ -38,7 +39,7 @@ export function Search(props: Props) {
   const found = open ? matching(items, text) : [];
   const written = text.trim();
   if (open && onText && WRITTEN.test(written)) {
-    found.unshift({ key: "", name: written, more: "as the target" });
+    found.unshift({ key: TARGET, name: written, more: "as the target" });
   }
   const listed = found.slice(0, LISTED);
   const note = !found.length
@@ -54,12 +55,12 @@ export function Search(props: Props) {
   }, [open, place]);
   const show = (to: number) => {
     setOpen(true);
-    setPlace(Math.min(Math.max(to, 0), listed.length - 1));
+    setPlace(Math.max(Math.min(to, listed.length - 1), 0));
   };
   const take = (item: Item | undefined) => {
     setOpen(false);
     setText("");
-    if (item?.key === "" && item.name === written) onText?.(item.name);
+    if (onText && item?.key === TARGET) onText(item.name);
     else if (item) onChoose(item.key);
   };
   const press = (event: KeyboardEvent) => {
