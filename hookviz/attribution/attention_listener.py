@@ -307,8 +307,10 @@ class AttentionListener(Follower[_Mark]):
             if attended.raw is None or attended.captured is None:
                 return
             with self._recorder.silent(), torch.no_grad():
-                gradient = at_least_float32(gradient.clone())
-                if value is not None:  # of A V: the gradient at A is that at the product times V^T
+                gradient = at_least_float32(gradient)
+                if value is None:
+                    gradient = gradient.clone()
+                else:  # of A V: the gradient at A is that at the product times V^T
                     gradient = gradient @ _for_each_head(at_least_float32(value), gradient).mT
                 attended.captured.keep_gradient(_arranged(attended, gradient))
 
