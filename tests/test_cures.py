@@ -28,13 +28,15 @@ class Case:
 
     kind: str
     named: str  # in the advice
-    sick: Callable[[], tuple[Model, Loss]]
-    cured: Callable[[], tuple[Model, Loss]]
+    sick: Callable[[], Model] = lambda: Net()
+    cured: Callable[[], Model] = lambda: Net()
+    wrong: Loss = F.cross_entropy
+    right: Loss = F.cross_entropy
     given: Callable[[], torch.Tensor] = lambda: pictures()
-    labels: Callable[[int], torch.Tensor] = lambda count: torch.arange(count) % 4
+    # The input and the labels, where the cure is in them.
     prepared: Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]] = (
         lambda x, y: (x, y)
-    )  # the input and the labels, where the cure is in them
+    )
 
 
 def pictures() -> torch.Tensor:
@@ -43,28 +45,18 @@ def pictures() -> torch.Tensor:
     return x + 2 * (torch.arange(16) % 4)[:, None, None, None]
 
 
-def net(*given: Any, **options: Any) -> Callable[[], tuple[Model, Loss]]:
-    return lambda: (Net(*given, **options), F.cross_entropy)
+def net(*given: Any, **options: Any) -> Callable[[], Model]:
+    return lambda: Net(*given, **options)
 
 
-def changed(
-    change: Callable[[Any], object], build: Callable[[], Model] = Net
-) -> Callable[[], tuple[Model, Loss]]:
-    def made() -> tuple[Model, Loss]:
+def changed(change: Callable[[Any], object], build: Callable[[], Model] = Net) -> Any:
+    def made() -> Model:
         model = build()
         with torch.no_grad():
             change(model)
-        return model, F.cross_entropy
+        return model
 
     return made
-
-
-def with_loss(loss: Loss, **options: Any) -> Callable[[], tuple[Model, Loss]]:
-    return lambda: (Net(**options), loss)
-
-
-def lone(build: Callable[[], Model]) -> Callable[[], tuple[Model, Loss]]:
-    return lambda: (build(), F.cross_entropy)
 
 
 def tokens() -> torch.Tensor:
@@ -77,6 +69,10 @@ def sequences() -> torch.Tensor:
 
 def one_hot(labels: torch.Tensor) -> torch.Tensor:
     return F.one_hot(labels, 5).float()
+
+
+def with_logits(output: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return F.binary_cross_entropy_with_logits(output, one_hot(labels))
 
 
 class Registered(nn.Module):
@@ -194,12 +190,12 @@ def taught() -> Model:
     return model.eval()
 
 
-def mixed(which: str) -> Model:
-    """A network in eval mode but for one layer."""
-    model = Net(nn.Dropout(0.2))
+def mixed() -> Model:
+    """A network in eval mode but for its norm."""
+    model = Net()
     for _ in range(60):
         model(pictures())
-    model.eval().get_submodule(which).train()
+    model.eval().norm.train()
     return model
 
 
@@ -221,49 +217,41 @@ def removed(model: Model) -> Model:
 
 CASES = {
     "in place": Case("in place", "x = x + 1", net(overwritten), net(lambda x: x.sigmoid() + 1)),
-    "softmax before cross entropy": Case(
-        "loss", "without the softmax", net(last=nn.Softmax(1)), net()
-    ),
+    "softmax before cross entropy": Case("loss", "without the softmax", net(last=nn.Softmax(1))),
     "sigmoid before BCEWithLogits": Case(
-        "loss",
-        "without the sigmoid",
-        with_loss(
-            lambda out, y: F.binary_cross_entropy_with_logits(out, one_hot(y)), last=nn.Sigmoid()
-        ),
-        with_loss(lambda out, y: F.binary_cross_entropy_with_logits(out, one_hot(y))),
+        "loss", "without the sigmoid", net(last=nn.Sigmoid()), wrong=with_logits, right=with_logits
     ),
-    "softmax over the batch": Case("loss", "dim=1", net(last=nn.LogSoftmax(0)), net()),
+    "softmax over the batch": Case("loss", "dim=1", net(last=nn.LogSoftmax(0))),
     "nll of logits": Case(
-        "loss", "log_softmax", with_loss(F.nll_loss), with_loss(F.nll_loss, last=nn.LogSoftmax(1))
+        "loss", "log_softmax", Net, net(last=nn.LogSoftmax(1)), F.nll_loss, F.nll_loss
     ),
     "(N, 1) against (N,)": Case(
         "loss",
         "squeeze(1)",
-        with_loss(lambda out, y: F.mse_loss(out, y.float()), classes=1),
-        with_loss(lambda out, y: F.mse_loss(out.squeeze(1), y.float()), classes=1),
+        net(classes=1),
+        net(classes=1),
+        lambda out, y: F.mse_loss(out, y.float()),
+        lambda out, y: F.mse_loss(out.squeeze(1), y.float()),
     ),
     "labels": Case(
         "error",
         "0 to 3",
         net(classes=4),
         net(classes=4),
-        labels=lambda n: torch.arange(n) % 4 + 1,
-        prepared=lambda x, y: (x, y - 1),
+        lambda out, y: F.cross_entropy(out, y + 1),
     ),
     "channels last": Case(
         "shape",
         "permute(0, 3, 1, 2)",
-        net(),
-        net(),
-        lambda: pictures().permute(0, 2, 3, 1),
+        given=lambda: pictures().permute(0, 2, 3, 1),
         prepared=lambda x, y: (x.permute(0, 3, 1, 2), y),
     ),
     "pictures of 0 to 255": Case(
         "input scale",
         "x / 255",
-        lambda: (taught(), F.cross_entropy),
-        lambda: (taught(), F.cross_entropy),
-        lambda: unit() * 255,
+        taught,
+        taught,
+        given=lambda: unit() * 255,
         prepared=lambda x, y: (x / 255, y),
     ),
     "half precision": Case(
@@ -276,81 +264,62 @@ CASES = {
         "constant",
         "Look at the weights of 'conv'",
         changed(lambda m: m.conv.weight.mul_(1e-12), Smooth),
-        changed(lambda m: nn.init.kaiming_normal_(m.conv.weight), Smooth),
+        Smooth,
     ),
     "a sigmoid at its ends": Case(
         "saturated",
         "a normalization before it",
         changed(lambda m: m.first.weight.mul_(1e3), lambda: Bounded(nn.Identity())),
         changed(lambda m: m.first.weight.mul_(1e3), lambda: Bounded(nn.LayerNorm(16))),
-        tokens,
+        given=tokens,
     ),
     "a layer that never runs": Case(
-        "unused", "Call it in forward", lone(lambda: Idle(False)), lone(lambda: Idle(True)), tokens
+        "unused", "Call it in forward", lambda: Idle(False), lambda: Idle(True), given=tokens
     ),
     "a BatchNorm in training mode": Case(
-        "batchnorm",
-        "model.eval()",
-        lambda: (mixed("norm"), F.cross_entropy),
-        lambda: (mixed("norm").eval(), F.cross_entropy),
+        "batchnorm", "model.eval()", mixed, lambda: mixed().eval()
     ),
     "a dropout as a function": Case(
-        "dropout", "training=self.training", lone(lambda: Dropping(True)), lone(Dropping), tokens
+        "dropout", "training=self.training", lambda: Dropping(True), Dropping, given=tokens
     ),
     "a cell that was run twice": Case(
         "hooks left behind",
         "hookviz.remove_hooks(model, of=",
-        lambda: (hooked(), F.cross_entropy),
-        lambda: (removed(hooked()), F.cross_entropy),
+        hooked,
+        lambda: removed(hooked()),
     ),
-    "detached": Case("no gradient", "detach()", net(lambda x: x.detach()), net()),
+    "detached": Case("no gradient", "detach()", net(lambda x: x.detach())),
     "zero weights": Case(
-        "zero weights",
-        "kaiming_normal_",
-        changed(lambda m: m.conv.weight.zero_()),
-        changed(lambda m: nn.init.kaiming_normal_(m.conv.weight)),
+        "zero weights", "kaiming_normal_", changed(lambda m: m.conv.weight.zero_())
     ),
     "a bias far below zero": Case(
-        "dead",
-        "zero bias",
-        changed(lambda m: nn.init.constant_(m.norm.bias, -100.0)),
-        changed(lambda m: nn.init.zeros_(m.norm.bias)),
+        "dead", "zero bias", changed(lambda m: nn.init.constant_(m.norm.bias, -100.0))
     ),
     "same channels": Case(
-        "same channels",
-        "kaiming_normal_",
-        changed(lambda m: m.conv.weight.fill_(0.1)),
-        changed(lambda m: nn.init.kaiming_normal_(m.conv.weight)),
+        "same channels", "kaiming_normal_", changed(lambda m: m.conv.weight.fill_(0.1))
     ),
-    "layers in a list": Case(
-        "not registered", "nn.ModuleList", lone(Listed), lone(Registered), tokens
-    ),
+    "layers in a list": Case("not registered", "nn.ModuleList", Listed, Registered, given=tokens),
     "one block four times": Case(
         "one module",
         "for _ in range(n)",
-        lone(lambda: nn.Sequential(*[block()] * 4, nn.Linear(8, 4))),
-        lone(lambda: nn.Sequential(*[block() for _ in range(4)], nn.Linear(8, 4))),
-        tokens,
+        lambda: nn.Sequential(*[block()] * 4, nn.Linear(8, 4)),
+        lambda: nn.Sequential(*[block() for _ in range(4)], nn.Linear(8, 4)),
+        given=tokens,
     ),
-    "a recurrence": Case(
-        "exploding", "a tanh into", lone(lambda: Unfolded(2.0)), lone(Tamed), sequences
-    ),
+    "a recurrence": Case("exploding", "a tanh into", lambda: Unfolded(2.0), Tamed, given=sequences),
     "forty sigmoids": Case(
         "vanishing",
         "Add a residual",
-        lone(lambda: nn.Sequential(nn.Linear(8, 16), deep(40, nn.Sigmoid, 1.0))),
-        lone(residual),
-        tokens,
+        lambda: nn.Sequential(nn.Linear(8, 16), deep(40, nn.Sigmoid, 1.0)),
+        residual,
+        given=tokens,
     ),
     "a detached loss": Case(
         "no gradient",
         "without detach()",
-        with_loss(lambda out, y: F.cross_entropy(out, y).detach().requires_grad_()),
-        net(),
+        wrong=lambda out, y: F.cross_entropy(out, y).detach().requires_grad_(),
     ),
-    "times 0": Case(
-        "no gradient", "Remove the factor 0", net(lambda x: x * 0 + x.mean().item()), net()
-    ),
+    "times 0": Case("no gradient", "Remove the factor 0", net(lambda x: x * 0 + x.mean().item())),
     "a clamp beyond its ends": Case(
         "no gradient",
         "Compare its bounds",
@@ -360,25 +329,25 @@ CASES = {
     "an input of zeros": Case(
         "input scale",
         "how the data are loaded",
-        net(),
-        net(),
-        lambda: pictures() * 0,
+        given=lambda: pictures() * 0,
         prepared=lambda x, y: (pictures(), y),
     ),
     "kl_div of probabilities": Case(
         "loss",
         "log_softmax in place",
-        with_loss(lambda out, y: F.kl_div(out.softmax(1), one_hot(y), reduction="batchmean")),
-        with_loss(lambda out, y: F.kl_div(out.log_softmax(1), one_hot(y), reduction="batchmean")),
+        wrong=lambda out, y: F.kl_div(out.softmax(1), one_hot(y), reduction="batchmean"),
+        right=lambda out, y: F.kl_div(out.log_softmax(1), one_hot(y), reduction="batchmean"),
     ),
     "a plain tensor": Case(
-        "not registered", "nn.Parameter(tensor)", lone(Unlearnt), lone(Learnt), tokens
+        "not registered", "nn.Parameter(tensor)", Unlearnt, Learnt, given=tokens
     ),
     "one class": Case(
         "loss",
         "return two numbers",
-        with_loss(lambda out, y: F.cross_entropy(out, y * 0), classes=1),
-        with_loss(lambda out, y: F.cross_entropy(out, (y > 1).long()), classes=2),
+        net(classes=1),
+        net(classes=2),
+        lambda out, y: F.cross_entropy(out, y * 0),
+        lambda out, y: F.cross_entropy(out, (y > 1).long()),
     ),
     "no_grad": Case(
         "no gradient", "no_grad()", net(torch.no_grad()(lambda x: x.sigmoid())), net(torch.sigmoid)
@@ -391,16 +360,15 @@ CASES = {
 def test_the_cure_that_is_named_cures(name):
     case = CASES[name]
     x = case.given()
-    y = case.labels(len(x))
+    y = torch.arange(len(x)) % 4
     torch.manual_seed(0)
-    model, loss = case.sick()
-    findings = hookviz.diagnose(model, x, lambda output: loss(output, y))
+    findings = hookviz.diagnose(case.sick(), x, lambda output: case.wrong(output, y))
     said = [each for each in findings if each.kind == case.kind]
     assert not findings.healthy and any(case.named in each.advice for each in said), findings
     x, y = case.prepared(x, y)
     torch.manual_seed(0)
-    model, loss = case.cured()
-    goal = lambda output: loss(output, y)  # noqa: E731
+    model = case.cured()
+    goal = lambda output: case.right(output, y)  # noqa: E731
     cured = hookviz.diagnose(model, x, goal)
     assert cured.healthy, cured
     with hookviz.diagnose(model) as cured:
