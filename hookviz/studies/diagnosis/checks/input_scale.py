@@ -119,9 +119,8 @@ def _blank(given: Range, run: RunRecord) -> Finding:
         "warning" if fault else "note",
         f"All numbers of the input are {number(given.low)}: every sample is the same, and each "
         "channel returns the same for it.",
-        "Check how the data are loaded: the model learns nothing from this."
-        if fault
-        else "Use an input of the kind that the model is for: this one shows little.",
+        "Check how the data are loaded, or use an input of the kind that the model is for: this "
+        "one shows little, and nothing is learned from it.",
         symptom="blank input",
         explains=CONSTANT | {"exploding"},
     )

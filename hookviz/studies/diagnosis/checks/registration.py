@@ -47,9 +47,10 @@ class NotRegistered(Check):
             if record.layer == OUTSIDE or record.phase == "backward":
                 continue
             for source in record.makers:
-                plain = source is not None and source.stored and source.matrix
-                plain = plain and record.kind in LAYER_KINDS
-                if source is None or source in found or not (plain or source.loose):
+                if source is None or source in found:
+                    continue
+                plain = source.stored and source.matrix and record.kind in LAYER_KINDS
+                if not (plain or source.loose):
                     continue
                 found.add(source)
                 tensor = f" of the plain tensor {source.stored}" if source.stored else ""
@@ -59,14 +60,12 @@ class NotRegistered(Check):
                     f"{record.name.capitalize()} reads weights{tensor} that are not in "
                     "model.parameters(): no optimizer trains them, and neither state_dict() nor "
                     "to(device) includes them.",
-                    "Store a tensor as nn.Parameter(tensor), or with register_buffer(name, tensor) "
-                    "if it should not learn."
-                    if source.stored
-                    else "Put layers into nn.ModuleList or nn.Sequential instead of a list or "
-                    "dict, and single weights into nn.ParameterList.",
+                    "Put layers into nn.ModuleList instead of a list or dict; store a tensor as "
+                    "nn.Parameter(tensor), or with register_buffer(name, tensor) if it should not "
+                    "learn.",
                     **record.place,
                     evidence={"weights": source.stored},
-                    cause="plain tensor" if source.stored else "not registered",
+                    cause="not registered",
                 )
 
 

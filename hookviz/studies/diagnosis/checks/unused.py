@@ -28,21 +28,18 @@ class Unused(Check):
         ]
         for name in outermost(idle):
             module = run.modules[name]
-            why = "unused"
-            if _is_routed(run, name):
-                why = "routed"
-            elif run.root.training and run.drew:
-                why = "left out"
-            elif not any(p.requires_grad for p in module.parameters()):
-                why = "frozen"
+            # Experts to which nothing was sent, and layers that are left out at random.
+            meant = _is_routed(run, name) or (run.root.training and run.drew)
+            frozen = not any(p.requires_grad for p in module.parameters())
             yield Finding(
                 "unused",
-                "warning" if run.root.training and why == "unused" else "note",
+                "note" if meant or frozen or not run.root.training else "warning",
                 f"Layer {name!r} ({type(module).__name__}) never ran, and nothing read its "
                 "weights.",
-                _ADVICE[why],
+                "Call it in forward, or remove it: its weights are never trained. No fix is needed "
+                "if inputs are sent to only some layers, or it is there for later use.",
                 name,
-                cause=why,
+                cause="unused",
                 evidence={"parameters": sorted(run.parameters[name])},
             )
 
@@ -56,13 +53,3 @@ def _is_routed(run: RunRecord, name: str) -> bool:
             rows[call.layer] += call.given[0][0]
     counts = set(rows.values())
     return len(counts) > 1 or (bool(counts) and max(counts) < run.samples)
-
-
-_ADVICE = {
-    "routed": "No fix is needed if inputs are sent to only some of these layers: none was sent to "
-    "this one.",
-    "left out": "No fix is needed if layers are left out at random, for which this model draws "
-    "numbers; else call it in forward.",
-    "frozen": "No fix is needed if it is there for later use: its weights are frozen.",
-    "unused": "Call it in forward, or remove it: its weights are never trained.",
-}
