@@ -467,3 +467,8 @@ def test_a_file_needs_no_pickle(whole, tmp_path):
     whole.save(tmp_path / "survey.npz")
     with np.load(tmp_path / "survey.npz", allow_pickle=False) as file:
         assert {file[name].dtype.kind for name in file.files} <= set("iufUb")
+        arrays = {name: file[name] for name in file.files}
+    arrays["histogram 0"] = arrays["histogram 0"][:, :5]
+    np.savez(tmp_path / "other.npz", **arrays)
+    with pytest.raises(ValueError, match="its arrays do not fit its settings"):
+        hookviz.load(tmp_path / "other.npz")

@@ -112,12 +112,9 @@ def test_a_loaded_survey_needs_its_data_set_for_pictures(survey, model, tmp_path
     survey.save(tmp_path / "survey.npz")
     alone = hookviz.load(tmp_path / "survey.npz")
     assert alone.dataset is None
-    with pytest.raises(ValueError, match="load it with the data set"):
-        alone.patches(LAYERS[0], 0)
-    with pytest.raises(ValueError, match="load it with the data set"):
-        alone.to_html()
-    with pytest.raises(ValueError, match="load it with the data set"):
-        alone.show()
+    for show in (lambda: alone.patches(LAYERS[0], 0), alone.to_html, alone.show):
+        with pytest.raises(ValueError, match="load it with the data set"):
+            show()
     again = hookviz.load(tmp_path / "survey.npz", labelled(), model=model)
     pairs = zip(again.patches(LAYERS[0], 5), survey.patches(LAYERS[0], 5), strict=True)
     assert all((one.picture == two.picture).all() and one.box == two.box for one, two in pairs)

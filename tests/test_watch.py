@@ -181,24 +181,6 @@ def test_parts_and_scales_are_merged_beside_other_tensors(parts, scale):
         np.testing.assert_array_equal(found.bins[index], bins)
 
 
-def test_a_layer_that_returns_a_number_is_recorded():
-    class Loss(nn.Module):
-        def forward(self, x):
-            return x.square().mean()
-
-    model = nn.Sequential(nn.Linear(3, 2), Loss())
-    watch = hookviz.watch(model, every=1)
-    with watch:
-        loss = model(torch.ones(4, 3))
-        value = loss.item()
-        loss.backward()
-        loss.detach().zero_()  # it was that when the layer returned it
-    record = record_of(watch, "1")
-    assert not watch.log.left_out
-    assert record["count"] == 1 and record["mean"] == record["max"] == pytest.approx(value)
-    assert record["gradient_mean"] == 1
-
-
 # A training
 
 
@@ -544,12 +526,12 @@ def test_records_stay_within_their_budget():
     with once:
         model(torch.ones(1, 4)).sum().backward()
     watch = hookviz.watch(model, every=1, max_bytes=10.5 * once.nbytes)
-    for _ in range(100):
+    for _ in range(60):
         with watch:
             model(torch.ones(1, 4)).sum().backward()
         assert watch.nbytes <= 10.5 * once.nbytes
-    assert watch.every == 16 and watch.steps == list(range(0, 100, 16))
-    assert "100 steps, 7 recorded (every 16)" in watch.title
+    assert watch.every == 8 and watch.steps == list(range(0, 60, 8))
+    assert "60 steps, 8 recorded (every 8)" in watch.title
     assert watch.nbytes == sum(step.nbytes for step in watch.history().steps)
 
 

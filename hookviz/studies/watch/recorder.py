@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -31,8 +30,7 @@ class Row(NamedTuple):
     path: str = ""  #: the tensor's path in the output, such as ``"[0]"``
 
 
-@dataclass(eq=False)
-class RecordedRun:
+class RecordedRun(NamedTuple):
     """One call of a layer, which checkpointing may run again in backward."""
 
     rows: list[tuple[Row, int | None, TensorSums]]  #: with the dimension of the channels
@@ -133,7 +131,6 @@ class StepRecorder(HookManager):
 
         ran = self._reruns.first(waiting, same)
         if ran is not None and _asks(found):
-            ran.watched = True
             for (_, tensor), (row, channel, _) in zip(found, ran.rows, strict=False):
                 self._watch(tensor, row, channel)
 
