@@ -254,7 +254,7 @@ def key_press(quick: bool) -> Iterator[Table]:
         for number, each in enumerate(racing):
             each.page = opened(lab, browser, str(number), each.cells)
             each.page.locator(each.slider).first.wait_for(timeout=60_000)
-        for number in range(1 if quick else 8):
+        for number in range(1 if quick else 4):
             for name in turns(range(len(racing)), number):  # type: ignore[arg-type]
                 racing[int(name)].block()
     yield timed("key press to new picture", {each.name: each.seconds for each in racing})
@@ -271,7 +271,7 @@ def brush(quick: bool) -> Iterator[Table]:
     with jupyter_lab() as lab, chromium() as browser:
         for number, (name, given) in enumerate(BRUSHED.items()):
             page = opened(lab, browser, str(number), [CANVAS_ON, PAINTED.format(given)])
-            shown, forward = strokes(page, 2 if quick else 9)
+            shown, forward = strokes(page, 2 if quick else 5)
             rows.append([name, f"{shown:.0f}", f"{forward:.0f}", f"{shown / forward:.1f}"])
     head = ["", "ms to the pictures", "ms of a forward", "ratio"]
     yield Table("a stroke of the brush", head, rows)
@@ -318,7 +318,7 @@ def pages(quick: bool) -> Iterator[Table]:
             layers = len(explorer.frame.layers)
             explorer.close()
             loads, held = [], []
-            for _ in range(1 if quick else 5):
+            for _ in range(1 if quick else 3):
                 page = first_map(browser, path, loads)
                 page.locator("input[type=range][aria-label='channel']").focus()
                 held.append(page.evaluate(HOLD, [FRAME, HELD]))
@@ -353,7 +353,7 @@ def network_pages(quick: bool) -> Iterator[Table]:
             explorer.close()
             starts: list[float] = []
             follow: list[float] = []
-            for _ in range(1 if quick else 5):
+            for _ in range(1 if quick else 3):
                 page = first_map(browser, path, starts)
                 follow += [page.evaluate(FOLLOW, each) for each in 3 * files]
                 page.close()

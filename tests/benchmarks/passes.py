@@ -56,7 +56,7 @@ def picture(quick: bool) -> Tensor:
 
 def capture(quick: bool) -> Iterator[Table]:
     """Every convolution's output, and the gradient that reaches it."""
-    rounds, slow_rounds = (2, 1) if quick else (40, 3)
+    rounds, slow_rounds = (2, 1) if quick else (15, 1)
     for name in ("vgg11",) if quick else ("resnet50", "vgg11"):
         model, x = network(name), picture(quick)
         plain = partial(input_gradient, model, x)
@@ -157,7 +157,7 @@ def hooks(model: nn.Module, keep: Callable[[Tensor], Any]) -> Iterator[None]:
 
 def heatmaps(quick: bool) -> Iterator[Table]:
     """Grad-CAM of every layer, and what another choice costs."""
-    rounds, slow_rounds = (2, 1) if quick else (30, 2)
+    rounds, slow_rounds = (2, 1) if quick else (10, 1)
     model, x = network("resnet50"), picture(quick)
     layers, plain = convolutions(model), partial(input_gradient, model, x)
 
@@ -234,7 +234,7 @@ def edits(quick: bool) -> Iterator[Table]:
         f"a hook by hand at {IN_STAGES[-1]}": partial(by_hook, IN_STAGES[-1], 0),
         f"hookviz.edit at {IN_STAGES[-1]}": partial(by_edit, IN_STAGES[-1]),
     } | {f"the explorer's next edit at {name}": again(name) for name in IN_STAGES}
-    yield raced("resnet50: logits with one channel off", contenders, 2 if quick else 20)
+    yield raced("resnet50: logits with one channel off", contenders, 2 if quick else 7)
     channels = range(8 if quick else model.get_submodule(ABLATED).out_channels)
     ablated = {
         f"a hook by hand, {len(channels)} channels": lambda: [
@@ -245,7 +245,7 @@ def edits(quick: bool) -> Iterator[Table]:
         ),
     }
     title = f"resnet50, {ABLATED}: what the score loses without each channel"
-    yield raced(title, ablated, 1 if quick else 3, warmups=0)
+    yield raced(title, ablated, 1, warmups=0)
 
 
 def attention(quick: bool) -> Iterator[Table]:
@@ -255,7 +255,7 @@ def attention(quick: bool) -> Iterator[Table]:
         x = torch.randn(1, 3, 32, 32)
     else:
         model, x = network("vit_b_16"), picture(quick)
-    rounds = 2 if quick else 8
+    rounds = 2 if quick else 5
 
     def by_hooks() -> list[Tensor]:
         """The weights of all heads, computed again from what each attention was given."""
@@ -309,5 +309,5 @@ def graph(quick: bool) -> Iterator[Table]:
             "why?, again": partial(why_answer, explorer.displayed(), question),
             "the map": partial(map_payload, explorer.displayed()),
         }
-        yield raced(f"{name}: graph and contributions", contenders, 2 if quick else 15)
+        yield raced(f"{name}: graph and contributions", contenders, 2 if quick else 7)
         explorer.close()

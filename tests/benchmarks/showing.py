@@ -57,10 +57,10 @@ def drawing(quick: bool) -> Iterator[Table]:
         "explorer.channel = …, everything": steps(explorer, "channel", range(1, len(maps))),
         "explorer.layer = …, everything": steps(explorer, "layer", names),
     }
-    yield raced("resnet50, 64 maps of 112×112: a step", contenders, 5 if quick else 100)
+    yield raced("resnet50, 64 maps of 112×112: a step", contenders, 5 if quick else 50)
     explorer.close()
     mosaics = {"8×8 subplots": lambda: subplots(maps), "a mosaic": lambda: one_picture(maps)}
-    yield raced("64 maps of 112×112 as one picture", mosaics, 1 if quick else 11)
+    yield raced("64 maps of 112×112 as one picture", mosaics, 1 if quick else 3)
 
 
 def photograph() -> Image.Image:
@@ -119,7 +119,7 @@ def to_png(figure: Figure) -> bytes:
 
 def explorers(quick: bool) -> Iterator[Table]:
     """An explorer made, shown, and written as a page."""
-    rounds, warmups = (1, 0) if quick else (7, 1)
+    rounds, warmups = (1, 0) if quick else (4, 1)
     lite, weights = hookviz.pretrained("efficientnet_lite0")
     cases: dict[str, tuple[Any, ...]] = {
         "demo": (hookviz.demo_model(), hookviz.demo_images()[6], None),

@@ -76,7 +76,7 @@ def loss_of(output: Tensor) -> Tensor:
 
 def diagnose(quick: bool) -> Iterator[Table]:
     """One look, beside a forward and a backward; and how it grows with the layers."""
-    rounds = 1 if quick else 7
+    rounds = 1 if quick else 5
     cases = {
         "resnet50": (trained("resnet50"), torch.randn(4, 3, *([64, 64] if quick else [224, 224])))
     }
@@ -114,7 +114,7 @@ def guard(quick: bool) -> Iterator[Table]:
             "a mode that looks at each operation": EachOperation,
         }
         steps = {name: step(model, x, around) for name, around in ways.items()}
-        yield raced(f"{title}: a guarded step", steps, 2 if quick else 15)
+        yield raced(f"{title}: a guarded step", steps, 2 if quick else 7)
 
 
 @contextmanager
@@ -172,7 +172,7 @@ def watch(quick: bool) -> Iterator[Table]:
         "mean, std and histogram in hooks, as fastai": partial(hooked, layers, fastai_like),
     }
     steps = {name: step(model, x, around, train=True) for name, around in ways.items()}
-    yield raced("resnet18: every step recorded", steps, 2 if quick else 15)
+    yield raced("resnet18: every step recorded", steps, 2 if quick else 7)
     seldom = hookviz.watch(model)
     seconds: dict[str, list[float]] = {"plain": [], "recorded": [], "not recorded": []}
     ways = {"plain": nullcontext, "watched": lambda: seldom}
@@ -237,7 +237,7 @@ def survey(quick: bool) -> Iterator[Table]:
             "maxima in hooks, then sorted": partial(by_hooks, model, pictures, maxima),
             "all that a survey finds, in hooks": partial(by_hooks, model, pictures, everything),
         }
-        found = race(contenders, 1 if quick else 5)
+        found = race(contenders, 1 if quick else 3)
         plain, whole, once = (
             statistics.median(found[each]) for each in ("plain", "hookviz.survey", first)
         )
@@ -287,7 +287,7 @@ def compare(quick: bool) -> Iterator[Table]:
         "two forwards and backwards": lambda: (one(), other()),
         "hookviz.compare": lambda: hookviz.compare(a, b, x),
     }
-    yield raced("resnet20: compare", contenders, 1 if quick else 9)
+    yield raced("resnet20: compare", contenders, 1 if quick else 5)
 
 
 def resnet20() -> nn.Module:
