@@ -157,6 +157,13 @@ def test_one_function_writes_files():
             assert not pattern.search(source), path
 
 
+def test_one_file_writes_the_policy_of_all_pages():
+    """The builders there decide what a page may run and ask for."""
+    sources = {path: path.read_text("utf-8") for path in PACKAGE.rglob("*.py")}
+    found = {path.name for path, text in sources.items() if "Content-Security-Policy" in text}
+    assert found == {"document.py"}
+
+
 def test_three_files_use_the_network():
     """Other modules import nothing that could; torch and timm fetch weights for `models.py`."""
     network = re.compile(
