@@ -226,6 +226,11 @@ def best_level(parts: Sequence[MapsPart], room: float) -> tuple[Level, Streams] 
     # Rounded values hardly compress, so how far they must be averaged is clear without trying.
     reduced = (each for each in REDUCED if sum(part.count(each) for part in parts) * 4 / 3 <= room)
     for level in (EXACT, HALF, *reduced):
+        if level.kind != "reduced" and parts:
+            # One layer's size shows at once where the whole would be more than twice too large.
+            share = parts[0].count(level) / sum(part.count(level) for part in parts)
+            if parts[0].stream(level).size > 2 * share * room:
+                continue
         streams = compressed(parts, level, room)
         if streams is not None:
             return level, streams
