@@ -68,7 +68,9 @@ def overwrite(run: RunRecord, error: BaseException, score: Tensor) -> Finding | 
         made = (e for e in forward if e.name == label.name and (e.file, e.line) == place[0])
         needing = next((e for e in made if place[1] in (None, (e.layer, e.call))), None)
         writes = [e for e in forward if e.overwrites and (not needing or e.index > needing.index)]
-        own = [each for each in writes if needing is not None and each.overwrote is needing]
+        # A node keeps its inputs, or its output.
+        kept = (needing, *needing.makers) if needing is not None else ()
+        own = [each for each in writes if each.overwrote is not None and each.overwrote in kept]
         if record := next(iter(own or writes), None):
             at = f" ({line_of(*label.line)})" if label.line[0] else ""
             return Finding(
@@ -78,7 +80,7 @@ def overwrite(run: RunRecord, error: BaseException, score: Tensor) -> Finding | 
                 f"{label.name}{at} needs the old values.",
                 "Write a new tensor in that line: x = x + 1, x.relu(), inplace=False; or overwrite "
                 f"a clone() of the output of {label.name}.",
-                **record.place | {"phase": "backward"},
+                **{**record.place, "phase": "backward"},
                 evidence={"error": first_line(error)},
             )
     return None

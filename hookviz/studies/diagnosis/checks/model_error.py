@@ -139,7 +139,7 @@ def _fix(error: BaseException, call: LayerCall | None) -> str:
         return f"Labels must go from 0 to {classes - 1}: subtract 1 if they begin at 1."
     if call is None:
         return fix_of(error)
-    shape = call.given[0] if call.given else ()
+    shape = call.given[0] if call.given else tuple[int, ...]()
     last = len(shape) - 1
     fits = is_convolution(call.module) and last == dimensions(call.module) + 1
     if fits and shape[last] == call.module.in_channels != shape[1]:

@@ -79,7 +79,7 @@ class Dropout(Check):
                 "Dropout with p=1 sets all values to zero in training: p is the probability of "
                 "dropping a value, not of keeping it.",
                 "Use a p below 1, such as nn.Dropout(0.5).",
-                **record.place | {"operation": "dropout"},
+                **{**record.place, "operation": "dropout"},
                 explains=CONSTANT | {"factor of 0"},
             )
         drops = (each for each in run.operations if each.name in ("dropout", "bernoulli"))

@@ -87,7 +87,7 @@ class NoSlope(Check):
                 "nothing.",
                 "Look for a factor of 0 in the loss, or a clamp or ReLU whose input is out of "
                 "range; no fix is needed if the loss has a margin that all answers keep.",
-                **(outside[-1].place if outside else {}) | {"phase": "backward"},
+                **{**(outside[-1].place if outside else {}), "phase": "backward"},
                 evidence={"samples": run.samples},
                 symptom="no slope",
             )
