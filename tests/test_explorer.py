@@ -413,6 +413,8 @@ def test_controls_set_the_explorer(explorer, no_pictures):
     rank = control(explorer, "rank")
     assert (rank.min, rank.value, rank.max) == (1, 1, len(explorer.frame.channels))
     assert says(explorer, f"rank 1 of {rank.max} by max: channel {best}")
+    rank.value = 3
+    assert explorer.channel == explorer.frame.channels[2]
     explorer.channel = 0
     assert rank.value == explorer.frame.channels.tolist().index(0) + 1
     controls["heatmap"].value, controls["opacity"].value = "layercam", 30
