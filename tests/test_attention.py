@@ -516,6 +516,9 @@ def test_what_the_result_says(tmp_path):
     assert max(map(len, repr(maps).splitlines())) <= 80
     maps.to_html(tmp_path / "page.html")
     assert "<img" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    maps.save(tmp_path / "maps.npz")
+    again = hookviz.load(tmp_path / "maps.npz")
+    assert list(again) == list(maps) and all(torch.equal(again[n], maps[n]) for n in maps)
     figure = maps.figure()
     assert len(figure.axes) == 4
     assert np.array_equal(figure.axes[2].images[0].get_array(), sharp[0, 0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, groupby
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..draw.document import TablePage
+from ..files import write_arrays
 from ..hooking.edit import LayerEdit
 from ..hooking.maps import MAX_PREFIX_TOKENS
 from ..hooking.records import CapturedTensor, TensorStore
@@ -437,6 +439,40 @@ class Attention(TablePage, Mapping[str, Tensor]):
         if not 0 <= sample < len(shown):
             raise ValueError(f"sample={sample} is out of range: {name!r} has {len(shown)}.")
         return shown[sample].detach().float().cpu().numpy()
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write weights, and gradients that are already computed, to a file for `hookviz.load`."""
+        gradients = vars(self).get("gradients", {})
+        arrays = {f"weights{n}": weights for n, weights in enumerate(self._weights.values())}
+        arrays |= {f"gradient{n}": gradients[k] for n, k in enumerate(self) if k in gradients}
+        about = {
+            "format": FORMAT,
+            "model": self.model,
+            "names": list(self),
+            "grid": self.grid,
+            "over_budget": self.over_budget,
+        }
+        held = {key: tensor.detach().cpu().numpy() for key, tensor in arrays.items()}
+        write_arrays(path, about, held, small=False)
+
+
+FORMAT = "hookviz attention 1"
+
+
+def unpack(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Attention:
+    """Build an `Attention` from a file's content."""
+
+    def held(kind: str) -> dict[str, Tensor]:
+        keys = {name: f"{kind}{n}" for n, name in enumerate(about["names"])}
+        return {n: torch.from_numpy(arrays[key]) for n, key in keys.items() if key in arrays}
+
+    return Attention(
+        held("weights"),
+        model=about["model"],
+        grid=about["grid"] and tuple(about["grid"]),
+        over_budget=about["over_budget"],
+        gradients=held("gradient"),
+    )
 
 
 def prefix_of(tokens: int, grid: tuple[int, ...] | None) -> int | None:

@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, product
 from typing import Any
 
 import torch
@@ -27,7 +27,6 @@ from ..run.replay import Replay
 from ..run.session import Session
 from ..run.target import Target
 from .cam import as_pairs
-from .gradients import captum
 from .scorer import Scorer
 
 
@@ -214,8 +213,8 @@ def occlusion(
     """Compute occlusion: how far the score drops while a window of the picture is covered.
 
     The window moves over the picture; a pixel's value is the mean of the drops of all windows over
-    it; Zeiler and Fergus 2014, "Visualizing and Understanding Convolutional Networks". Captum
-    computes it: ``pip install "hookviz[attributions]"``.
+    it; Zeiler and Fergus 2014, "Visualizing and Understanding Convolutional Networks". The same as
+    captum's ``Occlusion`` of all channels at once.
 
     Parameters
     ----------
@@ -234,16 +233,13 @@ def occlusion(
     Returns
     -------
     torch.Tensor
-        ``(N, *spatial)`` at the picture's own size, float32. Negative where the score rises when
-        the position is covered.
+        ``(N, *spatial)`` at the picture's own size, float32 or float64. Negative where the score
+        rises when the position is covered; 0 where no window has been.
 
     Raises
     ------
     ValueError
-        Unknown class, no class scores to choose from, a window or stride below 1, or a stride
-        larger than the window.
-    ImportError
-        Captum is not installed.
+        Unknown class, no class scores to choose from, or a window or stride below 1.
     RuntimeError
         The model raised; the message names the layer.
 
@@ -260,29 +256,37 @@ def occlusion(
     with session.active(grad=False):
         scorer = Scorer(session, target, batch_size)
         pictures = scorer.pictures
-        side = -(-min(pictures.shape[2:]) // 8) if window is None else window
+        sizes = pictures.shape[2:]
+        side = -(-min(sizes) // 8) if window is None else window
         step = -(-side // 2) if stride is None else stride
-        if not 1 <= step <= side:
-            raise ValueError(
-                f"window={side}, stride={step}: give whole numbers from 1 up, and a stride that is "
-                "not larger than the window."
-            )
-        covers = captum().Occlusion(scorer.score)
-        channels, *sizes = pictures.shape[1:]
-        rows = zip(pictures.split(1), torch.arange(len(pictures)).split(1), strict=True)
-        return torch.cat(
-            [
-                covers.attribute(
-                    picture,
-                    (channels, *(min(side, size) for size in sizes)),
-                    (channels, *(step for _ in sizes)),
-                    baselines=value,
-                    additional_forward_args=sample,
-                    perturbations_per_eval=scorer.batch_size,
-                )[:, 0]
-                for picture, sample in rows
-            ]
-        )
+        if side < 1 or step < 1:
+            raise ValueError(f"window={side}, stride={step}: give whole numbers from 1 up.")
+        boxes = list(product(*(_windows(size, side, step) for size in sizes)))
+
+        def covered(samples: Tensor, places: Tensor) -> Tensor:
+            changed = pictures[samples]
+            for row, place in enumerate(places.tolist()):
+                changed[(row, slice(None), *boxes[place])] = value
+            return scorer.score(changed, samples)
+
+        score = scorer.scores()[:, None]
+        drops = score - scorer.table(len(boxes), covered)
+        total = drops.new_zeros(len(pictures), *sizes)
+        over = drops.new_zeros(sizes)
+        for place, box in enumerate(boxes):
+            total[(slice(None), *box)] += drops[:, place].view(-1, *[1] * len(sizes))
+            over[box] += 1
+        return total / over.clamp(min=1)
+
+
+def _windows(size: int, side: int, step: int) -> list[slice]:
+    """Return where a window stands along an axis; the last one is cut off at the end.
+
+    >>> _windows(10, 4, 4)
+    [slice(0, 4, None), slice(4, 8, None), slice(8, 10, None)]
+    """
+    number = -(-max(size - side, 0) // step) + 1
+    return [slice(each * step, min(each * step + side, size)) for each in range(number)]
 
 
 def ablation_scores(session: Session, layer: str, target: Target = None) -> Tensor:

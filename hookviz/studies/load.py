@@ -7,6 +7,8 @@ from typing import Any
 
 from torch import nn
 
+from ..attribution import attention
+from ..attribution.attention import Attention
 from ..files import read_arrays
 from ..run.inputs import Transform
 from .survey import survey as surveys
@@ -17,6 +19,7 @@ from .watch.training import Training
 FORMATS: dict[str, Any] = {
     **surveys.FORMATS,
     watch_log.FORMAT: watch_log.unpack_log,
+    attention.FORMAT: attention.unpack,
 }
 
 
@@ -26,7 +29,7 @@ def load(
     *,
     model: nn.Module | None = None,
     transform: Transform | None = None,
-) -> Survey | Training:
+) -> Survey | Training | Attention:
     """Read a file that a result's ``save``, or the ``path=`` of `hookviz.watch`, has written.
 
     Parameters
@@ -39,7 +42,7 @@ def load(
 
     Returns
     -------
-    Survey or Training
+    Survey, Training or Attention
         What the file holds; the model of a training is not needed.
 
     Raises
@@ -60,9 +63,10 @@ def load(
     >>> again["stem.0"].top(3) == survey["stem.0"].top(3)
     True
     """
-    found = read_arrays(path, FORMATS, "survey or watch of hookviz")
+    found = read_arrays(path, FORMATS, "survey, watch or attention of hookviz")
     if isinstance(found, Survey):
         return found if inputs is None else surveys.with_data(found, inputs, model, transform)
     if inputs is not None:
-        raise ValueError(f"{str(path)!r} holds a watched training: leave inputs= out.")
-    return Training(found)
+        held = "attention" if isinstance(found, Attention) else "a watched training"
+        raise ValueError(f"{str(path)!r} holds {held}: leave inputs= out.")
+    return found if isinstance(found, Attention) else Training(found)

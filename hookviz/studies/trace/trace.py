@@ -190,9 +190,10 @@ def trace(
     Notes
     -----
     PyTorch does not allow a module's input or output to be overwritten in place, as
-    ``nn.ReLU(inplace=True)`` does, while the module has a full backward hook. Another forward,
-    before the recorded one, finds such modules, and they go without these hooks. Every hook that
-    was not set or did not fire is an event at the end of the trace, whose note says why.
+    ``nn.ReLU(inplace=True)`` does, while the module has a full backward hook. If a module has
+    ``inplace=True``, or the run fails, another forward finds such modules, and they go without
+    these hooks. Every hook that was not set or did not fire is an event at the end of the trace,
+    whose note says why.
 
     Parameters' own hooks are not set.
 
@@ -383,11 +384,12 @@ class Trace(Sequence[Event]):
 def _recorded(session: Session, names: Names, target: Target) -> PassResult[EventRecorder]:
     """Run the model and record every hook that fires.
 
-    Modules whose tensors are overwritten in place get no full backward hooks. If these hooks make
-    the run fail all the same, they are left out at the layer in which the error arose, then at all
-    modules.
+    Modules whose tensors are overwritten in place get no full backward hooks; another forward
+    finds them, if a module says ``inplace=True`` or the run fails. If the run still fails, these
+    hooks are left out at the layer in which the error arose, then at all modules.
     """
-    refused = _overwritten(session, names)
+    in_place = any(getattr(module, "inplace", False) is True for module in names)
+    refused = _overwritten(session, names) if in_place else {}
 
     def once() -> PassResult[EventRecorder]:
         with warnings.catch_warnings():
@@ -397,10 +399,13 @@ def _recorded(session: Session, names: Names, target: Target) -> PassResult[Even
             observe = partial(EventRecorder, session.given, names, refused)
             return session.forward_backward(target, observe)
 
-    for blamed in ("one", "all"):
+    for blamed in ("one", "all") if in_place else ("in place", "one", "all"):
         try:
             return once()
         except Exception as error:
+            if blamed == "in place":
+                refused |= _overwritten(session, names)
+                continue
             cause = error.__cause__ or error  # without what `located_error` says
             call = innermost_call(cause, names)
             one = call[0] if call else next(iter(names))
