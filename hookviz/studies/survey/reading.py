@@ -236,8 +236,10 @@ def _together(samples: Mapping[int, dict[str, Tensor]]) -> ModelInput:
         return ModelInput(())
     first, *others = samples
     for index in others:
-        one, two = _shapes(samples[first]), _shapes(samples[index])
-        if one != two:
+        pair = samples[first], samples[index]
+        shapes = [{key: each.shape for key, each in sample.items()} for sample in pair]
+        if shapes[0] != shapes[1]:
+            one, two = map(_shapes, pair)
             raise ValueError(
                 f"Inputs {first} and {index} differ in shape, {one} and {two}: give a transform= "
                 "that makes them alike, or batch_size=1."
