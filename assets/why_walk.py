@@ -21,11 +21,13 @@ from typing import Any
 from torchvision import transforms
 
 import hookviz
-from hookviz.view.reason import reason_payload
+from hookviz.view.messages import WhyAnswer, WhyOrigin, WhyQuestion, WhyTerm
+from hookviz.view.reason import why_answer
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = "tiger cat"
 WIDE = 1100
+Step = tuple[WhyAnswer, WhyTerm, WhyOrigin]
 
 
 def explored(**options: Any) -> Any:
@@ -46,57 +48,61 @@ def explored(**options: Any) -> Any:
     )
 
 
-def walk(explorer: Any) -> list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]:
+def walk(explorer: Any) -> list[Step]:
     """Return the steps: the panel's answer, the term that is followed, and where it comes from."""
-    steps: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = []
-    view = explorer._now
-    question: dict[str, Any] = {"output": view.session.class_names.index(TARGET), "sample": 0}
-    while not steps or steps[-1][2]["layer"] != "input":
-        said, _ = reason_payload(view, question)
-        term = next(each for each in said["terms"] if each["origins"])
-        origin = term["origins"][0]
-        steps.append((said, term, origin))
-        question = {name: origin[name] for name in ("layer", "call", "channel", "position")}
-        question["sample"] = 0
+    steps: list[Step] = []
+    view = explorer.displayed()
+    question = WhyQuestion(key="", output=view.session.class_names.index(TARGET), sample=0)
+    while not steps or steps[-1][2].layer != "input":
+        answer, _ = why_answer(view, question)
+        term = next(term for term in answer.terms if term.origins)
+        origin = term.origins[0]
+        steps.append((answer, term, origin))
+        question = WhyQuestion(
+            key="",
+            layer=origin.layer,
+            call=origin.call,
+            channel=origin.channel,
+            position=origin.position,
+            sample=0,
+        )
     return steps
 
 
-def table(steps: Sequence[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]) -> str:
+def table(steps: Sequence[Step]) -> str:
     """Return the walk, a line a step."""
     lines = [f"{'layer':<26}{'channel':>7}  {'position':<10}{'value':>8}  term that is followed"]
-    for said, term, _ in steps:
-        where = f"({', '.join(map(str, said['position']))})"
-        passed = f", {said['constants']} constant passed" if said["constants"] else ""
+    for answer, term, _ in steps:
+        where = f"({', '.join(map(str, answer.position))})"
+        passed = f", {answer.constants} constant passed" if answer.constants else ""
         lines.append(
-            f"{said['layer']:<26}{said['channel']:>7}  {where:<10}{float(said['value']):>8.3g}  "
-            f"channel {term['channel']}: {float(term['contribution']):.3g}{passed}"
+            f"{answer.layer:<26}{answer.channel:>7}  {where:<10}{float(answer.value):>8.3g}  "
+            f"channel {term.channel}: {float(term.contribution):.3g}{passed}"
         )
     end = steps[-1][2]
-    lines.append(f"{'input':<26}{end['channel']:>7}  ({', '.join(map(str, end['position']))})")
+    lines.append(f"{'input':<26}{end.channel:>7}  ({', '.join(map(str, end.position))})")
     return "\n".join(lines)
 
 
-def named(place: dict[str, Any]) -> str:
+def named(place: WhyAnswer | WhyOrigin) -> str:
     """Return a number of the network as the panel's buttons name it."""
-    where = f" ({', '.join(map(str, place['position']))})" if place["position"] else ""
-    return f"{place['layer']} · {place['channel']}{where}"
+    where = f" ({', '.join(map(str, place.position))})" if place.position else ""
+    return f"{place.layer} · {place.channel}{where}"
 
 
 def go(
-    app: Any,
-    steps: Sequence[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]],
-    seen: Callable[[dict[str, Any]], None] = lambda said: None,
+    app: Any, steps: Sequence[Step], seen: Callable[[WhyAnswer], None] = lambda answer: None
 ) -> None:
     """Walk by clicks, on a page or in a notebook; ``seen`` is called at each step."""
     why = app.locator(".hv-why")
     app.locator(".hv-tab", has_text="Why this value?").click()
     why.get_by_role("button", name=f"start at {TARGET}").click()
-    for said, _, origin in steps:
-        why.locator('.hv-why-trail [aria-current="true"]', has_text=named(said)).wait_for()
+    for answer, _, origin in steps:
+        why.locator('.hv-why-trail [aria-current="true"]', has_text=named(answer)).wait_for()
         way = re.compile(rf"← {re.escape(named(origin))}$")
         why.locator(".hv-why-from > *").filter(has_text=way).first.wait_for()
-        seen(said)
-        if origin["layer"] != "input":
+        seen(answer)
+        if origin.layer != "input":
             why.locator(".hv-why-from button").filter(has_text=way).first.click()
 
 
@@ -111,7 +117,7 @@ def clips(page: Any) -> list[Any]:
     return found
 
 
-def draw(explorer: Any, steps: Sequence[Any], path: Path) -> None:
+def draw(explorer: Any, steps: Sequence[Step], path: Path) -> None:
     """Take a picture of the last step on a page."""
     sys.path[:0] = [str(ROOT / "tests" / "browser")]
     from chromium import FLAGS, executable

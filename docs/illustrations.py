@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import copy
 import io
 from collections.abc import Callable
@@ -14,7 +13,7 @@ import torch
 from matplotlib.figure import Figure
 
 import hookviz
-from hookviz.studies.trace.trace import still_of
+from hookviz.studies.trace.trace import trace_figure
 
 
 def draw_howtos(folder: Path, write: Callable[[Path, bytes], None]) -> None:
@@ -25,7 +24,7 @@ def draw_howtos(folder: Path, write: Callable[[Path, bytes], None]) -> None:
         name = draw.__name__.replace("_", "-")
         write(folder / f"{name}.png", as_png(draw(), dpi=90, bbox_inches="tight"))
     write(folder / "map.svg", graph().encode())
-    write(folder / "hooks.png", trace())
+    write(folder / "hooks.png", as_png(trace(), dpi=72))
 
 
 def as_png(figure: Figure, **options: Any) -> bytes:
@@ -154,8 +153,7 @@ def graph() -> str:
     return svg.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
 
 
-def trace() -> bytes:
+def trace() -> Figure:
     """Draw an event of a trace."""
     model, fish = hookviz.demo_model(), hookviz.demo_images()[12]
-    address = still_of(hookviz.trace(model, fish))
-    return base64.b64decode(address.partition(",")[2])
+    return trace_figure(hookviz.trace(model, fish))

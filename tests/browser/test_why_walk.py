@@ -35,7 +35,7 @@ def test_it_is_the_documentations_and_ends_in_an_eye(walked):
     (table,) = re.findall(r"```text\n(layer .*?)```", text, re.DOTALL)
     assert found == places(table)
     assert (found[0][0], found[-1][0], len(steps)) == ("_fc", "input", 32)
-    row, column = steps[-1][2]["position"]
+    row, column = steps[-1][2].position
     left, top, right, bottom = EYE
     assert left < column < right and top < row < bottom
 
@@ -44,9 +44,9 @@ def checker(app):
     """Return a function that compares the panel's value with that of a step."""
     total = app.locator(".hv-why .hv-why-sum")
 
-    def seen(said):
-        wanted = pytest.approx(float(said["value"]), rel=1e-3, abs=1e-4)
-        wait_for(lambda: float(total.get_attribute("title")) == wanted, said["layer"])
+    def seen(answer):
+        wanted = pytest.approx(float(answer.value), rel=1e-3, abs=1e-4)
+        wait_for(lambda: float(total.get_attribute("title")) == wanted, answer.layer)
 
     return seen
 
@@ -57,7 +57,7 @@ def test_by_clicks_on_a_page(walked, shown, shots):
     page.locator(".hv-tile").first.wait_for()
     why_walk.go(page, steps, checker(page))
     assert page.locator(".hv-why-trail button").count() == len(steps)
-    row, column = steps[-1][0]["position"]
+    row, column = steps[-1][0].position
     rows, columns = (rf"{2 * n}–{2 * n + 2}" for n in (row, column))
     sees = page.get_by_text(re.compile(rf"3×3 pixels, rows {rows}, columns {columns}$"))
     sees.first.wait_for()
@@ -81,6 +81,6 @@ def test_by_clicks_in_lab_and_back(walked, open_canvas, shots):
     checked = lambda: re.search(r"predicted (\S+), measured (\S+);", why.inner_text())  # noqa: E731
     wait_for(checked, "the run without the channel")
     predicted, true = (float(each.replace("−", "-")) for each in checked().groups())
-    assert predicted == pytest.approx(-float(steps[0][1]["contribution"]), rel=2e-2)
+    assert predicted == pytest.approx(-float(steps[0][1].contribution), rel=2e-2)
     assert true == pytest.approx(predicted, rel=0.02)
     assert notebook.errors == []

@@ -65,7 +65,7 @@ def write_page(
         raise ValueError("This part of the trace is empty: take a longer part of the trace.")
     model, _, words = about.partition(": ")
     named = title or f"Hooks of {model}"
-    picture = html.data_url(small_png(_figure(trace)))
+    picture = html.data_url(small_png(trace_figure(trace)))
     places = {name: index for index, (name, _) in enumerate(tree)}
     events = [_said(event, places[event.layer]) for event in trace]
     facts: dict[str, Any] = {
@@ -134,7 +134,7 @@ def _pictures(trace: Sequence[Event], events: Sequence[dict[str, Any]]) -> list[
     return [[h, w, base64.b64encode(levels).decode()] for h, w, levels in found]
 
 
-def _figure(trace: Sequence[Event]) -> Figure:
+def trace_figure(trace: Sequence[Event]) -> Figure:
     """All events in their order, each taller for a deeper module."""
     figure = Figure(figsize=(10, 2.6), layout="constrained")
     axes = figure.subplots()
