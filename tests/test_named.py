@@ -1,4 +1,4 @@
-"""Classic faults of training code: each is named, by its layer, its line and what to write."""
+"""`diagnose` names classic faults of training code by layer, line and remedy."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Net(nn.Module):
 
 @dataclass(frozen=True)
 class Planted:
-    """What is planted, and what has to be said of it."""
+    """A planted fault and the finding that `diagnose` must report."""
 
-    build: Callable[[], tuple[Any, ...]]  # model, input and perhaps a target
+    build: Callable[[], tuple[Any, ...]]  # model, input and an optional target
     kind: str
     layer: str | None = None
     message: str = ""
@@ -68,7 +68,7 @@ def changed(change: Callable[[nn.Module], object], **options: Any) -> tuple[Any,
 
 
 class Unfolded(nn.Module):
-    """A recurrence by hand, whose weights make it grow."""
+    """A recurrence written as a loop, whose weights make the state grow."""
 
     def __init__(self, scale: float) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ class Rnn(nn.Module):
 
 
 class Listed(nn.Module):
-    """Layers in a plain list, of which torch knows nothing."""
+    """Layers in a plain Python list, which torch does not register."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -213,7 +213,7 @@ FAULTS: dict[str, Planted] = {
 
 
 def named(findings: Diagnosis, fault: Planted) -> Finding:
-    """The finding that names it; it comes before all others of its severity."""
+    """Return the finding that names the fault; it must be the first of its severity."""
     found = [each for each in findings if each.kind == fault.kind]
     assert found, repr(findings)
     first = found[0]
@@ -226,7 +226,7 @@ def named(findings: Diagnosis, fault: Planted) -> Finding:
 
 @pytest.mark.filterwarnings("ignore:Using a target size", "ignore:std")
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_is_named(name):
+def test_diagnose_names_the_planted_fault(name):
     fault = FAULTS[name]
     findings = hookviz.diagnose(*fault.build())
     named(findings, fault)
@@ -237,14 +237,14 @@ def test_a_fault_is_named(name):
 
 
 @pytest.mark.parametrize("name", ["nn.RNN with relu", "numbers that grow to Inf", "softmax twice"])
-def test_one_finding_a_cause(name):
+def test_one_cause_gives_one_finding(name):
     findings = hookviz.diagnose(*FAULTS[name].build())
     told = [each for each in findings if each.severity != "note"]
     assert len({(each.kind, each.phase) for each in told}) == len(told) <= 2
     assert len(repr(findings).splitlines()) <= 25
 
 
-def test_all_layers_of_a_cause_are_listed():
+def test_a_finding_lists_all_layers_of_its_cause():
     (found,) = [
         each
         for each in hookviz.diagnose(*FAULTS["forty sigmoids"].build())
@@ -286,7 +286,7 @@ RAISED = {
 
 
 @pytest.mark.parametrize("step", RAISED, ids=lambda step: step.__name__)
-def test_what_is_raised_in_the_block_is_a_finding(step):
+def test_an_exception_in_the_block_becomes_a_finding(step):
     kind, advice = RAISED[step]
     model = Net()
     with (
@@ -299,7 +299,7 @@ def test_what_is_raised_in_the_block_is_a_finding(step):
     assert advice in found[0].advice and "# planted" in found[0].code
 
 
-def test_an_empty_batch():
+def test_an_empty_batch_is_refused_or_becomes_a_finding():
     model = Net().eval()
     with pytest.raises(ValueError, match="is empty: give a batch"):
         hookviz.diagnose(model, pictures(0))
@@ -309,6 +309,6 @@ def test_an_empty_batch():
 
 
 @pytest.mark.parametrize("target", [Y, nn.CrossEntropyLoss(), (pictures(), Y)])
-def test_what_is_no_target_is_refused_with_what_to_write(target):
+def test_invalid_targets_are_refused_with_a_remedy(target):
     with pytest.raises(ValueError, match=r"target= is .*lambda output: "):
         hookviz.diagnose(Net(), pictures(), target)

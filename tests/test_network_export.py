@@ -1,4 +1,4 @@
-"""A model and its gradients as an ONNX file: the same numbers, for any class and any channels."""
+"""A model and its gradients exported to ONNX give the same numbers for any class and channels."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def close(found, wanted):
     return float(np.abs(found - wanted).max()) <= 2e-5 * float(np.abs(wanted).max())
 
 
-def test_every_map_and_every_gradient_for_any_class_and_any_picture(small):
+def test_maps_and_gradients_equal_torch_for_any_class_and_picture(small):
     model, _, network = small
     assert [each.name for each in network.layers] == ["stem", "grouped", "grouped#1", "up", "down"]
     assert network.difference < 1e-5 and network.gradient_difference < 1e-5
@@ -104,7 +104,7 @@ def test_every_map_and_every_gradient_for_any_class_and_any_picture(small):
             assert close(found[f"gradient:{each.name}"], call.gradient), each
 
 
-def test_without_a_class_the_gradients_are_of_the_likeliest(small):
+def test_without_a_class_the_gradients_are_of_the_top_class(small):
     model, _, network = small
     likeliest = set()
     for size in (1, 300):
@@ -119,10 +119,10 @@ def test_without_a_class_the_gradients_are_of_the_likeliest(small):
 
 
 class Pooled(nn.Module):
-    """Poolings, each of a convolution of its own, and channels last, as in ConvNeXt and Swin.
+    """Pooling layers, each after its own convolution, and channels last as in ConvNeXt and Swin.
 
-    An adaptive one is as in AlexNet and VGG; also where its windows overlap, or repeat what is
-    smaller.
+    The adaptive pooling is that of AlexNet and VGG, also with windows that overlap, or with an
+    output larger than its input.
     """
 
     def __init__(self, sides, means) -> None:
@@ -156,10 +156,10 @@ class Pooled(nn.Module):
     ],
     ids=["overlapping", "others"],
 )
-def test_every_pooling_has_its_gradient(sides, means):
+def test_pooling_layers_have_the_gradients_of_torch(sides, means):
     torch.manual_seed(0)
     model, x = Pooled(sides, means).eval(), torch.randn(1, 3, 12, 13)
-    model(x)  # which makes the weights
+    model(x)  # creates the lazy weights
     network, _ = ran(model, x)
     found = answer(network, x, 2)
     with hookviz.capture(model) as cache:
@@ -171,7 +171,7 @@ def test_every_pooling_has_its_gradient(sides, means):
 
 
 class Dense(nn.Module):
-    """Scores of two classes at each place, enlarged to the input's size; and a part on the way."""
+    """Scores of two classes per position, upsampled to the input's size, and an inner map."""
 
     def __init__(self, **how):
         super().__init__()
@@ -198,8 +198,8 @@ UPSAMPLED = [
 @pytest.mark.parametrize(
     "how", heavy_but({"bilinear-False"}, UPSAMPLED, lambda how: "-".join(map(str, how.values())))
 )
-def test_values_of_the_output_are_targets(how):
-    """The run's own target at first, of any sample; then any weights of what the model returns."""
+def test_gradients_of_selected_output_values_equal_torch(how):
+    """Export the gradient of the run's target and of any weighting of the model's outputs."""
     torch.manual_seed(0)
     model, x, out = Dense(**how).eval(), torch.randn(2, 3, 9, 12), hookviz.output["out"]
     own = out[1, 1].mean()
@@ -224,8 +224,8 @@ def test_values_of_the_output_are_targets(how):
         assert close(found[f"gradient:{name}"], cache[name].gradient[1:]), name
 
 
-def test_the_first_bytes_are_the_forward_alone(small):
-    """Of the same weights: a runtime computes all of a model, whatever is asked for."""
+def test_the_first_bytes_of_the_model_are_a_forward_only_model(small):
+    """A runtime computes all of the model that it loads, so the forward is stored separately."""
     _, _, network = small
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
@@ -243,10 +243,10 @@ def test_the_first_bytes_are_the_forward_alone(small):
     first, every = (onnx.load_from_string(each).graph for each in (begins, network.model))
     assert len(first.node) < 0.7 * len(every.node)
     names = [each.name for each in every.initializer]
-    assert len(set(names)) == len(names)  # each weight is there once
+    assert len(set(names)) == len(names)  # each weight is stored once
 
 
-def test_a_channel_is_scaled_in_all_calls_as_an_edit_does_it(small):
+def test_a_channel_scale_applies_to_all_calls_like_an_edit(small):
     model, x, network = small
     layer = network.layers[1]
     scales = np.ones(network.inputs["scales"], np.float32)
@@ -266,13 +266,13 @@ def test_a_channel_is_scaled_in_all_calls_as_an_edit_does_it(small):
         assert close(found[f"gradient:{each.name}"], call.gradient), each
 
 
-def test_the_model_is_as_it_was(small):
+def test_the_export_leaves_the_model_unchanged(small):
     model, _, _ = small
     assert all(each.requires_grad for each in model.parameters())
     assert not any(module._forward_hooks for module in model.modules())
 
 
-def test_weights_in_fewer_bytes_and_the_difference_is_measured():
+def test_reduced_weight_precision_is_smaller_and_reports_its_error():
     torch.manual_seed(0)
     layers = nn.Conv2d(3, 64, 9), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
     model, x = nn.Sequential(*layers, nn.Linear(64, 5)).eval(), torch.randn(1, 3, 12, 12)
@@ -312,7 +312,7 @@ class Branching(nn.Module):
 
 
 class Sorting(nn.Module):
-    """An operation that ONNX lacks, or in the backward alone."""
+    """A model with an operation that ONNX lacks, in the forward or only in the backward."""
 
     def __init__(self, forward: bool) -> None:
         super().__init__()
@@ -335,7 +335,7 @@ class Late(torch.autograd.Function):
         return torch.cummax(gradient, 2).values
 
 
-def test_what_cannot_be_exported_is_refused_by_its_operation():
+def test_the_refusal_names_the_operation_that_cannot_be_exported():
     x = torch.randn(1, 3, 8, 8)
     with pytest.raises(NetworkError, match=r"Sorting.*aten\.cummax.*network=False") as error:
         ran(Sorting(True).eval(), x)
@@ -348,7 +348,7 @@ def test_what_cannot_be_exported_is_refused_by_its_operation():
         ran(Small().eval(), torch.randn(1, 3, 16, 16), precision="int4")
 
 
-def test_where_only_the_backward_cannot_be_exported_the_rest_is_kept():
+def test_the_forward_is_exported_if_only_the_backward_cannot_be():
     network, _ = ran(Sorting(False).eval(), torch.randn(1, 3, 8, 8))
     assert "gradients" in network.note and "aten.cummax" in network.note
     assert network.outputs == ["logits", "activation:conv"]
@@ -368,7 +368,7 @@ def archive(path, files):
 
 
 def use_digests(script, binary, monkeypatch):
-    """Let these two files be the ones that hookviz was tested with."""
+    """Register the digests of these two files as those of the tested runtime."""
     digests = {runtime.SCRIPT: script, runtime.BINARY: binary}
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in digests.items()}
     monkeypatch.setattr(runtime, "DIGESTS", digests)
@@ -392,7 +392,7 @@ def test_the_runtime_is_read_from_an_archive_or_a_folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("changed", [runtime.SCRIPT, runtime.BINARY, "half"])
-def test_a_changed_runtime_is_refused_where_given_and_fetched_again_where_cached(
+def test_a_changed_runtime_is_refused_if_passed_and_fetched_again_if_cached(
     changed, tmp_path, monkeypatch
 ):
     files = {runtime.SCRIPT: b"export{a as env};\n", runtime.BINARY: b"\0asm"}
@@ -420,7 +420,7 @@ def test_a_changed_runtime_is_refused_where_given_and_fetched_again_where_cached
     assert given.read_bytes() == good
 
 
-def test_a_missing_runtime_says_how_to_get_it(tmp_path, monkeypatch):
+def test_the_error_for_a_missing_runtime_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setattr(runtime, "npm", lambda: None)
     with pytest.raises(FileNotFoundError, match=r"pip install 'hookviz\[network\]'"):
         runtime.fetch_runtime(tmp_path)
@@ -432,14 +432,14 @@ def test_a_missing_runtime_says_how_to_get_it(tmp_path, monkeypatch):
 
 @pytest.fixture
 def no_runtime(tmp_path, monkeypatch):
-    """A runtime's archive without a program in it: pages are written, and not opened."""
+    """Use a runtime archive without a program: pages can be written, but not opened."""
     script = b"export{a as env};\n"
     files = {runtime.SCRIPT: script, runtime.BINARY: b"\0asm"}
     use_digests(*files.values(), monkeypatch)
     monkeypatch.setenv(runtime.VARIABLE, str(archive(tmp_path / ARCHIVE, files)))
 
 
-def test_a_terminal_writes_such_a_page(no_runtime, tmp_path, capsys):
+def test_the_command_line_writes_a_page_that_runs_the_network(no_runtime, tmp_path, capsys):
     path, picture = tmp_path / "network.html", tmp_path / "picture.png"
     hookviz.demo_images()[0].save(picture)
     asked = ["page", f"{__name__}:Small", str(picture), "--layers", "stem", "--network"]

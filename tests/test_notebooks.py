@@ -1,4 +1,4 @@
-"""Every notebook runs from top to bottom, and is committed with outputs worth looking at."""
+"""Every notebook runs from top to bottom and is committed with its pictures and widgets."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def outputs(book):
 
 
 def widgets(book):
-    """The outputs that show a widget."""
+    """Return the outputs that show a widget."""
     return [out for out in outputs(book) if WIDGET in out.get("data", {})]
 
 
 def has_static_view(output):
-    """Whether a widget shows something where no kernel runs: a picture, or HTML with numbers."""
+    """Return whether an output shows a picture, or HTML with numbers, without a kernel."""
     data = output.data
     if "image/png" in data:
         return bool(output.metadata["image/png"]["alt"])
@@ -39,7 +39,7 @@ def has_static_view(output):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=[path.stem for path in NOTEBOOKS])
-def test_runs_from_top_to_bottom(path, tmp_path):
+def test_every_notebook_runs_from_top_to_bottom(path, tmp_path):
     book = nbformat.read(path, as_version=4)
     NotebookClient(book, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
     assert not [out for out in outputs(book) if out.output_type == "error"]
@@ -48,7 +48,7 @@ def test_runs_from_top_to_bottom(path, tmp_path):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_committed_outputs(path):
+def test_committed_notebooks_have_complete_outputs(path):
     book = nbformat.read(path, as_version=4)
     assert path.stat().st_size < 1_000_000
     assert sum("image/png" in out.get("data", {}) for out in outputs(book)) >= 3
@@ -62,13 +62,13 @@ def test_committed_outputs(path):
 
 
 def first_cells():
-    """The sources of the notebooks' first code cells, without repetitions."""
+    """Return the distinct sources of the notebooks' first code cells."""
     books = [nbformat.read(path, as_version=4) for path in NOTEBOOKS]
     return {next(c for c in book.cells if c.cell_type == "code").source for book in books}
 
 
-def way_in(monkeypatch, *found):
-    """What the first cell asks pip for, if hookviz is found, or not, each time that it looks."""
+def run_first_cell(monkeypatch, *found):
+    """Return the first cell's pip commands; `found` says whether each lookup finds hookviz."""
     answers, asked = iter(found), []
 
     def run_line_magic(name, line):
@@ -76,23 +76,23 @@ def way_in(monkeypatch, *found):
 
     names = {"get_ipython": lambda: SimpleNamespace(run_line_magic=run_line_magic)}
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: next(answers))
-    (source,) = first_cells()  # all notebooks have the same
+    (source,) = first_cells()  # the same in all notebooks
     exec(TransformerManager().transform_cell(source), names)
     return asked
 
 
-def test_the_way_in(monkeypatch, tmp_path):
+def test_the_first_cell_installs_hookviz_if_it_is_missing(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    assert way_in(monkeypatch, True) == []
-    assert way_in(monkeypatch, False, True) == ["pip install -q hookviz"]
+    assert run_first_cell(monkeypatch, True) == []
+    assert run_first_cell(monkeypatch, False, True) == ["pip install -q hookviz"]
     with pytest.raises(ModuleNotFoundError, match=r"`make wheel`.*upload.*run this cell again\.$"):
-        way_in(monkeypatch, False, False)
+        run_first_cell(monkeypatch, False, False)
     Path("hookviz-1.2.3-py3-none-any.whl").touch()
     wanted = "pip install -q hookviz-1.2.3-py3-none-any.whl"
-    assert way_in(monkeypatch, False, True) == [wanted]
+    assert run_first_cell(monkeypatch, False, True) == [wanted]
 
 
-def test_a_widget_without_a_static_view_is_found():
+def test_has_static_view_detects_widgets_without_one():
     view = {WIDGET: {}, "text/plain": "Live()"}
 
     def seen(**more):
@@ -109,7 +109,7 @@ def test_a_widget_without_a_static_view_is_found():
     assert seen(png="a map")
 
 
-def test_run_all_keeps_what_the_reader_needs(monkeypatch):
+def test_run_all_selects_notebooks_and_drops_useless_outputs(monkeypatch):
     monkeypatch.syspath_prepend(NOTEBOOKS[0].parent)
     from run_all import paths, worth_keeping
 

@@ -1,4 +1,4 @@
-"""Where an explorer opens, and what it says of a picture that is flat."""
+"""The layer and channel at which an explorer opens, and its notes on flat maps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def opened(model, x, **options):
     return found
 
 
-def test_it_opens_where_gradient_and_heatmap_differ_between_positions():
+def test_the_explorer_opens_where_gradient_and_heatmap_differ_between_positions():
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(3, 4, 3),
@@ -34,20 +34,20 @@ def test_it_opens_where_gradient_and_heatmap_differ_between_positions():
     classifier = nn.Sequential(*model, nn.Flatten())
     x = torch.randn(1, 3, 9, 9)
     layer, channel = opened(classifier, x)
-    assert layer == "0"  # the layer after it has a flat gradient, and the last is 1×1
+    assert layer == "0"  # the next layer has a flat gradient, and the last map is 1×1
     with hookviz.capture(classifier, "0") as cache:
         classifier(x).amax(1).sum().backward()
     contributions = (cache["0"].gradient[0] * cache["0"].activation[0]).sum((1, 2))
     assert channel == int(contributions.argmax())
     with torch.no_grad():  # its Grad-CAM is zero
         classifier[4].weight.zero_()
-    assert opened(classifier, x)[0] == "0"  # of none: the first
-    assert opened(model[:3], x) == ("2", 0)  # without a score: the last that is larger than 1×1
+    assert opened(classifier, x)[0] == "0"  # no layer has a heatmap: the first layer
+    assert opened(model[:3], x) == ("2", 0)  # no class score: the last map larger than 1×1
     assert opened(classifier, x, layer="0")[0] == "0"
 
 
-def test_it_opens_where_a_gradient_arrives():
-    """Also where no heatmap is a place; of two heads the one that the target is of."""
+def test_the_explorer_opens_at_a_layer_that_the_gradient_reaches():
+    """Of two heads, the target's is opened, even if all heatmaps are zero."""
 
     class Heads(nn.Module):
         def __init__(self):
@@ -67,8 +67,8 @@ def test_it_opens_where_a_gradient_arrives():
         assert opened(model, x, target=hookviz.output[name][0, 1].sum())[0] == name
 
 
-def test_nan_is_where_it_opens():
-    """At the layer and channel where NaN begins: among the values, else in the gradient."""
+def test_the_explorer_opens_where_nan_begins():
+    """The first layer and channel with NaN values is opened, or else with a NaN gradient."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Conv2d(4, 4, 3), nn.Flatten(), nn.LazyLinear(3))
     x = torch.randn(1, 1, 9, 9)
@@ -95,19 +95,19 @@ def test_nan_is_where_it_opens():
         ([[2, 2], [2, 2]], 2),
         ([[-2, -2], [0, -2]], 3),
         ([[1, 2], [0, 1]], 0),
-        ([[1, 0], [0, 0]], 0),  # one place
+        ([[1, 0], [0, 0]], 0),  # one position
         ([[np.nan, 1], [1, 1]], 0),
     ],
 )
-def test_flat_gradients(values, said):
+def test_flatness_classifies_gradients(values, said):
     assert flatness(np.array([values, [[1, 2], [3, 4]]], np.float32)).tolist() == [said, 0]
     few = np.zeros((2, 20, 20), np.float32)
     few[0, 3, 3], few[1, 0, :5] = -1, range(1, 6)
     assert flatness(few).tolist() == [5, 0]
 
 
-def test_flat_gradients_are_told():
-    """An average follows; or a ReLU and an average; a ReLU closed for a channel, or for all."""
+def test_a_note_explains_a_flat_gradient():
+    """Average pooling follows, also after a ReLU, or a ReLU blocks one channel or all."""
     torch.manual_seed(0)
     x = torch.rand(1, 1, 6, 6) - 0.5
     for middle, biases, kind in (
@@ -128,7 +128,7 @@ def test_flat_gradients_are_told():
 
 
 def test_a_head_of_zeros_is_named():
-    """As torchvision's untrained transformers have it: no layer before it gets a gradient."""
+    """Torchvision's untrained transformers have such a head: no layer before it gets a gradient."""
     torch.manual_seed(0)
     model = VisionTransformer(
         image_size=16, patch_size=4, num_layers=2, num_heads=2, hidden_dim=8, mlp_dim=8
@@ -149,14 +149,15 @@ def test_a_head_of_zeros_is_named():
     assert explorer.frame.panels[1].note == FLAT[4]
 
 
-def test_a_few_places_do_not_white_out_the_rest():
+def test_a_few_large_values_do_not_hide_the_rest_of_a_map():
     values = np.linspace(-1, 1, 10_000).reshape(100, 100)
     assert robust_end(values, 1.0) is None
     values[4, 4] = -30.0
     assert 0.97 < robust_end(values, 30.0) < 1
     values[:] = 0
     values[4, 4] = 1.0
-    assert robust_end(values, 1.0) is None  # the 99th percentile is 0: no end for colours
+    # The 99th percentile is 0, which cannot end a colour range.
+    assert robust_end(values, 1.0) is None
 
 
 @pytest.mark.parametrize(
@@ -173,7 +174,7 @@ def test_a_few_places_do_not_white_out_the_rest():
         {},
     ],
 )
-def test_the_chip_has_three_to_six_words(changes):
+def test_the_health_chip_has_three_to_six_words(changes):
     values = {"activation": 1, "gradient": 1, "zeros": 0.5, "nans": 0, "infs": 0, **changes}
     said = verdict([Cell(name, name, 8, **values) for name in "abc"], samples=64)
     assert 3 <= len(said.text.split()) <= 6 and said.details.endswith(".")

@@ -115,7 +115,7 @@ def assert_kind_holds(function, args, kwargs, shared):
         assert changed(first, second).any(), function
     elif kind is Kind.POOLING:
         assert outputs[0].shape[:-3] == inputs[0].shape[:-3], function
-    elif kind in (Kind.CONVOLUTION, Kind.PRODUCT):  # linear in the first factor
+    elif kind in (Kind.CONVOLUTION, Kind.PRODUCT):  # linear in the first argument
         name = FACTORS.get(operation_type(function).name, ("input",))[0]
         arguments = operation_type(function).defaults
         place = list(arguments).index(name)

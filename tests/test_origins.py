@@ -25,7 +25,7 @@ from hookviz.run.session import Session
 
 
 class Net(nn.Module):
-    """A convolution, and a function of it and of the input that calls it."""
+    """A convolution, and a function that gets the network and the inputs and calls it."""
 
     def __init__(self, function, **modules):
         super().__init__()
@@ -64,7 +64,7 @@ def samples(model, *inputs, layer="conv"):
 
 @pytest.fixture
 def no_noise(monkeypatch):
-    """Fail if the model runs with noise: the operations alone must suffice."""
+    """Fail if the model runs with noise: tracing the operations must suffice."""
 
     def measured(*args):
         raise AssertionError("the model ran with noise")
@@ -75,7 +75,8 @@ def no_noise(monkeypatch):
 # Cases that follow from the operations
 
 ATTENTION = nn.MultiheadAttention(4, 2, batch_first=True)
-SEQUENCES = nn.TransformerEncoderLayer(4, 2, 8)  # sequences first, as torch has it by default
+# By torch's default, the sequence is the first dimension.
+SEQUENCES = nn.TransformerEncoderLayer(4, 2, 8)
 
 
 def tokens(net, x):

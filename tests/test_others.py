@@ -1,4 +1,4 @@
-"""Models of other people: what about sixty of them broke once."""
+"""Regression tests for faults found with about sixty models of other libraries."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TESTS = Path(__file__).parent
 
 
 class Raw(nn.Module):
-    """Takes raw waves ``(N, T)`` and adds the channel itself."""
+    """Take waveforms ``(N, T)`` and add the channel dimension."""
 
     def __init__(self):
         super().__init__()
@@ -42,13 +42,13 @@ class Raw(nn.Module):
         return self.head(self.conv(x[:, None]).mean(2))
 
 
-def test_a_batch_of_one_is_no_sample():
+def test_a_batch_of_one_waveform_gets_no_extra_dimension():
     explorer = hookviz.explore(Raw(), torch.randn(1, 4000))
     assert explorer.inputs.args[0].shape == (1, 4000)
     assert explorer.inputs.note == ""
 
 
-def test_a_sample_gets_a_batch_dimension_only_where_it_cannot_go_without():
+def test_a_sample_gets_a_batch_dimension_only_if_the_model_needs_it():
     sample = torch.rand(3, 9, 9)
     batched = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(392, 3))
     explorer = hookviz.explore(batched.eval(), sample)
@@ -109,7 +109,7 @@ class Restless(nn.Module):
         )  # fmt: skip
 
 
-def test_attributes_that_a_forward_changes_in_place():
+def test_attributes_that_a_forward_changes_in_place_are_restored():
     model, x = Restless(), torch.rand(1, 1, 5, 5)
     before, objects = model.state(), snapshot(model)
     hookviz.explore(model, x).close()
@@ -119,7 +119,7 @@ def test_attributes_that_a_forward_changes_in_place():
 
 
 @pytest.mark.parametrize("transform", [jacrev, grad])
-def test_transforms_of_functions_leave_no_wrapper(transform):
+def test_capture_under_torch_func_transforms_stores_plain_tensors(transform):
     model, x = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(0)), torch.rand(1, 6, 6)
     with hookviz.capture(model) as cache:
         transform(model if transform is jacrev else lambda y: model(y).sum())(x)
@@ -128,7 +128,7 @@ def test_transforms_of_functions_leave_no_wrapper(transform):
 
 
 @pytest.mark.filterwarnings("ignore:for .* copying from a non-meta parameter")
-def test_meta_is_refused_in_a_sentence():
+def test_models_on_the_meta_device_are_refused():
     with torch.device("meta"):
         model = type(hookviz.demo_model())()
     with pytest.raises(ValueError, match="'stem.0.weight' is on the meta device.*load the weights"):
@@ -136,7 +136,7 @@ def test_meta_is_refused_in_a_sentence():
 
 
 class Offload:
-    """As accelerate's ``cpu_offload`` does: weights are there only while their layer runs."""
+    """Load weights only while their layer runs, like accelerate's ``cpu_offload``."""
 
     execution_device = torch.device("cpu")
 
@@ -158,7 +158,7 @@ class Offload:
             self.fill("meta")
 
 
-def test_offloaded_weights_stay_where_they_are():
+def test_offloaded_weights_stay_offloaded():
     plain = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5))
     x = torch.rand(1, 3, 8, 8)
     with hookviz.capture(plain) as true:
@@ -186,7 +186,7 @@ def quantized():
         return fx.convert_fx(prepared), x
 
 
-def test_quantized_convolutions():
+def test_quantized_convolutions_are_shown():
     model, x = quantized()
     with hookviz.capture(model) as cache:
         model(x)
@@ -211,7 +211,7 @@ class Deformed(nn.Module):
         return self.deform(x, self.offsets(x))
 
 
-def test_what_default_layers_pass_over_is_said_and_can_be_pasted():
+def test_the_summary_names_layers_left_out_and_code_that_adds_them():
     model, x = Deformed(), torch.rand(1, 3, 8, 8)
     explorer = hookviz.explore(model, x, target=torch.sum)
     told = next(fact for fact in explorer.frame.summary if "not among them" in fact)
@@ -234,7 +234,7 @@ class Spectral(nn.Module):
         return self.conv(torch.complex(x, x * x)).abs().mean((2, 3))
 
 
-def test_complex_numbers_are_said_to_be_shown_by_their_absolute_values():
+def test_the_summary_says_that_complex_maps_show_absolute_values():
     model, x = Spectral(), torch.rand(1, 1, 8, 8)
     explorer = hookviz.explore(model, x, target=1, channel=1, heatmap="activation × gradient")
     shown, slopes = explorer.frame.panels[:2]
@@ -254,7 +254,7 @@ def test_complex_numbers_are_said_to_be_shown_by_their_absolute_values():
         hookviz.attribution.ablationcam(model, x, "conv")
 
 
-def test_one_logit_is_a_score():
+def test_a_single_logit_is_a_score():
     model = nn.Sequential(nn.Conv2d(1, 1, 3), nn.Flatten(), nn.Linear(9, 1))
     explorer = hookviz.explore(model, torch.rand(1, 1, 5, 5))
     (only,) = explorer.frame.predictions
@@ -262,7 +262,7 @@ def test_one_logit_is_a_score():
     assert "100.0 %" not in only.words
 
 
-def test_a_descriptor_is_not_so_many_classes():
+def test_a_feature_vector_is_not_treated_as_class_scores():
     model = nn.Sequential(nn.Conv2d(1, 1, 3), nn.Flatten(), nn.Linear(9, 128))
     x = torch.rand(1, 1, 5, 5)
     explorer = hookviz.explore(model, x)
@@ -272,7 +272,7 @@ def test_a_descriptor_is_not_so_many_classes():
     assert all(each.words.endswith(" %") for each in named.frame.predictions)
 
 
-def test_class_names_are_found_where_libraries_keep_them():
+def test_class_names_are_read_from_the_attributes_of_libraries():
     model = nn.Conv2d(1, 1, 1)
     assert class_names_of(model) == []
     model.config = types.SimpleNamespace(id2label={0: "cat", 1: "dog"})
@@ -299,7 +299,7 @@ def test_black_is_shown_as_black():
     assert picture_of(imagenet)[1].endswith("a guess")
 
 
-def test_a_processor_as_transform():
+def test_a_huggingface_style_processor_is_accepted_as_transform():
     def processor(picture):
         return {"x": [np.zeros((3, 40, 40), np.float32)]}
 
@@ -310,7 +310,7 @@ def test_a_processor_as_transform():
     assert inputs.kwargs["x"].shape == (1, 3, 40, 40)
 
 
-def test_what_is_around_a_network_is_told():
+def test_the_error_for_a_wrapper_object_names_its_model_attribute():
     class Learner:
         model = nn.Conv2d(1, 1, 1)
 
@@ -328,7 +328,7 @@ def test_what_is_around_a_network_is_told():
 SHARDED = ["fsdp1", *(["fsdp2"] if hasattr(torch.distributed.fsdp, "fully_shard") else [])]
 
 
-@pytest.mark.heavy  # two processes, each with a torch of its own
+@pytest.mark.heavy  # two processes that each import torch
 @pytest.mark.parametrize("kind", SHARDED)
 def test_a_sharded_model_stays_sharded(kind):
     paths = os.pathsep.join([str(TESTS.parent), os.environ.get("PYTHONPATH", "")])

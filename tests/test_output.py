@@ -70,7 +70,7 @@ Pair = namedtuple("Pair", ["first", "second"])
 
 
 class Many(nn.Module):
-    """Returns the same numbers in a given structure."""
+    """Return the same numbers in the structure passed to it."""
 
     def __init__(self, structure):
         super().__init__()
@@ -185,7 +185,7 @@ def test_the_command_line_takes_expressions(tmp_path, capsys):
     assert "a tensor of shape (1, " in capsys.readouterr().err
 
 
-def test_the_plain_face_takes_expressions(no_pictures):
+def test_the_explorer_without_canvas_takes_expressions(no_pictures):
     explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[0], face="plain")
     from seen import control
 

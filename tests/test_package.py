@@ -1,4 +1,4 @@
-"""The package as users install it: what is in it, and that it works where nothing else is."""
+"""The package as users install it: its contents, and that it works in an empty environment."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ socket.getaddrinfo = socket.socket.connect = refuse
 
 
 def run(*command, cwd):
-    # Neither this environment nor this checkout may be of help.
+    # Hide this environment and this checkout from the command.
     clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     clean.pop("VIRTUAL_ENV", None)
     done = subprocess.run(command, cwd=cwd, env=clean, capture_output=True, text=True)
@@ -57,7 +57,7 @@ def wheel(tmp_path_factory):
     return build(tmp_path_factory.mktemp("wheel"), "--wheel")
 
 
-def test_wheel_holds_what_it_needs_and_no_more(wheel):
+def test_the_wheel_contains_the_needed_files_and_no_others(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     files = [path for path in (ROOT / "hookviz").rglob("*") if path.is_file()]
     source = {path.relative_to(ROOT).as_posix() for path in files if path.suffix != ".pyc"}
@@ -75,13 +75,14 @@ def test_wheel_holds_what_it_needs_and_no_more(wheel):
 
 @pytest.mark.heavy
 def test_the_source_distribution_makes_the_same_wheel(wheel, tmp_path):
-    """And so does ``pip install .``: both install what the next test uses."""
-    from_source = build(tmp_path)  # without --wheel: of the source distribution
+    """``pip install .`` installs the same files, so the next test covers both."""
+    # Without --wheel, the wheel is built from the source distribution.
+    from_source = build(tmp_path)
 
     def record(path):
         packed = zipfile.ZipFile(path)
         (name,) = [name for name in packed.namelist() if name.endswith("/RECORD")]
-        return packed.read(name).decode().splitlines()  # each file with its hash
+        return packed.read(name).decode().splitlines()  # one line per file, with its hash
 
     assert len(list(tmp_path.glob("*.tar.gz"))) == 1
     assert record(from_source) == record(wheel)
@@ -89,7 +90,7 @@ def test_the_source_distribution_makes_the_same_wheel(wheel, tmp_path):
 
 @pytest.fixture(scope="module")
 def scripts(wheel):
-    """The folder of programs of an environment with the wheel, what it needs, and no network."""
+    """Return the scripts folder of an environment with the wheel and its dependencies, offline."""
     venv = wheel.parent / "venv"
     uv = [sys.executable, "-m", "uv"]
     run(*uv, "venv", "--python", sys.executable, str(venv), cwd=wheel.parent)
@@ -103,7 +104,7 @@ def scripts(wheel):
 
 
 @pytest.mark.heavy
-def test_in_an_empty_environment(scripts, tmp_path):
+def test_hookviz_works_in_an_empty_environment(scripts, tmp_path):
     where = run(str(scripts / "python"), "-c", USE, cwd=tmp_path)
     assert str(scripts.parent) in where
     assert (tmp_path / "view.png").stat().st_size > 10_000
@@ -111,13 +112,13 @@ def test_in_an_empty_environment(scripts, tmp_path):
 
 
 @pytest.mark.heavy
-def test_a_page_from_a_terminal_in_an_empty_environment(scripts, tmp_path):
+def test_the_command_line_writes_a_page_in_an_empty_environment(scripts, tmp_path):
     run(str(scripts / "hookviz"), "page", "--demo", "-o", "view.html", cwd=tmp_path)
     assert_page(tmp_path / "view.html")
 
 
 def assert_page(path):
-    """A whole page: the model's layers, and the scripts and styles that show them."""
+    """Assert that a page has the model's layers and the scripts and styles that show them."""
     page = path.read_text(encoding="utf-8")
     assert "layer3.1.conv2" in page and "Content-Security-Policy" in page
     assert "<script" in page and "<style" in page and len(page) > 100_000
@@ -135,7 +136,7 @@ def test_no_file_names_a_package_registry():
         assert not [host for host in hosts if host in text], name
 
 
-def test_the_readme_moves_and_is_light():
+def test_the_readme_animation_has_frames_and_a_small_file():
     path = ROOT / "assets" / "explorer-moves.png"
     assert path.name in (ROOT / "README.md").read_text()
     assert path.stat().st_size < 3e6

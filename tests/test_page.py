@@ -1,4 +1,4 @@
-"""A page is one file: all that is in it is text, hashed or inert."""
+"""A page is one file that fetches nothing and runs only scripts whose hashes it lists."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def page(explorer):
 
 
 def arrays(block):
-    """The arrays of a block that are whole."""
+    """Return the arrays of a block that are stored in single precision."""
     data, header = base64.b64decode(block["data"]), block["header"]
     whole, at = b"", 0
     for length in header["streams"]:
@@ -42,7 +42,7 @@ def arrays(block):
     return found
 
 
-def test_exact_numbers_where_they_fit(page, explorer):
+def test_numbers_are_exact_if_they_fit_the_budget(page, explorer):
     found = blocks(page)
     names = [each["name"] for each in found["facts"]["facts"]["layers"]]
     assert names == list(explorer.cache)
@@ -54,7 +54,7 @@ def test_exact_numbers_where_they_fit(page, explorer):
     assert found["facts"]["settings"]["layer"] == "layer3.1.conv2"
 
 
-def test_heatmaps_of_all_methods_and_of_the_top_classes(page, explorer):
+def test_a_page_contains_heatmaps_of_all_methods_and_top_classes(page, explorer):
     codings = blocks(page)["heatmaps"]["header"]["arrays"]
     names = {coding["name"] for coding in codings}
     for place in range(len(explorer.cache)):
@@ -63,7 +63,7 @@ def test_heatmaps_of_all_methods_and_of_the_top_classes(page, explorer):
         assert {f"gradcam {number} {place}" for number in others} <= names
 
 
-def test_making_a_page_changes_nothing(page, explorer):
+def test_writing_a_page_leaves_the_explorer_unchanged(page, explorer):
     assert explorer.layer == "layer3.1.conv2"
     assert explorer.target is None
     assert explorer.frame.target == "moon"
@@ -81,10 +81,12 @@ def test_only_hashed_scripts_and_styles_may_run(page):
 def test_nothing_is_fetched(page):
     assert not re.findall(r"<[^>]*(?:src|href)=(?![\"']?data:)", page)
     addresses = re.findall(r"https?://[\w./]+", page)
-    assert {address.split("/")[2] for address in addresses} <= {"www.w3.org"}  # names, not pages
+    assert {address.split("/")[2] for address in addresses} <= {
+        "www.w3.org"
+    }  # XML namespaces, which are not fetched
 
 
-def test_without_scripts_a_picture_that_says_what_it_shows(page, explorer):
+def test_without_scripts_a_page_shows_a_picture_with_alternative_text(page, explorer):
     alt = re.search(r'<img class="hv-still" alt="(.*?)" src="data:image/png;base64,', page)[1]
     assert alt == explorer.frame.description
 
@@ -101,7 +103,8 @@ def test_a_page_keeps_its_size_and_names_what_was_reduced(explorer, most):
         record = explorer.cache[explorer.layer]
         assert (shown["maps"] == record.activation[0].numpy()).all()
         assert (shown["gradients"] == record.gradient[0].numpy()).all()
-    assert found["why"]["header"]["answers"][-1]["layer"] == "stem.0"  # small, and never left out
+    # The explanation is small and never left out.
+    assert found["why"]["header"]["answers"][-1]["layer"] == "stem.0"
 
 
 def test_a_page_in_the_notebook_takes_a_budget_and_a_title(explorer):
@@ -112,7 +115,7 @@ def test_a_page_in_the_notebook_takes_a_budget_and_a_title(explorer):
     assert len(page) < len(explorer.page(layers="layer3.*", max_bytes=6e6).data)
 
 
-def test_numbers_in_half_precision(explorer):
+def test_a_smaller_budget_stores_other_layers_in_half_precision(explorer):
     found = blocks(explorer.to_html(max_bytes=5e6))
     assert "half precision" in found["facts"]["facts"]["notes"][0]
     for place, name in enumerate(explorer.cache):
@@ -121,7 +124,7 @@ def test_numbers_in_half_precision(explorer):
         assert coding["shape"] == list(explorer.cache[name].activation.shape[1:])
 
 
-def test_layers_and_path(explorer, tmp_path):
+def test_a_page_can_be_limited_to_some_layers_and_written_to_a_path(explorer, tmp_path):
     path = tmp_path / "view.html"
     assert explorer.to_html(path, layers="layer2.*", title="two") is None
     page = path.read_text(encoding="utf-8")
@@ -131,7 +134,7 @@ def test_layers_and_path(explorer, tmp_path):
     assert "<title>two</title>" in page
 
 
-def test_what_cannot_be_is_said(explorer):
+def test_impossible_page_options_are_refused(explorer):
     with pytest.raises(ValueError, match="too little for any page"):
         explorer.to_html(max_bytes=1000)
     with pytest.raises(ValueError, match=r"of these 15 layers takes at least \S+ [kM]B; give more"):
@@ -144,7 +147,7 @@ def test_what_cannot_be_is_said(explorer):
 
 
 @pytest.mark.parametrize("size", [float("inf"), float("nan"), 0])
-def test_other_pages_refuse_such_sizes_too(size):
+def test_trace_and_survey_pages_refuse_invalid_sizes(size):
     model, picture = hookviz.demo_model(), hookviz.demo_images()[6]
     traced = hookviz.trace(model, picture)
     surveyed = hookviz.survey(model, [picture], layers="stem.*")
@@ -153,7 +156,7 @@ def test_other_pages_refuse_such_sizes_too(size):
             result.to_html(max_bytes=size)
 
 
-def test_a_page_in_the_notebook(explorer):
+def test_the_notebook_page_is_a_sandboxed_frame(explorer):
     html = explorer.page(layers="layer3.*").data
     assert html.startswith('<div><iframe sandbox="allow-scripts"')
     assert len(html) < 4e6
