@@ -1,11 +1,11 @@
 """Compare hookviz on an accelerator with hookviz on the CPU, in at most five minutes.
 
-    python tests/accelerator.py                  # CUDA or MPS, the one that is available
-    python tests/accelerator.py --device cpu     # the script itself, without an accelerator
+    python tests/accelerator.py                  # CUDA or MPS, the available one
+    python tests/accelerator.py --device cpu     # test the script without an accelerator
 
 Each subject runs in float32, with ``channels_last`` tensors and under autocast. Captured maps and
-gradients must equal those of a reference without hooks on the same device, to the bit. All results
-are compared with those of the CPU in float32, by the norm of the difference. Then the time and the
+gradients must be bit-identical to a reference without hooks on the same device. All results are
+compared with those of the CPU in float32, by the norm of the difference. Then the time and the
 memory of a training step are printed, with and without hookviz. The last line is the verdict, and
 the exit status is 1 if anything disagrees.
 """
@@ -221,7 +221,7 @@ def trace(setting: Setting) -> Results:
 
 
 def explorer(setting: Setting) -> Results:
-    """Open the explorer on a picture, edit a layer and step to another one."""
+    """Open the explorer on a picture, edit a layer and select another one."""
     model, _ = setting.demo()
     with setting.autocast():
         shown = hookviz.explore(model, hookviz.demo_images()[0], layer=LAYER, target=TARGET)
@@ -408,7 +408,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for name in TOLERANCES:
                 try:
                     rows.append(compare(subject, Setting(device, name)))
-                except Exception as error:  # the others are compared all the same
+                except Exception as error:  # the other subjects are still compared
                     message = f"{type(error).__name__}: {error}"
                     rows.append(Row(subject, name, float("nan"), (message,)))
             print(line(rows[-len(TOLERANCES) :]))

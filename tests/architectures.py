@@ -1,4 +1,4 @@
-"""Networks of torchvision with random weights, and pictures of a side that is enough for them."""
+"""Torchvision networks with random weights, and the picture size that each of them needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A browser without a screen: it sends messages to an explorer, and stores the replies."""
+"""A simulated browser that sends messages to an explorer and stores the replies."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 WEB = ROOT / "web"
 STATIC = ROOT / "hookviz" / "static"
 MODULES = ("widget.ts", "live.ts")  # anywidget reads their default export
-# Each in a function: the worker's code stands behind the runtime's, in one file.
+# Each bundle is wrapped in a function because one file holds the runtime and the worker.
 SCRIPTS = ("page.ts", "networkPage.ts", "networkWorker.ts", "survey.ts", "trace.ts", "training.ts")
 SHEETS = ("face.css", "survey.css", "trace.css", "steps.css")
 

@@ -1,4 +1,4 @@
-"""A worker for each file; one thread each, since two collapse when anything else uses a core."""
+"""Run each file in one worker with one thread: more threads slow down badly on a busy machine."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ from xdist.scheduler import LoadFileScheduling
 # jsonschema, which nbformat imports, compiles a grammar of web addresses for two seconds.
 sys.modules.setdefault("rfc3987_syntax", None)
 
-# What a shell starts in the background ignores Ctrl-C, and so would all that it starts.
+# A shell's background process ignores Ctrl-C, and its child processes would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Every test draws the same numbers in every run and order; other seeds find what rests on these.
+# Every test draws the same numbers in every run and order. Run with other seeds to find tests that
+# depend on them.
 SEED = int(os.environ.get("HOOKVIZ_SEED", "0"))
 
-# The longest begin, so that no worker is left alone with one of them at the end.
+# The longest files start first, so that no worker is still busy with one of them at the end.
 LONG = ("code", "explorer", "docs", "hooks_tutorial", "records", "interrupts")
-# One worker each: of one Chromium and what exports to ONNX, one Lab, one kernel.
+# Each group runs in one worker: its files share a Chromium or an ONNX export, a Lab, or a kernel.
 TOGETHER = {
     "pages": r"tests/browser/test_\w*page|tests/test_network_export",
     "notebooks": "tests/browser/",
@@ -41,7 +42,7 @@ FIRST = ["notebooks", "pages", *(f"tests/test_{name}.py" for name in LONG), "lim
 
 
 def group_of(nodeid: str) -> str:
-    """The tests that share a worker: those of a file, or of several with one Lab or kernel.
+    """Name the group of tests that share a worker: one file, or several files that share a Lab.
 
     Examples
     --------
@@ -53,7 +54,7 @@ def group_of(nodeid: str) -> str:
 
 
 class Groups(LoadFileScheduling):
-    """A worker for each group. With pytest 9.2 xdist's own, ``--dist loadgroup``, has none."""
+    """Give each group one worker; xdist's ``--dist loadgroup`` does not work with pytest 9.2."""
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid)
@@ -69,38 +70,38 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Prepare what runs tests; what only hands them out need not import torch."""
+    """Prepare the workers; the process that only distributes tests need not import torch."""
     if session.config.getoption("dist", "no") != "no" and not is_xdist_worker(session):
         return
-    gc.disable()  # until all is imported
+    gc.disable()  # until everything is imported
     import torch
 
     from hookviz import models
 
     torch.set_num_threads(1)
-    # Where there is no such device torch.manual_seed writes down the whole stack for it.
+    # Without such a device, torch.manual_seed records the whole call stack, which is slow.
     for device in (torch.cuda, torch.mtia, torch.xpu):
         if not device.is_available():
             vars(device)["manual_seed_all"] = lambda seed: None
-    # A test's demo model is a copy of what was read once.
+    # Read the weights once; each demo model gets a copy.
     vars(models)["_demo_weights"] = cache(models._demo_weights)
 
 
 def pytest_collection_finish() -> None:
-    """Keep the million objects of modules and tests out of each collection of garbage."""
+    """Exclude the million objects of modules and tests from garbage collection."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000)  # as often as by default, it took a tenth of the time
+    gc.set_threshold(10_000)  # with the default threshold, collection took a tenth of the time
     gc.enable()
 
 
 def pytest_unconfigure() -> None:
-    gc.unfreeze()  # or libraries would tell of leaks at the end
+    gc.unfreeze()  # otherwise libraries report leaks at exit
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """Seed before fixtures are made: a fixture of a file is the same whichever test asks first."""
+    """Seed before fixtures are made, so that they do not depend on the order of tests."""
     import torch
 
     torch.manual_seed(SEED)
@@ -110,7 +111,7 @@ def pytest_runtest_setup() -> None:
 
 @pytest.fixture(autouse=True)
 def closed_explorers() -> Iterator[None]:
-    """Close the explorers that a test has made: ipywidgets keeps every widget that is open."""
+    """Close the test's explorers: ipywidgets keeps a reference to every open widget."""
     before = _live_widgets()
     yield
     for key, widget in _live_widgets().items():
@@ -128,7 +129,7 @@ def _live_widgets() -> dict[str, Any]:
 
 @pytest.fixture
 def own_methods() -> Iterator[None]:
-    """What a test does to HEATMAPS is undone, their order, too."""
+    """Restore HEATMAPS, including the order of its methods, after the test."""
     from hookviz.attribution import HEATMAPS
 
     methods = dict(HEATMAPS)
@@ -139,14 +140,14 @@ def own_methods() -> Iterator[None]:
 
 @pytest.fixture
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No picture by matplotlib at each use of a control: for tests of what else it does."""
+    """Skip drawing with matplotlib, for tests that only check other effects of a control."""
     monkeypatch.setattr("hookviz.widgets.plain.draw_figure", lambda frame, titled: None)
     monkeypatch.setattr("hookviz.widgets.plain._png", lambda figure: b"")
 
 
 @pytest.fixture(scope="session")
 def translations() -> Iterator[None]:
-    """Read torch's tables of operators once; each export to ONNX reads them anew, for a second."""
+    """Cache torch's operator tables: each export to ONNX would spend a second on reading them."""
     import torch._export.utils as export
     from torch.onnx._internal.exporter._registration import ONNXRegistry
 

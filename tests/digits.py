@@ -1,7 +1,7 @@
-"""Networks that learn scikit-learn's digits in seconds: what is well, at every stage of a training.
+"""Networks that learn scikit-learn's digits in seconds: healthy models at each stage of training.
 
-`NETS` holds them by name. Each is built, fed and judged in a way of its own; `Trained` keeps a
-network as it is before the first step, after an epoch and at the end.
+`NETS` maps names to networks. Each defines its model, input and loss; `Trained` stores a network
+before the first step, after an epoch and at the end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STAGES = ("step 0", "an epoch", "the end")
 
 @cache
 def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Pictures ``(N, 1, 8, 8)`` about zero and labels to learn from, and others to judge by."""
+    """Return training pictures ``(N, 1, 8, 8)`` centred on zero with labels, and a test set."""
     from sklearn.datasets import load_digits
 
     pictures, labels = load_digits(return_X_y=True)
@@ -39,7 +39,7 @@ def cross_entropy(output: Tensor, pictures: Tensor, labels: Tensor) -> Tensor:
 
 
 def one_hot_bce(output: Tensor, pictures: Tensor, labels: Tensor) -> Tensor:
-    """Of probabilities: the sigmoid is the network's last layer."""
+    """Binary cross entropy of probabilities: the network's last layer is a sigmoid."""
     return F.binary_cross_entropy(output, F.one_hot(labels, 10).float())
 
 
@@ -48,12 +48,12 @@ def rebuilt(output: Tensor, pictures: Tensor, labels: Tensor) -> Tensor:
 
 
 def ink(pictures: Tensor) -> Tensor:
-    """From 0, paper, to 1."""
+    """Scale pictures to 0 (paper) to 1 (ink)."""
     return (pictures * 6.0 + 4.9) / 16.0
 
 
 def inked(output: Tensor, pictures: Tensor, labels: Tensor) -> Tensor:
-    """Segmentation: paper or the digit's own class."""
+    """Return segmentation targets: each pixel is paper or has the class of its digit."""
     truth = torch.where(ink(pictures)[:, 0] > 0.5, labels[:, None, None] + 1, 0)
     return F.cross_entropy(output, truth)
 
@@ -63,7 +63,7 @@ ADAM = partial(torch.optim.Adam, lr=3e-3)
 
 @dataclass(frozen=True)
 class Net:
-    """How one network is made and taught."""
+    """How one network is built and trained."""
 
     build: Callable[[], nn.Module]
     loss: Callable[[Tensor, Tensor, Tensor], Tensor] = cross_entropy
@@ -71,19 +71,19 @@ class Net:
     optimizer: Callable[..., torch.optim.Optimizer] = ADAM
     epochs: int = 6
     around: Callable[[], AbstractContextManager[Any]] = nullcontext
-    correct: bool = True  # whether its answers are classes
+    correct: bool = True  # whether it predicts classes
     least: float = 0.93
 
 
 @dataclass
 class Trained:
-    """A network at each of its stages."""
+    """A network at several stages of its training."""
 
     net: Net
     stages: dict[str, nn.Module] = field(default_factory=dict)
 
     def accuracy(self) -> float:
-        """The share of correct answers at the end."""
+        """The fraction of correct predictions at the end."""
         _, _, x, y = digits()
         model = self.stages["the end"].eval()
         with torch.no_grad(), self.net.around():
@@ -92,7 +92,7 @@ class Trained:
 
 @cache
 def trained(name: str) -> Trained:
-    """Teach a network, the same way each time."""
+    """Train a network reproducibly."""
     net = NETS[name]
     torch.manual_seed(0)
     model, (x, y, _, _) = net.build(), digits()
@@ -126,7 +126,7 @@ def _plain(*norm: Callable[[int], nn.Module], width: int = 16) -> nn.Sequential:
 
 
 class Around(nn.Module):
-    """A shortcut around a branch, which is scaled."""
+    """A residual connection around a scaled branch."""
 
     def __init__(self, *branch: nn.Module, scale: Tensor | None = None) -> None:
         super().__init__()
@@ -139,7 +139,7 @@ class Around(nn.Module):
 
 
 class ChannelsLast(nn.Module):
-    """LayerNorm over channels, as ConvNeXt has it."""
+    """LayerNorm over channels, as in ConvNeXt."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ def _pooled(width: int) -> list[nn.Module]:
 
 
 def convnext() -> nn.Module:
-    """LayerScale begins at 1e-6."""
+    """Build a ConvNeXt whose LayerScale starts at 1e-6."""
 
     def block() -> nn.Module:
         return Around(
@@ -167,7 +167,7 @@ def convnext() -> nn.Module:
 
 
 def depthwise() -> nn.Module:
-    """As MobileNet: inverted bottlenecks with ReLU6."""
+    """Build a MobileNet: inverted bottlenecks with ReLU6."""
 
     def block(width: int, wide: int) -> nn.Module:
         return Around(
@@ -206,7 +206,7 @@ def squeeze_excite() -> nn.Module:
 
 
 def resnet() -> nn.Module:
-    """Each branch's last BatchNorm begins with a scale of 0."""
+    """Build a ResNet whose last BatchNorm in each branch starts with a scale of 0."""
 
     def block() -> nn.Module:
         last = nn.BatchNorm2d(16)
@@ -222,7 +222,7 @@ def resnet() -> nn.Module:
 
 
 class Gru(nn.Module):
-    """A picture's rows, one after the other."""
+    """A GRU that reads a picture row by row."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -243,7 +243,7 @@ class Attention(nn.Module):
 
 
 class Vit(nn.Module):
-    """A class token, four blocks' worth of attention, and a head that begins at zero."""
+    """A ViT with a class token, four attention blocks, and a head that starts at zero."""
 
     def __init__(self, width: int = 32) -> None:
         super().__init__()
@@ -276,7 +276,7 @@ def autoencoder() -> nn.Module:
 
 
 class Segmenter(nn.Module):
-    """Down, up, and a shortcut from before to after, as in a U-Net."""
+    """Downsampling, upsampling and a skip connection, as in a U-Net."""
 
     def __init__(self, width: int = 24) -> None:
         super().__init__()
@@ -297,7 +297,7 @@ class Segmenter(nn.Module):
 
 
 def frozen() -> nn.Module:
-    """A trained network with a new head: nothing else learns."""
+    """Build a frozen, trained network with a new head."""
     model = copy.deepcopy(trained("batchnorm").stages["the end"])
     model.requires_grad_(False)
     model[-1] = nn.Linear(model[-1].in_features, 10)
@@ -317,7 +317,7 @@ def lstm() -> nn.Module:
 
 
 def sigmoids() -> nn.Module:
-    """A perceptron of the eighties."""
+    """Build a perceptron with sigmoids."""
     return nn.Sequential(
         nn.Flatten(),
         nn.Linear(64, 64),
@@ -335,7 +335,7 @@ def dropped() -> nn.Module:
 
 
 class Pooled(nn.Module):
-    """Attention pooling: a learnt query weighs the positions."""
+    """Attention pooling: a learned query weights the positions."""
 
     def __init__(self, width: int = 32) -> None:
         super().__init__()
@@ -397,7 +397,7 @@ def evidence(output: tuple[Tensor, Tensor, Tensor], pictures: Tensor, labels: Te
 
 
 class Averaged(nn.Module):
-    """A teacher that follows the pupil as a moving average, frozen and without a graph."""
+    """A frozen teacher that is a moving average of its student and runs without a graph."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -419,7 +419,7 @@ def consistent(output: tuple[Tensor, Tensor], pictures: Tensor, labels: Tensor) 
 
 
 class Tasks(nn.Module):
-    """Three heads: which digit, whether it is even, and how much ink."""
+    """Three heads: the digit, whether it is even, and the amount of ink."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -438,7 +438,7 @@ def tasks(output: dict[str, Tensor], pictures: Tensor, labels: Tensor) -> Tensor
 
 
 class DropPath(nn.Module):
-    """Residual branches that are left out at random: of a sample, or as a whole layer."""
+    """Residual branches that are dropped at random, per sample or for the whole batch."""
 
     def __init__(self, branch: nn.Module, share: float, whole: bool) -> None:
         super().__init__()
@@ -463,7 +463,7 @@ def droppath(whole: bool) -> nn.Module:
 
 
 def frozen_norms() -> nn.Module:
-    """Fine-tuned whole, with BatchNorm's statistics and scales as they were."""
+    """Build a network for fine-tuning whose BatchNorm statistics and scales are frozen."""
 
     class Kept(nn.Sequential):
         def train(self, mode: bool = True) -> Kept:
@@ -477,7 +477,7 @@ def frozen_norms() -> nn.Module:
 
 
 class Standardized(nn.Conv2d):
-    """A convolution whose kernels are standardized each time."""
+    """A convolution that standardizes its kernels in each forward."""
 
     def forward(self, x: Tensor) -> Tensor:
         w = self.weight
@@ -495,7 +495,7 @@ def standardized() -> nn.Module:
 
 
 class Packed(nn.Module):
-    """A picture's rows until the last one with ink, in packed sequences."""
+    """A recurrent network on packed sequences: the rows up to the last one with ink."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -513,13 +513,13 @@ class Packed(nn.Module):
 
 
 def twice(pictures: Tensor) -> Tensor:
-    """Two views of each picture, of which the second is moved and noisy."""
+    """Return two views of each picture; the second is shifted and noisy."""
     moved = pictures.roll(1, -1) + 0.1 * torch.randn_like(pictures)
     return torch.cat([pictures, moved])
 
 
 class Contrastive(nn.Module):
-    """Unit vectors; the temperature is learnt."""
+    """An encoder to unit vectors, with a learned temperature."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -532,14 +532,14 @@ class Contrastive(nn.Module):
 
 
 def info_nce(output: Tensor, pictures: Tensor, labels: Tensor) -> Tensor:
-    """Each view's other half among all others; its likeness to itself is masked."""
+    """InfoNCE: identify each view's partner among all views, with the diagonal masked."""
     alike = output @ output.T
     alike = alike.masked_fill(torch.eye(len(output), dtype=torch.bool), -torch.inf)
     return F.cross_entropy(alike, torch.arange(len(output)).roll(len(output) // 2))
 
 
 def ending_in_a_norm() -> nn.Module:
-    """BatchNorm before and after; the last one stands before the pooling."""
+    """Build a network with BatchNorm as its last layer before the pooling."""
     return nn.Sequential(
         nn.BatchNorm2d(1), nn.Conv2d(1, 16, 3, padding=1), nn.SiLU(), nn.BatchNorm2d(16),
         nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32), nn.SiLU(inplace=True),
@@ -548,7 +548,7 @@ def ending_in_a_norm() -> nn.Module:
 
 
 class Rounded(nn.Module):
-    """Rounds as quantization will, by limits whose buffer is empty until the first batch."""
+    """Fake quantization whose buffer of limits is empty until the first batch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -565,7 +565,7 @@ class Rounded(nn.Module):
 
 
 def quantized() -> nn.Module:
-    """Trained with what quantization will do."""
+    """Build a network for quantization-aware training."""
     layers = [*_plain(nn.BatchNorm2d)]
     return nn.Sequential(Rounded(), *layers[:3], Rounded(), *layers[3:])
 

@@ -1,4 +1,4 @@
-"""Provokes each message that docs/troubleshooting.md explains; test_docs.py compares the two."""
+"""Provoke each message that docs/troubleshooting.md explains, for test_docs.py."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def provoked(function: Provocation) -> Provocation:
 
 
 def said(provocation: Provocation) -> str:
-    """What a user sees: ``"ValueError: …"``, or what the function returns."""
+    """Return the error as a user sees it, ``"ValueError: …"``, or else the function's result."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.filterwarnings("error", r"The \.grad attribute|Full backward hook|.*max_bytes")
@@ -124,7 +124,7 @@ def full_backward_hook_without_input_gradient() -> None:
     model(X).sum().backward()
 
 
-if torch.__version__.startswith("2.4."):  # says nothing there
+if torch.__version__.startswith("2.4."):  # torch 2.4 does not warn
     SEEN_ELSEWHERE.append(
         "UserWarning: Full backward hook is firing when gradients are computed with respect to "
         "module outputs since no inputs require gradients."

@@ -1,4 +1,4 @@
-"""The version sets that tests run with, and which of them is installed here."""
+"""The version sets for the tests, and the one installed here."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ PINS = {
 
 
 def normal(name: str) -> str:
-    """A package's name, however it is written."""
+    """Normalize the spelling of a package's name."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def installed() -> dict[str, str]:
-    """Package -> version, without what is added to it for a kind of machine, as in 2.11.0+cpu."""
+    """Return package -> version, without local version labels such as +cpu in 2.11.0+cpu."""
     return {normal(d.metadata["Name"]): d.version.partition("+")[0] for d in distributions()}
 
 
 def pinned(path: Path) -> dict[str, str]:
-    """Package -> version, of a constraints file."""
+    """Return package -> version from a constraints file."""
     lines = [line.partition("#")[0].strip() for line in path.read_text().splitlines()]
     return {normal(name): version for name, version in (x.split("==") for x in lines if x)}
 
 
 def pins_here() -> Path:
-    """The file with this environment's versions: the one that names its torch."""
+    """Return the constraints file of this environment: the one that names its torch version."""
     torch = installed()["torch"]
     for path in PINS.values():
         if pinned(path)["torch"] == torch:

@@ -1,4 +1,4 @@
-"""Which cases of a test are quick; `make test` leaves the others to `make test-all`."""
+"""Mark the heavy cases of a test, which only `make test-all` runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 def heavy_but(
     quick: Collection[str], cases: Iterable[Any], name: Callable[[Any], str] = str
 ) -> list[Any]:
-    """Cases for ``pytest.mark.parametrize``, by their names, heavy but for the quick ones.
+    """Return named cases for ``pytest.mark.parametrize``; all but the quick ones are marked heavy.
 
     Examples
     --------

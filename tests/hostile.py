@@ -1,4 +1,4 @@
-"""A name that could be markup, a formula or a terminal's command, and results full of it."""
+"""A name that could be read as markup, a formula or a terminal command, and results that use it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from hookviz.classroom import Step
 CLEARS = "\x1b[2J\x1b]0;title\x07\x9b31m\u202e"
 MARKUP = "<img src=x onerror=hacked=1>\"'&amp;</style></script><script>hacked=2</script> $x_1$ {0}"
 NAME = MARKUP + CLEARS
-CLASS = f"{NAME}\ud83d"  # half a character, too, which no type may have in its name
+CLASS = f"{NAME}\ud83d"  # includes half a surrogate pair, which a type's name may not contain
 CLASSES = [CLASS] * 3
 LAYER = f"conv{CLASS}"
 X = torch.rand(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 
 
 def hostile_model() -> nn.Module:
-    """A network whose class, layers and one hook have such names."""
+    """Build a network with hostile names of its class, layers and a hook."""
     torch.manual_seed(0)
     model = type(f"Net{NAME}", (nn.Sequential,), {})()
     model.add_module(LAYER, nn.Conv2d(3, 4, 3))
@@ -61,7 +61,7 @@ def surveyed() -> Any:
 
 
 def hostile_steps(prediction: str | None) -> list[Step]:
-    """Questions with such words; about the top class, too, if its name is given."""
+    """Return steps with hostile texts, and one about the top class if its name is passed."""
     choices = [f"a{NAME}", f"b{NAME}"]
     words = {"hint": f"hint{NAME}", "explanation": f"explained{NAME}"}
     steps = [Step(f"Which one?{NAME}", {"layer": LAYER}, choices[0], choices=choices, **words)]
@@ -95,7 +95,7 @@ CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e\ud800-\udfff]")
 
 
 class Harmless(HTMLParser):
-    """Fails for a page in which a name has become a tag, an attribute's script, or a script."""
+    """Parser that fails if a name has become a tag, an event handler or a script."""
 
     def __init__(self, page: str) -> None:
         super().__init__(convert_charrefs=True)

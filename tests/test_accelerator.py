@@ -1,4 +1,4 @@
-"""The script for accelerators runs here on the CPU, and reports a result that differs."""
+"""The accelerator script runs on the CPU, and reports results that differ."""
 
 import accelerator
 import pytest
@@ -13,7 +13,7 @@ def few_subjects(monkeypatch):
     monkeypatch.setattr(accelerator, "SUBJECTS", subjects)
 
 
-def test_the_cpu_agrees_with_itself(capsys):
+def test_the_script_passes_on_the_cpu(capsys):
     assert accelerator.main(["--device", "cpu", "--rounds", "1"]) == 0
     printed = capsys.readouterr().out
     header, *rows = [line.split() for line in printed.splitlines()[1 : len(SUBJECTS) + 2]]
@@ -48,7 +48,7 @@ def _raises(setting):
         (_raises, 0, "float32: ValueError: no kernel for this device"),
     ],
 )
-def test_a_difference_is_reported(monkeypatch, capsys, subject, count, message):
+def test_the_script_reports_results_that_differ(monkeypatch, capsys, subject, count, message):
     monkeypatch.setattr(accelerator, "SUBJECTS", {"planted": subject})
     assert accelerator.main(["--device", "cpu", "--rounds", "0"]) == 1
     printed = capsys.readouterr().out

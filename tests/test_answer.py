@@ -1,4 +1,4 @@
-"""Outputs that are pictures: each value and each box has the expression of the number itself."""
+"""Outputs that are pictures or boxes: each value and box has an expression for its number."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def read(output, size=SIZE, sample=0, names=()):
 
 
 class PNet(nn.Module):
-    """MTCNN's first network: boxes and a face's probability at every position."""
+    """MTCNN's first network: boxes and the probability of a face at every position."""
 
     def __init__(self):
         super().__init__()
@@ -64,7 +64,7 @@ def pnet():
         (lambda maps: SimpleNamespace(masks=maps), "output.masks"),
     ],
 )
-def test_dense_maps_wherever_they_are(wrapped, name):
+def test_dense_maps_are_found_anywhere_in_the_output(wrapped, name):
     maps = torch.randn(2, 5, 6, 7)
     output = wrapped(maps)
     (found,) = read(output, (2, 3, 40, 80)).maps
@@ -75,7 +75,7 @@ def test_dense_maps_wherever_they_are(wrapped, name):
     assert np.array_equal(map_values(found, 1, None)["classes"], maps[1].argmax(0).numpy())
 
 
-def test_depth_has_no_channels_and_tokens_are_no_map():
+def test_a_depth_map_needs_no_channels_and_tokens_are_not_a_map():
     depth = torch.rand(1, 20, 40)
     output = {"predicted_depth": depth, "hidden": torch.rand(1, 197, 768)}
     (found,) = read(output).maps
@@ -83,7 +83,7 @@ def test_depth_has_no_channels_and_tokens_are_no_map():
     assert torch.equal(found.target(0, 0, 3, 5)(output), depth[0, 3, 5])
 
 
-def test_an_autoencoders_picture():
+def test_an_autoencoders_output_is_shown_as_a_picture():
     picture = torch.rand(*SIZE)
     (found,) = read(picture).maps
     assert found.picture
@@ -93,14 +93,14 @@ def test_an_autoencoders_picture():
     assert np.array_equal(pixels, wanted)
 
 
-def test_names_of_classes_where_they_fit():
+def test_maps_have_class_names_if_the_number_of_channels_fits():
     (found,) = read(torch.rand(1, 2, 8, 8), names=["sky", "sea"]).maps
     assert found.labels == ["sky", "sea"]
     (found,) = read(torch.rand(1, 3, 8, 8), names=["sky", "sea"]).maps
     assert found.labels == ["channel 0", "channel 1", "channel 2"]
 
 
-def test_torchvisions_boxes():
+def test_torchvision_boxes_are_read_from_the_output():
     output = [
         {"boxes": torch.zeros(0, 4), "scores": torch.zeros(0), "labels": torch.zeros(0).long()},
         {
@@ -128,7 +128,7 @@ def test_torchvisions_boxes():
 
 
 @pytest.mark.parametrize("keys", [("logits", "pred_boxes"), ("pred_logits", "pred_boxes")])
-def test_detrs_queries(keys):
+def test_detr_queries_are_read_as_boxes(keys):
     torch.manual_seed(0)
     logits, boxes = torch.randn(1, 30, 4), torch.rand(1, 30, 4)
     output = dict(zip(keys, (logits, boxes), strict=True))
@@ -148,7 +148,7 @@ def test_detrs_queries(keys):
     )
 
 
-def test_yolos_anchors():
+def test_yolo_anchors_are_read_as_boxes_without_overlaps():
     rows = torch.zeros(1, 4 + 2, 50)
     rows[0, :, 7] = torch.tensor([20.0, 10, 40, 20, 0.1, 0.9])
     rows[0, :, 8] = torch.tensor([21.0, 10, 40, 20, 0.1, 0.8])  # the same dog
@@ -161,8 +161,8 @@ def test_yolos_anchors():
     assert all(box.score == 0 for box in answer.boxes[2:])
 
 
-def test_yolos_keypoints_and_raw_predictions():
-    """As ultralytics returns them: beside the boxes a dict with "boxes" and "scores" of its own."""
+def test_yolo_keypoints_are_read_beside_raw_predictions():
+    """Ultralytics returns boxes, and raw predictions that also have "boxes" and "scores"."""
     rows = torch.zeros(1, 4 + 1 + 6, 50)
     rows[0, :, 7] = torch.tensor([20.0, 10, 40, 20, 0.9, 8, 4, 0.7, 60, 20, 0.2])
     raw = {"boxes": torch.rand(1, 64, 50), "scores": torch.rand(1, 1, 50)}
@@ -174,7 +174,7 @@ def test_yolos_keypoints_and_raw_predictions():
     )
     assert list(map(str, box.points_at)) == ["output[0][0, 7, 7]", "output[0][0, 10, 7]"]
     assert float(box.points_at[1]((rows, raw))) == pytest.approx(0.2)
-    # Without overlaps to leave out: corners, score, class, and the keypoints.
+    # Output of a model without overlapping boxes: corners, score, class and keypoints.
     rows = torch.zeros(1, 50, 12)
     rows[0, 3] = torch.tensor([0.0, 0, 40, 20, 0.8, 1, 8, 4, 0.7, 60, 20, 0.2])
     box = read((rows, raw), names=["cat", "dog"]).boxes[0]
@@ -183,14 +183,14 @@ def test_yolos_keypoints_and_raw_predictions():
     assert not read((torch.randn(1, 50, 6), raw)).boxes
 
 
-def test_a_pixel_is_the_target_and_all_follows(pnet):
+def test_a_pixel_of_a_dense_output_can_be_the_target(pnet):
     torch.manual_seed(1)
     picture = torch.rand(1, 3, 60, 48)
     explorer = hookviz.explore(pnet, picture)
     boxes, faces = output_of(explorer.displayed()).maps
     assert [tuple(each.values.shape) for each in (boxes, faces)] == [(1, 4, 25, 19), (1, 2, 25, 19)]
     target = faces.target(0, 1, 12, 9)
-    explorer.target = str(target)  # as a click writes it
+    explorer.target = str(target)  # the text that a click sends
     assert explorer.target == target and explorer.frame.target == "output[1][0, 1, 12, 9]"
     x = picture.clone().requires_grad_()
     kept = []
@@ -204,7 +204,7 @@ def test_a_pixel_is_the_target_and_all_follows(pnet):
 
 
 def small(kind, **more):
-    """One of torchvision's detectors, with random weights, on a small ResNet18."""
+    """Build a torchvision detector with random weights on a ResNet18."""
     backbone = resnet_fpn_backbone(
         backbone_name="resnet18", weights=None, trainable_layers=5, returned_layers=[4]
     )
@@ -241,8 +241,8 @@ def plain(model, layer, given, expression):
 
 
 @pytest.mark.parametrize("name", heavy_but({"fasterrcnn"}, REAL))
-def test_a_box_of_a_real_detector_is_the_target(name):
-    """Each box's expression is its score; the gradient is that of plain PyTorch."""
+def test_a_box_of_a_torchvision_detector_can_be_the_target(name):
+    """Each box's expression gives its score, and the gradient equals that of plain PyTorch."""
     torch.manual_seed(0)
     model = REAL[name]()
     picture = [torch.rand(3, 64, 96)]
@@ -256,7 +256,7 @@ def test_a_box_of_a_real_detector_is_the_target(name):
         at = int(re.findall(r"\d+", str(box.at))[-1])
         left, top, right, bottom = output["boxes"][at].tolist()
         assert box.corners == pytest.approx((left / 96, top / 64, right / 96, bottom / 64))
-        explorer.target = str(box.at)  # as a click writes it
+        explorer.target = str(box.at)  # the text that a click sends
         score, slopes = plain(model, layer, picture, box.at)
         assert score == pytest.approx(box.score, rel=1e-6)
         assert torch.equal(explorer.cache[layer].gradient, slopes)
@@ -272,8 +272,8 @@ def test_a_box_of_a_real_detector_is_the_target(name):
         assert torch.equal(explorer.cache[layer].gradient, slopes)
 
 
-def test_why_of_a_pixel_after_a_softmax(pnet):
-    """It is made of two numbers: shown is the one of the last layer that raises it most."""
+def test_why_of_a_softmax_pixel_starts_at_the_number_that_raises_it_most(pnet):
+    """The softmax has two inputs; the panel shows the one that raises the probability most."""
     picture = torch.rand(1, 3, 60, 48)
     target = hookviz.output[1][0, 1, 12, 9]
     explorer = hookviz.explore(pnet, picture, target)
@@ -288,8 +288,8 @@ def test_why_of_a_pixel_after_a_softmax(pnet):
     assert said.layer == "conv4_1" and said.channel == 1
 
 
-class Parts(nn.Module):
-    """Each picture is cut into two, which one network sees as a batch: as a detector its boxes."""
+class CutPictures(nn.Module):
+    """Cuts each picture into two and runs them as a batch, as a detector does with its boxes."""
 
     def __init__(self):
         super().__init__()
@@ -300,10 +300,10 @@ class Parts(nn.Module):
         return [{"scores": self.two(self.one(parts).relu()).amax((2, 3)).softmax(1)[:, 1]}]
 
 
-def test_why_of_a_score_that_one_part_of_the_picture_has():
-    """The walk stays in that part, a row of the layers' batch."""
+def test_why_of_a_score_stays_in_its_part_of_the_picture():
+    """Each part is a sample of the layers' batch."""
     torch.manual_seed(0)
-    model, picture = Parts().eval(), torch.rand(1, 3, 10, 20)
+    model, picture = CutPictures().eval(), torch.rand(1, 3, 10, 20)
     target = hookviz.output[0]["scores"][1]
     explorer = hookviz.explore(model, picture, target)
     said, _ = why_answer(explorer.displayed(), WhyQuestion(key="", written=str(target)))
@@ -321,8 +321,8 @@ def test_why_of_a_score_that_one_part_of_the_picture_has():
     assert float(said.value) == pytest.approx(float(first[0, said.channel, row, column]))
 
 
-def test_the_plain_face_has_map_and_boxes(pnet):
-    """The map of probabilities; with a target the channel and its position; boxes."""
+def test_the_plain_face_shows_output_maps_and_boxes(pnet):
+    """It shows the map of probabilities, the channel and position of a target, and boxes."""
     picture = torch.rand(1, 3, 60, 48)
     explorer = hookviz.explore(pnet, picture, face="plain")
     (first,) = explorer.frame.outputs

@@ -1,4 +1,4 @@
-"""Boxes and keypoints of ultralytics' and transformers' own models, where they are installed."""
+"""Boxes and keypoints of ultralytics and transformers models, if these are installed."""
 
 from __future__ import annotations
 
@@ -69,17 +69,17 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_box_and_a_keypoint_are_targets(name):
-    """The gradient is that of plain PyTorch, to the bit."""
+def test_boxes_and_keypoints_of_other_libraries_can_be_targets(name):
+    """The gradient is bit-identical to that of plain PyTorch."""
     make, keypoints = MODELS[name]
     torch.manual_seed(0)
     model = make(name).eval()
     picture = torch.rand(1, 3, 64, 96)
     convolutions = [n for n, m in model.named_modules() if isinstance(m, torch.nn.Conv2d)]
-    # Of YOLO one in the backbone, on which boxes of every size depend.
+    # For YOLO, use a layer of the backbone, on which boxes of every size depend.
     layer = convolutions[len(convolutions) // 4 if make in (yolo, without_overlaps) else -1]
     if name == "detr":
-        layer = convolutions[-2]  # the last is the projection
+        layer = convolutions[-2]  # the last call is the projection
     explorer = hookviz.explore(model, picture, layer=layer)
     best = output_of(explorer.displayed()).boxes[0]
     assert len(best.points) == len(best.points_at) == keypoints

@@ -1,4 +1,4 @@
-"""Attention weights are those that the model's own queries and keys make."""
+"""Attention weights equal those computed from the model's queries and keys."""
 
 import copy
 import json
@@ -25,7 +25,7 @@ def picture(n=1, side=32, dtype=torch.float32):
 
 
 def scattered(model):
-    """Weights large enough that attention differs from place to place."""
+    """Initialise weights large enough that attention is not uniform."""
     torch.manual_seed(0)
     for parameter in model.parameters():
         if parameter.ndim > 1:
@@ -34,7 +34,7 @@ def scattered(model):
 
 
 def hooked(model, names, run):
-    """What these modules returned, and were given, by plain hooks."""
+    """Return the input and output of these modules, recorded by plain hooks."""
     seen = {}
 
     def hook(name):
@@ -52,8 +52,8 @@ def hooked(model, names, run):
     return seen
 
 
-def of_qkv(qkv, heads, norms=(None, None), scale=None):
-    """Weights of a timm attention from what its one projection returned."""
+def weights_from_qkv(qkv, heads, norms=(None, None), scale=None):
+    """Compute the weights of a timm attention from the output of its qkv projection."""
     n, t, _ = qkv.shape
     q, k, _ = qkv.reshape(n, t, 3, heads, -1).permute(2, 0, 3, 1, 4).double()
     q, k = (
@@ -76,7 +76,7 @@ def tiny():
 
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("name", TIMM)
-def test_timm(name, fused):
+def test_timm_weights_equal_those_of_queries_and_keys(name, fused):
     model = scattered(timm.create_model(name, **TIMM[name]))
     for block in model.blocks:
         block.attn.fused_attn = fused
@@ -86,14 +86,14 @@ def test_timm(name, fused):
     maps = hookviz.attention(model, x)
     assert list(maps) == names
     for each in names:
-        expected = of_qkv(seen[f"{each}.qkv"][1], model.get_submodule(each).num_heads)
+        expected = weights_from_qkv(seen[f"{each}.qkv"][1], model.get_submodule(each).num_heads)
         assert (maps[each] - expected).abs().max() < 1e-5
         assert maps.prefix(each) == model.num_prefix_tokens
-        assert expected.std() > 1e-3  # else equal to anything uniform
+        assert expected.std() > 1e-3  # otherwise any uniform weights would pass
 
 
 def swin_weights(x, module):
-    """Weights of torchvision's shifted windows, for each window by a loop in float64."""
+    """Compute the weights of torchvision's shifted windows by a loop in float64."""
     _, height, width, channels = x.shape
     (wh, ww), (sh, sw) = module.window_size, module.shift_size
     sh, sw = (0 if wh >= height else sh), (0 if ww >= width else sw)
@@ -118,7 +118,7 @@ def swin_weights(x, module):
     return torch.stack(found)
 
 
-def test_torchvision_swin():
+def test_torchvision_swin_weights_equal_a_loop_over_windows():
     model = scattered(
         torchvision.models.SwinTransformer([4, 4], 12, [2, 2], [2, 4], [4, 4], num_classes=3)
     )
@@ -133,7 +133,7 @@ def test_torchvision_swin():
         assert (maps[name] - expected).abs().max() < 1e-5
 
 
-def test_timm_swin_is_the_same_fused_and_not():
+def test_timm_swin_weights_are_the_same_with_and_without_fused_attention():
     few = {"embed_dim": 12, "depths": (2, 2), "num_heads": (2, 4), "num_classes": 3}
     name = "swin_tiny_patch4_window7_224"
     model = scattered(timm.create_model(name, img_size=32, window_size=4, **few))
@@ -147,7 +147,7 @@ def test_timm_swin_is_the_same_fused_and_not():
     assert all((maps[name] - other[name]).abs().max() < 1e-5 for name in maps)
 
 
-def test_torchvision_vit_and_the_gradient():
+def test_weights_and_gradients_of_a_torchvision_vit():
     sizes = 32, 8, 2, 4, 16, 32
     model = scattered(torchvision.models.VisionTransformer(*sizes, num_classes=4))
     x = picture(2)
@@ -155,7 +155,7 @@ def test_torchvision_vit_and_the_gradient():
     names = [f"encoder.layers.encoder_layer_{n}.self_attention" for n in (0, 1)]
     assert list(maps) == list(maps.gradients) == names
     for name in names:
-        # The gradient by a run of the rest of the model in which a shift of the weights is a leaf.
+        # Reference gradient: run the rest of the model with a leaf tensor added to the weights.
         twin = copy.deepcopy(model).double()
         module, shift = twin.get_submodule(name), torch.zeros_like(maps[name], dtype=F64)
         seen = hooked(twin, [name], lambda twin=twin: twin(x.double()))[name][0]
@@ -171,7 +171,7 @@ def test_torchvision_vit_and_the_gradient():
 
 
 class Attend(nn.Module):
-    """A helper: it has no weights, and is handed queries, keys and values."""
+    """Attention without parameters, called with queries, keys and values."""
 
     def __init__(self, kind):
         super().__init__()
@@ -184,12 +184,12 @@ class Attend(nn.Module):
         if self.kind == "in place":
             logits = torch.matmul(q, k.mT)
             logits *= q.shape[-1] ** -0.5
-            logits[..., :1] = logits[..., :1].clone()  # as a mask of some keys is written
+            logits[..., :1] = logits[..., :1].clone()  # in-place write, as for a mask of some keys
             if mask is not None:
                 logits += mask
             weights = logits.softmax(-1)
             out = weights @ v
-            weights.zero_()  # nothing else needs it
+            weights.zero_()  # overwritten because nothing else needs it
             return out
         if self.kind == "einsum":
             logits = torch.einsum("nhqd,nhkd->nhqk", q, k) * q.shape[-1] ** -0.5
@@ -248,7 +248,7 @@ CAUSAL = torch.full((4, 4), -math.inf).triu(1)
 
 @pytest.mark.parametrize("heads", [1, 2])
 @pytest.mark.parametrize("kind", KINDS)
-def test_by_hand(kind, heads):
+def test_every_way_to_write_attention_gives_its_weights_and_gradients(kind, heads):
     model, x = scattered(Block(kind, heads)), torch.randn(3, 4, 8)
     twin = Block("softmax module", heads).eval()
     twin.load_state_dict(model.state_dict())
@@ -258,7 +258,7 @@ def test_by_hand(kind, heads):
         expected = model.attn.weights(*given)
         assert maps["attn"].shape == expected.shape == (3, heads, 4, expected.shape[-1])
         assert (maps["attn"] - expected).abs().max() < 1e-6
-        if kind != "in place":  # whose graph is broken
+        if kind != "in place":  # its in-place writes break the graph
             found = hookviz.attention(model, given, target=1).gradients["attn"]
             wanted = by_autograd(twin.double(), given)
             twin.float()
@@ -292,7 +292,7 @@ def by_autograd(model, given):
     ids=lambda options: next(iter(options)),
 )
 @pytest.mark.parametrize("dtype", [F64, torch.bfloat16])
-def test_options_of_the_fused_operation(options, dtype):
+def test_options_of_scaled_dot_product_attention_are_respected(options, dtype):
     class Model(nn.Module):
         def forward(self, q, k, v):
             return functional.scaled_dot_product_attention(q, k, v, **options)
@@ -317,8 +317,8 @@ def test_options_of_the_fused_operation(options, dtype):
     assert (found - expected).abs().max() < (1e-2 if dtype == torch.bfloat16 else 1e-5)
 
 
-def test_masks_of_kernels_that_take_booleans():
-    """Torch turns a mask into numbers on the CPU, but not for all devices' kernels."""
+def test_boolean_masks_of_fused_kernels_are_applied():
+    """On the CPU torch converts a boolean mask to floats, but other devices' kernels receive it."""
     query, key = (torch.randn(2, 3, 5, 4) for _ in range(2))
     mask = torch.rand(5, 5) > 0.5
     mask[2] = False
@@ -328,7 +328,7 @@ def test_masks_of_kernels_that_take_booleans():
 
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("masked", [None, "src_mask", "src_key_padding_mask"])
-def test_the_encoder_layer_with_and_without_its_fast_path(norm_first, masked):
+def test_weights_of_an_encoder_layer_that_has_a_fast_path(norm_first, masked):
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True, norm_first=norm_first)
     scattered(layer)
@@ -347,7 +347,7 @@ def test_the_encoder_layer_with_and_without_its_fast_path(norm_first, masked):
     assert (maps["self_attn"] - expected).abs().max() < 1e-5
 
 
-def test_transformer_with_cross_attention():
+def test_a_transformer_has_weights_of_self_and_cross_attention():
     torch.manual_seed(0)
     model = scattered(nn.Transformer(8, 2, 1, 1, 16, batch_first=True))
     maps = hookviz.attention(model, (torch.randn(2, 5, 8), torch.randn(2, 3, 8)))
@@ -361,7 +361,7 @@ def test_transformer_with_cross_attention():
 
 @pytest.mark.parametrize("options", [{}, {"need_weights": False}, {"average_attn_weights": False}])
 @pytest.mark.parametrize("first", [False, True])
-def test_multi_head_attention(options, first):
+def test_weights_of_multihead_attention_with_every_option(options, first):
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
@@ -373,7 +373,7 @@ def test_multi_head_attention(options, first):
     model, x = scattered(Model()), torch.randn(3, 5, 8)
     expected = model.mha(x, x, x, average_attn_weights=False)[1]
     maps = hookviz.attention(model, x)
-    assert maps["mha"].shape == expected.shape  # a key more, which is learned
+    assert maps["mha"].shape == expected.shape  # add_bias_kv adds one learned key
     assert (maps["mha"] - expected).abs().max() < 1e-6
 
 
@@ -388,7 +388,7 @@ class Twice(nn.Module):
         return self.head(x.mean(1))
 
 
-def test_a_second_time_in_one_forward_and_checkpointing():
+def test_repeated_calls_have_numbered_names_also_under_checkpointing():
     model, x = scattered(Twice()), torch.randn(2, 4, 8)
     maps = hookviz.attention(model, x, target=0)
     assert list(maps) == list(maps.gradients) == ["attn", "attn#1"]
@@ -401,8 +401,8 @@ def test_a_second_time_in_one_forward_and_checkpointing():
         assert (maps.gradients[name] - again.gradients[name]).abs().max() < 1e-6
 
 
-class Others(nn.Module):
-    """Softmaxes that are no attention: gates, a router, a look-up in a learned table, classes."""
+class OtherSoftmaxes(nn.Module):
+    """Softmaxes that are not attention: a gate, a table look-up, a router and class scores."""
 
     def __init__(self):
         super().__init__()
@@ -418,15 +418,15 @@ class Others(nn.Module):
         return self.gate(x.mean(1)).softmax(-1)
 
 
-def test_what_does_not_attend():
-    assert dict(hookviz.attention(Others(), torch.randn(2, 4, 8))) == {}
+def test_softmaxes_other_than_attention_are_not_found():
+    assert dict(hookviz.attention(OtherSoftmaxes(), torch.randn(2, 4, 8))) == {}
     maps = hookviz.attention(torchvision.models.resnet18().eval(), picture(1, 64))
     assert not maps and maps.records() == [] and "nothing attends" in repr(maps)
     assert maps.gradients == {}
     assert "nothing attends" in maps.to_html()
 
 
-SEEN = []
+MIXED_WEIGHTS = []
 
 
 class TalkingHeads(Attention):
@@ -439,19 +439,19 @@ class TalkingHeads(Attention):
         k, v = self.kv(x).unflatten(-1, (2, 2, -1)).permute(2, 0, 3, 1, 4)
         logits = self.before((q @ k.mT).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
         weights = logits.softmax(-1)
-        SEEN.append(weights.detach())
+        MIXED_WEIGHTS.append(weights.detach())
         weights = self.behind(weights.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
         return self.out((weights @ v).transpose(1, 2).flatten(2))
 
 
-def test_heads_that_are_mixed_before_and_behind():
+def test_weights_of_talking_heads_are_those_after_the_softmax():
     model = scattered(nn.Sequential(TalkingHeads()))
     maps = hookviz.attention(model, torch.randn(2, 5, 8))
     assert list(maps) == ["0"]
-    assert torch.equal(maps["0"], SEEN[-1])
+    assert torch.equal(maps["0"], MIXED_WEIGHTS[-1])
 
 
-def test_the_model_is_untouched_and_computes_the_same():
+def test_the_model_and_its_output_are_unchanged():
     model, x, seen = tiny(), picture(2), []
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
@@ -466,7 +466,7 @@ def test_the_model_is_untouched_and_computes_the_same():
     assert not any(each.requires_grad for each in [*maps.values(), *maps.gradients.values()])
 
 
-def test_layers_and_budget_and_names():
+def test_layers_can_be_selected_and_memory_is_limited():
     model, x = tiny(), picture()
     assert list(hookviz.attention(model, x, "blocks.1.attn")) == ["blocks.1.attn"]
     whole = hookviz.attention(model, x)
@@ -486,7 +486,7 @@ def test_layers_and_budget_and_names():
     assert torch.equal(late.gradients["blocks.0.attn"], eager.gradients["blocks.0.attn"])
 
 
-def test_patches_of_a_query():
+def test_patches_arranges_the_weights_of_one_query():
     model, x = tiny(), picture()
     maps = hookviz.attention(model, x)
     name, tensor = "blocks.2.attn", maps["blocks.2.attn"]
@@ -499,7 +499,7 @@ def test_patches_of_a_query():
         maps.patches(name, 17)
 
 
-def test_what_the_result_says(tmp_path):
+def test_records_notes_page_file_and_figure_of_the_result(tmp_path):
     uniform, sharp = torch.full((1, 2, 4, 4), 0.25), torch.zeros(1, 1, 4, 4)
     sharp[..., 2] = 1
     maps = hookviz.results.Attention({"even": uniform, "one": sharp}, model="M")
@@ -524,8 +524,8 @@ def test_what_the_result_says(tmp_path):
     assert np.array_equal(figure.axes[2].images[0].get_array(), sharp[0, 0])
 
 
-def test_the_figure_is_of_one_query_and_one_sample():
-    """With patches it shows where the query looks, else the matrix of queries and keys."""
+def test_the_figure_shows_the_selected_query_and_sample():
+    """With patches, it is a map of the query's weights; otherwise the query-key matrix."""
     weights = torch.rand(2, 1, 5, 5, generator=torch.Generator().manual_seed(0))
     on_patches = hookviz.results.Attention({"a": weights}, model="M", grid=(2, 2))
 
@@ -543,7 +543,7 @@ def test_the_figure_is_of_one_query_and_one_sample():
         on_patches.figure(sample=2)
 
 
-def test_autocast_in_the_model():
+def test_weights_of_a_model_that_uses_autocast():
     class Cast(nn.Module):
         def __init__(self):
             super().__init__()
@@ -560,7 +560,7 @@ def test_autocast_in_the_model():
 
 
 class Padded(nn.Module):
-    """An encoder that torch would run on nested tensors: in eval mode, without a gradient."""
+    """An encoder that torch runs on nested tensors in eval mode without gradients."""
 
     def __init__(self):
         super().__init__()
@@ -573,7 +573,9 @@ class Padded(nn.Module):
         return self.head(tokens[:, 0])
 
 
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")  # of the plain run
+@pytest.mark.filterwarnings(
+    "ignore:The PyTorch API of nested tensors"
+)  # of the run without hookviz
 def test_every_function_runs_an_encoder_with_padding():
     model, words = scattered(Padded()), torch.tensor([[4, 8, 9, 2], [7, 5, 0, 0]])
     attention = model.encoder.layers[0].self_attn
@@ -616,8 +618,8 @@ class OneHead(nn.Module):
 
 @pytest.mark.parametrize("num_heads", [None, 1, 3])
 @pytest.mark.parametrize("fused", [True, False])
-def test_one_head_without_a_dimension_for_heads(fused, num_heads):
-    """The batch is not taken for heads, whatever the module says."""
+def test_attention_without_a_head_dimension_has_one_head(fused, num_heads):
+    """The batch dimension is not mistaken for heads, even if num_heads equals its size."""
     model, x = scattered(OneHead(fused)), torch.randn(3, 6, 8)
     if num_heads:
         model.num_heads = num_heads
@@ -627,7 +629,7 @@ def test_one_head_without_a_dimension_for_heads(fused, num_heads):
     assert (found[:, 0] - (q @ k.mT / math.sqrt(8)).softmax(-1)).abs().max() < 1e-6
 
 
-def test_a_page_says_which_query_its_attention_has():
+def test_a_page_names_the_query_of_its_attention():
     model, digit = hookviz.models.demo_transformer(), hookviz.models.demo_digits()[7]
     explorer = hookviz.explore(model, digit, face="plain")
     page = explorer.to_html(layers="*encoder_layer_*")

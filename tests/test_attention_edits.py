@@ -1,4 +1,4 @@
-"""Heads that are silenced, or multiplied, against a model in which that is written out."""
+"""Silenced and scaled heads, compared with a model whose code scales them."""
 
 import math
 
@@ -21,15 +21,15 @@ from hookviz.view.maps import run_session
 
 
 def head_edit(model, x, attends, change, head):
-    """The edit that the explorer makes of a head."""
+    """Return the edit that the explorer applies to a head."""
     run = run_session(Session(model, prepare_input(x, model)), None, None)
     return run.cache[f"{attends}.heads" if attends else "heads"].edit(change, head)
 
 
-class Own(nn.Module):
-    """Attention whose heads have factors; fused or by hand; maybe checkpointed within itself.
+class ScaledHeads(nn.Module):
+    """Attention that scales its heads, fused or not, and optionally checkpoints its inner function.
 
-    In that case no module runs again in the backward.
+    With such a checkpoint no module runs again in the backward.
     """
 
     def __init__(self, fused=False, inside=None):
@@ -53,11 +53,15 @@ class Own(nn.Module):
         return self.proj(y.transpose(1, 2).flatten(2))
 
 
-class Net(nn.Module):
+class TwoAttentions(nn.Module):
     def __init__(self, repeated=False, **options):
         super().__init__()
         self.repeated = repeated
-        self.attn, self.attn2, self.head = Own(**options), Own(**options), nn.Linear(8, 3)
+        self.attn, self.attn2, self.head = (
+            ScaledHeads(**options),
+            ScaledHeads(**options),
+            nn.Linear(8, 3),
+        )
 
     def forward(self, x):
         y = x + checkpoint(self.attn, x, use_reentrant=False) if self.repeated else x + self.attn(x)
@@ -65,7 +69,7 @@ class Net(nn.Module):
 
 
 def outcome(model, x):
-    """The output, and the gradients at the input and all weights."""
+    """Return the output, and the gradients of the input and all weights."""
     given = x.clone().requires_grad_()
     model.zero_grad()
     y = model(given)
@@ -79,9 +83,9 @@ CHECKPOINTED = [{}, {"repeated": True}, {"inside": True}, {"inside": False}]
 @pytest.mark.parametrize("factor", [0, -2])
 @pytest.mark.parametrize("options", CHECKPOINTED, ids=str)
 @pytest.mark.parametrize("fused", [True, False])
-def test_output_and_gradients(fused, options, factor):
-    """Against the same heads' factors written out, in float64, through `torch.autograd`."""
-    model = scattered(Net(fused=fused, **options)).double()
+def test_edited_heads_give_the_same_output_and_gradients_as_written_out(fused, options, factor):
+    """The reference multiplies the heads in the model's code, in float64."""
+    model = scattered(TwoAttentions(fused=fused, **options)).double()
     x = torch.rand(2, 5, 8, dtype=torch.float64)
     plain = outcome(model, x)
     for name in ("attn", "attn2"):
@@ -97,8 +101,8 @@ def test_output_and_gradients(fused, options, factor):
 
 @pytest.mark.parametrize("factor", [0, 0.5])
 @pytest.mark.parametrize("kind", ["torch", "swin"])
-def test_a_projection_that_is_read_and_not_called(kind, factor):
-    """Against columns of the projection's weight, by a model of its own."""
+def test_heads_are_edited_if_the_projection_is_not_called_as_a_module(kind, factor):
+    """The reference scales the columns of the projection's weight that belong to the heads."""
     if kind == "torch":
         model = torchvision.models.VisionTransformer(32, 8, 2, 4, 16, 32, num_classes=4)
         name, weight = "encoder.layers.encoder_layer_0.self_attention", "out_proj"
@@ -118,8 +122,8 @@ def test_a_projection_that_is_read_and_not_called(kind, factor):
         assert torch.allclose(found, model(x), atol=1e-5)
 
 
-class Interleaved(Own):
-    """Its projection gets the heads' first values, then their second ones, and so on."""
+class Interleaved(ScaledHeads):
+    """Attention that interleaves the values of its heads before the projection."""
 
     def attend(self, x):
         q, k, v = self.qkv(x).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
@@ -128,9 +132,9 @@ class Interleaved(Own):
 
 
 @pytest.mark.parametrize("between", [True, False])
-def test_heads_that_are_not_side_by_side_in_a_linear_layer_are_refused(between):
-    """An activation lies between them and the projection, as in LeViT; or they are interleaved."""
-    model, x = Net(), torch.rand(2, 5, 8)
+def test_heads_that_are_not_adjacent_inputs_of_a_linear_layer_are_refused(between):
+    """Either an activation precedes the projection, as in LeViT, or heads are interleaved."""
+    model, x = TwoAttentions(), torch.rand(2, 5, 8)
     if between:
         model.attn.proj = nn.Sequential(nn.Hardswish(), nn.Linear(8, 8))
     else:
@@ -142,7 +146,7 @@ def test_heads_that_are_not_side_by_side_in_a_linear_layer_are_refused(between):
 
 
 @pytest.mark.parametrize("fused", [True, False])
-def test_explorer(fused):
+def test_the_explorer_silences_a_head_and_ranks_heads_by_score_drop(fused):
     model, x = scattered(timm.create_model("vit_tiny_patch16_224", **SMALL)), picture()
     for block in model.blocks:
         block.attn.fused_attn = fused
@@ -153,7 +157,7 @@ def test_explorer(fused):
     assert [str(each) for each in explorer.edits] == ["blocks.0.attn.heads, head 2: off"]
     assert not explorer.frame.panels[0].values.any() and before.all()
 
-    def without(module, args):  # the columns of the projection that are the head's
+    def without(module, args):  # the input columns of the projection that belong to the head
         kept = args[0].clone()
         kept[..., 2 * 64 :] = 0
         return kept
@@ -177,23 +181,27 @@ def test_explorer(fused):
     assert lost == pytest.approx(float((plain - wanted)[0, 1]), abs=1e-4)
 
 
-class Twice(Own):
-    """Attends twice within one checkpoint, which repeats both from the first to the second."""
+class Twice(ScaledHeads):
+    """Attends twice within one checkpoint, which repeats both calls in the backward."""
 
     def attend(self, x):
         return super().attend(super().attend(x))
 
 
-@pytest.mark.parametrize("kind", [Own, Twice])
+@pytest.mark.parametrize("kind", [ScaledHeads, Twice])
 @pytest.mark.parametrize("options", CHECKPOINTED[1:], ids=str)
 @pytest.mark.parametrize("fused", [True, False])
-def test_checkpointed_attention_has_its_weights_and_gradients(fused, options, kind):
-    model, plain, x = Net(fused=fused, **options), Net(fused=fused), torch.rand(2, 5, 8)
+def test_weights_and_gradients_of_checkpointed_attention(fused, options, kind):
+    model, plain, x = (
+        TwoAttentions(fused=fused, **options),
+        TwoAttentions(fused=fused),
+        torch.rand(2, 5, 8),
+    )
     inside = options.get("inside")
     model.attn, plain.attn = kind(fused, inside), kind(fused)
     plain.load_state_dict(scattered(model).state_dict())
     found, wanted = (hookviz.attention(each, x, target=1) for each in (model, plain.eval()))
-    names = ["attn", "attn2"] if kind is Own else ["attn", "attn#1", "attn2"]
+    names = ["attn", "attn2"] if kind is ScaledHeads else ["attn", "attn#1", "attn2"]
     assert list(found) == list(wanted) == names
     for name in wanted:
         assert torch.allclose(found[name], wanted[name])
@@ -203,10 +211,10 @@ def test_checkpointed_attention_has_its_weights_and_gradients(fused, options, ki
         assert found.gradients == {}
 
 
-def test_what_cannot_be():
+def test_invalid_or_unused_head_edits_are_reported():
     with pytest.raises(ValueError, match="multiplied by a number"):
         HeadEdit("attn.heads", "mean")
-    model, x = scattered(Net()), torch.rand(1, 5, 8)
+    model, x = scattered(TwoAttentions()), torch.rand(1, 5, 8)
     with pytest.raises(ValueError, match="channels=7 are not channels of attention 'attn.heads'"):
         head_edit(model, x, "attn", 0, 7).block(model)
     unused = head_edit(model, x, "attn", 0, 1).block(model)

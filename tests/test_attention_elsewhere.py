@@ -1,4 +1,4 @@
-"""Attention of transformers' and open_clip's models, where these libraries are installed."""
+"""Attention of transformers and open_clip models, if these libraries are installed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SMALL = {
 }
 PATCHES = SMALL | {"image_size": 32, "patch_size": 8}
 WORDS = SMALL | {"vocab_size": 50, "max_position_embeddings": 16}
-# By its class: the settings, and the names of its attentions in the first block.
+# Class -> settings, and the name of the attention module in the first block.
 MODELS = {
     "BertModel": (WORDS, "encoder.layer.0.attention.self"),
     "ViTModel": (PATCHES, None),
@@ -78,11 +78,11 @@ def given(name, model):
 
 @pytest.mark.parametrize("way", ["sdpa", "eager"])
 @pytest.mark.parametrize("name", MODELS)
-def test_as_the_models_own(name, way):
-    """The model's own eager weights, in the order in which they are made."""
+def test_weights_equal_those_that_the_model_returns(name, way):
+    """The model returns its eager weights in the order of execution."""
     try:
         model, attends = built(name, way)
-    except ValueError:  # it has one way
+    except ValueError:  # the model has only one implementation
         pytest.skip(f"{name} has no {way}")
     inputs = given(name, model)
     twin, _ = built(name, "eager")
@@ -95,7 +95,9 @@ def test_as_the_models_own(name, way):
     else:
         expected = own.attentions
     maps = hookviz.attention(model, inputs)
-    pooling = [key for key in maps if key.startswith("head.")]  # Siglip's does not tell its own
+    pooling = [
+        key for key in maps if key.startswith("head.")
+    ]  # Siglip does not return the weights of its pooling
     assert pooling == ["head.attention"] * (name == "SiglipVisionModel")
     maps = {key: each for key, each in maps.items() if key not in pooling}
     assert len(maps) == len(expected)
@@ -104,13 +106,13 @@ def test_as_the_models_own(name, way):
     for key, wanted in zip(maps, expected, strict=True):
         found = maps[key]
         assert found.shape == wanted.shape
-        if hidden is not None and found.shape[-2] == 7:  # padding's own queries are anything
+        if hidden is not None and found.shape[-2] == 7:  # queries at padding are undefined
             kept = hidden.bool()[:, None, :, None].expand_as(found)
             found, wanted = found[kept], wanted[kept]
         assert (found - wanted).abs().max() < 1e-5
 
 
-def test_open_clip():
+def test_weights_of_open_clip_equal_those_of_queries_and_keys():
     torch.manual_seed(0)
     model = open_clip.CLIP(
         16,

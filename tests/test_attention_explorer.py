@@ -23,23 +23,23 @@ def vit(name="vit_tiny_patch16_224"):
 
 
 @pytest.fixture(scope="module")
-def seen():
-    """An explorer of a small ViT, and the attention that `hookviz.attention` finds."""
+def explorer_and_maps():
+    """Return an explorer of a small ViT, and the result of `hookviz.attention` for it."""
     model, x = vit(), picture(2)
     explorer = hookviz.explore(model, x, 1, face="plain")
     yield explorer, hookviz.attention(model, x, target=1)
     explorer.close()
 
 
-def test_layers_in_the_order_in_which_they_run(seen):
-    explorer, _ = seen
+def test_heads_are_listed_in_execution_order(explorer_and_maps):
+    explorer, _ = explorer_and_maps
     names = ["blocks.0.attn.heads", "blocks.0", "blocks.1.attn.heads", "blocks.1"]
     assert list(explorer.cache) == ["patch_embed.proj", *names]
     assert isinstance(explorer.cache["blocks.0.attn.heads"], AttentionRecord)
 
 
-def test_a_head_seen_from_the_class_token_and_from_a_patch(seen):
-    explorer, maps = seen
+def test_a_head_shows_the_weights_of_the_class_token_or_of_a_patch(explorer_and_maps):
+    explorer, maps = explorer_and_maps
     explorer.layer, explorer.channel, explorer.sample = "blocks.1.attn", 2, 1
     assert explorer.layer == "blocks.1.attn.heads"
     weights, gradients = maps["blocks.1.attn"][1, 2], maps.gradients["blocks.1.attn"][1, 2]
@@ -53,12 +53,12 @@ def test_a_head_seen_from_the_class_token_and_from_a_patch(seen):
         assert f"query: {words}" in explorer.frame.description
         beside = dict(explorer.frame.readings)[f"weights of {words} on other tokens"]
         assert beside == [("class token", f"{weights[query, 0]:.3g}")]
-    assert explorer.frame.input.box == (0.75, 0.25, 0.25, 0.25)  # the patch itself
+    assert explorer.frame.input.box == (0.75, 0.25, 0.25, 0.25)  # the box of the selected patch
     explorer.place, explorer.sample = None, 0
 
 
-def test_the_browser_gets_the_same(seen):
-    explorer, maps = seen
+def test_the_browser_gets_the_weights_of_the_class_token(explorer_and_maps):
+    explorer, maps = explorer_and_maps
     explorer.layer = "blocks.0.attn.heads"
     view = explorer.displayed()
     header, arrays = layer_payload(view)
@@ -76,8 +76,8 @@ def test_the_browser_gets_the_same(seen):
     assert field["ends"][0]["from"] == [0, 8, 16, 24]
 
 
-def test_heatmaps_are_of_the_query(seen):
-    explorer, maps = seen
+def test_heatmaps_use_the_weights_of_the_selected_query(explorer_and_maps):
+    explorer, maps = explorer_and_maps
     explorer.layer, explorer.place = "blocks.1.attn.heads", (0.0, 0.0)
     weights, gradients = (each["blocks.1.attn"][0, :, 1, 1:] for each in (maps, maps.gradients))
     expected = (gradients.mean(1)[:, None] * weights).sum(0).relu().view(4, 4)
@@ -85,7 +85,7 @@ def test_heatmaps_are_of_the_query(seen):
     explorer.place = None
 
 
-def test_tokens_before_the_patches_have_names():
+def test_class_distillation_and_register_tokens_are_named():
     assert token_names(vit("deit_tiny_distilled_patch16_224"))[:2] == (
         "class token",
         "distillation token",
@@ -112,7 +112,7 @@ class Words(nn.Module):
         return self.head(self.encoder(self.embedding(words)).mean(1))
 
 
-def test_without_patches_it_is_the_matrix():
+def test_attention_without_patches_is_shown_as_the_query_key_matrix():
     model, words = scattered(Words()), torch.arange(6)[None]
     explorer = hookviz.explore(model, words, face="plain")
     weights = hookviz.attention(model, words)["encoder.self_attn"]
@@ -121,7 +121,7 @@ def test_without_patches_it_is_the_matrix():
     assert "query" not in explorer.frame.description
 
 
-def test_tokens_have_their_words():
+def test_token_names_label_the_attention_matrix():
     model, words = scattered(Words()), torch.arange(6)[None]
     said = ["[CLS]", "a", "cat", "sat", "$here$", "[SEP]"]
     explorer = hookviz.explore(model, words, token_names=said, face="plain")
@@ -137,7 +137,7 @@ def test_tokens_have_their_words():
         hookviz.explore(nn.Conv2d(3, 2, 3), picture(), token_names=["a", "b"])
 
 
-def test_budget_is_shared_and_what_went_over_is_run_alone():
+def test_attention_over_the_memory_budget_is_computed_when_selected():
     model, x = vit(), picture()
     with pytest.warns(RuntimeWarning, match="max_bytes"):
         explorer = hookviz.explore(model, x, 1, max_bytes=35_000, face="plain")
@@ -148,14 +148,14 @@ def test_budget_is_shared_and_what_went_over_is_run_alone():
     assert math.isclose(known.max, float(weights.max()), rel_tol=1e-5)
 
 
-def test_a_convnet_is_not_listened_to():
+def test_only_models_that_may_attend_are_searched_for_attention():
     assert not may_attend(torchvision.models.resnet18(weights=None))
     swin = torchvision.models.SwinTransformer([4, 4], 16, [2, 2], [2, 2], [7, 7])
     assert may_attend(swin) and may_attend(vit())
 
 
-def test_heatmaps_of_all_attention_are_in_the_menu(seen):
-    explorer, maps = seen
+def test_rollout_and_other_heatmaps_over_all_attention_are_offered(explorer_and_maps):
+    explorer, maps = explorer_and_maps
     for method in ("rollout", "gradient × attention", "legrad"):
         expected = hookviz.heatmap(maps, method)
         for layer, sample in (("blocks.0", 1), ("blocks.1.attn.heads", 0)):
@@ -171,7 +171,7 @@ def test_heatmaps_of_all_attention_are_in_the_menu(seen):
     explorer.heatmap = "gradcam"
 
 
-def test_such_heatmaps_are_not_offered_where_nothing_attends_or_refused():
+def test_heatmaps_over_all_attention_are_not_offered_without_it_or_refused():
     model = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten(), nn.Linear(2 * 36, 2))
     explorer = hookviz.explore(model, picture(1, 8), face="plain")
     assert "rollout" not in explorer.frame.choices["heatmap"]

@@ -1,4 +1,4 @@
-"""A trained transformer attends to what it has to: a digit in noise, at any place."""
+"""A transformer trained to find a digit in noise attends to the digit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COUNT = 40
 
 @pytest.fixture(scope="module")
 def digits():
-    """The network, test pictures that it tells right, and the share of each patch in the digit."""
+    """Return the network, correctly classified pictures, and the digit's fraction of each patch."""
     helper = run_path(str(Path(__file__).parents[1] / "assets" / "train_digit_transformer.py"))
     model = hookviz.models.demo_transformer()
     pictures, labels = helper["digits"](train=False)
@@ -30,24 +30,24 @@ def digits():
     return model, x[chosen], labels[chosen], covered.view(COUNT, 6, 4, 6, 4).mean((2, 4))
 
 
-def on_the_digit(heat, share):
-    """The part of a map's sum that lies on the digit, over the pictures ``(...)``."""
+def fraction_on_the_digit(heat, share):
+    """Return the fraction of a map's sum that lies on the digit, over the pictures ``(...)``."""
     return (heat * share).sum((-2, -1)) / heat.sum((-2, -1))
 
 
-def test_heads_look_at_the_digit(digits):
-    """It covers a ninth of the picture; the class token has several times that on it."""
+def test_heads_of_the_class_token_attend_to_the_digit(digits):
+    """The digit covers a ninth of the picture but gets a much larger fraction of the weights."""
     model, x, _, share = digits
     maps = hookviz.attention(model, x)
     for name in maps:
-        found = on_the_digit(maps.patches(name, 0), share[:, None]).mean(0)
+        found = fraction_on_the_digit(maps.patches(name, 0), share[:, None]).mean(0)
         assert (found > 0.33).all(), (name, found)
-    assert not maps.notes  # none has collapsed, none looks everywhere alike
+    assert not maps.notes  # no head has collapsed or is uniform
 
 
 @pytest.mark.parametrize("method", ["gradient × attention", "rollout"])
-def test_heatmaps_lie_on_it(digits, method):
+def test_heatmaps_lie_on_the_digit(digits, method):
     model, x, labels, share = digits
     maps = hookviz.attention(model, x, target=labels.tolist())
-    found = on_the_digit(hookviz.heatmap(maps, method), share)
+    found = fraction_on_the_digit(hookviz.heatmap(maps, method), share)
     assert found.mean() > 0.33

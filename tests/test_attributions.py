@@ -1,4 +1,4 @@
-"""Attributions against references by hand, and the model as it was before."""
+"""Attributions equal handwritten references and leave the model unchanged."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from hookviz.attribution.gradients import ATTRIBUTIONS, attribute, picture_map
 MODEL = hookviz.demo_model().double()
 PICTURES = hookviz.demo_images()
 X = torch.cat([hookviz.attribution.prepare_input(PICTURES[i], MODEL).args[0] for i in (6, 20)])
-X = X[..., ::4, ::4].double()  # small: some methods run a model many times
+X = X[..., ::4, ::4].double()  # small, because some methods run the model many times
 
-# Enough to see that a method works; the defaults are for pictures.
+# Small numbers suffice to test a method; the defaults are for pictures.
 QUICK = {"smoothgrad": {"nt_samples": 3}, "integrated_gradients": {"n_steps": 3}}
 
 
@@ -124,7 +124,7 @@ def guided_by_hand(model, x, target):
         return gradient(lambda x: model(x.clone())[:, target].sum(), x)
 
 
-def differ(first, second):
+def clearly_different(first, second):
     return (first - second).abs().max() > 0.01 * second.abs().max()
 
 
@@ -142,8 +142,8 @@ class Small(nn.Module):
         return self.fc(self.features(self.conv1(x)).mean((2, 3)))
 
 
-class Shared(Small):
-    """As pre-activation ResNets: a ReLU's input goes past it, too."""
+class PreActivation(Small):
+    """A pre-activation ResNet: a ReLU's input is also used by the shortcut."""
 
     def features(self, x):
         x = x + self.conv2(self.relu(x))
@@ -164,7 +164,7 @@ class Functional(Small):
         return functional.relu(self.conv2(x.relu()), inplace=True)
 
 
-class OfABuffer(Small):
+class ReluOfABuffer(Small):
     def __init__(self):
         super().__init__()
         self.register_buffer("gate", torch.linspace(-1, 1, 8).view(8, 1, 1))
@@ -176,30 +176,30 @@ class OfABuffer(Small):
 MODELS = {
     "resnet18": torchvision.models.resnet18,
     "densenet121": torchvision.models.densenet121,
-    "shared": Shared,
-    "shared, in place": lambda: Shared(inplace=True),
+    "shared": PreActivation,
+    "shared, in place": lambda: PreActivation(inplace=True),
     "relies on in place": lambda: ReliesOnInPlace(inplace=True),
     "functional": Functional,
-    "of a buffer": OfABuffer,
+    "of a buffer": ReluOfABuffer,
 }
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_guided_backprop(name):
+def test_guided_backprop_equals_a_relu_with_a_handwritten_backward(name):
     with torch.random.fork_rng():
         torch.manual_seed(1)
         model = MODELS[name]().eval()
         x = torch.randn(2, 3, 40, 40)
     expected = guided_by_hand(model, x, 3)
     assert torch.equal(attribute(model, x, 3, method="guided_backprop"), expected)
-    assert differ(gradient(logit(3, model), x), expected)
+    assert clearly_different(gradient(logit(3, model), x), expected)
 
 
 # Targets and inputs
 
 
 @pytest.mark.parametrize("method", ATTRIBUTIONS)
-def test_samples_know_nothing_of_each_other(method):
+def test_attributions_do_not_depend_on_other_samples(method):
     both = quick(MODEL, X, method)
     for i in (0, 1):
         alone = quick(MODEL, X[i : i + 1], method)
@@ -207,7 +207,7 @@ def test_samples_know_nothing_of_each_other(method):
 
 
 @pytest.mark.parametrize("method", ATTRIBUTIONS)
-def test_contrasts_and_a_target_for_each_sample(method):
+def test_targets_may_be_contrasts_or_differ_between_samples(method):
     def contrast(output):
         return (output[:, 3] - output[:, [6, 8]].mean(1)).sum()
 
@@ -219,11 +219,11 @@ def test_contrasts_and_a_target_for_each_sample(method):
     torch.testing.assert_close(mixed[1], given[1], rtol=1e-3, atol=1e-6)
     top = quick(MODEL, X, method, **options)
     torch.testing.assert_close(mixed[0], top[0], rtol=1e-3, atol=1e-6)
-    assert differ(mixed[0], given[0])
+    assert clearly_different(mixed[0], given[0])
 
 
 @pytest.mark.parametrize("method", ATTRIBUTIONS)
-def test_a_function_as_target(method):
+def test_a_target_may_be_a_function_of_the_output(method):
     def like(expected, target):
         given = quick(MODEL, X, method, target, **noise)
         torch.testing.assert_close(given, expected, rtol=1e-3, atol=1e-6)
@@ -236,8 +236,8 @@ def test_a_function_as_target(method):
 
 
 @pytest.mark.parametrize("method", ATTRIBUTIONS)
-def test_half_precision_signals_and_modes_of_gradients(method):
-    """As in float64, whatever mode the caller is in, and also for a model that is frozen."""
+def test_frozen_and_half_precision_models_in_any_gradient_mode(method):
+    """The result does not depend on the caller's gradient mode or on frozen parameters."""
     model = nn.Sequential(nn.Conv1d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 2))
     x = torch.rand(2, 3, 6)
     expected = quick(model, x, method)
@@ -252,15 +252,15 @@ def test_half_precision_signals_and_modes_of_gradients(method):
 
 
 class Scaled(nn.Module):
-    """Changes its input, and takes it by name, with a factor for each sample."""
+    """Changes its input in place, and multiplies the scores by factors for each sample."""
 
     def forward(self, picture, factors):
         return (picture.sub_(0.5) ** 2).mean((2, 3)) * factors
 
 
 @pytest.mark.parametrize("method", ["saliency", "smoothgrad", "integrated_gradients"])
-def test_inputs_by_name_and_changed_in_place(method):
-    """Of several inputs, the first one has an attribution, for each sample with its own others."""
+def test_inputs_passed_by_name_or_changed_in_place(method):
+    """Only the first of several inputs has an attribution; the others are split by sample."""
     x, factors = torch.rand(2, 3, 4, 4), torch.tensor([[1.0, 2, 3], [4, 5, 6]])
     kept = x.clone()
     both = quick(Scaled(), {"picture": x, "factors": factors}, method, 1)
@@ -271,7 +271,7 @@ def test_inputs_by_name_and_changed_in_place(method):
         torch.testing.assert_close(both[i : i + 1], alone * factors[i, 1])
 
 
-def test_picture_map():
+def test_picture_map_sums_channels_as_the_method_requires():
     attribution = torch.tensor([[[1.0, -4.0], [-3.0, 2.0]]])
     assert picture_map(attribution).tolist() == [[3.0, 4.0]]
     assert picture_map(attribution, "guided_backprop").tolist() == [[-2.0, -2.0]]
@@ -285,7 +285,7 @@ def test_picture_map():
 
 
 class Messy(nn.Module):
-    """Changes buffers, attributes, its input and random states in its forward."""
+    """A model whose forward changes buffers, attributes, its input and random states."""
 
     def __init__(self):
         super().__init__()
@@ -307,7 +307,7 @@ class Messy(nn.Module):
 
 @pytest.mark.parametrize("error", [None, KeyboardInterrupt, ArithmeticError])
 @pytest.mark.parametrize("method", ATTRIBUTIONS)
-def test_the_model_is_unchanged_also_after_an_error(method, error):
+def test_the_model_is_unchanged_even_after_an_error(method, error):
     def interrupted(output):
         if model.steps >= (2 if method in QUICK else 1):
             raise error
@@ -353,7 +353,7 @@ def test_errors_say_what_to_do(method, options, words):
         quick(MODEL, X, method, **options)
 
 
-def test_inputs_and_models_that_have_no_attribution():
+def test_unsupported_inputs_and_models_are_refused():
     with pytest.raises(TypeError, match=r"must be a torch\.nn\.Module, not type"):
         attribute(nn.Conv2d, X)
     for wrong in ([torch.rand(3, 9, 9)], X.long()):
@@ -375,7 +375,7 @@ def test_an_error_of_the_model_keeps_its_cause():
     assert "does not require grad" in str(caught.value.__cause__)
 
 
-def test_scores_that_do_not_depend_on_the_input():
+def test_scores_that_do_not_depend_on_the_input_are_refused():
     model = Small().double()
     model.features = lambda x: x.detach()
     with pytest.raises(ValueError, match="does not depend on the input"):
@@ -384,13 +384,13 @@ def test_scores_that_do_not_depend_on_the_input():
         attribute(model.requires_grad_(False), X)
 
 
-def test_guided_backprop_without_a_relu():
+def test_guided_backprop_without_a_relu_is_refused():
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU6(), nn.Flatten()).double()
     with pytest.raises(ValueError, match=r"No ReLU ran, .* use method='saliency'"):
         attribute(model, X, method="guided_backprop")
 
 
-def test_without_captum(monkeypatch):
+def test_a_missing_captum_is_reported(monkeypatch):
     monkeypatch.setitem(sys.modules, "captum", None)
     with pytest.raises(ImportError, match=r'need captum.*: pip install "hookviz\[attributions\]"'):
         attribute(MODEL, X)

@@ -1,4 +1,4 @@
-"""Each benchmark runs, with few rounds; `make bench` measures."""
+"""Each benchmark runs with few rounds; `make bench` measures."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.mark.heavy
-def test_all_of_them_run():
+def test_every_benchmark_runs():
     command = [sys.executable, "-W", "ignore", "-m", "tests.benchmarks", "--quick"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert [line for line in done.stdout.splitlines() if line in BENCHMARKS] == [*BENCHMARKS]
 
 
-def test_contenders_take_turns_and_the_first_one_is_the_unit():
+def test_contenders_take_turns_and_times_are_relative_to_the_first():
     ran, now = [], iter(range(1000))
     contenders = {name: lambda name=name: ran.append(name) for name in ("plain", "other")}
     seconds = race(contenders, rounds=2, warmups=1, clock=lambda: next(now))
@@ -34,7 +34,7 @@ def test_contenders_take_turns_and_the_first_one_is_the_unit():
     ]
 
 
-def test_a_table_in_the_terminal_and_on_a_page():
+def test_a_table_is_formatted_as_text_and_markdown():
     table = Table("sizes", ["", "MB"], [["a", "10"], ["b", "7"]], "Least is best.")
     assert table.text() == "\nsizes\n   MB\na  10\nb   7\nLeast is best."
     lines = ["**sizes**", "", "|  | MB |", "| --- | ---: |", "| a | 10 |", "| b | 7 |"]

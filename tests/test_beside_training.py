@@ -142,7 +142,7 @@ def test_training_beside_hookviz_is_bit_identical(optimizer, look, autocast, set
 
 
 def test_a_changed_training_would_be_detected():
-    """One more random number, or one batch in train mode, changes the losses."""
+    """Drawing a random number, or running a batch in train mode, changes the losses."""
     options = {"autocast": False, "set_to_none": True}
     curve, left = alone("sgd", **options)
 
