@@ -13,6 +13,7 @@ export class Brush {
   from: { u: number; v: number } | null = null; // where a rectangle begins, or the stroke was last
   cursor = { u: 0.5, v: 0.5 }; // of the keys
   sent = false;
+  known: [number, number] | null = null; // height and width of the latest picture
   button = el("button", {
     class: "hv-toggle",
     type: "button",
@@ -84,10 +85,11 @@ export class Brush {
     return data && source.picture(data.header.place);
   }
 
-  /** Height and width of the input. */
+  /** Height and width of the input: of the previous run, until the picture of this one is here. */
   get measures() {
     const { picture } = this;
-    return picture ? ((picture.size ?? [picture.height, picture.width]) as [number, number]) : null;
+    if (picture) this.known = (picture.size ?? [picture.height, picture.width]) as [number, number];
+    return this.known;
   }
 
   toggle() {
