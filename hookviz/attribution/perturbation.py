@@ -300,8 +300,7 @@ class Ablation:
     Examples
     --------
     >>> import hookviz
-    >>> model, picture = hookviz.demo_model(), hookviz.demo_images()[0]
-    >>> parts = Ablation(Session(model, prepare_input(picture, model)), "stem.0")
+    >>> parts = Ablation(Session.of(hookviz.demo_model(), hookviz.demo_images()[0]), "stem.0")
     >>> while parts.work(seconds=0) < 1:
     ...     pass
     >>> parts.scores().shape

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ...draw.document import TablePage
 from ...hooking.handles import HookManager
 from ...hooking.select import Layers, select_layers
-from ...hooking.tensors import tensors
+from ...hooking.tensors import at_least_float32, tensors
 from ...run.inputs import ModelInput, as_the_model_takes
 from ...run.progress import Progress
 from ...run.session import Session
@@ -28,9 +28,13 @@ _AT_ONCE = 1 << 22  # how many numbers are made double at once
 def gram(features: Tensor) -> Tensor:
     """Compute the Gram matrix ``X X^T`` of a batch in double precision, on CPU: ``(N, N)``.
 
+    A complex feature counts as two.
+
     >>> gram(torch.tensor([[1.0, 2.0], [0.0, 1.0]])).tolist()
     [[5.0, 2.0], [2.0, 1.0]]
     """
+    if features.is_complex():
+        features = torch.view_as_real(features.resolve_conj())
     rows = features.detach().flatten(1)
     if rows.device.type == "mps":  # no double precision there
         rows = rows.cpu()
@@ -283,7 +287,7 @@ class GramHooks(HookManager):
 
     def _after(self, name: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         features = next(iter(tensors(output)), None)
-        known = None if features is None or not features.ndim else gram(features)
+        known = None if features is None or not features.ndim else gram(at_least_float32(features))
         self._found[name].append(known)
 
 
