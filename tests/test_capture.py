@@ -1,4 +1,4 @@
-"""Capture: the situations in which it works, what it leaves unchanged, and what it refuses."""
+"""Capture works in unusual situations, leaves the model unchanged, and refuses wrong arguments."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def small():
 X = torch.linspace(-1, 1, 2 * 3 * 8 * 8).view(2, 3, 8, 8)
 
 
-def hooks(model):
+def registered_hooks(model):
     return [
         hook
         for module in model.modules()
@@ -67,7 +67,9 @@ def test_captured_tensors_have_the_layers_dtype(dtype, autocast):
     assert_exact(cache, truths)
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # dynamo's
+@pytest.mark.filterwarnings(
+    "ignore:The .grad attribute of a Tensor that is not a leaf"
+)  # a warning of torch.compile
 @pytest.mark.parametrize("when", ["fresh", "after it was compiled", "inner", "in place"])
 def test_compiled_code_runs_eagerly_within_the_block(when):
     runs = []
@@ -79,7 +81,7 @@ def test_compiled_code_runs_eagerly_within_the_block(when):
 
         return compiled_code
 
-    class Own(nn.Sequential):  # torch 2.4 never compiles a Sequential in place
+    class Own(nn.Sequential):  # a subclass, because torch 2.4 never compiles a Sequential in place
         def forward(self, x):
             for layer in self:
                 x = layer(x)
@@ -102,13 +104,13 @@ def test_compiled_code_runs_eagerly_within_the_block(when):
     assert list(cache) == ["0", "2.0"]
     assert cache["2.0"].gradient is not None
     assert expected is None or torch.equal(out, expected)
-    assert not hooks(model)
-    assert len(runs) == before  # eagerly within the block
+    assert not registered_hooks(model)
+    assert len(runs) == before  # it ran eagerly within the block
     compiled(X)
-    assert len(runs) > before  # and compiled again after it
+    assert len(runs) > before  # and it runs compiled again after the block
 
 
-def test_layers_of_data_parallel_have_both_names():
+def test_layers_within_data_parallel_have_names_with_and_without_module():
     model = nn.DataParallel(small())
     with hookviz.capture(model) as cache:
         model(X).sum().backward()
@@ -176,18 +178,18 @@ def test_tensors_of_nested_outputs_have_paths(kind, paths):
 
 
 def test_subclasses_lazy_and_parametrized_convolutions_are_captured():
-    class Mine(nn.Conv2d):
+    class Subclass(nn.Conv2d):
         pass
 
     parametrized = nn.utils.parametrizations.weight_norm(nn.Conv2d(4, 2, 1))
-    model = nn.Sequential(Mine(3, 4, 1), parametrized, nn.LazyConv2d(4, 3))
+    model = nn.Sequential(Subclass(3, 4, 1), parametrized, nn.LazyConv2d(4, 3))
     with hookviz.capture(model) as cache:
         model(X).sum().backward()
     assert list(cache) == ["0", "1", "2"]
     assert cache["2"].gradient.shape == (2, 4, 6, 6)
 
 
-def test_two_captures_may_overlap():
+def test_captures_whose_blocks_overlap_do_not_interfere():
     model = torch.compile(small(), backend="eager")
     first, second = hookviz.capture(model), hookviz.capture(model, "0", dtype=torch.float64)
     first.__enter__()
@@ -199,7 +201,7 @@ def test_two_captures_may_overlap():
     assert len(first["0"].calls) == 1
     assert len(second["0"].calls) == 2
     assert torch.equal(first["0"].activation.double(), second["0"].calls[0].activation)
-    assert not hooks(model)
+    assert not registered_hooks(model)
 
 
 # The model afterwards
@@ -216,7 +218,7 @@ def test_the_model_is_unchanged_however_the_block_ends(error):
     model.layer1.requires_grad_(False)
     model.fc.weight.grad = torch.ones_like(model.fc.weight)
     model.conv1.register_forward_hook(lambda *given: None)
-    if error is RuntimeError:  # in the middle of a forward
+    if error is RuntimeError:  # raised in the middle of a forward
         model.maxpool = Broken()
         model.bn1.eval()
     before = snapshot(model)
@@ -227,7 +229,7 @@ def test_the_model_is_unchanged_however_the_block_ends(error):
             elif error is not None:
                 raise error
     except BaseException as caught:
-        assert str(caught) == "mine" or caught is error  # not wrapped
+        assert str(caught) == "mine" or caught is error  # the error is passed on unchanged
     assert_untouched(model, before)
     assert list(cache) == (["conv1"] if error is RuntimeError else [])
     assert len(cache.not_called) == 20 - len(cache)
@@ -319,7 +321,7 @@ def test_wrong_arguments_are_refused(model, options, error, words):
         hookviz.capture(model, **options)
 
 
-def test_all_convolutions_of_torch_are_known():
+def test_every_convolution_class_of_torch_is_captured_by_default():
     base = torch.nn.modules.conv._ConvNd
     every = {
         kind

@@ -1,4 +1,4 @@
-"""Captured values equal the layers' outputs and gradients, on real and on difficult networks."""
+"""Captured values equal the layers' outputs and gradients, also with in-place operations."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_an_overwritten_view_of_an_input_gets_no_wrong_gradient():
     w = torch.rand(2, 2, 3, requires_grad=True)
     with hookviz.capture(model, "") as cache:
         x = w - 0.3
-        skip = x.sigmoid()  # bypasses the layer
+        skip = x.sigmoid()  # a second use that bypasses the layer
         y = torch.relu_(model(x))
         (10 * skip.flatten(1) + 3 * y).sum().backward()
     assert cache[""].gradient is None
@@ -183,19 +183,19 @@ def test_a_recursive_layer_has_the_inputs_of_each_call():
 
 @pytest.mark.parametrize("kind", ["quantized", "sparse", "complex"])
 def test_quantized_sparse_and_complex_tensors_are_captured(kind):
-    class Other(nn.Module):
+    class UnusualOutput(nn.Module):
         def forward(self, x):
             if kind == "quantized":
                 return torch.quantize_per_tensor(x, 0.1, 0, torch.qint8)
             return x.relu().to_sparse() if kind == "sparse" else torch.fft.fft2(x)
 
-    def dense(tensor):
+    def densified(tensor):
         return tensor.dequantize() if kind == "quantized" else tensor.to_dense()
 
-    model, x = Other(), torch.randn(2, 3, 4, 4)
+    model, x = UnusualOutput(), torch.randn(2, 3, 4, 4)
     with hookviz.capture(model, "") as cache:
         out = model(x)
-    assert torch.equal(dense(cache[""].activation), dense(out))
+    assert torch.equal(densified(cache[""].activation), densified(out))
     assert cache[""].calls[0].outputs[0].statistics.nans == 0
     assert "2×3×4×4" in repr(cache)
 
@@ -241,7 +241,7 @@ def test_inputs_and_their_gradients_are_captured():
     x = torch.randn(1, 3, 8, 8, requires_grad=True)
     with hookviz.capture(model, (nn.Conv2d, nn.ReLU), inputs=True) as cache:
         model(x).square().sum().backward()
-    # By hand: the same network without anything in place.
+    # Reference: the same network without in-place operations.
     y = x.detach().clone().requires_grad_()
     first = model[0](y)
     middle = first.relu()

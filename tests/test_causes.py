@@ -15,7 +15,7 @@ INF = torch.inf
 
 
 class Scaled(nn.Module):
-    """An expression of the input times a weight of 1."""
+    """A model that evaluates an expression of its input times a weight of 1."""
 
     def __init__(self, expression: str) -> None:
         super().__init__()
@@ -50,8 +50,8 @@ def mean_of_selected(x: Tensor) -> Tensor:
     return nothing(x).sum() / max(nothing(x).numel(), 1) + x.mean()
 
 
-# An input, an expression that makes NaN or Inf of it, words of the cause and of the fix, and the
-# expression with the fix.
+# Name -> the input, an expression that gives NaN or Inf, words of the cause and of the fix, and the
+# fixed expression.
 FORWARD: dict[str, tuple[Any, str, str, str, str]] = {
     # Powers and roots
     "sqrt of -1": ([-1.0, 4.0], "torch.sqrt(x)", "root of a negative number, −1", "Clamp",
@@ -290,8 +290,8 @@ BACKWARD: dict[str, tuple[Any, str, str, str, str]] = {
 CASES = FORWARD | BACKWARD
 
 
-def lost(findings: hookviz.Diagnosis, name: str) -> list[Any]:
-    """NaN and Inf that were found, the first one with its cause and its fix."""
+def nonfinite_findings(findings: hookviz.Diagnosis, name: str) -> list[Any]:
+    """Return the findings of NaN and Inf, and check the cause and fix of the first."""
     *_, words, fix, _ = CASES[name]
     found = [each for each in findings if each.kind in ("nan", "inf")]
     assert words in found[0].message and fix in found[0].advice, findings
@@ -300,18 +300,20 @@ def lost(findings: hookviz.Diagnosis, name: str) -> list[Any]:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", CASES)
-def test_the_stated_cause_is_the_actual_one(name):
+def test_the_stated_cause_and_fix_of_nan_and_inf_are_right(name):
     given, sick, *_, cured = CASES[name]
     x = torch.as_tensor(given)
-    first = lost(hookviz.diagnose(Scaled(sick), x, lambda output: output.sum()), name)[0]
+    first = nonfinite_findings(
+        hookviz.diagnose(Scaled(sick), x, lambda output: output.sum()), name
+    )[0]
     assert first.phase == ("backward" if name in BACKWARD else "forward")
     assert hookviz.diagnose(Scaled(cured), x, lambda output: output.sum()).healthy
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", CASES)
-def test_a_guard_states_the_same_cause_in_a_loss(name):
+def test_a_guard_states_the_cause_of_nan_and_inf_in_a_loss(name):
     model = Scaled("x * 1.0")
     with hookviz.diagnose(model) as findings:
         evaluated(CASES[name][1], model(torch.as_tensor(CASES[name][0]))).sum().backward()
-    lost(findings, name)
+    nonfinite_findings(findings, name)

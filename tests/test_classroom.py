@@ -1,4 +1,4 @@
-"""Guided pages, and the table of the answers that were handed in."""
+"""Guided pages, and the table of the students' answers."""
 
 import json
 import math
@@ -59,7 +59,7 @@ GIVEN = [  # also judged by the page's own code, in test_javascript.py
 
 
 @pytest.mark.parametrize(("step", "given", "right"), GIVEN)
-def test_right_or_not(step, given, right):
+def test_answers_are_marked_right_wrong_or_open(step, given, right):
     assert step.right(given) is right
 
 
@@ -77,7 +77,7 @@ def test_right_or_not(step, given, right):
         ({"question": "?", "state": {"off": ("a", 1)}}, ValueError, "'off' is not a setting"),
     ],
 )
-def test_a_step_that_cannot_be(arguments, error, message):
+def test_steps_with_invalid_arguments_are_refused(arguments, error, message):
     with pytest.raises(error, match=re.escape(message)):
         Step(**arguments)
 
@@ -94,7 +94,7 @@ def facts_of(page):
     return json.loads(text)["facts"]
 
 
-def test_the_page_has_the_steps(explorer):
+def test_a_page_contains_the_steps_with_their_full_views(explorer):
     steps = [*STEPS, Step("?", {"channel": 3}), Step("Now?")]
     page = explorer.to_html(layers="layer3.0.conv1", max_bytes=1e6, steps=steps, title="Eyes")
     lesson = facts_of(page)["lesson"]
@@ -104,14 +104,14 @@ def test_the_page_has_the_steps(explorer):
     assert lesson["steps"][0]["answer"] == {"channel": [17, 20]}
     first, *_, sixth, seventh = [step["state"] for step in lesson["steps"]]
     assert (first["layer"], first["channel"]) == ("layer3.0.conv1", explorer.channel)
-    # Each step sets the whole view: what it does not name is as in the step before.
+    # Each step sets the whole view: settings that it does not name are those of the step before.
     assert sixth == seventh == first | {"channel": 3}
     other = explorer.to_html(layers="layer3.0.conv1", max_bytes=1e6, steps=[OPEN])
     assert facts_of(other)["lesson"]["id"] != lesson["id"]
     assert facts_of(explorer.to_html(layers="layer3.0.conv1", max_bytes=1e6))["lesson"] is None
 
 
-def test_a_network_page_has_the_steps(explorer):
+def test_a_network_page_contains_steps_with_answers_by_switched_off_channels(explorer):
     pytest.importorskip("onnxscript", reason="the oldest versions have no such export")
     steps = [Step("Which one?", answer={"off": ("layer3.0.conv1", 17)}), Step("?", answer=96)]
     steps += [Step("Now a fish.", answer={"prediction": "fish"})]
@@ -142,12 +142,12 @@ def test_a_view_that_the_page_cannot_show_is_refused(explorer, step, message):
         explorer.to_html(layers="layer3.0.conv1", max_bytes=1e6, steps=[OPEN, step])
 
 
-def test_other_things_than_steps_are_refused(explorer):
+def test_steps_of_a_wrong_type_are_refused(explorer):
     with pytest.raises(TypeError, match=r"steps\[0\]='Why\?' is not a hookviz.classroom.Step"):
         explorer.to_html(max_bytes=1e6, layers="layer3.0.conv1", steps=["Why?"])
 
 
-# Handed-in answers
+# The students' answers
 
 
 def sheet(name, given, saved="", steps=STEPS):
@@ -170,10 +170,13 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_a_table_of_all_students(folder):
+def test_grade_makes_a_table_of_all_students(folder):
     table = hookviz.grade(folder)
     assert isinstance(table, Grades)
-    assert [sheet.name for sheet in table] == ["Ada", "bob"]  # without a name, the file's
+    assert [sheet.name for sheet in table] == [
+        "Ada",
+        "bob",
+    ]  # a student without a name gets that of the file
     assert [sheet.points for sheet in table] == [4, 1]
     assert table.questions == [step.question for step in STEPS]
     assert [answer.mark for answer in table[0].answers] == ["✓", "✓", "✓", "✓", "–"]
@@ -190,10 +193,10 @@ def test_a_table_of_all_students(folder):
         assert [sheet.points for sheet in grade(same)] == [4, 1]
 
 
-def test_answers_are_marked_again_with_the_steps(folder):
+def test_grade_marks_answers_itself_if_it_gets_the_steps(folder):
     content = json.loads((folder / "bob.json").read_text())
     for answer in content["answers"]:
-        answer["right"] = True  # a student can write this
+        answer["right"] = True  # a student could edit the file like this
     (folder / "bob.json").write_text(json.dumps(content))
     assert grade(folder)[1].points == 5
     assert grade(folder, STEPS)[1].points == 1
@@ -201,7 +204,7 @@ def test_answers_are_marked_again_with_the_steps(folder):
         grade(folder, STEPS[:2])
 
 
-def test_bad_files_are_listed_and_the_others_graded(folder):
+def test_unreadable_files_are_listed_and_the_others_graded(folder):
     broken = ["{", "[]", "{}", '{"answers": [], "kind": "hookviz answers", "title": 2, "name": 3}']
     told = json.dumps(sheet("Odd", ["1"] * 5))
     broken += ["[" * 100_000, told.replace('"tries": 1', '"tries": 1e999')]
@@ -226,11 +229,11 @@ def test_bad_files_are_listed_and_the_others_graded(folder):
         grade("nowhere")
 
 
-def test_a_byte_order_mark_and_half_a_character_are_read(folder):
+def test_files_with_a_byte_order_mark_or_half_a_character_are_read(folder):
     told = json.dumps(sheet("Odd", ["1"] * 5)).replace('"right": false', '"right": "yes"')
     (folder / "mark.json").write_text(told, encoding="utf-8-sig")
     (folder / "half.json").write_text(told.replace('"Odd"', '"\\ud83d"'))
-    assert grade(folder)[2].points == 0  # a word is no mark
+    assert grade(folder)[2].points == 0  # a text in place of a mark does not count
     table = grade(folder, STEPS)
     assert [sheet.name for sheet in table] == ["Ada", "bob", "Odd", "\ufffd"]
     assert not table.left_out and table.to_html().encode()

@@ -1,4 +1,4 @@
-"""The command line: a page from a terminal, and errors in a sentence."""
+"""The command line: pages and surveys from a terminal, with errors in one sentence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def photo(tmp_path):
     return str(path)
 
 
-def test_a_page_of_the_demo(tmp_path, capsys):
+def test_page_writes_a_page_of_the_demo_model(tmp_path, capsys):
     out = tmp_path / "view.html"
     given = ["page", "--demo", "-o", str(out), "--layers", "layer3.*", "--title", "Demo"]
     assert main([*given, "--target", "fish"]) == 0
@@ -30,7 +30,7 @@ def test_a_page_of_the_demo(tmp_path, capsys):
     assert said.out == "" and "16 layers" in said.err
 
 
-def test_a_function_of_ones_own_with_weights(tmp_path, photo, monkeypatch):
+def test_page_takes_a_users_function_and_weights(tmp_path, photo, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "my_nets.py").write_text("import hookviz\nbuild = hookviz.demo_model\n")
@@ -62,7 +62,7 @@ def test_a_function_of_ones_own_with_weights(tmp_path, photo, monkeypatch):
         (["--demo", "--target", "99"], "its classes are 0 to 9"),
     ],
 )
-def test_errors_are_a_sentence(given, said, photo, tmp_path, capsys, monkeypatch):
+def test_errors_of_page_are_one_sentence(given, said, photo, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.save({"own": torch.zeros(1)}, "other.pt")
     meant = {"PHOTO": photo, "OTHER": "other.pt"}
@@ -81,7 +81,7 @@ def test_errors_are_a_sentence(given, said, photo, tmp_path, capsys, monkeypatch
         (["page", "--demo", "--max-bytes", "-1"], "max_bytes=-1.0 is not a size"),
     ],
 )
-def test_an_output_that_cannot_be_is_refused_before_the_work(
+def test_an_impossible_output_is_refused_before_the_model_is_built(
     given, said, pictures, tmp_path, capsys, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
@@ -91,7 +91,7 @@ def test_an_output_that_cannot_be_is_refused_before_the_work(
     assert line.startswith("hookviz: ") and said in line
 
 
-def test_a_timm_model(tmp_path, photo, monkeypatch, capsys):
+def test_page_takes_a_timm_model_and_reports_failed_downloads(tmp_path, photo, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     layers = ["--layers", "stages.3.blocks.*.conv_dw"]
     assert main(["page", "timm:convnext_atto", photo, "--weights", "none", *layers]) == 0
@@ -109,7 +109,7 @@ def test_a_timm_model(tmp_path, photo, monkeypatch, capsys):
     assert "a network that is available offline: hookviz.demo_model()" in last
 
 
-def test_help_teaches(capsys):
+def test_help_contains_examples(capsys):
     with pytest.raises(SystemExit) as ended:
         main(["page", "--help"])
     assert ended.value.code == 0
@@ -117,7 +117,7 @@ def test_help_teaches(capsys):
     assert "hookviz page --demo" in text and "timm:convnext_tiny" in text
 
 
-def test_no_traceback_from_a_terminal(tmp_path):
+def test_errors_in_a_terminal_have_no_traceback(tmp_path):
     command = [sys.executable, "-m", "hookviz", "page", "resnet18", "none.jpg"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
@@ -133,7 +133,7 @@ def pictures(tmp_path):
     return str(tmp_path / "pictures")
 
 
-def test_a_survey(tmp_path, pictures, capsys):
+def test_survey_writes_a_file(tmp_path, pictures, capsys):
     out = str(tmp_path / "survey.npz")
     assert main(["survey", "--demo", pictures, "-o", out, "--layers", "stem.0", "-k", "2"]) == 0
     survey = hookviz.load(out)
@@ -152,14 +152,14 @@ def test_a_survey(tmp_path, pictures, capsys):
         (["--demo", "PICTURES", "--shard", "2/2"], "shard=(2, 2) is not a part"),
     ],
 )
-def test_errors_of_a_survey(given, said, pictures, tmp_path, capsys, monkeypatch):
+def test_errors_of_survey_are_one_sentence(given, said, pictures, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["survey", *(pictures if each == "PICTURES" else each for each in given)]) == 2
     last = capsys.readouterr().err.strip().splitlines()[-1]
     assert last.startswith("hookviz: ") and said in last
 
 
-def test_a_survey_skips_pictures_that_cannot_be_read_if_told_to(tmp_path, pictures, capsys):
+def test_survey_with_skip_leaves_out_unreadable_pictures(tmp_path, pictures, capsys):
     broken = next(Path(pictures).iterdir()) / "broken.png"
     broken.write_bytes(b"not a picture")
     out = tmp_path / "survey.npz"
@@ -171,13 +171,13 @@ def test_a_survey_skips_pictures_that_cannot_be_read_if_told_to(tmp_path, pictur
     assert survey.complete and len(survey.unread) == 1 and survey.seen == 6
 
 
-def test_the_version(capsys):
+def test_version_is_printed(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["--version"])
     assert capsys.readouterr().out == f"hookviz {hookviz.__version__}\n"
 
 
-def test_parts_of_a_survey(tmp_path, pictures, capsys):
+def test_shards_of_a_survey_add_up_to_the_whole(tmp_path, pictures, capsys):
     options = ["--demo", pictures, "--layers", "stem.0", "--batch-size", "2"]
     parts = []
     for part in range(2):

@@ -1,4 +1,4 @@
-"""The clinic: the doctor finds every random patient's fault, and answers are folded."""
+"""The clinic notebook: hookviz.diagnose finds every patient's fault, and answers are folded."""
 
 import re
 from pathlib import Path
@@ -54,14 +54,14 @@ def test_each_cure_makes_the_patient_healthy(clinic, data, fault):
     assert words
 
 
-def test_who_has_no_fault_is_well(clinic, data):
+def test_a_patient_without_a_fault_is_healthy(clinic, data):
     x, y = data
     torch.manual_seed(0)
     well = hookviz.diagnose(clinic["Patient"](), x, lambda output: F.cross_entropy(output, y))
     assert well.healthy and not len(well)
 
 
-def test_all_are_drawn_and_guesses_judged(clinic):
+def test_every_fault_is_drawn_and_guesses_are_judged(clinic):
     assert {clinic["new_patient"]()[1] for _ in range(200)} == set(FOUND) == set(clinic["FAULTS"])
     verdict = clinic["verdict"]
     assert verdict("dead", "dead").startswith("Right: conv2's bias")
@@ -70,7 +70,7 @@ def test_all_are_drawn_and_guesses_judged(clinic):
     assert verdict(None, "dead").startswith("Guess one of")
 
 
-def test_the_count_of_patients_is_right():
+def test_the_notebook_states_its_number_of_patients():
     heads = [cell.source for cell in CELLS if re.match(r"## \d", cell.source)]
     heads += re.findall(r"\n(## \d+\. .*)", "\n".join(cell.source for cell in CELLS))
     numbers = sorted({int(re.match(r"## (\d+)", head)[1]) for head in heads})
@@ -78,7 +78,7 @@ def test_the_count_of_patients_is_right():
     assert "Eight small models" in CELLS[0].source and "9. A random patient" in CELLS[0].source
 
 
-def test_a_guess_is_asked_for_before_each_diagnosis():
+def test_each_diagnosis_is_folded_behind_a_guess():
     text = "\n".join(cell.source for cell in CELLS)
     guesses = text.split("### Your guess?")[1:]
     assert len(guesses) == 8
@@ -88,11 +88,11 @@ def test_a_guess_is_asked_for_before_each_diagnosis():
         assert [letter for letter, _ in options[:3]] == ["a", "b", "c"]
         (letter,) = (letter for letter, kind in options[:3] if kind == "Yes")
         right.add(letter)
-    assert right == {"a", "b", "c"}  # the right answer is not always the same one
+    assert right == {"a", "b", "c"}  # the right option is not always the same letter
     folded = [
         out.data["text/html"]
         for cell in CELLS
         for out in cell.get("outputs", ())
         if "<details><summary><b>The " in str(out.get("data", {}).get("text/html", ""))
     ]
-    assert len(folded) == 9  # with the cure of the random patient
+    assert len(folded) == 9  # including the cure of the random patient

@@ -1,4 +1,4 @@
-"""`Explorer.code` runs without hookviz, and gives the numbers of the view."""
+"""The code from `Explorer.code` runs without hookviz and gives the numbers of the view."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PICTURE = hookviz.demo_images()[6]
 
 @pytest.fixture(autouse=True)
 def no_stills(monkeypatch):
-    """Leave out the plain face's picture, which is drawn at each change and not compared here."""
+    """Skip the plain face's picture, which would be drawn at each change."""
     monkeypatch.setattr("hookviz.widgets.faces.still_png", lambda frame: b"")
 
 
@@ -45,14 +45,14 @@ def opened(*args, **settings):
     return closing(hookviz.explore(*args, **settings))
 
 
-def close(values, expected, tolerance=1e-5):
+def assert_close(values, expected, tolerance=1e-5):
     values, expected = np.asarray(values, np.float64), np.asarray(expected, np.float64)
     assert values.shape == expected.shape
     scale = max(np.abs(np.nan_to_num(expected)).max(), 1e-12)
     np.testing.assert_allclose(values, expected, rtol=tolerance, atol=tolerance * scale)
 
 
-def compare(explorer, **scope):
+def assert_code_equals_view(explorer, **scope):
     """Run the explorer's code and compare its numbers and its figure with the view."""
     code, model = explorer.code(), explorer.displayed().session.given
     tree = [
@@ -78,15 +78,15 @@ def compare(explorer, **scope):
         assert (name in namespace) == (role in shown)
         if role in shown:
             own = namespace[name][at.sample, at.channel]
-            close(own.reshape(shown[role].values.shape), shown[role].values)
+            assert_close(own.reshape(shown[role].values.shape), shown[role].values)
     assert ("heatmap" in namespace) == (frame.heatmap is not None)
     if frame.heatmap is not None:
-        close(namespace["heatmap"].reshape(frame.heatmap.shape), frame.heatmap, 2e-4)
+        assert_close(namespace["heatmap"].reshape(frame.heatmap.shape), frame.heatmap, 2e-4)
     figure = plt.gcf()
     assert len(figure.axes) == len(shown.keys() & {"map", "gradient"}) + ("heatmap" in namespace)
     for axes, panel in zip(figure.axes, shown.values(), strict=False):
         (image,), (bar,) = axes.images, axes.child_axes
-        close((image.norm.vmin, image.norm.vmax), (panel.low, panel.high))
+        assert_close((image.norm.vmin, image.norm.vmax), (panel.low, panel.high))
         assert image.cmap.name == panel.cmap
         assert bar.bbox.height == pytest.approx(axes.bbox.height)
     return code
@@ -113,15 +113,15 @@ def fish():
 
 
 @pytest.mark.parametrize("method", [*hookviz.attribution.HEATMAPS, PRODUCT])
-def test_every_heatmap_of_the_family(fish, method):
+def test_code_of_every_heatmap_gives_the_values_of_the_view(fish, method):
     fish.heatmap = method
-    ruff(compare(fish), "model", "x")
+    ruff(assert_code_equals_view(fish), "model", "x")
 
 
 @pytest.mark.parametrize("normalize", ["channel", "layer", "percentile", "symmetric"])
-def test_colours_are_those_of_the_view(fish, normalize):
+def test_code_uses_the_colours_of_the_view(fish, normalize):
     fish.normalize, fish.cmap = normalize, "magma"
-    compare(fish)
+    assert_code_equals_view(fish)
     fish.normalize, fish.cmap = "channel", "auto"
 
 
@@ -135,7 +135,7 @@ def network(*layers):
     [(3, (1, 3, 16, 16)), (3, (1, 3, 12, 102)), (3, (3, 2, 12, 14)), (8, (1, 3, 8, 8))],
     ids=["square", "wide", "batch", "one value"],
 )
-def test_shapes_are_drawn_without_overlaps(kernel, shape):
+def test_figures_of_code_have_no_overlaps_for_any_shape(kernel, shape):
     model, x = (
         network(nn.Conv2d(shape[1], 4, kernel), nn.ReLU(inplace=True)),
         1000 * torch.rand(shape),
@@ -143,7 +143,7 @@ def test_shapes_are_drawn_without_overlaps(kernel, shape):
     model(x)
     names = ["a class with a rather long name, longer than a picture is wide, $x$"] * 3
     with opened(model, x, layer="0", class_names=names, sample=shape[0] - 1) as explorer:
-        ruff(compare(explorer), "model", "x")
+        ruff(assert_code_equals_view(explorer), "model", "x")
         assert overlapping_texts(plt.gcf()) == []
 
 
@@ -155,7 +155,7 @@ def second_largest(output):
 
 
 @pytest.mark.parametrize("target", [None, 3, "FISH", ("moon", "star"), (6, 9, 0), second_largest])
-def test_targets(target):
+def test_code_of_every_kind_of_target(target):
     # In float64: the explorer may run a batch in parts, and float32 sums could then take another
     # side of a ReLU.
     model = hookviz.demo_model().double()
@@ -165,12 +165,12 @@ def test_targets(target):
     scope = {"target": target} if callable(target) else {}
     with opened(model, x, layer="layer2.0.conv2", target=target) as explorer:
         for explorer.sample in (0, 2):
-            code = compare(explorer, **scope)
+            code = assert_code_equals_view(explorer, **scope)
         ruff(code, "model", "x", *scope)
     assert ('].sum()  # "fish"' in code) == (target == "FISH")
 
 
-class Answer(nn.Module):
+class WrappedLogits(nn.Module):
     """A classifier that puts its logits into a dict or an object."""
 
     def __init__(self, wrap):
@@ -187,17 +187,17 @@ class Output:
 
 
 @pytest.mark.parametrize("wrap", [lambda x: {"logits": x}, Output])
-def test_logits_inside_and_an_argument_by_name(wrap):
-    model, x = Answer(wrap), torch.rand(2, 3, 8, 8)
+def test_code_of_a_model_with_wrapped_logits_and_a_named_argument(wrap):
+    model, x = WrappedLogits(wrap), torch.rand(2, 3, 8, 8)
     with opened(model, {"image": x}, target=2, sample=1) as explorer:
-        code = compare(explorer)
+        code = assert_code_equals_view(explorer)
     assert "model(image=x)" in code and 'explorer.inputs.kwargs["image"]' in code
 
 
-def test_without_a_target_only_the_map_is_drawn():
+def test_code_without_a_target_draws_only_the_map():
     model, x = nn.Sequential(nn.Conv2d(3, 4, 1)), torch.rand(1, 3, 5, 5)
     with opened(model, x) as explorer:
-        code = compare(explorer)
+        code = assert_code_equals_view(explorer)
     assert "heatmap" not in code and "torch.no_grad()" in code
     ruff(code, "model", "x")
 
@@ -206,7 +206,7 @@ def test_without_a_target_only_the_map_is_drawn():
 
 
 class Twice(nn.Module):
-    """One convolution, run first without a graph, and then twice."""
+    """One convolution that runs once without a graph, then twice with one."""
 
     def __init__(self):
         super().__init__()
@@ -218,38 +218,38 @@ class Twice(nn.Module):
         return self.head(self.conv(self.conv(x + shift)).mean((2, 3)))
 
 
-def test_every_call_of_a_layer():
+def test_code_of_every_call_of_a_layer():
     with opened(Twice(), torch.rand(2, 3, 6, 6), sample=1) as explorer:
         for explorer.call in range(3):
-            compare(explorer)
+            assert_code_equals_view(explorer)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_features_half_precision_and_the_model_itself(dtype):
+def test_code_of_linear_layers_and_the_model_itself_in_half_precision(dtype):
     model, x = network(nn.Conv2d(3, 4, 3), nn.ReLU()), torch.rand(2, 3, 6, 6)
     model(x)
     model, x = model.to(dtype), x.to(dtype)
     with opened(model, x, layers=lambda name, module: True, sample=1) as explorer:
         for layer in explorer.frame.layers:
             explorer.layer = layer
-            compare(explorer)
+            assert_code_equals_view(explorer)
 
 
 @pytest.mark.parametrize(
     "wrapped", [nn.DataParallel, partial(torch.compile, backend="eager")], ids=["data", "compiled"]
 )
-def test_wrappers(wrapped):
+def test_code_of_wrapped_models(wrapped):
     core, x = network(nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True)), torch.rand(1, 3, 8, 8)
     core(x)
     with opened(wrapped(core), x, layer="0") as explorer:
-        compare(explorer)
+        assert_code_equals_view(explorer)
 
 
-def test_a_layer_over_the_budget():
+def test_code_of_a_layer_over_the_memory_budget():
     with pytest.warns(RuntimeWarning, match="max_bytes"):
         explorer = hookviz.explore(MODEL, PICTURE, max_bytes=1_000_000)
     explorer.layer = explorer.cache.over_budget[-1]
-    compare(explorer)
+    assert_code_equals_view(explorer)
 
 
 # Names that try to be code
@@ -261,7 +261,7 @@ def test_a_layer_over_the_budget():
      "\nraise SystemExit('out')\n#", "</code><script>", "ünïcode \ud83d", "it's \"both\"\n"],
 )  # fmt: skip
 def test_names_stay_names(name):
-    """Of the model's class, a layer, the classes, the user's function."""
+    """Names of the model's class, a layer, the classes and the user's function."""
     layers = OrderedDict({name.replace(".", "_"): nn.Conv2d(3, 4, 3), "flat": nn.Flatten()})
     kind = type(name.encode("utf-8", "ignore").decode(), (nn.Sequential,), {})
     model, x = kind(layers), torch.rand(1, 3, 6, 6)
@@ -272,7 +272,7 @@ def test_names_stay_names(name):
     score.__name__ = name
     for target, scope in ((3, {}), (score, {"target": score})):
         with opened(model, x, class_names=[name] * 64, target=target) as explorer:
-            tree = ast.walk(ast.parse(compare(explorer, **scope)))
+            tree = ast.walk(ast.parse(assert_code_equals_view(explorer, **scope)))
         names = {node.id for node in tree if isinstance(node, ast.Name)}
         assert not {"SystemExit", "script"} & names
 
@@ -281,7 +281,7 @@ def test_names_stay_names(name):
 
 
 class Through(nn.Module):
-    """A convolution ``conv`` that is called in an unusual way."""
+    """A model that calls its convolution ``conv`` in an unusual way."""
 
     def __init__(self, call, conv=None):
         super().__init__()
@@ -291,13 +291,13 @@ class Through(nn.Module):
         return self.call(self.conv, *args).flatten(2).mean(2)
 
 
-class Pair(nn.Conv2d):
+class SecondOfPair(nn.Conv2d):
     def forward(self, x):
         return None, super().forward(x)
 
 
 class FromParameters(nn.Module):
-    """One convolution sees a parameter instead of the input."""
+    """A model with one convolution of a parameter and one of the input."""
 
     def __init__(self):
         super().__init__()
@@ -317,7 +317,7 @@ COMPILED = torch.compile(nn.Conv2d(3, 4, 1), backend="eager")
 RARE = {
     "run again in backward": (Through(partial(checkpoint, use_reentrant=True)), X, {}),
     "compiled parts": (Through(plain, COMPILED), X, {}),
-    "not a batch of real maps": (Through(lambda conv, x: conv(x)[1], Pair(3, 4, 1)), X, {}),
+    "not a batch of real maps": (Through(lambda conv, x: conv(x)[1], SecondOfPair(3, 4, 1)), X, {}),
     "several arguments": (Through(lambda conv, x, shift: conv(x) + shift), (X, X), {}),
     "signals and volumes": (Through(plain, nn.Conv3d(3, 4, 1)), torch.rand(1, 3, 2, 4, 4), {}),
     "not a plain tensor of floating": (
@@ -346,7 +346,7 @@ def test_rare_views_are_refused_in_one_sentence(words):
     explorer.channel = 1  # the explorer still works
 
 
-def test_own_heatmaps_are_refused(own_methods):
+def test_code_of_a_users_heatmap_is_refused(own_methods):
     hookviz.attribution.HEATMAPS["gradcam"] = lambda activation: activation.amax(1)
     with (
         opened(MODEL, PICTURE, heatmap="gradcam") as explorer,
@@ -355,7 +355,7 @@ def test_own_heatmaps_are_refused(own_methods):
         explorer.code()
 
 
-def test_edits_are_refused_and_the_original_run_is_not():
+def test_code_of_edited_views_is_refused_but_not_of_the_original_run():
     explorer = hookviz.explore(MODEL, PICTURE)
     explorer.edit("stem.0", 0, channels=2)
     with pytest.raises(ValueError, match="No short code exists for a view with 1 edit: set"):
@@ -364,7 +364,7 @@ def test_edits_are_refused_and_the_original_run_is_not():
     with pytest.raises(ValueError, match="No short code exists for a difference of two runs"):
         explorer.code()
     explorer.shown_run = "original"
-    compare(explorer)
+    assert_code_equals_view(explorer)
     explorer.close()
     with pytest.raises(RuntimeError, match="closed"):
         explorer.code()
@@ -400,7 +400,7 @@ def test_writing_the_code_does_not_run_the_model(monkeypatch):
     explorer.code()
 
 
-def test_code_is_of_what_the_browser_shows():
+def test_code_requested_by_the_browser_is_of_the_view_it_shows():
     explorer = hookviz.explore(MODEL, PICTURE, face="canvas")
     browser = Browser(explorer)
     settings = browser.canvas.settings | {"layer": "layer2.0.conv1", "channel": 4}

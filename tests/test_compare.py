@@ -1,4 +1,4 @@
-"""Two models beside each other: the numbers are torch's, the first layer that differs is right."""
+"""Comparing two models: the numbers equal those of torch, and the first difference is found."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def picture():
 
 @pytest.fixture
 def small(model, picture):
-    """The picture as the model takes it, but half as high and wide."""
+    """Return the model input at half its height and width."""
     return hookviz.attribution.prepare_input(picture, model).args[0][..., ::2, ::2]
 
 
-def by_hand(a, b):
-    """The same numbers from all values at once."""
+def reference_numbers(a, b):
+    """Compute the numbers from all values at once."""
     a, b = a.double().flatten(), b.double().flatten()
     return {
         "largest": (a - b).abs().max(),
@@ -55,16 +55,16 @@ def by_hand(a, b):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
-def test_numbers(dtype):
+def test_differences_equal_those_computed_from_all_values(dtype):
     generator = torch.Generator().manual_seed(0)
-    a = torch.randn(3, 1500, 401, generator=generator)  # more than is looked at in one go
+    a = torch.randn(3, 1500, 401, generator=generator)  # more values than are compared in one chunk
     b = (a + 0.01 * torch.randn(a.shape, generator=generator) * (a > 0)).to(dtype)
     found = difference(a, b)
-    for name, value in by_hand(a, b).items():
+    for name, value in reference_numbers(a, b).items():
         assert getattr(found, name) == pytest.approx(float(value), rel=1e-9), name
 
 
-def test_numbers_of_values_that_are_not_finite_zero_or_complex():
+def test_differences_of_nonfinite_zero_and_complex_values():
     a, b = torch.tensor([1.0, math.nan, math.inf, 2.0]), torch.tensor([1.0, math.nan, 3.0, 2.0])
     found = difference(a, b)
     assert (found.nonfinite_mismatch, found.fraction, found.relative) == (1, 0.25, 0.0)
@@ -76,7 +76,7 @@ def test_numbers_of_values_that_are_not_finite_zero_or_complex():
     assert difference(torch.tensor([1 + 1j]), torch.tensor([1 + 2j])).largest == 1
 
 
-def test_rows_are_those_of_two_captures(model, picture):
+def test_rows_equal_the_differences_of_two_captures(model, picture):
     other = copy.deepcopy(model)
     with torch.no_grad():
         other.layer2[0].conv1.weight.mul_(1.01)
@@ -101,7 +101,7 @@ def test_rows_are_those_of_two_captures(model, picture):
 
 
 @pytest.mark.parametrize("name", PLANTED)
-def test_planted(name):
+def test_the_layer_of_a_planted_divergence_is_found(name):
     from zoo.divergences import PLANTED as ALL
     from zoo.divergences import by_compare, models
 
@@ -119,7 +119,7 @@ def test_planted(name):
         lambda model: copy.deepcopy(model).bfloat16(),
         lambda model: copy.deepcopy(model).double(),
         lambda model: copy.deepcopy(model).to(memory_format=torch.channels_last),
-        pytest.param(torch.compile, marks=pytest.mark.heavy),  # by inductor, a second
+        pytest.param(torch.compile, marks=pytest.mark.heavy),  # compiling takes a second
     ],
     ids=[
         "copy",
@@ -132,7 +132,7 @@ def test_planted(name):
         "compiled",
     ],
 )
-def test_no_first_difference_from_itself(model, small, change):
+def test_equivalent_models_have_no_first_difference(model, small, change):
     found = hookviz.compare(model, change(model), small)
     assert found.first() is None
     assert found.first(gradient=True) is None
@@ -140,7 +140,7 @@ def test_no_first_difference_from_itself(model, small, change):
     assert not found.unmatched
 
 
-def test_both_stay_as_they_are(model, picture):
+def test_both_models_are_unchanged_even_after_an_error(model, picture):
     other = copy.deepcopy(model).train()
     other.layer3[0].bn1.eps = 0.1
     before = snapshot(model), snapshot(other)
@@ -162,7 +162,7 @@ def test_both_stay_as_they_are(model, picture):
     handle.remove()
 
 
-def test_a_layer_differs_by_more_than_its_tolerance_or_a_given_one(model, small):
+def test_a_layer_differs_if_it_exceeds_its_tolerance_or_the_argument(model, small):
     other = copy.deepcopy(model)
     other.layer2[0].conv1.weight.data.mul_(1.01)
     rows = {row.layer: row for row in hookviz.compare(model, other, small)}
@@ -173,8 +173,8 @@ def test_a_layer_differs_by_more_than_its_tolerance_or_a_given_one(model, small)
     assert not changed.inputs_differ and rows["layer3.1.conv2"].inputs_differ
 
 
-def test_gradients_alone(model, picture):
-    """A backward that is another one: no activation differs."""
+def test_a_difference_in_gradients_only_is_found(model, picture):
+    """Only the backward differs, so that no activation does."""
 
     class Doubled(torch.autograd.Function):
         @staticmethod
@@ -205,7 +205,7 @@ class Port(nn.Module):
         return self.two(self.act(self.one(x)))
 
 
-def test_other_names():
+def test_layers_with_other_names_are_paired():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 5, 3))
     port = Port(model)
@@ -249,14 +249,16 @@ class Renamed(nn.Module):
 
 
 @pytest.mark.parametrize("fold", [folded, without_norm])
-def test_a_batchnorm_that_is_folded(fold):
+def test_a_folded_batchnorm_is_not_a_difference(fold):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 5, 3))
     model[1].running_var.mul_(3)
     found = hookviz.compare(model.eval(), fold(model), torch.randn(1, 3, 8, 8))
     assert found.first() is None
     assert ("a", "0", "b has folded it with 1") in found.unmatched
-    assert all(row.inputs.distance < 1e-5 for row in found)  # of what is folded, at its beginning
+    assert all(
+        row.inputs.distance < 1e-5 for row in found
+    )  # folded layers are compared from the input of the first one
     broken = fold(model)
     with torch.no_grad():
         next(broken.parameters())[0] *= 1.1
@@ -267,8 +269,8 @@ def test_a_batchnorm_that_is_folded(fold):
     assert "b has folded it" in found.verdict
 
 
-def test_quantized(model, picture):
-    """Its rounding is no first difference; a layer that is broken beside it is one."""
+def test_quantization_is_not_a_difference_but_a_broken_layer_is(model, picture):
+    """Rounding is within the tolerance, but a broken layer exceeds it."""
     torch.backends.quantized.engine = torch.backends.quantized.supported_engines[-1]
     quantized = torch.ao.quantization.quantize_dynamic(copy.deepcopy(model), {nn.Linear})
     found = hookviz.compare(model, quantized, picture)
@@ -277,12 +279,12 @@ def test_quantized(model, picture):
     assert hookviz.compare(model, quantized, picture).first().layer == "layer1.0.bn2"
 
 
-def test_changed_predictions_and_the_worst_input(model):
+def test_changed_predictions_and_the_worst_input_are_reported(model):
     prepared = [hookviz.attribution.prepare_input(p, model) for p in hookviz.demo_images()[:4]]
     pictures, other = torch.cat([each.args[0] for each in prepared]), copy.deepcopy(model)
     logits = model(pictures).detach()
     top, second = logits[2].topk(2).indices.tolist()
-    # The second class of sample 2 becomes its first, as of all others with less between the two.
+    # The second class of sample 2 becomes its first, also for samples with a smaller margin.
     head = [m for m in other.modules() if isinstance(m, nn.Linear)][-1]
     head.bias.data[second] += 1.01 * (logits[2, top] - logits[2, second])
     after = other(pictures).detach()
@@ -303,9 +305,9 @@ def test_changed_predictions_and_the_worst_input(model):
     assert swapped[0].inputs_differ and swapped.predictions[0][1] != swapped.predictions[0][2]
 
 
-def test_what_is_no_classifier_has_a_worst_input_too():
+def test_a_model_that_is_not_a_classifier_has_a_worst_input():
     a, x = nn.Conv2d(1, 2, 3), torch.randn(3, 1, 6, 6)
-    x[1] *= 1e-3  # a bias that moved is most of what it returns
+    x[1] *= 1e-3  # so small that a changed bias dominates its output
     b = copy.deepcopy(a)
     b.bias.data += 1
     found = hookviz.compare(a, b, x)
@@ -316,7 +318,7 @@ def test_what_is_no_classifier_has_a_worst_input_too():
     assert same.worst_sample is None and "furthest" not in same.verdict
 
 
-def test_shared_layers_and_another_number_of_runs():
+def test_a_layer_that_runs_more_often_in_one_model_is_unmatched():
     class Twice(nn.Module):
         def __init__(self, times):
             super().__init__()
@@ -336,7 +338,7 @@ def test_shared_layers_and_another_number_of_runs():
     assert found.first().layer == ""
 
 
-def test_shown(model, picture):
+def test_verdict_table_figure_and_records_of_a_comparison(model, picture):
     other = copy.deepcopy(model)
     other.class_names = ["<b>"] * 10
     other.layer3[0].bn1.eps = 0.1
@@ -373,7 +375,7 @@ def test_show_opens_where_the_difference_arises(model, picture, layer, shown):
         both.close()
 
 
-def test_errors(model, picture):
+def test_invalid_models_are_refused_with_a_note_which_one(model, picture):
     with pytest.raises(TypeError, match=r"must be a torch\.nn\.Module"):
         hookviz.compare(model, "model", picture)
     with pytest.raises((ValueError, RuntimeError)) as caught:
@@ -385,7 +387,7 @@ def test_errors(model, picture):
 
 
 def features(model, names, batches):
-    """All that layers return over a data set, batch by batch."""
+    """Return the outputs of layers over a data set, batch by batch."""
     found = []
     for x in batches:
         with torch.no_grad(), hookviz.capture(model.eval(), names) as cache:
@@ -395,7 +397,7 @@ def features(model, names, batches):
 
 
 def reference(a, b):
-    """The estimator of Nguyen et al., as it is written, of two layers' features."""
+    """Compute CKA by the estimator of Nguyen et al. from two layers' features."""
 
     def hsic(x, y):
         n = len(x)
@@ -410,7 +412,7 @@ def reference(a, b):
     return sums[0] / (sums[1] * sums[2]).sqrt()
 
 
-def test_similarity_is_the_reference(model):
+def test_similarity_equals_a_direct_implementation_of_cka(model):
     torch.manual_seed(0)
     other = copy.deepcopy(model)
     for parameter in other.parameters():
@@ -431,7 +433,7 @@ def test_similarity_is_the_reference(model):
     assert found.figure()._repr_png_().startswith(b"\x89PNG")
 
 
-def test_similarity_says_what_it_leaves_out():
+def test_similarity_reports_what_it_leaves_out():
     still = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Conv2d(2, 2, 3))
     still[0].weight.data.zero_()
     with (

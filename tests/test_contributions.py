@@ -1,4 +1,4 @@
-"""Why a value: bias and products are what autograd says of the layer, whatever pads or masks."""
+"""Contributions: bias and products agree with autograd, whatever pads or crops the input."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ KINDS = {
 }
 
 
-def check(layer, x, channel, position, sample=0, model=None, name="0"):
-    """Compare with the layer's output and, by channel, with gradient times input."""
+def check_against_autograd(layer, x, channel, position, sample=0, model=None, name="0"):
+    """Compare the value with the layer's output, and terms by channel with gradient times input."""
     model = model or nn.Sequential(layer, nn.ReLU())
     model.double().eval()
     x = x.double()
@@ -49,7 +49,7 @@ def check(layer, x, channel, position, sample=0, model=None, name="0"):
 @pytest.mark.parametrize("dimensions", KINDS)
 @pytest.mark.parametrize("groups", [1, 2, 4])
 @pytest.mark.parametrize("transposed", [False, True])
-def test_of_every_convolution(dimensions, groups, transposed):
+def test_terms_of_every_convolution_equal_gradient_times_input(dimensions, groups, transposed):
     torch.manual_seed(0)
     kind = KINDS[dimensions][transposed]
     x = torch.randn(2, 4, *(7, 6, 5)[:dimensions])
@@ -58,7 +58,7 @@ def test_of_every_convolution(dimensions, groups, transposed):
         layer = kind(4, 8, 2, stride, padding, dilation=dilation, groups=groups, **options)
         size = layer.double()(x.double()).shape[2:]
         for position in (tuple(n - 1 for n in size), (0,) * dimensions):
-            why = check(layer, x, 5, position, sample=1)
+            why = check_against_autograd(layer, x, 5, position, sample=1)
         own = {0, 1, 2, 3} if groups == 1 else {2, 3} if groups == 2 else {2}
         others = [n for n in range(4) if n not in own]
         assert not why.kernel[others].any()
@@ -67,16 +67,16 @@ def test_of_every_convolution(dimensions, groups, transposed):
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
 @pytest.mark.parametrize("mode", ["zeros", "reflect", "replicate", "circular"])
 @pytest.mark.parametrize("padding", ["same", 2])
-def test_of_every_padding(mode, padding):
+def test_padding_of_every_kind_is_part_of_the_input(mode, padding):
     torch.manual_seed(0)
     layer = nn.Conv2d(3, 4, (4, 3), padding=padding, padding_mode=mode, dilation=(1, 2))
     x = torch.randn(1, 3, 9, 8)
     for position in ((0, 0), (4, 5), tuple(n - 1 for n in layer(x).shape[2:])):
-        check(layer, x, 2, position)
+        check_against_autograd(layer, x, 2, position)
 
 
 class SamePadded(nn.Conv2d):
-    """As in TensorFlow: the layer's own code pads, more behind than before."""
+    """Pads as TensorFlow does: in its forward, with more padding at the end."""
 
     def forward(self, x):
         pads = []
@@ -88,29 +88,31 @@ class SamePadded(nn.Conv2d):
 
 
 class Causal(nn.Conv1d):
-    """Cuts off what a symmetric padding adds at the end."""
+    """Crops the end of a symmetrically padded output."""
 
     def forward(self, x):
         return super().forward(x)[..., : -self.padding[0]]
 
 
-def test_of_layers_that_pad_or_crop_themselves():
-    check(SamePadded(3, 4, 3, stride=2), torch.randn(1, 3, 8, 8), 1, (3, 3))
-    check(Causal(3, 4, 3, padding=2), torch.randn(2, 3, 8), 1, (6,), sample=1)
+def test_layers_whose_own_code_pads_or_crops():
+    check_against_autograd(SamePadded(3, 4, 3, stride=2), torch.randn(1, 3, 8, 8), 1, (3, 3))
+    check_against_autograd(Causal(3, 4, 3, padding=2), torch.randn(2, 3, 8), 1, (6,), sample=1)
 
 
-def test_of_parametrized_weights():
+def test_parametrized_weights():
     layer = parametrizations.weight_norm(nn.Conv2d(3, 4, 3))
-    check(layer, torch.randn(1, 3, 6, 6), 3, (1, 2))
-    check(parametrizations.spectral_norm(nn.Linear(5, 3)), torch.randn(2, 5), 2, (), sample=1)
+    check_against_autograd(layer, torch.randn(1, 3, 6, 6), 3, (1, 2))
+    check_against_autograd(
+        parametrizations.spectral_norm(nn.Linear(5, 3)), torch.randn(2, 5), 2, (), sample=1
+    )
 
 
-def test_of_linear_layers():
-    check(nn.Linear(5, 3), torch.randn(2, 5), 1, (), sample=1)
-    check(nn.Linear(5, 3, bias=False), torch.randn(2, 7, 5), 1, (6,), sample=1)
+def test_linear_layers_with_and_without_bias_and_positions():
+    check_against_autograd(nn.Linear(5, 3), torch.randn(2, 5), 1, (), sample=1)
+    check_against_autograd(nn.Linear(5, 3, bias=False), torch.randn(2, 7, 5), 1, (6,), sample=1)
 
 
-def test_of_one_sample_without_a_batch():
+def test_an_input_without_a_batch_dimension():
     layer = nn.Conv2d(2, 3, 3)
     x = torch.randn(2, 6, 6)
     why = hookviz.contributions(layer, x, layer, channel=1, position=(2, 3))
@@ -128,7 +130,7 @@ class Residual(nn.Module):
         return self.two(torch.cat([x, z], 1))
 
 
-def test_the_value_on_its_way():
+def test_the_value_is_followed_through_norm_activation_and_concatenation():
     model, x = Residual().eval(), torch.randn(1, 2, 4, 4)
     nn.init.uniform_(model.norm.running_mean)
     before = snapshot(model)
@@ -142,7 +144,7 @@ def test_the_value_on_its_way():
     assert two.after == []
 
 
-def test_calls():
+def test_one_of_several_calls_can_be_selected():
     layer = nn.Conv2d(2, 2, 1)
     model, x = nn.Sequential(layer, nn.Tanh(), layer), torch.randn(1, 2, 3, 3)
     first, last = (
@@ -154,7 +156,7 @@ def test_calls():
     assert (first.call, last.call, last.sources) == (0, 1, [("0", 0)])
 
 
-def test_shown():
+def test_repr_records_and_page_of_a_result():
     layer = nn.Linear(30, 2)
     why = hookviz.contributions(layer, torch.randn(1, 30), layer, channel=1)
     assert max(map(len, repr(why).splitlines())) <= 80
@@ -163,7 +165,7 @@ def test_shown():
     assert "channel 29" in why.to_html()
 
 
-def test_an_output_that_is_overwritten_later():
+def test_an_output_that_is_overwritten_later_keeps_its_value():
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Conv2d(2, 3, 1), nn.ReLU(inplace=True)), torch.randn(1, 2, 3, 3)
     wanted = model[0](x)[0, :, 1, 1].tolist()
@@ -191,13 +193,13 @@ class Rectified(nn.Conv2d):
         (Rectified(2, 2, 1), "overwrites what its convolution made"),
     ],
 )
-def test_refused(layer, said):
+def test_layers_other_than_plain_convolutions_are_refused(layer, said):
     model = nn.Sequential(layer)
     with pytest.raises(ValueError, match=said):
         hookviz.contributions(model, torch.randn(1, 2, 3, 3), "0", channel=0, position=(1, 1))
 
 
-def test_mistakes():
+def test_wrong_arguments_are_refused():
     model, x = nn.Sequential(nn.Conv2d(2, 2, 1), nn.Conv2d(2, 2, 1)), torch.randn(1, 2, 3, 3)
     for options, said in [
         ({"channel": 2, "position": (0, 0)}, "has no channel 2"),
@@ -213,7 +215,7 @@ def test_mistakes():
 
 
 class Inside(nn.Module):
-    """Two convolutions, and a function of the reader's own between them."""
+    """Two convolutions with a function between them."""
 
     def __init__(self, between, **options) -> None:
         super().__init__()
@@ -235,16 +237,18 @@ class Swish(torch.autograd.Function):
         return gradient
 
 
-def mixed(x):
+def mixed_channels(x):
     weights = torch.einsum("bchw,bdhw->bcd", x, x).softmax(-1)
     return torch.einsum("bcd,bdhw->bchw", weights, x)
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize(
-    "between", [Swish.apply, mixed, torch.jit.script(nn.ReLU())], ids=["own", "einsum", "script"]
+    "between",
+    [Swish.apply, mixed_channels, torch.jit.script(nn.ReLU())],
+    ids=["own", "einsum", "script"],
 )
-def test_the_sum_is_exact_behind_any_function(between, kind):
+def test_the_sum_is_exact_after_any_function_and_in_any_dtype(between, kind):
     torch.manual_seed(0)
     model = Inside(between).to(kind).to(memory_format=torch.channels_last)
     x = torch.randn(1, 3, 12, 12).to(kind).to(memory_format=torch.channels_last)
@@ -273,7 +277,7 @@ def test_complex_and_quantized_numbers_are_refused():
         hookviz.contributions(rows, x.to(torch.cfloat), "1", channel=0)
     float_one = nn.Sequential(nn.Flatten(), nn.Linear(108, 4))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch moves quantization to another package
+        warnings.simplefilter("ignore")  # torch deprecates its quantization
         small = torch.ao.quantization.quantize_dynamic(float_one, {nn.Linear}, torch.qint8)
         with pytest.raises(ValueError, match=r"'1' \(Linear\) is quantized: it rounds in between"):
             hookviz.contributions(small, x, "1", channel=0)

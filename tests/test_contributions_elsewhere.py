@@ -1,4 +1,4 @@
-"""Why a value, in many networks: each term is what the layer loses without its input or weight."""
+"""Contributions in many networks: each term equals the loss when its input or weight is zero."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torch import nn
 
 import hookviz
 
-MOST = 6  # layers of a network, evenly spaced
+MAX_LAYERS = 6  # layers of a network, evenly spaced
 
 
 def runs_of(model, x):
-    """By name what each convolution and linear layer was given and returned, in its last call."""
+    """Return by name the input and output of each convolution and linear layer in its last call."""
     found = {}
     handles = [
         module.register_forward_hook(
@@ -33,7 +33,7 @@ def runs_of(model, x):
 
 
 def without(module, given, index, *, channel=None, weight=None):
-    """The value at an index of the output, with an input channel or a weight at zero."""
+    """Return one value of the output with an input channel or a weight set to zero."""
     with torch.no_grad():
         if channel is not None:
             given = given.clone()
@@ -47,13 +47,13 @@ def without(module, given, index, *, channel=None, weight=None):
 
 
 @pytest.mark.parametrize("name", heavy_but(QUICK, MODELS))
-def test_terms_are_what_is_missing_without_them(name):
+def test_terms_equal_the_change_without_their_input_or_weight(name):
     model, x = built(name)
     runs = runs_of(model, x)
-    layers = list(runs)[:: -(-len(runs) // MOST)]
+    layers = list(runs)[:: -(-len(runs) // MAX_LAYERS)]
     generator = torch.Generator().manual_seed(1)
 
-    def one_of(count):
+    def random_index(count):
         return int(torch.randint(count, (1,), generator=generator))
 
     for layer in layers:
@@ -61,12 +61,12 @@ def test_terms_are_what_is_missing_without_them(name):
         linear = isinstance(module, nn.Linear)
         channels = output.shape[-1 if linear else 1]
         sizes = output.shape[1:-1] if linear else output.shape[2:]
-        channel, position = one_of(channels), tuple(one_of(size) for size in sizes)
+        channel, position = random_index(channels), tuple(random_index(size) for size in sizes)
         index = (1, *position, channel) if linear else (1, channel, *position)
         why = hookviz.contributions(model, x, layer, channel=channel, position=position, sample=1)
         size = why.products.abs().sum().item() + abs(why.bias)
         close = {"rel": 1e-9, "abs": 1e-11 * size}
-        # A session leaves torch's fast path for attention, whose sums are in another order.
+        # hookviz disables torch's fast path for attention, which adds up in another order.
         assert why.value == pytest.approx(output[index].item(), **close), layer
         assert why.bias + why.products.sum().item() == pytest.approx(why.value, **close), layer
         inputs = len(why.by_channel)
@@ -74,7 +74,7 @@ def test_terms_are_what_is_missing_without_them(name):
         groups = getattr(module, "groups", 1)
         first = channel // (channels // groups) * (inputs // groups)
         largest = why.by_channel.abs().topk(min(3, inputs)).indices.tolist()
-        for number in {*largest, one_of(inputs), one_of(inputs)}:
+        for number in {*largest, random_index(inputs), random_index(inputs)}:
             lost = why.value - without(module, given, index, channel=number)
             assert lost == pytest.approx(why.by_channel[number].item(), **close), (layer, number)
             own = number - first
@@ -82,7 +82,7 @@ def test_terms_are_what_is_missing_without_them(name):
                 assert not why.products[number].any()
                 continue
             products = why.products[number]
-            taps = {int(products.abs().argmax()), one_of(products.numel())}
+            taps = {int(products.abs().argmax()), random_index(products.numel())}
             for tap in taps:
                 place = tuple(
                     int(n) for n in torch.unravel_index(torch.tensor(tap), products.shape)

@@ -1,4 +1,4 @@
-"""Cures that cure: each that is named is applied; then the network learns, the doctor is silent."""
+"""Each cure that a finding advises is applied; then the network is healthy and learns."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 @dataclass(frozen=True)
 class Case:
-    """A fault, and the cure that its finding names."""
+    """A fault, and the cure that its finding advises."""
 
     kind: str
-    named: str  # in the advice
+    named: str  # words of the advice
     sick: Callable[[], Model] = lambda: Net()
     cured: Callable[[], Model] = lambda: Net()
     wrong: Loss = F.cross_entropy
     right: Loss = F.cross_entropy
     given: Callable[[], torch.Tensor] = lambda: pictures()
-    # The input and the labels, where the cure is in them.
+    # Applies the cure to the input and the labels, if they are the fault.
     prepared: Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]] = (
         lambda x, y: (x, y)
     )
 
 
 def pictures() -> torch.Tensor:
-    """Four sorts of pictures that can be told apart."""
+    """Return pictures of four distinguishable classes."""
     x = torch.randn(16, 3, 12, 12, generator=torch.Generator().manual_seed(0))
     return x + 2 * (torch.arange(16) % 4)[:, None, None, None]
 
@@ -84,8 +84,8 @@ class Registered(nn.Module):
     forward = Listed.forward
 
 
-class Unlearnt(nn.Module):
-    """Its second layer's weights are no parameter."""
+class PlainWeights(nn.Module):
+    """The weights of its second layer are a plain tensor."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class Unlearnt(nn.Module):
         return F.linear(self.first(x).relu(), self.own)
 
 
-class Learnt(Unlearnt):
+class ParameterWeights(PlainWeights):
     def __init__(self) -> None:
         super().__init__()
         own = self.own
@@ -103,8 +103,8 @@ class Learnt(Unlearnt):
         self.own = nn.Parameter(own)
 
 
-class Tamed(Unfolded):
-    """With a tanh in the recurrence, and weights of length 1."""
+class BoundedRecurrence(Unfolded):
+    """A tanh in the recurrence, and orthogonal weights."""
 
     def __init__(self) -> None:
         super().__init__(2.0)
@@ -117,7 +117,7 @@ class Tamed(Unfolded):
         return self.out(state)
 
 
-class Around(nn.Module):
+class ResidualBlock(nn.Module):
     """A normalization, a layer and a ReLU, with a residual connection."""
 
     def __init__(self) -> None:
@@ -129,10 +129,10 @@ class Around(nn.Module):
 
 
 def residual() -> Model:
-    return nn.Sequential(nn.Linear(8, 16), *[Around() for _ in range(40)], nn.Linear(16, 4))
+    return nn.Sequential(nn.Linear(8, 16), *[ResidualBlock() for _ in range(40)], nn.Linear(16, 4))
 
 
-class Smooth(nn.Module):
+class WithTanh(nn.Module):
     """A convolution, a tanh and a head."""
 
     def __init__(self) -> None:
@@ -143,8 +143,8 @@ class Smooth(nn.Module):
         return self.head(self.conv(x).tanh().mean((2, 3)))
 
 
-class Bounded(nn.Module):
-    """A sigmoid between two layers, with a norm before it or none."""
+class WithSigmoid(nn.Module):
+    """A sigmoid between two layers, with an optional norm before it."""
 
     def __init__(self, norm: nn.Module) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ class Bounded(nn.Module):
         return self.last(self.norm(self.first(x)).sigmoid())
 
 
-class Idle(nn.Module):
+class MaybeUnused(nn.Module):
     def __init__(self, called: Any) -> None:
         super().__init__()
         self.first, self.between, self.last = nn.Linear(8, 16), nn.Linear(16, 16), nn.Linear(16, 4)
@@ -165,8 +165,8 @@ class Idle(nn.Module):
         return self.last(self.between(x).relu() if self.called else x)
 
 
-class Dropping(nn.Module):
-    """In eval mode, with a dropout that is a function."""
+class FunctionalDropout(nn.Module):
+    """A network in eval mode that calls dropout as a function."""
 
     def __init__(self, always: bool = False) -> None:
         super().__init__()
@@ -177,21 +177,21 @@ class Dropping(nn.Module):
         return self.last(F.dropout(self.first(x), 0.2, training=self.always or self.training))
 
 
-def unit() -> torch.Tensor:
-    """Pictures from 0 to 1, as a BatchNorm takes them first."""
+def unit_pictures() -> torch.Tensor:
+    """Return pictures with values from 0 to 1."""
     return (pictures() + 4) / 16
 
 
-def taught() -> Model:
-    """A network in eval mode, that has seen pictures from 0 to 1."""
+def trained_on_unit_pictures() -> Model:
+    """Return a network in eval mode whose statistics are those of pictures from 0 to 1."""
     model = Net()
     for _ in range(60):
-        model(unit())
+        model(unit_pictures())
     return model.eval()
 
 
-def mixed() -> Model:
-    """A network in eval mode but for its norm."""
+def eval_but_for_norm() -> Model:
+    """Return a network in eval mode except for its norm."""
     model = Net()
     for _ in range(60):
         model(pictures())
@@ -200,7 +200,7 @@ def mixed() -> Model:
 
 
 def seen(module: Model, args: Any, output: Any) -> None:
-    """Look at what a layer returns, as a cell of a notebook does."""
+    """Stand in for a hook from a notebook cell."""
 
 
 def hooked() -> Model:
@@ -249,9 +249,9 @@ CASES = {
     "pictures of 0 to 255": Case(
         "input scale",
         "x / 255",
-        taught,
-        taught,
-        given=lambda: unit() * 255,
+        trained_on_unit_pictures,
+        trained_on_unit_pictures,
+        given=lambda: unit_pictures() * 255,
         prepared=lambda x, y: (x / 255, y),
     ),
     "half precision": Case(
@@ -263,24 +263,32 @@ CASES = {
     "weights next to nothing": Case(
         "constant",
         "Look at the weights of 'conv'",
-        changed(lambda m: m.conv.weight.mul_(1e-12), Smooth),
-        Smooth,
+        changed(lambda m: m.conv.weight.mul_(1e-12), WithTanh),
+        WithTanh,
     ),
     "a sigmoid at its ends": Case(
         "saturated",
         "a normalization before it",
-        changed(lambda m: m.first.weight.mul_(1e3), lambda: Bounded(nn.Identity())),
-        changed(lambda m: m.first.weight.mul_(1e3), lambda: Bounded(nn.LayerNorm(16))),
+        changed(lambda m: m.first.weight.mul_(1e3), lambda: WithSigmoid(nn.Identity())),
+        changed(lambda m: m.first.weight.mul_(1e3), lambda: WithSigmoid(nn.LayerNorm(16))),
         given=tokens,
     ),
     "a layer that never runs": Case(
-        "unused", "Call it in forward", lambda: Idle(False), lambda: Idle(True), given=tokens
+        "unused",
+        "Call it in forward",
+        lambda: MaybeUnused(False),
+        lambda: MaybeUnused(True),
+        given=tokens,
     ),
     "a BatchNorm in training mode": Case(
-        "batchnorm", "model.eval()", mixed, lambda: mixed().eval()
+        "batchnorm", "model.eval()", eval_but_for_norm, lambda: eval_but_for_norm().eval()
     ),
     "a dropout as a function": Case(
-        "dropout", "training=self.training", lambda: Dropping(True), Dropping, given=tokens
+        "dropout",
+        "training=self.training",
+        lambda: FunctionalDropout(True),
+        FunctionalDropout,
+        given=tokens,
     ),
     "a cell that was run twice": Case(
         "hooks left behind",
@@ -306,7 +314,9 @@ CASES = {
         lambda: nn.Sequential(*[block() for _ in range(4)], nn.Linear(8, 4)),
         given=tokens,
     ),
-    "a recurrence": Case("exploding", "a tanh into", lambda: Unfolded(2.0), Tamed, given=sequences),
+    "a recurrence": Case(
+        "exploding", "a tanh into", lambda: Unfolded(2.0), BoundedRecurrence, given=sequences
+    ),
     "forty sigmoids": Case(
         "vanishing",
         "Add a residual",
@@ -339,7 +349,7 @@ CASES = {
         right=lambda out, y: F.kl_div(out.log_softmax(1), one_hot(y), reduction="batchmean"),
     ),
     "a plain tensor": Case(
-        "not registered", "nn.Parameter(tensor)", Unlearnt, Learnt, given=tokens
+        "not registered", "nn.Parameter(tensor)", PlainWeights, ParameterWeights, given=tokens
     ),
     "one class": Case(
         "loss",
@@ -357,7 +367,7 @@ CASES = {
 
 @pytest.mark.filterwarnings("ignore:Using a target size", "ignore:std")
 @pytest.mark.parametrize("name", heavy_but({*CASES} - {"forty sigmoids", "a recurrence"}, CASES))
-def test_the_cure_that_is_named_cures(name):
+def test_the_advised_cure_makes_the_network_healthy_and_learn(name):
     case = CASES[name]
     x = case.given()
     y = torch.arange(len(x)) % 4
@@ -375,7 +385,7 @@ def test_the_cure_that_is_named_cures(name):
         goal(model(x)).backward()
     assert cured.healthy, cured
     training = model.training
-    before, after = learnt(model.train(), x, goal)
+    before, after = losses_of_training(model.train(), x, goal)
     assert after < 0.7 * before
     model.train(training)
     assert hookviz.diagnose(model, x, goal).healthy
@@ -392,11 +402,11 @@ STEPS: dict[tuple[str, str], tuple[Optimizer, Optimizer]] = {
     ("optimizer", "with model.parameters()"): (sgd(0.1, "head"), sgd(0.1)),
     ("learning rate", "a hundredth in each step"): (sgd(1e3), sgd(0.1)),
 }
-"""Kind and advice -> the optimizer that is wrong, and the one that is advised."""
+"""Kind and advice -> the wrong optimizer and the advised one."""
 
 
 @pytest.mark.parametrize("told", STEPS, ids=lambda told: told[0])
-def test_the_cure_of_an_optimizer(told):
+def test_the_advised_optimizer_is_healthy(told):
     x, y = pictures(), torch.arange(16) % 4
     goal = lambda output: F.cross_entropy(output, y)  # noqa: E731
     for make, healthy in zip(STEPS[told], (False, True), strict=True):
@@ -405,7 +415,7 @@ def test_the_cure_of_an_optimizer(told):
         findings = hookviz.diagnose(model, x, goal, optimizer=optimizer)
         said = [each.advice for each in findings if each.kind == told[0]]
         assert findings.healthy is healthy and any(told[1] in each for each in said) is not healthy
-    before, after = learnt(model, x, goal, optimizer)
+    before, after = losses_of_training(model, x, goal, optimizer)
     assert after < 0.7 * before
 
 
@@ -416,12 +426,12 @@ WATCHED: dict[tuple[str, str], tuple[Training, Training]] = {
     ("does not move", "clipped to 0"): ((0.1, True, 0.0), (0.1, True, 1.0)),
     ("adds up", "optimizer.zero_grad()"): ((0.1, False, 1.0), (0.1, True, 1.0)),
 }
-"""Kind and advice -> the learning rate, whether gradients are set to zero and to what norm they are
-clipped, in the training that is wrong and in the one that is advised."""
+"""Kind and advice -> the wrong and the advised training: the learning rate, whether gradients are
+set to zero, and the norm to which they are clipped."""
 
 
 @pytest.mark.parametrize("told", WATCHED, ids=lambda told: told[1])
-def test_the_cure_of_a_training_that_is_watched(told):
+def test_the_advice_of_a_watch_makes_the_training_healthy(told):
     x, y = pictures(), torch.arange(16) % 4
     for (rate, zeroed, norm), healthy in zip(WATCHED[told], (False, True), strict=True):
         model = Net()
@@ -440,7 +450,7 @@ def test_the_cure_of_a_training_that_is_watched(told):
     assert losses[-1] < 0.7 * losses[0]
 
 
-def test_an_empty_batch_is_left_out():
+def test_a_step_without_its_empty_batch_is_healthy():
     x, model = pictures(), Net()
     for batches, healthy in (([x, x[:0]], False), ([b for b in (x, x[:0]) if len(b)], True)):
         with hookviz.diagnose(model) as findings:
@@ -451,12 +461,12 @@ def test_an_empty_batch_is_left_out():
         assert any("Leave empty batches out" in each for each in said) is not healthy
 
 
-ELSEWHERE = {"silent", "training mode", "nan", "inf", "empty"}
-"""Kinds that are notes always; or whose cures test_causes.py and the test above try."""
+TESTED_ELSEWHERE = {"silent", "training mode", "nan", "inf", "empty"}
+"""Kinds that are always notes, or whose cures test_causes.py and the test above apply."""
 
 
 def kinds() -> set[str]:
-    """The kinds of findings that the package's code names."""
+    """Return the kinds of findings in the package's code."""
     known = set(re.findall('"([a-z ]+)"', str(hookviz.diagnose.__doc__)))
     found: set[str] = set()
     for folder in ("diagnosis", "watch"):
@@ -470,18 +480,18 @@ def kinds() -> set[str]:
     return found
 
 
-def test_each_kind_has_a_cure_that_was_tried():
+def test_the_cure_of_every_kind_of_finding_is_tested():
     tried = {case.kind for case in CASES.values()} | {kind for kind, _ in [*STEPS, *WATCHED]}
-    assert kinds() - tried == ELSEWHERE
+    assert kinds() - tried == TESTED_ELSEWHERE
 
 
-def learnt(
+def losses_of_training(
     model: Model,
     x: torch.Tensor,
     goal: Callable[..., torch.Tensor],
     optimizer: torch.optim.Optimizer | None = None,
 ) -> tuple[float, float]:
-    """The loss before and after some steps."""
+    """Return the loss before and after some steps."""
     optimizer = optimizer or torch.optim.Adam(model.parameters(), lr=1e-2)
     losses = []
     for _ in range(80):

@@ -1,4 +1,4 @@
-"""A cut run: any value is taken apart and traced back, and nothing runs again."""
+"""A cut run splits any value into terms and traces it back without running the model again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hookviz.view.reason import why_answer, without_answer
 
 
 class Branching(nn.Module):
-    """Sums, a concatenation, a gate, padding of its own, pooling, and in-place operations."""
+    """A model with sums, concatenation, a gate, padding, pooling and in-place operations."""
 
     def __init__(self):
         super().__init__()
@@ -55,17 +55,17 @@ def cut_of(model, x):
 
 
 def origins_of(run, layer, channel, position, sample=0, given=0, tap=(0, 0)):
-    """Trace one number of a layer's input back."""
+    """Trace one value of a layer's input back."""
     return run.origins(run.value(layer, channel, position, sample), given, tap)
 
 
-def check_sum(origins):
+def check_that_parts_add_up(origins):
     total = sum(part.part for part in origins.parts) + origins.rest + origins.remainder
     assert total == pytest.approx(origins.value, rel=1e-6, abs=1e-7)
 
 
-def moved(model, x, layer, part, by):
-    """Return what a layer is given when the number of a part is larger, all other layers held."""
+def input_after_change(model, x, layer, part, by):
+    """Return a layer's input after a change of one source value, all other layers held fixed."""
     modules = {n: m for n, m in model.named_modules() if isinstance(m, (nn.Conv2d, nn.Linear))}
     outputs, given = {}, []
 
@@ -95,7 +95,7 @@ def moved(model, x, layer, part, by):
     return given[0].double()
 
 
-def test_values_as_contributions_without_another_run(branching):
+def test_values_equal_contributions_without_another_run(branching):
     model, x = branching
     run, ran = cut_of(model, x), []
     handle = model.register_forward_pre_hook(lambda *given: ran.append(given))
@@ -112,34 +112,35 @@ def test_values_as_contributions_without_another_run(branching):
         assert run.graph.sources(name) == wanted.sources
 
 
-def test_parts_are_what_their_numbers_change(branching):
-    """Each part's weight is the change of the number per change of its source, by perturbation."""
+def test_weights_of_parts_equal_finite_differences(branching):
+    """Each part's weight is the change of the value per change of its source."""
     model, x = branching
     model, x = model.double(), x.double()
     run = cut_of(model, x)
     for channel in range(8):
         found = origins_of(run, "three", 1, (1, 2), 1, channel, (1, 0))
-        check_sum(found)
+        check_that_parts_add_up(found)
         places = {(part.layer, part.channel, part.position) for part in found.parts}
         y = ("one", channel % 4, (2, 3))
-        if channel >= 4:  # a copy behind a batch norm and a ReLU
+        if channel >= 4:  # a copy after a batch norm and a ReLU
             assert found.kind == "constant"
             assert places <= {y}
-        else:  # a sum with a gated number
+        else:  # a sum with a gated value
             assert found.kind == "linearisation" and found.bent_by == ["mul", "sigmoid"]
             assert {("two", channel, (2, 3)), ("gate", channel, (0, 0))} <= places
         for part in found.parts:
             after, before = (
-                moved(model, x, "three", part, by)[1, channel, 3, 4] for by in (1e-6, -1e-6)
+                input_after_change(model, x, "three", part, by)[1, channel, 3, 4]
+                for by in (1e-6, -1e-6)
             )
-            # The layer's own padding is in its input; the tap (1, 0) stands at row 3, column 4.
+            # The layer's own padding is in its input; the tap (1, 0) is at row 3, column 4.
             slope = float(after - before) / 2e-6
             assert slope == pytest.approx(part.weight, rel=1e-4, abs=1e-6), part
-    assert origins_of(run, "three", 0, (0, 0)).value == 0  # padding of the model's own
-    assert origins_of(run, "one", 0, (0, 0)) is None  # padding of the layer
+    assert origins_of(run, "three", 0, (0, 0)).value == 0  # padding by the model's code
+    assert origins_of(run, "one", 0, (0, 0)) is None  # padding by the layer
 
 
-def test_parts_through_pooling_and_of_the_input(branching):
+def test_values_are_traced_through_pooling_and_to_the_input(branching):
     model, x = branching
     run = cut_of(model, x)
     found = run.origins_of_output(run.output[1, 2])
@@ -207,12 +208,12 @@ def without_graph(context):
     ],
     ids=["reversal", "round", "sign", "partly", "product", "no_grad", "inference", "numpy"],
 )
-def test_what_autograd_does_not_follow_is_unexplained(between):
-    """It must not be called constant: a layer has made it."""
+def test_paths_that_autograd_does_not_follow_are_unexplained(between):
+    """The value must not be called constant, since a layer computed it."""
     torch.manual_seed(0)
     run = cut_of(Between(between), torch.randn(1, 2, 4, 4))
     found = origins_of(run, "two", 0, (2, 3), given=1)
-    check_sum(found)
+    check_that_parts_add_up(found)
     assert found.kind == "unexplained" or (
         found.value == found.remainder and not run.graph.sources("two")
     )
@@ -248,7 +249,7 @@ def test_a_model_that_autograd_cannot_follow_is_refused_in_one_sentence():
 def test_a_curved_path_is_a_linearisation(between, by):
     torch.manual_seed(0)
     found = origins_of(cut_of(Between(between), torch.randn(1, 2, 4, 4)), "two", 0, (2, 3))
-    check_sum(found)
+    check_that_parts_add_up(found)
     assert (found.kind, found.bent_by) == ("linearisation", by)
 
 
@@ -269,16 +270,18 @@ def test_a_piecewise_linear_path_leaves_a_constant(between):
     model, x = Between(between).eval(), torch.randn(1, 2, 4, 4)
     run = cut_of(model, x)
     found = origins_of(run, "two", 0, (2, 3), given=1)
-    check_sum(found)
+    check_that_parts_add_up(found)
     assert found.kind == "constant" and found.bent_by == []
-    for part in found.parts:  # exactly, within a piece
-        change = moved(model, x, "two", part, 1e-3) - moved(model, x, "two", part, 0)
+    for part in found.parts:  # exact within one linear piece
+        change = input_after_change(model, x, "two", part, 1e-3) - input_after_change(
+            model, x, "two", part, 0
+        )
         assert float(change[0, 1, 2, 3]) == pytest.approx(1e-3 * part.weight, rel=1e-2, abs=1e-6)
 
 
 @pytest.mark.parametrize("inplace", [False, True])
-def test_numbers_that_a_bound_cuts_off_are_listed_and_no_constant(inplace):
-    """At the bound 6 the slope is 0, but it is a layer that has reached it."""
+def test_clipped_values_are_listed_as_sources(inplace):
+    """At the bound 6 the slope is 0, but the value still comes from a layer."""
 
     class Pooled(nn.Module):
         def __init__(self):
@@ -295,11 +298,11 @@ def test_numbers_that_a_bound_cuts_off_are_listed_and_no_constant(inplace):
     found = origins_of(cut_of(model, x), "two", 0, None, tap=())
     parts = [(part.position, part.value, part.part) for part in found.parts]
     assert parts == [((0, 0), 11, 0), ((0, 1), 3, 0.75), ((1, 1), 2, 0.5)]
-    assert (found.value, found.remainder) == (2.75, 1.5)  # a fourth of 6
+    assert (found.value, found.remainder) == (2.75, 1.5)  # a quarter of 6
     assert (found.kind, found.bent_by) == ("linearisation", ["hardtanh"])
 
 
-def test_an_input_that_is_overwritten_later_is_that_of_the_layer():
+def test_an_input_that_is_overwritten_later_keeps_its_values():
     class Preactivated(nn.Module):
         def __init__(self):
             super().__init__()
@@ -329,8 +332,8 @@ class Pair(NamedTuple):
     second: torch.Tensor
 
 
-class Passed(nn.Module):
-    """Named tuples between modules, and a layer that is called by keyword."""
+class NamedTuples(nn.Module):
+    """A model with a named tuple between modules, and a layer called by keyword."""
 
     def __init__(self):
         super().__init__()
@@ -341,8 +344,8 @@ class Passed(nn.Module):
         return self.last(input=pair.first - pair.second)
 
 
-def test_named_tuples_and_keyword_calls():
-    run = cut_of(Passed(), torch.randn(3, 4))
+def test_values_are_traced_through_named_tuples_and_keyword_calls():
+    run = cut_of(NamedTuples(), torch.randn(3, 4))
     found = origins_of(run, "last", 0, None, 1, 2, ())
     parts = {part.layer: (part.channel, part.sample, part.weight) for part in found.parts}
     assert parts == {"one": (2, 1, 1), "two": (2, 1, -1)}
@@ -356,7 +359,7 @@ def test_a_step_through_attention_lists_the_largest_and_sums_the_rest():
     run = cut_of(model.eval(), x)
     found = origins_of(run, "1.linear1", 3, (5,), 0, 2, ())
     assert len(found.parts) == 100 and found.others > 100
-    check_sum(found)
+    check_that_parts_add_up(found)
     assert found.kind == "linearisation" and "layer_norm" in found.bent_by
     sizes = [abs(part.part) for part in found.parts]
     assert sizes == sorted(sizes, reverse=True)
@@ -364,7 +367,7 @@ def test_a_step_through_attention_lists_the_largest_and_sums_the_rest():
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
 @pytest.mark.parametrize("kind", ["coo", "csr"])
-def test_of_a_sparse_input(kind):
+def test_contributions_of_a_sparse_input(kind):
     torch.manual_seed(0)
     x = torch.rand(3, 5) * (torch.rand(3, 5) > 0.5)
     sparse = x.to_sparse() if kind == "coo" else x.to_sparse_csr()
@@ -377,7 +380,7 @@ def test_of_a_sparse_input(kind):
 
 
 class Deep(nn.Module):
-    """A chain of sums: its last layer is fed by all others."""
+    """A chain of residual sums, whose last layer gets values from all others."""
 
     def __init__(self, blocks):
         super().__init__()
@@ -390,20 +393,20 @@ class Deep(nn.Module):
         return self.last(x.mean((2, 3)))
 
 
-def test_a_way_back_may_be_long():
+def test_a_path_through_hundreds_of_layers_is_traced():
     model = Deep(350).eval()
     for layer in model.body:
         nn.init.constant_(layer.weight, 0.5)
         nn.init.zeros_(layer.bias)
     run = cut_of(model, torch.rand(1, 1, 4, 4))
     found = origins_of(run, "last", 0, None, tap=())
-    check_sum(found)
+    check_that_parts_add_up(found)
     assert "tanh" in found.bent_by
     layers = {part.layer for part in found.parts}
     assert "body.349" in layers and len(found.parts) + found.others > 1000
 
 
-def test_beyond_the_budget_values_are_still_taken_apart(branching, monkeypatch):
+def test_values_over_the_memory_budget_have_terms_but_no_origins(branching, monkeypatch):
     model, x = branching
     whole = cut_of(model, x).value("three", 1, (1, 2), sample=1)
     monkeypatch.setattr(cut_module, "BUDGET", 1000)
@@ -414,7 +417,7 @@ def test_beyond_the_budget_values_are_still_taken_apart(branching, monkeypatch):
         run.origins(value, 0, (1, 1))
 
 
-def test_changed_weights_are_told(branching):
+def test_weights_that_changed_since_the_run_are_reported(branching):
     model, x = branching
     run = cut_of(model, x)
     with torch.no_grad():
@@ -423,7 +426,7 @@ def test_changed_weights_are_told(branching):
         run.value("two", 1, (1, 2))
 
 
-def test_of_an_explorer(branching):
+def test_an_explorer_runs_the_model_once_for_all_contributions(branching):
     model, x = branching
     explorer = hookviz.explore(model, x, layers=["one", "three"], layer="one", channel=2)
     explorer.sample, explorer.place = 1, (0.5, 0.2)
@@ -439,10 +442,10 @@ def test_of_an_explorer(branching):
         explorer.contributions()
 
 
-def test_the_panels_answers(branching):
-    """Terms add up; switching channels off changes the value as predicted; the walk goes on.
+def test_the_why_panel_walks_from_the_output_to_the_input(branching):
+    """Terms add up, and switching channels off changes the value as predicted.
 
-    It begins at a layer that was not captured.
+    The walk starts at a layer that was not captured.
     """
     model, x = branching
     explorer = hookviz.explore(model, x, layers=["one", "three"])
@@ -472,8 +475,8 @@ def test_the_panels_answers(branching):
     assert (top, left, bottom, right) == (row - 1, column - 1, row + 1, column + 1)
 
 
-def test_channels_to_which_only_biases_lead():
-    """A channel trained away, and one given nothing but zeros, are constants, and are passed."""
+def test_channels_that_depend_only_on_biases_are_constant():
+    """A channel with zero weights, and one with only zeros as input, are skipped as constants."""
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(2, 4, 3, padding=1),
@@ -504,7 +507,7 @@ def test_channels_to_which_only_biases_lead():
     assert total == pytest.approx(float(said.value), rel=1e-6)
 
 
-class Mixing(nn.Module):
+class WithMixing(nn.Module):
     def __init__(self, mix):
         super().__init__()
         self.one, self.two, self.mix = nn.Conv2d(2, 3, 1), nn.Conv2d(3, 1, 1), mix
@@ -526,9 +529,9 @@ class Mixing(nn.Module):
         nn.BatchNorm2d(3, track_running_stats=False),
     ],
 )
-def test_a_value_ends_where_several_are_mixed(mix):
+def test_a_value_is_followed_until_several_values_are_mixed(mix):
     torch.manual_seed(0)
-    run = cut_of(Mixing(mix), torch.randn(1, 2, 4, 4))
+    run = cut_of(WithMixing(mix), torch.randn(1, 2, 4, 4))
     value = run.value("one", 1, (2, 3))
     assert run.after(value) == []
 
@@ -540,19 +543,19 @@ def test_a_value_ends_where_several_are_mixed(mix):
         *(F.softplus, F.leaky_relu, F.logsigmoid, nn.PReLU(), nn.Dropout(), nn.SiLU()),
     ],
 )
-def test_a_value_goes_on_number_by_number(go):
-    run = cut_of(Mixing(go), torch.randn(1, 2, 4, 4))
+def test_a_value_is_followed_through_elementwise_functions(go):
+    run = cut_of(WithMixing(go), torch.randn(1, 2, 4, 4))
     value = run.value("one", 1, (2, 3))
     alone = torch.tensor(value.value)
     wanted = F.relu(alone if isinstance(go, nn.Dropout) else go(alone)).item()
     assert run.after(value)[-1] == ("relu", pytest.approx(wanted))
     (part,) = origins_of(run, "two", 0, (2, 3), given=1).parts
     assert (part.layer, part.channel, part.position) == ("one", 1, (2, 3))
-    assert (part.weight == 0) == (wanted == 0)  # cut off by the ReLU
+    assert (part.weight == 0) == (wanted == 0)  # clipped by the ReLU
 
 
-def test_a_stopped_run_is_reported_and_runs_again_when_asked(branching):
-    """The panel gets an answer; nothing is kept, so that the next question runs the model."""
+def test_an_interrupted_run_is_reported_and_repeated_on_request(branching):
+    """The panel gets an answer, and the next question runs the model again."""
     model, x = branching
     explorer = hookviz.explore(model, x, layers=["one"], face="canvas")
     browser = Browser(explorer)
@@ -578,8 +581,8 @@ def halved(tensor):
 
 
 @pytest.mark.parametrize("layer", ["two", "last"])
-def test_an_edited_layer_has_the_terms_of_its_value_before_its_edit(branching, layer):
-    """Its input has all other edits; the value after its own edit is beside."""
+def test_terms_of_an_edited_layer_add_up_to_the_value_before_its_edit(branching, layer):
+    """The input has all other edits; `edited` is the value after the layer's edit."""
     model, x = branching
     at = {"channel": 2, "position": (3, 4) if layer == "two" else (), "sample": 1}
     explorer = hookviz.explore(model, x, layers=["one", "two", "last"], layer=layer)
@@ -597,7 +600,7 @@ def test_an_edited_layer_has_the_terms_of_its_value_before_its_edit(branching, l
     assert why.value == pytest.approx(wanted.value, rel=1e-5)
     assert why.edited == pytest.approx(0.5 * why.value + 1)
     assert "after its edit" in repr(why)
-    if layer == "two":  # the gate multiplies what the edit made of the value
+    if layer == "two":  # the gate multiplies the edited value
         name, value = why.after[0]
         assert name == "mul" and 0 < value / why.edited < 1
 
@@ -615,7 +618,7 @@ def test_an_edited_layer_has_the_terms_of_its_value_before_its_edit(branching, l
 
 
 class Twice(nn.Module):
-    """A layer that is given what its own edit made."""
+    """A model that runs one layer twice, so that its edit changes its next input."""
 
     def __init__(self):
         super().__init__()
@@ -625,7 +628,7 @@ class Twice(nn.Module):
         return self.one(self.one(x))
 
 
-def test_a_layer_that_is_given_what_its_own_edit_made():
+def test_a_layer_whose_edited_output_is_its_next_input():
     torch.manual_seed(0)
     model, x = Twice().eval(), torch.randn(1, 2, 4, 4)
     explorer = hookviz.explore(model, x, layer="one")
@@ -636,7 +639,7 @@ def test_a_layer_that_is_given_what_its_own_edit_made():
         wanted = float(model.one.weight[1].flatten() @ given + model.one.bias[1])
     assert why.patch.flatten().tolist() == given.tolist()
     assert why.value == pytest.approx(wanted, rel=1e-6) and why.edited == 0
-    run = cut_of(model, x)  # without edits; a channel is off in one call alone
+    run = cut_of(model, x)  # without edits; a channel is off in one call only
     value = run.value("one", 1, (0, 0), call=1)
     lost = float((value.terms.kernel * value.terms.patch)[0].sum())
     assert run.without(value, [0])[0] == pytest.approx(value.value - lost, abs=1e-6)
