@@ -1,4 +1,4 @@
-"""Inspecting a model runs none of its parametrizations: its state equals that after a plain run."""
+"""Inspecting a parametrized model changes its state no more than a plain run does."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated")
 
 
 class Net(nn.Module):
-    """Convolutions, a norm, attention and linear layers, each of them rewritten."""
+    """Convolutions, a norm, attention and linear layers, each parametrized by `rewrite`."""
 
     def __init__(self, rewrite: Callable[[nn.Module], nn.Module]) -> None:
         super().__init__()
@@ -159,7 +159,7 @@ def guarded(model: nn.Module) -> None:
 
 
 def examined(model: nn.Module) -> None:
-    """Run the guard on a loss that it examines: it repeats the call."""
+    """Run the guard on a suspicious loss, so that it repeats the call."""
     with hookviz.diagnose(model) as findings:
         loss(model(X).softmax(1)).backward()
     assert "loss" in {each.kind for each in findings}
@@ -213,7 +213,7 @@ def test_blocks_do_not_change_a_training_step(block, name, training):
 def test_contributions_use_the_computed_weights(name):
     model = build(name, False)
     model(X)  # hooks compute the weight when the layer runs
-    if name != "random":  # that draws others in each run
+    if name != "random":  # which draws different weights in each run
         weight, bias = model.head.weight.detach().double(), model.head.bias.detach().double()
         contributions = hookviz.contributions(model, X, "head", channel=1)
         assert torch.equal(contributions.kernel, weight[1]) and contributions.bias == float(bias[1])
@@ -225,7 +225,7 @@ def test_contributions_use_the_computed_weights(name):
 
 @pytest.mark.parametrize("name", [name for name in REWRITES if name != "random"])
 @pytest.mark.parametrize("layer", ["first", "head"])
-def test_the_shown_weights_are_the_computed_ones(name, layer):
+def test_the_explorer_shows_the_computed_weights(name, layer):
     model = build(name, False)
     model(X)
     explorer = hookviz.explore(model, X)

@@ -1,4 +1,4 @@
-"""What the browser gets: facts that are JSON, numbers that are the layer's own."""
+"""The data sent to the browser: facts as strict JSON, and the layer's exact numbers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def view():
     return view_of(hookviz.demo_model(), hookviz.demo_images()[6])
 
 
-def test_facts_are_json_also_where_numbers_are_not():
+def test_facts_are_strict_json_with_nan_in_the_model():
     model = hookviz.demo_model()
     with torch.no_grad():
         model.stem[0].weight[3] = torch.nan
@@ -57,7 +57,7 @@ def test_facts_are_json_also_where_numbers_are_not():
     assert json.loads(text)["layers"][0]["nans"] > 0
 
 
-def test_facts_say_what_the_view_does(view):
+def test_facts_describe_the_layers_and_the_target(view):
     facts = model_payload(view)
     assert [each["name"] for each in facts["layers"]] == layers_of(view)
     assert facts["target"] == {"name": "moon", "number": 6, "written": "6", "chosen": False}
@@ -69,7 +69,7 @@ def test_facts_say_what_the_view_does(view):
     assert layer["activation"] == pytest.approx(rms)
 
 
-def test_a_layer_comes_with_its_own_numbers(view):
+def test_the_layer_payload_has_the_layers_numbers(view):
     header, arrays = layer_payload(view.with_settings(layer="layer3.0.conv1"))
     record = view.cache["layer3.0.conv1"]
     assert (arrays["maps"] == record.activation[0].numpy()).all()
@@ -82,7 +82,7 @@ def test_a_layer_comes_with_its_own_numbers(view):
         assert (place == channel_order(layer, order)).all()
 
 
-def test_doubles_stay_doubles():
+def test_float64_maps_are_sent_as_float64():
     model = nn.Sequential(nn.Conv2d(1, 2, 1)).double()
     view = view_of(model, torch.rand(1, 1, 3, 3, dtype=torch.float64))
     _, arrays = layer_payload(view)
@@ -94,7 +94,7 @@ def test_settings_leave_out_the_target(view):
 
 
 def unpacked(coding, data, ends=None):
-    """What arrays.js does, for those kinds that it is tried with here."""
+    """Decode an array as arrays.js does, for the encodings tested here."""
     if coding["kind"] == "u1":
         levels = np.frombuffer(data, np.uint8)
         levels = (np.cumsum(levels) % 256 if coding["delta"] else levels).reshape(coding["shape"])
@@ -110,13 +110,13 @@ def unpacked(coding, data, ends=None):
 
 
 @pytest.mark.parametrize("planes", [False, True])
-def test_whole_and_half_precision(planes):
+def test_encoded_arrays_are_decoded_to_the_same_values(planes):
     values = np.random.default_rng(0).normal(size=(3, 4, 5)).astype(np.float32) * 1e-9
     assert (unpacked(*raw("x", values, planes=planes)) == values).all()
     assert unpacked(*half("x", values, planes=planes)) == pytest.approx(values, rel=1e-3)
 
 
-def test_steps_keep_the_colours_the_zeros_and_what_is_not_finite():
+def test_quantized_maps_keep_colours_zeros_nan_and_infinity():
     maps = np.random.default_rng(0).normal(size=(3, 8, 8)).astype(np.float32)
     maps[0, 0, :3] = 0, np.nan, np.inf
     low, high = np.full(3, -2, np.float32), np.full(3, 2, np.float32)
@@ -132,7 +132,7 @@ def test_steps_keep_the_colours_the_zeros_and_what_is_not_finite():
 
 
 def random_parts(counts=(4, 16), side=32):
-    """Maps and gradients of layers with so many channels."""
+    """Return maps and gradients of layers with these numbers of channels."""
     noise = np.random.default_rng(0).normal(size=(max(counts), side, side)).astype(np.float32)
     ends = noise.min((1, 2)), noise.max((1, 2))
     percentiles = np.array(ends, np.float64)
@@ -143,7 +143,7 @@ def random_parts(counts=(4, 16), side=32):
     ]
 
 
-def test_the_best_of_three_levels_that_fits_is_chosen():
+def test_the_most_exact_encoding_that_fits_the_budget_is_chosen():
     exact, half = (sum(p.stream(each).size for p in random_parts()) for each in (EXACT, HALF))
     chosen = []
     for room in (exact, exact - 1, half, half - 1, 90_000, 45_000, 30_000):
@@ -152,13 +152,13 @@ def test_the_best_of_three_levels_that_fits_is_chosen():
         chosen.append(level)
     assert chosen[:3] == [EXACT, HALF, HALF]
     assert {each.kind for each in chosen[3:]} == {"reduced"}
-    assert chosen[3].factor((16, 32, 32)) == 1  # rounded, and not averaged
+    assert chosen[3].factor((16, 32, 32)) == 1  # rounded, but not averaged
     kept = [sum(part.count(each) for part in random_parts()) for each in chosen]
     assert kept == sorted(kept, reverse=True) and kept[-1] < kept[0]
     assert best_level(random_parts(), 5_000) is None
 
 
-def test_reduced_maps_keep_seven_positions_and_small_layers_all():
+def test_reduced_maps_keep_seven_positions_and_small_maps_are_not_reduced():
     smallest = REDUCED[-1]
     assert smallest.factor((2048, 7, 7)) == 1
     assert smallest.factor((512, 14, 14)) == 2
@@ -171,7 +171,7 @@ def test_reduced_maps_keep_seven_positions_and_small_layers_all():
 WEB = Path(__file__).resolve().parent.parent / "web"
 
 
-def test_our_programs_make_no_markup_and_run_no_text():
+def test_our_scripts_create_no_html_from_text_and_use_no_eval():
     """Preact, which is bundled with them, sets innerHTML only where a component asks for it."""
     sources = list(WEB.glob("*.ts*"))
     assert len(sources) > 40
@@ -182,14 +182,14 @@ def test_our_programs_make_no_markup_and_run_no_text():
 
 
 @pytest.mark.parametrize("path", sorted(STATIC.glob("*.*s")), ids=lambda path: path.name)
-def test_the_browser_fetches_nothing_and_runs_no_text(path):
+def test_the_bundled_scripts_fetch_nothing_and_use_no_eval(path):
     source = path.read_text(encoding="utf-8")
     for never in ("insertAdjacentHTML", "document.write", "eval(", "url("):
         assert never not in source
-    # Names of kinds of elements, which nothing fetches.
+    # XML namespaces, which are not fetched.
     source = re.sub("http://www.w3.org/(2000/svg|1999/xhtml|1998/Math/MathML)", "", source)
     assert "http" not in source.replace("http-equiv", "")
-    # Neither ends the element of the page that holds it, nor hides its end.
+    # The text must neither close nor open an element of the page that contains it.
     assert not re.search("</(script|style)|<script|<!--", source, re.IGNORECASE)
 
 

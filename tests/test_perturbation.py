@@ -1,4 +1,4 @@
-"""Score-CAM and Ablation-CAM: by hand, by a slow loop, against the peers; untouched models."""
+"""Score-CAM, Ablation-CAM and occlusion against computations by hand and other libraries."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from hookviz.attribution.perturbation import ablationcam, occlusion, scorecam
 from hookviz.run.inputs import prepare_input
 
 METHODS = [scorecam, ablationcam]
-DEMO = hookviz.demo_model().double()  # sums in another order differ by too little to matter
+DEMO = hookviz.demo_model().double()  # in float64, the order of a sum does not matter
 PICTURES = hookviz.demo_images()
 CONVOLUTION = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 POOL = {1: nn.AdaptiveAvgPool1d, 2: nn.AdaptiveAvgPool2d, 3: nn.AdaptiveAvgPool3d}
 
 
 def half_as_large(number):
-    """A picture as the demo model takes it, but for its size: it runs for every channel."""
+    """Return a picture at half size: the methods run the model once per channel."""
     return prepare_input(PICTURES[number], DEMO).args[0][..., ::2, ::2].double()
 
 
 def small_net(spatial=2, classes=3):
-    """Two convolutions, each overwritten in place by the ReLU behind it."""
+    """Two convolutions, each followed by an in-place ReLU."""
     torch.manual_seed(spatial)
     convolution = CONVOLUTION[spatial]
     return nn.Sequential(
@@ -56,7 +56,7 @@ def small_batch(spatial=2, count=2):
 
 
 class ByHand(nn.Module):
-    """Channels x and 4 - x, means of both, score 3 times the one and once the other."""
+    """Channels x and 4 - x; the score is 3 times the mean of the first plus that of the second."""
 
     def __init__(self):
         super().__init__()
@@ -74,10 +74,10 @@ X = torch.tensor([[[[0.0, 2.0], [2.0, 4.0]]]])
 
 
 def test_ablationcam_by_hand():
-    # Both means are 2: the score is 8, without x it is 2, without 4 - x it is 6.
+    # Both means are 2, so the score is 8. Without x it is 2, without 4 - x it is 6.
     expected = 6 / 8 * X[0] + 2 / 8 * (4 - X[0])
     torch.testing.assert_close(ablationcam(ByHand(), X, "conv"), expected)
-    # The other class scores -8: both channels speak against it.
+    # The other class scores -8: both channels lower it.
     assert ablationcam(ByHand(), X, "conv", 1).count_nonzero() == 0
 
 
@@ -89,7 +89,7 @@ def test_scorecam_by_hand():
 
 
 def test_occlusion_by_hand():
-    # The score is 4 + 2 p of a mean p; a covered pixel takes a quarter of its value from the mean.
+    # With mean p the score is 4 + 2 p; covering a pixel lowers the mean by a quarter of its value.
     torch.testing.assert_close(occlusion(ByHand(), X, window=1, stride=1), X[0] / 2)
     torch.testing.assert_close(occlusion(ByHand(), X, window=2), torch.full((1, 2, 2), 4.0))
     with pytest.raises(ValueError, match="window=0, stride=1: give whole numbers"):
@@ -97,7 +97,7 @@ def test_occlusion_by_hand():
 
 
 @pytest.mark.parametrize(("window", "stride"), [(3, 2), (4, 4), (None, None), (9, 1)])
-def test_occlusion_is_captums(window, stride):
+def test_occlusion_equals_captum(window, stride):
     occlusions = pytest.importorskip("captum.attr").Occlusion
     model, x = small_net(), small_batch()
     found = occlusion(model, x, 2, window=window, stride=stride, value=0.25)
@@ -109,7 +109,7 @@ def test_occlusion_is_captums(window, stride):
     torch.testing.assert_close(found.float(), wanted[:, 0])  # captum rounds drops to float32
 
 
-# By a slow loop, which replaces forward methods and knows nothing of hooks
+# Against a slow loop that replaces forward methods and uses no hooks
 
 
 @contextmanager
@@ -155,7 +155,7 @@ def slowly(method, model, x, layer, classes):
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("layer", ["0", "3"])
 @pytest.mark.parametrize("spatial", [1, 2, 3])
-def test_is_what_a_slow_loop_gives(method, layer, spatial):
+def test_maps_equal_those_of_a_slow_loop(method, layer, spatial):
     model, x = small_net(spatial), small_batch(spatial)
     tops = model.eval()(x.clone()).argmax(1).tolist()
     model.train()
@@ -167,7 +167,7 @@ def test_is_what_a_slow_loop_gives(method, layer, spatial):
     torch.testing.assert_close(method(model, x, layer, 1), slowly(method, model, x, layer, [1, 1]))
 
 
-# Against the peers
+# Against pytorch-grad-cam
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +178,7 @@ def resnet():
 
 @pytest.fixture
 def raw_peer(monkeypatch):
-    """pytorch-grad-cam's raw map: not scaled to 0..1 nor enlarged, and without progress bars."""
+    """Return pytorch-grad-cam's raw map: not scaled to 0..1, not upsampled, no progress bars."""
     monkeypatch.setattr(pytorch_grad_cam.base_cam, "scale_cam_image", lambda cam, size=None: cam)
     monkeypatch.setattr("tqdm.tqdm", lambda values, **_: values)
 
@@ -199,7 +199,7 @@ DEEPER = [pytest.param(each, marks=pytest.mark.heavy) for each in ("demo layer3"
 
 @pytest.fixture(params=["demo stem", *DEEPER])
 def case(request, resnet):
-    """A model, an input, the name of a layer that ends in a ReLU, and the samples' classes."""
+    """Return a model, an input, the name of a layer with a final ReLU, and the samples' classes."""
     name, layer = request.param.split()
     if name == "demo":
         x = torch.cat([half_as_large(number) for number in (3, 20)])
@@ -209,13 +209,13 @@ def case(request, resnet):
     return resnet, x, layer, resnet(x).argmax(1).tolist()
 
 
-def test_ablationcam_is_pytorch_grad_cams_behind_a_relu(case, raw_peer):
+def test_ablationcam_equals_pytorch_grad_cam_after_a_relu(case, raw_peer):
     model, x, layer, tops = case
-    assert model(x).amax(1).min() > 0  # the peer divides by the score, whatever its sign
+    assert model(x).amax(1).min() > 0  # pytorch-grad-cam divides by the signed score
     assert_close(ablationcam(model, x, layer), raw_peer("AblationCAM", model, x, layer, tops))
 
 
-def test_scorecam_is_pytorch_grad_cams_but_for_the_corners(case, raw_peer, monkeypatch):
+def test_scorecam_equals_pytorch_grad_cam_without_aligned_corners(case, raw_peer, monkeypatch):
     def upsample(size):
         return nn.Upsample(size=size, mode="bilinear", align_corners=False)
 
@@ -228,7 +228,7 @@ def test_scorecam_is_pytorch_grad_cams_but_for_the_corners(case, raw_peer, monke
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_targets(method):
+def test_targets_may_be_numbers_names_functions_or_lists(method):
     model, x = small_net().eval(), small_batch()
     model.class_names = ["ant", "bee", "cat"]
     each = [method(model, x, "0", number) for number in range(3)]
@@ -265,17 +265,17 @@ def test_a_function_as_target_gets_one_picture_at_a_time(method):
 
 
 @pytest.mark.parametrize(("less", "divisor"), [(20, 12), (8, 1)])
-def test_ablationcam_divides_by_the_size_of_a_score_that_is_not_zero(less, divisor):
-    # The score is 8 less this number; the drops are as by hand.
+def test_ablationcam_divides_by_the_absolute_score_unless_it_is_zero(less, divisor):
+    # The score is 8 minus this number; the drops are those of the test by hand.
     found = ablationcam(ByHand(), X, "conv", lambda out: out[0, 0] - less)
     torch.testing.assert_close(found, 6 / divisor * X[0] + 2 / divisor * (4 - X[0]))
 
 
-def test_a_constant_channel_is_a_mask_of_zeros():
+def test_a_constant_channel_gives_a_mask_of_zeros():
     conv = nn.Conv2d(1, 2, 1)
     with torch.no_grad():
         conv.weight.copy_(torch.tensor([1.0, 0.0]).view(2, 1, 1, 1))
-        conv.bias.copy_(torch.tensor([0.0, 0.1]))  # 0.1 is not exact, nor are its interpolations
+        conv.bias.copy_(torch.tensor([0.0, 0.1]))  # 0.1 and its interpolations are rounded
     model = nn.Sequential(nn.AvgPool2d(3), conv, nn.AdaptiveAvgPool2d(1), nn.Flatten())
     x = torch.rand(1, 1, 21, 21)
     found = scorecam(model, x, "1", 0)
@@ -287,13 +287,13 @@ def test_a_constant_channel_is_a_mask_of_zeros():
 
 
 class Tokens(nn.Module):
-    """Patches of a picture behind a class token."""
+    """The patches of a picture after a class token."""
 
     def __init__(self, channels):
         super().__init__()
         torch.manual_seed(0)
         self.patches, self.norm = nn.Conv2d(2, channels, 2, stride=2), nn.LayerNorm(channels)
-        self.norm.bias.data += 3  # the class token's values count, too
+        self.norm.bias.data += 3  # the class token's values matter too
 
     def forward(self, x):
         tokens = self.patches(x).flatten(2).mT
@@ -301,13 +301,13 @@ class Tokens(nn.Module):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_tokens_as_maps(method):
+def test_patch_tokens_are_treated_as_maps(method):
     model, x = Tokens(6), torch.rand(2, 2, 8, 6)
     found = method(model, x, "norm")
     assert found.shape == (2, 4, 3)
 
 
-def test_only_patches_are_ablated():
+def test_ablation_leaves_the_class_token_unchanged():
     model, x = Tokens(2), torch.rand(1, 2, 4, 4)
     tokens = model.patches(x).flatten(2).mT
     maps = model.norm(tokens).mT.unflatten(2, (2, 2))[0].detach()
@@ -316,7 +316,7 @@ def test_only_patches_are_ablated():
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_several_inputs_and_half_precision(method):
+def test_several_inputs_and_half_precision_are_supported(method):
     class Two(nn.Module):
         def __init__(self):
             super().__init__()
@@ -342,7 +342,7 @@ def test_several_inputs_and_half_precision(method):
 
 
 class Counted(nn.Module):
-    """Changes a buffer, draws random numbers, works in place; may be interrupted."""
+    """Change a buffer, draw random numbers and work in place; raise an interrupt on request."""
 
     def __init__(self, stop_at=None):
         super().__init__()
@@ -401,7 +401,7 @@ def test_errors_are_one_clear_sentence(method, arguments, message):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_models_that_are_refused(method):
+def test_models_without_class_scores_or_layers_that_do_not_run_are_refused(method):
     x = small_batch().float()
     with pytest.raises(ValueError, match="needs class scores"):
         method(nn.Sequential(nn.Conv2d(2, 3, 3)), x, "0")
@@ -412,7 +412,7 @@ def test_models_that_are_refused(method):
         method(model, x, "unused")
 
 
-def test_layers_that_do_not_fit_the_method():
+def test_scorecam_needs_maps_and_ablationcam_needs_a_tensor():
     class Pair(nn.Module):
         def forward(self, x):
             return x, x

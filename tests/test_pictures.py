@@ -25,7 +25,7 @@ from hookviz.run.inputs import prepare_input
 from hookviz.run.pictures import load_picture
 
 MODEL = hookviz.demo_model()
-SIDE = 112  # the demo model takes this size: nothing is resized, pixels can be compared
+SIDE = 112  # the demo model's input size, so that nothing is resized
 RANDOM = np.random.default_rng(0)
 RGB = RANDOM.integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)
 GRAY, ALPHA = RGB[..., 0], RGB[..., 1]
@@ -48,7 +48,7 @@ def pillow_settings_unchanged():
 
 
 def shown(source) -> np.ndarray:
-    """The picture of the model's input, ``(112, 112, 3)``."""
+    """Return the picture of the model's input, ``(112, 112, 3)``."""
     return picture_of(prepare_input(source, MODEL))[0].astype(int)
 
 
@@ -74,7 +74,7 @@ def stretched(values) -> np.ndarray:
 
 OTHER_FRAME = {"save_all": True, "append_images": [Image.new("P", (SIDE, SIDE))]}
 RGBA, BLACK_ON_CMYK = np.dstack([RGB, ALPHA]), CMYK.astype(float)
-# File name -> the image, the options of its saving, and the picture to see.
+# File name -> the image, the options for saving it, and the expected picture.
 FILES = {
     "rgb.png": (Image.fromarray(RGB), {}, RGB),
     "gray.png": (Image.fromarray(GRAY), {}, gray(GRAY)),
@@ -127,8 +127,8 @@ def test_files_are_shown_right_and_stay_unchanged(name, tmp_path):
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_exif_rotation_is_shown_upright(orientation, tmp_path):
-    # The transformation of each of EXIF's eight orientations, undone by hand.
+def test_exif_rotated_pictures_are_shown_upright(orientation, tmp_path):
+    # Store the pixels so that EXIF's orientation restores the picture.
     stored = {
         1: lambda a: a,
         2: lambda a: a[:, ::-1],
@@ -186,9 +186,10 @@ def test_a_12_bit_scan_keeps_all_of_its_gray_levels(tmp_path):
     assert prepare_input(SIXTEEN, MODEL).note == ""  # 65535 is white
 
 
-def test_lost_precision_is_noted_and_constants_stay():
+def test_lost_precision_is_noted_and_constant_pictures_are_not_stretched():
     colours = png_of_size(2, 1, 16, b"\0" + RANDOM.bytes(12))
-    assert prepare_input(colours, MODEL).note == "16-bit colours were read as 8 bits"  # by Pillow
+    # Pillow reads only 8 bits of colour.
+    assert prepare_input(colours, MODEL).note == "16-bit colours were read as 8 bits"
     constant = prepare_input(np.full((SIDE, SIDE), 4096, np.uint16), MODEL)
     assert constant.note == "" and abs(picture_of(constant)[0] - 16.0).max() <= 1
 
@@ -201,7 +202,7 @@ def test_float_colours_keep_their_precision():
     assert np.abs(restored - values).max() < 1e-6
 
 
-def test_all_forms_of_a_picture_are_equal(tmp_path, monkeypatch):
+def test_paths_urls_bytes_and_arrays_give_the_same_picture(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     path = tmp_path / "a cat.png"
     Image.fromarray(RGB).save(path)
@@ -226,7 +227,7 @@ def test_all_forms_of_a_picture_are_equal(tmp_path, monkeypatch):
         assert (shown(file) == RGB).all()
 
 
-# Refused
+# Refused pictures
 
 
 def png_of_size(width: int, height: int, bits: int = 8, rows: bytes = bytes(1000)) -> bytes:
@@ -263,7 +264,7 @@ BROKEN |= {name: png_of_size(side, side) for name, side in BOMBS.items()}
 
 
 def refused(source, kind: type[Exception] = ValueError) -> str:
-    """Return the sentence with which a picture is refused."""
+    """Return the message with which a picture is refused."""
     with pytest.raises(kind) as raised:
         hookviz.explore(MODEL, source)
     text = str(raised.value)
@@ -296,11 +297,11 @@ def test_broken_files_are_refused(name, tmp_path):
         (np.ma.masked_array(GRAY, BITS), f"{BITS.sum()} masked values of {SIDE**2}: fill them"),
     ],
 )
-def test_arrays_that_are_no_pictures_are_refused(array, words):
+def test_arrays_that_are_not_pictures_are_refused(array, words):
     assert words in refused(array)
 
 
-def test_paths_that_are_no_pictures_are_refused(tmp_path):
+def test_paths_that_are_not_pictures_are_refused(tmp_path):
     assert "is a folder: give the path of one picture, or a list of paths" in refused(tmp_path)
     assert "null" in refused("a\0b.png")
     for missing in (tmp_path / "no.png", (tmp_path / "no.png").as_uri()):
@@ -322,7 +323,7 @@ def test_pipes_and_devices_are_refused_and_not_read(tmp_path):
         hookviz.survey(MODEL, [str(pipe)], "stem.0")
 
 
-def test_data_that_is_no_picture_is_named(tmp_path):
+def test_the_refusal_names_the_data_that_is_not_a_picture(tmp_path):
     path = tmp_path / "half.png"
     path.write_bytes(BROKEN["half.png"])
     with path.open("rb") as closed:
@@ -333,7 +334,7 @@ def test_data_that_is_no_picture_is_named(tmp_path):
     assert refused(b"<html>").startswith("b'<html>' (6 bytes) cannot be read as a picture")
 
 
-def test_long_pictures_are_not_resized_by_the_shorter_side():
+def test_very_long_pictures_are_refused_unless_a_transform_is_passed():
     long = Image.new("RGB", (60_000, 1))
     with pytest.raises(ValueError, match="'Image' is 60000×1 pixels, more than 100 times"):
         prepare_input(long, MODEL)
@@ -343,7 +344,7 @@ def test_long_pictures_are_not_resized_by_the_shorter_side():
     assert prepared.args[0].shape == (1, 3, 1, 60_000)
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow warns of data that it skips
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow warns when it skips data
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "TIFF", "WEBP"])
 def test_damaged_files_are_read_or_refused(kind, tmp_path):
     draw, whole = random.Random(kind), encoded(kind)
@@ -352,7 +353,7 @@ def test_damaged_files_are_read_or_refused(kind, tmp_path):
     for _ in range(60):
         data = bytearray(whole)
         for _ in range(draw.choice([1, 3, 30])):
-            # Most damage is done in the headers.
+            # Damage the header most often, where it matters most.
             end = min(len(data), draw.choice([40, 400, 10**6]))
             data[draw.randrange(end)] = draw.randrange(256)
         path.write_bytes(data[: draw.choice([len(data), draw.randrange(1, len(data))])])
@@ -381,7 +382,7 @@ ANSWERS = {
 
 @pytest.fixture(scope="module")
 def server():
-    """Return the address of a server that gives `ANSWERS`; ``/slow…`` sends bytes slowly."""
+    """Return the address of a server that sends `ANSWERS`; ``/slow…`` sends bytes slowly."""
     stop = threading.Event()
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -408,15 +409,15 @@ def server():
 
 
 @pytest.mark.parametrize("page", ["/a cat.png", "/a%20cat.png", "/café.png", "/chunked.png"])
-def test_urls_are_read(server, page):
+def test_pictures_are_read_from_urls(server, page):
     assert (shown(server + page) == RGB).all()
 
 
 @pytest.mark.parametrize("page", ["/status", "/missing", "/chunks", "/pipe"])
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_unusable_answers_of_servers_are_reported(server, page):
+def test_invalid_responses_of_servers_are_reported(server, page):
     assert "could not be downloaded" in refused(server + page, RuntimeError)
-    gc.collect()  # urllib leaves the socket of a bad status line open
+    gc.collect()  # urllib leaves the socket open after an invalid status line
 
 
 @pytest.mark.parametrize(

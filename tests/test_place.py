@@ -1,4 +1,4 @@
-"""A place that is chosen in the explorer: its value, what it sees, and what counts for it."""
+"""A position chosen in the explorer: its value, its receptive field and its channels."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ def explorer():
 
 
 def at(explorer, row, column):
-    """Choose a place of the shown map."""
+    """Choose a position in the shown map."""
     height, width = explorer.frame.panels[0].values.shape
     explorer.place = (row + 0.5) / height, (column + 0.5) / width
 
 
-# What leaves Python is the field, at every place
+# The field sent to the browser
 
 
 def boxes_of(said):
-    """All boxes ``(2 * D, *map)`` of what is sent, as field.js reads them."""
+    """Return the boxes ``(2 * D, *map)`` that field.js reads from the payload."""
     found = torch.zeros(2 * len(said["input"]), *said["map"])
     for place in torch.ones(said["map"]).nonzero().tolist():
         flat = int(np.ravel_multi_index(place, said["map"]))
@@ -69,7 +69,7 @@ SENT = {
 
 
 @pytest.mark.parametrize("name", SENT)
-def test_what_is_sent_is_the_field(name):
+def test_the_field_payload_has_the_box_of_every_position(name):
     field = hookviz.receptive_field(*SENT[name])
     said = json.loads(json.dumps(payload(field), allow_nan=False))
     assert torch.equal(boxes_of(said), field.boxes.float())
@@ -77,7 +77,7 @@ def test_what_is_sent_is_the_field(name):
     assert alone == [name == "triangle"] * len(alone)
 
 
-def test_a_part_of_the_picture():
+def test_outlines_and_words_describe_the_part_of_the_input():
     field = hookviz.receptive_field(chain(2, [(3, 1, 1, 1)]), torch.zeros(1, 2, 12, 8), "0")
     place = place_in(field, 0, 5, 2)
     assert place == (5, 2)
@@ -98,7 +98,7 @@ def test_a_part_of_the_picture():
 # In the explorer
 
 
-def test_the_box_and_the_value_of_a_place(explorer):
+def test_a_chosen_position_shows_its_box_and_value(explorer):
     assert explorer.frame.input.box is None and explorer.frame.panels[0].box is None
     for layer, place in (
         ("layer2.0.conv1", (2, 16)),
@@ -133,13 +133,13 @@ def test_the_box_of_a_second_branch_lies_in_the_second_picture():
 
 
 @pytest.mark.parametrize("place", [(0.5,), (2, 0), (float("nan"), 0)])
-def test_no_place(explorer, place):
+def test_invalid_positions_are_refused(explorer, place):
     with pytest.raises(traitlets.TraitError, match="is not a position in a map: give two"):
         explorer.place = place
     assert explorer.place is None
 
 
-def test_the_model_runs_once_and_only_if_asked(explorer, monkeypatch):
+def test_the_receptive_field_is_computed_once_and_only_when_needed(explorer, monkeypatch):
     asked = []
 
     def counted(*given, **options):
@@ -165,7 +165,7 @@ def test_the_model_runs_once_and_only_if_asked(explorer, monkeypatch):
         (lambda y: y - y.mean((2, 3), keepdim=True), "sees the whole input"),
     ],
 )
-def test_what_cannot_be_drawn_is_said(between, said):
+def test_a_note_explains_fields_that_cannot_be_drawn(between, said):
     with torch.no_grad():
         explorer = hookviz.explore(Net(between), torch.rand(1, 3, 8, 6), layer="last")
     explorer.place = (0.5, 0.5)
@@ -174,7 +174,7 @@ def test_what_cannot_be_drawn_is_said(between, said):
     assert frame.input.box == ((0, 0, 1, 1) if "whole" in said else None)
 
 
-def test_no_field_at_all_is_said(monkeypatch):
+def test_a_note_reports_an_error_of_the_receptive_field(monkeypatch):
     def broken(*given, **options):
         raise ValueError("no field of such a model.")
 
@@ -185,7 +185,7 @@ def test_no_field_at_all_is_said(monkeypatch):
     assert "unknown: no field of such a model." in explorer.frame.input.note
 
 
-def test_without_a_picture_the_map_says_it():
+def test_without_an_input_picture_the_note_is_at_the_map():
     model = nn.Sequential(nn.Unflatten(1, (1, 4, 4)), nn.Conv2d(1, 2, 3), nn.Flatten())
     explorer = hookviz.explore(model, torch.rand(2, 16), target=torch.sum)
     explorer.place = (0, 0)
@@ -194,10 +194,10 @@ def test_without_a_picture_the_map_says_it():
     assert "; sees places 0–10" in explorer.frame.panels[0].note
 
 
-# What counts for it
+# The effective receptive field
 
 
-def test_the_effective_field_is_a_heatmap(explorer):
+def test_the_effective_field_can_be_shown_as_a_heatmap(explorer):
     explorer.heatmap = EFFECTIVE
     field = hookviz.receptive_field(MODEL, PICTURES[6], "layer2.0.conv1")
     assert (explorer.frame.heatmap == field.effective([PICTURES[6]]).numpy()).all()
@@ -209,7 +209,7 @@ def test_the_effective_field_is_a_heatmap(explorer):
     assert (explorer.frame.heatmap != found.heatmap).any()  # of the edited run
 
 
-def test_the_effective_field_of_a_sample_and_of_a_volume():
+def test_the_effective_field_is_of_the_shown_sample_and_slice():
     model, x = chain(3, [(3, 2, 1, 1)]), torch.rand(2, 2, 10, 8, 6)
     explorer = hookviz.explore(model, x, target=torch.sum, sample=1, heatmap=EFFECTIVE)
     explorer.depth = 2
@@ -219,11 +219,11 @@ def test_the_effective_field_of_a_sample_and_of_a_volume():
     assert (explorer.frame.heatmap == whole[round(2 / 4 * 9)]).all()
 
 
-# Which channels answer there
+# The order of the channels at a position
 
 
 def by_hand(maps, gradients, row, column):
-    """Scores of the orders at a position, by plain numpy."""
+    """Return the score of each order at a position, in plain numpy."""
     maps, gradients = maps.astype(np.float64), gradients.astype(np.float64)
     value = maps[:, row, column]
     deviation = maps.std((1, 2))
@@ -241,7 +241,7 @@ def tensors(explorer, layer):
 
 
 @pytest.mark.parametrize("order", ["value", "contrast", "contribution"])
-def test_channels_are_sorted_by_what_they_are_at_the_place(explorer, order):
+def test_channels_are_sorted_by_their_score_at_the_position(explorer, order):
     explorer.order = order
     assert explorer.frame.channels.tolist() == list(range(explorer.frame.counts["channel"]))
     assert "by channel number: no position is chosen" in explorer.frame.tiles.caption
@@ -251,15 +251,15 @@ def test_channels_are_sorted_by_what_they_are_at_the_place(explorer, order):
     assert np.all(np.diff(scores[explorer.frame.channels]) <= 0)
     assert "row 20, column 7" in explorer.frame.tiles.caption
     explorer.order = "index"
-    explorer.order = order  # the first is shown
+    explorer.order = order  # choosing an order shows its first channel
     assert scores[explorer.channel] == scores.max()
-    explorer.layer = "layer3.1.conv2"  # the same spot, in a smaller map
+    explorer.layer = "layer3.1.conv2"  # the same fraction of a smaller map
     maps, gradients = tensors(explorer, "layer3.1.conv2")
     scores = by_hand(maps, gradients, 10, 3)[order]
     assert np.all(np.diff(scores[explorer.frame.channels]) <= 0)
 
 
-def test_contributions_are_of_the_output_in_a_difference_and_after_an_activation(explorer):
+def test_the_contribution_order_uses_the_output_in_difference_and_activation_views(explorer):
     explorer.edit(channels=4, change=0.25)
     at(explorer, 20, 7)
     edited = by_hand(*tensors(explorer, "layer2.0.conv1"), 20, 7)
@@ -272,7 +272,7 @@ def test_contributions_are_of_the_output_in_a_difference_and_after_an_activation
     assert np.all(np.diff(edited["contribution"][explorer.frame.channels]) <= 0)
 
 
-def test_more_like_a_channel(explorer):
+def test_channels_are_sorted_by_similarity_to_the_reference_channel(explorer):
     explorer.channel = 9
     explorer.order = "similarity"
     assert explorer.reference_channel == 9 == explorer.channel == explorer.frame.channels[0]
@@ -280,14 +280,14 @@ def test_more_like_a_channel(explorer):
     cosines = F.cosine_similarity(maps, maps[9:10]).numpy()
     assert np.all(np.diff(cosines[explorer.frame.channels]) <= 1e-12)
     explorer.channel = int(explorer.frame.channels[1])
-    assert explorer.reference_channel == 9  # it stays while one looks at the others
+    assert explorer.reference_channel == 9  # it stays while other channels are shown
     with pytest.raises(traitlets.TraitError, match="reference_channel=4000 is not in layer"):
         explorer.reference_channel = 4000
     explorer.layer = "stem.0"
     assert explorer.frame.channels[0] == 9
 
 
-def test_silent_and_infinite_channels_have_their_places():
+def test_orders_rank_silent_and_nonfinite_channels():
     from hookviz.view.layer import LayerView, channel_order, scores_at, similarities
 
     maps = np.random.default_rng(0).normal(size=(6, 3, 3)).astype(np.float32)
@@ -306,7 +306,7 @@ def test_silent_and_infinite_channels_have_their_places():
     assert similarities(huge, 0)[1] == pytest.approx(1)
 
 
-def test_the_kernel_answers_where_the_browser_has_rounded_values(explorer):
+def test_the_kernel_sends_exact_scores_for_rounded_maps(explorer):
     canvas = hookviz.explore(
         explorer.displayed().session.given, explorer.image, face="canvas", layer="layer3.1.conv2"
     )

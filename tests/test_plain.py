@@ -1,4 +1,4 @@
-"""The plain face: ipywidgets sliders, predictions with percentages, and a matplotlib picture."""
+"""The explorer without a canvas: ipywidgets sliders, predictions and a matplotlib picture."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def explorer():
     return hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], face="plain")
 
 
-def test_predictions_stand_above_with_their_percentages(explorer):
+def test_predictions_are_shown_with_their_percentages(explorer):
     for prediction in explorer.frame.predictions:
         assert prediction.words.endswith(" %") and says(explorer, prediction.words)
     explorer.edit(change=0)
@@ -24,13 +24,13 @@ def test_predictions_stand_above_with_their_percentages(explorer):
     assert says(explorer, f"{changed.words} ({changed.change})")
 
 
-def test_it_says_why_it_opened_until_something_else_is_shown(explorer):
+def test_the_reason_for_the_opened_channel_is_shown_until_the_view_changes(explorer):
     assert says(explorer, explorer.frame.opened) and "contributes most to" in explorer.frame.opened
     explorer.channel = (explorer.channel + 1) % 96
     assert not says(explorer, "contributes most to")
 
 
-def test_the_layer_slider_leads_to_the_strongest_channel(explorer):
+def test_the_layer_slider_shows_the_strongest_channel_of_a_layer(explorer):
     slider = control(explorer, "layer")
     slider.value = 3
     layer = explorer.frame.layers[3]
@@ -51,5 +51,5 @@ def test_the_picture_has_map_gradient_heatmap_and_a_grid_of_the_channels(explore
     assert outline.get_width() < grid.images[0].get_array().shape[1] / 15
 
 
-def test_sliders_have_one_length_whatever_the_layer_is_called():
+def test_sliders_have_a_fixed_length():
     assert ".widget-slider {flex: 0 0 340px" in hookviz.draw.html.STYLE

@@ -1,4 +1,4 @@
-"""Faults planted in trained networks, EfficientNet-Lite0 and those of the digits, are found."""
+"""Faults planted in trained networks, EfficientNet-Lite0 and digit classifiers, are found."""
 
 from __future__ import annotations
 
@@ -101,8 +101,8 @@ PLANTS: dict[Plant, str] = {
 }
 
 
-def told(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> list[str]:
-    """The kinds of all errors and warnings."""
+def alarm_kinds(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> list[str]:
+    """Return the kinds of all errors and warnings."""
     findings = hookviz.diagnose(model, x, lambda output: F.cross_entropy(output, y))
     return [each.kind for each in findings if each.severity != "note"]
 
@@ -112,24 +112,24 @@ NETWORKS = ["batchnorm", "depthwise", "resnet", "squeeze-excite"]
 
 
 @pytest.mark.parametrize("plant", heavy_but(QUICK, PLANTS, lambda plant: plant.__name__))
-def test_planted_in_lite0(lite0, photographs, plant):
+def test_faults_planted_in_lite0_are_found(lite0, photographs, plant):
     model = copy.deepcopy(lite0).eval()
     labels = torch.tensor([282, 967])
-    assert told(model, photographs, labels) == []
-    assert PLANTS[plant] in told(*plant(model, photographs), labels)
+    assert alarm_kinds(model, photographs, labels) == []
+    assert PLANTS[plant] in alarm_kinds(*plant(model, photographs), labels)
 
 
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
 @pytest.mark.parametrize("name", heavy_but({"batchnorm"}, NETWORKS))
-def test_planted_in_a_network_of_digits(name, plant):
+def test_faults_planted_in_digit_classifiers_are_found(name, plant):
     model = copy.deepcopy(trained(name).stages["the end"]).eval()
     pictures, labels, _, _ = digits()
     x, y = NETS[name].given(pictures[:32]), labels[:32]
-    assert told(model, x, y) == []
+    assert alarm_kinds(model, x, y) == []
     model, x = plant(model, x)
     if plant is channels_last:
         model[0] = nn.Conv2d(3, 16, 3, padding=1)
         x = x.expand(-1, -1, -1, 3)
     silent = "constant" if any(isinstance(m, nn.SiLU) for m in model.modules()) else "dead"
     kind = silent if plant is bias_far_below else PLANTS[plant]
-    assert kind in told(model, x, y)
+    assert kind in alarm_kinds(model, x, y)

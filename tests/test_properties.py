@@ -1,7 +1,7 @@
 """Capture is exact for random networks, drawn by hypothesis.
 
-Each network is a list of blocks out of what networks are made of, in an order that nobody
-chose. What capture gives is compared, bit for bit, with `reference.true_outputs`.
+Each network is a random list of common blocks. The captured values are compared, bit for bit,
+with `reference.true_outputs`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Block(nn.Module):
         groups, bias = recipe["groups"], recipe["bias"]
         kind = transposed if recipe["transposed"] else plain
         self.conv = kind(CHANNELS, CHANNELS, 3, padding=1, groups=groups, bias=bias)
-        if recipe["strided"]:  # down, and up again
+        if recipe["strided"]:  # downsample and upsample again
             self.conv = plain(CHANNELS, CHANNELS, 2, stride=2, groups=groups, bias=bias)
             self.up = transposed(CHANNELS, CHANNELS, 2, stride=2)
         self.parts = nn.ModuleList()
@@ -100,7 +100,7 @@ class Overwrite(nn.Module):
 
 
 class Net(nn.Module):
-    """Randomly nested blocks, some of which run again, with an output of a random kind."""
+    """Randomly nested blocks, some of which run twice, with a random kind of output."""
 
     def __init__(self, spatial: int, recipes: list, nesting: str, again: bool, returns: str):
         super().__init__()
@@ -116,7 +116,7 @@ class Net(nn.Module):
         else:
             self.body = nn.ModuleList(blocks)
         self.again, self.returns = again, returns
-        self.alias = blocks[0]  # a second name
+        self.alias = blocks[0]  # a second name of the same module
 
     def forward(self, x: Tensor) -> object:
         if isinstance(self.body, nn.Sequential):
@@ -133,7 +133,7 @@ class Net(nn.Module):
 
 @contextmanager
 def without_checkpoints(model: nn.Module) -> Iterator[None]:
-    """A block within which every layer runs only once."""
+    """Disable checkpointing within the block, so that no layer runs again."""
     blocks = [block for block in model.modules() if isinstance(block, Block) and block.checkpointed]
     for block in blocks:
         block.checkpointed = False
@@ -187,7 +187,7 @@ NETS = st.fixed_dictionaries(
 )
 
 
-PHASES = [phase for phase in Phase if phase is not Phase.explain]  # that takes minutes
+PHASES = [phase for phase in Phase if phase is not Phase.explain]  # explaining takes minutes
 
 
 NETWORKS = settings(
@@ -233,10 +233,10 @@ def check(net, training, frozen, batch, asks, seed):
                 buffer.copy_(value)
 
     def once() -> list[Tensor | None]:
-        """Run it from the same state; return everything that a training depends on."""
+        """Run the model from the same state; return all values that training depends on."""
         fresh()
         own = x.clone().requires_grad_(asks)
-        output = model(own * 1)  # not a leaf, so that it may be overwritten
+        output = model(own * 1)  # a leaf could not be overwritten in place
         loss = score(output)
         loss.backward()
         gradients = [own.grad, *(parameter.grad for parameter in model.parameters())]
@@ -247,7 +247,7 @@ def check(net, training, frozen, batch, asks, seed):
     before = snapshot(model)
     try:
         plain = once()
-    except RuntimeError as error:  # not every order of in-place operations can be differentiated
+    except RuntimeError as error:  # torch cannot differentiate every order of in-place operations
         event("refused by torch")
         with pytest.raises(RuntimeError) as raised, hookviz.capture(model):
             once()

@@ -1,4 +1,4 @@
-"""Every result alike: records() is strict JSON with the same keys, and tables fit a terminal."""
+"""All results share one format: strict JSON records with common keys, and narrow tables."""
 
 import json
 import math
@@ -25,7 +25,7 @@ class Odd(nn.Module):
 
 
 class Block(nn.Module):
-    """A residual block whose names are long."""
+    """A residual block with long layer names."""
 
     def __init__(self, channels, odd=False):
         super().__init__()
@@ -40,7 +40,7 @@ class Block(nn.Module):
 
 
 def network(odd=False):
-    """A classifier with layers whose names are longer than a table has room for."""
+    """Return a classifier whose layer names do not fit into a table."""
     torch.manual_seed(0)
     stages = nn.Sequential()
     stages.add_module("stem", nn.Conv2d(3, 8, 7, stride=4))
@@ -115,7 +115,7 @@ def contributions(model, x):
 
 
 def attention(model, x):
-    """Attention in a module with a long name, beside the network."""
+    """Return the attention of a module with a long name; the network itself has none."""
     attending = nn.Sequential()
     attending.add_module(LONG, nn.TransformerEncoderLayer(8, 2, 16, batch_first=True))
     return hookviz.attention(attending.eval(), x[:, 0, :5, :8])
@@ -154,18 +154,18 @@ def odd(request):
 
 @pytest.fixture(scope="module", params=RESULTS)
 def result(request, odd):
-    """A result, of a model with finite numbers and of one without."""
+    """Return a result of a model with finite values, and of one with NaN and Inf."""
     model = network(odd)
     torch.manual_seed(1)
     x = torch.randn(4, 3, 64, 64)
     if odd and request.param in ("similarity", "receptive_field"):
-        model = network()  # the one needs numbers, the other looks at none
-    with warnings.catch_warnings():  # of channels that never vary, and the like
+        model = network()  # one needs finite values, the other reads none
+    with warnings.catch_warnings():  # such as warnings of constant channels
         warnings.simplefilter("ignore")
         return request.param, RESULTS[request.param](model, x)
 
 
-# What a key holds, wherever it stands.
+# The type of a key's values, which is the same in all results.
 MEANINGS = {
     "layer": str,
     "layer_b": str,
@@ -192,11 +192,11 @@ def test_records_are_strict_json(result):
     records = found.records()
     assert records, name
     assert json.loads(json.dumps(records, allow_nan=False)) == records
-    assert len({tuple(record) for record in records}) == 1  # columns of one table
+    assert len({tuple(record) for record in records}) == 1  # all records have the same columns
     for record in records:
-        # Their rows are channels of one layer.
+        # The records of these two are channels of one layer.
         assert "layer" in record or name in ("contributions", "weights")
-        # In a graph it is the name of the module in whose code an operation ran.
+        # In a graph, "module" is the module whose code ran the operation.
         assert "module" not in record or name == "graph"
         for key, value in record.items():
             assert key.isidentifier()
@@ -206,14 +206,14 @@ def test_records_are_strict_json(result):
             assert all(type(each) is int for each in record.get(key) or ())
 
 
-def test_a_table_fits_a_terminal(result):
+def test_tables_are_at_most_80_characters_wide(result):
     name, found = result
     for text in (repr(found), str(found)):
         wide = [line for line in text.splitlines() if len(line) > 80]
         assert not wide, name
 
 
-def test_html_has_whole_names(result, odd):
+def test_html_tables_have_unshortened_names(result, odd):
     name, found = result
     assert LONG in found._repr_html_() or (name == "diagnose" and not odd)
 
@@ -223,7 +223,7 @@ PAGES |= {"receptive_field", "graph", "contributions", "attention", "weights"}
 VERDICTS = {"diagnose", "compare", "watch", "graph", "contributions", "attention", "weights"}
 
 
-def test_a_page_is_one_file(result, tmp_path):
+def test_result_pages_are_one_file_without_urls(result, tmp_path):
     name, found = result
     if name not in PAGES:
         assert not hasattr(found, "to_html")
@@ -239,7 +239,7 @@ def test_a_page_is_one_file(result, tmp_path):
     assert page == found.to_html(title="<b>A page</b>")
 
 
-def test_a_verdict_is_one_line(result, odd):
+def test_verdicts_are_one_line(result, odd):
     name, found = result
     assert hasattr(found, "verdict") == (name in VERDICTS)
     verdict = getattr(found, "verdict", "")
@@ -247,7 +247,7 @@ def test_a_verdict_is_one_line(result, odd):
     assert name != "watch" or ("NaN first seen at step 0" in verdict) == odd
 
 
-def test_infinite_contributions_are_text_and_nan_is_none_in_their_records():
+def test_contribution_records_have_infinity_as_text_and_nan_as_none():
     x = torch.randn(1, 3, 64, 64)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -257,21 +257,21 @@ def test_infinite_contributions_are_text_and_nan_is_none_in_their_records():
     assert records[2]["contribution"] == pytest.approx(float(why.by_channel[2]))
 
 
-def test_names_that_are_cut_are_told_apart():
+def test_shortened_names_stay_distinct():
     names = [f"{LONG}_{number}.conv{place}" for number in range(3) for place in range(2)]
     rows = [(name, "x" * 60, "7") for name in names]
     told = text_table("Long names", ("layer", "note", "count"), rows)
     assert len({line.split()[0] for line in told.splitlines()[2:8]}) == len(names)
 
 
-def test_a_single_row_has_a_line_for_each_cell():
+def test_a_table_of_one_row_has_one_line_per_cell():
     told = text_table("One", ("layer", "note"), [(LONG * 2, "as long as a note may well be")])
     assert told.splitlines()[1:] == [f"layer  {LONG * 2}", "note   as long as a note may well be"]
 
 
-def test_infinities_are_told_as_text():
+def test_comparison_records_have_infinity_as_text_and_nan_as_none():
     model = nn.Sequential(nn.Identity())
     found = hookviz.compare(model, nn.Sequential(nn.Identity()), torch.zeros(1, 3, 4, 4))
     (record,) = [each for each in found.records() if each["layer"] == "0"]
     assert record["decibel"] == "inf" and float(record["decibel"]) == math.inf
-    assert record["cosine"] is None  # NaN: zeros have no direction
+    assert record["cosine"] is None  # NaN: the cosine of zero vectors is undefined

@@ -1,4 +1,4 @@
-"""What only a maintainer's push sets off is held to what is here."""
+"""The release scripts, workflows and Makefile agree with the repository."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JOBS = {name: yaml.safe_load(text)["jobs"] for name, text in WORKFLOWS.items()}
 STEPS = [step for jobs in JOBS.values() for job in jobs.values() for step in job.get("steps", ())]
 
 
-def test_a_tag_that_disagrees_is_not_released(tmp_path):
+def test_a_tag_needs_matching_version_citation_and_changelog(tmp_path):
     (tmp_path / "hookviz").mkdir()
     for name in ("hookviz/__init__.py", "CITATION.cff", "CHANGELOG.md"):
         shutil.copy(ROOT / name, tmp_path / name)
@@ -46,11 +46,12 @@ def test_a_tag_that_disagrees_is_not_released(tmp_path):
     assert faults("v9.8.8", tmp_path)
 
 
-def test_the_repositorys_name_is_written_by_one_command(tmp_path, monkeypatch):
+def test_one_command_writes_the_repository_name_everywhere(tmp_path, monkeypatch):
     names = "README.md", "pyproject.toml", "CITATION.cff"
     for name in names:
         shutil.copy(ROOT / name, tmp_path / name)
-    for repository in ("someone/first", "Someone.Else/hook-viz"):  # once, and after a move
+    # The first name, and a new one after a move.
+    for repository in ("someone/first", "Someone.Else/hook-viz"):
         front.write(repository, tmp_path)
         texts = {name: (tmp_path / name).read_text() for name in names}
         source = f"https://github.com/{repository}"
@@ -65,17 +66,17 @@ def test_the_repositorys_name_is_written_by_one_command(tmp_path, monkeypatch):
 
 
 def targets():
-    """Each of the Makefile's, with those that it needs."""
+    """Return the Makefile's targets with their prerequisites."""
     rules = re.findall(r"^([\w-]+): *([^#\n]*)", (ROOT / "Makefile").read_text(), re.MULTILINE)
     return {name: needed.split() for name, needed in rules}
 
 
-def test_test_all_leaves_no_test_target_out():
+def test_make_test_all_includes_every_test_target():
     every = {name for name in targets() if re.match("lint|test|ecosystem-sample", name)}
     assert set(targets()["test-all"]) == every - {"test-all"}
 
 
-def test_workflows_run_what_is_there():
+def test_workflows_use_existing_targets_and_files():
     commands = "\n".join(step.get("run", "") for step in STEPS)
     linux = JOBS["tests"]["linux"]["strategy"]["matrix"]
     called = {*re.findall(r"make (\w[\w-]*)", commands), *linux["target"]}
@@ -92,7 +93,7 @@ def test_actions_are_pinned_by_major_version():
     assert [use for use in used if not re.fullmatch(r"[\w/-]+@(release/)?v\d+", use)] == []
 
 
-def test_pre_commit_has_the_ruff_of_make_lint():
+def test_pre_commit_and_make_lint_use_the_same_ruff_version():
     config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
     hooks = [hook for repo in config["repos"] for hook in repo["hooks"]]
     needed = [f"ruff=={pinned(PINS[''])['ruff']}"]

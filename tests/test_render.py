@@ -1,4 +1,4 @@
-"""Colours are matplotlib's, levels are exact, NaN and Inf have colours of their own."""
+"""Colours equal matplotlib's, levels are exact, and NaN and Inf have separate colours."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ def drawn(values, name, low, high):
 
 @pytest.mark.parametrize("name", [SEQUENTIAL, DIVERGING, "magma", "gray", "tab10"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_colours_are_matplotlibs(name, dtype):
+def test_colours_equal_matplotlibs(name, dtype):
     values = RANDOM.normal(size=(40, 30)).astype(dtype)
     low, high = values.min(), values.max()
     got = drawn(values, name, low, high).astype(int)
     exact = colormap(name)(Normalize(low, high)(values), bytes=True)[..., :3].astype(int)
     off = (got != exact).any(-1)
-    assert off.mean() < 0.01  # rounding at the border of two levels
+    assert off.mean() < 0.01  # rounding between two levels
     levels = to_levels(values, low, high).astype(int)
     expected = np.minimum((Normalize(low, high)(values) * 252).astype(int), 251)
     assert abs(levels - expected).max() <= 1
-    # and close to the map in all of its own colours
+    # Also close to matplotlib's full colormap.
     full = colormaps[name](Normalize(low, high)(values), bytes=True)[..., :3].astype(int)
     assert name == "tab10" or abs(got - full).max() <= 12
 
 
-def test_ends_and_beyond():
+def test_values_outside_the_range_have_the_colours_of_its_ends():
     values = np.array([[-9.0, 0.0, 1.0, 9.0]])
     assert to_levels(values, 0.0, 1.0).tolist() == [[0, 0, 251, 251]]
 
 
-def test_not_finite_values_have_their_own_colours():
+def test_nan_and_infinity_have_separate_colours():
     values = np.array([[0.0, np.nan, np.inf, -np.inf], [1.0, 0.5, 0.25, 0.75]])
     pixels = drawn(values, "viridis", 0.0, 1.0)
     special = [tuple(pixels[0, column]) for column in (1, 2, 3)]
@@ -69,7 +69,7 @@ def test_not_finite_values_have_their_own_colours():
     assert tuple(pixels[1, 0]) == tuple(palette("viridis")[251, :3])
 
 
-def test_zero_is_in_the_middle_of_the_diverging_map():
+def test_zero_is_the_middle_of_the_diverging_colormap():
     middle = palette(DIVERGING)[125:127, :3].astype(int)
     assert middle.min() > 235  # nearly white
     level = to_levels(np.zeros((1, 1)), -3.0, 3.0)[0, 0]
@@ -88,7 +88,7 @@ def ranges(normalize, diverging=False, maps=MAPS, **more):
     return colour_ranges(maps, *ends, normalize, diverging=diverging, **more)
 
 
-def test_ranges():
+def test_colour_ranges_of_each_normalization():
     low, high = ranges("channel")
     assert low.tolist() == [-1, 0, 2, 0]
     assert high.tolist() == [3, 9, 3, 1]
@@ -109,11 +109,11 @@ def test_ranges():
 
 
 @pytest.mark.parametrize("size", [1, 2, 100, 101, 150, 999, 1000, 1001, 12_544])
-def test_percentiles_are_numpys(size):
+def test_percentiles_equal_numpys(size):
     maps = RANDOM.normal(size=(5, 1, size)).astype(np.float32)
-    maps[2] = np.maximum(maps[2], 0)  # many equal numbers
+    maps[2] = np.maximum(maps[2], 0)  # many equal values
     for got, exact in zip(percentiles(maps), (1, 99), strict=True):
-        # In double precision: numpy's versions round float32 differently. Three roundings are ours.
+        # In float64, since versions of numpy round float32 differently. We round three times.
         wanted = np.percentile(maps.astype(np.float64), exact, (1, 2))
         allowed = 3 * np.finfo(np.float32).eps * np.abs(maps).max()
         assert np.abs(got - wanted).max() <= allowed
@@ -121,7 +121,7 @@ def test_percentiles_are_numpys(size):
 
 @pytest.mark.parametrize("normalize", ["channel", "layer", "network", "percentile", "symmetric"])
 @pytest.mark.parametrize("diverging", [False, True])
-def test_ranges_pass_over_what_is_not_finite(normalize, diverging):
+def test_colour_ranges_ignore_nan_and_infinity(normalize, diverging):
     maps = MAPS.copy()
     maps[0, 0, :2] = np.nan, np.inf
     maps[1] = np.nan
@@ -144,7 +144,7 @@ def tiles_of(maps, **options):
 
 
 @pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 2048])
-def test_every_tile_is_its_map(count):
+def test_every_tile_shows_its_map_exactly(count):
     maps = RANDOM.normal(size=(count, 7, 7)).astype("float32")
     sheet = tiles_of(maps)
     height, width = sheet.levels.shape
@@ -162,14 +162,14 @@ def test_every_tile_is_its_map(count):
     "shape",
     [(64, 112, 112), (512, 56, 56), (8, 1, 100), (2048, 1, 1), (3, 400, 20), (1, 1000, 1000)],
 )
-def test_mosaics_are_of_a_size_to_look_at(shape):
+def test_mosaics_are_neither_too_small_nor_too_large(shape):
     sheet = tiles_of(np.ones(shape, "float32"))
     assert max(sheet.levels.shape) <= 1400
     assert min(sheet.levels.shape) >= 4
     assert len(zlib.compress(sheet.levels, 1)) < 200_000
 
 
-def test_large_maps_are_averaged():
+def test_tiles_of_large_maps_are_averaged():
     maps = RANDOM.normal(size=(64, 112, 112)).astype("float32")
     sheet = tiles_of(maps)
     assert sheet.tile_width == 56
@@ -178,7 +178,7 @@ def test_large_maps_are_averaged():
     assert abs(sheet.levels[:56, :56].astype(int) - expected).max() <= 1
 
 
-def test_silent_tiles_are_crossed_out():
+def test_tiles_of_silent_channels_are_crossed_out():
     maps = np.ones((2, 9, 9), "float32")
     sheet = tiles_of(maps, silent=np.array([False, True]))
     tall, wide = sheet.tile_height, sheet.tile_width
@@ -186,11 +186,11 @@ def test_silent_tiles_are_crossed_out():
     assert (sheet.levels[:tall, wide + 1 :] == GAP).any()
 
 
-def test_gaps_are_transparent():
+def test_gaps_between_tiles_are_transparent():
     assert palette("viridis")[[0, GAP], 3].tolist() == [255, 0]
 
 
-def test_on_a_dark_page_zero_is_dark():
+def test_zero_is_dark_in_the_diverging_colormap_of_a_dark_page():
     dark, light = dark_palette(DIVERGING)[:, :3], palette(DIVERGING)[:, :3]
     assert dark[125].max() < 24 and light[125].min() > 240
     assert dark[0].max() > 200 and dark[251].max() > 200
@@ -199,7 +199,7 @@ def test_on_a_dark_page_zero_is_dark():
 
 
 @pytest.mark.parametrize("most", [1e-37, 1e37, 3e38])
-def test_extremes_of_single_precision(most):
+def test_levels_are_exact_at_the_extremes_of_float32(most):
     values = np.array([-most, 0.0, most], np.float32)
     assert to_levels(values, np.float32(-most), np.float32(most)).tolist() == [0, 126, 251]
 

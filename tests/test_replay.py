@@ -1,4 +1,4 @@
-"""Replays skip the modules before a changed layer only if the result is the same to the bit."""
+"""Replays skip the modules before a changed layer only if the result is bitwise the same."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ X = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
 
 def runs(model, layer="second"):
-    """Silence three channels, replayed and whole; return the numbers of replays and whole runs."""
+    """Silence three channels, with and without replay; return the counts of both."""
     before, replay = snapshot(model), Replay(model, [model.get_submodule(layer)])
 
     def silenced(channel):
@@ -32,7 +32,7 @@ def runs(model, layer="second"):
 
 
 class Net(nn.Module):
-    """Two convolutions, and a test's functions between and after them."""
+    """Two convolutions with functions of the test between and after them."""
 
     def __init__(self, between=lambda y: y, after=lambda z, y: z):
         super().__init__()
@@ -46,7 +46,7 @@ class Net(nn.Module):
 
 
 @pytest.mark.parametrize("layer", ["conv1", "layer2.0.conv1", "layer4.1.conv2"])
-def test_replays_equal_whole_runs(layer):
+def test_replays_equal_full_runs(layer):
     torch.manual_seed(0)
     assert runs(torchvision.models.resnet18(num_classes=7).eval(), layer) == (3, 0)
 
@@ -118,7 +118,7 @@ def test_a_module_that_writes_to_an_input_in_use_is_not_skipped():
 
 
 @pytest.mark.parametrize("case", ["another order", "random numbers", "a layer that never runs"])
-def test_models_that_cannot_be_replayed_run_whole(case):
+def test_models_that_cannot_be_replayed_run_in_full(case):
     model, calls = Net(), []
 
     def run():
@@ -134,7 +134,7 @@ def test_models_that_cannot_be_replayed_run_whole(case):
     assert (replay.replayed, replay.whole) == (0, 3)
 
 
-def test_a_run_that_leaves_modules_out_runs_whole():
+def test_a_run_that_omits_modules_is_not_replayed():
     model = Net()
     replay = Replay(model, [model.second])
     with torch.no_grad():
@@ -156,7 +156,7 @@ def test_errors_of_the_model_are_raised_unchanged():
     assert_untouched(model, before)
 
 
-def test_each_batch_size_is_recorded():
+def test_each_batch_size_is_recorded_separately():
     model = Net()
     replay = Replay(model, [model.second])
     with torch.no_grad():

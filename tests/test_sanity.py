@@ -1,4 +1,4 @@
-"""Does a heatmap depend on the weights? The measures by scipy and by loops, and both verdicts."""
+"""`sanity_check` tells whether a heatmap depends on the weights; its measures equal scipy's."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ MODEL, PICTURES = hookviz.demo_model(), hookviz.demo_images()
 
 
 def edges(model, inputs, layer, target, class_names=None):
-    """A heatmap that knows nothing of the model: the picture's own differences."""
+    """Return a heatmap that ignores the model: differences between neighbouring pixels."""
     pixels = hookviz.attribution.prepare_input(inputs, model).args[0].sum(1)
     return pixels.diff(dim=1)[:, :, 1:].abs() + pixels.diff(dim=2)[:, 1:].abs()
 
 
-def test_the_verdict_tells_gradcam_from_an_edge_detector(monkeypatch):
+def test_the_verdict_distinguishes_gradcam_from_an_edge_detector(monkeypatch):
     monkeypatch.setitem(hookviz.attribution.HEATMAPS, "edges", edges)
     before = snapshot(MODEL)
     real = sanity_check(MODEL, PICTURES[6], "gradcam", steps=2)
@@ -36,14 +36,14 @@ def test_the_verdict_tells_gradcam_from_an_edge_detector(monkeypatch):
     assert torch.allclose(fake.correlations, torch.ones(3, 1))
     assert torch.allclose(fake.similarities, torch.ones(3, 1).double())
     assert "rank correlation 1 " in fake.verdict
-    # The first map is the heatmap itself, of the last convolution with positions.
+    # The first map is the unshuffled heatmap of the last convolution with several positions.
     with hookviz.capture(MODEL, "layer3.1.conv2") as cache:
         x = hookviz.attribution.prepare_input(PICTURES[6], MODEL).args[0].requires_grad_()
         torch.autograd.grad(MODEL(x).max(), x)
     torch.testing.assert_close(real.maps[0], hookviz.heatmap(cache["layer3.1.conv2"]))
 
 
-def test_measures_are_scipys_and_those_of_a_loop():
+def test_correlations_equal_scipys_and_similarities_equal_a_loop():
     generator = torch.Generator().manual_seed(0)
     maps = torch.rand(3, 2, 9, 12, generator=generator)
     maps[1] = (maps[1] * 4).round()  # ties
@@ -61,14 +61,15 @@ def test_measures_are_scipys_and_those_of_a_loop():
             light = (2 * a.mean() * b.mean() + 1e-4) / (a.mean() ** 2 + b.mean() ** 2 + 1e-4)
             found.append(light * (2 * covariance + 9e-4) / (a.var() + b.var() + 9e-4))
     assert float(check.similarities[1, 0]) == pytest.approx(np.mean(found))
-    assert check.correlations[2, 1] == check.similarities[2, 1] == 0  # NaN is like nothing
+    # Maps with NaN have similarity 0.
+    assert check.correlations[2, 1] == check.similarities[2, 1] == 0
     assert torch.allclose(check.correlations[0], torch.ones(2))
     flat = SanityCheck("m", ["all"], torch.stack([maps[0], torch.ones(2, 9, 12)]))
     assert not flat.correlations[1].any() and not flat.similarities[1].any()
 
 
 class Parts(nn.Module):
-    """Modules that run in another order than that of their names, and one that is only read."""
+    """Modules that run in a different order than they are defined, one of them only read."""
 
     def __init__(self):
         super().__init__()
@@ -83,7 +84,7 @@ class Parts(nn.Module):
 
 @pytest.mark.parametrize("steps", [2, 10])
 def test_weights_are_shuffled_from_the_last_layer_to_the_first(steps):
-    """Heatmaps of a layer stay until that layer, or a later one, has been reached."""
+    """A layer's map changes only once that layer is shuffled."""
     torch.manual_seed(0)
     model, x = Parts(), torch.rand(2, 1, 6, 6)
     check = sanity_check(model, x, "activation", "first", steps=steps)
@@ -99,7 +100,7 @@ def test_weights_are_shuffled_from_the_last_layer_to_the_first(steps):
 
 
 @pytest.mark.parametrize("method", [*ATTRIBUTIONS, "scorecam", "rollout", "gradient × attention"])
-def test_every_kind_of_method(method, monkeypatch):
+def test_sanity_check_accepts_every_heatmap_method(method, monkeypatch):
     monkeypatch.setitem(hookviz.attribution.HEATMAPS, "scorecam", hookviz.attribution.scorecam)
     if method in hookviz.attribution.ATTENTION_HEATMAPS:
         model, x = hookviz.models.demo_transformer(), hookviz.models.demo_digits()[7]
@@ -115,8 +116,8 @@ def test_every_kind_of_method(method, monkeypatch):
     assert (check.correlations[-1] < 0.999).all()
 
 
-def test_the_class_stays_that_of_the_original_weights():
-    """Shuffling the last layer alone changes the top class, but not whose gradient is shown."""
+def test_the_target_class_is_that_of_the_original_weights():
+    """Shuffling the last layer changes the top class, but not the class of the gradient."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.Tanh(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     x = torch.rand(1, 1, 6, 6)
@@ -126,7 +127,7 @@ def test_the_class_stays_that_of_the_original_weights():
     assert torch.equal(by_itself.maps, named.maps)
 
 
-def test_what_the_result_says(tmp_path):
+def test_a_sanity_check_has_records_a_verdict_a_page_and_a_figure(tmp_path):
     check = sanity_check(MODEL, PICTURES[0], "layercam", "layer2.0.conv1", steps=2)
     rows = check.records()
     json.dumps(rows, allow_nan=False)

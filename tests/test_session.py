@@ -139,7 +139,7 @@ def test_a_sessions_gradients_equal_a_captures():
 
 
 class Normed(nn.Module):
-    """Takes only batches; with ``squeezes`` also single samples."""
+    """Takes only batches, or with ``squeezes`` also single samples."""
 
     def __init__(self, squeezes=False):
         super().__init__()
@@ -190,11 +190,11 @@ def test_a_comparison_runs_each_model_once(name):
     if name == "norm.weight":
         two.load_state_dict(one.state_dict())
     else:
-        two.other, two.conv = two.conv, nn.Sequential(two.conv)  # it runs as conv.0
+        two.other, two.conv = two.conv, nn.Sequential(two.conv)  # the layer that runs is conv.0
     assert forwards(one, lambda: hookviz.compare(one, two, x)) == 1
 
 
-def test_if_neither_input_fits_the_error_is_about_the_users():
+def test_if_neither_input_shape_fits_the_error_is_about_the_users_input():
     model = Normed().eval()
     model.fc = nn.Linear(3, 5)
     for look in (hookviz.explore, hookviz.trace):
@@ -222,7 +222,7 @@ def test_another_thread_waits_until_a_run_has_ended():
     todo, begun = [], []
 
     class Meets(nn.Module):
-        """A model during whose next run another thread starts to work."""
+        """A model that starts another thread during its next run."""
 
         def __init__(self):
             super().__init__()

@@ -1,4 +1,4 @@
-"""The settings of a view as a dict: it is JSON, and it opens the same view again."""
+"""The settings of a view are a JSON dict that opens the same view again."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ MODELS = {
 
 
 def plain(value):
-    """What can be compared: arrays by their bytes."""
+    """Return a value that `==` can compare: arrays become their bytes."""
     if is_dataclass(value):
         return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, np.ndarray):
@@ -82,7 +82,7 @@ def plain(value):
 
 
 def shown(explorer):
-    """Everything on the screen."""
+    """Return everything on the screen."""
     return {
         k: v for k, v in plain(explorer.frame).items() if k not in ("settings", "note", "opened")
     }
@@ -95,7 +95,7 @@ def wander(explorer, targets, draw):
     menus = choices(explorer.displayed())
     explorer.heatmap = draw(st.sampled_from(HEATMAPS))
     explorer.shown_run = draw(st.sampled_from(SHOWN_RUNS))
-    # The drop of a score is one sample's own, which a number of the whole batch is not.
+    # A score drop needs one score per sample; a function of the whole batch has none.
     drops = not callable(explorer.target)
     explorer.order = draw(st.sampled_from([o for o in menus["order"] if drops or o != SCORE_DROP]))
     for name in ("call", "sample", "depth", "channel"):
@@ -136,7 +136,7 @@ def explorer():
     return hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layer="layer3.1.conv2")
 
 
-def test_values_are_python_s_own(explorer):
+def test_settings_have_only_plain_python_values(explorer):
     explorer.channel, explorer.alpha = np.int64(17), torch.tensor(0.5)
     explorer.over_input, explorer.target = np.bool_(False), (np.int64(3), 1)
     explorer.position = torch.tensor([5, 8])
@@ -159,7 +159,7 @@ def test_a_function_as_target_is_left_out(explorer):
     assert shown(again) == shown(explorer)
 
 
-def test_the_browser_s_moves_are_in_the_settings(explorer):
+def test_changes_in_the_browser_are_in_the_settings(explorer):
     moved = {"layer": "layer2.0.conv1", "channel": 4, "place": [0.1, 0.9], "order": "value"}
     explorer.follow(moved)
     found = explorer.settings()
@@ -167,11 +167,11 @@ def test_the_browser_s_moves_are_in_the_settings(explorer):
     assert found["position"] == [2, 25]
 
 
-def test_the_position_is_the_place(explorer):
+def test_the_position_follows_the_place_in_maps_of_any_size(explorer):
     assert explorer.position is None and explorer.settings()["position"] is None
     explorer.position = 5, 8
     assert explorer.place == (5.5 / 14, 8.5 / 14)
-    explorer.layer = "stem.0"  # the place holds for maps of any size
+    explorer.layer = "stem.0"  # the place is a fraction, so it fits maps of any size
     assert explorer.position == (22, 34)
     explorer.position = None
     assert explorer.place is None
@@ -195,7 +195,7 @@ def test_the_position_is_the_place(explorer):
         ("target", "output[", "is not an expression of the output"),
     ],
 )
-def test_a_setting_that_cannot_be(explorer, name, value, message):
+def test_invalid_settings_are_refused(explorer, name, value, message):
     before = explorer.settings()
     with pytest.raises(ValueError, match=message) as raised:
         setattr(explorer, name, value)
@@ -206,7 +206,7 @@ def test_a_setting_that_cannot_be(explorer, name, value, message):
         hookviz.explore(hookviz.demo_model(), image, **before | {name: value})
 
 
-def test_unknown_names_and_two_positions():
+def test_unknown_settings_and_conflicting_positions_are_refused():
     model, image = hookviz.demo_model(), hookviz.demo_images()[6]
     for old in ("stage", "like", "overlay", "strip", "version", "pins"):
         with pytest.raises(TypeError, match=f"Unknown setting '{old}'; "):
@@ -215,13 +215,13 @@ def test_unknown_names_and_two_positions():
         hookviz.explore(model, image, place=(0.5, 0.5), position=(0, 0))
 
 
-def test_settings_are_in_the_signature():
+def test_explore_has_an_argument_for_every_setting():
     import inspect
 
     assert {*WRITTEN} <= set(inspect.signature(hookviz.explore).parameters)
 
 
-def test_a_collection_of_views_is_a_page_of_steps(explorer):
+def test_saved_settings_become_the_steps_of_a_page(explorer):
     views = []
     for channel in (3, 17):
         explorer.channel, explorer.position = channel, (channel % 14, 2)

@@ -1,4 +1,4 @@
-"""Both sides of a target that is a difference, against plain PyTorch."""
+"""The two heatmaps of a target that is a difference of two scores, against plain PyTorch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def gradcam(model, layer, x, score):
     return (slopes.mean((2, 3), keepdim=True) * kept[0]).sum(1).relu()[0].detach()
 
 
-def test_two_classes():
+def test_sides_of_a_difference_of_two_classes():
     model = hookviz.demo_model()
     explorer = hookviz.explore(model, hookviz.demo_images()[6], ("moon", "fish"), layer=LAYER)
     sides = explorer.sides()
@@ -30,7 +30,7 @@ def test_two_classes():
     for heat, other in zip(sides.heats, wanted, strict=True):
         assert heat == pytest.approx(other, abs=1e-6)
     assert sides.difference == pytest.approx(wanted[0] - wanted[1], abs=1e-6)
-    explorer.heatmap = "activation × gradient"  # of one channel: Grad-CAM in its place
+    explorer.heatmap = "activation × gradient"  # a heatmap of one channel is replaced by Grad-CAM
     assert explorer.sides().method == "gradcam"
     explorer.edit("stem.0", 0.5)
     assert not (explorer.sides().heats[0] == sides.heats[0]).all()
@@ -39,7 +39,7 @@ def test_two_classes():
         explorer.sides()
 
 
-def test_two_places():
+def test_sides_of_a_difference_of_two_positions():
     torch.manual_seed(0)
     model, x = PNet().eval(), torch.rand(1, 3, 60, 48)
     explorer = hookviz.explore(model, x, layer="conv2")

@@ -12,7 +12,7 @@ from hookviz.view.payload import layer_payload
 
 
 class Net(nn.Module):
-    """Layers before a norm and a functional ReLU, before an in-place ReLU, and before neither."""
+    """Layers followed by a norm and a functional ReLU, by an in-place ReLU, and by neither."""
 
     def __init__(self):
         super().__init__()
@@ -56,7 +56,7 @@ def test_maps_are_shown_after_norm_and_activation(made):
         assert torch.allclose(torch.from_numpy(arrays["maps"]), expected[1])
 
 
-def test_gradients_and_heatmaps_remain_of_the_output(made):
+def test_gradients_and_heatmaps_stay_those_of_the_layers_output(made):
     _, _, explorer = made
     before = explorer.frame
     explorer.shown_after = "activation"
@@ -67,7 +67,7 @@ def test_gradients_and_heatmaps_remain_of_the_output(made):
     assert "after activation" in after.panels[0].caption
 
 
-def test_shown_after_works_with_edits_and_code(made):
+def test_shown_after_works_with_edits_and_generated_code(made):
     model, _, explorer = made
     explorer.shown_after = "activation"
     with pytest.raises(ValueError, match="shown_after='activation': set shown_after='output'"):

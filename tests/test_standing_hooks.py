@@ -1,4 +1,4 @@
-"""All hooks on a model are listed with their owner and removed; those that torch needs stay."""
+"""All hooks of a model are listed with their owner; all but those torch needs can be removed."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def assert_nothing_left(module: nn.Module) -> None:
     assert not any(value for name, value in vars(module).items() if "hook" in name)
 
 
-def said(found) -> list[tuple[str, str, str]]:
+def summaries(found) -> list[tuple[str, str, str]]:
     return [(hook.kind, hook.layer, hook.function) for hook in found]
 
 
@@ -95,10 +95,10 @@ def no_global_hooks():
 def test_a_hook_on_a_module_is_found_and_removed(kind):
     model, fires = net(), Fires()
     handle = getattr(model[2], SETTERS[kind])(fires)
-    assert said(hookviz.hooks(model)) == [(kind, "2", "Fires")]
+    assert summaries(hookviz.hooks(model)) == [(kind, "2", "Fires")]
     assert hookviz.hooks(model)[0].type == "ReLU"
     removed = hookviz.remove_hooks(model)
-    assert said(removed) == [(kind, "2", "Fires")]
+    assert summaries(removed) == [(kind, "2", "Fires")]
     assert not removed.left
     assert not len(hookviz.hooks(model))
     assert_like_fresh(model)
@@ -115,8 +115,8 @@ def test_a_hook_on_a_parameter_is_found_and_removed(kind):
     handle = getattr(model[0].weight, name)(fires)
     model(X).sum().backward()
     assert fires.count == 1
-    assert said(hookviz.hooks(model)) == [(kind, "0.weight", "Fires")]
-    assert said(hookviz.remove_hooks(model)) == [(kind, "0.weight", "Fires")]
+    assert summaries(hookviz.hooks(model)) == [(kind, "0.weight", "Fires")]
+    assert summaries(hookviz.remove_hooks(model)) == [(kind, "0.weight", "Fires")]
     model(X).sum().backward()
     assert fires.count == 1
     handle.remove()
@@ -140,8 +140,8 @@ def test_a_global_hook_is_found_and_stays_unless_named(kind, no_global_hooks):
     handle = getattr(torch_module, GLOBAL_SETTERS[kind])(fires)
     (found,) = hookviz.hooks(model)
     assert (found.kind, found.name, found.why) == (kind, "(all models)", "is on all models")
-    assert said(hookviz.remove_hooks(model).left) == [(kind, "", "Fires")]
-    assert said(hookviz.remove_hooks(model, kinds=kind)) == [(kind, "", "Fires")]
+    assert summaries(hookviz.remove_hooks(model).left) == [(kind, "", "Fires")]
+    assert summaries(hookviz.remove_hooks(model, kinds=kind)) == [(kind, "", "Fires")]
     model(X).sum().backward()
     model.register_buffer("more", torch.zeros(1))
     model.more, model.extra = nn.Parameter(torch.zeros(1)), nn.ReLU()
@@ -239,7 +239,7 @@ def test_hookviz_hooks_stay_unless_named():
     with hookviz.capture(model) as cache, hookviz.capture(model):
         model[2].register_forward_hook(plain)
         removed = hookviz.remove_hooks(model)
-        assert said(removed) == [("forward", "2", "plain")]
+        assert summaries(removed) == [("forward", "2", "plain")]
         assert {(hook.origin, hook.repeated) for hook in removed.left} == {("hookviz", False)}
         model(X)
         assert len(hookviz.remove_hooks(model, of="hookviz")) == 2
@@ -285,7 +285,7 @@ def test_hooks_that_torch_needs_stay(needed):
     model, twin = net().train(), net().train()
     needed(model), needed(twin)
     twin.load_state_dict(model.state_dict())
-    standing = said(hookviz.hooks(model))
+    standing = summaries(hookviz.hooks(model))
     assert standing
     model[0].register_forward_hook(plain)
     every = [*KINDS]
@@ -294,7 +294,7 @@ def test_hooks_that_torch_needs_stay(needed):
     assert {hook.why for hook in removed.left} == {"torch needs it"}
     for of in ("torch", removed.left, [hook.function for hook in removed.left]):
         assert not hookviz.remove_hooks(model, of=of)
-    assert said(hookviz.hooks(model)) == standing
+    assert summaries(hookviz.hooks(model)) == standing
     for _ in range(2):
         for got, expected in zip(outcome(model), outcome(twin), strict=True):
             assert torch.equal(got, expected)
@@ -305,7 +305,7 @@ def test_hooks_that_torch_needs_stay(needed):
 
 
 class Saves(nn.Module):
-    """A model that needs the hooks that it sets itself."""
+    """A model that registers hooks and depends on them."""
 
     def __init__(self):
         super().__init__()
@@ -329,7 +329,7 @@ def test_hooks_of_the_models_class_stay_unless_named():
     assert [hook.function for hook in removed] == ["plain"]
     assert {hook.why for hook in removed.left} == {"the model's own"}
     assert torch.equal(model(X), expected)
-    assert said(hookviz.remove_hooks(model, of="save")) == [("forward", "conv", "Saves.save")]
+    assert summaries(hookviz.remove_hooks(model, of="save")) == [("forward", "conv", "Saves.save")]
 
 
 def test_a_library_keeps_the_hooks_of_its_own_models():
@@ -382,16 +382,13 @@ def test_hooks_of_a_repeated_cell_are_reported():
         "registered 2 times",
     ]
     assert "&lt;lambda&gt;" in found._repr_html_()
-    # The function of today names those of the runs before.
+    # The function of the last run stands for those of the earlier runs.
     assert len(hookviz.remove_hooks(names["model"], of=names["save"])) == 6
     assert len(hookviz.remove_hooks(names["model"])) == 3
     assert_like_fresh(names["model"])
 
 
-# Names and wrappers
-
-
-# Choosing
+# Choosing hooks
 
 
 CHOSEN = {
@@ -426,7 +423,7 @@ def test_hooks_are_selected_by_kind_and_owner(chosen, left):
     assert [hook.kind for hook in rest] == ["forward_pre", "tensor"]
 
 
-def test_wrapped_models_have_the_inner_names():
+def test_wrapped_models_list_the_inner_layer_names():
     inner = net()
     inner[0] = checkpoint_wrapper(inner[0])
     model = nn.DataParallel(inner)
@@ -440,7 +437,7 @@ def test_wrapped_models_have_the_inner_names():
     assert {(hook.layer, hook.type) for hook in removed.left} == {("0", "CheckpointWrapper")}
 
 
-def test_errors_name_the_remedy():
+def test_invalid_arguments_are_refused_with_a_remedy():
     model = net()
     model[0].register_forward_hook(plain)
     with pytest.raises(
@@ -455,7 +452,7 @@ def test_errors_name_the_remedy():
     assert len(hookviz.hooks(model)) == 1
 
 
-def test_tables_and_records():
+def test_hooks_have_tables_records_and_can_be_pickled():
     model = nn.utils.spectral_norm(net()[0])
     model.register_forward_hook(plain)
     model.weight_orig.register_hook(plain)

@@ -1,4 +1,4 @@
-"""What is on the screen belongs together: picture, strokes, edits, target, channel and messages."""
+"""Picture, strokes, edits, target, channel and notes on the screen are consistent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def explorer():
 
 
 def strongest(explorer, layer):
-    """The channel with the largest sum of activation × gradient, by hand."""
+    """Return the channel with the largest sum of activation × gradient."""
     call = explorer.cache[layer].last
     return int((call.activation * call.gradient)[0].sum((1, 2)).argmax())
 
@@ -31,30 +31,30 @@ def paint(browser):
     browser.request("paint", covered.tobytes(), shape=[112, 112])
 
 
-def test_a_step_to_another_layer_shows_its_strongest_channel_or_the_one_used_last(explorer):
+def test_a_layer_opens_at_its_strongest_or_last_used_channel(explorer):
     for layer in ("layer2.0.conv1", "layer3.0.conv1"):
         explorer.layer = layer
         assert explorer.channel == strongest(explorer, layer)
     explorer.channel = 3
     explorer.layer = "stem.0"
     explorer.layer = layer
-    assert explorer.channel == 3  # the one used last
+    assert explorer.channel == 3  # the last used channel
 
 
-def test_sorted_channels_keep_their_rank(explorer):
+def test_the_next_layer_opens_at_the_same_rank_if_channels_are_sorted(explorer):
     explorer.order = "mean"
     explorer.channel = int(explorer.frame.channels[2])
     explorer.layer = "layer2.0.conv1"
     assert explorer.channel == explorer.frame.channels[2]
 
 
-def test_the_browser_s_channel_of_a_layer_that_it_has_left_is_brought_into_range(explorer):
-    """Quick key presses: the channel may be one of a wider layer on the way."""
+def test_a_channel_out_of_range_from_the_browser_is_clipped(explorer):
+    """With quick key presses, the browser may send the channel of the wider layer before."""
     Browser(explorer).move(layer="stem.0", channel=95)
     assert (explorer.layer, explorer.channel) == ("stem.0", 23)
 
 
-def test_ten_quick_steps_end_at_the_tenth(explorer):
+def test_ten_quick_steps_end_ten_layers_earlier(explorer):
     browser, layers = Browser(explorer), explorer.frame.layers
     start = layers.index(explorer.layer)
     for step in range(1, min(10, start) + 1):
@@ -62,7 +62,7 @@ def test_ten_quick_steps_end_at_the_tenth(explorer):
     assert explorer.layer == browser.canvas.settings["layer"] == layers[max(start - 10, 0)]
 
 
-def test_strokes_go_with_their_picture(explorer):
+def test_strokes_are_removed_with_their_picture(explorer):
     browser = Browser(explorer)
     paint(browser)
     explorer.edit("layer2.0.conv1", 0.5, channels=3)
@@ -72,8 +72,8 @@ def test_strokes_go_with_their_picture(explorer):
     assert [edit.layer for edit in explorer.edits] == ["layer2.0.conv1"]
 
 
-def test_the_target_stays_from_the_first_edit_on(explorer):
-    """Also where the top class is another one after the edit."""
+def test_edits_do_not_change_the_target(explorer):
+    """The target stays the original top class, even if an edit changes the top class."""
     first = explorer.frame.target
     explorer.edit("layer3.1.conv2", 0, channels=slice(None))
     explorer.edit("stem.0", 0, channels=slice(0, 20))
@@ -107,7 +107,7 @@ def test_a_target_outside_the_top_five_has_its_probability(explorer):
     assert len(explorer.frame.predictions) == 5
 
 
-def test_a_note_goes_with_the_next_change(explorer):
+def test_a_note_disappears_at_the_next_change(explorer):
     explorer.image = PICTURES[2]
     assert "The top class is" in explorer.frame.note
     explorer.channel = 3
@@ -128,6 +128,6 @@ def test_an_untrained_model_and_training_mode_are_mentioned():
     assert not [words for words in trained.frame.summary if "untrained" in words]
 
 
-def test_the_explorer_in_words_is_one_line(explorer):
+def test_the_repr_of_an_explorer_is_one_line(explorer):
     assert str(explorer) == repr(explorer) and len(repr(explorer)) < 200
     assert LAYER.split(".")[0] in repr(explorer)

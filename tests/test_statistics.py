@@ -18,7 +18,7 @@ SPECIAL = [0.0, -0.0, math.nan, math.inf, -math.inf, 1e-30, 3e38, 2.0**-60, 1.0]
 NUMBERS = st.one_of(
     st.sampled_from(SPECIAL),
     st.floats(-1e6, 1e6, width=32),
-    st.floats(999.0, 1001.0, width=32),  # a large mean beside the deviation
+    st.floats(999.0, 1001.0, width=32),  # a mean that is large compared with the deviation
 )
 BINS = LogBins(-24, 24, 4)
 

@@ -1,4 +1,4 @@
-"""Brush, rectangle and eraser on the input: what the model gets, and that it can be undone."""
+"""Brush, rectangle and eraser change the input, and undo restores it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_painted_pixels_have_the_mean_of_each_channel(explorer):
     (x,) = explorer.inputs.args
     before, kept = x.clone(), MODEL(x).detach()
     stroke(explorer)
-    assert torch.equal(explorer.inputs.args[0], before)  # the picture itself stays
+    assert torch.equal(explorer.inputs.args[0], before)  # the stored input is unchanged
     edited = shown_inputs(explorer.displayed()).args[0]
     assert torch.allclose(edited, with_mean(x, MASK), atol=1e-6)
     assert torch.equal(edited[..., ~torch.from_numpy(MASK)], x[..., ~torch.from_numpy(MASK)])
@@ -54,8 +54,8 @@ def test_painted_pixels_have_the_mean_of_each_channel(explorer):
     assert torch.equal(explorer.displayed().run.logits, kept)
 
 
-def test_every_stroke_has_the_mean_of_the_unedited_picture(explorer):
-    """Otherwise a second stroke beside the first one would be seen as another shade."""
+def test_every_stroke_paints_the_mean_of_the_unedited_picture(explorer):
+    """Otherwise a second stroke next to the first would have a different shade."""
     (x,) = explorer.inputs.args
     explorer.edit("input", 0, where=(slice(60, 112), slice(None)))
     stroke(explorer, MASK)
@@ -66,7 +66,7 @@ def test_every_stroke_has_the_mean_of_the_unedited_picture(explorer):
     assert torch.allclose(edited[..., both], with_mean(x, MASK | other)[..., both], atol=1e-6)
 
 
-def test_erased_pixels_are_the_input_again(explorer):
+def test_the_eraser_restores_the_input(explorer):
     (x,) = explorer.inputs.args
     explorer.edit("input", 0, where=(slice(100, 112), slice(None)))
     stroke(explorer)
@@ -78,7 +78,7 @@ def test_erased_pixels_are_the_input_again(explorer):
     assert torch.equal(edited[..., there], x[..., there])
     words = [str(edit) for edit in explorer.edits]
     assert words == ["input, all channels, some positions: off", "input, 1,200 pixels: mean"]
-    assert (edited[..., 100:, :] == 0).all()  # not the brush's
+    assert (edited[..., 100:, :] == 0).all()  # not painted by the brush
     explorer.edits = explorer.edits[1:]
     explorer.edit(channels=3)
     stroke(explorer, np.ones_like(MASK), "erase")
@@ -98,7 +98,7 @@ def test_only_the_shown_sample_is_painted():
 
 
 @pytest.mark.parametrize("tool", ["paint", "erase"])
-def test_a_mask_of_another_size_is_refused_and_nothing_covered_is_no_edit(explorer, tool):
+def test_a_mask_of_another_size_is_refused_and_an_empty_mask_is_ignored(explorer, tool):
     stroke(explorer, np.ones((3, 4), bool), tool)
     assert Browser(explorer).canvas.note == (
         "Painting 3×4 pixels needs an input tensor of shape (N, C, 3, 4); "

@@ -1,4 +1,4 @@
-"""The survey: equal to brute force however the data set is divided, and refusals."""
+"""The survey equals brute force for any division of the data set."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SETTINGS = {"k": K, "batch_size": BATCH}
 
 
 class Pictures:
-    """Random inputs with ties and classes; reading an index of ``errors`` raises its error."""
+    """Random inputs with ties and classes; reading an index in ``errors`` raises that error."""
 
     classes = ["a", "b", "c"]
 
@@ -48,7 +48,7 @@ def network():
 
 
 def brute_force(model, inputs, layer):
-    """Every activation, sorted: maps ``(N, C, S)``, and the top inputs of each channel."""
+    """Return all activations ``(N, C, S)``, and the top inputs of each channel."""
     module, kept = model.get_submodule(layer), []
     handle = module.register_forward_hook(lambda m, i, o: kept.append(as_maps(o.clone(), m)))
     with torch.no_grad():
@@ -71,7 +71,7 @@ def brute_force(model, inputs, layer):
 
 
 def assert_agrees(layer, flat, tops):
-    """A layer's survey reports what brute force finds."""
+    """Assert that a layer's survey equals brute force."""
     for channel, top in enumerate(tops):
         assert [each[:3] for each in layer.top(channel)] == top, channel
         values = flat[:, channel].flatten().double()
@@ -85,7 +85,7 @@ def assert_agrees(layer, flat, tops):
 
 
 def assert_same(one, two):
-    """Two surveys agree to the bit, and in sums of floats to 12 digits."""
+    """Assert that two surveys agree exactly, and in sums of floats to 12 digits."""
     assert list(one.layers) == list(two.layers)
     assert torch.equal(one.covered, two.covered) and one.unread == two.unread
     for a, b in zip(one.layers.values(), two.layers.values(), strict=True):
@@ -107,7 +107,7 @@ def whole():
 
 
 def parts_of(count, data=None, **settings):
-    """The surveys of all parts of a data set."""
+    """Return the surveys of all parts of a data set."""
     data = data or Pictures()
     return [
         hookviz.survey(network(), data, nn.Conv2d, **SETTINGS, **settings, shard=(part, count))
@@ -119,7 +119,7 @@ def parts_of(count, data=None, **settings):
 
 
 @pytest.mark.parametrize("layer", ["0", "3"])
-def test_equal_to_brute_force(whole, layer):
+def test_a_survey_equals_brute_force(whole, layer):
     assert whole.complete and whole.seen == LENGTH
     assert_agrees(whole[layer], *brute_force(network(), Pictures().inputs, layer))
 
@@ -139,7 +139,7 @@ NETWORKS = {
 
 
 @pytest.mark.parametrize("kind", NETWORKS)
-def test_kinds_of_layers(kind, tmp_path):
+def test_surveys_of_all_kinds_of_layers_equal_brute_force_and_can_be_saved(kind, tmp_path):
     model, shape, layer = NETWORKS[kind]
     dtype = next(model.parameters()).dtype
     inputs = torch.randn(13, *shape, generator=torch.manual_seed(1)).to(dtype)
@@ -150,7 +150,7 @@ def test_kinds_of_layers(kind, tmp_path):
 
 
 class NaNMaker(nn.Module):
-    """Makes NaN of values above 3, and of a whole input if its first value is above 2."""
+    """Turn values above 3 into NaN, and a whole input if its first value is above 2."""
 
     def forward(self, x):
         whole = (x[:, :1, 0, 0] > 2)[..., None, None]
@@ -170,7 +170,7 @@ def test_nan_is_counted_and_not_ranked():
     assert_agrees(survey["0"], *brute_force(model, inputs, "0"))
 
 
-def test_inputs_of_several_sizes():
+def test_inputs_of_several_sizes_need_batch_size_1():
     inputs = [torch.randn(1, 5 + n, 9 - n) for n in range(4)]
     model = nn.Sequential(nn.Conv2d(1, 2, 3))
     survey = hookviz.survey(model, inputs, batch_size=1)
@@ -182,7 +182,7 @@ def test_inputs_of_several_sizes():
         hookviz.survey(model, inputs)
 
 
-def test_quantiles():
+def test_quantiles_are_within_three_percent():
     inputs = torch.randn(300, 2, 8, 8, generator=torch.manual_seed(0))
     model = nn.Sequential(nn.Conv2d(2, 4, 3))
     layer = hookviz.survey(model, list(inputs))["0"]
@@ -196,7 +196,7 @@ def test_quantiles():
 
 
 class Mixed(nn.Module):
-    """Its second layer sees the inputs in reverse, its third each input twice."""
+    """The second layer gets the inputs in reverse order, the third gets each input twice."""
 
     def __init__(self):
         super().__init__()
@@ -206,7 +206,7 @@ class Mixed(nn.Module):
         return self.first(x) + self.second(x.flip(0)) + self.third(torch.cat([x, x]))[: len(x)]
 
 
-def test_layers_that_do_not_see_the_inputs_in_their_order_are_left_out():
+def test_layers_that_get_the_inputs_in_another_order_are_left_out():
     with pytest.warns(RuntimeWarning, match="is left out: ") as told:
         survey = hookviz.survey(Mixed(), Pictures())
     messages = sorted(str(each.message) for each in told)
@@ -218,7 +218,7 @@ def test_layers_that_do_not_see_the_inputs_in_their_order_are_left_out():
         survey["third"]
 
 
-def test_a_layer_that_runs_twice():
+def test_each_call_of_a_layer_has_its_own_survey():
     class Twice(nn.Module):
         def __init__(self):
             super().__init__()
@@ -258,8 +258,8 @@ def test_equal_values_are_ranked_by_index_in_any_order_of_parts():
     assert_agrees((halves[0] + halves[1])["0"], flat, tops)
 
 
-def test_the_script_of_the_documentation(tmp_path, monkeypatch):
-    """The script that the how-to starts by torchrun, in one process after the other."""
+def test_the_documented_torchrun_script_runs(tmp_path, monkeypatch):
+    """Run the how-to's torchrun script in one process after the other."""
     monkeypatch.chdir(tmp_path)
     Path("pictures").mkdir()
     for number, picture in enumerate(hookviz.demo_images()[:16]):
@@ -273,7 +273,7 @@ def test_the_script_of_the_documentation(tmp_path, monkeypatch):
     assert all(part.seen == 8 for part in parts) and (parts[1] + parts[0]).complete
 
 
-def test_a_part_says_that_it_is_partial_and_is_added_once(whole):
+def test_a_part_is_marked_as_partial_and_cannot_be_added_twice(whole):
     halves = parts_of(2)
     assert "20 of 41 inputs (partial)" in repr(halves[0])
     assert "41 inputs" in repr(whole) and "partial" not in repr(whole)
@@ -313,7 +313,7 @@ class Longer(Pictures):
         ({"k": 4}, "k differs, 3 and 4"),
     ],
 )
-def test_parts_of_something_else_are_refused(changes, message, whole):
+def test_parts_of_a_different_survey_cannot_be_added(changes, message, whole):
     arguments = {"model": network, "inputs": Pictures(), "layers": nn.Conv2d, "k": K} | changes
     if arguments["model"] is hookviz.demo_model:
         arguments["inputs"] = hookviz.demo_images()[:2]
@@ -329,15 +329,15 @@ def test_an_interrupt_returns_the_inputs_so_far(whole, tmp_path):
         part = hookviz.survey(network(), interrupted, nn.Conv2d, **SETTINGS)
     assert part.seen == 20 and "20 of 41 inputs (partial)" in repr(part)
     part.save(tmp_path / "part.npz")
-    # It covers the first half, to which the second one can be added.
+    # The interrupted survey covers the first half, so the second can be added to it.
     assert_same(hookviz.load(tmp_path / "part.npz") + parts_of(2)[1], whole)
 
 
-def test_workers_read_alike(whole):
+def test_worker_processes_do_not_change_the_survey(whole):
     assert_same(hookviz.survey(network(), Pictures(), nn.Conv2d, **SETTINGS, num_workers=1), whole)
 
 
-def test_skipped_inputs_are_the_same_in_every_division():
+def test_skipped_inputs_are_the_same_for_every_division():
     data = Pictures(dict.fromkeys((0, 9, 10, 40), OSError("worn out")))
     whole = hookviz.survey(network(), data, nn.Conv2d, **SETTINGS, on_error="skip")
     assert_same(reduce(add, parts_of(2, data, on_error="skip")), whole)
@@ -351,7 +351,7 @@ def test_skipped_inputs_are_the_same_in_every_division():
 # Classes, records, boxes
 
 
-def test_classes(whole):
+def test_channels_are_found_by_the_classes_of_their_top_inputs(whole):
     inputs = [(torch.full((1, 2, 2), float(n % 5)), n % 5) for n in range(20)]
     model = nn.Sequential(nn.Conv2d(1, 2, 1))
     model[0].weight.data[:] = torch.tensor([1.0, -1.0])[:, None, None, None]
@@ -368,7 +368,7 @@ def test_classes(whole):
         hookviz.survey(model, [each for each, _ in inputs]).find(0)
 
 
-def test_records_and_tables(whole):
+def test_a_survey_has_records_and_tables(whole):
     records = whole.records()
     assert len(records) == 10 and records[4]["layer"] == "3"
     assert records[4]["max"] == whole["3"].top(0)[0].value
@@ -379,7 +379,7 @@ def test_records_and_tables(whole):
         whole["3"].top(6)
 
 
-def test_boxes_are_the_receptive_fields(whole):
+def test_boxes_equal_the_receptive_fields(whole):
     field = hookviz.receptive_field(network(), Pictures().inputs[:1], "3")
     for channel in range(6):
         for top in whole["3"].top(channel):
@@ -391,7 +391,7 @@ def test_boxes_are_the_receptive_fields(whole):
     assert replace(whole, fields={})["3"].top(0, 1)[0].box is None
 
 
-def test_boxes_are_unknown_if_any_part_has_inputs_of_another_size():
+def test_boxes_are_none_if_the_parts_have_inputs_of_different_sizes():
     model = nn.Sequential(nn.Conv2d(1, 2, 3))
     inputs = [torch.randn(1, 8, 9 if n < 3 else 7) for n in range(4)]
     assert hookviz.survey(model, inputs[:3], batch_size=1)["0"].top(0)[0].box is not None
@@ -404,7 +404,7 @@ def test_boxes_are_unknown_if_any_part_has_inputs_of_another_size():
 # Data sets
 
 
-def test_a_folder_of_pictures(tmp_path):
+def test_a_folder_of_pictures_can_be_surveyed(tmp_path):
     for number, picture in enumerate(hookviz.demo_images()[:12:2]):
         folder = tmp_path / picture.info["label"]
         folder.mkdir(exist_ok=True)
@@ -421,7 +421,7 @@ def test_a_folder_of_pictures(tmp_path):
         survey + other
 
 
-def test_the_model_is_untouched():
+def test_a_survey_leaves_the_model_unchanged():
     model = hookviz.demo_model().train()
     before = snapshot(model)
     hookviz.survey(model, hookviz.demo_images()[:5])
@@ -455,7 +455,7 @@ class Stream(torch.utils.data.IterableDataset):
         ),
     ],
 )
-def test_errors_are_one_sentence(changes, error, message):
+def test_invalid_survey_arguments_are_refused(changes, error, message):
     with pytest.raises(error, match=message):
         hookviz.survey(network(), **({"inputs": Pictures()} | changes))
 

@@ -1,4 +1,4 @@
-"""A survey on the screen: its patches, beside the explorer, in its browser, as a page."""
+"""Display of a survey: patches, beside the explorer, in its browser and as a page."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_box_marks_the_receptive_field_in_the_whole_picture():
 
 
 @pytest.mark.parametrize("shape", [(2, 40), (1, 5, 9, 9)])
-def test_signals_and_volumes(shape):
+def test_patches_of_signals_and_volumes_are_drawn(shape):
     kind = {2: nn.Conv1d, 4: nn.Conv3d}[len(shape)]
     inputs = [torch.rand(shape) for _ in range(3)]
     survey = hookviz.survey(nn.Sequential(kind(shape[0], 2, 3)), inputs)
@@ -81,7 +81,7 @@ def test_signals_and_volumes(shape):
         assert piece.is_part and piece.drawn().width == 3
 
 
-def test_inputs_that_are_not_pictures_say_so():
+def test_the_error_for_inputs_that_are_not_pictures_says_so():
     survey = hookviz.survey(nn.Sequential(nn.Linear(6, 4)), list(torch.randn(5, 6)), "0")
     (piece,) = survey.patches("0", 1, 1)
     assert piece.picture is None and "it is not a picture" in piece.words
@@ -89,7 +89,7 @@ def test_inputs_that_are_not_pictures_say_so():
     assert strip([piece], 8).size == (8, 8)
 
 
-def test_a_deleted_picture_says_so(tmp_path, model):
+def test_the_error_for_a_deleted_picture_says_so(tmp_path, model):
     hookviz.demo_images()[0].save(tmp_path / "one.png")
     survey = hookviz.survey(model, tmp_path, "stem.0")
     (tmp_path / "one.png").unlink()
@@ -178,10 +178,10 @@ def test_the_explorer_refuses_a_survey_of_another_model(survey, model):
     assert explorer.survey is None
 
 
-# Browsed
+# The survey browser
 
 
-def test_the_browser_begins_where_it_is_told(survey):
+def test_the_survey_browser_opens_at_the_requested_layer_channel_and_order(survey):
     browser = survey.show()
     assert framed(browser)["facts"]["start"] == {"layer": 1, "channel": 0, "order": "number"}
     cut = framed(browser)["layer-1"][5]["picture"]
@@ -200,7 +200,7 @@ def test_the_browser_begins_where_it_is_told(survey):
     browser.close()
 
 
-def test_orders(survey):
+def test_survey_channels_can_be_sorted_by_their_largest_value(survey):
     layer = survey[LAYERS[1]]
     largest = layer.largest[layer.order("largest value")]
     assert (largest.diff() <= 0).all()
