@@ -11,7 +11,7 @@ from hookviz.__main__ import main
 from hookviz.tables import visible
 
 
-def test_students_names_are_printed_as_text(tmp_path):
+def test_escape_sequences_in_student_names_are_printed_as_text(tmp_path):
     answer = {"question": CLEARS, "given": CLEARS, "right": True, "tries": 1}
     told = {"kind": "hookviz answers", "lesson": "a", "title": CLEARS, "name": f"Eve{CLEARS}"}
     content = told | {"answers": [answer], "saved": ""}
@@ -20,12 +20,12 @@ def test_students_names_are_printed_as_text(tmp_path):
     assert "Eve\\x1b" in text and "\x1b" not in text
 
 
-def test_errors_of_the_command_line_are_text(capsys):
+def test_escape_sequences_in_command_line_errors_are_printed_as_text(capsys):
     assert main(["page", f"nowhere{CLEARS}:build", "photo.png", "-o", "view.html"]) == 2
     assert "\x1b" not in capsys.readouterr().err
 
 
-def test_letters_of_all_languages_stay():
+def test_letters_of_all_languages_are_printed_unchanged():
     text = "Käfer 猫 🐈\u200d⬛ العربية"
     assert visible(text) == text
-    assert visible("half \ud83d") == "half \\ud83d"  # no terminal can write it
+    assert visible("half \ud83d") == "half \\ud83d"  # a lone surrogate cannot be encoded

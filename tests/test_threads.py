@@ -1,4 +1,4 @@
-"""Threads that use one model: their calls are kept apart, and a training continues."""
+"""Several threads use one model: their calls stay separate, and training continues."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def in_threads(*works: Callable[[], Any]) -> list[Any]:
     return results
 
 
-def test_captures_of_two_threads_stay_apart():
+def test_captures_of_two_threads_stay_separate():
     model = network(2)
 
     def work(value: float) -> Any:
@@ -67,7 +67,7 @@ def test_captures_of_two_threads_stay_apart():
         assert torch.equal(cache["3"].gradient, torch.full((1, 3, 4, 4), value))
 
 
-def test_edits_of_two_threads_stay_apart():
+def test_edits_of_two_threads_stay_separate():
     model, x = network(2), torch.ones(1, 1, 8, 8)
 
     def work(factor: float) -> Tensor:
@@ -80,7 +80,7 @@ def test_edits_of_two_threads_stay_apart():
     assert torch.equal(thrice, last((inner * 3).relu()).flatten(1))
 
 
-def test_threads_without_a_block_are_captured():
+def test_a_run_in_a_thread_without_its_own_block_is_captured():
     model, x = network(1), torch.ones(1, 1, 8, 8)
     with hookviz.capture(model) as cache:
         in_threads(lambda: model(x))
@@ -111,7 +111,7 @@ def test_a_watched_training_continues_beside_explorers():
         while not over.is_set():
             try:
                 hookviz.explore(model, torch.rand(1, 3, 8, 8)).close()
-            except RuntimeError as error:  # the step itself is outside of the block
+            except RuntimeError as error:  # the optimizer's step is outside the block
                 messages.append(str(error))
 
     trained, looked = in_threads(train, look)
@@ -151,11 +151,11 @@ def test_a_model_in_use_is_refused(own_block, monkeypatch):
 
     holder, message = in_threads(hold, look)
     assert holder is None and isinstance(message, str) and "\n" not in message
-    assert len(hookviz.trace(model, x))  # afterwards it is free
+    assert len(hookviz.trace(model, x))  # the model is free again
 
 
 class NestedBackward(torch.autograd.Function):
-    """The identity; its backward runs a function, within ``depth`` more backwards."""
+    """The identity; its backward runs a function inside ``depth`` more backward passes."""
 
     @staticmethod
     def forward(ctx, x, function, depth):
@@ -172,14 +172,14 @@ class NestedBackward(torch.autograd.Function):
 
 
 def run_nested(function: Callable[[], Any], depth: int) -> None:
-    """Run a function within backwards; beyond 60 of them, torch begins a thread for the rest."""
+    """Run a function inside nested backward passes; beyond 60, torch starts a new thread."""
     with torch.enable_grad():
         NestedBackward.apply(torch.zeros((), requires_grad=True), function, depth).backward()
 
 
 @pytest.mark.parametrize("planted", [False, True])
-def test_a_backward_in_a_thread_of_torchs_is_examined(planted):
-    """On an accelerator each backward runs in such a thread, without Python frames beneath it."""
+def test_a_backward_in_a_thread_started_by_torch_is_examined(planted):
+    """On an accelerator, every backward runs in such a thread, without Python frames below it."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(72, 3))
     x, labels = torch.randn(2, 1, 8, 8), torch.tensor([0, 2])
@@ -191,7 +191,7 @@ def test_a_backward_in_a_thread_of_torchs_is_examined(planted):
 
     with hookviz.diagnose(model) as findings:
         loss = nn.functional.cross_entropy(model(x), labels)
-        if planted:  # the slope of the root at 0 is infinite: a fault that only the backward has
+        if planted:  # sqrt has an infinite slope at 0, so only the backward has a fault
             loss = (loss - loss.detach()).sqrt()
         run_nested(backward, 70)
     assert ran_in != [threading.get_ident()]

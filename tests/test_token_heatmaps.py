@@ -1,4 +1,4 @@
-"""Heatmaps of transformers, beside computations by hand in float64 and beside pytorch-grad-cam."""
+"""Heatmaps of transformers against plain float64 computations and pytorch-grad-cam."""
 
 import pytest
 import pytorch_grad_cam
@@ -24,7 +24,7 @@ def wide(n=2):
 
 
 def by_hand(model, x, blocks):
-    """Weights and gradients of these first blocks in float64, and the score behind them."""
+    """Return weights and gradients in float64 of a model cut after this many blocks."""
     model = model.double()
     kept, handles = [], []
     for block in model.blocks:
@@ -42,7 +42,7 @@ def by_hand(model, x, blocks):
 
 
 @pytest.mark.parametrize("pool", ["token", "avg"])
-def test_rollout_and_gradient_attention_by_hand(pool):
+def test_rollout_and_gradient_attention_equal_a_plain_computation(pool):
     options = {} if pool == "token" else {"global_pool": "avg", "class_token": False}
     model, x = vit(**options), wide()
     maps = hookviz.attention(model, x, target=CLASSES)
@@ -61,7 +61,7 @@ def test_rollout_and_gradient_attention_by_hand(pool):
             assert (found.flatten() - row).abs().max() < 1e-5 * row.max()
 
 
-def test_legrad_by_hand():
+def test_legrad_equals_a_plain_computation():
     model, x = vit(), wide()
     maps = hookviz.attention(model, x, target=CLASSES)
     found, expected = hookviz.heatmap(maps, "legrad"), 0
@@ -80,7 +80,7 @@ def test_legrad_of_the_top_class():
 
 
 @pytest.mark.parametrize("method", ATTENTION_HEATMAPS)
-def test_all_of_torchvision_and_of_registers(method):
+def test_heatmaps_of_torchvision_register_and_distilled_transformers_have_patch_size(method):
     for model, x in (
         (torchvision.models.VisionTransformer(32, 8, 2, 4, 16, 32, num_classes=4), picture()),
         (vit("vit_small_patch14_reg4_dinov2", depth=2, embed_dim=24, num_heads=2), wide(1)),
@@ -91,7 +91,7 @@ def test_all_of_torchvision_and_of_registers(method):
         assert heat.isfinite().all() and heat.max() > 0
 
 
-def test_errors():
+def test_unknown_methods_and_models_without_full_attention_are_refused():
     swin = torchvision.models.SwinTransformer([4, 4], 12, [2, 2], [2, 4], [4, 4], num_classes=3)
     maps = hookviz.attention(swin.eval(), picture())
     for method in ATTENTION_HEATMAPS:
@@ -101,7 +101,7 @@ def test_errors():
         hookviz.heatmap(maps, "gradcam")
 
 
-# Grad-CAM on tokens: the reshape is found by itself.
+# Grad-CAM on tokens: hookviz finds the reshape itself.
 
 
 def dropped(count, grid):
@@ -127,7 +127,7 @@ GRIDS = {
         ),
         "features.3.1.norm2", last, lambda: picture(2),
     ),
-    "timm swin, tokens": (  # what the MLP is given is (N, T, C), of patches merged two by two
+    "timm swin, tokens": (  # the MLP's input is (N, T, C), of patches merged 2×2
         lambda: timm.create_model(
             "swin_tiny_patch4_window7_224", img_size=(32, 64), window_size=4, embed_dim=12,
             depths=(2, 2), num_heads=(2, 4), num_classes=4,
@@ -138,7 +138,7 @@ GRIDS = {
 
 
 @pytest.mark.parametrize("name", GRIDS)
-def test_gradcam_on_tokens_as_pytorch_grad_cam_with_the_reshape_given(name):
+def test_gradcam_on_tokens_equals_pytorch_grad_cam_with_an_explicit_reshape(name):
     make, layer, reshape, inputs = GRIDS[name]
     model, x = scattered(make()), inputs()
     with hookviz.capture(model, layer) as cache:

@@ -1,4 +1,4 @@
-"""Every kind of hook, in the order torch calls them, on nets whose order was worked out by hand."""
+"""A trace lists every kind of hook in the order in which torch calls them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def unfired(trace):
 
 
 def order(text):
-    """Hooks as text: a sign for the kind, then the module's name; M is the model."""
+    """Parse hooks written as a sign for the kind and the module's name; M is the model."""
     kinds = {
         ">": "forward_pre",
         "<": "forward",
@@ -51,7 +51,7 @@ def plain_sequential():
 
 
 class Residual(nn.Module):
-    """conv, relu in place, conv, added in place to the input; the relu runs twice."""
+    """Two convolutions, an in-place ReLU that runs twice, and an in-place addition."""
 
     def __init__(self):
         super().__init__()
@@ -76,13 +76,13 @@ class Classifier(nn.Module):
         return self.pool(self.block(x)).flatten(1)
 
 
-# The order
+# The order of the hooks
 
 
 def test_order_in_a_sequential():
     trace = hookviz.trace(plain_sequential(), torch.rand(1, 1, 5, 5))
-    # Each module is inside the model in the forward; in the backward the gradient passes the way
-    # out of a module (full_backward_pre), its output itself (tensor), and the way in.
+    # In the backward, a module's gradient passes its end (full_backward_pre), its output tensor
+    # (tensor), and its start (full_backward).
     assert fired(trace) == order(">M >0 <0 >1 <1 >2 <2 <M (M ~M (2 ~2 )2 (1 ~1 )1 (0 ~0 )0 )M")
     assert unfired(trace) == {}
 
@@ -90,7 +90,7 @@ def test_order_in_a_sequential():
 def test_order_with_an_in_place_relu():
     model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(inplace=True), nn.Flatten())
     trace = hookviz.trace(model, torch.rand(1, 1, 5, 5))
-    # The same, but for the full backward hooks of the two that the overwritten tensor goes between.
+    # The same without the full backward hooks of the two modules that share the overwritten tensor.
     assert fired(trace) == order(">M >0 <0 >1 <1 >2 <2 <M (M ~M (2 ~2 )2 ~1 ~0 )M")
     assert unfired(trace) == {
         (kind, layer): IN_PLACE.format(tensor)
@@ -106,10 +106,10 @@ def test_order_in_a_residual_block():
         ">M >block >block.conv1 <block.conv1 >block.relu <block.relu >block.conv2 <block.conv2 "
         ">block.side <block.side >block.relu <block.relu <block >pool <pool <M "
     )
-    # conv1, conv2 and relu touch overwritten tensors; side, block and pool do not. Of the two
-    # branches the backward takes first the one that ran last, and the two gradients of the
-    # block's input come together at its way in. What the relu returned and what the block did is
-    # one tensor, whose hooks run in the order in which they were set.
+    # conv1, conv2 and relu touch overwritten tensors; side, block and pool do not. The backward
+    # takes the branch that ran last first, and the two gradients of the block's input are added
+    # at its start. The last ReLU and the block return the same tensor, whose hooks run in the
+    # order in which they were registered.
     backward = (
         "(M ~M (pool ~pool )pool (block ~block.relu ~block (block.side ~block.side )block.side "
         "~block.conv2 ~block.relu ~block.conv1 )block )M"
@@ -127,7 +127,7 @@ def test_order_in_a_residual_block():
     }
 
 
-def test_a_module_that_calls_itself():
+def test_order_in_a_module_that_calls_itself():
     class Recursive(nn.Module):
         def __init__(self):
             super().__init__()
@@ -146,7 +146,7 @@ def test_a_module_that_calls_itself():
     assert got == wanted
 
 
-def test_calls_are_right_where_only_the_first_gets_a_gradient():
+def test_call_numbers_are_right_if_only_the_first_call_gets_a_gradient():
     class Twice(nn.Module):
         def __init__(self):
             super().__init__()
@@ -168,10 +168,10 @@ def test_calls_are_right_where_only_the_first_gets_a_gradient():
     assert (silent.kind, silent.call) == ("tensor", 1)
 
 
-# What they receive
+# The values that hooks receive
 
 
-def test_values_against_a_computation_by_hand():
+def test_values_equal_a_computation_by_hand():
     model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
     weights = {"0.weight": [[1.0, 2.0], [-1.0, 0.0]], "2.weight": [[3.0, 1.0], [0.0, 1.0]]}
     zeros = {"0.bias": [0.0, 0.0], "2.bias": [0.0, 0.0]}
@@ -193,7 +193,7 @@ def test_values_against_a_computation_by_hand():
 
 
 @pytest.mark.parametrize("name", ["resnet18", "squeezenet1_1"])
-def test_in_place_networks(name):
+def test_traces_of_in_place_networks_equal_capture_and_name_refused_hooks(name):
     torch.manual_seed(0)
     model = getattr(torchvision.models, name)(weights=None).train().requires_grad_(False)
     x = torch.rand(2, 3, 64, 64)
@@ -201,7 +201,7 @@ def test_in_place_networks(name):
     trace = hookviz.trace(model, x, target=3)
     assert_untouched(model, before)
 
-    # Capture, tested elsewhere against copies made without hooks, has the same numbers.
+    # Capture, which other tests compare with copies made without hooks, has the same numbers.
     with hookviz.capture(model.eval(), lambda name, module: True) as cache:
         model(x.requires_grad_())[:, 3].sum().backward()
     for event in trace:
@@ -211,7 +211,7 @@ def test_in_place_networks(name):
             assert event.shapes == (tuple(value.shape),)
             assert event.statistics.max == float(value.max())
             assert np.array_equal(event.sample, sample_of(value))
-    # Each hook fires once a call, or says once why not; then plain torch refuses it as well.
+    # Each hook fires once per call or is listed once as refused; plain torch refuses those too.
     count = Counter((event.layer, event.kind) for event in trace)
     refused = [event for event in trace if not event.fired]
     for event in trace:
@@ -226,7 +226,7 @@ def test_in_place_networks(name):
         handle.remove()
 
 
-def test_samples_are_small_copies_of_the_first_sample_and_channel():
+def test_event_samples_are_small_copies_of_the_first_sample_and_channel():
     value = torch.arange(2.0 * 3 * 130 * 20).reshape(2, 3, 130, 20)
     assert np.array_equal(sample_of(value), value[0, 0, ::3].numpy())
     assert sample_of(value).base is None
@@ -240,7 +240,7 @@ def test_samples_are_small_copies_of_the_first_sample_and_channel():
 # Models of all kinds
 
 
-def test_outputs_in_dicts_and_tuples():
+def test_outputs_in_dicts_and_tuples_are_traced():
     class Several(nn.Module):
         def __init__(self):
             super().__init__()
@@ -276,7 +276,7 @@ def test_outputs_in_dicts_and_tuples():
     assert unfired(trace)["full_backward", "(model)"] == note
 
 
-def test_an_input_without_a_gradient():
+def test_a_note_says_that_an_integer_input_has_no_gradient():
     model = nn.Sequential(nn.Embedding(10, 4), nn.Flatten(), nn.Linear(8, 3))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -288,7 +288,7 @@ def test_an_input_without_a_gradient():
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
-def test_activation_checkpointing(reentrant):
+def test_activation_checkpointing_is_traced(reentrant):
     class Checkpointed(nn.Module):
         def __init__(self):
             super().__init__()
@@ -308,7 +308,7 @@ def test_activation_checkpointing(reentrant):
     assert {name for kind, name in fired(trace) if kind == "tensor"} >= {"body.0", "body.1"}
 
 
-def test_modules_that_take_no_hook_get_a_note():
+def test_modules_that_accept_no_hook_get_a_note():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         scripted = torch.jit.script(nn.Sequential(nn.Conv2d(1, 2, 1), nn.ReLU()))
@@ -324,7 +324,7 @@ def test_modules_that_take_no_hook_get_a_note():
 
 
 @pytest.mark.filterwarnings("ignore:Using a non-full backward hook:FutureWarning")
-def test_a_hook_of_the_old_kind_is_in_the_way_and_said_so():
+def test_a_note_names_the_old_style_hook_that_prevents_a_full_backward_hook():
     model = nn.Sequential(nn.Linear(2, 2), nn.Tanh())
     model[0].register_backward_hook(lambda *_: None)
     x = torch.rand(1, 2)
@@ -335,9 +335,9 @@ def test_a_hook_of_the_old_kind_is_in_the_way_and_said_so():
     assert "regular backward hooks" in unfired(trace)["full_backward", "0"]
 
 
-def test_backs_off_where_a_full_backward_hook_is_an_error_all_the_same():
+def test_full_backward_hooks_are_left_out_where_they_raise():
     class Peculiar(nn.Module):
-        """Returns a tuple that a full backward hook cannot make anew."""
+        """Return a named tuple, which a full backward hook cannot rebuild."""
 
         def forward(self, x):
             return torch.max(x, 1, keepdim=True)
@@ -359,9 +359,9 @@ def test_backs_off_where_a_full_backward_hook_is_an_error_all_the_same():
     assert ("full_backward", "fc") in fired(trace)
 
 
-def test_backs_off_from_all_where_one_is_not_enough():
+def test_all_full_backward_hooks_are_left_out_if_one_is_not_enough():
     class Suspicious(nn.Module):
-        """Overwrites only what a hook has touched."""
+        """Overwrite a tensor only if a hook has touched it."""
 
         def __init__(self):
             super().__init__()
@@ -376,7 +376,7 @@ def test_backs_off_from_all_where_one_is_not_enough():
     assert len(unfired(trace)) == 4
 
 
-def test_shared_and_wrapped_modules():
+def test_shared_modules_have_one_name_and_wrapped_ones_their_full_path():
     shared = nn.Linear(3, 3)
     trace = hookviz.trace(
         nn.DataParallel(nn.Sequential(shared, nn.Sequential(shared))), torch.rand(1, 3)
@@ -386,8 +386,8 @@ def test_shared_and_wrapped_modules():
     assert 'model.get_submodule("module.0").register_forward_hook(hook)' in events[0].code
 
 
-def test_code_runs():
-    """The line of code of each event sets a hook that is called as it says."""
+def test_the_code_of_each_event_registers_the_hook():
+    """The code of an event registers a hook that gets as many arguments as its comment lists."""
     model, x = plain_sequential(), torch.rand(1, 1, 5, 5)
     trace = hookviz.trace(model, x)
     for event in trace:
@@ -439,7 +439,7 @@ def _interrupt(output):
     raise KeyboardInterrupt
 
 
-def test_a_model_without_class_scores_says_so():
+def test_the_title_says_that_there_is_no_backward_without_class_scores():
     trace = hookviz.trace(nn.Conv2d(1, 2, 1), torch.rand(1, 1, 3, 3))
     assert fired(trace) == order(">M <M")
     assert "no class scores, so no backward" in trace.title
@@ -471,7 +471,7 @@ def test_a_trace_is_a_sequence_with_flat_plain_records(residual):
     assert rows[-1]["time"] is None and rows[-1]["mean"] is None
 
 
-def test_missed_modules():
+def test_modules_that_were_not_called_are_listed():
     model = nn.Sequential(nn.Linear(2, 2))
     model.spare = nn.Sequential()
     model.forward = lambda x: model[0](x)
@@ -479,7 +479,7 @@ def test_missed_modules():
     assert hookviz.trace(model, torch.rand(1, 2)).not_called == ["spare", "many.0"]
 
 
-def test_tables(residual):
+def test_the_table_of_a_trace_has_all_hooks_and_notes(residual):
     lines = repr(residual).splitlines()
     assert sum(line.split()[0].isdigit() for line in lines) == len(residual)
     assert lines[0].startswith("Trace of Classifier: 32 hooks fired, 16 in the forward and 16")
@@ -498,7 +498,7 @@ def test_tables(residual):
 # The player
 
 
-def test_the_player_is_a_page_of_all_events_and_frees_its_widgets(residual):
+def test_the_player_contains_all_events_and_frees_its_widgets(residual):
     before = registered()
     player = residual.show()
     assert residual.show() is player

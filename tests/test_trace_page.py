@@ -1,4 +1,4 @@
-"""A trace as a page: what it holds, what it leaves out where bytes are few, and says so."""
+"""The page of a trace: its contents, and the pictures it leaves out to fit a budget."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hookviz.tables import number
 
 
 class Broken(nn.ReLU):
-    """Its values are not all finite."""
+    """A layer that returns NaN and Inf."""
 
     def forward(self, x):
         x = super().forward(x)
@@ -41,7 +41,7 @@ def page(trace):
     return trace.to_html()
 
 
-def test_all_that_the_player_says(page, trace):
+def test_the_page_contains_all_facts_of_every_event(page, trace):
     found = blocks(page)
     tree = found["facts"]["tree"]
     assert tree[:3] == [["", "Sequential"], ["0", "Sequential"], ["0.0", "Conv2d"]]
@@ -61,7 +61,7 @@ def test_all_that_the_player_says(page, trace):
     assert {event.fired for event in trace} == {True, False}
 
 
-def test_pictures_to_the_bit_each_once(page, trace):
+def test_the_page_contains_every_picture_exactly_and_only_once(page, trace):
     found = blocks(page)
     levels = [
         np.frombuffer(base64.b64decode(text), np.uint8).reshape(height, width)
@@ -82,7 +82,7 @@ def test_pictures_to_the_bit_each_once(page, trace):
     assert found["facts"]["note"] == ""
 
 
-def test_pictures_that_do_not_fit_are_left_out(page, trace):
+def test_pictures_that_do_not_fit_the_budget_are_left_out(page, trace):
     less = trace.to_html(max_bytes=len(page.encode()) - 1)
     found = blocks(less)
     assert len(less) < len(page) and found["pictures"] == []
@@ -92,7 +92,7 @@ def test_pictures_that_do_not_fit_are_left_out(page, trace):
     assert {said["picture"] for said in found["events"] if "picture" in said} == {None}
 
 
-def test_little_is_still_a_page_and_less_is_an_error(trace):
+def test_a_budget_too_small_for_the_texts_is_refused(trace):
     with pytest.raises(
         ValueError, match=r"max_bytes=1000 is too little: this trace of \d+"
     ) as found:
@@ -105,7 +105,7 @@ def test_little_is_still_a_page_and_less_is_an_error(trace):
         trace[:0].to_html()
 
 
-def test_path_title_and_a_part(trace, tmp_path):
+def test_a_part_of_a_trace_is_written_to_a_path_with_a_title(trace, tmp_path):
     path = tmp_path / "trace.html"
     assert trace[4:7].to_html(path, title="three of them") is None
     page = path.read_text(encoding="utf-8")
@@ -114,11 +114,11 @@ def test_path_title_and_a_part(trace, tmp_path):
     assert "<title>Hooks of Sequential</title>" in trace.to_html()
 
 
-def test_nothing_is_fetched(page):
+def test_the_page_of_a_trace_fetches_nothing(page):
     assert not re.findall(r"<[^>]*(?:src|href)=(?![\"']?data:)", page)
     assert "http://" not in page and "https://" not in page
 
 
-def test_without_scripts_words_and_a_picture(page, trace):
+def test_without_scripts_the_page_shows_a_picture_with_alternative_text(page, trace):
     alt = re.search(r'<img class="hv-still" alt="(.*?)" src="data:image/png;base64,', page)[1]
     assert alt == f"Hooks of {trace.title}"

@@ -1,4 +1,4 @@
-"""The callback for the Trainer of transformers, with the real library where it is installed."""
+"""The callback for the Trainer of transformers, with the real library if it is installed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ except ImportError:
     transformers = None  # type: ignore[assignment]
 
 needed = pytest.mark.skipif(transformers is None, reason="transformers is not installed")
-told = pytest.mark.filterwarnings("ignore")  # of the library's own
+quiet = pytest.mark.filterwarnings("ignore")  # transformers' own warnings
 
 
 class Classifier(nn.Module):
-    """As transformers' models are called: the loss comes with the answer."""
+    """A model called like those of transformers, which returns the loss with the logits."""
 
     def __init__(self, fault: str = "") -> None:
         super().__init__()
@@ -63,10 +63,10 @@ def trainer(model, folder, *callbacks, accumulates=1):
     )
 
 
-@told
+@quiet
 @needed
 @pytest.mark.parametrize("accumulates", [1, 2])
-def test_a_training_is_the_same_and_recorded(tmp_path, accumulates):
+def test_the_callback_records_a_training_without_changing_it(tmp_path, accumulates):
     callback = hookviz.transformers.TrainerWatchCallback(every=4, diagnose=True)
     watched, alone = Classifier(), Classifier()
     trainer(watched, tmp_path, callback, accumulates=accumulates).train()
@@ -83,7 +83,7 @@ def test_a_training_is_the_same_and_recorded(tmp_path, accumulates):
 
 
 @needed
-def test_the_first_step_is_examined(tmp_path):
+def test_the_callback_diagnoses_the_first_step(tmp_path):
     callback = hookviz.transformers.TrainerWatchCallback(diagnose=True)
     with pytest.warns(RuntimeWarning, match="of the first step: .*1 warning; worst: loss"):
         trainer(Classifier("softmax"), tmp_path, callback).train()
@@ -91,7 +91,7 @@ def test_the_first_step_is_examined(tmp_path):
     assert (found.kind, found.operation) == ("loss", "log_softmax")
 
 
-@told
+@quiet
 @needed
 def test_an_error_leaves_no_hook(tmp_path):
     callback, model = hookviz.transformers.TrainerWatchCallback(diagnose=True), Classifier("raises")
@@ -101,14 +101,15 @@ def test_an_error_leaves_no_hook(tmp_path):
     assert callback.findings[0].kind == "error" and "broken" in callback.findings[0].message
 
 
-@told
+@quiet
 @needed
 def test_gradients_are_divided_by_the_scale_of_the_accelerator(tmp_path):
     found = []
 
     class Scaled(hookviz.transformers.TrainerWatchCallback):
         def on_train_begin(self, *events, optimizer=None, **known):
-            assert optimizer.scaler is run.accelerator.scaler  # None: a CPU trains without one
+            # None: training on a CPU has no scaler.
+            assert optimizer.scaler is run.accelerator.scaler
             optimizer.scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
             super().on_train_begin(*events, optimizer=optimizer, **known)
             optimizer.scaler = None
@@ -123,6 +124,6 @@ def test_gradients_are_divided_by_the_scale_of_the_accelerator(tmp_path):
 
 
 @pytest.mark.skipif(transformers is not None, reason="transformers is installed")
-def test_a_missing_library_is_named():
+def test_the_error_names_the_missing_library():
     with pytest.raises(ImportError, match="pip install transformers"):
         hookviz.transformers.TrainerWatchCallback()

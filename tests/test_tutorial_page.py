@@ -1,6 +1,6 @@
-"""The tutorial's page: what a check shows, what is done, what is folded away, and the one picture.
+"""The hooks tutorial: its verdicts, its progress, its folded cells and its picture of the hooks.
 
-Only the cells that this needs are run, each as a file of its own, as a notebook does it.
+Only the necessary cells are run, each compiled as its own file, as in a notebook.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TUTORIAL = Path(__file__).resolve().parent.parent / "notebooks" / "hooks_tutoria
 CELLS = nbformat.read(TUTORIAL, as_version=4).cells
 CODE = [cell for cell in CELLS if cell.cell_type == "code"]
 CHECKS = [cell.source for cell in CODE if "\ndef check_" in cell.source]
-PAGES = {"light": "#ffffff", "dark": "#111111"}  # JupyterLab's
+PAGES = {"light": "#ffffff", "dark": "#111111"}  # JupyterLab's backgrounds
 
 
 def cell_with(text):
@@ -32,7 +32,7 @@ def cell_with(text):
 
 
 class Notebook(dict):
-    """Names that cells have made; `shown` is what they displayed."""
+    """The namespace of the cells; `shown` lists what they displayed."""
 
     number = count()
 
@@ -44,7 +44,7 @@ class Notebook(dict):
         self.run("import torch\nfrom torch import nn")
 
     def run(self, source):
-        """Run a cell; returns what it displayed last, if anything."""
+        """Run a cell, and return what it displayed last, if anything."""
         name = f"<cell {next(self.number)}>"
         linecache.cache[name] = len(source), None, source.splitlines(True), name
         exec(compile(ast.parse(source), name, "exec"), self)
@@ -80,16 +80,16 @@ def luminance(colour):
 
 
 def contrast(one, other):
-    """WCAG 2.2: 4.5 for words, 3 for large ones and for shapes."""
+    """Return the contrast ratio of WCAG 2.2, which requires 4.5 for text, 3 for large text."""
     low, high = sorted((luminance(one), luminance(other)))
     return (high + 0.05) / (low + 0.05)
 
 
-def test_each_verdict_has_a_look_of_its_own(notebook):
+def test_verdicts_differ_in_words_sign_colour_and_border(notebook):
     looks = notebook["LOOKS"]
     assert list(looks) == ["right", "not yet", "error", "waiting"]
     for ways in zip(*looks.values(), strict=True):
-        assert len(set(ways)) == len(looks)  # words, signs, colours and edges
+        assert len(set(ways)) == len(looks)  # words, signs, colours and borders
     for words, sign, colour, edge in looks.values():
         assert contrast("#ffffff", colour) >= 4.5
         assert all(contrast(colour, page) >= 3 for page in PAGES.values())
@@ -159,7 +159,7 @@ def mine(grad):
     grad[1] = 0
     return grad
 """
-TOLD = [  # the cell, its verdict, and which line
+WRONG_ANSWERS = [  # the cell, its verdict, and the reported line
     (IN_THE_FUNCTION, "error", "your code raised IndexError: index 9", "raised in", 4),
     (IN_A_HOOK_WITHIN_BACKWARD, "error", "take the element [0]", "raised in", 3),
     (IN_WHAT_IT_CALLS, "error", "your code raised TypeError: ", "raised in", 3),
@@ -181,15 +181,17 @@ TOLD = [  # the cell, its verdict, and which line
 
 
 def checked(source):
-    """The cell, with its check below as in the notebook."""
+    """Return the cell with its check below, as in the notebook."""
     number = re.search(r"answer_(\d+)", source)[1]
     return f"{source}\ncheck_{number}(answer_{number})"
 
 
 @pytest.mark.parametrize(
-    ("source", "kind", "fault", "how", "number"), TOLD, ids=[fault for _, _, fault, *_ in TOLD]
+    ("source", "kind", "fault", "how", "number"),
+    WRONG_ANSWERS,
+    ids=[fault for _, _, fault, *_ in WRONG_ANSWERS],
 )
-def test_the_line_is_told(notebook, source, kind, fault, how, number):
+def test_a_verdict_names_the_line_of_the_mistake(notebook, source, kind, fault, how, number):
     verdict = notebook.run(checked(source))
     line = f"{how} line {number}: {source.splitlines()[number - 1].strip()}"
     assert (verdict.kind, verdict.line) == (kind, line)
@@ -198,8 +200,8 @@ def test_the_line_is_told(notebook, source, kind, fault, how, number):
     assert f">{html.escape(line)}</code>" in verdict._repr_html_()
 
 
-def test_a_line_of_another_cell(notebook):
-    """The answer made in one cell, checked in the next; the lesson's own lines are not told."""
+def test_a_verdict_names_the_line_in_another_cell(notebook):
+    """The answer is in one cell and its check in the next; lines of the lesson are not reported."""
     notebook.run("def helper(grad):\n    raise KeyError('mine')")
     notebook.run("\n\ndef answer_2(grad):\n    return helper(grad)")
     verdict = notebook.run("check_2(answer_2)")
@@ -207,7 +209,7 @@ def test_a_line_of_another_cell(notebook):
     assert verdict.line == "raised in line 4: return helper(grad)"
 
 
-def test_a_check_leaves_no_trace_function(notebook):
+def test_a_check_restores_the_trace_function(notebook):
     def mine(*_):
         return None
 
@@ -222,7 +224,7 @@ def test_a_check_leaves_no_trace_function(notebook):
         sys.settrace(before)
 
 
-def test_what_is_done(notebook):
+def test_the_progress_lists_the_solved_exercises(notebook):
     assert len(CHECKS) == notebook["EXERCISES"] == 15
 
     def progress():
@@ -239,23 +241,24 @@ def test_what_is_done(notebook):
     )
     notebook.run(checked(RIGHT_7))
     assert notebook.shown[-1].kind == "right"
-    notebook.run(checked(RIGHT_7))  # once more is the same one
+    notebook.run(checked(RIGHT_7))  # solving it again does not count twice
     assert progress() == ("1 of 15 done: 7", "done: 7")
     notebook.run(checked(RIGHT_2))
     assert progress() == ("2 of 15 done: 2, 7", "done: 2, 7")
     notebook.run(checked(WRONG_7))
     assert notebook.shown[-1].kind == "not yet"
-    assert progress() == ("2 of 15 done: 2, 7", "done: 2, 7")  # right once is done
+    # A wrong answer after a right one does not count.
+    assert progress() == ("2 of 15 done: 2, 7", "done: 2, 7")
 
 
-# What is folded
+# Folded cells
 
 
 def folded(cell):
     return cell.metadata.get("jupyter", {}).get("source_hidden") is True
 
 
-def test_code_that_only_draws_is_folded_and_no_other():
+def test_only_cells_that_draw_are_folded():
     for cell in CODE:
         draws = re.search(
             r"^def draw_|^Live\(|^show\(|^@exercise|^class Live",
@@ -265,8 +268,8 @@ def test_code_that_only_draws_is_folded_and_no_other():
         picture = "\nHOOKS = [" in cell.source
         assert folded(cell) == bool(draws or picture), cell.source[:60]
         if folded(cell):
-            assert cell.metadata["cellView"] == "form"  # for Colab
-            assert cell.metadata["tags"] == ["hide-input"]  # for the documentation
+            assert cell.metadata["cellView"] == "form"  # folds the cell in Colab
+            assert cell.metadata["tags"] == ["hide-input"]  # folds the cell in the documentation
             assert cell.source.startswith("# @title ")
             if not cell.source.startswith(
                 "# @title The check"
@@ -274,7 +277,7 @@ def test_code_that_only_draws_is_folded_and_no_other():
                 assert not re.search(r"\.register_|hookviz\.(edit|capture)", cell.source)
 
 
-# The picture
+# The picture of the hooks
 
 
 @pytest.fixture
@@ -285,7 +288,7 @@ def picture():
 
 
 def order_of(layer, x):
-    """Nine hooks around a layer, by the picture's names, in the order in which they fire."""
+    """Return the names of nine hooks around a layer in the order in which they fire."""
     fired = []
 
     def add(name, register):
@@ -309,7 +312,7 @@ def order_of(layer, x):
 
 
 class Several(nn.Module):
-    """The weight is in the middle of other operations, or comes first or last."""
+    """Use the weight first, last or between other operations."""
 
     def __init__(self, place):
         super().__init__()
@@ -332,16 +335,16 @@ LAYERS = {
 
 
 @pytest.mark.parametrize("kind", LAYERS)
-def test_the_picture_has_the_order_of_torch(picture, kind):
+def test_the_picture_shows_the_order_in_which_torch_calls_hooks(picture, kind):
     make, shape = LAYERS[kind]
     drawn = [name for name, *_ in picture["HOOKS"]]
     assert order_of(make(), torch.rand(shape, requires_grad=True)) == drawn
-    picture.run("import torch\n" + cell_with("def firing_order"))  # what the page itself asks
+    picture.run("import torch\n" + cell_with("def firing_order"))  # the tutorial's own function
     assert picture["firing_order"](make(), torch.rand(shape, requires_grad=True)) == drawn
 
 
-def test_what_the_picture_says_of_its_hooks(picture):
-    """Each is called with as many values as stand below its name."""
+def test_the_picture_shows_the_arguments_of_each_hook(picture):
+    """Each hook gets as many arguments as the picture lists below its name."""
     called = {name: words for name, words, *_ in picture["HOOKS"]}
     given, layer, x = {}, nn.Linear(3, 2), torch.rand(2, 3, requires_grad=True)
 
@@ -357,7 +360,7 @@ def test_what_the_picture_says_of_its_hooks(picture):
     x.register_hook(note("tensor hook on x"))
     layer(x).sum().backward()
     assert given == {name: called[name].count(",") + 1 for name in given}
-    assert len(given) == 7  # the other two are tensor hooks as well
+    assert len(given) == 7  # the other two are also tensor hooks
 
 
 def test_each_hook_is_explained_in_its_lesson(picture):
@@ -378,7 +381,7 @@ def test_each_hook_is_explained_in_its_lesson(picture):
     )
 
 
-def test_the_picture_is_as_its_list_and_can_be_read(picture):
+def test_the_picture_lists_all_hooks_legibly(picture):
     shown = picture.shown[-1]
     source = re.search(r'src="data:image/svg\+xml;base64,([^"]*)"', shown["text/html"])[1]
     drawing = ElementTree.fromstring(base64.b64decode(source))
@@ -387,11 +390,11 @@ def test_the_picture_is_as_its_list_and_can_be_read(picture):
     names = [name for name, *_ in picture["HOOKS"]]
     assert numbers == [str(number) for number in range(1, len(names) + 1)]
     assert [words for words, _ in texts if words in names] == names
-    # Time runs down in the first column, and up in each of the others.
+    # Time runs downwards in the first column and upwards in the others.
     for column, sign in enumerate((1, -1, -1)):
         rows = [sign * row for *_, where, row in picture["HOOKS"] if where == column]
         assert rows == sorted(rows) and len(rows) == len(set(rows))
-    # Every word is in a box of its own colour or large, so the page's colour does not matter.
+    # Small words are in coloured boxes, so the page's background does not matter.
     boxes = [each.attrib for each in drawing.iter() if each.tag.endswith("}rect")]
     fills = {box["fill"] for box in boxes} - {"none"}
     assert all(contrast("#ffffff", fill) >= 4.5 for fill in fills)

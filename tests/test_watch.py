@@ -1,4 +1,4 @@
-"""Watching a training: the records are right, and the training is unchanged."""
+"""Watching a training gives the right records and leaves the training unchanged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Y = torch.arange(8) % 4
 
 
 class Net(nn.Module):
-    """Batch norm, dropout, an in-place ReLU that runs twice, and weights of its own."""
+    """Batch norm, dropout, an in-place ReLU that runs twice, and a parameter of the root module."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ def made(seed: int = 0) -> Net:
 
 
 def trained(model, steps, around=None, inside=False, optimizer=None):
-    """Train a model, with a block around each step, and `optimizer.step()` within or after it."""
+    """Train with each step in the block `around`; the optimizer's step is `inside` or after it."""
     optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     torch.manual_seed(1)
     for _ in range(steps):
@@ -68,7 +68,7 @@ def hooks_on(model):
 
 
 def record_of(watch, layer, step=0, call=0, phase="train"):
-    """The one record there is of this."""
+    """Return the single record of this layer, step, call and phase."""
     wanted = {"layer": layer, "step": step, "call": call, "phase": phase}
     (found,) = [r for r in watch.records() if wanted.items() <= r.items()]
     return found
@@ -78,7 +78,7 @@ def record_of(watch, layer, step=0, call=0, phase="train"):
 
 
 def numbers_of(*tensors, scale=1.0):
-    """The statistics, bins and channel means of all tensors together."""
+    """Return the statistics, bins and channel means of all tensors together."""
     found = merged([[sums_of(tensor, 1) for tensor in tensors]], [scale])
     return found.statistics[0], found.bins[0], found.channels[0]
 
@@ -134,7 +134,7 @@ MAPS = torch.randn(4, 6, 5, 7, generator=torch.Generator().manual_seed(2)).relu(
     ],
     ids=lambda tensor: f"{tensor.dtype} {tuple(tensor.shape)}",
 )
-def test_numbers_are_those_of_numpy(tensor):
+def test_statistics_equal_numpys(tensor):
     statistics, _, channels = numbers_of(tensor)
     tensor = tensor.abs() if tensor.is_complex() else tensor
     wanted = by_hand(tensor.double().numpy())
@@ -145,7 +145,7 @@ def test_numbers_are_those_of_numpy(tensor):
     np.testing.assert_allclose(channels, means, rtol=1e-4, atol=1e-6)
 
 
-def test_a_histogram_by_hand():
+def test_a_histogram_equals_a_count_by_hand():
     values = [-math.inf, -3.0, -1.0, 0.0, -0.0, 1e-30, 0.75, 1.0, 1.99, 2.0, 1e30, math.inf]
     values += [math.nan, -math.nan]
     _, bins, _ = numbers_of(torch.tensor([values]))
@@ -154,7 +154,7 @@ def test_a_histogram_by_hand():
     wanted |= {one - 1: 1, one: 2, one + 1: 1, zero + BINS.count: 1}
     wanted |= {BINS.size - 2: 1, BINS.size - 1: 2}
     assert {int(place): bins[place] for place in bins.nonzero()[0]} == wanted
-    # Of a large tensor some values are counted, but each NaN and Inf.
+    # Of a large tensor only some values are counted, but every NaN and Inf.
     large = torch.zeros(1, 1, 300, 300)
     large[0, 0, 7, 1:4] = torch.tensor([math.nan, math.inf, -math.inf])
     assert numbers_of(large)[1][[0, BINS.size - 2, BINS.size - 1]].tolist() == [1, 1, 1]
@@ -163,8 +163,8 @@ def test_a_histogram_by_hand():
 @pytest.mark.parametrize(
     "parts, scale", [(odd(MAPS).split([1, 3]), 1.0), ([odd(MAPS)[:1], odd(MAPS)[1:]], 1024.0)]
 )
-def test_parts_and_scales_are_merged_beside_other_tensors(parts, scale):
-    """Sums are taken at once; what happens to a tensor afterwards does not matter."""
+def test_parts_and_scales_of_several_tensors_are_merged(parts, scale):
+    """Sums are computed immediately, so later changes to a tensor do not matter."""
     others = [MAPS.half(), MAPS.transpose(2, 3), torch.tensor([[1e-42, 0.0]])]
     copies = [part * scale for part in parts]
     sums = [[sums_of(each, 1) for each in copies], [], *([sums_of(each, 1)] for each in others)]
@@ -186,7 +186,7 @@ def test_parts_and_scales_are_merged_beside_other_tensors(parts, scale):
 
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("probe", [None, X[:1]])
-def test_weights_are_the_same_to_the_bit(inside, probe):
+def test_watching_does_not_change_the_trained_weights(inside, probe):
     alone = trained(made(), 12, inside=inside)
     model = made()
     watch = hookviz.watch(model, every=3, probe=probe)
@@ -224,7 +224,7 @@ def test_records_equal_a_run_with_plain_hooks():
 
 
 @pytest.mark.parametrize("inside", [False, True])
-def test_weights_gradients_and_updates(inside):
+def test_norms_of_weights_gradients_and_updates_are_recorded(inside):
     model = made()
     before = model.conv.weight.detach().clone(), model.conv.bias.detach().clone()
     watch = hookviz.watch(model, every=2)
@@ -237,7 +237,7 @@ def test_weights_gradients_and_updates(inside):
     assert record["weight_norm"] == pytest.approx(norm, rel=1e-5)
     assert record["weight_gradient_norm"] == pytest.approx(slope, rel=1e-5)
     assert record["update_ratio"] == pytest.approx(away / norm, rel=1e-4)
-    with watch:  # the next step's begin has the last word
+    with watch:  # the update is complete when the next step begins
         pass
     trained(model, 1)
     assert record_of(watch, "conv")["update_ratio"] == record["update_ratio"]
@@ -248,7 +248,7 @@ def test_weights_of_the_root_and_of_uncalled_layers_are_recorded():
     model.idle = nn.Linear(2, 2)
     watch = hookviz.watch(model)
     trained(model, 1, watch)
-    assert record_of(watch, "")["mean"] is not None  # it has a parameter of its own
+    assert record_of(watch, "")["mean"] is not None  # the root module has a parameter
     idle = record_of(watch, "idle")
     known = [idle[name] for name in ("mean", "weight_gradient_norm", "update_ratio")]
     assert known == [None, None, 0] and idle["weight_norm"] > 0
@@ -280,7 +280,7 @@ def test_an_exception_removes_the_hooks_and_keeps_the_records(error):
 def test_several_runs_in_one_block_are_merged():
     model, whole_batch = made().eval(), made().eval()
     for each in (model, whole_batch):
-        each.training = True  # dropout and norm stay in eval mode: the parts do not know each other
+        each.training = True  # dropout and norm stay in eval mode, so that parts are independent
     watch, other = hookviz.watch(model), hookviz.watch(whole_batch)
     with watch:
         for part in X.split(4):
@@ -294,14 +294,14 @@ def test_several_runs_in_one_block_are_merged():
         assert one["count"] == two["count"]
 
 
-def test_validation_is_recorded_as_its_own_phase():
+def test_validation_is_recorded_as_a_separate_phase():
     model = made()
     watch = hookviz.watch(model, every=2)
     for _ in range(3):
         trained(model, 2, watch)
         model.eval()
         with torch.no_grad():
-            for part in X.split(2):  # only the first block of each
+            for part in X.split(2):  # only the first block of each validation is recorded
                 with watch:
                     model(part)
         model.train()
@@ -359,8 +359,8 @@ def test_gradients_are_divided_by_the_scale_of_the_loss():
         assert record_of(watch, "conv")[key] == pytest.approx(record_of(other, "conv")[key], 1e-4)
 
 
-def test_autocast_with_a_probe_in_it():
-    """Weights that the probe's run has cast would stand in the step for those with a graph."""
+def test_a_probe_under_autocast_does_not_change_the_training():
+    """Autocast must not reuse the weights cast in the probe's run, which have no graph."""
 
     def train(model, watch=None):
         torch.manual_seed(1)
@@ -378,7 +378,7 @@ def test_autocast_with_a_probe_in_it():
     assert not watch.log.left_out
 
 
-def test_a_compiled_model_runs_eagerly_when_it_is_recorded():
+def test_a_compiled_model_runs_eagerly_while_it_is_recorded():
     calls = []
 
     def backend(graph, inputs):
@@ -401,7 +401,7 @@ def test_a_compiled_model_runs_eagerly_when_it_is_recorded():
     assert {record["layer"] for record in watch.records()} == {"0", "1"}
 
 
-def test_layers_that_return_several_tensors_or_none():
+def test_layers_that_return_several_tensors_or_none_are_recorded():
     class Odd(nn.Module):
         def __init__(self):
             super().__init__()
@@ -449,7 +449,7 @@ def test_wrong_arguments_are_refused(options, message):
         hookviz.watch(made(), **options)
 
 
-def test_wrong_uses_are_refused():
+def test_negative_steps_and_nested_blocks_are_refused():
     watch = hookviz.watch(made())
     with pytest.raises(ValueError, match="step=-1"):
         watch.step = -1
@@ -457,7 +457,7 @@ def test_wrong_uses_are_refused():
         pass
 
 
-def test_a_block_in_which_nothing_ran_says_so():
+def test_the_watch_says_that_nothing_ran_in_a_block():
     model, other = made(), made()
     watch = hookviz.watch(model)
     with watch:
@@ -470,10 +470,10 @@ def test_a_block_in_which_nothing_ran_says_so():
     assert "call backward() within the block" in watch.title
 
 
-# NaN, and where it is first
+# The first NaN
 
 
-def test_the_first_nan_names_the_layer_in_which_it_arises():
+def test_the_first_nan_is_attributed_to_the_layer_that_produces_it():
     model = made()
     watch = hookviz.watch(model, every=1)
     trained(model, 2, watch)
@@ -497,17 +497,17 @@ def test_the_first_nan_names_the_layer_in_which_it_arises():
     assert step.bins()[place, 0, -1] == 8 * 16
 
 
-def test_the_first_nan_may_be_in_a_gradient():
+def test_the_first_nan_is_found_in_a_gradient():
     model = made()
     watch = hookviz.watch(model, every=1)
     with watch:
-        (model(X).sum() * 0).sqrt().backward()  # the slope of sqrt at 0 is Inf, times 0 is NaN
+        (model(X).sum() * 0).sqrt().backward()  # sqrt has slope Inf at 0, and Inf times 0 is NaN
     trouble = watch.first_trouble
     assert (trouble.phase, trouble.layer) == ("backward", "")
     assert "the gradient of what the model returned" in str(trouble)
 
 
-def test_dead_channels():
+def test_the_fraction_of_dead_channels_is_recorded():
     model = made()
     with torch.no_grad():
         model.norm.bias[:2] = -1e6
@@ -517,7 +517,7 @@ def test_dead_channels():
     assert record_of(watch, "relu")["dead"] == pytest.approx(2 / 6)
 
 
-# Bytes
+# The budget
 
 
 def test_records_stay_within_their_budget():
@@ -535,7 +535,7 @@ def test_records_stay_within_their_budget():
     assert watch.nbytes == sum(step.nbytes for step in watch.history().steps)
 
 
-def test_the_first_nan_survives_the_thinning_and_the_cutting_of_steps():
+def test_the_first_nan_is_kept_when_steps_are_thinned_out():
     model = nn.Sequential(nn.Linear(4, 4))
     watch = hookviz.watch(model, every=1, max_bytes=5000)
     for number in range(40):
@@ -562,7 +562,7 @@ def test_a_saved_training_is_loaded_unchanged(tmp_path):
     for one, other in zip(loaded.history().steps, watch.history().steps, strict=True):
         assert one.layout == other.layout
         assert all(np.array_equal(one.arrays[k], other.arrays[k], True) for k in one.arrays)
-    np.load(tmp_path / "run.npz", allow_pickle=False)  # raises if there is a pickle in it
+    np.load(tmp_path / "run.npz", allow_pickle=False)  # raises if the file contains a pickle
     again = hookviz.watch(model.train(), every=2, probe=X[:1], path=tmp_path / "run.npz")
     assert again.steps == [0, 2, 4] and again.step == 5
     trained(model, 3, again)
@@ -580,7 +580,9 @@ def test_a_saved_training_is_loaded_unchanged(tmp_path):
         (bytes, Net, {"every": 7}, "its every= differs"),
     ],
 )
-def test_a_broken_or_other_file_is_refused_and_unchanged(tmp_path, change, model, options, message):
+def test_a_broken_or_different_file_is_refused_and_not_overwritten(
+    tmp_path, change, model, options, message
+):
     path, own = tmp_path / "run.npz", made()
     watch = hookviz.watch(own)
     trained(own, 1, watch)
@@ -594,7 +596,7 @@ def test_a_broken_or_other_file_is_refused_and_unchanged(tmp_path, change, model
             hookviz.load(path)
 
 
-def test_the_file_is_written_at_once_and_then_once_a_minute(tmp_path, monkeypatch):
+def test_the_file_is_written_immediately_and_then_once_a_minute(tmp_path, monkeypatch):
     path, model, now = tmp_path / "run.npz", made(), [0.0]
     monkeypatch.setattr(log.time, "monotonic", lambda: now[0])
     watch, written = hookviz.watch(model, every=1, path=path, save_every=60.0), []
@@ -620,7 +622,7 @@ def test_a_full_disk_does_not_stop_the_training(tmp_path):
 # The probe
 
 
-def test_probe_maps_are_those_before_the_step(tmp_path):
+def test_probe_maps_are_recorded_before_the_step(tmp_path):
     model = made()
     watch = hookviz.watch(model, every=1, probe=X[:1])
     before = copy.deepcopy(model).eval()
@@ -662,7 +664,7 @@ def test_the_table_lists_each_layer():
     watch = hookviz.watch(model)
     trained(model, 1, watch)
     text, page = repr(watch), watch._repr_html_()
-    assert text.splitlines()[-1].startswith("not shown: type")  # and the page has it
+    assert text.splitlines()[-1].startswith("not shown: type")  # the page shows the type
     for word in ("conv", "update", "ratio", "1 recorded (every 50)"):
         assert word in text and word in page
     for word in ("Conv2d", "update ratio"):
@@ -670,11 +672,11 @@ def test_the_table_lists_each_layer():
     assert Path(__file__).name not in text
 
 
-# Pictures
+# Figures
 
 
 def lit(axes):
-    """The pixels of the first image in it, ``(rows, steps, RGBA)``."""
+    """Return the pixels of the first image in the axes, ``(rows, steps, RGBA)``."""
     return np.asarray(axes.images[0].get_array())
 
 
@@ -699,7 +701,7 @@ def test_a_strip_has_layers_as_rows_and_steps_as_columns():
     assert watch.figure("dead")._repr_png_().startswith(b"\x89PNG")
 
 
-def test_tables_and_figures_hold_what_the_records_say():
+def test_tables_and_figures_agree_with_the_records():
     model = made()
     watch = hookviz.watch(model, every=1)
     trained(model, 3, watch)
@@ -715,7 +717,7 @@ def test_tables_and_figures_hold_what_the_records_say():
         assert lit(watch.figure(name).axes[0]).shape[1] == 3
 
 
-def test_figures_and_pages_of_the_validation():
+def test_figures_and_pages_can_show_the_validation():
     model = made()
     watch = hookviz.watch(model, every=1)
     with pytest.raises(ValueError, match="No step of train has been recorded: put `with watch:`"):
