@@ -33,7 +33,7 @@ def provoked(function: Provocation) -> Provocation:
     return function
 
 
-def said(provocation: Provocation) -> str:
+def error_text(provocation: Provocation) -> str:
     """Return the error as a user sees it, ``"ValueError: …"``, or else the function's result."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""Parts that are kept from learning on purpose are no fault: critics, targets, stop-gradients."""
+"""Parts that deliberately do not learn are healthy: critics, target networks, stop-gradients."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def encoder() -> nn.Sequential:
     )  # fmt: skip
 
 
-class Parts(nn.Module):
-    """Parts by their names, and a forward that is given them all."""
+class NamedParts(nn.Module):
+    """A module of named parts, with a forward that gets all of them."""
 
     def __init__(self, run: Callable[[Any, Tensor], Any], **parts: nn.Module) -> None:
         super().__init__()
@@ -34,24 +34,24 @@ class Parts(nn.Module):
         return self.run(self, x)
 
 
-def gan(run: Callable[[Any, Tensor], Any]) -> Parts:
+def gan(run: Callable[[Any, Tensor], Any]) -> NamedParts:
     made = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 64))
     critic = nn.Sequential(nn.Linear(64, 32), nn.LeakyReLU(0.2), nn.Linear(32, 1))
-    return Parts(run, generator=made, critic=critic)
+    return NamedParts(run, generator=made, critic=critic)
 
 
-def fake(parts: Any, x: Tensor) -> Tensor:
+def fake_pictures(parts: Any, x: Tensor) -> Tensor:
     return parts.generator(torch.randn(len(x), 8)).detach()
 
 
-def following(run: Callable[[Any, Tensor], Any]) -> Parts:
+def with_target_network(run: Callable[[Any, Tensor], Any]) -> NamedParts:
     online = encoder()
     target = copy.deepcopy(online)
     with torch.no_grad():
-        for parameter in target.parameters():  # as after a while of following it
+        for parameter in target.parameters():  # as after some steps of a moving average
             parameter.mul_(0.9).add_(0.02 * torch.randn_like(parameter))
     head = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16))
-    return Parts(run, online=online, target=target, predictor=head)
+    return NamedParts(run, online=online, target=target, predictor=head)
 
 
 def without_graph(part: nn.Module, x: Tensor) -> Tensor:
@@ -71,22 +71,22 @@ def simsiam(parts: Any, x: Tensor) -> tuple[Tensor, ...]:
     return parts.head(one), parts.head(two), two.detach(), one.detach()
 
 
-def alike(output: tuple[Tensor, ...]) -> Tensor:
+def similarity_loss(output: tuple[Tensor, ...]) -> Tensor:
     half = len(output) // 2
     pairs = zip(output[:half], output[half:], strict=True)
     return -sum((F.cosine_similarity(a, b).mean() for a, b in pairs), torch.zeros(()))
 
 
-def told_apart(output: Any) -> Tensor:
+def critic_loss(output: Any) -> Tensor:
     real, made = output if isinstance(output, tuple) else output.chunk(2)
     return (F.softplus(-real) + F.softplus(made)).mean()
 
 
-def headed(run: Callable[[Any, Tensor], Any]) -> Parts:
-    return Parts(run, body=encoder(), head=nn.Linear(16, 10), beside=nn.Linear(16, 10))
+def with_two_heads(run: Callable[[Any, Tensor], Any]) -> NamedParts:
+    return NamedParts(run, body=encoder(), head=nn.Linear(16, 10), beside=nn.Linear(16, 10))
 
 
-def both(parts: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+def two_heads(parts: Any, x: Tensor) -> tuple[Tensor, Tensor]:
     features = parts.body(x)
     return parts.head(features), parts.beside(features.detach())
 
@@ -94,58 +94,64 @@ def both(parts: Any, x: Tensor) -> tuple[Tensor, Tensor]:
 Y = torch.arange(32) % 10
 
 
-def classes(output: Any) -> Tensor:
+def classification_loss(output: Any) -> Tensor:
     outputs = output if isinstance(output, tuple) else (output,)
     return sum((F.cross_entropy(each, Y) for each in outputs), torch.zeros(()))
 
 
 Case = tuple[Callable[[], nn.Module], Callable[[Any], Tensor]]
-SILENT: dict[str, Case] = {
+HEALTHY: dict[str, Case] = {
     "a critic's step": (
-        lambda: gan(lambda m, x: (m.critic(x.flatten(1)), m.critic(fake(m, x)))), told_apart,
+        lambda: gan(lambda m, x: (m.critic(x.flatten(1)), m.critic(fake_pictures(m, x)))),
+        critic_loss,
     ),
     "a critic's step, put together": (
-        lambda: gan(lambda m, x: m.critic(torch.cat([x.flatten(1), fake(m, x)]))), told_apart,
+        lambda: gan(lambda m, x: m.critic(torch.cat([x.flatten(1), fake_pictures(m, x)]))),
+        critic_loss,
     ),
     "a target network": (
-        lambda: following(lambda m, x: (m.predictor(m.online(x)), m.target(x.flip(3)).detach())),
-        alike,
+        lambda: with_target_network(
+            lambda m, x: (m.predictor(m.online(x)), m.target(x.flip(3)).detach())
+        ),
+        similarity_loss,
     ),
     "BYOL": (
-        lambda: following(
+        lambda: with_target_network(
             lambda m, x: (m.predictor(m.online(x)), without_graph(m.target, x.flip(3)))
         ),
-        alike,
+        similarity_loss,
     ),
     "SimSiam": (
-        lambda: Parts(simsiam, encoder=encoder(), head=nn.Sequential(
+        lambda: NamedParts(simsiam, encoder=encoder(), head=nn.Sequential(
             nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 16))),
-        alike,
+        similarity_loss,
     ),
     "VQ-VAE": (
-        lambda: Parts(quantised, encoder=encoder(), book=nn.Embedding(32, 16),
+        lambda: NamedParts(quantised, encoder=encoder(), book=nn.Embedding(32, 16),
                       decoder=nn.Linear(16, 64)),
         lambda output: output[0].square().mean() + output[1],
     ),
-    "a head beside, behind a stopped gradient": (lambda: headed(both), classes),
+    "a head beside, behind a stopped gradient": (
+        lambda: with_two_heads(two_heads), classification_loss,
+    ),
 }  # fmt: skip
-ALONE: dict[str, tuple[Callable[[], Any], Callable[[Any], Tensor], str]] = {
+NEED_OPTIMIZER: dict[str, tuple[Callable[[], Any], Callable[[Any], Tensor], str]] = {
     "a critic's step on made ones alone": (
-        lambda: gan(lambda m, x: m.critic(fake(m, x))),
+        lambda: gan(lambda m, x: m.critic(fake_pictures(m, x))),
         lambda output: F.softplus(output).mean(),
         "critic",
     ),
     "a head on a body that stays": (
-        lambda: Parts(lambda m, x: m.head(m.body(x).detach()), body=encoder(),
+        lambda: NamedParts(lambda m, x: m.head(m.body(x).detach()), body=encoder(),
                       head=nn.Linear(16, 10)),
-        classes,
+        classification_loss,
         "head",
     ),
 }  # fmt: skip
-"""Cases that only the optimizer tells apart from a fault, and the part that it holds."""
+"""Cases that only an optimizer distinguishes from a fault, and the part that it updates."""
 
 
-def said(
+def warnings_of(
     form: str, model: nn.Module, loss: Callable[[Any], Tensor], optimizer: Any = None
 ) -> list[Any]:
     x = torch.randn(32, 1, 8, 8)
@@ -158,67 +164,67 @@ def said(
 
 
 @pytest.mark.parametrize("form", ["call", "guard"])
-@pytest.mark.parametrize("name", SILENT)
-def test_what_is_kept_from_learning_on_purpose_is_no_fault(name, form):
-    build, loss = SILENT[name]
-    assert said(form, build().train(), loss) == []
+@pytest.mark.parametrize("name", HEALTHY)
+def test_parts_that_deliberately_do_not_learn_are_healthy(name, form):
+    build, loss = HEALTHY[name]
+    assert warnings_of(form, build().train(), loss) == []
 
 
 @pytest.mark.parametrize("form", ["call", "guard"])
-@pytest.mark.parametrize("name", ALONE)
-def test_the_optimizer_tells_whose_step_it_is(name, form):
-    build, loss, part = ALONE[name]
+@pytest.mark.parametrize("name", NEED_OPTIMIZER)
+def test_an_optimizer_decides_which_part_should_learn(name, form):
+    build, loss, part = NEED_OPTIMIZER[name]
     model = build().train()
-    (finding,) = said(form, model, loss)
+    (finding,) = warnings_of(form, model, loss)
     assert finding.kind == "no gradient"
     assert "optimizer=" in finding.advice
     assert finding.line
     optimizer = torch.optim.SGD(model.get_submodule(part).parameters(), 0.01)
-    assert said(form, model, loss, optimizer=optimizer) == []
+    assert warnings_of(form, model, loss, optimizer=optimizer) == []
 
 
 @pytest.mark.parametrize("form", ["call", "guard"])
-@pytest.mark.parametrize("name", ALONE)
-def test_several_optimizers_tell_whose_step_it_is(name, form):
-    build, loss, part = ALONE[name]
+@pytest.mark.parametrize("name", NEED_OPTIMIZER)
+def test_several_optimizers_decide_which_part_should_learn(name, form):
+    build, loss, part = NEED_OPTIMIZER[name]
     model = build().train()
     steps = [torch.optim.SGD(each.parameters(), 0.01) for each in model.children()]
-    assert said(form, model, loss, optimizer=steps) == []
-    together = torch.optim.SGD(model.parameters(), 0.01)  # one step for all: a fault
-    (finding,) = said(form, model, loss, optimizer=together)
+    assert warnings_of(form, model, loss, optimizer=steps) == []
+    together = torch.optim.SGD(model.parameters(), 0.01)  # one optimizer of all parts: a fault
+    (finding,) = warnings_of(form, model, loss, optimizer=together)
     assert finding.kind == "no gradient" and part not in finding.layers
 
 
 @pytest.mark.parametrize("form", ["call", "guard"])
-def test_what_another_optimizer_holds_learns_in_another_step(form):
-    """In a generator's step the gradient comes through the critic, which has its own optimizer."""
+def test_parts_of_another_optimizer_need_not_learn_in_this_step(form):
+    """In a generator's step the gradient passes through the critic, which has its own optimizer."""
     model = gan(lambda parts, x: parts.critic(parts.generator(x.flatten(1)[:, :8]))).train()
     step = torch.optim.SGD(model.generator.parameters(), 0.01)
     fool = lambda output: nn.functional.softplus(-output).mean()  # noqa: E731
-    (finding,) = said(form, model, fool, optimizer=step)
+    (finding,) = warnings_of(form, model, fool, optimizer=step)
     assert finding.kind == "optimizer" and "critic.0" in finding.layers
     assert "optimizer=[one, other]" in finding.advice
     other = torch.optim.SGD(model.critic.parameters(), 0.01)
-    assert said(form, model, fool, optimizer=[step, other]) == []
-    (finding,) = said(form, model, fool, optimizer=[other])
+    assert warnings_of(form, model, fool, optimizer=[step, other]) == []
+    (finding,) = warnings_of(form, model, fool, optimizer=[other])
     assert finding.kind == "optimizer" and "generator.0" in finding.layers
 
 
 @pytest.mark.parametrize("form", ["call", "guard"])
-def test_equal_layers_in_a_row_are_no_targets(form):
+def test_equal_layers_in_a_sequence_are_not_target_networks(form):
     layer = nn.Sequential(nn.Linear(16, 16), nn.ReLU())
     row = nn.Sequential(*(copy.deepcopy(layer) for _ in range(4)))
-    cut = Parts(lambda m, x: m.row[2:](m.row[:2](x.flatten(1)[:, :16]).detach()), row=row)
-    found = said(form, cut, lambda output: output.square().mean())
+    cut = NamedParts(lambda m, x: m.row[2:](m.row[:2](x.flatten(1)[:, :16]).detach()), row=row)
+    found = warnings_of(form, cut, lambda output: output.square().mean())
     assert {"row.0", "row.1"} <= {name for each in found for name in each.layers}
 
 
 @pytest.mark.parametrize("form", ["call", "guard"])
-def test_a_layer_of_the_same_shape_is_no_copy(form):
-    cut = Parts(
+def test_a_layer_of_the_same_shape_is_not_a_target_network(form):
+    cut = NamedParts(
         lambda m, x: m.second(m.first(x.flatten(1)[:, :16]).detach()),
         first=nn.Linear(16, 16),
         second=nn.Linear(16, 16),
     )
-    (finding,) = said(form, cut, lambda output: output.square().mean())
+    (finding,) = warnings_of(form, cut, lambda output: output.square().mean())
     assert (finding.kind, finding.layer) == ("no gradient", "first")

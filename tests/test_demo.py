@@ -1,4 +1,4 @@
-"""The shipped model is what its card says."""
+"""The shipped models match their cards, and the shipped pictures are reproducible."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ASSETS = Path(__file__).resolve().parent.parent / "assets"
 
 
 @pytest.mark.heavy
-def test_held_out_accuracy_is_as_written_down():
+def test_held_out_accuracy_is_that_of_the_card():
     card = json.loads((ASSETS / "demo" / "card.json").read_text())
     assert card["held_out_pictures"] == HELD_OUT
     score = accuracy(hookviz.demo_model(), *held_out(400))
@@ -43,7 +43,7 @@ def test_shipped_pictures_are_recognized_and_masked():
     assert right >= 29
 
 
-def test_size_and_structure():
+def test_the_demo_model_is_small_and_has_in_place_layers():
     assert (ASSETS / "demo" / "weights.pt").stat().st_size <= 2_000_000
     model = hookviz.demo_model()
     assert not model.training
@@ -51,13 +51,13 @@ def test_size_and_structure():
     assert model.class_names == CLASSES
 
 
-def test_pictures_come_from_their_seed():
+def test_training_pictures_are_reproducible_from_their_seed():
     first, second = (draw(np.random.default_rng([TRAIN_SEED, 5])) for _ in range(2))
     assert np.array_equal(np.asarray(first[0]), np.asarray(second[0]))
     assert first[2] == second[2]
 
 
-def test_shipped_digits_are_read_and_come_from_their_seed():
+def test_shipped_digits_are_recognized_and_reproducible():
     model, pictures = hookviz.models.demo_transformer(), hookviz.models.demo_digits()
     read = []
     for picture in pictures:
@@ -70,4 +70,4 @@ def test_shipped_digits_are_read_and_come_from_their_seed():
     for picture, made, label, corner in zip(pictures, x, labels, corners, strict=False):
         assert picture.info == {"label": str(int(label)), "corner": tuple(corner.tolist())}
         known = prepare_input(picture, model).args[0][0]
-        assert (known - made).abs().max() <= 0.51 / 255  # bytes
+        assert (known - made).abs().max() <= 0.51 / 255  # rounding to bytes

@@ -1,4 +1,4 @@
-"""``hookviz.diagnose``: what is planted is named, what is well is left alone."""
+"""``hookviz.diagnose`` names planted faults and finds nothing in healthy models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import hookviz
 
 
 class Block(nn.Module):
-    """A convolution, and what is planted after it."""
+    """A convolution followed by a function that may contain a fault."""
 
     def __init__(self, change=lambda x: x):
         super().__init__()
@@ -28,7 +28,7 @@ class Block(nn.Module):
 
 
 class Net(nn.Module):
-    """Three blocks, the second with a fault."""
+    """Three blocks, the second of which may have a fault."""
 
     def __init__(self, change=lambda x: x, reentrant=None):
         super().__init__()
@@ -63,7 +63,7 @@ FORWARD = {
 
 
 @pytest.mark.parametrize("operation", FORWARD)
-def test_the_operation_that_made_it_is_named(x, operation):
+def test_the_operation_that_made_nan_or_inf_is_named(x, operation):
     model = Net(FORWARD[operation])
     before = snapshot(model)
     found = hookviz.diagnose(model, x)[0]
@@ -75,8 +75,8 @@ def test_the_operation_that_made_it_is_named(x, operation):
 
 
 @pytest.mark.parametrize("reentrant", [None, True, False])
-def test_an_operation_is_named_by_its_backward(x, reentrant):
-    """In a call and in a guarded step, also within activation checkpointing."""
+def test_an_operation_with_an_infinite_backward_is_named(x, reentrant):
+    """It is named by a call and by a guard, also within activation checkpointing."""
     model = Net(lambda x: (x.relu() - x.relu()).sqrt() + x, reentrant)
     once = hookviz.diagnose(model, x)
     with hookviz.diagnose(model) as guard:
@@ -87,7 +87,7 @@ def test_an_operation_is_named_by_its_backward(x, reentrant):
         assert found.file == __file__
 
 
-def test_what_came_in(x):
+def test_nan_and_inf_of_weights_inputs_and_buffers_are_located(x):
     model = Net()
     with torch.no_grad():
         model.blocks[1].conv.weight[0, 0, 0, 0] = torch.nan
@@ -106,7 +106,7 @@ def test_what_came_in(x):
     assert found.layer == "1" and "'1.running_mean'" in found.message
 
 
-def test_masks_of_infinity_are_meant():
+def test_attention_masks_of_infinity_are_healthy():
     class Attention(nn.Module):
         def __init__(self):
             super().__init__()
@@ -121,13 +121,13 @@ def test_masks_of_infinity_are_meant():
     assert not kinds(hookviz.diagnose(Attention(), torch.rand(2, 5, 8)))
 
 
-def test_shape(x):
+def test_an_input_of_the_wrong_shape_is_located(x):
     model = Net()
     model.head = nn.Linear(4, 5)
     found = hookviz.diagnose(model, x)[0]
     assert (found.kind, found.layer, found.operation) == ("shape", "head", "addmm")
     assert "(2, 3)" in found.message and "4 features" in found.message
-    assert "mean" in found.message  # which made it
+    assert "mean" in found.message  # the operation that made the tensor
     assert [name for name, _, _ in found.evidence["shapes"]][:2] == ["blocks.0", "blocks.0.conv"]
     with pytest.raises(ValueError, match="No maps can be shown"):
         hookviz.diagnose(model, x).show()
@@ -137,11 +137,11 @@ def test_shape(x):
     assert findings[0].layer == "head"
 
 
-def test_half_precision(x):
+def test_overflow_and_underflow_in_float16_are_reported(x):
     model = Net(lambda x: x * 6e6).half()
     found = hookviz.diagnose(model, x.half())
     assert found[0].kind == "inf" and "float16 holds (65504)" in found[0].message
-    assert "half precision" not in kinds(found)  # once is enough
+    assert "half precision" not in kinds(found)  # the overflow is reported only once
     near = nn.Linear(2, 1, bias=False).half()
     nn.init.constant_(near.weight, 2e4)
     found = hookviz.diagnose(near, torch.ones(1, 2).half())
@@ -161,7 +161,7 @@ def test_half_precision(x):
 
 
 def scaled_step(model, x, used, factor, **options):
-    """One guarded step in float16 whose scaled gradients are too large for the type."""
+    """Run a guarded step in float16 whose scaled gradients overflow."""
     with torch.autocast("cpu", torch.float16), hookviz.diagnose(model, **options) as findings:
         loss = model(x)["logits"].float().sum() * factor
         used.scale(loss).backward()
@@ -172,8 +172,8 @@ def scaler(enabled=True):
     return torch.amp.GradScaler("cpu", init_scale=2.0**11, enabled=enabled)
 
 
-# A factor of the loss: the gradient overflows in the model, or in the loss; whether the scaler is
-# passed; words, and the severity.
+# A factor of the loss (the gradient overflows in the model or in the loss), the scaler, whether it
+# is passed to hookviz, and the expected message and severity.
 SCALED = [
     (30.0, scaler(), True, "GradScaler multiplies losses by 2048", "note"),
     (1e6, scaler(), True, "GradScaler multiplies losses by 2048", "note"),
@@ -184,27 +184,29 @@ SCALED = [
 
 
 @pytest.mark.parametrize("factor, used, passed, words, severity", SCALED)
-def test_inf_in_half_precision_gradients_may_be_a_scalers(x, factor, used, passed, words, severity):
+def test_inf_in_float16_gradients_of_a_scaled_loss_is_a_note(
+    x, factor, used, passed, words, severity
+):
     findings = scaled_step(Net(), x, used, factor, **{"scaler": used} if passed else {})
     (found,) = [each for each in findings if each.kind == "inf"]
     assert (found.phase, found.severity) == ("backward", severity) and words in found.message
     assert ("scaler=" in found.advice) == (not passed)
-    assert "unused" not in kinds(findings)  # autocast keeps casts of weights
+    assert "unused" not in kinds(findings)  # autocast caches the casts of weights
 
 
-def test_inf_in_half_precision_gradients_is_a_note_of_a_call(x):
+def test_inf_in_float16_gradients_of_a_large_loss_is_a_note(x):
     with torch.autocast("cpu", torch.float16):
         findings = hookviz.diagnose(Net(), x, lambda output: output["logits"].float().sum() * 1e6)
     (found,) = [each for each in findings if each.kind == "inf"]
     assert (found.phase, found.severity) == ("backward", "note") and findings.healthy
-    for factor in (float("inf"), 1e38 * 10):  # which no scale explains
+    for factor in (float("inf"), 1e38 * 10):  # no scale explains these factors
         findings = hookviz.diagnose(Net(), x, lambda out, by=factor: out["logits"].sum() * by)
         assert findings[0].severity == "error" and "GradScaler" not in findings[0].message
 
 
 @pytest.mark.parametrize("precision", [torch.float16, torch.bfloat16, None])
 @pytest.mark.parametrize("passed", [True, False])
-def test_a_scale_does_not_excuse_what_is_wrong_without_it(x, precision, passed):
+def test_inf_that_no_loss_scale_causes_is_an_error(x, precision, passed):
     model, used = Net(lambda x: (x * 0).sqrt()), scaler()
     autocast = torch.autocast("cpu", precision or torch.bfloat16, enabled=precision is not None)
     with autocast, hookviz.diagnose(model, scaler=used if passed else None) as findings:
@@ -214,7 +216,7 @@ def test_a_scale_does_not_excuse_what_is_wrong_without_it(x, precision, passed):
 
 
 @pytest.mark.parametrize("name", ["optimizer", "scaler"])
-def test_something_else_as_optimizer_or_scaler(x, name):
+def test_arguments_of_a_wrong_type_are_refused(x, name):
     with pytest.raises(TypeError, match=r"must be a torch\.nn\.Module, not str"):
         hookviz.diagnose("resnet18")
     with pytest.raises(ValueError, match=f"{name}= is Net, which has no"):
@@ -223,7 +225,7 @@ def test_something_else_as_optimizer_or_scaler(x, name):
 
 @pytest.mark.parametrize("act", [nn.Tanh(), nn.Sigmoid()])
 @pytest.mark.parametrize("between", [nn.Identity(), nn.Dropout(0.3), nn.GELU(), nn.BatchNorm2d(8)])
-def test_what_is_at_its_ends_between_layers_is_found(x, act, between):
+def test_a_saturated_activation_between_layers_is_found(x, act, between):
     torch.manual_seed(1)
     model = nn.Sequential(nn.Conv2d(3, 8, 3), act, between, nn.Conv2d(8, 8, 3))
     with torch.no_grad():
@@ -234,7 +236,7 @@ def test_what_is_at_its_ends_between_layers_is_found(x, act, between):
     assert not kinds(answers), answers
 
 
-def test_parts_that_take_no_part(x):
+def test_layers_without_a_gradient_or_a_call_are_found(x):
     class Parts(nn.Module):
         def __init__(self):
             super().__init__()
@@ -266,7 +268,7 @@ def test_parts_that_take_no_part(x):
     assert "frozen" in said["no gradient", "used"]
 
 
-def test_modes(x):
+def test_wrong_modes_of_batchnorm_and_dropout_are_found(x):
     norm = nn.Sequential(nn.Flatten(), nn.LazyLinear(4), nn.BatchNorm1d(4), nn.Dropout(0.5))
     norm(x)
     assert kinds(hookviz.diagnose(norm, x[:1])) == ["batchnorm"]
@@ -283,7 +285,7 @@ def test_modes(x):
     assert (found.kind, found.layer, found.file) == ("dropout", "blocks.1", __file__)
 
 
-def test_in_place(x):
+def test_an_in_place_activation_is_a_note(x):
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True), nn.Conv2d(4, 4, 3)).eval()
     (found,) = hookviz.diagnose(model, x)
     assert (found.kind, found.severity) == ("in place", "note")
@@ -291,7 +293,7 @@ def test_in_place(x):
     assert not len(hookviz.diagnose(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval(), x))
 
 
-def test_hooks_left_behind(x):
+def test_hooks_that_were_left_on_the_model_are_found(x):
     model = Net().eval()
 
     def keep(module, args, output):
@@ -310,7 +312,7 @@ def test_hooks_left_behind(x):
     held.remove()
 
 
-def test_a_guard_in_a_step_that_changes_the_weights(x):
+def test_a_guard_around_an_optimizer_step_advises_to_move_it_out(x):
     model = Net(FORWARD["log"])
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     with hookviz.diagnose(model) as findings:
@@ -319,7 +321,7 @@ def test_a_guard_in_a_step_that_changes_the_weights(x):
     assert findings[0].kind == "nan" and "optimizer.step() after the block" in findings[0].advice
 
 
-def trained(guarded, steps=20):
+def trained_model(guarded, steps=20):
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.Dropout(0.3),
@@ -335,14 +337,14 @@ def trained(guarded, steps=20):
     return model, torch.rand(3)
 
 
-def test_twenty_steps_under_guard_are_the_same_to_the_bit():
-    (plain, drawn), (guarded, drawn_too) = trained(False), trained(True)
+def test_training_under_guard_is_bit_identical():
+    (plain, drawn), (guarded, drawn_too) = trained_model(False), trained_model(True)
     assert torch.equal(drawn, drawn_too)
     for one, two in zip(plain.state_dict().values(), guarded.state_dict().values(), strict=True):
         assert torch.equal(one, two)
 
 
-def test_a_guard_with_a_hit_leaves_the_step_as_it_is(x):
+def test_a_guard_with_a_finding_does_not_change_the_step(x):
     one = Net(FORWARD["log"])
     two = copy.deepcopy(one)
     torch.manual_seed(3)
@@ -359,7 +361,7 @@ def test_a_guard_with_a_hit_leaves_the_step_as_it_is(x):
     assert before.objects.keys() == snapshot(two).objects.keys()
 
 
-def test_two_calls_in_a_block(x):
+def test_a_fault_in_any_call_of_a_block_is_found(x):
     model = Net(lambda x: torch.log(x) if x.shape[-1] > 12 else x)
     with hookviz.diagnose(model) as findings:
         score = model(x)["logits"].sum() + model(torch.rand(2, 3, 16, 16))["logits"].sum()
@@ -372,7 +374,7 @@ def test_two_calls_in_a_block(x):
     assert (findings[0].layer, findings[0].operation) == ("blocks.1", "log")
 
 
-def test_random_numbers_and_buffers_of_the_step_come_again(x):
+def test_a_repeated_step_has_the_same_random_numbers_and_buffers(x):
     seen = []
 
     def spread(x):
@@ -387,8 +389,8 @@ def test_random_numbers_and_buffers_of_the_step_come_again(x):
     assert model[1].num_batches_tracked == 1
 
 
-def test_the_way_to_an_error_is_drawn_in_the_models_own_mode():
-    """A BatchNorm of one number a channel raises in training mode alone."""
+def test_the_graph_up_to_an_error_is_drawn_in_the_models_own_mode():
+    """A BatchNorm of one value per channel raises only in training mode."""
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
     before = snapshot(model)
     findings = hookviz.diagnose(model, torch.ones(1, 3))
@@ -404,7 +406,7 @@ def test_the_way_to_an_error_is_drawn_in_the_models_own_mode():
 @pytest.mark.parametrize(
     "odd", [lambda x: x * torch.tensor(torch.nan), lambda x: x.clone().fill_(torch.nan)]
 )
-def test_nan_of_a_constant_is_named_in_its_layer(odd):
+def test_nan_from_a_constant_is_located_in_its_layer(odd):
     class Odd(nn.Module):
         def forward(self, x):
             return odd(x)
@@ -417,8 +419,8 @@ def test_nan_of_a_constant_is_named_in_its_layer(odd):
     assert finding.line
 
 
-class Proposing(nn.Module):
-    """Detaches what it proposes, as a detector's first stage."""
+class DetachedProposals(nn.Module):
+    """Detaches its proposals, as a detector's first stage does."""
 
     def __init__(self):
         super().__init__()
@@ -428,10 +430,14 @@ class Proposing(nn.Module):
         return self.head(x).detach()
 
 
-class Detecting(nn.Module):
+class Detector(nn.Module):
     def __init__(self):
         super().__init__()
-        self.body, self.propose, self.box = nn.Conv2d(3, 4, 3), Proposing(), nn.Conv2d(8, 4, 1)
+        self.body, self.propose, self.box = (
+            nn.Conv2d(3, 4, 3),
+            DetachedProposals(),
+            nn.Conv2d(8, 4, 1),
+        )
 
     def forward(self, x):
         x = self.body(x)
@@ -440,9 +446,9 @@ class Detecting(nn.Module):
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_a_detectors_proposals_are_learned_by_a_loss_in_training(training):
+def test_detached_proposals_are_a_note_in_eval_mode_only(training):
     torch.manual_seed(0)
-    found = hookviz.diagnose(Detecting().train(training), torch.randn(2, 3, 8, 8))
+    found = hookviz.diagnose(Detector().train(training), torch.randn(2, 3, 8, 8))
     (finding,) = [each for each in found if each.kind == "no gradient"]
     assert finding.layer == "propose"
     assert finding.severity == ("warning" if training else "note")

@@ -1,4 +1,4 @@
-"""The documentation: its code runs, its messages are real, its pages hold together."""
+"""The documentation: its code runs, its messages are real, and its pages are complete."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 import pytest
 import yaml
-from documented_errors import PROVOKED, SEEN_ELSEWHERE, said
+from documented_errors import PROVOKED, SEEN_ELSEWHERE, error_text
 from heavy import heavy_but
 
 import hookviz
@@ -25,7 +25,7 @@ import hookviz
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
-# How-tos that train, compile, ablate, write pages and figures: seconds each.
+# How-tos that take seconds because they train, compile, ablate, or write pages and figures.
 HOWTOS = (
     "attention",
     "edit",
@@ -46,8 +46,8 @@ HOWTOS = (
 SLOW = {f"docs/howto/{name}.md" for name in HOWTOS}
 
 
-def name_of(page: Path) -> str:
-    """A page's path within the checkout, such as ``docs/howto/watch.md``."""
+def path_in_checkout(page: Path) -> str:
+    """Return a page's path within the checkout, such as ``docs/howto/watch.md``."""
     return page.relative_to(ROOT).as_posix()
 
 
@@ -62,12 +62,12 @@ class Block(NamedTuple):
 
     @property
     def left_out(self) -> bool:
-        """Whether it says itself that it is not run, or is a notebook's magic."""
+        """True if the block is marked as not run, or is a notebook magic."""
         return self.code.startswith(("# not run:", "%"))
 
 
 def blocks(page: Path) -> list[Block]:
-    """The Python blocks of a page, each with the heading that it stands under."""
+    """Return the Python blocks of a page, each with the heading above it."""
     found, code, heading, start = [], None, "", 0
     for number, line in enumerate(page.read_text().splitlines(), 1):
         if code is None and line.startswith("#"):
@@ -75,7 +75,7 @@ def blocks(page: Path) -> list[Block]:
         elif line.rstrip() == "```python":
             code, start = [], number + 1
         elif code is not None and line.rstrip() == "```":
-            found.append(Block(name_of(page), start, heading, "\n".join(code) + "\n"))
+            found.append(Block(path_in_checkout(page), start, heading, "\n".join(code) + "\n"))
             code = None
         elif code is not None:
             code.append(line)
@@ -83,13 +83,13 @@ def blocks(page: Path) -> list[Block]:
 
 
 def run(block: Block, names: dict[str, Any]) -> None:
-    """Run a block; its lines in a traceback are those of the page."""
+    """Run a block with the line numbers of the page in tracebacks."""
     code = compile("\n" * (block.line - 1) + block.code, block.page, "exec")
     exec(code, names)
 
 
 def parts_of_a_survey() -> dict[str, Any]:
-    """What the page's command in a terminal does."""
+    """Run the terminal command of the page."""
     script = ROOT / "docs/howto/survey_part.py"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += ["--nproc-per-node", "2", str(script)]
@@ -97,11 +97,11 @@ def parts_of_a_survey() -> dict[str, Any]:
     return {}
 
 
-# What a page takes for granted, by the heading under which it does.
-PREPARED = {
+# Page and heading -> what must run before the blocks under this heading.
+PREPARATIONS = {
     ("docs/howto/survey.md", "In several processes, or on several machines"): parts_of_a_survey,
 }
-LEFT_OUT = [
+NOT_RUN = [
     ("docs/howto/places.md", "Use it in Colab, JupyterLab, VS Code and elsewhere"),  # Colab
     ("docs/howto/places.md", "Use it in Colab, JupyterLab, VS Code and elsewhere"),  # marimo
 ]
@@ -109,38 +109,40 @@ LEFT_OUT = [
 
 @cache
 def photo() -> bytes:
-    """The photo.jpg that pages read."""
+    """Return the content of the photo.jpg that pages read."""
     file = io.BytesIO()
     hookviz.demo_images()[12].save(file, "JPEG")
     return file.getvalue()
 
 
 @pytest.fixture
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_methods: None) -> Path:
-    """Pages write files, and read photo.jpg; what they put into HEATMAPS goes out again."""
+def folder_with_photo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_methods: None) -> Path:
+    """Change to a folder with photo.jpg, and restore HEATMAPS afterwards."""
     monkeypatch.chdir(tmp_path)
     Path("photo.jpg").write_bytes(photo())
     return tmp_path
 
 
-@pytest.mark.filterwarnings("ignore:.* went over max_bytes")  # which a page shows
-@pytest.mark.parametrize("page", heavy_but({*map(name_of, PAGES)} - SLOW, PAGES, name_of))
-def test_code_runs(page: Path, own_folder: Path) -> None:
-    names: dict[str, Any] = {"__name__": "page"}  # a page imports what it uses
+@pytest.mark.filterwarnings("ignore:.* went over max_bytes")  # a page demonstrates it
+@pytest.mark.parametrize(
+    "page", heavy_but({*map(path_in_checkout, PAGES)} - SLOW, PAGES, path_in_checkout)
+)
+def test_code_of_every_page_runs(page: Path, folder_with_photo: Path) -> None:
+    names: dict[str, Any] = {"__name__": "page"}  # empty, since a page must import what it uses
     prepared = set()
     for block in blocks(page):
         key = (block.page, block.heading)
-        if key in PREPARED and key not in prepared:
+        if key in PREPARATIONS and key not in prepared:
             prepared.add(key)
-            names |= PREPARED[key]()
+            names |= PREPARATIONS[key]()
         if not block.left_out:
             run(block, names)
     names.clear()
-    gc.collect()  # a page's watch writes its last records before its folder goes
+    gc.collect()  # lets a page's watch write its last records before the folder is deleted
 
 
-def test_code_fits_into_its_column() -> None:
-    """Of `docs/static/hookviz.css`, in a window of 1400 pixels."""
+def test_lines_of_code_fit_into_the_column() -> None:
+    """The column of `docs/static/hookviz.css` in a window of 1400 pixels has 108 characters."""
     lines = [
         (block.page, line)
         for page in PAGES
@@ -150,44 +152,46 @@ def test_code_fits_into_its_column() -> None:
     assert [(page, line) for page, line in lines if len(line) > 108] == []
 
 
-def test_what_is_left_out_is_listed() -> None:
+def test_every_block_that_is_not_run_is_listed() -> None:
     left = [block for page in PAGES for block in blocks(page) if block.left_out]
-    assert [(block.page, block.heading) for block in left] == LEFT_OUT
+    assert [(block.page, block.heading) for block in left] == NOT_RUN
 
 
-def test_prepared_headings_are_there() -> None:
+def test_every_heading_with_a_preparation_exists() -> None:
     there = {(block.page, block.heading) for page in PAGES for block in blocks(page)}
-    assert set(PREPARED) <= there
+    assert set(PREPARATIONS) <= there
 
 
 # Every message is real
 
 
 def titles() -> list[str]:
-    """The messages that the troubleshooting page explains, as its headings have them."""
+    """Return the messages in the headings of the troubleshooting page."""
     page = (DOCS / "troubleshooting.md").read_text()
     return re.findall(r"^### `(.+)`$", page, re.MULTILINE)
 
 
-def begins(message: str, title: str) -> bool:
-    """Whether a message begins as a title says, whatever is in place of its dots."""
+def matches_title(message: str, title: str) -> bool:
+    """Return whether a message begins like a title, in which dots stand for any text."""
     pattern = ".*?".join(map(re.escape, title.removesuffix("…").split("…")))
     return re.match(pattern, message, re.DOTALL) is not None
 
 
-once = cache(said)  # each provocation serves two tests
+cached_error_text = cache(error_text)  # two tests use each provocation
 
 
 @pytest.mark.parametrize("provocation", PROVOKED, ids=lambda function: function.__name__)
-def test_message_is_explained(provocation: Any, own_folder: Path) -> None:
-    message = once(provocation)
-    explained = [title for title in titles() if begins(message, title)]
+def test_every_provoked_message_has_one_title(provocation: Any, folder_with_photo: Path) -> None:
+    message = cached_error_text(provocation)
+    explained = [title for title in titles() if matches_title(message, title)]
     assert len(explained) == 1, message
 
 
-def test_every_title_is_a_real_message(own_folder: Path) -> None:
-    messages = [once(provocation) for provocation in PROVOKED]
-    unreal = [title for title in titles() if not any(begins(each, title) for each in messages)]
+def test_every_title_is_a_real_message(folder_with_photo: Path) -> None:
+    messages = [cached_error_text(provocation) for provocation in PROVOKED]
+    unreal = [
+        title for title in titles() if not any(matches_title(each, title) for each in messages)
+    ]
     assert sorted(unreal) == sorted(SEEN_ELSEWHERE)
     assert len(set(titles())) == len(titles())
 
@@ -195,8 +199,8 @@ def test_every_title_is_a_real_message(own_folder: Path) -> None:
 # Citation
 
 
-def test_citation() -> None:
-    """Valid by the schema's rules for what is in it, and of the version that is here."""
+def test_the_citation_file_is_valid() -> None:
+    """It follows the schema and has the version of the package."""
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["cff-version"] == "1.2.0"
     assert citation["type"] == "software"
@@ -208,7 +212,7 @@ def test_citation() -> None:
     assert citation["version"] == hookviz.__version__
 
 
-def test_citation_has_the_changelogs_date() -> None:
+def test_the_citation_file_has_the_date_of_the_changelog() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     first = re.search(r"^## (\S+) \((.+)\)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert first is not None and first[1] == hookviz.__version__
@@ -220,7 +224,7 @@ def test_citation_has_the_changelogs_date() -> None:
 
 
 class Page(HTMLParser):
-    """What a built page links to, loads and has."""
+    """The links, loaded files, ids and alternative texts of a built page."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -256,7 +260,7 @@ def test_everything_public_is_named_in_the_reference() -> None:
     assert set(hookviz.__all__) <= set(named), "add them to a page of docs/api"
 
 
-def test_every_page_stands_in_a_group_of_the_first() -> None:
+def test_every_howto_is_listed_on_the_first_page() -> None:
     first = (DOCS / "index.md").read_text()
     there = {f"howto/{page.stem}" for page in (DOCS / "howto").glob("*.md")}
     assert there == set(re.findall(r"^howto/[\w-]+$", first, re.MULTILINE))
@@ -271,20 +275,20 @@ def test_each_promise_names_a_test() -> None:
     assert len(rows) > 20
 
 
-def test_the_reference_names_what_is_there() -> None:
-    """Each directive's object can be imported: the build of the pages is heavy, this is not."""
+def test_every_object_in_the_reference_exists() -> None:
+    """Each directive's object can be imported, which is checked without building the pages."""
     directives = re.compile(
         r"^\.\. auto(?:class|function|method|data|module):: (\S+)", re.MULTILINE
     )
     for page in (DOCS / "api").glob("*.md"):
         for name in directives.findall(page.read_text()):
             whole = name if name.startswith("hookviz.") else f"hookviz.{name}"
-            pkgutil.resolve_name(whole)  # raises with the name that is missing
+            pkgutil.resolve_name(whole)  # raises if the name does not exist
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Page]:
-    """Every page of the site, by its path."""
+    """Build the site and return its pages by path."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html"]
     command += ["-d", str(folder / "doctrees"), str(DOCS), str(folder / "html")]
@@ -295,10 +299,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Page]:
 
 
 @pytest.mark.heavy
-def test_everything_public_is_in_the_reference(site: dict[str, Page]) -> None:
+def test_everything_public_is_in_the_built_reference(site: dict[str, Page]) -> None:
     there = {each for name, page in site.items() if name.startswith("api/") for each in page.ids}
     parts = {each.split(".")[1] for each in there if each.startswith("hookviz.")}
-    # A part of the package, such as hookviz.metrics, is there with what is in it.
+    # A subpackage such as hookviz.metrics is found through its members.
     missing = [name for name in hookviz.__all__ if name not in parts]
     assert missing == [], "add them to a page of docs/api"
     methods = {
@@ -309,7 +313,7 @@ def test_everything_public_is_in_the_reference(site: dict[str, Page]) -> None:
 
 
 @pytest.mark.heavy
-def test_notebooks_have_their_pictures(site: dict[str, Page]) -> None:
+def test_built_notebooks_have_all_their_pictures(site: dict[str, Page]) -> None:
     for notebook in (ROOT / "notebooks").glob("*.ipynb"):
         page = site[f"notebooks/{notebook.stem}.html"]
         pictures = notebook.read_text().count('"image/png": "')
@@ -320,7 +324,7 @@ def test_notebooks_have_their_pictures(site: dict[str, Page]) -> None:
 
 
 @pytest.mark.heavy
-def test_links_lead_somewhere(site: dict[str, Page]) -> None:
+def test_no_link_of_the_site_is_broken(site: dict[str, Page]) -> None:
     broken = []
     for name, page in site.items():
         for link in page.links:
@@ -336,7 +340,7 @@ def test_links_lead_somewhere(site: dict[str, Page]) -> None:
 
 
 @pytest.mark.heavy
-def test_pages_are_found(site: dict[str, Page]) -> None:
+def test_pages_have_metadata_for_search_engines(site: dict[str, Page]) -> None:
     listed = (site["index.html"].path.parent / "llms.txt").read_text()
     pages = re.findall(r"^- \[.+\]\((.+)\): ", listed, re.MULTILINE)
     assert {*pages} < {*site} and "howto/debug.html" in pages
@@ -352,7 +356,7 @@ def test_pages_are_found(site: dict[str, Page]) -> None:
 
 
 @pytest.mark.heavy
-def test_live_pages_are_there(site: dict[str, Page]) -> None:
+def test_live_pages_are_in_the_site_and_small(site: dict[str, Page]) -> None:
     shown = [load for load in site["live.html"].loads if load.startswith("live/")]
     assert shown == [f"live/{name}.html" for name in ("explorer", "trace", "survey", "training")]
     sizes = [site[name].path.stat().st_size for name in shown]

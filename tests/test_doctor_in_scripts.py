@@ -1,4 +1,4 @@
-"""The doctor in scripts: exit codes, JSON, what is ignored, optimizers; a watch's verdicts."""
+"""hookviz.diagnose in scripts: exit codes, JSON, ignored kinds, optimizers, findings of a watch."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def module(tmp_path, monkeypatch):
         ("well", ["--ignore", "batchnrom"], 2),
     ],
 )
-def test_the_exit_status(module, function, options, status, capsys):
+def test_the_exit_status_of_diagnose(module, function, options, status, capsys):
     assert main(["diagnose", f"{module}:{function}", *options]) == status
     said = capsys.readouterr()
     assert (said.err if status == 2 else said.out).strip()
@@ -116,7 +116,7 @@ def test_json_is_strict(module, capsys):
     assert told["findings"][0]["layers"] == [""] and told["findings"][0]["severity"] == "error"
 
 
-def test_json_is_all_that_stands_on_standard_output(module, capsys):
+def test_standard_output_contains_only_json(module, capsys):
     assert main(["diagnose", f"{module}:talking", "--json"]) == 0
     said = capsys.readouterr()
     assert json.loads(said.out)["healthy"]
@@ -132,21 +132,21 @@ def test_json_is_all_that_stands_on_standard_output(module, capsys):
         ("missing", "own_checks:missing cannot be imported: AttributeError: "),
     ],
 )
-def test_what_the_users_code_raises_is_a_sentence(module, function, said, capsys):
+def test_errors_of_the_users_code_are_one_sentence(module, function, said, capsys):
     assert main(["diagnose", f"{module}:{function}", "--json"]) == 2
     told = capsys.readouterr()
     assert told.out == "" and f"hookviz: {said}" in told.err
     assert "Traceback" not in told.err
 
 
-def test_a_module_that_fails_or_ends_while_it_is_imported(module, tmp_path, capsys):
+def test_a_module_that_fails_or_exits_on_import_is_reported(module, tmp_path, capsys):
     for number, text in enumerate(["1 / 0", "raise SystemExit(0)", "def"]):
         (tmp_path / f"own_odd_{number}.py").write_text(text)
         assert main(["diagnose", f"own_odd_{number}:check"]) == 2
         assert "hookviz: " in capsys.readouterr().err
 
 
-def test_a_fault_of_hookviz_does_not_end_as_a_finding_would(module, monkeypatch, capsys):
+def test_an_error_of_hookviz_has_exit_status_2_and_a_traceback(module, monkeypatch, capsys):
     def fails(*given, **options):
         raise KeyError("within hookviz")
 
@@ -155,7 +155,7 @@ def test_a_fault_of_hookviz_does_not_end_as_a_finding_would(module, monkeypatch,
     assert "Traceback" in capsys.readouterr().err
 
 
-class Two(nn.Module):
+class WithUnusedLayers(nn.Module):
     def __init__(self):
         super().__init__()
         self.head, self.idle, self.other = nn.Linear(4, 3), nn.Linear(4, 3), nn.Linear(4, 3)
@@ -167,25 +167,25 @@ class Two(nn.Module):
 X = torch.ones(2, 4)
 
 
-def test_raise_if():
-    findings = hookviz.diagnose(Two(), X)
+def test_raise_if_raises_from_the_given_severity_on():
+    findings = hookviz.diagnose(WithUnusedLayers(), X)
     findings.raise_if("error")
     with pytest.raises(RuntimeError, match="unused in layer 'idle'"):
         findings.raise_if("warning")
     with pytest.raises(ValueError, match="none of error, warning, note"):
         findings.raise_if("fatal")
     with pytest.raises(RuntimeError, match="not looked at"):
-        hookviz.diagnose(Two()).raise_if()
+        hookviz.diagnose(WithUnusedLayers()).raise_if()
 
 
-def test_what_is_ignored():
-    assert hookviz.diagnose(Two(), X, ignore=["unused"]).healthy
-    (left,) = hookviz.diagnose(Two(), X, ignore=[("unused", "id*")])
+def test_ignored_kinds_and_layers_are_left_out():
+    assert hookviz.diagnose(WithUnusedLayers(), X, ignore=["unused"]).healthy
+    (left,) = hookviz.diagnose(WithUnusedLayers(), X, ignore=[("unused", "id*")])
     assert left.layers == ["other"]
     with pytest.raises(ValueError, match="no kind 'unusd'"):
-        hookviz.diagnose(Two(), X, ignore=["unusd"])
+        hookviz.diagnose(WithUnusedLayers(), X, ignore=["unusd"])
     with pytest.raises(ValueError, match=r"give ignore=\['unused'\]"):
-        hookviz.diagnose(Two(), X, ignore="unused")
+        hookviz.diagnose(WithUnusedLayers(), X, ignore="unused")
     with hookviz.diagnose(nn.Linear(4, 1), ignore=["inf", "nan"]) as findings:
         pass
     assert not findings.healthy
@@ -199,65 +199,65 @@ def net() -> nn.Sequential:
     return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
 
 
-def of_optimizer(model, optimizer, severity="warning") -> list[str]:
+def optimizer_messages(model, optimizer, severity="warning") -> list[str]:
     kinds = "optimizer", "learning rate"
     found = hookviz.diagnose(model, X, optimizer=optimizer)
     return [e.message for e in found if e.kind in kinds and e.severity == severity]
 
 
-def test_an_optimizer_that_fits():
+def test_suitable_optimizers_are_healthy():
     model = net()
     torch.manual_seed(0)
     for make in (torch.optim.RMSprop, torch.optim.Adagrad, torch.optim.RAdam):
-        assert not of_optimizer(model, make(model.parameters()))
+        assert not optimizer_messages(model, make(model.parameters()))
     steep = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
-    for count, told in ((2, 0), (32, 1)):  # of few samples the gradient may be a large one
+    for count, told in ((2, 0), (32, 1)):  # with few samples the gradient may be large by chance
         optimizer = torch.optim.SGD(steep.parameters(), lr=0.5)
         x, y = torch.randn(1, 4).expand(count, -1), torch.full((count, 1), 2.0)
         loss = lambda output, y=y: F.mse_loss(output, y)  # noqa: E731
         found = hookviz.diagnose(steep, x, loss, optimizer=optimizer)
         assert sum(each.kind == "learning rate" for each in found) == told, count
     for make in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW):
-        assert not of_optimizer(model, make(model.parameters(), lr=1e-3))
+        assert not optimizer_messages(model, make(model.parameters(), lr=1e-3))
         with hookviz.diagnose(model, optimizer=make(model.parameters(), lr=1e-3)) as findings:
             model(X).sum().backward()
         assert findings.healthy and "the optimizer" in findings.looked_at
 
 
 @pytest.mark.filterwarnings("ignore:optimizer contains")
-def test_what_an_optimizer_lacks():
+def test_unsuitable_optimizers_are_reported():
     model = net()
-    (said,) = of_optimizer(model, torch.optim.SGD(model[2].parameters(), lr=0.01))
+    (said,) = optimizer_messages(model, torch.optim.SGD(model[2].parameters(), lr=0.01))
     assert "2 of 4 parameters" in said and "'0.weight'" in said
-    (said,) = of_optimizer(model, torch.optim.SGD([*model.parameters()] * 2, lr=0.01))
+    (said,) = optimizer_messages(model, torch.optim.SGD([*model.parameters()] * 2, lr=0.01))
     assert "more than once" in said
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     model[2] = nn.Linear(8, 3)
-    lacks, foreign = of_optimizer(model, optimizer)
+    lacks, foreign = optimizer_messages(model, optimizer)
     assert "such as '2.weight'" in lacks and "2 parameters that are not the model's" in foreign
-    (said,) = of_optimizer(model, torch.optim.SGD(model.parameters(), lr=0.0))
+    (said,) = optimizer_messages(model, torch.optim.SGD(model.parameters(), lr=0.0))
     assert "learning rate of group 0 is 0" in said
-    (said,) = of_optimizer(model, torch.optim.SGD(net().parameters(), lr=0.01))
+    (said,) = optimizer_messages(model, torch.optim.SGD(net().parameters(), lr=0.01))
     assert "4 parameters that are not the model's, and none of the model's own" in said
     for make, rate in (
         (torch.optim.SGD, 100.0), (torch.optim.Adam, 1.0), (torch.optim.RMSprop, 1.0),
     ):  # fmt: skip
-        (said,) = of_optimizer(model, make(model.parameters(), lr=rate))
+        (said,) = optimizer_messages(model, make(model.parameters(), lr=rate))
         assert "of their own size" in said
 
 
-def test_what_may_be_meant_is_a_note():
+def test_a_learning_rate_of_0_during_warmup_is_a_note():
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(step / 10, 1.0))
-    (said,) = of_optimizer(model, optimizer, "note")
-    assert "learning rate of group 0 is 0" in said and not of_optimizer(model, optimizer)
+    (said,) = optimizer_messages(model, optimizer, "note")
+    assert "learning rate of group 0 is 0" in said and not optimizer_messages(model, optimizer)
 
 
-# A watch's verdicts.
+# Findings of a watch.
 
 
-def watched(rate=0.05, zero=True, held=slice(None), clip=None) -> Diagnosis:
+def findings_of_watched_training(rate=0.05, zero=True, held=slice(None), clip=None) -> Diagnosis:
     model = net()
     optimizer = torch.optim.SGD([*model.parameters()][held], lr=rate)
     watch = hookviz.watch(model, every=1)
@@ -278,8 +278,10 @@ def watched(rate=0.05, zero=True, held=slice(None), clip=None) -> Diagnosis:
 
 
 @pytest.mark.parametrize("zero", [True, "in the block"])
-def test_a_training_that_is_well(zero):
-    assert watched(zero=zero).healthy and not len(watched(zero=zero))
+def test_a_watch_of_a_healthy_training_finds_nothing(zero):
+    assert findings_of_watched_training(zero=zero).healthy and not len(
+        findings_of_watched_training(zero=zero)
+    )
 
 
 VERDICTS = {
@@ -290,15 +292,15 @@ VERDICTS = {
 
 
 @pytest.mark.parametrize("kind", VERDICTS)
-def test_a_verdict_on_a_training(kind):
+def test_a_watch_finds_the_fault_of_a_training(kind):
     options, said = VERDICTS[kind]
-    findings = watched(**options)
+    findings = findings_of_watched_training(**options)
     assert isinstance(findings, Diagnosis) and not findings.healthy
     assert [each.kind for each in findings] == [kind] and said in findings[0].message
 
 
-def test_what_an_optimizer_lacks_is_no_gradient_that_adds_up():
-    """It sets to zero what it holds, which may be less than half of the weights."""
+def test_weights_missing_from_the_optimizer_do_not_move():
+    """The optimizer resets only its own gradients, which may be less than half of all."""
     torch.manual_seed(0)
     model = nn.Sequential(*[nn.Linear(4, 4) for _ in range(4)])
     optimizer, watch = (
@@ -314,8 +316,8 @@ def test_what_an_optimizer_lacks_is_no_gradient_that_adds_up():
     assert (found.kind, found.layers) == ("does not move", ["1", "2", "3"])
 
 
-def of_few_steps(make: type, rate: float, every: int) -> Diagnosis:
-    """Verdicts on a perceptron with tanh that learns which of ten points is meant."""
+def findings_of_a_watch(make: type, rate: float, every: int) -> Diagnosis:
+    """Return the findings of a watch on a perceptron that learns to classify ten points."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 10))
     optimizer, points = make(model.parameters(), lr=rate), torch.randn(10, 16)
@@ -334,29 +336,29 @@ def of_few_steps(make: type, rate: float, every: int) -> Diagnosis:
     ("make", "rate"),
     [(torch.optim.SGD, 30.0), (torch.optim.SGD, 100.0), (torch.optim.Adam, 1.0)],
 )
-def test_steps_that_were_far_too_long_at_first(make, rate, every):
-    """Later steps look short beside the weights that they have made large."""
-    (found,) = of_few_steps(make, rate, every)
+def test_a_learning_rate_that_is_far_too_high_at_first_is_found(make, rate, every):
+    """Later steps look small relative to the weights that the first steps made large."""
+    (found,) = findings_of_a_watch(make, rate, every)
     assert found.kind == "learning rate" and "far too high" in found.message
 
 
 @pytest.mark.parametrize(
     ("make", "rate"), [(torch.optim.SGD, 1.0), (torch.optim.SGD, 0.01), (torch.optim.Adam, 0.1)]
 )
-def test_steps_that_are_long_and_fine(make, rate):
-    assert not len(of_few_steps(make, rate, 1))
+def test_large_but_suitable_learning_rates_are_healthy(make, rate):
+    assert not len(findings_of_a_watch(make, rate, 1))
 
 
-def test_clipped_to_nothing():
-    (found,) = watched(clip=0.0)
+def test_gradients_clipped_to_0_are_found():
+    (found,) = findings_of_watched_training(clip=0.0)
     assert found.layers == ["0", "2"] and "clipped to 0" in found.advice
 
 
-def test_nothing_was_recorded():
+def test_a_watch_without_records_is_not_healthy():
     assert not hookviz.watch(net()).findings.healthy
 
 
-def test_verdicts_are_kept_in_a_file(tmp_path):
+def test_findings_of_a_watch_are_saved_in_its_file(tmp_path):
     model, path = net(), tmp_path / "run.npz"
     watch = hookviz.watch(model, every=1)
     for _ in range(4):

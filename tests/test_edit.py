@@ -21,7 +21,7 @@ from zoo.edits.written import Written
 import hookviz
 
 
-def written(model, name, change):
+def with_change_in_code(model, name, change):
     """Return a copy of the model in which one layer's code makes the change."""
     model = copy.deepcopy(model)
     parent = model.get_submodule(name.rpartition(".")[0])
@@ -91,7 +91,7 @@ def test_an_edit_equals_the_same_change_in_the_models_code(kind):
         got = results(model, X)
     assert edit.count == 1
     assert_untouched(model, before)
-    assert_equal(got, results(written(model, "features.3", by_hand), X))
+    assert_equal(got, results(with_change_in_code(model, "features.3", by_hand), X))
     assert not torch.equal(got[0], model(X))
 
 
@@ -126,8 +126,8 @@ class Tokens(nn.Module):
         return self.act(self.norm(torch.cat([tokens.mean(1, keepdim=True), tokens], 1)))
 
 
-@pytest.mark.parametrize("layer", ["norm", "act"])  # the second has no size
-def test_tokens_have_channels_and_positions(layer):
+@pytest.mark.parametrize("layer", ["norm", "act"])  # GELU has no size to read
+def test_channels_and_positions_of_tokens_can_be_edited(layer):
     model, x = Tokens(), torch.rand(2, 3, 16, 8)  # 4×2 patches
     plain = model(x).detach()
     with hookviz.edit(model, layer, 0, channels=[5]):
@@ -141,7 +141,7 @@ def test_tokens_have_channels_and_positions(layer):
 @pytest.mark.parametrize("change", [0.5, torch.ones(4, 1, 1), "mean", torch.tanh])
 @pytest.mark.parametrize("channels", [None, [1, 2]])
 def test_edits_keep_the_memory_format(change, channels):
-    """In another memory format, the following convolutions would round differently."""
+    """Convolutions would round differently in another memory format."""
     layer, x = nn.Conv2d(3, 4, 1), torch.rand(2, 3, 5, 6).to(memory_format=torch.channels_last)
     seen = []
     with hookviz.edit(layer, "", change, channels=channels):
@@ -179,7 +179,7 @@ def test_an_activation_of_another_picture_can_be_patched_in():
 
 def test_gradients_of_layers_are_edited():
     model = vgg()
-    by_hand = written(model, "features.3", lambda x: _Clamped.apply(x.clone()))
+    by_hand = with_change_in_code(model, "features.3", lambda x: _Clamped.apply(x.clone()))
     with hookviz.edit(model, "features.3", lambda g: g.clamp(-1, 1), gradient=True) as edit:
         got = results(model, X)
     assert edit.count == 1
@@ -231,7 +231,10 @@ def test_clip_norm_shortens_only_long_gradients():
 
 
 def test_gradients_of_an_overwritten_view_are_edited():
-    layer, x = nn.Conv2d(1, 2, 3), torch.rand(1, 5, 5)  # it returns a view
+    layer, x = (
+        nn.Conv2d(1, 2, 3),
+        torch.rand(1, 5, 5),
+    )  # without a batch dimension it returns a view
     with hookviz.edit(layer, "", 0, channels=[0], gradient=True):
         torch.relu_(layer(x)).sum().backward()
     assert (layer.weight.grad[0] == 0).all()
@@ -269,7 +272,7 @@ class Twice(nn.Module):
 
 @pytest.mark.parametrize("call", [0, 1])
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_one_call_is_edited_also_under_checkpointing(call, reentrant):
+def test_one_call_can_be_edited_also_under_checkpointing(call, reentrant):
     torch.manual_seed(0)
     plain = Twice()
     checkpointed = Twice(reentrant)
@@ -288,8 +291,8 @@ def test_one_call_is_edited_also_under_checkpointing(call, reentrant):
     assert torch.equal(outcomes[0][0], (first if call == 0 else torch.sin(first)).tanh())
 
 
-class Answer(OrderedDict):
-    """An output with access by key and by attribute, as of some libraries."""
+class AttributeDict(OrderedDict):
+    """An output with access by key and by attribute, as some libraries return."""
 
     @property
     def main(self):
@@ -302,7 +305,7 @@ class Pair:
     other: torch.Tensor
 
 
-class Inner(nn.Module):
+class SeveralOutputs(nn.Module):
     def __init__(self, kind):
         super().__init__()
         self.kind = kind
@@ -316,12 +319,12 @@ class Inner(nn.Module):
     [
         (lambda x: (x, x + 1), "[1]", lambda y: (y[0], y[1])),
         (lambda x: {"a": x, "b": x + 1}, "['b']", lambda y: (y["a"], y["b"])),
-        (lambda x: Answer(main=x, other=x + 1), "['other']", lambda y: (y.main, y["other"])),
+        (lambda x: AttributeDict(main=x, other=x + 1), "['other']", lambda y: (y.main, y["other"])),
         (lambda x: Pair(x, x + 1), ".other", lambda y: (y.main, y.other)),
     ],
 )
 def test_one_output_of_several_is_edited(kind, path, get):
-    model, x = nn.Sequential(Inner(kind)), torch.ones(2)
+    model, x = nn.Sequential(SeveralOutputs(kind)), torch.ones(2)
     with hookviz.edit(model, "0", 0, output=path):
         y = model(x)
     assert type(y) is type(kind(x))
@@ -346,7 +349,7 @@ def test_one_output_of_several_is_edited(kind, path, get):
 def test_channels_are_selected_in_every_form(channels):
     model = vgg()
     with hookviz.edit(model, "features.0", 0, channels=channels):
-        assert torch.equal(model(X), written(model, "features.0", scaled(0, [1, 3]))(X))
+        assert torch.equal(model(X), with_change_in_code(model, "features.0", scaled(0, [1, 3]))(X))
 
 
 def test_off_replaces_nan_by_zero():
@@ -458,7 +461,7 @@ def test_an_error_in_the_function_names_both_layer_and_function():
         hookviz.edit(model, "features.0", [1])
 
 
-def test_edits_of_parameters_refuse_positions_and_frozen_ones():
+def test_edits_of_parameters_refuse_positions_and_frozen_parameters():
     model = vgg()
     with pytest.raises(ValueError, match="No layer or parameter is called 'features.0.wieght'"):
         hookviz.edit(model, "features.0.wieght", 0, gradient=True)

@@ -1,4 +1,4 @@
-"""Edits of the model's input: occlusion, blur, paint, in the same way as for layers."""
+"""Edits of the model's input (occlusion, blur, paint) work as edits of layers do."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def explorer(model):
     return hookviz.explore(model, hookviz.demo_images()[PICTURE], layer=LAYER, channel=32)
 
 
-def by_hand(x, change, channels=slice(None)):
+def edited_input(x, change, channels=slice(None)):
     changed = x.clone()
     changed[(slice(None), channels, *WINDOW)] = change(x)[(slice(None), channels, *WINDOW)]
     return changed
@@ -52,12 +52,12 @@ def test_the_model_gets_the_edited_input(model, x, name):
     argument, before = x.clone(), snapshot(model)
     with hookviz.edit(model, "input", change, where=WINDOW) as edit, torch.no_grad():
         output = model(argument)
-    assert torch.equal(output, model(by_hand(x, reference)).detach())
+    assert torch.equal(output, model(edited_input(x, reference)).detach())
     assert torch.equal(argument, x) and edit.count == 1
     assert_untouched(model, before)
 
 
-def test_blur_equals_scipys(x):
+def test_blur_equals_scipys_gaussian_filter(x):
     from scipy.ndimage import gaussian_filter
 
     wide = x.double()
@@ -67,7 +67,7 @@ def test_blur_equals_scipys(x):
         blur(0)
 
 
-class Several(nn.Module):
+class SeveralInputs(nn.Module):
     def __init__(self):
         super().__init__()
         self.conv = nn.Conv2d(3, 2, 3)
@@ -80,11 +80,11 @@ class Several(nn.Module):
 
 
 def test_one_of_several_inputs_is_edited():
-    model, x = Several(), torch.rand(1, 3, 8, 8)
+    model, x = SeveralInputs(), torch.rand(1, 3, 8, 8)
     other = {"x": torch.rand(2, 2)}
     with hookviz.edit(model, 'input["other"]["x"]', 0), torch.no_grad():
         assert torch.equal(model(x, other=other), model(x, other={"x": torch.zeros(2, 2)}))
-    with hookviz.edit(model, "input", 0), torch.no_grad():  # the first
+    with hookviz.edit(model, "input", 0), torch.no_grad():  # the first input
         assert torch.equal(model(x, other=other), model(0 * x, other=other))
     pictures = [torch.rand(3, 8, 8), torch.rand(3, 6, 9)]
     with (
@@ -127,7 +127,7 @@ def test_the_explorer_shows_the_edited_input(model, x, explorer):
     assert_untouched(model, before)
     (edit,) = explorer.edits
     assert str(edit) == "input, all channels, some positions: off"
-    edited = by_hand(x, torch.zeros_like)
+    edited = edited_input(x, torch.zeros_like)
     with hookviz.capture(model) as cache:
         logits = model(edited)
         torch.autograd.grad(logits[0].max(), next(iter(model.parameters())))

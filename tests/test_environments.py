@@ -1,4 +1,4 @@
-"""The environments are what they say: the newest versions, Colab's, and the oldest allowed."""
+"""The test environments have the versions of their constraint files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_this_environment_has_the_versions_of_its_file():
 
 
 @pytest.mark.parametrize("name", PINS)
-def test_pins_are_allowed(name):
+def test_pinned_versions_satisfy_the_requirements(name):
     pins = pinned(PINS[name])
     for need in NEEDED:
         assert need.specifier.contains(pins[normal(need.name)]), need
@@ -34,6 +34,6 @@ def test_oldest_pins_are_the_lower_bounds():
         assert f"{pins[normal(need.name)]}.".startswith(f"{bound.version}."), need
 
 
-def test_a_moved_version_is_told():
+def test_a_changed_version_is_reported():
     assert moved({"a": "1", "b": "1"}, {"a": "1", "b": "1", "c": "1"}) == []
     assert moved({"a": "1", "b": "1"}, {"a": "2"}) == ["a 1 -> 2", "b 1 -> gone"]

@@ -1,4 +1,4 @@
-"""PyTorch's own error messages, as this version of PyTorch writes them, lead to a fix."""
+"""Error messages of the installed PyTorch version are recognized and lead to a fix."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def overwritten() -> None:
     loss.backward()
 
 
-def leaf() -> None:
+def leaf_in_place() -> None:
     torch.zeros(3, requires_grad=True).add_(1)
 
 
-def twice() -> None:
+def backward_twice() -> None:
     loss = torch.rand(3, requires_grad=True).square().sum()
     loss.backward()
     loss.backward()
@@ -44,10 +44,10 @@ X, TWO, HALVES = torch.rand(2, 4), torch.tensor([0, 1]), torch.full((2,), 0.5)
 Act = Callable[[], object]
 RAISED: dict[str, tuple[Act, str, str]] = {
     "overwritten": (overwritten, "in place", "Write a new tensor"),
-    "a leaf": (leaf, "in place", "within torch.no_grad()"),
+    "a leaf": (leaf_in_place, "in place", "within torch.no_grad()"),
     "no graph": (lambda: X.sum().backward(), "error", "detached from the model"),
     "no number": (lambda: X.clone().requires_grad_().exp().backward(), "error", "loss.mean()"),
-    "twice": (twice, "error", "Call backward() once"),
+    "twice": (backward_twice, "error", "Call backward() once"),
     "no batch": (lambda: nn.BatchNorm2d(3)(torch.rand(3, 8, 8)), "shape", "x[None]"),
     "a list": (not_a_tensor, "error", "Give the tensor itself"),
     "one-hot labels": (
@@ -108,7 +108,7 @@ def test_a_pattern_matches_an_error_of_this_version(pattern, act):
     assert pattern.search(str(error_of(act)))
 
 
-def test_most_fixes_are_provoked_above():
-    """Devices, a negative variance, and errors that only older versions word so are not."""
+def test_most_fixes_are_tested_above():
+    """Untested are devices, a negative variance, and messages of older versions."""
     provoked = {fix_of(error_of(act)) for act, _, _ in RAISED.values()}
     assert len(set(FIXES.values()) - provoked) <= 5

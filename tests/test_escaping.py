@@ -1,6 +1,6 @@
-"""Whatever a name says, it is shown as text: nothing in it becomes HTML, or a formula.
+"""Names are shown as text: nothing in them becomes HTML or a formula.
 
-Everything that the widget and the tables show as HTML is parsed, as a browser would do it.
+The HTML of the widget and the tables is parsed as a browser would.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from hookviz.draw.html import note
 EVIL = "<img src=x onerror=alert(1)>\"'&amp;</style><script>alert(2)</script> $x_1$ {0}"
 ROOT = Path(hookviz.__file__).parent
 
-# What hookviz itself writes, and no more: tags, and the attributes that each may have.
+# The tags that hookviz writes, and the attributes that each may have.
 TAGS = {
     "style": set(),
     "div": {"class", "style", "title", "role", "aria-label"},
@@ -48,7 +48,7 @@ TAGS = {
 
 
 class Page(HTMLParser):
-    """Tags and attributes, and the text that is seen or read out."""
+    """Checks tags and attributes, and collects the visible and read-out text."""
 
     def __init__(self, html: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -76,7 +76,7 @@ class Page(HTMLParser):
 
 
 def pages(widget) -> list[Page]:
-    """All HTML that a widget and its children show."""
+    """Parse all HTML of a widget and its children."""
     found = [Page(widget.value)] if isinstance(widget, widgets.HTML) else []
     return found + [page for child in getattr(widget, "children", ()) for page in pages(child)]
 
@@ -113,8 +113,8 @@ def explorer(tmp_path):
     return hookviz.explore(evil_model(), path, class_names=NAMES, all_layers=True)
 
 
-def everything(explorer) -> str:
-    """The text of all that is shown; fails if a name has become more than text."""
+def text_of_all(explorer) -> str:
+    """Return all text of an explorer; fail if a name has become more than text."""
     found = pages(explorer)
     assert len(found) > 4
     assert {script for page in found for script in page.scripts} == OWN_SCRIPTS
@@ -131,24 +131,24 @@ def own_scripts() -> set[str]:
 OWN_SCRIPTS = own_scripts()
 
 
-def test_the_widget(explorer):
-    text = everything(explorer)
+def test_names_in_the_explorer_are_text(explorer):
+    text = text_of_all(explorer)
     assert EVIL in text  # layer, model, class
-    assert any(f"{EVIL} {number}" in text for number in range(4))  # the class, whichever it is
+    assert any(f"{EVIL} {number}" in text for number in range(4))  # the name of the top class
     assert "<img src=x onerror=alert(3)>&.png" in explorer.frame.input.alt
     for heatmap in ("activation × gradient", "layercam"):
         explorer.heatmap, explorer.over_input = heatmap, not explorer.over_input
-        assert EVIL in everything(explorer)
+        assert EVIL in text_of_all(explorer)
 
 
 @pytest.mark.parametrize("target", [1, (0, 2), evil_target, [EVIL + " 3"]])
-def test_targets(explorer, target):
+def test_names_of_targets_are_text(explorer, target):
     explorer.target = target
-    assert EVIL in everything(explorer)
+    assert EVIL in text_of_all(explorer)
 
 
-def test_menus_are_text(explorer):
-    """Options and labels are drawn as text by ipywidgets, unless they are asked to be HTML."""
+def test_options_of_menus_are_text(explorer):
+    """Options and labels are drawn as text by ipywidgets unless HTML is enabled."""
     menus = labels(explorer)
     assert any(EVIL in label for label in menus["target"].options)
     for menu in menus.values():
@@ -156,7 +156,7 @@ def test_menus_are_text(explorer):
         assert not isinstance(menu, widgets.HTML)
 
 
-def test_errors(explorer, monkeypatch):
+def test_error_messages_in_the_explorer_are_text(explorer, monkeypatch):
     def fail(*args, **kwargs):
         raise RuntimeError(EVIL)
 
@@ -164,27 +164,27 @@ def test_errors(explorer, monkeypatch):
     field = control(explorer, "target")
     field.value = field.options[2]
     assert EVIL in Page(html(explorer, NOTE).value).text
-    everything(explorer)
+    text_of_all(explorer)
     monkeypatch.undo()
     monkeypatch.setitem(hookviz.attribution.HEATMAPS, EVIL, fail)
     menu = control(explorer, "heatmap")
-    explorer.channel = int(explorer.channel == 0)  # another one: the menus are written again
+    explorer.channel = int(explorer.channel == 0)  # another channel, so that the menus are updated
     menu.value = next(value for _, value in menu.options if value == EVIL)
     assert EVIL in Page(html(explorer, NOTE).value).text
 
 
-def test_a_heatmaps_name(explorer, monkeypatch):
+def test_the_name_of_a_heatmap_is_text(explorer, monkeypatch):
     monkeypatch.setitem(hookviz.attribution.HEATMAPS, EVIL, lambda activation: activation.mean(1))
     explorer.heatmap = EVIL
-    assert everything(explorer).count(EVIL) > 3
+    assert text_of_all(explorer).count(EVIL) > 3
 
 
-def test_the_cache(explorer):
+def test_names_in_the_table_of_a_cache_are_text(explorer):
     page = Page(explorer.cache._repr_html_())
     assert page.text.count(EVIL) == 2  # the layer's name, and its type
 
 
-def test_the_output_in_a_notebook(explorer):
+def test_the_notebook_output_of_an_explorer_has_no_html(explorer):
     data, metadata = explorer._repr_mimebundle_()
     assert not any("html" in kind or "svg" in kind for kind in data)
     assert EVIL in data["text/plain"]
@@ -193,9 +193,9 @@ def test_the_output_in_a_notebook(explorer):
 
 @pytest.mark.parametrize("name", RESULTS)
 def test_results_show_names_as_text(name, tmp_path):
-    """Words, tables, pages and figures of a name that is markup, a formula and a command."""
+    """Texts, tables, pages and figures with a name that is markup, a formula and a command."""
     result = RESULTS[name]()
-    assert repr(result).encode() and not CONTROL.search(repr(result))  # nor commands a terminal
+    assert repr(result).encode() and not CONTROL.search(repr(result))  # no terminal command either
     if hasattr(result, "_repr_html_"):
         assert Harmless(result._repr_html_()).text.encode()
     if hasattr(result, "records"):
@@ -209,8 +209,8 @@ def test_results_show_names_as_text(name, tmp_path):
 
 
 @pytest.mark.parametrize("face", ["plain", "canvas"])
-def test_a_kernel_can_send_half_characters(face):
-    """Not as they are, in no text of a message; and it knows the layer that the browser names."""
+def test_half_characters_are_replaced_in_messages_to_the_browser(face):
+    """They are replaced in every message, and a layer is found by its replaced name."""
     explorer = hookviz.explore(hostile_model(), X, face=face, class_names=CLASSES)
     explorer.all_layers = face == "plain"
     sent = [widget.get_state() for widget in every_widget(explorer)]
@@ -227,7 +227,7 @@ def test_a_kernel_can_send_half_characters(face):
     explorer.close()
 
 
-def test_saved_figures(explorer, tmp_path):
+def test_saved_svg_figures_have_no_scripts(explorer, tmp_path):
     for suffix in ("svg", "pdf", "png"):
         explorer.save(tmp_path / f"view.{suffix}")
     tree = ElementTree.parse(tmp_path / "view.svg")
@@ -254,25 +254,27 @@ def not_tricked():
     assert not vars(builtins).pop(TRICKED, False)
 
 
-def written(path: Path, *, raw: bool) -> Path:
-    """A file of weights that runs a program when it is read carelessly."""
+def malicious_file(path: Path, *, raw: bool) -> Path:
+    """Write a weights file that runs a program if it is loaded carelessly."""
     content = {"stem.0.weight": Malicious()}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(pickle.dumps(content)) if raw else torch.save(content, path)
     return path
 
 
-def test_the_trick_works(tmp_path):
-    torch.load(written(tmp_path / "weights.pt", raw=False), weights_only=False)
+def test_the_malicious_file_runs_its_program_if_loaded_carelessly(tmp_path):
+    torch.load(malicious_file(tmp_path / "weights.pt", raw=False), weights_only=False)
     assert vars(builtins).pop(TRICKED)
 
 
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
 @pytest.mark.parametrize("raw", [False, True])
 def test_a_pickle_in_place_of_the_weights_does_nothing(raw, tmp_path, monkeypatch, not_tricked):
-    written(tmp_path / "weights.pt", raw=raw)
+    malicious_file(tmp_path / "weights.pt", raw=raw)
     monkeypatch.setattr(models, "_assets", lambda: tmp_path)
-    monkeypatch.setattr(models, "_demo_weights", inspect.unwrap(models._demo_weights))  # not a copy
+    monkeypatch.setattr(
+        models, "_demo_weights", inspect.unwrap(models._demo_weights)
+    )  # without the cache of conftest.py
     with pytest.raises(pickle.UnpicklingError):
         hookviz.demo_model()
 
@@ -280,10 +282,10 @@ def test_a_pickle_in_place_of_the_weights_does_nothing(raw, tmp_path, monkeypatc
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
 @pytest.mark.parametrize("raw", [False, True])
 def test_a_pickle_among_downloaded_weights_does_nothing(raw, tmp_path, monkeypatch, not_tricked):
-    """Torch checks a file's hash only when it comes: one that lies there is taken as it is."""
+    """Torch checks the hash of a file only when downloading it, not of a cached file."""
     address = torchvision.models.ResNet18_Weights.DEFAULT.url
     path = tmp_path / "hub" / "checkpoints" / address.rpartition("/")[2]
-    written(path, raw=raw)
+    malicious_file(path, raw=raw)
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     before = dict(os.environ)
     with pytest.raises(RuntimeError, match="hold more than weights") as raised:
@@ -292,8 +294,8 @@ def test_a_pickle_among_downloaded_weights_does_nothing(raw, tmp_path, monkeypat
     assert dict(os.environ) == before
 
 
-def loads(tree: ast.AST) -> list[ast.Call]:
-    """Calls that read weights from a file or an address."""
+def loading_calls(tree: ast.AST) -> list[ast.Call]:
+    """Return the calls that read weights from a file or an address."""
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     risky = ("torch.load", "load_state_dict_from_url", "pickle.load", "pickle.loads")
     last = tuple(each.rpartition(".")[2] for each in risky)
@@ -304,14 +306,16 @@ def loads(tree: ast.AST) -> list[ast.Call]:
 def test_weights_are_loaded_as_data():
     places = [*ROOT.rglob("*.py"), *(ROOT.parent / "assets").rglob("*.py")]
     texts = {path: text for path in places if "load" in (text := path.read_text())}
-    found = [(path, call) for path, text in texts.items() for call in loads(ast.parse(text))]
+    found = [
+        (path, call) for path, text in texts.items() for call in loading_calls(ast.parse(text))
+    ]
     assert found
     for path, call in found:
         given = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
         assert given.get("weights_only") == "True", f"{path.name}:{call.lineno}"
 
 
-def test_pictures_names_in_errors_are_text(tmp_path):
+def test_names_of_pictures_in_errors_are_text(tmp_path):
     path = tmp_path / f"{EVIL.replace('/', '')[:60]}.png"
     path.write_text("no picture")
     with pytest.raises(ValueError) as raised:

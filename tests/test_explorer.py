@@ -1,4 +1,4 @@
-"""The explorer without a browser: settings, drawings, targets, errors, and what stays behind."""
+"""The explorer without a browser: settings, figures, targets, errors, and cleaning up."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def explorer():
 # What is shown
 
 
-def test_what_is_shown_is_what_the_model_computed(explorer):
+def test_the_shown_values_are_those_of_the_model(explorer):
     x = prepare_input(PICTURES[6], MODEL).args[0].requires_grad_()
     with true_outputs(MODEL) as truths:
         MODEL(x)[0, 6].backward()
@@ -50,7 +50,7 @@ def test_what_is_shown_is_what_the_model_computed(explorer):
     assert (shown.values == values.numpy()).all() and (gradient.values == slopes.numpy()).all()
     edge = values.abs().max().item()
     assert (shown.cmap, shown.low, shown.high) == (DIVERGING, -edge, edge)
-    edge = slopes.abs().max().item()  # at a few positions, far beyond the others
+    edge = slopes.abs().max().item()  # an outlier at a few positions
     assert gradient.note.endswith(f"the largest is {edge:.3g}") and gradient.high < edge / 2
     explorer.normalize = "symmetric"
     assert (explorer.frame.panels[1].low, explorer.frame.panels[1].high) == (-edge, edge)
@@ -58,7 +58,7 @@ def test_what_is_shown_is_what_the_model_computed(explorer):
     assert f"{values.max():.3g}" in html(explorer, READINGS).value
 
 
-def test_steps_run_no_model_code(explorer, monkeypatch):
+def test_changing_settings_does_not_run_the_model(explorer, monkeypatch):
     monkeypatch.setattr(nn.Module, "__call__", lambda *_: pytest.fail("the model ran"))
     for name in list(explorer.cache)[::4]:
         explorer.layer = name
@@ -80,7 +80,7 @@ def test_silent_and_constant_channels_are_counted():
     assert explorer.frame.tiles.caption.endswith("2 silent, 1 constant, crossed out")
     assert explorer.frame.panels[0].note == "zero everywhere"
     details = "No NaN or Inf in 1 layer, on 1 picture. 2 channels have near-zero weights."
-    # Trained away, so that the model is healthy; the layer is the model itself.
+    # Near-zero weights are no fault; the verdict names no layer, since the layer is the model.
     assert explorer.frame.verdict == ("No problems found", "good", "", details)
     conv.weight.data[0], conv.bias.data[0] = -1.0, -100.0
     model = nn.Sequential(conv, nn.ReLU(), nn.Conv2d(4, 4, 1, groups=4, bias=False))
@@ -94,7 +94,7 @@ def test_silent_and_constant_channels_are_counted():
     assert "constant" not in head.frame.tiles.caption
 
 
-def test_unsigned_data_gets_the_sequential_map():
+def test_unsigned_data_gets_a_sequential_colormap():
     shown, gradient = explore(MODEL, PICTURES[0], layers=nn.ReLU).frame.panels[:2]
     assert (shown.cmap, gradient.cmap, gradient.low) == ("viridis", DIVERGING, -gradient.high)
 
@@ -111,20 +111,22 @@ def test_nan_and_inf_are_counted():
     assert "<td>1 (magenta)</td><td>1 (+ green, − cyan)</td>" in readings
 
 
-def test_nan_has_no_norm_and_no_class():
+def test_nan_leaves_no_norm_and_no_predicted_class():
     model = hookviz.demo_model()
     with torch.no_grad():
         model.layer3[0].conv1.weight[3] = torch.nan
     explorer = explore(model, PICTURES[6], layer="layer3.0.conv1", channel=3)
     assert (explorer.frame.predictions, explorer.frame.target) == ([], "NaN scores")
-    assert list(control(explorer, "target").options)[1] == "ball"  # a class, no prediction
+    assert (
+        list(control(explorer, "target").options)[1] == "ball"
+    )  # the first class, not a prediction
     readings = {name: dict(pairs) for name, pairs in explorer.frame.readings}
     assert readings["channel 3"]["norm"] == readings["its gradient"]["norm"] == "NaN"
     details = "NaN in 4 of 15 layers, first in layer3.0.conv1."
     assert explorer.frame.verdict == ("NaN in 4 layers", "bad", "layer3.0.conv1", details)
 
 
-def test_doubles_and_extremes_are_exact():
+def test_huge_float64_values_are_shown_exactly():
     conv = nn.Conv2d(1, 1, 1).double()
     nn.init.constant_(conv.weight, 1e200)
     nn.init.zeros_(conv.bias)
@@ -133,7 +135,7 @@ def test_doubles_and_extremes_are_exact():
     assert "<th>Inf</th>" not in html(explorer, READINGS).value
 
 
-def test_what_is_stretched_from_nothing_is_reported():
+def test_a_map_of_tiny_values_is_noted_as_stretched():
     conv = nn.Conv2d(1, 2, 1)
     with torch.no_grad():
         conv.weight[:] = torch.tensor([1.0, 1e-12]).view(2, 1, 1, 1)
@@ -146,7 +148,7 @@ def test_what_is_stretched_from_nothing_is_reported():
     assert explorer.frame.panels[0].note == ""
 
 
-def test_one_scale_for_the_whole_network(explorer):
+def test_normalize_network_uses_one_scale_for_all_layers(explorer):
     explorer.normalize = "network"
     most = max(record.activation.abs().max().item() for record in explorer.cache.values())
     for name in ("stem.0", "layer3.1.conv2"):
@@ -155,7 +157,7 @@ def test_one_scale_for_the_whole_network(explorer):
         assert (panel.low, panel.high) == pytest.approx((-most, most))
 
 
-def test_the_ribbon_has_each_layer_s_size_and_block(explorer):
+def test_the_overview_has_the_size_and_block_of_each_layer(explorer):
     cells = overview_of(explorer.displayed())
     assert [cell.name for cell in cells] == list(explorer.cache)
     for cell in cells:
@@ -167,14 +169,14 @@ def test_the_ribbon_has_each_layer_s_size_and_block(explorer):
     assert [cell.block for cell in cells[:2]] == ["stem", "layer1"]
     vit = [name for block in "012345" for name in (f"block.{block}.heads", f"block.{block}")]
     assert blocks_of(["stem", *vit])[:4] == ["stem", "block.0", "block.0", "block.1"]
-    encoder = [f"encoder.{n}" for n in range(9)]  # not a block for each layer
+    encoder = [f"encoder.{n}" for n in range(9)]  # one block, not one for each layer
     assert blocks_of([*encoder, "head"]) == ["encoder"] * 9 + ["head"]
 
 
 # Models of all kinds
 
 
-def test_signals_and_volumes():
+def test_signals_and_volumes_are_shown():
     signal = explore(nn.Sequential(nn.Conv1d(2, 8, 5)), torch.randn(2, 2, 60), torch.sum)
     assert signal.frame.panels[0].values.shape == (1, 56)
     assert signal.frame.counts == {"channel": 8, "call": 1, "sample": 2, "depth": 1}
@@ -187,7 +189,7 @@ def test_signals_and_volumes():
     assert "depth" in labels(volume) and "sample" not in labels(volume)
 
 
-def test_many_calls_and_samples():
+def test_calls_and_samples_can_be_selected():
     class Twice(nn.Module):
         def __init__(self):
             super().__init__()
@@ -205,7 +207,7 @@ def test_many_calls_and_samples():
     assert (explorer.call, explorer.sample) == (0, 3) and explorer.channel < 2
 
 
-def test_text_models():
+def test_a_text_model_with_frozen_weights_has_gradients():
     class Text(nn.Module):
         def __init__(self):
             super().__init__()
@@ -221,7 +223,7 @@ def test_text_models():
     assert not any(p.requires_grad or p.grad is not None for p in model.parameters())
 
 
-def test_compiled_and_no_grad_around():
+def test_a_compiled_model_is_explored_within_inference_mode():
     layers = OrderedDict(conv1=nn.Conv2d(3, 4, 3), relu=nn.ReLU(), head=nn.Flatten())
     model = torch.compile(nn.Sequential(layers), backend="eager")
     with torch.inference_mode():
@@ -230,7 +232,7 @@ def test_compiled_and_no_grad_around():
     assert explorer.cache["conv1"].gradient is not None
 
 
-def test_layers_over_the_budget_are_fetched():
+def test_layers_over_the_memory_budget_are_computed_when_selected():
     with pytest.warns(RuntimeWarning, match="went over max_bytes"):
         small = explore(MODEL, PICTURES[6], max_bytes=1_000_000)
     whole = explore(MODEL, PICTURES[6])
@@ -261,7 +263,7 @@ def test_layers_that_do_not_depend_on_the_input_get_their_gradient():
 
 
 @pytest.mark.parametrize("wrap", [lambda x: x, lambda x: ({"x": x},), lambda x: ([x],)])
-def test_inputs_that_a_model_overwrites_stay_as_they_are(wrap):
+def test_inputs_that_a_model_overwrites_stay_unchanged(wrap):
     class Careless(nn.Module):
         def __init__(self):
             super().__init__()
@@ -280,8 +282,8 @@ def test_inputs_that_a_model_overwrites_stay_as_they_are(wrap):
     assert explorer.frame.input is not None and explorer.cache["conv"].gradient is not None
 
 
-class Odd(nn.Module):
-    """Returns a constant, beside a convolution."""
+class WithConstantLayer(nn.Module):
+    """A model with a convolution and a layer that returns a constant."""
 
     def __init__(self, value):
         super().__init__()
@@ -294,17 +296,17 @@ class Odd(nn.Module):
 
 
 @pytest.mark.parametrize("value", ["text", torch.ones(3), torch.ones(0, 3, 2, 2)])
-def test_layers_that_cannot_be_shown_are_passed_over(value):
-    explorer = explore(Odd(value), torch.rand(1, 3, 4, 4), layers=["odd", "conv"])
+def test_layers_without_maps_are_skipped(value):
+    explorer = explore(WithConstantLayer(value), torch.rand(1, 3, 4, 4), layers=["odd", "conv"])
     assert explorer.layer == "conv" and explorer.frame.layers == ["conv"]
     assert "layer" not in labels(explorer)
     with pytest.raises(traitlets.TraitError, match="layer='odd' cannot be shown: "):
         explorer.layer = "odd"
     with pytest.raises(ValueError, match="Layer 'odd' cannot be shown"):
-        explore(Odd(value), torch.rand(1, 3, 4, 4), layers="odd")
+        explore(WithConstantLayer(value), torch.rand(1, 3, 4, 4), layers="odd")
 
 
-def test_windows_belong_to_their_sample():
+def test_windows_have_the_target_and_picture_of_their_sample():
     class Windows(nn.Module):
         def __init__(self):
             super().__init__()
@@ -326,7 +328,7 @@ def test_windows_belong_to_their_sample():
 # Targets
 
 
-def test_top_five(explorer):
+def test_the_five_top_classes_are_listed(explorer):
     with torch.no_grad():
         exact = MODEL(prepare_input(PICTURES[6], MODEL).args[0]).softmax(1)[0]
     best, ranked = exact.topk(5), explorer.frame.predictions
@@ -338,7 +340,7 @@ def test_top_five(explorer):
 
 
 @pytest.mark.parametrize("target", [3, "FLOWER", lambda output: output[:, 3].sum()])
-def test_targets(explorer, target):
+def test_gradients_are_those_of_the_target(explorer, target):
     explorer.target = target
     x = prepare_input(PICTURES[6], MODEL).args[0].requires_grad_()
     with true_outputs(MODEL) as truths:
@@ -347,7 +349,7 @@ def test_targets(explorer, target):
     assert_exact(explorer.cache, truths)
 
 
-def test_a_batch_gets_each_picture_s_own_target():
+def test_each_picture_of_a_batch_has_its_own_target():
     x = torch.cat([prepare_input(PICTURES[i], MODEL).args[0] for i in (0, 6)])
     together = explore(MODEL, x)
     for sample, index in enumerate((0, 6)):
@@ -371,7 +373,7 @@ def test_a_batch_gets_each_picture_s_own_target():
         (lambda output: output.detach().sum(), "without a gradient"),
     ],
 )
-def test_bad_targets(explorer, target, words):
+def test_invalid_targets_are_refused(explorer, target, words):
     before = explorer.cache
     with pytest.raises(ValueError, match=words):
         explorer.target = target
@@ -380,7 +382,7 @@ def test_bad_targets(explorer, target, words):
         explore(MODEL, PICTURES[0], target=target)
 
 
-def test_classes_need_names_and_scores():
+def test_targets_of_models_without_class_names_or_scores_are_refused():
     flat = nn.Sequential(nn.Conv2d(3, 2, 1), nn.Flatten())
     with pytest.raises(ValueError, match="no class names are known"):
         explore(flat, torch.rand(1, 3, 2, 2), target="cat")
@@ -391,7 +393,7 @@ def test_classes_need_names_and_scores():
 # Settings and controls
 
 
-def test_unknown_names(explorer):
+def test_unknown_settings_are_refused(explorer):
     count = len(registered())
     with pytest.raises(TypeError, match="Unknown setting 'chanel'; close to it: 'channel'"):
         explore(MODEL, PICTURES[0], chanel=3)
@@ -409,7 +411,7 @@ def test_controls_set_the_explorer(explorer, no_pictures):
     explorer.channel = 7
     controls["order"].value = "max"
     best = explorer.cache[explorer.layer].activation[0].amax((1, 2)).argmax().item()
-    assert explorer.channel == best  # the first by the new order
+    assert explorer.channel == best  # the first channel in the new order
     rank = control(explorer, "rank")
     assert (rank.min, rank.value, rank.max) == (1, 1, len(explorer.frame.channels))
     assert says(explorer, f"rank 1 of {rank.max} by max: channel {best}")
@@ -427,7 +429,7 @@ def test_controls_set_the_explorer(explorer, no_pictures):
     assert explorer.shown_run == "difference"
 
 
-def test_any_class_is_found_by_typing(explorer, no_pictures):
+def test_a_class_can_be_typed_by_name_or_number(explorer, no_pictures):
     field = control(explorer, "target")
     for typed, target in (("fish", 2), ("3", 3), ("Moon", "Moon"), ("top prediction", None)):
         field.value = typed
@@ -452,7 +454,7 @@ def test_an_error_in_a_control_is_shown(explorer, monkeypatch, no_pictures):
     assert explorer.frame.note == "" and not says(explorer, NOTE)
 
 
-def test_pages_of_channels():
+def test_tiles_of_many_channels_are_paged():
     explorer = explore(nn.Conv2d(3, 300, 1), torch.rand(1, 3, 7, 7), torch.sum, channel=256)
     tiles = explorer.frame.tiles
     assert (tiles.page, tiles.pages) == (2, 3)
@@ -463,7 +465,7 @@ def test_pages_of_channels():
     assert (tiles.page, tiles.place, len(tiles.channels)) == (1, 2, 128)
 
 
-def test_another_picture_and_other_weights_in_the_same_view():
+def test_a_new_picture_or_new_weights_keep_the_view():
     model, at = hookviz.demo_model(), {"layer": "layer2.0.conv1", "channel": 11}
     explorer = explore(model, PICTURES[6], "fish", heatmap="layercam", **at)
     explorer.image = PICTURES[12]
@@ -484,7 +486,7 @@ def test_another_picture_and_other_weights_in_the_same_view():
     assert explorer.image is PICTURES[12]
 
 
-def test_a_link_that_cannot_be_followed_leaves_both(explorer):
+def test_linked_explorers_keep_their_layer_if_one_cannot_follow(explorer):
     other = explore(MODEL, PICTURES[7], layers=["stem.0", "layer1.0.conv1"], layer="stem.0")
     for name in ("layer", "channel"):
         traitlets.link((explorer, name), (other, name))
@@ -497,7 +499,7 @@ def test_a_link_that_cannot_be_followed_leaves_both(explorer):
     assert other.layer == "layer1.0.conv1"
 
 
-def test_a_failed_change_is_taken_back_whole(explorer):
+def test_a_failed_change_restores_all_settings(explorer):
     def broken(activation, gradient):
         if activation.shape[1] == 48:
             raise ArithmeticError("not this layer")
@@ -512,26 +514,26 @@ def test_a_failed_change_is_taken_back_whole(explorer):
         assert (explorer.layer, explorer.channel) == ("layer3.0.conv1", 95)
     finally:
         del hookviz.attribution.HEATMAPS["broken"]
-    explorer.channel = 3  # the method is gone: Grad-CAM takes its place
+    explorer.channel = 3  # the method was removed, so Grad-CAM replaces it
     assert explorer.heatmap == "gradcam"
 
 
 # The plain face
 
 
-def picture_of(explorer):
+def picture_widget_of(explorer):
     return html(explorer, '<img class="smooth"')
 
 
 @pytest.fixture
 def front_end(monkeypatch):
-    """As in a kernel, where a browser may show any widget."""
+    """Pretend that a browser may show any widget, as in a kernel."""
     monkeypatch.setattr("hookviz.widgets.plain.in_front_end", lambda widget: True)
 
 
-def test_the_plain_face_draws_what_changed_and_nothing_else(front_end, explorer):
+def test_the_plain_face_redraws_only_after_changes(front_end, explorer):
     drawn = []
-    picture_of(explorer).observe(lambda change: drawn.append(change["new"]), "value")
+    picture_widget_of(explorer).observe(lambda change: drawn.append(change["new"]), "value")
     explorer.say("a word")
     assert says(explorer, "a word") and drawn == []
     explorer.channel = 5
@@ -542,7 +544,7 @@ def test_the_plain_face_draws_what_changed_and_nothing_else(front_end, explorer)
     assert explorer.channel == 7 and len(drawn) > 2
 
 
-def test_without_a_kernel_no_picture_is_made_before_it_is_asked_for(explorer, monkeypatch):
+def test_without_a_kernel_pictures_are_drawn_on_request(explorer, monkeypatch):
     made = []
     monkeypatch.setattr("hookviz.widgets.faces.still_png", lambda frame: made.append(1) or b"")
     explorer.channel, explorer.layer = 5, "layer3.0.conv1"
@@ -553,8 +555,8 @@ def test_without_a_kernel_no_picture_is_made_before_it_is_asked_for(explorer, mo
 
 def test_a_face_can_be_chosen(front_end, monkeypatch):
     monkeypatch.delenv("HOOKVIZ_CANVAS", raising=False)
-    assert picture_of(explore(MODEL, PICTURES[6], face="plain"))
-    assert picture_of(explore(MODEL, PICTURES[6]))
+    assert picture_widget_of(explore(MODEL, PICTURES[6], face="plain"))
+    assert picture_widget_of(explore(MODEL, PICTURES[6]))
     canvas = explore(MODEL, PICTURES[6], face="canvas")
     canvas.channel, canvas.layer = 5, "layer3.0.conv1"
     (drawn, *_) = canvas.children
@@ -566,7 +568,7 @@ def test_a_face_can_be_chosen(front_end, monkeypatch):
 # Figures
 
 
-def test_a_figure_has_the_values_and_is_not_in_pyplot(explorer):
+def test_a_figure_has_the_values_and_is_not_registered_with_pyplot(explorer):
     explorer.layer, explorer.channel = "layer3.1.conv2", 17
     figures = plt.get_fignums()
     figure = explorer.figure()
@@ -590,7 +592,7 @@ def test_nothing_overlaps_in_a_figure(shape):
             assert bar.bbox.height == pytest.approx(axes.bbox.height)
 
 
-def test_save(explorer, tmp_path):
+def test_views_are_saved_as_png_svg_or_pdf(explorer, tmp_path):
     for suffix, start in {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}.items():
         explorer.save(tmp_path / f"dollar$.{suffix}", dpi=50)
         assert start in (tmp_path / f"dollar$.{suffix}").read_bytes()[:100]
@@ -606,12 +608,12 @@ def test_the_output_of_a_notebook_has_a_picture(explorer):
     assert "application/vnd.jupyter.widget-view+json" in data
 
 
-# What stays behind
+# Cleaning up
 
 
-def test_open_and_close_leave_nothing():
+def test_closed_explorers_leave_no_widgets_figures_or_hooks():
     count, figures = len(registered()), plt.get_fignums()
-    for _ in range(3):  # two hundred of them: tests/limits
+    for _ in range(3):  # tests/limits opens two hundred
         explorer = explore(MODEL, PICTURES[0], layers="stem.*")
         explorer.channel = 3
         explorer.close()
@@ -622,7 +624,7 @@ def test_open_and_close_leave_nothing():
         _ = explorer.cache
 
 
-def test_closing_from_an_observer(explorer):
+def test_an_observer_may_close_the_explorer(explorer):
     explorer.layer, explorer.channel = "layer3.0.conv1", 95
     explorer.observe(lambda change: explorer.close(), "channel")
     explorer.layer = "stem.0"
@@ -631,7 +633,7 @@ def test_closing_from_an_observer(explorer):
         explorer.layer = "layer3.0.conv1"
 
 
-def test_what_is_cached_is_bounded(explorer):
+def test_the_number_of_cached_views_is_bounded(explorer):
     def cached():
         gc.collect()
         return sum(issubclass(type(each), LayerView) for each in gc.get_objects())
@@ -645,8 +647,8 @@ def test_what_is_cached_is_bounded(explorer):
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_the_model_is_as_it_was(fails):
-    """Dropout draws numbers, BatchNorm counts; modes are mixed and a gradient is there."""
+def test_the_model_is_unchanged_even_after_an_interrupt(fails):
+    """The model has dropout, BatchNorm, mixed modes and a gradient."""
     body = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.Dropout()
     model = nn.Sequential(*body, nn.Flatten()).train()
     model[1].eval()
@@ -666,14 +668,14 @@ def test_the_model_is_as_it_was(fails):
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 64, 64), (1, 64, 64), (64,), (1, 2, 3, 64, 64)])
-def test_inputs_that_do_not_fit(shape):
+def test_inputs_of_a_wrong_shape_are_refused(shape):
     model = nn.Sequential(OrderedDict(conv1=nn.Conv2d(3, 4, 3), head=nn.Flatten())).train()
     with pytest.raises(ValueError, match="does not fit layer 'conv1'"):
         explore(model, torch.rand(shape))
     assert model.training
 
 
-def test_a_model_that_raises():
+def test_an_error_of_the_model_names_its_layer():
     class Picky(nn.Module):
         def forward(self, x):
             raise ArithmeticError("of no use\nat all")
@@ -690,14 +692,14 @@ def test_a_model_that_raises():
 
 
 @pytest.mark.parametrize("model", [nn.Conv2d, b"model.pt"])
-def test_what_is_not_a_model(model):
+def test_arguments_that_are_not_models_are_refused(model):
     calls = (explore, hookviz.trace, hookviz.attribution.scorecam, hookviz.attribute)
     for call, more in zip(calls, ((), (), ("0",), ("saliency",)), strict=True):
         with pytest.raises(TypeError, match="must be a torch.nn.Module, not (type|bytes)"):
             call(model, torch.rand(1, 3, 4, 4), *more)
 
 
-class Unused(nn.Module):
+class UnusedLayer(nn.Module):
     def __init__(self):
         super().__init__()
         self.unused = nn.Conv2d(1, 1, 1)
@@ -713,9 +715,9 @@ class Unused(nn.Module):
         (MODEL, "no.png", FileNotFoundError, "check the path"),
         (nn.LazyConv2d(3, 1), torch.rand(1, 3, 4, 4), ValueError, "is lazy and has no weights yet"),
         (MODEL, torch.full((1, 3, 112, 112), torch.nan), ValueError, "NaN"),
-        (Unused(), torch.rand(1, 1, 2, 2), ValueError, "None of the layers ran: unused"),
+        (UnusedLayer(), torch.rand(1, 1, 2, 2), ValueError, "None of the layers ran: unused"),
     ],
 )
-def test_other_errors(model, inputs, error, words):
+def test_errors_before_the_first_view_are_clear(model, inputs, error, words):
     with pytest.raises(error, match=words):
         explore(model, inputs)

@@ -1,4 +1,4 @@
-"""Pictures that excite a channel: known optima, the comparison with natural pictures, and stops."""
+"""Feature visualization: known optima, comparison with natural pictures, and interrupts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def gabor(angle: float, side: int = 11) -> torch.Tensor:
     return torch.exp(-(x**2 + y**2) / 18) * torch.cos(2 * math.pi * along / 6)
 
 
-def likeness(found, layer: nn.Conv2d, channel: int, seed: int) -> float:
+def correlation_with_kernel(found, layer: nn.Conv2d, channel: int, seed: int) -> float:
     """Return the correlation of a kernel with the patch of the picture that excites it most."""
     kernel = layer.weight[channel].detach()
     inputs = found.inputs[found.channels.index(channel), seed]
@@ -37,17 +37,21 @@ def test_the_optimum_of_a_gabor_layer_is_its_kernel():
     layer = nn.Conv2d(1, 2, 11)
     layer.weight.data = torch.stack([gabor(0.0), gabor(1.0)])[:, None]
     found = feature_visualization(layer, "", [0, 1], size=48, steps=64)
-    assert all(likeness(found, layer, n, seed) > 0.8 for n in (0, 1) for seed in (0, 1))
+    assert all(
+        correlation_with_kernel(found, layer, n, seed) > 0.8 for n in (0, 1) for seed in (0, 1)
+    )
     # Without a known transform the input has mean 0 and variance 1.
     torch.testing.assert_close(found.inputs.mean((2, 3, 4)), torch.zeros(2, 2), atol=1e-5, rtol=0)
     torch.testing.assert_close(found.inputs.std((2, 3, 4)), torch.ones(2, 2))
 
 
-def test_a_colour_channel_of_the_demo_model_gets_its_colour():
-    """Channel 5 of the first layer wants yellow beside blue, channel 2 cyan beside red."""
+def test_colour_channels_of_the_demo_model_get_their_colours():
+    """Channel 5 of the first layer detects yellow next to blue, channel 2 cyan next to red."""
     found = feature_visualization(MODEL, "stem.0", [2, 5], size=48, steps=128)
     layer = MODEL.stem[0]
-    assert all(likeness(found, layer, n, seed) > 0.5 for n in (2, 5) for seed in (0, 1))
+    assert all(
+        correlation_with_kernel(found, layer, n, seed) > 0.5 for n in (2, 5) for seed in (0, 1)
+    )
     assert (found.activation > found.natural[:, None]).all()
     assert found.verdict == (
         "stem.0, channels 2, 5: 4 of 4 pictures excite the channel more than any of 32 natural "
@@ -55,7 +59,7 @@ def test_a_colour_channel_of_the_demo_model_gets_its_colour():
     )
 
 
-def test_the_picture_of_the_class_eye_is_an_eye():
+def test_the_picture_of_the_class_eye_is_classified_as_an_eye():
     eye = MODEL.class_names.index("eye")
     found = feature_visualization(MODEL, "head.2", eye, size=64, steps=96)
     assert MODEL(found.inputs[0]).softmax(1)[:, eye].min() > 0.9
@@ -71,8 +75,8 @@ def test_the_picture_of_the_class_eye_is_an_eye():
     assert len(patches) == 4
 
 
-class Restless(nn.Module):
-    """In training mode, with running statistics, dropout and random numbers."""
+class RandomAndStateful(nn.Module):
+    """A model with running statistics, dropout and random numbers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,9 +86,9 @@ class Restless(nn.Module):
         return self.drop(self.norm(self.conv(x)).relu() + torch.rand(1))
 
 
-def test_the_model_is_untouched_and_a_seed_means_one_picture():
+def test_the_model_is_unchanged_and_pictures_depend_on_the_seed():
     torch.manual_seed(0)
-    model = Restless().train()
+    model = RandomAndStateful().train()
     before = snapshot(model)
     both = feature_visualization(model, "conv", [2, 3], size=16, steps=4)
     assert_untouched(model, before)
@@ -93,7 +97,7 @@ def test_the_model_is_untouched_and_a_seed_means_one_picture():
     assert not torch.equal(both.inputs[0, 0], both.inputs[0, 1])
 
 
-def test_a_survey_names_the_natural_pictures(tmp_path):
+def test_natural_pictures_are_those_of_the_survey(tmp_path):
     survey = hookviz.survey(MODEL, PICTURES[:6], "stem.0", k=2)
     found = feature_visualization(MODEL, "stem.0", 5, size=24, steps=2, survey=survey)
     assert found.natural.tolist() == [survey["stem.0"].top(5)[0].value]
@@ -109,7 +113,7 @@ def test_a_survey_names_the_natural_pictures(tmp_path):
     assert len(alone.pieces(5)) == 2 and alone.records() == found.records()
 
 
-def test_what_the_result_says(tmp_path):
+def test_records_page_figure_and_explorer_of_a_result(tmp_path):
     found = feature_visualization(MODEL, "layer2.1", [1, 3], size=32, steps=2, seed=7)
     rows = found.records()
     json.dumps(rows, allow_nan=False)
@@ -123,8 +127,8 @@ def test_what_the_result_says(tmp_path):
     explorer.close()
 
 
-class Fixed(nn.Module):
-    """Takes one size alone, and calls a layer twice."""
+class OfOneSize(nn.Module):
+    """A model that takes only one size, and calls a layer twice."""
 
     pretrained_cfg = {"input_size": (3, 144, 144), "crop_pct": 1.0}
 
@@ -137,9 +141,9 @@ class Fixed(nn.Module):
         return self.twice(self.twice(self.conv(x).flatten(1)))
 
 
-def test_the_size_is_128_unless_the_model_takes_its_own_alone():
+def test_the_size_is_128_unless_the_model_takes_only_another():
     torch.manual_seed(0)
-    found = feature_visualization(Fixed(), "twice", 5, steps=1)
+    found = feature_visualization(OfOneSize(), "twice", 5, steps=1)
     assert found.inputs.shape[-2:] == (144, 144) and found.call == 1
     plain = nn.Sequential(nn.Conv2d(3, 2, 16, stride=16))
     assert feature_visualization(plain, "0", 1, steps=1).inputs.shape[-2:] == (128, 128)
@@ -177,7 +181,7 @@ def test_an_interrupt_returns_the_pictures_so_far(after, monkeypatch):
         ({"steps": 0}, "steps=0 is too small"),
         ({"size": 0}, "size=0 is too small"),
         ({"model": nn.Conv1d(3, 2, 3), "layer": ""}, "takes 3 channels in 1d, not a picture"),
-        ({"model": Fixed(), "layer": "unused"}, "Layer 'unused' does not run"),
+        ({"model": OfOneSize(), "layer": "unused"}, "Layer 'unused' does not run"),
         ({"model": nn.Conv2d(3, 8, 3), "layer": "", "survey": True}, "not of the shown model"),
     ],
 )
