@@ -1,4 +1,4 @@
-"""Find a Chromium for the browser tests; run as a script, install one where there is none."""
+"""Find a Chromium for the browser tests; run as a script, install one if none is found."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import subprocess
 import sys
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-# Chromium takes the last such list alone: behind Playwright's own, the address bar's menus, which
-# every window loads as pages of their own, for a third of a second.
+# Chromium uses only the last such list, so it repeats Playwright's. The last two are the
+# address bar's menus, which every window would load as separate pages for a third of a second.
 WITHOUT = (
     "AvoidUnnecessaryBeforeUnloadCheckSync,DestroyProfileOnBrowserClose,HttpsUpgrades,"
     "HttpsFirstBalancedModeAutoEnable,LensOverlay,MediaRouter,PaintHolding,"
@@ -26,14 +26,14 @@ FLAGS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    # A camera that shows a test picture, and that nobody has to allow.
+    # A fake camera that shows a test picture and needs no permission.
     "--use-fake-device-for-media-stream",
     "--use-fake-ui-for-media-stream",
 ]
 
 
 def executable() -> str | None:
-    """Path of an installed browser; None for Playwright's own."""
+    """Return the path of an installed browser; None for Playwright's own."""
     return os.environ.get("HOOKVIZ_BROWSER") or next(filter(None, map(shutil.which, NAMES)), None)
 
 

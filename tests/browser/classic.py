@@ -1,4 +1,4 @@
-"""The classic Notebook 6 in a real browser: what goes with ipywidgets 7, as in Colab."""
+"""The classic Notebook 6 in a real browser, with ipywidgets 7 as in Colab."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ class ClassicNotebook(OpenNotebook):
     problems = ".output_error"
     results = ".output_area"
     tells_cells = False
-    # MathJax looks for a font on this computer first.
+    # MathJax first looks for a local font.
     noise = (*OpenNotebook.noise, "Access to font at", "net::ERR_FAILED")
 
     def open(self, seconds: float = PATIENCE) -> None:
         super().open(seconds)
-        self.page.wait_for_function(CONNECTED)  # or a command would be lost
+        self.page.wait_for_function(CONNECTED)  # before that, a command would be lost
 
     def run_all(self, seconds: float = PATIENCE) -> None:
         self.page.locator("#celllink").click()

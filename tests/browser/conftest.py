@@ -1,4 +1,4 @@
-"""A server of notebooks and a Chromium for the tests here, each started once."""
+"""A notebook server and a Chromium for the browser tests, each started once."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ import hookviz
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# JupyterLab 4 shows the widgets of ipywidgets 8 alone; those of 7 are for the classic Notebook.
+# JupyterLab 4 shows only widgets of ipywidgets 8; those of 7 need the classic Notebook.
 SERVER, PAGE = (Lab, Tab) if WIDGETS > 7 else (Classic, ClassicNotebook)
 
-# HOOKVIZ_SLOW=6 makes the pages' processor six times slower, and what their sockets bring and (but
-# for the front ends' own pages) what they draw and ask their workers 150 ms late: a test that reads
-# too soon fails then, and not once in a thousand runs.
+# HOOKVIZ_SLOW=6 makes the pages' processor six times slower and delays their sockets by 150 ms,
+# and outside the front ends' own pages also drawing and messages to workers. A test that reads
+# too early then fails every time instead of once in a thousand runs.
 SLOW = float(os.environ.get("HOOKVIZ_SLOW", "1"))
 LATE = f"""() => {{
   const late = {25 * SLOW};
@@ -57,14 +57,14 @@ LATE = f"""() => {{
   }};
 }}"""
 
-# HOOKVIZ_SHOTS=1 takes the pictures that are for people to look at: a quarter of a second each.
+# HOOKVIZ_SHOTS=1 takes screenshots for people to look at, a quarter of a second each.
 SHOTS = bool(os.environ.get("HOOKVIZ_SHOTS"))
 
 FAILED = pytest.StashKey[bool]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # It ends the kernel that all share, and the next one imports torch anew: nothing comes behind.
+    # Run last the tests that end the shared kernel, since the next kernel imports torch again.
     items.sort(key=lambda item: "test_kernel_gone.py" in item.nodeid)
     for item in items:
         if "browser" in Path(item.fspath).parts:
@@ -80,7 +80,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.fixture(scope="session")
 def shots() -> Path:
-    """Where screenshots go, to be looked at; see `SHOTS`."""
+    """Return the folder of the screenshots; see `SHOTS`."""
     folder = ROOT / "test-output" / f"screenshots-ipywidgets{WIDGETS}"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -93,8 +93,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrontEnd]:
     server.close()
 
 
-def patient(new_page: Callable[..., Any]) -> Callable[..., Any]:
-    """Open pages that have the patience of `wait_for`, and are slow where that is asked for."""
+def with_timeout(new_page: Callable[..., Any]) -> Callable[..., Any]:
+    """Make `new_page` use the timeout of `wait_for`, and slow pages down if requested."""
 
     def opened(self: Any, **options: Any) -> Any:
         page = new_page(self, **options)
@@ -109,7 +109,7 @@ def patient(new_page: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def if_asked(screenshot: Callable[..., bytes]) -> Callable[..., bytes]:
-    """Leave out a screenshot into a file; what waited for it waits for a frame all the same."""
+    """Replace screenshots into files by a wait for the next frame."""
 
     def taken(self: Any, **options: Any) -> bytes:
         if "path" not in options:
@@ -125,24 +125,24 @@ def browser() -> Iterator[Any]:
     expect.set_options(timeout=1000 * PATIENCE)
     with sync_playwright() as playwright, pytest.MonkeyPatch.context() as patch:
         for kind in (Browser, BrowserContext):
-            patch.setattr(kind, "new_page", patient(kind.new_page))
+            patch.setattr(kind, "new_page", with_timeout(kind.new_page))
         for shot in () if SHOTS else (Page, Locator):
             patch.setattr(shot, "screenshot", if_asked(shot.screenshot))
         chromium = playwright.chromium.launch(executable_path=executable(), args=FLAGS)
-        # All pages have one context: they find the front end's scripts in its cache.
+        # All pages share one context, so that they find the front end's scripts in its cache.
         yield chromium.new_context()
         chromium.close()
 
 
 @pytest.fixture
 def chrome(browser: Any) -> Any:
-    """The one browser of these tests; a page here has a context of its own."""
+    """Return the shared browser; each of its pages has a separate context."""
     return browser.browser
 
 
 @pytest.fixture(scope="session")
 def explorer_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of an explorer of the demo model, written once; see `explorer`."""
+    """Return the page of an explorer of the demo model, written once; see `explorer`."""
     path = tmp_path_factory.mktemp("page") / "explorer.html"
     made = demo_explorer()
     made.to_html(path, max_bytes=10e6)
@@ -152,14 +152,14 @@ def explorer_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def explorer() -> Iterator[Any]:
-    """What `explorer_page` shows at first."""
+    """Return an explorer in the state in which `explorer_page` opens."""
     made = demo_explorer()
     yield made
     made.close()
 
 
 def demo_explorer() -> Any:
-    """An explorer of some layers: a page of all is twice as large, and opens as much later."""
+    """Return an explorer of some layers: a page of all is twice as large and opens half as fast."""
     return hookviz.explore(
         hookviz.demo_model(),
         hookviz.demo_images()[6],
@@ -176,13 +176,13 @@ def trace() -> Any:
 
 @pytest.fixture(scope="session")
 def spare() -> list[Page]:
-    """The page that tests show files in by turns: a new one costs Chromium as much as a file."""
+    """Return a list with the page that tests reuse, since opening one is slow in Chromium."""
     return []
 
 
 @pytest.fixture
 def failed(request: pytest.FixtureRequest) -> Callable[[], bool]:
-    """Whether the test failed, once it has run."""
+    """Return a function that tells whether the test failed, once it has run."""
     return lambda: request.node.stash.get(FAILED, True)
 
 
@@ -190,7 +190,7 @@ def failed(request: pytest.FixtureRequest) -> Callable[[], bool]:
 def blank(
     chrome: Browser, spare: list[Page], failed: Callable[[], bool]
 ) -> Iterator[Callable[..., Page]]:
-    """Open an empty page, without a network; with `apart` or options it is the test's own."""
+    """Open an empty page without a network; with `apart` or options, a page that is not reused."""
     kept: list[Page] = []
     closed: list[Page] = []
 
@@ -212,7 +212,7 @@ def blank(
         page.set_viewport_size(VIEW)
         page.emulate_media(media="null")
         page.context.clear_permissions()
-        page.mouse.move(0, 0)  # where it was may show what will lie under it
+        page.mouse.move(0, 0)  # the pointer could hover over the next page
         spare.append(page)
     for page in closed:
         page.close()
@@ -220,7 +220,7 @@ def blank(
 
 @pytest.fixture
 def shown(blank: Callable[..., Page], tmp_path: Path) -> Iterator[Callable[..., Any]]:
-    """Open a page from the disk; nothing may be asked of a network, nothing go wrong."""
+    """Open a page from the disk, and fail at any request to a network or any error."""
     with ExitStack() as opened:
 
         def show(html: str, **options: Any) -> Any:
@@ -240,7 +240,7 @@ def open_notebook(
     opened: list[OpenNotebook] = []
 
     def open_it(notebook: Path | list[str]) -> OpenNotebook:
-        """Run a notebook, or one of these cells, in a kernel without names, widgets and patches."""
+        """Run a notebook, or a list of cells, in a kernel without names, widgets and patches."""
         path = lab.files / f"n{len(list(lab.files.iterdir()))}.ipynb"
         if isinstance(notebook, Path):
             path.write_text(notebook.read_text())
@@ -260,7 +260,7 @@ def open_notebook(
 
 @pytest.fixture
 def open_canvas(open_notebook: Callable[..., OpenNotebook]) -> Callable[..., Any]:
-    """Run cells that end with an explorer; its notebook, and its canvas once that is drawn."""
+    """Run cells that end with an explorer; return the notebook and the drawn canvas."""
 
     def opened(*cells: str, first: str = CANVAS_ON) -> tuple[OpenNotebook, Any]:
         notebook = open_notebook([first, *cells])

@@ -1,4 +1,4 @@
-"""Voilà in a real browser: a notebook's outputs without its code."""
+"""Voilà in a real browser, which shows a notebook's outputs without its code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Voila(FrontEnd):
             "Voila.ip": "127.0.0.1",
             "port": self.port,
             "Voila.root_dir": self.files,
-            # It would load Notebook 7's own extension too, which does not run in it.
+            # Voilà would also load Notebook 7's extension, which does not run in it.
             "VoilaConfiguration.extension_denylist": "@jupyter-notebook/lab-extension",
         }
 
@@ -39,11 +39,11 @@ class Dashboard(OpenNotebook):
     """A notebook that Voilà runs by itself."""
 
     results = ".jp-OutputArea"
-    # Its template takes icons and formulas from another host, where there is a network.
+    # Voilà's template loads icons and formulas from another host if there is a network.
     noise = (*OpenNotebook.noise, "net::ERR_NAME_NOT_RESOLVED", "net::ERR_INTERNET_DISCONNECTED")
 
     def open(self, seconds: float) -> None:
-        # Voilà has no sessions to ask for: its page comes when the kernel has been started.
+        # Voilà has no list of sessions; its page opens when the kernel has started.
         self.page.goto(self.server.address(self.name), timeout=1000 * seconds)
 
     def run_all(self, seconds: float) -> None:

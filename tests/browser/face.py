@@ -1,4 +1,4 @@
-"""Where the controls of the explorer's face are: in drawers, small menus and a field that opens."""
+"""Reach the controls of the explorer's canvas in its drawers, menus and search field."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def open_drawer(app: Any, name: str) -> Locator:
 
 
 def find_layer(app: Any, words: str) -> Locator:
-    """Go to the first layer with these words by the field that finds one, and return the field."""
+    """Go to the first layer that the search field finds for these words, and return the field."""
     app.get_by_role("button", name="search", exact=True).click()
     field = app.get_by_role("combobox", name="find a layer")
     field.fill(words)
@@ -26,7 +26,7 @@ def find_layer(app: Any, words: str) -> Locator:
 
 
 def choose(app: Any, opener: str, label: str, value: str) -> None:
-    """Choose in a menu that a button opens, and close it."""
+    """Choose a value in a menu that a button opens, and close the menu."""
     button = app.locator(f".hv-opener[title^='{opener}']")
     button.click()
     app.get_by_label(label, exact=True).select_option(value)
@@ -34,13 +34,13 @@ def choose(app: Any, opener: str, label: str, value: str) -> None:
 
 
 def save_menu(app: Any, act: str) -> None:
-    """Do what an entry of the Save menu says."""
+    """Click an entry of the Save menu."""
     app.get_by_role("button", name="Save ▾").click()
     app.get_by_role("button", name=act, exact=True).click()
 
 
 def go_to_trouble(app: Any) -> None:
-    """Follow the chip of the network's health to the layer that it names."""
+    """Click the health chip to go to the layer that it names."""
     app.locator(".hv-chip").click()
     app.locator(".hv-popup:visible").get_by_role("button", name="go to").click()
 

@@ -1,4 +1,4 @@
-"""What all front ends have in common: a server of our own, a page, and a notebook run in it."""
+"""Base classes of all front ends: a local server, and a notebook run in a page of it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from jupyter_client import BlockingKernelClient
 from playwright.sync_api import ConsoleMessage, Locator, Page, Position, ViewportSize
 
 TOKEN = "hookviz"
-PATIENCE = 180.0  # seconds until a wait is given up: a test that passes needs a part of one
+PATIENCE = 180.0  # seconds before a wait fails; passing tests wait a fraction of one
 VIEW = ViewportSize(width=1280, height=900)
 WIDGETS = int(ipywidgets.__version__.partition(".")[0])  # 7 or 8
 
 
-# As `python -m` does, without the grammar of web addresses that tests/conftest.py leaves out.
+# Like `python -m`, without the URL grammar that tests/conftest.py leaves out.
 START = """import runpy, sys
 sys.modules["rfc3987_syntax"] = None
 sys.argv.pop(0)
@@ -36,7 +36,7 @@ runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)"""
 
 
 def free_port() -> int:
-    """Return a port of this machine that no server has."""
+    """Return a port that no server uses."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -45,12 +45,12 @@ def free_port() -> int:
 class FrontEnd:
     """A running server whose files, settings and history are all in a temporary folder.
 
-    A subclass says how it is started.
+    Subclasses define how the server is started.
     """
 
     module: str  # python -m ...
-    shared: str | None = None  # the kernel that all notebooks have in turn
-    page: Page | None = None  # where all of them are opened, if they are
+    shared: str | None = None  # the kernel that all notebooks use in turn
+    page: Page | None = None  # the page that all notebooks use in turn, if any
 
     def __init__(self, home: Path) -> None:
         self.home, self.files = home, home / "files"
@@ -65,7 +65,7 @@ class FrontEnd:
             "JUPYTER_RUNTIME_DIR": home / "runtime",
             "IPYTHONDIR": home / "ipython",
             "OMP_WAIT_POLICY": "PASSIVE",
-            # Core widgets are tried by themselves; a test of the canvas turns it on.
+            # Tests use core widgets unless a cell turns the canvas on.
             "HOOKVIZ_CANVAS": "off",
         }
         self.process = subprocess.Popen(
@@ -82,7 +82,7 @@ class FrontEnd:
             raise
 
     def configure(self) -> None:
-        """Write settings, before the start."""
+        """Write settings before the server starts."""
 
     def flags(self) -> list[str]:
         return ["--allow-root"]
@@ -94,7 +94,7 @@ class FrontEnd:
         return self.get("status") is not None
 
     def address(self, name: str) -> str:
-        """Where a notebook is opened."""
+        """Return the address of a notebook."""
         raise NotImplementedError
 
     def get(self, what: str) -> Any:
@@ -104,7 +104,7 @@ class FrontEnd:
             return None
 
     def ask(self, what: str, seconds: float = 5, method: str | None = None, **body: Any) -> Any:
-        """Of the server's own interface; what has a body is posted."""
+        """Request the server's API; a request with a body is a POST."""
         url = f"http://127.0.0.1:{self.port}/api/{what}?token={TOKEN}"
         data = json.dumps(body).encode() if body else None
         request = urllib.request.Request(url, data, method=method)
@@ -112,7 +112,7 @@ class FrontEnd:
             return json.loads(answer.read() or b"null")
 
     def share_kernel(self, path: Path) -> None:
-        """Give a notebook the kernel that others had: swept, and with all imports behind it."""
+        """Give a notebook the shared kernel, cleaned up but with its imports in memory."""
         kernel = {"id": self.shared} if self.shared else {"name": "python3"}
         known = {"path": path.name, "name": path.name, "type": "notebook", "kernel": kernel}
         if self.shared:
@@ -120,11 +120,11 @@ class FrontEnd:
         self.shared = self.ask("sessions", PATIENCE, **known)["kernel"]["id"]
 
     def sweep(self) -> None:
-        """Leave neither names, widgets nor patches in the shared kernel."""
+        """Remove all names, widgets and patches from the shared kernel."""
         connection = self.home / "runtime" / f"kernel-{self.shared}.json"
         client = BlockingKernelClient(connection_file=str(connection))
         client.load_connection_file()
-        # Its `wait_for_ready` waits a fifth of a second for nothing more to be said.
+        # The client's `wait_for_ready` would wait a fifth of a second for further messages.
         client.start_channels(iopub=False, stdin=False, hb=False)
         try:
             reply = client.execute(SWEEP, reply=True, store_history=False, timeout=PATIENCE)
@@ -133,7 +133,7 @@ class FrontEnd:
             client.stop_channels()
 
     def forget(self) -> None:
-        """Give up the page and the kernel that notebooks share; the next one has new ones."""
+        """Close the shared page and kernel; the next notebook gets new ones."""
         page, kernel, self.page, self.shared = self.page, self.shared, None, None
         if page:
             page.close()
@@ -150,15 +150,15 @@ class FrontEnd:
 
 
 def write_notebook(path: Path, cells: list[str]) -> Path:
-    """A notebook of these code cells."""
+    """Write a notebook with these code cells, and return its path."""
     code = [nbformat.v4.new_code_cell(cell) for cell in cells]
-    # Without a kernel's name JupyterLab would ask for one.
+    # Without a kernel name, JupyterLab would ask the user for one.
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     nbformat.write(nbformat.v4.new_notebook(cells=code, metadata={"kernelspec": kernel}), path)
     return path
 
 
-# The reset collects garbage: of the libraries' million objects only once.
+# Freezing spares the next resets the garbage collection of the libraries' million objects.
 SWEEP = """import ipywidgets, unittest.mock
 unittest.mock.patch.stopall()
 ipywidgets.Widget.close_all()
@@ -172,7 +172,7 @@ PIXELS = """(canvas) => {
 }"""
 
 
-# All that passes the page's sockets comes this much later, in its order, also at the end of it.
+# Delay everything that passes the page's sockets, keeping its order, also when the delay ends.
 DELAY = """(milliseconds) => {
   const { send } = WebSocket.prototype;
   const heard = new Map();
@@ -203,7 +203,7 @@ DELAY = """(milliseconds) => {
   };
 }"""
 
-# All that an element says from now on: what stands there for two seconds may be missed by a look.
+# Record all texts of an element, since polling may miss one that is shown for only two seconds.
 SAID = """(element) => {
   globalThis.said = [];
   const changes = { childList: true, characterData: true, subtree: true };
@@ -212,35 +212,33 @@ SAID = """(element) => {
 
 
 def canvas_pixels(canvas: Locator) -> np.ndarray:
-    """What is drawn on a canvas, uint8 ``(H, W, 4)``."""
+    """Return the pixels of a canvas, uint8 ``(H, W, 4)``."""
     return as_pixels(canvas.evaluate(PIXELS))
 
 
 def as_pixels(said: list[Any]) -> np.ndarray:
-    """The array that `PIXELS` tells of."""
+    """Return the result of `PIXELS` as an array."""
     height, width, data = said
     return np.frombuffer(base64.b64decode(data), np.uint8).reshape(height, width, 4)
 
 
-def wait_for(
-    done: Callable[[], Any], what: str = "what is asked here", seconds: float = PATIENCE
-) -> Any:
+def wait_for(done: Callable[[], Any], what: str = "a condition", seconds: float = PATIENCE) -> Any:
     end = time.monotonic() + seconds
     while not (result := done()):
-        assert time.monotonic() < end, f"waited {seconds} s in vain for {what}"
+        assert time.monotonic() < end, f"{what} did not happen within {seconds} s"
         time.sleep(0.03)
     return result
 
 
 def point(frame: Locator, down: float, right: float, click: bool = False, **how: Any) -> None:
-    """Move the pointer to shares of a picture, or click there: wherever it stands by now."""
+    """Move the pointer to, or click at, fractions of a picture's height and width."""
     box = wait_for(frame.bounding_box, "the picture to be seen")
     place = Position(x=right * box["width"], y=down * box["height"])
     (frame.click if click else frame.hover)(position=place, **how)
 
 
 def numeral(text: str) -> float:
-    """The number that a page writes so; NaN for other words."""
+    """Return a number as a page writes it; NaN for other words."""
     try:
         return float(text.replace("−", "-"))
     except ValueError:
@@ -248,7 +246,7 @@ def numeral(text: str) -> float:
 
 
 def next_frame(page: Page) -> None:
-    """Wait until the page has drawn what it was told: its parts draw once a frame."""
+    """Wait until the page has drawn its pending changes, which it does once per frame."""
     page.evaluate(
         "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
     )
@@ -256,7 +254,7 @@ def next_frame(page: Page) -> None:
 
 @contextmanager
 def nothing_wrong(page: Page) -> Iterator[Page]:
-    """At the end: the page has logged nothing, raised nothing and asked no network for anything."""
+    """Assert at the end that the page has logged and raised nothing and sent no request."""
     noted: list[str] = []
     listeners: dict[Any, Callable[[Any], None]] = {
         "console": lambda said: noted.append(said.text),
@@ -268,17 +266,17 @@ def nothing_wrong(page: Page) -> Iterator[Page]:
     yield page
     for event, note in listeners.items():
         page.remove_listener(event, note)
-    # The test itself reads pixels back, which Chromium calls slow.
+    # Chromium warns that reading pixels, as the tests do, is slow.
     fine = ("file:", "data:", "blob:", "Canvas2D: Multiple readback")
     assert [each for each in noted if not each.startswith(fine)] == []
 
 
-# A cell that turns the canvas on, until the kernel is swept.
+# A cell that turns the canvas on until the kernel is cleaned up.
 CANVAS_ON = """import os
 from unittest.mock import patch
 patch.dict(os.environ, HOOKVIZ_CANVAS="on").start();"""
 
-# What an explorer of core widgets does when its page has drawn them, see `hookviz.draw.html`.
+# Whether the controls of core widgets have the labels that `hookviz.draw.html` adds.
 NAMED = """(root) => {
   const all = (what) => [...root.querySelectorAll(what)];
   const handles = all(".noUi-handle, .ui-slider-handle");
@@ -295,20 +293,20 @@ NAMED = """(root) => {
 
 
 def wait_for_names(widget: Locator) -> None:
-    """Wait until the core widgets have their names, and the keys are theirs."""
+    """Wait until the core widgets have their labels and receive key presses."""
     wait_for(lambda: widget.evaluate(NAMED), "the names of all controls")
 
 
 class OpenNotebook:
-    """An open notebook, all its cells run.
+    """An open notebook in which all cells have run.
 
-    A subclass says what the front end's parts are called and where its menus are.
+    Subclasses define the front end's selectors and menus.
     """
 
     problems: str  # CSS selectors
     results: str
     themes: tuple[str, ...] = ("light",)
-    tells_cells = True  # the kernel is told which cell runs
+    tells_cells = True  # the front end sends the kernel the id of the cell
     noise: tuple[str, ...] = ("favicon", "ResizeObserver", "responded with a status of 404")
 
     def __init__(
@@ -324,16 +322,16 @@ class OpenNotebook:
         self.run_all(seconds)
 
     def page_of(self, browser: Any) -> Page:
-        """Where it is opened: a page of its own."""
+        """Return a new page for the notebook."""
         return browser.new_page()
 
     def open(self, seconds: float = PATIENCE) -> None:
         self.page.goto(self.server.address(self.name), timeout=1000 * seconds)
-        # The page says "idle" before the kernel is connected, and would lose a command.
+        # The page says "idle" before the kernel is connected, and a command would be lost.
         wait_for(self._kernel_idle, "the kernel")
 
     def press_restart(self) -> None:
-        """Restart the kernel by the menu."""
+        """Restart the kernel from the menu."""
         raise NotImplementedError
 
     def theme(self, name: str) -> None:
@@ -345,7 +343,7 @@ class OpenNotebook:
         raise NotImplementedError
 
     def outputs(self) -> Locator:
-        """What the cells gave, in order."""
+        """Return the outputs of the cells, in order."""
         return self.page.locator(self.results)
 
     def run_all(self, seconds: float = PATIENCE) -> None:
@@ -353,16 +351,16 @@ class OpenNotebook:
         raise NotImplementedError
 
     def settle(self) -> None:
-        """Wait until the kernel has answered what the page told it, and the page has drawn that.
+        """Wait until the kernel has answered the page, and the page has drawn the answers.
 
-        An answer may make the page tell something more, of which one cell's run may need three.
+        An answer may cause another message, up to three times for one cell.
         """
         for _ in range(3):
             self.round_trip()
             next_frame(self.page)
 
     def tells(self, words: str) -> bool:
-        """Whether an error on the page has these words; Playwright tells of them in its calls."""
+        """Return whether an error of the page, noted during Playwright's calls, has these words."""
         next_frame(self.page)
         return any(words in error for error in self.errors)
 
@@ -384,5 +382,5 @@ class OpenNotebook:
 
 
 def number(prompt: str) -> str:
-    """What is within a prompt's brackets: nothing, a star, or the number of the run."""
+    """Return the text in a prompt's brackets: nothing, a star, or the number of the run."""
     return prompt.partition("[")[2].partition("]")[0].strip()

@@ -18,7 +18,7 @@ class Lab(FrontEnd):
         settings = self.home / "config" / "lab" / "user-settings" / "@jupyterlab"
         for folder in ("notebook-extension", "apputils-extension"):
             (settings / folder).mkdir(parents=True)
-        # A notebook that draws only the cells in view would hide widgets from the test.
+        # Draw all cells, not only those in view: otherwise tests would not find some widgets.
         (settings / "notebook-extension" / "tracker.jupyterlab-settings").write_text(
             json.dumps({"windowingMode": "none"})
         )
@@ -41,13 +41,13 @@ class Lab(FrontEnd):
         }
 
     def address(self, name: str) -> str:
-        """Where a notebook is opened; without a name, JupyterLab alone."""
+        """Return the address of a notebook; without a name, that of JupyterLab."""
         path = f"tree/{name}" if name else ""
         return f"http://127.0.0.1:{self.port}/lab/{path}?token={TOKEN}&reset"
 
 
-# What a test does by JupyterLab's own commands: no menu has to open, no page to load. `found` is
-# the notebook of this name; what takes too long fails, since Playwright would wait for ever.
+# JupyterLab's own commands are faster than menus and page loads. `found` is the notebook of this
+# name. A command that takes too long fails, since Playwright would wait forever.
 IN_LAB = """([name, seconds]) => {
   const work = async () => {
     const app = globalThis.jupyterapp;
@@ -83,7 +83,7 @@ CLOSE = """
     found.context.model.dirty = false; // or it would ask whether to save
     found.dispose();
 """
-# JupyterLab would store the theme that it has, and apply it anew.
+# JupyterLab would store the current theme and apply it again.
 THEME = """
     if (document.body.dataset.jpThemeName !== name)
       await app.commands.execute("apputils:change-theme", { theme: name });
@@ -91,7 +91,7 @@ THEME = """
 
 
 class Notebook(OpenNotebook):
-    """A notebook in JupyterLab, in a page of its own."""
+    """A notebook in JupyterLab, in a separate page."""
 
     problems = '.jp-RenderedText[data-mime-type*="error"]'
     results = ".jp-OutputArea"
@@ -112,7 +112,7 @@ class Notebook(OpenNotebook):
         self.page.locator(".jp-Dialog button.jp-mod-warn").click()
 
     def command(self, code: str, name: str = "", seconds: float = PATIENCE) -> Any:
-        """Run JavaScript on JupyterLab, by default for this notebook."""
+        """Run JavaScript in JupyterLab, by default for this notebook."""
         script = IN_LAB.replace("CODE", code.strip())
         return self.page.evaluate(script, [name or self.name, seconds])
 
@@ -128,15 +128,15 @@ class Notebook(OpenNotebook):
 
 
 class Tab(Notebook):
-    """A notebook in the one JupyterLab that all tests have open."""
+    """A notebook in the JupyterLab page that all tests share."""
 
     def page_of(self, browser: Any) -> Page:
         if self.server.page is None:
             self.server.page = browser.new_page()
             self.server.page.goto(self.server.address(""))
-            # Drawn last, and what is opened before it would lose the focus to it.
+            # The launcher is drawn last, and would take the focus from a notebook opened before.
             self.server.page.locator(".jp-Launcher").wait_for()
-        self.server.page.mouse.move(0, 0)  # where it was may show what lies under it now
+        self.server.page.mouse.move(0, 0)  # the pointer could hover over the new notebook
         return self.server.page
 
     def open(self, seconds: float = PATIENCE) -> None:

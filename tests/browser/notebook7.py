@@ -1,4 +1,4 @@
-"""Notebook 7 in a real browser: JupyterLab's parts in a page of their own."""
+"""Notebook 7 in a real browser, which shows one notebook per page with JupyterLab's parts."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ class Notebook7(Lab):
 class Notebook7Page(Notebook):
     """A notebook in Notebook 7."""
 
-    # Its own, while it loads the keyboard shortcuts and before a cell has run.
+    # Errors of Notebook 7 itself, while it loads keyboard shortcuts and before a cell has run.
     noise = (*Notebook.noise, "reading 'schema'")

@@ -1,4 +1,4 @@
-"""The order by score drop, clicked at the worst moments; channels that change the prediction."""
+"""The order by score drop, clicks while it is computed, and channels that flip the prediction."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import hookviz
 pytestmark = pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
 
 LAYER = "layer3.1.conv2"
-FRAGILE = "layer3.0.conv1"  # a fourth of its channels off changes the answer
-# One batch of channels in the first two parts of a work, so that there is time between them; while
-# there is a file "hold", the second waits, however long the test takes to come.
+FRAGILE = "layer3.0.conv1"  # switching off a quarter of its channels changes the prediction
+# The computation starts with two parts of one batch each, so that a test can act between them.
+# While a file "hold" exists, the second part waits.
 ON = f"""{CANVAS_ON}
 import hookviz, pathlib, time
 from hookviz.attribution.flip import Flip
@@ -40,14 +40,14 @@ ONE = f"""explorer = hookviz.explore(
 
 @pytest.fixture
 def hold(lab):
-    """The file that holds the kernel's work."""
+    """Return the file that pauses the kernel's computation."""
     path = lab.files / "hold"
     yield path
     path.unlink(missing_ok=True)
 
 
 def controls(app):
-    """The menu of orders, the work's progress and button, "off", and the edits."""
+    """Return the menu of orders, the progress and its button, "off", and the edits."""
     open_drawer(app, "Edit")
     return (
         app.get_by_role("combobox", name="order of the channels"),
@@ -58,14 +58,14 @@ def controls(app):
     )
 
 
-def test_what_the_screen_shows_is_what_a_click_acts_upon(open_canvas, hold, shots):
+def test_clicks_act_on_the_shown_channel_while_the_order_changes(open_canvas, hold, shots):
     notebook, app = open_canvas(TWO, "explorer", first=ON)
     page = notebook.page
     order, working, button, off, chips = controls(app)
     number = app.locator(".hv-heading .hv-number-now").first
     with delayed(page, 100):
         page.evaluate("() => { globalThis.looking = 0; }")
-        # While it is worked out, the channel on the screen goes off; the work was of another run.
+        # Switching off the shown channel ends the computation, which belongs to the unedited run.
         hold.touch()
         order.select_option("score drop")
         working.wait_for()
@@ -78,11 +78,11 @@ def test_what_the_screen_shows_is_what_a_click_acts_upon(open_canvas, hold, shot
         app.get_by_text("stopped: the network has changed").wait_for()
         assert number.inner_text() == "70" and order.input_value() == "index"
 
-        # Again, with another channel under the finger when the order arrives.
+        # Compute again, and click a tile when the order arrives.
         hold.touch()
         button.click()
         working.wait_for()
-        tile = app.locator(".hv-tile:not(.hv-on)").first  # of the page on which channel 70 is
+        tile = app.locator(".hv-tile:not(.hv-on)").first  # a tile on the page with channel 70
         other = tile.get_attribute("data-channel")
         tile.click()
         wait_for(lambda: number.inner_text() == other, "the tile")
@@ -91,7 +91,7 @@ def test_what_the_screen_shows_is_what_a_click_acts_upon(open_canvas, hold, shot
         wait_for(lambda: chips.count() == 2, "the second edit")
         assert f"channel {other}: off" in chips.nth(1).inner_text()
 
-        # Stopped by hand: all is as it was.
+        # After a stop by hand, nothing has changed.
         app.get_by_text("stopped: the network has changed").wait_for()
         hold.touch()
         button.click()
@@ -101,7 +101,7 @@ def test_what_the_screen_shows_is_what_a_click_acts_upon(open_canvas, hold, shot
         app.get_by_text("stopped", exact=True).wait_for()
         assert order.input_value() == "index" and chips.count() == 2
 
-        # To its end: whoever has moved meanwhile stays, and the order is the screen's.
+        # After a complete computation, a channel chosen meanwhile stays, and the order is shown.
         hold.touch()
         button.click()
         working.wait_for()
@@ -160,7 +160,7 @@ def test_channels_that_change_the_prediction(open_canvas, hold, shots):
         )
     button.click()
     chips.first.wait_for()
-    assert str(twin.edits[0]) in chips.first.get_attribute("title")  # a long list is cut
+    assert str(twin.edits[0]) in chips.first.get_attribute("title")  # a long list is shortened
     said = app.locator(".hv-flip .hv-curve").get_attribute("aria-label")
     shares = [float(each) for each in re.findall(r"off ([\d.]+) %", said)]
     assert shares == [pytest.approx(100 * each, abs=0.06) for each in flip.curve]
@@ -170,7 +170,7 @@ def test_channels_that_change_the_prediction(open_canvas, hold, shots):
     best = twin.frame.predictions[0]
     wait_for(lambda: best.words in bars.first.inner_text(), "the bars")
     assert best.name in bars.first.inner_text()
-    assert words in app.locator(".hv-flip").inner_text()  # while the edit is there
+    assert words in app.locator(".hv-flip").inner_text()  # shown as long as the edit exists
     page.screenshot(path=shots / "flip.png")
     page.keyboard.press("Control+z")
     wait_for(lambda: chips.count() == 0, "no edit")
@@ -180,8 +180,8 @@ def test_channels_that_change_the_prediction(open_canvas, hold, shots):
     assert notebook.errors == []
 
 
-def test_edits_while_the_order_is_worked_out_on_a_slow_line(open_canvas, hold, shots):
-    """Each edit ends the work, whenever it comes; no share stands without work behind it."""
+def test_edits_end_the_computation_of_the_order_on_a_slow_connection(open_canvas, hold, shots):
+    """Each edit ends the computation; progress is shown only while it runs."""
     notebook, app = open_canvas(ONE, "explorer", first=ON)
     page = notebook.page
     order, working, button, off, chips = controls(app)

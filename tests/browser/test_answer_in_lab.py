@@ -1,4 +1,4 @@
-"""Outputs that are pictures are shown, and a click in them is the target: all follows."""
+"""Outputs that are maps are shown, and a click in one chooses the target."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def tell(change=None):
     said.value = f'{explorer.target} | {explorer.frame.target}'
 explorer.observe(tell)
 said"""
-# As in MTCNN's first network: boxes and a face's probability at each place.
+# Like MTCNN's first network: boxes and the probability of a face at each position.
 PNET = """class PNet(nn.Module):
     def __init__(self):
         super().__init__()
@@ -70,7 +70,7 @@ def click(panel, row, column, size, **how):
     point(frame, (row + 0.5) / height, (column + 0.5) / width, click=True, **how)
 
 
-def test_a_pixel_of_p_nets_faces(opened, shots):
+def test_a_click_in_a_face_map_is_the_target(opened, shots):
     notebook, app, said = opened(PNET)
     output = app.locator(".hv-output")
     output.get_by_role("combobox", name="map of the output").select_option(
@@ -82,7 +82,7 @@ def test_a_pixel_of_p_nets_faces(opened, shots):
     written = "output[1][0, 1, 12, 9]"
     wait_for(lambda: f"{written} | {written}" in said.inner_text(), "the target")
     wait_for(lambda: f"gradient of {written}" in app.text_content(), "the gradient")
-    # The gradient of that one number: at conv3 one position has any.
+    # The gradient of that single value reaches one position of conv3.
     slope = app.locator(".hv-gradient canvas").first
     wait_for(lambda: canvas_pixels(slope).shape[:2] == (25, 19), "the gradient's map")
     pixels = canvas_pixels(slope)
@@ -101,7 +101,7 @@ def test_a_pixel_of_p_nets_faces(opened, shots):
     output.locator(".hv-frame").focus()
     notebook.page.mouse.move(0, 0)
     notebook.page.keyboard.press("Escape")
-    notebook.page.keyboard.press("Shift+ArrowDown")  # from the middle
+    notebook.page.keyboard.press("Shift+ArrowDown")  # moves from the middle position
     notebook.page.keyboard.press("Enter")
     by_key = "output[1][0, 1, 13, 9]"
     wait_for(lambda: f"{by_key} | {by_key}" in said.inner_text(), "the target by keyboard")
@@ -113,14 +113,14 @@ def test_a_pixel_of_p_nets_faces(opened, shots):
     field.press("Enter")
     app.get_by_text("The model's output has no output[7]").first.wait_for()
     assert "output[0].sum() - output[1].sum() |" in said.inner_text()
-    # The output is the same: its map stays, and takes the next click, whatever is on its way.
+    # The output is unchanged, so its map stays and accepts clicks before the answer arrives.
     assert not any(notebook.page.evaluate("said"))
     notebook.page.screenshot(path=shots / "answer-pnet.png")
     assert notebook.errors == []
 
 
 @pytest.mark.heavy
-def test_a_pixel_of_a_segmentation(opened, shots):
+def test_a_click_in_a_segmentation_is_the_target(opened, shots):
     notebook, app, said = opened(SEGMENTS)
     output = app.locator(".hv-output")
     wait_for(lambda: output.locator(".hv-legend button").count() > 0, "the classes")
@@ -148,7 +148,7 @@ def test_a_pixel_of_a_segmentation(opened, shots):
     assert notebook.errors == []
 
 
-def test_a_box_of_a_detector(opened, shots):
+def test_a_click_on_a_box_of_a_detector_is_the_target(opened, shots):
     notebook, app, said = opened(DETECTS)
     boxes = app.locator(".hv-input .hv-box")
     wait_for(lambda: boxes.count() == 6, "the boxes")
@@ -183,7 +183,7 @@ model = Poses().eval()
 explorer = hookviz.explore(model, torch.rand(1, 3, 64, 64), class_names=['', 'person'])"""
 
 
-# Of each keypoint its target, and where its middle is in the picture, all at one instant.
+# The target of each keypoint and its centre in the picture, read at the same time.
 PLACES = """all => all.map((each) => {
   const [box, frame] = [each, each.closest(".hv-frame")].map((one) => one.getBoundingClientRect());
   const middle = [box.x + box.width / 2 - frame.x, box.y + box.height / 2 - frame.y];
@@ -192,7 +192,7 @@ PLACES = """all => all.map((each) => {
 
 
 @pytest.mark.heavy
-def test_a_keypoint(opened, shots):
+def test_a_click_on_a_keypoint_is_the_target(opened, shots):
     notebook, app, said = opened(POSES)
     points = app.locator(".hv-input button.hv-point")
     wait_for(lambda: points.count() == 4, "the keypoints")
@@ -210,7 +210,7 @@ def test_a_keypoint(opened, shots):
     assert notebook.errors == []
 
 
-def test_tiger_cat_less_egyptian_cat(opened, shots):
+def test_the_difference_of_two_classes_is_the_target(opened, shots):
     make = "explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])"
     notebook, app, said = opened(make)
     field = app.get_by_role("combobox", name="class that the gradient is of")
@@ -224,7 +224,7 @@ def test_tiger_cat_less_egyptian_cat(opened, shots):
     wait_for(lambda: said.inner_text().startswith(f"{first} |"), "one class")
     bars.nth(2).click(modifiers=["Shift"])
     wait_for(lambda: f"({first}, {second}) |" in said.inner_text(), "one against another")
-    # At once one after the other, before the kernel has answered the first click.
+    # Click twice before the kernel answers.
     with delayed(notebook.page, 100):
         notebook.page.evaluate("() => { globalThis.looking = 0; }")
         bars.nth(1).click()
@@ -257,12 +257,12 @@ def test_tiger_cat_less_egyptian_cat(opened, shots):
 
 
 def short(value: float) -> str:
-    """Three digits, as web/numbers.ts writes them."""
+    """Format a number with three digits, like web/numbers.ts."""
     return str(float(f"{value:.3g}")).removesuffix(".0")
 
 
 def test_a_page_shows_maps_and_boxes(shown, shots):
-    """Without the network nothing there becomes the target, and that is said."""
+    """A page without the network says that a click cannot choose a target."""
     torch.manual_seed(0)
     names = {"hookviz": hookviz, "torch": torch, "nn": torch.nn}
     exec(PNET, names)
@@ -289,7 +289,7 @@ def test_a_page_shows_maps_and_boxes(shown, shots):
 
 
 class Quarters(nn.Module):
-    """Looks at four parts of its input one by one, and, without a gradient, at the whole."""
+    """Process four parts of the input one by one, and the whole without a gradient."""
 
     def __init__(self):
         super().__init__()
@@ -302,12 +302,12 @@ class Quarters(nn.Module):
         return self.classify(self.parts(parts).relu().mean((0, 2, 3)))[None] + still
 
 
-def test_a_layer_of_parts_has_no_place_in_the_input(shown, shots):
+def test_positions_of_cropped_inputs_are_not_outlined_in_the_input(shown, shots):
     torch.manual_seed(0)
     x = torch.rand(1, 3, 32, 32)
     explorer = hookviz.explore(Quarters().eval(), x, layers=["whole", "parts"], layer="parts")
     assert explorer.frame.overlay is None
-    explorer.heatmap = "saliency"  # of the whole input
+    explorer.heatmap = "saliency"  # the saliency of the whole input
     assert explorer.frame.overlay is not None
     explorer.heatmap = "gradcam"
     explorer.all_layers = True

@@ -1,4 +1,4 @@
-"""A head in JupyterLab: seen from the class token, from a clicked patch, and switched off."""
+"""An attention head in JupyterLab: from the class token, from a clicked patch, switched off."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ MAKE = (
 
 
 def place(row, column, side):
-    """The middle of a place in a map of ``side`` times ``side``: how far down and right."""
+    """Return the centre of a position in a square map, as fractions of height and width."""
     return (row + 0.5) / side, (column + 0.5) / side
 
 
 def read(app, name, where):
-    """A number that is told of a place under the pointer, to four places; NaN without one."""
+    """Return a value shown for the position under the pointer, to four digits; NaN if none is."""
     point(app.locator(".hv-activation .hv-frame"), *where)
     names, values = (app.locator(f".hv-here {each}") for each in ("dt", "dd"))
     shown = dict(zip(names.all_inner_texts(), values.all_inner_texts(), strict=False))
@@ -36,7 +36,7 @@ def read(app, name, where):
 
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_by_the_canvas(open_canvas, shots):
+def test_a_head_shows_the_weights_of_the_clicked_query_and_can_be_switched_off(open_canvas, shots):
     notebook, app = open_canvas(MAKE)
     page = notebook.page
     from_class, from_patch = page.locator(".expected").first.inner_text().split()
@@ -75,7 +75,7 @@ TRAINED = (
 
 @pytest.mark.heavy
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_a_trained_head_from_a_clicked_patch(open_canvas, shots):
+def test_a_trained_head_shows_the_weights_of_a_clicked_patch(open_canvas, shots):
     notebook, app = open_canvas(TRAINED)
     page = notebook.page
     frame, side = app.locator(".hv-activation .hv-frame"), app.locator(".hv-activation .hv-cap")
@@ -112,7 +112,7 @@ TEXT = (
 
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_a_text_models_tokens_have_their_words(open_canvas, shots):
+def test_tokens_of_a_text_model_are_labelled_with_their_words(open_canvas, shots):
     notebook, app = open_canvas(TEXT)
     page = notebook.page
     expected = page.locator(".expected").first.inner_text()

@@ -1,4 +1,4 @@
-"""The canvas in the classic Notebook 6: with anywidget's extension, and where it is not there."""
+"""The canvas in the classic Notebook 6, with and without anywidget's extension."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from front_end import CANVAS_ON, WIDGETS, canvas_pixels, wait_for, write_noteboo
 
 pytestmark = pytest.mark.skipif(WIDGETS > 7, reason="the classic Notebook shows ipywidgets 7 alone")
 
-# What Python has is shown, so that a test can wait for it.
+# Show Python's values, so that a test can wait for them.
 CELL = f"""{CANVAS_ON}
 import hookviz, ipywidgets
 explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layer='stem.0')
@@ -22,7 +22,7 @@ explorer"""
 
 
 class WithoutAnywidget(Classic):
-    """A Notebook whose server has no front end for the canvas."""
+    """A Notebook server without anywidget's front end."""
 
     def configure(self) -> None:
         super().configure()
@@ -45,7 +45,7 @@ def one_to_the_right(page):
     wait_for(lambda: said.inner_text() == "python has channel 1", "Python to follow")
 
 
-def test_it_takes_over(lab, browser, shots):
+def test_the_canvas_replaces_the_core_widgets(lab, browser, shots):
     notebook = opened(lab, browser)
     page, app = notebook.page, notebook.page.locator(".hookviz-app")
     app.locator(".hv-tile").first.wait_for()
@@ -61,8 +61,8 @@ def test_it_takes_over(lab, browser, shots):
 
 
 @pytest.mark.heavy
-def test_without_its_front_end_the_plain_face_stays(browser, tmp_path, shots, monkeypatch):
-    monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "0")  # the folder of its own goes first
+def test_without_anywidgets_front_end_the_core_widgets_stay(browser, tmp_path, shots, monkeypatch):
+    monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "0")  # the test's own folder takes precedence
     server = WithoutAnywidget(tmp_path)
     try:
         notebook = opened(server, browser)

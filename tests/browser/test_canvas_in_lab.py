@@ -1,4 +1,4 @@
-"""The canvas in JupyterLab: it takes over where it runs, and is not seen where it does not."""
+"""The canvas in JupyterLab replaces the core widgets if it can run, and is hidden otherwise."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook has a 
 
 ON = f"{CANVAS_ON}\nimport hookviz, ipywidgets"
 MAKE = "explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layer='stem.0')"
-# What Python has is shown, so that a test can wait for it.
+# Show Python's values, so that a test can wait for them.
 TELL = (
     "said = ipywidgets.Label('').add_class('said')\n"
     "def tell(change=None):\n"
@@ -59,7 +59,7 @@ FOCUSED = """(control) => {
 }"""
 
 
-def test_it_takes_over_and_the_traits_follow(open_notebook, twin, shots):
+def test_the_canvas_replaces_the_core_widgets_and_updates_the_traits(open_notebook, twin, shots):
     move = "b = ipywidgets.Button(description='python moves')\n"
     move += "b.on_click(lambda _: setattr(explorer, 'channel', 3))\n"
     notebook = open_notebook([ON, MAKE, TELL + move + "display(said, b)", "explorer"])
@@ -72,7 +72,7 @@ def test_it_takes_over_and_the_traits_follow(open_notebook, twin, shots):
     said = page.locator(".said").first
 
     slider = app.get_by_role("slider", name="channel")
-    # A notebook finds its shortcuts for what has the focus there, whatever stands around it.
+    # The focused element itself must suppress the notebook's shortcuts.
     assert slider.evaluate(FOCUSED) == "true"
     for _ in range(5):
         page.keyboard.press("ArrowRight")
@@ -115,8 +115,8 @@ def test_it_takes_over_and_the_traits_follow(open_notebook, twin, shots):
 
 
 @pytest.mark.heavy
-def test_an_explorer_without_a_canvas_beside_it(open_notebook):
-    """The style of core widgets stays with them: both look as they do alone."""
+def test_core_widgets_and_canvas_in_one_notebook_keep_their_styles(open_notebook):
+    """The styles of core widgets do not affect the canvas, nor the other way round."""
     other = MAKE.replace("explorer =", "other =")
     off = f"patch.stopall()\n{other}\nother"
     notebook = open_notebook([ON, MAKE, "explorer", off])
@@ -140,7 +140,7 @@ def test_an_explorer_without_a_canvas_beside_it(open_notebook):
     assert notebook.errors == []
 
 
-# Busy until it is told to end.
+# Keep the kernel busy until a file tells it to end.
 BUSY = """import pathlib, time
 folder = pathlib.Path({folder!r})
 def train(_):
@@ -188,7 +188,7 @@ FAILS = "throw new Error('no canvas')"
         pytest.param(f'patch.object(Canvas, "_esm", "{FAILS}").start();', marks=pytest.mark.heavy),
     ],
 )
-def test_where_it_does_not_run_the_plain_face_stays(open_notebook, broken):
+def test_if_the_canvas_cannot_run_the_core_widgets_stay(open_notebook, broken):
     spoil = f"import traitlets\nfrom hookviz.widgets.canvas import Canvas\n{broken}"
     notebook = open_notebook([ON, spoil, MAKE, "explorer"])
     page = notebook.page
@@ -203,7 +203,7 @@ def test_where_it_does_not_run_the_plain_face_stays(open_notebook, broken):
 
 
 class WithoutAnywidget(Lab):
-    """A Lab as it runs when hookviz was installed into it: it has no front end for the canvas."""
+    """A JupyterLab without anywidget's front end, as if hookviz was installed while it ran."""
 
     def configure(self) -> None:
         super().configure()
@@ -214,7 +214,7 @@ class WithoutAnywidget(Lab):
 
 
 @pytest.mark.heavy
-def test_without_its_front_end_the_plain_face_stays(browser, tmp_path):
+def test_without_anywidgets_front_end_the_core_widgets_stay(browser, tmp_path):
     server = WithoutAnywidget(tmp_path)
     try:
         path = write_notebook(server.files / "explorer.ipynb", [ON, MAKE, "explorer"])

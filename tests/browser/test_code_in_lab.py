@@ -1,4 +1,4 @@
-"""The button "code for this view" in a real notebook: pressed by keyboard, its code run."""
+"""The button "code for this view" in a real notebook, pressed by keyboard."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CELLS = [
 ]
 
 
-def test_the_hooks_are_shown(open_notebook, shots):
+def test_the_code_for_a_view_shows_its_hooks_and_can_be_selected(open_notebook, shots):
     notebook = open_notebook(CELLS)
     page = notebook.page
     widget = page.locator(".hookviz-explorer")
@@ -22,7 +22,7 @@ def test_the_hooks_are_shown(open_notebook, shots):
 
     listing = widget.locator("pre code")
     listing.wait_for(state="hidden")
-    notebook.settle()  # the classic Notebook takes the focus for a cell that has run
+    notebook.settle()  # the classic Notebook moves the focus to a cell that has run
     widget.get_by_role("button", name="code for this view").press("Enter")
     listing.wait_for(state="visible")
     wait_for(lambda: listing.text_content() == twin.code(), "the code")
@@ -31,14 +31,14 @@ def test_the_hooks_are_shown(open_notebook, shots):
     twin.channel = 17
     wait_for(lambda: listing.text_content() == twin.code(), "the next channel's code")
     assert "activation[0, 17]" in twin.code()
-    assert page.locator(".jp-mod-editMode").count() == 0  # no key went to the notebook
+    assert page.locator(".jp-mod-editMode").count() == 0  # the notebook has received no key
 
     for theme in notebook.themes:
         notebook.theme(theme)
         listing.scroll_into_view_if_needed()
         page.screenshot(path=shots / f"hooks-{theme}.png")
 
-    # Selected as a reader would, it comes out as it is, line by line.
+    # Text selected by hand has the lines of the code.
     selected = listing.evaluate(
         "code => { const all = window.getSelection(); all.selectAllChildren(code);"
         " return all.toString(); }"

@@ -1,4 +1,4 @@
-"""Whether all words on a page stand out: at least 4.5 to 1, as WCAG's level AA has it."""
+"""All words on a page have a contrast of at least 4.5 to 1, as WCAG's level AA requires."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from test_training_page import trained
 
 import hookviz
 
-# Every visible word's contrast with what is behind it; where that lets a picture through, with
-# the worse one of a black and a white picture. What cannot be used may be faint.
+# The contrast of every visible word with its background. Over a transparent background, the lower
+# contrast of a black and a white picture counts. Disabled controls may be faint.
 FAINT = """() => {
   const channels = text => {
     const numbers = text.match(/[\\d.]+/g).map(Number);
@@ -62,7 +62,7 @@ FAINT = """() => {
 }"""
 
 
-# What each page draws once it has unpacked its data.
+# An element that each page draws once it has unpacked its data.
 LAST = {
     "explorer": ".hv-thumb",
     "map": ".hv-thumb",
@@ -81,7 +81,7 @@ def pages(trace):
         "explorer": explorer.to_html(max_bytes=3e6),
         "trace": trace.to_html(max_bytes=1e6),
         "survey": survey.to_html(),
-        # Its white crosses with black edges, where a training breaks, lie on pictures.
+        # White crosses with black edges lie on the pictures where training breaks.
         "training": trained(broken=None).to_html(),
     }
     made["map"] = made["explorer"]
@@ -90,7 +90,7 @@ def pages(trace):
 
 
 @pytest.mark.parametrize("name", ["explorer", "map", "trace", "survey", "training"])
-def test_all_words_stand_out(name, pages, shown):
+def test_all_words_have_enough_contrast(name, pages, shown):
     page = shown(pages[name], color_scheme="light")
     page.locator(LAST[name]).first.wait_for()
     if name == "map":

@@ -1,4 +1,4 @@
-"""The tour in a real notebook: moved by keyboard."""
+"""The tour in a real notebook, controlled by keyboard."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from playwright.sync_api import expect
 import hookviz
 
 TOUR = Path(__file__).resolve().parents[2] / "notebooks" / "explore_resnet.ipynb"
-PICTURE = ".hookviz img.smooth"  # the plain face's one picture
+PICTURE = ".hookviz img.smooth"  # the single picture of the core widgets
 
 
 def twin():
-    """The explorer of the tour's first picture, made here."""
+    """Return an explorer of the tour's first picture in the test's own process."""
     model, weights = hookviz.pretrained("efficientnet_lite0")
     cat = hookviz.models.photographs()["chelsea"]
     return hookviz.explore(model, cat, weights=weights)
@@ -35,15 +35,15 @@ def cells_of_tour(count):
 
 
 @pytest.mark.heavy
-def test_whole_tour(open_notebook):
+def test_the_whole_tour_runs_without_errors(open_notebook):
     notebook = open_notebook(TOUR)
     wait_for(lambda: notebook.page.locator(".hookviz-explorer").count() >= 5, "all explorers")
     assert notebook.errors == []
 
 
 @pytest.mark.heavy
-def test_tour(open_notebook, shots, reference):
-    """The plain face: sliders and menus move one picture, told by its alternative text."""
+def test_sliders_and_menus_of_the_tour_change_the_picture(open_notebook, shots, reference):
+    """The picture's alternative text identifies the view that core widgets show."""
     notebook = open_notebook(cells_of_tour(2))
     page = notebook.page
     widget = page.locator(".hookviz-explorer").first
@@ -82,7 +82,8 @@ def test_tour(open_notebook, shots, reference):
 
     widget.get_by_label("order", exact=True).select_option("max")
     reference.order = "max"
-    assert reference.channel == int(reference.frame.channels[0])  # the first is shown
+    # Choosing an order shows its first channel.
+    assert reference.channel == int(reference.frame.channels[0])
     wait_for(agrees)
     widget.get_by_label("order", exact=True).select_option("index")
     reference.order = "index"
@@ -94,7 +95,7 @@ def test_tour(open_notebook, shots, reference):
     assert notebook.errors == []
 
 
-def test_heatmap_opacity_and_target_by_keyboard(open_notebook, shots):
+def test_heatmap_opacity_and_target_are_set_by_keyboard(open_notebook, shots):
     notebook = open_notebook(
         [
             "import hookviz\nmodel, pictures = hookviz.demo_model(), hookviz.demo_images()",
@@ -109,11 +110,11 @@ def test_heatmap_opacity_and_target_by_keyboard(open_notebook, shots):
         ("slider", ["layer", "channel", "opacity"]),
         ("combobox", ["target", "order", "heatmap"]),
     ):
-        for name in wanted:  # by its label, as a screen reader says it
+        for name in wanted:  # by its label, as a screen reader announces it
             assert widget.get_by_role(role, name=name, exact=True).count() == 1
 
     def moves(act):
-        """Whether the picture changes."""
+        """Return whether an action changes the picture."""
         before = picture.get_attribute("src")
         act()
         wait_for(lambda: picture.get_attribute("src") != before, "another picture")
@@ -127,7 +128,7 @@ def test_heatmap_opacity_and_target_by_keyboard(open_notebook, shots):
 
     handle = widget.get_by_role("slider", name="channel")
     handle.focus()
-    for value in (1, 2):  # what a screen reader says follows
+    for value in (1, 2):  # the announced value follows
         page.keyboard.press("ArrowRight")
         wait_for(lambda v=value: handle.get_attribute("aria-valuetext") == f"channel {v} of 96")
 
@@ -142,7 +143,7 @@ def test_heatmap_opacity_and_target_by_keyboard(open_notebook, shots):
     assert notebook.errors == []
 
 
-def test_keys_on_a_button_are_not_the_notebooks(open_notebook):
+def test_keys_pressed_on_a_button_do_not_reach_the_notebook(open_notebook):
     notebook = open_notebook(
         [
             "import hookviz\nhookviz.explore("
@@ -162,12 +163,12 @@ def test_keys_on_a_button_are_not_the_notebooks(open_notebook):
     cells.last.locator(".jp-OutputArea, .output_area").first.click()
     page.keyboard.press("Escape")
     page.keyboard.press("d")
-    page.keyboard.press("d")  # what the notebook does when they are its own
+    page.keyboard.press("d")  # pressed in the notebook, the keys delete a cell
     wait_for(lambda: cells.count() == 1, "the cell to go")
     assert notebook.errors == []
 
 
-def test_progress_bar_comes_and_goes(open_notebook):
+def test_a_progress_bar_is_shown_and_removed(open_notebook):
     notebook = open_notebook(
         [
             "import hookviz, time, torch\nfrom torch import nn\nfrom unittest.mock import patch",

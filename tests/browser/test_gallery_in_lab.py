@@ -1,4 +1,4 @@
-"""Another picture in JupyterLab: chosen, dropped and pasted, and the strip that leads back."""
+"""Changing the picture in JupyterLab: chosen, dropped or pasted, and restored from the strip."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAKE = (
     "explorer = hookviz.explore(hookviz.demo_model(), pictures, **at)\n"
     "explorer"
 )
-# A file as the hand brings it: by "drop", or by "paste" where the focus is.
+# Send a file by a "drop" event, or by a "paste" event at the focused element.
 BRING = """([kind, text, name]) => {
   const bytes = Uint8Array.from(atob(text), (each) => each.charCodeAt(0));
   const held = new DataTransfer();
@@ -33,7 +33,7 @@ BRING = """([kind, text, name]) => {
     : new ClipboardEvent("paste", {...given, clipboardData: held}));
 }"""
 
-# The next file is read once the page is told to go on.
+# Delay the reading of the next file until the page is told to continue.
 LATE = """() => {
   const { arrayBuffer } = Blob.prototype;
   Blob.prototype.arrayBuffer = function () {
@@ -51,7 +51,7 @@ def png(number):
 
 
 def answer(number):
-    """What the network says of a picture: name and share of the first class."""
+    """Return the name and the probability of a picture's top class."""
     twin = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[number])
     first = twin.frame.predictions[0]
     twin.close()
@@ -59,7 +59,7 @@ def answer(number):
 
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_pictures_come_and_the_view_stays(open_notebook, shots):
+def test_a_new_picture_keeps_the_view(open_notebook, shots):
     notebook = open_notebook([CANVAS_ON, MAKE])
     page = notebook.page
     app = page.locator(".hookviz-app").first
@@ -79,7 +79,7 @@ def test_pictures_come_and_the_view_stays(open_notebook, shots):
 
     open_drawer(app, "Pictures")
     expect(thumbs).to_have_count(2)
-    thumbs.nth(1).click()  # the batch's other sample
+    thumbs.nth(1).click()  # the other sample of the batch
     shows(12, moved=False)
     file = {"name": "four.png", "mimeType": "image/png", "buffer": png(4)}
     app.get_by_label("a picture's file").set_input_files(file)
@@ -87,7 +87,7 @@ def test_pictures_come_and_the_view_stays(open_notebook, shots):
     wait_for(lambda: thumbs.count() == 2, "the batch and the new one")
     page.evaluate(BRING, ["drop", base64.b64encode(png(3)).decode(), "three.png"])
     shows(3)
-    # The second while the first is still being read: the last one stays.
+    # A second picture is dropped while the first is still being read: the second stays.
     page.evaluate(LATE)
     page.evaluate(BRING, ["drop", base64.b64encode(png(5)).decode(), "five.png"])
     page.evaluate(BRING, ["paste", base64.b64encode(png(9)).decode(), "image.png"])
@@ -100,7 +100,7 @@ def test_pictures_come_and_the_view_stays(open_notebook, shots):
     page.keyboard.press("Enter")
     shows(3)
     expect(thumbs.nth(2)).to_have_attribute("aria-pressed", "true")
-    # Two side by side: under one channel, until it is chosen once more.
+    # Two pictures are compared for one channel until the comparison is chosen again.
     thumbs.first.click(modifiers=["Shift"])
     pair = app.locator(".hv-pair")
     maps = pair.locator("figure:nth-of-type(n + 4)")
@@ -126,7 +126,7 @@ def test_pictures_come_and_the_view_stays(open_notebook, shots):
     assert notebook.errors == []
 
 
-# What the camera is asked for is kept; and what it says no to.
+# Record the requests to the camera and its refusals.
 CAMERA = """() => {
   const devices = navigator.mediaDevices;
   const ask = devices.getUserMedia.bind(devices);
@@ -150,8 +150,8 @@ save"""
 
 @pytest.mark.heavy
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_the_camera_and_its_refusal(open_notebook, shots, tmp_path):
-    """Frame after frame is explored until it is stopped: the last one stays, the light is out."""
+def test_camera_frames_are_explored_and_a_refusal_is_reported(open_notebook, shots, tmp_path):
+    """Frames are explored until a stop, which keeps the last frame and releases the camera."""
     frame = tmp_path / "frame.png"
     cells = [CANVAS_ON, MAKE, "import ipywidgets\n" + SAVE.replace("__PATH__", repr(str(frame)))]
     notebook = open_notebook(cells)
@@ -189,9 +189,9 @@ def test_the_camera_and_its_refusal(open_notebook, shots, tmp_path):
     wait_for(lambda: page.evaluate(LIGHTS) == ["ended"], "the light to go out")
     expect(lens).to_have_text("camera")
     notebook.settle()
-    expect(thumbs).to_have_count(2)  # the first of what was given, and one of the camera
+    expect(thumbs).to_have_count(2)  # the first original picture, and one of the camera
     expect(thumbs.nth(1)).to_have_attribute("aria-pressed", "true")
-    # What the model has made of the last frame is on the screen.
+    # The screen shows the model's result for the last frame.
     page.locator(".save").click()
     wait_for(frame.exists, "the frame's file")
     twin = hookviz.explore(hookviz.demo_model(), frame, layer="layer3.1.conv2", channel=17)
@@ -202,7 +202,7 @@ def test_the_camera_and_its_refusal(open_notebook, shots, tmp_path):
     expect(app.locator(".hv-number-now").first).to_have_text("17")
     twin.close()
 
-    # Another picture takes over; and with the cell's output the light goes out, too.
+    # Another picture ends the camera, and so does clearing the cell's output.
     lens.click()
     wait_for(lambda: lens.inner_text() == "stop camera", "the camera")
     thumbs.first.click()
@@ -224,8 +224,8 @@ PAINT = (
 
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_rectangle_brush_and_eraser_on_the_input(open_canvas, shots):
-    """The network gets the mean below them; undo and the eraser bring the picture back."""
+def test_rectangle_brush_and_eraser_change_the_input(open_canvas, shots):
+    """The network gets the mean at painted pixels; undo and the eraser restore the picture."""
     notebook, app = open_canvas(PAINT)
     page = notebook.page
     first = app.locator(".hv-prediction", has_text="moon")
@@ -257,17 +257,17 @@ def test_rectangle_brush_and_eraser_on_the_input(open_canvas, shots):
     input_map = app.locator(".hv-input .hv-map")
 
     def rectangle_is_flat():
-        """Tell whether the rectangle, and nothing above it, has one colour in the picture."""
+        """Return whether the rectangle, but nothing above it, has one colour in the picture."""
         pixels = canvas_pixels(input_map)[..., :3]
         return np.ptp(pixels[28:70, 28:84], (0, 1)).max() == 0 < np.ptp(pixels[:28], (0, 1)).max()
 
     wait_for(rectangle_is_flat, "the rectangle in the picture")
-    # The brush by keyboard, in two sizes, beside the rectangle.
+    # The brush in two sizes, moved by keyboard next to the rectangle.
     tool.select_option("brush")
     sheet = app.get_by_label("paint here; by keyboard: arrow keys, then space")
     strokes = app.locator(".hv-edit")
     sizes = []
-    for radius in (10, 30):  # in half per cent of the width
+    for radius in (10, 30):  # in units of 0.5 % of the width
         app.get_by_role("slider", name="size of brush and eraser").fill(str(radius))
         sheet.focus()
         page.keyboard.press("Space")
@@ -281,10 +281,10 @@ def test_rectangle_brush_and_eraser_on_the_input(open_canvas, shots):
     for radius, size in zip((0.05, 0.15), sizes, strict=True):
         assert size == pytest.approx(np.pi * (radius * 112) ** 2, rel=0.05)
     follows(twin)
-    # The eraser, wider than the rectangle is high, from left to right.
+    # Move the eraser, which is wider than the rectangle is high, from left to right.
     tool.select_option("eraser")
     app.get_by_role("slider", name="size of brush and eraser").fill("50")
-    point(frame, 0.4375, 0.25)  # through its middle; chips above have moved it
+    point(frame, 0.4375, 0.25)  # through the middle; chips above have moved the picture
     page.mouse.down()
     point(frame, 0.4375, 0.75)
     page.mouse.up()
