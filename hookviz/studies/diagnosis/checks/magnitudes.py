@@ -19,7 +19,7 @@ LIMIT = 1e6
 HUGE = 1e10
 """An activation of this size has exploded even if no other layer's is smaller."""
 MANY = 8
-"""The number of small steps from which on no single layer is the cause."""
+"""The number of small steps, or of runs of one layer, from which on there are many."""
 
 
 class Magnitudes(Check):
@@ -55,6 +55,8 @@ class Magnitudes(Check):
             if each.kind == "vanishing" and centres and alike:
                 each = replace(each, severity="note", advice=_ALIKE)
             yield _out_of_range(each, run)
+        if "vanishing" not in kinds:
+            yield from _forgotten(ran)
 
 
 def trends(sizes: Sequence[float]) -> Iterator[tuple[str, list[float]]]:
@@ -165,6 +167,33 @@ def _trend(
         advice=advice or f"Look at {call.layer!r}, which may be dead or cut off.",
         symptom="gradient of 0" if backward else "",
     )
+
+
+def _forgotten(calls: Sequence[LayerCall]) -> Iterator[Finding]:
+    """Note a layer whose gradient shrinks from its last run to its first one, as in a recurrence.
+
+    It learns from its late runs, so that only early inputs are forgotten.
+    """
+    runs: dict[str, list[LayerCall]] = {}
+    for call in calls:
+        if call.gradient and math.isfinite(call.gradient):
+            runs.setdefault(call.layer, []).append(call)
+    for layer, (first, *_, last) in ((n, each) for n, each in runs.items() if len(each) >= MANY):
+        before, after = last.gradient or 0.0, first.gradient or 0.0
+        if before > LIMIT * after:
+            yield Finding(
+                "vanishing",
+                "note",
+                f"The gradient is {number(before / after)} times smaller in run {first.call} of "
+                f"{layer!r} than in run {last.call}: the same layer shrinks it in each run.",
+                "Use nn.GRU or nn.LSTM, or initialise the recurrent weights with "
+                "nn.init.orthogonal_, if early inputs matter.",
+                layer,
+                first.call,
+                "backward",
+                layers=[layer],
+            )
+            return
 
 
 def _ratio(kind: str, before: float, after: float) -> float:
