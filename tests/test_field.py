@@ -1,4 +1,4 @@
-"""Receptive fields: what the structure lets be seen is what changed pixels show."""
+"""Receptive fields computed from the structure equal those found by perturbing pixels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROUNDS = 20
 
 
 class Net(nn.Module):
-    """Two convolutions and what a test wants to happen between them."""
+    """Two convolutions with a test's function between them."""
 
     def __init__(self, between, *, dimensions=2, channels=4, inner=None, parts=None, **options):
         super().__init__()
@@ -33,7 +33,7 @@ class Net(nn.Module):
 
 
 def equal_to_perturbed(model, x, layers=("last",), status="exact"):
-    """The field of the last of some layers, when all are what changed pixels show."""
+    """Check the fields of layers against perturbed pixels; return the last one."""
     model, x = model.double().eval(), x.double()
     fields = hookviz.receptive_field(model, x, list(layers))
     assert {field.status for field in fields.values()} == {status}, fields
@@ -80,7 +80,7 @@ CHAINS = [
 
 @pytest.mark.parametrize("settings", CHAINS)
 @pytest.mark.parametrize("dimensions", [1, 2, 3])
-def test_chains_follow_the_formula(dimensions, settings):
+def test_chains_of_convolutions_follow_the_closed_formula(dimensions, settings):
     size = {1: 90, 2: 48, 3: 26}[dimensions]
     model = chain(dimensions, settings)
     x = torch.zeros(1, 2, *[size] * dimensions)
@@ -103,13 +103,13 @@ def test_box_at_the_border_says_what_is_padding():
     assert torch.zeros(1, 2, 12, 9)[(..., *field.box(5, 4).slices)].shape == (1, 2, 4, 3)
 
 
-def test_other_steps_in_each_dimension():
+def test_size_stride_and_start_may_differ_by_dimension():
     model = nn.Conv2d(1, 1, (1, 5), stride=(2, 3), padding=(0, 4), dilation=(1, 2))
     field = hookviz.receptive_field(nn.Sequential(model), torch.zeros(1, 1, 20, 30), "0")
     assert (field.size, field.stride, field.start) == ((1, 9), (2, 3), (0, -4))
 
 
-def test_a_map_of_one_place_is_settled_on_a_larger_input():
+def test_the_field_of_a_1x1_map_is_computed_on_a_larger_input():
     model = torchvision.models.resnet18()
     fields = hookviz.receptive_field(model, torch.zeros(1, 3, 32, 32), "layer4.*conv*")
     field = fields["layer4.1.conv2"]
@@ -118,7 +118,7 @@ def test_a_map_of_one_place_is_settled_on_a_larger_input():
     assert field.box(0, 0).padding == ((217, 186), (217, 186))
 
 
-# Whatever code does between two convolutions, beside pixels changed one by one
+# Operations between two convolutions, compared with perturbing single pixels
 
 
 def squeezed(y, small, large):
@@ -142,8 +142,8 @@ def added_in_place(y):
     return y
 
 
-def by_hand(y):
-    """A convolution's windows, unfolded and multiplied."""
+def unfolded_convolution(y):
+    """Apply a convolution by unfolding its windows."""
     columns = F.unfold(y, 3, dilation=2, padding=2)
     return (columns * torch.arange(1.0, columns.shape[1] + 1, dtype=y.dtype)[:, None]).view(
         y.shape[0], -1, *y.shape[2:]
@@ -210,12 +210,12 @@ BETWEEN = {
 
 
 @pytest.mark.parametrize("between", BETWEEN.values(), ids=BETWEEN)
-def test_between_two_convolutions(between):
+def test_fields_through_other_operations_equal_perturbation(between):
     equal_to_perturbed(Net(between), torch.zeros(1, 3, 16, 12))
 
 
-def test_more_channels():
-    equal_to_perturbed(Net(by_hand, inner=36), torch.zeros(1, 3, 9, 8))
+def test_fields_through_operations_that_change_the_channels():
+    equal_to_perturbed(Net(unfolded_convolution, inner=36), torch.zeros(1, 3, 9, 8))
     shuffled = Net(lambda y: F.pixel_shuffle(y, 2), channels=8, inner=2)
     equal_to_perturbed(shuffled, torch.zeros(1, 3, 8, 7))
     unshuffled = Net(lambda y: F.pixel_unshuffle(y, 2), inner=16)
@@ -232,12 +232,12 @@ def test_more_channels():
         {"kernel_size": 2, "stride": 3},
     ],
 )
-def test_transposed_convolution(options):
+def test_fields_of_transposed_convolutions_equal_perturbation(options):
     up = nn.ConvTranspose2d(4, 4, **options)
     equal_to_perturbed(Net(lambda y, up: up(y), parts=[up]), torch.zeros(1, 3, 7, 6))
 
 
-def test_transposed_and_back_has_a_rule():
+def test_upsampling_and_pooling_back_has_a_size_and_stride():
     up, down = nn.ConvTranspose2d(4, 4, 2, 2), nn.MaxPool2d(2)
     net = Net(lambda y, up, down: down(up(y)), parts=[up, down])
     field = equal_to_perturbed(net, torch.zeros(1, 3, 12, 12), ("first", "parts.0", "last"))
@@ -247,7 +247,7 @@ def test_transposed_and_back_has_a_rule():
     assert finer.box(4, 5) == (1, 1, 4, 4) and finer.box(4, 5).padding is None
 
 
-def test_one_dimension():
+def test_fields_in_one_dimension_equal_perturbation():
     for between in (
         lambda y: F.max_pool1d(y, 3, 2),
         lambda y: F.interpolate(y, scale_factor=2, mode="linear"),
@@ -257,13 +257,13 @@ def test_one_dimension():
         equal_to_perturbed(Net(between, dimensions=1), torch.zeros(1, 3, 20))
 
 
-def test_three_dimensions():
+def test_fields_in_three_dimensions_equal_perturbation():
     for between in (lambda y: F.max_pool3d(y, 2), lambda y: F.avg_pool3d(y, 3, 2, 1)):
         equal_to_perturbed(Net(between, dimensions=3), torch.zeros(1, 3, 6, 8, 7))
 
 
 class Causal(nn.Module):
-    """Attention that sees what was before, and a convolution that does."""
+    """Causal attention between two convolutions."""
 
     def __init__(self, attend):
         super().__init__()
@@ -324,8 +324,8 @@ def test_an_lstm_that_runs_as_one_operation_is_named():
     assert field.known or "rnn" in field.why
 
 
-class Masked(nn.Conv2d):
-    """A convolution of a PixelCNN: it sees what is above, and what is left of it."""
+class PixelCnnConvolution(nn.Conv2d):
+    """A PixelCNN convolution, which sees the pixels above and to the left."""
 
     def __init__(self, *given, in_place, **options):
         super().__init__(*given, **options)
@@ -342,13 +342,15 @@ class Masked(nn.Conv2d):
 
 
 @pytest.mark.parametrize("in_place", [True, False])
-def test_a_mask_on_weights_hides(in_place):
-    model = nn.Sequential(*(Masked(3, 3, 3, padding=1, in_place=in_place) for _ in range(2)))
+def test_masked_weights_reduce_the_field(in_place):
+    model = nn.Sequential(
+        *(PixelCnnConvolution(3, 3, 3, padding=1, in_place=in_place) for _ in range(2))
+    )
     field = equal_to_perturbed(model, torch.zeros(1, 3, 9, 8), ("0", "1"))
     assert field.box(4, 4) == (2, 2, 5, 7) and field.size == (3, 5)
 
 
-def test_zero_weights_are_weights():
+def test_weights_that_happen_to_be_zero_count():
     model = nn.Sequential(nn.Conv2d(1, 1, 3), nn.BatchNorm2d(1), nn.Conv2d(1, 1, 3))
     for parameter in model.parameters():
         nn.init.zeros_(parameter)
@@ -358,7 +360,7 @@ def test_zero_weights_are_weights():
 # The whole input
 
 
-WHOLE = {
+WHOLE_INPUT = {
     "squeeze and excitation": Net(squeezed, parts=[nn.Conv2d(4, 2, 1), nn.Conv2d(2, 4, 1)]),
     "group norm": Net(lambda y, norm: norm(y), parts=[nn.GroupNorm(2, 4)]),
     "instance norm": Net(lambda y: F.instance_norm(y)),
@@ -370,21 +372,21 @@ WHOLE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("model", WHOLE.values(), ids=WHOLE)
-def test_whole_input(model):
+@pytest.mark.parametrize("model", WHOLE_INPUT.values(), ids=WHOLE_INPUT)
+def test_operations_that_see_the_whole_input(model):
     field = equal_to_perturbed(model, torch.zeros(1, 3, 8, 6), status="whole input")
     assert field.box(0, 0) == (0, 0, 8, 6) and field.box(0, 0).padding == ((0, 0), (0, 0))
     assert (field.size, field.stride, field.start) == ((8, 6), (0, 0), (0, 0))
 
 
 def test_a_large_field_is_not_the_whole_input():
-    """On so small an input each place sees all of it, and yet there is a size."""
+    """On a small input each position sees all of it, but the field still has a size."""
     field = hookviz.receptive_field(chain(2, [(9, 1, 4, 1)] * 3), torch.zeros(1, 2, 6, 6), "2")
     assert field.status == "exact" and field.size == (25, 25)
     assert field.box(3, 3) == (0, 0, 6, 6) and field.box(3, 3).padding == ((9, 10), (9, 10))
 
 
-def test_vision_transformer():
+def test_a_vision_transformer_sees_patches_then_the_whole_input():
     model = torchvision.models.VisionTransformer(16, 4, 2, 2, 8, 16)
     layers = ("conv_proj", "encoder.layers.encoder_layer_0", "encoder.layers.encoder_layer_1.mlp")
     fields = hookviz.receptive_field(model, torch.zeros(2, 3, 16, 16), list(layers))
@@ -397,11 +399,11 @@ def swin():
     return torchvision.models.SwinTransformer([2, 2], 8, [2], [2], [2, 2], mlp_ratio=2)
 
 
-def test_windows_of_swin():
-    """Windows of 2×2 patches of 2×2 pixels; the second block's are shifted by one patch.
+def test_fields_of_swin_follow_its_shifted_windows():
+    """Windows have 2×2 patches of 2×2 pixels; those of the second block are shifted by one patch.
 
-    Those that wrap round are masked with −100, which is no −Inf: a score may overcome it. So what
-    they see is the hull of both sides.
+    Windows that wrap around are masked with −100, not −Inf, so that a large score may overcome the
+    mask. Their field is the hull of both sides.
     """
     model = swin().double().eval()
     x = torch.zeros(1, 3, 12, 12).double()
@@ -413,7 +415,7 @@ def test_windows_of_swin():
     assert two.box(0, 2) == (0, 0, 12, 8)
 
 
-# What cannot be said
+# Fields that cannot be determined
 
 
 def where_it_is_largest(y):
@@ -442,19 +444,19 @@ def pooled_boxes(y):
 
 
 @pytest.mark.parametrize("between", [where_it_is_largest, warped, deformed, branched, pooled_boxes])
-def test_data_dependent(between):
+def test_data_dependent_operations_have_no_field(between):
     field = hookviz.receptive_field(Net(between), torch.rand(1, 3, 8, 6), "last")
     assert field.status == "data-dependent" and field.why
     assert field.size == field.stride == field.start == (None, None)
     assert field.box(0, 0) == (0, 0, 8, 6) and field.box(0, 0).padding is None
 
 
-def test_what_comes_before_is_not_in_doubt():
+def test_layers_before_a_data_dependent_operation_are_exact():
     net = Net(where_it_is_largest)
     assert hookviz.receptive_field(net, torch.rand(1, 3, 8, 6), "first").status == "exact"
 
 
-def test_grid_of_constants_is_exact():
+def test_grid_sampling_with_a_constant_grid_is_exact():
     grid = torch.tensor([[-0.75, -0.75], [0.25, 0.25]]).double().view(1, 1, 2, 2)
     net = Net(lambda y: F.grid_sample(y, grid.expand(len(y), -1, -1, -1), align_corners=False))
     equal_to_perturbed(net, torch.zeros(1, 3, 8, 8))
@@ -464,7 +466,7 @@ def through_numpy(y):
     return y + torch.from_numpy(y.numpy() * 1)
 
 
-# `test_place` imports this file a second time; torch crashes if the operation is then replaced.
+# `test_place` imports this file again, and torch crashes if an operation is defined twice.
 LIBRARY = torch.library.Library("hookviz_tests", "FRAGMENT")
 if not hasattr(torch.ops.hookviz_tests, "strange"):
     LIBRARY.define("strange(Tensor y) -> Tensor")
@@ -545,7 +547,7 @@ def test_an_operation_that_overwrites_an_argument_and_returns_another_tensor_is_
 
 
 class Siamese(nn.Module):
-    """One convolution for both pictures, and one for what they have in common."""
+    """One convolution applied to both pictures, and one to their product."""
 
     def __init__(self):
         super().__init__()
@@ -570,7 +572,7 @@ def test_each_call_of_a_shared_layer_has_the_field_of_its_own_input():
     torch.testing.assert_close(found, gradient[0].abs().mean(0))
 
 
-def test_a_layer_that_sees_nothing_is_unknown():
+def test_a_layer_that_does_not_depend_on_the_input_is_unknown():
     net = Net(lambda y, part: y + part(torch.ones(1, 4, 8, 6)), parts=[nn.Conv2d(4, 4, 1)])
     field = hookviz.receptive_field(net, torch.rand(1, 3, 8, 6), "parts.0")
     assert field.status == "unknown" and "nothing leads" in field.why
@@ -579,11 +581,11 @@ def test_a_layer_that_sees_nothing_is_unknown():
 # The model, and several layers at once
 
 
-def test_untouched():
+def test_the_model_is_unchanged():
     torch.manual_seed(0)
     model = torchvision.models.mobilenet_v3_small().train()
     model.features[0][1].eval()
-    x = torch.rand(2, 3, 32, 32)  # drawn before the random state is taken down
+    x = torch.rand(2, 3, 32, 32)  # drawn before the snapshot of the random state
     before = snapshot(model)
     fields = hookviz.receptive_field(model, x, None)
     assert len(fields) == 52
@@ -591,7 +593,7 @@ def test_untouched():
     assert_untouched(model, before)
 
 
-def test_values_do_not_matter():
+def test_the_field_does_not_depend_on_input_values():
     model = torchvision.models.squeezenet1_1()
     fields = [
         hookviz.receptive_field(model, x, None)
@@ -601,7 +603,7 @@ def test_values_do_not_matter():
         assert torch.equal(told(one), told(other)) and one.size == other.size
 
 
-def test_calls_of_a_reused_layer():
+def test_each_call_of_a_reused_layer_has_its_own_field():
     shared = nn.Conv2d(2, 2, 3)
     model = nn.Sequential(shared, nn.ReLU(), shared)
     x = torch.rand(1, 2, 9, 9)
@@ -611,7 +613,7 @@ def test_calls_of_a_reused_layer():
         hookviz.receptive_field(model, x, "0", call=2)
 
 
-def test_all_layers_in_one_go():
+def test_fields_of_all_layers_equal_those_of_single_layers():
     model = torchvision.models.resnet18()
     x = torch.rand(1, 3, 64, 64)
     fields = hookviz.receptive_field(model, x, None)
@@ -627,7 +629,7 @@ def test_all_layers_in_one_go():
 # The effective field
 
 
-def test_effective_is_the_true_gradient():
+def test_the_effective_field_is_the_mean_absolute_gradient():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(inplace=True), nn.Conv2d(4, 5, 3))
     images = torch.rand(10, 3, 9, 8)
@@ -645,7 +647,7 @@ def test_effective_is_the_true_gradient():
     torch.testing.assert_close(field.effective(images), field.effective(list(images.split(1))))
 
 
-def test_effective_errors():
+def test_wrong_arguments_of_effective_are_refused():
     model = chain(2, [(3, 1, 1, 1)])
     field = hookviz.receptive_field(model, torch.rand(1, 2, 9, 8), "0")
     with pytest.raises(ValueError, match=r"inputs=\[\] holds no input"):
@@ -659,12 +661,14 @@ def test_effective_errors():
 # Errors
 
 
-def test_errors():
+def test_wrong_layers_positions_and_inputs_are_refused():
     model = torchvision.models.resnet18()
     x = torch.rand(1, 3, 64, 64)
     with pytest.raises(ValueError, match=r"called 'layer1.0.con1'; close to it: 'layer1.0.conv1'"):
         hookviz.receptive_field(model, x, "layer1.0.con1")
-    assert len(hookviz.receptive_field(model, x, "layer1.*.conv*")) == 4  # a pattern means several
+    assert (
+        len(hookviz.receptive_field(model, x, "layer1.*.conv*")) == 4
+    )  # a pattern selects several layers
     field = hookviz.receptive_field(model, x, "conv1")
     for place in ((32, 0), (0, -1), (1,), (1, 2, 3)):
         with pytest.raises(ValueError, match=r"Layer 'conv1' has no position .* map is 32×32"):
@@ -674,7 +678,7 @@ def test_errors():
         hookviz.receptive_field(text, torch.tensor([[0, 1]]), "1")
 
 
-def test_layers_without_places():
+def test_layers_without_positions_are_refused_or_left_out():
     class Odd(nn.Module):
         def __init__(self):
             super().__init__()
@@ -696,7 +700,7 @@ def test_layers_without_places():
     assert hookviz.receptive_field(Odd(), x, ["idle", "inner"]) == {}
 
 
-def test_a_linear_layer_has_one_place():
+def test_a_linear_layer_has_one_position():
     model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 5))
     field = hookviz.receptive_field(model, torch.rand(1, 1, 8, 8), "2")
     assert field.status == "whole input" and field.map_size == (1,)

@@ -1,4 +1,4 @@
-"""Files for the user are written whole or not at all, and by one function."""
+"""Files are written completely or not at all, and only by one function."""
 
 from __future__ import annotations
 
@@ -89,11 +89,11 @@ def test_the_temporary_name_cannot_be_predicted_and_is_opened_exclusively(tmp_pa
     opened = []
     original = Path.open
 
-    def noted(self, mode="r", *arguments, **options):
+    def recorded_open(self, mode="r", *arguments, **options):
         opened.append((self.name, mode))
         return original(self, mode, *arguments, **options)
 
-    monkeypatch.setattr(Path, "open", noted)
+    monkeypatch.setattr(Path, "open", recorded_open)
     for _ in range(2):
         write_whole(tmp_path / "view.html", b"new")
     names, modes = zip(*opened, strict=True)
@@ -114,7 +114,7 @@ def test_files_of_killed_processes_are_deleted_and_those_of_running_ones_stay(tm
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes and pipes")
-def test_modes_are_kept_and_pipes_are_written_to(tmp_path):
+def test_file_modes_are_kept_and_pipes_are_written_to(tmp_path):
     path = tmp_path / "view.html"
     path.write_text("old")
     path.chmod(0o640)
@@ -144,7 +144,7 @@ def test_half_characters_do_not_break_a_page(tmp_path):
 
 
 def test_one_function_writes_files():
-    """Others would leave half a file behind after an error."""
+    """Any other code would leave a partial file behind after an error."""
     pattern = re.compile(
         r"\.write_(text|bytes)\(|open\([^)]*[\"'][wxa]b?[\"']|savefig\((path|file)"
     )
@@ -158,14 +158,14 @@ def test_one_function_writes_files():
 
 
 def test_one_file_writes_the_policy_of_all_pages():
-    """The builders there decide what a page may run and ask for."""
+    """Only `document.py` decides what a page may run and load."""
     sources = {path: path.read_text("utf-8") for path in PACKAGE.rglob("*.py")}
     found = {path.name for path, text in sources.items() if "Content-Security-Policy" in text}
     assert found == {"document.py"}
 
 
 def test_three_files_use_the_network():
-    """Other modules import nothing that could; torch and timm fetch weights for `models.py`."""
+    """No other module imports a network library; torch and timm fetch weights for `models.py`."""
     network = re.compile(
         r"import (socket|ssl|subprocess|requests)|(from|import) (urllib\.request|http)"
         r"|get_state_dict|pretrained=|load_state_dict_from_url|npm pack"
@@ -179,7 +179,7 @@ def test_three_files_use_the_network():
 
 
 def array_file(header: str, data: bytes = b"") -> bytes:
-    """Return a .npy file with any header."""
+    """Return a .npy file with the given header."""
     text = header.encode() + b" " * (-(10 + len(header) + 1) % 64) + b"\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + data
 
@@ -192,14 +192,14 @@ def archive(**entries: bytes) -> bytes:
     return content.getvalue()
 
 
-def described(about: object) -> bytes:
+def description_file(about: object) -> bytes:
     content = io.BytesIO()
     text = about if isinstance(about, str) else json.dumps(about)
     np.save(content, np.array(text))
     return content.getvalue()
 
 
-SURVEY = described({"format": "hookviz survey 1"})
+SURVEY = description_file({"format": "hookviz survey 1"})
 
 BROKEN = {
     "an empty file": b"",
@@ -221,17 +221,17 @@ BROKEN = {
     ),
     "an open bracket in a header": archive(about=array_file("{'descr': ((((((((((")),
     "a header of brackets": archive(about=array_file("[" * 5000)),
-    "nested JSON": archive(about=described("[" * 100_000)),
-    "JSON that is a list": archive(about=described([1, 2])),
-    "JSON that is null": archive(about=described(None)),
-    "no JSON": archive(about=described("{")),
-    "an unknown format": archive(about=described({"format": "hookviz survey 999"})),
-    "a format that is a list": archive(about=described({"format": ["hookviz survey 1"]})),
+    "nested JSON": archive(about=description_file("[" * 100_000)),
+    "JSON that is a list": archive(about=description_file([1, 2])),
+    "JSON that is null": archive(about=description_file(None)),
+    "no JSON": archive(about=description_file("{")),
+    "an unknown format": archive(about=description_file({"format": "hookviz survey 999"})),
+    "a format that is a list": archive(about=description_file({"format": ["hookviz survey 1"]})),
 }
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_file_is_one_sentence(tmp_path, name):
+def test_errors_of_broken_files_are_one_sentence(tmp_path, name):
     path = tmp_path / "survey.npz"
     path.write_bytes(BROKEN[name])
     with pytest.raises(
@@ -254,7 +254,7 @@ def test_an_archive_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """The bytes of a saved survey, a watch and an attention."""
+    """Return the bytes of a saved survey, a watch and an attention."""
     folder, model = tmp_path_factory.mktemp("saved"), hookviz.demo_model()
     hookviz.survey(model, hookviz.demo_images()[:2], "stem.0").save(folder / "survey.npz")
     tokens = nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True))
@@ -265,8 +265,8 @@ def saved(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", ["survey", "attention", "watch"])
-def test_descriptions_with_values_of_other_types_are_one_sentence(saved, tmp_path, kind):
-    """Each value of the description is replaced by others, such as a text by a list."""
+def test_wrong_types_in_a_description_raise_only_value_errors(saved, tmp_path, kind):
+    """Each value of the description is replaced by values of other types."""
     path = tmp_path / "file.npz"
     path.write_bytes(saved[kind])
     assert type(hookviz.load(path)).__name__ in ("Survey", "Attention", "Training")
@@ -277,12 +277,12 @@ def test_descriptions_with_values_of_other_types_are_one_sentence(saved, tmp_pat
         for value in (None, [[]], "x", -1, {"a": None}, 1e400):
             changed = np.array(json.dumps(about | {key: value}))
             np.savez(path, about=changed, **arrays)
-            with suppress(ValueError):  # many are read as they are
+            with suppress(ValueError):  # many wrong values do not matter
                 hookviz.load(path)
 
 
 @pytest.mark.parametrize("kind", ["survey", "attention", "watch"])
-def test_files_with_missing_and_exchanged_arrays_are_one_sentence(saved, tmp_path, kind):
+def test_missing_and_wrong_arrays_raise_only_value_errors(saved, tmp_path, kind):
     with np.load(io.BytesIO(saved[kind])) as file:
         arrays = {name: file[name] for name in file.files}
     path = tmp_path / "file.npz"

@@ -1,4 +1,4 @@
-"""What `hookviz.diagnose` found, as text and as a page; which line of code it names."""
+"""Findings of `hookviz.diagnose` as text and HTML, and the lines of code that they name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Entropy(nn.Module):
 
 
 def entropy(file: str) -> nn.Module:
-    """A model that was defined in a file, or in a notebook's cell."""
+    """Build a model as if it were defined in a file or a notebook cell."""
     names = {"nn": nn, "torch": torch, "__name__": "__main__"}
     linecache.cache[file] = (len(CELL), None, CELL.splitlines(True), file)
     exec(compile(CELL, file, "exec"), names)
@@ -44,7 +44,7 @@ X = torch.ones(2, 4)
         ("/tmp/ipykernel_12/4025613212.py", "a notebook cell, line 9"),
     ],
 )
-def test_the_line_is_named_and_shown(file, line):
+def test_a_finding_names_and_shows_its_line_of_code(file, line):
     found = hookviz.diagnose(entropy(file), X)
     assert found[0].where == f"the model itself, log, {line}"
     assert found[0].code == "return -torch.log(scores.relu() * 0)"
@@ -58,8 +58,8 @@ def test_the_line_is_named_and_shown(file, line):
     assert "ipykernel" not in repr(found) + found._repr_html_()
 
 
-def test_as_json_and_by_severity():
-    """``to_json`` has all of it for a script; ``worst`` leaves out what is less severe."""
+def test_to_json_is_complete_and_worst_filters_by_severity():
+    """``to_json`` is complete, for scripts; ``worst`` leaves out less severe findings."""
     found = hookviz.diagnose(entropy("/home/me/net.py").train(), X)
     whole = json.loads(found.to_json())
     assert sorted(whole) == ["findings", "healthy", "looked_at", "model", "verdict"]
@@ -70,14 +70,14 @@ def test_as_json_and_by_severity():
     assert found.worst("error") == found[: severities.count("error")]
 
 
-def test_the_line_of_an_error_is_the_users():
+def test_an_error_is_located_in_the_users_code():
     found = hookviz.diagnose(entropy("<ipython-input-3-aa>"), torch.ones(2, 5))
     assert (found[0].kind, found[0].layer) == ("shape", "head")
     assert found[0].at == "In[3], line 8"
     assert found[0].code == "scores = self.head(x)"
 
 
-def test_what_made_the_wrong_shape_is_named_by_its_cell():
+def test_the_source_of_a_wrong_shape_is_named_with_its_cell():
     class Two(nn.Module):
         def __init__(self):
             super().__init__()
@@ -90,7 +90,7 @@ def test_what_made_the_wrong_shape_is_named_by_its_cell():
     assert "made by neg in 'first' at In[7], line 9" in found[0].message
 
 
-def test_healthy_says_what_was_looked_at():
+def test_a_healthy_diagnosis_lists_what_was_checked():
     found = hookviz.diagnose(nn.Sequential(nn.Linear(4, 3), nn.ReLU()), X)
     verdict, looked_at = repr(found).split("\n\n")
     assert (verdict, found.healthy) == ("Sequential: healthy", True)
@@ -99,7 +99,7 @@ def test_healthy_says_what_was_looked_at():
     assert "whether the model runs" in found._repr_html_()
 
 
-def test_a_page_escapes_and_counts():
+def test_the_html_escapes_names_and_counts_findings():
     class Two(nn.Module):
         def __init__(self):
             super().__init__()
@@ -116,8 +116,8 @@ def test_a_page_escapes_and_counts():
     assert page.count("<tr>") == len(found) == 1
 
 
-def test_the_worst_come_first_and_the_others_on_demand():
-    """A terminal shows 25 lines at most, a notebook five findings; `text` has all."""
+def test_the_worst_findings_come_first_and_the_others_are_folded():
+    """A terminal shows at most 25 lines, a notebook five findings; `text` has all."""
     findings = Diagnosis("Net")
     kinds = ["training mode", "dead", "in place", "nan", "unused", "saturated", "loss"]
     severity = {"nan": "error", "dead": "warning", "unused": "warning", "loss": "warning"}
@@ -137,7 +137,7 @@ def test_the_worst_come_first_and_the_others_on_demand():
     assert first.count("<tr>") == 5 and more.count("<tr>") == 2
 
 
-def test_nothing_was_looked_at_yet():
+def test_a_guard_without_a_call_is_not_healthy():
     model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
     findings = hookviz.diagnose(model)
     assert "not looked at" in findings.verdict and not findings.healthy
@@ -151,7 +151,7 @@ def test_nothing_was_looked_at_yet():
     assert findings.looked_at[0] == "NaN and Inf in outputs and gradients of the model, in 1 call"
 
 
-def test_what_a_dead_layer_makes_of_those_behind_it_is_not_told():
+def test_layers_after_a_dead_layer_are_not_reported():
     model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.ReLU())
     nn.init.constant_(model[0].bias, -9.0)
     found = hookviz.diagnose(model, torch.rand(2, 1, 16, 16))
@@ -161,7 +161,7 @@ def test_what_a_dead_layer_makes_of_those_behind_it_is_not_told():
 
 
 @pytest.mark.parametrize("norm", [nn.Identity, lambda: nn.BatchNorm2d(4)])
-def test_a_convolution_of_zeros_is_blamed_and_not_what_follows_it(norm):
+def test_a_convolution_of_zeros_is_reported_but_not_the_layers_after_it(norm):
     model = nn.Sequential(
         nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3), norm(), nn.ReLU(), nn.Conv2d(4, 4, 3)
     )
@@ -174,8 +174,8 @@ def test_a_convolution_of_zeros_is_blamed_and_not_what_follows_it(norm):
         assert {kind for kind, _ in told} <= {"zero weights", "vanishing"}
 
 
-class Scaled(nn.Conv2d):
-    """A convolution that computes its kernel, with a gain that begins at 0."""
+class WithGain(nn.Conv2d):
+    """A convolution that standardizes its kernel, with a gain that starts at 0."""
 
     def __init__(self, *given):
         super().__init__(*given)
@@ -186,12 +186,12 @@ class Scaled(nn.Conv2d):
         return self._conv_forward(x, weight * self.gain, None)
 
 
-class Branch(nn.Module):
-    """A residual branch that begins at zero, gated by a layer on the channels' means."""
+class GatedBranch(nn.Module):
+    """A residual branch that starts at zero, gated by a layer on the channels' means."""
 
     def __init__(self, swapped=False):
         super().__init__()
-        self.conv, self.gate = Scaled(8, 8, 3, 1, 1), nn.Conv1d(1, 1, 3, padding=1, bias=False)
+        self.conv, self.gate = WithGain(8, 8, 3, 1, 1), nn.Conv1d(1, 1, 3, padding=1, bias=False)
         self.swapped = swapped
 
     def forward(self, x):
@@ -201,9 +201,11 @@ class Branch(nn.Module):
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-def test_a_gated_branch_that_begins_at_zero_is_well(swapped):
+def test_a_gated_branch_that_starts_at_zero_is_healthy(swapped):
     ends = nn.Flatten(), nn.Linear(8 * 14 * 14, 4)
-    model = nn.Sequential(nn.Conv2d(1, 8, 3), nn.SiLU(), Branch(swapped), Branch(swapped), *ends)
+    model = nn.Sequential(
+        nn.Conv2d(1, 8, 3), nn.SiLU(), GatedBranch(swapped), GatedBranch(swapped), *ends
+    )
     x, y = torch.randn(20, 1, 16, 16), torch.arange(20) % 4
     loss = lambda output: nn.functional.cross_entropy(output, y)  # noqa: E731
     for target in (None, loss):
@@ -214,7 +216,7 @@ def test_a_gated_branch_that_begins_at_zero_is_well(swapped):
 
 
 class ReZero(nn.Module):
-    """A residual branch whose factor begins at 0."""
+    """A residual branch whose factor starts at 0."""
 
     def __init__(self, *shape):
         super().__init__()
@@ -225,12 +227,12 @@ class ReZero(nn.Module):
         return x + self.factor * self.branch(x)
 
 
-def factors(*shape):
+def rezero_network(*shape):
     return nn.Sequential(*[ReZero(*shape) for _ in range(6)], nn.Linear(16, 4))
 
 
 class Skipgram(nn.Module):
-    """Two tables of words, of which one begins at zero."""
+    """A word2vec model: two embeddings, one of which starts at zero."""
 
     def __init__(self):
         super().__init__()
@@ -250,18 +252,18 @@ def pruned():
     return model
 
 
-WELL = {
-    "ReZero": (lambda: factors(1), lambda: torch.randn(20, 16)),
-    "SkipInit": (lambda: factors(), lambda: torch.randn(20, 16)),
+HEALTHY = {
+    "ReZero": (lambda: rezero_network(1), lambda: torch.randn(20, 16)),
+    "SkipInit": (lambda: rezero_network(), lambda: torch.randn(20, 16)),
     "word2vec": (Skipgram, lambda: (torch.arange(20), torch.arange(20) + 20)),
     "pruned": (pruned, lambda: torch.randn(20, 1, 8, 8)),
 }
 
 
-@pytest.mark.parametrize("name", WELL)
-def test_what_begins_at_zero_or_was_cut_away_is_well(name):
+@pytest.mark.parametrize("name", HEALTHY)
+def test_parts_that_start_at_zero_or_were_pruned_are_healthy(name):
     torch.manual_seed(0)
-    build, given = WELL[name]
+    build, given = HEALTHY[name]
     model, x = build(), given()
     inputs = x if isinstance(x, tuple) else (x,)
 
@@ -277,8 +279,8 @@ def test_what_begins_at_zero_or_was_cut_away_is_well(name):
 
 
 @pytest.mark.parametrize("change", [lambda x: x > 0, lambda x: torch.tensor(x.tolist())])
-def test_where_the_graph_ends_is_told_once_also_by_a_hook(change):
-    """The layer itself returns what has no graph, and the one before it lacks a gradient, too."""
+def test_a_graph_that_a_hook_cuts_is_reported_once(change):
+    """The layer returns a tensor without a graph, so the layer before it has no gradient either."""
     model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 4))
     model[1].register_forward_hook(lambda module, args, output: change(output).float())
     (found,) = [e for e in hookviz.diagnose(model, X) if e.severity != "note"]
@@ -286,7 +288,7 @@ def test_where_the_graph_ends_is_told_once_also_by_a_hook(change):
     assert "test_findings.py" in found.at
 
 
-def test_explore_opens_at_the_nearest_layer_with_maps():
+def test_show_opens_at_the_nearest_layer_with_maps():
     class Surprise(nn.Module):
         def __init__(self, *body):
             super().__init__()

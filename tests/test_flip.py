@@ -1,4 +1,4 @@
-"""Channels go off until the answer is another: against plain PyTorch, and untouched after it."""
+"""Switching channels off until the prediction changes, compared with plain PyTorch."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from hookviz.run.session import Session
 LAYER = "layer3.1.conv2"
 
 
-def without(model, x, channels, layer=LAYER, more=()):
-    """The probabilities with these channels off, by a hook of the test's own."""
+def probabilities_without(model, x, channels, layer=LAYER, more=()):
+    """Return the probabilities with these channels switched off by a plain hook."""
 
     def off(module, args, output):
         output = output.clone()
@@ -43,7 +43,7 @@ def explorer(model):
     return hookviz.explore(model, hookviz.demo_images()[6], layer=LAYER, channel=32)
 
 
-def test_the_curve_and_the_set_are_pytorchs(model, explorer):
+def test_the_curve_and_the_channels_are_confirmed_by_plain_pytorch(model, explorer):
     before = snapshot(model)
     (x,) = explorer.inputs.args
     explorer.order = "score drop"
@@ -52,13 +52,16 @@ def test_the_curve_and_the_set_are_pytorchs(model, explorer):
     answer = int(model(x).argmax())
     assert flip.answer == answer
     for off, share in enumerate(flip.curve):
-        shares = without(model, x, order[:off])
+        shares = probabilities_without(model, x, order[:off])
         assert share == pytest.approx(float(shares[answer]), abs=1e-5)
         assert (int(shares.argmax()) != answer) == (off == len(flip.curve) - 1)
-    assert int(without(model, x, flip.channels).argmax()) == flip.flipped != answer
+    assert int(probabilities_without(model, x, flip.channels).argmax()) == flip.flipped != answer
     assert set(flip.channels) <= set(order[: len(flip.curve) - 1])
     for each in flip.channels:  # none of them can be left out
-        assert int(without(model, x, [c for c in flip.channels if c != each]).argmax()) == answer
+        assert (
+            int(probabilities_without(model, x, [c for c in flip.channels if c != each]).argmax())
+            == answer
+        )
     assert explorer.frame.predictions[0].number == flip.flipped
     assert [str(each) for each in explorer.edits] == [f"{LAYER}, channels {flip.channels}: off"]
     explorer.undo()
@@ -66,18 +69,18 @@ def test_the_curve_and_the_set_are_pytorchs(model, explorer):
     assert_untouched(model, before)
 
 
-def test_the_edits_that_there_are_stay_on(model, explorer):
+def test_existing_edits_stay_active(model, explorer):
     (x,) = explorer.inputs.args
     explorer.edit("stem.0", 0.5)
     flip = explorer.flip()
     more = [("stem.0", lambda module, args, output: output * 0.5)]
     for off in (0, len(flip.curve) - 1):
-        shares = without(model, x, list(range(off)), more=more)
+        shares = probabilities_without(model, x, list(range(off)), more=more)
         assert flip.curve[off] == pytest.approx(float(shares[flip.answer]), abs=1e-5)
     assert len(explorer.edits) == 2
 
 
-def test_an_answer_that_stays():
+def test_a_prediction_that_never_changes_is_reported():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
     with torch.no_grad():
@@ -92,7 +95,7 @@ def test_an_answer_that_stays():
     assert "class 0 with 4 channels off" in repr(flip)
 
 
-def test_one_output_has_no_other_answer():
+def test_a_model_with_one_output_is_refused():
     net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 1))
     session = Session(net, prepare_input(torch.rand(1, 1, 8, 8), net))
     with pytest.raises(ValueError, match="has one output"):

@@ -1,4 +1,4 @@
-"""Tensors followed through a run: their sources, and a layer's norm and activation."""
+"""Following tensors through a run: their sources, and the norm and activation after a layer."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_views_get_the_sources_written_to_their_memory():
     assert sources(function, torch.rand(4, 4), torch.rand(4, 4)) == "a"
 
 
-def test_memory_that_two_write_into_keeps_its_first_source():
+def test_memory_that_is_partly_overwritten_keeps_its_first_source():
     def function(a, b, c):
         whole = c.clone()
         torch.add(a[:1], b[:1], out=whole[:1])
@@ -97,7 +97,7 @@ def test_following_keeps_no_tensor_alive():
     assert not list(listener.marks.values())
 
 
-class Layer(nn.Module):
+class ConvolutionAndFunction(nn.Module):
     """A convolution and the function that takes its output."""
 
     def __init__(self, function):
@@ -109,7 +109,7 @@ class Layer(nn.Module):
 
 
 def followed(function):
-    model = Layer(function).eval()
+    model = ConvolutionAndFunction(function).eval()
     return model, Session(model, prepare_input(torch.rand(2, 3, 4, 4), model))
 
 
@@ -160,7 +160,7 @@ def test_a_direct_norm_and_activation_are_found(function, steps):
         (norm, True),
         (lambda y: F.batch_norm(y, norm.running_mean, norm.running_var), True),
         (lambda y: norm(y.double().float()), True),
-        (lambda y: norm(F.dropout(y, training=True)), False),  # not the same values
+        (lambda y: norm(F.dropout(y, training=True)), False),  # dropout changes the values
         (lambda y: norm(y.relu()), False),
         (lambda y: norm(y + 1), False),
         (nn.BatchNorm2d(4, track_running_stats=False), False),

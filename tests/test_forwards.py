@@ -1,4 +1,4 @@
-"""Unusual kinds of forward: each function is correct, or gives the reason in one sentence."""
+"""With unusual kinds of forward each function is correct, or refuses in one sentence."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Plain(nn.Module):
         return self.logits(x)
 
 
-class Forces(Plain):
+class InputGradient(Plain):
     """Takes the gradient of an energy with respect to its input."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -102,7 +102,7 @@ class Curvature(Plain):
 
 
 class Complex(Plain):
-    """Its first convolution is complex, as for MRI or radar."""
+    """A network with a complex first convolution, as for MRI or radar."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class Complex(Plain):
         return self.second(self.conv(torch.complex(x, x.square())).abs()).relu().mean((2, 3))
 
 
-class Static(Plain):
+class StaticallyQuantized(Plain):
     def __init__(self) -> None:
         super().__init__()
         self.quantize = torch.ao.quantization.QuantStub()
@@ -124,7 +124,7 @@ class Static(Plain):
 
 
 def quantized() -> nn.Module:
-    model = Static().eval()
+    model = StaticallyQuantized().eval()
     torch.backends.quantized.engine = torch.backends.quantized.supported_engines[-1]
     model.qconfig = torch.ao.quantization.get_default_qconfig(  # type: ignore[assignment]
         torch.backends.quantized.engine
@@ -146,7 +146,7 @@ HOOKED = RECORDED | {"explore", "capture", "trace", "survey", "compare", "simila
 
 KINDS: dict[str, tuple[Callable[[], Any], dict[str, str]]] = {
     "plain": (Plain, {}),
-    "forces": (Forces, {"similarity": "ran 2 times"}),
+    "forces": (InputGradient, {"similarity": "ran 2 times"}),
     "complex": (Complex, {"contributions": "computes with complex numbers"}),
     "vmap": (Vmapped, dict.fromkeys(HOOKED, VMAP)),
     # The ensemble comes after the convolutions.
@@ -277,7 +277,7 @@ FUNCTIONS: dict[str, Callable[[nn.Module], Any]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_each_function_is_right_or_refuses_in_a_sentence(name, kind):
+def test_each_function_is_correct_or_refuses_in_one_sentence(name, kind):
     make, refused = KINDS[kind]
     torch.manual_seed(0)
     with warnings.catch_warnings():
@@ -298,8 +298,8 @@ def test_each_function_is_right_or_refuses_in_a_sentence(name, kind):
         assert_untouched(model, before)
 
 
-def test_a_forward_that_takes_gradients_is_observed_once():
+def test_calls_of_a_forward_that_takes_gradients_are_counted_once():
     """The first run, without gradients, fails halfway; its calls must not be counted."""
-    model = Forces().eval()
+    model = InputGradient().eval()
     layers = [node.layer for node in hookviz.graph(model, X).nodes]
     assert [layers.count(name) for name in ("conv", "second", "head")] == [2, 2, 2]

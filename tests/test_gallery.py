@@ -1,4 +1,4 @@
-"""Other pictures, as the browser sends them: the model's own transform, all settings kept."""
+"""Pictures uploaded by the browser get the model's transform and keep all settings."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def explorer():
     made.close()
 
 
-def file_of(picture, kind="PNG", **options):
+def encoded_picture(picture, kind="PNG", **options):
     file = io.BytesIO()
     picture.save(file, kind, **options)
     return file.getvalue()
 
 
 def send(explorer, data, name="a.png", size=4_000_000, **more):
-    """As the browser does: in parts."""
+    """Send a file in parts, as the browser does."""
     parts = [data[at : at + size] for at in range(0, len(data), size)]
     for part, each in enumerate(parts):
         Browser(explorer).request("picture", each, name=name, part=part, parts=len(parts), **more)
@@ -45,9 +45,9 @@ def thumbnail(said):
 
 
 @pytest.mark.parametrize("size", [4_000_000, 1000], ids=["whole", "in parts"])
-def test_a_file_is_what_the_model_gets(explorer, size):
+def test_an_uploaded_file_becomes_the_model_input(explorer, size):
     before = {name: getattr(explorer, name) for name in ("layer", "channel", "place", "order")}
-    send(explorer, file_of(PICTURES[2]), "flower.png", size)
+    send(explorer, encoded_picture(PICTURES[2]), "flower.png", size)
     wanted = prepare_input(PICTURES[2], MODEL).args[0]
     assert torch.equal(explorer.inputs.args[0], wanted)
     with hookviz.capture(MODEL, LAYER) as cache, torch.no_grad():
@@ -62,12 +62,12 @@ def test_a_file_is_what_the_model_gets(explorer, size):
     assert [each["now"] for each in Browser(explorer).canvas.pictures] == [False, True]
 
 
-def test_another_top_class_is_said_and_the_target_kept(explorer):
+def test_a_changed_top_class_is_noted_and_the_target_is_kept(explorer):
     first = explorer.frame.predictions[0].name
-    send(explorer, file_of(PICTURES[2]))
+    send(explorer, encoded_picture(PICTURES[2]))
     now = explorer.frame.predictions[0].name
     assert Browser(explorer).canvas.note == f"The top class is {now} now; before it was {first}."
-    send(explorer, file_of(PICTURES[2]))
+    send(explorer, encoded_picture(PICTURES[2]))
     assert Browser(explorer).canvas.note == ""
     explorer.target = 3
     Browser(explorer).request("again", key=0)
@@ -75,43 +75,45 @@ def test_another_top_class_is_said_and_the_target_kept(explorer):
     assert explorer.image is PICTURES[6] and len(Browser(explorer).canvas.pictures) == 3
 
 
-def test_a_cameras_frames_are_one_picture(explorer):
-    """Ten frames push none of what was given out of the strip."""
-    send(explorer, file_of(PICTURES[2]), "flower.png")
+def test_frames_of_a_camera_are_one_picture_of_the_strip(explorer):
+    """The frames do not push other pictures out of the strip."""
+    send(explorer, encoded_picture(PICTURES[2]), "flower.png")
     for number in range(15):
-        send(explorer, file_of(PICTURES[number]), "camera", again=number > 0)
+        send(explorer, encoded_picture(PICTURES[number]), "camera", again=number > 0)
     names = [each["name"] for each in Browser(explorer).canvas.pictures]
     assert names == ["picture 1", "flower.png", "camera"]
     assert torch.equal(explorer.inputs.args[0], prepare_input(PICTURES[14], MODEL).args[0])
-    send(explorer, file_of(PICTURES[3]), "camera", again=False)  # switched on once more
+    send(
+        explorer, encoded_picture(PICTURES[3]), "camera", again=False
+    )  # the camera is switched on again
     Browser(explorer).request("again", key=1)
-    send(explorer, file_of(PICTURES[4]), "camera", again=True)
+    send(explorer, encoded_picture(PICTURES[4]), "camera", again=True)
     names = [each["name"] for each in Browser(explorer).canvas.pictures]
     assert names == ["picture 1", "flower.png", "camera", "camera"]
 
 
-def test_a_photograph_stands_upright(explorer):
-    """By its EXIF orientation, as in the browser."""
+def test_the_exif_orientation_of_a_photograph_is_applied(explorer):
+    """The browser applies the orientation, too."""
     wide = PICTURES[2].convert("RGB").resize((120, 60))
     exif = Image.Exif()
-    exif[0x0112] = 6  # turned by a quarter
-    send(explorer, file_of(wide, "PNG", exif=exif))
+    exif[0x0112] = 6  # rotated by 90 degrees
+    send(explorer, encoded_picture(wide, "PNG", exif=exif))
     upright = prepare_input(wide.transpose(Image.Transpose.ROTATE_270), MODEL).args[0]
     assert torch.equal(explorer.inputs.args[0], upright)
     shown = thumbnail(Browser(explorer).canvas.pictures[-1])
     assert shown.height > shown.width
 
 
-def test_what_is_no_picture_leaves_all_as_it_was(explorer):
+def test_an_unreadable_file_changes_nothing(explorer):
     before = explorer.inputs
     send(explorer, b"no picture")
     assert explorer.inputs is before and "picture" in Browser(explorer).canvas.note
     assert len(Browser(explorer).canvas.pictures) == 1
-    send(explorer, file_of(PICTURES[2]))
+    send(explorer, encoded_picture(PICTURES[2]))
     assert len(Browser(explorer).canvas.pictures) == 2
 
 
-def test_paths_are_a_strip_of_samples(tmp_path):
+def test_pictures_of_a_batch_are_in_the_strip(tmp_path):
     for number in (2, 6, 12):
         PICTURES[number].save(tmp_path / f"{number}.png")
     paths = [tmp_path / f"{number}.png" for number in (2, 6, 12)]
@@ -122,19 +124,19 @@ def test_paths_are_a_strip_of_samples(tmp_path):
         ("6.png", 1, True),
         ("12.png", 2, True),
     ]
-    send(made, file_of(PICTURES[3]), "3.png")
+    send(made, encoded_picture(PICTURES[3]), "3.png")
     strip = [(each["name"], each["now"]) for each in Browser(made).canvas.pictures]
     assert strip == [("2.png", False), ("3.png", True)]
 
 
-def test_what_is_no_picture_has_no_strip():
+def test_a_model_of_signals_has_no_strip():
     made = hookviz.explore(torch.nn.Conv1d(2, 3, 3), torch.rand(1, 2, 9), face="canvas")
     assert Browser(made).canvas.pictures == []
 
 
-def test_another_picture_beside_this_one(explorer):
-    """Shift+click on a thumbnail: one explorer has both runs and their difference."""
-    send(explorer, file_of(PICTURES[2]), "flower.png")
+def test_two_pictures_are_compared_in_one_explorer(explorer):
+    """Shift+click on a thumbnail shows both runs and their difference in one explorer."""
+    send(explorer, encoded_picture(PICTURES[2]), "flower.png")
     Browser(explorer).request("again", key=0)
     explorer.target = 3
     press = {"set": "beside", "key": 1, "sample": 0}

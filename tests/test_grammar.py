@@ -1,4 +1,4 @@
-"""One grammar: the names and the order of the arguments of all public functions."""
+"""The arguments of all public functions have consistent names and order."""
 
 import inspect
 import re
@@ -17,29 +17,29 @@ FUNCTIONS = {
     if inspect.isfunction(getattr(room, name))
 }
 MODELS = {"model", "model_a", "model_b"}
-# `capture` and `edit` stand around a run of the user's own: their inputs= keeps a layer's.
-OWN_RUN = {"hookviz.capture", "hookviz.edit"}
+# `capture` and `edit` surround a run by the user: inputs= means the inputs of layers there.
+AROUND_A_USERS_RUN = {"hookviz.capture", "hookviz.edit"}
 
 
 def parameters(function):
     return inspect.signature(function).parameters
 
 
-def test_all_are_here():
+def test_the_list_of_functions_is_complete():
     assert {"hookviz.explore", "hookviz.metrics.deletion_curve"} <= set(FUNCTIONS)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_what_a_model_is_given_is_called_inputs(name):
+def test_the_model_input_is_called_inputs_and_follows_the_models(name):
     known = list(parameters(FUNCTIONS[name]))
     assert not {"image", "images", "x", "x_b", "dataset", "loader"} & set(known)
-    if "inputs" in known and name not in OWN_RUN | {"hookviz.attribution.prepare_input"}:
+    if "inputs" in known and name not in AROUND_A_USERS_RUN | {"hookviz.attribution.prepare_input"}:
         models = [each for each in known if each in MODELS]
         assert known[: len(models) + 1] == [*models, "inputs"] or known[0] == "path"
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_the_target_is_the_last_by_position(name):
+def test_arguments_after_target_are_keyword_only(name):
     known = parameters(FUNCTIONS[name])
     if "target" in known:
         behind = list(known.values())[list(known).index("target") + 1 :]
@@ -51,7 +51,7 @@ VARIABLE = inspect.Parameter.VAR_KEYWORD
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_how_a_picture_is_prepared_has_one_order(name):
+def test_weights_transform_and_class_names_have_one_order(name):
     order = ("weights", "transform", "class_names")
     known = [each for each in parameters(FUNCTIONS[name]) if each in order]
     assert known == [each for each in order if each in known]
@@ -65,7 +65,7 @@ def test_every_setting_is_in_the_signature_of_explore():
         hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[0], colour="red")
 
 
-def test_bytes_are_bytes_in_a_terminal(capsys, tmp_path):
+def test_max_bytes_is_accepted_by_the_command_line(capsys, tmp_path):
     with pytest.raises(SystemExit):
         main(["page", "--help"])
     said = capsys.readouterr().out
@@ -79,8 +79,8 @@ DEFAULTS = {"call": -1, "sample": 0, "position": None}
 
 
 @pytest.mark.parametrize("name", ["hookviz.contributions", "hookviz.receptive_field"])
-def test_a_single_value_is_addressed_alike(name):
-    """The last call, the first sample, and no position where a layer has none."""
+def test_call_sample_and_position_have_the_same_defaults(name):
+    """Defaults are the last call, the first sample and no position."""
     addressed = {
         key: each.default for key, each in parameters(FUNCTIONS[name]).items() if key in DEFAULTS
     }
@@ -88,7 +88,7 @@ def test_a_single_value_is_addressed_alike(name):
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_results_has_the_class_that_a_function_returns(name):
+def test_classes_of_return_values_are_in_hookviz_results(name):
     returned = str(inspect.signature(FUNCTIONS[name]).return_annotation)
     elsewhere = {
         "Tensor",

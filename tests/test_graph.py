@@ -1,7 +1,7 @@
-"""The graph of a run: a layer is a source of another if a change of its output arrives there.
+"""The graph of a run: a layer is a source of another if a change of its output reaches it.
 
-A tensor has one set of sources. Where parts of a tensor come from different layers, a slice of it
-has the sources of all parts: too many is allowed there, too few never.
+A tensor has one set of sources. If parts of a tensor come from different layers, a slice of it has
+the sources of all parts: it may have too many sources, but never too few.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from untouched import assert_untouched, snapshot
 import hookviz
 from hookviz.hooking.tensors import map_tensors, tensors_in
 
-# The oracle: hold the outputs of all layers but one, change that one, see whose inputs change
+# The oracle: change the output of one layer, hold all others, and see whose inputs change
 
 
-class Held:
-    """A model whose layers return what they returned in its first run, but for one that changes."""
+class Oracle:
+    """Finds the sources of layers by changing one output at a time and holding all others."""
 
     def __init__(self, model, args, layers):
         self.model, self.args, self.layers = model, args, layers
@@ -34,7 +34,7 @@ class Held:
         self.outputs, self.inputs = self.run(None)
 
     def run(self, changed, seed=0):
-        """Outputs and inputs by layer and call: one output changes, all others are held."""
+        """Return outputs and inputs by layer and call; one output changes, all others are held."""
         generator = torch.Generator().manual_seed(seed)
         calls = dict.fromkeys(self.layers, 0)
         outputs, inputs = {}, {}
@@ -43,7 +43,7 @@ class Held:
             if not tensor.is_floating_point():
                 return tensor.clone()
             noise = torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype)
-            # Larger each time: a ReLU may stop a small change of a single channel.
+            # Larger in each round, since a ReLU may stop a small change of a single channel.
             return tensor + noise * 10**seed * (1 + tensor.abs().max())
 
         def before(name, args, kwargs):
@@ -85,7 +85,7 @@ class Held:
         return outputs, inputs
 
     def sources(self, rounds=3):
-        """By layer and call: the layers and inputs whose change arrives."""
+        """Return the layers and inputs whose change arrives, by layer and call."""
         places = [*(("input", n) for n in range(len(self.args))), *self.outputs]
         found = {place: set() for place in self.inputs}
         for source in places:
@@ -98,7 +98,7 @@ class Held:
         return found
 
 
-def check(model, *args, layers=None, rounds=3, exact=True):
+def check_against_oracle(model, *args, layers=None, rounds=3, exact=True):
     """Compare a graph with the oracle; return it. If not ``exact``, it may have more sources."""
     model, args = model.double().eval(), [each.double() for each in args]
     randomize(model, torch.Generator().manual_seed(0), biases=True)
@@ -106,7 +106,7 @@ def check(model, *args, layers=None, rounds=3, exact=True):
     graph = hookviz.graph(model, inputs, layers)
     assert graph.error == ""
     names = dict.fromkeys(node.layer for node in graph.nodes if node.layer not in ("", "input"))
-    truth = Held(model, args, list(names)).sources(rounds)
+    truth = Oracle(model, args, list(names)).sources(rounds)
     sources = {place: set(graph.sources(*place)) for place in truth}
     pairs = {place: (sources[place], truth[place]) for place in truth}
     assert {place: pair for place, pair in pairs.items() if not pair[0] >= pair[1]} == {}
@@ -117,14 +117,14 @@ def check(model, *args, layers=None, rounds=3, exact=True):
 
 
 @pytest.mark.parametrize("name", heavy_but(QUICK, MODELS))
-def test_of_torchvision(name):
-    # ShuffleNet splits what it has concatenated.
+def test_sources_in_torchvision_models_are_right(name):
+    # ShuffleNet splits concatenated tensors, which gives too many sources.
     shuffles = name.startswith("shuffle")
-    check(*built(name), rounds=3 if shuffles else 1, exact=not shuffles)
+    check_against_oracle(*built(name), rounds=3 if shuffles else 1, exact=not shuffles)
 
 
 class Net(nn.Module):
-    """Convolutions a to d from 4 channels to 4, and a forward of the test's own."""
+    """Four convolutions a to d of 4 channels, with a forward from the test."""
 
     def __init__(self, forward):
         super().__init__()
@@ -175,7 +175,7 @@ def pooled_apart(net, x):
     return net.c(joined[:, 4:]), net.d(F.interpolate(joined, scale_factor=2.0)[:, :4])
 
 
-def unused(net, x):
+def unused_layer(net, x):
     net.b(x)
     return net.c(net.a(x))
 
@@ -204,19 +204,19 @@ def filled_by_two_layers(net, x):
     return net.c(y)
 
 
-EXACT = [twice, whole_overwritten, gated, by_views, unused, zeros_like, unrolled]
+EXACT = [twice, whole_overwritten, gated, by_views, unused_layer, zeros_like, unrolled]
 EXACT += [filled_by_two_layers]
 IN_PARTS = [swapped, partly_overwritten, pooled_apart, by_a_number]
 
 
 @pytest.mark.parametrize("forward", EXACT, ids=lambda forward: forward.__name__)
 def test_sources_are_what_a_change_reaches(forward):
-    check(Net(forward), torch.randn(2, 4, 6, 6))
+    check_against_oracle(Net(forward), torch.randn(2, 4, 6, 6))
 
 
 @pytest.mark.parametrize("forward", IN_PARTS, ids=lambda forward: forward.__name__)
 def test_a_part_of_a_tensor_has_the_sources_of_all_parts(forward):
-    graph = check(Net(forward), torch.randn(2, 4, 6, 6), exact=False)
+    graph = check_against_oracle(Net(forward), torch.randn(2, 4, 6, 6), exact=False)
     assert len(graph.sources("c")) == 2
 
 
@@ -236,18 +236,18 @@ def test_no_edge_for_a_tensor_of_which_only_the_shape_is_used():
     assert edges_by_name(graph) == {("input", "a"), ("input", "b"), ("b", "c"), ("c", "output")}
 
 
-def test_several_inputs():
+def test_each_input_is_a_node():
     def forward(net, x, y):
         return net.c(net.a(x) + net.b(y))
 
-    graph = check(Net(forward), torch.randn(1, 4, 5, 5), torch.randn(1, 4, 5, 5))
+    graph = check_against_oracle(Net(forward), torch.randn(1, 4, 5, 5), torch.randn(1, 4, 5, 5))
     assert graph.sources("a") == [("input", 0)]
     assert graph.sources("b") == [("input", 1)]
     assert [node.name for node in graph.nodes[:2]] == ["input", "input#1"]
 
 
-def test_layers_of_ones_choice():
-    """A layer that returns what it was given, and one that holds others."""
+def test_layers_can_be_selected_including_containers():
+    """One layer returns its input unchanged, and one contains others."""
 
     def forward(net, x):
         y = net.a(x)
@@ -255,12 +255,12 @@ def test_layers_of_ones_choice():
 
     net = Net(forward)
     net.drop = nn.Sequential(nn.Dropout(), nn.Identity())
-    graph = check(net, torch.randn(1, 4, 5, 5), layers=["a", "c", "drop", "drop.*"])
+    graph = check_against_oracle(net, torch.randn(1, 4, 5, 5), layers=["a", "c", "drop", "drop.*"])
     assert graph.sources("c") == [("a", 0), ("drop", 0)]
     assert graph.sources("drop.1") == [("drop.0", 0)]
 
 
-def test_calls_after_and_mistakes():
+def test_sources_of_a_call_and_errors_of_wrong_names():
     graph = hookviz.graph(Net(twice), torch.randn(1, 4, 5, 5))
     assert graph.sources("a", call=0) == [("input", 0)]
     assert graph.sources("a") == graph.sources("a", call=1) == [("a", 0)]
@@ -272,7 +272,7 @@ def test_calls_after_and_mistakes():
         graph.after("e")
 
 
-def test_of_a_resnet():
+def test_graph_records_and_page_of_a_resnet():
     model = torchvision.models.resnet18().eval()
     x = torch.randn(1, 3, 32, 32)
     before = snapshot(model)
@@ -294,7 +294,7 @@ def test_of_a_resnet():
     assert graph.nodes[1].value is None
 
 
-def test_keeps_values():
+def test_values_are_stored_on_request():
     net, x = Net(twice), torch.randn(1, 4, 5, 5)
     graph = hookviz.graph(net, x, keep=True)
     values = {node.name: node.value for node in graph.nodes}
@@ -302,7 +302,7 @@ def test_keeps_values():
     assert torch.equal(values["input"], x)
 
 
-def test_a_forward_that_fails():
+def test_a_failed_forward_has_a_graph_up_to_its_error():
     def forward(net, x):
         return net.b(net.a(x)[:, :3])
 
@@ -314,15 +314,15 @@ def test_a_forward_that_fails():
     assert 'class="failed"' in graph.to_html()
 
 
-def test_as_networkx():
+def test_a_graph_is_converted_to_networkx():
     networkx = pytest.importorskip("networkx")
     found = hookviz.graph(Net(unrolled), torch.randn(1, 4, 5, 5)).to_networkx()
     assert networkx.is_directed_acyclic_graph(found)
     assert networkx.has_path(found, "input", "b")
 
 
-def test_nothing_is_selected():
-    """As a detector does where no score is high enough."""
+def test_an_empty_selection_has_no_sources():
+    """A detector selects nothing if no score is high enough."""
 
     def forward(net, x):
         scores = torch.cat([net.a(x), net.b(x)], 1).flatten()

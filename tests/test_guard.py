@@ -1,4 +1,4 @@
-"""The guard, ``with hookviz.diagnose(model)``, and a call with the loss find the same faults."""
+"""A guard, ``with hookviz.diagnose(model)``, and a call with a loss find the same faults."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def net(*last: nn.Module, classes: int = 4) -> nn.Sequential:
 
 
 class Between(nn.Module):
-    """Two layers, and a change between them."""
+    """Two layers with a function between them."""
 
     def __init__(self, change: Callable[[Tensor], Tensor] = torch.relu) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class Between(nn.Module):
 
 
 class Around(Between):
-    """A residual connection around a layer and a change."""
+    """A residual connection around a layer and a function."""
 
     def __init__(self, change: Callable[[Tensor], Tensor] = torch.relu) -> None:
         super().__init__(change)
@@ -72,7 +72,7 @@ class Around(Between):
 
 
 def guarded(model: nn.Module, loss: Loss, *given: Tensor) -> Diagnosis:
-    """The findings of a guarded step, which may raise."""
+    """Return the findings of a guarded step, which may raise."""
     findings = hookviz.diagnose(model)
     with suppress(RuntimeError, ValueError, TypeError), findings:
         loss(model(*given)).backward()
@@ -80,12 +80,12 @@ def guarded(model: nn.Module, loss: Loss, *given: Tensor) -> Diagnosis:
 
 
 def both(make: Callable[[], nn.Module], loss: Loss, *given: Tensor) -> Iterator[Diagnosis]:
-    """The findings of a call, and of a guarded step."""
+    """Yield the findings of a call, then of a guarded step."""
     yield hookviz.diagnose(make(), given if len(given) > 1 else given[0], loss)
     yield guarded(make(), loss, *given)
 
 
-def told(findings: Diagnosis) -> list[tuple[str, str]]:
+def kinds_and_layers(findings: Diagnosis) -> list[tuple[str, str]]:
     return [(each.kind, each.layer) for each in findings if each.severity != "note"]
 
 
@@ -99,7 +99,7 @@ def with_logits(output: Tensor) -> Tensor:
     return F.binary_cross_entropy_with_logits(output, truth)
 
 
-WIRED: dict[str, tuple[Callable[[], nn.Module], Loss, str]] = {
+WRONG_LOSSES: dict[str, tuple[Callable[[], nn.Module], Loss, str]] = {
     "softmax": (lambda: net(nn.Softmax(1)), cross_entropy, "log_softmax"),
     "sigmoid": (lambda: net(nn.Sigmoid()), with_logits, "binary_cross_entropy_with_logits"),
     "softmax, of which one column is taken": (
@@ -114,9 +114,9 @@ WIRED: dict[str, tuple[Callable[[], nn.Module], Loss, str]] = {
 
 
 @pytest.mark.filterwarnings("ignore:Using a target size")
-@pytest.mark.parametrize("name", WIRED)
-def test_the_guard_names_how_the_loss_is_wired(name):
-    make, loss, operation = WIRED[name]
+@pytest.mark.parametrize("name", WRONG_LOSSES)
+def test_a_guard_finds_wrong_inputs_of_a_loss(name):
+    make, loss, operation = WRONG_LOSSES[name]
     (found,) = guarded(make(), loss, pictures())
     assert (found.kind, found.severity, found.operation) == ("loss", "warning", operation)
     assert "test_guard.py" in found.at
@@ -137,7 +137,7 @@ def changed(model: nn.Module, change: Callable[[Any], object]) -> nn.Module:
 
 
 class Recurrent(nn.Module):
-    """It begins with a state of zeros, and doubles it in each step."""
+    """A recurrence that starts at zero and doubles its state in each step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class Recurrent(nn.Module):
         return self.head(state)
 
 
-class Grown(nn.Module):
+class GrowingRnn(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
@@ -163,31 +163,31 @@ class Grown(nn.Module):
         return self.out(self.rnn(x[:, None].expand(-1, 48, -1))[0][:, -1])
 
 
-SICK: dict[str, tuple[Callable[[], nn.Module], str, str]] = {
+FAULTY: dict[str, tuple[Callable[[], nn.Module], str, str]] = {
     "forty sigmoids": (lambda: deep(1.0, nn.Sigmoid), "vanishing", ""),
     "grows from layer to layer": (lambda: deep(6.0, nn.Identity), "exploding", ""),
     "grows in a layer by hand": (Recurrent, "exploding", "again"),
-    "grows within nn.RNN": (Grown, "exploding", "rnn"),
+    "grows within nn.RNN": (GrowingRnn, "exploding", "rnn"),
     "channels alike": (
         lambda: changed(Between(), lambda m: m.first.weight.fill_(0.1)), "same channels", "first",
     ),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SICK)
-def test_a_step_with_finite_numbers_that_is_sick(name):
-    make, kind, layer = SICK[name]
+@pytest.mark.parametrize("name", FAULTY)
+def test_vanishing_and_exploding_gradients_and_equal_channels_are_found(name):
+    make, kind, layer = FAULTY[name]
     for findings in both(make, cross_entropy, rows()):
-        ((found, where),) = told(findings)
+        ((found, where),) = kinds_and_layers(findings)
         assert found == kind and layer in ("", where), findings
 
 
 def test_an_error_of_the_loss_is_reported_with_the_nan_that_caused_it():
-    """A binary cross entropy raises where it gets NaN; that came from a weight."""
+    """Binary cross entropy raises on NaN, which comes from a weight."""
     loss = lambda output: F.binary_cross_entropy(output, ONE_HOT)  # noqa: E731
     broken = lambda: changed(net(nn.Sigmoid()), lambda m: m[-2].weight.fill_(torch.nan))  # noqa: E731
     for findings in both(broken, loss, pictures()):
-        assert {("nan", "6"), ("error", "")} <= set(told(findings)), findings
+        assert {("nan", "6"), ("error", "")} <= set(kinds_and_layers(findings)), findings
 
 
 def perceptron(width: int, bias: float) -> nn.Sequential:
@@ -197,32 +197,34 @@ def perceptron(width: int, bias: float) -> nn.Sequential:
     return model
 
 
-def test_a_dead_layer_of_a_perceptron_is_found_from_16_inputs_on():
-    """Of fewer inputs the values of a channel show nothing."""
-    for bias, dead in ((-100.0, [("dead", "1")]), (0.0, [])):  # as is advised
+def test_a_dead_layer_of_a_perceptron_is_found_with_16_inputs():
+    """With fewer inputs the values of a channel prove nothing."""
+    for bias, dead in ((-100.0, [("dead", "1")]), (0.0, [])):  # 0.0 is the advised bias
         for findings in both(lambda bias=bias: perceptron(32, bias), cross_entropy, rows()):
-            assert told(findings) == dead, findings
+            assert kinds_and_layers(findings) == dead, findings
     assert hookviz.diagnose(perceptron(32, -100.0), rows(4, 4)).healthy
 
 
-CLOSED = {
+WITHOUT_SLOPE = {
     "times 0": lambda x: x * 0,
     "round": lambda x: x.round(),
     "a clamp": lambda x: x.clamp(1e3, 1e4),
 }
 
 
-@pytest.mark.parametrize("change", CLOSED)
+@pytest.mark.parametrize("change", WITHOUT_SLOPE)
 @pytest.mark.parametrize("make", [Around, Between])
-def test_a_layer_without_a_slope_behind_it_is_named_alone(make, change):
-    """In a residual branch, too, where all else has another way open."""
-    for findings in both(lambda: make(CLOSED[change]), cross_entropy, rows()):
-        assert told(findings) == [("no gradient", "branch" if make is Around else "first")]
+def test_only_the_layer_before_an_operation_without_gradient_is_named(make, change):
+    """In a residual branch the other layers still get a gradient through the shortcut."""
+    for findings in both(lambda: make(WITHOUT_SLOPE[change]), cross_entropy, rows()):
+        assert kinds_and_layers(findings) == [
+            ("no gradient", "branch" if make is Around else "first")
+        ]
         assert "test_guard.py" in findings[0].at
 
 
-class Tempered(nn.Module):
-    """Scores by a temperature that is learnt and has come to its limit."""
+class WithTemperature(nn.Module):
+    """Scores with a learned temperature that has reached its limit."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -232,7 +234,7 @@ class Tempered(nn.Module):
         return self.scale.exp().clamp(max=100.0) * F.normalize(self.body(x), dim=1) / 50
 
 
-class Two(Around):
+class TwoOutputs(Around):
     def forward(self, x: Tensor) -> Any:
         return self.second(self.first(x)), self.branch(self.first(x))
 
@@ -241,25 +243,25 @@ def logarithm(output: Tensor) -> Tensor:
     return F.kl_div(output.log_softmax(1), ONE_HOT, reduction="batchmean")
 
 
-def by_hand(output: Tensor) -> Tensor:
-    """Cross entropy, with a mask that is 0 for some classes of each sample."""
+def handwritten_cross_entropy(output: Tensor) -> Tensor:
+    """Compute cross entropy with a mask that is 0 for most classes."""
     return -(ONE_HOT * output.log_softmax(1)).sum(1).mean()
 
 
 def masked(output: Tensor) -> Tensor:
-    """−Inf in between is a mask."""
+    """Mask scores with −Inf before a logsumexp."""
     hidden = output.masked_fill(ONE_HOT == 0, -torch.inf)
     return output.logsumexp(1).mean() - hidden.logsumexp(1).mean()
 
 
-def logged(output: Tensor) -> Tensor:
+def loss_that_is_logged(output: Tensor) -> Tensor:
     loss = cross_entropy(output)
     assert loss.detach().item() > 0 and not loss.detach().requires_grad
     return loss
 
 
 class Remembering(Between):
-    """It stores what it has computed as a plain attribute."""
+    """A model that stores computed tensors as plain attributes."""
 
     def forward(self, x: Tensor) -> Tensor:
         with torch.no_grad():
@@ -273,17 +275,17 @@ HEALTHY: dict[str, tuple[Callable[[], nn.Module], Loss]] = {
         lambda: Around(torch.tanh), lambda out: cross_entropy(out) + 0 * out.square().mean(),
     ),
     "a part of the loss without weight yet": (
-        Two, lambda out: cross_entropy(out[0]) + 0 * out[1].sum(),
+        TwoOutputs, lambda out: cross_entropy(out[0]) + 0 * out[1].sum(),
     ),
-    "a limit of one number": (Tempered, cross_entropy),
+    "a limit of one number": (WithTemperature, cross_entropy),
     "a slope that is passed on": (
         lambda: Between(lambda x: x + (x.round() - x).detach()), cross_entropy,
     ),
     "a mask": (lambda: Between(lambda x: x * (x > 0)), cross_entropy),
     "kl_div": (Between, logarithm),
-    "cross entropy by hand": (Between, by_hand),
+    "cross entropy by hand": (Between, handwritten_cross_entropy),
     "masked with −Inf": (Between, masked),
-    "a number for the log": (Between, logged),
+    "a number for the log": (Between, loss_that_is_logged),
     "a state": (Remembering, cross_entropy),
     "a margin that all answers keep": (
         Between, lambda out: F.relu(out - out.detach() - 1.0).mean(),
@@ -303,7 +305,7 @@ def test_correct_code_is_healthy(name):
         assert findings.healthy, findings
 
 
-def test_a_branch_that_is_left_out_at_random_is_healthy():
+def test_a_branch_that_is_dropped_at_random_is_healthy():
     for seed in range(4):
         model = Around(lambda y: y * float(torch.rand(()) < 0.5))
         torch.manual_seed(seed)
@@ -311,7 +313,7 @@ def test_a_branch_that_is_left_out_at_random_is_healthy():
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_an_input_of_one_number_is_reported_instead_of_its_consequences(training):
+def test_a_constant_input_is_reported_instead_of_its_consequences(training):
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(3, 16, 4, 4, bias=False), nn.Conv2d(16, 16, 3), nn.BatchNorm2d(16), nn.ReLU(),
@@ -338,7 +340,7 @@ def test_a_mask_of_ones_beside_words_is_healthy():
     assert hookviz.diagnose(Words(), given, cross_entropy).healthy
 
 
-def test_an_error_is_located_in_its_call_beside_nan_in_an_earlier_one():
+def test_an_error_is_located_although_an_earlier_call_made_nan():
     model = Between(torch.log)
     with suppress(RuntimeError), hookviz.diagnose(model) as findings:
         model(rows())
@@ -347,7 +349,7 @@ def test_an_error_is_located_in_its_call_beside_nan_in_an_earlier_one():
     assert found.layer == "first" and "takes 4 features" in found.message
 
 
-def test_weights_that_were_changed_before_the_backward():
+def test_an_optimizer_step_before_a_backward_is_found():
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     with suppress(RuntimeError), hookviz.diagnose(model) as findings:
@@ -358,8 +360,8 @@ def test_weights_that_were_changed_before_the_backward():
     assert findings[0].kind == "in place" and "optimizer.step() after" in findings[0].advice
 
 
-def learnt() -> nn.Sequential:
-    """A network whose BatchNorm has seen batches enough."""
+def trained_norm_network() -> nn.Sequential:
+    """Return a network whose BatchNorm has seen enough batches."""
     model = net()
     for _ in range(30):
         model(pictures())
@@ -367,21 +369,25 @@ def learnt() -> nn.Sequential:
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_input_on_another_scale(training):
-    make = lambda: learnt().train(training)  # noqa: E731
+def test_an_input_on_another_scale_than_in_training_is_found(training):
+    make = lambda: trained_norm_network().train(training)  # noqa: E731
     assert guarded(make(), cross_entropy, pictures()).healthy
     for findings in both(make, cross_entropy, pictures() * 255):
-        assert told(findings) == [("input scale", "1")]
-    assert guarded(net(), cross_entropy, pictures() * 255).healthy  # it has just begun to learn
+        assert kinds_and_layers(findings) == [("input scale", "1")]
+    assert guarded(
+        net(), cross_entropy, pictures() * 255
+    ).healthy  # its BatchNorm has seen too few batches to judge
 
 
-def test_a_fault_of_the_step_and_of_its_examination_is_reported_once():
-    findings = guarded(learnt(), lambda out: cross_entropy(out.softmax(1)), pictures() * 255)
-    assert sorted(kind for kind, _ in told(findings)) == ["input scale", "loss"]
+def test_faults_of_the_input_and_of_the_loss_are_each_reported_once():
+    findings = guarded(
+        trained_norm_network(), lambda out: cross_entropy(out.softmax(1)), pictures() * 255
+    )
+    assert sorted(kind for kind, _ in kinds_and_layers(findings)) == ["input scale", "loss"]
 
 
-class Without(Between):
-    """A layer under ``torch.no_grad()``, which was meant for the evaluation alone."""
+class WithoutGraph(Between):
+    """A layer that is wrongly called under ``torch.no_grad()``."""
 
     def forward(self, x: Tensor) -> Tensor:
         with torch.no_grad():  # planted
@@ -396,7 +402,7 @@ class Frozen(Between):
 
 
 class Plain(nn.Module):
-    """Weights that are neither parameter nor buffer, and so never learn."""
+    """Weights that are neither parameters nor buffers, and so never learn."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -420,11 +426,11 @@ class Learning(Plain):
 @pytest.mark.parametrize(
     "make, words", [(Plain, "'own', shape (4"), (Rows, "'rows', shape (8"), (Learning, "'own'")]
 )
-def test_a_plain_tensor_as_weights_is_named(make, words):
+def test_weights_that_are_plain_tensors_are_found(make, words):
     (found,) = hookviz.diagnose(make(), rows(), cross_entropy)
     assert (found.kind, found.severity, found.layer) == ("not registered", "warning", "")
     assert words in found.message and "# planted" in found.code
-    asking = rows().requires_grad_()  # an input that asks for a gradient is not one
+    asking = rows().requires_grad_()  # an input that requires a gradient is not a weight
     assert hookviz.diagnose(nn.Linear(4, 4), asking, cross_entropy).healthy
 
 
@@ -444,7 +450,7 @@ def logits(output: Tensor) -> Tensor:
     return F.kl_div(output, ONE_HOT, reduction="batchmean")  # planted
 
 
-def cut(output: Tensor) -> Tensor:
+def detached_loss(output: Tensor) -> Tensor:
     return cross_entropy(output).detach().requires_grad_()  # planted
 
 
@@ -472,12 +478,14 @@ def one_of_one(output: Tensor) -> Tensor:
     return F.cross_entropy(output[:, :1], LABELS * 0)  # planted
 
 
-def of_nan(output: Tensor) -> Tensor:
+def nan_targets(output: Tensor) -> Tensor:
     return F.mse_loss(output, ONE_HOT * torch.nan)  # planted
 
 
 STEPS: dict[str, tuple[Callable[[], nn.Module], Loss, str, str, str, str]] = {
-    "a loss cut off": (Between, cut, "error", "no gradient", "", "cut off from the model"),
+    "a loss cut off": (
+        Between, detached_loss, "error", "no gradient", "", "cut off from the model",
+    ),
     "a loss made again": (Between, made_again, "error", "no gradient", "", "cut off from the"),
     "a detached loss": (Between, detached, "error", "error", "", ""),
     "a loss times zero": (Between, times_zero, "warning", "no gradient", "", "all 16 samples"),
@@ -486,11 +494,13 @@ STEPS: dict[str, tuple[Callable[[], nn.Module], Loss, str, str, str, str]] = {
     "no label": (Between, no_label, "error", "nan", "", "ignore_index"),
     "divided by 0": (Between, over_zero, "error", "inf", "", "division by 0"),
     "one class": (Between, one_of_one, "warning", "loss", "", "over one class"),
-    "no_grad": (Without, cross_entropy, "warning", "no gradient", "first", "torch.no_grad() in"),
+    "no_grad": (
+        WithoutGraph, cross_entropy, "warning", "no gradient", "first", "torch.no_grad() in",
+    ),
     "no_grad on all": (Frozen, cross_entropy, "error", "error", "", ""),
     "a root of zero": (Between, root_of_zero, "error", "inf", "", "infinite at 0"),
     "a log of zero": (Between, log_of_zero, "error", "", "", ""),
-    "NaN in the truth": (Between, of_nan, "error", "nan", "", "made NaN"),
+    "NaN in the truth": (Between, nan_targets, "error", "nan", "", "made NaN"),
 }  # fmt: skip
 
 
@@ -512,14 +522,14 @@ class Masked(nn.Module):
         return self.first(x) * mask
 
 
-class Given(Masked):
+class WrongCall(Masked):
     def forward(self, x: Tensor) -> Tensor:
         return self.first(x, 3)  # planted: call, guard
 
 
-@pytest.mark.parametrize("make, wanted", [(Masked, "(x, mask)"), (Given, "(input)")])
+@pytest.mark.parametrize("make, wanted", [(Masked, "(x, mask)"), (WrongCall, "(input)")])
 def test_wrong_arguments_are_reported_with_their_line(make, wanted):
-    """As a call by the line of the forward that takes others; as a guard by that of the call."""
+    """A call names the line of the forward's signature, a guard the line of the user's call."""
     model, x = make(), rows()
     guard = hookviz.diagnose(model)
     with suppress(TypeError), guard:
@@ -529,8 +539,8 @@ def test_wrong_arguments_are_reported_with_their_line(make, wanted):
         assert re.search(f"# planted: .*{form}", findings[0].code)
 
 
-def test_a_step_of_another_network_is_healthy():
-    """The generator gets no gradient while its critic learns; nor does what only answers."""
+def test_a_step_that_trains_another_network_is_healthy():
+    """Neither a generator during its critic's step nor a model in inference gets gradients."""
     made, critic = Between(), nn.Linear(4, 1)
     with hookviz.diagnose(made) as findings:
         critic(made(rows()).detach()).sigmoid().log().mean().neg().backward()
@@ -540,7 +550,7 @@ def test_a_step_of_another_network_is_healthy():
     assert findings.healthy, findings
 
 
-def test_experts_to_which_nothing_was_sent():
+def test_an_expert_without_samples_is_a_note():
     class Experts(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -554,7 +564,7 @@ def test_experts_to_which_nothing_was_sent():
 
 
 class Modes(nn.Module):
-    """Notes which modes are on while it runs."""
+    """A layer that records the active dispatch mode."""
 
     def forward(self, x: Tensor) -> Tensor:
         self.seen = _get_current_dispatch_mode()
@@ -564,7 +574,7 @@ class Modes(nn.Module):
 
 
 class Counting(TorchDispatchMode):
-    """A user's own mode."""
+    """A dispatch mode of the user."""
 
     count = 0
 
@@ -574,8 +584,8 @@ class Counting(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("counted", [False, True])
-def test_a_model_runs_in_the_users_modes_alone(counted):
-    """The guard's own mode costs each operation of a small model a third of its time."""
+def test_a_model_runs_only_in_the_users_dispatch_modes(counted):
+    """The guard's mode is off within the model: it would slow a small model by a third."""
     modes = Modes()
     model, own = net(modes), Counting()
     with hookviz.diagnose(model) as findings:
@@ -588,7 +598,7 @@ def test_a_model_runs_in_the_users_modes_alone(counted):
     assert _get_current_dispatch_mode() is None
 
 
-def test_no_mode_is_left_where_the_model_raises():
+def test_no_dispatch_mode_is_left_after_an_error():
     model = net(Modes(), classes=5)
     with Counting() as own, hookviz.diagnose(model):
         for _ in range(2):
@@ -600,7 +610,7 @@ def test_no_mode_is_left_where_the_model_raises():
     assert _get_current_dispatch_mode() is None
 
 
-def test_the_line_of_a_second_backward_is_named():
+def test_a_fault_in_a_second_backward_names_its_line():
     model = net()
     with hookviz.diagnose(model) as findings:
         cross_entropy(model(pictures())).backward()
@@ -614,12 +624,12 @@ def test_the_line_of_a_second_backward_is_named():
 def overwriting(output: Tensor) -> Tensor:
     chances = output.sigmoid()
     loss = chances.log().mean()
-    torch.zeros(4).add_(1)  # a tensor that no gradient needs
+    torch.zeros(4).add_(1)  # harmless: no gradient needs this tensor
     chances.add_(1)
     return -loss
 
 
-def test_an_overwrite_in_the_loss_is_named_by_its_line():
+def test_an_in_place_change_in_the_loss_names_its_line():
     for findings in both(net, overwriting, pictures()):
         found = findings[0]
         assert (found.kind, found.operation) == ("in place", "add")
@@ -631,7 +641,9 @@ def test_a_buffer_that_grows_is_restored():
     hookviz.diagnose(model, pictures(), cross_entropy)
     assert not model[0].most.numel()
     changed(model, lambda m: m[1].weight[0, 0, 0, 0].fill_(torch.nan))
-    findings = guarded(model, cross_entropy, pictures())  # runs it again, from an empty buffer
+    findings = guarded(
+        model, cross_entropy, pictures()
+    )  # repeats the run, which must start from an empty buffer
     assert findings[0].kind == "nan" and "1.weight" in findings[0].message
 
 
@@ -645,7 +657,7 @@ def test_a_failing_block_is_drawn_up_to_its_error():
     torch.manual_seed(0)
     with pytest.raises(RuntimeError), hookviz.diagnose(model) as findings:
         model(pictures())
-    assert torch.equal(torch.rand(1), drawn)  # the block is all that has happened
+    assert torch.equal(torch.rand(1), drawn)  # hookviz has drawn no random numbers
     for one, other in zip(model.state_dict().values(), twin.state_dict().values(), strict=True):
         assert torch.equal(one, other)
     (svg,) = re.findall("<svg.*?</svg>", findings._repr_html_())
@@ -657,11 +669,14 @@ def test_a_failing_block_is_drawn_up_to_its_error():
 def test_a_frozen_layer_that_never_runs_is_a_note(learns):
     model = Between()
     model.spare = nn.Linear(4, 4).requires_grad_(learns)
-    assert told(hookviz.diagnose(model, rows(), cross_entropy)) == [("unused", "spare")] * learns
+    assert (
+        kinds_and_layers(hookviz.diagnose(model, rows(), cross_entropy))
+        == [("unused", "spare")] * learns
+    )
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_a_choice_in_eval_mode_has_no_slope_and_needs_none(training):
+def test_an_argmax_without_gradient_is_a_note_in_eval_mode(training):
     model = Between(lambda x: F.one_hot(x.argmax(1), 8).float()).train(training)
     findings = hookviz.diagnose(model, rows(), cross_entropy)
     assert [(each.kind, each.severity) for each in findings] == [
@@ -669,7 +684,7 @@ def test_a_choice_in_eval_mode_has_no_slope_and_needs_none(training):
     ]
 
 
-def test_pairs_in_a_loss_within_the_model():
+def test_broadcasting_in_a_loss_within_the_model_is_found():
     class Own(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -684,7 +699,7 @@ def test_pairs_in_a_loss_within_the_model():
     assert found.kind == "loss" and "(N, N)" in found.message
 
 
-def test_a_model_that_is_called_without_a_graph_has_its_line():
+def test_a_call_of_the_model_under_no_grad_names_its_line():
     model = net()
     with suppress(RuntimeError), hookviz.diagnose(model) as findings:
         with torch.no_grad():  # planted
@@ -695,8 +710,8 @@ def test_a_model_that_is_called_without_a_graph_has_its_line():
     assert found.code.endswith("# planted")
 
 
-def test_nan_in_the_gradient_of_the_truth_is_healthy():
-    """A model computes its loss, of targets whose own gradient nobody needs."""
+def test_nan_in_the_gradient_of_the_targets_is_healthy():
+    """A model computes its loss, and the gradient of the targets is not used."""
 
     class Own(nn.Module):
         def __init__(self) -> None:
@@ -712,8 +727,8 @@ def test_nan_in_the_gradient_of_the_truth_is_healthy():
 
 
 @pytest.mark.parametrize("steps", [0, 2])
-def test_a_norm_that_has_hardly_begun_is_healthy(steps):
-    """Its statistics are mostly what they began with: in eval mode all shrinks."""
+def test_a_batchnorm_that_has_seen_few_batches_is_healthy(steps):
+    """Its statistics are close to their initial values, so that outputs shrink in eval mode."""
     torch.manual_seed(0)
     blocks = [
         layer

@@ -1,4 +1,4 @@
-"""The network that an explorer shows can be changed: all that is shown is of the changed one."""
+"""Edits in an explorer: everything that it shows is of the edited network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hookviz.view.orders import score_drops
 from hookviz.view.strokes import painted
 
 LAYER = "layer3.1.conv2"
-PICTURE = 6  # of the demo pictures: a moon
+PICTURE = 6  # the demo picture of a moon
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def explorer(request, model):
 
 
 def edited_run(model, x, *edits, target=None):
-    """Logits, activation and gradient of the layer, by hand: no explorer."""
+    """Return the logits and a capture of an edited run without an explorer."""
     with torch.enable_grad(), hookviz.capture(model) as cache, ExitStack() as stack:
         for name, change, channels in edits:
             stack.enter_context(hookviz.edit(model, name, change, channels=channels))
@@ -42,7 +42,7 @@ def edited_run(model, x, *edits, target=None):
     return logits.detach(), cache
 
 
-def test_all_that_is_shown_is_of_the_edited_run(model, explorer):
+def test_the_explorer_shows_the_edited_run(model, explorer):
     before = snapshot(model)
     plain = explorer.cache[LAYER].activation
     explorer.edit()
@@ -58,7 +58,7 @@ def test_all_that_is_shown_is_of_the_edited_run(model, explorer):
     assert torch.equal(explorer.heatmaps()[LAYER], hookviz.heatmap(cache[LAYER]))
 
 
-def test_predictions_before_and_after(model, explorer):
+def test_predictions_show_their_change_by_the_edit(model, explorer):
     (x,) = explorer.inputs.args
     logits = model(x).detach()
     first = logits.softmax(1)[0]
@@ -70,13 +70,13 @@ def test_predictions_before_and_after(model, explorer):
         assert each.change.startswith("+" if each.value >= each.before else "−")
         moved = float(after[0, each.number] - logits[0, each.number])
         assert each.change.endswith(f"logit {moved:+.2f}".replace("-", "−"))
-    # What was first before is told, too, whatever it is now.
+    # The former top class is listed even if it is no longer among the top classes.
     assert int(first.argmax()) in [each.number for each in explorer.frame.predictions]
     explorer.reset()
     assert all(each.change == "" for each in explorer.frame.predictions)
 
 
-def test_original_and_difference(explorer):
+def test_the_original_run_and_the_difference_can_be_shown(explorer):
     one = explorer.frame
     explorer.edit(change=0.5)
     two = explorer.frame
@@ -99,7 +99,7 @@ def test_original_and_difference(explorer):
     assert explorer.frame.panels[0].caption.count("edited") == 0
 
 
-def test_edits_in_order_taken_out_and_kept(model, explorer):
+def test_edits_apply_in_order_and_survive_new_targets_and_pictures(model, explorer):
     edits = ((LAYER, lambda y: y + 1, None), (LAYER, 2, 32), ("layer2.0.conv1", "mean", [1, 2]))
     for name, change, channels in edits:
         explorer.edit(name, change, channels=channels)
@@ -136,7 +136,7 @@ def test_edits_in_order_taken_out_and_kept(model, explorer):
         ((LAYER, lambda x: 1 / 0), RuntimeError, "raised ZeroDivisionError"),
     ],
 )
-def test_what_cannot_be_done_leaves_all_as_it_was(model, explorer, arguments, error, words):
+def test_a_failed_edit_changes_nothing(model, explorer, arguments, error, words):
     explorer.edit(change=0.5)
     frame, edits, before = explorer.frame, explorer.edits, snapshot(model)
     with pytest.raises(error, match=words):
@@ -145,8 +145,8 @@ def test_what_cannot_be_done_leaves_all_as_it_was(model, explorer, arguments, er
     assert_untouched(model, before)
 
 
-def test_the_canvas_edits(explorer):
-    """What the browser asks for, with the channel that it shows."""
+def test_the_canvas_sets_scales_and_drops_edits(explorer):
+    """Requests of the browser about the channel that it shows."""
     browser = Browser(explorer)
 
     def ask(**request):
@@ -164,13 +164,13 @@ def test_the_canvas_edits(explorer):
     assert explorer.channel == 33 and len(explorer.edits) == 2
     first, second = (said["key"] for said in facts()["edits"])
     ask(set="drop", key=first)
-    ask(set="drop", key=first)  # a second click on a chip that is gone meanwhile
+    ask(set="drop", key=first)  # a second click on an edit that is already dropped
     assert [str(each) for each in explorer.edits] == [f"{LAYER}, channel 33: × 2"]
     assert [said["key"] for said in facts()["edits"]] == [second]
     ask(set="factor", factor=0.5, **at)
     ask(set="edits", keys=[second])
     assert [str(each) for each in explorer.edits] == [f"{LAYER}, channel 33: × 2"]
-    ask(set="edits", keys=[first, second])  # the first one is brought back
+    ask(set="edits", keys=[first, second])  # restores the first edit
     assert [str(each) for each in explorer.edits] == [
         f"{LAYER}, channel 32: off",
         f"{LAYER}, channel 33: × 2",
@@ -184,7 +184,7 @@ def test_the_canvas_edits(explorer):
     assert explorer.edits == ()
 
 
-def test_the_browser_brings_no_stroke_to_another_picture(explorer):
+def test_the_browser_does_not_bring_strokes_to_another_picture(explorer):
     browser = Browser(explorer)
     explorer.edits = painted(explorer.edits, explorer.inputs, torch.ones(112, 112).bool(), 0)
     explorer.edit(LAYER, 0, channels=3)
@@ -194,7 +194,7 @@ def test_the_browser_brings_no_stroke_to_another_picture(explorer):
     assert [str(each) for each in explorer.edits] == [f"{LAYER}, channel 3: off"]
 
 
-def test_the_browser_gives_a_chosen_target_back(explorer):
+def test_the_browser_sets_and_resets_the_target(explorer):
     browser = Browser(explorer)
     assert not browser.canvas.facts["target"]["chosen"]
     browser.request(set="target", number=3)
@@ -211,18 +211,23 @@ def test_the_canvas_ablates_in_parts(model, explorer, monkeypatch):
         browser.ask("ablation", **at)
     shares = [answer["share"] for answer in browser.answers]
     assert len(shares) > 4 and shares == sorted(set(shares))
-    assert (explorer.order, explorer.channel) == ("index", 32)  # the browser moves by itself
+    assert (explorer.order, explorer.channel) == (
+        "index",
+        32,
+    )  # the browser changes these settings itself
     drops, order = browser.arrays[-1]["drops"], browser.arrays[-1]["order"]
     twin = hookviz.explore(model, hookviz.demo_images()[PICTURE], layer=LAYER)
     twin.order = "score drop"
     assert np.allclose(drops, score_drops(twin.displayed()), atol=1e-5)
     assert np.allclose(drops[order], drops[twin.frame.channels], atol=1e-5)
-    monkeypatch.setattr(explorer.displayed().session, "active", None)  # nothing runs any more
+    monkeypatch.setattr(
+        explorer.displayed().session, "active", None
+    )  # the model must not run again
     browser.move(order="score drop", channel=32)
     assert (explorer.order, explorer.channel) == ("score drop", 32)
 
 
-def test_order_by_ablation(model, explorer):
+def test_channels_are_ordered_by_score_drop(model, explorer):
     (x,) = explorer.inputs.args
     explorer.order = "score drop"
     drops, order = explorer.frame.tiles.ablation_scores, explorer.frame.channels
@@ -236,7 +241,7 @@ def test_order_by_ablation(model, explorer):
     assert explorer.channel == order[0]
     (words,) = [pairs for name, pairs in explorer.frame.readings if name.startswith("without")]
     assert words == [("score", f"{-drops[0]:+.3g}".replace("-", "−"))]
-    explorer.edit(change=0.5)  # another run, whose channels would have to be run
+    explorer.edit(change=0.5)  # the scores of the edited run are not computed yet
     assert explorer.order == "score drop"
     assert "not computed for this layer" in explorer.frame.tiles.caption
     explorer.order = "index"
@@ -246,7 +251,7 @@ def test_order_by_ablation(model, explorer):
     assert explorer.order == "index"
 
 
-def test_a_control_says_how_much_is_done(explorer, monkeypatch):
+def test_a_slow_control_reports_its_progress(explorer, monkeypatch):
     monkeypatch.setattr("hookviz.run.progress.PATIENCE", 0)
     monkeypatch.setattr("hookviz.run.progress._PAUSE", 0)
     notes = []
@@ -261,7 +266,7 @@ def test_a_control_says_how_much_is_done(explorer, monkeypatch):
     assert notes[-1] == "" and explorer.frame.note == ""
 
 
-def test_an_interrupt_leaves_the_order(explorer, monkeypatch):
+def test_an_interrupted_ablation_keeps_the_order(explorer, monkeypatch):
     def interrupted(*given):
         raise KeyboardInterrupt
 
@@ -271,14 +276,14 @@ def test_an_interrupt_leaves_the_order(explorer, monkeypatch):
     assert explorer.order == "index" and explorer.frame.settings.order == "index"
 
 
-def test_an_attribution_is_of_the_edited_network(explorer):
+def test_attributions_are_computed_for_the_edited_network(explorer):
     explorer.heatmap = "saliency"
     plain = explorer.frame.heatmap
     explorer.edit(change=0, channels=slice(None))
     assert not np.array_equal(explorer.frame.heatmap, plain)
 
 
-def test_a_page_of_the_edited_network(explorer):
+def test_a_page_shows_the_edited_network(explorer):
     explorer.edit()
     page = explorer.to_html(layers=LAYER, max_bytes=2e6)
     assert f"{LAYER}, channel 32: off" in page

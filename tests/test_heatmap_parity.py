@@ -1,10 +1,10 @@
-"""Heatmaps beside the peers': captum, pytorch-grad-cam, torchcam.
+"""Heatmaps compared with captum, pytorch-grad-cam and torchcam.
 
-Conventions that differ. The peers capture what in-place operations have left of a layer's
-output, so that their formulas are given hookviz's activation and gradient, which
-test_capture_exact.py has checked; where a peer captures right, it is run whole, too. The
-peers take the positive part of every map, and torchcam and pytorch-grad-cam scale it to 0..1:
-compared is what they have before that, and once also what comes out in the end.
+These libraries capture a layer's output after in-place operations have overwritten it. Their
+formulas therefore get the activation and gradient of hookviz, which test_capture_exact.py checks.
+Where a library captures correctly, its whole run is compared, too. All of them take the positive
+part of every map, and torchcam and pytorch-grad-cam scale it to 0..1: most tests compare the maps
+before that step, and one the final maps.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from torch import nn
 import hookviz
 
 CLASS = 7
-TOLERANCE = 1e-4  # of a map's maximum
+TOLERANCE = 1e-4  # fraction of a map's maximum
 LAYERS = {
     "resnet18": (
         "conv1",
@@ -37,7 +37,7 @@ LAYERS = {
         "layer3.1.conv1",
         "layer4.1.conv2",
     ),
-    # Behind each of these is an in-place ReLU.
+    # Each of these is followed by an in-place ReLU.
     "vgg11": ("features.0", "features.3", "features.8", "features.13", "features.18"),
     "densenet121": (
         "features.conv0",
@@ -73,8 +73,8 @@ EIGEN = ("eigencam", "eigengradcam")
 
 
 @pytest.fixture(scope="module", autouse=True)
-def forget_the_models():
-    """They are large: not to be kept while other files are tested."""
+def clear_model_caches():
+    """Free the large models before other files are tested."""
     yield
     network.cache_clear()
     captured.cache_clear()
@@ -100,43 +100,43 @@ def module_of(name, layer):
 
 
 def difference(ours, theirs):
-    """Largest difference over the largest value."""
+    """Return the largest difference divided by the largest value."""
     ours, theirs = ours.double(), theirs.double()
     assert ours.shape == theirs.shape
-    assert theirs.abs().max() > 0  # else there would be nothing to compare
+    assert theirs.abs().max() > 0  # maps of zeros would prove nothing
     return ((ours - theirs).abs().max() / theirs.abs().max()).item()
 
 
-# The peers' formulas, on the activation and the gradient that they are given
+# The formulas of the other libraries, applied to the same activation and gradient
 
 
-def some_model():
-    """What the peers' constructors ask for; none of its values enters."""
+def dummy_model():
+    """Return a model for the constructors of the other libraries; its values are not used."""
     return nn.Sequential(nn.Conv2d(1, 1, 1))
 
 
-def by_grad_cam(method, activation, gradient):
-    """The map of pytorch-grad-cam, before anything is cut off or scaled, (N, H, W)."""
-    with GRAD_CAM[method](some_model(), []) as cam:
+def grad_cam_map(method, activation, gradient):
+    """Return the map (N, H, W) of pytorch-grad-cam before it is clipped and scaled."""
+    with GRAD_CAM[method](dummy_model(), []) as cam:
         arrays = activation.numpy(), gradient.numpy()
         return torch.from_numpy(cam.get_cam_image(None, None, None, *arrays, False))
 
 
-def by_torchcam(kind, activation, gradient):
-    """The map of torchcam, before it is scaled, (N, H, W)."""
-    with torchcam.methods.__dict__[kind](some_model(), "0") as cam:
+def torchcam_map(kind, activation, gradient):
+    """Return the map (N, H, W) of torchcam before it is scaled."""
+    with torchcam.methods.__dict__[kind](dummy_model(), "0") as cam:
         cam.hook_a, cam.hook_g = [activation.clone()], [gradient.clone()]
-        cam._backprop = lambda *args, **kwargs: None  # the gradient is there already
+        cam._backprop = lambda *args, **kwargs: None  # the gradient is set above
         return cam.compute_cams(0, None, normalized=False)[0]
 
 
-def pairs(name, method):
-    """Activation and gradient of each layer, in float64: what differs then is the formula.
+def activations_and_gradients(name, method):
+    """Yield the activation and gradient of each layer in float64, so that only formulas can differ.
 
-    The peers add a constant to what they divide by, which is not to be seen: to the squared
-    gradient 1e-6 (gradcam++), to the sum of a channel 1e-7 or 1e-8 (xgradcam). Therefore the
-    score, and with it the gradient, or else the activation is multiplied by what brings its
-    maximum to 1e6. In networks with random weights it would be as small as 1e-10.
+    The other libraries add a constant to their divisors: 1e-6 to the squared gradient
+    (gradcam++), 1e-7 or 1e-8 to the sum of a channel (xgradcam). To make it negligible, the
+    gradient or the activation is scaled to a maximum of 1e6. In networks with random weights it
+    would be as small as 1e-10.
     """
     for layer, record in captured(name).items():
         activation, gradient = record.activation.double(), record.gradient.double()
@@ -149,41 +149,41 @@ def pairs(name, method):
 
 @pytest.mark.parametrize("method", GRAD_CAM)
 @pytest.mark.parametrize("name", heavy_but({"resnet18"}, MODELS))
-def test_formula_of_grad_cam(name, method):
-    for layer, activation, gradient in pairs(name, method):
+def test_formulas_equal_those_of_pytorch_grad_cam(name, method):
+    for layer, activation, gradient in activations_and_gradients(name, method):
         if method in EIGEN and activation[0, 0].numel() > 1024:
-            continue  # it decomposes into a matrix of places × places, which takes seconds
+            continue  # its decomposition of a positions × positions matrix takes seconds
         ours = hookviz.attribution.HEATMAPS[method](activation, gradient)
-        theirs = by_grad_cam(method, activation, gradient)
-        if method in EIGEN:  # either sign is right
+        theirs = grad_cam_map(method, activation, gradient)
+        if method in EIGEN:  # the sign of a component is arbitrary
             sign = (ours * theirs).sum((1, 2), keepdim=True).sign()
             theirs = theirs * sign
         elif method not in SIGNED:
-            theirs = theirs.relu()  # it does so later
+            theirs = theirs.relu()  # pytorch-grad-cam applies the ReLU later
         assert difference(ours, theirs) < TOLERANCE, layer
 
 
 @pytest.mark.parametrize("method", TORCHCAM)
 @pytest.mark.parametrize("name", heavy_but({"resnet18", "vgg11"}, MODELS))
-def test_formula_of_torchcam(name, method):
-    for layer, activation, gradient in pairs(name, method):
+def test_formulas_equal_those_of_torchcam(name, method):
+    for layer, activation, gradient in activations_and_gradients(name, method):
         ours = hookviz.attribution.HEATMAPS[method](activation, gradient)
-        theirs = by_torchcam(TORCHCAM[method], activation, gradient)
+        theirs = torchcam_map(TORCHCAM[method], activation, gradient)
         assert difference(ours, theirs) < TOLERANCE, layer
 
 
-def test_no_two_methods_agree():
-    """Else the tolerance would tell nothing."""
+def test_methods_differ_by_more_than_the_tolerance():
+    """Otherwise the tolerance would be too large to tell methods apart."""
     record = captured("resnet18")["layer3.1.conv1"]
     maps = {name: scaled(hookviz.heatmap(record, name)) for name in hookviz.attribution.HEATMAPS}
     for one, other in itertools.combinations(maps, 2):
         assert difference(maps[one], maps[other]) > 0.1, (one, other)
 
 
-# The peers as they are run, each with its own capture, in float32
+# Whole runs of the other libraries with their own capture, in float32
 
 
-def by_captum(method, name, layer):
+def captum_map(method, name, layer):
     model, module = network(name)[0], module_of(name, layer)
     image = network(name)[1].clone().requires_grad_()
     if method == "gradcam":
@@ -199,13 +199,13 @@ def by_captum(method, name, layer):
 
 @pytest.mark.parametrize("method", ["gradcam", "hirescam", "gradient", "activation"])
 @pytest.mark.parametrize("name", heavy_but({"resnet18"}, MODELS))
-def test_captum(name, method):
+def test_maps_equal_a_run_of_captum(name, method):
     for layer, record in captured(name).items():
-        ours, theirs = hookviz.heatmap(record, method), by_captum(method, name, layer)
+        ours, theirs = hookviz.heatmap(record, method), captum_map(method, name, layer)
         assert difference(ours, theirs) < TOLERANCE, layer
 
 
-# Not its XGradCAM of MobileNet, whose activations are as small as what it adds to their sums.
+# Without XGradCAM of MobileNet: its activations are as small as the constant that torchcam adds.
 RUNS = [(name, method) for name in PLAIN for method in TORCHCAM]
 RUNS.remove(("mobilenet_v3_small", "xgradcam"))
 
@@ -214,7 +214,7 @@ RUNS.remove(("mobilenet_v3_small", "xgradcam"))
     ("name", "method"),
     [pytest.param(*run, marks=[pytest.mark.heavy] * (run[0] != "resnet18")) for run in RUNS],
 )
-def test_torchcam(name, method):
+def test_maps_equal_a_run_of_torchcam(name, method):
     model, image = network(name)
     layers = list(LAYERS[name])
     with torchcam.methods.__dict__[TORCHCAM[method]](model, layers) as cam:
@@ -225,12 +225,12 @@ def test_torchcam(name, method):
 
 
 def scaled(maps, size=None):
-    """As pytorch-grad-cam does it: the positive part, 0 to 1, resized."""
+    """Scale as pytorch-grad-cam does: the positive part, to 0..1, resized."""
     return torch.from_numpy(scale_cam_image(np.maximum(maps.numpy(), 0), size))
 
 
-def run_grad_cam(method, name, layer):
-    """The map of pytorch-grad-cam, run as usual."""
+def grad_cam_run(method, name, layer):
+    """Return the map of a whole run of pytorch-grad-cam."""
     model, image = network(name)
     targets = [ClassifierOutputTarget(CLASS)] * len(image)
     with GRAD_CAM[method](model, [module_of(name, layer)]) as cam:
@@ -239,19 +239,21 @@ def run_grad_cam(method, name, layer):
 
 @pytest.mark.parametrize("method", ["gradcam", "hirescam", "layercam"])
 @pytest.mark.parametrize("name", heavy_but({"resnet18"}, PLAIN))
-def test_grad_cam(name, method):
+def test_scaled_maps_equal_a_run_of_pytorch_grad_cam(name, method):
     for layer, record in captured(name).items():
-        theirs = run_grad_cam(method, name, layer)
-        ours = scaled(scaled(hookviz.heatmap(record, method), (64, 64)))  # twice, as it does
+        theirs = grad_cam_run(method, name, layer)
+        ours = scaled(
+            scaled(hookviz.heatmap(record, method), (64, 64))
+        )  # pytorch-grad-cam scales twice
         assert difference(ours, theirs) < TOLERANCE, layer
 
 
-# Where the peers capture the overwritten output
+# Layers whose overwritten output the other libraries capture
 
 
 @pytest.fixture(scope="module")
 def overwritten():
-    """What the convolutions of VGG returned and what gradient reached it, without hookviz."""
+    """Return the outputs of VGG's convolutions with their gradients, without hookviz."""
     model, image = network("vgg11")
     with true_outputs(model) as truths:
         model(image.clone().requires_grad_())[:, CLASS].sum().backward()
@@ -259,7 +261,7 @@ def overwritten():
 
 
 @pytest.mark.parametrize("layer", LAYERS["vgg11"])
-def test_in_place_relu_hookviz(layer, overwritten):
+def test_layers_before_an_in_place_relu_have_their_own_output(layer, overwritten):
     record, truth = captured("vgg11")[layer], overwritten[layer]
     assert (truth < 0).any()
     assert torch.equal(record.activation, truth.detach())

@@ -1,4 +1,4 @@
-"""Heatmaps: each method's formula one number at a time, awkward values, tokens as maps."""
+"""Heatmap methods: formulas compared with NumPy, special values, and maps of tokens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hookviz.attribution.cam import needs_gradient
 from hookviz.hooking.maps import as_maps
 from hookviz.hooking.records import Call, CapturedTensor
 
-OF_THE_ACTIVATION = ("eigencam", "activation")  # these use no gradient
+WITHOUT_GRADIENT = ("eigencam", "activation")  # these methods use no gradient
 SHAPES = [
     (2, 5),
     (2, 3, 7),
@@ -29,14 +29,14 @@ SHAPES = [
 ]
 
 
-def a_call(activation, gradient=None, module=None):
+def captured_call(activation, gradient=None, module=None):
     taken = CapturedTensor("conv", "", activation.shape, activation.dtype, 0, None, activation)
     taken._gradient = gradient
     return Call((taken,), (), "conv", module)
 
 
 def random_pair(shape, seed=0):
-    """An activation and a gradient of both signs, with some zeros in the gradient."""
+    """Return an activation and a gradient of both signs, with some zeros in the gradient."""
     generator = torch.Generator().manual_seed(seed)
     activation = torch.randn(shape, generator=generator) + 0.2
     gradient = torch.randn(shape, generator=generator)
@@ -47,7 +47,7 @@ def largest(tensor):
     return tensor.abs().max().item()
 
 
-# Each formula once more, by NumPy, for one sample (C, places) in float64.
+# Each formula in NumPy, for one sample (C, positions) in float64.
 
 
 def relu(values):
@@ -71,7 +71,7 @@ def xgradcam(maps, slopes):
 
 
 def first_component(maps):
-    """By the covariance of the channels, not by a decomposition of the maps."""
+    """Compute the component from the covariance of the channels."""
     if not np.isfinite(maps).all():
         return np.full(maps.shape[1], np.nan)
     centred = maps - maps.mean(1, keepdims=True)
@@ -96,7 +96,7 @@ METHODS = tuple(BY_NUMPY)
 
 
 def by_numpy(method, activation, gradient):
-    """The heatmap ``(N, *spatial)`` of ``(N, C, *spatial)``."""
+    """Return the heatmap ``(N, *spatial)`` of tensors ``(N, C, *spatial)``."""
     pairs = zip(*(each.double().flatten(2).numpy() for each in (activation, gradient)), strict=True)
     heat = np.stack([BY_NUMPY[method](maps, slopes) for maps, slopes in pairs])
     return torch.from_numpy(heat).view(len(heat), *activation.shape[2:])
@@ -105,35 +105,34 @@ def by_numpy(method, activation, gradient):
 # The formulas
 
 
-def test_these_are_the_methods():
-    # Their order is another where a test has taken one out and put it back.
+def test_every_method_has_a_numpy_reference():
     assert set(hookviz.attribution.HEATMAPS) == set(METHODS)
 
 
 @pytest.mark.parametrize("second", [0.5, 0.99999, 0.0])
 @pytest.mark.parametrize("shape", [(150, 200), (200, 150)])
-def test_eigen_of_many_channels_and_places(shape, second):
-    """Also where the second component is nearly as large, so that an iteration hardly settles."""
+def test_eigencam_of_many_channels_and_positions(shape, second):
+    """A second component that is nearly as large makes an iteration converge slowly."""
     left, right = (torch.linalg.qr(torch.randn(size, 3).double()).Q for size in shape)
     right = torch.linalg.qr(right - right.mean(0)).Q
     maps = left * torch.tensor([1, second, second / 2]) @ right.T
-    heat = hookviz.heatmap(a_call(maps[None].float()), "eigencam")[0].double()
+    heat = hookviz.heatmap(captured_call(maps[None].float()), "eigencam")[0].double()
     wanted = right[:, 0] * right[:, 0][right[:, 0].abs().argmax()].sign()
-    near = 1e-5 if second < 0.9 else 1e-2  # single precision tells the two apart no better
+    near = 1e-5 if second < 0.9 else 1e-2  # the limit of float32
     assert float((heat - wanted).norm()) < near
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("method", METHODS)
-def test_formula_and_purity(method, shape, dtype):
-    """As NumPy has it, sample by sample, in the activation's precision; nothing is overwritten."""
+def test_methods_equal_numpy_and_overwrite_nothing(method, shape, dtype):
+    """The result has the activation's dtype and shares no memory with it."""
     activation, gradient = (tensor.to(dtype) for tensor in random_pair(shape))
     before = activation.clone(), gradient.clone()
-    call = a_call(activation, gradient)
+    call = captured_call(activation, gradient)
     heat = hookviz.heatmap(call, method)
     first = heat.clone()
-    heat.mul_(0)  # it shares no memory with what was captured
+    heat.mul_(0)  # must not change the captured tensors
     assert torch.equal(hookviz.heatmap(call, method), first)
     assert torch.equal(activation, before[0]) and torch.equal(gradient, before[1])
     if len(shape) == 2:
@@ -148,44 +147,45 @@ def test_formula_and_purity(method, shape, dtype):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("method", METHODS)
-def test_half_precision_is_widened_first(method, dtype):
+def test_half_precision_is_computed_in_float32(method, dtype):
     activation, gradient = (tensor.to(dtype) for tensor in random_pair((2, 64, 12, 12)))
-    # A channel's sum, and the sum over channels, are beyond 65504, where float16 ends.
+    # The sums of a channel and over channels exceed 65504, the limit of float16.
     activation = activation.abs() * 1000
-    heat = hookviz.heatmap(a_call(activation, gradient), method)
-    wide = hookviz.heatmap(a_call(activation.float(), gradient.float()), method)
+    heat = hookviz.heatmap(captured_call(activation, gradient), method)
+    wide = hookviz.heatmap(captured_call(activation.float(), gradient.float()), method)
     assert heat.dtype == torch.float32
     assert heat.isfinite().all()
     assert torch.equal(heat, wide)
 
 
-# Awkward values
+# Special values
 
 
 @pytest.mark.parametrize("zero", ["activation", "gradient"])
 @pytest.mark.parametrize("method", METHODS)
-def test_zeros(method, zero):
+def test_heatmaps_of_zero_activations_or_gradients(method, zero):
     activation, gradient = random_pair((2, 3, 4, 5))
-    whole = hookviz.heatmap(a_call(activation, gradient), method)
+    whole = hookviz.heatmap(captured_call(activation, gradient), method)
     (activation if zero == "activation" else gradient).zero_()
-    heat = hookviz.heatmap(a_call(activation, gradient), method)
-    unaffected = OF_THE_ACTIVATION if zero == "gradient" else ("gradient",)
+    heat = hookviz.heatmap(captured_call(activation, gradient), method)
+    unaffected = WITHOUT_GRADIENT if zero == "gradient" else ("gradient",)
     assert torch.equal(heat, whole) if method in unaffected else heat.eq(0).all()
     assert largest(whole) > 0
 
 
-def test_gradcam_plus_plus_at_its_pole():
-    # 2 + sum(A) * G is 2 - 2 * 1: that place has no weight, the other one (G = 3) 3 / (2 - 2 * 3).
+def test_gradcam_plus_plus_with_a_denominator_of_zero():
+    # 2 + sum(A) * G is 2 - 2 * 1 = 0 at the first position, which then has no weight; that of the
+    # second one (G = 3) is 3 / (2 - 2 * 3).
     activation, gradient = torch.tensor([[[-3.0, 1.0]]]), torch.tensor([[[1.0, 3.0]]])
-    heat = hookviz.heatmap(a_call(activation, gradient), "gradcam++")
+    heat = hookviz.heatmap(captured_call(activation, gradient), "gradcam++")
     torch.testing.assert_close(heat, torch.tensor([[-3.0 * -0.75, 0.0]]))
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1e12])
-def test_gradcam_plus_plus_without_powers(scale):
-    """The square of such a gradient is at the end of float32, its cube is beyond."""
+def test_gradcam_plus_plus_of_gradients_whose_cube_overflows(scale):
+    """The square of such a gradient is near the limit of float32, and its cube exceeds it."""
     activation, gradient = random_pair((2, 3, 4, 5))
-    heat = hookviz.heatmap(a_call(activation, gradient * scale), "gradcam++")
+    heat = hookviz.heatmap(captured_call(activation, gradient * scale), "gradcam++")
     truth = by_numpy("gradcam++", activation.double(), gradient.double() * scale)
     assert largest(truth) > 0
     torch.testing.assert_close(heat.double(), truth, rtol=1e-4, atol=1e-5 * largest(truth))
@@ -194,62 +194,62 @@ def test_gradcam_plus_plus_without_powers(scale):
 def test_xgradcam_of_a_channel_that_sums_to_zero():
     activation = torch.tensor([[[2.0, -2.0], [1.0, 3.0]]])
     gradient = torch.tensor([[[5.0, 1.0], [1.0, 1.0]]])
-    heat = hookviz.heatmap(a_call(activation, gradient), "xgradcam")
+    heat = hookviz.heatmap(captured_call(activation, gradient), "xgradcam")
     torch.testing.assert_close(heat, torch.tensor([[1.0, 3.0]]))
 
 
 @pytest.mark.parametrize("where", ["activation", "gradient"])
 @pytest.mark.parametrize("method", METHODS)
-def test_nan_is_shown_and_stays_in_its_sample(method, where):
+def test_nan_is_kept_and_does_not_affect_other_samples(method, where):
     activation, gradient = random_pair((2, 3, 4, 5))
-    clean = hookviz.heatmap(a_call(activation, gradient), method)
+    clean = hookviz.heatmap(captured_call(activation, gradient), method)
     (activation if where == "activation" else gradient)[0, 1, 2, 3] = math.nan
-    heat = hookviz.heatmap(a_call(activation, gradient), method)
+    heat = hookviz.heatmap(captured_call(activation, gradient), method)
     truth = by_numpy(method, activation, gradient)
     assert torch.equal(heat[0].isnan(), truth[0].isnan())
-    untouched = (*OF_THE_ACTIVATION,) if where == "gradient" else ("gradient",)
+    untouched = (*WITHOUT_GRADIENT,) if where == "gradient" else ("gradient",)
     assert heat[0, 2, 3].isnan() == (method not in untouched)
     torch.testing.assert_close(heat[1], clean[1], rtol=1e-4, atol=1e-5)
 
 
-# Asking for one
+# Requesting a heatmap
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_which_need_a_gradient(method):
+def test_methods_that_need_a_gradient_refuse_without_it(method):
     activation, gradient = random_pair((2, 3, 4, 5))
-    assert needs_gradient(method) == (method not in OF_THE_ACTIVATION)
-    if method in OF_THE_ACTIVATION:
-        expected = hookviz.heatmap(a_call(activation, gradient), method)
-        assert torch.equal(hookviz.heatmap(a_call(activation), method), expected)
+    assert needs_gradient(method) == (method not in WITHOUT_GRADIENT)
+    if method in WITHOUT_GRADIENT:
+        expected = hookviz.heatmap(captured_call(activation, gradient), method)
+        assert torch.equal(hookviz.heatmap(captured_call(activation), method), expected)
         return
     with pytest.raises(ValueError) as caught:
-        hookviz.heatmap(a_call(activation), method)
+        hookviz.heatmap(captured_call(activation), method)
     message = str(caught.value)
     for part in ("'conv'", repr(method), "backward()", "'eigencam'", "'activation'"):
         assert part in message
     assert "'layercam'" not in message.replace(repr(method), "")
 
 
-def test_unknown_method():
+def test_an_unknown_method_is_refused_with_a_suggestion():
     with pytest.raises(ValueError, match=r"method='GradCAM\+\+'; close to it: .*'gradcam\+\+'"):
-        hookviz.heatmap(a_call(*random_pair((1, 2, 3, 3))), "GradCAM++")
+        hookviz.heatmap(captured_call(*random_pair((1, 2, 3, 3))), "GradCAM++")
 
 
-def test_a_method_of_ones_own(monkeypatch):
-    """With one argument or two; it gets maps in float32."""
+def test_a_users_method_takes_one_or_two_arguments(monkeypatch):
+    """The method gets maps in float32."""
     seen = []
     both = lambda activation, gradient: seen.append((activation, gradient)) or activation[:, 0]  # noqa: E731
     monkeypatch.setitem(hookviz.attribution.HEATMAPS, "both", both)
     monkeypatch.setitem(hookviz.attribution.HEATMAPS, "max", lambda a, g=None: a.amax(1))
     activation, gradient = (tensor.half() for tensor in random_pair((2, 17, 6)))
-    hookviz.heatmap(a_call(activation, gradient, nn.LayerNorm(6)), "both")
+    hookviz.heatmap(captured_call(activation, gradient, nn.LayerNorm(6)), "both")
     for given, tensor in zip(seen[0], (activation, gradient), strict=True):
         assert torch.equal(given, tensor[:, 1:].mT.reshape(2, 6, 4, 4).float())
     activation, _ = random_pair((2, 3, 4, 5))
-    assert torch.equal(hookviz.heatmap(a_call(activation), "max"), activation.amax(1))
+    assert torch.equal(hookviz.heatmap(captured_call(activation), "max"), activation.amax(1))
     with pytest.raises(ValueError, match="'both' needs.*'max'"):
-        hookviz.heatmap(a_call(activation), "both")
+        hookviz.heatmap(captured_call(activation), "both")
 
 
 class Reused(nn.Module):
@@ -263,7 +263,7 @@ class Reused(nn.Module):
         return x
 
 
-def test_of_a_record_the_last_call_counts():
+def test_the_heatmap_of_a_record_is_that_of_its_last_call():
     torch.manual_seed(0)
     model = Reused()
     with hookviz.capture(model) as cache:
@@ -278,7 +278,7 @@ def test_of_a_record_the_last_call_counts():
 
 @pytest.mark.parametrize("dimensions", [1, 2, 3])
 @pytest.mark.parametrize("batched", [True, False])
-def test_captured_from_a_convolution(dimensions, batched):
+def test_the_heatmap_of_a_captured_convolution(dimensions, batched):
     torch.manual_seed(0)
     kind = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[dimensions - 1]
     model = nn.Sequential(kind(2, 4, 3), nn.ReLU())
@@ -287,7 +287,7 @@ def test_captured_from_a_convolution(dimensions, batched):
         model(x).square().sum().backward()
     heat = hookviz.heatmap(cache["0"])
     assert heat.shape == (2 if batched else 1, *(3, 4, 5)[:dimensions])
-    # The score by hand: sum(relu(A)**2), so that the gradient is 2 * relu(A).
+    # The score is sum(relu(A)**2), so that the gradient is 2 * relu(A).
     output = model[0](x) if batched else model[0](x)[None]
     activation = output.detach()
     truth = by_numpy("gradcam", activation, 2 * activation.relu())
@@ -298,36 +298,38 @@ def test_captured_from_a_convolution(dimensions, batched):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def forget_the_models():
-    """They are large: not to be kept while other files are tested."""
+def clear_model_cache():
+    """Free the large models before other files are tested."""
     yield
     token_model.cache_clear()
 
 
 @functools.cache
 def token_model(name, **options):
-    """Narrow and with few blocks: it is about the order of tokens."""
+    """Build a narrow model with few blocks, to test the order of tokens."""
     torch.manual_seed(0)
     if name == "vit":
         narrow = {"num_layers": 4, "num_heads": 2, "hidden_dim": 32, "mlp_dim": 64}
         model = torchvision.models.VisionTransformer(64, 16, **narrow)
-        nn.init.normal_(model.heads[-1].weight)  # zero at first, and with it every gradient
+        nn.init.normal_(
+            model.heads[-1].weight
+        )  # initialised to zero, which would make every gradient zero
     else:
         model = timm.create_model(name, pretrained=False, **options)
-    return model.eval().requires_grad_(False)  # the gradient is the input's
+    return model.eval().requires_grad_(False)  # only the input requires a gradient
 
 
 def captured(model, layers, size, inputs=False):
     torch.manual_seed(1)
-    # In float64 the order of a sum does not matter, not even where it is close to zero: behind
-    # what goes through a layer norm, the gradient's mean over channels is zero but for rounding.
+    # In float64, because after a layer norm the gradient's mean over channels is zero up to
+    # rounding, and in float32 it would depend on the order of summation.
     with hookviz.capture(model, layers, inputs=inputs, dtype=torch.float64) as cache:
         model(torch.randn(2, 3, *size, requires_grad=True))[:, 3].sum().backward()
     return cache
 
 
-def test_order_of_the_patches_is_that_of_the_picture():
-    """What enters the first block, less the position's share, is the patch convolution's map."""
+def test_tokens_are_arranged_in_the_order_of_the_picture():
+    """The first block's input minus the position embedding is the map of the patch convolution."""
     model = token_model("vit")
     first = "encoder.layers.encoder_layer_0.ln_1"
     cache = captured(model, ["conv_proj", first], (64, 64), inputs=True)
@@ -336,8 +338,8 @@ def test_order_of_the_patches_is_that_of_the_picture():
     torch.testing.assert_close(maps, cache["conv_proj"].activation, rtol=1e-4, atol=1e-5)
 
 
-def test_no_gradient_on_the_patches_of_the_last_block():
-    """The class is read off the class token alone: zeros, and not NaN."""
+def test_zero_gradients_of_the_patches_give_zeros_and_not_nan():
+    """Only the class token affects the score, so that the gradient of the patches is zero."""
     model = token_model("vit")
     record = captured(model, "encoder.layers.encoder_layer_3", (64, 64))[
         "encoder.layers.encoder_layer_3"
@@ -347,21 +349,19 @@ def test_no_gradient_on_the_patches_of_the_last_block():
         heat = hookviz.heatmap(record, method)
         assert heat.shape == (2, 4, 4)
         assert heat.isfinite().all()
-        assert heat.eq(0).all() == (method not in OF_THE_ACTIVATION)
+        assert heat.eq(0).all() == (method not in WITHOUT_GRADIENT)
 
 
-# The model, its input's size, its options, and its layers with the tokens before the patches, or,
-# where the channels are last, the size of the maps.
-def test_patches_that_are_not_a_square():
+def test_a_grid_of_patches_need_not_be_square():
     model = token_model(
         "vit_tiny_patch16_224", img_size=(64, 288), embed_dim=48, depth=5, num_heads=3
     )
     record = captured(model, "blocks.3", (64, 288))["blocks.3"]
     patches = record.activation[:, 1:].unflatten(1, (4, 18)).movedim(-1, 1)
-    for grid in (None, (4, 18)):  # from the first convolution, or from the caller
+    for grid in (None, (4, 18)):  # the grid of the first convolution, or an argument
         heat = hookviz.heatmap(record, "activation", grid=grid)
         assert torch.equal(heat, patches.mean(1))
-    unknown = a_call(record.activation, record.gradient, nn.LayerNorm(48))
+    unknown = captured_call(record.activation, record.gradient, nn.LayerNorm(48))
     with pytest.raises(ValueError, match="73 tokens.*8×8.*grid="):
         hookviz.heatmap(unknown)
     turned = hookviz.heatmap(record, "hirescam", grid=(18, 4))
@@ -378,15 +378,15 @@ def test_patches_that_are_not_a_square():
         (45, None, "45 tokens cannot be arranged as 6×6"),
     ],
 )
-def test_tokens_that_cannot_be_arranged(count, grid, message):
-    call = a_call(*random_pair((2, count, 6)), nn.LayerNorm(6))
+def test_a_grid_that_does_not_fit_the_tokens_is_refused(count, grid, message):
+    call = captured_call(*random_pair((2, count, 6)), nn.LayerNorm(6))
     with pytest.raises(ValueError, match=message):
         hookviz.heatmap(call, grid=grid)
 
 
-def test_a_shape_that_is_none_of_maps():
+def test_a_shape_that_cannot_be_maps_is_refused():
     with pytest.raises(ValueError, match="cannot be shown as maps"):
-        hookviz.heatmap(a_call(*random_pair((1, 2, 2, 2, 2, 2))))
+        hookviz.heatmap(captured_call(*random_pair((1, 2, 2, 2, 2, 2))))
 
 
 def test_a_whole_capture_is_refused():
@@ -400,8 +400,8 @@ def test_a_whole_capture_is_refused():
 # Complex layers
 
 
-def test_complex_layers_are_real_ones_with_twice_the_channels():
-    """The product of gradient and activation is Re(conj(G) * A), whatever the channels' phases."""
+def test_complex_layers_are_treated_as_twice_as_many_real_channels():
+    """The product of gradient and activation is Re(conj(G) * A), independent of channel phases."""
     generator = torch.Generator().manual_seed(0)
     maps, slopes = (
         torch.randn(2, 3, 4, 5, dtype=torch.complex64, generator=generator) for _ in range(2)
@@ -410,11 +410,11 @@ def test_complex_layers_are_real_ones_with_twice_the_channels():
     mean = (slopes.mean((2, 3), keepdim=True).conj() * maps).real.sum(1).relu()
     turned = torch.exp(1j * torch.tensor([0.3, 2.0, -1.0])).view(3, 1, 1)
     for method, expected in (("hirescam", product), ("gradcam", mean), ("eigencam", None)):
-        heat = hookviz.heatmap(a_call(maps, slopes), method)
+        heat = hookviz.heatmap(captured_call(maps, slopes), method)
         assert expected is None or torch.allclose(heat, expected, atol=1e-5)
-        again = hookviz.heatmap(a_call(maps * turned, slopes * turned), method)
+        again = hookviz.heatmap(captured_call(maps * turned, slopes * turned), method)
         torch.testing.assert_close(again, heat, rtol=1e-4, atol=1e-4)
     doubled = [torch.cat([each.real, each.imag], 1) for each in (maps, slopes)]
     for method in METHODS:
-        expected = hookviz.heatmap(a_call(*doubled), method)
-        assert torch.equal(hookviz.heatmap(a_call(maps, slopes), method), expected)
+        expected = hookviz.heatmap(captured_call(*doubled), method)
+        assert torch.equal(hookviz.heatmap(captured_call(maps, slopes), method), expected)

@@ -1,4 +1,4 @@
-"""The hook manager sets and removes all hooks together; copies of the model are not hooked."""
+"""The hook manager registers and removes all hooks together; copies of the model are not hooked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hookviz.hooking.checkpoint import ModuleCallStack
 from hookviz.hooking.handles import HookManager
 
 
-def nothing(*given):
+def empty_hook(*given):
     return None
 
 
@@ -37,8 +37,8 @@ def test_hooks_run_in_the_given_order():
 def test_no_hook_stays_if_a_registration_raises():
     model = nn.Sequential(*[nn.ReLU() for _ in range(20)])
     before = snapshot(model)
-    hooks = [(module, "forward", nothing) for module in model]
-    hooks[10] = (model[10], "no such kind", nothing)
+    hooks = [(module, "forward", empty_hook) for module in model]
+    hooks[10] = (model[10], "no such kind", empty_hook)
     with pytest.raises(AttributeError), HookManager(hooks):
         pass
     assert_untouched(model, before)
@@ -47,7 +47,7 @@ def test_no_hook_stays_if_a_registration_raises():
 def test_a_hook_that_outlives_its_block_does_nothing():
     model, runs = nn.ReLU(), []
     with HookManager([(model, "forward", lambda *given: runs.append(1))]):
-        remaining = model._forward_hooks.copy()  # as a library that replaces the dict may do
+        remaining = model._forward_hooks.copy()  # a library may replace the dict like this
     model._forward_hooks = remaining
     model(torch.zeros(1))
     assert not runs
@@ -73,7 +73,7 @@ def test_copies_made_within_the_block_are_not_captured(how):
             copied = net()
             copied.load_state_dict(copy.deepcopy(model.state_dict()))
         torch.testing.assert_close(copied(x), model(x))
-        assert len(cache["0"].calls) == 2  # the model's, not the copy's
+        assert len(cache["0"].calls) == 2  # calls of the model, not of the copy
     hooks = [hook for module in copied.modules() for hook in module._forward_hooks.values()]
     assert all(
         hook.__self__.__class__ is nullcontext for hook in hooks
@@ -97,7 +97,7 @@ def test_shallow_copies_are_not_captured():
     assert len(cache[""].calls) == 1
 
 
-class GivesNone(torch.autograd.Function):
+class BackwardOfNone(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
         return x * 1
@@ -112,7 +112,7 @@ def test_a_backward_that_returns_none_gives_no_gradient():
     with hookviz.capture(model, inputs=True) as cache:
         x = torch.rand(1, 1, 6, 6, requires_grad=True)
         out = model(x)
-        (GivesNone.apply(out).sum() + 0 * x.sum()).backward()
+        (BackwardOfNone.apply(out).sum() + 0 * x.sum()).backward()
     assert cache[""].gradient is None
 
 
