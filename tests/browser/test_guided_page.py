@@ -1,4 +1,4 @@
-"""A guided page by hand: from the first question to the graded table; a projector."""
+"""A guided page in a browser, from the first question to the graded table, and on a projector."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def written():
     return page
 
 
-def test_from_the_first_question_to_the_table(written, shown, tmp_path):
+def test_answers_are_checked_and_collected_in_a_table(written, shown, tmp_path):
     page = shown(written)
     lesson = page.get_by_role("region", name="questions")
     verdict, check = lesson.get_by_role("status"), lesson.get_by_role("button", name="check")
@@ -49,7 +49,8 @@ def test_from_the_first_question_to_the_table(written, shown, tmp_path):
     check.click()
     assert "right" in verdict.inner_text()
     lesson.get_by_role("button", name="next").click()
-    expect(page.locator(".hv-number-now").first).to_have_text("0")  # as it is opened directly
+    # As in a page that is opened directly.
+    expect(page.locator(".hv-number-now").first).to_have_text("0")
     lesson.get_by_role("textbox", name="your answer").fill("ninety")
     page.keyboard.press("Enter")
     expect(verdict).to_have_text("Write a number, such as 0.25.")
@@ -58,7 +59,7 @@ def test_from_the_first_question_to_the_table(written, shown, tmp_path):
     lesson.get_by_text("2 of 3 right").wait_for()
     assert "As many as in the mosaic." in verdict.inner_text()
 
-    page.reload()  # progress is kept, name too
+    page.reload()  # the progress and the name are kept
     lesson.get_by_text("2 of 3 right").wait_for()
     lesson.get_by_role("heading", name="2. How many channels are there?").wait_for()
     assert lesson.get_by_role("textbox", name="your name").input_value() == "Ada Lovelace"
@@ -114,7 +115,7 @@ def test_a_page_that_runs_its_network_asks_for_edits(shown, tmp_path):
     lesson.get_by_text("your answer: off layer3.1.conv2,3").wait_for()
     check.click()
     expect(verdict).to_contain_text("not yet")
-    off.click()  # on again
+    off.click()  # switch the channel on again
     page.get_by_role("slider", name="channel", exact=True).focus()
     for _ in range(2):
         page.keyboard.press("ArrowRight")
@@ -135,7 +136,7 @@ def test_a_page_that_runs_its_network_asks_for_edits(shown, tmp_path):
     assert table[0].answers[0].given == {"off": ["layer3.1.conv2", 5]}
 
 
-def test_views_are_steps_and_a_click_is_an_answer(shown):
+def test_each_step_opens_its_view_and_a_click_answers_a_position_question(shown):
     explorer = hookviz.explore(
         hookviz.demo_model(), hookviz.demo_images()[3], layer="layer3.0.conv1", channel=3
     )

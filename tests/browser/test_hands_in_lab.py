@@ -1,4 +1,4 @@
-"""A channel is switched off by keyboard, and what the network makes of it is seen."""
+"""Switch a channel off by keyboard, and see the new predictions."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ CUT = "all => all.map((one) => one.scrollWidth > one.clientWidth)"
 
 
 def share(prediction) -> str:
-    """How it is said at a bar."""
+    """Return a prediction's text at its bar."""
     return f"{100 * prediction.value:.1f} %"
 
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_with_the_canvas(open_canvas, twin, shots):
+def test_edits_change_predictions_maps_and_the_order_by_score_drop(open_canvas, twin, shots):
     notebook, app = open_canvas("import hookviz", MAKE, "explorer")
     page = notebook.page
     first = app.locator(".hv-prediction").first
@@ -55,7 +55,7 @@ def test_with_the_canvas(open_canvas, twin, shots):
 
     app.get_by_role("combobox", name="whose pictures").select_option("difference")
     wait_for(lambda: "edited − original" in app.inner_text(), "the difference")
-    # Neither the bars' changes are cut, nor the least value of a heatmap that has two signs.
+    # The changes at the bars and the minimum of a diverging heatmap are not cut off.
     for width in (1400, 1000):
         page.set_viewport_size({"width": width, "height": 1300})
         next_frame(page)
@@ -88,7 +88,7 @@ def test_copied_code_and_the_best_channel_at_a_position(open_canvas, twin, shots
     save_menu(app, "copy code")
     wait_for(lambda: "copied" in page.evaluate("said"), "the code")
     assert page.evaluate("navigator.clipboard.readText()") == twin.code()
-    # The very first channel there, by the kernel's exact values or the browser's.
+    # The first channel at that position is the same for exact and for rounded values.
     point(app.locator(".hv-activation .hv-frame"), 0.6, 0.3, click=True)
     page.keyboard.press("b")
     twin.place, twin.order = (0.6, 0.3), "contrast"

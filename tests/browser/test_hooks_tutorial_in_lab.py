@@ -1,4 +1,4 @@
-"""The hooks tutorial in a real notebook: sliders moved by keyboard, an exercise, all sections."""
+"""The hooks tutorial in a real notebook: sliders, exercises and all sections."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ WIDTH = 1200
 
 
 def cells_of(*words):
-    """The tutorial's cells of code that have one of these words, in order."""
+    """Return the tutorial's code cells that contain one of these words, in order."""
     cells = [cell.source for cell in nbformat.read(TUTORIAL, 4).cells if cell.cell_type == "code"]
     return [code for code in cells if any(word in code for word in words)]
 
 
 @pytest.mark.heavy
-def test_a_lesson_and_its_exercises(open_notebook):
-    """Its tools, its picture, a lesson with sliders, and all of its exercises."""
+def test_a_lesson_with_sliders_and_all_exercises_work(open_notebook):
+    """Run the tools, the picture, a lesson with sliders, and all exercises."""
     needed = ("# @title Tools", "import gc\n", "# @title The picture", "def square(", "def chain(")
     lesson = ("def linear_example(", "def draw_5(", "class SaveOutput")
     exercises = ("# @title The check of", "# your answer")
@@ -39,7 +39,7 @@ def test_a_lesson_and_its_exercises(open_notebook):
 
 
 @pytest.mark.heavy
-def test_tutorial(open_notebook, shots):
+def test_the_whole_tutorial_runs_without_errors(open_notebook, shots):
     notebook = open_notebook(TUTORIAL)
     page = notebook.page
     move_the_linear_example(page)
@@ -53,7 +53,7 @@ def test_tutorial(open_notebook, shots):
 
 
 def move_the_linear_example(page):
-    """Lesson 5, by hand and by the hooks: w = 2, x = 3, t = 5 gives 2, 4, 6."""
+    """In lesson 5, compare the hooks with a computation: w = 2, x = 3, t = 5 gives 2, 4, 6."""
     view = page.locator(WIDGET, has_text="dL/dŷ").filter(has_text="grad_output[0]")
     view.scroll_into_view_if_needed()
 
@@ -71,7 +71,7 @@ def move_the_linear_example(page):
 
 
 def move_the_channel(page):
-    """Lesson 3: another rank is another channel, and another picture."""
+    """In lesson 3, moving the rank slider shows a different channel and picture."""
     view = page.locator(WIDGET, has_text=", rank ")
     view.scroll_into_view_if_needed()
 
@@ -89,7 +89,7 @@ def move_the_channel(page):
 
 
 def answer_exercises(page):
-    """Each verdict says in words what it is, in which line, and how many exercises are done."""
+    """Check that each verdict has its words, the line, and the number of solved exercises."""
     answer(page, 1, "{'a', 'b'}", "Not yet", "b was made by", "line 1: answer_1 = {'a', 'b'}", 0)
     answer(page, 1, "{'a'}", "Right", "Only a is", "", 1)
     answer(page, 2, "lambda grad: grad[9]", "Error", "IndexError", "line 1: answer_2 = lambda", 1)
@@ -114,7 +114,7 @@ def answer(page, number, typed, words, said, line, done):
 
 
 def look_at_the_picture(page):
-    """The browser draws it as wide as the page, and says what it shows."""
+    """Check that the picture is as wide as the page and has an alternative text."""
     picture = page.get_by_role("img", name="One forward and one backward through a module")
     drawn = "image => image.complete && image.naturalWidth > 0 && image.clientWidth > 600"
     wait_for(lambda: picture.evaluate(drawn), "the picture, as wide as the page")
@@ -122,7 +122,7 @@ def look_at_the_picture(page):
 
 
 def shoot_sections(page, folder, theme):
-    """One picture of each section, from its heading to the next."""
+    """Take a screenshot of each section, from its heading to the next."""
     headings = page.locator(HEADING).all()
     assert len(headings) == SECTIONS
     for number, heading in enumerate(headings, 1):

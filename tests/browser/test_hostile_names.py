@@ -1,4 +1,4 @@
-"""No script in a name runs: on any page, in a guided one, in a network page, in JupyterLab."""
+"""No script in a name runs on any page or in JupyterLab."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def test_no_script_of_a_name_runs(shown, name):
 
 
 @pytest.mark.parametrize("network", [False, True], ids=["stored", "network"])
-def test_questions_and_answers_are_text(shown, network, tmp_path):
-    """From the question to the table of answers; a network page computes its own numbers."""
+def test_scripts_in_questions_and_answers_are_shown_as_text(shown, network, tmp_path):
+    """Go from the question to the table of answers, also on a page that runs its network."""
     if network:
         pytest.importorskip("onnxscript", reason="the oldest versions have no such export")
     explorer = hookviz.explore(hostile_model(), X[:1], class_names=[NAME, f"b{NAME}", "c"])
@@ -37,10 +37,10 @@ def test_questions_and_answers_are_text(shown, network, tmp_path):
     lesson.get_by_role("textbox", name="your name").fill(NAME)
     lesson.get_by_role("combobox", name="your answer").select_option(index=2)
     check.click()
-    expect(verdict).to_contain_text("not yet")  # and the hint
+    expect(verdict).to_contain_text("not yet")  # with the hint
     lesson.get_by_role("combobox", name="your answer").select_option(index=1)
     check.click()
-    expect(verdict).to_contain_text("right")  # and the explanation
+    expect(verdict).to_contain_text("right")  # with the explanation
     for step in steps[1:]:
         lesson.get_by_role("button", name="next").click()
         if step.kind == "view":
@@ -62,7 +62,7 @@ def test_questions_and_answers_are_text(shown, network, tmp_path):
 
 
 def test_no_script_of_a_name_runs_in_a_notebook(open_notebook):
-    """All results as outputs, with the tables, pictures and pages that they show there."""
+    """Display all results, with their tables, pictures and pages."""
     tests = Path(hostile.__file__).parent
     cells = [f"import sys; sys.path.insert(0, {str(tests)!r})\nfrom hostile import RESULTS"]
     cells += [f"RESULTS[{name!r}]()" for name in RESULTS]
@@ -70,7 +70,7 @@ def test_no_script_of_a_name_runs_in_a_notebook(open_notebook):
     notebook = open_notebook(cells)
     notebook.settle()
     assert "hacked=1" in notebook.page.locator("body").inner_text()
-    assert len(notebook.page.frames) > 1  # pages within the page
+    assert len(notebook.page.frames) > 1  # the pages are frames
     for frame in notebook.page.frames:
         assert frame.evaluate("globalThis.hacked") is None
         assert frame.locator("img[src=x]").count() == 0

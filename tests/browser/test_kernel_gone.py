@@ -1,4 +1,4 @@
-"""A kernel that ends under the explorer: the face says so; one that is busy is not gone."""
+"""The canvas reports a kernel that has ended, but not one that is busy."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ net = torch.nn.Sequential(torch.nn.Conv2d(3, 3, 1), Slow(3, 9, 3), torch.nn.Adap
 hookviz.explore(net, torch.rand(1, 3, 16, 16), layer="0")"""
 
 
-def test_a_busy_kernel_is_not_gone(open_canvas, lab):
+def test_a_busy_kernel_is_not_reported_as_ended(open_canvas, lab):
     notebook, app = open_canvas(BUSY)
     told, bars = app.get_by_role("alert"), app.locator(".hv-prediction")
     wait = lab.files / "wait"
     wait.touch()
     try:
-        bars.nth(1).click()  # a run
+        bars.nth(1).click()  # runs the model
         words = "The kernel is busy" if WIDGETS > 7 else "it is busy, or gone"
         expect(told).to_contain_text(words)
     finally:
@@ -52,17 +52,17 @@ def by_request(notebook, lab):
 
 def by_death(notebook, lab):
     os.kill(int((lab.files / "process").read_text()), signal.SIGKILL)
-    told = notebook.page.locator(".jp-Dialog, .modal-dialog")  # what the front end says
+    told = notebook.page.locator(".jp-Dialog, .modal-dialog")  # the front end's message
     told.get_by_role("button").last.click()
     expect(told).to_be_hidden()
 
 
-# Each ends a kernel, and the next test's imports torch anew.
+# Each way ends a kernel, so the next test must import torch again.
 MORE = [pytest.param(end, marks=pytest.mark.heavy) for end in (by_request, by_death)]
 
 
 @pytest.mark.parametrize("end", [by_menu, *MORE])
-def test_the_face_says_that_the_kernel_is_gone(open_canvas, lab, end, shots):
+def test_the_canvas_reports_that_the_kernel_has_ended(open_canvas, lab, end, shots):
     if WIDGETS < 8 and end is by_request:
         pytest.skip("the classic Notebook may miss it until the next question: see the next test")
     notebook, app = open_canvas(PROCESS, MAKE)
@@ -70,17 +70,17 @@ def test_the_face_says_that_the_kernel_is_gone(open_canvas, lab, end, shots):
     told = app.get_by_role("alert")
     expect(told).to_be_hidden()
     end(notebook, lab)
-    lab.shared = ""  # the next notebook gets another one
+    lab.shared = ""  # the next notebook gets another kernel
     expect(told).to_contain_text("The kernel was restarted or has ended: run the cell again.")
     app.get_by_role("slider", name="layer").focus()
-    notebook.page.keyboard.press("Home")  # a layer that has not been asked for
+    notebook.page.keyboard.press("Home")  # a layer that has not been loaded
     app.get_by_text("no kernel: run the cell again").first.wait_for()
     notebook.page.screenshot(path=shots / f"kernel-gone-{end.__name__}.png")
 
 
 @pytest.mark.heavy
-def test_an_answer_that_never_comes_tells_of_it(open_canvas, lab):
-    """Also where no front end tells of the kernel's state: the new one knows nothing of us."""
+def test_a_missing_answer_reveals_that_the_kernel_has_ended(open_canvas, lab):
+    """The canvas notices a new kernel even if the front end does not report its state."""
     deaf = """from hookviz.widgets.canvas import Canvas
 states = '["restarting","autorestarting","starting","terminating","dead"]'
 assert states in Canvas._esm
@@ -89,7 +89,7 @@ patch.object(Canvas, "_esm", Canvas._esm.replace(states, "[]")).start();"""
     notebook.settle()
     by_request(notebook, lab)
     lab.shared = ""
-    notebook.round_trip()  # the new kernel is there
+    notebook.round_trip()  # the new kernel answers
     expect(app.get_by_role("alert")).to_be_hidden()
     app.get_by_role("slider", name="layer").focus()
     notebook.page.keyboard.press("Home")

@@ -1,4 +1,4 @@
-"""The map of the network, by hand and by key, in a page and in JupyterLab."""
+"""The map of the network, with pointer and keyboard, in a page and in JupyterLab."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import hookviz
 
 @pytest.fixture(scope="module")
 def explorer_page(tmp_path_factory):
-    """A page of all layers: each box of the map has its picture."""
+    """Return a page of all layers, so that each box of the map has its picture."""
     path = tmp_path_factory.mktemp("map") / "explorer.html"
     made = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layer="layer2.0.conv1")
     made.to_html(path, max_bytes=10e6)
@@ -32,7 +32,7 @@ def opened(page, app):
 
 
 def named(page, marked):
-    """The names of boxes that are marked so."""
+    """Return the names of the boxes with this mark."""
     boxes = page.locator(f".hv-net-box.{marked}")
     return set(boxes.evaluate_all("all => all.map((each) => each.dataset.name)"))
 
@@ -41,7 +41,7 @@ def layer_of(app):
     return app.locator(".hv-name").inner_text()
 
 
-def test_boxes_have_names_and_labels(shown):
+def test_map_boxes_have_names_and_labels(shown):
     made = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layers="layer3.*.conv2")
     page = shown(made.to_html())
     made.close()
@@ -54,7 +54,7 @@ def test_boxes_have_names_and_labels(shown):
     assert boxes.first.get_attribute("aria-label") == "input, 3×112×112"
 
 
-def test_from_the_disk(shown, explorer_page):
+def test_the_map_is_used_by_pointer_keyboard_and_search(shown, explorer_page):
     page = shown(explorer_page.read_text(encoding="utf-8"))
     page.locator(".hv-tile").first.wait_for()
     app = page.locator(".hookviz-app")
@@ -69,7 +69,7 @@ def test_from_the_disk(shown, explorer_page):
     inner = page.locator('.hv-net-box[data-name="layer3.0.conv2"]')
     inner.click()
     wait_for(lambda: layer_of(app) == "layer3.0.conv2", "the layer of the box")
-    # layer2.0 was open for its layer alone, and is closed again.
+    # layer2.0 was open only for its layer, and is closed again.
     wait_for(lambda: boxes.count() == before, "the boxes of a block")
     sources = {name for name, _ in graph.sources("layer3.0.conv2")}
     fed = {
@@ -83,7 +83,7 @@ def test_from_the_disk(shown, explorer_page):
     wait_for(lambda: all(name in told.inner_text() for name in sources | fed), "its words")
     expect(inner).to_have_attribute("aria-current", "true")
 
-    # By keyboard: to the box before, into a module, out of it, and out of the map.
+    # By keyboard, go to the previous box, into a module, out of it, and out of the map.
     inner.focus()
     page.keyboard.press("ArrowLeft")
     focused = "document.activeElement.dataset.name ?? document.activeElement.textContent"
@@ -99,7 +99,7 @@ def test_from_the_disk(shown, explorer_page):
     wait_for(lambda: page.evaluate(focused) == "layer1.1", "the box of the module")
     assert layer_of(app) == "layer3.0.conv1"
 
-    # The search leads to the box; the map opens around it.
+    # The search goes to a box, and the map opens its module.
     find = find_layer(app, "layer1.0.conv2")
     page.locator('.hv-net-box[data-name="layer1.0.conv2"].hv-on').wait_for()
 
@@ -132,7 +132,7 @@ class SpatialPyramidPooling(nn.Module):
         return self.one(x) + self.other(x)
 
 
-def test_a_box_is_as_wide_as_its_words(shown):
+def test_map_boxes_are_as_wide_as_their_labels(shown):
     net = nn.Sequential(OrderedDict(classification_head=SpatialPyramidPooling()))
     net.add_module("last", nn.Conv2d(4, 2, 3))
     explorer = hookviz.explore(net, torch.rand(1, 3, 24, 24), layer="last")
@@ -148,7 +148,7 @@ def test_a_box_is_as_wide_as_its_words(shown):
     assert box.evaluate("each => each.scrollWidth <= each.clientWidth")
 
 
-def test_a_module_is_marked_in_its_group(shown):
+def test_the_box_of_the_shown_module_is_marked_in_its_group(shown):
     blocks = [nn.Sequential(nn.Conv2d(3, 3, 1), nn.Conv2d(3, 3, 1)) for _ in range(22)]
     names = {"layers": ["3", "15"], "layer": "15", "face": "plain"}
     explorer = hookviz.explore(nn.Sequential(*blocks), torch.rand(1, 3, 8, 8), **names)
@@ -173,11 +173,11 @@ STATE = f"""(() => {{
 
 
 def under(state, x, y):
-    """The place of the map, in its own pixels, that lies below a place of the view."""
+    """Return the map's pixel that lies below a position of the view."""
     return (x - state["x"]) / state["zoom"], (y - state["y"]) / state["zoom"]
 
 
-def test_wheel_zooms_at_the_pointer_and_a_drag_moves(shown, explorer_page):
+def test_the_wheel_zooms_the_map_at_the_pointer_and_a_drag_moves_it(shown, explorer_page):
     page = shown(explorer_page.read_text(encoding="utf-8"))
     page.locator(".hv-tile").first.wait_for()
     app = page.locator(".hookviz-app")
@@ -188,7 +188,7 @@ def test_wheel_zooms_at_the_pointer_and_a_drag_moves(shown, explorer_page):
     at = 0.7 * first["wide"], 0.6 * first["high"]
     page.mouse.move(first["left"] + at[0], first["top"] + at[1])
 
-    # The wheel alone scrolls; with Ctrl it enlarges what is below the pointer.
+    # The wheel scrolls; with Ctrl it zooms at the pointer.
     page.keyboard.down("Control")
     before = first
     for turn in (-200, -100, 150):
@@ -200,7 +200,7 @@ def test_wheel_zooms_at_the_pointer_and_a_drag_moves(shown, explorer_page):
         before = now
     page.keyboard.up("Control")
 
-    # A drag moves the map as far as the pointer, from a box too, which it does not open.
+    # A drag moves the map with the pointer; a drag that starts on a box does not open it.
     boxes, layer = page.locator(".hv-net-box").count(), layer_of(app)
     box = page.locator(".hv-net-box").evaluate_all(
         f"""boxes => boxes.map(each => each.getBoundingClientRect())
@@ -219,13 +219,13 @@ def test_wheel_zooms_at_the_pointer_and_a_drag_moves(shown, explorer_page):
     moved = page.evaluate(STATE)
     assert (moved["x"] - now["x"], moved["y"] - now["y"]) == pytest.approx((61, 37), abs=1)
     assert (page.locator(".hv-net-box").count(), layer_of(app)) == (boxes, layer)
-    page.mouse.click(box[0] + 61, box[1] + 37)  # without a drag it acts as ever
+    page.mouse.click(box[0] + 61, box[1] + 37)  # without a drag, a click opens the box
     wait_for(
         lambda: (page.locator(".hv-net-box").count(), layer_of(app)) != (boxes, layer),
         "a click on the box",
     )
 
-    # By keys: larger, smaller, its own size, all of it.
+    # By keys: zoom in, zoom out, original size, whole map.
     page.locator(".hv-net-box.hv-on").focus()
     page.keyboard.press("0")
     assert page.evaluate(STATE)["zoom"] == 1
@@ -261,11 +261,12 @@ def test_two_fingers_zoom_the_map_and_one_moves_it(shown, explorer_page):
         touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
 
     fingers("touchStart", (140, 120), (180, 120))
-    for step in range(1, 6):  # apart, to both sides alike
+    for step in range(1, 6):  # the fingers move apart, equally to both sides
         fingers("touchMove", (140 - 4 * step, 120), (180 + 4 * step, 120))
     fingers("touchEnd")
     now = page.evaluate(STATE)
-    assert now["zoom"] == pytest.approx(2, rel=1e-3)  # 80 pixels, where they were 40
+    # The fingers are 80 pixels apart instead of 40.
+    assert now["zoom"] == pytest.approx(2, rel=1e-3)
     assert under(now, 160, 120) == pytest.approx(under(before, 160, 120), abs=1.5)
 
     fingers("touchStart", (200, 150))
@@ -278,7 +279,7 @@ def test_two_fingers_zoom_the_map_and_one_moves_it(shown, explorer_page):
 
 @pytest.mark.heavy
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_in_a_notebook(open_canvas, shots):
+def test_the_map_is_used_in_a_notebook(open_canvas, shots):
     make = (
         "import hookviz\n"
         "explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6],"

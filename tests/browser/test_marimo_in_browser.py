@@ -1,4 +1,4 @@
-"""marimo's own server, installed for the test: the explorer is its canvas, in both directions."""
+"""The explorer's canvas in a marimo server that the test installs, in both directions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _(hookviz):
 
 @pytest.fixture(scope="module")
 def marimo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a marimo that runs the lesson, in an environment on top of this one."""
+    """Return the address of a marimo server in an environment on top of this one."""
     home = tmp_path_factory.mktemp("marimo")
     uv = [sys.executable, "-m", "uv"]
     subprocess.run([*uv, "venv", "-q", "--python", sys.executable, home / "venv"], check=True)
@@ -95,7 +95,7 @@ def answers(address: str) -> bool:
 
 
 @pytest.mark.heavy
-def test_the_canvas_moves_python_and_python_the_canvas(
+def test_canvas_and_python_follow_each_other_in_marimo(
     marimo: str, chrome: Any, shots: Path
 ) -> None:
     page = chrome.new_page(viewport={"width": 1400, "height": 1000})

@@ -1,6 +1,6 @@
-"""All kinds of requests, mixed by a seeded hand, to a kernel far away.
+"""Random requests of all kinds to a slow kernel.
 
-What stands on the screen in the end is what a new explorer shows of the same state at once.
+At the end, the screen must agree with a new explorer that opens in the same state.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ MAKE = """import hookviz
 explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layer="layer2.1.conv2")
 explorer"""
 SHOWN_AFTER = "raw output, or after normalization or activation"
-# What Python knows of the first one's state, asked for at once.
+# Open a new explorer in the state that Python has of the first one.
 AGAIN = """from hookviz.view.settings import SETTINGS
 at = {name: getattr(explorer, name) for name in SETTINGS if name not in ("target", "shown_run")}
 again = hookviz.explore(hookviz.demo_model(), explorer.image, target=explorer.target, **at)
 again.edits, again.shown_run = explorer.edits, explorer.shown_run
 again"""
 
-# All that is on the screen and follows from the state: words, choices, and each picture's pixels.
+# Everything on the screen that depends on the state: words, choices and the pixels of pictures.
 SEEN = """(app) => {
   const all = (what) => [...app.querySelectorAll(what)].filter((each) => each.checkVisibility());
   const texts = (what) => all(what).map((each) => each.textContent);
@@ -58,7 +58,7 @@ SEEN = """(app) => {
 
 
 def moves(page, app, hand):
-    """By name, what a hand may do; none waits for an answer."""
+    """Return the possible actions by name; none of them waits for an answer."""
     frame = app.locator(".hv-activation .hv-frame")
 
     def press(*keys):
@@ -74,7 +74,7 @@ def moves(page, app, hand):
         return lambda: menu.select_option(hand.choice(values), force=True)
 
     def click(what):
-        """One of those that are there now, whatever comes meanwhile."""
+        """Click one of the matching elements that exist now."""
         return lambda: app.evaluate(CLICK, [what, hand.randrange(100)])
 
     def bring():
@@ -86,7 +86,8 @@ def moves(page, app, hand):
         tool = hand.choice(("brush", "rectangle", "eraser"))
         open_drawer(app, "Edit")
         paint = app.get_by_role("button", name="paint", exact=True)
-        if paint.get_attribute("aria-pressed") == "false":  # another drawer ended the painting
+        # Opening another drawer has ended the painting.
+        if paint.get_attribute("aria-pressed") == "false":
             paint.click()
         app.get_by_role("combobox", name="tool", exact=True).select_option(tool)
         sheet.focus()
@@ -133,9 +134,9 @@ CLICK = """(app, [what, n]) => {
 
 
 def at_rest(notebook, app):
-    """What is on the screen once nothing changes it any more.
+    """Return what is on the screen once it no longer changes.
 
-    What waits is asked for one after the other: each answer may bring the next question.
+    Pending requests are sent one after the other, and each answer may cause another request.
     """
     seen = [app.evaluate(SEEN)]
 
@@ -150,7 +151,7 @@ def at_rest(notebook, app):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("seed", [SEED, SEED + 1, SEED + 2])
-def test_in_the_end_all_is_of_one_state(open_canvas, seed, shots):
+def test_the_screen_agrees_with_a_new_explorer_after_random_requests(open_canvas, seed, shots):
     notebook, app = open_canvas(MAKE, first=CANVAS_ON)
     app, page, hand = app.first, notebook.page, random.Random(seed)
     open_drawer(app, "Edit")
@@ -175,5 +176,5 @@ def test_in_the_end_all_is_of_one_state(open_canvas, seed, shots):
     anew = at_rest(notebook, other)
     for what, value in seen.items():
         assert value == anew[what], (what, done)
-    assert app.evaluate(SEEN) == seen  # and it stays
+    assert app.evaluate(SEEN) == seen  # the first explorer has not changed
     assert notebook.errors == []

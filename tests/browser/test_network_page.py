@@ -1,4 +1,4 @@
-"""A page that runs a network, opened from the disk: every number against torch."""
+"""A page that runs a network, opened from the disk, agrees with torch."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from hookviz.view.map import map_payload
 pytestmark = pytest.mark.usefixtures("translations")
 pytest.importorskip("onnxscript", reason="the oldest versions have no such export")
 
-FARTHEST = 2e-5  # of a tensor's largest value
+FARTHEST = 2e-5  # allowed error, as a fraction of a tensor's largest value
 PICTURES = hookviz.demo_images()
-FIRST, OTHER = PICTURES[10], PICTURES[9]  # in which the network finds a star, and a house
+FIRST, OTHER = PICTURES[10], PICTURES[9]  # the network predicts a star and a house
 
 
 @cache
 def small():
-    """The demo network with one block a stage, for pictures of 56×56 pixels."""
+    """Return the demo network with one block per stage, for pictures of 56×56 pixels."""
     model = hookviz.demo_model()
     model.layer1, model.layer2, model.layer3 = model.layer1[:1], model.layer2[:1], model.layer3[:1]
     model.pretrained_cfg = model.pretrained_cfg | {"input_size": (3, 56, 56)}
     last = model.head[-1]
-    with torch.no_grad():  # or all pictures would be of one class: as far apart as they were
+    with torch.no_grad():  # restore the spread of the scores, else all pictures get one class
         logits = model(torch.cat([prepare_input(each, model).args[0] for each in PICTURES]))
         last.bias.sub_(logits.mean(0)).mul_(2 / logits.std(0))
         last.weight.mul_(2 / logits.std(0)[:, None])
@@ -46,18 +46,18 @@ def small():
 
 
 def likeliest(picture, rank=0):
-    """The number and the name of the class that the network finds."""
+    """Return the number and the name of the class with this rank."""
     with torch.no_grad():
         number = int(small()(given(picture))[0].argsort(descending=True)[rank])
     return number, small().class_names[number]
 
 
 def given(picture):
-    """The network's input."""
+    """Return the network's input for a picture."""
     return prepare_input(picture, small()).args[0]
 
 
-# Arrays leave the page as base64: as JSON each value would be a text.
+# Arrays are read from the page as base64, which is shorter than JSON.
 READ = """async ([name, ...given]) => {
   const found = await hookviz[name](...given);
   const bytes = new Uint8Array(found.data.buffer);
@@ -73,7 +73,7 @@ GIVE = """async ([type, text]) => {
 
 
 def page_of(model, *given, **how):
-    """An explorer's page that runs its network."""
+    """Return an explorer's page that runs its network."""
     explorer = hookviz.explore(model, *given)
     page = explorer.to_html(network=True, **how)
     explorer.close()
@@ -87,7 +87,7 @@ def written():
 
 @pytest.fixture(scope="module")
 def opened(written, browser, tmp_path_factory):
-    """One page for tests that leave it as it was: to open one takes longer than most of them."""
+    """Open one page for all tests that leave it unchanged, since opening takes longer than most."""
     path = tmp_path_factory.mktemp("network") / "page.html"
     path.write_text(written, encoding="utf-8")
     page = browser.browser.new_page(viewport=VIEW)
@@ -101,10 +101,10 @@ def opened(written, browser, tmp_path_factory):
 
 @pytest.fixture
 def network(opened, failed):
-    """The same page, for tests that change its picture and its channels: both are put back."""
+    """Return the same page for tests that change it, and restore its picture and channels."""
     yield opened
     if failed():
-        opened.goto(opened.url.partition("#")[0])  # without what the test has set
+        opened.goto(opened.url.partition("#")[0])  # without the test's settings
         opened.locator(".hv-tile").first.wait_for()
         return
     opened.evaluate("hookviz.reset()")
@@ -142,7 +142,7 @@ def as_torch(model, x, number):
 
 
 def as_near_as_torch(page, model, x, layers, number, name):
-    """Compare maps and gradients of a class; return its logits."""
+    """Compare the maps and gradients of a class with torch, and return the logits."""
     logits, cache = as_torch(model, x, number)
     for layer in layers:
         assert close(values(page, "activation", layer), cache[layer].activation), layer
@@ -150,8 +150,8 @@ def as_near_as_torch(page, model, x, layers, number, name):
     return logits
 
 
-@pytest.mark.heavy  # the next one does so with fewer blocks and a smaller picture
-def test_every_map_and_gradient_of_the_whole_demo(shown):
+@pytest.mark.heavy  # the next test does this with fewer blocks and a smaller picture
+def test_maps_and_gradients_of_the_demo_network_equal_torch(shown):
     model = hookviz.demo_model()
     page = shown(page_of(model, FIRST))
     page.locator(".hv-tile").first.wait_for()
@@ -163,7 +163,7 @@ def test_every_map_and_gradient_of_the_whole_demo(shown):
         as_near_as_torch(page, model, x, layers, number, number)
 
 
-def test_every_map_and_gradient_for_another_picture_and_a_silenced_channel(network):
+def test_maps_and_gradients_equal_torch_after_changes_of_picture_and_channel(network):
     page, model = network, small()
     layers = page.evaluate("hookviz.layers")
     assert layers == [n for n, m in model.named_modules() if isinstance(m, torch.nn.Conv2d)]
@@ -201,7 +201,7 @@ def test_every_map_and_gradient_for_another_picture_and_a_silenced_channel(netwo
 
 
 @pytest.mark.heavy
-def test_int8_weights_are_as_far_from_torch_as_the_page_says(shown, shots):
+def test_the_page_states_the_error_of_int8_weights(shown, shots):
     model, picture = hookviz.demo_model(), hookviz.demo_images()[6]
     page = shown(page_of(model, picture, precision="int8"), color_scheme="light")
     page.locator(".hv-tile").first.wait_for()
@@ -220,7 +220,7 @@ def test_int8_weights_are_as_far_from_torch_as_the_page_says(shown, shots):
         gap = values(page, "gradient", layer) - slope
         gradients.append(np.linalg.norm(gap) / np.linalg.norm(slope))
     assert max(maps, key=maps.get) == farthest
-    assert max(maps.values()) == pytest.approx(float(largest), rel=0.06)  # said in two digits
+    assert max(maps.values()) == pytest.approx(float(largest), rel=0.06)  # shown with two digits
     assert max(gradients) == pytest.approx(float(norm), rel=0.06)
     assert 2e-3 < float(largest) < 0.1
     order = [each["index"] for each in page.evaluate("hookviz.predictions()")]
@@ -239,10 +239,10 @@ def test_int8_weights_are_as_far_from_torch_as_the_page_says(shown, shots):
         ("hookviz.setInput('no')", "Give a Blob or a File"),
     ],
 )
-def test_what_cannot_be_done_is_said(opened, call, words):
+def test_invalid_calls_raise_a_clear_error(opened, call, words):
     said = opened.evaluate(f"{call}.then(() => '', (error) => error.message)")
     assert words in said
-    assert len(opened.evaluate("hookviz.predictions()")) == 10  # and goes on
+    assert len(opened.evaluate("hookviz.predictions()")) == 10  # the page still works
 
 
 def test_on_a_phone_nothing_scrolls_sideways(opened):
@@ -252,7 +252,7 @@ def test_on_a_phone_nothing_scrolls_sideways(opened):
     opened.set_viewport_size(VIEW)
 
 
-def test_the_face_follows_a_click_on_a_class_and_a_hand_on_a_channel(written, shown, shots):
+def test_the_view_follows_a_chosen_class_and_a_scaled_channel(written, shown, shots):
     page = shown(written, color_scheme="light")
     page.locator(".hv-tile").first.wait_for()
     name = likeliest(FIRST, 1)[1]
@@ -279,7 +279,7 @@ BOXES = """() => Array.from(document.querySelectorAll(".hv-net-box"), (box) => {
 
 
 def map_in_python(model, picture):
-    """The picture of each layer in the map: its levels."""
+    """Return the colour levels of each layer's picture in the map."""
     explorer = hookviz.explore(model, picture)
     header, arrays = map_payload(explorer.displayed())
     explorer.close()
@@ -290,12 +290,12 @@ def map_in_python(model, picture):
 
 
 def rounded(levels):
-    """The levels, and those where float32 rounds otherwise."""
+    """Return the levels, and the neighbouring levels to which float32 may round."""
     return [np.clip(levels.astype(int) + by, 0, 251) for by in (-1, 0, 1)]
 
 
 def as_drawn(boxes, wanted):
-    """Whether the boxes show these levels, up to a level where float32 rounds otherwise."""
+    """Return whether the boxes show these levels, up to the rounding of float32."""
     colours = palette(SEQUENTIAL)
     shown = [each for each in boxes if each[0] in wanted]
     for name, width, height, pixels in shown:
@@ -310,7 +310,7 @@ def as_drawn(boxes, wanted):
 
 
 @pytest.mark.heavy
-def test_the_map_shows_this_pages_own_run(shown, shots):
+def test_the_map_shows_the_run_of_the_page(shown, shots):
     model = hookviz.demo_model()
     page = shown(page_of(model, PICTURES[6]), color_scheme="light")
     page.locator(".hv-tile").first.wait_for()
@@ -326,7 +326,7 @@ def test_the_map_shows_this_pages_own_run(shown, shots):
     give(page, picture)
     other = map_in_python(model, picture)
     wait_for(lambda: as_drawn(page.evaluate(BOXES), other), "the other picture's maps")
-    assert page.evaluate("box.isConnected")  # the boxes are the same, with other pictures
+    assert page.evaluate("box.isConnected")  # the boxes are the same elements with other pictures
     page.screenshot(path=shots / "network-page-map.png")
 
     page.locator('.hv-net-box[data-name="layer3.0"]').click()
@@ -340,7 +340,7 @@ def test_the_map_shows_this_pages_own_run(shown, shots):
 
 
 class Painter(torch.nn.Module):
-    """A network whose outputs are pictures: scores of five classes, and the input again."""
+    """A network whose outputs are maps: scores of five classes, and the input."""
 
     def __init__(self):
         super().__init__()
@@ -354,7 +354,7 @@ class Painter(torch.nn.Module):
 
 
 def as_output(canvas, model, x, which, channel):
-    """Whether a canvas shows a map of the output."""
+    """Return whether a canvas shows a map of the output."""
     found = canvas_pixels(canvas)
     name = ("out", "again")[which]
     with torch.no_grad():
@@ -376,7 +376,7 @@ def as_output(canvas, model, x, which, channel):
     return distinct and all((found[classes == n] == c).all() for n, c in colour_of.items())
 
 
-def test_outputs_that_are_pictures_follow_the_input(shown, shots):
+def test_output_maps_follow_the_input(shown, shots):
     torch.manual_seed(0)
     model = Painter().eval()
     first = torch.rand(1, 3, 24, 32)
@@ -401,7 +401,8 @@ def test_outputs_that_are_pictures_follow_the_input(shown, shots):
     pixels[:, 16:] //= 8
     give(page, Image.fromarray(pixels))
     x = torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 255
-    assert np.abs(values(page, "input") - x.numpy()).max() < 1e-6  # one rounds at /255
+    # Dividing by 255 rounds differently.
+    assert np.abs(values(page, "input") - x.numpy()).max() < 1e-6
     follows(x)
     page.screenshot(path=shots / "network-page-output.png")
     assert page.get_by_text("The network failed").count() == 0
@@ -412,7 +413,7 @@ def test_outputs_that_are_pictures_follow_the_input(shown, shots):
 
 
 class Segmenter(torch.nn.Module):
-    """Two heads of one stem: a segmentation, enlarged as FCN and LR-ASPP do it, and a depth map."""
+    """Two heads of one stem: a segmentation, upsampled as in FCN and LR-ASPP, and a depth map."""
 
     def __init__(self):
         super().__init__()
@@ -436,13 +437,13 @@ def as_torch_of(model, x, target):
 
 
 def click_place(page, panel, row, column, size, **how):
-    page.locator(f"{panel} canvas").first.wait_for()  # it is hidden while its map is on its way
+    page.locator(f"{panel} canvas").first.wait_for()  # the canvas is hidden until its map arrives
     shares = (row + 0.5) / size[0], (column + 0.5) / size[1]
     point(page.locator(f"{panel} .hv-frame"), *shares, click=True, **how)
 
 
 def check_gradients(page, model, x, target):
-    """The page's target, gradients and heatmaps are these, of all layers that it reaches."""
+    """Compare the page's target, gradients and heatmaps with torch in all layers it reaches."""
     gradient = page.locator(".hv-gradient .hv-label")
     wait_for(lambda: gradient.get_attribute("title") == f"gradient of {target}", f"{target}")
     for layer, wanted in as_torch_of(model, x, target).items():
@@ -476,7 +477,7 @@ def test_a_clicked_pixel_of_the_output_is_the_target(shown, shots):
     first = out[0, int(classes[5, 20]), 5, 20]
     check_gradients(page, model, x, first)
     assert page.get_by_text("no class scores").count() == 0
-    expect(page.locator(".hv-name")).to_have_text("depth")  # the target is of the other head
+    expect(page.locator(".hv-name")).to_have_text("depth")  # the target is in the other head
     expect(page.locator(".hv-gradient .hv-words")).to_have_text("no gradient arrives here")
     page.locator(".hv-input").get_by_role("button", name="go to head").click()
     expect(page.locator(".hv-name")).to_have_text("head")
@@ -493,7 +494,7 @@ def test_a_clicked_pixel_of_the_output_is_the_target(shown, shots):
     expect(page.locator(".hv-output .hv-label")).to_have_text('output["depth"]')
     click_place(page, ".hv-output", 8, 9, (24, 32))
     depth = hookviz.output["depth"][0, 8, 9]
-    check_gradients(page, model, x, depth)  # no gradient at the other head
+    check_gradients(page, model, x, depth)  # no gradient reaches the other head
 
     pixels = np.random.default_rng(0).integers(0, 256, (24, 32, 3), np.uint8)
     give(page, Image.fromarray(pixels))
@@ -540,8 +541,8 @@ def test_the_policy_allows_what_webassembly_needs_and_nothing_more(written):
     assert len(written.encode()) < 8e6
 
 
-def test_the_runtime_begins_before_the_network_is_read(written, shown):
-    """The program stands before the network, the largest part; without that part it says so."""
+def test_the_runtime_starts_before_the_network_is_read(written, shown):
+    """The program precedes the network, which is the largest part, and reports if it is missing."""
     first, cut, rest = written.partition('<script type="application/json" id="model">')
     assert cut and len(rest) > 4 * sum(each.numel() for each in small().parameters())
     page = shown(first)
@@ -552,7 +553,7 @@ def test_the_runtime_begins_before_the_network_is_read(written, shown):
     expect(page.get_by_role("alert")).to_have_text(said)
 
 
-def test_a_file_strokes_and_the_way_back(network, shots, tmp_path):
+def test_a_picture_file_and_strokes_change_the_input_and_can_be_undone(network, shots, tmp_path):
     page, model = network, small()
     number, name = likeliest(OTHER)
     first = values(page, "input")
@@ -592,7 +593,7 @@ def test_a_file_strokes_and_the_way_back(network, shots, tmp_path):
     changed[rows, columns] = True
     assert np.array_equal((both != x.numpy()).any(1)[0], changed)
     tool.select_option("eraser")
-    point(sheet, 1 / 4, 1 / 2, click=True)  # as large as the brush
+    point(sheet, 1 / 4, 1 / 2, click=True)  # the eraser is as large as the brush
     changed[:28] = False
     assert np.array_equal((values(page, "input") != x.numpy()).any(1)[0], changed)
 
@@ -608,7 +609,7 @@ def test_a_file_strokes_and_the_way_back(network, shots, tmp_path):
     page.get_by_text("'no.png' is not a picture that this browser can read").wait_for()
 
 
-# The network waits from the run of this number on, until it is told to go on: however quick it is.
+# From the run of this number on, the network waits until it is told to continue.
 RUNS_WAIT = """(first) => {
   const { postMessage } = Worker.prototype;
   const kept = [];
@@ -625,8 +626,8 @@ RUNS_WAIT = """(first) => {
 }"""
 
 
-def test_heatmaps_that_run_the_network(network, shots):
-    """As Python's; how far they are is said, and they can be stopped."""
+def test_heatmaps_that_run_the_network_equal_pythons_and_can_be_stopped(network, shots):
+    """Their progress is shown while they are computed."""
     page, layer = network, "layer1.0.conv1"
     model, picture = small(), FIRST
     x, number = given(picture), likeliest(picture)[0]
@@ -637,7 +638,8 @@ def test_heatmaps_that_run_the_network(network, shots):
     with pytest.raises(Error, match="No heatmap of this page is called 'saliency'"):
         values(page, "heatmap", layer, "saliency")
 
-    page.evaluate("hookviz.scale('layer2.0.conv1', 4, 0)")  # another answer: to be found anew
+    # The prediction changes, so the heatmap must be computed again.
+    page.evaluate("hookviz.scale('layer2.0.conv1', 4, 0)")
     with hookviz.edit(model, "layer2.0.conv1", 0, channels=4):
         edited = hookviz.attribution.occlusion(model, picture, number)
     work = page.locator(".hv-input .hv-ablation")
@@ -661,7 +663,7 @@ def test_heatmaps_that_run_the_network(network, shots):
 
 
 @pytest.mark.heavy
-def test_the_order_by_ablation(written, shown, shots):
+def test_the_order_by_score_drop_equals_pythons(written, shown, shots):
     page = shown(written)
     page.locator(".hv-tile").first.wait_for()
     model, picture, layer = small(), FIRST, "layer1.0.conv1"
@@ -694,7 +696,7 @@ DROP = """async (text) => {
 }"""
 
 
-# The next picture's file is read when it is released, and the worker's answers arrive by hand.
+# Delay the next file until it is released, and the worker's answers until the test delivers them.
 HOLD = """() => {
   const bitmap = createImageBitmap;
   globalThis.createImageBitmap = (...given) => {
@@ -719,7 +721,7 @@ RELEASE = """async () => {
   await held;
   await new Promise((done) => setTimeout(done)); // after all that follows from it
 }"""
-# One answer arrives, while the browser gives no frame: what is drawn is drawn at once.
+# Deliver one answer while the browser draws no frame, so that only immediate drawing is seen.
 ARRIVE = """async () => {
   const frame = requestAnimationFrame;
   globalThis.requestAnimationFrame = () => 0;
@@ -735,8 +737,8 @@ def drop(page, picture):
     page.evaluate(DROP, base64.b64encode(file.getvalue()).decode())
 
 
-def test_nothing_late_is_shown(written, shown):
-    """The newest picture wins, whichever is read or run first; its maps wait for no frame."""
+def test_late_pictures_and_maps_are_not_shown(written, shown):
+    """The newest picture is shown in any order of reading and running, and its maps at once."""
     page = shown(written)
     page.locator(".hv-tile").first.wait_for()
     page.get_by_role("slider", name="opacity of the heatmap").fill("0")
@@ -763,7 +765,7 @@ def test_nothing_late_is_shown(written, shown):
     wait_for(lambda: page.evaluate("arrived.length === 1"), "the second picture's maps")
     drop(page, last)
     wait_for(shows("input", np.asarray(last)), "the last picture")
-    page.evaluate(ARRIVE)  # of the second, which is not wanted any more
+    page.evaluate(ARRIVE)  # maps of the second picture, which are obsolete
     assert shows("activation", others[0][..., :3])()
     wait_for(lambda: page.evaluate("arrived.length === 1"), "the last picture's maps")
     assert shows("activation", others[0][..., :3])()
@@ -783,7 +785,7 @@ def test_nothing_late_is_shown(written, shown):
     assert shows("input", first[..., :3])()
 
 
-# Until eight frames of the camera were seen: what changed from one drawing to the next.
+# Record the changes from one frame to the next until eight camera frames were seen.
 FRAMES = """() => new Promise((done) => {
   const panels = ["input", "activation"].map((name) => `.hv-${name} canvas`);
   const found = { inputs: 0, maps: 0, alone: [] };
@@ -805,7 +807,7 @@ FRAMES = """() => new Promise((done) => {
 })"""
 
 
-def test_a_drop_and_the_camera_whose_light_goes_out(network):
+def test_a_dropped_picture_ends_the_camera(network):
     page = network
     drop(page, OTHER)
     name = likeliest(OTHER)[1]
@@ -825,13 +827,13 @@ def test_a_drop_and_the_camera_whose_light_goes_out(network):
     stop.wait_for()
     wait_for(lambda: not np.array_equal(values(page, "input"), dropped))
     frame = values(page, "input")
-    wait_for(lambda: not np.array_equal(values(page, "input"), frame))  # and goes on
+    wait_for(lambda: not np.array_equal(values(page, "input"), frame))  # the camera continues
     open_drawer(page, "Heatmaps of all layers")
     layers = page.evaluate("hookviz.layers")
     expect(page.locator(".hv-thumb")).to_have_count(len(layers))
     seen = page.evaluate(FRAMES)
-    assert seen["inputs"] > 3 and seen["maps"] > 3  # the maps follow, and
-    assert seen["alone"] == []  # no frame of the input stands beside another frame's maps
+    assert seen["inputs"] > 3 and seen["maps"] > 3  # the maps follow the input
+    assert seen["alone"] == []  # an input is never shown beside another frame's maps
     open_drawer(page, "Pictures")
     stop.click()
     tracks = "globalThis.seen.getTracks().map((track) => track.readyState)"
@@ -844,7 +846,7 @@ def test_a_drop_and_the_camera_whose_light_goes_out(network):
 
 
 def photographs():
-    """Ten cuts of the photographs, of odd sizes, stored in each of the eight orientations."""
+    """Return ten crops of photographs, of odd sizes, stored in each of the eight orientations."""
     cat, cup = hookviz.models.photographs().values()
     sizes = [(451, 300), (57, 56), (56, 57), (333, 37), (41, 257), (97, 89)]
     sizes += [(100, 151), (151, 100), (65, 64), (600, 399)]
@@ -858,8 +860,8 @@ def photographs():
         yield file.getvalue()
 
 
-def test_ten_photographs_become_what_torchvision_makes_of_them(opened):
-    """To 1/255, in every orientation: torchvision's own resize, crop and normalization."""
+def test_the_page_prepares_photographs_like_torchvision(opened):
+    """Resize, crop and normalization agree to 1/255, in every orientation."""
     transform = transforms.Compose(
         [
             transforms.Resize(56),
@@ -893,7 +895,7 @@ PASTE = """async ([type, text]) => {
 
 
 @pytest.mark.heavy
-def test_a_picture_is_pasted(written, shown):
+def test_a_picture_can_be_pasted(written, shown):
     page = shown(written)
     page.locator(".hv-tile").first.wait_for()
     file = io.BytesIO()
@@ -926,8 +928,8 @@ LESSON = """<!doctype html><title>A lesson</title>
 """
 
 
-def test_a_page_embeds_one_and_drives_it(written, chrome):
-    """Both from one origin: a server of the test's own, as any folder of a web site is."""
+def test_an_embedding_page_can_control_the_network_page(written, chrome):
+    """Serve both pages from one origin, like files in a folder of a web site."""
     context = chrome.new_context(viewport={"width": 1280, "height": 900})
     page = context.new_page()
     files = {"lesson.html": LESSON, "network.html": written}

@@ -1,4 +1,4 @@
-"""Notebook 7 and Voilà in a real browser: the explorer appears and moves; so does its canvas."""
+"""Notebook 7 and Voilà in a real browser show the explorer and its canvas and let them move."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from notebook7 import Notebook7, Notebook7Page
 import hookviz
 
 pytestmark = [
-    pytest.mark.heavy,  # servers of their own, each with a kernel
+    pytest.mark.heavy,  # starts separate servers, each with a kernel
     pytest.mark.skipif(WIDGETS < 8, reason="Notebook 7 and Voilà show widgets of ipywidgets 8"),
 ]
 CELL = "import hookviz as hv\nhv.explore(hv.demo_model(), hv.demo_images()[6], layer='stem.0')"
 
 
 @pytest.mark.parametrize(("front_end", "page_of"), [(Notebook7, Notebook7Page), (Voila, Dashboard)])
-def test_explorer(front_end, page_of, browser, tmp_path, shots):
+def test_core_widgets_work_in_other_front_ends(front_end, page_of, browser, tmp_path, shots):
     server = front_end(tmp_path)
     try:
         path = write_notebook(server.files / "explorer.ipynb", [CELL])
@@ -38,7 +38,7 @@ def test_explorer(front_end, page_of, browser, tmp_path, shots):
         before = picture.get_attribute("src")
         widget.get_by_role("slider", name="channel").press("ArrowRight")
         wait_for(lambda: "channel 1 of 24" in picture.get_attribute("alt"), "the next channel")
-        assert picture.get_attribute("src") != before  # with its words, in one text
+        assert picture.get_attribute("src") != before  # the picture changes together with its words
         assert picture.count() == 1
         notebook.page.screenshot(path=shots / f"{front_end.__name__.lower()}.png")
         assert notebook.errors == []
@@ -47,7 +47,7 @@ def test_explorer(front_end, page_of, browser, tmp_path, shots):
         server.close()
 
 
-# What Python has is shown, so that a test can wait for it.
+# Show Python's values, so that a test can wait for them.
 LIVE = f"""{CANVAS_ON}
 import hookviz, ipywidgets
 explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layer='stem.0')
@@ -61,7 +61,7 @@ explorer"""
 
 
 @pytest.mark.parametrize(("front_end", "page_of"), [(Notebook7, Notebook7Page), (Voila, Dashboard)])
-def test_canvas(front_end, page_of, browser, tmp_path, shots):
+def test_the_canvas_works_in_other_front_ends(front_end, page_of, browser, tmp_path, shots):
     twin = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layer="stem.0")
     maps = twin.cache["stem.0"].activation[0]
     twin.close()

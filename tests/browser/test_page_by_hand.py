@@ -1,4 +1,4 @@
-"""The page under a hand: wheel, drag and double-click, the colourbar, the strip, the printer."""
+"""Using the page: wheel, drag, double-click, colourbar, layer strip, keys and printing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def frame(page, name):
 
 
 def transforms(page):
-    """How each picture is enlarged and moved: the same for all."""
+    """Return the zoom and shift of the pictures, which all share."""
     found = [frame(page, name).locator("canvas").get_attribute("style") or "" for name in PANELS]
     assert len(set(found)) == 1, found
     return found[0]
@@ -44,10 +44,10 @@ def at(page, name, u, v):
     return box["x"] + u * box["width"], box["y"] + v * box["height"]
 
 
-def test_wheel_drag_and_double_click_move_all_panels(page):
-    x, y = at(page, "activation", 0.27, 0.77)  # within a cell
+def test_wheel_drag_and_double_click_zoom_and_move_all_panels(page):
+    x, y = at(page, "activation", 0.27, 0.77)  # inside a cell of the map
     page.mouse.move(x, y)
-    page.mouse.wheel(0, -300)  # the page's own, until a picture was looked at
+    page.mouse.wheel(0, -300)  # scrolls the page until a picture has been clicked
     next_frame(page)
     assert transforms(page) == ""
     page.mouse.click(x, y)
@@ -56,7 +56,7 @@ def test_wheel_drag_and_double_click_move_all_panels(page):
     next_frame(page)
     enlarged = transforms(page)
     assert f"scale({np.e:.3f}" in enlarged
-    # What was under the pointer still is.
+    # The point under the pointer stays there.
     page.mouse.move(x + 1, y)
     next_frame(page)
     assert page.locator(".hv-here dd").first.inner_text() == before
@@ -67,7 +67,7 @@ def test_wheel_drag_and_double_click_move_all_panels(page):
     next_frame(page)
     moved = transforms(page)
     assert moved != enlarged and "scale(2.718" in moved
-    page.mouse.dblclick(*at(page, "gradient", 0.8, 0.2))  # away from the position's card
+    page.mouse.dblclick(*at(page, "gradient", 0.8, 0.2))  # not on the card of the position
     next_frame(page)
     assert transforms(page) == ""
 
@@ -104,19 +104,19 @@ OTHERS = [pytest.param(each, marks=pytest.mark.heavy) for each in ("hirescam", "
 
 
 @pytest.mark.parametrize("method", ["gradcam", *OTHERS])
-def test_the_overlay_is_the_one_that_python_draws(page, explorer, method):
+def test_the_overlay_equals_pythons(page, explorer, method):
     page.get_by_label("heatmap", exact=True).select_option(method)
     next_frame(page)
     explorer.heatmap = method
     wanted = explorer.frame.overlay.pixels.astype(int)
     got = canvas_pixels(frame(page, "input").locator("canvas"))[..., :3].astype(int)
     assert got.shape == wanted.shape
-    # A page holds heatmaps in half precision: a level may fall on the other side of its edge.
+    # A page has heatmaps in half precision, so a value may round to a neighbouring level.
     less = np.abs(got - wanted)
     assert less.max() <= 3 and less.mean() < 0.2
 
 
-def test_the_strip_leads_to_a_layer(page, explorer):
+def test_a_click_in_the_strip_of_heatmaps_opens_the_layer(page, explorer):
     open_drawer(page, "Heatmaps of all layers")
     thumbs = page.locator(".hv-thumb")
     thumbs.first.wait_for()
@@ -127,7 +127,7 @@ def test_the_strip_leads_to_a_layer(page, explorer):
     expect(thumbs.nth(2)).to_have_attribute("aria-current", "true")
 
 
-def test_it_prints(page):
+def test_the_page_can_be_printed(page):
     pdf = page.pdf(print_background=True)
     assert pdf.startswith(b"%PDF") and len(pdf) > 20_000
     page.emulate_media(media="print")
@@ -135,7 +135,7 @@ def test_it_prints(page):
     assert not page.locator(".hv-toggle").first.is_visible()
 
 
-def test_the_verdict_leads_to_the_layer(shown):
+def test_the_health_chip_opens_the_layer_with_nan(shown):
     model = hookviz.demo_model()
     with torch.no_grad():
         model.layer3[0].conv1.weight[3] = torch.nan
@@ -152,7 +152,7 @@ def test_the_verdict_leads_to_the_layer(shown):
     page.locator(".hv-name", has_text="layer3.0.conv1").wait_for()
 
 
-# Another order before the browser has read the layer.
+# Choose another order before the browser has read the layer.
 AT_ONCE = """() => {
   document.querySelector(".hv-chip + .hv-popup button").click();
   const order = document.querySelector("[aria-label='order of the channels']");
@@ -161,8 +161,8 @@ AT_ONCE = """() => {
 }"""
 
 
-def test_silent_channels_are_found(shown):
-    """By the verdict, by the colour of the layers, and in an order; and they are called so."""
+def test_silent_channels_are_marked_and_found(shown):
+    """The health chip, the colours of the layers, an order and labels show silent channels."""
     model = hookviz.demo_model()
     with torch.no_grad():
         model.layer2[1].conv1.weight[1::2] = 0
@@ -193,7 +193,7 @@ def test_silent_channels_are_found(shown):
     assert page.locator(".hv-words.hv-tag").inner_text() == "zero everywhere"
 
 
-def test_a_click_shows_what_a_place_sees(page, explorer, shots):
+def test_a_click_shows_the_receptive_field_of_a_position(page, explorer, shots):
     here, box = page.locator(".hv-here"), page.locator(".hv-input .hv-field")
     field = hookviz.receptive_field(
         hookviz.demo_model(), hookviz.demo_images()[6], "layer2.0.conv1"
@@ -214,7 +214,7 @@ def test_a_click_shows_what_a_place_sees(page, explorer, shots):
     assert "click for its receptive field" in here.inner_text() and not box.is_visible()
     page.mouse.click(*at(page, "activation", 7.5 / 28, 20.5 / 28))
     page.mouse.move(5, 5)
-    agrees(field, 20, 7)  # it stays where the pointer has gone
+    agrees(field, 20, 7)  # it stays when the pointer moves away
     value = explorer.cache["layer2.0.conv1"].activation[0, 4, 20, 7].item()
     shown = page.locator(".hv-here dd").nth(1).inner_text().replace("−", "-")
     assert np.float32(shown) == np.float32(value)
@@ -223,11 +223,11 @@ def test_a_click_shows_what_a_place_sees(page, explorer, shots):
     page.keyboard.press("Shift+ArrowUp")
     agrees(field, 19, 8)
     page.mouse.move(*at(page, "activation", 0.5 / 28, 27.5 / 28))
-    agrees(field, 27, 0)  # under the pointer first
+    agrees(field, 27, 0)  # the position under the pointer takes precedence
     page.mouse.move(5, 5)
     agrees(field, 19, 8)
 
-    # The same spot of another layer's map, and nothing once it is given up.
+    # Another layer shows the same fraction of its map, and nothing once the position is cleared.
     find_layer(page, "layer3.1.conv2")
     page.locator(".hv-name", has_text="layer3.1.conv2").wait_for()
     deep = hookviz.receptive_field(hookviz.demo_model(), hookviz.demo_images()[6], "layer3.1.conv2")
@@ -238,23 +238,23 @@ def test_a_click_shows_what_a_place_sees(page, explorer, shots):
     assert not box.is_visible() and "sees" not in here.inner_text()
 
 
-# The tools of the view
+# The toolbar of the view
 
 
 def tour(page):
     return page.get_by_role("dialog", name="tour")
 
 
-def test_a_key_opens_keys_and_a_tour(page, shots):
+def test_a_key_opens_the_list_of_keys_and_a_tour(page, shots):
     page.keyboard.press("?")
     keys = page.get_by_role("dialog", name="keys")
     expect(keys).to_contain_text("Ctrl + scroll")
-    page.keyboard.press("ArrowRight")  # its keys are its own
+    page.keyboard.press("ArrowRight")  # the page ignores keys pressed in the list
     expect(page.locator(".hv-number-now").first).to_have_text("4")
     page.keyboard.press("Escape")
     expect(keys).to_have_count(0)
     page.get_by_role("button", name="?", exact=True).click()
-    page.keyboard.press("Enter")  # the tour has the focus
+    page.keyboard.press("Enter")  # the tour is focused
     said = []
     for number in range(1, 6):
         expect(tour(page)).to_contain_text(f"{number} of 5")
@@ -269,7 +269,7 @@ def test_a_key_opens_keys_and_a_tour(page, shots):
         down = min(box["y"] + box["height"], whole["y"] + whole["height"]) - max(
             box["y"], whole["y"]
         )
-        assert hidden <= 4 or down <= 4, number  # it does not lie on what it points at
+        assert hidden <= 4 or down <= 4, number  # the tour's text does not cover what it explains
         said.append(tour(page).locator("p").inner_text())
         page.screenshot(path=shots / f"tour-{number}.png")
         page.keyboard.press("Enter")
@@ -284,7 +284,7 @@ def test_a_key_opens_keys_and_a_tour(page, shots):
 
 
 def test_the_shown_view_is_saved_as_a_picture(page, shots):
-    """The map's pixels are in it, the colours of the screen, where the map stands."""
+    """The picture contains the map at its position in the colours of the screen."""
     page.mouse.click(*at(page, "activation", 7.5 / 28, 20.5 / 28))
     page.mouse.move(5, 5)
     page.keyboard.press("b")
@@ -299,7 +299,7 @@ def test_the_shown_view_is_saved_as_a_picture(page, shots):
     box, title = (
         page.locator(each).bounding_box() for each in (".hv-activation .hv-map", ".hv-model")
     )
-    # Controls are left out, and no empty band where they stand.
+    # Controls are left out, without an empty band in their place.
     main = page.locator(".hv-main").bounding_box()
     whole = 2 * (main["y"] + main["height"] - title["y"] + 24)
     moved = whole - len(picture)
@@ -310,16 +310,16 @@ def test_the_shown_view_is_saved_as_a_picture(page, shots):
     left, top = (2 * (box[each] - title[each] + 12) for each in ("x", "y"))
     top -= moved
     side = 2 * box["width"] / 28
-    for row, column in ((2, 3), (5, 25), (26, 12)):  # away from crosshair and box
+    for row, column in ((2, 3), (5, 25), (26, 12)):  # not on the crosshair or box
         y, x = top + (row + 0.5) * side, left + (column + 0.5) * side
         assert (picture[round(y), round(x)] == shown[row, column]).all()
-    # The channel's number stands in front of "of 96, sorted by".
+    # The channel's number precedes "of 96, sorted by".
     rank = page.locator(".hv-number-now").first.bounding_box()
     left, top = (round(2 * (rank[each] - title[each] + 12)) for each in ("x", "y"))
     top -= round(moved)
     wide, high = (round(2 * rank[each]) for each in ("width", "height"))
     assert np.ptp(picture[top : top + high, left : left + wide]) > 100
-    # Nothing stands between the layer's words and its size.
+    # Nothing lies between the layer's words and its size.
     does, size = (each.bounding_box() for each in page.locator(".hv-does > *").all())
     top = round(2 * (size["y"] - title["y"] + 12) - moved)
     left, right = (round(2 * (each - title["x"] + 12)) for each in (size["x"] - 3, size["x"]))
@@ -344,9 +344,10 @@ def test_a_silent_channel_is_crossed_out_in_the_saved_picture(shown, shots):
     tile, title = silent.first.bounding_box(), page.locator(".hv-model").bounding_box()
     left, top = (2 * (tile[each] - title[each] + 12) for each in ("x", "y"))
     main = page.locator(".hv-main").bounding_box()
-    top -= 2 * (main["y"] + main["height"] - title["y"] + 24) - len(picture)  # left out above
+    # The height of the controls left out above.
+    top -= 2 * (main["y"] + main["height"] - title["y"] + 24) - len(picture)
     wide, high = 2 * tile["width"], 2 * tile["height"]
-    for share in (0.3, 0.7):  # on both lines, and beside them
+    for share in (0.3, 0.7):  # on both lines and next to them
         y, x = round(top + share * high), [left + share * wide, left + (1 - share) * wide]
         ground = picture[y, round(left + 0.1 * wide)]
         assert all(np.abs(picture[y, round(each)] - ground).max() > 30 for each in x)
@@ -382,14 +383,14 @@ def test_the_view_is_in_the_address(chrome, explorer, explorer_page, page):
     other = chrome.new_page(viewport={"width": 1280, "height": 900})
     other.goto(link)
     is_there(other)
-    # Python's settings are a link, too.
+    # Python's settings also become a link.
     view = {"layer": "layer3.1.conv2", "channel": 5, "heatmap": "hirescam", "position": [10, 3]}
     other.goto("about:blank")
     other.goto(
         f"{explorer_page.as_uri()}#{urlencode(explorer.settings() | view | {'target': number})}"
     )
     is_there(other)
-    # One that names what is not there opens as the page does.
+    # A link with unknown names opens the page's default view.
     other.goto("about:blank")
     other.goto(f"{explorer_page.as_uri()}#layer=conv9&channel=x&order=none&place=2,3&target=99999")
     expect(other.locator(".hv-name")).to_have_text("layer2.0.conv1")
@@ -397,8 +398,8 @@ def test_the_view_is_in_the_address(chrome, explorer, explorer_page, page):
     other.close()
 
 
-def test_the_order_at_a_place_follows_the_place(page, explorer):
-    """By value: the tiles stand anew after each click, and the button shows the first of them."""
+def test_the_order_by_value_follows_the_clicked_position(page, explorer):
+    """The tiles are sorted again after each click, and the key b shows the first of them."""
     maps = explorer.cache["layer2.0.conv1"].activation[0]
     height, width = maps.shape[1:]
     page.get_by_label("order of the channels").select_option("value")
@@ -419,7 +420,7 @@ def test_the_order_at_a_place_follows_the_place(page, explorer):
         expect(slider).to_have_attribute("aria-valuetext", f"channel {wanted[0]} of {len(maps)}")
 
 
-def test_by_keyboard_a_class_keeps_the_focus(page):
+def test_a_class_chosen_by_keyboard_keeps_the_focus(page):
     page.locator(".hv-prediction").nth(2).focus()
     number = page.locator(".hv-prediction").nth(2).get_attribute("data-number")
     page.keyboard.press("Enter")

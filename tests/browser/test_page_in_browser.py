@@ -1,4 +1,4 @@
-"""The page in a real browser: from a disk, without a network, under its own strict policy."""
+"""The page in a real browser, opened from the disk without a network under its strict policy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RANGES = ["channel", "layer", "network", "percentile", "symmetric"]
 
 
 class Given(nn.Conv2d):
-    """A convolution that returns what it was given: maps of every kind."""
+    """A convolution that returns fixed maps of every kind."""
 
     def __init__(self, maps: Tensor) -> None:
         super().__init__(3, len(maps), 1)
@@ -53,8 +53,7 @@ def expected(panel):
     return palette(panel.cmap)[to_levels(panel.values, panel.low, panel.high)]
 
 
-# Of each tile what is drawn in the middle of each value of its map; then the tile is clicked, and
-# its map read.
+# Read the pixel at the centre of each value in each tile; then click the tile and read its map.
 WALK = f"""async ([height, width]) => {{
   const read = {PIXELS};
   const frame = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
@@ -83,13 +82,13 @@ WALK = f"""async ([height, width]) => {{
 }}"""
 
 
-# Each palette once and each range once; or each with each.
+# Each palette and each range once; as a heavy test, all combinations.
 SOME = [*zip(CMAPS, itertools.cycle(RANGES)), *(("auto", each) for each in RANGES[1:])]
 ALL = pytest.param(list(itertools.product(CMAPS, RANGES)), marks=pytest.mark.heavy)
 
 
 @pytest.mark.parametrize("looks", [SOME, ALL], ids=["some", "all"])
-def test_each_pixel_is_as_render_draws_it(shown, looks):
+def test_each_pixel_equals_that_of_the_python_renderer(shown, looks):
     model = nn.Sequential(Given(odd_maps()), nn.Flatten())
     explorer = hookviz.explore(model, torch.rand(1, 3, 6, 7))
     page = shown(explorer.to_html(), color_scheme="light")
@@ -101,7 +100,7 @@ def test_each_pixel_is_as_render_draws_it(shown, looks):
         seen = page.evaluate(WALK, [6, 7])
         assert len(seen["small"]) == len(seen["large"]) == 9
         for channel in range(9):
-            # As the explorer shows this channel; it would draw a still picture of each.
+            # Compute the panel directly: the explorer would also draw a still picture.
             there = build_frame(explorer.displayed().with_settings(channel=channel))
             wanted = expected(there.panels[0])
             large, small = as_pixels(seen["large"][channel]), np.array(seen["small"][channel])
@@ -110,7 +109,7 @@ def test_each_pixel_is_as_render_draws_it(shown, looks):
     explorer.close()
 
 
-def test_the_demo_by_keyboard_pointer_and_search(shown, explorer, explorer_page):
+def test_the_demo_page_is_used_by_keyboard_pointer_and_search(shown, explorer, explorer_page):
     page = shown(explorer_page.read_text(), color_scheme="light")
     page.locator(".hv-tile").first.wait_for()
     canvas = page.locator(".hv-activation canvas").first
@@ -119,7 +118,7 @@ def test_the_demo_by_keyboard_pointer_and_search(shown, explorer, explorer_page)
         return np.array_equal(pixels(canvas), expected(explorer.frame.panels[0]))
 
     wait_for(agrees)
-    page.keyboard.press("ArrowRight")  # nothing has the focus: the page is the explorer's
+    page.keyboard.press("ArrowRight")  # works without focus, since the page has only one explorer
     explorer.channel = 5
     wait_for(agrees)
     page.keyboard.press("ArrowDown")
@@ -145,7 +144,7 @@ def test_the_demo_by_keyboard_pointer_and_search(shown, explorer, explorer_page)
 
     assert (
         "click to mark a position" in page.locator(".hv-here").inner_text()
-    )  # until the pointer is somewhere
+    )  # shown until the pointer is over a picture
     box = page.locator(".hv-activation .hv-frame").bounding_box()
     page.mouse.move(box["x"] + 0.5 * box["width"] + 2, box["y"] + 0.25 * box["height"] + 2)
     next_frame(page)
@@ -165,7 +164,7 @@ def test_the_demo_by_keyboard_pointer_and_search(shown, explorer, explorer_page)
 
 
 @pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.heavy)])
-def test_in_a_sandboxed_frame(shown, shots, theme, explorer_page):
+def test_the_page_works_in_a_sandboxed_frame(shown, shots, theme, explorer_page):
     inner = explorer_page.read_text()
     frame = f'<iframe sandbox="allow-scripts" width="1200" height="800" srcdoc="{escape(inner)}">'
     page = shown(f'<!doctype html><meta charset="utf-8">{frame}</iframe>', color_scheme=theme)
@@ -173,7 +172,7 @@ def test_in_a_sandboxed_frame(shown, shots, theme, explorer_page):
     page.screenshot(path=shots / f"page-in-frame-{theme}.png")
 
 
-def test_without_scripts_the_picture_stands(chrome, explorer, explorer_page):
+def test_without_scripts_the_still_picture_is_shown(chrome, explorer, explorer_page):
     context = chrome.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(explorer_page.as_uri())
@@ -181,8 +180,8 @@ def test_without_scripts_the_picture_stands(chrome, explorer, explorer_page):
     context.close()
 
 
-def test_in_an_exported_notebook(chrome, explorer, tmp_path):
-    """What `explorer.page` leaves in a saved notebook moves in what nbconvert makes of that."""
+def test_the_page_works_in_an_exported_notebook(chrome, explorer, tmp_path):
+    """The output of `explorer.page` still works after nbconvert's export to HTML."""
     explorer.layer, explorer.channel = "layer3.0.conv1", 4
     data = {"text/html": explorer.page(layers="layer3.*").data}
     output = nbformat.v4.new_output("display_data", data)
@@ -203,7 +202,7 @@ def test_in_an_exported_notebook(chrome, explorer, tmp_path):
 
 
 class Heads(nn.Module):
-    """Two heads, of which a target takes one."""
+    """A model with two heads, one of which has the target."""
 
     def __init__(self):
         super().__init__()
@@ -214,7 +213,7 @@ class Heads(nn.Module):
         return {"one": self.head(x), "other": self.other(x)}
 
 
-def test_where_no_gradient_arrives_a_button_leads_to_where_one_does(shown):
+def test_without_a_gradient_a_button_opens_a_layer_that_has_one(shown):
     torch.manual_seed(0)
     target = hookviz.output["one"][0, 1].sum()
     explorer = hookviz.explore(Heads(), torch.rand(1, 3, 9, 9), target, layer="other")
@@ -239,7 +238,7 @@ class Meeting(nn.Module):
         return self.both(self.each(one) - self.each(other)).mean((2, 3))
 
 
-def test_the_input_is_beside_its_own_maps_only(shown):
+def test_only_the_input_of_the_shown_maps_is_beside_them(shown):
     torch.manual_seed(0)
     pictures = torch.rand(1, 3, 9, 9), torch.rand(1, 3, 9, 9)
     explorer = hookviz.explore(Meeting(), pictures, layer="each", call=1)
@@ -252,7 +251,7 @@ def test_the_input_is_beside_its_own_maps_only(shown):
     page.evaluate("document.activeElement.blur()")
     page.keyboard.press("ArrowDown")
     expect(page.locator(".hv-notes")).to_contain_text("No picture is shown beside this map")
-    shown_now = pixels(drawn)[..., :3]  # the heatmap alone
+    shown_now = pixels(drawn)[..., :3]  # only the heatmap
     assert not any(np.array_equal(shown_now, each) for each in (first, second))
     page.keyboard.press("ArrowUp")
     wait_for(lambda: np.array_equal(pixels(drawn)[..., :3], second), "the second picture again")

@@ -1,4 +1,4 @@
-"""A chosen place in JupyterLab: its box on a tall picture, by the canvas."""
+"""A chosen position in JupyterLab: the box of its receptive field on a tall picture."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def field():
 
 
 def lands(outlined, frame, field):
-    """Whether an outline is where it belongs on a picture; lines above may still move both."""
+    """Return whether the outline is at its place relative to the picture, which may still move."""
     seen, picture = outlined.bounding_box(), frame.bounding_box()
     if not seen or not picture:  # not drawn yet
         return False
@@ -38,11 +38,11 @@ def lands(outlined, frame, field):
     wanted = [left * picture["width"], top * picture["height"]]
     wanted += [width * picture["width"], height * picture["height"]]
     got = [seen["x"] - picture["x"], seen["y"] - picture["y"], seen["width"], seen["height"]]
-    return got == pytest.approx(wanted, abs=3)  # its line is two wide
+    return got == pytest.approx(wanted, abs=3)  # the line is two pixels wide
 
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_by_the_canvas(open_canvas, field, shots):
+def test_the_canvas_outlines_the_receptive_field_of_a_clicked_position(open_canvas, field, shots):
     notebook, app = open_canvas(MAKE)
     page = notebook.page
     height, width = field.map_size

@@ -1,4 +1,4 @@
-"""The player of a trace in a real JupyterLab: its page in a frame, moved by keyboard."""
+"""The player of a trace in a real JupyterLab: a page in a frame, controlled by keyboard."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def twin():
     return hookviz.trace(hookviz.demo_model(), hookviz.demo_images()[6])
 
 
-def test_it_plays_in_its_frame(open_notebook, shots):
+def test_the_player_steps_and_plays_in_its_frame(open_notebook, shots):
     notebook, trace = open_notebook(CELLS), twin()
     page = notebook.page
     frame = page.frame_locator(".hookviz-explorer iframe").first
@@ -35,7 +35,7 @@ def test_it_plays_in_its_frame(open_notebook, shots):
     def place():
         return int(slider.get_attribute("aria-valuenow"))
 
-    wait_for(lambda: place() >= 7, "it to play")  # a slow look may miss the seventh itself
+    wait_for(lambda: place() >= 7, "it to play")  # polling may miss the seventh event itself
     frame.get_by_role("button", name="pause", exact=True).click()
     frame.get_by_role("button", name="play", exact=True).wait_for()
     assert code.inner_text() == trace[place()].code
@@ -46,7 +46,7 @@ def test_it_plays_in_its_frame(open_notebook, shots):
 
 
 @pytest.mark.heavy
-def test_hostile_names_stay_text(open_notebook):
+def test_the_player_shows_hostile_names_as_text(open_notebook):
     notebook = open_notebook(
         [
             "import hookviz, torch\nfrom torch import nn\nevil = '<img src=x onerror=hacked=1>'",

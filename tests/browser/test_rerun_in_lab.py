@@ -1,4 +1,4 @@
-"""The same cell again in a real notebook: the new explorer takes the old one's place."""
+"""Running a cell again in a real notebook replaces the old explorer by the new one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ CELL = """import hookviz, ipywidgets
 model, image = hookviz.demo_model(), hookviz.demo_images()[6]
 explorer = hookviz.explore(model, image, layers="stem.*", layer="stem.0", channel=0)
 explorer"""
-# The comms of widgets alone: a page opens another for a moment, when it asks what is there.
+# Count only the comms of widgets; a page opens another one briefly to list them.
 COUNT = """module = ipywidgets.widgets.widget
 seven = not hasattr(module, "_instances")
 every = list((ipywidgets.Widget.widgets if seven else module._instances).values())
@@ -22,13 +22,13 @@ del explorers"""
 
 
 @pytest.mark.heavy
-def test_shift_enter_again_and_again(open_notebook):
+def test_running_a_cell_again_replaces_its_explorer(open_notebook):
     notebook = open_notebook([CELL, COUNT])
     page = notebook.page
     cells = page.locator(".jp-CodeCell, .code_cell")
 
     def run(cell):
-        """Run one cell by Shift+Enter, and wait until its number has changed."""
+        """Run one cell with Shift+Enter, and wait until its number has changed."""
         prompt = cells.nth(cell).locator(".jp-InputPrompt, .input_prompt")
         before = prompt.inner_text()
         cells.nth(cell).locator(".cm-content, .CodeMirror-code").click()
@@ -41,7 +41,7 @@ def test_shift_enter_again_and_again(open_notebook):
         wait_for(done, "the cell to have run")
 
     def counted(time):
-        """What the second cell told at its latest run: the text may come after the number."""
+        """Return the second cell's latest output, which may come after its number."""
         told, begin = (
             cells.nth(1).locator(".jp-OutputArea-output, .output_subarea"),
             f"time {time}: ",
@@ -60,7 +60,7 @@ def test_shift_enter_again_and_again(open_notebook):
         run(1)
         if notebook.tells_cells:
             assert counted(runs) == first
-        else:  # nobody can know that the new explorer is the old one's
+        else:  # without cell ids, the old explorer cannot be recognized
             assert counted(runs).startswith(f"open {runs} ")
 
     widget = page.locator(".hookviz-explorer")

@@ -1,4 +1,4 @@
-"""A notebook that was saved, and is opened again without the kernel that ran it."""
+"""A saved notebook that is opened again without its kernel."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ LOST = "Error displaying widget"
 
 
 def saved(path):
-    """What the outputs hold that have a picture, once the file has any."""
+    """Return the data of the outputs with a picture, once the file has any."""
 
     def read():
         try:
             book = nbformat.read(path, as_version=4)
-        except NotJSONError:  # it is being written
+        except NotJSONError:  # the file is being written
             return []
         outputs = [output["data"] for cell in book.cells for output in cell.outputs]
         return [data for data in outputs if "image/png" in data]
@@ -33,10 +33,10 @@ def saved(path):
 
 
 @pytest.mark.heavy
-def test_exported_it_is_one_picture(open_notebook, lab, chrome, tmp_path):
+def test_an_exported_explorer_is_one_picture(open_notebook, lab, chrome, tmp_path):
     notebook = open_notebook([CELL])
     still = notebook.page.locator("[id^=hookviz-still]")
-    still.wait_for(state="attached")  # a cell's number may come before what it shows
+    still.wait_for(state="attached")  # a cell's number may come before its output
     assert still.count() == 1
     output = notebook.page.locator(".jp-OutputArea-child, .output_area").filter(has=still)
     expect(output).to_have_count(1)
@@ -58,7 +58,7 @@ def test_exported_it_is_one_picture(open_notebook, lab, chrome, tmp_path):
 
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the error is JupyterLab's")
-def test_a_still_picture_is_where_the_explorer_was(open_notebook, lab, shots):
+def test_a_reopened_notebook_shows_a_still_picture_of_the_explorer(open_notebook, lab, shots):
     notebook = open_notebook([CELL, "'the next cell'"])
     page = notebook.page
     page.locator(".hookviz-explorer .hookviz img.smooth").first.wait_for()
@@ -66,7 +66,7 @@ def test_a_still_picture_is_where_the_explorer_was(open_notebook, lab, shots):
     still.wait_for(state="attached")
     assert still.count() == 1
     expect(still).to_be_hidden()
-    # The explorer, and the next cell's: the picture takes no room.
+    # Only the explorer and the next cell's output are visible: the picture takes no space.
     expect(page.locator(".jp-OutputArea-child:visible")).to_have_count(2)
 
     page.keyboard.press("Escape")
@@ -78,7 +78,7 @@ def test_a_still_picture_is_where_the_explorer_was(open_notebook, lab, shots):
     assert picture.size[0] > 500
 
     notebook.close()
-    lab.sweep()  # no kernel has these widgets any more
+    lab.sweep()  # now no kernel has these widgets
     notebook.open()
     still.wait_for()
     assert not page.get_by_text(LOST).first.is_visible()

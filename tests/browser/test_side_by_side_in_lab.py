@@ -1,4 +1,4 @@
-"""Two runs beside each other in JupyterLab: two explorers that move together."""
+"""Two runs side by side in JupyterLab: two linked explorers."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ FINE_TUNED = [
 
 
 def columns(page):
-    """The picture of a, and that of b."""
+    """Return the pictures of a and b."""
     return [page.locator(f".hookviz-side-{side} .hookviz img.smooth") for side in "ab"]
 
 
-def test_two_pictures_move_together(open_notebook, shots):
+def test_linked_explorers_of_two_pictures_move_together(open_notebook, shots):
     notebook = open_notebook(TWO_PICTURES)
     page = notebook.page
     left, right = columns(page)
@@ -60,7 +60,7 @@ def test_two_pictures_move_together(open_notebook, shots):
 
 @pytest.mark.heavy
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_before_and_after_fine_tuning(open_notebook, shots):
+def test_before_and_after_fine_tuning_share_one_set_of_controls(open_notebook, shots):
     notebook = open_notebook([CANVAS_ON, *FINE_TUNED])
     page = notebook.page
     app = page.locator(".hookviz-app")

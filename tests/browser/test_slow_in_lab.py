@@ -1,4 +1,4 @@
-"""A kernel far away: whatever is asked can be overtaken, and nothing arrives late and wins."""
+"""With a slow kernel, later requests win and late answers are ignored."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def tell(change=None):
 explorer.observe(tell)
 said"""
 
-# Each frame, what the sliders say.
+# Record the texts of the sliders at each frame.
 RECORD = """(app) => {
   const slider = (name) => app.querySelector(`input[aria-label="${name}"]`);
   const said = (name) => slider(name).getAttribute("aria-valuetext");
@@ -45,7 +45,7 @@ def delayed(page: Page, milliseconds: int) -> Iterator[None]:
 
 
 def places(recorded: list[str]) -> list[tuple[int, int]]:
-    """The number of the layer and of the channel, of what the sliders said."""
+    """Return the numbers of layer and channel in each recorded text."""
 
     def number(text: str, after: str) -> int:
         return int(text.rpartition(after)[2].split()[0])
@@ -68,7 +68,7 @@ def shown(open_notebook: Any) -> Any:
 
 
 @pytest.mark.heavy
-def test_keys_are_held_while_the_class_changes(shown):
+def test_held_keys_and_changes_of_class_do_not_move_the_view_back(shown):
     notebook, app, said = shown
     page = notebook.page
     channel = app.get_by_role("slider", name="channel", exact=True)
@@ -78,7 +78,7 @@ def test_keys_are_held_while_the_class_changes(shown):
         app.evaluate(RECORD)
         channel.focus()
         page.keyboard.down("ArrowRight")
-        for step, place in ((4, 1), (9, 2), (14, 1)):  # each is a run
+        for step, place in ((4, 1), (9, 2), (14, 1)):  # each click runs the model
             wait_for(lambda s=step: now(page)[1] >= s, "the held key to go on")
             bars.nth(place).click()
         wait_for(lambda: now(page)[1] >= 18, "the held key to go on")
@@ -87,13 +87,13 @@ def test_keys_are_held_while_the_class_changes(shown):
         page.keyboard.down("ArrowDown")
         wait_for(lambda: now(page)[0] >= 5, "the held key to go on")
         page.keyboard.up("ArrowDown")
-        notebook.settle()  # the layer arrives, and shows its strongest channel
-        for _ in range(2):  # drawn, then recorded
+        notebook.settle()  # the layer has arrived and shows its strongest channel
+        for _ in range(2):  # one frame to draw, one to record
             next_frame(page)
         before = now(page)
         bars.nth(2).click()
         channel.focus()
-        # The layer opens at its strongest channel, which may be the first one.
+        # The layer opens at its strongest channel, which may be the first.
         key, by = ("ArrowLeft", -1) if before[1] else ("ArrowRight", 1)
         page.keyboard.press(key)
         wait_for(lambda: now(page) == (before[0], before[1] + by), "the last step")
@@ -106,13 +106,13 @@ def test_keys_are_held_while_the_class_changes(shown):
         assert layers.get_attribute("aria-valuetext").startswith(said.inner_text().split()[0] + ",")
         assert places(page.evaluate("recorded")) == went
     steps = [layer for layer, _ in went[:-1]]
-    assert steps == sorted(steps), went  # never back
+    assert steps == sorted(steps), went  # the layer never goes back
     held = [channel for layer, channel in went[:-1] if layer == steps[0]]
     assert held == sorted(held), went
 
 
-def test_of_many_classes_the_last_one_wins(shown):
-    """Its bar is the pressed one at once; what waits is replaced by what is asked after it."""
+def test_the_last_of_many_clicked_classes_wins(shown):
+    """A clicked bar is marked immediately, and a pending request is replaced by a later one."""
     notebook, app, said = shown
     bars = app.locator(".hv-prediction")
     numbers = [int(each.get_attribute("data-number")) for each in bars.all()]
@@ -123,14 +123,14 @@ def test_of_many_classes_the_last_one_wins(shown):
             bars.nth(place).click()
             next_frame(notebook.page)
             pressed.append(bars.nth(place).get_attribute("aria-pressed"))
-        assert pressed == ["true"] * 7  # at once, before any answer
+        assert pressed == ["true"] * 7  # immediately, before any answer
         wait_for(lambda: f" {numbers[3]} 0." in said.inner_text(), "the last class")
         notebook.settle()
         assert bars.nth(3).get_attribute("aria-pressed") == "true"
 
 
-def test_what_python_sets_meanwhile_stays(open_notebook):
-    """The colours are Python's, the channel is the browser's: both stay."""
+def test_a_change_by_python_and_one_by_the_browser_are_both_kept(open_notebook):
+    """Python sets the colours while the browser changes the channel."""
     button = "b = ipywidgets.Button(description='python sets colours')\n"
     button += "b.on_click(lambda _: setattr(explorer, 'cmap', 'magma'))\n"
     tell = TELL.replace("explorer.layer", "explorer.cmap").replace("\nsaid", "\ndisplay(said, b)")
@@ -173,7 +173,7 @@ SHOW_AGAIN = """
 
 
 @pytest.mark.heavy
-def test_a_view_that_ends_at_once_has_told_its_last_change(open_notebook):
+def test_a_closed_view_has_sent_its_last_change(open_notebook):
     notebook = open_notebook([ON, MAKE, "explorer"])
     page, app = notebook.page, notebook.page.locator(".hookviz-app")
     app.locator(".hv-tile").first.wait_for()
@@ -219,8 +219,8 @@ INTERRUPT = """
 
 
 @pytest.mark.heavy
-def test_a_stop_of_a_large_picture(open_notebook, lab):
-    """The bar names the way to stop; then the explorer that stood before answers as it did."""
+def test_the_run_of_a_large_picture_can_be_interrupted(open_notebook, lab):
+    """The progress bar says how to stop; afterwards the previous explorer still answers."""
     notebook = open_notebook([ON, SLOW, "explorer"])
     page = notebook.page
     app, said = page.locator(".hookviz-app"), page.locator(".said").first

@@ -1,4 +1,4 @@
-"""In the browser, too, all that is on the screen is of one layer, channel, picture and run."""
+"""Everything on the screen of the browser belongs to one layer, channel, picture and run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def canvas(open_canvas):
 
 
 def test_quick_key_presses_end_at_the_last_layer_and_its_strongest_channel(canvas, shots):
-    """Ten of them, over layers that are not loaded yet."""
+    """Press ten keys that step over layers not loaded yet."""
     notebook, app = canvas
     page, slider = notebook.page, app.get_by_role("slider", name="layer", exact=True)
     expect(app).to_contain_text("contributes most to")
@@ -98,13 +98,13 @@ def test_undo_and_redo_go_through_layers_channels_targets_and_edits(canvas, shot
     assert notebook.errors == []
 
 
-def test_views_that_are_gone_leave_no_listeners(open_canvas):
-    """Each run of the second cell makes another view of the same explorer."""
+def test_removed_views_leave_no_listeners(open_canvas):
+    """Each run of the second cell creates another view of the same explorer."""
     notebook, _ = open_canvas(f"import hookviz; {MAKE}", "explorer")
     page, session = notebook.page, notebook.page.context.new_cdp_session(notebook.page)
 
     def listeners():
-        """Count the listeners outside of the views: of window, page and colour scheme."""
+        """Count the listeners of window, page and colour scheme."""
         count = 0
         for name in ("window", "document", 'matchMedia("(prefers-color-scheme: dark)")'):
             holder = session.send("Runtime.evaluate", {"expression": name})["result"]["objectId"]

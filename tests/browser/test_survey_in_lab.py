@@ -1,4 +1,4 @@
-"""What a channel answers to, beside the explorer and on its own, in a real notebook."""
+"""The top inputs of a channel in a real notebook, beside the explorer and alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def patches(survey, layer, channel, whole=False):
 
 
 def agree(pictures, wanted):
-    """Whether the page's pictures are these."""
+    """Return whether the page shows these pictures."""
     return pictures.evaluate_all("all => all.map((each) => each.getAttribute('src'))") == wanted
 
 
@@ -36,7 +36,7 @@ def survey():
 
 
 @pytest.mark.heavy
-def test_beside_the_explorer_and_alone(open_notebook, survey, shots):
+def test_a_survey_is_shown_beside_the_core_widgets_and_alone(open_notebook, survey, shots):
     notebook = open_notebook([MAKE, SHOW, "survey.show(channel=15)"])
     page = notebook.page
     explorer = page.locator(".hookviz-explorer").first
@@ -68,7 +68,7 @@ def test_beside_the_explorer_and_alone(open_notebook, survey, shots):
 
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_beside_the_canvas(open_notebook, survey, shots):
+def test_a_survey_is_shown_beside_the_canvas(open_notebook, survey, shots):
     notebook = open_notebook([CANVAS_ON, MAKE, SHOW])
     page, row = notebook.page, notebook.page.locator(".pieces img")
     page.locator(".hookviz-app .hv-tile").first.wait_for()
@@ -82,7 +82,7 @@ def test_beside_the_canvas(open_notebook, survey, shots):
     assert notebook.errors == []
 
 
-def test_a_page_is_searched_and_sorted(browser, survey, shots, tmp_path):
+def test_the_page_of_a_survey_is_searched_and_sorted(browser, survey, shots, tmp_path):
     survey.to_html(tmp_path / "survey.html")
     page = browser.browser.new_page(viewport={"width": 1280, "height": 900})
     noted = []

@@ -1,4 +1,4 @@
-"""The page of a trace in a browser: from a disk, without a network, by keyboard and pointer."""
+"""The page of a trace in a browser, used by keyboard and pointer without a network."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def trace_page(trace):
 
 @pytest.fixture
 def opened(shown, trace_page):
-    """The trace's page, which needs no network."""
+    """Return a function that opens the page of the trace."""
 
     def open_it(width=1100, theme="light"):
         page = shown(trace_page, color_scheme=theme)
@@ -34,7 +34,7 @@ def place(page):
 
 
 def agrees(page, trace, wanted, colours=palette):
-    """Whether all of the page is at this event: words, the lit module, numbers and pixels."""
+    """Wait until the page shows this event: words, marked module, numbers and pixels."""
     event = trace[wanted]
     assert place(page) == wanted
     assert page.locator(".hv-kind").inner_text() == event.kind
@@ -52,11 +52,11 @@ def agrees(page, trace, wanted, colours=palette):
         assert np.array_equal(canvas_pixels(picture), wanted)
 
 
-def test_by_keyboard(opened, trace):
+def test_events_are_reached_by_keyboard(opened, trace):
     page = opened()
     agrees(page, trace, 0)
     for wanted in (1, 2, 3):
-        page.keyboard.press("ArrowRight")  # nothing has the focus: the page is the trace's
+        page.keyboard.press("ArrowRight")  # works without focus, since the page has only one trace
         agrees(page, trace, wanted)
     page.keyboard.press("ArrowLeft")
     agrees(page, trace, 2)
@@ -73,7 +73,7 @@ def test_by_keyboard(opened, trace):
     agrees(page, trace, next(event.index for event in trace if event.backward))
 
 
-def test_by_pointer(opened, trace):
+def test_events_are_reached_by_pointer(opened, trace):
     page = opened()
     box = page.get_by_role("slider", name="event", exact=True).bounding_box()
 
@@ -87,10 +87,10 @@ def test_by_pointer(opened, trace):
     agrees(page, trace, 200)
     page.mouse.up()
     page.mouse.move(*over(100))
-    agrees(page, trace, 200)  # the button is up
+    agrees(page, trace, 200)  # the button is released
 
 
-def test_a_module_goes_to_its_next_event(opened, trace):
+def test_a_click_on_a_module_shows_its_next_event(opened, trace):
     page = opened()
     own = [event.index for event in trace if event.layer == "layer2.0.conv1"]
     row = page.get_by_role("treeitem", name="layer2.0.conv1 Conv2d")
@@ -103,7 +103,7 @@ def test_a_module_goes_to_its_next_event(opened, trace):
     agrees(page, trace, next(index for index in after if index > own[0]))
 
 
-def test_filters(opened, trace):
+def test_events_are_filtered_by_kind_and_module(opened, trace):
     page = opened()
     count = page.get_by_role("status")
     assert count.inner_text() == f"{len(trace)} events"
@@ -126,17 +126,17 @@ def test_filters(opened, trace):
     assert count.inner_text() == f"0 of {len(trace)} events"
     for key in ("ArrowLeft", "Home", "Space"):
         page.get_by_role("slider", name="event", exact=True).press(key)
-    assert page.get_by_role("button", name="play").count() == 1  # there is nothing to play
+    assert page.get_by_role("button", name="play").count() == 1  # nothing is played without events
     agrees(page, trace, wanted[1])
     page.get_by_label("find modules").fill("")
     page.get_by_label("kind of hook").select_option("")
     agrees(page, trace, wanted[1])
 
 
-def test_it_plays_to_the_end(shown, trace):
+def test_the_player_plays_to_the_end(shown, trace):
     part = trace[:9]
     page = shown(part.to_html(), apart=True)
-    page.clock.install(time=0)  # the page's time is the test's
+    page.clock.install(time=0)  # the test controls the page's clock
     page.clock.pause_at(datetime(2000, 1, 1))
     page.get_by_label("speed").select_option("25")
     page.get_by_role("button", name="play").click()
@@ -145,7 +145,7 @@ def test_it_plays_to_the_end(shown, trace):
     assert place(page) == 3
     page.clock.run_for(5 * 40)
     assert place(page) == len(part) - 1
-    page.get_by_role("button", name="play").click()  # from the beginning again
+    page.get_by_role("button", name="play").click()  # starts again from the beginning
     page.clock.run_for(2 * 40)
     page.get_by_role("button", name="pause").click()
     page.clock.run_for(1000)
@@ -156,7 +156,7 @@ OTHERS = [pytest.param(*each, marks=pytest.mark.heavy) for each in ((700, "dark"
 
 
 @pytest.mark.parametrize(("width", "theme"), [(700, "light"), (1100, "dark"), *OTHERS])
-def test_nothing_jumps(opened, shots, trace, width, theme):
+def test_the_layout_is_the_same_for_all_events(opened, shots, trace, width, theme):
     page = opened(width, theme)
     colours = palette if theme == "light" else dark_or_same
     boxes = set()
@@ -189,7 +189,7 @@ def go_to(page, trace, wanted):
     page.mouse.click(box["x"] + (wanted + 0.5) * box["width"] / len(trace), box["y"] + 30)
 
 
-def test_tab_reaches_all_and_all_is_named(opened, trace):
+def test_tab_reaches_all_controls_and_all_have_names(opened, trace):
     page = opened()
     found = []
     for _ in range(9):
@@ -207,7 +207,7 @@ def test_tab_reaches_all_and_all_is_named(opened, trace):
     ]
 
 
-def test_the_page_names_the_pictures_that_it_lacks(shown, trace):
+def test_the_page_says_which_pictures_are_left_out(shown, trace):
     page = shown(trace.to_html(max_bytes=2e5))
     assert "To fit 200.0 kB" in page.locator("p").inner_text()
     page.get_by_label("kind of hook").select_option("tensor")

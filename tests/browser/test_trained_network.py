@@ -1,4 +1,4 @@
-"""A trained network on a photograph in the browser: what its first view says, on any screen."""
+"""The first view of a trained network on a photograph, on screens of all sizes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from playwright.sync_api import expect
 import hookviz
 from hookviz.draw.colours import palette, to_levels
 
-EYE = (0.35, 0.3)  # how far down and right in the picture
+EYE = (0.35, 0.3)  # position in the picture, as fractions of height and width
 
 
 @pytest.fixture(scope="module")
@@ -25,12 +25,12 @@ def cat(tmp_path_factory):
         model, hookviz.models.photographs()["chelsea"], weights=weights, layers="_blocks.1[2-5]*"
     )
     path = tmp_path_factory.mktemp("cat") / "cat.html"
-    explorer.to_html(path, max_bytes=20e6)  # all numbers exact
+    explorer.to_html(path, max_bytes=20e6)  # enough for exact numbers
     yield path, explorer
     explorer.close()
 
 
-def test_the_first_view_of_a_cat(chrome, cat):
+def test_the_first_view_of_a_cat_fits_all_screens(chrome, cat):
     path, explorer = cat
     page = chrome.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
     page.goto(path.as_uri())
@@ -44,7 +44,7 @@ def test_the_first_view_of_a_cat(chrome, cat):
     assert blocks.evaluate_all("all => all.map((each) => each.title)") == [
         f"{number}" for number in range(12, 16)
     ]
-    # One click shows the numbers that the network got.
+    # A menu shows the network's input instead of the picture.
     own = page.locator(".hv-input .hv-map")
     page.get_by_role("slider", name="opacity of the heatmap").fill("0")
     next_frame(page)
@@ -55,7 +55,7 @@ def test_the_first_view_of_a_cat(chrome, cat):
     stretched = 255 * (numbers - numbers.min()) / np.ptp(numbers)
     fed = canvas_pixels(own)[..., :3]
     assert np.abs(fed - stretched).max() < 3 < np.abs(seen - stretched).max()
-    # The transform, which is known, is told at the caption.
+    # The caption names the preprocessing, which is known.
     page.locator(".hv-activation .hv-frame").click()
     note = page.locator(".hv-here")
     wait_for(lambda: "the whole input" in note.inner_text(), "the place's words")
@@ -85,7 +85,7 @@ def test_the_first_view_of_a_cat(chrome, cat):
     page.close()
 
 
-# Menus that cut the chosen option: a copy that has it alone is wider.
+# Find menus that cut off the chosen option: a copy with only that option is wider.
 TOO_NARROW = """all => all.filter((menu) => menu.checkVisibility()).filter((menu) => {
   const copy = menu.cloneNode();
   copy.append(menu.selectedOptions[0].cloneNode(true));
@@ -98,14 +98,14 @@ TOO_NARROW = """all => all.filter((menu) => menu.checkVisibility()).filter((menu
 
 
 def labels(page):
-    """The words below the ribbon that can be read, in their order."""
+    """Return the visible labels below the ribbon of layers, in order."""
     spans = page.locator(".hv-blocks span")
     return [text for text in spans.all_inner_texts() if text]
 
 
 @pytest.mark.heavy
-def test_blocks_are_told_apart(shown):
-    """A transformer's blocks by number; a lone convolution in front by its name."""
+def test_labels_of_blocks_are_distinct_and_do_not_overlap(shown):
+    """A transformer's blocks are labelled by number, a single first convolution by name."""
     transformer, digit = hookviz.models.demo_transformer(), hookviz.models.demo_digits()[7]
     explorer = hookviz.explore(transformer, digit)
     page = shown(explorer.to_html(max_bytes=2e6))
@@ -122,7 +122,8 @@ def test_blocks_are_told_apart(shown):
         return all(one <= other for (_, one), (other, _) in itertools.pairwise(ends))
 
     names = ["conv1", "layer1", "2", "3", "4"]
-    for width, shorter in ((1280, 0), (390, 1)):  # the one layer has no room for a name there
+    # On a phone, a single layer has no room for its name.
+    for width, shorter in ((1280, 0), (390, 1)):
         page.set_viewport_size({"width": width, "height": 844})
         page.locator(".hv-tile").first.wait_for()
         wait_for(
@@ -140,7 +141,7 @@ TEXT_ENDS = """spans => spans.filter((span) => span.textContent).map((span) => {
 
 
 def test_a_page_has_the_maps_after_the_activation(shown):
-    """Maps after the activation, told above them; the gradient is that of the output."""
+    """The caption says "after activation"; the gradient remains that of the output."""
     explorer = hookviz.explore(
         hookviz.demo_model(), hookviz.demo_images()[6], layer="layer2.0.conv1", channel=4
     )
@@ -150,7 +151,7 @@ def test_a_page_has_the_maps_after_the_activation(shown):
     expect(page.locator(".hv-activation .hv-cap .hv-dim")).to_have_text("28×28, after activation")
     assert page.locator(".hv-activation .hv-cap .hv-dim").is_visible()
     after = page.get_by_label("raw output, or after normalization or activation")
-    assert not after.is_visible()  # a page has the maps after one operation
+    assert not after.is_visible()  # a page has maps after only one operation, so it has no menu
     panels = explorer.frame.panels
     assert panels[0].values.min() == 0
     for panel, name in zip(panels[:2], ("activation", "gradient"), strict=True):
@@ -161,14 +162,14 @@ def test_a_page_has_the_maps_after_the_activation(shown):
 
 
 @pytest.mark.heavy
-def test_the_channel_that_answers_to_the_eye(chrome, cat, shots):
-    """A click on the cat's eye and one key: the channel that is farthest above its mean there."""
+def test_the_channel_with_the_highest_contrast_at_the_eye_is_found(chrome, cat, shots):
+    """Click the cat's eye and press b to show the channel farthest above its mean there."""
     path, explorer = cat
     page = chrome.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
     page.goto(path.as_uri())
     page.locator(".hv-tile").first.wait_for()
     frame = page.locator(".hv-input .hv-frame")
-    page.keyboard.press("b")  # nothing is chosen, nor under the pointer
+    page.keyboard.press("b")  # no position is chosen or under the pointer
     expect(page.locator(".hv-heading")).to_contain_text("by channel number: click a position first")
     box = frame.bounding_box()
     page.mouse.click(box["x"] + EYE[1] * box["width"], box["y"] + EYE[0] * box["height"])
@@ -176,7 +177,7 @@ def test_the_channel_that_answers_to_the_eye(chrome, cat, shots):
     explorer.place = EYE
     for layer in (explorer.layer, "_blocks.13._bn2"):
         if layer != explorer.layer:
-            explorer.layer = layer  # the rank is kept: again the first
+            explorer.layer = layer  # the rank is kept, so it is again the first channel
             find_layer(page, layer)
             page.locator(".hv-name", has_text=layer).wait_for()
         else:
@@ -195,7 +196,7 @@ def test_the_channel_that_answers_to_the_eye(chrome, cat, shots):
         values = here[[int(each) for each in tiles]]
         assert (np.diff(values) <= 1e-6).all()
         page.screenshot(path=shots / f"best-here-{layer}.png")
-    # By what it does for the target there; and those like it.
+    # Sort by the contribution to the target there, then by similarity.
     page.get_by_label("order of the channels").select_option("contribution")
     both = explorer.cache[layer].activation[0], explorer.cache[layer].gradient[0]
     products = (both[0].double() * both[1].double())[:, row, column].numpy()

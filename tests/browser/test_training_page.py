@@ -1,4 +1,4 @@
-"""A training's page: each recorded number has its place and its colour, and is reached."""
+"""The page of a training shows each recorded number with the right colour."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STEPS, BROKEN = 12, 8
 
 
 def trained(broken=BROKEN):
-    """Dead from the fourth step on, NaN from this one on."""
+    """Watch a training with dead channels from its fourth step on and NaN from `broken` on."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 2))
     watch = hookviz.watch(model, every=1, probe=torch.rand(1, 1, 6, 6))
@@ -28,16 +28,16 @@ def trained(broken=BROKEN):
     return watch
 
 
-def test_all_of_it_is_seen(shown, shots):
+def test_strip_numbers_and_labels_of_a_training_are_shown(shown, shots):
     watch = trained()
     page = shown(watch.to_html(), color_scheme="light")
     strip = page.locator(".hv-steps-strip")
     page.get_by_role("combobox", name="what the colours are of").select_option("dead")
     seen = pixels(strip)
-    assert seen.shape[:2] == (4, STEPS)  # the model's layers, and each step
+    assert seen.shape[:2] == (4, STEPS)  # one row per layer, one column per step
     colours = palette(SEQUENTIAL)
     assert seen[1, 1].tolist() == colours[0].tolist()  # none of the ReLU's channels is dead
-    assert seen[1, 5].tolist() == colours[251].tolist()  # all are
+    assert seen[1, 5].tolist() == colours[251].tolist()  # all are dead
     assert seen[3, BROKEN].tolist() == seen[3, BROKEN + 2].tolist() == [255, 0, 255, 255]
 
     numbers = page.locator(".hv-steps-numbers")
@@ -51,7 +51,7 @@ def test_all_of_it_is_seen(shown, shots):
     filled = pixels(over_time)[..., 3] > 0
     assert filled.shape[1] == STEPS
     middle = [np.flatnonzero(column).mean() for column in filled.T]
-    assert min(middle[3:]) > max(middle[:3])  # far below, after the bias
+    assert min(middle[3:]) > max(middle[:3])  # far lower once the bias is large and negative
     box = over_time.bounding_box()
     page.mouse.click(box["x"] + box["width"] * 2.5 / STEPS, box["y"] + 20)
     assert numbers.inner_text().startswith("step 2, 0:")
@@ -61,7 +61,8 @@ def test_all_of_it_is_seen(shown, shots):
     labels = page.locator(".hv-steps-labels div")
     assert labels.all_inner_texts() == ["0", "1", "2", "3"]
     page.get_by_role("combobox", name="what the colours are of").select_option("update_ratio")
-    assert labels.all_inner_texts() == ["▲ 0", "▲ 3"]  # the bias, and NaN
+    # Marks the layer with the large bias and the one with NaN.
+    assert labels.all_inner_texts() == ["▲ 0", "▲ 3"]
     page.get_by_role("combobox", name="what the colours are of").select_option("weight norm")
     assert labels.all_inner_texts() == ["0", "3"]  # only layers with weights have norms
     page.get_by_role("combobox", name="what the colours are of").select_option("dead")

@@ -1,4 +1,4 @@
-"""A training that is seen while its cell runs, and its page."""
+"""A training that is shown while its cell runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ model = hookviz.demo_model().train()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 watch = hookviz.watch(model, every=1, probe=torch.rand(1, 3, 64, 64))
 watch.show()"""
-# At least these steps, and on until it is told to end.
+# Train for at least this many steps, until a file tells it to end.
 TRAIN = """step = 0
 while step < {steps} or not pathlib.Path({end!r}).exists():
     x = torch.rand(4, 3, 64, 64)
@@ -33,7 +33,7 @@ STEPS = 12
 
 @pytest.mark.heavy
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_live(open_notebook, shots, tmp_path):
+def test_a_training_is_shown_while_its_cell_runs(open_notebook, shots, tmp_path):
     end = tmp_path / "end"
     end.touch()
     notebook = open_notebook([MAKE, TRAIN.format(steps=STEPS, end=str(end))])
@@ -57,14 +57,14 @@ def test_live(open_notebook, shots, tmp_path):
     app.get_by_role("combobox", name="what the colours are of").select_option("update_ratio")
     page.screenshot(path=shots / "watch-updates.png")
 
-    # Once more: now it is looked at while its cell still runs.
+    # Run the cell again, and look at the training while the cell runs.
     end.unlink()
     cell = page.locator(".jp-CodeCell", has_text="while step <")
     prompt = cell.locator(".jp-InputPrompt").first
     cell.locator(".cm-content").click()
     page.keyboard.press("Shift+Enter")
 
-    def looked():  # a notebook that begins a run may take the focus, and the key with it
+    def looked():  # starting a run may move the focus away from the slider
         slider.press("End")
         return told() > STEPS
 
@@ -73,14 +73,14 @@ def test_live(open_notebook, shots, tmp_path):
     here = told()
     expect(numbers).to_contain_text(f"step {here}, layer1.0.conv1")
     wait_for(lambda: int(slider.get_attribute("max")) > here + 2, "more steps")
-    assert told() == here  # it stays where one looks
+    assert told() == here  # new steps do not move the slider
     page.screenshot(path=shots / "watch-while-it-runs.png")
     assert prompt.inner_text() == "[*]:"
     end.touch()
     wait_for(lambda: prompt.inner_text() != "[*]:", "the end of the training")
     output = cell.locator(".jp-OutputArea-output").last
 
-    def trained():  # what it printed may come after its number
+    def trained():  # the printed text may come after the cell's number
         return re.fullmatch(r"trained (\d+) steps\s*", output.inner_text())
 
     steps = int(wait_for(trained, "the count of steps")[1])

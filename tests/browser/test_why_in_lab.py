@@ -1,4 +1,4 @@
-"""Why a value, in JupyterLab: its terms, the walk back, and the check by switching off."""
+"""The panel "Why this value?" in JupyterLab: terms, steps back, and a check by ablation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAKE = (
 
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_why_a_value(open_canvas, shots):
+def test_the_terms_of_a_value_are_shown_followed_and_checked(open_canvas, shots):
     notebook, app = open_canvas(MAKE)
     why, offer = app.locator(".hv-why"), app.locator(".hv-why-offer")
     assert not offer.is_visible()
@@ -29,7 +29,7 @@ def test_why_a_value(open_canvas, shots):
     notebook.page.keyboard.press("w")
     wait_for(lambda: not why.is_visible(), "the panel to close")
     app.locator(".hv-activation .hv-frame").click()
-    offer.click()  # beside the value
+    offer.click()  # the button beside the value
     wait_for(lambda: not offer.is_visible(), "the panel in place of the offer")
     terms, chips = why.locator("input[type=checkbox]"), why.locator(".hv-why-trail button")
     wait_for(lambda: terms.count() == 8, "the largest terms")
@@ -82,7 +82,7 @@ explorer"""
 
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_a_slow_network_says_so(open_canvas, lab):
+def test_a_slow_network_shows_how_to_interrupt_it(open_canvas, lab):
     notebook, app = open_canvas(SLOW)
     notebook.settle()
     wait = lab.files / "wait"
@@ -99,23 +99,23 @@ def test_a_slow_network_says_so(open_canvas, lab):
 
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_the_stop_button_ends_why_and_map(open_canvas, lab):
+def test_interrupting_the_kernel_ends_the_explanation_and_the_map(open_canvas, lab):
     notebook, app = open_canvas(SLOW)
     page = notebook.page
     notebook.settle()
     stop = page.locator('[data-command="notebook:interrupt-kernel"]').first
     why, wait, waits = app.locator(".hv-why"), lab.files / "wait", lab.files / "waits"
     waits.unlink(missing_ok=True)
-    # The field, the kept run and the question about the value wait behind each other: all end.
+    # The receptive field, the recorded run and the explanation are queued; the interrupt ends all.
     wait.touch()
     app.locator(".hv-activation .hv-frame").click()
     app.locator(".hv-why-offer").click()
     app.get_by_text("interrupt the kernel to stop").wait_for()
-    wait_for(waits.exists, "the network to run")  # an interrupt before that would end nothing
+    wait_for(waits.exists, "the network to run")  # an earlier interrupt would have no effect
     stop.click()
     wait_for(lambda: "Stopped. Press w twice" in why.inner_text(), "the stop")
-    assert wait.exists()  # the network would wait still
-    # The explorer answers: another channel, another layer.
+    assert wait.exists()  # without the interrupt, the network would still wait
+    # The explorer still answers to a change of channel and layer.
     app.locator(".hv-tile").nth(1).click()
     sliders = app.get_by_label("channel", exact=True).first
     wait_for(lambda: "channel 1" in sliders.get_attribute("aria-valuetext"), "the channel")
@@ -138,7 +138,7 @@ def test_the_stop_button_ends_why_and_map(open_canvas, lab):
 
 
 def within(panel):
-    """All that a panel shows stands in it, and no text is cut off."""
+    """Assert that all elements of a panel lie inside it and no text is cut off."""
     outside = panel.evaluate(
         """(panel) => {
           const box = panel.getBoundingClientRect();
@@ -156,7 +156,7 @@ def within(panel):
 
 @pytest.mark.heavy
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_the_weights(open_canvas, shots):
+def test_the_weights_panel_shows_slices_kernels_and_rows(open_canvas, shots):
     layers = "['stem.0', 'layer3.1.conv2', 'head.2']"
     notebook, app = open_canvas(MAKE.replace("layer=", f"layers={layers}, layer="))
     layer, channel = "layer3.1.conv2", 17

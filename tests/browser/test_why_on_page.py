@@ -1,4 +1,4 @@
-"""Why a value, on a page without a kernel: the path from the prediction, with every digit."""
+"""The panel "Why this value?" on a page without a kernel, with exact numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LAYER, CHANNEL, PLACE = "layer3.1.conv2", 17, (0.46, 0.66)
 
 @cache
 def written(**options):
-    """A page of all layers, written once."""
+    """Return a page of all layers, written once."""
     made = hookviz.explore(
         hookviz.demo_model(), hookviz.demo_images()[6], layer=LAYER, channel=CHANNEL
     )
@@ -30,7 +30,7 @@ def written(**options):
 
 
 def opened(page, place=PLACE):
-    """Open the panel by a click on a value, and the key w; return it."""
+    """Open the panel with a click on a value and the key w, and return it."""
     page.locator(".hv-tile").first.wait_for()
     frame = page.locator(".hv-activation .hv-frame")
     box = frame.bounding_box()
@@ -40,7 +40,7 @@ def opened(page, place=PLACE):
 
 
 def told(why):
-    """The value, the bias, and the terms by channel, with every digit."""
+    """Return the value and the terms by name, including the bias, with all digits."""
     wait_for(lambda: why.locator(".hv-why-term").count() > 2, "the terms")
     rows = why.locator(".hv-why-term:not(.hv-why-columns)").evaluate_all(
         """(rows) => rows.map((row) => [row.children[1].textContent,
@@ -59,7 +59,7 @@ def place_in(why):
 
 
 def check(why, model, x):
-    """Compare the panel with the whole truth; return its terms."""
+    """Compare the panel with `hookviz.contributions`, and return the contributions."""
     value, rows = told(why)
     layer, channel, position = place_in(why)
     wanted = hookviz.contributions(model, x, layer, channel=channel, position=position)
@@ -77,7 +77,7 @@ def check(why, model, x):
     return wanted
 
 
-def test_the_strip_comes_into_view_below_the_terms(shown, shots):
+def test_focusing_the_strip_below_the_terms_scrolls_it_into_view(shown, shots):
     page = shown(written())
     page.set_viewport_size({"width": 1280, "height": 600})
     why = opened(page)
@@ -94,7 +94,7 @@ def test_the_strip_comes_into_view_below_the_terms(shown, shots):
             wait_for(lambda: strip.evaluate(inside), "the strip in view")
     page.screenshot(path=shots / "why-strip.png")
     page.evaluate("scrollTo(0, 0)")
-    page.keyboard.press("ArrowRight")  # nothing else scrolls to it
+    page.keyboard.press("ArrowRight")  # only the key press scrolls to the strip
     next_frame(page)
     assert not strip.evaluate(inside)
 
@@ -114,7 +114,7 @@ def test_the_formula_names_the_operations_that_follow(shown):
     assert "→ mean (of several values)" in words
 
 
-def test_exact_numbers_and_the_way_back_to_the_pixels(shown, shots):
+def test_terms_are_exact_and_lead_back_to_the_pixels(shown, shots):
     model, x = hookviz.demo_model(), hookviz.demo_images()[6]
     page = shown(written())
     why = opened(page)
@@ -126,7 +126,8 @@ def test_exact_numbers_and_the_way_back_to_the_pixels(shown, shots):
     cut = "all => all.filter((one) => one.scrollWidth > one.clientWidth + 1).length"
     assert why.locator(".hv-why-from button").evaluate_all(cut) == 0
     page.set_viewport_size({"width": 1280, "height": 900})
-    assert why.locator("input[type=checkbox]").count() == 0  # nothing runs here
+    # A page cannot run the network for a check.
+    assert why.locator("input[type=checkbox]").count() == 0
     page.screenshot(path=shots / "why-page.png")
 
     why.locator(".hv-why-picture").nth(1).hover()
@@ -137,7 +138,7 @@ def test_exact_numbers_and_the_way_back_to_the_pixels(shown, shots):
     inside = tuple(map(int, tap[:3]))
     numbers = [float(each.replace("−", "-")) for each in tap[3:]]
     for found, tensor in zip(numbers, (wanted.kernel, wanted.patch, wanted.products), strict=True):
-        # Three digits are shown.
+        # The text has only three digits.
         assert found == pytest.approx(float(tensor[inside]), rel=5.1e-3, abs=1e-30)
 
     why.get_by_role("button", name=re.compile("^start at ")).click()
@@ -159,13 +160,13 @@ def test_exact_numbers_and_the_way_back_to_the_pixels(shown, shots):
     page.screenshot(path=shots / "why-page-stem.png")
 
 
-def test_beside_the_path_the_notebook_is_named_and_the_trail_leads_back(shown):
+def test_terms_off_the_stored_path_refer_to_the_notebook(shown):
     page = shown(written())
     why = opened(page)
     why.get_by_role("button", name=re.compile("^start at ")).click()
     wait_for(lambda: "head.2, channel" in why.inner_text(), "the prediction's row")
     value, terms = told(why)
-    why.locator(".hv-why-from button").nth(1).click()  # not the largest part
+    why.locator(".hv-why-from button").nth(1).click()  # not the largest term
     wait_for(lambda: "This needs the notebook" in why.inner_text(), "what is missing")
     chips = why.locator(".hv-why-trail button")
     assert chips.count() == 2
@@ -174,7 +175,7 @@ def test_beside_the_path_the_notebook_is_named_and_the_trail_leads_back(shown):
     assert told(why) == (value, terms)
 
 
-def test_the_kernels_of_the_first_layer(shown, shots):
+def test_the_kernels_of_the_first_layer_are_shown(shown, shots):
     made = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
     first = made.weights("stem.0")
     made.close()
@@ -207,7 +208,7 @@ def test_the_kernels_of_the_first_layer(shown, shots):
 
 
 @pytest.mark.heavy
-def test_a_page_that_runs_its_network_has_no_tab_for_reasons(shown):
+def test_a_page_that_runs_its_network_has_no_why_tab(shown):
     pytest.importorskip("onnxscript", reason="the oldest versions have no such export")
     page = shown(written(network=True))
     page.locator(".hv-tile").first.wait_for()

@@ -1,4 +1,4 @@
-"""The walk of docs/howto/why.md, by clicks: from "tiger cat" to a pixel of an eye."""
+"""The steps of docs/howto/why.md by clicks, from "tiger cat" to a pixel of an eye."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def walked():
 
 
 def places(table):
-    """Layer, channel and position of each line."""
+    """Return layer, channel and position of each line."""
     return re.findall(r"^(\S+) +(\d+)  \((.*?)\)", table, re.MULTILINE)
 
 
-def test_it_is_the_documentations_and_ends_in_an_eye(walked):
+def test_the_steps_equal_those_in_the_documentation_and_end_in_an_eye(walked):
     _, steps = walked
     found = places(why_walk.table(steps))
     text = (ROOT / "docs/howto/why.md").read_text(encoding="utf-8")
@@ -41,7 +41,7 @@ def test_it_is_the_documentations_and_ends_in_an_eye(walked):
 
 
 def checker(app):
-    """Return a function that compares the panel's value with that of a step."""
+    """Return a function that compares the panel's value with a step's."""
     total = app.locator(".hv-why .hv-why-sum")
 
     def seen(answer):
@@ -51,7 +51,7 @@ def checker(app):
     return seen
 
 
-def test_by_clicks_on_a_page(walked, shown, shots):
+def test_the_steps_are_clicked_on_a_page(walked, shown, shots):
     explorer, steps = walked
     page = shown(explorer.to_html(max_bytes=400e6))
     page.locator(".hv-tile").first.wait_for()
@@ -65,7 +65,7 @@ def test_by_clicks_on_a_page(walked, shown, shots):
 
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_by_clicks_in_lab_and_back(walked, open_canvas, shots):
+def test_the_steps_are_clicked_in_jupyterlab_and_back(walked, open_canvas, shots):
     _, steps = walked
     path = f"import sys; sys.path.append({str(ROOT / 'assets')!r}); import why_walk"
     notebook, app = open_canvas(path, "why_walk.explored()")
@@ -73,7 +73,7 @@ def test_by_clicks_in_lab_and_back(walked, open_canvas, shots):
     notebook.page.screenshot(path=shots / "walk-lab.png")
     why, chips = app.locator(".hv-why"), app.locator(".hv-why-trail button")
     assert chips.count() == len(steps)
-    chips.first.click()  # the prediction's own layer, which was not captured
+    chips.first.click()  # the layer of the prediction, which was not captured
     why.locator('.hv-why-trail [aria-current="true"]', has_text="_fc · 282").wait_for()
     checker(app)(steps[0][0])
     why.locator("input[type=checkbox]").first.check()
