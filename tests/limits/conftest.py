@@ -1,4 +1,4 @@
-"""The one kernel of the tests here: each that starts imports torch anew, for seconds."""
+"""One kernel for all tests of limits: starting one and importing torch takes seconds."""
 
 from __future__ import annotations
 
@@ -33,6 +33,6 @@ def started() -> Iterator[Kernel]:
 
 @pytest.fixture
 def kernel(started: Kernel) -> Iterator[Kernel]:
-    """The kernel without widgets, whatever became of the test before."""
+    """Return the kernel without the widgets of the previous test."""
     yield started
     started.run("for w in list(every().values()): w.close()\nkept.clear()")

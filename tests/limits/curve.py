@@ -1,4 +1,4 @@
-"""A quantity over the steps of a long run: its slope, and a picture of it to be looked at."""
+"""The growth of a quantity over the steps of a long run, and a figure of it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ FOLDER = Path(__file__).resolve().parents[2] / "test-output" / "limits"
 
 
 def growth(values: list[int]) -> float:
-    """How much the second half grows from its beginning to its end, by a straight line.
+    """Return the growth over the second half, fitted with a straight line.
 
-    The first half fills caches: those of matplotlib and of the allocator, say.
+    The first half fills caches such as those of matplotlib and of the allocator.
 
     Examples
     --------
@@ -31,11 +31,11 @@ def draw(name: str, unit: str, counts: list[dict[str, int]], memory: list[int]) 
     Parameters
     ----------
     name, unit : str
-        Of the file, and of the steps between two readings.
+        The name of the file, and the unit of the steps between two readings.
     counts : list of dict
-        As from `limits.resources.census`, one for each reading.
+        The result of `limits.resources.census` at each reading.
     memory : list of int
-        Bytes, one for each reading.
+        Bytes of memory at each reading.
     """
     figure = Figure(figsize=(8, 6), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True)

@@ -1,4 +1,4 @@
-"""A real kernel whose cells have ids, as JupyterLab, VS Code or Colab would send them."""
+"""A real kernel that gets cell ids as JupyterLab, VS Code or Colab send them."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from jupyter_client.manager import start_new_kernel
 
 
 class Kernel:
-    """Runs cells; `client` is of jupyter_client, whose own ``execute`` sends no metadata."""
+    """Runs cells with metadata, which ``execute`` of jupyter_client's `client` does not send."""
 
     def __init__(self, client: Any) -> None:
         self.client = client
-        self.open_comms: set[str] = set()  # as a page would know them
+        self.open_comms: set[str] = set()  # as a page would count them
 
     def run(self, code: str, metadata: dict | None = None, seconds: float = 300) -> list[str]:
-        """Run a cell; returns the texts that it printed and showed.
+        """Run a cell; return the texts that it printed and displayed.
 
         Parameters
         ----------
         metadata : dict, optional
-            Of the request: ``{"cellId": "a"}`` or ``{"colab": {"cell_id": "a"}}``.
+            Metadata of the request: ``{"cellId": "a"}`` or ``{"colab": {"cell_id": "a"}}``.
         """
         content = {
             "code": code,
@@ -38,7 +38,7 @@ class Kernel:
         return list(self._texts(request["header"]["msg_id"], seconds))
 
     def slide(self, comm_id: str, value: int, seconds: float = 60) -> list[str]:
-        """Move a slider, as a page does; returns what was printed or shown."""
+        """Move a slider as a page does; return the texts printed or displayed."""
         data = {"method": "update", "state": {"value": value}, "buffer_paths": []}
         request = self.client.session.msg("comm_msg", {"comm_id": comm_id, "data": data})
         self.client.shell_channel.send(request)
@@ -58,7 +58,8 @@ class Kernel:
                 yield content["text"]
             elif kind in ("execute_result", "display_data"):
                 text = content["data"]["text/plain"]
-                if "<progress" not in content["data"].get("text/html", ""):  # where it is slow
+                # Progress bars appear only on slow machines.
+                if "<progress" not in content["data"].get("text/html", ""):
                     yield text
             elif kind == "error":
                 yield f"{content['ename']}: {content['evalue']}"
@@ -66,7 +67,7 @@ class Kernel:
                 return
 
     def value(self, expression: str) -> Any:
-        """What the kernel has for an expression: numbers, texts, lists and dicts of them."""
+        """Evaluate an expression of numbers, texts, lists and dicts in the kernel."""
         printed = self.run(f"print(repr({expression}))")
         return ast.literal_eval("".join(printed))
 

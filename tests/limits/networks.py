@@ -1,4 +1,4 @@
-"""The largest things that hookviz is asked to show: networks and inputs, with random weights."""
+"""The largest networks and inputs of the tests, with random weights."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ManyConvolutions(nn.Module):
 
 
 def many_channels(count: int = 4096) -> nn.Module:
-    """One layer of very many channels."""
+    """Return a network with one layer of very many channels."""
     return nn.Sequential(
         nn.Conv2d(3, count, 3, padding=1),
         nn.ReLU(inplace=True),
@@ -38,13 +38,13 @@ def many_channels(count: int = 4096) -> nn.Module:
 
 
 def narrow() -> nn.Module:
-    """Begins as a ResNet does, with fewer channels: for pictures of very many pixels."""
+    """Return the start of a ResNet with fewer channels, for pictures of very many pixels."""
     layers: list[nn.Module] = [nn.Conv2d(3, 16, 7, stride=2, padding=3), nn.ReLU(inplace=True)]
     layers.append(nn.MaxPool2d(3, stride=2, padding=1))
     for channels, stride in ((16, 1), (16, 2), (32, 2), (32, 2), (64, 2)):
         layers += [nn.LazyConv2d(channels, 3, stride, padding=1), nn.ReLU(inplace=True)]
     model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
-    model(torch.zeros(1, 3, 64, 64))  # the lazy layers find their sizes
+    model(torch.zeros(1, 3, 64, 64))  # initializes the lazy layers
     return model
 
 
@@ -60,11 +60,11 @@ NETWORKS = {
 
 
 def network(name: str) -> nn.Module:
-    """One of `NETWORKS`, in eval mode, the same at each call."""
+    """Return one of `NETWORKS` in eval mode, the same at each call."""
     torch.manual_seed(0)
     return NETWORKS[name]().eval()
 
 
 def pictures(batch: int, side: int) -> Tensor:
-    """Noise ``(batch, 3, side, side)``, which no compression makes smaller."""
+    """Return noise ``(batch, 3, side, side)``, which cannot be compressed."""
     return torch.rand(batch, 3, side, side, generator=torch.Generator().manual_seed(1))

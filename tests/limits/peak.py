@@ -1,7 +1,7 @@
-"""How much memory one thing takes at its peak: run as a script, it does it and prints it as JSON.
+"""The peak memory of one task: run as a script, it does the task and prints the result as JSON.
 
-A process of its own for each, since a process's peak never goes down, and tensors are not Python's
-memory: what the operating system gave is what counts. "plain" is what one does without hookviz.
+Each measurement has a separate process, since a process's peak never goes down. The operating
+system's numbers count, since tensors are not in Python's memory. "plain" is without hookviz.
 """
 
 from __future__ import annotations
@@ -20,26 +20,25 @@ KINDS = ("plain", "capture", "explore", "guard", "diagnose", "capture all", "com
 
 
 def measure(kind: str, name: str, batch: int, side: int, max_bytes: int | None = None) -> dict:
-    """Measure in a fresh process.
+    """Measure one task in a new process.
 
     Parameters
     ----------
     kind : {"plain", "capture", "explore", "guard", "diagnose", "capture all", "compare"}
-        One forward, and one backward to the input, with nothing, with hooks, in an explorer, under
-        a guard, examined, with hooks on every module, compared with itself.
+        One forward and one backward to the input: without hookviz, captured, in an explorer, in a
+        `diagnose` block, diagnosed, with every module captured, and compared with itself.
     name : str
-        A network, see networks.py.
+        A network of networks.py.
     batch, side : int
-        How many pictures, of how many pixels a side.
+        The number of pictures, and their side in pixels.
     max_bytes : int, optional
-        Budget for what is captured.
+        Budget of the capture.
 
     Returns
     -------
     dict
-        ``peak``, bytes above what the process held when network and input were there;
-        ``nbytes``, what the cache says that it holds; ``live``, the storages of all tensors that
-        were not there before.
+        ``peak``, bytes above the memory with only network and input; ``nbytes``, the size that
+        the cache reports; ``live``, the bytes of all storages created since.
     """
     root = Path(__file__).resolve().parents[2]
     asked = json.dumps([kind, name, batch, side, max_bytes])
@@ -58,7 +57,7 @@ def measure(kind: str, name: str, batch: int, side: int, max_bytes: int | None =
 
 
 def _measure_here(kind: str, name: str, batch: int, side: int, max_bytes: int | None) -> dict:
-    import gc  # and hookviz, with all that it imports, before the first reading
+    import gc  # import hookviz and its dependencies before the first reading
 
     from limits.networks import network, pictures
     from limits.resources import storages
@@ -151,7 +150,7 @@ WORK: dict[str, Callable[..., tuple[Any, int]]] = {
 
 
 def _resident() -> int:
-    """Bytes of memory that the process holds now."""
+    """Return the bytes of memory that the process holds now."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     except OSError:
@@ -159,7 +158,7 @@ def _resident() -> int:
 
 
 def _peak() -> int:
-    """The most that it ever held. Linux's ru_maxrss may still be that of the parent process."""
+    """Return the peak memory in bytes. Linux's ru_maxrss may still be the parent's, so avoid it."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
@@ -169,7 +168,7 @@ def _peak() -> int:
 
 
 def _forget_peak() -> None:
-    """Start the peak anew from here, where the system can."""
+    """Reset the peak to the current memory, if the system can."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 

@@ -1,4 +1,4 @@
-"""What may grow: memory, tensors, objects, widgets, comms, figures, hooks."""
+"""Count what may leak: memory, tensors, objects, widgets, comms, figures, hooks."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 
 
 def storages() -> dict[int, int]:
-    """Address -> bytes of the memory of every tensor that is alive; views are not counted twice."""
+    """Return address -> bytes of the storage of every live tensor; views are not counted twice."""
     return _storages(_tensors(gc.get_objects()))
 
 
 def _tensors(objects: list) -> list[torch.Tensor]:
-    # By its type: isinstance() would ask lazy module objects for their class.
+    # Compare types: isinstance() would load lazy modules to ask for their class.
     kinds = {kind for kind in set(map(type, objects)) if issubclass(kind, torch.Tensor)}
-    kinds -= {FakeTensor, FunctionalTensor}  # of models that other tests compiled: no memory
+    # From models compiled in other tests; they hold no memory.
+    kinds -= {FakeTensor, FunctionalTensor}
     return [each for each in objects if type(each) in kinds]
 
 
@@ -32,18 +33,18 @@ def _storages(tensors: list[torch.Tensor]) -> dict[int, int]:
 
 
 def resident() -> int:
-    """Bytes of memory that the process holds, after all that is free has been given back."""
+    """Return the bytes of memory that the process holds, after returning free memory."""
     gc.collect()
-    with suppress(OSError):  # another C library
-        ctypes.CDLL("libc.so.6").malloc_trim(0)  # else free memory would look held
+    with suppress(OSError):  # a C library without malloc_trim
+        ctypes.CDLL("libc.so.6").malloc_trim(0)  # otherwise free memory would count as used
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     except OSError:
-        return 0  # only Linux says; the counts below are exact everywhere
+        return 0  # known only on Linux; the counts below work everywhere
 
 
 def census(model: nn.Module) -> dict[str, int]:
-    """Counts of all that may pile up. Comms are a kernel's: elsewhere there are none."""
+    """Count everything that may leak. There are comms only in a kernel."""
     gc.collect()
     modules = list(model.modules())
     tensors, objects = _tensors(every := gc.get_objects()), len(every)

@@ -1,4 +1,4 @@
-"""Every message from the kernel to the browser, as it is sent: its bytes of JSON and buffers."""
+"""Record the size in bytes of every message from the kernel to the browser."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import ipywidgets as widgets
 
 @contextmanager
 def sent_by() -> Iterator[list[int]]:
-    """The size in bytes of each message that the widgets send within the block."""
+    """Yield a list that receives the bytes of each message that widgets send within the block."""
     sizes: list[int] = []
 
     def note(publish: Any) -> Any:
@@ -37,19 +37,19 @@ def sent_by() -> Iterator[list[int]]:
 
 @contextmanager
 def _patched(note: Any) -> Iterator[None]:
-    """The one method through which all messages go: of whatever class the comms are here."""
+    """Patch the method that sends all messages, of the comm class in use."""
     layout = widgets.Layout()
     kind = type(layout.comm)
     layout.close()
     name = "publish_msg" if hasattr(kind, "publish_msg") else "_publish_msg"
-    # Widgets of ipywidgets 7 send nothing where their comm has no kernel.
+    # Widgets of ipywidgets 7 send nothing without a kernel.
     kernel = patch.object(kind, "kernel", _Deaf(), create=True)
     with kernel, patch.object(kind, name, note(getattr(kind, name))):
         yield
 
 
 class _Deaf:
-    """A kernel that takes everything, and keeps nothing."""
+    """A kernel that accepts all messages and stores none."""
 
     def __getattr__(self, name: str) -> Any:
         return self

@@ -1,4 +1,4 @@
-"""Large networks, pictures and batches: within the budget, in small messages, in small files."""
+"""Large networks, pictures and batches keep to the budget and send small messages."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from hookviz.draw.colours import SHOWN_SIDE, averaged, shown_size
 from hookviz.draw.mosaic import mosaic
 from hookviz.tables import number
 
-MESSAGE = 2_000_000  # bytes: the most that one message to the browser may have
-FILE = 1_250_000  # 128 tiles of noise, which nothing compresses
+MESSAGE = 2_000_000  # maximum bytes of one message to the browser
+FILE = 1_250_000  # maximum bytes of a file with 128 tiles of noise, which cannot be compressed
 MB = 1_000_000
 
 
 def every_setting(explorer):
-    """Settings to step through, so that all that can be drawn is drawn: name and value."""
+    """Yield names and values of settings that draw everything an explorer can draw."""
     layers = explorer.frame.layers
     counts = explorer.frame.counts
     yield "channel", counts["channel"] - 1
@@ -51,14 +51,14 @@ def every_setting(explorer):
 
 
 def walk(explorer):
-    """Step through `every_setting`; returns setting -> the messages of its steps."""
+    """Step through `every_setting`; return setting -> the message sizes of its steps."""
     sent: dict[str, list[list[int]]] = {}
     for name, value in every_setting(explorer):
         if getattr(explorer, name) == value:
             continue
         with sent_by() as sizes:
             setattr(explorer, name, value)
-        # The plain face has no control, and nothing to draw, for some settings.
+        # Core widgets have no control and nothing to draw for some settings.
         assert max(sizes, default=0) < MESSAGE, (name, value)
         sent.setdefault(name, []).append(sizes)
     assert all(sent["channel"]), "no message was seen: is the spy at the right place?"
@@ -73,7 +73,7 @@ def opened(model, x, **settings):
 
 
 def assert_small_files(explorer, tmp_path):
-    """What a saved notebook holds, and what `save` writes."""
+    """Assert that a saved notebook and the file of `save` are small."""
     data, _ = explorer._repr_mimebundle_()
     assert len(data["image/png"]) < FILE
     explorer.save(tmp_path / "view.png")
@@ -81,7 +81,7 @@ def assert_small_files(explorer, tmp_path):
 
 
 def held_by(*others):
-    """Bytes of all tensors that are alive, but for those of the others."""
+    """Return the bytes of all live tensors except those passed."""
     gc.collect()
     own = {t.untyped_storage().data_ptr() for t in others}
     return sum(size for key, size in storages().items() if key not in own)
@@ -96,13 +96,13 @@ def test_resnet152_with_a_batch_of_32_stays_within_the_budget_in_real_memory():
     plain = measure("plain", *case)
     bound = measure("explore", *case, max_bytes=budget)
     assert 0.8 * budget < bound["nbytes"] <= budget
-    assert bound["live"] < budget + 2 * MB  # the input and the logits are in it, too
-    # The allocator's noise is part of a peak: up to 1.85 was seen; all that is captured is 4.4.
+    assert bound["live"] < budget + 2 * MB  # this includes input and logits
+    # A peak includes the allocator's noise: up to 1.85 was measured; an unlimited capture has 4.4.
     assert bound["peak"] - plain["peak"] < 2.5 * budget
 
 
 @pytest.mark.parametrize("name", ["resnet18", pytest.param("resnet152", marks=pytest.mark.heavy)])
-def test_without_a_budget_no_more_than_activations_and_gradients(name):
+def test_without_a_budget_only_activations_and_gradients_are_stored(name):
     model, x = network(name), pictures(2, 32)
     with hookviz.capture(model) as cache:
         torch.autograd.grad(model(x.requires_grad_()).sum(), x)
@@ -117,10 +117,10 @@ def test_without_a_budget_no_more_than_activations_and_gradients(name):
 def test_stepping_through_a_large_batch_holds_one_layer_beside_the_budget(name, budget, too_many):
     model, x = network(name), pictures(32, 32)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # says which layers went over it
+        warnings.simplefilter("ignore", RuntimeWarning)  # a warning names the layers over budget
         before = held_by()
         explorer = opened(model, x, max_bytes=budget, all_layers=True, layer="layer1.0.conv1")
-        slack = x.nbytes + 2.75 * MB  # input, logits, heatmaps of all layers, the strip
+        slack = x.nbytes + 2.75 * MB  # input, logits, heatmaps of all layers and their strip
         assert explorer.cache.nbytes <= budget
         assert held_by() - before < budget + slack
         over_budget = explorer.cache.over_budget
@@ -138,7 +138,7 @@ def test_stepping_through_a_large_batch_holds_one_layer_beside_the_budget(name, 
                 explorer.sample = sample + 1
             assert max(sizes) < MESSAGE
         walk(explorer)
-        explorer.all_layers = False  # what it showed is of the run before
+        explorer.all_layers = False  # the strip showed the previous run
         explorer.target = 3
         explorer.layer = "layer1.0.conv1"
         assert held_by() - before < budget + slack
@@ -151,7 +151,7 @@ def test_a_closed_explorer_holds_neither_tensors_nor_pictures(tmp_path):
     explorer = opened(model, x, all_layers=True)
     before = held_by(*model.parameters(), x)
     explorer.close()
-    # What is still there is not the explorer's: its cache has two tensors of 4 MB.
+    # The remaining memory is not the explorer's, whose cache has two tensors of 4 MB.
     assert before - held_by(*model.parameters(), x) > 8 * MB
     reached, strings = {id(explorer)}, 0
     todo = [explorer]
@@ -173,20 +173,21 @@ def test_a_closed_explorer_holds_neither_tensors_nor_pictures(tmp_path):
 # Messages
 
 
-def test_a_layer_of_4096_channels(tmp_path):
+def test_a_layer_of_4096_channels_sends_small_messages(tmp_path):
     explorer = opened(network("4096 channels"), pictures(1, 56))
     explorer.layer = "0"
     assert control(explorer, "channel").max == 4095
     tiles = explorer.frame.tiles.mosaic
-    assert explorer.frame.tiles.pages == 32  # of 128 channels
+    assert explorer.frame.tiles.pages == 32  # with 128 channels each
     assert max(tiles.levels.shape) <= 720
     sent = walk(explorer)
-    # A channel step sends one picture and texts.
+    # A step to another channel sends only one picture and texts.
     assert all(sum(step) < MESSAGE for step in sent["channel"])
     explorer.channel = 4095
     with sent_by() as sizes:
         control(explorer, "channel").value = 4090
-    assert len(sizes) <= 8 and sum(sizes) < MESSAGE / 5  # noise, which no compression makes smaller
+    # The maps are noise, which cannot be compressed.
+    assert len(sizes) <= 8 and sum(sizes) < MESSAGE / 5
     explorer.order = "mean"
     explorer.channel = 4095
     left, top, wide, high = explorer.frame.tiles.box
@@ -197,7 +198,7 @@ def test_a_layer_of_4096_channels(tmp_path):
 
 
 @pytest.mark.parametrize("count", [4096, 25_088, 100_000, 250_000])
-def test_mosaics_of_very_many_channels(count):
+def test_mosaics_of_very_many_channels_are_small_and_right(count):
     values = np.random.default_rng(0).random((count, 1, 1), np.float32)
     tiles = mosaic(values, np.zeros(count, np.float32), np.ones(count, np.float32))
     assert len(zlib.compress(tiles.levels, 1)) < MESSAGE / 2
@@ -209,7 +210,7 @@ def test_mosaics_of_very_many_channels(count):
 
 
 @pytest.mark.heavy
-def test_a_model_of_500_convolutions(tmp_path):
+def test_a_model_of_500_convolutions_sends_small_messages(tmp_path):
     model = network("500 convolutions")
     explorer = opened(model, pictures(1, 48))
     assert control(explorer, "layer").max + 1 == len(explorer.cache) == 500
@@ -231,7 +232,7 @@ def test_a_model_of_500_convolutions(tmp_path):
 
 @pytest.fixture(scope="module")
 def wide():
-    """A photograph of 2048×2048 pixels in a network whose first maps have 1024×1024."""
+    """Open a picture of 2048×2048 pixels in a network whose first maps have 1024×1024."""
     with cbook.get_sample_data("grace_hopper.jpg") as file:
         photograph = Image.open(file).convert("RGB").crop((0, 0, 512, 512)).resize((2048, 2048))
     x = torch.from_numpy(np.array(photograph)).movedim(-1, 0)[None] / 255
@@ -241,7 +242,7 @@ def wide():
 
 
 @pytest.mark.heavy
-def test_a_picture_of_2048_pixels_a_side(wide, tmp_path):
+def test_a_picture_of_2048_pixels_a_side_sends_small_messages(wide, tmp_path):
     explorer, _ = wide
     walk(explorer)
     explorer.heatmap, explorer.over_input = "gradcam", True
@@ -249,7 +250,7 @@ def test_a_picture_of_2048_pixels_a_side(wide, tmp_path):
     assert explorer.frame.overlay.pixels.shape == (512, 512, 3)
 
 
-def test_large_pictures_are_shown_averaged_and_read_exactly(wide):
+def test_large_maps_are_shown_averaged_and_read_exactly(wide):
     explorer, x = wide
     explorer.layer, explorer.channel, explorer.cmap = "0", 3, "auto"
     explorer.normalize = "channel"
@@ -264,14 +265,14 @@ def test_large_pictures_are_shown_averaged_and_read_exactly(wide):
 
 
 @pytest.mark.heavy
-def test_noise_of_2048_pixels_a_side_which_nothing_compresses():
+def test_uncompressible_noise_of_2048_pixels_a_side_sends_small_messages():
     explorer = opened(network("narrow"), pictures(1, 2048))
     walk(explorer)
     explorer.close()
 
 
 @pytest.mark.heavy
-def test_a_signal_of_200000_values(tmp_path):
+def test_a_signal_of_200000_values_sends_small_messages(tmp_path):
     model = nn.Sequential(
         nn.Conv1d(2, 16, 9), nn.ReLU(), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(16, 3)
     )
@@ -284,7 +285,7 @@ def test_a_signal_of_200000_values(tmp_path):
 
 
 @pytest.mark.parametrize("size", [(1, 1), (640, 640), (641, 5), (5, 1919), (1281, 1279), (1, 9000)])
-def test_what_is_shown_of_large_maps(size):
+def test_large_maps_are_averaged_to_the_shown_size(size):
     maps = np.random.default_rng(0).random((2, *size))
     shown = shown_size(maps)
     assert max(shown.shape[1:]) <= SHOWN_SIDE
@@ -294,4 +295,4 @@ def test_what_is_shown_of_large_maps(size):
     assert np.isclose(shown[1, -1, -1], part.mean())
     holed = maps.copy()
     holed[0, -1, 0] = np.nan
-    assert np.isnan(shown_size(holed)[0, -1, 0])  # a NaN stays to be seen
+    assert np.isnan(shown_size(holed)[0, -1, 0])  # a NaN stays visible

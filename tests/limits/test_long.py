@@ -12,22 +12,22 @@ from limits.resources import census, resident
 
 import hookviz
 
-# pytest keeps each warning of old versions that it does not ignore, and memory would grow.
+# pytest stores every warning that it does not ignore, so memory would grow with old versions.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 MODEL = hookviz.demo_model()
-SLACK = 8_000_000  # bytes of resident memory: the noise of the allocator
+SLACK = 8_000_000  # bytes of resident memory that the allocator's noise may add
 EXACT = ("widgets", "comms", "figures", "hooks")
-NEAR = {"tensors": 30, "tensor bytes": 500_000}  # differ by what is shown just then
-NOISE = 300  # objects: Python's own caches, of warnings or regular expressions
-LIGHT = 700  # objects: what is left of a closed explorer that somebody keeps
+NEAR = {"tensors": 30, "tensor bytes": 500_000}  # depend on the view shown at the moment
+NOISE = 300  # objects in Python's caches, such as those of regular expressions
+LIGHT = 700  # objects left of a closed explorer to which a reference exists
 
 CELL = "explorer = hookviz.explore(model, image, layers='stem.*')\nkept.append(explorer)"
 SHOWN = f"{CELL}\nexplorer"
 
 
 def settings():
-    """Without end: all settings in turn, each with another value than before."""
+    """Yield all settings in turn without end, each with a value different from the last."""
     layers = [name for name, m in MODEL.named_modules() if type(m).__name__ == "Conv2d"]
     turns = {
         "layer": layers,
@@ -65,19 +65,19 @@ def assert_flat(name, unit, counts, memory, objects=NOISE):
 
 
 @pytest.fixture(autouse=True, scope="module")
-def only_what_comes():
-    """Nothing that is there before is gone through at each reading."""
+def ignore_existing_objects():
+    """Exclude existing objects from garbage collection, so that readings are fast."""
     gc.collect()
     gc.freeze()
 
 
-def few_and(many, few):
-    """Run a test with few rounds, and as a heavy one with many; ten readings each."""
+def few_and_many_rounds(many, few):
+    """Run a test with few rounds, and as a heavy test with many; both have ten readings."""
     return pytest.mark.parametrize("rounds", [few, pytest.param(many, marks=pytest.mark.heavy)])
 
 
-@few_and(1000, few=100)
-def test_steps(rounds):
+@few_and_many_rounds(1000, few=100)
+def test_many_steps_leak_nothing(rounds):
     explorer = hookviz.explore(MODEL, pictures(3, 64))
     counts, memory = [], []
     moves = settings()
@@ -91,8 +91,8 @@ def test_steps(rounds):
     assert_flat(f"{rounds} steps", f"{rounds // 10} steps", counts, memory)
 
 
-@few_and(200, few=10)
-def test_explorers_opened_and_closed(rounds):
+@few_and_many_rounds(200, few=10)
+def test_opened_and_closed_explorers_leak_nothing(rounds):
     counts, memory = [], []
     image = pictures(1, 48)
     for number in range(rounds):
@@ -106,11 +106,11 @@ def test_explorers_opened_and_closed(rounds):
     assert_flat(f"{rounds} explorers", f"{rounds // 10} explorers", counts, memory)
 
 
-# The same cell again, in a real kernel
+# Running a cell again in a real kernel
 
 
-@few_and(100, few=10)
-def test_runs_of_a_cell(kernel, rounds):
+@few_and_many_rounds(100, few=10)
+def test_many_runs_of_a_cell_leak_nothing(kernel, rounds):
     cell, counts, memory = {"cellId": "a"}, [], []
     for number in range(1, rounds + 1):
         if number % (rounds // 10):
@@ -121,28 +121,28 @@ def test_runs_of_a_cell(kernel, rounds):
         memory.append(kernel.value("resident()"))
     assert kernel.value("[e is explorer for e in explorers()]") == [True]
     assert len(kernel.open_comms) == counts[-1]["comms"]
-    # The closed ones are kept, as IPython's Out keeps them: they are light.
+    # The closed explorers are kept, as in IPython's Out, and must be small.
     assert kernel.value("len(kept)") == rounds
     kernel.run("explorer.close(); kept.clear()")
     objects = NOISE + rounds // 2 * LIGHT
     assert_flat(f"{rounds} runs of a cell", f"{rounds // 10} runs", counts, memory, objects)
 
 
-def test_cells_of_colab(kernel):
+def test_colabs_cell_ids_are_recognized(kernel):
     for _ in range(3):
         kernel.run(CELL, {"colab": {"cell_id": "b"}, "other": 1})
     assert kernel.value("[e is explorer for e in explorers()]") == [True]
     kernel.run("explorer.close()")
 
 
-def test_where_no_cell_is_known_nothing_is_closed(kernel):
+def test_without_a_cell_id_no_explorer_is_closed(kernel):
     for _ in range(3):
         kernel.run(CELL)
     assert kernel.value("len(explorers())") == 3
     kernel.run("for e in explorers(): e.close()")
 
 
-def test_who_is_closed_when_a_cell_runs_again(kernel):
+def test_running_a_cell_again_closes_its_explorers_not_shown_elsewhere(kernel):
     a, b = {"cellId": "a1"}, {"cellId": "b1"}
 
     def run(code, cell=None):
@@ -150,26 +150,28 @@ def test_who_is_closed_when_a_cell_runs_again(kernel):
 
     two = "x, y = (hookviz.explore(model, image, layers='stem.*') for _ in range(2))"
     run(f"{two}\nfirst = x, y", a)
-    assert kernel.value("len(explorers())") == 2  # two of one run both live
+    assert kernel.value("len(explorers())") == 2  # two explorers of one run both stay open
     run("display(first[0])", b)
     run(f"{two}\nsecond = x, y", a)
-    assert kernel.value("[e in explorers() for e in first]") == [True, False]  # seen elsewhere
+    # The first is displayed by another cell.
+    assert kernel.value("[e in explorers() for e in first]") == [True, False]
     run("box = ipywidgets.HBox([second[1]])", b)
     run(two, a)
-    assert kernel.value("[e in explorers() for e in second]") == [False, False]  # also in a box
-    run(two, b)  # another cell closes nothing of this one
+    # The second is only in a box, which does not keep it open.
+    assert kernel.value("[e in explorers() for e in second]") == [False, False]
+    run(two, b)  # another cell does not close this one's explorers
     assert kernel.value("len(explorers())") == 1 + 2 + 2
-    kernel.run("hookviz.explore(model, 'no such file')", a)  # and one that fails nothing at all
+    kernel.run("hookviz.explore(model, 'no such file')", a)  # a failing cell closes nothing
     assert kernel.value("len(explorers())") == 1 + 2 + 2
     run("box.close()\nfor e in explorers(): e.close()")
     assert kernel.value("len(explorers())") == 0
 
 
-def test_a_closed_explorer_says_why(kernel):
+def test_the_error_of_a_closed_explorer_says_why_it_is_closed(kernel):
     kernel.run("old = hookviz.explore(model, image)", {"cellId": "c"})
     kernel.run("again = hookviz.explore(model, image)", {"cellId": "c"})
     for use in ("old.figure()", "old.cache", "old.channel = 3", "old.layer = 'stem.0'", "old"):
-        said, *_ = kernel.run(use, {"cellId": "d"})  # ipywidgets 7 shows the text of `old`, too
+        said, *_ = kernel.run(use, {"cellId": "d"})  # ipywidgets 7 also shows the text of `old`
         assert "This explorer is closed, because the cell that made it ran again: run" in said, use
     kernel.run("again.close()")
     assert kernel.run("again.channel = 4")[0].endswith("make a new one with hookviz.explore().")
@@ -188,8 +190,8 @@ def test_links_to_a_closed_explorer_are_undone(kernel):
     kernel.run("for e in explorers(): e.close()")
 
 
-@few_and(200, few=10)
-def test_moves_of_a_slider_in_a_kernel(kernel, rounds):
+@few_and_many_rounds(200, few=10)
+def test_many_moves_of_a_slider_in_a_kernel_leak_nothing(kernel, rounds):
     kernel.run("explorer = hookviz.explore(model, image)\nexplorer", {"cellId": "s"})
     ids = "[control(explorer, name).model_id for name in ('layer', 'channel')]"
     layer, channel = kernel.value(ids)

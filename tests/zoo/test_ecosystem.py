@@ -1,4 +1,4 @@
-"""The check of other libraries' models: on what torch alone changes, and that it can fail."""
+"""The check of other libraries' models on models changed by torch, and that it can fail."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SAMPLE = ["torch/DataParallel", "torch/replaced forward"]
 
 
 @pytest.mark.parametrize("name", heavy_but((), SAMPLE))
-def test_exact_shown_and_traced(name):
+def test_models_changed_by_torch_are_exact_explored_and_traced(name):
     result = examine(CASES[name])
     assert not result.faults
     assert result.explored and {"model", "explore", "figure", "code", "trace"} <= set(
@@ -30,14 +30,14 @@ def test_exact_shown_and_traced(name):
     )
 
 
-def test_a_scripted_model_is_refused_in_a_sentence():
+def test_a_scripted_model_is_refused_with_a_clear_message():
     result = examine(CASES["torch/jit.script"])
     assert not result.faults
     assert "ScriptModule" in result.refused[0]
 
 
 @pytest.mark.heavy
-def test_code_of_something_else_is_a_fault(monkeypatch):
+def test_the_check_finds_generated_code_with_a_wrong_result(monkeypatch):
     code = hookviz.widgets.Explorer.code
     monkeypatch.setattr(
         hookviz.widgets.Explorer, "code", lambda self: code(self) + "activation = -1.0\n"
@@ -46,7 +46,7 @@ def test_code_of_something_else_is_a_fault(monkeypatch):
     assert first == "code of conv1: activation is another"
 
 
-def test_a_library_that_is_not_there_is_a_row_and_no_fault(tmp_path):
+def test_a_missing_library_is_reported_without_a_fault(tmp_path):
     libraries = Libraries(tmp_path, examine)
     case = CASES["escnn/R2Conv"]
     libraries._run_library("no_such_library", [case], 1)
@@ -55,7 +55,7 @@ def test_a_library_that_is_not_there_is_a_row_and_no_fault(tmp_path):
     assert "No module named 'no_such_library'" in report([found], 1)
 
 
-def test_models_of_many_libraries():
+def test_the_ecosystem_has_models_of_many_libraries():
     libraries = {case.library for case in CASES.values()}
     assert set(ABSENT) < libraries
     assert len(CASES) >= 40

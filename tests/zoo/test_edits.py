@@ -1,4 +1,4 @@
-"""A part of the edits: a few models, and that the check itself can fail."""
+"""The check of edits on a few models, and that it can fail."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ CASES = classifiers()
 ALONE = {HOOKVIZ: WAYS[HOOKVIZ]}
 
 SAMPLE = {
-    "torchvision/squeezenet1_1": 2,  # an in-place ReLU comes behind
+    "torchvision/squeezenet1_1": 2,  # followed by an in-place ReLU
     "torchvision/swin_t": 0,
-    "timm/levit_128s": 0,  # it keeps what it made of its weights in its first run
+    "timm/levit_128s": 0,  # it caches values computed from its weights
     "timm/vit_tiny_r_s16_p8_224": 0,
 }
 """And how many of the five edits a hook that returns does not do."""
@@ -31,7 +31,7 @@ QUICK = {"torchvision/squeezenet1_1"}
 
 
 @pytest.mark.parametrize("name", heavy_but(QUICK, SAMPLE))
-def test_equal_to_the_edit_in_the_models_own_code(name):
+def test_edits_equal_a_change_of_the_models_code(name):
     ways = {label: WAYS[label] for label in (HOOKVIZ, "hook that returns", "hook that overwrites")}
     result = check(CASES[name], ways)
     assert not result.faults
@@ -41,12 +41,12 @@ def test_equal_to_the_edit_in_the_models_own_code(name):
     assert ("hook that returns · function" in not_called) == bool(SAMPLE[name])
 
 
-def test_at_least_two_hundred_classifiers():
+def test_the_zoo_has_at_least_two_hundred_classifiers():
     assert len(CASES) >= 200
 
 
-def test_a_wrapper_in_a_layers_place_alone_changes_nothing():
-    """Also where a layer stands in two places, or its attributes are asked for."""
+def test_the_wrapper_of_the_reference_changes_nothing_by_itself():
+    """This includes layers used twice and access to a layer's attributes."""
     model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
     model.append(model[0])
     x = torch.rand(3, 2)
@@ -60,7 +60,7 @@ def test_a_wrapper_in_a_layers_place_alone_changes_nothing():
     assert list(model) == layers
 
 
-def test_an_edit_of_other_channels_is_found(monkeypatch):
+def test_the_check_finds_an_edit_of_the_wrong_channels(monkeypatch):
     mask = Edit._mask
     monkeypatch.setattr(
         Edit,
@@ -71,7 +71,7 @@ def test_an_edit_of_other_channels_is_found(monkeypatch):
     assert [each.partition(":")[0] for each in result.wrong] == [LABELS[0], LABELS[1], LABELS[3]]
 
 
-def test_a_gradient_left_alone_and_a_hook_left_behind_are_found(monkeypatch):
+def test_the_check_finds_an_unedited_gradient_and_a_remaining_hook(monkeypatch):
     monkeypatch.setattr(Edit, "_arrived", lambda self, *given: None)
     began = Edit._begin
 
@@ -85,7 +85,7 @@ def test_a_gradient_left_alone_and_a_hook_left_behind_are_found(monkeypatch):
     assert "_forward_hooks" in result.touched[0]
 
 
-def test_the_report_counts_what_was_found():
+def test_the_report_counts_the_results():
     right, wrong, raised = Tally(1), Tally(1, 1), Tally(1, crashed="KeyError: no | x")
     first = {f"{HOOKVIZ} · scale": right, "nnsight · scale": raised}
     second = {f"{HOOKVIZ} · scale": wrong, "nnsight · scale": right}

@@ -1,4 +1,4 @@
-"""A part of the faults: a few of each sort, and that the check itself can fail."""
+"""The check of planted faults on a few of each kind, and that it can fail."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ ANOMALY = {"detect_anomaly": TOOLS["detect_anomaly"]}
 
 
 @pytest.mark.parametrize("name", heavy_but(QUICK, SAMPLE))
-def test_named_and_untouched(name):
+def test_planted_faults_are_named_and_models_untouched(name):
     result = check(FAULTS[name], NONE)
     assert not result.faults
     assert [answer for answer in result.answers.values() if not answer.named] == []
     assert (AROUND in result.answers) == (FAULTS[name].numeric or name == "cat of other sizes")
 
 
-def test_enough_faults_of_every_sort():
+def test_there_are_enough_faults_of_every_kind():
     kinds = {fault.truth.kind for fault in FAULTS.values()}
     assert len(FAULTS) >= 44
     assert len({fault.kind for fault in FAULTS.values()}) == 10
@@ -48,7 +48,7 @@ def test_enough_faults_of_every_sort():
     assert {fault.model.partition("/")[0] for fault in FAULTS.values()} == {"timm", "torchvision"}
 
 
-def test_what_is_not_named_is_wrong(monkeypatch):
+def test_the_check_reports_an_unnamed_fault(monkeypatch):
     for module in (doctor, guard):
         monkeypatch.setattr(module, "findings_of", lambda run: [])
     result = check(FAULTS["root of negative"], NONE)
@@ -56,7 +56,7 @@ def test_what_is_not_named_is_wrong(monkeypatch):
     assert not any(answer.named for answer in result.answers.values())
 
 
-def test_another_layer_call_or_line_is_not_the_truth(monkeypatch):
+def test_a_finding_with_a_wrong_layer_call_or_line_is_not_accepted(monkeypatch):
     fault = FAULTS["activation in two places"]
     findings = hookviz.diagnose(fault.build(), fault.given(), fault.loss)
     assert fault.truth.judged(findings)[0]
@@ -68,7 +68,7 @@ def test_another_layer_call_or_line_is_not_the_truth(monkeypatch):
     assert not fault.truth.judged(told)[0]
 
 
-def test_a_note_and_a_later_finding_do_not_count():
+def test_notes_and_later_findings_are_not_accepted():
     fault = FAULTS["root of negative"]
     first = hookviz.diagnose(fault.build(), fault.given(), fault.loss)[0]
     note = hookviz.results.Finding(**first.record() | {"severity": "note"})
@@ -78,7 +78,7 @@ def test_a_note_and_a_later_finding_do_not_count():
     assert not fault.truth.judged([other, first])[0]
 
 
-def test_a_touched_model_is_found(monkeypatch):
+def test_the_check_finds_a_changed_model(monkeypatch):
     settle = doctor.Diagnosis.set_findings
 
     def and_touch(self, *given):
@@ -100,14 +100,14 @@ def test_a_touched_model_is_found(monkeypatch):
     assert any("conv1.weight" in each for each in check(fault, NONE).touched)
 
 
-def test_a_plant_without_effect_is_an_error(monkeypatch):
+def test_a_planted_fault_without_effect_is_an_error(monkeypatch):
     fault = FAULTS["nan in a weight"]
     monkeypatch.setitem(fault.__dict__, "plant", lambda model: None)
     assert "every weight's gradient is finite" in check(fault, NONE).error
 
 
 @pytest.mark.heavy
-def test_detect_anomaly_names_the_backward_alone():
+def test_detect_anomaly_names_only_the_backward_function():
     named = [
         check(FAULTS[name], ANOMALY).answers["detect_anomaly"].named
         for name in ("where around a log", "root of negative")
@@ -115,7 +115,7 @@ def test_detect_anomaly_names_the_backward_alone():
     assert named == [True, False]
 
 
-def test_no_false_alarm_on_a_model_that_is_well():
+def test_a_healthy_model_gives_no_false_alarm():
     cases = healthy()
     assert len(cases) >= 400
     result = check_healthy(cases["torchvision/squeezenet1_1 in eval"])
@@ -123,7 +123,7 @@ def test_no_false_alarm_on_a_model_that_is_well():
     assert not result.faults
 
 
-def test_the_report_counts_what_was_found():
+def test_the_report_counts_the_results():
     right, half = Answer("inf: conv, log", True, True, True), Answer("nan: conv", True)
     crashed = Answer(crashed="KeyError: no")
     answers = {ONCE: right, AROUND: half, "TorchLens": crashed}

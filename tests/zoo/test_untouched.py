@@ -1,4 +1,4 @@
-"""The snapshot sees each thing that a run may change."""
+"""The snapshot detects everything that a run may change."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def model():
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_a_change_is_seen(model, what):
+def test_the_snapshot_detects_a_change(model, what):
     before = snapshot(model)
     try:
         CHANGES[what](model)
@@ -59,7 +59,7 @@ def test_a_change_is_seen(model, what):
         torch.set_grad_enabled(True)
 
 
-def test_torchs_hooks_for_all_modules_are_seen(model):
+def test_the_snapshot_detects_global_hooks(model):
     before = snapshot(model)
     handle = nn.modules.module.register_module_forward_hook(print)
     assert changes(model, before)
@@ -67,8 +67,8 @@ def test_torchs_hooks_for_all_modules_are_seen(model):
     assert_untouched(model, before)
 
 
-def test_what_is_only_used_is_untouched(model):
-    model[1].running_mean.fill_(float("nan"))  # equal to itself
+def test_a_model_that_only_runs_is_untouched(model):
+    model[1].running_mean.fill_(float("nan"))  # NaN counts as equal to NaN
     model.eval()
     before = snapshot(model)
     model(torch.ones(1, 1, 2, 2)).sum()

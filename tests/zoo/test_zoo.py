@@ -1,4 +1,4 @@
-"""A part of the zoo: a model of every kind, and that the check itself can fail."""
+"""The zoo's check on one model of every kind, and that it can fail."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from zoo.rivals import RIVALS, Tally
 
 CASES = all_cases()
 
-# One of each kind in `make test`; all of these in `make test-all`, and the whole zoo in `make zoo`.
+# `make test` runs one of each kind, `make test-all` all of these, and `make zoo` the whole zoo.
 QUICK = {
     "torchvision/squeezenet1_1",
     "torchvision/lraspp_mobilenet_v3_large",
@@ -69,15 +69,15 @@ OVERWRITTEN = {
 
 
 @pytest.mark.parametrize("name", heavy_but(QUICK, SAMPLE))
-def test_exact_untouched_and_explored(name):
+def test_zoo_models_are_exact_untouched_and_explored(name):
     result = check(CASES[name], rivals=[])
     assert not result.faults
     assert result.explored == result.ran > 0
 
 
 @pytest.mark.parametrize("name", heavy_but({"torchvision/squeezenet1_1"}, OVERWRITTEN))
-def test_hooks_by_reference_are_wrong(name):
-    """So the reference has teeth: it tells a captured activation from one overwritten in place."""
+def test_hooks_without_a_copy_are_measured_as_wrong(name):
+    """The reference distinguishes a captured activation from one overwritten in place."""
     result = check(CASES[name], rivals=RIVALS[:2])
     assert not result.faults
     reference, full = result.rivals.values()
@@ -85,8 +85,8 @@ def test_hooks_by_reference_are_wrong(name):
     assert full.crashed
 
 
-def test_what_a_model_keeps_of_its_weights_does_not_go_stale():
-    """LeViT in eval mode keeps the attention biases of its first run, whatever is loaded later."""
+def test_cached_attention_biases_do_not_become_stale():
+    """LeViT in eval mode would keep the biases of its first run after new weights are loaded."""
     case = CASES["timm/levit_128s"]
     model, other = case.build(), case.build(gain=0.8)
     hookviz.explore(model, case.input()).close()
@@ -94,12 +94,12 @@ def test_what_a_model_keeps_of_its_weights_does_not_go_stale():
     assert torch.equal(model(case.input()), other(case.input()))
 
 
-def test_an_overwritten_activation_is_found(monkeypatch):
+def test_the_check_finds_an_overwritten_activation(monkeypatch):
     monkeypatch.setattr(TensorStore, "copy", lambda self, tensor: tensor.detach())
     assert len(check(CASES["torchvision/squeezenet1_1"], rivals=[]).wrong) == 26
 
 
-def test_a_hook_that_stays_is_found(monkeypatch):
+def test_the_check_finds_a_remaining_hook(monkeypatch):
     add = Capture.add
 
     def and_leave_one(self, target, kind, function):
@@ -111,13 +111,13 @@ def test_a_hook_that_stays_is_found(monkeypatch):
     assert "_forward_hooks" in check(CASES["timm/starnet_s050"], rivals=[]).touched[0]
 
 
-def test_a_model_that_cannot_run_is_an_error_not_a_crash():
+def test_the_check_reports_a_model_that_cannot_run():
     case = CASES["torchvision/resnet18"]
     result = check(type(case)("torchvision/resnet18", case.kind, (1, 4, 8, 8), case.options))
     assert "expected input" in result.error and result.faults == [result.error]
 
 
-def test_every_torchvision_model_is_there():
+def test_the_zoo_has_every_torchvision_model():
     listed = {
         name for kind in TORCHVISION.values() for name in torchvision.models.list_models(kind)
     }
@@ -127,14 +127,14 @@ def test_every_torchvision_model_is_there():
     assert {f"torchvision/{name}" for name in listed} <= set(CASES)
 
 
-def test_most_timm_families_are_there():
+def test_the_zoo_has_most_timm_families():
     families = {case.kind for name, case in CASES.items() if name.startswith("timm/")}
     modules = {timm.model_entrypoint(n).__module__.split(".")[-1] for n in timm.list_models()}
     assert families <= modules
     assert len(families) >= 90
 
 
-def test_the_report_counts_what_was_found():
+def test_the_report_counts_the_results():
     tallies = Tally(5, 1, 2), Tally(5, crashed="RuntimeError: no")
     each = [{"calls": 5, "layers": 4, "rivals": {"torchcam hook_a": tally}} for tally in tallies]
     fine = Result("torchvision/a", "video", (1, 3), **each[0])
