@@ -1,6 +1,6 @@
-"""The hooks tutorial: its numbers against numbers worked out by hand, its checks with answers.
+"""The hooks tutorial: its numbers are compared with handwritten ones, its checks are given answers.
 
-All code cells run once, in order, in one namespace; nothing here asks hookviz what is right.
+All code cells run once, in order, in one namespace. The expected values do not come from hookviz.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ NUMBERS = range(1, 16)
 
 
 @contextmanager
-def remembered(*modules: nn.Module) -> Iterator[None]:
-    """Run a module's own forward once, as long as its input stays the same tensor."""
+def cached_forwards(*modules: nn.Module) -> Iterator[None]:
+    """Cache the output of modules as long as their input is the same tensor."""
     with pytest.MonkeyPatch.context() as patch:
         for module in modules:
             last: dict[str, torch.Tensor] = {}
@@ -45,7 +45,7 @@ def remembered(*modules: nn.Module) -> Iterator[None]:
 
 
 class Lesson(dict):
-    """The notebook's names after its cells have run; `shown` is what the cells would display."""
+    """The namespace of the notebook after a run; `shown` has the displayed values of the cells."""
 
     def __init__(self):
         super().__init__(__name__="lesson")
@@ -53,19 +53,23 @@ class Lesson(dict):
         transform = TransformerManager().transform_cell
         for cell in BOOK.cells:
             if cell.cell_type == "code":
-                with self.quicker(cell.source):
+                with self.cached_if_slow(cell.source):
                     self.shown.append(self.run(transform(cell.source)))
 
-    def quicker(self, source):
-        return self.from_layer3() if source.startswith("truth = torch.tensor(") else nullcontext()
+    def cached_if_slow(self, source):
+        return (
+            self.cached_up_to_layer2()
+            if source.startswith("truth = torch.tensor(")
+            else nullcontext()
+        )
 
-    def from_layer3(self):
-        """Many forwards that differ from the output of layer2.1 on run what is before it once."""
+    def cached_up_to_layer2(self):
+        """Cache the layers up to layer2.1 for many forwards that differ only after it."""
         demo = self["demo"]
-        return remembered(demo.stem, demo.layer1, *demo.layer2)
+        return cached_forwards(demo.stem, demo.layer1, *demo.layer2)
 
     def run(self, source):
-        """Run a cell; returns the value of its last line, if that is an expression."""
+        """Run a cell and return the value of its last line, if that is an expression."""
         tree = ast.parse(source)
         last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
         exec(compile(tree, "<cell>", "exec"), self)
@@ -91,7 +95,7 @@ def lesson():
 
 
 def cells_of(number):
-    """The cells of one of the fifteen sections."""
+    """Return the cells of one of the fifteen sections."""
     start = next(i for i, c in enumerate(BOOK.cells) if c.source.startswith(f"## {number}. "))
     rest = BOOK.cells[start + 1 :]
     end = next((i for i, cell in enumerate(rest) if cell.source.startswith("## ")), len(rest))
@@ -104,13 +108,13 @@ def solution_of(number):
     return re.search(r"```python\n(.*?)```", texts[0], re.DOTALL)[1]
 
 
-def said(lesson, capsys, number, answer):
+def verdict_of(lesson, capsys, number, answer):
     capsys.readouterr()
     lesson[f"check_{number}"](answer)
     return capsys.readouterr().out
 
 
-# The form
+# The structure
 
 
 @pytest.mark.parametrize("number", NUMBERS)
@@ -129,8 +133,8 @@ def test_each_section_has_a_text_code_a_widget_an_exercise_and_a_solution(number
     assert f"answer_{number}" in solution_of(number)
 
 
-def test_committed_as_it_runs_here(lesson):
-    """The committed outputs say what the cells say, but for times, weights and versions."""
+def test_committed_outputs_are_those_of_a_complete_run(lesson):
+    """Times, weights and versions may differ."""
     outputs = [output for cell in BOOK.cells for output in cell.get("outputs", ())]
     printed = "".join(o.get("text") or o.get("data", {}).get("text/plain", "") for o in outputs)
     assert printed.count("Not answered yet. A hint comes") == len(NUMBERS)
@@ -141,7 +145,7 @@ def test_committed_as_it_runs_here(lesson):
     assert "{'before': 2.0, 'grad_output': 2.0, 'grad_input': 4.0, 'weight.grad': 6.0}" in printed
 
 
-def test_no_address_of_a_machine_in_it():
+def test_the_notebook_contains_no_local_paths():
     text = TUTORIAL.read_text()
     assert not re.search(r"/root/|/home/|/tmp/|site-packages", text)
 
@@ -163,12 +167,12 @@ def test_every_live_widget_redraws_when_a_control_moves(lesson):
 
 
 def readings(live):
-    """The cells of the table as text, row by row."""
+    """Return the texts of the table's cells, row by row."""
     rows = re.findall(r"<tr>(.*?)</tr>", live.view.value, re.DOTALL)
     return [re.findall(r">([^<>]*)</t[dh]>", row) for row in rows]
 
 
-def test_linear_widget_shows_hand_and_hook_alike(lesson):
+def test_linear_widget_shows_the_same_numbers_by_hand_and_by_hook(lesson):
     live = lesson.drawn_by("draw_5")
     live.controls["w"].value, live.controls["x"].value, live.controls["t"].value = -1, 2, 1
     # ŷ = −2, dL/dŷ = 2 (−2 − 1) = −6, dL/dx = (−1)(−6) = 6, dL/dw = 2 (−6) = −12
@@ -176,7 +180,7 @@ def test_linear_widget_shows_hand_and_hook_alike(lesson):
     assert numbers == [["-6", "-6"], ["6", "6"], ["-12", "-12"]]
 
 
-def test_square_widget(lesson):
+def test_square_widget_shows_gradients_worked_out_by_hand(lesson):
     live = lesson.drawn_by("draw_1")
     for name, value in (("x", -1), ("w", 4), ("retain_grad", True)):
         live.controls[name].value = value
@@ -184,19 +188,19 @@ def test_square_widget(lesson):
     assert [row[4] for row in readings(live)[1:4]] == ["-32", "8", "-8"]
 
 
-def test_depth_widget(lesson):
+def test_depth_widget_counts_the_layers_found_at_each_depth(lesson):
     live, counts = lesson.drawn_by("draw_4"), []
     for depth in (1, 2, 3, 4, 5):
         live.controls["depth"].value = depth
         counts.append(int(readings(live)[1][1]))
-    # conv1; nothing new in layer1.0; 2 in each of 16 blocks; 3 shortcuts one deeper
+    # conv1 at depths 1 and 2; two more in each of 16 blocks at depth 3; 3 shortcuts at depth 4
     assert counts == [1, 1, 33, 36, 36]
 
 
 # The numbers, each worked out by hand
 
 
-def test_square(lesson):
+def test_gradients_of_a_square_and_retain_grad(lesson):
     made = lesson["square"](3.0, 2.0, retain=True)
     # y = 6, L = 36; dL/dy = 2·6, dL/dw = 12·3, dL/dx = 12·2
     assert {name: made[name].grad.item() for name in "ywx"} == {"y": 12, "w": 36, "x": 24}
@@ -204,7 +208,7 @@ def test_square(lesson):
         assert lesson["square"](3.0, 2.0, retain=False)["y"].grad is None
 
 
-def test_tensor_hooks(lesson):
+def test_tensor_hooks_run_in_order_and_change_gradients(lesson):
     chain, double, clamp = lesson["chain"], lesson["double"], lesson["clamp"]
     # x = (1, −1, 2), y = 3x = (3, −3, 6), dL/dy = 2y = (6, −6, 12), dL/dx = 3 dL/dy
     assert chain() == {"y": [6, -6, 12], "x": [18, -18, 36]}
@@ -216,32 +220,32 @@ def test_tensor_hooks(lesson):
     assert lesson["log"][0].tolist() == [6, -6, 12]
 
 
-def test_outputs_of_the_trained_network(lesson):
+def test_all_outputs_of_the_trained_network_are_saved(lesson):
     outputs = lesson["saved"].outputs
     assert len(outputs) == 49
     assert outputs[0].shape == (1, 32, 112, 112)  # 224 / 2
     assert outputs[-1].shape == (1, 1280, 7, 7)
     assert not any(output.requires_grad for output in outputs)
     assert not any(module._forward_hooks for module in lesson["network"].modules())
-    assert lesson["best_three"].values.sum() > 0.7  # cats
+    assert lesson["best_three"].values.sum() > 0.7  # the three best classes are cats
 
 
-def test_the_eye_channels_of_the_photograph(lesson):
-    """Chosen on one eye, they answer to the other: three of four, by more than twice elsewhere."""
+def test_eye_channels_chosen_on_one_eye_detect_the_other(lesson):
+    """Three of the four channels are more than twice as active on the other eye as elsewhere."""
     _, seen_on, *_ = zip(*lesson["eye_channels"][:4], strict=True)
     assert sum(contrast > 2 for contrast in seen_on) >= 3
 
 
-def test_contrast(lesson):
+def test_contrast_is_the_ratio_of_means_on_and_off_the_mask(lesson):
     maps = torch.tensor([[[[4.0, -9.0], [1.0, 1.0]]]])
     mask = torch.tensor([[[[1.0, 1.0], [0.0, 0.0]]]])
-    # positive part (4, 0 | 1, 1): mean on the mask 2, elsewhere 1, plus a small number
+    # The positive part is (4, 0 | 1, 1): its mean is 2 on the mask and 1 elsewhere.
     small = 0.05 * maps.std()
     assert torch.allclose(lesson["contrast"](maps, mask), 2 / (1 + small))
 
 
-def test_the_eye_channel_is_one(lesson):
-    """Chosen on the first eye, and higher on both others than on anything else."""
+def test_the_eye_channel_detects_eyes_only(lesson):
+    """It is chosen on the first eye, and is higher on both others than on anything else."""
     best, labels = lesson["eye_channel"], lesson["labels"]
     masks = [torch.tensor(list(p.info["mask"].convert("L").tobytes())) for p in lesson["pictures"]]
     means = []
@@ -259,24 +263,24 @@ def test_the_eye_channel_is_one(lesson):
     others = max(means[place][best] for place in range(30) if place not in eyes)
     assert all(means[place][best] > 2 * others for place in eyes)
     maps, loudest = lesson["maps"], lesson["loudest"]
-    # What the text says of the colours: deep red on eyes and nowhere else; red all over.
+    # The text describes the colours: deep red only on eyes, and red all over for the loudest.
     peaks = maps[:, best].amax((1, 2)) / maps[:, best].abs().max()
     assert min(peaks[place] for place in eyes) > 0.7
     assert max(peaks[place] for place in range(30) if place not in eyes) < 0.45
     assert (maps[:, loudest] > 0).float().mean() > 0.95
 
 
-def test_layers_found(lesson):
+def test_each_way_to_find_layers_finds_the_stated_number(lesson):
     counts = {name: len(find(lesson["resnet"])) for name, find in lesson["ways"].items()}
     assert list(counts.values()) == [1, 1, 36, 36]
     counts = {name: len(find(lesson["nested"])) for name, find in lesson["ways"].items()}
     assert list(counts.values()) == [1, 3, 3, 3]
-    # One module in two places: found twice, each of its two calls then seen twice.
+    # One module in two positions is found twice, so that each of its two calls is saved twice.
     assert len(lesson["get_all_layers"](lesson["tied"])) == 2
     assert len(lesson["saved_tied"].outputs) == 4
 
 
-def test_linear_example(lesson):
+def test_linear_example_has_gradients_worked_out_by_hand(lesson):
     # w = 2, x = 3: ŷ = 6, t = 5: dL/dŷ = 2 (6 − 5) = 2, dL/dx = 2·2, dL/dw = 3·2
     wanted = {"before": 2, "grad_output": 2, "grad_input": 4, "weight.grad": 6}
     assert lesson["linear_example"](w=2, x=3, t=5) == wanted
@@ -284,14 +288,16 @@ def test_linear_example(lesson):
 
 
 @pytest.mark.filterwarnings("ignore:Using a non-full backward hook")
-def test_old_backward_hook(lesson):
+def test_the_old_backward_hook_gets_gradients_of_another_operation(lesson):
     shapes, roads = lesson["grad_input_shapes"], lesson["TwoRoads"]
-    assert shapes(roads(), "register_full_backward_hook") == [(4, 3)]  # the input's own
-    assert shapes(roads(), "register_backward_hook") == [(4, 2)] * 2  # the addition's two sides
+    assert shapes(roads(), "register_full_backward_hook") == [(4, 3)]  # the gradient of the input
+    assert (
+        shapes(roads(), "register_backward_hook") == [(4, 2)] * 2
+    )  # the two operands of the addition
     assert lesson["old_linear"] == [(2,), (4, 3), (3, 2)]
 
 
-def test_save_values(lesson):
+def test_inputs_outputs_and_their_gradients_are_saved(lesson):
     values = lesson["block_values"]
     shapes = [tuple(getattr(values, n).shape) for n in ("input", "output")]
     assert shapes == [(1, 24, 56, 56), (1, 48, 28, 28)]  # stride 2
@@ -302,13 +308,13 @@ def test_save_values(lesson):
     assert not layer._backward_hooks
 
 
-def test_gradient_of_a_fork(lesson):
+def test_a_fork_adds_up_the_gradients_of_both_branches(lesson):
     assert lesson["through"].grad_input.item() == 2  # through the layer w = 2
     assert lesson["fork"]["input"].item() == 7  # 2 + 5
     assert len(lesson["gradients_of_6"]) == 15
 
 
-def test_parameter_hooks(lesson):
+def test_parameter_hooks_change_only_their_gradients(lesson):
     plain, unbiased, positive = lesson["plain_gradients"], lesson["unbiased"], lesson["positive"]
     assert plain["head.2.bias"].any()
     assert not unbiased["head.2.bias"].any()
@@ -324,21 +330,21 @@ def test_parameter_hooks(lesson):
     assert not any(p._backward_hooks for p in lesson["demo"].parameters())
 
 
-def test_clipping(lesson):
+def test_clipping_shortens_only_long_gradients(lesson):
     clip = lesson["clip_to"](1.0)
-    # (3, 4) is 5 long
+    # (3, 4) has length 5
     assert torch.allclose(clip(torch.tensor([3.0, 4.0])), torch.tensor([0.6, 0.8]))
     assert torch.equal(clip(torch.tensor([0.3, 0.4])), torch.tensor([0.3, 0.4]))
 
 
-def test_one_backward_at_a_time(lesson):
+def test_training_in_the_backward_updates_each_parameter(lesson):
     assert lesson["after_each"] == [1, 2]  # 6 clamped to 1, twice
     assert lesson["w"].item() == pytest.approx(1.4)  # 2 − 0.1·6
     assert lesson["w"].grad is None
-    assert lesson["bias"].item() == pytest.approx(0.9)  # 1 − 1·0.1·1, though its gradient is 0
+    assert lesson["bias"].item() == pytest.approx(0.9)  # 1 − 1·0.1·1, although its gradient is 0
 
 
-def test_in_place_trap(lesson):
+def test_an_in_place_relu_overwrites_a_saved_output(lesson):
     wrong, right = lesson["wrong"], lesson["right"]
     assert wrong.min() == 0
     assert right.min() < 0
@@ -347,12 +353,12 @@ def test_in_place_trap(lesson):
     assert lesson["blocks"][1].inplace
 
 
-def test_rerun_cells(lesson):
+def test_rerunning_a_cell_adds_hooks_unless_they_are_removed(lesson):
     assert lesson["rerun"](3, careful=False) == (3, 3)
     assert lesson["rerun"](3, careful=True) == (1, 1)
 
 
-def test_memory_trap(lesson):
+def test_outputs_with_a_graph_keep_far_more_memory(lesson):
     held, keeps = lesson["megabytes_held"], list(lesson["keeps"].values())
     # The last convolution returns 96 × 14 × 14 values of 4 bytes.
     in_list, in_graph = held(keeps[0], 4)
@@ -362,15 +368,15 @@ def test_memory_trap(lesson):
     assert held(keeps[1], 4) == (pytest.approx(in_list), 0)
 
 
-def test_compiled_trap(lesson):
+def test_hooks_registered_after_compilation_may_not_run(lesson):
     calls = lesson["compiled_calls"]
     later = calls.pop("hook later, then the compiled model")
     assert set(calls.values()) == {2}
-    if torch.__version__.startswith(("2.11.", "2.15.")):  # for which the text says it
+    if torch.__version__.startswith(("2.11.", "2.15.")):  # the versions that the text mentions
         assert later == 0
 
 
-def test_the_lines_explained_are_in_the_source(lesson):
+def test_the_explained_lines_are_in_the_source_of_hookviz(lesson):
     import inspect
 
     source = "".join(inspect.getsource(method) for method in lesson["essential"])
@@ -381,7 +387,7 @@ def test_the_lines_explained_are_in_the_source(lesson):
         assert line in source
 
 
-def test_silenced_channels(lesson):
+def test_silencing_channels_equals_zeroing_the_activation(lesson):
     demo, fish = lesson["demo"], lesson["fish_input"]
     with torch.no_grad():
         block = demo.layer2(demo.layer1(demo.stem(fish)))
@@ -394,13 +400,13 @@ def test_silenced_channels(lesson):
             without[:, channel] = 0
             losses.append((demo(fish) - demo.head(demo.layer3(without)))[0, lesson["a_fish"]])
     assert torch.equal(lesson["fish_losses"], torch.stack(losses))
-    # What the text says: the seventh is too many; in the other order more than half may go.
+    # As the text states: six channels may go, but not seven; in the other order more than half.
     first, last, _ = lesson["silencing_orders"].values()
-    assert still_a_fish(lesson, first[:6]) and not still_a_fish(lesson, first[:7])
-    assert still_a_fish(lesson, last[:25])
+    assert is_still_a_fish(lesson, first[:6]) and not is_still_a_fish(lesson, first[:7])
+    assert is_still_a_fish(lesson, last[:25])
 
 
-def still_a_fish(lesson, channels):
+def is_still_a_fish(lesson, channels):
     demo = lesson["demo"]
     with torch.no_grad():
         block = demo.layer2(demo.layer1(demo.stem(lesson["fish_input"])))
@@ -408,9 +414,9 @@ def still_a_fish(lesson, channels):
         return demo.head(demo.layer3(block))[0].argmax() == lesson["a_fish"]
 
 
-def test_pruning_by_need_beats_size(lesson):
-    """As the text says; and what is needed, by the modules' own code."""
-    with lesson.from_layer3():
+def test_pruning_the_least_needed_channels_beats_the_smallest(lesson):
+    """The text states these numbers; scores are checked by running the modules directly."""
+    with lesson.cached_up_to_layer2():
         right = {
             name: [lesson["right_scores"](order[:count])[1] for count in (0, 16, 24)]
             for name, order in lesson["pruning_orders"].items()
@@ -427,7 +433,7 @@ def test_pruning_by_need_beats_size(lesson):
     assert torch.allclose(lesson["needed"][3], lost, atol=1e-5)
 
 
-def test_zero_before_a_norm_is_not_off(lesson):
+def test_zero_before_a_norm_gives_a_constant_after_it(lesson):
     norm = lesson["demo"].layer2[1].bn2
     with torch.no_grad():
         by_norm = norm(torch.zeros(1, 48, 2, 2))[0, 5]
@@ -440,7 +446,7 @@ def test_zero_before_a_norm_is_not_off(lesson):
     assert printed.count(value) == 3
 
 
-def test_patched_columns(lesson):
+def test_patched_columns_equal_plain_activations_of_both_pictures(lesson):
     live = lesson.drawn_by("draw_12")
     demo, fish, labels = lesson["demo"], lesson["fish_input"], lesson["labels"]
     other = lesson["all_inputs"][labels.index("moon")][None]
@@ -456,8 +462,8 @@ def test_patched_columns(lesson):
     assert [row[3] for row in readings(live)[-10:]][labels.index("moon")] != shown[6]
 
 
-def test_edited_gradients(lesson):
-    """By the modules' own code, without a hook: a function that clamps on the way back."""
+def test_edited_gradients_equal_a_function_that_clamps_in_its_backward(lesson):
+    """The reference has no hooks: an autograd function clamps the gradients."""
 
     class Clamped(torch.autograd.Function):
         @staticmethod
@@ -483,15 +489,15 @@ def test_edited_gradients(lesson):
     )
 
 
-def test_clipped_norms(lesson):
+def test_clipped_gradients_have_at_most_the_given_norm(lesson):
     free, clipped = lesson["free"], lesson["norms"](0.1)
     assert len(free) == 15
     assert max(free.values()) > 0.1
     assert all(norm <= 0.1001 for norm in clipped.values())
 
 
-def test_terms_of_a_value(lesson):
-    """By hand: the squares of 0 to 24, in rows of five, and Laplace's kernel."""
+def test_terms_of_a_value_are_kernel_times_patch(lesson):
+    """The input has the squares of 0 to 24 in rows of five; the kernel is Laplace's."""
     assert lesson["terms"][0].tolist() == [[0, 0, 0], [1, -16, 9], [0, 49, 0]]
     assert lesson["output"][0, 0, 0, 1].item() == 43 + 10
     demo, why, eye = (
@@ -511,18 +517,20 @@ def test_terms_of_a_value(lesson):
     assert abs(why.value - maps.max().item()) < 1e-4
 
 
-def test_sliders_of_a_value(lesson):
+def test_sliders_show_the_terms_of_the_selected_value(lesson):
     live = lesson.drawn_by("draw_15")
     live.controls["row"].value, live.controls["column"].value = 3, 9
     *terms, others, value = readings(live)[1:]
     added = [float(row[1]) for row in (*terms, others)]
     maps = lesson["eye_maps"].outputs[0][0, lesson["eye_channel"]]
     assert len(terms) == 4
-    assert abs(sum(added) - maps[3, 9].item()) < 1e-2  # four digits each, and no bias
+    assert (
+        abs(sum(added) - maps[3, 9].item()) < 1e-2
+    )  # the table shows four digits; the layer has no bias
     assert abs(float(value[1]) - maps[3, 9].item()) < 1e-2
 
 
-def test_the_model_is_left_as_it_was(lesson):
+def test_the_notebook_leaves_no_hooks_or_gradients_on_the_model(lesson):
     demo = lesson["demo"]
     for module in demo.modules():
         assert not module._forward_hooks
@@ -536,22 +544,22 @@ def test_the_model_is_left_as_it_was(lesson):
 @pytest.mark.parametrize("number", NUMBERS)
 def test_solutions_are_accepted(lesson, capsys, number):
     kept = dict(lesson)
-    with lesson.from_layer3() if number == 11 else nullcontext():
+    with lesson.cached_up_to_layer2() if number == 11 else nullcontext():
         exec(solution_of(number), lesson)
     answer = lesson[f"answer_{number}"]
-    assert said(lesson, capsys, number, answer).startswith("Right. ")
+    assert verdict_of(lesson, capsys, number, answer).startswith("Right. ")
     lesson.update(kept)
 
 
 @pytest.mark.parametrize("number", NUMBERS)
-def test_no_answer_is_told_when_hints_come(lesson, capsys, number):
-    assert said(lesson, capsys, number, None).startswith("Not answered yet. A hint comes")
+def test_a_missing_answer_gets_a_note_on_hints(lesson, capsys, number):
+    assert verdict_of(lesson, capsys, number, None).startswith("Not answered yet. A hint comes")
 
 
 @pytest.mark.parametrize("number", NUMBERS)
 @pytest.mark.parametrize("answer", [17, "x", lambda: None], ids=["number", "text", "function"])
-def test_any_nonsense_gets_a_sentence(lesson, capsys, number, answer):
-    assert said(lesson, capsys, number, answer).startswith(("Not yet: ", "Error: "))
+def test_nonsensical_answers_get_one_sentence(lesson, capsys, number, answer):
+    assert verdict_of(lesson, capsys, number, answer).startswith(("Not yet: ", "Error: "))
 
 
 def in_place_nan(grad):
@@ -560,7 +568,7 @@ def in_place_nan(grad):
 
 
 def answer_for_rows(grad):
-    """Right for a gradient with two dimensions only."""
+    """Answer correctly for gradients with two dimensions only."""
     return torch.tensor(
         [[0.0 if value != value else value for value in row] for row in grad.tolist()]
     )
@@ -655,7 +663,7 @@ def in_place_row(grad):
     return grad
 
 
-def collect(net, x, keep, kind=nn.Conv2d, always=True, hide=False):
+def collected_outputs(net, x, keep, kind=nn.Conv2d, always=True, hide=False):
     kept, handles = [], []
     for module in net.modules():
         if isinstance(module, kind):
@@ -673,7 +681,7 @@ def collect(net, x, keep, kind=nn.Conv2d, always=True, hide=False):
 
 
 def global_outputs(net, x, careless=False):
-    """The outputs by a global hook that stays; with ``careless`` after an error only."""
+    """Return outputs by a global hook that stays, with ``careless`` only after an error."""
     kept, register = [], nn.modules.module.register_module_forward_hook
 
     def keep(module, args, output):
@@ -687,8 +695,8 @@ def global_outputs(net, x, careless=False):
     return kept
 
 
-def by_hand(kinds="leaves", **wrong):
-    """An answer to exercise 9 with these mistakes."""
+def answer_with_mistakes(kinds="leaves", **wrong):
+    """Return an answer to exercise 9 with these mistakes."""
 
     def answer(net, x, hook):
         modules = {
@@ -713,7 +721,7 @@ def by_hand(kinds="leaves", **wrong):
 
 
 def layer_by_layer(net, x):
-    """No hook: right for a Sequential alone."""
+    """Return outputs without hooks, which is right only for layers in a row."""
     kept = []
     for layer in (net.first, net.second):
         x = layer(x)
@@ -774,8 +782,8 @@ def backward_outside(net, x):
     return {name: parameter.grad for name, parameter in net.named_parameters()}
 
 
-def globally(net, x, before=False, keep=False, careless=False):
-    """The class names of all modules that ran, by one global hook."""
+def names_by_a_global_hook(net, x, before=False, keep=False, careless=False):
+    """Return the class names of all modules that ran, by a global hook."""
     ran, hooks = [], nn.modules.module
     register = (
         hooks.register_module_forward_pre_hook if before else hooks.register_module_forward_hook
@@ -794,14 +802,14 @@ def clone(output):
 
 
 def layer_alone(net, name, x, other):
-    """Right only for the first layer of a network."""
+    """Patch correctly only for the first layer of a network."""
     theirs = net.get_submodule(name)(other)
     with hookviz.edit(net, name, theirs, channels=[0, 1]):
         return net(x)
 
 
-def patch(net, name, x, other, keep=clone, keep_hooks=False, channels=(0, 1)):
-    """Some channels as they are for other, by plain hooks."""
+def patched_scores(net, name, x, other, keep=clone, keep_hooks=False, channels=(0, 1)):
+    """Replace some channels by those of another input, by plain hooks."""
     layer, kept = net.get_submodule(name), []
     with layer.register_forward_hook(lambda m, a, output: kept.append(keep(output))):
         net(other)
@@ -819,7 +827,7 @@ def patch(net, name, x, other, keep=clone, keep_hooks=False, channels=(0, 1)):
 
 
 def products(net, name, x, channel, row, column, **wrong):
-    """Kernel × patch by a hook; ``wrong`` names the mistakes."""
+    """Return kernel × patch by a hook; ``wrong`` names the mistakes."""
     module, kept = net.get_submodule(name), []
 
     def keep(module, args, output):
@@ -851,7 +859,7 @@ def by_contributions(net, name, x, channel, row, column):
     return why.products
 
 
-def wrongly(**wrong):
+def wrong_products(**wrong):
     return lambda net, name, x, channel, row, column: products(
         net, name, x, channel, row, column, **wrong
     )
@@ -875,7 +883,7 @@ def freezes_biases(net, x):
 
 
 def removes_bias_gradients(net, x):
-    grads = learn(net, x, outputs=True)
+    grads = one_backward(net, x, outputs=True)
     return {name: None if name.endswith("bias") else grad for name, grad in grads.items()}
 
 
@@ -884,7 +892,7 @@ def names_a_parameter(net, x):
         return net(x)
 
 
-def learn(
+def one_backward(
     net,
     x,
     outputs=False,
@@ -894,7 +902,7 @@ def learn(
     kinds=nn.Conv2d,
     reduce=torch.sum,
 ):
-    """One backward, by plain hooks; clipped at the convolutions' outputs, or in .grad."""
+    """Run one backward with plain hooks; clip at the convolutions' outputs, or in .grad."""
 
     def clip(grad):
         return grad / grad.norm().clamp(min=1)
@@ -1040,32 +1048,44 @@ WRONG = {
         (lambda net, x: [], "never ran"),
         (layer_by_layer, "net(x) itself never ran"),
         (without_hooks, "no hook was on the model when it ran"),
-        (lambda net, x: collect(net, x, clone)[:1], "a list of 2 outputs, and returned 1"),
-        (lambda net, x: collect(net, x, lambda output: output), "is not what the convolution"),
-        (lambda net, x: collect(net, x, torch.Tensor.detach), "its smallest value is 0.000"),
-        (lambda net, x: collect(net, x, torch.clone), "its grad_fn is CloneBackward0"),
         (
-            lambda net, x: collect(net, x, clone, always=False),
+            lambda net, x: collected_outputs(net, x, clone)[:1],
+            "a list of 2 outputs, and returned 1",
+        ),
+        (
+            lambda net, x: collected_outputs(net, x, lambda output: output),
+            "is not what the convolution",
+        ),
+        (
+            lambda net, x: collected_outputs(net, x, torch.Tensor.detach),
+            "its smallest value is 0.000",
+        ),
+        (lambda net, x: collected_outputs(net, x, torch.clone), "its grad_fn is CloneBackward0"),
+        (
+            lambda net, x: collected_outputs(net, x, clone, always=False),
             "after an error in the model: hooks that stayed behind on the model: 2",
         ),
-        (lambda net, x: collect(net, x, clone, hide=True), "your function hid it"),
+        (lambda net, x: collected_outputs(net, x, clone, hide=True), "your function hid it"),
         (global_outputs, "a global hook stayed behind"),
         (
             lambda net, x: global_outputs(net, x, careless=True),
             "in the model: a global hook stayed",
         ),
-        (lambda net, x: collect(copy.deepcopy(net), x, clone), "a copy of the model ran"),
+        (lambda net, x: collected_outputs(copy.deepcopy(net), x, clone), "a copy of the model ran"),
     ],
     9: [
         (lambda net, x, hook: net(x), "the hook was never called"),
-        (by_hand(kinds="all"), "the hook is on a Sequential, too"),
-        (by_hand(kinds="outermost"), "Go down into every module"),
-        (by_hand(twice=True), "has it twice"),
-        (by_hand(result=False), "it should return net(x), and returned None"),
-        (by_hand(keep=True), "hooks that stayed behind on the model: 3"),
-        (by_hand(careless=True), "after an error in the model: hooks that stayed behind"),
-        (by_hand(hide=True), "an error in the model was hidden"),
-        (by_hand(scale=2), "what it returned is not net(x)"),
+        (answer_with_mistakes(kinds="all"), "the hook is on a Sequential, too"),
+        (answer_with_mistakes(kinds="outermost"), "Go down into every module"),
+        (answer_with_mistakes(twice=True), "has it twice"),
+        (answer_with_mistakes(result=False), "it should return net(x), and returned None"),
+        (answer_with_mistakes(keep=True), "hooks that stayed behind on the model: 3"),
+        (
+            answer_with_mistakes(careless=True),
+            "after an error in the model: hooks that stayed behind",
+        ),
+        (answer_with_mistakes(hide=True), "an error in the model was hidden"),
+        (answer_with_mistakes(scale=2), "what it returned is not net(x)"),
     ],
     10: [
         ("stem", "not a layer of cache"),
@@ -1087,33 +1107,39 @@ WRONG = {
         (lambda net, name, x, other: net(x), "nothing was patched"),
         (lambda net, name, x, other: net(other), "all channels were patched"),
         (
-            lambda net, name, x, other: patch(net, name, x, other, torch.Tensor.detach),
+            lambda net, name, x, other: patched_scores(net, name, x, other, torch.Tensor.detach),
             "left them",
         ),
         (
-            lambda net, name, x, other: patch(net, name, x, other, keep_hooks=True),
+            lambda net, name, x, other: patched_scores(net, name, x, other, keep_hooks=True),
             "behind on the",
         ),
         (lambda net, name, x, other: net(x)[0], "shape (1, 3), and returned (3,)"),
         (lambda net, name, x, other: 2 * net(x), "the first score is "),
-        (lambda net, name, x, other: patch(net, name, other, x), "x and other have changed places"),
         (
-            lambda net, name, x, other: patch(net, name, x, other, channels=[1, 2]),
+            lambda net, name, x, other: patched_scores(net, name, other, x),
+            "x and other have changed places",
+        ),
+        (
+            lambda net, name, x, other: patched_scores(net, name, x, other, channels=[1, 2]),
             "channels 1, 2 were patched, not 0 and 1",
         ),
         (layer_alone, "In words: this layer gets another input than the network"),
         (lambda net, name, x, other: getattr(net, name), "In words: net.get_submodule(name)"),
     ],
     13: [
-        (lambda net, x: learn(net, x), "the plain gradients: no hook was active"),
-        (lambda net, x: learn(net, x, biases=True), "no gradient was clipped"),
-        (lambda net, x: learn(net, x, afterwards=True), "clipped afterwards, in .grad"),
-        (lambda net, x: learn(net, x, outputs=True), "the biases still learn"),
+        (lambda net, x: one_backward(net, x), "the plain gradients: no hook was active"),
+        (lambda net, x: one_backward(net, x, biases=True), "no gradient was clipped"),
+        (lambda net, x: one_backward(net, x, afterwards=True), "clipped afterwards, in .grad"),
+        (lambda net, x: one_backward(net, x, outputs=True), "the biases still learn"),
         (forgets_gradient, "add gradient=True to clip gradients"),
         (clips_all_together, "this is clip_grad_norm_"),
-        (lambda net, x: learn(net, x, outputs=True, kinds=nn.Module), "every layer's gradient was"),
         (
-            lambda net, x: learn(net, x, outputs=True, reduce=torch.mean),
+            lambda net, x: one_backward(net, x, outputs=True, kinds=nn.Module),
+            "every layer's gradient was",
+        ),
+        (
+            lambda net, x: one_backward(net, x, outputs=True, reduce=torch.mean),
             "gradients of net(x).mean()",
         ),
         (freezes_biases, "a bias was frozen with requires_grad_(False)"),
@@ -1121,11 +1147,11 @@ WRONG = {
         (names_a_parameter, "In words: a parameter's name"),
         (backward_outside, "It must run inside the block"),
         (
-            lambda net, x: learn(net, x, outputs=True, keep_hooks=True),
+            lambda net, x: one_backward(net, x, outputs=True, keep_hooks=True),
             "stayed behind on the model: 2",
         ),
         (lambda net, x: {"0.weight": 1}, "a dict with the names ['0.weight', '0.bias'"),
-        (lambda net, x: dict.fromkeys(learn(net, x)), "0.weight has no gradient"),
+        (lambda net, x: dict.fromkeys(one_backward(net, x)), "0.weight has no gradient"),
     ],
     14: [
         (lambda net, x: None, "net(x) itself never ran"),
@@ -1133,33 +1159,48 @@ WRONG = {
             lambda net, x: [type(m).__name__ for m in (net(x), *net.modules())],
             "Tanh is in the model",
         ),
-        (lambda net, x: globally(net, x, before=True), "the order in which they began"),
-        (lambda net, x: globally(net, x, keep=True), "would fire at every module of every model"),
-        (lambda net, x: globally(net, x, careless=True), "after an error in the model"),
-        (lambda net, x: globally(net, x)[:-1], "the model itself, 'Sequential', is missing"),
-        (lambda net, x: set(globally(net, x)), "returned a set, which has no order"),
+        (
+            lambda net, x: names_by_a_global_hook(net, x, before=True),
+            "the order in which they began",
+        ),
+        (
+            lambda net, x: names_by_a_global_hook(net, x, keep=True),
+            "would fire at every module of every model",
+        ),
+        (
+            lambda net, x: names_by_a_global_hook(net, x, careless=True),
+            "after an error in the model",
+        ),
+        (
+            lambda net, x: names_by_a_global_hook(net, x)[:-1],
+            "the model itself, 'Sequential', is missing",
+        ),
+        (lambda net, x: set(names_by_a_global_hook(net, x)), "returned a set, which has no order"),
         (lambda net, x: net.register_module_forward_hook(print), "In words: the global hooks are"),
-        (lambda net, x: str(globally(net, x)), "a list of class names, and returned"),
-        (lambda net, x: collect(net, x, clone, nn.Module), "hooks on the model's own modules"),
+        (lambda net, x: str(names_by_a_global_hook(net, x)), "a list of class names, and returned"),
+        (
+            lambda net, x: collected_outputs(net, x, clone, nn.Module),
+            "hooks on the model's own modules",
+        ),
     ],
     15: [
         (lambda net, name, x, channel, row, column: x, "net(x) itself never ran"),
         (by_contributions, "the layer ran without a hook of yours"),
-        (wrongly(keep_hooks=True), "hooks that stayed behind on the model: 1"),
-        (wrongly(only="sum"), "products of shape (3, 3, 5), and returned ()"),
-        (wrongly(only="kernel"), "this is the kernel alone"),
-        (wrongly(only="patch"), "this is the patch alone"),
-        (wrongly(late=True), "store a copy of args[0] in the hook"),
-        (wrongly(slow=True), "begins at row × stride[0]"),
-        (wrongly(same_stride=True), "the columns have their own stride"),
-        (wrongly(padding=(1, 1, 2, 2)), "F.pad takes (left, right, above, below)"),
-        (wrongly(padding=(1, 1, 1, 1)), "padding is (rows, columns), here (1, 2)"),
-        (wrongly(input_kernel=True), "this is the kernel of an input channel"),
-        (wrongly(padding=(0, 9, 0, 9)), "the input is not padded"),
-        (wrongly(mirrored=True), "the kernel is mirrored"),
-        (wrongly(turned=True), "row and column have changed places"),
-        (wrongly(first=True), "the products of output channel 0"),
-        (wrongly(times=2), "your products add up to "),
+        (wrong_products(keep_hooks=True), "hooks that stayed behind on the model: 1"),
+        (wrong_products(only="sum"), "products of shape (3, 3, 5), and returned ()"),
+        (wrong_products(only="kernel"), "this is the kernel alone"),
+        (wrong_products(only="patch"), "this is the patch alone"),
+        (wrong_products(late=True), "store a copy of args[0] in the hook"),
+        (wrong_products(slow=True), "begins at row × stride[0]"),
+        (wrong_products(same_stride=True), "the columns have their own stride"),
+        (wrong_products(padding=(1, 1, 2, 2)), "F.pad takes (left, right, above, below)"),
+        (wrong_products(padding=(1, 1, 1, 1)), "padding is (rows, columns), here (1, 2)"),
+        (wrong_products(input_kernel=True), "this is the kernel of an input channel"),
+        (wrong_products(padding=(0, 9, 0, 9)), "the input is not padded"),
+        (wrong_products(mirrored=True), "the kernel is mirrored"),
+        (wrong_products(turned=True), "row and column have changed places"),
+        (wrong_products(first=True), "the products of output channel 0"),
+        (wrong_products(times=2), "your products add up to "),
         (
             lambda net, name, x, channel, row: None,
             "is called with 6 arguments (net, name, x, channel, row, col",
@@ -1172,8 +1213,8 @@ WRONG = {
     ("number", "answer", "fault"),
     [(number, *pair) for number, pairs in WRONG.items() for pair in pairs],
 )
-def test_wrong_answers_are_told_what_is_wrong(lesson, capsys, number, answer, fault):
-    text = said(lesson, capsys, number, answer)
+def test_wrong_answers_get_their_mistake_explained(lesson, capsys, number, answer, fault):
+    text = verdict_of(lesson, capsys, number, answer)
     assert text.startswith("Error: " if "In words: " in fault else "Not yet: ")
     assert fault in text.splitlines()[0]
     assert text.splitlines()[-1].count(" of 15 done") == 1
@@ -1190,11 +1231,11 @@ RIGHT = {
     ],
     5: [lambda module, grad_input, grad_output: (torch.relu(grad_input[0]),)],
     7: [lambda grad: torch.cat([torch.zeros_like(grad[:1]), grad[1:]])],
-    8: [lambda net, x: collect(net, x, clone)],
-    9: [by_hand()],
+    8: [lambda net, x: collected_outputs(net, x, clone)],
+    9: [answer_with_mistakes()],
     11: [(8, 37, 46, 24, 42), {8, 37, 46, 24, 42}, list(np.array([8, 37, 46, 24, 42]))],
-    12: [patch],
-    13: [lambda net, x: learn(net, x, outputs=True, biases=True)],
+    12: [patched_scores],
+    13: [lambda net, x: one_backward(net, x, outputs=True, biases=True)],
     15: [
         products,
         lambda *given: products(*given).double(),
@@ -1206,20 +1247,20 @@ RIGHT = {
     ("number", "answer"), [(number, answer) for number, many in RIGHT.items() for answer in many]
 )
 def test_other_right_answers_are_accepted(lesson, capsys, number, answer):
-    assert said(lesson, capsys, number, answer).startswith("Right. ")
+    assert verdict_of(lesson, capsys, number, answer).startswith("Right. ")
 
 
-def test_hints_come_after_wrong_answers(lesson, capsys):
-    """One after the first, a stronger one from the second on; none before, none in a verdict."""
+def test_hints_come_after_wrong_answers_and_get_stronger(lesson, capsys):
+    """The first hint comes after the first wrong answer, a stronger one from the second on."""
     lesson["wrong_answers"].clear()
-    assert "int: " not in said(lesson, capsys, 3, None)
-    told = [said(lesson, capsys, 3, lambda module, args, output: None) for _ in range(3)]
+    assert "int: " not in verdict_of(lesson, capsys, 3, None)
+    told = [verdict_of(lesson, capsys, 3, lambda module, args, output: None) for _ in range(3)]
     assert "\nHint: output has four dimensions" in told[0]
     assert all("\nStronger hint: clone() output" in text for text in told[1:])
 
 
-def test_no_hint_is_its_solution(lesson):
-    """The first hint holds no line of a solution."""
+def test_first_hints_do_not_contain_the_solution(lesson):
+    """The first hint of each exercise has no line of its solution."""
     for cell in BOOK.cells:
         if "\ndef check_" in cell.source:
             hint = re.search(r'@exercise\(\n    "(.*?)",', cell.source)[1]

@@ -1,4 +1,4 @@
-"""The rules of the house, read off the code: which room imports which, and who may know what."""
+"""The structure of the package: which room imports which, and which libraries it may import."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from house import (
 
 import hookviz
 
-FOREIGN = {  # package -> the lowest room that may know it
+FOREIGN = {  # package -> the lowest room that may import it
     "anywidget": "widgets",
     "ipywidgets": "widgets",
     "traitlets": "widgets",
@@ -36,25 +36,25 @@ FOREIGN = {  # package -> the lowest room that may know it
     "PIL": "run",
     "torchvision": "run",
 }
-# `progress.py` shows a bar, where there is a notebook.
-EDGES = {
+# `progress.py` shows a progress bar in notebooks.
+EXCEPTIONS = {
     ("run/progress.py", "IPython"),
     ("models.py", "torchvision"),
     ("__main__.py", "torchvision"),
 }
 
 
-def said(path: Path) -> str:
+def path_in_package(path: Path) -> str:
     return path.relative_to(PACKAGE).as_posix()
 
 
-def test_every_file_is_in_a_room_or_at_the_top():
+def test_every_package_is_a_room():
     assert sorted(path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()) == (
         sorted(ROOMS)
     )
 
 
-def test_arrows_run_downward():
+def test_rooms_import_only_lower_rooms():
     for path in FILES:
         own = room_of(name_of(path))
         for name in imports(path) if own else ():
@@ -62,16 +62,16 @@ def test_arrows_run_downward():
             assert other is None or ROOMS.index(other) >= ROOMS.index(own), f"{own} imports {name}"
 
 
-def test_a_room_finds_an_arrow_through_the_facade_and_inside_a_function():
-    """The test above would see both."""
+def test_imports_through_the_top_level_and_within_functions_are_found():
+    """This makes sure that the test above misses neither."""
     code = ast.parse("def show():\n    from ... import explore\n")
     (node,) = [each for each in ast.walk(code) if isinstance(each, ast.ImportFrom)]
     assert node.level == 3
     assert origin("hookviz", "explore") == "hookviz.widgets.explorer"
 
 
-def circles(arrows: dict[str, set[str]]) -> list[str]:
-    """Take away, again and again, each module that no other imports or that imports no other."""
+def modules_in_cycles(arrows: dict[str, set[str]]) -> list[str]:
+    """Return the modules left after repeatedly removing those at the start or end of all chains."""
     left = dict(arrows)
     while True:
         wanted = {to for each in left.values() for to in each}
@@ -82,38 +82,40 @@ def circles(arrows: dict[str, set[str]]) -> list[str]:
         left = kept
 
 
-def test_no_file_is_in_a_circle():
+def test_no_modules_import_each_other_in_a_cycle():
     arrows = {
         name_of(path): {each for each in imports(path) if each in MODULES and each != name_of(path)}
         for path in FILES
     }
-    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == ["b", "c"]
+    assert modules_in_cycles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == ["b", "c"]
     in_rooms = {name: {to for to in each if room_of(to)} for name, each in arrows.items()}
-    assert circles({name: to for name, to in in_rooms.items() if room_of(name)}) == []
+    assert modules_in_cycles({name: to for name, to in in_rooms.items() if room_of(name)}) == []
 
 
-def test_packages_are_known_at_their_own_edge():
+def test_libraries_are_imported_only_from_their_lowest_room_up():
     for path in FILES:
         own = room_of(name_of(path))
         floor = ROOMS.index(own) if own else 0
         for name in imports(path):
             package = name.partition(".")[0]
-            if package in FOREIGN and (said(path), package) not in EDGES:
-                assert floor <= ROOMS.index(FOREIGN[package]), f"{said(path)} imports {package}"
+            if package in FOREIGN and (path_in_package(path), package) not in EXCEPTIONS:
+                assert floor <= ROOMS.index(FOREIGN[package]), (
+                    f"{path_in_package(path)} imports {package}"
+                )
 
 
-def test_hooking_knows_only_torch():
+def test_hooking_imports_only_torch():
     known = {"torch", "__future__", "hookviz", *sys.stdlib_module_names}
     for path in (PACKAGE / "hooking").glob("*.py"):
-        assert {name.partition(".")[0] for name in imports(path)} <= known, said(path)
+        assert {name.partition(".")[0] for name in imports(path)} <= known, path_in_package(path)
 
 
-def test_one_owner_of_hooks():
+def test_only_one_file_registers_hooks():
     for path in FILES:
-        file = said(path)
+        file = path_in_package(path)
         if file == "hooking/handles.py":
             continue
-        # The printed lesson of guided backpropagation sets a tensor hook of its own.
+        # The printed code of guided backpropagation registers a tensor hook itself.
         allowed = {"register_hook"} if file == "attribution/gradients.py" else set()
         for node in ast.walk(tree(path)):
             name = node.attr if isinstance(node, ast.Attribute) else ""
@@ -121,13 +123,15 @@ def test_one_owner_of_hooks():
             assert not sets or name in allowed, f"{file} calls {name}"
 
 
-def test_a_class_name_stands_once():
+def test_class_names_are_unique():
     seen: dict[str, str] = {}
     for path in FILES:
         for node in ast.walk(tree(path)):
             if isinstance(node, ast.ClassDef):
-                assert node.name not in seen, f"{node.name}: {seen[node.name]}, {said(path)}"
-                seen[node.name] = said(path)
+                assert node.name not in seen, (
+                    f"{node.name}: {seen[node.name]}, {path_in_package(path)}"
+                )
+                seen[node.name] = path_in_package(path)
 
 
 BEGINNINGS = r"(Whether|What|Of|Which|How|Where|Who|Whose|That)\b"
@@ -139,20 +143,22 @@ def test_a_docstring_begins_with_a_verb_or_a_noun():
         for node in ast.walk(tree(path)):
             text = node.value if isinstance(node, ast.Expr) else None
             if isinstance(text, ast.Constant) and isinstance(text.value, str):
-                assert not re.match(BEGINNINGS, text.value), f"{said(path)}:{node.lineno}"
+                assert not re.match(BEGINNINGS, text.value), (
+                    f"{path_in_package(path)}:{node.lineno}"
+                )
 
 
-# The page of the documentation that explains the house
+# The page of the documentation that explains the structure
 
 INSIDE = (PACKAGE.parent / "docs" / "explanation" / "inside.md").read_text()
 
 
-def test_the_page_has_each_room_with_its_own_sentence():
+def test_the_page_lists_each_room_with_its_sentence():
     rows = re.findall(r"^\| `(\w+)/` \| (.+?) \|$", INSIDE, re.MULTILINE)
     assert rows == [(room, sentence_of(room)) for room in ROOMS]
 
 
-def test_the_drawing_has_eight_rooms_and_all_arrows_run_downward():
+def test_the_drawing_has_all_rooms_and_imports():
     drawn = ElementTree.fromstring(drawing())
     titles = [each.text for each in drawn.iter("{http://www.w3.org/2000/svg}title")]
     assert len(list(drawn.iter("{http://www.w3.org/2000/svg}rect"))) == len(ROOMS)
@@ -162,14 +168,14 @@ def test_the_drawing_has_eight_rooms_and_all_arrows_run_downward():
     assert all(ROOMS.index(one) < ROOMS.index(other) for one, other in arrows())
 
 
-def way(heading: str) -> list[tuple[str, str]]:
-    """The calls that the page lists under a heading: a file and a function each."""
+def listed_calls(heading: str) -> list[tuple[str, str]]:
+    """Return the calls that the page lists under a heading, as pairs of file and function."""
     section = INSIDE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
     return re.findall(r"^\d+\. `([\w/]+\.py)` `([\w.]+)`", section, re.MULTILINE)
 
 
-def called(act: Callable[[], object]) -> list[tuple[str, str]]:
-    """The functions of hookviz in the order in which each is first called."""
+def traced_calls(act: Callable[[], object]) -> list[tuple[str, str]]:
+    """Return the functions of hookviz in the order of their first calls."""
     found: dict[tuple[str, str], None] = {}
     root = f"{Path(hookviz.__file__).parent}/"
 
@@ -194,14 +200,14 @@ def called(act: Callable[[], object]) -> list[tuple[str, str]]:
         ("The calls of a diagnosis", hookviz.diagnose),
     ],
 )
-def test_the_page_tells_the_calls_in_their_order(heading, act):
-    told = way(heading)
-    done = called(lambda: act(hookviz.demo_model(), hookviz.demo_images()[12]))
+def test_the_page_lists_calls_in_their_order(heading, act):
+    told = listed_calls(heading)
+    done = traced_calls(lambda: act(hookviz.demo_model(), hookviz.demo_images()[12]))
     assert [each for each in told if each not in done] == []
     assert sorted(told, key=done.index) == told and len(told) >= 6
 
 
-def test_what_the_page_names_is_there():
+def test_files_and_functions_named_by_the_page_exist():
     named = re.findall(r"`([\w/]+\.(?:pyi?|js))`", INSIDE)
     assert [each for each in named if not (PACKAGE / each).is_file()] == []
     for name, file in re.findall(r"`(\w+)` of `([\w/]+\.pyi?)`", INSIDE):
@@ -210,13 +216,13 @@ def test_what_the_page_names_is_there():
 
 
 @pytest.mark.parametrize("name", ["attribution", "metrics", "results", "widgets"])
-def test_what_is_imported_late_is_there(name):
+def test_lazily_imported_modules_have_all_their_names(name):
     module = getattr(hookviz, name)
     assert all(hasattr(module, each) for each in module.__all__)
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_each_room_says_what_it_is(room):
+def test_the_docstring_of_each_room_names_where_to_begin(room):
     words = ast.get_docstring(tree(PACKAGE / room / "__init__.py"))
     assert "Begin with" in words
     for named in [
@@ -252,10 +258,10 @@ print([name for name in there() if name in ("torchvision", "torch._dynamo")])
 """
 
 
-def test_what_does_not_show_is_light():
-    """Capture alone knows torch alone; diagnosis and training need no pictures, and no compiler.
+def test_functions_without_pictures_import_no_heavy_libraries():
+    """Capturing imports only torch; diagnosis and watching need no pictures and no compiler.
 
-    An explorer of a user's own network and a tensor has no use for torchvision.
+    An explorer of a user's network and a tensor does not need torchvision.
     """
     done = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True)
     assert done.stdout.split("\n")[:4] == ["[]", "[0]", "[]", "[]"], done.stderr

@@ -1,4 +1,4 @@
-"""From pictures, tensors and other arguments to the model's input, and back to a picture."""
+"""Preparing pictures, tensors and other arguments as model input, and showing it as a picture."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_pretrained_cfg_gives_timms_transform():
     expected = timm.data.create_transform(**config)(load_picture(PHOTOGRAPH).rgb())[None]
     prepared = prepare_input(PHOTOGRAPH, model).args[0]
     assert prepared.shape == expected.shape
-    assert (prepared - expected).abs().max() < 0.02  # one gray level of 255
+    assert (prepared - expected).abs().max() < 0.02  # about one gray level of 255
 
 
 def test_the_source_of_the_transform_is_described():
@@ -86,7 +86,7 @@ def test_the_source_of_the_transform_is_described():
         prepare_input(PICTURE, RGB, transform=lambda picture: picture)
 
 
-OWN = {  # mode -> the picture, and a transform for it
+TRANSFORMS = {  # mode -> the picture, and a transform for it
     "L": (PICTURE.convert("L"), Compose([ToTensor(), Normalize((0.1307,), (0.3081,))])),
     "RGBA": (PICTURE.convert("RGBA"), Compose([ToTensor(), Normalize([0.5] * 4, [0.2] * 4)])),
     "F": (Image.fromarray(RANDOM.random((28, 28), dtype=np.float32) * 900), ToTensor()),
@@ -94,13 +94,13 @@ OWN = {  # mode -> the picture, and a transform for it
         Image.fromarray(RANDOM.integers(0, 4000, (28, 28), dtype=np.uint16)),
         lambda scan: torch.from_numpy(np.asarray(scan).astype(np.float32) / 4095)[None],
     ),
-    "RGB": (PICTURE, lambda picture: ToTensor()(picture)[:1] - 0.5),  # to the red channel
+    "RGB": (PICTURE, lambda picture: ToTensor()(picture)[:1] - 0.5),  # keeps the red channel
 }
 
 
-@pytest.mark.parametrize("mode", OWN)
+@pytest.mark.parametrize("mode", TRANSFORMS)
 def test_a_transform_gets_the_picture_in_its_original_mode(mode, tmp_path):
-    picture, transform = OWN[mode]
+    picture, transform = TRANSFORMS[mode]
     expected = transform(picture)[None]
     model = classifier(expected.shape[1])
     assert picture.mode == mode
@@ -140,8 +140,8 @@ def test_a_16_bit_picture_is_scaled_for_a_transform_that_expects_floats():
         assert prepared.note == "values 0 to 4000 stretched to 0 to 1"
 
 
-def test_a_page_makes_its_pictures_gray_for_a_transform_of_gray_ones():
-    prepared = prepare_input(PICTURE.convert("L"), classifier(1), transform=OWN["L"][1])
+def test_a_page_converts_pictures_to_gray_for_a_gray_transform():
+    prepared = prepare_input(PICTURE.convert("L"), classifier(1), transform=TRANSFORMS["L"][1])
     steps, note = page_transform(prepared, prepared.args[0])
     assert steps == {"steps": [{"kind": "gray"}], "mean": [0.1307], "std": [0.3081]}
     assert note == ""
@@ -180,8 +180,8 @@ def test_the_input_has_the_dtype_of_the_model():
     assert prepare_input(PHOTOGRAPH, nn.Conv2d(3, 2, 1).bfloat16()).args[0].dtype == torch.bfloat16
 
 
-def normed(mean, deviation):
-    """A small network trained with inputs of this mean and deviation."""
+def with_input_statistics(mean, deviation):
+    """Return a small network trained with inputs of this mean and standard deviation."""
     model = nn.Sequential(nn.Conv2d(3, 3, 1, bias=False), nn.BatchNorm2d(3), nn.Flatten())
     with torch.no_grad():
         model[0].weight.copy_(torch.eye(3)[..., None, None])
@@ -190,15 +190,30 @@ def normed(mean, deviation):
     return model.eval()
 
 
-def test_the_transform_is_named_on_the_screen():
+def test_the_explorer_names_the_transform_and_doubts_a_wrong_guess():
     photograph = hookviz.models.photographs()["chelsea"]
     own = v2.Compose([v2.Resize([32, 32]), v2.PILToTensor(), v2.ToDtype(torch.float32)])
     notes = {
-        "guessed": (normed(0.0, 1.0), photograph, {}, "preprocessing: guessed (ImageNet)"),
-        # The statistics of the first BatchNorm speak against this guess.
-        "doubted": (normed(120.0, 60.0), photograph, {}, "at the first BatchNorm, '1'"),
-        "given": (normed(120.0, 60.0), photograph, {"transform": own}, "preprocessing: as given"),
-        "tensor": (normed(0.0, 1.0), torch.rand(1, 3, 8, 8), {}, ""),
+        "guessed": (
+            with_input_statistics(0.0, 1.0),
+            photograph,
+            {},
+            "preprocessing: guessed (ImageNet)",
+        ),
+        # The statistics of the first BatchNorm contradict this guess.
+        "doubted": (
+            with_input_statistics(120.0, 60.0),
+            photograph,
+            {},
+            "at the first BatchNorm, '1'",
+        ),
+        "given": (
+            with_input_statistics(120.0, 60.0),
+            photograph,
+            {"transform": own},
+            "preprocessing: as given",
+        ),
+        "tensor": (with_input_statistics(0.0, 1.0), torch.rand(1, 3, 8, 8), {}, ""),
     }
     for case, (model, inputs, options, note) in notes.items():
         explorer = hookviz.explore(model, inputs, **options)
@@ -214,7 +229,7 @@ def test_the_transform_is_named_on_the_screen():
 
 
 class Column:
-    """A column of a data frame."""
+    """A stand-in for a column of a data frame."""
 
     def __init__(self, values):
         self.values = values
@@ -333,7 +348,7 @@ def test_rejected_inputs_are_reported_with_advice(inputs, cure, study):
     assert "\n" not in str(error.value)
 
 
-def test_graph_and_diagnose_advise_on_a_loaders_batch():
+def test_graph_and_diagnose_advise_on_the_batch_of_a_dataloader():
     model = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten())
     assert "give batch[0]" in hookviz.graph(model, [X, LABELS]).error
     assert "batch[0]" in hookviz.diagnose(model, [X, LABELS])[0].advice
@@ -348,7 +363,7 @@ def test_unsupported_inputs_are_refused():
         prepare_input(TensorDataset(X), RGB)
 
 
-def test_lists_are_not_blamed_if_the_model_takes_them():
+def test_no_advice_on_lists_if_the_model_takes_lists():
     class OfList(nn.Module):
         def __init__(self):
             super().__init__()
@@ -488,19 +503,21 @@ def test_volumes_signals_and_other_inputs_have_pictures():
 
 
 def test_shown_model_inputs_equal_the_tensor():
-    prepared = prepare_input(hookviz.models.photographs()["coffee"], normed(0.0, 1.0))
+    prepared = prepare_input(
+        hookviz.models.photographs()["coffee"], with_input_statistics(0.0, 1.0)
+    )
     picture, _ = picture_of(prepared)
     fed = as_fed(prepared)
     seen = picture / 255 * np.array(fed["gain"]) + np.array(fed["shift"])
     numbers = prepared.args[0][0].permute(1, 2, 0).numpy()
     stretched = (numbers - numbers.min()) / np.ptp(numbers)
     assert np.abs(seen - stretched).max() < 1 / 255
-    # A picture with black and white keeps its contrast, on another scale.
+    # A picture that contains black and white is not stretched.
     full = Image.fromarray(np.array([[0, 255], [255, 0]], np.uint8)).resize((224, 224))
     weights = hookviz.pretrained("efficientnet_lite0")[1]
-    fed = as_fed(prepare_input(full, normed(0.0, 1.0), weights=weights))
+    fed = as_fed(prepare_input(full, with_input_statistics(0.0, 1.0), weights=weights))
     assert fed["words"] == "−0.992 (black) to 1 (white)" and np.allclose(fed["gain"], 1, atol=1e-4)
-    assert as_fed(prepare_input(torch.rand(1, 3, 8, 8), normed(0.0, 1.0))) is None
+    assert as_fed(prepare_input(torch.rand(1, 3, 8, 8), with_input_statistics(0.0, 1.0))) is None
 
 
 # Names of classes
@@ -515,6 +532,6 @@ def test_class_names_come_from_several_sources():
     model, x = nn.Sequential(nn.Conv2d(3, 4, 8), nn.Flatten()), torch.rand(1, 3, 8, 8)
     with pytest.raises(ValueError, match="class_names has 2 names for 4 classes"):
         hookviz.explore(model, x, class_names=["cat", "dog"])
-    model.class_names = ["cat", "dog"]  # of another classifier
+    model.class_names = ["cat", "dog"]  # names for another number of classes
     explorer = hookviz.explore(model, x)
     assert explorer.frame.predictions[0].name not in model.class_names

@@ -27,16 +27,16 @@ from hookviz import attribution, metrics
 from hookviz.hooking.handles import HookManager
 from hookviz.hooking.interrupts import Block, _State, defer_interrupts, stoppable
 
-# Python drops an interrupt that comes while a generator is closed, or in a __del__.
+# Python ignores an interrupt while it closes a generator or runs a __del__.
 pytestmark = pytest.mark.filterwarnings(
     "ignore::pytest.PytestUnraisableExceptionWarning",
-    "ignore:The edit of .* changed nothing",  # cut before it ran
+    "ignore:The edit of .* changed nothing",  # interrupted before the layer ran
     "ignore:The survey was interrupted",
 )
 
 
-class Restless(nn.Module):
-    """Changes buffers and attributes, draws random numbers, works in place."""
+class RandomAndStateful(nn.Module):
+    """A model that changes buffers and attributes, draws random numbers and works in place."""
 
     class_names = ("a", "b", "c")
 
@@ -60,14 +60,14 @@ class Restless(nn.Module):
         return self.head(self.attention(tokens, tokens, tokens)[0].mean(1))
 
 
-def made() -> tuple[nn.Module, Tensor]:
+def model_and_input() -> tuple[nn.Module, Tensor]:
     torch.manual_seed(0)
-    model, x = Restless(), torch.rand(2, 2, 12, 12)
+    model, x = RandomAndStateful(), torch.rand(2, 2, 12, 12)
     model.body[1].running_var.fill_(1.5)
     return model, x
 
 
-PLACE = {"layer": "shared", "channel": 0, "position": (1, 1)}
+POSITION = {"layer": "shared", "channel": 0, "position": (1, 1)}
 
 
 def explored(model, x):
@@ -79,7 +79,9 @@ def explored(model, x):
 
 
 def surveyed(model, x):
-    found = hookviz.survey(model, list(x), "shared", batch_size=1)  # if interrupted, of some
+    found = hookviz.survey(
+        model, list(x), "shared", batch_size=1
+    )  # an interrupted survey covers only some inputs
     return [layer.mean.tolist() for layer in found.values()]
 
 
@@ -95,7 +97,7 @@ def hooked(model, x):
     return len(hookviz.hooks(model))
 
 
-LOOKS: dict[str, Callable[[nn.Module, Tensor], Any]] = {
+CALLS: dict[str, Callable[[nn.Module, Tensor], Any]] = {
     "explore": explored,
     "trace": lambda model, x: [[e.kind, e.layer, e.call] for e in hookviz.trace(model, x)],
     "diagnose": lambda model, x: [f.kind for f in hookviz.diagnose(model, x)],
@@ -105,7 +107,7 @@ LOOKS: dict[str, Callable[[nn.Module, Tensor], Any]] = {
         model, model, [x.repeat(2, 1, 1, 1)], "body.0"
     ).matrix.tolist(),
     "graph": lambda model, x: len(hookviz.graph(model, x).records()),
-    "contributions": lambda model, x: len(hookviz.contributions(model, x, **PLACE).records()),
+    "contributions": lambda model, x: len(hookviz.contributions(model, x, **POSITION).records()),
     "attribute": lambda model, x: float(
         hookviz.attribute(model, x, method="smoothgrad", nt_samples=2).sum()
     ),
@@ -116,7 +118,7 @@ LOOKS: dict[str, Callable[[nn.Module, Tensor], Any]] = {
     "metrics": scored,
     "remove_hooks": hooked,
 }
-"""Functions that run the model themselves: afterwards nothing of it has changed."""
+"""Functions that run the model themselves, and leave it unchanged."""
 
 
 def captured(model, x):
@@ -147,9 +149,9 @@ def guarded(model, x):
 
 
 BLOCKS = {"capture": captured, "edit": edited, "watch": watched, "guard": guarded}
-"""Blocks around a forward of the user, which changes what it changes."""
+"""Blocks around a forward of the user, which itself may change the model."""
 
-WORKS = LOOKS | BLOCKS
+WORKS = CALLS | BLOCKS
 NO_HOOKS = {
     "hooks",
     "heatmap",
@@ -162,20 +164,20 @@ NO_HOOKS = {
 }
 
 
-def test_all_public_functions_are_interrupted():
+def test_every_public_function_that_sets_hooks_is_tested():
     public = {name for name in hookviz.__all__ if callable(getattr(hookviz, name))}
-    elsewhere = {"feature_visualization"}  # which needs a model of coloured pictures
+    elsewhere = {"feature_visualization"}  # it needs a model of colour pictures
     assert public - WORKS.keys() == NO_HOOKS | elsewhere
 
 
 class Worker:
-    """A model, and a kind of work with it; `put_away` undoes what the user's forward does."""
+    """Runs one kind of work with a model; `put_away` undoes the effects of the user's forward."""
 
     def __init__(self, kind: str) -> None:
-        (self.model, self.x), self.kind = made(), kind
+        (self.model, self.x), self.kind = model_and_input(), kind
         self.model.train(kind not in ("capture", "edit", "guard"))
         torch.manual_seed(1)
-        for _ in range(2):  # what is imported and cached at first
+        for _ in range(2):  # the first run imports and caches
             self.found = self.work()
             self.put_away()
         self.before = snapshot(self.model)
@@ -185,7 +187,9 @@ class Worker:
 
     def put_away(self) -> None:
         norm = self.model.body[1]
-        if self.kind == "remove_hooks":  # the hook to remove is there until it is removed
+        if (
+            self.kind == "remove_hooks"
+        ):  # an interrupted call may leave the hook that it should remove
             self.model.head._forward_hooks.clear()
         if self.kind in BLOCKS:
             self.model.count.zero_(), norm.num_batches_tracked.zero_()
@@ -194,7 +198,7 @@ class Worker:
             torch.manual_seed(1)
 
     def faults(self) -> list[str]:
-        """List what an interrupted call has left, and whether the next call works."""
+        """List what an interrupted call has changed, and whether the next call fails."""
         self.put_away()
         found = changes(self.model, self.before)
         found += ["a hold on interrupts"] * (_State.holds != 0)
@@ -205,7 +209,7 @@ class Worker:
 
 @pytest.fixture
 def interrupts():
-    """The interrupts that came, raised by a handler that is the test's."""
+    """Install a handler that raises KeyboardInterrupt; return the list of interrupts."""
     came: list[int] = []
 
     def handler(number: int, frame: FrameType | None) -> None:
@@ -221,7 +225,7 @@ def interrupts():
 @pytest.mark.parametrize("moments", [2, pytest.param(50, marks=pytest.mark.heavy)])
 @pytest.mark.parametrize("kind", WORKS)
 def test_an_interrupt_at_a_random_moment_leaves_nothing(kind, moments, interrupts):
-    """The moment is a fraction of the time that a call takes, often under a millisecond."""
+    """The moment is a random fraction of the duration of a call, often below a millisecond."""
     worker, draw = Worker(kind), random.Random(f"{kind} {moments}")
     began = time.perf_counter()
     worker.work()
@@ -249,14 +253,17 @@ def test_an_interrupt_at_a_random_moment_leaves_nothing(kind, moments, interrupt
 
 PACKAGE = Path(hookviz.__file__).parent
 TRACED = ("contextlib.py", "_contextlib.py", "grad_mode.py", "random.py", "hooks.py")
-CHECKS = ("CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD")  # behind these Python looks for signals
+CHECKS = (
+    "CALL",
+    "CALL_FUNCTION_EX",
+    "JUMP_BACKWARD",
+)  # Python checks for signals after these instructions
 
 
 class Interrupter:
     """Sends SIGINT at one of the moments at which Python checks for signals.
 
-    Those are counted in the code that may be cut in two: hookviz's own and the context managers
-    that it uses.
+    The moments are counted in hookviz and in the context managers that it uses.
     """
 
     def __init__(self, at: int) -> None:
@@ -297,7 +304,7 @@ class Interrupter:
 
 
 EVERY = {"capture": (53, 17), "edit": (31, 7), "watch": (2999, 151), "graph": (3989, 499)}
-"""Kind of work -> interrupted at one of every n moments: few and, marked heavy, many."""
+"""Kind of work -> step between interrupted moments: for the quick and for the heavy test."""
 
 
 @pytest.mark.parametrize("many", [False, pytest.param(True, marks=pytest.mark.heavy)])
@@ -315,10 +322,10 @@ def test_an_interrupt_at_any_step_leaves_nothing(kind, many, interrupts):
     assert len(interrupts) > len(moments) / 2
 
 
-def test_no_block_enters_or_leaves_by_a_method_of_its_own():
-    """An interrupt could come before such a method has done anything: nothing would be undone."""
+def test_no_block_overrides_enter_or_exit():
+    """An interrupt before the first line of such a method would leave its effects in place."""
     for module in pkgutil.walk_packages(hookviz.__path__, "hookviz."):
-        with suppress(ImportError):  # of libraries that are not installed
+        with suppress(ImportError):  # some libraries are not installed
             importlib.import_module(module.name)
     blocks, found = [Block], []
     for block in blocks:
@@ -328,7 +335,7 @@ def test_no_block_enters_or_leaves_by_a_method_of_its_own():
     assert len(blocks) > 8 and not found
 
 
-def test_the_main_thread_passes_an_interrupt_on():
+def test_an_interrupt_stops_work_in_another_thread():
     """JupyterLab handles widget messages in a thread, while the idle kernel ignores SIGINT."""
     module, x = nn.Identity(), torch.zeros(1)
     todo: queue.SimpleQueue = queue.SimpleQueue()
@@ -355,14 +362,16 @@ def test_the_main_thread_passes_an_interrupt_on():
         todo.get()()
         assert (ended, signal.getsignal(signal.SIGINT)) == ([True], signal.SIG_IGN)
         assert not module._forward_hooks
-        signal.raise_signal(signal.SIGINT)  # no thread works: ignored as before
+        signal.raise_signal(
+            signal.SIGINT
+        )  # no thread is working, so the signal is ignored as before
         module(x)
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-def test_the_handler_is_set_again_where_other_code_replaced_it():
-    """IPython sets its own handler for each cell, also while a block of an earlier cell is open."""
+def test_a_handler_that_other_code_installed_is_respected():
+    """IPython installs its handler for each cell, even if a block of an earlier cell is open."""
     begun, ended = [], []
 
     @defer_interrupts

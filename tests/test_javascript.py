@@ -1,4 +1,4 @@
-"""The browser's logic, run by deno without a browser, against numbers that Python computes."""
+"""The browser's code, run by deno without a browser, compared with values from Python."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def overlays() -> list[dict]:
 
 
 def transforms() -> list[dict]:
-    """Pictures of odd sizes, what the page knows of a transform, and what torchvision makes."""
+    """Return pictures of odd sizes, the steps of a transform, and torchvision's results."""
     from torchvision.transforms import v2
 
     from hookviz.export.network.transform import steps_of
@@ -223,8 +223,8 @@ def cams() -> list[dict]:
     return found
 
 
-def here() -> list[dict]:
-    """Orders of channels at a place; of odd maps, so that NaN and constants are among them."""
+def orders_at_a_position() -> list[dict]:
+    """Return orders of channels at a position, of maps with NaN and constants."""
     from hookviz.view.layer import HERE, LayerView, channel_order, scores_at, similarities
 
     maps = odd_maps()
@@ -245,7 +245,7 @@ def here() -> list[dict]:
 
 
 def answers() -> list[dict]:
-    """Questions, answers and marks; as the page has the questions."""
+    """Return questions in the page's format, answers and marks."""
     from test_classroom import GIVEN
 
     return [
@@ -263,7 +263,7 @@ def answers() -> list[dict]:
 
 
 def address_case() -> dict:
-    """A page's facts and opening settings, and another view's as Python writes them."""
+    """Return a page's facts and first settings, and the settings of another view."""
     explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layer="stem.0")
     maps = {"stem.0": [56, 56], LAST: [14, 14]}
     layers = [{"name": name, "map": size} for name, size in maps.items()]
@@ -279,7 +279,7 @@ def address_case() -> dict:
 
 
 def graphs() -> dict:
-    """Graphs as the browser gets them."""
+    """Return graphs in the format of the browser."""
     import torchvision
 
     import hookviz
@@ -308,7 +308,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "overlays": overlays(),
         "answers": answers(),
         "address": address_case(),
-        "here": here(),
+        "here": orders_at_a_position(),
         "transforms": transforms(),
         "normalized": normalized(),
         "cams": cams(),
@@ -321,7 +321,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_the_types_of_the_settings_are_pythons():
+def test_typescript_settings_have_the_types_of_python():
     from hookviz.view.settings import Settings
 
     text = (bundles.WEB / "state.ts").read_text(encoding="utf-8")
@@ -335,7 +335,7 @@ def test_the_types_of_the_settings_are_pythons():
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in HERE.glob("*_test.js")))
-def test_by_deno(name: str, cases: Path) -> None:
+def test_javascript_tests_pass_in_deno(name: str, cases: Path) -> None:
     done = subprocess.run(
         [find_deno_bin(), "test", "--no-check", "--allow-read", "--allow-env", HERE / name],
         env=os.environ | {"HOOKVIZ_CASES": str(cases)},
@@ -345,7 +345,7 @@ def test_by_deno(name: str, cases: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_committed_bundles_are_those_of_the_sources(tmp_path: Path) -> None:
+def test_committed_bundles_are_up_to_date(tmp_path: Path) -> None:
     """Run ``make face`` if this fails."""
     bundles.build(tmp_path)
     built = {path.name: path.read_bytes() for path in tmp_path.iterdir()}

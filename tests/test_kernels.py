@@ -1,4 +1,4 @@
-"""The weights beside the maps: kernels, norms, BatchNorm folded in, and what adds to a value."""
+"""Weights of layers: kernels, norms, folded BatchNorm, and contributions to a value."""
 
 import json
 
@@ -16,12 +16,12 @@ from hookviz.run.session import Session
 from hookviz.studies.graph.kernels import layer_weights
 
 
-def of(model, x, layer="0", **options):
+def weights_of(model, x, layer="0", **options):
     return layer_weights(Session(model, prepare_input(x, model)), layer, **options)
 
 
-def trained(norm):
-    """Give a BatchNorm numbers as training leaves them."""
+def with_random_statistics(norm):
+    """Give a BatchNorm random statistics and weights, as after training."""
     for tensor in (norm.running_mean, norm.weight, norm.bias):
         if tensor is not None:
             nn.init.normal_(tensor)
@@ -32,10 +32,13 @@ def trained(norm):
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("affine", [True, False])
 def test_batch_norm_is_folded_as_torch_does(bias, affine):
-    conv, norm = nn.Conv2d(4, 6, 3, bias=bias), trained(nn.BatchNorm2d(6, affine=affine))
+    conv, norm = (
+        nn.Conv2d(4, 6, 3, bias=bias),
+        with_random_statistics(nn.BatchNorm2d(6, affine=affine)),
+    )
     model, x = nn.Sequential(conv, norm, nn.ReLU()), torch.rand(2, 4, 8, 8)
     before = snapshot(model)
-    found = of(model, x)
+    found = weights_of(model, x)
     assert_untouched(model, before)
     model.eval()
     assert torch.equal(found.kernels, conv.weight.detach().double())
@@ -49,12 +52,12 @@ def test_batch_norm_is_folded_as_torch_does(bias, affine):
 
 
 @pytest.mark.parametrize("groups", [1, 2])
-def test_a_transposed_kernel_is_by_output(groups):
+def test_kernels_of_transposed_convolutions_are_ordered_by_output(groups):
     layer = nn.ConvTranspose2d(4, 6, 3, groups=groups, bias=False)
-    found = of(nn.Sequential(layer), torch.rand(1, 4, 5, 5))
+    found = weights_of(nn.Sequential(layer), torch.rand(1, 4, 5, 5))
     assert found.kernels.shape == (6, 4 // groups, 3, 3)
     x = torch.zeros(1, 4, 1, 1)
-    x[0, 3] = 1  # what one input channel leaves in each output is its slice
+    x[0, 3] = 1  # one input channel gives its slice in each output
     made = layer(x)[0].detach().double()
     for channel in range(6):
         mine = {
@@ -64,11 +67,11 @@ def test_a_transposed_kernel_is_by_output(groups):
         torch.testing.assert_close(made[channel], expected, rtol=0, atol=1e-6)
 
 
-def test_parametrized_weights_are_those_in_use():
+def test_parametrized_weights_are_the_computed_ones():
     layer = parametrizations.weight_norm(nn.Conv1d(3, 5, 4))
     with torch.no_grad():
         layer.parametrizations.weight.original0.mul_(3)
-    found = of(nn.Sequential(layer), torch.rand(1, 3, 9))
+    found = weights_of(nn.Sequential(layer), torch.rand(1, 3, 9))
     assert torch.equal(found.kernels, layer.weight.detach().double())
     found.figure()
 
@@ -78,7 +81,7 @@ def test_records_are_sorted_by_norm_and_strict_json():
     with torch.no_grad():
         for channel, size in enumerate((1.0, float("nan"), 2.0)):
             layer.weight[channel] = size
-    found = of(nn.Sequential(layer), torch.rand(1, 3, 4, 4), channel=0)
+    found = weights_of(nn.Sequential(layer), torch.rand(1, 3, 4, 4), channel=0)
     records = json.loads(json.dumps(found.records(), allow_nan=False))
     assert [each["channel"] for each in records] == [1, 2, 0]
     assert records[1]["norm"] == pytest.approx(2 * 12**0.5) and records[0]["norm"] is None
@@ -87,14 +90,14 @@ def test_records_are_sorted_by_norm_and_strict_json():
     found.figure()
 
 
-def test_refused_in_one_sentence():
+def test_wrong_layers_and_channels_are_refused():
     model, x = nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU()), torch.rand(1, 3, 4, 4)
     with pytest.raises(ValueError, match=r"Layer '1' \(ReLU\) has no kernels: name a convolution"):
-        of(model, x, "1")
+        weights_of(model, x, "1")
     with pytest.raises(ValueError, match="has no channel 4: there are 4, counted from 0"):
-        of(model, x, channel=4)
+        weights_of(model, x, channel=4)
     with pytest.raises(ValueError, match="has no channel None"):
-        of(model, x).slices()
+        weights_of(model, x).slices()
 
 
 @pytest.fixture(scope="module")
@@ -104,15 +107,15 @@ def explorer():
     explorer.close()
 
 
-def test_first_kernels_are_pictures_in_colour(explorer, tmp_path):
+def test_kernels_of_the_first_layer_are_drawn_in_colour(explorer, tmp_path):
     found = explorer.weights("stem.0", channel=2)
     assert found.in_colour and "BatchNorm" in found.verdict
     left, right = found.figure().axes
     picture = left.images[0].get_array()
     assert picture.shape[2] == 3 and left.get_title().startswith("kernels by norm")
-    # Red, green and blue of a tile are the weights, zero in the middle of the scale.
+    # Red, green and blue of a tile are the weights; zero is the middle of the scale.
     kernel, most = found.kernels[found.order[0]], found.kernels.abs().max()
-    times, side = _times(picture), kernel.shape[1]
+    times, side = _pixels_per_weight(picture), kernel.shape[1]
     tile = torch.as_tensor(picture[: side * times : times, : side * times : times])
     torch.testing.assert_close(
         tile.double(), (0.5 + kernel / most / 2).permute(1, 2, 0), rtol=0, atol=0.01
@@ -123,13 +126,13 @@ def test_first_kernels_are_pictures_in_colour(explorer, tmp_path):
     assert "stem.0" in page and "data:image/png" in page and "<script" not in page
 
 
-def _times(picture):
-    """Find by how many pixels a weight is drawn: equal ones beside each other."""
+def _pixels_per_weight(picture):
+    """Return how many equal pixels in a row draw one weight."""
     row = picture[0]
     return next(n for n in range(1, len(row)) if (row[n] != row[0]).any())
 
 
-def test_slices_are_sorted_by_what_they_add_at_a_position(explorer):
+def test_slices_are_sorted_by_their_contribution_at_a_position(explorer):
     layer = "layer3.1.conv2"
     found = explorer.weights(layer, channel=17, position=(5, 8))
     model, image = hookviz.demo_model(), hookviz.demo_images()[6]
@@ -145,7 +148,7 @@ def test_slices_are_sorted_by_what_they_add_at_a_position(explorer):
     assert found.figure().axes[0].get_title() == "channel 17: slices by contribution at (5, 8)"
 
 
-def test_a_linear_layers_row_is_of_a_class(explorer):
+def test_rows_of_the_last_linear_layer_have_class_names(explorer):
     name = next(n for n, m in hookviz.demo_model().named_modules() if isinstance(m, nn.Linear))
     found = explorer.weights(name, channel=1)
     assert found.class_names and found.records()[0]["name"] in found.class_names
@@ -156,14 +159,14 @@ def test_a_linear_layers_row_is_of_a_class(explorer):
     assert abs(widths[0]) == pytest.approx(found.kernels[1].abs().max().item())
 
 
-def test_the_shown_layer_and_channel_are_meant(explorer):
+def test_the_default_is_the_shown_layer_and_channel(explorer):
     explorer.layer, explorer.channel = "layer2.0.conv1", 3
     found = explorer.weights()
     assert (found.layer, found.channel) == ("layer2.0.conv1", 3)
 
 
-def test_a_position_runs_the_model_only_once(explorer):
-    """All positions are read off one kept forward; the BatchNorm that follows takes a run."""
+def test_contributions_at_a_position_need_one_more_run(explorer):
+    """All positions use one cached forward; only finding the following BatchNorm runs the model."""
     explorer.contributions("layer3.1.conv2", channel=17, position=(5, 8))
     ran = []
     model = explorer.displayed().session.given

@@ -1,4 +1,4 @@
-"""The callback for Lightning, with the real library where it is installed."""
+"""The callback for Lightning, tested with the library if it is installed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ try:
 except ImportError:
     lightning = None  # type: ignore[assignment]
 
-# Lightning asks torch in a way that torch announces the end of.
+# Lightning uses a function that torch has deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")
 needed = pytest.mark.skipif(lightning is None, reason="Lightning is not installed")
 
@@ -60,13 +60,13 @@ def fit(model, folder, *callbacks):
 
 
 @needed
-def test_a_fit_is_the_same_and_recorded(tmp_path):
+def test_the_callback_records_a_fit_and_does_not_change_it(tmp_path):
     callback = hookviz.lightning.WatchCallback(every=4)
     watched, alone = fit(learner(), tmp_path, callback), fit(learner(), tmp_path)
     pairs = zip(watched.parameters(), alone.parameters(), strict=True)
     assert all(torch.equal(one, other) for one, other in pairs)
     assert callback.watch.steps == [0, 4, 8] and not hookviz.hooks(watched)
-    # Before the first step, to see whether it works, and after each epoch.
+    # Validation runs before the first step, as a check, and after each epoch.
     assert [step.at for step in callback.watch.history("eval").steps] == [0, 6, 12]
     rows = [r for r in callback.watch.records() if (r["layer"], r["phase"]) == ("net.0", "train")]
     assert all(row["update_ratio"] > 0 and row["gradient_std"] > 0 for row in rows)
@@ -81,7 +81,7 @@ def test_an_error_in_a_step_leaves_no_hook(tmp_path):
 
 
 @needed
-def test_the_first_batch_is_examined(tmp_path):
+def test_diagnose_examines_the_first_batch_and_does_not_change_the_fit(tmp_path):
     callback = hookviz.lightning.WatchCallback(every=4, diagnose=True)
     watched, alone = fit(learner(), tmp_path, callback), fit(learner(), tmp_path)
     pairs = zip(watched.parameters(), alone.parameters(), strict=True)
@@ -92,7 +92,7 @@ def test_the_first_batch_is_examined(tmp_path):
 
 @needed
 @pytest.mark.parametrize("which", [True, "net"])
-def test_what_is_wrong_with_the_first_batch_is_told(tmp_path, which):
+def test_a_fault_in_the_first_batch_gives_a_warning(tmp_path, which):
     callback = hookviz.lightning.WatchCallback(diagnose=which)
     with pytest.warns(RuntimeWarning, match="of the first step: .*1 warning; worst: loss"):
         fit(learner(last=lambda: nn.Softmax(1)), tmp_path, callback)
@@ -112,6 +112,6 @@ def test_an_error_in_the_first_batch_is_a_finding(tmp_path):
 
 
 @pytest.mark.skipif(lightning is not None, reason="Lightning is installed")
-def test_a_missing_library_is_named():
+def test_a_missing_lightning_is_reported():
     with pytest.raises(ImportError, match="pip install lightning"):
         hookviz.lightning.WatchCallback()

@@ -49,7 +49,7 @@ def explorers(model, pictures):
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_what_is_set_in_one_is_set_in_the_other(explorers, first):
+def test_settings_of_linked_explorers_stay_equal(explorers, first):
     one, other = explorers[first], explorers[1 - first]
     linked = hookviz.widgets.link(*explorers)
     for name, value in NEW.items():
@@ -63,7 +63,7 @@ def test_what_is_set_in_one_is_set_in_the_other(explorers, first):
     assert other.channel != 1
 
 
-def test_what_the_other_cannot_have_is_said(model, pictures, explorers):
+def test_settings_that_the_other_cannot_take_are_reported(model, pictures, explorers):
     left, _ = explorers
     narrow = hookviz.explore(model, pictures[1], layers="layer3.*")
     left.layer = "stem.0"
@@ -73,14 +73,14 @@ def test_what_the_other_cannot_have_is_said(model, pictures, explorers):
     left.layer = LAYER
     assert narrow.layer == LAYER
     assert linked.cannot == {}
-    left.layer = "layer1.0.conv1"  # nothing is raised
+    left.layer = "layer1.0.conv1"  # raises nothing
     assert narrow.layer == LAYER
     assert "layer1.0.conv1" in linked.cannot["layer"]
     narrow.close()
-    left.layer = LAYER  # nor when the other is closed
+    left.layer = LAYER  # raises nothing either after the other is closed
 
 
-def test_errors(explorers):
+def test_invalid_links_are_refused(explorers):
     left, right = explorers
     with pytest.raises(TypeError, match="takes two explorers, not a int"):
         hookviz.widgets.link(left, 3)
@@ -94,12 +94,12 @@ def test_errors(explorers):
 # Side by side
 
 
-def frames(both):
-    """The frames of both runs and of their difference."""
+def frames_of(both):
+    """Return the frames of both runs and of their difference."""
     return [both.right.frame_of(run) for run in ("original", "edited", "difference")]
 
 
-def test_side_by_side_is_two_runs_and_their_difference(model, pictures):
+def test_side_by_side_shows_two_runs_and_their_difference(model, pictures):
     before = snapshot(model)
     both = hookviz.compare(model, model, pictures[6], inputs_b=pictures[9]).show()
     both.layer, both.channel = LAYER, 17
@@ -108,27 +108,27 @@ def test_side_by_side_is_two_runs_and_their_difference(model, pictures):
         with hookviz.capture(model.eval(), LAYER) as cache:
             model(hookviz.attribution.prepare_input(picture, model).args[0])
         caches.append(cache[LAYER].activation[0, 17].numpy())
-    one, two, less = (frame.panels[0].values for frame in frames(both))
+    one, two, less = (frame.panels[0].values for frame in frames_of(both))
     assert np.array_equal(one, caches[0]) and np.array_equal(two, caches[1])
     assert np.array_equal(less, caches[1] - caches[0])
-    difference = frames(both)[2].panels[0]
-    assert difference.low == -difference.high  # on its own scale, around zero
-    assert [f.panels[0].detail for f in frames(both)] == ["14×14, a", "14×14, b", "14×14, b − a"]
-    assert both.target == model_top(model, pictures[6])
+    difference = frames_of(both)[2].panels[0]
+    assert difference.low == -difference.high  # on a separate scale that is symmetric about zero
+    assert [f.panels[0].detail for f in frames_of(both)] == ["14×14, a", "14×14, b", "14×14, b − a"]
+    assert both.target == top_class(model, pictures[6])
     both.target = 2
-    assert [frame.target for frame in frames(both)] == [model.class_names[2]] * 3
+    assert [frame.target for frame in frames_of(both)] == [model.class_names[2]] * 3
     assert both.figure()._repr_png_().startswith(b"\x89PNG")
     assert both._repr_mimebundle_()[0]["image/png"]
     both.close()
     assert_untouched(model, before)
 
 
-def model_top(model, picture):
+def top_class(model, picture):
     with torch.no_grad():
         return int(model.eval()(hookviz.attribution.prepare_input(picture, model).args[0]).argmax())
 
 
-def test_only_layers_that_both_have(pictures):
+def test_side_by_side_offers_only_layers_of_both_models(pictures):
     torch.manual_seed(0)
     one = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 5, 3), nn.Conv2d(5, 2, 3))
     other = copy.deepcopy(one)
@@ -143,7 +143,7 @@ def test_only_layers_that_both_have(pictures):
         comparison.show()
 
 
-def test_closing_leaves_nothing(model, pictures):
+def test_closing_a_comparison_leaves_no_widgets(model, pictures):
     gc.collect()
     before = registered()
     both = hookviz.compare(model, model, pictures[0], inputs_b=pictures[1]).show()
@@ -155,7 +155,7 @@ def test_closing_leaves_nothing(model, pictures):
 
 def test_the_browser_shows_one_explorer_of_a_comparison(model, pictures):
     both = hookviz.compare(model, model, pictures[6], inputs_b=pictures[9]).show()
-    assert len(both.children) == 1  # two halves, each with its plain face
+    assert len(both.children) == 1  # one box with both plain faces
     both.right._canvas.alive = True
     heads, shown = both.children
     assert shown is both.right and "DemoNet" in heads.children[1].value

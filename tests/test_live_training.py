@@ -1,4 +1,4 @@
-"""A training on a page and live: what the browser gets is what was recorded."""
+"""The page and the live view of a training contain the recorded steps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hookviz.studies.watch.strips import ORDER, bytes_of, named
 STILL = b"the picture that is of no interest here" * 100
 
 
-def trained(steps=6, every=2, probe=None, live=False):
+def watched_training(steps=6, every=2, probe=None, live=False):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -34,17 +34,17 @@ def trained(steps=6, every=2, probe=None, live=False):
 
 
 @pytest.fixture
-def core(monkeypatch):
+def without_canvas(monkeypatch):
     monkeypatch.setenv("HOOKVIZ_CANVAS", "off")
 
 
 def sent(step, name):
-    """An array of a step as a browser gets it."""
+    """Return an array of a step as the browser gets it."""
     return step.dead().astype(np.float32) if name == "dead" else step.arrays[name].ravel()
 
 
-def test_the_page_holds_what_was_recorded():
-    watch, _ = trained(probe=torch.zeros(1, 1, 6, 6))
+def test_a_page_contains_all_recorded_steps():
+    watch, _ = watched_training(probe=torch.zeros(1, 1, 6, 6))
     page = watch.to_html()
     found = blocks(page)
     assert list(found) == ["facts", "steps"]
@@ -55,7 +55,7 @@ def test_the_page_holds_what_was_recorded():
         content, at = base64.b64decode(text), 0
         for name in ORDER:
             kept = sent(step, name)
-            assert at % kept.itemsize == 0  # a typed array begins there
+            assert at % kept.itemsize == 0  # the offset of a JavaScript typed array must be aligned
             found = np.frombuffer(content, kept.dtype, len(kept), at)
             assert np.array_equal(found, kept, equal_nan=kept.dtype.kind == "f"), name
             at += kept.nbytes
@@ -63,8 +63,8 @@ def test_the_page_holds_what_was_recorded():
     assert "https://" not in page and 'src="http' not in page
 
 
-def test_the_page_stays_within_its_bytes(tmp_path, monkeypatch):
-    watch, _ = trained(60, 1)
+def test_a_page_leaves_steps_out_to_stay_within_max_bytes(tmp_path, monkeypatch):
+    watch, _ = watched_training(60, 1)
     monkeypatch.setattr(strips, "small_png", lambda figure: STILL)
     whole = watch.to_html()
     half = watch.to_html(max_bytes=0.7 * len(whole))
@@ -75,12 +75,12 @@ def test_the_page_stays_within_its_bytes(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="is too little: a page of two steps takes"):
         watch.to_html(max_bytes=1000)
     with pytest.raises(ValueError, match="No step of train has been recorded"):
-        trained(0)[0].to_html()
+        watched_training(0)[0].to_html()
 
 
-def test_a_page_in_a_frame_follows_the_training(core):
+def test_a_live_view_without_a_canvas_shows_the_page(without_canvas):
     before = registered()
-    watch, shown = trained(live=True)
+    watch, shown = watched_training(live=True)
     shown.push(now=True)
     (frame,) = shown.children
     assert "3 recorded (every 2)" in frame.value and "<iframe" in frame.value
@@ -89,39 +89,39 @@ def test_a_page_in_a_frame_follows_the_training(core):
     assert registered() == before
 
 
-def test_a_view_that_breaks_does_not_end_a_training(core, monkeypatch):
+def test_an_error_of_the_live_view_does_not_stop_the_training(without_canvas, monkeypatch):
     last = property(lambda self: 1 / 0 if self._training.steps else -1)
     monkeypatch.setattr(hookviz.widgets.LiveTraining, "_last", last)
     monkeypatch.setattr("hookviz.widgets.live_training.PAUSE", 0.0)
-    watch, shown = trained(every=1, live=True)
+    watch, shown = watched_training(every=1, live=True)
     assert watch.steps == list(range(6))
     assert "left out: show() (ZeroDivisionError" in watch.title
     shown.close()
 
 
-def test_the_canvas_gets_each_step_once(monkeypatch):
+def test_the_canvas_gets_new_steps_only(monkeypatch):
     from hookviz.widgets.live_training import StepsCanvas
 
     sent = []
     monkeypatch.setattr(
         StepsCanvas, "send", lambda self, content, buffers=None: sent.append(content["steps"])
     )
-    watch, _ = trained()
+    watch, _ = watched_training()
     canvas = StepsCanvas(watch)
     canvas.push()
     canvas.push()
     assert sent[0] == [0, 2, 4]
-    assert set(sent[1]) <= {2, 4}  # whose update may be known only now
+    assert set(sent[1]) <= {2, 4}  # steps may be sent again when their update becomes known
     canvas.close()
 
 
-def test_the_last_step_is_shown_when_the_cell_has_ended(core, monkeypatch):
+def test_the_last_step_is_shown_at_the_end_of_the_cell(without_canvas, monkeypatch):
     shell = InteractiveShell()
     monkeypatch.setattr(strips, "small_png", lambda figure: STILL)
     monkeypatch.setattr("hookviz.widgets.live_training.get_ipython", lambda: shell)
-    monkeypatch.setattr("hookviz.widgets.live_training.PAUSE", 1e9)  # nothing is pushed meanwhile
+    monkeypatch.setattr("hookviz.widgets.live_training.PAUSE", 1e9)  # no update during the cell
     before = len(shell.events.callbacks["post_run_cell"])
-    _, shown = trained(live=True)
+    _, shown = watched_training(live=True)
     (frame,) = shown.children
     assert frame.value == "Nothing has been recorded yet."
     shell.run_cell("1")

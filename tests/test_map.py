@@ -1,4 +1,4 @@
-"""The map's numbers: the graph as JSON, a picture of each layer, and who gets them."""
+"""The map of a network: its graph as JSON, and a picture of each layer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def explorer():
     return hookviz.explore(Branches(), torch.rand(1, 3, 70, 50))
 
 
-def test_the_graph_is_that_of_hookviz_graph(explorer):
+def test_the_map_has_the_nodes_and_edges_of_hookviz_graph(explorer):
     header, _ = map_payload(explorer.displayed())
     net = explorer.displayed().session.model
     graph = hookviz.graph(net, torch.rand(1, 3, 70, 50))
@@ -54,7 +54,7 @@ def test_the_graph_is_that_of_hookviz_graph(explorer):
     json.dumps(header, allow_nan=False)
 
 
-def test_a_picture_is_the_mean_over_channels(explorer):
+def test_the_picture_of_a_layer_is_the_mean_over_channels(explorer):
     header, arrays = map_payload(explorer.displayed())
     assert header["sizes"] == {"stem": [24, 17], "body.0": [24, 17]}
     with torch.no_grad():
@@ -64,23 +64,23 @@ def test_a_picture_is_the_mean_over_channels(explorer):
     span = values.max() - values.min()
     wanted = ((values - values.min()) / span * COLOURS).clamp(0, COLOURS - 1)
     found = arrays["pictures"][: 24 * 17].reshape(24, 17)
-    assert np.abs(found - wanted.numpy()).max() <= 1.01  # a level is a whole number
+    assert np.abs(found - wanted.numpy()).max() <= 1.01  # levels are rounded to whole numbers
     assert {0, COLOURS - 1} <= set(found.ravel().tolist())
 
 
-def test_layers_that_were_captured_are_boxes_too():
+def test_captured_layers_of_any_type_are_nodes_of_the_map():
     torch.manual_seed(0)
     explorer = hookviz.explore(Branches(), torch.rand(1, 3, 16, 16), layers=["stem", "body.1"])
     header, _ = map_payload(explorer.displayed())
     assert [n["name"] for n in header["nodes"]][1:4] == ["stem", "body.0", "body.1"]
 
 
-def test_the_run_of_why_is_used(explorer):
+def test_the_map_reuses_the_run_of_contributions(explorer):
     explorer.contributions("body.0", channel=1, position=(2, 3))
     assert graph_in(explorer.displayed()) is explorer.displayed().memo.get("cut", None).graph
 
 
-def test_the_canvas_answers(explorer):
+def test_the_canvas_answers_the_question_for_the_map(explorer):
     canvas = hookviz.explore(
         explorer.displayed().session.model, explorer.inputs.args, face="canvas"
     )
@@ -89,14 +89,14 @@ def test_the_canvas_answers(explorer):
     assert np.array_equal(arrays["pictures"], map_payload(canvas.displayed())[1]["pictures"])
 
 
-def test_a_page_has_the_map_of_its_layers(explorer):
+def test_a_page_contains_the_map_of_its_layers(explorer):
     page = explorer.to_html(layers="body.0")
     header = blocks(page)["map"]["header"]
     assert header["sizes"] == {"body.0": [24, 17]}
     assert len(header["nodes"]) == 6
 
 
-def test_heads_stand_for_the_module_that_attends():
+def test_attention_modules_are_nodes_with_their_heads():
     explorer = hookviz.explore(hookviz.models.demo_transformer(), hookviz.models.demo_digits()[7])
     header, _ = map_payload(explorer.displayed())
     nodes = header["nodes"]
@@ -110,7 +110,7 @@ def test_heads_stand_for_the_module_that_attends():
     assert before == ["conv_proj", found[0]["layer"], "encoder.layers.encoder_layer_0.mlp.3"]
 
 
-def test_a_head_that_is_off_leaves_the_map_whole():
+def test_the_map_is_complete_although_a_head_is_off():
     picture = hookviz.models.demo_digits()[7]
     name = "encoder.layers.encoder_layer_1.self_attention.heads"
     explorer = hookviz.explore(hookviz.models.demo_transformer(), picture, layer=name, channel=1)

@@ -1,4 +1,4 @@
-"""Layers' tensors as maps, and their statistics."""
+"""Converting tensors of layers to maps, and statistics of the channels."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from hookviz.view.layer import channel_order, channel_statistics, layer_view
         ((2, 8, 4, 5, 6), nn.Conv3d(3, 8, 3), (2, 8, 4, 5, 6)),
         ((2, 10), nn.Linear(3, 10), (2, 10, 1)),
         ((2, 4, 5, 10), nn.Linear(3, 10), (2, 10, 4, 5)),
-        ((2, 4, 5, 6, 10), nn.LayerNorm(10), (2, 10, 4, 5, 6)),  # a video transformer's
+        ((2, 4, 5, 6, 10), nn.LayerNorm(10), (2, 10, 4, 5, 6)),  # the shape of a video transformer
     ],
 )
-def test_as_maps(shape, module, maps):
+def test_as_maps_adds_or_moves_dimensions_by_the_type_of_layer(shape, module, maps):
     assert as_maps(torch.zeros(shape), module).shape == maps
 
 
-def test_not_maps():
+def test_tensors_that_cannot_be_maps_are_refused():
     with pytest.raises(ValueError, match=r"shape \(3,\) cannot be shown as maps"):
         as_maps(torch.zeros(3))
     with pytest.raises(ValueError, match="empty"):
@@ -39,11 +39,11 @@ def test_not_maps():
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64, torch.complex64])
-def test_to_numpy(dtype):
+def test_to_numpy_converts_every_dtype(dtype):
     assert to_numpy(torch.ones(2, dtype=dtype)).tolist() == [1.0, 1.0]
 
 
-def test_view_of_a_volume():
+def test_the_view_of_a_volume_is_one_slice_of_one_sample():
     activation = torch.arange(2 * 3 * 4 * 5 * 6.0).view(2, 3, 4, 5, 6)
     view = layer_view(activation, -activation, nn.Conv3d(1, 3, 1), sample=1, depth=2)
     assert (view.maps == activation[1, :, 2].numpy()).all()
@@ -65,7 +65,7 @@ def test_channel_statistics_agree_with_the_tensors():
         for name in ("min", "max", "mean", "zeros", "nans", "infs", "norm"):
             value, wanted = getattr(got, name)[channel], getattr(exact, name)
             if channel == 4 and name == "norm":
-                continue  # nothing finite: 0 there, NaN here
+                continue  # without finite values the norm is 0 here and NaN there
             assert value == pytest.approx(wanted, rel=1e-5, nan_ok=True), (channel, name)
     assert got.constant.tolist() == [False, True, False, False, False]
     assert got.silent.tolist() == got.constant.tolist() and got.still == "1 silent"
@@ -74,7 +74,7 @@ def test_channel_statistics_agree_with_the_tensors():
     assert one.still == "1 silent"
 
 
-def test_orders():
+def test_channels_are_sorted_by_every_order():
     activation = torch.tensor([[[0.0, 4.0], [1.0, 2.0], [0.0, 0.0], [torch.nan, torch.nan]]])
     gradient = torch.tensor([[[0.0, 1.0], [0.0, 3.0], [2.0, 0.0], [0.0, 0.0]]])
     view = layer_view(activation, gradient)
@@ -90,7 +90,7 @@ def test_orders():
     assert channel_order(layer_view(activation, None), "gradient").tolist() == [0, 1, 2, 3]
 
 
-def test_doubles_near_the_largest_stay_finite():
+def test_statistics_of_values_near_the_largest_stay_finite():
     gradient = torch.full((1, 2, 3, 3), 1e300, dtype=torch.float64)
     gradient[0, 1] = -5e299
     view = layer_view(torch.ones(1, 2, 3, 3, dtype=torch.float64), gradient)

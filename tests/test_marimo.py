@@ -1,4 +1,4 @@
-"""What marimo is given, which asks for ``_display_``: it knows anywidgets, no core ipywidgets."""
+"""Display in marimo, which calls ``_display_`` and supports anywidgets but no other ipywidgets."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ def explore():
 
 
 def shown(widget: LiveWidget):
-    """As marimo asks, by the first of its protocols."""
+    """Return what marimo shows, by the first of its display protocols."""
     return widget._display_()
 
 
-def test_an_explorer_is_its_canvas_and_both_move(monkeypatch):
+def test_marimo_shows_the_canvas_and_settings_go_both_ways(monkeypatch):
     monkeypatch.delenv("HOOKVIZ_CANVAS", raising=False)
     explorer = explore()
     explorer.channel = 3
     canvas = shown(explorer)
     assert isinstance(canvas, AnyWidget)
-    canvas.alive = True  # the browser says that it draws, and only now is asked for more
+    canvas.alive = True  # the browser has reported that it draws the canvas
     assert canvas.settings["channel"] == 3
     canvas.settings = canvas.settings | {"layer": "layer3.1.conv2", "channel": 17}
     assert (explorer.layer, explorer.channel) == ("layer3.1.conv2", 17)
@@ -41,14 +41,14 @@ def test_an_explorer_is_its_canvas_and_both_move(monkeypatch):
     assert shown(explorer).data == explorer.closed_message
 
 
-def test_without_a_canvas_an_explorer_is_its_page(monkeypatch):
+def test_marimo_shows_the_page_without_a_canvas(monkeypatch):
     monkeypatch.setenv("HOOKVIZ_CANVAS", "off")
     explorer = explore()
     assert explorer.page().data == shown(explorer).data
     explorer.close()
 
 
-def test_what_has_a_page_is_shown_as_that():
+def test_marimo_shows_traces_and_surveys_as_pages():
     trace = hookviz.trace(MODEL.stem, torch.rand(1, 3, 8, 8))
     assert "<iframe" in shown(trace.show()).data
     survey = hookviz.survey(MODEL, hookviz.demo_images()[:4], "layer3.1.conv2", k=2)
@@ -58,7 +58,7 @@ def test_what_has_a_page_is_shown_as_that():
     trace.close()
 
 
-def test_a_comparison_and_a_part_of_a_trace_are_pages_too():
+def test_marimo_shows_comparisons_and_players_as_pages():
     both = hookviz.compare(MODEL, copy.deepcopy(MODEL), PICTURE, layers="layer3.1.conv2").show()
     tree = [(name, type(module).__name__) for name, module in MODEL.stem.named_modules()]
     events = list(hookviz.trace(MODEL.stem, torch.rand(1, 3, 8, 8)))
@@ -71,9 +71,9 @@ def test_a_comparison_and_a_part_of_a_trace_are_pages_too():
 @pytest.mark.skipif(
     ipywidgets.__version__.startswith("7."), reason="marimo knows ipywidgets 8 alone"
 )
-def test_what_the_front_end_has_cut_off_is_closed():
+def test_a_widget_whose_connection_was_closed_is_closed():
     first = explore()
-    first.comm.close()  # as marimo does, before a cell runs again
+    first.comm.close()  # marimo does this before it runs a cell again
     second = explore()
     assert (first.closed, second.closed) == (True, False)
     second.close()

@@ -1,4 +1,4 @@
-"""Messages between kernel and browser: both sides have the same types, and all are handled."""
+"""Messages between kernel and browser have the same types on both sides, and handlers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from browsing import Browser
 
 import hookviz
 from hookviz.view import messages
-from hookviz.view.replies import HANDLERS as ANSWERED
-from hookviz.widgets.requests import HANDLERS as DONE
+from hookviz.view.replies import HANDLERS as ANSWER_HANDLERS
+from hookviz.widgets.requests import HANDLERS as REQUEST_HANDLERS
 
 LAYER = "layer3.1.conv2"
 PART = {"layer": LAYER, "call": 0, "sample": 0, "depth": 0}
@@ -51,7 +51,7 @@ def explorer():
     made.close()
 
 
-def test_the_browser_has_the_kernel_s_types():
+def test_committed_typescript_types_are_up_to_date():
     """Run ``make messages`` if this fails."""
     assert typescript.FILE.read_text(encoding="utf-8") == typescript.text()
 
@@ -60,9 +60,9 @@ def test_each_question_and_each_request_has_one_handler():
     assert {*messages.QUESTIONS.values()} - {
         messages.CodeQuestion,
         messages.FileQuestion,
-    } == ANSWERED.keys()
-    assert {*messages.REQUESTS.values()} == DONE.keys()
-    assert QUESTIONS.keys() == messages.QUESTIONS.keys() - {"output"}  # of dense outputs
+    } == ANSWER_HANDLERS.keys()
+    assert {*messages.REQUESTS.values()} == REQUEST_HANDLERS.keys()
+    assert QUESTIONS.keys() == messages.QUESTIONS.keys() - {"output"}  # only for dense outputs
 
 
 @pytest.mark.parametrize("ask", QUESTIONS)

@@ -1,4 +1,4 @@
-"""Metrics of heatmaps: hand-worked numbers, against a slow loop, odd maps and odd masks."""
+"""Metrics of heatmaps compared with hand-computed values and a slow loop, and unusual inputs."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ def peak(row, column, size=(4, 4)):
 # The pointing game
 
 
-def test_the_largest_value_hits_or_misses():
+def test_the_pointing_game_checks_the_largest_value():
     heatmap = peak(1, 2)  # at twice the size the peak covers rows 2 and 3, columns 4 and 5
     assert pointing_game(heatmap, mask_at(2, 4)) is True
     assert pointing_game(heatmap, mask_at(6, 4)) is False
     assert pointing_game(heatmap, mask_at(1, 2, (4, 4))) is True
-    assert pointing_game(-heatmap, mask_at(0, 0)) is True  # the first of many
+    assert pointing_game(-heatmap, mask_at(0, 0)) is True  # the first of several largest values
 
 
-def test_tolerance_is_a_distance_in_pixels():
+def test_the_tolerance_of_the_pointing_game_is_in_pixels():
     inside = mask_at(6, 5, (9, 9))  # 4 down and 3 to the right of the peak
     for tolerance, hit in ((5, True), (4.9, False)):
         assert pointing_game(peak(2, 2, (9, 9)), inside, tolerance) is hit
 
 
-def test_heatmaps_that_never_hit():
+def test_constant_and_nonfinite_heatmaps_never_hit():
     everywhere = torch.ones(8, 8)
     for value in (0.0, 0.7, torch.nan):
         assert pointing_game(torch.full((4, 4), value), everywhere) is False
@@ -57,7 +57,7 @@ def test_heatmaps_that_never_hit():
         assert pointing_game(peak(1, 1) + peak(2, 2) * value, everywhere) is False
 
 
-def test_a_batch_of_heatmaps():
+def test_the_pointing_game_takes_batches():
     heatmaps = torch.stack([peak(0, 0), peak(3, 3), torch.zeros(4, 4)])
     hits = pointing_game(heatmaps, mask_at(0, 0))
     assert hits.tolist() == [True, False, False]
@@ -66,7 +66,7 @@ def test_a_batch_of_heatmaps():
     assert pointing_game(heatmaps[:1], mask_at(0, 0)).tolist() == [True]
 
 
-def test_masks_of_all_kinds():
+def test_masks_may_be_arrays_tensors_or_pictures():
     inside = mask_at(2, 4).numpy()
     kinds = [
         inside,
@@ -88,16 +88,16 @@ def test_masks_of_all_kinds():
 # Energy
 
 
-def test_energy_by_hand():
+def test_energy_equals_hand_computed_values():
     heatmap = torch.tensor([[3.0, 1.0], [-2.0, 4.0]])
     assert energy_in_mask(heatmap, torch.tensor([[1, 0], [1, 0]])) == pytest.approx(3 / 8)
-    # Enlarged to 1×4, 1 and 3 are 1, 1.5, 2.5, 3.
+    # Enlarged to 1×4, (1, 3) becomes (1, 1.5, 2.5, 3).
     wide = energy_in_mask(torch.tensor([[1.0, 3.0]]), torch.tensor([[0, 0, 1, 1]]))
     assert wide == pytest.approx(5.5 / 8)
     assert energy_in_mask(torch.full((2, 2), 1e30), mask_at(0, 0)) == pytest.approx(1 / 64)
 
 
-def test_energy_of_odd_heatmaps():
+def test_energy_of_empty_negative_and_nonfinite_heatmaps_is_0():
     heatmaps = torch.zeros(4, 2, 2)
     heatmaps[1] = -1
     heatmaps[2, 0, 0] = torch.nan
@@ -110,7 +110,7 @@ def test_energy_of_odd_heatmaps():
 
 
 class Sum(nn.Module):
-    """Two classes; the first one's probability is the sigmoid of the sum of all pixels."""
+    """A model of two classes: the first has the sigmoid of the sum of all pixels."""
 
     def forward(self, x):
         total = x.flatten(1).sum(1)
@@ -120,7 +120,7 @@ class Sum(nn.Module):
 X = torch.tensor([[[[4.0, 1.0], [2.0, 3.0]]]])
 
 
-def test_curves_by_hand():
+def test_curves_equal_hand_computed_values():
     falling = deletion_curve(Sum(), X, X[0, 0], 0, steps=4)
     expected = torch.tensor([10.0, 6.0, 3.0, 1.0, 0.0]).sigmoid()
     torch.testing.assert_close(falling.fractions, torch.tensor([0, 0.25, 0.5, 0.75, 1]))
@@ -128,16 +128,16 @@ def test_curves_by_hand():
     area = (expected[1:-1].sum() + (expected[0] + expected[-1]) / 2) / 4
     assert falling.area == pytest.approx(area.item())
     rising = insertion_curve(Sum(), X, X[0, 0], 0, steps=2, baseline=-1)
-    expected = torch.tensor([-4.0, 5.0, 10.0]).sigmoid()  # 4 and 3 go in, then 2 and 1
+    expected = torch.tensor([-4.0, 5.0, 10.0]).sigmoid()  # inserts 4 and 3, then 2 and 1
     torch.testing.assert_close(rising.scores, expected)
     ties = deletion_curve(Sum(), X, torch.zeros(2, 2), lambda out: out[0, 0], steps=8)
-    assert ties.scores[::2].tolist() == [10, 6, 5, 3, 0]  # row by row
+    assert ties.scores[::2].tolist() == [10, 6, 5, 3, 0]  # ties are deleted row by row
     lifted = deletion_curve(Sum(), X, -X[0, 0], lambda out: out[0, 0], steps=2, baseline=X[0] + 1)
     assert lifted.scores.tolist() == [10, 12, 14]
 
 
 def slow_insertion(x, heatmap, target, steps):
-    """RISE's loop, one picture at a time."""
+    """Compute the insertion curve by the loop of RISE, one picture at a time."""
     offsets = torch.arange(-5.0, 6.0)
     weights = torch.exp(-(offsets[:, None] ** 2 + offsets**2) / 50)
     padded = nn.functional.pad(x, (5, 5, 5, 5), mode="replicate")
@@ -155,7 +155,7 @@ def slow_insertion(x, heatmap, target, steps):
 
 
 @torch.no_grad()
-def test_insertion_is_what_a_slow_loop_gives():
+def test_the_insertion_curve_equals_a_slow_loop():
     x = prepare_input(PICTURES[4], MODEL).args[0]
     torch.manual_seed(0)
     heatmap = torch.rand(112, 112)
@@ -163,7 +163,7 @@ def test_insertion_is_what_a_slow_loop_gives():
     torch.testing.assert_close(curve.scores, slow_insertion(x, heatmap, 2, 7), atol=1e-5, rtol=0)
 
 
-def test_a_batch_and_its_samples():
+def test_curves_of_a_batch_equal_those_of_single_samples():
     x = torch.cat([prepare_input(PICTURES[number], MODEL).args[0] for number in (2, 15)])
     with hookviz.capture(MODEL, "layer3.1.conv2") as cache:
         MODEL(x).amax(1).sum().backward()
@@ -179,18 +179,18 @@ def test_a_batch_and_its_samples():
 
 
 @pytest.mark.parametrize("spatial", [1, 3])
-def test_signals_and_volumes(spatial):
+def test_curves_of_signals_and_volumes(spatial):
     x = torch.rand(1, 2, *(6, 5, 7)[:spatial]) / 100
     heatmap = torch.rand((3, 3, 4)[:spatial])
     for curve in (deletion_curve, insertion_curve):
         found = curve(Sum(), x, heatmap, 0, steps=3)
         assert found.scores.shape == (4,)
     assert found.scores[-1] == pytest.approx(x.sum().sigmoid().item())
-    # Edges are repeated, so that the blurred input's sum differs a little.
+    # The blur repeats the edges, so that the sum of the blurred input differs a little.
     assert found.scores[0] != found.scores[-1]
 
 
-def test_the_model_is_untouched_also_by_an_interrupt():
+def test_the_model_is_unchanged_even_after_an_interrupt():
     model = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2), nn.Flatten())
     before, given = snapshot(model), X.clone()
 
@@ -222,7 +222,7 @@ def test_the_model_is_untouched_also_by_an_interrupt():
         (torch.rand(4, 4), Image.new("P", (8, 8), 1), "palette"),
     ],
 )
-def test_masks_that_do_not_fit(heatmap, mask, message):
+def test_masks_that_do_not_fit_are_refused(heatmap, mask, message):
     for metric in (pointing_game, energy_in_mask):
         with pytest.raises(ValueError) as error:
             metric(heatmap, mask)
@@ -242,7 +242,7 @@ def test_masks_that_do_not_fit(heatmap, mask, message):
         (torch.rand(2, 2), {"baseline": torch.zeros(3)}, "does not fit the input"),
     ],
 )
-def test_curves_that_cannot_be_drawn(curve, heatmap, options, message):
+def test_wrong_arguments_of_curves_are_refused(curve, heatmap, options, message):
     with pytest.raises(ValueError) as error:
         curve(Sum(), X, heatmap, **options)
     assert message in str(error.value)

@@ -1,4 +1,4 @@
-"""Faults that were missed, and false alarms: public reports, each beside its counterpart."""
+"""Faults once missed and false alarms from public reports, each with a healthy counterpart."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def network(outputs: int = 4, *last: nn.Module) -> nn.Sequential:
     return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, outputs), *last)
 
 
-def alone() -> nn.Sequential:
-    """A network with one number a sample, ``(N,)``."""
+def one_output_network() -> nn.Sequential:
+    """Return a network with one output per sample, ``(N,)``."""
     return network(1, nn.Flatten(0))
 
 
@@ -52,7 +52,7 @@ def pixels(output: Tensor, truth: Tensor) -> Tensor:
 
 TWO = ONE_HOT + ONE_HOT.flip(1)
 
-# A loss with targets that it does not take, targets that it takes, words, and the fix.
+# A loss, targets that it does not take, targets that it takes, and words of the message and fix.
 TARGETS: list[tuple[Callable[..., Tensor], Tensor, Tensor, str, str]] = [
     (F.binary_cross_entropy_with_logits, ONE_HOT * 255, ONE_HOT, "from 0 to 255", "by 255"),
     (F.binary_cross_entropy_with_logits, ONE_HOT * 2 - 1, ONE_HOT, "from −1 to 1", "(y + 1) / 2"),
@@ -76,8 +76,8 @@ TARGETS: list[tuple[Callable[..., Tensor], Tensor, Tensor, str, str]] = [
 
 
 @pytest.mark.parametrize("loss, wrong, right, words, fix", TARGETS)
-def test_a_target_that_the_loss_does_not_take(loss, wrong, right, words, fix):
-    make = alone if right is SIGNS else network
+def test_targets_that_the_loss_does_not_take_are_found(loss, wrong, right, words, fix):
+    make = one_output_network if right is SIGNS else network
     for findings in both(make, lambda output: loss(output, wrong), X):
         [found] = faults(findings, "loss")
         assert words in found.message and fix in found.advice, findings
@@ -110,7 +110,7 @@ REFUSED: dict[str, tuple[Loss, str, Loss]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_the_fix_of_an_error_in_a_loss_is_named(name):
+def test_an_error_in_a_loss_has_the_right_fix(name):
     wrong, fix, right = REFUSED[name]
     [found] = hookviz.diagnose(network(), X, wrong)
     assert found.severity == "error" and fix in found.advice, found
@@ -121,19 +121,19 @@ def test_the_fix_of_an_error_in_a_loss_is_named(name):
 DECAYS = [
     (torch.optim.SGD, 1000.0, True), (torch.optim.AdamW, 2500.0, True),
     (torch.optim.SGD, 1e-2, False), (torch.optim.AdamW, 0.5, False),
-    (torch.optim.Adam, 1000.0, False),  # which does not subtract its decay from the weights
+    (torch.optim.Adam, 1000.0, False),  # Adam adds the decay to the gradient, not to the weights
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("optimizer, decay, erases", DECAYS)
-def test_weight_decay_that_erases_the_weights(optimizer, decay, erases):
+def test_a_weight_decay_that_erases_the_weights_is_found(optimizer, decay, erases):
     model = network()
     given = optimizer(model.parameters(), 1e-3, weight_decay=decay)
     found = faults(hookviz.diagnose(model, X, cross_entropy, optimizer=given), "optimizer")
     assert len(found) == erases and all("erases" in each.message for each in found)
 
 
-class Dropping(nn.Module):
+class WithDropout(nn.Module):
     """A network with a dropout, as a layer or as a function."""
 
     def __init__(self, probability: float, function: bool) -> None:
@@ -151,17 +151,17 @@ class Dropping(nn.Module):
 
 
 @pytest.mark.parametrize("function", [False, True])
-def test_dropout_of_everything(function):
-    findings = hookviz.diagnose(Dropping(1.0, function), X, cross_entropy)
+def test_a_dropout_of_everything_is_found(function):
+    findings = hookviz.diagnose(WithDropout(1.0, function), X, cross_entropy)
     [found] = faults(findings, "dropout")
     assert found.layer == ("" if function else "drop") and "p=1" in found.message
     assert not [each for each in findings if each.severity != "note" and each is not found]
-    assert hookviz.diagnose(Dropping(0.1, function), X, cross_entropy).healthy
-    assert hookviz.diagnose(Dropping(1.0, function).eval(), X, cross_entropy).healthy
+    assert hookviz.diagnose(WithDropout(0.1, function), X, cross_entropy).healthy
+    assert hookviz.diagnose(WithDropout(1.0, function).eval(), X, cross_entropy).healthy
 
 
-class Anew(nn.Module):
-    """Makes its last layer in every forward, or once."""
+class NewLayerInForward(nn.Module):
+    """A model that creates its last layer in every forward, or once."""
 
     def __init__(self, how: str) -> None:
         super().__init__()
@@ -180,15 +180,15 @@ class Anew(nn.Module):
 
 
 @pytest.mark.parametrize("how", ["local", "assigned"])
-def test_a_layer_that_every_forward_makes_again(how):
-    [found] = hookviz.diagnose(Anew(how), X, cross_entropy)
+def test_a_layer_that_every_forward_creates_is_found(how):
+    [found] = hookviz.diagnose(NewLayerInForward(how), X, cross_entropy)
     assert found.kind == "not registered" and "every forward" in found.message
     assert "__init__" in found.advice and "# planted" in found.code
-    assert hookviz.diagnose(Anew("once"), X, cross_entropy).healthy
+    assert hookviz.diagnose(NewLayerInForward("once"), X, cross_entropy).healthy
 
 
-class Listed(nn.Module):
-    """Its layers have two names: their own, and one in a container that never runs."""
+class InContainer(nn.Module):
+    """A model whose layers are also in a container that never runs."""
 
     def __init__(self, container: Callable[[Any, Any], nn.Module], idle: bool = False) -> None:
         super().__init__()
@@ -211,10 +211,10 @@ CONTAINERS = {
 
 @pytest.mark.parametrize("name", CONTAINERS)
 def test_a_container_of_layers_that_run_under_other_names_is_used(name):
-    findings = hookviz.diagnose(Listed(CONTAINERS[name]), X, cross_entropy)
+    findings = hookviz.diagnose(InContainer(CONTAINERS[name]), X, cross_entropy)
     assert findings.healthy, findings
     [found] = faults(
-        hookviz.diagnose(Listed(CONTAINERS[name], idle=True), X, cross_entropy), "unused"
+        hookviz.diagnose(InContainer(CONTAINERS[name], idle=True), X, cross_entropy), "unused"
     )
     assert found.layer == "idle"
 
@@ -228,8 +228,8 @@ def test_a_quantized_model_is_refused_in_a_sentence():
     assert hookviz.diagnose(network().eval(), X).healthy
 
 
-class Missing(nn.Module):
-    """Replaces NaN of the input, and tells the network where; or passes it on."""
+class WithMissingValues(nn.Module):
+    """A model that replaces NaN in its input and passes a mask, or passes NaN on."""
 
     def __init__(self, handles: bool) -> None:
         super().__init__()
@@ -246,13 +246,13 @@ def test_nan_that_the_model_handles_is_a_note():
     x = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     x[0, 0, 0, 0] = torch.nan
     loss = lambda output: F.cross_entropy(output, LABELS[:4])  # noqa: E731
-    findings = hookviz.diagnose(Missing(True), x, loss)
+    findings = hookviz.diagnose(WithMissingValues(True), x, loss)
     assert findings.healthy and [each.kind for each in findings] == ["nan"]
-    assert faults(hookviz.diagnose(Missing(False), x, loss), "nan")
+    assert faults(hookviz.diagnose(WithMissingValues(False), x, loss), "nan")
 
 
 class Ensemble(nn.Module):
-    """Runs its members by vmap, or one after the other."""
+    """An ensemble that runs its members by vmap, by jvp, or one after the other."""
 
     def __init__(self, by: str) -> None:
         super().__init__()
@@ -270,14 +270,14 @@ class Ensemble(nn.Module):
 
 
 @pytest.mark.parametrize(("by", "said"), [("vmap", "torch.vmap"), ("jvp", "torch.func.jvp")])
-def test_transforms_are_refused_by_name(by, said):
+def test_models_with_vmap_or_jvp_are_refused(by, said):
     with pytest.raises(RuntimeError, match=f"within .*{said}"):
         hookviz.diagnose(Ensemble(by), X, cross_entropy)
     assert hookviz.diagnose(Ensemble("loop"), X, cross_entropy).healthy
 
 
-def trained_away(count: int) -> nn.Sequential:
-    """A network whose first BatchNorm has seen pictures from 0 to 1; some kernels are next to 0."""
+def network_with_tiny_kernels(count: int) -> nn.Sequential:
+    """Return a network trained on inputs from 0 to 1 with some kernels close to 0."""
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(3, 16, 3, bias=False), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(),
@@ -285,7 +285,7 @@ def trained_away(count: int) -> nn.Sequential:
     )  # fmt: skip
     for _ in range(150):
         model(pictures())
-    with torch.no_grad():  # in the end some weights decay to next to nothing
+    with torch.no_grad():  # after long training some weights decay to almost zero
         model[0].weight[:count] *= 1e-5
         model[1].running_mean[:count] *= 1e-5
     return model.eval()
@@ -296,8 +296,8 @@ def pictures() -> Tensor:
 
 
 @pytest.mark.parametrize("count", [0, 6, 10, 13])
-def test_the_scale_of_the_input_where_channels_were_trained_away(count):
-    model = trained_away(count)
+def test_a_wrong_input_scale_is_found_although_some_kernels_are_tiny(count):
+    model = network_with_tiny_kernels(count)
     findings = hookviz.diagnose(model, pictures(), cross_entropy)
     assert not faults(findings, "input scale"), findings
     for factor in (255, 1 / 255):
