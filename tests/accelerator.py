@@ -38,7 +38,7 @@ their backward amplify; bfloat16 and float16 have 8 and 11 bits."""
 
 @dataclass(frozen=True)
 class Setting:
-    """The device and number format in which a subject runs."""
+    """The device, number format and memory format in which a subject runs."""
 
     device: torch.device
     name: str = "float32"
@@ -174,7 +174,7 @@ def watch(setting: Setting) -> Results:
 def attributions(setting: Setting) -> Results:
     model, x = setting.demo()
     results: Results = {}
-    # Each device draws its own noise, so SmoothGrad gets next to none.
+    # Each device draws different noise, so SmoothGrad gets almost none.
     fewer = {
         "smoothgrad": {"nt_samples": 4, "stdevs": 1e-6},
         "integrated_gradients": {"n_steps": 8},
@@ -203,7 +203,7 @@ def field(setting: Setting) -> Results:
 
 
 def compare_models(setting: Setting) -> Results:
-    """Compare the model with a copy on the CPU that one layer sets apart."""
+    """Compare the model with a copy on the CPU that differs in one layer."""
     (model, x), (other, _) = setting.demo(), setting.on_cpu().demo()
     other.get_submodule(LAYER).weight.data[CHANNEL] *= 1.5
     with setting.autocast():
@@ -349,12 +349,12 @@ def costs(device: torch.device, rounds: int) -> None:
 
 
 def peak_memory(device: torch.device, step: Callable[[], Any]) -> int:
-    """Return the bytes that the device holds at the peak of a step."""
+    """Return the peak memory of a step in bytes."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         step()
         return torch.cuda.max_memory_allocated(device)
-    # MPS reports no peak, but its allocator keeps all that the step needed at once.
+    # MPS reports no peak, but its allocator keeps the largest amount that the step used.
     torch.mps.empty_cache()
     step()
     return torch.mps.driver_allocated_memory()
@@ -375,7 +375,7 @@ def available() -> str:
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
-def described(device: torch.device) -> str:
+def device_description(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return platform.processor() or platform.machine()
@@ -400,7 +400,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=10, help="timed rounds of a step")
     options = parser.parse_args(arguments)
     device = torch.device(options.device)
-    print(f"torch {torch.__version__} on {device}: {described(device)}")
+    print(f"torch {torch.__version__} on {device}: {device_description(device)}")
     began, rows = time.monotonic(), []
     with reproducible():
         print(f"{'':16}" + "".join(f"{name:>16}" for name in TOLERANCES))

@@ -28,14 +28,14 @@ class Browser:
         self.arrays.append({c.name: _decoded(c, b) for c, b in zip(codings, buffers, strict=True)})
 
     def ask(self, ask: str, **fields: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """Ask a question; return the answer and its arrays."""
+        """Send a question; return the answer and its arrays."""
         self._asked += 1
         fields.setdefault("key", f"{self.canvas.facts['run']} {self._asked}")
         self.canvas._handle_custom_msg({"ask": ask, **fields}, [])
         return self.answers[-1], self.arrays[-1]
 
     def request(self, set: str, data: bytes | None = None, **fields: Any) -> None:
-        """Make a request, with its bytes."""
+        """Send a request with optional binary data."""
         buffers = [] if data is None else [memoryview(data)]
         self.canvas._handle_custom_msg({"set": set, **fields}, buffers)
 

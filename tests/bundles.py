@@ -1,4 +1,6 @@
-"""Bundles `web/` into `hookviz/static/`, which is committed: hookviz installs without deno and npm.
+"""Bundle `web/` into `hookviz/static/`.
+
+The bundles are committed, so that hookviz installs without deno and npm.
 
 Run ``make face`` after a change of a file in `web/`.
 """

@@ -15,7 +15,7 @@ from torch import nn
 
 import hookviz
 
-SEEN_ELSEWHERE = [  # on a GPU, or in a browser
+SEEN_ELSEWHERE = [  # messages that appear only on a GPU or in a browser
     "OutOfMemoryError: CUDA out of memory.",
     "Error displaying widget: model not found",
     "Loading widget…",
@@ -25,7 +25,7 @@ SEEN_ELSEWHERE = [  # on a GPU, or in a browser
 
 Provocation = Callable[[], Any]
 PROVOKED: list[Provocation] = []
-"""Functions that raise, or return, what a user sees."""
+"""Functions that raise an error or return a message that a user sees."""
 
 
 def provoked(function: Provocation) -> Provocation:
@@ -112,7 +112,7 @@ def hook_on_a_tensor_without_gradient() -> None:
 
 
 @provoked
-def grad_of_no_leaf() -> None:
+def grad_of_a_non_leaf() -> None:
     y = torch.ones(2, requires_grad=True) * 2
     y.sum().backward()
     assert y.grad is None
@@ -140,7 +140,7 @@ def not_used_in_the_graph() -> None:
 
 
 @provoked
-def numpy_of_what_requires_grad() -> None:
+def numpy_of_a_tensor_that_requires_grad() -> None:
     convolutions()(X).numpy()
 
 
@@ -187,7 +187,7 @@ def trace_with_backward_hooks() -> None:
 
 
 @provoked
-def no_module() -> None:
+def not_a_module() -> None:
     with hookviz.capture(nn.Conv2d):
         pass
 
@@ -208,7 +208,7 @@ def no_such_type() -> None:
 
 
 @provoked
-def anothers_module() -> None:
+def module_of_another_model() -> None:
     hookviz.capture(hookviz.demo_model(), nn.Conv2d(3, 3, 1))
 
 
@@ -273,7 +273,7 @@ def no_file() -> None:
 
 
 @provoked
-def no_picture_file() -> None:
+def not_a_picture_file() -> None:
     Path("notes.txt").write_text("no picture")
     hookviz.explore(hookviz.demo_model(), "notes.txt")
 
@@ -515,7 +515,7 @@ def tokens_without_a_grid() -> None:
 
 
 @provoked
-def not_maps() -> None:
+def shape_that_cannot_be_maps() -> None:
     with hookviz.capture(model := nn.Softmax(-1), nn.Softmax) as cache:
         model(torch.rand(1, 2, 3, 4, 5, 6))
     hookviz.heatmap(cache[""], "activation")

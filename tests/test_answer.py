@@ -203,7 +203,7 @@ def test_a_pixel_of_a_dense_output_can_be_the_target(pnet):
     assert explorer.target == target - faces.target(0, 1, 3, 3)
 
 
-def small(kind, **more):
+def small_detector(kind, **more):
     """Build a torchvision detector with random weights on a ResNet18."""
     backbone = resnet_fpn_backbone(
         backbone_name="resnet18", weights=None, trainable_layers=5, returned_layers=[4]
@@ -220,8 +220,8 @@ ANCHORS = {
     "box_detections_per_img": 4,
 }
 REAL = {
-    "fasterrcnn": lambda: small(FasterRCNN, **ANCHORS),
-    "keypointrcnn": lambda: small(
+    "fasterrcnn": lambda: small_detector(FasterRCNN, **ANCHORS),
+    "keypointrcnn": lambda: small_detector(
         KeypointRCNN,
         **ANCHORS,
         keypoint_roi_pool=MultiScaleRoIAlign(["0"], 14, 2),
@@ -230,7 +230,7 @@ REAL = {
 }
 
 
-def plain(model, layer, given, expression):
+def plain_value_and_gradient(model, layer, given, expression):
     """Return the target's value and its gradient at a layer's output, by PyTorch alone."""
     kept = []
     handle = model.get_submodule(layer).register_forward_hook(lambda *each: kept.append(each[2]))
@@ -257,7 +257,7 @@ def test_a_box_of_a_torchvision_detector_can_be_the_target(name):
         left, top, right, bottom = output["boxes"][at].tolist()
         assert box.corners == pytest.approx((left / 96, top / 64, right / 96, bottom / 64))
         explorer.target = str(box.at)  # the text that a click sends
-        score, slopes = plain(model, layer, picture, box.at)
+        score, slopes = plain_value_and_gradient(model, layer, picture, box.at)
         assert score == pytest.approx(box.score, rel=1e-6)
         assert torch.equal(explorer.cache[layer].gradient, slopes)
     if name == "keypointrcnn":
@@ -267,7 +267,7 @@ def test_a_box_of_a_torchvision_detector_can_be_the_target(name):
         assert box.points[3] == pytest.approx((right / 96, down / 64))
         assert str(box.points_at[3]) == f'output[0]["keypoints_scores"][{at}, 3]'
         explorer.target = str(box.points_at[3])
-        score, slopes = plain(model, layer, picture, box.points_at[3])
+        score, slopes = plain_value_and_gradient(model, layer, picture, box.points_at[3])
         assert slopes.any() and score == pytest.approx(float(output["keypoints_scores"][at, 3]))
         assert torch.equal(explorer.cache[layer].gradient, slopes)
 
@@ -279,7 +279,7 @@ def test_why_of_a_softmax_pixel_starts_at_the_number_that_raises_it_most(pnet):
     explorer = hookviz.explore(pnet, picture, target)
     said, _ = why_answer(explorer.displayed(), WhyQuestion(key="", written=str(target)))
     assert (said.layer, said.channel, said.position) == ("conv4_1", 1, [12, 9])
-    score, slopes = plain(pnet, "conv4_1", picture, target)
+    score, slopes = plain_value_and_gradient(pnet, "conv4_1", picture, target)
     slope = float(slopes.max())
     assert slope == pytest.approx(score * (1 - score), rel=1e-5) == float(slopes[0, 1, 12, 9])
     assert f"raises it most: by {slope:.3g} for each 1" in said.note
@@ -341,7 +341,7 @@ def test_the_plain_face_shows_output_maps_and_boxes(pnet):
     assert any(np.array_equal(each, panel.values) for each in shown)
 
     torch.manual_seed(0)
-    model = small(FasterRCNN, **ANCHORS)
+    model = small_detector(FasterRCNN, **ANCHORS)
     explorer = hookviz.explore(model, [torch.rand(3, 64, 96)], face="plain")
     with torch.no_grad():
         left, top, right, _ = model([explorer.inputs.args[0][0]])[0]["boxes"][0].tolist()

@@ -56,7 +56,7 @@ MODELS = {
 }
 
 
-def built(name, way):
+def build_model(name, way):
     settings, attends = MODELS[name]
     kind = getattr(transformers, name)
     torch.manual_seed(0)
@@ -65,7 +65,7 @@ def built(name, way):
     return scattered(kind(config)), attends
 
 
-def given(name, model):
+def inputs_for(name, model):
     draw = torch.Generator().manual_seed(2)
     if model.main_input_name == "pixel_values":
         return {"pixel_values": torch.rand(2, 3, 32, 32, generator=draw)}
@@ -81,11 +81,11 @@ def given(name, model):
 def test_weights_equal_those_that_the_model_returns(name, way):
     """The model returns its eager weights in the order of execution."""
     try:
-        model, attends = built(name, way)
+        model, attends = build_model(name, way)
     except ValueError:  # the model has only one implementation
         pytest.skip(f"{name} has no {way}")
-    inputs = given(name, model)
-    twin, _ = built(name, "eager")
+    inputs = inputs_for(name, model)
+    twin, _ = build_model(name, "eager")
     with torch.no_grad():
         own = twin(**inputs, output_attentions=True)
     if name == "T5Model":

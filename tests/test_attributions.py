@@ -44,11 +44,11 @@ def logit(target, model=MODEL):
 @pytest.fixture(autouse=True)
 def no_warnings():
     with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)  # captum's
+        warnings.simplefilter("error", UserWarning)  # warnings of captum
         yield
 
 
-# Saliency, SmoothGrad, integrated gradients, by hand
+# Saliency, SmoothGrad and integrated gradients against handwritten references
 
 
 def test_saliency_is_the_gradients_magnitude():
@@ -75,7 +75,7 @@ def test_smoothgrad_is_a_mean_over_noisy_copies():
 
 
 @pytest.mark.parametrize("baselines", [0, -1.0, torch.full((1, 3, 1, 1), 0.4)])
-def test_integrated_gradients_by_hand(baselines):
+def test_integrated_gradients_equal_a_handwritten_sum(baselines):
     points, widths = np.polynomial.legendre.leggauss(5)
     start = torch.zeros_like(X) + baselines
     expected = sum(

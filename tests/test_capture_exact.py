@@ -281,7 +281,7 @@ def test_gradients_are_copied_before_other_hooks_change_them():
 
 @pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize("inputs", [False, True])
-def test_reruns_of_checkpointing_are_no_new_calls(reentrant, inputs):
+def test_reruns_of_checkpointing_do_not_count_as_calls(reentrant, inputs):
     from torch.utils.checkpoint import checkpoint
 
     class Checkpointed(nn.Module):

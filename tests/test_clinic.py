@@ -38,7 +38,7 @@ def data():
 
 
 @pytest.mark.parametrize("fault", FOUND)
-def test_the_doctor_finds_each_fault(clinic, data, fault):
+def test_diagnose_finds_each_fault(clinic, data, fault):
     x, y = data
     patient, secret = clinic["new_patient"](fault)
     findings = hookviz.diagnose(patient, x, lambda output: F.cross_entropy(output, y))

@@ -375,7 +375,7 @@ def test_show_opens_where_the_difference_arises(model, picture, layer, shown):
         both.close()
 
 
-def test_invalid_models_are_refused_with_a_note_which_one(model, picture):
+def test_errors_name_the_model_that_raised(model, picture):
     with pytest.raises(TypeError, match=r"must be a torch\.nn\.Module"):
         hookviz.compare(model, "model", picture)
     with pytest.raises((ValueError, RuntimeError)) as caught:

@@ -99,7 +99,7 @@ def test_layers_whose_own_code_pads_or_crops():
     check_against_autograd(Causal(3, 4, 3, padding=2), torch.randn(2, 3, 8), 1, (6,), sample=1)
 
 
-def test_parametrized_weights():
+def test_terms_of_parametrized_weights():
     layer = parametrizations.weight_norm(nn.Conv2d(3, 4, 3))
     check_against_autograd(layer, torch.randn(1, 3, 6, 6), 3, (1, 2))
     check_against_autograd(
@@ -107,7 +107,7 @@ def test_parametrized_weights():
     )
 
 
-def test_linear_layers_with_and_without_bias_and_positions():
+def test_terms_of_linear_layers_with_and_without_bias():
     check_against_autograd(nn.Linear(5, 3), torch.randn(2, 5), 1, (), sample=1)
     check_against_autograd(nn.Linear(5, 3, bias=False), torch.randn(2, 7, 5), 1, (6,), sample=1)
 

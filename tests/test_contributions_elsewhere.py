@@ -1,4 +1,4 @@
-"""Contributions in many networks: each term equals the loss when its input or weight is zero."""
+"""Contributions in many networks: each term is the decrease of the value without its input."""
 
 from __future__ import annotations
 

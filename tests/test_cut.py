@@ -133,7 +133,7 @@ def test_weights_of_parts_equal_finite_differences(branching):
                 input_after_change(model, x, "three", part, by)[1, channel, 3, 4]
                 for by in (1e-6, -1e-6)
             )
-            # The layer's own padding is in its input; the tap (1, 0) is at row 3, column 4.
+            # The layer's input includes the model's padding; the tap (1, 0) is at row 3, column 4.
             slope = float(after - before) / 2e-6
             assert slope == pytest.approx(part.weight, rel=1e-4, abs=1e-6), part
     assert origins_of(run, "three", 0, (0, 0)).value == 0  # padding by the model's code

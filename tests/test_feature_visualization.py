@@ -185,7 +185,7 @@ def test_an_interrupt_returns_the_pictures_so_far(after, monkeypatch):
         ({"model": nn.Conv2d(3, 8, 3), "layer": "", "survey": True}, "not of the shown model"),
     ],
 )
-def test_errors_are_one_clear_sentence(given, words):
+def test_wrong_arguments_are_refused(given, words):
     if "survey" in given:
         given["survey"] = hookviz.survey(MODEL, PICTURES[:2], "stem.0")
     arguments = {"model": MODEL, "layer": "stem.0", "channel": 0} | given

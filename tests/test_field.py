@@ -91,7 +91,7 @@ def test_chains_of_convolutions_follow_the_closed_formula(dimensions, settings):
         assert field.status == "exact"
 
 
-def test_box_at_the_border_says_what_is_padding():
+def test_a_box_at_the_border_reports_its_padding():
     model = chain(2, [(3, 1, 1, 1), (3, 2, 1, 1)])
     field = hookviz.receptive_field(model, torch.zeros(1, 2, 12, 9), "1")
     assert field.size == (5, 5) and field.start == (-2, -2) and field.map_size == (6, 5)

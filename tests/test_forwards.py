@@ -38,7 +38,7 @@ class Plain(nn.Module):
 
 
 class InputGradient(Plain):
-    """Takes the gradient of an energy with respect to its input."""
+    """A model that adds the gradient of its energy with respect to the input."""
 
     def forward(self, x: Tensor) -> Tensor:
         x = x if x.requires_grad else x.requires_grad_()
@@ -86,7 +86,7 @@ class Gradient(Plain):
 
 
 class Curvature(Plain):
-    """Computes a Hessian for each sample, through a module or only through its weights."""
+    """A model that computes a Hessian per sample, through a module or only its weights."""
 
     def __init__(self, by_module: bool) -> None:
         super().__init__()
@@ -299,7 +299,7 @@ def test_each_function_is_correct_or_refuses_in_one_sentence(name, kind):
 
 
 def test_calls_of_a_forward_that_takes_gradients_are_counted_once():
-    """The first run, without gradients, fails halfway; its calls must not be counted."""
+    """A first run without gradients fails halfway, and its calls must not count."""
     model = InputGradient().eval()
     layers = [node.layer for node in hookviz.graph(model, X).nodes]
     assert [layers.count(name) for name in ("conv", "second", "head")] == [2, 2, 2]

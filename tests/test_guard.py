@@ -335,7 +335,7 @@ class Words(nn.Module):
         return self.head((self.words(words) * mask[..., None]).sum(1))
 
 
-def test_a_mask_of_ones_beside_words_is_healthy():
+def test_a_constant_mask_input_beside_words_is_healthy():
     given = torch.arange(192).view(16, 12), torch.ones(16, 12)
     assert hookviz.diagnose(Words(), given, cross_entropy).healthy
 
@@ -636,7 +636,7 @@ def test_an_in_place_change_in_the_loss_names_its_line():
         assert "chances.add_(1)" in found.code and "gradient of log (" in found.message
 
 
-def test_a_buffer_that_grows_is_restored():
+def test_a_buffer_that_changes_its_size_is_restored():
     model = nn.Sequential(Rounded(), nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(400, 4))
     hookviz.diagnose(model, pictures(), cross_entropy)
     assert not model[0].most.numel()
@@ -747,7 +747,7 @@ def test_a_batchnorm_that_has_seen_few_batches_is_healthy(steps):
 
 
 @pytest.mark.parametrize("raises", [False, True])
-def test_findings_hold_neither_inputs_nor_the_graph(raises):
+def test_findings_keep_neither_inputs_nor_the_graph_alive(raises):
     model = net(nn.Sigmoid(), nn.Linear(4, 4))
     if raises:
         model[-1].register_forward_pre_hook(lambda module, args: 1 / 0)

@@ -103,7 +103,7 @@ def test_activation_times_gradient_is_of_the_shown_channel(explorer):
     assert (first != explorer.frame.overlay.pixels).any()
 
 
-def test_switching_layer_and_method_runs_no_model_code(explorer, monkeypatch):
+def test_changing_layer_or_method_does_not_run_the_model(explorer, monkeypatch):
     monkeypatch.setattr(nn.Module, "__call__", lambda *_: pytest.fail("the model ran"))
     explorer.all_layers = True
     for layer in list(explorer.cache)[::5]:
@@ -122,7 +122,7 @@ def test_heatmaps_returns_the_maps_of_all_layers(explorer):
         explorer.heatmaps("grad")
 
 
-def test_order_by_gradcam_weight(explorer):
+def test_channels_are_ordered_by_gradcam_weight(explorer):
     explorer.order = "gradcam weight"
     weights = explorer.cache["layer3.1.conv2"].gradient[0].mean((1, 2))
     assert explorer.frame.channels.tolist()[:5] == weights.argsort(descending=True)[:5].tolist()

@@ -135,8 +135,8 @@ def activations_and_gradients(name, method):
 
     The other libraries add a constant to their divisors: 1e-6 to the squared gradient
     (gradcam++), 1e-7 or 1e-8 to the sum of a channel (xgradcam). To make it negligible, the
-    gradient or the activation is scaled to a maximum of 1e6. In networks with random weights it
-    would be as small as 1e-10.
+    gradient or the activation is scaled to a maximum of 1e6. In networks with random weights the
+    gradient can be as small as 1e-10.
     """
     for layer, record in captured(name).items():
         activation, gradient = record.activation.double(), record.gradient.double()

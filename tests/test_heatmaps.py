@@ -389,7 +389,7 @@ def test_a_shape_that_cannot_be_maps_is_refused():
         hookviz.heatmap(captured_call(*random_pair((1, 2, 2, 2, 2, 2))))
 
 
-def test_a_whole_capture_is_refused():
+def test_a_capture_of_several_layers_is_refused():
     model = nn.Sequential(nn.Conv2d(3, 4, 3))
     with hookviz.capture(model) as cache:
         model(torch.ones(1, 3, 5, 5)).sum().backward()

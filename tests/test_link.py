@@ -153,7 +153,7 @@ def test_closing_a_comparison_leaves_no_widgets(model, pictures):
     assert both.closed
 
 
-def test_the_browser_shows_one_explorer_of_a_comparison(model, pictures):
+def test_a_comparison_in_a_browser_is_one_explorer(model, pictures):
     both = hookviz.compare(model, model, pictures[6], inputs_b=pictures[9]).show()
     assert len(both.children) == 1  # one box with both plain faces
     both.right._canvas.alive = True
@@ -165,7 +165,7 @@ def test_the_browser_shows_one_explorer_of_a_comparison(model, pictures):
     assert both.left is None
 
 
-def test_another_picture_beside_an_explorer(model, pictures):
+def test_beside_shows_another_picture_with_the_same_view_and_edits(model, pictures):
     before = snapshot(model)
     explorer = hookviz.explore(model, pictures[6], "moon", layer=LAYER, channel=17)
     explorer.edit("stem.0", 0.5)

@@ -28,7 +28,7 @@ def mask_at(row, column, size=(8, 8)):
     return mask
 
 
-def peak(row, column, size=(4, 4)):
+def heatmap_with_peak(row, column, size=(4, 4)):
     return mask_at(row, column, size).float()
 
 
@@ -36,7 +36,9 @@ def peak(row, column, size=(4, 4)):
 
 
 def test_the_pointing_game_checks_the_largest_value():
-    heatmap = peak(1, 2)  # at twice the size the peak covers rows 2 and 3, columns 4 and 5
+    heatmap = heatmap_with_peak(
+        1, 2
+    )  # at twice the size the peak covers rows 2 and 3, columns 4 and 5
     assert pointing_game(heatmap, mask_at(2, 4)) is True
     assert pointing_game(heatmap, mask_at(6, 4)) is False
     assert pointing_game(heatmap, mask_at(1, 2, (4, 4))) is True
@@ -46,7 +48,7 @@ def test_the_pointing_game_checks_the_largest_value():
 def test_the_tolerance_of_the_pointing_game_is_in_pixels():
     inside = mask_at(6, 5, (9, 9))  # 4 down and 3 to the right of the peak
     for tolerance, hit in ((5, True), (4.9, False)):
-        assert pointing_game(peak(2, 2, (9, 9)), inside, tolerance) is hit
+        assert pointing_game(heatmap_with_peak(2, 2, (9, 9)), inside, tolerance) is hit
 
 
 def test_constant_and_nonfinite_heatmaps_never_hit():
@@ -54,11 +56,14 @@ def test_constant_and_nonfinite_heatmaps_never_hit():
     for value in (0.0, 0.7, torch.nan):
         assert pointing_game(torch.full((4, 4), value), everywhere) is False
     for value in (torch.nan, torch.inf):
-        assert pointing_game(peak(1, 1) + peak(2, 2) * value, everywhere) is False
+        assert (
+            pointing_game(heatmap_with_peak(1, 1) + heatmap_with_peak(2, 2) * value, everywhere)
+            is False
+        )
 
 
 def test_the_pointing_game_takes_batches():
-    heatmaps = torch.stack([peak(0, 0), peak(3, 3), torch.zeros(4, 4)])
+    heatmaps = torch.stack([heatmap_with_peak(0, 0), heatmap_with_peak(3, 3), torch.zeros(4, 4)])
     hits = pointing_game(heatmaps, mask_at(0, 0))
     assert hits.tolist() == [True, False, False]
     masks = torch.stack([mask_at(7, 7), mask_at(7, 7), mask_at(0, 0)])
@@ -77,11 +82,11 @@ def test_masks_may_be_arrays_tensors_or_pictures():
         Image.fromarray(inside),
         Image.fromarray((inside * 255).astype(np.uint8)).convert("RGB"),
     ]
-    for heatmap in (peak(1, 2).numpy(), peak(1, 2).bfloat16()):
+    for heatmap in (heatmap_with_peak(1, 2).numpy(), heatmap_with_peak(1, 2).bfloat16()):
         for kind in kinds:
             assert pointing_game(heatmap, kind) is True
             assert energy_in_mask(heatmap, kind) == pytest.approx(0.5625 / 4)
-    mirrored = np.flip(peak(2, 2).numpy(), 0)  # negative strides
+    mirrored = np.flip(heatmap_with_peak(2, 2).numpy(), 0)  # negative strides
     assert pointing_game(mirrored, np.flip(mask_at(5, 4).numpy(), 0)) is True
 
 
