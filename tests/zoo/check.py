@@ -1,4 +1,4 @@
-"""One model: is hookviz exact on it, does it leave it untouched, can it be explored?"""
+"""Check one model: hookviz is exact, leaves it unchanged, and can explore it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ no gradient."""
 
 
 class Case(Protocol):
-    """A model to be checked: what it is, how it is built, and what it is called with."""
+    """A model to be checked: its name, its builder and its input."""
 
     name: str
     kind: str
@@ -37,7 +37,7 @@ class Case(Protocol):
 
     @property
     def refused(self) -> str:
-        """In hookviz's message, if it cannot show this model."""
+        """Part of hookviz's message if it cannot show this model."""
 
     def build(self, gain: float = 1.0) -> nn.Module: ...
     def input(self) -> Any: ...
@@ -45,40 +45,41 @@ class Case(Protocol):
 
 @dataclass
 class Result:
-    """What was found on one model; lists of faults are empty if all is well."""
+    """The result for one model; its lists are empty if there is no fault."""
 
     name: str
     kind: str
     shape: tuple[int, ...]
-    gain: float = 1.0  # of the random weights
-    layer: str = ""  # the one that is edited
-    layers: int = 0  # convolutions, also those that never ran
-    ran: int = 0  # those that ran
+    gain: float = 1.0  # scale of the random weights
+    layer: str = ""  # the edited layer
+    layers: int = 0  # all convolutions, including those that never ran
+    ran: int = 0  # convolutions that ran
     calls: int = 0
     not_graded: int = 0  # calls that no gradient reaches
-    zero: int = 0  # calls whose gradient is zero everywhere, truly
-    wrong: list[str] = field(default_factory=list)  # by capture
-    explored_wrong: list[str] = field(default_factory=list)  # by explore
-    explored: int = 0  # layers that the explorer offered and showed
+    zero: int = 0  # calls whose true gradient is zero everywhere
+    wrong: list[str] = field(default_factory=list)  # calls that capture got wrong
+    explored_wrong: list[str] = field(default_factory=list)  # calls that explore got wrong
+    explored: int = 0  # layers that the explorer showed
     touched: list[str] = field(default_factory=list)
-    left: list[str] = field(default_factory=list)  # widgets, figures
-    raised: list[str] = field(default_factory=list)  # by hookviz, step by step
-    changing: list[str] = field(default_factory=list)  # what the model itself changes as it runs
-    refused: list[str] = field(default_factory=list)  # what hookviz says it cannot do
+    left: list[str] = field(default_factory=list)  # widgets and figures that were not closed
+    raised: list[str] = field(default_factory=list)  # errors of hookviz, with their step
+    # State that the model itself changes when it runs.
+    changing: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)  # hookviz's refusals
     seconds: dict[str, float] = field(default_factory=dict)
-    absent: str = ""  # why the library is not there
+    absent: str = ""  # why the library cannot be imported
     rivals: dict[str, Tally] = field(default_factory=dict)
     error: str = ""
 
     @property
     def faults(self) -> list[str]:
-        """All that is wrong with hookviz, or with the check itself."""
+        """Return everything that is wrong with hookviz or the check itself."""
         found = [*self.wrong, *self.explored_wrong, *self.touched, *self.left, *self.raised]
         return [*found, self.error] if self.error else found
 
     @property
     def verdict(self) -> str:
-        """The faults in words, or that there is none."""
+        """Return the faults in words, or that there is none."""
         return "; ".join(self.faults) or "exact, untouched"
 
 
@@ -112,20 +113,20 @@ def check(
 
 
 def said(error: Exception) -> str:
-    """An error in one line: its type, its message and where it was raised."""
+    """Describe an error in one line: its type, its message and its location."""
     lines = traceback.format_exception(error)
     message = " ".join(str(error).split())[:300]
     return f"{type(error).__name__}: {message} | {' '.join(lines[-2].split())}"
 
 
 def _trusted(case: Case, result: Result) -> Truths:
-    """Run the model, with the first gain that has gradients: the truth of each call."""
+    """Run the model with the first gain that has gradients; return the truth of each call."""
     for result.gain in GAINS:
         model = build(case, result.gain)
         seed()
         before = snapshot(model)
         truths = find_truths(model, case.input())
-        # Such as anchors that a detector keeps.
+        # For example anchors that a detector caches.
         result.changing = [_what(change) for change in changes(model, before)]
         if not (trivial := _count(model, truths, result)):
             return truths
@@ -133,7 +134,7 @@ def _trusted(case: Case, result: Result) -> Truths:
 
 
 def _refuse(case: Case, result: Result) -> None:
-    """A model that cannot be shown: one sentence says so, and it is untouched."""
+    """Check that hookviz refuses the model with one sentence and leaves it unchanged."""
     model = case.build()
     call(model, case.input())
     before = snapshot(model)
@@ -149,7 +150,7 @@ def _refuse(case: Case, result: Result) -> None:
 
 
 def capture(case: Case, truths: Truths, result: Result) -> None:
-    """Capture every convolution in a new model, and compare each call."""
+    """Capture every convolution of a new model, and compare each call."""
     model = build(case, result.gain)
     seed()
     before = snapshot(model)
@@ -162,14 +163,14 @@ def capture(case: Case, truths: Truths, result: Result) -> None:
 
 
 def note_changes(step: str, model: nn.Module, before: Snapshot, result: Result) -> None:
-    """Add to the result what a step has changed and the model itself does not."""
+    """Add to the result the state that a step has changed but a plain run does not."""
     for change in changes(model, before):
         if _what(change) not in result.changing:
             result.touched.append(f"{step}: {change}")
 
 
 def _what(change: str) -> str:
-    """What has changed, without the numbers that torch gives to hooks."""
+    """Describe a change without torch's numbers of hooks."""
     return re.sub(r"hooks'\]\[\d+\]", "hooks']", change.partition(" is ")[0])
 
 
@@ -182,10 +183,10 @@ def _rivals(case: Case, truths: Truths, result: Result, rivals: Sequence[Rival])
 
 
 def build(case: Case, gain: float) -> nn.Module:
-    """Build a model with something to disturb: flags, frozen parameters, an earlier `.grad`."""
+    """Build a model with state that could be disturbed: flags, frozen parameters, `.grad`."""
     model = case.build(gain)
     for place, module in enumerate(m for m in model.modules() if isinstance(m, CONVOLUTION)):
-        module.training = place % 2 == 0  # which a convolution does not care for
+        module.training = place % 2 == 0  # a convolution ignores the flag
     generator = torch.Generator().manual_seed(5)
     for place, parameter in enumerate(model.parameters()):
         if not parameter.is_floating_point():
@@ -197,7 +198,7 @@ def build(case: Case, gain: float) -> nn.Module:
 
 
 def find_truths(model: nn.Module, given: Any) -> Truths:
-    """Each call's activation and ``.grad``, detached, by the independent reference."""
+    """Return each call's detached activation and ``.grad`` from the independent reference."""
     with true_outputs(model) as truths:
         value, _ = ask(model, given)
         outputs = [call for calls in truths.values() for call in calls if call.requires_grad]
@@ -211,9 +212,9 @@ def find_truths(model: nn.Module, given: Any) -> Truths:
 
 
 def _count(model: nn.Module, truths: Truths, result: Result) -> str:
-    """Count layers and calls; say why they show nothing, if so.
+    """Count layers and calls; return why they are no evidence, if so.
 
-    NaN equals nothing and zeros equal everything: neither shows that hookviz is right.
+    Neither NaN nor zeros are evidence that hookviz is right.
     """
     calls = [call for each in truths.values() for call in each]
     gradients = [call.grad for call in calls if call.grad is not None]
@@ -229,9 +230,10 @@ def _count(model: nn.Module, truths: Truths, result: Result) -> str:
 
 
 def differences(cache: Any, truths: Truths) -> list[str]:
-    """Calls that are not equal to the bit, by name."""
-    known = {cache[name].name for name in truths if name in cache}  # without a wrapper's prefix
-    # Where a model attends, an explorer has its heads and blocks, too.
+    """Return the names of calls that are not bitwise equal."""
+    # Without the prefix of a wrapper.
+    known = {cache[name].name for name in truths if name in cache}
+    # The explorer of a model with attention also has its heads and blocks.
     more = {name for name in set(cache) - known if isinstance(cache[name].module, CONVOLUTION)}
     found = [f"{name} captured, and should not be" for name in more]
     for name, calls in truths.items():
@@ -245,7 +247,7 @@ def differences(cache: Any, truths: Truths) -> list[str]:
 def explore(case: Case, truths: Truths, result: Result) -> None:
     """Open an explorer of a new model, walk through its layers, change the target, close it.
 
-    New, because what models keep from their first run, such as attention biases, must not stay.
+    A new model shows whether values cached in the first run, such as attention biases, remain.
     """
     model = build(case, result.gain)
     chance = random.Random(4)
@@ -258,7 +260,7 @@ def explore(case: Case, truths: Truths, result: Result) -> None:
     offered = explorer.frame.layers
     for name in offered:
         explorer.layer = name
-        shown = explorer.layer == name  # of a network that attends, its heads and blocks, too
+        shown = explorer.layer == name  # includes heads and blocks of a model with attention
         result.explored += shown and isinstance(explorer.cache[name].module, CONVOLUTION)
     explorer.target = score
     result.explored_wrong = [f"explore: {each}" for each in differences(explorer.cache, truths)]
@@ -269,7 +271,7 @@ def explore(case: Case, truths: Truths, result: Result) -> None:
 
 
 def note_left(alive: set[str], figures: set[int], result: Result) -> None:
-    """Add to the result the widgets and figures that are still there."""
+    """Add to the result the widgets and figures that were not closed."""
     if more := widgets() - alive:
         result.left.append(f"{len(more)} widgets")
     if more := set(pyplot.get_fignums()) - figures:
@@ -277,6 +279,6 @@ def note_left(alive: set[str], figures: set[int], result: Result) -> None:
 
 
 def widgets() -> set[str]:
-    """Ids of all widgets that are alive, in ipywidgets 7 and 8."""
+    """Return the ids of all open widgets, in ipywidgets 7 and 8."""
     module: Any = ipywidgets.widgets.widget
     return set(module._instances if hasattr(module, "_instances") else ipywidgets.Widget.widgets)

@@ -27,21 +27,21 @@ class Planted:
     """One model changed in one place."""
 
     name: str
-    network: str  # of torchvision
+    network: str  # a network of torchvision
     layer: str  # where the difference arises
-    plant: Callable[[nn.Module], object]  # changes the layer, or what is within
+    plant: Callable[[nn.Module], object]  # changes the layer or a module inside it
     side: int = 96
 
 
 def flip_exponent(layer: nn.Module) -> None:
-    """One bit in the exponent of one weight: twice as large, or half."""
+    """Flip one bit in the exponent of one weight, which doubles or halves it."""
     with torch.no_grad():
         bits = layer.weight.view(torch.int32).flatten()
         bits[int(layer.weight.abs().argmax())] ^= 1 << 23
 
 
 def flip_lower_bit(layer: nn.Module) -> None:
-    """The mantissa's upper bit of a whole channel."""
+    """Flip the upper bit of the mantissa in a whole channel."""
     with torch.no_grad():
         layer.weight.view(torch.int32)[0] ^= 1 << 22
 
@@ -51,7 +51,7 @@ def setting(name: str, value: Any) -> Callable[[nn.Module], None]:
 
 
 def returns(change: Callable[[nn.Module, Tensor], Tensor]) -> Callable[[nn.Module], None]:
-    """Another forward of this one module."""
+    """Return a function that changes the forward of one module."""
 
     def plant(layer: nn.Module) -> None:
         layer.forward = lambda x, *rest: change(layer, x)
@@ -92,7 +92,7 @@ def shifted(name: str, by: float) -> Callable[[nn.Module], None]:
 
 
 def no_shortcut(block: nn.Module) -> None:
-    """A block whose sum takes half of the shortcut: in its own code, in none of its layers."""
+    """Halve a block's shortcut in the sum: in the block's code, not in any layer."""
 
     def forward(x: Tensor) -> Tensor:
         out = block.bn2(block.conv2(block.relu(block.bn1(block.conv1(x)))))
@@ -110,7 +110,7 @@ def relu_before_sum(block: nn.Module) -> None:
 
 
 def nearest(model: nn.Module) -> None:
-    """Segmentation whose logits are enlarged another way, in the model's own code."""
+    """Upsample a segmentation's logits differently, in the model's code."""
 
     def forward(x: Tensor) -> dict[str, Tensor]:
         features = model.backbone(x)["out"]
@@ -120,7 +120,7 @@ def nearest(model: nn.Module) -> None:
 
 
 def one_off(layer: nn.Module) -> None:
-    """Padding off by one, at the right and the bottom instead of all around."""
+    """Pad only at the right and the bottom instead of all around."""
     pad = layer.padding[0]
 
     def forward(x: Tensor) -> Tensor:
@@ -193,7 +193,7 @@ NETWORKS = ("resnet18", "mobilenet_v2", "densenet121", "convnext_tiny", "vit_b_1
 
 
 def build(name: str) -> nn.Module:
-    """Of torchvision, with random weights that are large enough for every layer to matter."""
+    """Build a torchvision network with random weights large enough for every layer to matter."""
     torch.manual_seed(0)
     more = {"weights_backbone": None} if name.startswith("fcn") else {}
     if name in ("googlenet", "inception_v3"):
@@ -202,7 +202,7 @@ def build(name: str) -> nn.Module:
 
 
 def models(planted: Planted) -> tuple[nn.Module, nn.Module, Tensor]:
-    """The network, its changed self, and an input."""
+    """Return the network, its changed copy, and an input."""
     model = build(planted.network)
     other = copy.deepcopy(model)
     planted.plant(other.get_submodule(planted.layer))
@@ -210,13 +210,13 @@ def models(planted: Planted) -> tuple[nn.Module, nn.Module, Tensor]:
 
 
 def by_compare(model: nn.Module, other: nn.Module, x: Tensor) -> str | None:
-    """The layer that hookviz names."""
+    """Return the layer that hookviz names."""
     first = hookviz.compare(model, other, x).first()
     return None if first is None else first.layer
 
 
 def by_numeric_suite(model: nn.Module, other: nn.Module, x: Tensor) -> str:
-    """The first subgraph whose signal-to-noise ratio torch.ao.ns finds to be finite."""
+    """Return the first subgraph with a finite signal-to-noise ratio in torch.ao.ns."""
     from torch.ao.ns import _numeric_suite_fx as suite
     from torch.ao.ns.fx.utils import compute_sqnr
 
@@ -227,7 +227,7 @@ def by_numeric_suite(model: nn.Module, other: nn.Module, x: Tensor) -> str:
             each(x)
         logged = suite.extract_logger_info(*pair, suite.OutputLogger, "b")
         suite.extend_logger_results_with_comparison(logged, "a", "b", compute_sqnr, "sqnr")
-    except Exception as error:  # whatever it is, it does not run on these
+    except Exception as error:  # any error means that it does not run on these models
         return f"{type(error).__name__}"
     for name, result in logged.items():
         if not all(float(ratio) == float("inf") for ratio in result["node_output"]["b"][0]["sqnr"]):
@@ -236,7 +236,7 @@ def by_numeric_suite(model: nn.Module, other: nn.Module, x: Tensor) -> str:
 
 
 def planted_row(each: Planted) -> tuple[bool, str]:
-    """Whether the layer is named right, and the row of the page."""
+    """Return whether the right layer is named, and the row of the page."""
     model, other, x = models(each)
     layer, theirs = by_compare(model, other, x), by_numeric_suite(model, other, x)
     right = layer == each.layer
@@ -247,7 +247,7 @@ def planted_row(each: Planted) -> tuple[bool, str]:
 
 
 def healthy_rows(network: str) -> Iterator[tuple[bool, str]]:
-    """A network beside itself: whether no layer is named, and the rows of the page."""
+    """Compare a network with itself; yield whether no layer is named, and the rows of the page."""
     side = 224 if network.startswith("vit") else 96
     model, x = build(network), torch.randn(1, 3, side, side)
     for name, change in HEALTHY:
@@ -259,7 +259,7 @@ def healthy_rows(network: str) -> Iterator[tuple[bool, str]]:
 
 
 def main() -> int:
-    """Write the page; 1 if a layer is named wrong."""
+    """Write the page; return 1 if a wrong layer is named."""
     planted = [_said(*planted_row(each)) for each in PLANTED]
     healthy = [_said(*row) for network in NETWORKS for row in healthy_rows(network)]
     right, quiet = (sum(good for good, _ in rows) for rows in (planted, healthy))

@@ -1,10 +1,10 @@
-"""Receptive fields beside pixels perturbed one by one: ``python -m tests.zoo.fields``.
+"""Compare receptive fields with perturbed pixels: ``python -m tests.zoo.fields``.
 
 On every convolution of 20 torchvision models with random weights, each pixel of a small input is
-changed, and the places of each map that change with it are noted. What a place saw is the box
-around its pixels; `hookviz.receptive_field` must say the same box for every place.
-How, is said in `perturbed.py`. What was found is kept in test-output/zoo/fields, a file a model:
-run again, it does only what is missing or was wrong.
+changed, and the positions of each map that change with it are recorded. The field of a position is
+the box around its pixels; `hookviz.receptive_field` must have the same box for every position.
+`perturbed.py` explains the method. Results are stored in test-output/zoo/fields, a file per model;
+a second run checks only models without a result or with a fault.
 """
 
 from __future__ import annotations
@@ -62,26 +62,26 @@ Boxes = Tensor
 
 @dataclass
 class Found:
-    """Of one model: its convolutions by their status, and those that were not equal."""
+    """The result of one model: its convolutions by status, and those that were not equal."""
 
     name: str
     size: tuple[int, ...]
     statuses: dict[str, int] = field(default_factory=dict)
     places: int = 0
-    too_small: int = 0  # places of which a pixel was seen outside of the box
-    too_large: int = 0  # or whose box was not filled by any round
+    too_small: int = 0  # positions that changed with a pixel outside their box
+    too_large: int = 0  # positions whose box no round of perturbations filled
     rounds: int = 0
     seconds: float = 0.0
     others: dict[str, str] = field(default_factory=dict)
 
     @property
     def wrong(self) -> int:
-        """How many places' boxes differ."""
+        """Return the number of positions whose boxes differ."""
         return self.too_small + self.too_large
 
 
 def built(name: str) -> tuple[nn.Module, Tensor]:
-    """A model in double precision, and an input."""
+    """Return a model in double precision, and an input."""
     options = dict(MODELS[name])
     size = options.pop("size", SIZE)
     model = torchvision.models.get_model(name, weights=None, **options).eval().double()
@@ -89,7 +89,7 @@ def built(name: str) -> tuple[nn.Module, Tensor]:
 
 
 def look(name: str) -> Found:
-    """One model."""
+    """Check one model."""
     model, x = built(name)
     randomize(model, torch.Generator().manual_seed(0), biases=True)
     found = Found(name, tuple(x.shape[2:]))
@@ -116,14 +116,14 @@ def look(name: str) -> Found:
 
 
 def others(name: str) -> dict[str, str]:
-    """What others say of a model of which hookviz is right."""
+    """Return the answers of other tools for a model on which hookviz is right."""
     model, x = (each.float() for each in built(name))
     boxes = {layer: told(each) for layer, each in hookviz.receptive_field(model, x, None).items()}
     return {label: asked(ask, model, x, boxes) for label, ask in OTHERS.items()}
 
 
-# Others, each as its documentation says. What they say is beside hookviz's boxes, which by then
-# have been found right.
+# Other tools, each used as its documentation says. Their answers are compared with hookviz's boxes,
+# which have been checked before.
 
 Answers = Callable[[nn.Module, Tensor, dict[str, Boxes]], dict[str, bool]]
 """Of a model, an input and the right boxes: for each layer of which it says something, if right."""
@@ -134,7 +134,7 @@ def torchlens(model: nn.Module, x: Tensor, boxes: dict[str, Boxes]) -> dict[str,
     trace = importlib.import_module("torchlens").trace(model, x)
     right = {}
     for name, box in boxes.items():
-        with contextlib.suppress(Exception):  # it says so where it does not know
+        with contextlib.suppress(Exception):  # it raises if it does not know
             view = trace.modules[name].receptive_field
             if view.status.value == "whole_input":
                 whole = torch.tensor([0] * (x.ndim - 2) + list(x.shape[2:])).float()
@@ -190,7 +190,7 @@ def torchscan(model: nn.Module, x: Tensor, boxes: dict[str, Boxes]) -> dict[str,
     report = importlib.import_module("torchscan").crawl_module(model, tuple(x.shape[1:]))
     right = {}
     for layer in report["layers"]:
-        said = layer["metrics"].get("receptive_field") or {}  # of some kinds of layers it has none
+        said = layer["metrics"].get("receptive_field") or {}  # it has none for some kinds of layers
         size, name = said.get("value"), layer["path"]
         if name in boxes and size is not None:
             half = x.ndim - 2
@@ -207,11 +207,11 @@ OTHERS: dict[str, Answers] = {
 
 
 def asked(answers: Answers, model: nn.Module, x: Tensor, boxes: dict[str, Boxes]) -> str:
-    """How many layers it is right about, wrong about, and silent about; or why it failed."""
+    """Count a tool's right, wrong and missing layers, or say why it failed."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            right = answers(copy.deepcopy(model), x, boxes)  # some leave hooks on it
+            right = answers(copy.deepcopy(model), x, boxes)  # some tools leave hooks on the model
     except ModuleNotFoundError as error:
         return f"not there ({error.name})"
     except Exception as error:
@@ -225,7 +225,7 @@ def asked(answers: Answers, model: nn.Module, x: Tensor, boxes: dict[str, Boxes]
 
 
 def written(found: list[Found]) -> str:
-    """The page."""
+    """Return the page."""
     convolutions = sum(sum(each.statuses.values()) for each in found)
     places = sum(each.places for each in found)
     wrong = sum(each.wrong for each in found)
@@ -270,7 +270,7 @@ def written(found: list[Found]) -> str:
 
 
 def kept(name: str) -> Found:
-    """What was found on a model, now or earlier."""
+    """Return the stored result of a model, of this or an earlier run."""
     file = Path("test-output/zoo/fields", f"{name}.json")
     found = Found(**json.loads(file.read_text())) if file.exists() else None
     if found is not None and not found.wrong and found.others:

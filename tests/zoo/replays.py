@@ -1,7 +1,7 @@
-"""Replays beside whole runs, to the bit, on the zoo's classifiers: ``python -m tests.zoo.replays``.
+"""Compare replays bitwise with full runs on classifiers: ``python -m tests.zoo.replays``.
 
-For each model a layer in the first quarter of its convolutions and one in the last, and of each
-three channels off. Where a replay cannot be proved right the whole model runs, which is counted.
+In each model, three channels are off in a layer of the first quarter of its convolutions and in one
+of the last. Where a replay cannot be proved right, the whole model runs, which is counted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MOST = 125
 
 @dataclass(frozen=True)
 class Found:
-    """Of one model: how many edited runs were replays, whole runs, and not equal to the bit."""
+    """Counts for one model: edited runs that were replays, full runs, and not bitwise equal."""
 
     name: str
     replayed: int
@@ -58,7 +58,7 @@ def look(case: Case) -> Found:
 
 
 def written(found: list[Found]) -> str:
-    """The page."""
+    """Return the page."""
     total = [sum(getattr(each, name) for each in found) for name in ("replayed", "whole", "wrong")]
     lines = [
         "# Replays",

@@ -1,4 +1,4 @@
-"""RESULTS.md, written from what was found."""
+"""Write RESULTS.md from the results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PACKAGES = ("torch", "torchvision", "timm", "captum", "grad-cam", "torchcam", "i
 
 
 def report(results: list[Result], cases: int) -> str:
-    """The whole page: what is claimed, the summary, the rivals, and a line for each model."""
+    """Return the page: the claim, the summary, the rivals, and a line for each model."""
     return "\n".join(
         [
             "# The zoo",
@@ -37,7 +37,7 @@ def report(results: list[Result], cases: int) -> str:
 
 
 def with_version(package: str, distribution: str = "") -> str:
-    """A package and its version in words; its distribution may have another name."""
+    """Return a package and its version; its distribution may have a different name."""
     try:
         return f"{package} {version(distribution or package)}"
     except PackageNotFoundError:
@@ -49,7 +49,7 @@ def _families(results: list[Result]) -> int:
 
 
 def summary(results: list[Result], walked: bool = True) -> Iterator[str]:
-    """What was found on all models, counted; ``walked`` if all layers were to be shown."""
+    """Yield the counts over all models; ``walked`` if the explorer showed all layers."""
     calls = sum(result.calls for result in results)
     wrong = sum(len(result.wrong) + len(result.explored_wrong) for result in results)
     shown = [
@@ -193,12 +193,12 @@ def _missed(tally: Tally) -> str:
 
 
 def cell(text: str) -> str:
-    """A text that may stand in a table."""
+    """Escape a text for a table cell."""
     return text.replace("|", "/").replace("\n", " ")[:300]
 
 
 def table(header: list[str], rows: Iterable[tuple[object, ...]]) -> Iterator[str]:
-    """Lines of Markdown."""
+    """Yield the Markdown lines of a table."""
     yield "| " + " | ".join(header) + " |"
     yield "|" + "---|" * len(header)
     for row in rows:

@@ -1,8 +1,8 @@
-"""What other tools keep of each convolution's activation and gradient, measured against the truth.
+"""Compare other tools' activations and gradients of each convolution with the truth.
 
-Each is used as its documentation says. It gets the same model, input, random state and score as
-hookviz, and no wrapper of ours is active. What a tool cannot take, such as layers that never ran
-or that the score does not depend on, it is not given.
+Each tool is used as its documentation says. It gets the same model, input, random state and score
+as hookviz, and none of our wrappers is active. It does not get what it cannot handle, such as
+layers that never ran or that do not affect the score.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from reference import Truths
 from torch import Tensor, nn
 from torchcam.methods import GradCAM
 
-CLOSE = 1e-4  # of a tensor's largest magnitude: rounding is never that large
+CLOSE = 1e-4  # fraction of a tensor's largest magnitude, larger than any rounding
 
 ACTIVATION, GRADIENT, PRODUCT = "activation", "gradient", "gradient × activation"
 
 Values = dict[str, list[Tensor]]
-"""Layer name -> what the rival kept, in the order of the layer's calls."""
+"""Layer name -> the rival's values, in the order of the layer's calls."""
 
 
 @dataclass
 class Tally:
-    """How a rival did on one model: the calls that it was measured on, and how they came out."""
+    """A rival's counts on one model: measured, wrong and lost calls."""
 
     calls: int = 0
     wrong: int = 0
@@ -38,12 +38,12 @@ class Tally:
 
 
 class Subject:
-    """A model and how it is run.
+    """A model with its input and score.
 
     Attributes
     ----------
     model : torch.nn.Module
-        Built when first asked for, and anew after `renew`.
+        Built on first access, and again after `renew`.
     given
         The model's input.
     score : callable
@@ -64,21 +64,21 @@ class Subject:
 
     @cached_property
     def model(self) -> nn.Module:
-        """In eval mode."""
+        """Return the model in eval mode."""
         return self._build()
 
     def renew(self) -> None:
-        """Build the model anew: some keep parts of a graph, which goes backward only once."""
+        """Build the model again: some cache parts of a graph, which has only one backward."""
         self.__dict__.pop("model", None)
 
     @property
     def ran(self) -> dict[str, nn.Module]:
-        """The convolutions that run."""
+        """Return the convolutions that run."""
         return {name: self.model.get_submodule(name) for name in self.truths}
 
     @property
     def graded(self) -> dict[str, nn.Module]:
-        """The convolutions of which a gradient reaches every call."""
+        """Return the convolutions whose every call gets a gradient."""
         return {
             name: module
             for name, module in self.ran.items()
@@ -86,11 +86,11 @@ class Subject:
         }
 
     def ask(self) -> Tensor:
-        """Run the model: its score."""
+        """Run the model, and return its score."""
         return self._ask(self.model)[0]
 
     def backward(self) -> None:
-        """Run the model, and ``score.backward()``, and keep the parameters' own ``.grad``."""
+        """Run the model and ``score.backward()``, and restore the parameters' ``.grad``."""
         with _grads_kept(self.model):
             self.ask().backward()
 
@@ -118,7 +118,8 @@ def full_backward_hook(subject: Subject) -> tuple[Values, ...]:
     def keep(name: str) -> Callable:
         def hook(module: nn.Module, grad_input: Any, grad_output: Any) -> None:
             if grad_output[0] is not None:
-                kept[name].insert(0, grad_output[0].clone())  # the last call's comes first
+                # The gradient of the last call comes first.
+                kept[name].insert(0, grad_output[0].clone())
 
         return hook
 
@@ -156,7 +157,7 @@ def grad_cam(subject: Subject) -> tuple[Values, ...]:
     order = [name for name in subject.truths.order if name in layers]
     keeper = ActivationsAndGradients(subject.model, list(layers.values()), None)
     try:
-        # Calling the keeper empties its lists and runs the model.
+        # Calling this object empties its lists and runs the model.
         keeper.activations, keeper.gradients = [], []
         subject.backward()
         activations, gradients = list(keeper.activations), list(keeper.gradients)
@@ -172,7 +173,7 @@ def torchcam(subject: Subject) -> tuple[Values, ...]:
         value = subject.ask()
         try:
             cam(0, value.reshape(1, 1))
-        except Exception:  # a CAM that cannot be made of these shapes; the values may be there
+        except Exception:  # a CAM may fail for these shapes, with the values still stored
             if any(gradient is None for gradient in cam.hook_g):
                 raise
         activations = {name: [value] for name, value in zip(names, cam.hook_a, strict=True)}
@@ -187,11 +188,11 @@ class Rival:
     Attributes
     ----------
     run : callable
-        Returns what it found, in the order of ``finds``.
+        Returns the values, in the order of ``finds``.
     finds : dict of str to str
         Label -> quantity.
     graded : bool
-        Whether it can take only layers with a gradient; it is measured on those alone.
+        Whether it accepts only layers with a gradient; it is measured on those.
     """
 
     run: Callable[[Subject], tuple[Values, ...]]
@@ -217,9 +218,9 @@ RIVALS = [
 
 
 def measure(rival: Rival, subject: Subject) -> dict[str, Tally]:
-    """Let a rival run and compare all that it kept with the truth."""
+    """Run a rival and compare all its values with the truth."""
     found: tuple[Values, ...] = ({},) * len(rival.finds)
-    for _ in range(2):  # a second time on a new model, should the first one be to blame
+    for _ in range(2):  # try again with a new model, in case the first caused the error
         crashed = ""
         try:
             found = rival.run(subject)
@@ -256,9 +257,10 @@ def _truth(call: Tensor, quantity: str) -> Tensor | None:
 
 
 def _compare(wanted: list[Tensor | None], kept: list[Tensor]) -> tuple[int, int]:
-    """How many are wrong and how many lost.
+    """Count wrong and lost calls.
 
-    As many values as calls: one each, in order. Otherwise a value counts for a call that it fits.
+    If there are as many values as calls, they are paired in order; otherwise each value is paired
+    with a call that it equals.
     """
     if len(kept) == len(wanted):
         pairs = zip(wanted, kept, strict=True)
@@ -284,7 +286,7 @@ def _close(truth: Tensor, value: Tensor) -> bool:
 
 
 def _for_captum(subject: Subject) -> tuple[Callable, Any]:
-    """A forward function of tensors, that returns one score, and its inputs."""
+    """Return a forward function of tensors that returns one score, and its inputs."""
     given = subject.given
     if isinstance(given, list):
         return lambda *images: subject.score(subject.model(list(images))).reshape(1), tuple(given)

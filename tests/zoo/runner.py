@@ -1,4 +1,4 @@
-"""Check models, a process each, keep what was found, and write the page about it."""
+"""Check models in a process each, store the results, and write the page about them."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from .rivals import Tally
 
 @dataclass(frozen=True)
 class Runner:
-    """Checks models and keeps what was found, a file a model.
+    """Checks models and stores the results in a file per model.
 
     Attributes
     ----------
     folder : Path
-        Where the files are.
+        The folder of the files.
     check : callable
         Case -> Result; never raises.
     result : type
-        Of what it returns.
+        The type that `check` returns.
     """
 
     folder: Path
@@ -43,7 +43,7 @@ class Runner:
         page: Path,
         report: Callable[[list[Result], int], str],
     ) -> int:
-        """Do what the command line says; exit code 1 if a model is wrong."""
+        """Run the command line; return exit code 1 if a model has a fault."""
         parser = argparse.ArgumentParser(description=description)
         parser.add_argument("names", nargs="*", metavar="NAME", help="or pattern, as 'timm/*'; all")
         parser.add_argument("--jobs", type=int, default=1, help="models at the same time")
@@ -68,8 +68,8 @@ class Runner:
         return _well(kept) and not kept.absent
 
     def run(self, cases: Iterable[Case], jobs: int) -> None:
-        """A process each: memory is given back, and one that dies does not stop the others."""
-        # Forked, so that each need not import everything anew: no backward may run in this process.
+        """Check each case in a process, which frees its memory and may die alone."""
+        # Forked, to avoid new imports; therefore no backward may run in this process.
         context = multiprocessing.get_context("fork")
         running: dict[int, tuple[Case, multiprocessing.Process]] = {}
         waiting = list(cases)[::-1]
@@ -95,11 +95,11 @@ class Runner:
         self.keep(self.check(case))
 
     def keep(self, result: Result) -> None:
-        """Write down what was found."""
+        """Store a result."""
         self._file(result).write_text(json.dumps(asdict(result), indent=1), encoding="utf-8")
 
     def kept(self, case: Case) -> Result | None:
-        """What was found, now or earlier."""
+        """Return the stored result, of this or an earlier run."""
         if not self._file(case).exists():
             return None
         found = json.loads(self._file(case).read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""How a model of the zoo is run, without hookviz: also beside hookviz 0.3, see `zoo.against`."""
+"""Run models of the zoo without hookviz; `zoo.against` also uses this beside hookviz 0.3."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def ask(model: nn.Module, inputs: Any) -> tuple[Tensor, list[Tensor]]:
 
 
 def score(output: Any) -> Tensor:
-    """Weigh every floating-point number of a model's output randomly, and sum.
+    """Return the sum of a model's floating-point outputs with random weights.
 
-    A plain sum would be constant where the output is a softmax.
+    A plain sum would be constant for a softmax.
     """
     generator = torch.Generator().manual_seed(2)
     tensors = [t for t in _tensors(output) if t.is_floating_point()]

@@ -63,7 +63,7 @@ def main() -> int:
         parser.error(f"no model or fault is called {' or '.join(options.names)}")
     begun = time.monotonic()
     before, now = options.folder / "0.3", options.folder / "today"
-    # The program's own path comes first on both sides: only today's may see the package here.
+    # The script's folder comes first on the path; only today's run may import the package there.
     running = [
         measuring([str(options.python)], before, names, PYTHONPATH=""),
         measuring([sys.executable], now, names, PYTHONPATH=str(ROOT)),
@@ -87,7 +87,7 @@ def chosen(patterns: list[str]) -> list[str]:
 def measuring(
     python: list[str], folder: Path, names: list[str], **environment: str
 ) -> subprocess.Popen[bytes]:
-    """Start the measurement in one environment, from nothing."""
+    """Start the measurement in one environment, without earlier results."""
     for name in names:
         file_of(folder, name).unlink(missing_ok=True)
     script = Path(__file__).with_name("measure.py")

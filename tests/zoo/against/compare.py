@@ -21,7 +21,7 @@ taken in another order."""
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that is not as in 0.3; `reason` says why if the change is intended."""
+    """A difference from 0.3; `reason` says why if it is intended."""
 
     model: str
     subject: str

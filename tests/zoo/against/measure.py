@@ -1,7 +1,7 @@
-"""Measure what hookviz computes for models of the zoo, by its public names alone.
+"""Measure what hookviz computes for models of the zoo, using only its public API.
 
 `zoo.against` runs this file beside hookviz 0.3 and beside today's code, so it must not import from
-hookviz, directly or by another module of the tests, anything that one of them lacks.
+hookviz anything that one of them lacks, directly or through another module of the tests.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def heatmaps(case: Any, cache: Any) -> Subject:
 
 
 def spread(items: Iterable[Any], count: int) -> list[Any]:
-    """Choose at most so many items, evenly spaced, the last one always."""
+    """Choose at most `count` items, evenly spaced, always including the last."""
     items = list(items)
     step = max(1, -(-len(items) // count))
     return items[::-1][::step][::-1]
@@ -195,7 +195,7 @@ def fields(case: Any) -> Measured:
 
 
 def terms(case: Any) -> Measured:
-    """Take values of some layers apart."""
+    """Decompose values of some layers into their terms."""
     found: Subject = {}
     model, inputs = case.build(), case.input()
     with hookviz.capture(model, LAYERS) as cache, torch.no_grad():
@@ -275,7 +275,7 @@ def orders(case: Any) -> Measured:
 
 
 def _set(explorer: Any, setting: str, value: str) -> None:
-    """Set by today's name of the value, or by that of 0.3."""
+    """Set a value by today's name, or by that of 0.3."""
     try:
         setattr(explorer, setting, value)
     except Exception:

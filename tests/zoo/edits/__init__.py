@@ -1,1 +1,1 @@
-"""Edits of the zoo's classifiers, against the same written into the models' own code."""
+"""Compare edits of the zoo's classifiers with the same changes in the models' code."""

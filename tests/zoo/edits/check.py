@@ -1,4 +1,4 @@
-"""One model: are edits of a layer exact, by hookviz and in other ways, and is it untouched?"""
+"""Check one model: whether edits of a layer are exact, and whether it stays unchanged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..running import score, seed
 from .ways import HOOKVIZ, WAYS, Way, ask, by_reference
 from .written import Edit, written
 
-CHANNELS = {  # how many there are, and where in the output
+CHANNELS = {  # attribute with their number, and their dimension in the output
     nn.modules.conv._ConvNd: ("out_channels", 1),
     nn.modules.batchnorm._BatchNorm: ("num_features", 1),
     nn.GroupNorm: ("num_channels", 1),
@@ -26,7 +26,7 @@ CHANNELS = {  # how many there are, and where in the output
     nn.LayerNorm: ("normalized_shape", -1),
 }
 FIRST = ("2d", "ChannelsFirst")
-"""At the end of their names: norms that derive from LayerNorm, of channels that are second."""
+"""Name endings of norms that derive from LayerNorm but have channels in dimension 1."""
 
 
 class Subject:
@@ -35,8 +35,8 @@ class Subject:
     Attributes
     ----------
     steady : bool
-        Whether a second run gives what the first one gave; if not, each gets a new model, since
-        this one keeps something of its first.
+        Whether a second run has the same result. If not, the model caches something in its first
+        run, so each run gets a new model.
     """
 
     def __init__(self, case: Case, gain: float) -> None:
@@ -45,7 +45,7 @@ class Subject:
         self.model = case.build(gain)
 
     def fresh(self) -> nn.Module:
-        """The model, ready for a run."""
+        """Return the model, ready for a run."""
         if not self.steady:
             self.model = self.case.build(self.gain)
         seed()
@@ -66,7 +66,7 @@ def check(case: Case, ways: Mapping[str, Way] = WAYS) -> Result:
 
 
 def _trusted(case: Case, result: Result) -> tuple[Subject, list[Tensor]]:
-    """The model, with the first gain that has gradients, and what it gives unedited."""
+    """Return the model with the first gain that has gradients, and its unedited results."""
     for result.gain in GAINS:
         subject = Subject(case, result.gain)
         model = subject.fresh()
@@ -82,7 +82,7 @@ def _trusted(case: Case, result: Result) -> tuple[Subject, list[Tensor]]:
     del before
     try:
         subject.steady = equal(ask(subject.fresh(), subject.given), plain)
-    except RuntimeError:  # it keeps a part of its first graph, which is gone
+    except RuntimeError:  # it caches a part of its first graph, which has been freed
         subject.steady = False
     if not subject.steady and not equal(ask(subject.fresh(), subject.given), plain):
         raise ArithmeticError("the model itself gives other results each time")
@@ -91,7 +91,7 @@ def _trusted(case: Case, result: Result) -> tuple[Subject, list[Tensor]]:
 
 @dataclass
 class _Seen:
-    """What a layer returned: shapes call by call, and the tensors."""
+    """The shapes and tensors that a layer returned, call by call."""
 
     shapes: set[torch.Size] = field(default_factory=set)
     outputs: list[Tensor] = field(default_factory=list)
@@ -99,11 +99,11 @@ class _Seen:
     def __call__(self, output: Tensor) -> Tensor:
         self.shapes.add(output.shape)
         self.outputs.append(output)
-        return output.clone()  # which may be overwritten
+        return output.clone()  # the model may overwrite the output
 
 
 def _edits(subject: Subject, result: Result) -> list[Edit]:
-    """All edits of one layer, chosen by the model's name, that a gradient reaches."""
+    """Return all edits of one layer with a gradient, which the model's name selects."""
     model, chance = subject.fresh(), random.Random(subject.case.name)
     seen = {
         name: _Seen() for name, module in model.named_modules() if isinstance(module, (*CHANNELS,))
@@ -114,7 +114,7 @@ def _edits(subject: Subject, result: Result) -> list[Edit]:
     names = [name for name, each in seen.items() if _usable(model.get_submodule(name), each)]
     tensors = [seen[name].outputs[0] for name in names]
     found = torch.autograd.grad(score(logits), tensors, allow_unused=True)
-    # Some below 0 and some above, so that every change is one.
+    # Values below and above 0, so that every edit has an effect.
     reached = [
         name
         for name, gradient in zip(names, found, strict=True)
@@ -137,7 +137,7 @@ def _edits(subject: Subject, result: Result) -> list[Edit]:
 
 
 def _usable(layer: nn.Module, seen: _Seen) -> bool:
-    """Whether it ran, and its channels are where they should be."""
+    """Return whether the layer ran and has its channels in the expected dimension."""
     if len(seen.shapes) != 1 or not seen.outputs[0].requires_grad:
         return False
     shape, (count, dimension) = next(iter(seen.shapes)), _channels(layer)
@@ -160,7 +160,7 @@ def _check_edits(
     ways: Mapping[str, Way],
     result: Result,
 ) -> None:
-    """Hookviz and hooks on one model, which must stay as it is; other tools on one of their own."""
+    """Test hookviz and hooks on one model, which must not change, other tools on another."""
     size = sum(each.numel() for each in subject.model.parameters())
     able = {label: way for label, way in ways.items() if way.there and size <= way.most}
     guests = {label: able.pop(label) for label in list(able) if able[label].package != "hookviz"}
@@ -200,7 +200,7 @@ def _note(
     truth: list[Tensor],
     result: Result,
 ) -> None:
-    """Note how a way came out; of hookviz, whatever is wrong is a fault."""
+    """Record the result of a way; an error of hookviz is a fault."""
     tally = Tally(1)
     try:
         found = way.run(model, given, edit)
@@ -218,12 +218,12 @@ def _note(
 
 
 def equal(found: list[Tensor], truth: list[Tensor]) -> bool:
-    """Whether all tensors are the same to the bit."""
+    """Return whether all tensors are bitwise equal."""
     return len(found) == len(truth) and all(map(torch.equal, found, truth))
 
 
 def close(found: list[Tensor], truth: list[Tensor]) -> bool:
-    """Whether all tensors are the same but for rounding."""
+    """Return whether all tensors are equal up to rounding."""
     pairs = zip(found, truth, strict=True)
     return all(bool(((a - b).abs() <= CLOSE * b.abs().max()).all()) for a, b in pairs)
 

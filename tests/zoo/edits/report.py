@@ -1,4 +1,4 @@
-"""EDITS.md, written from what was found."""
+"""Write EDITS.md from the results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PACKAGES = ("torch", "torchvision", "timm", "nnsight", "torchlens")
 
 
 def report(results: list[Result], cases: int) -> str:
-    """The whole page: what is claimed, the counts, what was raised, a line for each model."""
+    """Return the page: the claim, the counts, the errors, and a line for each model."""
     return "\n".join(
         [
             "# Edits",

@@ -1,6 +1,6 @@
 """Ways to edit: hookviz, hooks as tutorials write them, nnsight and TorchLens.
 
-Each makes the edit and returns logits and gradients; what a tool has no edit for is None.
+Each makes the edit and returns logits and gradients, or None if the tool has no such edit.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from .written import Edit, made
 
 
 def ask(model: nn.Module, given: Tensor) -> list[Tensor]:
-    """Logits, and the score's gradient by the input and every parameter."""
+    """Return logits, and the score's gradient for the input and every parameter."""
     given = given.clone().requires_grad_()
     return graded(model(given), model, given)
 
 
 def graded(output: Tensor, model: nn.Module, given: Tensor) -> list[Tensor]:
-    """The same, of what the model has returned."""
+    """Return the same for an output that the model has returned."""
     sources = [given, *(each for each in model.parameters() if each.requires_grad)]
     found = torch.autograd.grad(score(output), sources, materialize_grads=True)
     return [output.detach(), *found]
 
 
 def by_reference(model: nn.Module, given: Tensor, edit: Edit) -> list[Tensor]:
-    """The edit in the model's own code."""
+    """Make the edit in the model's code."""
     with made(model, edit):
         return ask(model, given)
 
@@ -80,7 +80,7 @@ def by_overwriting(model: nn.Module, given: Tensor, edit: Edit) -> list[Tensor]:
 
 
 def hooked(handle: Any, model: nn.Module, given: Tensor) -> list[Tensor]:
-    """Run the model and take the hook off."""
+    """Run the model and remove the hook."""
     try:
         return ask(model, given)
     finally:
@@ -88,7 +88,7 @@ def hooked(handle: Any, model: nn.Module, given: Tensor) -> list[Tensor]:
 
 
 def changed(tensor: Tensor, edit: Edit) -> Tensor:
-    """The edit, as one would write it."""
+    """Compute the edit as a user would write it."""
     if callable(edit.change):
         return edit.change(tensor)
     new = tensor.clone()
@@ -132,9 +132,9 @@ def by_torchlens(model: nn.Module, given: Tensor, edit: Edit) -> list[Tensor] | 
         return None
     import torchlens
 
-    be_a_rank()
+    become_rank_0()
     given = given.clone().requires_grad_()
-    # It stays in torch's functions otherwise.
+    # Otherwise its wrappers of torch's functions stay.
     options = torchlens.options.CaptureOptions(unwrap_when_done=True)
     where = torchlens.module(edit.layer)
     what = torchlens.when(where, lambda tensor, *, hook: changed(tensor, edit))
@@ -142,8 +142,8 @@ def by_torchlens(model: nn.Module, given: Tensor, edit: Edit) -> list[Tensor] | 
     return graded(trace[trace.output_layers[0]].out, model, given)
 
 
-def be_a_rank() -> None:
-    """TorchLens refuses to run in a child process, unless that is a rank."""
+def become_rank_0() -> None:
+    """Become rank 0 of a process group, since TorchLens runs in a child process only as a rank."""
     if not distributed.is_initialized():
         distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
 
@@ -155,11 +155,11 @@ class Way:
     Attributes
     ----------
     run : callable
-        Logits and gradients, or None if it has no such edit.
+        Returns logits and gradients, or None if the tool has no such edit.
     package : str
-        That must be installed.
+        The package that must be installed.
     most : float
-        Of a model's parameters: it is given none that has more.
+        The largest number of a model's parameters for which it is tested.
     """
 
     run: Callable[[nn.Module, Tensor, Edit], list[Tensor] | None]
@@ -168,7 +168,7 @@ class Way:
 
     @property
     def there(self) -> bool:
-        """Whether it is installed."""
+        """Return whether the package is installed."""
         return find_spec(self.package) is not None
 
 

@@ -1,6 +1,6 @@
-"""The reference: an edit written into the model's own code, with no hook and without hookviz.
+"""The reference: an edit as part of the model's code, without hooks and hookviz.
 
-A module that stands in the layer's place calls the layer and changes what it returns.
+A module replaces the layer; it calls the layer and changes its output.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Edit:
-    """What is done to what a layer returns, or to the gradient that reaches it.
+    """A change of a layer's output, or of its gradient.
 
     Attributes
     ----------
@@ -24,9 +24,9 @@ class Edit:
     layer : str
         Its name.
     dimension : int
-        Of the layer's output, where the channels are: 1 or −1.
+        The dimension of the channels in the layer's output, 1 or −1.
     change : float, torch.Tensor or callable
-        As in `hookviz.edit`; a tensor is of the output's shape.
+        As in `hookviz.edit`; a tensor has the output's shape.
     channels : list of int or None
     gradient : bool
     """
@@ -40,13 +40,13 @@ class Edit:
 
     @property
     def part(self) -> tuple[Any, ...]:
-        """The index of the channels."""
+        """Return the index of the channels."""
         return (slice(None), self.channels) if self.dimension == 1 else (..., self.channels)
 
     def by_hand(self, tensor: Tensor) -> Tensor:
-        """The new tensor, as products and sums alone."""
+        """Compute the new tensor with products and sums only."""
         if callable(self.change):
-            return self.change(tensor).clone()  # an in-place ReLU may come behind
+            return self.change(tensor).clone()  # an in-place ReLU may follow
         meant = torch.zeros_like(tensor)
         meant[self.part] = 1
         if isinstance(self.change, Tensor):
@@ -55,14 +55,14 @@ class Edit:
 
 
 class Written(nn.Module):
-    """A layer with a change in its code; whatever else is asked of it, the layer answers."""
+    """A layer with a change in its forward; other attributes are the layer's."""
 
     def __init__(self, layer: nn.Module, change: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
         self.layer, self.change = layer, change
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the layer returns, changed."""
+        """Return the layer's output with the change."""
         return self.change(self.layer(*args, **kwargs))
 
     def __getattr__(self, name: str) -> Any:
@@ -73,7 +73,7 @@ class Written(nn.Module):
 
 
 class Backward(torch.autograd.Function):
-    """The tensor itself, but its gradient is changed on its way."""
+    """The identity, with a change of the gradient."""
 
     @staticmethod
     def forward(context: Any, tensor: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
@@ -87,7 +87,7 @@ class Backward(torch.autograd.Function):
 
 @contextmanager
 def written(model: nn.Module, changes: Mapping[str, Callable[[Tensor], Tensor]]) -> Iterator[None]:
-    """Within the block, the layers of these names have the changes in their code."""
+    """Within the block, replace the named layers by changed ones."""
     stand = {model.get_submodule(name): change for name, change in changes.items()}
     stand = {layer: Written(layer, change) for layer, change in stand.items()}
     places = [
@@ -107,7 +107,7 @@ def written(model: nn.Module, changes: Mapping[str, Callable[[Tensor], Tensor]])
 
 @contextmanager
 def made(model: nn.Module, edit: Edit) -> Iterator[None]:
-    """Within the block, the edit is in the model's code."""
+    """Within the block, make the edit part of the model's code."""
     change = edit.by_hand
     if edit.gradient:
         change = lambda tensor: Backward.apply(tensor, edit.by_hand)  # noqa: E731
