@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_structure, tree_unflatten
 
-from ..edits.ways import be_a_rank
+from ..edits.ways import become_rank_0
 from .fault import PLANTED, Fault
 
 
@@ -102,7 +102,7 @@ def by_torchlens(fault: Fault, model: nn.Module) -> Answer:
     import torchlens
     from torchlens import debug
 
-    be_a_rank()
+    become_rank_0()
     given = fault.given()
     named = given if isinstance(given, dict) else None
     args = () if named is not None else given
