@@ -128,7 +128,7 @@ def _live_widgets() -> dict[str, Any]:
 
 
 @pytest.fixture
-def own_methods() -> Iterator[None]:
+def restored_heatmaps() -> Iterator[None]:
     """Restore HEATMAPS, including the order of its methods, after the test."""
     from hookviz.attribution import HEATMAPS
 

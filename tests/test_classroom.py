@@ -206,9 +206,9 @@ def test_grade_marks_answers_itself_if_it_gets_the_steps(folder):
 
 def test_unreadable_files_are_listed_and_the_others_graded(folder):
     broken = ["{", "[]", "{}", '{"answers": [], "kind": "hookviz answers", "title": 2, "name": 3}']
-    told = json.dumps(sheet("Odd", ["1"] * 5))
-    broken += ["[" * 100_000, told.replace('"tries": 1', '"tries": 1e999')]
-    broken += [told.replace('"tries": 1', f'"tries": {tries}') for tries in ("Infinity", "null")]
+    valid = json.dumps(sheet("Odd", ["1"] * 5))
+    broken += ["[" * 100_000, valid.replace('"tries": 1', '"tries": 1e999')]
+    broken += [valid.replace('"tries": 1', f'"tries": {tries}') for tries in ("Infinity", "null")]
     for number, text in enumerate(broken):
         (folder / f"broken{number}.json").write_text(text)
     (folder / "foreign.json").write_text(json.dumps(sheet("Eve", [None], steps=[OPEN])))
@@ -230,9 +230,9 @@ def test_unreadable_files_are_listed_and_the_others_graded(folder):
 
 
 def test_files_with_a_byte_order_mark_or_half_a_character_are_read(folder):
-    told = json.dumps(sheet("Odd", ["1"] * 5)).replace('"right": false', '"right": "yes"')
-    (folder / "mark.json").write_text(told, encoding="utf-8-sig")
-    (folder / "half.json").write_text(told.replace('"Odd"', '"\\ud83d"'))
+    content = json.dumps(sheet("Odd", ["1"] * 5)).replace('"right": false', '"right": "yes"')
+    (folder / "mark.json").write_text(content, encoding="utf-8-sig")
+    (folder / "half.json").write_text(content.replace('"Odd"', '"\\ud83d"'))
     assert grade(folder)[2].points == 0  # a text in place of a mark does not count
     table = grade(folder, STEPS)
     assert [sheet.name for sheet in table] == ["Ada", "bob", "Odd", "\ufffd"]

@@ -22,12 +22,12 @@ def photo(tmp_path):
 
 def test_page_writes_a_page_of_the_demo_model(tmp_path, capsys):
     out = tmp_path / "view.html"
-    given = ["page", "--demo", "-o", str(out), "--layers", "layer3.*", "--title", "Demo"]
-    assert main([*given, "--target", "fish"]) == 0
+    arguments = ["page", "--demo", "-o", str(out), "--layers", "layer3.*", "--title", "Demo"]
+    assert main([*arguments, "--target", "fish"]) == 0
     page = out.read_text(encoding="utf-8")
     assert "<title>Demo</title>" in page and '"target":{"name":"fish","number":2,' in page
-    said = capsys.readouterr()
-    assert said.out == "" and "16 layers" in said.err
+    output = capsys.readouterr()
+    assert output.out == "" and "16 layers" in output.err
 
 
 def test_page_takes_a_users_function_and_weights(tmp_path, photo, monkeypatch):
@@ -35,13 +35,13 @@ def test_page_takes_a_users_function_and_weights(tmp_path, photo, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "my_nets.py").write_text("import hookviz\nbuild = hookviz.demo_model\n")
     torch.save(hookviz.demo_model().state_dict(), "trained.pt")
-    given = ["page", "my_nets:build", photo, "--weights", "trained.pt", "--layers", "stem.0"]
-    assert main([*given, "--target", "3"]) == 0
+    arguments = ["page", "my_nets:build", photo, "--weights", "trained.pt", "--layers", "stem.0"]
+    assert main([*arguments, "--target", "3"]) == 0
     assert '"number":3' in (tmp_path / "view.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("arguments", "message"),
     [
         ([], "give a model and a picture, or --demo"),
         (["resnet18", "none.jpg"], "missing file 'none.jpg'"),
@@ -62,17 +62,17 @@ def test_page_takes_a_users_function_and_weights(tmp_path, photo, monkeypatch):
         (["--demo", "--target", "99"], "its classes are 0 to 9"),
     ],
 )
-def test_errors_of_page_are_one_sentence(given, said, photo, tmp_path, capsys, monkeypatch):
+def test_errors_of_page_are_one_sentence(arguments, message, photo, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.save({"own": torch.zeros(1)}, "other.pt")
     meant = {"PHOTO": photo, "OTHER": "other.pt"}
-    assert main(["page", *(meant.get(each, each) for each in given)]) == 2
+    assert main(["page", *(meant.get(each, each) for each in arguments)]) == 2
     last = capsys.readouterr().err.strip().splitlines()[-1]
-    assert last.startswith("hookviz: ") and said in last
+    assert last.startswith("hookviz: ") and message in last
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("arguments", "message"),
     [
         (["page", "--demo", "-o", "no/where.html"], "Missing folder 'no'"),
         (["survey", "--demo", "PICTURES", "-o", "no/where.npz"], "Missing folder 'no'"),
@@ -82,13 +82,13 @@ def test_errors_of_page_are_one_sentence(given, said, photo, tmp_path, capsys, m
     ],
 )
 def test_an_impossible_output_is_refused_before_the_model_is_built(
-    given, said, pictures, tmp_path, capsys, monkeypatch
+    arguments, message, pictures, tmp_path, capsys, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(hookviz, "demo_model", None)
-    assert main([pictures if each == "PICTURES" else each for each in given]) == 2
+    assert main([pictures if each == "PICTURES" else each for each in arguments]) == 2
     [line] = capsys.readouterr().err.strip().splitlines()
-    assert line.startswith("hookviz: ") and said in line
+    assert line.startswith("hookviz: ") and message in line
 
 
 def test_page_takes_a_timm_model_and_reports_failed_downloads(tmp_path, photo, monkeypatch, capsys):
@@ -142,7 +142,7 @@ def test_survey_writes_a_file(tmp_path, pictures, capsys):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("arguments", "message"),
     [
         ([], "give a model and a folder, or --demo"),
         (["--demo", "nowhere"], "missing folder 'nowhere'"),
@@ -152,11 +152,13 @@ def test_survey_writes_a_file(tmp_path, pictures, capsys):
         (["--demo", "PICTURES", "--shard", "2/2"], "shard=(2, 2) is not a part"),
     ],
 )
-def test_errors_of_survey_are_one_sentence(given, said, pictures, tmp_path, capsys, monkeypatch):
+def test_errors_of_survey_are_one_sentence(
+    arguments, message, pictures, tmp_path, capsys, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
-    assert main(["survey", *(pictures if each == "PICTURES" else each for each in given)]) == 2
+    assert main(["survey", *(pictures if each == "PICTURES" else each for each in arguments)]) == 2
     last = capsys.readouterr().err.strip().splitlines()[-1]
-    assert last.startswith("hookviz: ") and said in last
+    assert last.startswith("hookviz: ") and message in last
 
 
 def test_survey_with_skip_leaves_out_unreadable_pictures(tmp_path, pictures, capsys):

@@ -346,7 +346,7 @@ def test_rare_views_are_refused_in_one_sentence(words):
     explorer.channel = 1  # the explorer still works
 
 
-def test_code_of_a_users_heatmap_is_refused(own_methods):
+def test_code_of_a_users_heatmap_is_refused(restored_heatmaps):
     hookviz.attribution.HEATMAPS["gradcam"] = lambda activation: activation.amax(1)
     with (
         opened(MODEL, PICTURE, heatmap="gradcam") as explorer,

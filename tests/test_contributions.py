@@ -186,29 +186,29 @@ class Rectified(nn.Conv2d):
 
 
 @pytest.mark.parametrize(
-    ("layer", "said"),
+    ("layer", "message"),
     [
         (nn.BatchNorm2d(2), "is neither a convolution nor a linear layer"),
         (Squared(2, 2, 1), "does more than a convolution"),
         (Rectified(2, 2, 1), "overwrites what its convolution made"),
     ],
 )
-def test_layers_other_than_plain_convolutions_are_refused(layer, said):
+def test_layers_other_than_plain_convolutions_are_refused(layer, message):
     model = nn.Sequential(layer)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         hookviz.contributions(model, torch.randn(1, 2, 3, 3), "0", channel=0, position=(1, 1))
 
 
 def test_wrong_arguments_are_refused():
     model, x = nn.Sequential(nn.Conv2d(2, 2, 1), nn.Conv2d(2, 2, 1)), torch.randn(1, 2, 3, 3)
-    for options, said in [
+    for options, message in [
         ({"channel": 2, "position": (0, 0)}, "has no channel 2"),
         ({"channel": 0, "position": (0, 3)}, "has no position 3"),
         ({"channel": 0, "position": (0, 0), "sample": 1}, "has no sample 1"),
         ({"channel": 0, "position": (0,)}, "is none of its map"),
         ({"channel": 0, "position": (0, 0), "call": 1}, "ran 1 time: call=1 is out of range"),
     ]:
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             hookviz.contributions(model, x, "0", **options)
     with pytest.raises(ValueError, match="names 2 layers"):
         hookviz.contributions(model, x, "?", channel=0, position=(0, 0))

@@ -116,7 +116,9 @@ def photo() -> bytes:
 
 
 @pytest.fixture
-def folder_with_photo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_methods: None) -> Path:
+def folder_with_photo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restored_heatmaps: None
+) -> Path:
     """Change to a folder with photo.jpg, and restore HEATMAPS afterwards."""
     monkeypatch.chdir(tmp_path)
     Path("photo.jpg").write_bytes(photo())

@@ -102,8 +102,8 @@ def module(tmp_path, monkeypatch):
 )
 def test_the_exit_status_of_diagnose(module, function, options, status, capsys):
     assert main(["diagnose", f"{module}:{function}", *options]) == status
-    said = capsys.readouterr()
-    assert (said.err if status == 2 else said.out).strip()
+    output = capsys.readouterr()
+    assert (output.err if status == 2 else output.out).strip()
 
 
 def test_json_is_strict(module, capsys):
@@ -111,20 +111,20 @@ def test_json_is_strict(module, capsys):
         raise AssertionError(word)
 
     assert main(["diagnose", f"{module}:broken", "--json"]) == 1
-    told = json.loads(capsys.readouterr().out, parse_constant=refuse)
-    assert told["healthy"] is False and told["model"] == "Idle"
-    assert told["findings"][0]["layers"] == [""] and told["findings"][0]["severity"] == "error"
+    report = json.loads(capsys.readouterr().out, parse_constant=refuse)
+    assert report["healthy"] is False and report["model"] == "Idle"
+    assert report["findings"][0]["layers"] == [""] and report["findings"][0]["severity"] == "error"
 
 
 def test_standard_output_contains_only_json(module, capsys):
     assert main(["diagnose", f"{module}:talking", "--json"]) == 0
-    said = capsys.readouterr()
-    assert json.loads(said.out)["healthy"]
-    assert all(word in said.err for word in ("import", "function", "forward"))
+    output = capsys.readouterr()
+    assert json.loads(output.out)["healthy"]
+    assert all(word in output.err for word in ("import", "function", "forward"))
 
 
 @pytest.mark.parametrize(
-    ("function", "said"),
+    ("function", "message"),
     [
         ("raising", "own_checks:raising raised KeyError: 'key'."),
         ("odd", "own_checks:odd raised Odd: Odd()."),
@@ -132,11 +132,11 @@ def test_standard_output_contains_only_json(module, capsys):
         ("missing", "own_checks:missing cannot be imported: AttributeError: "),
     ],
 )
-def test_errors_of_the_users_code_are_one_sentence(module, function, said, capsys):
+def test_errors_of_the_users_code_are_one_sentence(module, function, message, capsys):
     assert main(["diagnose", f"{module}:{function}", "--json"]) == 2
-    told = capsys.readouterr()
-    assert told.out == "" and f"hookviz: {said}" in told.err
-    assert "Traceback" not in told.err
+    output = capsys.readouterr()
+    assert output.out == "" and f"hookviz: {message}" in output.err
+    assert "Traceback" not in output.err
 
 
 def test_a_module_that_fails_or_exits_on_import_is_reported(module, tmp_path, capsys):
@@ -211,12 +211,15 @@ def test_suitable_optimizers_are_healthy():
     for make in (torch.optim.RMSprop, torch.optim.Adagrad, torch.optim.RAdam):
         assert not optimizer_messages(model, make(model.parameters()))
     steep = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
-    for count, told in ((2, 0), (32, 1)):  # with few samples the gradient may be large by chance
+    for count, expected in (
+        (2, 0),
+        (32, 1),
+    ):  # with few samples the gradient may be large by chance
         optimizer = torch.optim.SGD(steep.parameters(), lr=0.5)
         x, y = torch.randn(1, 4).expand(count, -1), torch.full((count, 1), 2.0)
         loss = lambda output, y=y: F.mse_loss(output, y)  # noqa: E731
         found = hookviz.diagnose(steep, x, loss, optimizer=optimizer)
-        assert sum(each.kind == "learning rate" for each in found) == told, count
+        assert sum(each.kind == "learning rate" for each in found) == expected, count
     for make in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW):
         assert not optimizer_messages(model, make(model.parameters(), lr=1e-3))
         with hookviz.diagnose(model, optimizer=make(model.parameters(), lr=1e-3)) as findings:
@@ -227,31 +230,31 @@ def test_suitable_optimizers_are_healthy():
 @pytest.mark.filterwarnings("ignore:optimizer contains")
 def test_unsuitable_optimizers_are_reported():
     model = net()
-    (said,) = optimizer_messages(model, torch.optim.SGD(model[2].parameters(), lr=0.01))
-    assert "2 of 4 parameters" in said and "'0.weight'" in said
-    (said,) = optimizer_messages(model, torch.optim.SGD([*model.parameters()] * 2, lr=0.01))
-    assert "more than once" in said
+    (message,) = optimizer_messages(model, torch.optim.SGD(model[2].parameters(), lr=0.01))
+    assert "2 of 4 parameters" in message and "'0.weight'" in message
+    (message,) = optimizer_messages(model, torch.optim.SGD([*model.parameters()] * 2, lr=0.01))
+    assert "more than once" in message
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     model[2] = nn.Linear(8, 3)
     lacks, foreign = optimizer_messages(model, optimizer)
     assert "such as '2.weight'" in lacks and "2 parameters that are not the model's" in foreign
-    (said,) = optimizer_messages(model, torch.optim.SGD(model.parameters(), lr=0.0))
-    assert "learning rate of group 0 is 0" in said
-    (said,) = optimizer_messages(model, torch.optim.SGD(net().parameters(), lr=0.01))
-    assert "4 parameters that are not the model's, and none of the model's own" in said
+    (message,) = optimizer_messages(model, torch.optim.SGD(model.parameters(), lr=0.0))
+    assert "learning rate of group 0 is 0" in message
+    (message,) = optimizer_messages(model, torch.optim.SGD(net().parameters(), lr=0.01))
+    assert "4 parameters that are not the model's, and none of the model's own" in message
     for make, rate in (
         (torch.optim.SGD, 100.0), (torch.optim.Adam, 1.0), (torch.optim.RMSprop, 1.0),
     ):  # fmt: skip
-        (said,) = optimizer_messages(model, make(model.parameters(), lr=rate))
-        assert "of their own size" in said
+        (message,) = optimizer_messages(model, make(model.parameters(), lr=rate))
+        assert "of their own size" in message
 
 
 def test_a_learning_rate_of_0_during_warmup_is_a_note():
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(step / 10, 1.0))
-    (said,) = optimizer_messages(model, optimizer, "note")
-    assert "learning rate of group 0 is 0" in said and not optimizer_messages(model, optimizer)
+    (message,) = optimizer_messages(model, optimizer, "note")
+    assert "learning rate of group 0 is 0" in message and not optimizer_messages(model, optimizer)
 
 
 # Findings of a watch.
@@ -293,10 +296,10 @@ VERDICTS = {
 
 @pytest.mark.parametrize("kind", VERDICTS)
 def test_a_watch_finds_the_fault_of_a_training(kind):
-    options, said = VERDICTS[kind]
+    options, message = VERDICTS[kind]
     findings = findings_of_watched_training(**options)
     assert isinstance(findings, Diagnosis) and not findings.healthy
-    assert [each.kind for each in findings] == [kind] and said in findings[0].message
+    assert [each.kind for each in findings] == [kind] and message in findings[0].message
 
 
 def test_weights_missing_from_the_optimizer_do_not_move():

@@ -128,8 +128,8 @@ DECAYS = [
 @pytest.mark.parametrize("optimizer, decay, erases", DECAYS)
 def test_a_weight_decay_that_erases_the_weights_is_found(optimizer, decay, erases):
     model = network()
-    given = optimizer(model.parameters(), 1e-3, weight_decay=decay)
-    found = faults(hookviz.diagnose(model, X, cross_entropy, optimizer=given), "optimizer")
+    decaying = optimizer(model.parameters(), 1e-3, weight_decay=decay)
+    found = faults(hookviz.diagnose(model, X, cross_entropy, optimizer=decaying), "optimizer")
     assert len(found) == erases and all("erases" in each.message for each in found)
 
 
@@ -269,9 +269,9 @@ class Ensemble(nn.Module):
         return sum(member(x) for member in self.members) / 3
 
 
-@pytest.mark.parametrize(("by", "said"), [("vmap", "torch.vmap"), ("jvp", "torch.func.jvp")])
-def test_models_with_vmap_or_jvp_are_refused(by, said):
-    with pytest.raises(RuntimeError, match=f"within .*{said}"):
+@pytest.mark.parametrize(("by", "transform"), [("vmap", "torch.vmap"), ("jvp", "torch.func.jvp")])
+def test_models_with_vmap_or_jvp_are_refused(by, transform):
+    with pytest.raises(RuntimeError, match=f"within .*{transform}"):
         hookviz.diagnose(Ensemble(by), X, cross_entropy)
     assert hookviz.diagnose(Ensemble("loop"), X, cross_entropy).healthy
 
