@@ -1,1 +1,1 @@
-"""Faults planted in real models: does `hookviz.diagnose` name them, do other tools?"""
+"""Plant faults in real models, and test whether `hookviz.diagnose` and other tools name them."""

@@ -9,7 +9,7 @@ from .fault import cross_entropy, fault, own, patch
 
 
 def masked(x):
-    """Maps, 0 in their first column, as a mask for padding makes them."""
+    """Set the first column of maps to 0, like a mask for padding."""
     return x * (torch.arange(x.shape[-1]) > 0)
 
 
@@ -155,7 +155,7 @@ def divided_by_tiny(model):
 
 
 def root_of_error(output):
-    """A loss with a root of a mean square error that is 0."""
+    """Return a loss with the root of a mean square error of 0."""
     error = (output - output.detach()).square().mean()
     return cross_entropy(output) + torch.sqrt(error)  # planted
 

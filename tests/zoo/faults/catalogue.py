@@ -1,4 +1,4 @@
-"""All faults: each of the files imported here plants those of one sort."""
+"""All faults: each of the files imported here plants those of one kind."""
 
 from . import backward, checkpointed, forward, half, held, maps, nested, parts, reused, shapes
 from .fault import FAULTS

@@ -1,4 +1,4 @@
-"""One fault: is it there, does hookviz name it, do others, and is the model untouched?"""
+"""Check one fault: whether hookviz and other tools name it and leave the model unchanged."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ ONCE, AROUND = "hookviz.diagnose(model, x)", "with hookviz.diagnose(model)"
 
 @dataclass
 class Diagnosed(Result):
-    """What was found on one fault, or on one model that is well."""
+    """The result for one fault, or for one healthy model."""
 
     model: str = ""
     words: str = ""
     truth: str = ""
-    line: bool = False  # whether there is one to be named
-    unnamed: str = ""  # why hookviz does not name it, where that is known
+    line: bool = False  # whether a line must be named
+    unnamed: str = ""  # why hookviz does not name it, if that is known
     answers: dict[str, Answer] = field(default_factory=dict)
     alarms: list[list[str]] = field(default_factory=list)  # severity, kind, where, message
 
     def __post_init__(self) -> None:
-        """Read what was kept in a file."""
+        """Convert values that were read from a file."""
         plain = self.answers.items()
         self.answers = {k: Answer(**v) if isinstance(v, dict) else v for k, v in plain}
 
 
 def check(fault: Fault, tools: Mapping[str, Way] = TOOLS) -> Diagnosed:
-    """Plant a fault; have it looked for, by hookviz in both forms and by others; never raises."""
+    """Plant a fault and search for it, with both forms of hookviz and other tools; never raises."""
     truth = fault.truth
     result = Diagnosed(fault.name, fault.kind, fault.shape, calls=1, model=fault.model)
     result.words, result.truth, result.line = fault.words, truth.words, truth.line
@@ -62,7 +62,7 @@ def check(fault: Fault, tools: Mapping[str, Way] = TOOLS) -> Diagnosed:
 
 
 def stepped(fault: Fault) -> tuple[nn.Module, bool]:
-    """A model after a plain step, and whether it raised."""
+    """Return a model after a plain step, and whether the step raised."""
     model = fault.build()
     try:
         fault.step(model)
@@ -72,7 +72,7 @@ def stepped(fault: Fault) -> tuple[nn.Module, bool]:
 
 
 def _plain(fault: Fault, twin: nn.Module, raised: bool) -> None:
-    """Be sure that the fault is there, and that without it nothing is named."""
+    """Assert that the planted fault has an effect, and that nothing is named without it."""
     gradients = [each.grad for each in twin.parameters() if each.grad is not None]
     if fault.numeric and all(bool(each.isfinite().all()) for each in gradients):
         raise ArithmeticError("planted, but every weight's gradient is finite")
@@ -107,7 +107,7 @@ def _around(fault: Fault, twin: nn.Module, result: Diagnosed) -> Answer:
 
 
 def judged(fault: Fault, findings: Iterable[Finding]) -> tuple[Answer, bool]:
-    """What the findings say of a fault, and whether they name it, kind, call and phase as well."""
+    """Return the answer of the findings, and whether kind, call and phase are also right."""
     named, nearest = fault.truth.judged(findings)
     if nearest is None:
         return Answer(), False
@@ -118,7 +118,7 @@ def judged(fault: Fault, findings: Iterable[Finding]) -> tuple[Answer, bool]:
 
 
 def differing(found: Snapshot, truth: Snapshot) -> list[str]:
-    """Weights, gradients, buffers, random numbers and hooks that are not as after a plain step."""
+    """Return the names of state that differs from that after a plain step."""
     names = found.bits.keys() | truth.bits.keys()
     pairs = {name: (found.bits.get(name), truth.bits.get(name)) for name in names}
     wrong = [n for n, (a, b) in pairs.items() if a is None or b is None or not torch.equal(a, b)]

@@ -12,7 +12,7 @@ from .fault import fault, own, patch
 
 
 def checkpointed(module, reentrant):
-    """Let a module be checkpointed as a whole."""
+    """Checkpoint a module as a whole."""
 
     def forward(self, x):
         return checkpoint(partial(own, self), x, use_reentrant=reentrant)
@@ -21,12 +21,12 @@ def checkpointed(module, reentrant):
 
 
 def log_of_relu(self, x):
-    """The logarithm of what is 0 in part."""
+    """Take the logarithm of a tensor with zeros."""
     return torch.log(F.relu(own(self, x)))  # planted
 
 
 def root_of_zeros(self, x):
-    """A root of what is 0 in one column, which a forward does not mind."""
+    """Take the root of a tensor with a column of zeros, which is finite in the forward."""
     x = own(self, x)
     x = x * (torch.arange(x.shape[-1]) > 0)
     return x.square().sqrt()  # planted

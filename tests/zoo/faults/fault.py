@@ -1,4 +1,4 @@
-"""A planted fault: a model, what is broken in it, and the truth about that."""
+"""A planted fault: a model, the change that breaks it, and the expected finding."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PLANTED = "# planted"
 
 
 def built(name: str, training: bool = True, **options: Any) -> nn.Module:
-    """A model as its library initialises it, the same each time."""
+    """Build a model as its library initialises it, the same each time."""
     seed()
     source, name = name.split("/")
     if source == "timm":
@@ -34,12 +34,12 @@ def built(name: str, training: bool = True, **options: Any) -> nn.Module:
 
 
 def picture(*shape: int) -> Tensor:
-    """Random pictures ``(N, C, H, W)``, the same each time."""
+    """Return random pictures ``(N, C, H, W)``, the same each time."""
     return torch.randn(shape or (2, 3, 64, 64), generator=torch.Generator().manual_seed(1))
 
 
 def cross_entropy(output: Any) -> Tensor:
-    """The loss of a classifier; of a dictionary, its first tensor's mean square."""
+    """Return the loss of a classifier; for a dictionary, its first tensor's mean square."""
     if isinstance(output, Tensor) and output.ndim == 2:
         return F.cross_entropy(output.float(), torch.arange(len(output)))
     tensors = output.values() if isinstance(output, dict) else output
@@ -48,18 +48,18 @@ def cross_entropy(output: Any) -> Tensor:
 
 @dataclass(frozen=True)
 class Truth:
-    """What a finding must say; a layer or an operation of None is not asked."""
+    """The expected finding; a layer or operation of None is not compared."""
 
     kind: str
     layer: str | None
     operation: str | None
     call: int
     phase: str
-    line: bool  # whether it is a planted line
+    line: bool  # whether the finding must name a planted line
 
     @property
     def words(self) -> str:
-        """In one line."""
+        """Return the expected finding in one line."""
         call = f", call {self.call}" if self.call else ""
         name = f", {self.operation}" if self.operation else ""
         phase = ", backward" if self.phase == "backward" else ""
@@ -67,7 +67,7 @@ class Truth:
         return f"{self.kind}: {layer}{call}{name}{phase}"
 
     def wrong(self, finding: Finding) -> list[str]:
-        """In what a finding is not the truth."""
+        """Return the parts of a finding that differ from the truth."""
         asked = {"layer": self.layer, "operation": self.operation, "kind": self.kind}
         asked |= {"call": self.call if self.layer is not None else None, "phase": self.phase}
         given = {name: value for name, value in asked.items() if value is not None}
@@ -75,9 +75,9 @@ class Truth:
         return [*found, "line"] if self.line and PLANTED not in finding.code else found
 
     def judged(self, findings: Iterable[Finding]) -> tuple[bool, Finding | None]:
-        """Whether the fault is named, and the finding that comes nearest.
+        """Return whether the fault is named, and the closest finding.
 
-        Of NaN and Inf only the first finding counts.
+        For NaN and Inf, only the first finding counts.
         """
         told = [each for each in findings if each.severity != "note"]
         if self.kind in ("nan", "inf"):
@@ -93,20 +93,20 @@ class Fault:
     Attributes
     ----------
     name : str
-        Of the function that plants it.
+        The name of the function that plants it.
     kind : str
-        What group it is in: the heading in the page.
+        The group, which is a heading of the page.
     model : str
-        Where it is planted.
+        The model in which it is planted.
     plant : callable
         Changes the model; its docstring says how.
     truth : Truth
     given : callable
-        What the model is called with.
+        Returns the model's input.
     loss : callable
         Output -> scalar.
     around : callable
-        The block in which it runs, such as autocast.
+        The context in which the model runs, such as autocast.
     unnamed : str
         Why `hookviz.diagnose` does not name it; empty if it should.
     """
@@ -125,7 +125,7 @@ class Fault:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the input, or of its first tensor."""
+        """Return the shape of the input, or of its first tensor."""
         given = self.given()
         first = next(iter(given.values())) if isinstance(given, dict) else given
         first = first[0] if isinstance(first, (tuple, list)) else first
@@ -133,21 +133,21 @@ class Fault:
 
     @property
     def numeric(self) -> bool:
-        """Whether it makes NaN or Inf."""
+        """Return whether the fault produces NaN or Inf."""
         return self.truth.kind in ("nan", "inf")
 
     @property
     def outside(self) -> bool:
-        """Whether the fault is in the input or in the loss, and the model is well."""
+        """Return whether the fault is in the input or the loss, not in the model."""
         return self.words.startswith("Nothing in the model")
 
     @property
     def words(self) -> str:
-        """What was planted."""
+        """Describe the fault by the docstring of the function that plants it."""
         return " ".join((self.plant.__doc__ or "").split()).rstrip(".")
 
     def build(self, planted: bool = True) -> nn.Module:
-        """The model, with the fault or without it."""
+        """Build the model, with the fault or without it."""
         model = built(self.model, self.training, **self.options)
         if planted:
             self.plant(model)
@@ -155,14 +155,14 @@ class Fault:
         return model
 
     def run(self, model: nn.Module) -> Any:
-        """What the model returns."""
+        """Run the model, and return its output."""
         given = self.given()
         if isinstance(given, dict):
             return model(**given)
         return model(*given) if isinstance(given, tuple) else model(given)
 
     def step(self, model: nn.Module) -> None:
-        """One step with a loss, without the optimizer's."""
+        """Run a forward and a backward with a loss, without an optimizer."""
         with self.around():
             loss = self.loss(self.run(model))
         loss.backward()
@@ -183,9 +183,9 @@ def fault(
     line: bool = False,
     **others: Any,
 ) -> Callable[[Callable[[Any], object]], Fault]:
-    """Make a fault of a function that changes a model; the arguments are the truth about it.
+    """Turn a function that changes a model into a fault; the arguments are the expected finding.
 
-    ``line`` is for a planted line that is not in this function; one in it is found.
+    ``line`` is for a planted line outside this function; one inside it is detected.
     """
 
     def made(plant: Callable[[Any], object]) -> Fault:
@@ -203,16 +203,16 @@ def fault(
 
 
 def patch(module: nn.Module, forward: Callable[..., Any]) -> None:
-    """Give one module another forward."""
+    """Replace the forward of one module."""
     module.forward = MethodType(forward, module)
 
 
 def own(module: nn.Module, *given: Any) -> Any:
-    """What the module's class does in its forward."""
+    """Run the forward of the module's class."""
     return type(module).forward(module, *given)
 
 
 def replace(model: nn.Module, name: str, module: nn.Module) -> None:
-    """Put another module in a layer's place, in the mode of the model."""
+    """Replace a layer by another module, in the model's mode."""
     parent, _, last = name.rpartition(".")
     setattr(model.get_submodule(parent), last, module.train(model.training))

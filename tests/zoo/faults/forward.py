@@ -11,7 +11,7 @@ from .fault import fault, own, patch, picture, replace
 
 @fault("torchvision/resnet18", "inf", "layer2.0", "log")
 def log_of_zeros(model):
-    """``torch.log`` of a block's output, which is 0 behind a ReLU."""
+    """``torch.log`` of a block's output, which has zeros after a ReLU."""
 
     def forward(self, x):
         return torch.log(own(self, x))  # planted
@@ -50,7 +50,7 @@ def mean_over_an_empty_mask(model):
     options={"img_size": 64},
 )
 def row_masked_throughout(model):
-    """Attention with a mask of −Inf in which a row has no place left."""
+    """Attention with a mask of −Inf that leaves no position in a row."""
 
     def forward(self, x, attn_mask=None, is_causal=False):
         B, N, C = x.shape
@@ -78,7 +78,7 @@ def exp_of_large_numbers(model):
 
 @fault("torchvision/shufflenet_v2_x0_5", "nan", "stage2.1", "acos")
 def angle_beyond_one(model):
-    """``torch.acos`` of what is larger than 1."""
+    """``torch.acos`` of values larger than 1."""
 
     def forward(self, x):
         return own(self, x).mul(3).acos()  # planted
@@ -110,7 +110,7 @@ def deviation_of_one_value(model):
 
 @fault("timm/resnet10t", "inf", "layer3.0.bn2", "rsqrt")
 def norm_without_eps(model):
-    """A norm of one's own in place of a BatchNorm, without eps, over pooled maps."""
+    """A custom norm instead of a BatchNorm, without eps, over pooled maps."""
 
     class Norm(nn.Module):
         def forward(self, x):
@@ -141,7 +141,7 @@ def weights_too_large(model):
 
 @fault("torchvision/alexnet", "inf", "features.6", "convolution")
 def convolution_overflows(model):
-    """A convolution's weights of 1e38, behind one whose are times 1e10."""
+    """A convolution's weights of 1e38, after a convolution with weights times 1e10."""
     with torch.no_grad():
         model.features[3].weight.mul_(1e10)
         model.features[6].weight.fill_(1e38)
@@ -161,7 +161,7 @@ def cosine_of_zeros(model):
 
 @fault("timm/lcnet_050", "nan", "blocks.2.0", "div")
 def in_place_division(model):
-    """``x.div_`` by a count that is 0, of what is 0 in part."""
+    """``x.div_`` by a count of 0, of a tensor with zeros."""
 
     def forward(self, x):
         x = F.relu(own(self, x))
@@ -172,7 +172,7 @@ def in_place_division(model):
 
 @fault("timm/poolformer_s12", "nan", "stages.1.blocks.1", "sub")
 def inf_less_inf(model):
-    """Two maxima over what is masked with −Inf, one less the other."""
+    """The difference of two maxima over values masked with −Inf."""
 
     def forward(self, x):
         x = own(self, x)

@@ -17,7 +17,7 @@ SMALL = {"img_size": 64}
 
 
 def half_pictures():
-    """Pictures in half precision."""
+    """Return pictures in half precision."""
     return picture().half()
 
 
@@ -29,14 +29,14 @@ def convolution_beyond_65504(model):
 
 @fault(VIT, "inf", "blocks.2.mlp.fc2", "addmm", around=float16, options=SMALL)
 def linear_beyond_65504(model):
-    """A linear layer's weights of 1000 behind a bias of 10, autocast to float16."""
+    """A linear layer's weights of 1000 after a bias of 10, autocast to float16."""
     nn.init.constant_(model.blocks[2].mlp.fc2.weight, 1000.0)
     nn.init.constant_(model.blocks[2].mlp.fc1.bias, 10.0)
 
 
 @fault("timm/convnext_atto", "half precision", "stages.2.blocks.1.norm", "pow", given=half_pictures)
 def squares_in_half(model):
-    """A norm of one's own squares what is 300, in a model in half; x / Inf is 0 all over."""
+    """A custom norm squares values of 300, in a model in half; x / Inf is 0 everywhere."""
 
     def forward(self, x):
         x = 300 + x
@@ -48,7 +48,7 @@ def squares_in_half(model):
 
 @fault("timm/mixer_s32_224", "nan", "blocks.1.norm1", "div", given=half_pictures, options=SMALL)
 def eps_lost_in_half(model):
-    """An eps of 1e-8, which float16 holds as 0, under a division of 0."""
+    """An eps of 1e-8, which float16 rounds to 0, in a division of 0."""
 
     def forward(self, x):
         x = F.relu(x - 1000)
@@ -87,7 +87,7 @@ def scores_without_scale(model):
 
 @fault("torchvision/shufflenet_v2_x0_5", "inf", "stage2.2", "sum", given=half_pictures)
 def sum_in_half(model):
-    """A sum over a map, in a model in half, of 2000 each."""
+    """A sum over a map with values of 2000, in a model in half."""
 
     def forward(self, x):
         x = own(self, x)
@@ -99,14 +99,14 @@ def sum_in_half(model):
 
 @fault("torchvision/mnasnet0_5", "half precision", "layers.8.0.layers.0", "to_copy", around=float16)
 def weights_that_become_zero(model):
-    """A convolution's weights of 1e-9, which float16 holds as 0."""
+    """A convolution's weights of 1e-9, which float16 rounds to 0."""
     with torch.no_grad():
         model.layers[8][0].layers[0].weight.mul_(1e-8)
 
 
 @fault("torchvision/squeezenet1_1", "half precision", "features.5", "add", around=float16)
 def about_to_overflow(model):
-    """Activations of more than half of what float16 holds."""
+    """Activations of more than half of float16's maximum."""
 
     def forward(self, x):
         x = own(self, x) + 50000  # planted

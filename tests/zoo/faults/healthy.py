@@ -1,4 +1,4 @@
-"""Models that are well, as their libraries initialise them: what hookviz says is a false alarm."""
+"""Healthy models, as their libraries initialise them: any finding is a false alarm."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class Healthy:
 
     @property
     def name(self) -> str:
-        """The model's, and the mode."""
+        """Return the name of the model with the mode."""
         return f"{self.case.name} in {MODES[self.training]}"
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """A batch of two."""
+        """Return the shape of a batch of two."""
         return (2, *self.case.shape[1:])
 
     def build(self) -> nn.Module:
-        """The model at its default initialisation."""
+        """Build the model with its default initialisation."""
         options = dict(self.case.options)
         if "init_weights" in options:
             options["init_weights"] = True
@@ -47,13 +47,13 @@ class Healthy:
 
 
 def healthy() -> dict[str, Healthy]:
-    """Every classifier in each mode."""
+    """Return every classifier in each mode."""
     cases = [Healthy(case, mode) for case in classifiers().values() for mode in MODES]
     return {each.name: each for each in cases}
 
 
 def check_healthy(case: Healthy) -> Diagnosed:
-    """Diagnose a model that is well; never raises."""
+    """Diagnose a healthy model; never raises."""
     result = Diagnosed(case.name, case.kind, case.shape, calls=1, model=case.case.name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -9,7 +9,7 @@ from .fault import fault, picture
 
 
 def with_nan():
-    """Pictures, one value of which is NaN."""
+    """Return pictures, one value of which is NaN."""
     x = picture()
     x[1, 0, 3, 3] = torch.nan
     return x
@@ -51,4 +51,4 @@ def nan_in_a_token(model):
 
 @fault("torchvision/shufflenet_v2_x0_5", "nan", "", given=with_nan)
 def nan_in_the_input(model):
-    """Nothing in the model: the input holds a NaN."""
+    """Nothing in the model: the input contains a NaN."""

@@ -81,7 +81,7 @@ def weights_far_too_small(model):
 
 @fault("torchvision/squeezenet1_1", "vanishing", "features.5", phase="backward")
 def gradient_that_vanishes(model):
-    """A pooling sends back a gradient times 1e-9; its forward is as before."""
+    """A pooling multiplies its gradient by 1e-9; its forward is unchanged."""
 
     def forward(self, x):
         x = own(self, x)
@@ -98,7 +98,7 @@ def gradient_that_vanishes(model):
     unnamed="told of the block before, around which the gradient goes by the shortcut",
 )
 def gradient_that_explodes(model):
-    """A convolution sends back a gradient times 1e14, on a branch that is scaled by 1e-6."""
+    """A convolution multiplies its gradient by 1e14, on a branch scaled by 1e-6."""
 
     def forward(self, x):
         return own(self, x + 1e14 * (x - x.detach()))
@@ -108,7 +108,7 @@ def gradient_that_explodes(model):
 
 @fault("torchvision/squeezenet1_1", "vanishing", None, phase="backward", training=False)
 def sigmoids_throughout(model):
-    """A sigmoid in the place of each ReLU."""
+    """A sigmoid instead of each ReLU."""
     for name, module in list(model.named_modules()):
         if isinstance(module, nn.ReLU):
             replace(model, name, nn.Sigmoid())

@@ -12,35 +12,35 @@ SEGMENTATION = {"weights_backbone": None, "num_classes": 5}
 
 
 def pair():
-    """Two pictures, as a model of optical flow takes them."""
+    """Return two pictures, the input of a model of optical flow."""
     return picture(1, 3, 128, 128), picture(1, 3, 128, 128).flip(-1)
 
 
 def named_pair():
-    """The same by name, the second with a NaN."""
+    """Return the same pictures by name, the second with a NaN."""
     first, second = pair()
     second[0, 0, 5, 5] = torch.nan
     return {"image1": first, "image2": second}
 
 
 def last_flow(flows):
-    """The loss of a model of optical flow."""
+    """Return the loss of a model of optical flow."""
     return flows[-1].abs().mean()
 
 
 def boxes():
-    """A picture and its boxes, as a detector takes them in training."""
+    """Return a picture and its boxes, a detector's input in training."""
     target = {"boxes": torch.tensor([[10.0, 12.0, 60.0, 70.0]]), "labels": torch.tensor([1])}
     return [picture(3, 96, 128).sigmoid()], [target]
 
 
 def all_losses(losses):
-    """The sum of a detector's."""
+    """Return the sum of a detector's losses."""
     return sum(losses.values())
 
 
 def both(outputs):
-    """The loss of a segmentation with an auxiliary head."""
+    """Return the loss of a segmentation with an auxiliary head."""
     return outputs["out"].square().mean() + 0.4 * outputs["aux"].square().mean()
 
 
@@ -112,12 +112,12 @@ def tuple_input(model):
 
 @fault("torchvision/raft_small", "nan", "", given=named_pair, loss=last_flow)
 def nan_in_one_of_two_inputs(model):
-    """Nothing in the model: the second picture, given by its name, holds a NaN."""
+    """Nothing in the model: the second picture, passed by name, has a NaN."""
 
 
 @fault("timm/resnet10t", "nan", "layer2.0.conv2.tuple", "div")
 def module_that_returns_a_tuple(model):
-    """A wrapper around a convolution returns a tuple and a dictionary, of which 0 / 0 is one."""
+    """A wrapper around a convolution returns a tuple with a dictionary that contains 0 / 0."""
 
     class Inner(nn.Module):
         def forward(self, x):

@@ -57,7 +57,7 @@ def frozen_throughout(model):
     options={"init_weights": False, "aux_logits": True},
 )
 def auxiliary_output_not_used(model):
-    """Nothing in the model: the loss is of the logits only, not of the auxiliary heads'."""
+    """Nothing in the model: the loss uses only the logits, not the auxiliary heads."""
 
 
 @fault("torchvision/shufflenet_v2_x0_5", "no gradient", "conv1", phase="backward")
@@ -72,7 +72,7 @@ def taken_out_of_the_graph(model):
 
 @fault("torchvision/alexnet", "dropout", "classifier.3", training=False)
 def dropout_in_eval(model):
-    """One dropout layer is in training mode, in a model in eval."""
+    """One dropout layer is in training mode, in a model in eval mode."""
     model.classifier[3].train()
 
 

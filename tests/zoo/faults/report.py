@@ -1,4 +1,4 @@
-"""FAULTS.md, written from what was found."""
+"""Write FAULTS.md from the results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EVERYONE = (ONCE, AROUND, *TOOLS)
 
 
 def report(results: list[Result], cases: int) -> str:
-    """The whole page: what is claimed, the counts, each fault, and the false alarms."""
+    """Return the page: the claim, the counts, each fault, and the false alarms."""
     every = [each for each in results if isinstance(each, Diagnosed)]
     faults = [each for each in every if each.kind != HEALTHY]
     calm = [each for each in every if each.kind == HEALTHY]

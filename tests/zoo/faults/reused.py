@@ -9,18 +9,18 @@ from .fault import fault, own, patch, picture, replace
 
 
 def pictures():
-    """Two pictures, one after the other, as a model of optical flow takes them."""
+    """Return two consecutive pictures, the input of a model of optical flow."""
     return picture(1, 3, 128, 128), picture(1, 3, 128, 128).flip(-1)
 
 
 def last_flow(flows):
-    """The loss of a model of optical flow."""
+    """Return the loss of a model of optical flow."""
     return flows[-1].abs().mean()
 
 
 @fault("torchvision/squeezenet1_1", "inf", "features.1", "exp", call=1)
 def activation_in_two_places(model):
-    """``exp`` as the activation in two places; only behind the second convolution it overflows."""
+    """``exp`` as the activation in two places; it overflows only after the second convolution."""
 
     class Exp(nn.Module):
         def forward(self, x):
@@ -35,7 +35,7 @@ def activation_in_two_places(model):
 
 @fault("torchvision/resnet18", "nan", "layer3.1.relu", "log", call=1)
 def activation_of_a_block(model):
-    """A block's one activation, which runs twice, is a logarithm; at first it is given 100."""
+    """A block's only activation, which runs twice, is a logarithm; its first input is 100."""
 
     def forward(self, x):
         return torch.log(x)  # planted
@@ -46,7 +46,7 @@ def activation_of_a_block(model):
 
 @fault("torchvision/resnet18", "inf", "layer2.1.relu", "sqrt", call=1, phase="backward")
 def root_of_a_blocks_sum(model):
-    """``sqrt(x²)`` as a block's one activation: 0 is in its second input only."""
+    """``sqrt(x²)`` as a block's only activation: only its second input has a 0."""
 
     def forward(self, x):
         return x.square().sqrt()  # planted

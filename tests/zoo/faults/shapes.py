@@ -18,7 +18,7 @@ def convolution_of_other_channels(model):
 
 @fault("torchvision/alexnet", "shape", "classifier.1", "addmm")
 def flattened_to_other_features(model):
-    """The pooling before the first linear layer is taken away."""
+    """The pooling before the first linear layer is missing."""
     replace(model, "avgpool", nn.Identity())
 
 
@@ -42,13 +42,13 @@ def layer_norm_of_other_features(model):
 
 @fault("torchvision/resnet18", "shape", "layer3.0", "add")
 def residual_without_downsampling(model):
-    """A block that halves its maps without a layer in its shortcut."""
+    """A block halves its maps without a layer in its shortcut."""
     model.layer3[0].downsample = None
 
 
 @fault("torchvision/squeezenet1_1", "shape", "features.3", "cat")
 def cat_of_other_sizes(model):
-    """One of a Fire's two convolutions lost its padding."""
+    """One of a Fire module's two convolutions has no padding."""
     model.features[3].expand3x3.padding = (0, 0)
 
 
@@ -68,7 +68,7 @@ def keys_not_transposed(model):
 
 @fault("timm/resnet10t", "shape", "layer4", "view")
 def view_of_a_permuted_tensor(model):
-    """``view`` of what was permuted, and is not contiguous."""
+    """``view`` of a permuted tensor, which is not contiguous."""
 
     def forward(self, x):
         x = own(self, x)
@@ -79,7 +79,7 @@ def view_of_a_permuted_tensor(model):
 
 @fault("torchvision/mobilenet_v2", "shape", "features.4", "view")
 def view_of_other_size(model):
-    """``view`` to a size that has other numbers of values."""
+    """``view`` to a size with a different number of values."""
 
     def forward(self, x):
         x = own(self, x)
@@ -113,7 +113,7 @@ def gate_of_other_channels(model):
 
 @fault("timm/mixer_s32_224", "shape", "head_drop", "einsum", options=VIT)
 def einsum_of_other_sizes(model):
-    """``torch.einsum`` with a matrix of another size."""
+    """``torch.einsum`` with a matrix of the wrong size."""
 
     def forward(self, x):
         return torch.einsum("nc,kc->nk", x, torch.ones(7, 5))  # planted
@@ -129,7 +129,7 @@ def einsum_of_other_sizes(model):
     given=lambda: picture(1, 3, 64, 64),
 )
 def one_value_a_channel(model):
-    """A BatchNorm behind pooling, in training, with a batch of one."""
+    """A BatchNorm after pooling, in training, with a batch of one."""
 
     class Head(nn.Sequential):
         def __init__(self, linear):

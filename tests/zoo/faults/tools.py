@@ -1,7 +1,7 @@
-"""Other tools on the same faults: what each names of it, used as its documentation says.
+"""Run other tools on the same faults, each used as its documentation says.
 
-They are asked where NaN or Inf arises: of shapes, dead channels or layers that take no part two of
-them know nothing, and TorchLens's audits of gradients and neurons are tables to be read.
+They are tested on NaN and Inf. Two of them do not look for wrong shapes, dead channels or unused
+layers, and TorchLens's audits of gradients and neurons are tables without a verdict.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from .fault import PLANTED, Fault
 
 @dataclass
 class Answer:
-    """What a tool said of a fault.
+    """A tool's answer to a fault.
 
     Attributes
     ----------
     said : str
-        Its words, in short; empty if it found nothing.
+        The answer in short; empty if it found nothing.
     layer, operation, line : bool
-        Whether the right one is in it.
+        Whether the answer has the right one.
     crashed : str
-        The tool's own error.
+        The tool's error.
     """
 
     said: str = ""
@@ -45,7 +45,7 @@ class Answer:
 
     @property
     def named(self) -> bool:
-        """Whether layer and operation are right."""
+        """Return whether layer and operation are right."""
         return self.layer and self.operation
 
 
@@ -121,12 +121,12 @@ def by_torchlens(fault: Fault, model: nn.Module) -> Answer:
 
 
 def _backward(fault: Fault, model: nn.Module, args: object, named: object) -> object:
-    """A trace with its backward."""
+    """Return a trace with its backward."""
     import torchlens
 
     capture = torchlens.options.CaptureOptions(unwrap_when_done=True, save_grads=True)
     with fault.around():
-        # Its outputs are a list; the loss may want a dictionary.
+        # The trace's outputs are a list, while the loss may need a dictionary.
         form = tree_structure(fault.run(fault.build()))
         trace = torchlens.trace(model, args, named, capture=capture)
         loss = fault.loss(tree_unflatten([trace[each].out for each in trace.output_layers], form))
@@ -147,7 +147,7 @@ def _answer(
 
 
 def _same(name: str | None, operation: str | None) -> bool:
-    """Whether a tool's name of an operation is the truth's."""
+    """Return whether a tool's name of an operation means the expected operation."""
     said, asked = ((each or "").replace("_", "").lower() for each in (name, operation))
     return bool(asked) and (said == asked or said in _ALIKE.get(asked, ()))
 
@@ -159,14 +159,14 @@ _ALIKE |= {"bmm": ("matmul",), "div": ("truediv",), "reciprocal": ("rtruediv", "
 
 @dataclass(frozen=True)
 class Way:
-    """A tool, and the package that it is in."""
+    """A tool and its package."""
 
     run: Tool
     package: str
 
     @property
     def there(self) -> bool:
-        """Whether it is installed."""
+        """Return whether the package is installed."""
         return find_spec(self.package) is not None
 
 
