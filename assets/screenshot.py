@@ -34,8 +34,8 @@ hookviz.explore(model, cat, weights=weights, **view)"""
 
 MOVING = ROOT / "assets/explorer-moves.png"
 
-HIGH = 1440
-"""Pixels of the film: the explorer with the panel of a value's terms."""
+HIGH = 1180
+"""Pixels of the film: the explorer with the drawer of a value's terms."""
 
 # Screenshots have no pointer.
 POINTER = """() => {
@@ -94,19 +94,23 @@ class Film:
 
 
 def record(film: Film) -> None:
-    """Click the cat's eye, go to the channel that is largest there, ask why, choose a class."""
+    """Click the cat's eye, show the channel that responds most there, ask why, choose a class."""
     app = film.page.locator(".hookviz-app")
     film.take(1200)
     film.point(app.locator(".hv-input .hv-frame"), 0.28, 0.37)
     film.click()
-    film.point(app.get_by_role("button", name="channels for this position"))
+    film.point(app.locator(".hv-card-best button").first)
     film.click()
     film.point(app.locator(".hv-why-offer"))
     film.page.mouse.click(*film.at)
     app.locator(".hv-why-term").nth(4).wait_for()
     film.take(2600, 900)
     film.point(app.locator(".hv-prediction").nth(1), 0.3)
-    film.click()
+    film.page.mouse.click(*film.at)
+    shown = "() => !document.querySelector('.hookviz-app').innerText.includes('on its way')"
+    film.page.wait_for_timeout(500)
+    film.page.wait_for_function(shown)
+    film.take(2600, 900)
 
 
 def main() -> None:
