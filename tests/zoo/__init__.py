@@ -1,1 +1,1 @@
-"""Every torchvision model and a model of each timm family, hookviz and its rivals."""
+"""Check hookviz and its rivals on every torchvision model and a model of each timm family."""

@@ -1,7 +1,7 @@
 """Check every model of the zoo, a process each, and write RESULTS.md; exit with 1 if one is wrong.
 
-What was found is kept in test-output/zoo, a file a model: run again, it does only what is missing
-or was wrong.
+Results are stored in test-output/zoo, a file per model; a second run repeats only missing or wrong
+ones.
 """
 
 from __future__ import annotations

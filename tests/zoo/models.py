@@ -1,4 +1,4 @@
-"""Which models, how they are built, and what they are given: all offline, random weights."""
+"""The models of the zoo, their builders and inputs: all offline, with random weights."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TORCHVISION = {
     "video": torchvision.models.video,
 }
 
-SHAPES = {  # the smallest that the models take, or nearly; of the kind if not of the model
+SHAPES = {  # the smallest possible input, or nearly, by model or else by kind
     "classification": (2, 3, 64, 64),
     "inception_v3": (2, 3, 96, 96),
     "maxvit_t": (1, 3, 224, 224),
@@ -34,8 +34,8 @@ SHAPES = {  # the smallest that the models take, or nearly; of the kind if not o
     "s3d": (1, 3, 16, 224, 224),
 }
 
-# A random detector finds nothing, and nothing has no gradient: let it show its best boxes, and one
-# that looks at several scales so many that some are of each.
+# A random detector finds nothing, which has no gradient: let it return its best boxes. One with
+# several scales returns enough boxes to include all scales.
 _BOXES = {"box_score_thresh": -1.0, "box_detections_per_img": 5, "rpn_post_nms_top_n_test": 50}
 _SCORES = {"score_thresh": -1.0, "detections_per_img": 5000, "topk_candidates": 100}
 _SMALL = {"min_size": 96, "max_size": 128}
@@ -64,11 +64,11 @@ class Case:
     name : str
         ``"torchvision/resnet18"``, ``"timm/resnet10t"``.
     kind : str
-        For torchvision what it is for; for timm the module in which it is defined.
+        For torchvision the task; for timm the module in which the model is defined.
     shape : tuple of int
-        Of the input; of one picture for a detector, which takes a list of them.
+        The shape of the input, or of one picture for a detector, which takes a list of them.
     options : dict
-        For the function that builds it.
+        Options of the function that builds the model.
     """
 
     name: str
@@ -89,7 +89,7 @@ class Case:
         return model.eval()
 
     def input(self) -> Tensor | list[Tensor]:
-        """What the model is called with, the same each time."""
+        """Return the model's input, the same each time."""
         generator = torch.Generator().manual_seed(1)
         if self.kind == "detection":
             taller = (self.shape[0], self.shape[1] + 16, self.shape[2])
@@ -98,12 +98,12 @@ class Case:
 
 
 def all_cases() -> dict[str, Case]:
-    """Every model of the zoo by its name."""
+    """Return every model of the zoo by its name."""
     return {case.name: case for case in (*_torchvision_cases(), *_timm_cases())}
 
 
 def classifiers() -> dict[str, Case]:
-    """Those that return logits."""
+    """Return the models that return logits."""
     other = {"detection", "segmentation"}
     return {name: case for name, case in all_cases().items() if case.kind not in other}
 

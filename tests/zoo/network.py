@@ -1,6 +1,6 @@
-"""Classifiers as a page's network: exported, run by ONNX Runtime, and compared with torch.
+"""Export classifiers as networks of a page, run them in ONNX Runtime, and compare with torch.
 
-``python -m tests.zoo.network`` writes NETWORK.md; with names of torchvision behind it these run,
+``python -m tests.zoo.network`` writes NETWORK.md; with names of torchvision models only these run,
 and the other rows stay.
 """
 
@@ -29,7 +29,7 @@ from hookviz.run.session import Session
 
 PAGE = Path(__file__).with_name("NETWORK.md")
 SIDE, CLASS = 224, 3
-ROUNDING = 1e-5  # gradients that differ by more are traced back to single values
+ROUNDING = 1e-5  # larger differences of gradients are explained by single values
 NAMES = (
     *("alexnet", "squeezenet1_1", "mobilenet_v3_small", "shufflenet_v2_x1_0", "resnet18"),
     *("efficientnet_b0", "regnet_y_400mf", "googlenet", "resnet50", "vgg11_bn", "convnext_tiny"),
@@ -54,8 +54,8 @@ class Row:
     maps: float = math.nan
     gradients: float = math.nan
     apart: float = math.nan  # the gradients' distance, as a fraction of their norm
-    moved: str = "–"  # ReLUs that are on in one of torch and the page, of all
-    same: float = math.nan  # gradients, from torch with the page's own ReLUs and maxima
+    moved: str = "–"  # ReLUs active in only one of torch and the page, of all
+    same: float = math.nan  # distance of gradients from torch with the page's ReLUs and maxima
 
     @property
     def cells(self) -> str:
@@ -70,18 +70,18 @@ class Row:
 
 
 def calibrated(name: str) -> nn.Module:
-    """A network with random weights, whose BatchNorms have the statistics of some noise."""
+    """Return a network with random weights, with BatchNorm statistics of noise."""
     torch.manual_seed(0)
     model = torchvision.models.get_model(name, weights=None, **_options(name))
     norms = [each for each in model.modules() if isinstance(each, nn.modules.batchnorm._BatchNorm)]
     for each in norms:
-        each.momentum = None  # the mean of what has been seen
+        each.momentum = None  # the mean of all batches
     if norms:
         model.train()
         with torch.no_grad():
             model(torch.randn(8, 3, SIDE, SIDE))
     for each in model.modules():
-        if isinstance(each, nn.Linear) and not each.weight.any():  # a ViT's head: all logits zero
+        if isinstance(each, nn.Linear) and not each.weight.any():  # a ViT's initial head is zero
             nn.init.normal_(each.weight, std=0.02)
     return model.eval()
 
@@ -91,7 +91,7 @@ def _options(name: str) -> dict[str, Any]:
 
 
 def examined(name: str) -> Row:
-    """Export one, and compare each output and gradient for another picture and class."""
+    """Export a network, and compare outputs and gradients for another picture and class."""
     model, x = calibrated(name), torch.randn(1, 3, SIDE, SIDE)
     session = Session(model, prepare_input(x, model))
     run = session.run()
@@ -129,18 +129,18 @@ def examined(name: str) -> Row:
 
 
 def traced_back(model: nn.Module, x: Tensor, other: Tensor, names: list[str]) -> tuple[str, float]:
-    """Compare gradients again, with the page's own ReLUs and maxima in torch's backward.
+    """Compare gradients again, with the page's ReLUs and maxima in torch's backward.
 
     Returns
     -------
     moved : str
-        How many units are on in one of torch and the page alone, of how many.
+        The number of units active in only one of torch and the page, of all.
     same : float
-        The largest difference of gradients that is left, as a fraction of the largest value.
+        The largest remaining difference of gradients, as a fraction of the largest value.
     """
     model, kinks = spelled_out(model)
     session = Session(model, prepare_input(x, model))
-    # What a maximum is taken of, too: its place is found anew, in the page's own numbers.
+    # Also the inputs of max pooling, whose positions are computed again from the page's numbers.
     pools = [f"{each}.0" for each in kinks if not _is_relu(model, each)]
     every = [*names, *kinks, *pools]
     network = export_network(session, session.run(layers=every), every)
@@ -166,7 +166,7 @@ def traced_back(model: nn.Module, x: Tensor, other: Tensor, names: list[str]) ->
 
 
 def spelled_out(model: nn.Module) -> tuple[nn.Module, list[str]]:
-    """Return the same network with a module for each ReLU and max pooling, and their names."""
+    """Return the network with a separate module for each ReLU and max pooling, and their names."""
     graph, names = fx.symbolic_trace(model), []
     modules = dict(graph.named_modules())
     for node in [*graph.graph.nodes]:
@@ -187,7 +187,7 @@ def spelled_out(model: nn.Module) -> tuple[nn.Module, list[str]]:
 
 
 def decided(model: nn.Module, kinks: Sequence[str], answer: dict[str, np.ndarray]) -> nn.Module:
-    """Return a network whose ReLUs and maxima are those of a page's answer, in the backward too."""
+    """Return a network that uses the ReLUs and maxima of a page's result, also in the backward."""
     twin = copy.deepcopy(model)
     for each in kinks:
         if _is_relu(model, each):
@@ -205,20 +205,20 @@ def _is_relu(model: nn.Module, name: str) -> bool:
 
 
 class Gate(nn.Module):
-    """A ReLU that lets through gradients where it is told to."""
+    """A ReLU with a fixed mask for the gradient."""
 
     def __init__(self, on: Tensor) -> None:
         super().__init__()
         self.on = on
 
     def forward(self, x: Tensor) -> Tensor:
-        # The value is relu(x), and its derivative the mask: the difference of both is a constant.
+        # The value is relu(x), but the gradient is the mask: the detached difference is constant.
         passed = x * self.on
         return passed + (x.relu() - passed).detach()
 
 
 class Taken(nn.Module):
-    """A max pooling whose places are given."""
+    """A max pooling with fixed positions of the maxima."""
 
     def __init__(self, places: Tensor) -> None:
         super().__init__()
@@ -229,8 +229,8 @@ class Taken(nn.Module):
 
 
 def answered(network: Any, x: Tensor, classes: int) -> tuple[dict[str, np.ndarray], float]:
-    """Return all outputs for one class, and the seconds that they took on one thread."""
-    import onnxruntime  # here, since the oldest versions that are tested have none
+    """Return all outputs for one class, and the seconds on one thread."""
+    import onnxruntime  # imported here, since the oldest tested versions lack it
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = 3, 1
@@ -257,7 +257,7 @@ def relative(found: np.ndarray, wanted: Tensor) -> float:
 
 
 def page_of(rows: dict[str, str], notes: list[str], apart: Sequence[str]) -> str:
-    """Return the page, of rows by their networks' names; ``apart`` ran by themselves."""
+    """Return the page with rows by network name; ``apart`` names networks that ran alone."""
     refused = sum("refused" in each for each in rows.values())
     when = "in one run"
     if apart:
@@ -286,7 +286,7 @@ def page_of(rows: dict[str, str], notes: list[str], apart: Sequence[str]) -> str
 
 
 def known() -> tuple[dict[str, str], list[str]]:
-    """Return the rows and the notes of the page that is there."""
+    """Return the rows and the notes of the existing page."""
     lines = PAGE.read_text(encoding="utf-8").splitlines() if PAGE.exists() else []
     rows = {each.split(" | ")[0][2:]: each for each in lines if each.startswith("| ")}
     rows.pop("network", None)
@@ -294,7 +294,7 @@ def known() -> tuple[dict[str, str], list[str]]:
 
 
 def main(names: list[str]) -> None:
-    """Write the page, a row for each network as soon as it is known."""
+    """Write the page, with each network's row as soon as it is measured."""
     torch.set_num_threads(1)
     rows, notes = known() if names else ({}, [])
     for name in names or NAMES:

@@ -1,4 +1,4 @@
-"""Small models with what the zoo lacks: several inputs, shared and reused layers, signals, text."""
+"""Small models with features that the zoo lacks: several inputs, reused layers, signals, text."""
 
 from __future__ import annotations
 

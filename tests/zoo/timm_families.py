@@ -1,7 +1,7 @@
 """The timm models of the zoo: a small one of each family, and of some families a second kind.
 
-A family is a module of ``timm.models``. Two of them are not here, `gemma4_vit` and `naflexvit`:
-their models have no convolution.
+A family is a module of ``timm.models``. `gemma4_vit` and `naflexvit` are left out, since their
+models have no convolution.
 """
 
 from __future__ import annotations

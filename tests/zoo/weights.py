@@ -1,4 +1,4 @@
-"""Random weights, quickly: what the models' own initialization does slowly, or too neatly."""
+"""Random weights: faster than the models' initialization, and without its many zeros."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SLOW = {"uniform_", "normal_", "trunc_normal_", "erfinv_"}
 
 
 class _Unfilled(TorchFunctionMode):
-    """Parameters are not filled with random numbers: `fill` does it after."""
+    """Skip the random initialization of parameters, since `fill` follows."""
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         filled = args[0] if args else None
@@ -24,7 +24,7 @@ class _Unfilled(TorchFunctionMode):
 
 @contextmanager
 def unfilled() -> Iterator[None]:
-    """Within the block models are built without their random numbers; for `fill` to come after."""
+    """Within the block, models are built without random initialization; call `fill` afterwards."""
     with _Unfilled():
         yield
 
@@ -49,7 +49,7 @@ def fill(model: nn.Module, gain: float = 1.0, seed: int = 0) -> None:
 
 
 def _range(name: str, parameter: nn.Parameter, gain: float) -> tuple[float, float]:
-    if parameter.numel() == max(parameter.shape, default=1):  # a vector, or one number
+    if parameter.numel() == max(parameter.shape, default=1):  # a vector or a scalar
         return (-0.1, 0.1) if "bias" in name.rpartition(".")[2] else (0.5, 1.5)
     bound = gain * (6 / parameter[0].numel()) ** 0.5
     return -bound, bound

@@ -1,1 +1,1 @@
-"""Models of other people's libraries: is hookviz exact on them, and does it show them?"""
+"""Check that hookviz is exact on models of other libraries, and shows them."""

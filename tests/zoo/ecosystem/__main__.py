@@ -1,7 +1,7 @@
 """Check models of other libraries and write ECOSYSTEM.md; exit with 1 if one is wrong.
 
-A process for each library and in it one for each model. What was found is kept in
-test-output/ecosystem, a file a model: run again, it does only what is missing or was wrong.
+Each library has a process, which starts one for each model. Results are stored in
+test-output/ecosystem, a file per model; a second run repeats only missing or wrong ones.
 """
 
 from __future__ import annotations

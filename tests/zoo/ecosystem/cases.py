@@ -1,4 +1,4 @@
-"""What a model of another library is, and all of them."""
+"""Models of other libraries."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ class Foreign:
     Attributes
     ----------
     name : str
-        ``"monai/UNet, 3d"``. What comes before the slash is imported first.
+        ``"monai/UNet, 3d"``. The part before the slash is the module imported first.
     shape : tuple of int
-        Of the input, or of its one tensor of random numbers.
+        The shape of the input, or of its single random tensor.
     make : callable
-        Builds the model, of its library's own initialization.
+        Builds the model with its library's initialization.
     given : callable, optional
-        What the model is called with, made of that tensor: a tuple, dict or list.
+        Makes the model's input from that tensor: a tuple, dict or list.
     finish : callable, optional
-        What is done to the model when it has its weights: quantized, wrapped, offloaded.
+        Changes the model once it has its weights: quantizes, wraps or offloads it.
     refused : str
-        In the message of hookviz, if the model is one that it cannot show.
+        Part of hookviz's message if it cannot show the model.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Foreign:
 
     @property
     def kind(self) -> str:
-        """How the input is given."""
+        """Return the kind of the input."""
         return type(self.input()).__name__.lower()
 
     def build(self, gain: float = 1.0) -> nn.Module:
@@ -66,12 +66,12 @@ class Foreign:
         return self.finish(model)
 
     def input(self) -> Any:
-        """What the model is called with, the same each time."""
+        """Return the model's input, the same each time."""
         return self.given(torch.randn(self.shape, generator=torch.Generator().manual_seed(1)))
 
 
 def all_foreign() -> dict[str, Foreign]:
-    """Every model of the ecosystem by its name, library by library."""
+    """Return every model of the ecosystem by its name, library by library."""
     return {case.name: case for case in _every()}
 
 

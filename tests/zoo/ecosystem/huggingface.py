@@ -73,14 +73,14 @@ SOUNDS: dict[str, tuple[tuple[int, ...], str, dict[str, Any]]] = {
 
 
 def cases() -> Iterator[Foreign]:
-    """All of them."""
+    """Yield all models of this file."""
     yield from _transformers()
     yield from _diffusers()
     yield from _others()
 
 
 def _pretrained(name: str, **config: Any) -> Callable[[], nn.Module]:
-    """A model of transformers, of a small configuration."""
+    """Return a builder of a transformers model with a small configuration."""
 
     def make() -> nn.Module:
         import transformers

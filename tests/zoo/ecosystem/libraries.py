@@ -1,4 +1,4 @@
-"""Runs the checks library by library."""
+"""Run the checks library by library."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .cases import ABSENT, Foreign
 
 
 class Libraries(Runner):
-    """Imports each library once, in a process of its own: they change torch, and each other."""
+    """Imports each library once in a separate process, since they change torch and each other."""
 
     def run(self, cases: Iterable[Foreign], jobs: int) -> None:
-        """Library by library."""
+        """Check the cases library by library."""
         for library, its in groupby(cases, attrgetter("library")):
             arguments = library, list(its), jobs
             process = multiprocessing.get_context("fork").Process(
@@ -38,5 +38,5 @@ class Libraries(Runner):
             print(f"{library}: {absent}", flush=True)
         else:
             with suppress(Exception):
-                cases[0].make()  # some import the most part only now
+                cases[0].make()  # some libraries import most modules only now
             super().run(cases, jobs)

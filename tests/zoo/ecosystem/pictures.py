@@ -62,7 +62,7 @@ MONAI: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
 
 
 def cases() -> Iterator[Foreign]:
-    """All of them."""
+    """Yield all models of this file."""
     for name in YOLO:
         yield Foreign(f"ultralytics/{name}", (1, 3, 64, 64), partial(_yolo, name))
     for name, encoder in SEGMENTATION.items():
@@ -82,7 +82,7 @@ def cases() -> Iterator[Foreign]:
     yield Foreign("kornia/DexiNed", (1, 3, 64, 64), _dexined)
     yield Foreign("kornia/KeyNet", shape, _of("kornia.feature", "KeyNet", pretrained=False))
     matching = _of("kornia.feature", "LoFTR", pretrained=None)
-    # Its matches, of random weights none, have no gradient: the network that they are found by.
+    # With random weights the matcher finds no matches, so only its feature network is tested.
     yield Foreign("kornia/LoFTR", (1, 1, 64, 64), lambda: matching().backbone)
     yield from _videos()
     for name in ("fasterrcnn_resnet50_fpn", "keypointrcnn_resnet50_fpn", "retinanet_resnet50_fpn"):
@@ -95,7 +95,7 @@ def cases() -> Iterator[Foreign]:
     )
     yield Foreign(
         "escnn/R2Conv", (1, 3, 16, 16), _of("escnn.nn", "R2Conv")
-    )  # its lie_learn cannot be built
+    )  # its dependency lie_learn cannot be built
     for name in ("resnet18", "resnet34"):
         yield Foreign(f"fastai/unet, {name}", (1, 3, 64, 64), partial(_fastai_unet, name))
     yield Foreign("fastai/vision_learner", (2, 3, 64, 64), _fastai_learner)

@@ -1,4 +1,4 @@
-"""ECOSYSTEM.md, written from what was found."""
+"""Write ECOSYSTEM.md from the results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STEPS = ("explore", "figure", "code", "trace")
 
 
 def report(results: list[Result], cases: int) -> str:
-    """The whole page: the libraries, the summary, what is wrong, and a line for each model."""
+    """Return the page: the libraries, the summary, the faults, and a line for each model."""
     there = [result for result in results if not result.absent]
     return "\n".join(
         [

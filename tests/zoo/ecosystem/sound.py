@@ -9,7 +9,7 @@ from .pictures import _of
 
 
 def cases() -> Iterator[Foreign]:
-    """All of them; none of these is there where torchaudio is not."""
+    """Yield all models of this file; all of these libraries need torchaudio."""
     yield Foreign(
         "torchaudio/ConvTasNet",
         (1, 1, 800),

@@ -16,7 +16,7 @@ PICTURE = (2, 3, 32, 32)
 
 
 def cases() -> Iterator[Foreign]:
-    """All of them."""
+    """Yield all models of this file."""
     tools: dict[str, Callable[[nn.Module], nn.Module]] = {
         "fx.symbolic_trace": torch.fx.symbolic_trace,
         "fx.experimental.optimization.fuse": _fused,
@@ -44,7 +44,7 @@ def cases() -> Iterator[Foreign]:
     for name, (tool, said) in unhookable.items():
         yield Foreign(f"torch/{name}", PICTURE, _resnet, finish=tool, refused=said)
     vit = _pretrained("ViTForImageClassification", **_PATCHES)
-    weights = partial(_torchao, "Int8WeightOnlyConfig")  # others pass no gradient on
+    weights = partial(_torchao, "Int8WeightOnlyConfig")  # other configurations pass no gradient on
     yield Foreign("torchao/Int8WeightOnlyConfig", PICTURE, vit, _as("pixel_values"), finish=weights)
     yield Foreign(
         "torchao/Int8WeightOnlyConfig, fc of resnet18",
@@ -79,7 +79,7 @@ def _prune(module: nn.Module) -> None:
 
 
 def _forward_replaced(model: nn.Module) -> nn.Module:
-    """As libraries that patch instances do."""
+    """Replace the forward of an instance, like libraries that patch models."""
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
             module.forward = partial(_scaled, module.forward)
@@ -136,7 +136,7 @@ def _lightning() -> nn.Module:
 
 
 def _fit(model: nn.Module) -> nn.Module:
-    """Keeps its trainer, its optimizers and the log of one step."""
+    """Train for one step; the model then refers to its trainer, optimizers and log."""
     import lightning
 
     data = [(torch.randn(3, 32, 32), torch.tensor(1)) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""What a user does with a model beyond capturing it: figure, code and trace, with a clock."""
+"""Check and time what users do besides capturing: figure, code and trace."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from ..running import ask, score, seed
 
 
 def time_itself(case: Case, truths: Truths, result: Result) -> None:
-    """The model's own forward and backward, without hookviz, the second time."""
+    """Measure the model's second forward and backward without hookviz."""
     for _ in range(2):
-        model = build(case, result.gain)  # anew: some keep parts of a graph
+        model = build(case, result.gain)  # a new model, since some cache parts of a graph
         with _clock(result, "model"):
             value, sources = ask(model, case.input())
             torch.autograd.grad(value, sources, allow_unused=True)
 
 
 def trace(case: Case, truths: Truths, result: Result) -> None:
-    """Every hook on every module: each convolution's calls are in it."""
+    """Trace all hooks of every module; the trace must have each call of each convolution."""
     model = build(case, result.gain)
     seed()
     before = snapshot(model)
@@ -60,7 +60,7 @@ def trace(case: Case, truths: Truths, result: Result) -> None:
 
 
 def show(case: Case, truths: Truths, result: Result) -> None:
-    """The explorer: a layer of each shape; figure and code of the first, the middle, the last."""
+    """Show a layer of each shape in an explorer, and test figure and code of three of them."""
     model = build(case, result.gain)
     alive, figures = widgets(), set(pyplot.get_fignums())
     seed()
@@ -103,7 +103,7 @@ def _check_code(explorer: Any, model: nn.Module, result: Result) -> None:
     scope = {"model": model}
     modes = [(module, module.training) for module in model.modules()]  # the code calls eval()
     for what, where in re.findall(r"^# (\w+): .*?(explorer\.\S+)$", code, re.MULTILINE):
-        scope[what] = eval(where, {"explorer": explorer})  # as its comments say
+        scope[what] = eval(where, {"explorer": explorer})  # as the code's comments say
     backend = pyplot.get_backend()
     pyplot.switch_backend("agg")
     seed()
@@ -125,7 +125,7 @@ def _check_code(explorer: Any, model: nn.Module, result: Result) -> None:
 
 
 def _otherwise(explorer: Any, scope: dict[str, Any]) -> Iterator[str]:
-    """What the code found that is not what the explorer holds."""
+    """Yield the names of results of the code that differ from the explorer's."""
     call = explorer.cache[explorer.layer].calls[explorer.call]
     wanted = {"activation": call.activation, "gradient": call.gradient}
     if (heatmap := explorer.frame.heatmap) is not None:

@@ -1,7 +1,7 @@
 """Edit a layer of every classifier of the zoo and write EDITS.md; exit with 1 if one is wrong.
 
-A process each. What was found is kept in test-output/edits, a file a model: run again, it does only
-what is missing or was wrong. nnsight and TorchLens are measured where they are installed.
+Each model has its own process. Results are stored in test-output/edits, a file per model; a second
+run repeats only missing or wrong ones. nnsight and TorchLens are measured if installed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Plant every fault, have it looked for, look at healthy models, and write FAULTS.md.
+"""Plant every fault, diagnose it, diagnose healthy models, and write FAULTS.md.
 
-A process each. What was found is kept in test-output/faults, a file a fault or model: run again, it
-does only what is missing or was wrong. transformers and TorchLens are asked where they are there.
+Each case has its own process. Results are stored in test-output/faults, a file per fault or model;
+a second run repeats only missing or wrong ones. transformers and TorchLens are tested if installed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from zoo.runner import Runner
 
 
 def checked(case: Fault | Healthy) -> Diagnosed:
-    """One case of either sort."""
+    """Check one case of either kind."""
     return check(case) if isinstance(case, Fault) else check_healthy(case)
 
 

@@ -1,4 +1,4 @@
-"""Plant faults in networks that are trained, ask both forms of the doctor, write TRAINED_FAULTS.md.
+"""Plant faults in trained networks, diagnose them in both forms, and write TRAINED_FAULTS.md.
 
 EfficientNet-Lite0 with ImageNet's weights and photographs, and networks that learn the digits: some
 minutes. A fault is named if its finding is an error or a warning of the kind, and found alone if no
@@ -54,7 +54,7 @@ MODELS = {**PLANTS, without_graph: "no gradient"}
 
 
 def networks() -> dict[str, Case]:
-    """Trained networks in eval mode, with what they are given and the truth."""
+    """Return trained networks in eval mode, with their inputs and labels."""
     from skimage import data
 
     def prepared(picture: Tensor) -> Tensor:
@@ -73,7 +73,7 @@ def networks() -> dict[str, Case]:
 
 
 def asked(model: nn.Module, x: Tensor, loss: Callable[[Tensor], Tensor], kind: str) -> list[str]:
-    """Ask in both forms: alone, with others beside it, missed, or the kinds told instead."""
+    """Diagnose in both forms; return for each: found alone, with others, missed, or other kinds."""
     once, findings = hookviz.diagnose(model, x, loss), hookviz.diagnose(model)
     with suppress(Exception), findings:
         loss(model(x)).backward()
@@ -88,7 +88,7 @@ def asked(model: nn.Module, x: Tensor, loss: Callable[[Tensor], Tensor], kind: s
 
 
 def run() -> list[tuple[str, str, list[str]]]:
-    """Plant each fault in each network: the fault, the network, and both answers."""
+    """Plant each fault in each network; return the fault, the network, and both answers."""
     rows = []
     for name, (model, x, y) in networks().items():
         entropy = lambda output, y=y: F.cross_entropy(output, y)  # noqa: E731
