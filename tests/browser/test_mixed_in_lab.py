@@ -173,8 +173,8 @@ def test_the_screen_agrees_with_a_new_explorer_after_random_requests(open_canvas
     notebook.command(RUN_ONE_MORE.replace("CODE_OF_CELL", json.dumps(AGAIN)))
     other = page.locator(".hookviz-app").nth(1)
     other.locator(".hv-tile").first.wait_for()
-    anew = at_rest(notebook, other)
+    expected = at_rest(notebook, other)
     for what, value in seen.items():
-        assert value == anew[what], (what, done)
+        assert value == expected[what], (what, done)
     assert app.evaluate(SEEN) == seen  # the first explorer has not changed
     assert notebook.errors == []

@@ -42,10 +42,10 @@ def test_a_training_is_shown_while_its_cell_runs(open_notebook, shots, tmp_path)
     app.locator(".hv-steps-strip").wait_for()
     slider = app.get_by_role("slider", name="step")
 
-    def told():
+    def shown_step():
         return int((slider.get_attribute("aria-valuetext") or "step -1").split()[1])
 
-    wait_for(lambda: told() == STEPS - 1, "the last step")
+    wait_for(lambda: shown_step() == STEPS - 1, "the last step")
     app.scroll_into_view_if_needed()
     page.screenshot(path=shots / "watch.png")
     numbers = app.locator(".hv-steps-numbers")
@@ -66,14 +66,14 @@ def test_a_training_is_shown_while_its_cell_runs(open_notebook, shots, tmp_path)
 
     def looked():  # starting a run may move the focus away from the slider
         slider.press("End")
-        return told() > STEPS
+        return shown_step() > STEPS
 
     wait_for(looked, "a step of the second run")
     slider.press("ArrowLeft")
-    here = told()
+    here = shown_step()
     expect(numbers).to_contain_text(f"step {here}, layer1.0.conv1")
     wait_for(lambda: int(slider.get_attribute("max")) > here + 2, "more steps")
-    assert told() == here  # new steps do not move the slider
+    assert shown_step() == here  # new steps do not move the slider
     page.screenshot(path=shots / "watch-while-it-runs.png")
     assert prompt.inner_text() == "[*]:"
     end.touch()
@@ -85,5 +85,5 @@ def test_a_training_is_shown_while_its_cell_runs(open_notebook, shots, tmp_path)
 
     steps = int(wait_for(trained, "the count of steps")[1])
     slider.press("End")
-    wait_for(lambda: told() == STEPS + steps - 1, "the last step of all")
+    wait_for(lambda: shown_step() == STEPS + steps - 1, "the last step of all")
     assert notebook.errors == []

@@ -39,7 +39,7 @@ def opened(page, place=PLACE):
     return page.locator(".hv-why")
 
 
-def told(why):
+def value_and_terms(why):
     """Return the value and the terms by name, including the bias, with all digits."""
     wait_for(lambda: why.locator(".hv-why-term").count() > 2, "the terms")
     rows = why.locator(".hv-why-term:not(.hv-why-columns)").evaluate_all(
@@ -60,7 +60,7 @@ def place_in(why):
 
 def check(why, model, x):
     """Compare the panel with `hookviz.contributions`, and return the contributions."""
-    value, rows = told(why)
+    value, rows = value_and_terms(why)
     layer, channel, position = place_in(why)
     wanted = hookviz.contributions(model, x, layer, channel=channel, position=position)
     assert value == wanted.value
@@ -81,7 +81,7 @@ def test_focusing_the_strip_below_the_terms_scrolls_it_into_view(shown, shots):
     page = shown(written())
     page.set_viewport_size({"width": 1280, "height": 600})
     why = opened(page)
-    told(why)
+    value_and_terms(why)
     strip = page.locator(".hv-strip").filter(has=page.locator(".hv-thumbs")).last
     inside = """(strip) => strip.checkVisibility() &&
       strip.getBoundingClientRect().bottom <= innerHeight + 1"""
@@ -165,14 +165,14 @@ def test_terms_off_the_stored_path_refer_to_the_notebook(shown):
     why = opened(page)
     why.get_by_role("button", name=re.compile("^start at ")).click()
     wait_for(lambda: "head.2, channel" in why.inner_text(), "the prediction's row")
-    value, terms = told(why)
+    value, terms = value_and_terms(why)
     why.locator(".hv-why-from button").nth(1).click()  # not the largest term
     wait_for(lambda: "This needs the notebook" in why.inner_text(), "what is missing")
     chips = why.locator(".hv-why-trail button")
     assert chips.count() == 2
     chips.first.click()
     wait_for(lambda: "head.2, channel" in why.inner_text(), "the way back")
-    assert told(why) == (value, terms)
+    assert value_and_terms(why) == (value, terms)
 
 
 def test_the_kernels_of_the_first_layer_are_shown(shown, shots):
