@@ -126,12 +126,13 @@ def _finding(
     kind, severity = "silent" if judged == "silent" else kind, "note"
     if judged == "dead":
         severity = "warning"
+    near = f"; the weights of {away} of them are next to zero" if away else ""
     return Finding(
         kind,
         severity,
         f"{count} of {of} channels are {'one number' if kind == 'constant' else 'zero'} everywhere "
         f"({channels.values} values in each channel), over {run.samples} "
-        f"input{'s' * (run.samples != 1)}; the weights of {away} of them are next to zero.",
+        f"input{'s' * (run.samples != 1)}{near}.",
         advice,
         **record.place,
         evidence={"channels": count, "of": of, "values": channels.values},
