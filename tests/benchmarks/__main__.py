@@ -20,6 +20,12 @@ from benchmarks import in_browser, passes, showing, studies  # noqa: E402
 from benchmarks.race import Table, one_thread  # noqa: E402
 
 PAGE = TESTS.parent / "docs" / "explanation" / "benchmarks.md"
+INTRODUCTION = """# Benchmarks
+
+`make bench` writes this page, and `python -m tests.benchmarks NAME` one section of it. The
+contenders of a table took turns in one run. Where a table has ratios, its times are medians of the
+processor's time. On a shared machine times drift: compare the ratios, of which the first row is
+1."""
 BENCHMARKS: dict[str, Callable[[bool], Iterator[Table]]] = {
     "capture": passes.capture,
     "heatmaps": passes.heatmaps,
@@ -50,7 +56,6 @@ def main() -> None:
     if unknown := set(options.names) - set(BENCHMARKS):
         parser.error(f"no benchmark {', '.join(unknown)}: there are {', '.join(BENCHMARKS)}")
     print(machine(), flush=True)
-    sections = []
     for name in options.names or BENCHMARKS:
         print(f"\n{name}", flush=True)
         tables = []
@@ -58,10 +63,21 @@ def main() -> None:
             for table in BENCHMARKS[name](options.quick):
                 print(table.text(), flush=True)
                 tables.append(table)
-        sections.append(section(name, tables))
-    if not options.names and not options.quick:
-        PAGE.write_text("\n\n".join([introduction(), *sections]) + "\n", encoding="utf-8")
-        print(f"\nwritten to {PAGE}")
+        if not options.quick:
+            write(name, tables)
+
+
+def write(name: str, tables: list[Table]) -> None:
+    """Put a benchmark's tables into the page, in place of its earlier ones."""
+    text = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
+    parts = {part.split("\n", 1)[0]: f"## {part}" for part in text.strip().split("\n## ")[1:]}
+    said = (BENCHMARKS[name].__doc__ or "").strip()
+    heading = name.capitalize()
+    own = [f"## {heading}", said, f"With {machine()}.", *(table.markdown() for table in tables)]
+    parts[heading] = "\n\n".join(own)
+    known = [parts[each.capitalize()] for each in BENCHMARKS if each.capitalize() in parts]
+    page = "\n\n".join([INTRODUCTION, *(part.strip() for part in known)])
+    PAGE.write_text(page + "\n", encoding="utf-8")
 
 
 def machine() -> str:
@@ -70,22 +86,6 @@ def machine() -> str:
         f"hookviz {hookviz.__version__}, Python {platform.python_version()}, torch "
         f"{torch.__version__}, {os.cpu_count()} processors of which torch uses one thread"
     )
-
-
-def introduction() -> str:
-    return (
-        "# Benchmarks\n\n"
-        f"`make bench` wrote this page: {machine()}.\n\n"
-        "The contenders of a table took turns in one run. Where a table has ratios, its times are "
-        "medians of the processor's time. On a shared machine times drift: compare the ratios, of "
-        "which the first row is 1."
-    )
-
-
-def section(name: str, tables: list[Table]) -> str:
-    """Return a benchmark's part of the page, which begins with what it measures."""
-    said = (BENCHMARKS[name].__doc__ or "").strip()
-    return "\n\n".join([f"## {name.title()}", said, *(table.markdown() for table in tables)])
 
 
 if __name__ == "__main__":

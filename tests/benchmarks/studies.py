@@ -176,7 +176,7 @@ def watch(quick: bool) -> Iterator[Table]:
     seldom = hookviz.watch(model)
     seconds: dict[str, list[float]] = {"plain": [], "recorded": [], "not recorded": []}
     ways = {"plain": nullcontext, "watched": lambda: seldom}
-    for number in range(3 if quick else 150):
+    for number in range(3 if quick else 102):
         for name, around in ways.items():
             start = time.process_time()
             step(model, x, around, train=True)()
@@ -220,7 +220,7 @@ def survey(quick: bool) -> Iterator[Table]:
         "a tiny network": (tiny().eval(), (4096, 1, 8, 8)),
         "demo": (hookviz.demo_model(), (256, 3, 112, 112)),
         "resnet18": (trained("resnet18").eval(), (96, 3, 224, 224)),
-        "resnet50": (trained("resnet50").eval(), (64, 3, 224, 224)),
+        "resnet50": (trained("resnet50").eval(), (48, 3, 224, 224)),
     }
     first = "its first batch alone"
     for name, (model, size) in [*cases.items()][: 1 if quick else None]:
@@ -237,7 +237,7 @@ def survey(quick: bool) -> Iterator[Table]:
             "maxima in hooks, then sorted": partial(by_hooks, model, pictures, maxima),
             "all that a survey finds, in hooks": partial(by_hooks, model, pictures, everything),
         }
-        found = race(contenders, 1 if quick else 3)
+        found = race(contenders, 1 if quick else 2)
         plain, whole, once = (
             statistics.median(found[each]) for each in ("plain", "hookviz.survey", first)
         )
