@@ -158,6 +158,8 @@ export class App {
     const meant = (target: HTMLElement, key: string) => this.meant(target, key);
     listenToKeys(keys, this.steps(), meant, signal);
     this.draw();
+    // The first draw may only correct a setting, such as a channel that the layer of a link lacks.
+    while (!this.parts.input.frame) this.draw();
     this.reopen();
   }
 

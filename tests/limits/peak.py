@@ -112,7 +112,7 @@ def _capture_all(hookviz: Any, model: Any, x: Any, max_bytes: int | None) -> tup
 
 
 def _compare(hookviz: Any, model: Any, x: Any, max_bytes: int | None) -> tuple[Any, int]:
-    found = hookviz.compare(model, model, x, max_bytes=max_bytes)
+    found = hookviz.compare(model, model, x)
     assert all(row.output.equal for row in found)
     return found, 0
 
