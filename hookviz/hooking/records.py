@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -48,16 +49,18 @@ def statistics(tensor: Tensor) -> Statistics:
         values = values.abs()
     # Half precision would overflow in the sums.
     values = values.flatten().to(torch.float64 if values.dtype == torch.float64 else torch.float32)
-    nans, infs = int(values.isnan().sum()), int(values.isinf().sum())
-    finite = values[values.isfinite()] if nans or infs else values
-    zeros = float((values == 0).sum()) / max(values.numel(), 1)
-    if not finite.numel():
-        nan = float("nan")
-        return Statistics(nan, nan, nan, zeros, nans, infs, nan)
-    low, high = finite.aminmax()
-    return Statistics(
-        low.item(), high.item(), finite.mean().item(), zeros, nans, infs, finite.norm().item()
-    )
+    size, nan = values.numel(), math.nan
+    zeros = (size - int(values.count_nonzero())) / max(size, 1)
+    nans = infs = 0
+    low, high = (end.item() for end in values.aminmax()) if size else (nan, nan)
+    # The ends of values with NaN are NaN. Most tensors are finite, and need no further passes.
+    if not (math.isfinite(low) and math.isfinite(high)):
+        nans, infs = int(values.isnan().sum()), int(values.isinf().sum())
+        values = values[values.isfinite()]
+        if not values.numel():
+            return Statistics(nan, nan, nan, zeros, nans, infs, nan)
+        low, high = (end.item() for end in values.aminmax())
+    return Statistics(low, high, values.mean().item(), zeros, nans, infs, values.norm().item())
 
 
 @dataclass(eq=False)
