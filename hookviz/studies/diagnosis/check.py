@@ -241,7 +241,7 @@ class Check:
     """One kind of fault; a new check is made for each run and stores what it observes.
 
     Subclasses override `findings`, and of the other methods those that they need. Checks are listed
-    in `checks.CHECKS`.
+    in `all_checks.CHECKS`.
 
     Attributes
     ----------

@@ -1,8 +1,8 @@
 """A guard around the user's own step: watched cheaply, and examined if anything looks wrong.
 
-While the block runs, `StepWatch` takes a sum of what each layer returns, and records the loss. If
-a sum is not finite, if something raises, or if gradients are missing or of very different sizes,
-the model is run again as it was called, and examined.
+While the block runs, `StepWatch` sums up the model's outputs and the gradients of its weights, and
+records the loss. If a sum is not finite, if something raises, or if gradients are missing or of
+very different sizes, the model is run again as it was called, and examined.
 """
 
 from __future__ import annotations
