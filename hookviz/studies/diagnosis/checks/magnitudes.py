@@ -169,33 +169,6 @@ def _trend(
     )
 
 
-def _forgotten(calls: Sequence[LayerCall]) -> Iterator[Finding]:
-    """Note a layer whose gradient shrinks from its last run to its first one, as in a recurrence.
-
-    It learns from its late runs, so that only early inputs are forgotten.
-    """
-    runs: dict[str, list[LayerCall]] = {}
-    for call in calls:
-        if call.gradient and math.isfinite(call.gradient):
-            runs.setdefault(call.layer, []).append(call)
-    for layer, (first, *_, last) in ((n, each) for n, each in runs.items() if len(each) >= MANY):
-        before, after = last.gradient or 0.0, first.gradient or 0.0
-        if before > LIMIT * after:
-            yield Finding(
-                "vanishing",
-                "note",
-                f"The gradient is {number(before / after)} times smaller in run {first.call} of "
-                f"{layer!r} than in run {last.call}: the same layer shrinks it in each run.",
-                "Use nn.GRU or nn.LSTM, or initialise the recurrent weights with "
-                "nn.init.orthogonal_, if early inputs matter.",
-                layer,
-                first.call,
-                "backward",
-                layers=[layer],
-            )
-            return
-
-
 def _ratio(kind: str, before: float, after: float) -> float:
     """Return by which factor a size shrinks or grows."""
     large, small = (before, after) if kind == "vanishing" else (after, before)
@@ -225,6 +198,33 @@ def _out_of_range(finding: Finding, run: RunRecord) -> Finding:
         message=f"{finding.message} In the end its type cannot hold them: they become Inf and NaN.",
         explains=finding.explains | {"overflow", "half precision", "dead"},
     )
+
+
+def _forgotten(calls: Sequence[LayerCall]) -> Iterator[Finding]:
+    """Note a layer whose gradient shrinks from its last run to its first one, as in a recurrence.
+
+    It learns from its late runs, so that only early inputs are forgotten.
+    """
+    runs: dict[str, list[tuple[LayerCall, float]]] = {}
+    for call in calls:
+        if call.gradient and math.isfinite(call.gradient):
+            runs.setdefault(call.layer, []).append((call, call.gradient))
+    for layer, measured in runs.items():
+        (first, early), (last, late) = measured[0], measured[-1]
+        if len(measured) >= MANY and late > LIMIT * early:
+            yield Finding(
+                "vanishing",
+                "note",
+                f"The gradient is {number(late / early)} times smaller in run {first.call} of "
+                f"{layer!r} than in run {last.call}: the same layer shrinks it in each run.",
+                "Use nn.GRU or nn.LSTM, or initialise the recurrent weights with "
+                "nn.init.orthogonal_, if early inputs matter.",
+                layer,
+                first.call,
+                "backward",
+                layers=[layer],
+            )
+            return
 
 
 _ALIKE = (
