@@ -3,10 +3,10 @@
 ========================  =====================================================================
 about                     text, JSON: format, model, layers, ``every``, and which steps and
                           layouts the arrays are of
-statistics 0, ...         (steps, rows × 2 × 8) float32, see `summary.STATISTICS`
-bins 0, ...               (steps, rows × 2 × 132) uint16: the upper half of float32 numbers
+statistics 0, ...         (steps, rows, 2, 8) float32, see `summary.STATISTICS`
+bins 0, ...               (steps, rows, 2, 132) uint16: the upper half of float32 numbers
 channels 0, ...           (steps, 2 × channels) uint16, the same
-weights 0, ...            (steps, layers × 3) float32, see `weights.NORMS`
+weights 0, ...            (steps, layers, 3) float32, see `weights.NORMS`
 maps 0, ends 0, ...       uint8 and float32: the probe's maps, and what their ends stand for
 ========================  =====================================================================
 
@@ -386,7 +386,7 @@ def step_records(
         yield plain(record | {"dead": dead.get(row), **dict(zip(NORMS, norms, strict=True))})
 
 
-FORMAT = "hookviz watch 1"
+FORMAT = "hookviz watch 2"
 _PLAIN = ("model", "types", "max_bytes", "requested_every", "left_out")
 
 
