@@ -114,10 +114,10 @@ def _said(event: Event, module: int) -> dict[str, Any]:
 
 
 def _pictures(trace: Sequence[Event], events: Sequence[dict[str, Any]]) -> list[list[Any]]:
-    """Return the pictures of all events, and tell the events which is theirs.
+    """Return the different pictures of a trace, and store in each event the index of its picture.
 
-    A picture is its height, its width and its levels. What one module returns another one takes,
-    so many are the same.
+    A picture is its height, its width and its levels. Many events share one: the output of a module
+    is the input of the next.
     """
     found: dict[tuple[int, int, bytes], int] = {}
     for seen, event in zip(map(event_picture, trace), events, strict=True):

@@ -206,7 +206,7 @@ class History:
         self.nbytes += step.nbytes
 
     def keep(self, steps: list[TrainingStep]) -> None:
-        """Keep these steps alone."""
+        """Keep only these steps."""
         self.steps, self.nbytes = steps, sum(step.nbytes for step in steps)
 
     def subsample(self) -> None:
