@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -191,17 +192,13 @@ def watch(quick: bool) -> Iterator[Table]:
     medians = {name: statistics.median(each) for name, each in seconds.items()}
     fifty = (medians["recorded"] + 49 * medians["not recorded"]) / 50 / medians["plain"]
     note = f"Fifty steps, of which one is recorded: {fifty:.3f} of plain ones."
-    yield replaced(timed("resnet18: every 50th step recorded", seconds), note)
+    yield replace(timed("resnet18: every 50th step recorded", seconds), note=note)
     model, x = tiny(), torch.randn(64, 1, 8, 8)
     every = hookviz.watch(model, every=1)
     ways = {"plain": nullcontext, "hookviz.watch": lambda: every}
     steps = {name: step(model, x, around, train=True) for name, around in ways.items()}
     yield raced("a tiny network: every step recorded", steps, 3 if quick else 81)
     yield simulated([1_000] if quick else [1_000, 10_000, 100_000])
-
-
-def replaced(table: Table, note: str) -> Table:
-    return Table(table.title, table.head, table.rows, note)
 
 
 def simulated(counts: list[int]) -> Table:
@@ -249,7 +246,7 @@ def survey(quick: bool) -> Iterator[Table]:
         )
         each = (whole - once) / (len(pictures) - BATCH)
         note = f"Each further picture takes {each * len(pictures) / plain:.2f} of a plain one."
-        yield replaced(timed(f"{name}: a survey of {len(pictures)} pictures", found), note)
+        yield replace(timed(f"{name}: a survey of {len(pictures)} pictures", found), note=note)
 
 
 def plain_pass(model: nn.Module, pictures: list[Tensor]) -> None:
