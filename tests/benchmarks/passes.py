@@ -42,10 +42,11 @@ TAKEN_APART = {
 """Name -> a layer in which a value is taken apart."""
 
 
-def network(name: str) -> nn.Module:
-    """A network of torchvision with random weights, always the same."""
+def network(name: str, **options: Any) -> nn.Module:
+    """Return a network of torchvision with random weights, the same at every call."""
     torch.manual_seed(0)
-    options = {"init_weights": False} if name == "googlenet" else {}
+    if name == "googlenet":
+        options["init_weights"] = False
     return torchvision.models.get_model(name, **options).eval()
 
 

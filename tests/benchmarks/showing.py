@@ -227,7 +227,7 @@ def map_layout(quick: bool) -> Iterator[Table]:
         x: Any = torch.rand(1, 3, 64, 64)
         if name.startswith("fcos"):
             options = {"weights_backbone": None, "min_size": 96, "score_thresh": 0.0}
-            model, x = torchvision_detector(name, options), ([x[0]],)
+            model, x = network(name, **options), ([x[0]],)
         else:
             model = UNet().eval() if name == "unet" else network(name)
         payload = graph_payload(hookviz.graph(model, x), model)
@@ -243,10 +243,3 @@ def map_layout(quick: bool) -> Iterator[Table]:
         rows.append([name, str(found["nodes"]), str(found["edges"]), *took, ratio])
     head = ["", "nodes", "edges", "opened", "a block opened", "again", "opened ÷ dagre on all"]
     yield Table("the map, folded and laid out", head, rows)
-
-
-def torchvision_detector(name: str, options: dict[str, Any]) -> nn.Module:
-    import torchvision
-
-    torch.manual_seed(0)
-    return torchvision.models.get_model(name, weights=None, **options).eval()

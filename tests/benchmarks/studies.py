@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader
 
 import hookviz
+from benchmarks.passes import network
 from benchmarks.race import Table, race, raced, timed
 
 Around = Callable[[], AbstractContextManager[Any]]
@@ -26,12 +27,6 @@ BATCH = 16
 LARGE = 32
 """Pictures are surveyed as one part of so many: of a small set more values go into the sketch."""
 WATCHED = nn.Conv2d, nn.Linear, nn.BatchNorm2d, nn.ReLU
-
-
-def trained(name: str) -> nn.Module:
-    """A network in training mode, always the same."""
-    torch.manual_seed(0)
-    return torchvision.models.get_model(name).train()
 
 
 def tiny() -> nn.Sequential:
@@ -83,11 +78,8 @@ def loss_of(output: Tensor) -> Tensor:
 
 def diagnose(quick: bool) -> Iterator[Table]:
     """One look, beside a forward and a backward; and how it grows with the layers."""
-    rounds = 1 if quick else 5
-    cases = {
-        "resnet50": (trained("resnet50"), torch.randn(4, 3, *([64, 64] if quick else [224, 224])))
-    }
-    depths = (20, 80) if quick else (250, 1000)
+    rounds, side, depths = (1, 64, (20, 80)) if quick else (5, 224, (250, 1000))
+    cases = {"resnet50": (network("resnet50").train(), torch.randn(4, 3, side, side))}
     for depth in depths:
         cases[f"{depth} × conv, BatchNorm, ReLU"] = chain(depth), torch.randn(4, 8, 16, 16)
     block = []
@@ -108,8 +100,8 @@ def diagnose(quick: bool) -> Iterator[Table]:
 def guard(quick: bool) -> Iterator[Table]:
     """Watching a training step for NaN and Inf."""
     cases = {
-        "resnet18": (trained("resnet18"), torch.randn(8, 3, 224, 224)),
-        "resnet50": (trained("resnet50"), torch.randn(4, 3, 224, 224)),
+        "resnet18": (network("resnet18").train(), torch.randn(8, 3, 224, 224)),
+        "resnet50": (network("resnet50").train(), torch.randn(4, 3, 224, 224)),
         "a tiny network": (tiny(), torch.randn(64, 1, 8, 8)),
     }
     for title, (model, x) in [*cases.items()][-1 if quick else 0 :]:
@@ -162,7 +154,7 @@ class EachOperation(TorchDispatchMode):
 
 def watch(quick: bool) -> Iterator[Table]:
     """Recording a training, and the bytes that it keeps."""
-    model, x = trained("resnet18"), torch.randn(8, 3, *([32, 32] if quick else [128, 128]))
+    model, x = network("resnet18").train(), torch.randn(8, 3, *([32, 32] if quick else [128, 128]))
     layers = [each for each in model.modules() if isinstance(each, WATCHED)]
     kept: list[Any] = []
 
@@ -222,8 +214,8 @@ def survey(quick: bool) -> Iterator[Table]:
     cases: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
         "a tiny network": (tiny().eval(), (4096, 1, 8, 8)),
         "demo": (hookviz.demo_model(), (256, 3, 112, 112)),
-        "resnet18": (trained("resnet18").eval(), (96, 3, 224, 224)),
-        "resnet50": (trained("resnet50").eval(), (48, 3, 224, 224)),
+        "resnet18": (network("resnet18"), (96, 3, 224, 224)),
+        "resnet50": (network("resnet50"), (48, 3, 224, 224)),
     }
     first = "its first batch alone"
     for name, (model, size) in [*cases.items()][: 1 if quick else None]:
