@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -87,17 +87,21 @@ def capture(quick: bool) -> Iterator[Table]:
 def forwards(model: nn.Module, x: Tensor) -> dict[str, Callable[[], Any]]:
     """Ways to keep the outputs of one forward."""
 
-    def hooked(keep: Callable[[Tensor], Tensor]) -> Any:
+    def by_hooks(keep: Callable[[Tensor], Tensor]) -> Any:
         kept: list[Tensor] = []
-        with hooks(model, lambda output: kept.append(keep(output))):
+
+        def after(module: nn.Module, args: object, output: Tensor) -> None:
+            kept.append(keep(output))
+
+        with hooked(convolutions(model), after):
             return model(x), kept
 
     return {
         "plain": lambda: model(x),
-        "hooks, by reference (wrong where the next layer works in place)": lambda: hooked(
+        "hooks, by reference (wrong where the next layer works in place)": lambda: by_hooks(
             Tensor.detach
         ),
-        "hooks, clones": lambda: hooked(lambda output: output.detach().clone()),
+        "hooks, clones": lambda: by_hooks(lambda output: output.detach().clone()),
         "hookviz.capture": lambda: captured(model, lambda: model(x)),
     }
 
@@ -111,11 +115,11 @@ def by_hand(model: nn.Module, x: Tensor, keep_gradient: Callable[[Tensor], Tenso
     """Outputs and gradients of one forward and one backward, by hooks as one writes them."""
     kept: list[Tensor] = []
 
-    def keep(output: Tensor) -> None:
+    def after(module: nn.Module, args: object, output: Tensor) -> None:
         kept.append(output.detach().clone())
         output.register_hook(lambda gradient: kept.append(keep_gradient(gradient)))
 
-    with hooks(model, keep):
+    with hooked(convolutions(model), after):
         return input_gradient(model, x), kept
 
 
@@ -138,17 +142,17 @@ def forward(model: nn.Module, x: Tensor) -> Tensor:
 
 
 def convolutions(model: nn.Module) -> list[nn.Module]:
-    return [module for module in model.modules() if isinstance(module, nn.Conv2d)]
+    return modules_of(model, nn.Conv2d)
+
+
+def modules_of(model: nn.Module, *kinds: type[nn.Module]) -> list[nn.Module]:
+    return [module for module in model.modules() if isinstance(module, kinds)]
 
 
 @contextmanager
-def hooks(model: nn.Module, keep: Callable[[Tensor], Any]) -> Iterator[None]:
-    """Forward hooks as one writes them by hand, on all convolutions."""
-
-    def after(module: nn.Module, args: object, output: Tensor) -> None:
-        keep(output)
-
-    handles = [each.register_forward_hook(after) for each in convolutions(model)]
+def hooked(modules: Iterable[nn.Module], after: Callable[..., None]) -> Iterator[None]:
+    """Register a forward hook on each module within the block, as one writes it by hand."""
+    handles = [module.register_forward_hook(after) for module in modules]
     try:
         yield
     finally:
@@ -267,16 +271,8 @@ def attention(quick: bool) -> Iterator[Table]:
             q, k, _ = made.unflatten(-1, (3, module.num_heads, -1)).permute(2, 0, 3, 1, 4)
             found.append((q @ k.mT / math.sqrt(q.shape[-1])).softmax(-1))
 
-        handles = [
-            module.register_forward_hook(after)
-            for module in model.modules()
-            if isinstance(module, nn.MultiheadAttention)
-        ]
-        try:
+        with hooked(modules_of(model, nn.MultiheadAttention), after):
             forward(model, x)
-        finally:
-            for handle in handles:
-                handle.remove()
         return found
 
     contenders: dict[str, Callable[[], Any]] = {

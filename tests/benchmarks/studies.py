@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader
 
 import hookviz
-from benchmarks.passes import network
+from benchmarks.passes import convolutions, hooked, modules_of, network
 from benchmarks.race import Table, race, raced, timed
 
 Around = Callable[[], AbstractContextManager[Any]]
@@ -116,28 +116,15 @@ def guard(quick: bool) -> Iterator[Table]:
         yield raced(f"{title}: a guarded step", steps, 2 if quick else 7)
 
 
-@contextmanager
-def finite_leaves(model: nn.Module) -> Iterator[None]:
-    """A forward hook on each leaf, which looks whether its output is finite."""
+def finite_leaves(model: nn.Module) -> AbstractContextManager[None]:
+    """Check in a forward hook on each leaf whether its output is finite."""
 
     def look(module: nn.Module, args: Any, output: Tensor) -> None:
         if not output.isfinite().all():
             raise ValueError(type(module).__name__)
 
     leaves = [module for module in model.modules() if next(module.children(), None) is None]
-    with hooked(leaves, look):
-        yield
-
-
-@contextmanager
-def hooked(modules: list[nn.Module], after: Callable[..., None]) -> Iterator[None]:
-    """A forward hook on each of some modules."""
-    handles = [module.register_forward_hook(after) for module in modules]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+    return hooked(leaves, look)
 
 
 class EachOperation(TorchDispatchMode):
@@ -155,7 +142,7 @@ class EachOperation(TorchDispatchMode):
 def watch(quick: bool) -> Iterator[Table]:
     """Recording a training, and the bytes that it keeps."""
     model, x = network("resnet18").train(), torch.randn(8, 3, *([32, 32] if quick else [128, 128]))
-    layers = [each for each in model.modules() if isinstance(each, WATCHED)]
+    layers = modules_of(model, *WATCHED)
     kept: list[Any] = []
 
     def fastai_like(module: nn.Module, args: Any, output: Tensor) -> None:
@@ -268,7 +255,7 @@ def by_hooks(
     def after(module: nn.Module, args: Any, output: Tensor) -> None:
         kept.setdefault(module, []).append(take(output))
 
-    with hooked([each for each in model.modules() if isinstance(each, nn.Conv2d)], after):
+    with hooked(convolutions(model), after):
         plain_pass(model, pictures)
     values = [torch.cat([each[0] for each in found]) for found in kept.values()]
     return [torch.sort(each, dim=0, descending=True, stable=True).values for each in values]
