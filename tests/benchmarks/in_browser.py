@@ -255,8 +255,8 @@ def key_press(quick: bool) -> Iterator[Table]:
             each.page = opened(lab, browser, str(number), each.cells)
             each.page.locator(each.slider).first.wait_for(timeout=60_000)
         for number in range(1 if quick else 4):
-            for name in turns(range(len(racing)), number):  # type: ignore[arg-type]
-                racing[int(name)].block()
+            for contender in turns(racing, number):
+                contender.block()
     yield timed("key press to new picture", {each.name: each.seconds for each in racing})
     rows = []
     for each in racing:

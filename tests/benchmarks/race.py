@@ -13,10 +13,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
+Contender = TypeVar("Contender")
 Contenders = Mapping[str, Callable[[], Any]]
 """Name -> what is timed; the first one is the baseline."""
 
@@ -50,15 +51,9 @@ class Table:
         return "\n\n".join([f"**{self.title}**", table, *filter(None, [self.note])])
 
 
-def raced(
-    title: str,
-    contenders: Contenders,
-    rounds: int,
-    warmups: int = 1,
-    clock: Callable[[], float] = time.process_time,
-) -> Table:
+def raced(title: str, contenders: Contenders, rounds: int, warmups: int = 1) -> Table:
     """Let contenders race, and return their medians and ratios as a table."""
-    return timed(title, race(contenders, rounds, warmups, clock))
+    return timed(title, race(contenders, rounds, warmups))
 
 
 def timed(title: str, seconds: Mapping[str, Sequence[float]]) -> Table:
@@ -97,11 +92,11 @@ def race(
     return seconds
 
 
-def turns(names: Sequence[str], number: int) -> list[str]:
-    """Who runs when in a round: another one first each time, and forth and back in turn.
+def turns(contenders: Sequence[Contender], number: int) -> list[Contender]:
+    """Return the order of a round: two rounds start with each, the second one backwards.
 
-    Back, too, because a contender inherits the caches and the heap of the one before it,
-    which in a mere rotation would always be the same.
+    A contender inherits the caches and the heap of the one before it. In a mere rotation that
+    would be the same one in every round.
 
     Examples
     --------
@@ -109,8 +104,8 @@ def turns(names: Sequence[str], number: int) -> list[str]:
     [['a', 'b', 'c'], ['a', 'c', 'b'], ['b', 'c', 'a']]
     """
     turn, back = divmod(number, 2)
-    first = turn % len(names)
-    order = [*names[first:], *names[:first]]
+    first = turn % len(contenders)
+    order = [*contenders[first:], *contenders[:first]]
     return [order[0], *reversed(order[1:])] if back else order
 
 
