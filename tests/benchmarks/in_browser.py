@@ -238,7 +238,7 @@ class Pressed:
 
 
 def key_press(quick: bool) -> Iterator[Table]:
-    """From a key on a slider to the new picture in JupyterLab, resnet18's first convolution."""
+    """Press a key on a slider in JupyterLab, and wait for another map of resnet18's first layer."""
     racing = [
         Pressed("interact and imshow", [MODEL, INTERACT], ".widget-output .jp-OutputArea img"),
         Pressed("an Image widget and a palette PNG", [MODEL, BARE], "img.widget-image"),
@@ -266,7 +266,7 @@ def key_press(quick: bool) -> Iterator[Table]:
 
 
 def brush(quick: bool) -> Iterator[Table]:
-    """From letting go of the brush to the new pictures in JupyterLab, beside a forward."""
+    """Release the brush in JupyterLab, and wait for the new pictures, compared with a forward."""
     rows = []
     with jupyter_lab() as lab, chromium() as browser:
         for number, (name, given) in enumerate(BRUSHED.items()):
@@ -308,7 +308,7 @@ def strokes(page: Page, count: int) -> tuple[float, float]:
 
 
 def pages(quick: bool) -> Iterator[Table]:
-    """Pages of explorers: how large, how soon they show something, how they follow a key."""
+    """Open an explorer's page, wait for its first map, and hold a key."""
     rows = []
     with tempfile.TemporaryDirectory() as folder, chromium() as browser:
         for name in PAGES[: 1 if quick else None]:
@@ -332,7 +332,7 @@ def pages(quick: bool) -> Iterator[Table]:
 
 
 def network_pages(quick: bool) -> Iterator[Table]:
-    """Pages that run their network: how soon they are there, how soon another picture is."""
+    """Open a page that runs its network, wait for its first map, and give it other pictures."""
     files = []
     for picture in hookviz.models.photographs().values():
         picture.save(file := io.BytesIO(), "PNG")

@@ -56,7 +56,7 @@ def picture(quick: bool) -> Tensor:
 
 
 def capture(quick: bool) -> Iterator[Table]:
-    """Every convolution's output, and the gradient that reaches it."""
+    """Capture every convolution's output and the gradient that reaches it."""
     rounds, slow_rounds = (2, 1) if quick else (15, 1)
     for name in ("vgg11",) if quick else ("resnet50", "vgg11"):
         model, x = network(name), picture(quick)
@@ -161,7 +161,7 @@ def hooked(modules: Iterable[nn.Module], after: Callable[..., None]) -> Iterator
 
 
 def heatmaps(quick: bool) -> Iterator[Table]:
-    """Grad-CAM of every layer, and what another choice costs."""
+    """Compute Grad-CAM for every layer, and change the explorer's target, layer and heatmap."""
     rounds, slow_rounds = (2, 1) if quick else (10, 1)
     model, x = network("resnet50"), picture(quick)
     layers, plain = convolutions(model), partial(input_gradient, model, x)
@@ -212,7 +212,7 @@ def steps(explorer: Any, setting: str, values: Any) -> Callable[[], None]:
 
 
 def edits(quick: bool) -> Iterator[Table]:
-    """A forward with a channel off, and all channels of a layer ablated."""
+    """Run a network with one channel off, and ablate every channel of a layer."""
     model, x = network("resnet50"), picture(quick)
 
     def by_hook(name: str, channel: int) -> Tensor:
@@ -254,7 +254,7 @@ def edits(quick: bool) -> Iterator[Table]:
 
 
 def attention(quick: bool) -> Iterator[Table]:
-    """The attention of all layers, and its gradients."""
+    """Compute the attention of all layers and its gradients."""
     if quick:
         model: nn.Module = torchvision.models.VisionTransformer(32, 8, 2, 2, 16, 32).eval()
         x = torch.randn(1, 3, 32, 32)
@@ -289,7 +289,7 @@ def attention(quick: bool) -> Iterator[Table]:
 
 
 def graph(quick: bool) -> Iterator[Table]:
-    """A graph, and why a value is what it is, in forwards."""
+    """Record a network's graph and explain a value. The ratios are relative to one forward."""
     for name in [*TAKEN_APART][: 1 if quick else None]:
         model, x, layer = network(name), picture(quick), TAKEN_APART[name]
         where = {"channel": 3, "position": (3,) if name.startswith("vit") else (3, 3)}

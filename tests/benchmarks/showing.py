@@ -46,7 +46,7 @@ BLOCKS = {
 
 
 def drawing(quick: bool) -> Iterator[Table]:
-    """A step of the sliders, in the kernel."""
+    """Move a slider by one step, as measured in the kernel."""
     matplotlib.use("agg")
     explorer = hookviz.explore(network("resnet50"), photograph(), layer="conv1")
     maps = explorer.cache["conv1"].activation[0].numpy()
@@ -118,7 +118,7 @@ def to_png(figure: Figure) -> bytes:
 
 
 def explorers(quick: bool) -> Iterator[Table]:
-    """An explorer made, shown, and written as a page."""
+    """Make an explorer, show it, and write it as a page."""
     rounds, warmups = (1, 0) if quick else (4, 1)
     lite, weights = hookviz.pretrained("efficientnet_lite0")
     cases: dict[str, tuple[Any, ...]] = {
@@ -148,7 +148,7 @@ def explorers(quick: bool) -> Iterator[Table]:
 
 
 def memory(quick: bool) -> Iterator[Table]:
-    """The peak above model and input, each way in a process of its own; and the messages sent."""
+    """Measure each task's peak memory above model and input, and the messages to the browser."""
     cases = [("narrow", 1, 1024, 20)] if quick else [
         ("resnet50", 1, 2048, 1000), ("resnet152", 32, 224, 1000), ("vit_b_16", 1, 224, 10),
     ]  # fmt: skip
@@ -221,7 +221,7 @@ def double(before: int, after: int) -> nn.Sequential:
 
 
 def map_layout(quick: bool) -> Iterator[Table]:
-    """A network's map folded and laid out, beside dagre on the whole graph."""
+    """Fold and lay out a network's map, compared with dagre on the whole graph."""
     rows = []
     for name, block in [*BLOCKS.items()][: 1 if quick else None]:
         x: Any = torch.rand(1, 3, 64, 64)

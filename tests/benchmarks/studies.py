@@ -77,7 +77,7 @@ def loss_of(output: Tensor) -> Tensor:
 
 
 def diagnose(quick: bool) -> Iterator[Table]:
-    """One look, beside a forward and a backward; and how it grows with the layers."""
+    """Diagnose networks of several depths, compared with a plain forward and backward."""
     rounds, side, depths = (1, 64, (20, 80)) if quick else (5, 224, (250, 1000))
     cases = {"resnet50": (network("resnet50").train(), torch.randn(4, 3, side, side))}
     for depth in depths:
@@ -98,7 +98,7 @@ def diagnose(quick: bool) -> Iterator[Table]:
 
 
 def guard(quick: bool) -> Iterator[Table]:
-    """Watching a training step for NaN and Inf."""
+    """Watch a training step for NaN and Inf."""
     cases = {
         "resnet18": (network("resnet18").train(), torch.randn(8, 3, 224, 224)),
         "resnet50": (network("resnet50").train(), torch.randn(4, 3, 224, 224)),
@@ -140,7 +140,7 @@ class EachOperation(TorchDispatchMode):
 
 
 def watch(quick: bool) -> Iterator[Table]:
-    """Recording a training, and the bytes that it keeps."""
+    """Record a training, and count the bytes of the record."""
     model, x = network("resnet18").train(), torch.randn(8, 3, *([32, 32] if quick else [128, 128]))
     layers = modules_of(model, *WATCHED)
     kept: list[Any] = []
@@ -197,7 +197,7 @@ def simulated(counts: list[int]) -> Table:
 
 
 def survey(quick: bool) -> Iterator[Table]:
-    """What each channel responds to in a data set, beside a plain pass over it."""
+    """Find what each channel responds to in a data set, compared with a plain pass over it."""
     cases: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
         "a tiny network": (tiny().eval(), (4096, 1, 8, 8)),
         "demo": (hookviz.demo_model(), (256, 3, 112, 112)),
@@ -262,7 +262,7 @@ def by_hooks(
 
 
 def compare(quick: bool) -> Iterator[Table]:
-    """Two networks compared, beside a forward and backward of each."""
+    """Compare two networks. The baseline is a forward and backward of each."""
     a, b, x = resnet20(), resnet20(), torch.randn(64, 3, 32, 32)
     one, other = step(a, x), step(b, x)
     contenders = {
