@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from torch import Tensor
 
 from ...run.recorder import Operation
-from ..graph.origins import operation_of
 from .checks.loss import WIRED
 from .operation_log import OperationLog
 from .records import OperationRecord, range_of
@@ -51,10 +52,17 @@ _SOURCES = {source for sources, _, _ in WIRED.values() for source in sources}
 
 def _maker(node: Any) -> str:
     """Name the operation that made the values of a tensor, by its node in autograd's graph."""
-    while node is not None and operation_of(node) in _VIEWS:
+    while node is not None and _VIEW.match(type(node).__name__) and node.next_functions:
         node = node.next_functions[0][0]
-    return "" if node is None else operation_of(node)
+    return _title(type(node).__name__)
 
 
-_VIEWS = {"view", "unsafe_view", "reshape_alias", "squeeze", "unsqueeze", "select", "slice"}
-_VIEWS |= {"transpose", "permute", "t", "alias"}
+@cache
+def _title(name: str) -> str:
+    return re.sub("(?<=[a-z])(?=[A-Z])", "_", name.removesuffix("Backward0")).lower()
+
+
+_VIEW = re.compile(
+    "(View|UnsafeView|ReshapeAlias|Squeeze|Unsqueeze|Select|Slice|Transpose|Permute|T|Alias)"
+    r"Backward\d$"
+)

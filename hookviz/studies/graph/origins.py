@@ -122,12 +122,12 @@ def split(
     # ReLUs. The numbers behind are listed with weight 0.
     slopes = ranks = [slope for _, _, slope in reached]
     for passes, kinds in ((_pass_above, _UPPER_BOUNDS), (_pass_through, _BOUNDS)):
-        bounds = [node for node in nodes if operation_of(node) in kinds]
+        bounds = [node for node in nodes if _operation_of(node) in kinds]
         if bounds and (passes is _pass_above or not any(rank.any() for rank in ranks)):
             with HookManager([(node, "tensor", partial(passes, node)) for node in bounds]):
                 ranks = _slopes(tensor, index, [leaf for _, leaf, _ in reached])
             if passes is _pass_above and any(map(_differ, ranks, slopes)):
-                curved += dict.fromkeys(map(operation_of, bounds))
+                curved += dict.fromkeys(map(_operation_of, bounds))
     candidates, count, total = list[tuple[float, Part]](), 0, 0.0
     for (place, leaf, slope), rank in zip(reached, ranks, strict=True):
         # Most slopes are zero: in a convnet a number is made of a few.
@@ -232,7 +232,7 @@ class _Path:
         names, node = [], self._ends[id(leaf)]
         while self._onward[node]:
             node = self._onward[node][0]
-            names.append(operation_of(node))
+            names.append(_operation_of(node))
         return [name for name in names if name not in _VIEWS]
 
     def between(self, leaves: Sequence[Tensor]) -> list[Any]:
@@ -250,7 +250,7 @@ def _curved(nodes: Collection[Any]) -> list[str]:
     """List the operations that are not piecewise linear."""
     among, found = set(nodes), dict[str, None]()
     for node in nodes:
-        name = operation_of(node)
+        name = _operation_of(node)
         several = sum(behind in among for behind, _ in node.next_functions) > 1
         own_statistics = "batch_norm" in name and getattr(node, "_saved_training", False)
         scaled = name in _PRODUCTS and not several and not own_statistics
@@ -261,18 +261,18 @@ def _curved(nodes: Collection[Any]) -> list[str]:
 
 def _unknown(nodes: Collection[Any]) -> list[str]:
     """List the operations whose derivative says nothing about their values, such as ``round``."""
-    names = {node: operation_of(node) for node in nodes}
+    names = {node: _operation_of(node) for node in nodes}
     by_user = {n for n in nodes if isinstance(n, BackwardCFunction) and names[n] not in _VIEWS}
     return [*dict.fromkeys(name for n, name in names.items() if name in _FLAT or n in by_user)]
 
 
-def operation_of(node: Any) -> str:
+def _operation_of(node: Any) -> str:
     """Return the name of the operation that made a node of autograd's graph.
 
     Examples
     --------
     >>> x = torch.ones(1, 2, 4, 4, requires_grad=True)
-    >>> operation_of(torch.nn.functional.max_pool2d(x, 2).grad_fn)
+    >>> _operation_of(torch.nn.functional.max_pool2d(x, 2).grad_fn)
     'max_pool2d_with_indices'
     """
     name = re.sub(r"Backward\d*$", "", node.name())
