@@ -105,8 +105,9 @@ def attention(
     chosen = None if layers is None else set(select_layers(model, layers))
     target = check_target(target)
     # Masks may hold −inf.
-    how = {"weights": weights, "transform": transform, "class_names": class_names}
-    session = Session.of(model, inputs, finite=False, **how)
+    session = Session.of(
+        model, inputs, weights=weights, transform=transform, class_names=class_names, finite=False
+    )
 
     def run(gradients: bool) -> AttentionListener:
         store = TensorStore(max_bytes=max_bytes)

@@ -52,9 +52,8 @@ class Flip:
     Examples
     --------
     >>> import hookviz
-    >>> from hookviz.attribution import prepare_input
     >>> model, picture = hookviz.demo_model(), hookviz.demo_images()[6]
-    >>> session = Session(model, prepare_input(picture, model))
+    >>> session = Session.of(model, picture)
     >>> flip = Flip(session, lambda channels: LayerEdit("layer3.1", 0, channels), range(96))
     >>> while flip.work(seconds=0) < 1:
     ...     pass

@@ -81,7 +81,6 @@ def call_origins(session: Session, layers: Iterable[str]) -> dict[CallKey, RowSo
     Examples
     --------
     >>> from torch import nn
-    >>> from hookviz.run.inputs import prepare_input
     >>> class Mirrored(nn.Module):
     ...     def __init__(self):
     ...         super().__init__()
@@ -90,7 +89,7 @@ def call_origins(session: Session, layers: Iterable[str]) -> dict[CallKey, RowSo
     ...     def forward(self, x):
     ...         return self.conv(torch.cat([x, x.flip(3)])).mean((2, 3))
     >>> model = Mirrored()
-    >>> session = Session(model, prepare_input(torch.rand(2, 3, 8, 8), model))
+    >>> session = Session.of(model, torch.rand(2, 3, 8, 8))
     >>> [source.sample for source in call_origins(session, ["conv"])["conv", 0]]
     [0, 1, 0, 1]
     """

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ...draw.document import TablePage
 from ...hooking.select import select_layer
-from ...run.inputs import Transform, prepare_input
+from ...run.inputs import Transform
 from ...run.session import Session
 from ...tables import for_terminal, html_table, number, plain, text_table
 from .cut import CutRun, Value
@@ -79,7 +79,7 @@ def contributions(
     ([('input', 0)], [('relu', 10.0)])
     """
     module, name = select_layer(model, layer)
-    session = Session(model, prepare_input(inputs, model, weights=weights, transform=transform))
+    session = Session.of(model, inputs, weights=weights, transform=transform)
     run = CutRun(session, only=module)
     return contributions_in(run, run.value(name, channel, position, sample, call))
 

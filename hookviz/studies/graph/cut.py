@@ -277,9 +277,8 @@ class CutRun:
     Examples
     --------
     >>> import hookviz
-    >>> from hookviz.run.inputs import prepare_input
     >>> model, x = hookviz.demo_model(), hookviz.demo_images()[6]
-    >>> run = CutRun(Session(model, prepare_input(x, model)))
+    >>> run = CutRun(Session.of(model, x))
     >>> value = run.value("layer3.1.conv2", channel=17, position=(5, 8))
     >>> value.terms.kernel.shape[1:]
     torch.Size([3, 3])

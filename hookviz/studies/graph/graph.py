@@ -20,7 +20,7 @@ from ...hooking.select import (
 )
 from ...hooking.transforms import TransformError
 from ...run.errors import first_line
-from ...run.inputs import Transform, prepare_input
+from ...run.inputs import Transform
 from ...run.recorder import OperationRecorder
 from ...run.session import Session, clone_inputs
 from ...tables import for_terminal, html_table, plain, text_table
@@ -92,8 +92,7 @@ def graph(
     >>> graph.sources("one"), graph.after("one")
     ([('input', 0)], ['relu'])
     """
-    how: dict[str, Any] = {"weights": weights, "transform": transform, "finite": False}
-    session = Session(model, prepare_input(inputs, model, **how))
+    session = Session.of(model, inputs, weights=weights, transform=transform, finite=False)
     return graph_of(session, chosen_layers(model, layers), keep)
 
 

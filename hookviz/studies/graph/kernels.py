@@ -63,9 +63,8 @@ def layer_weights(
 
     Examples
     --------
-    >>> from hookviz.run.inputs import prepare_input
     >>> model = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4))
-    >>> session = Session(model, prepare_input(torch.ones(1, 2, 8, 8), model))
+    >>> session = Session.of(model, torch.ones(1, 2, 8, 8))
     >>> found = layer_weights(session, "0", channel=1)
     >>> found.kernels.shape, found.folded.shape, len(found.norms)
     (torch.Size([4, 2, 3, 3]), torch.Size([4, 2, 3, 3]), 4)

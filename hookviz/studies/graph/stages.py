@@ -39,9 +39,8 @@ def stages_of(session: Session, module: nn.Module) -> list[dict[str, Tensor]]:
     Examples
     --------
     >>> import torch
-    >>> from hookviz.run.inputs import prepare_input
     >>> model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1), nn.ReLU())
-    >>> session = Session(model, prepare_input(torch.ones(1, 1, 4, 4), model))
+    >>> session = Session.of(model, torch.ones(1, 1, 4, 4))
     >>> [sorted(each) for each in stages_of(session, model[0])]
     [['activation', 'norm']]
     """

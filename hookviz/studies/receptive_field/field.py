@@ -367,7 +367,7 @@ def _fields(origin: _Origin, chosen: Chosen, inputs: Any, call: int) -> dict[str
 
 def _seen(origin: _Origin, chosen: Chosen, inputs: Any) -> dict[Key, LayerFootprint]:
     model, weights, transform = origin
-    session = Session(model, prepare_input(inputs, model, weights=weights, transform=transform))
+    session = Session.of(model, inputs, weights=weights, transform=transform)
     main = session.inputs.main
     if main is not None and main.ndim == spatial(session, main) + 2:
         session.inputs = one_of(session.inputs, 0)

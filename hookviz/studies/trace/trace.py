@@ -22,7 +22,7 @@ from ...draw.figures import small_png
 from ...files import page_to
 from ...hooking.select import module_names, type_name
 from ...run.errors import first_sentence, innermost_call
-from ...run.inputs import Transform, prepare_input
+from ...run.inputs import Transform
 from ...run.session import PassResult, Session
 from ...run.target import Target
 from ...tables import for_terminal, megabytes, number
@@ -220,8 +220,9 @@ def trace(
     full_backward 0
     full_backward (model)
     """
-    prepared = prepare_input(inputs, model, weights=weights, transform=transform)
-    session = Session(model, prepared, weights=weights, class_names=class_names)
+    session = Session.of(
+        model, inputs, weights=weights, transform=transform, class_names=class_names
+    )
     names = module_names(model)
     passed = _recorded(session, names, target)
     recorder, scored = passed.observer, passed.scored

@@ -13,7 +13,6 @@ from torch import nn
 from ...hooking.capture import capture
 from ...hooking.maps import as_maps
 from ...hooking.select import is_convolution, unwrapped
-from ...run.inputs import prepare_input
 from ...run.session import Session
 
 CHANNELS, SIDE = 16, 32
@@ -31,7 +30,7 @@ class Probe:
     """
 
     def __init__(self, model: nn.Module, given: Any, layers: Sequence[str]) -> None:
-        self._session = Session(model, prepare_input(given, model))
+        self._session = Session.of(model, given)
         core = unwrapped(model)[0]
         convolved = [name for name in layers if is_convolution(core.get_submodule(name))]
         self._layers = convolved or list(layers)
