@@ -217,6 +217,7 @@ def test_the_model_is_unchanged_even_after_an_interrupt():
     [
         (torch.rand(4), torch.ones(4, 4), "A heatmap of shape (4,) does not fit a mask"),
         (torch.rand(4, 4), torch.ones(1, 1, 4, 4), "mask of shape (1, 1, 4, 4)"),
+        (torch.rand(4, 4), torch.ones(4), "mask of shape (4,)"),
         (torch.rand(4, 0), torch.ones(4, 4), "(4, 0) does not fit"),
         (torch.rand(2, 4, 4), torch.ones(3, 4, 4), "one mask or one for each heatmap"),
         (torch.rand(9, 4), torch.ones(8, 8), "at the size of the model's input"),

@@ -356,7 +356,8 @@ def _inside(mask: Mask) -> Tensor:
         return values > 0
     low, high = float(values.min()), float(values.max())
     inside = values > (0.5 if high <= 1 else 127.5)
-    if not (low >= 0 and high <= 255) or not inside.flatten(-2).any(-1).all():
+    empty = inside.ndim >= 2 and not inside.flatten(-2).any(-1).all()
+    if empty or not (low >= 0 and high <= 255):
         raise ValueError(
             f"A mask is boolean, 0 to 1, or 0 to 255, with values above half of that; this one has "
             f"{low:g} to {high:g}. For a map of labels, give mask == label."
