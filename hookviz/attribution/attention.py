@@ -492,16 +492,26 @@ def head_records(name: str, tensor: Tensor) -> list[dict[str, Any]]:
     means = [each.where(seen, 0).sum((0, 2)) / count for each in (entropy, tensor.amax(-1))]
     # Of all weight, the part of the key that gets most.
     fraction, key = (tensor.sum((0, 2)) / total.sum((0, 2))[:, None]).max(1)
-    same = {"samples": samples, "queries": queries, "keys": keys}
-    measured = zip(*(each.tolist() for each in (*means, key, fraction)), strict=True)
+    columns = zip(*(each.tolist() for each in (*means, key, fraction)), strict=True)
     return [
-        {"layer": name, "head": head}
-        | same
-        | plain(dict(zip(("entropy", "peak", "key", "fraction"), values, strict=True)))
-        for head, values in enumerate(measured)
+        {
+            "layer": name,
+            "head": head,
+            "samples": samples,
+            "queries": queries,
+            "keys": keys,
+            "entropy": plain(spread),
+            "peak": plain(peak),
+            "key": best,
+            "fraction": plain(part),
+        }
+        for head, (spread, peak, best, part) in enumerate(columns)
     ]
 
 
 def _range(values: Sequence[float | None]) -> str:
-    known = sorted(each for each in values if each is not None)
-    return " to ".join(dict.fromkeys(number(each) for each in (*known[:1], *known[-1:]))) or "–"
+    known = [each for each in values if each is not None]
+    if not known:
+        return "–"
+    low, high = number(min(known)), number(max(known))
+    return low if low == high else f"{low} to {high}"

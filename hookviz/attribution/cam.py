@@ -421,9 +421,9 @@ def legrad(maps: Attention) -> Tensor:
     ``S_l`` is computed from the class token or from the mean of the tokens, as the model does it.
     The authors' code for CLIP takes the mean of all tokens, and scales the map to 0..1.
     """
-    square = _square(maps)
-    known = {name: each for name, each in maps.layer_gradients.items() if name in square}
-    found = [each.relu().mean((1, 2)) for each in known.values()]
+    square = _square(maps)  # raises for windows, before the model runs for the gradients
+    gradients = maps.layer_gradients
+    found = [gradients[name].relu().mean((1, 2)) for name in square if name in gradients]
     if not found:
         raise ValueError("No gradient reaches any attention: give a target that depends on it.")
     return _on_patches(maps, torch.stack(found).mean(0))

@@ -332,7 +332,8 @@ def _fitting(heatmap: Heatmap, mask: Mask) -> tuple[Tensor, Tensor, bool]:
         not maps.ndim == masks.ndim == 3
         or not maps.numel()
         or len(masks) not in (1, len(maps))
-        or any(map(int.__gt__, maps.shape[1:], masks.shape[1:]))
+        or maps.shape[1] > masks.shape[1]
+        or maps.shape[2] > masks.shape[2]
     ):
         raise ValueError(
             f"A heatmap of shape {tuple(values.shape)} does not fit a mask of shape "

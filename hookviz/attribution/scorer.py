@@ -18,8 +18,8 @@ class Scorer:
     """A session's batch of inputs with a target for each sample.
 
     Use it within ``with session.active()``. ``pictures`` is the tensor that may be changed,
-    ``(N, C, *spatial)``; ``batch_size`` is the largest number of rows for one `score`, 1 for a
-    function as target, which gets the output for one picture.
+    ``(N, C, *spatial)``. `scores` and `table` run up to ``batch_size`` rows at a time, and one at a
+    time for a function as target, which gets the output for one picture.
     """
 
     def __init__(
