@@ -151,8 +151,8 @@ def plain_page(title: str, body: str, png: bytes | None = None) -> str:
 class TablePage:
     """A mixin for results whose page is a table, below a figure if there is one.
 
-    A result with a ``verdict`` and ``_header`` needs only `_cells`; one with rows and a method
-    ``figure`` has the picture, too.
+    A subclass defines `_heading`, and either ``verdict``, ``_header`` and `_cells` or its own
+    ``__repr__`` and `_repr_html_`. For a figure it overrides `_png`.
     """
 
     _header: tuple[str, ...] = ()

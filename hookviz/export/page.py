@@ -249,7 +249,7 @@ class PageBeginning:
     picture: tuple[PictureHeader, np.ndarray] | None
 
     def ask(self, steps: Sequence[Step]) -> None:
-        """Add the questions to the facts, which must be complete."""
+        """Add the questions, which are checked against the facts' layers, choices and classes."""
         asked = lesson_payload(steps, self.view, self.facts, self.title) if steps else None
         self.facts["lesson"] = asked
 
