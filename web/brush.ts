@@ -13,7 +13,7 @@ export class Brush {
   from: { u: number; v: number } | null = null; // where a rectangle begins, or the stroke was last
   cursor = { u: 0.5, v: 0.5 }; // of the keys
   sent = false;
-  known: [number, number] | null = null; // height and width of the latest picture
+  measures: [number, number] | null = null; // height and width of the input that was painted on last
   button = el("button", {
     class: "hv-toggle",
     type: "button",
@@ -85,11 +85,13 @@ export class Brush {
     return data && source.picture(data.header.place);
   }
 
-  /** Height and width of the input: of the previous run, until the picture of this one is here. */
-  get measures() {
+  /** Measure the input; while the picture of a new run is on its way, that of the last one counts. */
+  measure() {
     const { picture } = this;
-    if (picture) this.known = (picture.size ?? [picture.height, picture.width]) as [number, number];
-    return this.known;
+    if (picture) {
+      this.measures = (picture.size ?? [picture.height, picture.width]) as [number, number];
+    }
+    return this.measures;
   }
 
   toggle() {
@@ -157,7 +159,7 @@ export class Brush {
   }
 
   begin(spot: { u: number; v: number }) {
-    const size = this.measures;
+    const size = this.measure();
     if (!size) return;
     this.mask = new Uint8Array(size[0] * size[1]);
     this.from = spot;
@@ -238,7 +240,7 @@ export class Brush {
   occlude(u: number, v: number) {
     const before = this.tool.value;
     this.tool.value = "rectangle";
-    const [height, width] = this.measures ?? [1, 1];
+    const [height, width] = this.measure() ?? [1, 1];
     this.begin({ u: u - this.radius, v: v - (this.radius * width) / height });
     this.go({ u: u + this.radius, v: v + (this.radius * width) / height });
     this.end();
