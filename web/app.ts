@@ -158,8 +158,6 @@ export class App {
     const meant = (target: HTMLElement, key: string) => this.meant(target, key);
     listenToKeys(keys, this.steps(), meant, signal);
     this.draw();
-    // The first draw may only correct a setting, such as a channel that the layer of a link lacks.
-    while (!this.parts.input.frame) this.draw();
     this.reopen();
   }
 
@@ -420,24 +418,7 @@ export class App {
     this.root.classList.toggle("hv-waiting", this.isWaiting);
     if (data) {
       this.data = data;
-      const going = isGoing(this.ranking);
-      if (this.toFirst && !going) {
-        this.toFirst = false;
-        this.toOrder(at.order);
-        return this.draw();
-      }
-      if (this.rank !== null && !going) {
-        const { order, name } = this.ranking;
-        const channel = Number(order[Math.min(this.rank, order.length - 1)]);
-        this.rank = null;
-        if (name !== "index" && channel !== at.channel) return this.state.set({ channel });
-      }
-      if (this.stepped) {
-        this.stepped = false;
-        const channel = this.channelOf(data);
-        if (channel !== at.channel) return this.state.set({ channel });
-      }
-      if (at.channel >= data.count) return this.state.set({ channel: data.count - 1 });
+      if (this.corrected(data)) return this.drawNow();
       this.used.set(data.header.layer, at.channel);
     }
     if (this.data && (data || this.data.header.layer === at.layer)) this.look(this.data);
@@ -448,6 +429,28 @@ export class App {
     render(h(Face, { app: this }), this.root);
     this.network.show();
     if (this.shown) source.prefetch(at, this.neighbours());
+  }
+
+  /** Make the choices of a channel that had to wait for the layer; returns whether a setting changed. */
+  corrected(data: Layer) {
+    const { at } = this;
+    const isSorted = !isGoing(this.ranking);
+    if (this.toFirst && isSorted) {
+      this.toFirst = false;
+      this.toOrder(at.order);
+    }
+    if (this.rank !== null && isSorted) {
+      const { order, name } = this.ranking;
+      const channel = Number(order[Math.min(this.rank, order.length - 1)]);
+      this.rank = null;
+      if (name !== "index") this.state.set({ channel });
+    }
+    if (this.stepped) {
+      this.stepped = false;
+      this.state.set({ channel: this.channelOf(data) });
+    }
+    if (this.at.channel >= data.count) this.state.set({ channel: data.count - 1 });
+    return this.at !== at;
   }
 
   /** Bring all that the components show to this layer. */
