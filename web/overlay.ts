@@ -1,7 +1,8 @@
 // A heatmap over the input: opacity follows the value, what does not matter loses its colour.
 
-import { toLevels } from "./levels.ts";
+import { paint, put, toLevels } from "./levels.ts";
 import type { Range } from "./levels.ts";
+import type { Picture } from "./source.ts";
 
 /** The two that a pixel lies between. */
 interface Cells {
@@ -90,4 +91,19 @@ export function blended(
     }
   }
   return mixed;
+}
+
+/** Paint a heatmap over a picture; alone where there is none. */
+export function paintHeat(
+  canvas: HTMLCanvasElement,
+  { values, shape: [tall, wide] }: { values: ArrayLike<number>; shape: number[] },
+  range: Range,
+  palette: Uint32Array,
+  picture: Picture | null,
+  alpha: number,
+) {
+  if (!picture) return paint(canvas, toLevels(values, range), wide, tall, palette);
+  const { pixels, width, height } = picture;
+  const large = upsampled(values, tall, wide, height, width);
+  return put(canvas, blended(pixels, large, range, palette, alpha), width, height);
 }

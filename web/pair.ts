@@ -1,10 +1,11 @@
 // Two runs and their difference in three columns: the input with its heatmap, and the shown map.
 
-import { el, setAttribute, setText, visible } from "./dom.ts";
+import { el, setAttribute, setText, shareOf, visible } from "./dom.ts";
 import { heatRange, paint, put, toLevels } from "./levels.ts";
 import { short } from "./numbers.ts";
 import { objectId } from "./objectId.ts";
-import { blended, upsampled } from "./overlay.ts";
+import { paintHeat } from "./overlay.ts";
+import { putPicture } from "./panel.tsx";
 import type { Colours } from "./colours.ts";
 import type { Layer } from "./layer.ts";
 import type { Range } from "./levels.ts";
@@ -29,10 +30,8 @@ class Cell {
 
   constructor(state: State) {
     this.frame.addEventListener("click", (event) => {
-      const box = this.frame.getBoundingClientRect();
-      state.set({
-        place: [(event.clientY - box.top) / box.height, (event.clientX - box.left) / box.width],
-      });
+      const { x, y } = shareOf(event, this.frame);
+      state.set({ place: [y, x] });
     });
   }
 
@@ -99,9 +98,8 @@ export class Pair {
       const levels = toLevels(data.map("maps", channel), range);
       const automatic = n === 2 || cmap === "auto";
       const palette = colours.palette(automatic ? colours.automatic(n === 2 || signed) : cmap);
-      const { name, canvas } = this.cell("maps", n);
-      paint(canvas, levels, data.width, data.height, palette);
-      this.maps[n].say(name, range, `${data.word} ${channel} of ${layer}`);
+      paint(this.maps[n].canvas, levels, data.width, data.height, palette);
+      this.maps[n].say(this.nameOf(n), range, `${data.word} ${channel} of ${layer}`);
     });
   }
 
@@ -111,39 +109,31 @@ export class Pair {
     const both = found.slice(0, 2).flatMap((range) => range ? [range.low, range.high] : []);
     const diverging = found.slice(0, 2).some((range) => range?.diverging);
     sides.forEach(({ heat, picture }, n) => {
-      const { name, canvas } = this.cell("heats", n);
       const range = !found[n]
         ? null
         : n < 2
         ? rangeOf(both, diverging)
         : rangeOf([found[2]!.low, found[2]!.high], true);
-      const [tall = 1, wide = 1] = heat?.shape ?? [];
       const palette = colours.palette(colours.ofHeatmap(n === 2 || diverging));
-      if (picture) {
-        const { width, height } = picture;
-        const values = heat?.values && range && over_input
-          ? upsampled(heat.values, tall, wide, height, width)
-          : null;
-        const pixels = values
-          ? blended(picture.pixels, values, range, palette, alpha)
-          : picture.pixels;
-        put(canvas, pixels, width, height);
-      } else if (heat?.values && range) {
-        paint(canvas, toLevels(heat.values, range), wide, tall, palette);
-      } else put(canvas, new Uint8ClampedArray(4), 1, 1);
-      this.heats[n].say(name, range, heat?.values ? `heatmap ${heatmap}` : (heat?.none ?? ""));
+      const { canvas } = this.heats[n];
+      if (heat?.values && range && (over_input || !picture)) {
+        paintHeat(canvas, heat, range, palette, picture, alpha);
+      } else if (picture) putPicture(canvas, picture);
+      else put(canvas, new Uint8ClampedArray(4), 1, 1);
+      const words = heat?.values ? `heatmap ${heatmap}` : (heat?.none ?? "");
+      this.heats[n].say(this.nameOf(n), range, words);
     });
   }
 
-  cell(which: "maps" | "heats", n: number) {
-    return { name: this.source.facts.run_names[n] ?? RUNS[n], canvas: this[which][n].canvas };
+  nameOf(n: number) {
+    return this.source.facts.run_names[n] ?? RUNS[n];
   }
 }
 
 /** From the least to the largest, or about zero. */
 function rangeOf(values: number[], diverging: boolean): Range {
-  const known = values.filter(Number.isFinite);
-  const most = Math.max(...known.map(Math.abs), 0) || 1;
-  const low = diverging ? -most : Math.min(...known, most);
-  return { low, high: diverging ? most : Math.max(...known, low + 1e-30), precision: "mixed" };
+  const finite = values.filter(Number.isFinite);
+  const most = Math.max(...finite.map(Math.abs), 0) || 1;
+  const low = diverging ? -most : Math.min(...finite, most);
+  return { low, high: diverging ? most : Math.max(...finite, low + 1e-30), precision: "mixed" };
 }

@@ -3,9 +3,8 @@
 import { useMemo } from "preact/hooks";
 import { Canvas } from "./controls.tsx";
 import { methodName } from "./heatmaps.ts";
-import { paint, put, toLevels } from "./levels.ts";
 import { short } from "./numbers.ts";
-import { blended, upsampled } from "./overlay.ts";
+import { paintHeat } from "./overlay.ts";
 import type { App } from "./app.ts";
 import type { Numbers } from "./layer.ts";
 import type { Range } from "./levels.ts";
@@ -86,13 +85,10 @@ function Side({ app, found, map, title, most, isDifference }: {
   const picture = at.over_input ? app.source.picture(app.shown?.data.header.place ?? null) : null;
   const diverging = isDifference || map.some((value) => value < 0);
   const range: Range = { low: diverging ? -most : 0, high: most, precision: "mixed" };
+  const { shape } = found.first!;
   const draw = (canvas: HTMLCanvasElement) => {
     const palette = colours.palette(colours.ofHeatmap(diverging));
-    const [tall, wide] = found.first!.shape;
-    if (!picture) return paint(canvas, toLevels(map, range), wide, tall, palette);
-    const { pixels, width, height } = picture;
-    const values = upsampled(map, tall, wide, height, width);
-    return put(canvas, blended(pixels, values, range, palette, at.alpha), width, height);
+    paintHeat(canvas, { values: map, shape }, range, palette, picture, at.alpha);
   };
   return (
     <figure>
