@@ -77,7 +77,7 @@ export class Pair {
       sides.map((side) =>
         side && [side.data, side.heat, side.picture].map((of) => of && objectId(of))
       ),
-      [at.channel, at.alpha, at.over_input, colours.dark, facts.run_names],
+      [at.channel, at.cmap, at.alpha, at.over_input, colours.dark, facts.run_names],
     ]);
     if (key === this.drawn || !sides.every((side) => side !== null)) return;
     this.drawn = key;

@@ -8,7 +8,7 @@ import re
 
 import numpy as np
 import pytest
-from face import open_drawer
+from face import choose, open_drawer
 from front_end import CANVAS_ON, WIDGETS, canvas_pixels, point, wait_for
 from playwright.sync_api import expect
 
@@ -115,6 +115,10 @@ def test_a_new_picture_keeps_the_view(open_notebook, shots):
     drawn = [canvas_pixels(maps.nth(n).locator("canvas")) for n in range(3)]
     assert not (drawn[0] == drawn[1]).all()
     page.screenshot(path=shots / "gallery-two.png")
+    choose(app, "colours of the feature map", "colours", "gray")
+    left = maps.first.locator("canvas")
+    wait_for(lambda: not (canvas_pixels(left) == drawn[0]).all(), "the other colours")
+    choose(app, "colours of the feature map", "colours", "auto")
     page.keyboard.press("ArrowLeft")
     thumbs.first.click(modifiers=["Shift"])
     expect(pair).to_be_hidden()
