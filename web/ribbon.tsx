@@ -33,6 +33,22 @@ export function Ribbon({ layers, measure, palette, now, width, onChoose }: Colou
   const [room, setRoom] = useState(0);
   useLayoutEffect(() => setRoom(cells.current!.clientWidth), [width]);
   const looks = useMemo(() => looksOf(layers, measure, palette), [layers, measure, palette]);
+  // The same elements while nothing of them changes: a view is drawn at every move of the pointer.
+  const options = useMemo(() =>
+    layers.map(({ name }, place) => (
+      <div
+        key={name}
+        class={`hv-layer${looks[place].class}${name === now ? " hv-on" : ""}`}
+        role="option"
+        data-layer={name}
+        aria-label={looks[place].words}
+        aria-selected={name === now}
+        title={looks[place].words}
+        onClick={() => onChoose(name)}
+      >
+        <i style={looks[place].style} />
+      </div>
+    )), [looks, now]);
   const blocks = useMemo(() => blocksOf(layers, room), [layers, room]);
   return (
     <div class="hv-ribbon">
@@ -44,20 +60,7 @@ export function Ribbon({ layers, measure, palette, now, width, onChoose }: Colou
         aria-label="all layers"
         aria-orientation="horizontal"
       >
-        {layers.map(({ name }, place) => (
-          <div
-            key={name}
-            class={`hv-layer${looks[place].class}${name === now ? " hv-on" : ""}`}
-            role="option"
-            data-layer={name}
-            aria-label={looks[place].words}
-            aria-selected={name === now}
-            title={looks[place].words}
-            onClick={() => onChoose(name)}
-          >
-            <i style={looks[place].style} />
-          </div>
-        ))}
+        {options}
       </div>
       <div class="hv-blocks" aria-hidden="true">{blocks}</div>
     </div>
