@@ -10,7 +10,7 @@ export interface Part {
   order: ArrayLike<number> | null;
   none: string;
 }
-export interface Work {
+interface Work {
   layer: string;
   sample: number;
   share: number;

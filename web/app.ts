@@ -38,7 +38,7 @@ import type { Picture, Source } from "./source.ts";
 import type { Settings, Values } from "./state.ts";
 
 /** What the pictures show: the previous layer's while the next is on its way. */
-export interface Shown {
+interface Shown {
   data: Layer;
   at: Values;
   ranking: Ranking;

@@ -14,7 +14,7 @@ export interface Part {
   channels: number[];
   none?: string;
 }
-export interface Work {
+interface Work {
   layer: string;
   count: number;
 }

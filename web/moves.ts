@@ -6,7 +6,7 @@ import type { AnyRequest } from "./messages.d.ts";
 const TOGETHER = ["layer", "channel", "call", "sample", "depth", "order", "place"];
 
 /** A request as the kernel gets it: with the settings that were changed since the last one. */
-export type SentRequest = AnyRequest & { settings: Record<string, unknown>; moved: number };
+type SentRequest = AnyRequest & { settings: Record<string, unknown>; moved: number };
 
 interface Move {
   count: number;

@@ -9,7 +9,7 @@ type Figures = Record<string, number>;
 
 const NAMES = ["min", "max", "mean", "norm", "zeros"];
 
-export interface Reading {
+interface Reading {
   data: Layer;
   channel: number;
   /** Names and values at the pointer; hints say what can be done. */

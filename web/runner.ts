@@ -13,7 +13,7 @@ export type RunnerMessage =
   | { feeds: Tensors; outputs: string[]; graded: boolean };
 
 /** What the worker answers; `took` is in milliseconds. */
-export interface RunResult {
+interface RunResult {
   id: number;
   outputs: Tensors;
   took?: number;

@@ -29,7 +29,7 @@ import type { Found as Sides } from "./sides.tsx";
 import type { Settings, Values } from "./state.ts";
 
 /** An answer with its arrays decoded. */
-export type Decoded<Answer extends Reply> =
+type Decoded<Answer extends Reply> =
   & Omit<Answer, "arrays" | "none" | "lost">
   & { arrays: Record<string, Numbers>; none?: undefined };
 

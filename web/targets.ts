@@ -9,7 +9,7 @@ export interface Goal {
   number: number | null;
   weights: Record<string, Float32Array>;
 }
-export interface Term {
+interface Term {
   input: string;
   places: number[];
   each: number;

@@ -76,7 +76,7 @@ type WorkPart = Partial<Part<AblationAnswer> & Part<FlipAnswer> & Part<CodeAnswe
   arrays: Record<string, Numbers>;
 };
 
-export type Facts = KernelFacts & { note: string };
+type Facts = KernelFacts & { note: string };
 
 /** What is made of the answers that are remembered. */
 type Answers = { [Word in keyof Reasons]: Reason<Word> } & {
