@@ -14,13 +14,13 @@ interface Moment {
 const TOGETHER = 700; // milliseconds: layers and channels that follow each other sooner are one step
 const LONGEST = 300; // moments
 
-/** What was looked at, and where in it the view is. */
+/** The moments of a view, and which of them is shown. */
 export class History {
   moments: Moment[] = [];
   at = 0;
-  walked = -Infinity; // when layer or channel changed last
-  going = false; // back or forth, until the kernel has followed
-  requested = 0; // the source's count of requests, after the last step back or forth
+  walked = -Infinity; // the time of the last change of layer or channel
+  going = false; // whether the kernel still works on a step back or forth
+  requested = 0; // number of requests to the source, after the last step back or forth
 
   constructor(
     public app: Pick<App, "at" | "facts" | "schedule" | "source" | "toChannel">,
@@ -37,32 +37,34 @@ export class History {
     };
   }
 
-  /** Take note of what is shown. */
+  /** Add the shown moment if it is new. */
   record() {
     const { now } = this;
-    const known = this.moments[this.at];
-    if (!known) this.moments.push(now);
-    else if (this.going) this.follow(now, known);
-    else if (!this.same(now, known)) this.add(now, known);
+    const current = this.moments[this.at];
+    if (!current) this.moments.push(now);
+    else if (this.going) this.follow(now, current);
+    else if (!this.same(now, current)) this.add(now, current);
   }
 
   /** Layers and channels in quick succession are one moment, so that one step leads back. */
-  add(now: Moment, known: Moment) {
+  add(now: Moment, current: Moment) {
     const time = performance.now();
-    const walk = this.same({ ...now, layer: known.layer, channel: known.channel }, known);
+    const walk = this.same({ ...now, layer: current.layer, channel: current.channel }, current);
     if (walk && time - this.walked < TOGETHER) this.moments[this.at] = now;
     else this.moments = [...this.moments.slice(0, this.at + 1), now].slice(-LONGEST);
     this.at = this.moments.length - 1;
     this.walked = walk ? time : -Infinity;
   }
 
-  /** Until the kernel has done all that was asked, what it shows is on the way. */
-  follow(now: Moment, known: Moment) {
-    const arrived = this.same(now, known);
+  /** After a step back or forth: while the kernel is busy, it may show states between the two moments. */
+  follow(now: Moment, wanted: Moment) {
+    const arrived = this.same(now, wanted);
     this.going = Boolean(this.app.source.busy);
     if (arrived) return;
-    if (!this.going) this.moments[this.at] = now; // strokes, for example, go with their picture
-    else if (this.at === this.moments.length - 1) this.moments.push(now); // undone before it was seen
+    // The kernel may end elsewhere: strokes, for example, are lost with their picture.
+    if (!this.going) this.moments[this.at] = now;
+    // What was undone before its result arrived can then be redone.
+    else if (this.at === this.moments.length - 1) this.moments.push(now);
   }
 
   same(one: Moment, other: Moment) {
@@ -74,7 +76,7 @@ export class History {
     return key(one) === key(other);
   }
 
-  /** Whether something was asked for whose result is not shown yet. */
+  /** Whether the result of a request since the last step is not shown yet. */
   get underWay() {
     const { source } = this.app;
     return Boolean(source.busy) && source.requested !== this.requested;
@@ -100,8 +102,9 @@ export class History {
     if (underWay || edits.join() !== this.now.edits.join()) {
       source.edit({ set: "edits", keys: edits });
     }
-    const known = target.chosen === facts.target.chosen && target.written === facts.target.written;
-    if (underWay || !known) source.retarget?.(target);
+    const isSameTarget = target.chosen === facts.target.chosen &&
+      target.written === facts.target.written;
+    if (underWay || !isSameTarget) source.retarget?.(target);
     this.requested = source.requested ?? 0;
     this.going = true;
     app.toChannel(layer, channel, targetClass);
