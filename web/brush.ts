@@ -109,7 +109,7 @@ export class Brush {
 
   /** As the picture below it is enlarged. */
   place() {
-    this.sheet.style.transform = this.app.parts.input.canvas.style.transform;
+    this.sheet.style.transform = this.app.parts.input.transform;
     this.sheet.style.transformOrigin = "0 0";
   }
 

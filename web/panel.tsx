@@ -57,6 +57,12 @@ export class Panel {
     return this.words !== "" && !this.isTag;
   }
 
+  /** The picture's transform, by the zoom that all panels share. */
+  get transform() {
+    const { k, x, y } = this.state.values.zoom;
+    return k === 1 ? "" : `scale(${k}) translate(${-100 * x}%, ${-100 * y}%)`;
+  }
+
   /** The position under the pointer. */
   at(event: MouseEvent) {
     const box = this.frame.getBoundingClientRect();
@@ -146,7 +152,7 @@ export function PanelView({ panel, head, over, below, beside, onKeyDown }: {
         <Canvas
           class={`hv-map${panel.isSmooth ? " hv-smooth" : ""}`}
           hidden={isEmpty}
-          style={{ transform: k === 1 ? "" : `scale(${k}) translate(${-100 * x}%, ${-100 * y}%)` }}
+          style={{ transform: panel.transform }}
           paint={(canvas) => {
             panel.canvas = canvas;
             panel.paint(canvas);

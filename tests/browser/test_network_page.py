@@ -581,6 +581,16 @@ def test_a_picture_file_and_strokes_change_the_input_and_can_be_undone(network, 
     cache = as_torch(model, torch.from_numpy(painted.copy()), 3)[1]
     assert close(values(page, "activation", "layer3.0.conv2"), cache["layer3.0.conv2"].activation)
     page.screenshot(path=shots / "network-page-brush.png")
+    page.mouse.wheel(0, -300)
+    picture = page.locator(".hv-input .hv-map")
+
+    def transform(element):
+        return element.evaluate("each => each.style.transform")
+
+    wait_for(lambda: transform(picture).startswith("scale"), "the enlarged picture")
+    assert transform(sheet) == transform(picture)
+    page.mouse.wheel(0, 3000)
+    wait_for(lambda: transform(picture) == "" == transform(sheet), "the whole picture")
 
     tool.select_option("rectangle")
     point(sheet, 0.5, 0.25)
