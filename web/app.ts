@@ -422,7 +422,7 @@ export class App {
       this.used.set(data.header.layer, at.channel);
     }
     if (this.data && (data || this.data.header.layer === at.layer)) this.look(this.data);
-    if (data) this.history.record();
+    this.history.record(Boolean(data));
     this.flip.follow();
     this.output.update();
     this.offerDrawers();

@@ -37,19 +37,25 @@ export class History {
     };
   }
 
-  /** Add the shown moment if it is new. */
-  record() {
+  /**
+   * Add the shown moment if it is new.
+   * @param isLoaded Until then, the channel may still change to the layer's own.
+   */
+  record(isLoaded = true) {
     const { now } = this;
     const current = this.moments[this.at];
-    if (!current) this.moments.push(now);
-    else if (this.going) this.follow(now, current);
-    else if (!this.same(now, current)) this.add(now, current);
+    if (!current) {
+      if (isLoaded) this.moments.push(now);
+    } else if (this.going) this.follow(now, current);
+    else if (!this.same(now, current) && (isLoaded || !this.isWalk(now, current))) {
+      this.add(now, current);
+    }
   }
 
   /** Layers and channels in quick succession are one moment, so that one step leads back. */
   add(now: Moment, current: Moment) {
     const time = performance.now();
-    const walk = this.same({ ...now, layer: current.layer, channel: current.channel }, current);
+    const walk = this.isWalk(now, current);
     if (walk && time - this.walked < TOGETHER) this.moments[this.at] = now;
     else this.moments = [...this.moments.slice(0, this.at + 1), now].slice(-LONGEST);
     this.at = this.moments.length - 1;
@@ -58,13 +64,20 @@ export class History {
 
   /** After a step back or forth: while the kernel is busy, it may show states between the two moments. */
   follow(now: Moment, wanted: Moment) {
-    const arrived = this.same(now, wanted);
-    this.going = Boolean(this.app.source.busy);
-    if (arrived) return;
+    const { busy, requested } = this.app.source;
+    this.going = Boolean(busy);
+    if (this.same(now, wanted)) return;
+    const isNew = (requested ?? 0) !== this.requested; // asked for after the step
+    if (!busy && (isNew || this.isWalk(now, wanted))) this.add(now, wanted);
     // The kernel may end elsewhere: strokes, for example, are lost with their picture.
-    if (!this.going) this.moments[this.at] = now;
+    else if (!busy) this.moments[this.at] = now;
     // What was undone before its result arrived can then be redone.
-    else if (this.at === this.moments.length - 1) this.moments.push(now);
+    else if (!isNew && this.at === this.moments.length - 1) this.moments.push(now);
+  }
+
+  /** Whether two moments differ in layer and channel only. */
+  isWalk(one: Moment, other: Moment) {
+    return this.same({ ...one, layer: other.layer, channel: other.channel }, other);
   }
 
   same(one: Moment, other: Moment) {

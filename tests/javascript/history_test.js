@@ -31,10 +31,10 @@ function app() {
       made.source.busy = true;
       made.source.requested += 1;
     },
-    work() {
+    work(isLoaded = true) {
       asked.shift()();
       made.source.busy = asked.length > 0;
-      history.record();
+      history.record(isLoaded);
     },
     shown: () => [
       made.at.layer,
@@ -100,6 +100,34 @@ test("an edit that is not shown yet is undone, and can be redone", () => {
   assert.deepEqual(go(1), ["a", 0, 6, "0"]);
   edit([0, 1]);
   assert.deepEqual(go(-1), ["a", 0, 6, "0"]);
+});
+
+test("an edit during a step back follows what the step shows", () => {
+  const { made, history, edit, go } = app();
+  edit([0]);
+  made.work();
+  edit([0, 1]);
+  made.work();
+  history.go(-1);
+  edit([0, 2]);
+  made.work();
+  made.work();
+  assert.deepEqual(made.shown(), ["a", 0, 6, "0,2"]);
+  assert.deepEqual(go(-1), ["a", 0, 6, "0"]);
+  assert.deepEqual(go(-1), ["a", 0, 6, ""]);
+});
+
+test("a target is a step, also where an edit comes before its layer is loaded", () => {
+  const { made, history, edit, go } = app();
+  made.source.retarget(CLASS(2));
+  made.work(false);
+  edit([0]);
+  made.work();
+  assert.deepEqual(go(-1), ["a", 0, 2, ""]);
+  assert.deepEqual(go(-1), ["a", 0, 6, ""]);
+  made.at.layer = "b";
+  history.record(false);
+  assert.equal(history.at, 0); // the layer's own channel is not known yet
 });
 
 test("what the kernel cannot bring back is left out", () => {
