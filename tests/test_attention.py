@@ -52,14 +52,11 @@ def hooked(model, names, run):
     return seen
 
 
-def weights_from_qkv(qkv, heads, norms=(None, None), scale=None):
+def weights_from_qkv(qkv, heads):
     """Compute the weights of a timm attention from the output of its qkv projection."""
     n, t, _ = qkv.shape
     q, k, _ = qkv.reshape(n, t, 3, heads, -1).permute(2, 0, 3, 1, 4).double()
-    q, k = (
-        x if f is None else f(x.to(qkv.dtype)).double() for f, x in zip(norms, (q, k), strict=True)
-    )
-    return (q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)).softmax(-1)
+    return (q @ k.mT * q.shape[-1] ** -0.5).softmax(-1)
 
 
 SMALL = {"img_size": 32, "num_classes": 4}

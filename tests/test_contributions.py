@@ -22,12 +22,10 @@ KINDS = {
 }
 
 
-def check_against_autograd(layer, x, channel, position, sample=0, model=None, name="0"):
+def check_against_autograd(layer, x, channel, position, sample=0):
     """Compare the value with the layer's output, and terms by channel with gradient times input."""
-    model = model or nn.Sequential(layer, nn.ReLU())
-    model.double().eval()
-    x = x.double()
-    why = hookviz.contributions(model, x, name, channel=channel, position=position, sample=sample)
+    model, x = nn.Sequential(layer, nn.ReLU()).double().eval(), x.double()
+    why = hookviz.contributions(model, x, "0", channel=channel, position=position, sample=sample)
     given = x.clone().requires_grad_()
     output = layer(given)
     last = isinstance(layer, nn.Linear)

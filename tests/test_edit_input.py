@@ -31,9 +31,9 @@ def explorer(model):
     return hookviz.explore(model, hookviz.demo_images()[PICTURE], layer=LAYER, channel=32)
 
 
-def edited_input(x, change, channels=slice(None)):
+def edited_input(x, change):
     changed = x.clone()
-    changed[(slice(None), channels, *WINDOW)] = change(x)[(slice(None), channels, *WINDOW)]
+    changed[..., *WINDOW] = change(x)[..., *WINDOW]
     return changed
 
 

@@ -16,7 +16,7 @@ from hookviz.run.session import Session
 LAYER = "layer3.1.conv2"
 
 
-def probabilities_without(model, x, channels, layer=LAYER, more=()):
+def probabilities_without(model, x, channels, more=()):
     """Return the probabilities with these channels switched off by a plain hook."""
 
     def off(module, args, output):
@@ -24,7 +24,7 @@ def probabilities_without(model, x, channels, layer=LAYER, more=()):
         output[:, channels] = 0
         return output
 
-    handles = [model.get_submodule(layer).register_forward_hook(off)]
+    handles = [model.get_submodule(LAYER).register_forward_hook(off)]
     handles += [model.get_submodule(name).register_forward_hook(hook) for name, hook in more]
     with torch.no_grad():
         shares = model(x)[0].softmax(0)

@@ -31,7 +31,7 @@ def half_as_large(number):
     return prepare_input(PICTURES[number], DEMO).args[0][..., ::2, ::2].double()
 
 
-def small_net(spatial=2, classes=3):
+def small_net(spatial=2):
     """Two convolutions, each followed by an in-place ReLU."""
     torch.manual_seed(spatial)
     convolution = CONVOLUTION[spatial]
@@ -43,13 +43,13 @@ def small_net(spatial=2, classes=3):
         nn.Dropout(0.5),
         POOL[spatial](2),
         nn.Flatten(),
-        nn.Linear(5 * 2**spatial, classes),
+        nn.Linear(5 * 2**spatial, 3),
     ).double()
 
 
-def small_batch(spatial=2, count=2):
+def small_batch(spatial=2):
     torch.manual_seed(7)
-    return torch.randn(count, 2, *(8, 6, 5)[:spatial], dtype=torch.float64)
+    return torch.randn(2, 2, *(8, 6, 5)[:spatial], dtype=torch.float64)
 
 
 # By hand

@@ -82,10 +82,10 @@ MAPS = np.stack([np.linspace(-1, 3, 100), np.linspace(0, 9, 100), np.full(100, 2
 MAPS = MAPS.reshape(4, 10, 10)
 
 
-def ranges(normalize, diverging=False, maps=MAPS, **more):
-    flat = maps.reshape(len(maps), -1)
+def ranges(normalize, diverging=False, **more):
+    flat = MAPS.reshape(len(MAPS), -1)
     ends = np.fmin.reduce(flat, 1), np.fmax.reduce(flat, 1)
-    return colour_ranges(maps, *ends, normalize, diverging=diverging, **more)
+    return colour_ranges(MAPS, *ends, normalize, diverging=diverging, **more)
 
 
 def test_colour_ranges_of_each_normalization():

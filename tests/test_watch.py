@@ -48,9 +48,9 @@ def made(seed: int = 0) -> Net:
     return Net()
 
 
-def trained(model, steps, around=None, inside=False, optimizer=None):
+def trained(model, steps, around=None, inside=False):
     """Train with each step in the block `around`; the optimizer's step is `inside` or after it."""
-    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     torch.manual_seed(1)
     for _ in range(steps):
         with around or nullcontext():

@@ -122,10 +122,10 @@ def values(page, *asked):
     return np.frombuffer(base64.b64decode(text), np.float32).reshape(shape)
 
 
-def give(page, picture, kind="PNG"):
+def give(page, picture):
     file = io.BytesIO()
-    picture.save(file, kind)
-    page.evaluate(GIVE, [f"image/{kind.lower()}", base64.b64encode(file.getvalue()).decode()])
+    picture.save(file, "PNG")
+    page.evaluate(GIVE, ["image/png", base64.b64encode(file.getvalue()).decode()])
 
 
 def close(found, wanted):

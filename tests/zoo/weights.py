@@ -29,7 +29,7 @@ def unfilled() -> Iterator[None]:
         yield
 
 
-def fill(model: nn.Module, gain: float = 1.0, seed: int = 0) -> None:
+def fill(model: nn.Module, gain: float = 1.0) -> None:
     """Give all parameters and the norms' statistics random values.
 
     Matrices and kernels are He-uniform, U(±gain · sqrt(6 / fan_in)), so that signals keep their
@@ -37,7 +37,7 @@ def fill(model: nn.Module, gain: float = 1.0, seed: int = 0) -> None:
     Vectors (norms' weights, layer scales, gates) are U(0.5, 1.5) and biases U(±0.1): many models
     begin with zeros there, which would leave whole branches without a gradient.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.uniform_(*_range(name, parameter, gain), generator=generator)

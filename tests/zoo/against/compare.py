@@ -49,9 +49,9 @@ class Known:
         return all(fnmatchcase(getattr(difference, n), getattr(self, n)) for n in names)
 
 
-def known(path: Path = KNOWN) -> list[Known]:
+def known() -> list[Known]:
     """Read the list of intended differences."""
-    return [Known(**entry) for entry in tomllib.loads(path.read_text()).get("difference", [])]
+    return [Known(**entry) for entry in tomllib.loads(KNOWN.read_text()).get("difference", [])]
 
 
 def differences(
