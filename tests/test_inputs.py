@@ -99,7 +99,7 @@ TRANSFORMS = {  # mode -> the picture, and a transform for it
 
 
 @pytest.mark.parametrize("mode", TRANSFORMS)
-def test_a_transform_gets_the_picture_in_its_original_mode(mode, tmp_path):
+def test_a_transform_gets_the_picture_in_its_original_mode(mode):
     picture, transform = TRANSFORMS[mode]
     expected = transform(picture)[None]
     model = classifier(expected.shape[1])

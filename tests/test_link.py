@@ -128,7 +128,7 @@ def top_class(model, picture):
         return int(model.eval()(hookviz.attribution.prepare_input(picture, model).args[0]).argmax())
 
 
-def test_side_by_side_offers_only_layers_of_both_models(pictures):
+def test_side_by_side_offers_only_layers_of_both_models():
     torch.manual_seed(0)
     one = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 5, 3), nn.Conv2d(5, 2, 3))
     other = copy.deepcopy(one)

@@ -46,7 +46,7 @@ def test_a_tag_needs_matching_version_citation_and_changelog(tmp_path):
     assert faults("v9.8.8", tmp_path)
 
 
-def test_one_command_writes_the_repository_name_everywhere(tmp_path, monkeypatch):
+def test_one_command_writes_the_repository_name_everywhere(tmp_path):
     names = "README.md", "pyproject.toml", "CITATION.cff"
     for name in names:
         shutil.copy(ROOT / name, tmp_path / name)

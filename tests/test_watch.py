@@ -622,7 +622,7 @@ def test_a_full_disk_does_not_stop_the_training(tmp_path):
 # The probe
 
 
-def test_probe_maps_are_recorded_before_the_step(tmp_path):
+def test_probe_maps_are_recorded_before_the_step():
     model = made()
     watch = hookviz.watch(model, every=1, probe=X[:1])
     before = copy.deepcopy(model).eval()

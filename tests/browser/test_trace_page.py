@@ -189,7 +189,7 @@ def go_to(page, trace, wanted):
     page.mouse.click(box["x"] + (wanted + 0.5) * box["width"] / len(trace), box["y"] + 30)
 
 
-def test_tab_reaches_all_controls_and_all_have_names(opened, trace):
+def test_tab_reaches_all_controls_and_all_have_names(opened):
     page = opened()
     found = []
     for _ in range(9):

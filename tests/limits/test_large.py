@@ -146,7 +146,7 @@ def test_stepping_through_a_large_batch_holds_one_layer_beside_the_budget(name, 
     assert held_by() - before < MB
 
 
-def test_a_closed_explorer_holds_neither_tensors_nor_pictures(tmp_path):
+def test_a_closed_explorer_holds_neither_tensors_nor_pictures():
     model, x = network("4096 channels"), pictures(1, 16)
     explorer = opened(model, x, all_layers=True)
     before = held_by(*model.parameters(), x)

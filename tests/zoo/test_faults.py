@@ -56,7 +56,7 @@ def test_the_check_reports_an_unnamed_fault(monkeypatch):
     assert not any(answer.named for answer in result.answers.values())
 
 
-def test_a_finding_with_a_wrong_layer_call_or_line_is_not_accepted(monkeypatch):
+def test_a_finding_with_a_wrong_layer_call_or_line_is_not_accepted():
     fault = FAULTS["activation in two places"]
     findings = hookviz.diagnose(fault.build(), fault.given(), fault.loss)
     assert fault.truth.judged(findings)[0]
