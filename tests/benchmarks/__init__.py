@@ -1,1 +1,1 @@
-"""What hookviz costs, raced in one run against the tools of today: ``make bench``."""
+"""The speed and memory of hookviz compared with other tools in one run: ``make bench``."""

@@ -14,7 +14,7 @@ import torch
 import hookviz
 
 TESTS = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(TESTS), str(TESTS / "browser")]  # as pytest has it
+sys.path[:0] = [str(TESTS), str(TESTS / "browser")]  # as in pytest
 
 from benchmarks import in_browser, passes, showing, studies  # noqa: E402
 from benchmarks.race import Table, one_thread  # noqa: E402
@@ -68,20 +68,20 @@ def main() -> None:
 
 
 def write(name: str, tables: list[Table]) -> None:
-    """Put a benchmark's tables into the page, in place of its earlier ones."""
+    """Replace a benchmark's section of the page."""
     text = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
     parts = {part.split("\n", 1)[0]: f"## {part}" for part in text.strip().split("\n## ")[1:]}
-    said = (BENCHMARKS[name].__doc__ or "").strip()
-    heading = name.capitalize()
-    own = [f"## {heading}", said, f"With {machine()}.", *(table.markdown() for table in tables)]
-    parts[heading] = "\n\n".join(own)
-    known = [parts[each.capitalize()] for each in BENCHMARKS if each.capitalize() in parts]
-    page = "\n\n".join([INTRODUCTION, *(part.strip() for part in known)])
+    summary, heading = (BENCHMARKS[name].__doc__ or "").strip(), name.capitalize()
+    section = [f"## {heading}", summary, f"With {machine()}."]
+    parts[heading] = "\n\n".join([*section, *(table.markdown() for table in tables)])
+    headings = [name.capitalize() for name in BENCHMARKS]
+    measured = [parts[heading].strip() for heading in headings if heading in parts]
+    page = "\n\n".join([INTRODUCTION, *measured])
     PAGE.write_text(page + "\n", encoding="utf-8")
 
 
 def machine() -> str:
-    """Return what a reader has to know of the machine."""
+    """Return the versions and the number of processors."""
     return (
         f"hookviz {hookviz.__version__}, Python {platform.python_version()}, torch "
         f"{torch.__version__}, {os.cpu_count()} processors of which torch uses one thread"

@@ -1,7 +1,6 @@
-"""What a person waits for, in a real browser: a key press, a brush, a page, a network in a page.
+"""The time from an action to its picture in a real browser: a key, a brush, a page, a new input.
 
-The clocks are in the page: they start when it gets the event, and stop in the frame that shows what
-belongs to it.
+The page measures it, from the event to the frame that shows the result.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from benchmarks.passes import network
 from benchmarks.race import Table, timed, turns
 from benchmarks.showing import photograph
 
-BLOCK = 5  # presses in a row, before it is the next notebook's turn
+BLOCK = 5  # presses in a row before the next notebook takes its turn
 HELD = 3  # seconds that a key is held
 FRAME = ".hv-activation .hv-frame"
 PAGES = "resnet18", "resnet50", "densenet121", "convnext_tiny"
@@ -89,7 +88,7 @@ display(said, button, explorer)
 """
 
 # A promise of the milliseconds from the next key to the frame in which the element, a picture or a
-# canvas, is another one.
+# canvas, has changed.
 PRESSED = """(selector) => {
   const read = () => {
     const element = document.querySelector(selector);
@@ -110,7 +109,7 @@ PRESSED = """(selector) => {
   });
 }"""
 
-# A key that is held: one event a frame, to and fro; how many pictures there are to see, a second.
+# Hold a key, with one event per frame, to and fro; return the pictures and the frames per second.
 HOLD = """([selector, seconds]) => new Promise((resolve) => {
   const read = () => {
     const element = document.querySelector(selector);
@@ -129,8 +128,8 @@ HOLD = """([selector, seconds]) => new Promise((resolve) => {
   requestAnimationFrame(frame);
 })"""
 
-# A promise of the milliseconds from the pointer's going up to the frame without the stroke's mark,
-# which goes when all that the shown view needs of the new run is there.
+# A promise of the milliseconds from the release of the pointer to the frame without the stroke's
+# mark, which disappears when the view has all data of the new run.
 BRUSHED_TO = """() => {
   const sheet = document.querySelector(".hv-brush");
   const marked = () => {
@@ -147,7 +146,7 @@ BRUSHED_TO = """() => {
   });
 }"""
 
-# The milliseconds from when the page was asked for to the frame with its first map.
+# The milliseconds from the request of the page to the frame with its first map.
 SHOWN = """(selector) => new Promise((resolve) => {
   const look = () => {
     const frame = document.querySelector(selector);
@@ -158,8 +157,8 @@ SHOWN = """(selector) => new Promise((resolve) => {
   look();
 })"""
 
-# A promise of the milliseconds from a picture's file to the frame that shows its maps: the page
-# draws in the frame after it has the answer, and the task after that frame ends the clock.
+# A promise of the milliseconds from a picture's file to the frame that shows its maps. The page
+# draws in the frame after the answer has come, and the clock stops in the task after that frame.
 FOLLOW = """async (text) => {
   const bytes = Uint8Array.from(atob(text), (each) => each.charCodeAt(0));
   const start = performance.now();
@@ -178,7 +177,7 @@ FOLLOW = """async (text) => {
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """A browser as the browser tests start it."""
+    """Start a browser as the browser tests do."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable(), args=FLAGS)
         yield browser
@@ -187,7 +186,7 @@ def chromium() -> Iterator[Browser]:
 
 @contextmanager
 def jupyter_lab() -> Iterator[Any]:
-    """A JupyterLab of its own."""
+    """Start a JupyterLab."""
     with tempfile.TemporaryDirectory() as home:
         lab = Lab(Path(home))
         try:
@@ -197,7 +196,7 @@ def jupyter_lab() -> Iterator[Any]:
 
 
 def opened(lab: Any, browser: Browser, name: str, cells: list[str]) -> Page:
-    """A notebook whose cells have run, in a page of its own."""
+    """Run cells in a new notebook, and return its page."""
     notebook = nbformat.v4.new_notebook(
         cells=[nbformat.v4.new_code_cell(cell.strip()) for cell in cells],
         # Without a kernel's name JupyterLab would ask for one.
@@ -210,7 +209,7 @@ def opened(lab: Any, browser: Browser, name: str, cells: list[str]) -> Page:
 
 @dataclass
 class Pressed:
-    """A notebook with a slider named channel, and what is measured in it."""
+    """A notebook with a slider named channel, and its measured times."""
 
     name: str
     cells: list[str]
@@ -221,10 +220,10 @@ class Pressed:
     held: list[tuple[float, float]] = field(default_factory=list)  #: pictures and frames a second
 
     def block(self) -> None:
-        """Some presses in a row, measured but for the first; then the key is held."""
+        """Press the key a few times, measure all presses but the first, then hold the key."""
         self.page.bring_to_front()  # a page behind another one gets no animation frames
         self.page.locator(self.slider).first.focus()
-        self.page.keyboard.press("Home")  # where no press finds itself at the end
+        self.page.keyboard.press("Home")  # so that no press reaches the end
         self.page.wait_for_timeout(1500)
         for number in range(BLOCK + 1):
             self.page.evaluate(PRESSED, self.picture)
@@ -278,7 +277,7 @@ def brush(quick: bool) -> Iterator[Table]:
 
 
 def strokes(page: Page, count: int) -> tuple[float, float]:
-    """Drag some rectangles; the median milliseconds until they are seen, and of a forward."""
+    """Drag rectangles; return the median milliseconds until they are shown, and of a forward."""
     app, said = page.locator(".hookviz-app"), page.locator(".said")
     app.locator(".hv-tile").first.wait_for()
     open_drawer(app, "Edit")
@@ -288,8 +287,8 @@ def strokes(page: Page, count: int) -> tuple[float, float]:
     for number in range(count + 1):
         before = said.inner_text()
         page.get_by_role("button", name="time a forward").click()
-        told = "(old) => document.querySelector('.said').innerText !== old"
-        page.wait_for_function(told, arg=before)
+        changed = "(old) => document.querySelector('.said').innerText !== old"
+        page.wait_for_function(changed, arg=before)
         page.wait_for_timeout(500)  # let the kernel come to rest
         sheet = app.locator(".hv-input .hv-frame")
         sheet.scroll_into_view_if_needed()
@@ -364,7 +363,7 @@ def network_pages(quick: bool) -> Iterator[Table]:
 
 
 def first_map(browser: Browser, path: Path, loads: list[float]) -> Page:
-    """Open a page, and note when its first map was there."""
+    """Open a page, and append the time to its first map to ``loads``."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.goto(path.as_uri())
     loads.append(page.evaluate(SHOWN, FRAME))

@@ -1,4 +1,4 @@
-"""What hookviz costs beside one forward, or one forward and backward, of a network."""
+"""The cost of hookviz relative to one forward, or one forward and backward, of a network."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TAKEN_APART = {
     "googlenet": "inception4a.branch2.0.conv",
     "vit_b_16": "encoder.layers.encoder_layer_3.mlp.0",
 }
-"""Name -> a layer in which a value is taken apart."""
+"""Network -> a layer in which a value is explained."""
 
 
 def network(name: str, **options: Any) -> nn.Module:
@@ -85,7 +85,7 @@ def capture(quick: bool) -> Iterator[Table]:
 
 
 def forwards(model: nn.Module, x: Tensor) -> dict[str, Callable[[], Any]]:
-    """Ways to keep the outputs of one forward."""
+    """Return several ways to store the outputs of one forward."""
 
     def by_hooks(keep: Callable[[Tensor], Tensor]) -> Any:
         kept: list[Tensor] = []
@@ -112,7 +112,7 @@ def captured(model: nn.Module, act: Callable[[], Any]) -> Any:
 
 
 def by_hand(model: nn.Module, x: Tensor, keep_gradient: Callable[[Tensor], Tensor]) -> Any:
-    """Outputs and gradients of one forward and one backward, by hooks as one writes them."""
+    """Store the outputs and gradients of one forward and backward with hand-written hooks."""
     kept: list[Tensor] = []
 
     def after(module: nn.Module, args: object, output: Tensor) -> None:
@@ -125,13 +125,13 @@ def by_hand(model: nn.Module, x: Tensor, keep_gradient: Callable[[Tensor], Tenso
 
 def by_captum(model: nn.Module, x: Tensor, layers: Any) -> Any:
     gradient = LayerGradientXActivation(model, layers, multiply_by_inputs=False)
-    with warnings.catch_warnings():  # that it sets requires_grad on the input
+    with warnings.catch_warnings():  # captum warns that it sets requires_grad on the input
         warnings.simplefilter("ignore")
         return gradient.attribute(x.clone(), CLASS)
 
 
 def input_gradient(model: nn.Module, x: Tensor) -> Tensor:
-    """Forward, and backward from one class to the picture."""
+    """Run a forward, and a backward from one class to the picture."""
     x = x.clone().requires_grad_()
     return torch.autograd.grad(model(x)[0, CLASS], x)[0]
 
@@ -151,7 +151,7 @@ def modules_of(model: nn.Module, *kinds: type[nn.Module]) -> list[nn.Module]:
 
 @contextmanager
 def hooked(modules: Iterable[nn.Module], after: Callable[..., None]) -> Iterator[None]:
-    """Register a forward hook on each module within the block, as one writes it by hand."""
+    """Register a forward hook on each module within the block."""
     handles = [module.register_forward_hook(after) for module in modules]
     try:
         yield
@@ -178,7 +178,7 @@ def heatmaps(quick: bool) -> Iterator[Table]:
     def by_grad_cam() -> Any:
         with GradCAM(model, layers) as cam:
             heat = cam(x, [ClassifierOutputTarget(CLASS)])
-        model.zero_grad()  # it goes backward into the weights, too
+        model.zero_grad()  # GradCAM also computes gradients of the weights
         return heat
 
     def by_captum() -> Any:
@@ -206,7 +206,7 @@ def heatmaps(quick: bool) -> Iterator[Table]:
 
 
 def steps(explorer: Any, setting: str, values: Any) -> Callable[[], None]:
-    """Set the setting to the next value at each call; every one differs from the one before."""
+    """Return a function that sets the setting to the next value, different from the last one."""
     values = itertools.cycle(values)
     return lambda: setattr(explorer, setting, next(values))
 
@@ -229,7 +229,7 @@ def edits(quick: bool) -> Iterator[Table]:
             return forward(model, x)
 
     def again(name: str) -> Callable[[], Any]:
-        """What the explorer does from the second edit of a layer on: another channel each."""
+        """Return a function that edits another channel at each call, as the explorer does."""
         session, module = Session(model, prepare_input(x, model)), model.get_submodule(name)
         replay, channels = Replay(model, [module]), itertools.cycle(range(module.out_channels))
         return lambda: session.edited([LayerEdit(name, 0, next(channels))]).replayed(replay)
@@ -263,7 +263,7 @@ def attention(quick: bool) -> Iterator[Table]:
     rounds = 2 if quick else 5
 
     def by_hooks() -> list[Tensor]:
-        """The weights of all heads, computed again from what each attention was given."""
+        """Compute the weights of all heads again, from each attention's inputs."""
         found: list[Tensor] = []
 
         def after(module: nn.MultiheadAttention, args: tuple[Tensor, ...], output: object) -> None:

@@ -1,8 +1,7 @@
-"""The stopwatch: contenders take turns within one run, and their medians are compared.
+"""Time contenders that take turns within one run, and compare their medians.
 
-Times on a shared machine drift by more than what is to be measured, so absolute numbers
-of different runs tell little. Contenders that take turns meet the same drift, and their
-ratio holds.
+Times on a shared machine drift by more than the differences to measure, so times of different
+runs cannot be compared. Contenders that take turns drift together, and their ratio is stable.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ import torch
 
 Contender = TypeVar("Contender")
 Contenders = Mapping[str, Callable[[], Any]]
-"""Name -> what is timed; the first one is the baseline."""
+"""Name -> the function to time; the first one is the baseline."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """What a benchmark found, for the terminal and for the documentation."""
+    """A benchmark's results, for the terminal and for the documentation."""
 
     title: str
     head: Sequence[str]
@@ -32,20 +31,20 @@ class Table:
     note: str = ""  #: a sentence below the table
 
     def text(self) -> str:
-        """Return the table in columns, the first one to the left."""
+        """Return the table in columns, of which the first is aligned to the left."""
         lines = [self.head, *self.rows]
         wide = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        said = [
+        aligned = [
             "  ".join(
                 cell.rjust(width) if number else cell.ljust(width)
                 for number, (cell, width) in enumerate(zip(line, wide, strict=True))
             )
             for line in lines
         ]
-        return "\n".join(["", self.title, *said, *filter(None, [self.note])])
+        return "\n".join(["", self.title, *aligned, *filter(None, [self.note])])
 
     def markdown(self) -> str:
-        """Return the table as a page of the documentation has it."""
+        """Return the table in Markdown."""
         lines = [self.head, ["---", *["---:"] * (len(self.head) - 1)], *self.rows]
         table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
         return "\n\n".join([f"**{self.title}**", table, *filter(None, [self.note])])
@@ -57,7 +56,7 @@ def raced(title: str, contenders: Contenders, rounds: int, warmups: int = 1) -> 
 
 
 def timed(title: str, seconds: Mapping[str, Sequence[float]]) -> Table:
-    """Return each contender's median, and how many times that is the first one's."""
+    """Return each contender's median time, and its ratio to that of the first contender."""
     baseline = statistics.median(next(iter(seconds.values())))
     rows = []
     for name, times in seconds.items():
@@ -75,9 +74,9 @@ def race(
     warmups: int = 1,
     clock: Callable[[], float] = time.process_time,
 ) -> dict[str, list[float]]:
-    """Time every contender once a round, after some rounds that do not count.
+    """Time every contender once per round, after some rounds that do not count.
 
-    Processor time is what counts: others may have the processor in between.
+    The default clock is processor time, since other processes may take the processor meanwhile.
     """
     names = list(contenders)
     seconds: dict[str, list[float]] = {name: [] for name in names}
@@ -111,7 +110,7 @@ def turns(contenders: Sequence[Contender], number: int) -> list[Contender]:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Torch on one thread: two collapse as soon as anything else wants a core."""
+    """Run torch on one thread: two slow down badly if another process needs a core."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,4 +1,4 @@
-"""What it costs to draw, to make, show and write an explorer, and to lay out a map; and memory."""
+"""The cost of drawing, of explorers and their pages, of a map's layout, and of memory."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ BLOCKS = {
     "efficientnet_b0": "features.4",
     "fcos_resnet50_fpn": "backbone.body",
 }
-"""Network -> a block of its map that is opened."""
+"""Network -> the block of its map that the benchmark opens."""
 
 
 def drawing(quick: bool) -> Iterator[Table]:
@@ -50,7 +50,7 @@ def drawing(quick: bool) -> Iterator[Table]:
     matplotlib.use("agg")
     explorer = hookviz.explore(network("resnet50"), photograph(), layer="conv1")
     maps = explorer.cache["conv1"].activation[0].numpy()
-    names = [*list(explorer.cache)[1:], "conv1"]  # it stands on conv1
+    names = [*list(explorer.cache)[1:], "conv1"]  # conv1 last, since it is shown at first
     contenders = {
         "a new pyplot figure of one map": new_figures(maps),
         "a kept figure of one map": kept_figure(maps),
@@ -68,7 +68,7 @@ def photograph() -> Image.Image:
 
 
 def new_figures(maps: np.ndarray) -> Callable[[], bytes]:
-    """What ``plt.imshow`` in a cell does."""
+    """Return a function that draws as ``plt.imshow`` in a cell does."""
     channels = cycle(maps)
 
     def draw() -> bytes:
@@ -82,7 +82,7 @@ def new_figures(maps: np.ndarray) -> Callable[[], bytes]:
 
 
 def kept_figure(maps: np.ndarray) -> Callable[[], bytes]:
-    """The usual advice for speed: one figure, whose data change."""
+    """Return a function that changes the data of one figure, the usual advice for speed."""
     channels, figure = cycle(maps), Figure()
     shown = figure.subplots().imshow(maps[0], cmap="viridis")
 
@@ -105,7 +105,7 @@ def subplots(maps: np.ndarray) -> bytes:
 
 
 def one_picture(maps: np.ndarray) -> bytes:
-    """The mosaic, from the maps to the PNG, every map in its own colour range."""
+    """Draw the mosaic as a PNG, with a separate colour range for each map."""
     image = Image.fromarray(mosaic(maps, maps.min((1, 2)), maps.max((1, 2))).levels)
     image.putpalette(palette("viridis")[:, :3].tobytes())
     image.save(buffer := io.BytesIO(), "PNG", compress_level=1)
@@ -128,7 +128,7 @@ def explorers(quick: bool) -> Iterator[Table]:
     }
     for name, (model, picture, given) in [*cases.items()][: 1 if quick else None]:
         with ExitStack() as stack:
-            # As in a kernel, where the explorer has its still picture from the beginning.
+            # In a kernel, too, the explorer draws its still picture when it is made.
             stack.enter_context(patch("hookviz.widgets.plain.in_front_end", lambda widget: True))
 
             def make(stack=stack, model=model, picture=picture, given=given) -> Any:
@@ -136,7 +136,7 @@ def explorers(quick: bool) -> Iterator[Table]:
                 stack.callback(explorer.close)
                 return explorer
 
-            # A second time both cost less: each round shows a new one, and writes a new one.
+            # Showing or writing an explorer again costs less, so each round uses a new explorer.
             shown, written = (iter([make() for _ in range(rounds + warmups)]) for _ in range(2))
             page = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "page.html"
             contenders = {
@@ -172,7 +172,7 @@ def memory(quick: bool) -> Iterator[Table]:
 
 
 def messages(quick: bool) -> Table:
-    """Counts, not times: they are the same on every machine."""
+    """Count the messages and their bytes, which are the same on every machine."""
     cases = [("500 convolutions", 64), ("4096 channels", 56), ("narrow", 2048)]
     rows = []
     for name, side in cases[1:2] if quick else cases:

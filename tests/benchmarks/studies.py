@@ -1,4 +1,4 @@
-"""What a study costs beside the step or pass that it looks at."""
+"""The cost of each study, relative to the step or pass that it examines."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ from benchmarks.race import Table, race, raced, timed
 Around = Callable[[], AbstractContextManager[Any]]
 BATCH = 16
 LARGE = 32
-"""Pictures are surveyed as one part of so many: of a small set more values go into the sketch."""
+"""The pictures are repeated this many times, and one part of that many is surveyed: a survey puts
+more values of each picture into its sketch if the data set is small."""
 WATCHED = nn.Conv2d, nn.Linear, nn.BatchNorm2d, nn.ReLU
 
 
 def tiny() -> nn.Sequential:
-    """For pictures of digits, 8×8."""
+    """Build a network for pictures of digits, 8×8."""
     return nn.Sequential(
         nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(),
         nn.Conv2d(16, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),
@@ -47,7 +48,7 @@ class Residual(nn.Sequential):
 
 
 def chain(depth: int) -> nn.Sequential:
-    """So many blocks of next to no arithmetic."""
+    """Build a network of ``depth`` blocks with very little arithmetic."""
     blocks = [
         Residual(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()) for _ in range(depth)
     ]
@@ -57,7 +58,7 @@ def chain(depth: int) -> nn.Sequential:
 def step(
     model: nn.Module, x: Tensor, around: Around = nullcontext, train: bool = False
 ) -> Callable[[], Tensor]:
-    """A forward and backward of a loss within a block; with ``train``, a step of SGD, too."""
+    """Return a function that runs a forward and backward in a block and, with ``train``, SGD."""
     optimizer = torch.optim.SGD(model.parameters(), 1e-4)
 
     def once() -> Tensor:
@@ -128,7 +129,7 @@ def finite_leaves(model: nn.Module) -> AbstractContextManager[None]:
 
 
 class EachOperation(TorchDispatchMode):
-    """Looks whether what each operation returns is finite."""
+    """Checks whether each operation's result is finite."""
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -146,7 +147,7 @@ def watch(quick: bool) -> Iterator[Table]:
     kept: list[Any] = []
 
     def fastai_like(module: nn.Module, args: Any, output: Tensor) -> None:
-        """As fastai's ActivationStats with ``with_hist``."""
+        """Keep the statistics of fastai's ActivationStats with ``with_hist``."""
         values = output.detach().float()
         kept[:] = values.mean().item(), values.std().item(), values.cpu().histc(40, 0, 10)
 
@@ -181,7 +182,7 @@ def watch(quick: bool) -> Iterator[Table]:
 
 
 def simulated(counts: list[int]) -> Table:
-    """Long trainings of a small model, each step of which is asked for, in a small budget."""
+    """Watch every step of long trainings of a small model within a small budget."""
     rows = []
     for count in counts:
         model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.ReLU())
@@ -229,7 +230,7 @@ def survey(quick: bool) -> Iterator[Table]:
 
 
 def plain_pass(model: nn.Module, pictures: list[Tensor]) -> None:
-    """One forward over all pictures."""
+    """Run the model on all pictures."""
     with torch.no_grad():
         for batch in DataLoader(pictures, BATCH):  # type: ignore[arg-type]
             model(batch)
@@ -240,7 +241,7 @@ def maxima(output: Tensor) -> tuple[Tensor, ...]:
 
 
 def everything(output: Tensor) -> tuple[Tensor, ...]:
-    """All that a survey has but the histogram."""
+    """Return a survey's numbers except the histogram."""
     flat = output.flatten(2)
     counts = (flat == 0).sum(2), flat.isnan().sum(2)
     return (flat.max(2).values, *torch.var_mean(flat, 2), *counts)
@@ -249,7 +250,7 @@ def everything(output: Tensor) -> tuple[Tensor, ...]:
 def by_hooks(
     model: nn.Module, pictures: list[Tensor], take: Callable[[Tensor], tuple[Tensor, ...]]
 ) -> list[Tensor]:
-    """The straightforward way, whose memory grows with the data set."""
+    """Survey the straightforward way, with memory that grows with the data set."""
     kept: dict[nn.Module, list[tuple[Tensor, ...]]] = {}
 
     def after(module: nn.Module, args: Any, output: Tensor) -> None:
@@ -273,7 +274,7 @@ def compare(quick: bool) -> Iterator[Table]:
 
 
 def resnet20() -> nn.Module:
-    """ResNet20 for pictures of 32×32: three stages of three blocks, 16, 32 and 64 wide."""
+    """Build ResNet20 for pictures of 32×32: three stages of three blocks, 16, 32 and 64 wide."""
     block, widths = torchvision.models.resnet.BasicBlock, (16, 16, 32, 64)
     layers: list[nn.Module] = [
         nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU(),
