@@ -161,8 +161,8 @@ def blend(picture: np.ndarray, heat: np.ndarray, alpha: float) -> np.ndarray:
 def shares(values: np.ndarray, most: float) -> np.ndarray:
     """Return the opacity of each value, 0 to 1: from the least magnitude to the largest, ``most``.
 
-    The least is transparent, so that a heatmap without zeros does not hide the picture; the same
-    value everywhere is transparent, too. What is not finite is opaque.
+    The smallest value is transparent, so that a heatmap without zeros does not hide the picture;
+    the same value everywhere is transparent, too. Values that are not finite are opaque.
 
     Examples
     --------

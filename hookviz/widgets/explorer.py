@@ -270,7 +270,7 @@ class Explorer(ViewResults):
 
     @alone
     def handle(self, request: Request, data: Sequence[Any]) -> None:
-        """Do what a request of the browser says."""
+        """Carry out a request of the browser."""
         if request.settings:
             self.follow(request.settings)
 

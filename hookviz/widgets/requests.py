@@ -124,5 +124,5 @@ HANDLERS: dict[type[m.Request], Callable[[Explored, Any, bytes], None]] = {
 
 
 def handle(explorer: Explored, request: m.Request, data: Sequence[Any]) -> None:
-    """Do what a request says."""
+    """Carry out a request."""
     HANDLERS[type(request)](explorer, request, bytes(data[0]) if data else b"")

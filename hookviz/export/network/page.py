@@ -184,7 +184,7 @@ def _measured(network: ExportedNetwork) -> str:
 def _layer_facts(
     view: View, network: ExportedNetwork, facts: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """Return what the page has to know of each call of each layer."""
+    """Return the page's facts about each call of each layer."""
     found, headers = [], {}
     for each in network.layers:
         call = view.cache[each.layer].calls[each.call]

@@ -243,7 +243,7 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         return "; ".join(parts)
 
     def _answers(self) -> list[str]:
-        """Return how many predictions changed, and which input is worst."""
+        """Describe how many predictions changed, or which input's outputs differ most."""
         several, changed = self._samples > 1, self.changed
         if self._scores is None:
             apart = f"the outputs are furthest apart for input {self.worst_sample}"

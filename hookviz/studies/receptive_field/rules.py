@@ -148,7 +148,7 @@ def result_footprints(traced: TracedOperation) -> list[Tensor | None]:
         except (RuntimeError, LookupError, TypeError, ValueError):  # a variant with other arguments
             traced.doubt = None
     if torch.Tag.dynamic_output_shape in function.tags:
-        return traced.unknown("data-dependent", f"{name} finds what depends on numbers")
+        return traced.unknown("data-dependent", f"the shape of {name}'s result depends on values")
     return traced.unknown("unknown", f"{function} is an operation without a rule")
 
 
@@ -167,8 +167,10 @@ def decomposed(traced: TracedOperation) -> Any:
 
 
 def routed(traced: TracedOperation) -> list[Tensor | None]:
-    """Look up where computed numbers say: anything in the input may be chosen."""
-    return traced.unknown("data-dependent", f"{traced.name} looks where computed numbers say")
+    """Read at computed positions: every element of the input may be chosen."""
+    return traced.unknown(
+        "data-dependent", f"{traced.name} reads at positions that the network computes"
+    )
 
 
 def spread(planes: Tensor, shape: tuple[int, ...]) -> Tensor:

@@ -151,7 +151,7 @@ class Reader:
         return replace(inputs, mean=mean, std=std, normalized=known and bool(mean))
 
     def check(self) -> None:
-        """Raise what stands against reading pictures, if the first item is one."""
+        """Raise an error if the first item is a picture and no transform for pictures is known."""
         if isinstance(self.rule, ValueError) and _is_picture(split(self.data[0])[0]):
             raise self.rule
 
