@@ -1,7 +1,5 @@
 // Puts the parts together: state and data in, one drawing a frame out.
 
-/*! Preact (MIT): hookviz/static/preact.LICENSE.txt */
-
 import { h, render } from "preact";
 import { Ablation } from "./ablation.tsx";
 import { asReceived } from "./captions.tsx";

@@ -1,5 +1,7 @@
 // Controls that several panels share.
 
+/*! Preact (MIT): hookviz/static/preact.LICENSE.txt */
+
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { ComponentChildren, JSX } from "preact";
 

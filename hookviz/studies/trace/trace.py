@@ -96,7 +96,7 @@ def write_page(
 
 
 def _said(event: Event, module: int) -> dict[str, Any]:
-    """Return an event in the form that `web/trace.ts` reads, without empty fields."""
+    """Return an event in the form that `web/trace.tsx` reads, without empty fields."""
     said: dict[str, Any] = {
         "index": event.index,
         "kind": event.kind,
