@@ -96,7 +96,8 @@ export class Mosaic {
     if (position !== this.shown) this.page = Math.floor(position / this.size);
     this.shown = position;
     this.page = Math.min(this.page, this.count - 1);
-    const first = this.page * this.size;
+    // The last page is as full as the others.
+    const first = Math.max(0, Math.min(this.page * this.size, data.count - this.size));
     const last = Math.min(first + this.size, data.count);
     const now =
       `${key} ${first} ${last} ${fit.columns} ${fit.width} ${globalThis.devicePixelRatio}`;

@@ -127,6 +127,20 @@ def test_a_click_in_the_strip_of_heatmaps_opens_the_layer(page, explorer):
     expect(thumbs.nth(2)).to_have_attribute("aria-current", "true")
 
 
+def test_all_pages_of_the_mosaic_are_full(page):
+    page.set_viewport_size({"width": 1130, "height": 720})
+    find_layer(page, "layer3.1.conv1")
+    channels = page.get_by_role("slider", name="channel", exact=True)
+    counts = []
+    for key in ("Home", "End"):
+        channels.press(key)
+        next_frame(page)
+        shown = page.locator(".hv-tile").evaluate_all("all => all.map(t => +t.dataset.channel)")
+        assert shown == [*range(shown[0], shown[-1] + 1)]
+        counts.append(len(shown))
+    assert shown[-1] == 95 and counts[0] == counts[1] < 96
+
+
 def test_the_page_can_be_printed(page):
     pdf = page.pdf(print_background=True)
     assert pdf.startswith(b"%PDF") and len(pdf) > 20_000
