@@ -6,7 +6,7 @@ import { block, fileIn, inflated, tellSize } from "./blocks.ts";
 import { loadDagre } from "../hookviz/static/dagre.js";
 import { el, readJson, sure } from "./dom.ts";
 import { Intake } from "./intake.tsx";
-import { Lesson } from "./lesson.ts";
+import { Lesson } from "./lesson.tsx";
 import { NetworkSource } from "./network.ts";
 import { pictureOf } from "./pictures.ts";
 import { publicObject } from "./publicObject.ts";

@@ -6,7 +6,7 @@ import { block, tellSize } from "./blocks.ts";
 import { loadDagre } from "../hookviz/static/dagre.js";
 import { readJson } from "./dom.ts";
 import { Layer } from "./layer.ts";
-import { Lesson } from "./lesson.ts";
+import { Lesson } from "./lesson.tsx";
 import { pictureOf } from "./pictures.ts";
 import { answered } from "./walk.ts";
 import type { Block } from "./blocks.ts";

@@ -68,7 +68,7 @@ def test_answers_are_checked_and_collected_in_a_table(written, shown, tmp_path):
     check.click()
     assert "not yet" in verdict.inner_text()
     lesson.get_by_role("button", name="next").click()
-    lesson.get_by_role("textbox", name="your answer").fill("because\nit is")
+    lesson.get_by_role("textbox", name="your answer").press_sequentially("because\nit is")
     lesson.get_by_role("button", name="save", exact=True).click()
     with page.expect_download() as download:
         lesson.get_by_role("button", name="save answers").click()
