@@ -1,7 +1,7 @@
 // The entry of a training's widget: the kernel sends what has been recorded since.
 
 import { keepShortcutsFrom } from "./shortcuts.ts";
-import { StepsView } from "./steps.ts";
+import { Steps } from "./steps.tsx";
 import type { StepsFacts } from "./recorded.ts";
 import type { WidgetModel } from "./model.ts";
 
@@ -23,7 +23,7 @@ export default {
     keepShortcutsFrom(root);
     root.addEventListener("keydown", (event) => event.stopPropagation());
     place.append(root);
-    const view = new StepsView(root);
+    const view = new Steps(root);
     const arrive = (said: StepsMessage, buffers: DataView[]) => {
       const found = said.steps.map((at, place): [number, Uint8Array] => {
         const { buffer, byteOffset, byteLength } = buffers[place];

@@ -2,8 +2,8 @@
 
 import { readJson } from "./dom.ts";
 import { fromBase64 } from "./levels.ts";
-import { StepsView } from "./steps.ts";
+import { Steps } from "./steps.tsx";
 
 const root = document.getElementById("hookviz")!;
 const steps = readJson("steps").map(([at, text]: [number, string]) => [at, fromBase64(text)]);
-new StepsView(root).take(readJson("facts"), steps);
+new Steps(root).take(readJson("facts"), steps);
