@@ -91,9 +91,10 @@ export class Mosaic {
     if (room.width < LEAST_TILE) return; // not on the page yet
     const ratio = data.height === 1 && data.width > 1 ? 1 / 6 : data.height / data.width;
     const fit = layout(data.count, ratio, room.width, room.height);
-    this.size = Math.max(1, fit.columns * fit.rows);
-    this.count = Math.ceil(data.count / this.size);
-    if (position !== this.shown) this.page = Math.floor(position / this.size);
+    const size = Math.max(1, fit.columns * fit.rows);
+    if (position !== this.shown || size !== this.size) this.page = Math.floor(position / size);
+    this.size = size;
+    this.count = Math.ceil(data.count / size);
     this.shown = position;
     this.page = Math.min(this.page, this.count - 1);
     // The last page is as full as the others.

@@ -139,6 +139,9 @@ def test_all_pages_of_the_mosaic_are_full(page):
         assert shown == [*range(shown[0], shown[-1] + 1)]
         counts.append(len(shown))
     assert shown[-1] == 95 and counts[0] == counts[1] < 96
+    page.set_viewport_size({"width": 1130, "height": 480})  # pages of another size
+    page.get_by_role("button", name="present").click()
+    expect(page.locator('.hv-tile[data-channel="95"]')).to_be_visible()
 
 
 def test_the_page_can_be_printed(page):
