@@ -141,8 +141,8 @@ def restored_heatmaps() -> Iterator[None]:
 @pytest.fixture
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip drawing with matplotlib, for tests that only check other effects of a control."""
-    monkeypatch.setattr("hookviz.widgets.plain.draw_figure", lambda frame, titled: None)
-    monkeypatch.setattr("hookviz.widgets.plain._png", lambda figure: b"")
+    monkeypatch.setattr("hookviz.widgets.plain.KeptFigure.draw", lambda figure, frame: None)
+    monkeypatch.setattr("hookviz.widgets.plain._png", lambda picture: b"")
 
 
 @pytest.fixture(scope="session")

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+import torch
 from seen import control, says
+from torch import nn
 
 import hookviz
+from hookviz.draw.figures import drawn
+from hookviz.export import kept
 from hookviz.export.figure import draw_figure
 
 LAYER = "layer3.1.conv2"
@@ -53,3 +58,48 @@ def test_the_picture_has_map_gradient_heatmap_and_a_grid_of_the_channels(explore
 
 def test_sliders_have_a_fixed_length():
     assert ".widget-slider {flex: 0 0 340px" in hookviz.draw.html.STYLE
+
+
+def signal_explorer():
+    model = nn.Sequential(nn.Conv1d(2, 5, 3), nn.Flatten(), nn.Linear(310, 4))
+    return hookviz.explore(model, torch.rand(1, 2, 64), face="plain")
+
+
+STEPS = [
+    *[("channel", 3), ("channel", 95), ("position", (5, 8)), ("channel", 6), ("position", None)],
+    *[("alpha", 0.3), ("channel", 7), ("over_input", True), ("cmap", "magma"), ("channel", 9)],
+    *[("order", "max"), ("channel", 11), ("layer", "stem.0"), ("channel", 12)],
+]
+
+
+def test_the_kept_figure_has_the_pixels_of_a_new_one_after_each_step(explorer):
+    explorer.layer, figure = LAYER, kept.KeptFigure()
+    for name, value in STEPS:
+        setattr(explorer, name, value)
+        fresh = draw_figure(explorer.frame, titled=False)
+        wanted = drawn(fresh, fresh.dpi).convert("RGB")
+        assert np.array_equal(figure.draw(explorer.frame), wanted), (name, value)
+
+
+def test_the_kept_figure_shows_other_curves():
+    explorer, figure = signal_explorer(), kept.KeptFigure()
+    for channel in range(3):
+        explorer.channel = channel
+        fresh = draw_figure(explorer.frame, titled=False)
+        assert np.array_equal(figure.draw(explorer.frame), drawn(fresh, 90).convert("RGB"))
+
+
+def test_one_figure_serves_all_channels_of_a_layer(explorer, monkeypatch):
+    explorer.layer, figure, built = LAYER, kept.KeptFigure(), []
+
+    def counted(*given, **options):
+        built.append(1)
+        return draw_figure(*given, **options)
+
+    monkeypatch.setattr(kept, "draw_figure", counted)
+    for channel in range(20):
+        explorer.channel = channel
+        figure.draw(explorer.frame)
+    explorer.alpha = 0.2
+    figure.draw(explorer.frame)
+    assert len(built) == 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
 from PIL import Image, ImageDraw, ImageFont
 
 from ..draw.colours import COLOURS, colormap, palette, to_levels
@@ -31,10 +33,14 @@ from ..view.frame import Box, ChannelGrid, Frame, ImagePanel, Panel
 TITLE = 36
 """Characters in a line of a title."""
 
-NUMBERED = 16
-"""The most columns of a mosaic whose tiles have room for their numbers."""
+USUAL = 3
+"""The lines of titles that have room above pictures on a screen, so that these do not jump."""
+
+NUMBERED = 5, 16
+"""The most rows and columns of a mosaic whose tiles have room for their numbers."""
 
 BOX, CHOSEN = "#ffd400", "#ff8c00"
+OUTLINE = "outline"
 NAMED = 5
 """The boxes that have their names written at them."""
 
@@ -62,10 +68,10 @@ def draw_figure(frame: Frame, titled: bool = True) -> Figure:
     """
     pictures = shown_pictures(frame)
     width = WIDE * len(pictures)
-    tiles = _wide_tiles(frame.tiles, width / GRID)
+    tiles = wide_tiles(frame)
     rows, columns = tiles.mosaic.levels.shape
-    titles = [_title(picture.caption) for picture in pictures]
-    head = LINES * (max(title.count("\n") for title in titles) + 1 + 2 * titled)
+    lines = title_lines(pictures)
+    head = LINES * (lines + 2 if titled else max(lines, USUAL))
     below = min(width * rows / columns, GRID)
     foot = below + 4 * LINES  # the grid's title, and the ticks of the pictures
     height = head + HIGH + foot
@@ -81,9 +87,8 @@ def draw_figure(frame: Frame, titled: bool = True) -> Figure:
             draw_panel(picture, axes)
             continue
         axes.imshow(picture.pixels)
-        _outline(picture.box, picture.pixels.shape[:2], axes)
-        axes.set_title(_title(picture.caption), fontsize="small")
         axes.set_axis_off()
+        fill(picture, axes)
         if column == 0:
             _draw_boxes(frame, axes)
     lower = figure.add_gridspec(1, 1, left=0.01, right=0.99, bottom=0.01, top=below / height)
@@ -93,8 +98,9 @@ def draw_figure(frame: Frame, titled: bool = True) -> Figure:
     return figure
 
 
-def _wide_tiles(tiles: ChannelGrid, ratio: float) -> ChannelGrid:
-    """Return the same tiles in the rows that fill a grid of this width to its height."""
+def wide_tiles(frame: Frame) -> ChannelGrid:
+    """Return the frame's tiles in the rows that fill a grid below its pictures."""
+    tiles, ratio = frame.tiles, WIDE * len(shown_pictures(frame)) / GRID
     own, count = tiles.mosaic, len(tiles.channels)
     shape = (own.tile_height + 1) / (own.tile_width + 1)
     columns = min(count, max(own.columns, math.ceil(math.sqrt(count * shape * ratio))))
@@ -141,6 +147,11 @@ def _draw_boxes(frame: Frame, axes: Axes) -> None:
     axes.set_ylim(height - 0.5, -0.5)
 
 
+def title_lines(pictures: Sequence[Panel | ImagePanel]) -> int:
+    """Return the number of lines of the longest title."""
+    return max(_title(picture.caption).count("\n") for picture in pictures) + 1
+
+
 def _title(caption: str) -> str:
     """Return a title in lines about as long as a picture is wide."""
     return "\n".join(wrap(no_formula(caption), TITLE))
@@ -148,41 +159,72 @@ def _title(caption: str) -> str:
 
 def draw_panel(panel: Panel, axes: Axes) -> None:
     """Draw a map with its colourbar, or a 1d map as a curve."""
-    axes.set_title(_title(panel.caption), fontsize="small")
-    axes.tick_params(labelsize="x-small")
-    if len(panel.values) == 1:
-        axes.plot(panel.values[0], lw=1)
-        axes.axhline(0, color="gray", lw=0.5)
+    if is_curve(panel):
+        fill(panel, axes)
         return
-    # Values beyond the range get its last colour; only infinite ones get the special colours.
-    finite = np.isfinite(panel.values)
-    values = np.where(finite, np.clip(panel.values, panel.low, panel.high), panel.values)
-    shown = axes.imshow(
-        values, colormap(panel.cmap), Normalize(panel.low, panel.high), interpolation="nearest"
-    )
+    norm = Normalize(panel.low, panel.high)
+    shown = axes.imshow(panel.values, colormap(panel.cmap), norm, interpolation="nearest")
     height, width = panel.values.shape
-    flat = width > 4 * height  # a short side has room for few ticks
+    axes.tick_params(labelsize="x-small")
     axes.locator_params("x", nbins=1 if height > 4 * width else 5, integer=True)
-    axes.locator_params("y", nbins=1 if flat else 5, integer=True)
+    axes.locator_params("y", nbins=1 if _is_flat(panel) else 5, integer=True)
     for axis, words in zip((axes.yaxis, axes.xaxis), panel.tokens, strict=True):
         if 0 < len(words) <= MOST_TOKENS:
             axis.set_ticks(range(len(words)), [no_formula(each) for each in words])
     if panel.tokens[1]:
         axes.tick_params(axis="x", rotation=90)
-    _outline(panel.box, panel.values.shape, axes)
     # An inset is as high as the drawn map; a bar of its own would be as high as the grid's cell.
-    bar = axes.figure.colorbar(shown, cax=axes.inset_axes((1.04, 0, 0.05, 1)))
-    if flat:
-        ends = panel.low, panel.high
-        bar.set_ticks(ends, labels=[number(end) for end in ends])
+    place = axes.inset_axes((1.04, 0, 0.05, 1))
+    bar = axes.figure.colorbar(shown, cax=place, ticks=MaxNLocator(5))
     bar.ax.tick_params(labelsize="x-small")
+    fill(panel, axes)
+
+
+def fill(picture: Panel | ImagePanel, axes: Axes) -> None:
+    """Put a picture into axes that have one of the same kind, size and colours."""
+    if isinstance(picture, Panel) and is_curve(picture):
+        axes.clear()
+        axes.tick_params(labelsize="x-small")
+        axes.plot(picture.values[0], lw=1)
+        axes.axhline(0, color="gray", lw=0.5)
+    else:
+        (image,) = axes.images
+        if isinstance(picture, Panel):
+            image.set_data(_within_range(picture))
+            image.set_clim(picture.low, picture.high)
+            if _is_flat(picture) and image.colorbar is not None:
+                ends = picture.low, picture.high
+                image.colorbar.set_ticks(ends, labels=[number(end) for end in ends])
+        else:
+            image.set_data(picture.pixels)
+        outline(picture.box, image.get_size(), axes)
+    # With a height of its own the title need not avoid ticks, which matplotlib would measure.
+    axes.set_title(_title(picture.caption), fontsize="small", y=1)
+
+
+def is_curve(panel: Panel) -> bool:
+    """Return whether a panel is a 1d map."""
+    return len(panel.values) == 1
+
+
+def _is_flat(panel: Panel) -> bool:
+    """Return whether the short side of a map has room for few ticks."""
+    height, width = panel.values.shape
+    return width > 4 * height
+
+
+def _within_range(panel: Panel) -> np.ndarray:
+    """Clip finite values to the colour range: only infinite ones get the special colours."""
+    clipped = np.clip(panel.values, panel.low, panel.high)
+    return np.where(np.isfinite(panel.values), clipped, panel.values)
 
 
 def _draw_tiles(tiles: ChannelGrid, axes: Axes) -> None:
     levels = tiles.mosaic.levels
     axes.imshow(palette(tiles.cmap)[levels], interpolation="nearest")
-    _outline(tiles.box, levels.shape, axes)
-    if tiles.mosaic.columns <= NUMBERED:
+    outline(tiles.box, levels.shape, axes)
+    columns = tiles.mosaic.columns
+    if columns <= NUMBERED[1] and len(tiles.channels) <= NUMBERED[0] * columns:
         height, width = levels.shape
         for index, channel in enumerate(tiles.channels):
             left, top, wide, high = tiles.mosaic.box(index)
@@ -191,16 +233,21 @@ def _draw_tiles(tiles: ChannelGrid, axes: Axes) -> None:
             axes.text(
                 *corner, str(channel), fontsize="xx-small", ha="right", va="bottom", bbox=ground
             )
-    axes.set_title(tiles.caption, fontsize="small")
+    axes.set_title(tiles.caption, fontsize="small", y=1)
     axes.set_axis_off()
 
 
-def _outline(box: Box | None, size: tuple[int, ...], axes: Axes) -> None:
-    """Outline a part of a picture, given as fractions of its size."""
+def outline(box: Box | None, size: Sequence[int], axes: Axes) -> None:
+    """Outline this part only of a picture, given as fractions of its size."""
+    for patch in [*axes.patches]:
+        if patch.get_label() == OUTLINE:
+            patch.remove()
     if box is not None:
         (left, top, wide, high), (height, width) = box, size
         corner = (left * width - 0.5, top * height - 0.5)
-        axes.add_patch(Rectangle(corner, wide * width, high * height, fill=False, ec=CHOSEN, lw=2))
+        # Above the numbers of tiles and the names of boxes, which are drawn before it.
+        look: dict[str, Any] = {"fill": False, "ec": CHOSEN, "lw": 2, "zorder": 4}
+        axes.add_patch(Rectangle(corner, wide * width, high * height, label=OUTLINE, **look))
 
 
 # The small picture

@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any
 
 import ipywidgets as widgets
-from matplotlib.figure import Figure
+from PIL import Image
 
 from ..attribution.cam import method_name
 from ..draw import html
-from ..draw.figures import drawn, quick_png
-from ..export.figure import draw_figure
+from ..draw.figures import quick_png
+from ..export.kept import KeptFigure
 from ..files import without_half_characters
 from ..run.target import read_target
 from ..view.frame import Frame, Panel
@@ -54,6 +54,7 @@ class PlainFace(widgets.VBox):
         self._on_user, self._on_error, self._still = on_user, on_error, still
         self._frame: Frame | None = None  # None while controls are being set
         self._drawn: list[Panel] = []  # the panels in the picture
+        self._figure = KeptFigure()
         self._texts = texts = {name: widgets.HTML() for name in TEXTS}
         names = (*SLIDERS, *MENUS, "target")
         self._controls = controls = {name: _control(name) for name in names}
@@ -122,11 +123,7 @@ class PlainFace(widgets.VBox):
             self._texts[name].value = text
             visible(self._texts[name], bool(text))
         if self._drawn is not frame.panels and in_front_end(self):  # frames may share panels
-            png = (
-                _png(draw_figure(frame, titled=False))
-                if self._still is None
-                else self._still(frame)
-            )
+            png = _png(self._figure.draw(frame)) if self._still is None else self._still(frame)
             self._texts["picture"].value = html.image(png, frame.description)
             self._drawn = frame.panels
         self._code.show()
@@ -204,9 +201,9 @@ def _target_in(frame: Frame, text: str) -> Any:
     return listed[text] if text in listed else read_target(text, frame.classes)
 
 
-def _png(figure: Figure) -> bytes:
-    """Encode a figure as PNG with little compression, since it is sent once."""
-    return quick_png(drawn(figure, figure.dpi).convert("RGB"), compress_level=1)
+def _png(picture: Image.Image) -> bytes:
+    """Encode a picture with little compression, since it is sent once."""
+    return quick_png(picture, compress_level=1)
 
 
 def _control(name: str) -> Any:
