@@ -1,12 +1,8 @@
 """Provoke each message that docs/troubleshooting.md explains, for test_docs.py."""
 
-from __future__ import annotations
-
 import copy
 import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,17 +19,16 @@ SEEN_ELSEWHERE = [  # messages that appear only on a GPU or in a browser
     "Explorer(children=(HTML(value=…",
 ]
 
-Provocation = Callable[[], Any]
-PROVOKED: list[Provocation] = []
+PROVOKED = []
 """Functions that raise an error or return a message that a user sees."""
 
 
-def provoked(function: Provocation) -> Provocation:
+def provoked(function):
     PROVOKED.append(function)
     return function
 
 
-def error_text(provocation: Provocation) -> str:
+def error_text(provocation):
     """Return the error as a user sees it, ``"ValueError: …"``, or else the function's result."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -47,21 +42,21 @@ def error_text(provocation: Provocation) -> str:
     return text
 
 
-def convolutions(*, inplace: bool = False) -> nn.Sequential:
+def convolutions(*, inplace=False):
     return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(inplace), nn.Conv2d(4, 4, 3), nn.Flatten())
 
 
 X = torch.rand(1, 3, 8, 8)
 
 
-def captured() -> hookviz.results.FeatureCache:
+def captured():
     model = convolutions()
     with hookviz.capture(model) as cache:
         model(X).sum().backward()
     return cache
 
 
-def explorer() -> hookviz.widgets.Explorer:
+def explorer():
     return hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[12])
 
 
@@ -69,14 +64,14 @@ def explorer() -> hookviz.widgets.Explorer:
 
 
 @provoked
-def full_backward_hook_and_in_place() -> None:
+def full_backward_hook_and_in_place():
     model = convolutions(inplace=True)
     model[0].register_full_backward_hook(lambda module, grad_input, grad_output: None)
     model(X)
 
 
 @provoked
-def modified_by_an_inplace_operation() -> None:
+def modified_by_an_inplace_operation():
     x = torch.ones(2, requires_grad=True)
     y = x.exp()
     y.add_(1)
@@ -84,41 +79,41 @@ def modified_by_an_inplace_operation() -> None:
 
 
 @provoked
-def does_not_require_grad() -> None:
+def does_not_require_grad():
     model = convolutions().requires_grad_(False)
     model(X).sum().backward()
 
 
 @provoked
-def second_backward() -> None:
+def second_backward():
     score = convolutions()(X).sum()
     score.backward()
     score.backward()
 
 
 @provoked
-def only_for_scalars() -> None:
+def only_for_scalars():
     convolutions()(X).backward()
 
 
 @provoked
-def leaf_in_place() -> None:
+def leaf_in_place():
     nn.ReLU(inplace=True)(torch.ones(2, requires_grad=True))
 
 
 @provoked
-def hook_on_a_tensor_without_gradient() -> None:
+def hook_on_a_tensor_without_gradient():
     X.register_hook(print)
 
 
 @provoked
-def grad_of_a_non_leaf() -> None:
+def grad_of_a_non_leaf():
     y = torch.ones(2, requires_grad=True) * 2
     y.sum().backward()
     assert y.grad is None
 
 
-def full_backward_hook_without_input_gradient() -> None:
+def full_backward_hook_without_input_gradient():
     model = convolutions()
     model[0].register_full_backward_hook(lambda module, grad_input, grad_output: None)
     model(X).sum().backward()
@@ -134,50 +129,50 @@ else:
 
 
 @provoked
-def not_used_in_the_graph() -> None:
+def not_used_in_the_graph():
     x = X.clone().requires_grad_()
     torch.autograd.grad(torch.ones(1, requires_grad=True).sum(), x)
 
 
 @provoked
-def numpy_of_a_tensor_that_requires_grad() -> None:
+def numpy_of_a_tensor_that_requires_grad():
     convolutions()(X).numpy()
 
 
 @provoked
-def numpy_of_bfloat16() -> None:
+def numpy_of_bfloat16():
     X.bfloat16().numpy()
 
 
 @provoked
-def inference_tensor_in_backward() -> None:
+def inference_tensor_in_backward():
     with torch.inference_mode():
         x = torch.ones(1, 3, 8, 8)
     convolutions()(x)
 
 
 @provoked
-def deepcopy_of_a_result() -> None:
+def deepcopy_of_a_result():
     copy.deepcopy(convolutions()(X))
 
 
 @provoked
-def wrong_channels() -> None:
+def wrong_channels():
     convolutions()(torch.rand(1, 1, 8, 8))
 
 
 @provoked
-def wrong_type() -> None:
+def wrong_type():
     convolutions()(X.double())
 
 
 @provoked
-def hook_on_a_script_module() -> None:
+def hook_on_a_script_module():
     torch.jit.script(convolutions()).register_forward_hook(lambda module, args, output: None)
 
 
 @provoked
-def trace_with_backward_hooks() -> None:
+def trace_with_backward_hooks():
     model = convolutions()
     model[0].register_full_backward_hook(lambda module, grad_input, grad_output: None)
     torch.jit.trace(model, X)
@@ -187,73 +182,73 @@ def trace_with_backward_hooks() -> None:
 
 
 @provoked
-def not_a_module() -> None:
+def not_a_module():
     with hookviz.capture(nn.Conv2d):
         pass
 
 
 @provoked
-def no_convolutions() -> None:
+def no_convolutions():
     hookviz.capture(nn.Sequential(nn.Linear(3, 3)))
 
 
 @provoked
-def no_such_name() -> None:
+def no_such_name():
     hookviz.capture(hookviz.demo_model(), "layer3.0.conv")
 
 
 @provoked
-def no_such_type() -> None:
+def no_such_type():
     hookviz.capture(hookviz.demo_model(), nn.LSTM)
 
 
 @provoked
-def module_of_another_model() -> None:
+def module_of_another_model():
     hookviz.capture(hookviz.demo_model(), nn.Conv2d(3, 3, 1))
 
 
 @provoked
-def script_module() -> None:
+def script_module():
     hookviz.explore(torch.jit.script(convolutions()), X)
 
 
 @provoked
-def lazy() -> None:
+def lazy():
     hookviz.explore(nn.Sequential(nn.LazyConv2d(4, 3)), X)
 
 
 @provoked
-def none_ran() -> None:
+def none_ran():
     class Idle(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.conv = nn.Conv2d(3, 4, 3)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def forward(self, x):
             return x.mean((2, 3))
 
     hookviz.explore(Idle(), X)
 
 
 @provoked
-def cannot_be_shown() -> None:
+def cannot_be_shown():
     class Many(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def forward(self, x):
             return x[None, None, None]
 
     hookviz.explore(nn.Sequential(Many()), X, layers="0")
 
 
 @provoked
-def no_such_torchvision_model() -> None:
+def no_such_torchvision_model():
     hookviz.explore("resnet3", X)
 
 
 @provoked
-def no_download() -> None:
+def no_download():
     import torchvision
 
-    def offline(*args: Any, **kwargs: Any) -> None:
+    def offline(*args, **kwargs):
         raise OSError("no network")
 
     get_model = torchvision.models.get_model
@@ -268,33 +263,33 @@ def no_download() -> None:
 
 
 @provoked
-def no_file() -> None:
+def no_file():
     hookviz.explore(hookviz.demo_model(), "no-such-photo.jpg")
 
 
 @provoked
-def not_a_picture_file() -> None:
+def not_a_picture_file():
     Path("notes.txt").write_text("no picture")
     hookviz.explore(hookviz.demo_model(), "notes.txt")
 
 
 @provoked
-def no_picture_shape() -> None:
+def no_picture_shape():
     hookviz.explore(hookviz.demo_model(), np.zeros((5, 20, 20)))
 
 
 @provoked
-def picture_out_of_range() -> None:
+def picture_out_of_range():
     hookviz.explore(hookviz.demo_model(), np.full((20, 20, 3), 255.0))
 
 
 @provoked
-def not_finite() -> None:
+def not_finite():
     hookviz.explore(convolutions(), X / 0)
 
 
 @provoked
-def too_large() -> None:
+def too_large():
     limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, 10
     try:
         hookviz.explore(hookviz.demo_model(), "photo.jpg")
@@ -303,39 +298,39 @@ def too_large() -> None:
 
 
 @provoked
-def class_names_as_a_string() -> None:
+def class_names_as_a_string():
     hookviz.explore(convolutions(), X, class_names="cat")
 
 
 @provoked
-def no_input() -> None:
+def no_input():
     hookviz.explore(hookviz.demo_model(), 3)
 
 
 @provoked
-def does_not_take_pictures() -> None:
+def does_not_take_pictures():
     hookviz.explore(nn.Sequential(nn.Conv2d(12, 4, 3)), Image.new("RGB", (20, 20)))
 
 
 @provoked
-def transform_without_tensor() -> None:
+def transform_without_tensor():
     picture = Image.new("RGB", (20, 20))
     hookviz.explore(hookviz.demo_model(), picture, transform=lambda each: each)
 
 
 @provoked
-def weights_as_a_name() -> None:
+def weights_as_a_name():
     picture = Image.new("RGB", (20, 20))
     hookviz.explore(hookviz.demo_model(), picture, weights="DEFAULT")
 
 
 @provoked
-def does_not_fit() -> None:
+def does_not_fit():
     hookviz.explore(convolutions(), torch.rand(1, 1, 8, 8))
 
 
 @provoked
-def the_model_raised() -> None:
+def the_model_raised():
     hookviz.explore(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(9, 2)), X)
 
 
@@ -343,61 +338,61 @@ def the_model_raised() -> None:
 
 
 @provoked
-def no_scores() -> str:
+def no_scores():
     return explored_facts(nn.Sequential(nn.Conv2d(3, 4, 3)))
 
 
-def explored_facts(model: nn.Module) -> str:
+def explored_facts(model):
     return hookviz.explore(model, X).frame.summary[-1]
 
 
 @provoked
-def needs_class_scores() -> None:
+def needs_class_scores():
     hookviz.explore(nn.Sequential(nn.Conv2d(3, 4, 3)), X, target=3)
 
 
 @provoked
-def no_such_key_of_the_output() -> None:
+def no_such_key_of_the_output():
     hookviz.explore(convolutions(), X, target=hookviz.output["out"][0, 3])
 
 
 @provoked
-def not_one_number_of_the_output() -> None:
+def not_one_number_of_the_output():
     hookviz.explore(convolutions(), X, target=hookviz.output[0])
 
 
 @provoked
-def no_such_class() -> None:
+def no_such_class():
     hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[0], target="fisch")
 
 
 @provoked
-def no_such_class_number() -> None:
+def no_such_class_number():
     hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[0], target=652)
 
 
 @provoked
-def no_class_names() -> None:
+def no_class_names():
     hookviz.explore(convolutions(), X, target="tabby")
 
 
 @provoked
-def not_one_number() -> None:
+def not_one_number():
     hookviz.explore(convolutions(), X, target=lambda out: out)
 
 
 @provoked
-def detached_target() -> None:
+def detached_target():
     hookviz.explore(convolutions(), X, target=lambda out: out.sum().detach())
 
 
 @provoked
-def none_of_the_targets() -> None:
+def none_of_the_targets():
     hookviz.explore(convolutions(), X, target=1.5)
 
 
 @provoked
-def targets_for_another_batch() -> None:
+def targets_for_another_batch():
     hookviz.explore(convolutions(), X, target=[1, 2])
 
 
@@ -405,37 +400,37 @@ def targets_for_another_batch() -> None:
 
 
 @provoked
-def capture_twice() -> None:
+def capture_twice():
     with hookviz.capture(convolutions()) as cache, cache:
         pass
 
 
 @provoked
-def not_captured() -> None:
+def not_captured():
     captured()["1"]
 
 
 @provoked
-def did_not_run() -> None:
+def did_not_run():
     with hookviz.capture(convolutions()) as cache:
         pass
     cache["0"]
 
 
 @provoked
-def inputs_not_kept() -> Any:
+def inputs_not_kept():
     return captured()["0"].input
 
 
 @provoked
-def over_the_budget() -> None:
+def over_the_budget():
     model = convolutions()
     with hookviz.capture(model, max_bytes=10):
         model(X)
 
 
 @provoked
-def over_the_budget_and_asked_for() -> Any:
+def over_the_budget_and_asked_for():
     model = convolutions()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -448,44 +443,44 @@ def over_the_budget_and_asked_for() -> Any:
 
 
 @provoked
-def no_such_setting() -> None:
+def no_such_setting():
     hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[0], color="viridis")
 
 
 @provoked
-def no_such_layer() -> None:
+def no_such_layer():
     explorer().layer = "layer3.0.bn1"
 
 
 @provoked
-def no_such_channel() -> None:
+def no_such_channel():
     explorer().channel = 99
 
 
 @provoked
-def no_such_colormap() -> None:
+def no_such_colormap():
     explorer().cmap = "viridi"
 
 
 @provoked
-def no_such_heatmap() -> None:
+def no_such_heatmap():
     explorer().heatmap = "grad-cam"
 
 
 @provoked
-def no_short_code() -> None:
+def no_short_code():
     model = hookviz.demo_model()
     model.layer1 = torch.compile(model.layer1, backend="eager")
     hookviz.explore(model, hookviz.demo_images()[12]).code()
 
 
 @provoked
-def no_such_suffix() -> None:
+def no_such_suffix():
     explorer().save("view.jpeg2")
 
 
 @provoked
-def closed() -> None:
+def closed():
     shown = explorer()
     shown.close()
     shown.figure()
@@ -495,12 +490,12 @@ def closed() -> None:
 
 
 @provoked
-def no_such_method() -> None:
+def no_such_method():
     hookviz.heatmap(captured()["0"], "grad-cam")
 
 
 @provoked
-def no_gradient_reached() -> None:
+def no_gradient_reached():
     model = convolutions()
     with hookviz.capture(model) as cache:
         model(X)
@@ -508,31 +503,31 @@ def no_gradient_reached() -> None:
 
 
 @provoked
-def tokens_without_a_grid() -> None:
+def tokens_without_a_grid():
     with hookviz.capture(model := nn.LayerNorm(8), nn.LayerNorm) as cache:
         model(torch.rand(1, 60, 8))
     hookviz.heatmap(cache[""], "activation")
 
 
 @provoked
-def shape_that_cannot_be_maps() -> None:
+def shape_that_cannot_be_maps():
     with hookviz.capture(model := nn.Softmax(-1), nn.Softmax) as cache:
         model(torch.rand(1, 2, 3, 4, 5, 6))
     hookviz.heatmap(cache[""], "activation")
 
 
 @provoked
-def no_such_attribution() -> None:
+def no_such_attribution():
     hookviz.attribute(convolutions(), X, method="gradcam")
 
 
 @provoked
-def attribution_to_whole_numbers() -> None:
+def attribution_to_whole_numbers():
     hookviz.attribute(convolutions(), X.long())
 
 
 @provoked
-def no_captum() -> None:
+def no_captum():
     import sys
 
     held = {name: sys.modules.pop(name) for name in list(sys.modules) if "captum" in name}
@@ -545,50 +540,50 @@ def no_captum() -> None:
 
 
 @provoked
-def no_relu() -> None:
+def no_relu():
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.GELU(), nn.Flatten())
     hookviz.attribute(model, X, method="guided_backprop")
 
 
 @provoked
-def score_without_a_gradient() -> None:
+def score_without_a_gradient():
     class Rounds(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def forward(self, x):
             return x.detach().mean((2, 3)) * torch.ones(3, requires_grad=True)
 
     hookviz.attribute(Rounds(), X)
 
 
 @provoked
-def several_layers() -> None:
+def several_layers():
     hookviz.attribution.scorecam(hookviz.demo_model(), hookviz.demo_images()[0], "layer3.*")
 
 
 @provoked
-def trained_only() -> None:
+def trained_only():
     class Auxiliary(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.main, self.auxiliary = nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def forward(self, x):
             return (self.auxiliary if self.training else self.main)(x).mean((2, 3))
 
     hookviz.attribution.scorecam(Auxiliary(), X, "auxiliary")
 
 
 @provoked
-def empty_mask() -> None:
+def empty_mask():
     hookviz.metrics.pointing_game(torch.rand(4, 4), torch.zeros(8, 8))
 
 
 @provoked
-def mask_too_small() -> None:
+def mask_too_small():
     hookviz.metrics.pointing_game(torch.rand(8, 8), torch.ones(4, 4))
 
 
 @provoked
-def heatmap_of_another_size() -> None:
+def heatmap_of_another_size():
     hookviz.metrics.deletion_curve(
         hookviz.demo_model(), hookviz.demo_images()[0], torch.rand(2, 14, 14)
     )

@@ -1,7 +1,5 @@
 """Outputs that are pictures or boxes: each value and box has an expression for its number."""
 
-from __future__ import annotations
-
 import re
 from types import SimpleNamespace
 

@@ -1,9 +1,5 @@
 """Boxes and keypoints of ultralytics and transformers models, if these are installed."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 
@@ -14,7 +10,7 @@ try:
     import transformers
     from ultralytics.nn import tasks
 except ImportError:
-    transformers = None  # type: ignore[assignment]
+    transformers = None
 
 pytestmark = [
     pytest.mark.skipif(transformers is None, reason="transformers or ultralytics is not installed"),
@@ -27,18 +23,18 @@ HEADS = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
 SIZES = {"encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64}
 
 
-def yolo(name: str) -> Any:
+def yolo(name):
     made = tasks.PoseModel if "pose" in name else tasks.DetectionModel
     return made(f"{name.partition(',')[0]}.yaml", verbose=False)
 
 
-def without_overlaps(name: str) -> Any:
+def without_overlaps(name):
     model = yolo(name)
     model.model[-1].end2end = True
     return model
 
 
-def detr(name: str) -> Any:
+def detr(name):
     backbone = transformers.ResNetConfig(**STAGES, out_features=["stage4"])
     own = {"use_timm_backbone": False, "use_pretrained_backbone": False, "backbone": None}
     config = transformers.DetrConfig(
@@ -48,7 +44,7 @@ def detr(name: str) -> Any:
     return transformers.DetrForObjectDetection(config)
 
 
-def yolos(name: str) -> Any:
+def yolos(name):
     config = transformers.YolosConfig(
         hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
         image_size=[64, 96], num_detection_tokens=10, num_labels=5,
@@ -85,7 +81,7 @@ def test_boxes_and_keypoints_of_other_libraries_can_be_targets(name):
     assert len(best.points) == len(best.points_at) == keypoints
     for at in (best.at, *best.points_at[:2]):
         explorer.target = str(at)
-        kept: list[torch.Tensor] = []
+        kept = []
         hook = model.get_submodule(layer).register_forward_hook(lambda *e: kept.append(e[2]))  # noqa: B023
         score = at(model(picture.clone().requires_grad_()))
         hook.remove()

@@ -1,7 +1,5 @@
 """Attention of transformers and open_clip models, if these libraries are installed."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -14,7 +12,7 @@ try:
     import open_clip
     import transformers
 except ImportError:
-    transformers = None  # type: ignore[assignment]
+    transformers = None
 
 pytestmark = [
     pytest.mark.skipif(transformers is None, reason="transformers or open_clip is not installed"),

@@ -1,7 +1,5 @@
 """A transformer trained to find a digit in noise attends to the digit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from runpy import run_path
 

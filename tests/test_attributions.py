@@ -1,7 +1,5 @@
 """Attributions equal handwritten references and leave the model unchanged."""
 
-from __future__ import annotations
-
 import random
 import sys
 import warnings

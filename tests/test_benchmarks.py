@@ -1,7 +1,5 @@
 """Each benchmark runs with few rounds; `make bench` measures."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

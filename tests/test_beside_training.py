@@ -1,7 +1,5 @@
 """Using hookviz between or around training steps does not change the training."""
 
-from __future__ import annotations
-
 import random
 from functools import cache
 
@@ -17,7 +15,7 @@ PICTURES = torch.rand(32, 3, 12, 12, generator=torch.Generator().manual_seed(1))
 LABELS = torch.randint(0, 4, (32,), generator=torch.Generator().manual_seed(2))
 
 
-def network() -> nn.Module:
+def network():
     return nn.Sequential(
         nn.Conv2d(3, 8, 3, padding=1, bias=False),
         nn.BatchNorm2d(8),
@@ -39,13 +37,13 @@ OPTIMIZERS = {
 }
 
 
-def augmented(x: torch.Tensor) -> torch.Tensor:
+def augmented(x):
     """Shift and mirror with numpy's and Python's random generators."""
     x = torch.roll(x, tuple(np.random.randint(-2, 3, 2)), (2, 3))
     return x.flip(3) if random.random() < 0.5 else x
 
 
-def train(optimizer: str, look, *, autocast: bool, set_to_none: bool) -> tuple[list, list]:
+def train(optimizer, look, *, autocast, set_to_none):
     """Return the losses and the final weights, buffers, optimizer state and generators."""
     for seed in (torch.manual_seed, np.random.seed, random.seed):
         seed(0)
@@ -54,7 +52,7 @@ def train(optimizer: str, look, *, autocast: bool, set_to_none: bool) -> tuple[l
     rate = torch.optim.lr_scheduler.CosineAnnealingLR(steps, STEPS)
     losses = []
 
-    def step() -> None:
+    def step():
         order = torch.randperm(len(PICTURES))[:BATCH]
         steps.zero_grad(set_to_none=set_to_none)
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
@@ -76,7 +74,7 @@ def train(optimizer: str, look, *, autocast: bool, set_to_none: bool) -> tuple[l
 
 
 @cache
-def alone(optimizer: str, *, autocast: bool, set_to_none: bool) -> tuple[list, list]:
+def alone(optimizer, *, autocast, set_to_none):
     """Train without hookviz."""
     return train(optimizer, nothing, autocast=autocast, set_to_none=set_to_none)
 

@@ -1,7 +1,5 @@
 """Captured values equal the layers' outputs and gradients, also with in-place operations."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

@@ -1,12 +1,8 @@
 """The stated cause of NaN and Inf is the actual one, and its fix leaves nothing to report."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 import hookviz
@@ -17,15 +13,15 @@ INF = torch.inf
 class Scaled(nn.Module):
     """A model that evaluates an expression of its input times a weight of 1."""
 
-    def __init__(self, expression: str) -> None:
+    def __init__(self, expression):
         super().__init__()
         self.weight, self.expression = nn.Parameter(torch.ones(())), expression
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return evaluated(self.expression, self.weight * x)
 
 
-def evaluated(expression: str, x: Tensor) -> Tensor:
+def evaluated(expression, x):
     return eval(expression, globals() | {"x": x})
 
 
@@ -36,23 +32,23 @@ ROW = torch.tensor([[-INF, -INF], [0.0, 0.0]])
 ONE_LEFT = torch.tensor([[-INF, 0.0], [0.0, 0.0]])
 
 
-def ctc(x: Tensor, length: int = 4, **options: Any) -> Tensor:
+def ctc(x, length=4, **options):
     target = torch.tensor([[1, 1, 2, 2]])[:, :length]
     given = x.reshape(3, 1, 3).log_softmax(2)
     return F.ctc_loss(given, target, torch.tensor([3]), torch.tensor([length]), **options)
 
 
-def nothing(x: Tensor) -> Tensor:
+def nothing(x):
     return x[x > 100]
 
 
-def mean_of_selected(x: Tensor) -> Tensor:
+def mean_of_selected(x):
     return nothing(x).sum() / max(nothing(x).numel(), 1) + x.mean()
 
 
 # Name -> the input, an expression that gives NaN or Inf, words of the cause and of the fix, and the
 # fixed expression.
-FORWARD: dict[str, tuple[Any, str, str, str, str]] = {
+FORWARD = {
     # Powers and roots
     "sqrt of -1": ([-1.0, 4.0], "torch.sqrt(x)", "root of a negative number, −1", "Clamp",
         "x.clamp(min=1e-6).sqrt()"),
@@ -245,7 +241,7 @@ FORWARD: dict[str, tuple[Any, str, str, str, str]] = {
         "torch.where(x < 10, torch.where(x < 10, x, 0.0).exp(), 0.0)"),
 }  # fmt: skip
 
-BACKWARD: dict[str, tuple[Any, str, str, str, str]] = {
+BACKWARD = {
     "the root's slope at 0": ([0.0, 4.0], "torch.sqrt(x)",
         "the slope of the root is infinite at 0", "(x + 1e-8).sqrt()", "(x + 1e-8).sqrt()"),
     "the slope of x ** 0.5 at 0": ([0.0, 4.0], "x**0.75",
@@ -290,7 +286,7 @@ BACKWARD: dict[str, tuple[Any, str, str, str, str]] = {
 CASES = FORWARD | BACKWARD
 
 
-def nonfinite_findings(findings: hookviz.Diagnosis, name: str) -> list[Any]:
+def nonfinite_findings(findings, name):
     """Return the findings of NaN and Inf, and check the cause and fix of the first."""
     *_, words, fix, _ = CASES[name]
     found = [each for each in findings if each.kind in ("nan", "inf")]

@@ -1,7 +1,5 @@
 """The command line: pages and surveys from a terminal, with errors in one sentence."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

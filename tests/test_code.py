@@ -1,7 +1,5 @@
 """The code from `Explorer.code` runs without hookviz and gives the numbers of the view."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Comparing two models: the numbers equal those of torch, and the first difference is found."""
 
-from __future__ import annotations
-
 import copy
 import math
 from functools import partial

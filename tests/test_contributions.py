@@ -1,7 +1,5 @@
 """Contributions: bias and products agree with autograd, whatever pads or crops the input."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import warnings
@@ -215,7 +213,7 @@ def test_wrong_arguments_are_refused():
 class Inside(nn.Module):
     """Two convolutions with a function between them."""
 
-    def __init__(self, between, **options) -> None:
+    def __init__(self, between, **options):
         super().__init__()
         self.first = nn.Conv2d(3, 4, 3, padding=1)
         self.last = nn.Conv2d(4, 4, 3, padding=1, **options)

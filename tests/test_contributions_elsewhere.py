@@ -1,7 +1,5 @@
 """Contributions in many networks: each term is the decrease of the value without its input."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from architectures import MODELS, QUICK, built

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -39,18 +38,18 @@ class Case:
     )
 
 
-def pictures() -> torch.Tensor:
+def pictures():
     """Return pictures of four distinguishable classes."""
     x = torch.randn(16, 3, 12, 12, generator=torch.Generator().manual_seed(0))
     return x + 2 * (torch.arange(16) % 4)[:, None, None, None]
 
 
-def net(*given: Any, **options: Any) -> Callable[[], Model]:
+def net(*given, **options):
     return lambda: Net(*given, **options)
 
 
-def changed(change: Callable[[Any], object], build: Callable[[], Model] = Net) -> Any:
-    def made() -> Model:
+def changed(change, build=Net):
+    def made():
         model = build()
         with torch.no_grad():
             change(model)
@@ -59,24 +58,24 @@ def changed(change: Callable[[Any], object], build: Callable[[], Model] = Net) -
     return made
 
 
-def tokens() -> torch.Tensor:
+def tokens():
     return vectors(16, 8) + 2 * (torch.arange(16) % 4)[:, None]
 
 
-def sequences() -> torch.Tensor:
+def sequences():
     return vectors(16, 64, 8) * 0.2 + (torch.arange(16) % 4)[:, None, None] / 2
 
 
-def one_hot(labels: torch.Tensor) -> torch.Tensor:
+def one_hot(labels):
     return F.one_hot(labels, 5).float()
 
 
-def with_logits(output: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+def with_logits(output, labels):
     return F.binary_cross_entropy_with_logits(output, one_hot(labels))
 
 
 class Registered(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         plain = Listed()
         self.layers, self.head = nn.ModuleList(plain.layers), plain.head
@@ -87,7 +86,7 @@ class Registered(nn.Module):
 class PlainWeights(nn.Module):
     """The weights of its second layer are a plain tensor."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.first, self.own = nn.Linear(8, 16), torch.randn(4, 16) / 4
 
@@ -96,7 +95,7 @@ class PlainWeights(nn.Module):
 
 
 class ParameterWeights(PlainWeights):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         own = self.own
         del self.own
@@ -106,7 +105,7 @@ class ParameterWeights(PlainWeights):
 class BoundedRecurrence(Unfolded):
     """A tanh in the recurrence, and orthogonal weights."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(2.0)
         nn.init.orthogonal_(self.w.weight)
 
@@ -120,7 +119,7 @@ class BoundedRecurrence(Unfolded):
 class ResidualBlock(nn.Module):
     """A normalization, a layer and a ReLU, with a residual connection."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.branch = nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 16), nn.ReLU())
 
@@ -128,14 +127,14 @@ class ResidualBlock(nn.Module):
         return x + self.branch(x)
 
 
-def residual() -> Model:
+def residual():
     return nn.Sequential(nn.Linear(8, 16), *[ResidualBlock() for _ in range(40)], nn.Linear(16, 4))
 
 
 class WithTanh(nn.Module):
     """A convolution, a tanh and a head."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.conv, self.head = nn.Conv2d(3, 8, 3), nn.Linear(8, 5)
 
@@ -146,7 +145,7 @@ class WithTanh(nn.Module):
 class WithSigmoid(nn.Module):
     """A sigmoid between two layers, with an optional norm before it."""
 
-    def __init__(self, norm: nn.Module) -> None:
+    def __init__(self, norm):
         super().__init__()
         self.first, self.norm, self.last = nn.Linear(8, 16), norm, nn.Linear(16, 4)
 
@@ -155,7 +154,7 @@ class WithSigmoid(nn.Module):
 
 
 class MaybeUnused(nn.Module):
-    def __init__(self, called: Any) -> None:
+    def __init__(self, called):
         super().__init__()
         self.first, self.between, self.last = nn.Linear(8, 16), nn.Linear(16, 16), nn.Linear(16, 4)
         self.called = called
@@ -168,7 +167,7 @@ class MaybeUnused(nn.Module):
 class FunctionalDropout(nn.Module):
     """A network in eval mode that calls dropout as a function."""
 
-    def __init__(self, always: bool = False) -> None:
+    def __init__(self, always=False):
         super().__init__()
         self.first, self.last, self.always = nn.Linear(8, 16), nn.Linear(16, 4), always
         self.eval()
@@ -177,12 +176,12 @@ class FunctionalDropout(nn.Module):
         return self.last(F.dropout(self.first(x), 0.2, training=self.always or self.training))
 
 
-def unit_pictures() -> torch.Tensor:
+def unit_pictures():
     """Return pictures with values from 0 to 1."""
     return (pictures() + 4) / 16
 
 
-def trained_on_unit_pictures() -> Model:
+def trained_on_unit_pictures():
     """Return a network in eval mode whose statistics are those of pictures from 0 to 1."""
     model = Net()
     for _ in range(60):
@@ -190,7 +189,7 @@ def trained_on_unit_pictures() -> Model:
     return model.eval()
 
 
-def eval_but_for_norm() -> Model:
+def eval_but_for_norm():
     """Return a network in eval mode except for its norm."""
     model = Net()
     for _ in range(60):
@@ -199,18 +198,18 @@ def eval_but_for_norm() -> Model:
     return model
 
 
-def seen(module: Model, args: Any, output: Any) -> None:
+def seen(module, args, output):
     """Stand in for a hook from a notebook cell."""
 
 
-def hooked() -> Model:
+def hooked():
     model = Net()
     for _ in range(2):
         model.conv.register_forward_hook(seen)
     return model
 
 
-def removed(model: Model) -> Model:
+def removed(model):
     hookviz.remove_hooks(model, of="seen")
     return model
 
@@ -391,14 +390,11 @@ def test_the_advised_cure_makes_the_network_healthy_and_learn(name):
     assert hookviz.diagnose(model, x, goal).healthy
 
 
-Optimizer = Callable[[Model], torch.optim.Optimizer]
-
-
-def sgd(rate: float, part: str = "") -> Optimizer:
+def sgd(rate, part=""):
     return lambda model: torch.optim.SGD(model.get_submodule(part).parameters(), rate)
 
 
-STEPS: dict[tuple[str, str], tuple[Optimizer, Optimizer]] = {
+STEPS = {
     ("optimizer", "with model.parameters()"): (sgd(0.1, "head"), sgd(0.1)),
     ("learning rate", "a hundredth in each step"): (sgd(1e3), sgd(0.1)),
 }
@@ -419,8 +415,7 @@ def test_the_advised_optimizer_is_healthy(told):
     assert after < 0.7 * before
 
 
-Training = tuple[float, bool, float]
-WATCHED: dict[tuple[str, str], tuple[Training, Training]] = {
+WATCHED = {
     ("learning rate", "a hundred times smaller"): ((10.0, True, 1e9), (0.1, True, 1e9)),
     ("does not move", "with a learning rate above 0"): ((0.0, True, 1.0), (0.1, True, 1.0)),
     ("does not move", "clipped to 0"): ((0.1, True, 0.0), (0.1, True, 1.0)),
@@ -465,10 +460,10 @@ TESTED_ELSEWHERE = {"silent", "training mode", "nan", "inf", "empty"}
 """Kinds that are always notes, or whose cures test_causes.py and the test above apply."""
 
 
-def kinds() -> set[str]:
+def kinds():
     """Return the kinds of findings in the package's code."""
     known = set(re.findall('"([a-z ]+)"', str(hookviz.diagnose.__doc__)))
-    found: set[str] = set()
+    found = set()
     for folder in ("diagnosis", "watch"):
         for path in (Path(str(hookviz.__file__)).parent / "studies" / folder).glob("*.py"):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -486,11 +481,11 @@ def test_the_cure_of_every_kind_of_finding_is_tested():
 
 
 def losses_of_training(
-    model: Model,
-    x: torch.Tensor,
-    goal: Callable[..., torch.Tensor],
-    optimizer: torch.optim.Optimizer | None = None,
-) -> tuple[float, float]:
+    model,
+    x,
+    goal,
+    optimizer=None,
+):
     """Return the loss before and after some steps."""
     optimizer = optimizer or torch.optim.Adam(model.parameters(), lr=1e-2)
     losses = []

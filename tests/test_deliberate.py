@@ -1,20 +1,16 @@
 """Parts that deliberately do not learn are healthy: critics, target networks, stop-gradients."""
 
-from __future__ import annotations
-
 import copy
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 import hookviz
 
 
-def encoder() -> nn.Sequential:
+def encoder():
     return nn.Sequential(
         nn.Conv2d(1, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU(),
         nn.Conv2d(8, 16, 3, 2, 1), nn.ReLU(), nn.Flatten(), nn.Linear(64, 16),
@@ -24,27 +20,27 @@ def encoder() -> nn.Sequential:
 class NamedParts(nn.Module):
     """A module of named parts, with a forward that gets all of them."""
 
-    def __init__(self, run: Callable[[Any, Tensor], Any], **parts: nn.Module) -> None:
+    def __init__(self, run, **parts):
         super().__init__()
         self.run = run
         for name, part in parts.items():
             self.add_module(name, part)
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x):
         return self.run(self, x)
 
 
-def gan(run: Callable[[Any, Tensor], Any]) -> NamedParts:
+def gan(run):
     made = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 64))
     critic = nn.Sequential(nn.Linear(64, 32), nn.LeakyReLU(0.2), nn.Linear(32, 1))
     return NamedParts(run, generator=made, critic=critic)
 
 
-def fake_pictures(parts: Any, x: Tensor) -> Tensor:
+def fake_pictures(parts, x):
     return parts.generator(torch.randn(len(x), 8)).detach()
 
 
-def with_target_network(run: Callable[[Any, Tensor], Any]) -> NamedParts:
+def with_target_network(run):
     online = encoder()
     target = copy.deepcopy(online)
     with torch.no_grad():
@@ -54,39 +50,39 @@ def with_target_network(run: Callable[[Any, Tensor], Any]) -> NamedParts:
     return NamedParts(run, online=online, target=target, predictor=head)
 
 
-def without_graph(part: nn.Module, x: Tensor) -> Tensor:
+def without_graph(part, x):
     with torch.no_grad():
         return part(x)
 
 
-def quantised(parts: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+def quantised(parts, x):
     z = parts.encoder(x)
     q = parts.book(torch.cdist(z, parts.book.weight).argmin(1))
     extra = F.mse_loss(q, z.detach()) + 0.25 * F.mse_loss(z, q.detach())
     return parts.decoder(z + (q - z).detach()), extra
 
 
-def simsiam(parts: Any, x: Tensor) -> tuple[Tensor, ...]:
+def simsiam(parts, x):
     one, two = parts.encoder(x), parts.encoder(x.flip(3))
     return parts.head(one), parts.head(two), two.detach(), one.detach()
 
 
-def similarity_loss(output: tuple[Tensor, ...]) -> Tensor:
+def similarity_loss(output):
     half = len(output) // 2
     pairs = zip(output[:half], output[half:], strict=True)
     return -sum((F.cosine_similarity(a, b).mean() for a, b in pairs), torch.zeros(()))
 
 
-def critic_loss(output: Any) -> Tensor:
+def critic_loss(output):
     real, made = output if isinstance(output, tuple) else output.chunk(2)
     return (F.softplus(-real) + F.softplus(made)).mean()
 
 
-def with_two_heads(run: Callable[[Any, Tensor], Any]) -> NamedParts:
+def with_two_heads(run):
     return NamedParts(run, body=encoder(), head=nn.Linear(16, 10), beside=nn.Linear(16, 10))
 
 
-def two_heads(parts: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+def two_heads(parts, x):
     features = parts.body(x)
     return parts.head(features), parts.beside(features.detach())
 
@@ -94,13 +90,12 @@ def two_heads(parts: Any, x: Tensor) -> tuple[Tensor, Tensor]:
 Y = torch.arange(32) % 10
 
 
-def classification_loss(output: Any) -> Tensor:
+def classification_loss(output):
     outputs = output if isinstance(output, tuple) else (output,)
     return sum((F.cross_entropy(each, Y) for each in outputs), torch.zeros(()))
 
 
-Case = tuple[Callable[[], nn.Module], Callable[[Any], Tensor]]
-HEALTHY: dict[str, Case] = {
+HEALTHY = {
     "a critic's step": (
         lambda: gan(lambda m, x: (m.critic(x.flatten(1)), m.critic(fake_pictures(m, x)))),
         critic_loss,
@@ -135,7 +130,7 @@ HEALTHY: dict[str, Case] = {
         lambda: with_two_heads(two_heads), classification_loss,
     ),
 }  # fmt: skip
-NEED_OPTIMIZER: dict[str, tuple[Callable[[], Any], Callable[[Any], Tensor], str]] = {
+NEED_OPTIMIZER = {
     "a critic's step on made ones alone": (
         lambda: gan(lambda m, x: m.critic(fake_pictures(m, x))),
         lambda output: F.softplus(output).mean(),
@@ -151,9 +146,7 @@ NEED_OPTIMIZER: dict[str, tuple[Callable[[], Any], Callable[[Any], Tensor], str]
 """Cases that only an optimizer distinguishes from a fault, and the part that it updates."""
 
 
-def warnings_of(
-    form: str, model: nn.Module, loss: Callable[[Any], Tensor], optimizer: Any = None
-) -> list[Any]:
+def warnings_of(form, model, loss, optimizer=None):
     x = torch.randn(32, 1, 8, 8)
     if form == "call":
         findings = hookviz.diagnose(model, x, loss, optimizer=optimizer)

@@ -1,7 +1,5 @@
 """The shipped models match their cards, and the shipped pictures are reproducible."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

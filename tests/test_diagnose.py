@@ -1,7 +1,5 @@
 """``hookviz.diagnose`` names planted faults and finds nothing in healthy models."""
 
-from __future__ import annotations
-
 import copy
 import re
 

@@ -12,7 +12,7 @@ import sys
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import unquote
 
 import pytest
@@ -46,7 +46,7 @@ HOWTOS = (
 SLOW = {f"docs/howto/{name}.md" for name in HOWTOS}
 
 
-def path_in_checkout(page: Path) -> str:
+def path_in_checkout(page):
     """Return a page's path within the checkout, such as ``docs/howto/watch.md``."""
     return page.relative_to(ROOT).as_posix()
 
@@ -61,12 +61,12 @@ class Block(NamedTuple):
     code: str
 
     @property
-    def left_out(self) -> bool:
+    def left_out(self):
         """True if the block is marked as not run, or is a notebook magic."""
         return self.code.startswith(("# not run:", "%"))
 
 
-def blocks(page: Path) -> list[Block]:
+def blocks(page):
     """Return the Python blocks of a page, each with the heading above it."""
     found, code, heading, start = [], None, "", 0
     for number, line in enumerate(page.read_text().splitlines(), 1):
@@ -82,13 +82,13 @@ def blocks(page: Path) -> list[Block]:
     return found
 
 
-def run(block: Block, names: dict[str, Any]) -> None:
+def run(block, names):
     """Run a block with the line numbers of the page in tracebacks."""
     code = compile("\n" * (block.line - 1) + block.code, block.page, "exec")
     exec(code, names)
 
 
-def parts_of_a_survey() -> dict[str, Any]:
+def parts_of_a_survey():
     """Run the terminal command of the page."""
     script = ROOT / "docs/howto/survey_part.py"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
@@ -108,7 +108,7 @@ NOT_RUN = [
 
 
 @cache
-def photo() -> bytes:
+def photo():
     """Return the content of the photo.jpg that pages read."""
     file = io.BytesIO()
     hookviz.demo_images()[12].save(file, "JPEG")
@@ -116,9 +116,7 @@ def photo() -> bytes:
 
 
 @pytest.fixture
-def folder_with_photo(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restored_heatmaps: None
-) -> Path:
+def folder_with_photo(tmp_path, monkeypatch, restored_heatmaps):
     """Change to a folder with photo.jpg, and restore HEATMAPS afterwards."""
     monkeypatch.chdir(tmp_path)
     Path("photo.jpg").write_bytes(photo())
@@ -129,8 +127,8 @@ def folder_with_photo(
 @pytest.mark.parametrize(
     "page", heavy_but({*map(path_in_checkout, PAGES)} - SLOW, PAGES, path_in_checkout)
 )
-def test_code_of_every_page_runs(page: Path, folder_with_photo: Path) -> None:
-    names: dict[str, Any] = {"__name__": "page"}  # empty, since a page must import what it uses
+def test_code_of_every_page_runs(page, folder_with_photo):
+    names = {"__name__": "page"}  # empty, since a page must import what it uses
     prepared = set()
     for block in blocks(page):
         key = (block.page, block.heading)
@@ -143,7 +141,7 @@ def test_code_of_every_page_runs(page: Path, folder_with_photo: Path) -> None:
     gc.collect()  # lets a page's watch write its last records before the folder is deleted
 
 
-def test_lines_of_code_fit_into_the_column() -> None:
+def test_lines_of_code_fit_into_the_column():
     """The column of `docs/static/hookviz.css` in a window of 1400 pixels has 108 characters."""
     lines = [
         (block.page, line)
@@ -154,12 +152,12 @@ def test_lines_of_code_fit_into_the_column() -> None:
     assert [(page, line) for page, line in lines if len(line) > 108] == []
 
 
-def test_every_block_that_is_not_run_is_listed() -> None:
+def test_every_block_that_is_not_run_is_listed():
     left = [block for page in PAGES for block in blocks(page) if block.left_out]
     assert [(block.page, block.heading) for block in left] == NOT_RUN
 
 
-def test_every_heading_with_a_preparation_exists() -> None:
+def test_every_heading_with_a_preparation_exists():
     there = {(block.page, block.heading) for page in PAGES for block in blocks(page)}
     assert set(PREPARATIONS) <= there
 
@@ -167,13 +165,13 @@ def test_every_heading_with_a_preparation_exists() -> None:
 # Every message is real
 
 
-def titles() -> list[str]:
+def titles():
     """Return the messages in the headings of the troubleshooting page."""
     page = (DOCS / "troubleshooting.md").read_text()
     return re.findall(r"^### `(.+)`$", page, re.MULTILINE)
 
 
-def matches_title(message: str, title: str) -> bool:
+def matches_title(message, title):
     """Return whether a message begins like a title, in which dots stand for any text."""
     pattern = ".*?".join(map(re.escape, title.removesuffix("…").split("…")))
     return re.match(pattern, message, re.DOTALL) is not None
@@ -183,13 +181,13 @@ cached_error_text = cache(error_text)  # two tests use each provocation
 
 
 @pytest.mark.parametrize("provocation", PROVOKED, ids=lambda function: function.__name__)
-def test_every_provoked_message_has_one_title(provocation: Any, folder_with_photo: Path) -> None:
+def test_every_provoked_message_has_one_title(provocation, folder_with_photo):
     message = cached_error_text(provocation)
     explained = [title for title in titles() if matches_title(message, title)]
     assert len(explained) == 1, message
 
 
-def test_every_title_is_a_real_message(folder_with_photo: Path) -> None:
+def test_every_title_is_a_real_message(folder_with_photo):
     messages = [cached_error_text(provocation) for provocation in PROVOKED]
     unreal = [
         title for title in titles() if not any(matches_title(each, title) for each in messages)
@@ -201,7 +199,7 @@ def test_every_title_is_a_real_message(folder_with_photo: Path) -> None:
 # Citation
 
 
-def test_the_citation_file_is_valid() -> None:
+def test_the_citation_file_is_valid():
     """It follows the schema and has the version of the package."""
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["cff-version"] == "1.2.0"
@@ -214,7 +212,7 @@ def test_the_citation_file_is_valid() -> None:
     assert citation["version"] == hookviz.__version__
 
 
-def test_the_citation_file_has_the_date_of_the_changelog() -> None:
+def test_the_citation_file_has_the_date_of_the_changelog():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     first = re.search(r"^## (\S+) \((.+)\)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert first is not None and first[1] == hookviz.__version__
@@ -228,16 +226,16 @@ def test_the_citation_file_has_the_date_of_the_changelog() -> None:
 class Page(HTMLParser):
     """The links, loaded files, ids and alternative texts of a built page."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path):
         super().__init__()
         self.path = path
-        self.ids: set[str] = set()
-        self.links: list[str] = []
-        self.loads: list[str] = []
-        self.alts: list[str] = []
+        self.ids = set()
+        self.links = []
+        self.loads = []
+        self.alts = []
         self.feed(path.read_text())
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         given = {name: value or "" for name, value in attrs}
         self.ids |= {given[name] for name in ("id", "name") if name in given}
         if tag == "a" and "href" in given:
@@ -256,28 +254,28 @@ class Page(HTMLParser):
             self.alts.append(given.get("alt", ""))
 
 
-def test_everything_public_is_named_in_the_reference() -> None:
+def test_everything_public_is_named_in_the_reference():
     pages = "\n".join(page.read_text() for page in (DOCS / "api").glob("*.md"))
     named = re.findall(r"^\.\. (?:auto\w+|py:\w+):: (?:hookviz\.)?(\w+)", pages, re.MULTILINE)
     assert set(hookviz.__all__) <= set(named), "add them to a page of docs/api"
 
 
-def test_every_howto_is_listed_on_the_first_page() -> None:
+def test_every_howto_is_listed_on_the_first_page():
     first = (DOCS / "index.md").read_text()
     there = {f"howto/{page.stem}" for page in (DOCS / "howto").glob("*.md")}
     assert there == set(re.findall(r"^howto/[\w-]+$", first, re.MULTILINE))
 
 
-def test_each_promise_names_a_test() -> None:
+def test_each_promise_names_a_test():
     page = (DOCS / "explanation" / "promises.md").read_text()
     rows = [line for line in page.splitlines() if line.startswith("| ") and "| test |" not in line]
     for row in rows:
-        file, name = re.search(r"`(tests/[\w/]+\.py)::(test_\w+)` \|$", row).groups()  # type: ignore[union-attr]
+        file, name = re.search(r"`(tests/[\w/]+\.py)::(test_\w+)` \|$", row).groups()
         assert f"\ndef {name}(" in (ROOT / file).read_text(), row
     assert len(rows) > 20
 
 
-def test_every_object_in_the_reference_exists() -> None:
+def test_every_object_in_the_reference_exists():
     """Each directive's object can be imported, which is checked without building the pages."""
     directives = re.compile(
         r"^\.\. auto(?:class|function|method|data|module):: (\S+)", re.MULTILINE
@@ -289,7 +287,7 @@ def test_every_object_in_the_reference_exists() -> None:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Page]:
+def site(tmp_path_factory):
     """Build the site and return its pages by path."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html"]
@@ -301,7 +299,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Page]:
 
 
 @pytest.mark.heavy
-def test_everything_public_is_in_the_built_reference(site: dict[str, Page]) -> None:
+def test_everything_public_is_in_the_built_reference(site):
     there = {each for name, page in site.items() if name.startswith("api/") for each in page.ids}
     parts = {each.split(".")[1] for each in there if each.startswith("hookviz.")}
     # A subpackage such as hookviz.metrics is found through its members.
@@ -315,7 +313,7 @@ def test_everything_public_is_in_the_built_reference(site: dict[str, Page]) -> N
 
 
 @pytest.mark.heavy
-def test_built_notebooks_have_all_their_pictures(site: dict[str, Page]) -> None:
+def test_built_notebooks_have_all_their_pictures(site):
     for notebook in (ROOT / "notebooks").glob("*.ipynb"):
         page = site[f"notebooks/{notebook.stem}.html"]
         pictures = notebook.read_text().count('"image/png": "')
@@ -326,7 +324,7 @@ def test_built_notebooks_have_all_their_pictures(site: dict[str, Page]) -> None:
 
 
 @pytest.mark.heavy
-def test_no_link_of_the_site_is_broken(site: dict[str, Page]) -> None:
+def test_no_link_of_the_site_is_broken(site):
     broken = []
     for name, page in site.items():
         for link in page.links:
@@ -342,7 +340,7 @@ def test_no_link_of_the_site_is_broken(site: dict[str, Page]) -> None:
 
 
 @pytest.mark.heavy
-def test_pages_have_metadata_for_search_engines(site: dict[str, Page]) -> None:
+def test_pages_have_metadata_for_search_engines(site):
     listed = (site["index.html"].path.parent / "llms.txt").read_text()
     pages = re.findall(r"^- \[.+\]\((.+)\): ", listed, re.MULTILINE)
     assert {*pages} < {*site} and "howto/debug.html" in pages
@@ -358,7 +356,7 @@ def test_pages_have_metadata_for_search_engines(site: dict[str, Page]) -> None:
 
 
 @pytest.mark.heavy
-def test_live_pages_are_in_the_site_and_small(site: dict[str, Page]) -> None:
+def test_live_pages_are_in_the_site_and_small(site):
     shown = [load for load in site["live.html"].loads if load.startswith("live/")]
     assert shown == [f"live/{name}.html" for name in ("explorer", "trace", "survey", "training")]
     sizes = [site[name].path.stat().st_size for name in shown]
@@ -373,7 +371,7 @@ def test_live_pages_are_in_the_site_and_small(site: dict[str, Page]) -> None:
 
 
 @pytest.mark.heavy
-def test_pages_load_nothing_from_elsewhere(site: dict[str, Page]) -> None:
+def test_pages_load_nothing_from_elsewhere(site):
     for name, page in site.items():
         for load in page.loads:
             assert not re.match(r"(https?:)?//", load), (name, load)

@@ -1,7 +1,5 @@
 """hookviz.diagnose in scripts: exit codes, JSON, ignored kinds, optimizers, findings of a watch."""
 
-from __future__ import annotations
-
 import json
 import sys
 
@@ -194,12 +192,12 @@ def test_ignored_kinds_and_layers_are_left_out():
 # Optimizers.
 
 
-def net() -> nn.Sequential:
+def net():
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
 
 
-def optimizer_messages(model, optimizer, severity="warning") -> list[str]:
+def optimizer_messages(model, optimizer, severity="warning"):
     kinds = "optimizer", "learning rate"
     found = hookviz.diagnose(model, X, optimizer=optimizer)
     return [e.message for e in found if e.kind in kinds and e.severity == severity]
@@ -260,7 +258,7 @@ def test_a_learning_rate_of_0_during_warmup_is_a_note():
 # Findings of a watch.
 
 
-def findings_of_watched_training(rate=0.05, zero=True, held=slice(None), clip=None) -> Diagnosis:
+def findings_of_watched_training(rate=0.05, zero=True, held=slice(None), clip=None):
     model = net()
     optimizer = torch.optim.SGD([*model.parameters()][held], lr=rate)
     watch = hookviz.watch(model, every=1)
@@ -319,7 +317,7 @@ def test_weights_missing_from_the_optimizer_do_not_move():
     assert (found.kind, found.layers) == ("does not move", ["1", "2", "3"])
 
 
-def findings_of_a_watch(make: type, rate: float, every: int) -> Diagnosis:
+def findings_of_a_watch(make, rate, every):
     """Return the findings of a watch on a perceptron that learns to classify ten points."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 10))

@@ -1,7 +1,5 @@
 """Edits of the model's input (occlusion, blur, paint) work as edits of layers do."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """The test environments have the versions of their constraint files."""
 
-from __future__ import annotations
-
 import tomllib
 
 import pytest

@@ -1,9 +1,5 @@
 """Error messages of the installed PyTorch version are recognized and lead to a fix."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch import nn
@@ -19,30 +15,29 @@ from hookviz.studies.diagnosis.error_messages import (
 )
 
 
-def overwritten() -> None:
+def overwritten():
     x = torch.rand(3, requires_grad=True).sigmoid()
     loss = x.log().sum()
     x.add_(1)
     loss.backward()
 
 
-def leaf_in_place() -> None:
+def leaf_in_place():
     torch.zeros(3, requires_grad=True).add_(1)
 
 
-def backward_twice() -> None:
+def backward_twice():
     loss = torch.rand(3, requires_grad=True).square().sum()
     loss.backward()
     loss.backward()
 
 
-def not_a_tensor() -> None:
-    nn.Conv2d(3, 4, 3)([torch.rand(1, 3, 8, 8)])  # type: ignore[arg-type]
+def not_a_tensor():
+    nn.Conv2d(3, 4, 3)([torch.rand(1, 3, 8, 8)])
 
 
 X, TWO, HALVES = torch.rand(2, 4), torch.tensor([0, 1]), torch.full((2,), 0.5)
-Act = Callable[[], object]
-RAISED: dict[str, tuple[Act, str, str]] = {
+RAISED = {
     "overwritten": (overwritten, "in place", "Write a new tensor"),
     "a leaf": (leaf_in_place, "in place", "within torch.no_grad()"),
     "no graph": (lambda: X.sum().backward(), "error", "detached from the model"),
@@ -78,7 +73,7 @@ RAISED: dict[str, tuple[Act, str, str]] = {
 }  # fmt: skip
 
 
-def error_of(act: Act) -> Exception:
+def error_of(act):
     try:
         act()
     except Exception as error:

@@ -3,8 +3,6 @@
 The HTML of the widget and the tables is parsed as a browser would.
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 import inspect
@@ -50,7 +48,7 @@ TAGS = {
 class Page(HTMLParser):
     """Checks tags and attributes, and collects the visible and read-out text."""
 
-    def __init__(self, html: str) -> None:
+    def __init__(self, html):
         super().__init__(convert_charrefs=True)
         self.text, self.scripts = "", set()
         self.feed(html)
@@ -75,18 +73,18 @@ class Page(HTMLParser):
     handle_decl = handle_pi = unknown_decl = handle_comment
 
 
-def pages(widget) -> list[Page]:
+def pages(widget):
     """Parse all HTML of a widget and its children."""
     found = [Page(widget.value)] if isinstance(widget, widgets.HTML) else []
     return found + [page for child in getattr(widget, "children", ()) for page in pages(child)]
 
 
-def every_widget(widget) -> list[widgets.Widget]:
+def every_widget(widget):
     children = getattr(widget, "children", ())
     return [widget, *(each for child in children for each in every_widget(child))]
 
 
-def evil_model() -> nn.Module:
+def evil_model():
     kind = type(EVIL, (nn.Sequential,), {})
     model = kind()
     layer = type(EVIL, (nn.Conv2d,), {})(3, 4, 3)
@@ -113,7 +111,7 @@ def explorer(tmp_path):
     return hookviz.explore(evil_model(), path, class_names=NAMES, all_layers=True)
 
 
-def text_of_all(explorer) -> str:
+def text_of_all(explorer):
     """Return all text of an explorer; fail if a name has become more than text."""
     found = pages(explorer)
     assert len(found) > 4
@@ -121,7 +119,7 @@ def text_of_all(explorer) -> str:
     return "\n".join(page.text for page in found)
 
 
-def own_scripts() -> set[str]:
+def own_scripts():
     plain = hookviz.explore(nn.Conv2d(3, 2, 1), torch.rand(1, 3, 4, 4))
     found = {script for page in pages(plain) for script in page.scripts}
     plain.close()
@@ -254,7 +252,7 @@ def not_tricked():
     assert not vars(builtins).pop(TRICKED, False)
 
 
-def malicious_file(path: Path, *, raw: bool) -> Path:
+def malicious_file(path, *, raw):
     """Write a weights file that runs a program if it is loaded carelessly."""
     content = {"stem.0.weight": Malicious()}
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -294,7 +292,7 @@ def test_a_pickle_among_downloaded_weights_does_nothing(raw, tmp_path, monkeypat
     assert dict(os.environ) == before
 
 
-def loading_calls(tree: ast.AST) -> list[ast.Call]:
+def loading_calls(tree):
     """Return the calls that read weights from a file or an address."""
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     risky = ("torch.load", "load_state_dict_from_url", "pickle.load", "pickle.loads")

@@ -1,7 +1,5 @@
 """Heatmaps find the objects of the demo pictures, as the committed table states."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

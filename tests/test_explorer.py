@@ -1,7 +1,5 @@
 """The explorer without a browser: settings, figures, targets, errors, and cleaning up."""
 
-from __future__ import annotations
-
 import base64
 import gc
 import io

@@ -1,7 +1,5 @@
 """Feature visualization: known optima, comparison with natural pictures, and interrupts."""
 
-from __future__ import annotations
-
 import json
 import math
 
@@ -18,13 +16,13 @@ from hookviz.run.progress import Progress
 MODEL, PICTURES = hookviz.demo_model(), hookviz.demo_images()
 
 
-def gabor(angle: float, side: int = 11) -> torch.Tensor:
+def gabor(angle, side=11):
     y, x = torch.meshgrid(*[torch.arange(side) - side // 2] * 2, indexing="ij")
     along = x * math.cos(angle) + y * math.sin(angle)
     return torch.exp(-(x**2 + y**2) / 18) * torch.cos(2 * math.pi * along / 6)
 
 
-def correlation_with_kernel(found, layer: nn.Conv2d, channel: int, seed: int) -> float:
+def correlation_with_kernel(found, layer, channel, seed):
     """Return the correlation of a kernel with the patch of the picture that excites it most."""
     kernel = layer.weight[channel].detach()
     inputs = found.inputs[found.channels.index(channel), seed]
@@ -78,7 +76,7 @@ def test_the_picture_of_the_class_eye_is_classified_as_an_eye():
 class RandomAndStateful(nn.Module):
     """A model with running statistics, dropout and random numbers."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.conv, self.norm, self.drop = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Dropout()
 
@@ -132,7 +130,7 @@ class OfOneSize(nn.Module):
 
     pretrained_cfg = {"input_size": (3, 144, 144), "crop_pct": 1.0}
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.conv, self.twice = nn.Conv2d(3, 2, 16, stride=16), nn.Linear(162, 162)
         self.unused = nn.Linear(1, 1)
@@ -195,7 +193,7 @@ def test_wrong_arguments_are_refused(given, words):
 
 def test_a_layer_without_a_gradient_is_refused():
     class Cut(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.conv, self.after = nn.Conv2d(3, 2, 3), nn.Identity()
 

@@ -1,7 +1,5 @@
 """Receptive fields computed from the structure equal those found by perturbing pixels."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torchvision

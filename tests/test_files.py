@@ -1,7 +1,5 @@
 """Files are written completely or not at all, and only by one function."""
 
-from __future__ import annotations
-
 import errno
 import io
 import json
@@ -178,13 +176,13 @@ def test_three_files_use_the_network():
 # Reading
 
 
-def array_file(header: str, data: bytes = b"") -> bytes:
+def array_file(header, data=b""):
     """Return a .npy file with the given header."""
     text = header.encode() + b" " * (-(10 + len(header) + 1) % 64) + b"\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + data
 
 
-def archive(**entries: bytes) -> bytes:
+def archive(**entries):
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as file:
         for name, data in entries.items():
@@ -192,7 +190,7 @@ def archive(**entries: bytes) -> bytes:
     return content.getvalue()
 
 
-def description_file(about: object) -> bytes:
+def description_file(about):
     content = io.BytesIO()
     text = about if isinstance(about, str) else json.dumps(about)
     np.save(content, np.array(text))

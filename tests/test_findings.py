@@ -1,7 +1,5 @@
 """Findings of `hookviz.diagnose` as text and HTML, and the lines of code that they name."""
 
-from __future__ import annotations
-
 import json
 import linecache
 
@@ -25,7 +23,7 @@ class Entropy(nn.Module):
 """
 
 
-def entropy(file: str) -> nn.Module:
+def entropy(file):
     """Build a model as if it were defined in a file or a notebook cell."""
     names = {"nn": nn, "torch": torch, "__name__": "__main__"}
     linecache.cache[file] = (len(CELL), None, CELL.splitlines(True), file)

@@ -1,7 +1,5 @@
 """Switching channels off until the prediction changes, compared with plain PyTorch."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """Following tensors through a run: their sources, and the norm and activation after a layer."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 

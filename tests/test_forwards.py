@@ -1,14 +1,10 @@
 """With unusual kinds of forward each function is correct, or refuses in one sentence."""
 
-from __future__ import annotations
-
 import warnings
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.autograd import forward_ad
 from torch.nn import functional as F
 from untouched import assert_untouched, snapshot
@@ -22,57 +18,57 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 class Plain(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.conv, self.second = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 6, 3)
         self.head = nn.Linear(6, 5)
 
-    def features(self, x: Tensor) -> Tensor:
+    def features(self, x):
         return self.second(self.conv(x).relu()).relu().mean((2, 3))
 
-    def logits(self, x: Tensor) -> Tensor:
+    def logits(self, x):
         return self.head(self.features(x))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return self.logits(x)
 
 
 class InputGradient(Plain):
     """A model that adds the gradient of its energy with respect to the input."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         x = x if x.requires_grad else x.requires_grad_()
         (force,) = torch.autograd.grad(self.logits(x).square().sum(), x, create_graph=True)
         return self.logits(x) + force.mean((1, 2, 3))[:, None]
 
 
 class Vmapped(Plain):
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return torch.vmap(lambda one: self.logits(one[None])[0])(x)
 
 
 class Ensemble(Plain):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.members = nn.ModuleList([nn.Linear(6, 5) for _ in range(2)])
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         weights, _ = torch.func.stack_module_state(list(self.members))
 
-        def one(weights: Any, x: Tensor) -> Tensor:
+        def one(weights, x):
             return torch.func.functional_call(self.members[0], weights, (x,))
 
         return torch.vmap(one, (0, None))(weights, self.features(x)).mean(0)
 
 
 class Tangent(Plain):
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         value, tangent = torch.func.jvp(self.logits, (x,), (torch.ones_like(x),))
         return value + tangent
 
 
 class Dual(Plain):
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         with forward_ad.dual_level():
             dual = forward_ad.make_dual(x, torch.ones_like(x))
             value, tangent = forward_ad.unpack_dual(self.logits(dual))
@@ -80,7 +76,7 @@ class Dual(Plain):
 
 
 class Gradient(Plain):
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         slope = torch.func.grad(lambda y: self.logits(y).square().sum())(x)
         return self.logits(x) + slope.mean((1, 2, 3))[:, None]
 
@@ -88,12 +84,12 @@ class Gradient(Plain):
 class Curvature(Plain):
     """A model that computes a Hessian per sample, through a module or only its weights."""
 
-    def __init__(self, by_module: bool) -> None:
+    def __init__(self, by_module):
         super().__init__()
         self.by_module = by_module
 
-    def forward(self, x: Tensor) -> Tensor:
-        def energy(one: Tensor) -> Tensor:
+    def forward(self, x):
+        def energy(one):
             return (self.head(one) if self.by_module else self.head.weight @ one).tanh().sum()
 
         features = self.features(x)
@@ -104,31 +100,29 @@ class Curvature(Plain):
 class Complex(Plain):
     """A network with a complex first convolution, as for MRI or radar."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.conv = nn.Conv2d(3, 4, 3, dtype=torch.complex64)
 
-    def features(self, x: Tensor) -> Tensor:
+    def features(self, x):
         return self.second(self.conv(torch.complex(x, x.square())).abs()).relu().mean((2, 3))
 
 
 class StaticallyQuantized(Plain):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.quantize = torch.ao.quantization.QuantStub()
         self.dequantize = torch.ao.quantization.DeQuantStub()
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         maps = self.second(self.conv(self.quantize(x)))
         return self.dequantize(self.head(maps.mean((2, 3))))
 
 
-def quantized() -> nn.Module:
+def quantized():
     model = StaticallyQuantized().eval()
     torch.backends.quantized.engine = torch.backends.quantized.supported_engines[-1]
-    model.qconfig = torch.ao.quantization.get_default_qconfig(  # type: ignore[assignment]
-        torch.backends.quantized.engine
-    )
+    model.qconfig = torch.ao.quantization.get_default_qconfig(torch.backends.quantized.engine)
     torch.ao.quantization.prepare(model, inplace=True)
     model(X)
     return torch.ao.quantization.convert(model, inplace=True)
@@ -144,7 +138,7 @@ ALL = "all"
 RECORDED = {"diagnose", "graph", "contributions", "receptive_field", "attention"}
 HOOKED = RECORDED | {"explore", "capture", "trace", "survey", "compare", "similarity"}
 
-KINDS: dict[str, tuple[Callable[[], Any], dict[str, str]]] = {
+KINDS = {
     "plain": (Plain, {}),
     "forces": (InputGradient, {"similarity": "ran 2 times"}),
     "complex": (Complex, {"contributions": "computes with complex numbers"}),
@@ -187,17 +181,17 @@ KINDS: dict[str, tuple[Callable[[], Any], dict[str, str]]] = {
 OTHER = Plain()
 
 
-def loss(output: Tensor) -> Tensor:
+def loss(output):
     return F.cross_entropy(output, torch.arange(4))
 
 
-def step(model: nn.Module) -> None:
+def step(model):
     output = model(X)
     if output.requires_grad:
         loss(output).backward()
 
 
-def explore(model: nn.Module) -> None:
+def explore(model):
     with torch.enable_grad(), hookviz.capture(model) as cache:
         model(X.clone())
     explorer = hookviz.explore(model, X)
@@ -208,13 +202,13 @@ def explore(model: nn.Module) -> None:
     explorer.close()
 
 
-def capture(model: nn.Module) -> None:
+def capture(model):
     with hookviz.capture(model) as cache:
         step(model)
     assert cache["conv"].calls
 
 
-def edit(model: nn.Module) -> None:
+def edit(model):
     with hookviz.edit(model, "conv", lambda output: output.clone()):
         same = model(X)
     with hookviz.edit(model, "conv", 0.5):
@@ -222,20 +216,20 @@ def edit(model: nn.Module) -> None:
     assert torch.equal(model(X), same) and not torch.equal(other, same)
 
 
-def guard(model: nn.Module) -> None:
+def guard(model):
     with hookviz.diagnose(model) as findings:
         step(model)
     assert not [finding for finding in findings if finding.kind in ("nan", "inf", "error")]
 
 
-def watch(model: nn.Module) -> None:
+def watch(model):
     watch = hookviz.watch(model, every=1)
     with watch:
         step(model)
     assert watch.records() or watch.log.left_out
 
 
-def attribute(model: nn.Module) -> None:
+def attribute(model):
     attribution = hookviz.attribute(model, X, method="saliency", abs=False)
     x = X.clone().requires_grad_()
     output = model(x)
@@ -243,20 +237,20 @@ def attribute(model: nn.Module) -> None:
     torch.testing.assert_close(attribution, exact)
 
 
-def survey(model: nn.Module) -> None:
+def survey(model):
     assert hookviz.survey(model, list(X), batch_size=2).records() is not None
 
 
-def contributions(model: nn.Module) -> None:
+def contributions(model):
     hookviz.contributions(model, X, "conv", channel=1, position=(1, 1))
 
 
-def receptive_field(model: nn.Module) -> None:
+def receptive_field(model):
     field = hookviz.receptive_field(model, X)["second"]
     assert field.status == "unknown" or field.size == (5, 5)
 
 
-FUNCTIONS: dict[str, Callable[[nn.Module], Any]] = {
+FUNCTIONS = {
     "explore": explore,
     "capture": capture,
     "edit": edit,

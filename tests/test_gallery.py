@@ -1,7 +1,5 @@
 """Pictures uploaded by the browser get the model's transform and keep all settings."""
 
-from __future__ import annotations
-
 import base64
 import io
 

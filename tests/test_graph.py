@@ -4,8 +4,6 @@ A tensor has one set of sources. If parts of a tensor come from different layers
 the sources of all parts: it may have too many sources, but never too few.
 """
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,45 +1,39 @@
 """A guard, ``with hookviz.diagnose(model)``, and a call with a loss find the same faults."""
 
-from __future__ import annotations
-
 import gc
 import re
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from digits import Rounded
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 import hookviz
-from hookviz.results import Diagnosis
 
-Loss = Callable[[Any], Tensor]
 LABELS = torch.arange(16) % 4
 ONE_HOT = F.one_hot(LABELS, 4).float()
 
 
-def rows(*shape: int) -> Tensor:
+def rows(*shape):
     return torch.randn(shape or (16, 4), generator=torch.Generator().manual_seed(0))
 
 
-def pictures() -> Tensor:
+def pictures():
     return rows(16, 3, 12, 12)
 
 
-def cross_entropy(output: Tensor) -> Tensor:
+def cross_entropy(output):
     return F.cross_entropy(output, LABELS)
 
 
-def net(*last: nn.Module, classes: int = 4) -> nn.Sequential:
+def net(*last, classes=4):
     torch.manual_seed(0)
     return nn.Sequential(
         nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
@@ -50,28 +44,28 @@ def net(*last: nn.Module, classes: int = 4) -> nn.Sequential:
 class Between(nn.Module):
     """Two layers with a function between them."""
 
-    def __init__(self, change: Callable[[Tensor], Tensor] = torch.relu) -> None:
+    def __init__(self, change=torch.relu):
         super().__init__()
         torch.manual_seed(0)
         self.first, self.second, self.change = nn.Linear(4, 8), nn.Linear(8, 4), change
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return self.second(self.change(self.first(x)))
 
 
 class Around(Between):
     """A residual connection around a layer and a function."""
 
-    def __init__(self, change: Callable[[Tensor], Tensor] = torch.relu) -> None:
+    def __init__(self, change=torch.relu):
         super().__init__(change)
         self.branch = nn.Linear(8, 8)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         x = self.first(x)
         return self.second(x + self.change(self.branch(x).relu()))
 
 
-def guarded(model: nn.Module, loss: Loss, *given: Tensor) -> Diagnosis:
+def guarded(model, loss, *given):
     """Return the findings of a guarded step, which may raise."""
     findings = hookviz.diagnose(model)
     with suppress(RuntimeError, ValueError, TypeError), findings:
@@ -79,27 +73,27 @@ def guarded(model: nn.Module, loss: Loss, *given: Tensor) -> Diagnosis:
     return findings
 
 
-def both(make: Callable[[], nn.Module], loss: Loss, *given: Tensor) -> Iterator[Diagnosis]:
+def both(make, loss, *given):
     """Yield the findings of a call, then of a guarded step."""
     yield hookviz.diagnose(make(), given if len(given) > 1 else given[0], loss)
     yield guarded(make(), loss, *given)
 
 
-def kinds_and_layers(findings: Diagnosis) -> list[tuple[str, str]]:
+def kinds_and_layers(findings):
     return [(each.kind, each.layer) for each in findings if each.severity != "note"]
 
 
 class Column(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return x[:, 1:2].squeeze(1)
 
 
-def with_logits(output: Tensor) -> Tensor:
+def with_logits(output):
     truth = ONE_HOT if output.ndim > 1 else ONE_HOT[:, 0]
     return F.binary_cross_entropy_with_logits(output, truth)
 
 
-WRONG_LOSSES: dict[str, tuple[Callable[[], nn.Module], Loss, str]] = {
+WRONG_LOSSES = {
     "softmax": (lambda: net(nn.Softmax(1)), cross_entropy, "log_softmax"),
     "sigmoid": (lambda: net(nn.Sigmoid()), with_logits, "binary_cross_entropy_with_logits"),
     "softmax, of which one column is taken": (
@@ -122,15 +116,15 @@ def test_a_guard_finds_wrong_inputs_of_a_loss(name):
     assert "test_guard.py" in found.at
 
 
-def deep(scale: float, between: Callable[[], nn.Module]) -> nn.Sequential:
+def deep(scale, between):
     torch.manual_seed(0)
     layers = [each for _ in range(16) for each in (nn.Linear(4, 4), between())]
     for each in layers[::2]:
-        nn.init.orthogonal_(each.weight, gain=scale)  # type: ignore[arg-type]
+        nn.init.orthogonal_(each.weight, gain=scale)
     return nn.Sequential(*layers, nn.Linear(4, 4))
 
 
-def changed(model: nn.Module, change: Callable[[Any], object]) -> nn.Module:
+def changed(model, change):
     with torch.no_grad():
         change(model)
     return model
@@ -139,13 +133,13 @@ def changed(model: nn.Module, change: Callable[[Any], object]) -> nn.Module:
 class Recurrent(nn.Module):
     """A recurrence that starts at zero and doubles its state in each step."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.again, self.step = nn.Linear(4, 4, bias=False), nn.Linear(4, 4)
         self.head = nn.Linear(4, 4)
         self.again.weight.data = 2 * torch.eye(4)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         state = torch.zeros_like(x)
         for _ in range(40):
             state = self.again(state) + self.step(x)
@@ -153,17 +147,17 @@ class Recurrent(nn.Module):
 
 
 class GrowingRnn(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         torch.manual_seed(0)
         self.rnn, self.out = nn.RNN(4, 8, nonlinearity="relu", batch_first=True), nn.Linear(8, 4)
         self.rnn.weight_hh_l0.data = 2 * torch.eye(8)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return self.out(self.rnn(x[:, None].expand(-1, 48, -1))[0][:, -1])
 
 
-FAULTY: dict[str, tuple[Callable[[], nn.Module], str, str]] = {
+FAULTY = {
     "forty sigmoids": (lambda: deep(1.0, nn.Sigmoid), "vanishing", ""),
     "grows from layer to layer": (lambda: deep(6.0, nn.Identity), "exploding", ""),
     "grows in a layer by hand": (Recurrent, "exploding", "again"),
@@ -190,7 +184,7 @@ def test_an_error_of_the_loss_is_reported_with_the_nan_that_caused_it():
         assert {("nan", "6"), ("error", "")} <= set(kinds_and_layers(findings)), findings
 
 
-def perceptron(width: int, bias: float) -> nn.Sequential:
+def perceptron(width, bias):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Linear(width, 4))
     nn.init.constant_(model[0].bias, bias)
@@ -226,35 +220,35 @@ def test_only_the_layer_before_an_operation_without_gradient_is_named(make, chan
 class WithTemperature(nn.Module):
     """Scores with a learned temperature that has reached its limit."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.body, self.scale = nn.Linear(4, 4), nn.Parameter(torch.tensor(9.0))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return self.scale.exp().clamp(max=100.0) * F.normalize(self.body(x), dim=1) / 50
 
 
 class TwoOutputs(Around):
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x):
         return self.second(self.first(x)), self.branch(self.first(x))
 
 
-def logarithm(output: Tensor) -> Tensor:
+def logarithm(output):
     return F.kl_div(output.log_softmax(1), ONE_HOT, reduction="batchmean")
 
 
-def handwritten_cross_entropy(output: Tensor) -> Tensor:
+def handwritten_cross_entropy(output):
     """Compute cross entropy with a mask that is 0 for most classes."""
     return -(ONE_HOT * output.log_softmax(1)).sum(1).mean()
 
 
-def masked(output: Tensor) -> Tensor:
+def masked(output):
     """Mask scores with −Inf before a logsumexp."""
     hidden = output.masked_fill(ONE_HOT == 0, -torch.inf)
     return output.logsumexp(1).mean() - hidden.logsumexp(1).mean()
 
 
-def loss_that_is_logged(output: Tensor) -> Tensor:
+def loss_that_is_logged(output):
     loss = cross_entropy(output)
     assert loss.detach().item() > 0 and not loss.detach().requires_grad
     return loss
@@ -263,14 +257,14 @@ def loss_that_is_logged(output: Tensor) -> Tensor:
 class Remembering(Between):
     """A model that stores computed tensors as plain attributes."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         with torch.no_grad():
             self.mean = x.mean(0, keepdim=True)
         self.seen = self.first(x - self.mean)
         return self.second(self.seen)
 
 
-HEALTHY: dict[str, tuple[Callable[[], nn.Module], Loss]] = {
+HEALTHY = {
     "a branch without weight yet": (
         lambda: Around(torch.tanh), lambda out: cross_entropy(out) + 0 * out.square().mean(),
     ),
@@ -327,11 +321,11 @@ def test_a_constant_input_is_reported_instead_of_its_consequences(training):
 
 
 class Words(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.words, self.head = nn.Embedding(192, 8), nn.Linear(8, 4)
 
-    def forward(self, words: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, words, mask):
         return self.head((self.words(words) * mask[..., None]).sum(1))
 
 
@@ -360,7 +354,7 @@ def test_an_optimizer_step_before_a_backward_is_found():
     assert findings[0].kind == "in place" and "optimizer.step() after" in findings[0].advice
 
 
-def trained_norm_network() -> nn.Sequential:
+def trained_norm_network():
     """Return a network whose BatchNorm has seen enough batches."""
     model = net()
     for _ in range(30):
@@ -389,7 +383,7 @@ def test_faults_of_the_input_and_of_the_loss_are_each_reported_once():
 class WithoutGraph(Between):
     """A layer that is wrongly called under ``torch.no_grad()``."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         with torch.no_grad():  # planted
             x = self.first(x)
         return self.second(x)
@@ -397,28 +391,28 @@ class WithoutGraph(Between):
 
 class Frozen(Between):
     @torch.no_grad()  # planted
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return self.second(self.first(x))
 
 
 class Plain(nn.Module):
     """Weights that are neither parameters nor buffers, and so never learn."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.first, self.own, self.rows = nn.Linear(4, 8), torch.randn(4, 8), [torch.randn(8, 4)]
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return F.linear(self.first(x), self.own, torch.zeros(4))  # planted
 
 
 class Rows(Plain):
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return self.first(x) @ self.rows[0]  # planted
 
 
 class Learning(Plain):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.own.requires_grad_()
 
@@ -434,55 +428,55 @@ def test_weights_that_are_plain_tensors_are_found(make, words):
     assert hookviz.diagnose(nn.Linear(4, 4), asking, cross_entropy).healthy
 
 
-def no_label(output: Tensor) -> Tensor:
+def no_label(output):
     return F.cross_entropy(output, LABELS * 0 - 100)  # planted
 
 
-def over_zero(output: Tensor) -> Tensor:
+def over_zero(output):
     return cross_entropy(output) / 0  # planted
 
 
-def no_logarithm(output: Tensor) -> Tensor:
+def no_logarithm(output):
     return F.kl_div(output.softmax(1), ONE_HOT, reduction="batchmean")  # planted
 
 
-def logits(output: Tensor) -> Tensor:
+def logits(output):
     return F.kl_div(output, ONE_HOT, reduction="batchmean")  # planted
 
 
-def detached_loss(output: Tensor) -> Tensor:
+def detached_loss(output):
     return cross_entropy(output).detach().requires_grad_()  # planted
 
 
-def detached(output: Tensor) -> Tensor:
+def detached(output):
     return cross_entropy(output.detach())  # planted
 
 
-def made_again(output: Tensor) -> Tensor:
+def made_again(output):
     return torch.tensor(cross_entropy(output).item(), requires_grad=True)  # planted
 
 
-def times_zero(output: Tensor) -> Tensor:
+def times_zero(output):
     return output.sum() * 0 + cross_entropy(output).item()  # planted
 
 
-def root_of_zero(output: Tensor) -> Tensor:
+def root_of_zero(output):
     return (output - output.detach()).pow(2).sum().sqrt()  # planted
 
 
-def log_of_zero(output: Tensor) -> Tensor:
+def log_of_zero(output):
     return -(ONE_HOT * (output.softmax(1) * 0).log()).sum()  # planted
 
 
-def one_of_one(output: Tensor) -> Tensor:
+def one_of_one(output):
     return F.cross_entropy(output[:, :1], LABELS * 0)  # planted
 
 
-def nan_targets(output: Tensor) -> Tensor:
+def nan_targets(output):
     return F.mse_loss(output, ONE_HOT * torch.nan)  # planted
 
 
-STEPS: dict[str, tuple[Callable[[], nn.Module], Loss, str, str, str, str]] = {
+STEPS = {
     "a loss cut off": (
         Between, detached_loss, "error", "no gradient", "", "cut off from the model",
     ),
@@ -514,16 +508,16 @@ def test_a_step_names_the_line_of_its_fault(name):
 
 
 class Masked(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.first = nn.Linear(4, 4)
 
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:  # planted: call
+    def forward(self, x, mask):  # planted: call
         return self.first(x) * mask
 
 
 class WrongCall(Masked):
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return self.first(x, 3)  # planted: call, guard
 
 
@@ -552,11 +546,11 @@ def test_a_step_that_trains_another_network_is_healthy():
 
 def test_an_expert_without_samples_is_a_note():
     class Experts(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.experts = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
 
-        def forward(self, x: Tensor) -> Tensor:
+        def forward(self, x):
             return torch.cat([self.experts[0](x[:5]), self.experts[1](x[5:])])
 
     findings = hookviz.diagnose(Experts(), rows(), cross_entropy)
@@ -566,7 +560,7 @@ def test_an_expert_without_samples_is_a_note():
 class Modes(nn.Module):
     """A layer that records the active dispatch mode."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         self.seen = _get_current_dispatch_mode()
         if x.shape[-1] == 5:
             raise ValueError("five classes")
@@ -621,7 +615,7 @@ def test_a_fault_in_a_second_backward_names_its_line():
     assert "sqrt().backward()" in Path(found.file).read_text().splitlines()[found.line - 1]
 
 
-def overwriting(output: Tensor) -> Tensor:
+def overwriting(output):
     chances = output.sigmoid()
     loss = chances.log().mean()
     torch.zeros(4).add_(1)  # harmless: no gradient needs this tensor
@@ -686,11 +680,11 @@ def test_an_argmax_without_gradient_is_a_note_in_eval_mode(training):
 
 def test_broadcasting_in_a_loss_within_the_model_is_found():
     class Own(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.net, self.loss = nn.Linear(4, 1), nn.MSELoss()
 
-        def forward(self, x: Tensor, truth: Tensor) -> Tensor:
+        def forward(self, x, truth):
             return self.loss(self.net(x), truth)
 
     with warnings.catch_warnings():
@@ -714,11 +708,11 @@ def test_nan_in_the_gradient_of_the_targets_is_healthy():
     """A model computes its loss, and the gradient of the targets is not used."""
 
     class Own(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.prepare, self.net = nn.Identity(), nn.Linear(4, 3)
 
-        def forward(self, truth: Tensor, x: Tensor) -> Tensor:
+        def forward(self, truth, x):
             weight = self.prepare(truth).square().sqrt()
             return (self.net(x) * weight).sum()
 

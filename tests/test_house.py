@@ -1,12 +1,9 @@
 """The structure of the package: which room imports which, and which libraries it may import."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -44,7 +41,7 @@ EXCEPTIONS = {
 }
 
 
-def path_in_package(path: Path) -> str:
+def path_in_package(path):
     return path.relative_to(PACKAGE).as_posix()
 
 
@@ -70,7 +67,7 @@ def test_imports_through_the_top_level_and_within_functions_are_found():
     assert origin("hookviz", "explore") == "hookviz.widgets.explorer"
 
 
-def modules_in_cycles(arrows: dict[str, set[str]]) -> list[str]:
+def modules_in_cycles(arrows):
     """Return the modules left after repeatedly removing those at the start or end of all chains."""
     left = dict(arrows)
     while True:
@@ -124,7 +121,7 @@ def test_only_one_file_registers_hooks():
 
 
 def test_class_names_are_unique():
-    seen: dict[str, str] = {}
+    seen = {}
     for path in FILES:
         for node in ast.walk(tree(path)):
             if isinstance(node, ast.ClassDef):
@@ -168,15 +165,15 @@ def test_the_drawing_has_all_rooms_and_imports():
     assert all(ROOMS.index(one) < ROOMS.index(other) for one, other in arrows())
 
 
-def listed_calls(heading: str) -> list[tuple[str, str]]:
+def listed_calls(heading):
     """Return the calls that the page lists under a heading, as pairs of file and function."""
     section = INSIDE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
     return re.findall(r"^\d+\. `([\w/]+\.py)` `([\w.]+)`", section, re.MULTILINE)
 
 
-def traced_calls(act: Callable[[], object]) -> list[tuple[str, str]]:
+def traced_calls(act):
     """Return the functions of hookviz in the order of their first calls."""
-    found: dict[tuple[str, str], None] = {}
+    found = {}
     root = f"{Path(hookviz.__file__).parent}/"
 
     def note(frame, event, _):

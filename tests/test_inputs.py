@@ -1,7 +1,5 @@
 """Preparing pictures, tensors and other arguments as model input, and showing it as a picture."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np
@@ -31,7 +29,7 @@ PICTURE = hookviz.demo_images()[6]
 RANDOM = np.random.default_rng(0)
 
 
-def classifier(channels: int) -> nn.Module:
+def classifier(channels):
     pooled = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 10)
     return nn.Sequential(nn.Conv2d(channels, 4, 3), nn.ReLU(), *pooled).eval()
 

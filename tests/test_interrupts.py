@@ -1,7 +1,5 @@
 """After Ctrl-C at any moment, the model and the process are unchanged, and the next call works."""
 
-from __future__ import annotations
-
 import dis
 import importlib
 import pkgutil
@@ -11,15 +9,12 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from untouched import changes, snapshot
 
 import hookviz
@@ -40,7 +35,7 @@ class RandomAndStateful(nn.Module):
 
     class_names = ("a", "b", "c")
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.body = nn.Sequential(
             nn.Conv2d(2, 6, 3), nn.BatchNorm2d(6), nn.ReLU(inplace=True), nn.Dropout(0.5)
@@ -60,7 +55,7 @@ class RandomAndStateful(nn.Module):
         return self.head(self.attention(tokens, tokens, tokens)[0].mean(1))
 
 
-def model_and_input() -> tuple[nn.Module, Tensor]:
+def model_and_input():
     torch.manual_seed(0)
     model, x = RandomAndStateful(), torch.rand(2, 2, 12, 12)
     model.body[1].running_var.fill_(1.5)
@@ -97,7 +92,7 @@ def hooked(model, x):
     return len(hookviz.hooks(model))
 
 
-CALLS: dict[str, Callable[[nn.Module, Tensor], Any]] = {
+CALLS = {
     "explore": explored,
     "trace": lambda model, x: [[e.kind, e.layer, e.call] for e in hookviz.trace(model, x)],
     "diagnose": lambda model, x: [f.kind for f in hookviz.diagnose(model, x)],
@@ -173,7 +168,7 @@ def test_every_public_function_that_sets_hooks_is_tested():
 class Worker:
     """Runs one kind of work with a model; `put_away` undoes the effects of the user's forward."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind):
         (self.model, self.x), self.kind = model_and_input(), kind
         self.model.train(kind not in ("capture", "edit", "guard"))
         torch.manual_seed(1)
@@ -182,10 +177,10 @@ class Worker:
             self.put_away()
         self.before = snapshot(self.model)
 
-    def work(self) -> Any:
+    def work(self):
         return WORKS[self.kind](self.model, self.x.detach().clone())
 
-    def put_away(self) -> None:
+    def put_away(self):
         norm = self.model.body[1]
         if (
             self.kind == "remove_hooks"
@@ -197,7 +192,7 @@ class Worker:
             vars(self.model).pop("last", None)
             torch.manual_seed(1)
 
-    def faults(self) -> list[str]:
+    def faults(self):
         """List what an interrupted call has changed, and whether the next call fails."""
         self.put_away()
         found = changes(self.model, self.before)
@@ -210,9 +205,9 @@ class Worker:
 @pytest.fixture
 def interrupts():
     """Install a handler that raises KeyboardInterrupt; return the list of interrupts."""
-    came: list[int] = []
+    came = []
 
-    def handler(number: int, frame: FrameType | None) -> None:
+    def handler(number, frame):
         came.append(number)
         raise KeyboardInterrupt
 
@@ -266,18 +261,18 @@ class Interrupter:
     The moments are counted in hookviz and in the context managers that it uses.
     """
 
-    def __init__(self, at: int) -> None:
+    def __init__(self, at):
         self.at, self.moments = at, 0
-        self._last: dict[FrameType, int] = {}
+        self._last = {}
 
-    def __enter__(self) -> Interrupter:
+    def __enter__(self):
         sys.settrace(self._called)
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, *error):
         sys.settrace(None)
 
-    def _called(self, frame: FrameType, event: str, argument: object) -> Callable | None:
+    def _called(self, frame, event, argument):
         path = Path(frame.f_code.co_filename)
         if path.name == "interrupts.py":
             return None
@@ -287,7 +282,7 @@ class Interrupter:
         self._moment()
         return self._step
 
-    def _step(self, frame: FrameType, event: str, argument: object) -> Callable:
+    def _step(self, frame, event, argument):
         if event == "opcode":
             before = self._last.get(frame)
             self._last[frame] = frame.f_lasti
@@ -297,7 +292,7 @@ class Interrupter:
             self._last.pop(frame, None)
         return self._step
 
-    def _moment(self) -> None:
+    def _moment(self):
         self.moments += 1
         if self.moments == self.at:
             signal.raise_signal(signal.SIGINT)
@@ -338,7 +333,7 @@ def test_no_block_overrides_enter_or_exit():
 def test_an_interrupt_stops_work_in_another_thread():
     """JupyterLab handles widget messages in a thread, while the idle kernel ignores SIGINT."""
     module, x = nn.Identity(), torch.zeros(1)
-    todo: queue.SimpleQueue = queue.SimpleQueue()
+    todo = queue.SimpleQueue()
     calls, ended = [], []
 
     def work():

@@ -1,7 +1,5 @@
 """The browser's code, run by deno without a browser, compared with values from Python."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os
@@ -30,12 +28,12 @@ LAST = "layer3.1.conv2"
 HERE = Path(__file__).parent / "javascript"
 
 
-def written(array: np.ndarray) -> dict:
+def written(array):
     data = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
     return {"dtype": array.dtype.name, "base64": data}
 
 
-def odd_maps() -> np.ndarray:
+def odd_maps():
     maps = np.random.default_rng(0).normal(0, 3, (4, 9, 7)).astype(np.float32)
     maps[1, 0, :3] = np.nan, np.inf, -np.inf
     maps[2] = 0
@@ -43,7 +41,7 @@ def odd_maps() -> np.ndarray:
     return maps
 
 
-def levels() -> list[dict]:
+def levels():
     maps = odd_maps()
     single, double = (np.float32(-2.3), np.float32(4.1)), (-2.3, 4.1)
     asked = [
@@ -65,7 +63,7 @@ def levels() -> list[dict]:
     ]
 
 
-def ranges() -> list[dict]:
+def ranges():
     made = []
     for dtype, precision in ((np.float32, "single"), (np.float64, "double")):
         maps = odd_maps().astype(dtype)
@@ -88,7 +86,7 @@ def ranges() -> list[dict]:
     return made
 
 
-def heats() -> list[dict]:
+def heats():
     random = np.random.default_rng(1).normal(size=(5, 4)).astype(np.float32)
     named = {"signed": random, "positive": abs(random), "zero": random * 0}
     named["with NaN"] = np.where(random > 1, np.nan, random).astype(np.float32)
@@ -100,7 +98,7 @@ def heats() -> list[dict]:
     return made
 
 
-def packed() -> list[dict]:
+def packed():
     maps = odd_maps()
     made = []
     for name, (coding, data), values in [
@@ -138,7 +136,7 @@ def packed() -> list[dict]:
     return made
 
 
-def overlays() -> list[dict]:
+def overlays():
     random = np.random.default_rng(2)
     picture = random.integers(0, 256, (12, 16, 3), dtype=np.uint8)
     whole = np.concatenate([picture, np.full((12, 16, 1), 255, np.uint8)], 2)
@@ -168,7 +166,7 @@ def overlays() -> list[dict]:
     return made
 
 
-def transforms() -> list[dict]:
+def transforms():
     """Return pictures of odd sizes, the steps of a transform, and torchvision's results."""
     from torchvision.transforms import v2
 
@@ -200,7 +198,7 @@ def transforms() -> list[dict]:
     return found
 
 
-def normalized() -> dict:
+def normalized():
     pixels = np.random.default_rng(4).integers(0, 256, (2, 3, 3), dtype=np.uint8)
     mean, std = [0.4, 0.5, 0.6], [0.2, 0.25, 0.3]
     values = ((pixels / 255 - mean) / std).transpose(2, 0, 1).astype(np.float32)
@@ -208,7 +206,7 @@ def normalized() -> dict:
     return said | {"picture": written(pixels), "values": written(values)}
 
 
-def cams() -> list[dict]:
+def cams():
     torch.manual_seed(0)
     maps, gradients = torch.randn(1, 5, 4, 3), torch.randn(1, 5, 4, 3)
     gradients[0, 2] = 0
@@ -223,7 +221,7 @@ def cams() -> list[dict]:
     return found
 
 
-def orders_at_a_position() -> list[dict]:
+def orders_at_a_position():
     """Return orders of channels at a position, of maps with NaN and constants."""
     from hookviz.view.layer import HERE, LayerView, channel_order, scores_at, similarities
 
@@ -244,7 +242,7 @@ def orders_at_a_position() -> list[dict]:
     ]
 
 
-def answers() -> list[dict]:
+def answers():
     """Return questions in the page's format, answers and marks."""
     from test_classroom import GIVEN
 
@@ -262,7 +260,7 @@ def answers() -> list[dict]:
     ]
 
 
-def address_case() -> dict:
+def address_case():
     """Return a page's facts and first settings, and the settings of another view."""
     explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layer="stem.0")
     maps = {"stem.0": [56, 56], LAST: [14, 14]}
@@ -278,7 +276,7 @@ def address_case() -> dict:
     return {"facts": facts, "first": first, "written": written, "moved": moved, "query": query}
 
 
-def graphs() -> dict:
+def graphs():
     """Return graphs in the format of the browser."""
     import torchvision
 
@@ -296,7 +294,7 @@ def graphs() -> dict:
 
 
 @pytest.fixture(scope="module")
-def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cases(tmp_path_factory):
     from hookviz.view.settings import Settings
 
     numbers = [np.float32(each) for each in (0.1, 1 / 3, -2.5, 1234.5678)]
@@ -335,7 +333,7 @@ def test_typescript_settings_have_the_types_of_python():
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in HERE.glob("*_test.js")))
-def test_javascript_tests_pass_in_deno(name: str, cases: Path) -> None:
+def test_javascript_tests_pass_in_deno(name, cases):
     done = subprocess.run(
         [find_deno_bin(), "test", "--no-check", "--allow-read", "--allow-env", HERE / name],
         env=os.environ | {"HOOKVIZ_CASES": str(cases)},
@@ -345,7 +343,7 @@ def test_javascript_tests_pass_in_deno(name: str, cases: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_committed_bundles_are_up_to_date(tmp_path: Path) -> None:
+def test_committed_bundles_are_up_to_date(tmp_path):
     """Run ``make face`` if this fails."""
     bundles.build(tmp_path)
     built = {path.name: path.read_bytes() for path in tmp_path.iterdir()}

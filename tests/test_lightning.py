@@ -1,7 +1,5 @@
 """The callback for Lightning, tested with the library if it is installed."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn
@@ -12,7 +10,7 @@ import hookviz.lightning
 try:
     import lightning
 except ImportError:
-    lightning = None  # type: ignore[assignment]
+    lightning = None
 
 # Lightning uses a function that torch has deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")

@@ -1,7 +1,5 @@
 """Linked explorers, and two runs under one set of controls."""
 
-from __future__ import annotations
-
 import copy
 import gc
 

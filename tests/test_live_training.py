@@ -1,7 +1,5 @@
 """The page and the live view of a training contain the recorded steps."""
 
-from __future__ import annotations
-
 import base64
 
 import numpy as np

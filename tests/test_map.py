@@ -1,7 +1,5 @@
 """The map of a network: its graph as JSON, and a picture of each layer."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -18,7 +16,7 @@ from hookviz.view.maps import layers_of
 
 
 class Branches(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.stem = nn.Conv2d(3, 4, 3, padding=1)
         self.body = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.ReLU())

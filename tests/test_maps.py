@@ -1,7 +1,5 @@
 """Converting tensors of layers to maps, and statistics of the channels."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Display in marimo, which calls ``_display_`` and supports anywidgets but no other ipywidgets."""
 
-from __future__ import annotations
-
 import copy
 
 import ipywidgets
@@ -10,7 +8,6 @@ import torch
 from anywidget import AnyWidget
 
 import hookviz
-from hookviz.widgets.lifecycle import LiveWidget
 
 MODEL, PICTURE = hookviz.demo_model(), hookviz.demo_images()[6]
 
@@ -19,7 +16,7 @@ def explore():
     return hookviz.explore(MODEL, PICTURE, layers="layer3.*")
 
 
-def shown(widget: LiveWidget):
+def shown(widget):
     """Return what marimo shows, by the first of its display protocols."""
     return widget._display_()
 

@@ -1,7 +1,5 @@
 """Messages between kernel and browser have the same types on both sides, and handlers."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

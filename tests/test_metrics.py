@@ -1,7 +1,5 @@
 """Metrics of heatmaps compared with hand-computed values and a slow loop, and unusual inputs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,15 +1,11 @@
 """Faults once missed and false alarms from public reports, each with a healthy counterpart."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
-from test_guard import LABELS, ONE_HOT, Loss, both, cross_entropy, rows
-from torch import Tensor, nn
+from test_guard import LABELS, ONE_HOT, both, cross_entropy, rows
+from torch import nn
 from torch.nn import functional as F
 
 import hookviz
@@ -19,33 +15,33 @@ HALVES = (torch.arange(16) % 2).float()
 SIGNS = 2 * HALVES - 1
 
 
-def network(outputs: int = 4, *last: nn.Module) -> nn.Sequential:
+def network(outputs=4, *last):
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, outputs), *last)
 
 
-def one_output_network() -> nn.Sequential:
+def one_output_network():
     """Return a network with one output per sample, ``(N,)``."""
     return network(1, nn.Flatten(0))
 
 
-def faults(findings: hookviz.Diagnosis, kind: str) -> list[Any]:
+def faults(findings, kind):
     return [each for each in findings if each.kind == kind and each.severity != "note"]
 
 
-def divergence(output: Tensor, truth: Tensor, **options: Any) -> Tensor:
+def divergence(output, truth, **options):
     return F.kl_div(output.log_softmax(1), truth, reduction="batchmean", **options)
 
 
-def ranking(output: Tensor, truth: Tensor) -> Tensor:
+def ranking(output, truth):
     return F.margin_ranking_loss(output, output.flip(0), truth)
 
 
-def cosine(output: Tensor, truth: Tensor) -> Tensor:
+def cosine(output, truth):
     return F.cosine_embedding_loss(output[:, None].expand(16, 4), X[:, :4], truth)
 
 
-def pixels(output: Tensor, truth: Tensor) -> Tensor:
+def pixels(output, truth):
     maps = (each[..., None].expand(16, 4, 3) for each in (output, truth))
     return F.cross_entropy(*maps)
 
@@ -53,7 +49,7 @@ def pixels(output: Tensor, truth: Tensor) -> Tensor:
 TWO = ONE_HOT + ONE_HOT.flip(1)
 
 # A loss, targets that it does not take, targets that it takes, and words of the message and fix.
-TARGETS: list[tuple[Callable[..., Tensor], Tensor, Tensor, str, str]] = [
+TARGETS = [
     (F.binary_cross_entropy_with_logits, ONE_HOT * 255, ONE_HOT, "from 0 to 255", "by 255"),
     (F.binary_cross_entropy_with_logits, ONE_HOT * 2 - 1, ONE_HOT, "from −1 to 1", "(y + 1) / 2"),
     (F.multilabel_soft_margin_loss, ONE_HOT * 255, ONE_HOT, "from 0 to 255", "by 255"),
@@ -87,7 +83,7 @@ def test_targets_that_the_loss_does_not_take_are_found(loss, wrong, right, words
 
 
 BCE, LOGITS_BCE = F.binary_cross_entropy, F.binary_cross_entropy_with_logits
-REFUSED: dict[str, tuple[Loss, str, Loss]] = {
+REFUSED = {
     "BCE of probabilities with a mask of 0 and 255": (
         lambda out: BCE(out.sigmoid(), ONE_HOT * 255), "by 255",
         lambda out: BCE(out.sigmoid(), ONE_HOT),
@@ -136,14 +132,14 @@ def test_a_weight_decay_that_erases_the_weights_is_found(optimizer, decay, erase
 class WithDropout(nn.Module):
     """A network with a dropout, as a layer or as a function."""
 
-    def __init__(self, probability: float, function: bool) -> None:
+    def __init__(self, probability, function):
         super().__init__()
         torch.manual_seed(0)
         self.first, self.last = nn.Linear(8, 16), nn.Linear(16, 4)
         self.drop, self.probability = nn.Dropout(0.0 if function else probability), probability
         self.function = function
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         x = self.drop(self.first(x).relu())
         if self.function:
             x = F.dropout(x, self.probability, self.training)
@@ -163,13 +159,13 @@ def test_a_dropout_of_everything_is_found(function):
 class NewLayerInForward(nn.Module):
     """A model that creates its last layer in every forward, or once."""
 
-    def __init__(self, how: str) -> None:
+    def __init__(self, how):
         super().__init__()
         torch.manual_seed(0)
         self.first, self.how = nn.Linear(8, 16), how
         self.head = nn.Linear(16, 4) if how == "once" else None
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         x = self.first(x).relu()
         if self.how == "once":
             return self.head(x)
@@ -190,14 +186,14 @@ def test_a_layer_that_every_forward_creates_is_found(how):
 class InContainer(nn.Module):
     """A model whose layers are also in a container that never runs."""
 
-    def __init__(self, container: Callable[[Any, Any], nn.Module], idle: bool = False) -> None:
+    def __init__(self, container, idle=False):
         super().__init__()
         torch.manual_seed(0)
         self.layer1, self.layer2 = nn.Linear(8, 16), nn.Linear(16, 4)
         self.stages = container(self.layer1, self.layer2)
         self.idle = nn.Linear(4, 4) if idle else None
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return self.layer2(self.layer1(x).relu())
 
 
@@ -231,12 +227,12 @@ def test_a_quantized_model_is_refused_in_a_sentence():
 class WithMissingValues(nn.Module):
     """A model that replaces NaN in its input and passes a mask, or passes NaN on."""
 
-    def __init__(self, handles: bool) -> None:
+    def __init__(self, handles):
         super().__init__()
         torch.manual_seed(0)
         self.net, self.handles = nn.Conv2d(4, 4, 3), handles
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         known = x.isfinite()
         values = torch.where(known, x, 0.0) if self.handles else x
         return self.net(torch.cat([values, known.all(1, True).float()], 1)).mean((2, 3))
@@ -254,12 +250,12 @@ def test_nan_that_the_model_handles_is_a_note():
 class Ensemble(nn.Module):
     """An ensemble that runs its members by vmap, by jvp, or one after the other."""
 
-    def __init__(self, by: str) -> None:
+    def __init__(self, by):
         super().__init__()
         torch.manual_seed(0)
         self.members, self.by = nn.ModuleList([nn.Linear(8, 4) for _ in range(3)]), by
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         if self.by == "vmap":
             parameters, buffers = torch.func.stack_module_state(list(self.members))
             call = lambda p, b: torch.func.functional_call(self.members[0], (p, b), (x,))  # noqa: E731
@@ -276,7 +272,7 @@ def test_models_with_vmap_or_jvp_are_refused(by, transform):
     assert hookviz.diagnose(Ensemble("loop"), X, cross_entropy).healthy
 
 
-def network_with_tiny_kernels(count: int) -> nn.Sequential:
+def network_with_tiny_kernels(count):
     """Return a network trained on inputs from 0 to 1 with some kernels close to 0."""
     torch.manual_seed(0)
     model = nn.Sequential(
@@ -291,7 +287,7 @@ def network_with_tiny_kernels(count: int) -> nn.Sequential:
     return model.eval()
 
 
-def pictures() -> Tensor:
+def pictures():
     return torch.rand(16, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 
 

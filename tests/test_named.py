@@ -12,12 +12,11 @@ from torch import nn
 from torch.nn import functional as F
 
 import hookviz
-from hookviz.results import Diagnosis, Finding
 
 Y = torch.tensor([0, 1, 2, 3])
 
 
-def pictures(count: int = 4, scale: float = 1.0) -> torch.Tensor:
+def pictures(count=4, scale=1.0):
     generator = torch.Generator().manual_seed(0)
     return torch.randn(count, 3, 12, 12, generator=generator) * scale
 
@@ -25,7 +24,7 @@ def pictures(count: int = 4, scale: float = 1.0) -> torch.Tensor:
 class Net(nn.Module):
     """A convolution, something between, and a head."""
 
-    def __init__(self, between=lambda x: x, last=lambda x: x, classes: int = 5) -> None:
+    def __init__(self, between=lambda x: x, last=lambda x: x, classes=5):
         super().__init__()
         torch.manual_seed(0)
         self.conv, self.norm = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)
@@ -54,13 +53,13 @@ def cross_entropy(output):
     return F.cross_entropy(output, Y)
 
 
-def mixed(training: bool, which: str) -> tuple[Any, ...]:
+def mixed(training, which):
     model = Net(nn.Dropout(0.2)).train(training)
     getattr(model, which).train(not training)
     return model, pictures()
 
 
-def changed(change: Callable[[nn.Module], object], **options: Any) -> tuple[Any, ...]:
+def changed(change, **options):
     model = Net(**options)
     with torch.no_grad():
         change(model)
@@ -70,7 +69,7 @@ def changed(change: Callable[[nn.Module], object], **options: Any) -> tuple[Any,
 class Unfolded(nn.Module):
     """A recurrence written as a loop, whose weights make the state grow."""
 
-    def __init__(self, scale: float) -> None:
+    def __init__(self, scale):
         super().__init__()
         torch.manual_seed(0)
         self.i, self.w, self.out = nn.Linear(8, 8), nn.Linear(8, 8, bias=False), nn.Linear(8, 5)
@@ -85,7 +84,7 @@ class Unfolded(nn.Module):
 
 
 class Rnn(nn.Module):
-    def __init__(self, scale: float) -> None:
+    def __init__(self, scale):
         super().__init__()
         torch.manual_seed(0)
         self.rnn, self.out = nn.RNN(8, 8, nonlinearity="relu", batch_first=True), nn.Linear(8, 5)
@@ -99,7 +98,7 @@ class Rnn(nn.Module):
 class Listed(nn.Module):
     """Layers in a plain Python list, which torch does not register."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.layers = [nn.Linear(8, 8), nn.Linear(8, 8)]
         self.head = nn.Linear(8, 5)
@@ -110,7 +109,7 @@ class Listed(nn.Module):
         return self.head(x)
 
 
-def deep(count: int, act: Callable[[], nn.Module], scale: float) -> nn.Sequential:
+def deep(count, act, scale):
     torch.manual_seed(0)
     layers = [each for _ in range(count) for each in (nn.Linear(16, 16), act())]
     model = nn.Sequential(*layers, nn.Linear(16, 4))
@@ -126,17 +125,17 @@ def overwritten(x):
     return x
 
 
-def block() -> nn.Module:
+def block():
     return nn.Sequential(nn.Linear(8, 8), nn.ReLU())
 
 
-def vectors(*shape: int) -> torch.Tensor:
+def vectors(*shape):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
 
 
 softmax = nn.Softmax(1)
 
-FAULTS: dict[str, Planted] = {
+FAULTS = {
     "an in-place write": Planted(
         lambda: (Net(overwritten), pictures(), cross_entropy),
         "in place", "", "gradient of sigmoid", "x = x + 1", "error", line=True,
@@ -212,7 +211,7 @@ FAULTS: dict[str, Planted] = {
 }  # fmt: skip
 
 
-def named(findings: Diagnosis, fault: Planted) -> Finding:
+def named(findings, fault):
     """Return the finding that names the fault; it must be the first of its severity."""
     found = [each for each in findings if each.kind == fault.kind]
     assert found, repr(findings)

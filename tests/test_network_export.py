@@ -1,7 +1,5 @@
 """A model and its gradients exported to ONNX give the same numbers for any class and channels."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import re
@@ -32,7 +30,7 @@ from hookviz.export.network.traced import NetworkError  # noqa: E402
 class Small(nn.Module):
     """Strides, groups, a dilation, two transposed convolutions, in-place work and a second call."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.stem = nn.Conv2d(3, 8, 3, stride=2, padding=1)
         self.bn = nn.BatchNorm2d(8)
@@ -125,7 +123,7 @@ class Pooled(nn.Module):
     output larger than its input.
     """
 
-    def __init__(self, sides, means) -> None:
+    def __init__(self, sides, means):
         super().__init__()
         kinds = [nn.AdaptiveAvgPool2d((4, 6)) for _ in sides]
         self.pools = nn.ModuleList([*kinds, *(nn.AvgPool2d(*each) for each in means)])
@@ -302,7 +300,7 @@ def test_a_linear_layers_weights_are_stored_once():
 
 
 class Branching(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.conv = nn.Conv2d(3, 4, 3)
 
@@ -314,7 +312,7 @@ class Branching(nn.Module):
 class Sorting(nn.Module):
     """A model with an operation that ONNX lacks, in the forward or only in the backward."""
 
-    def __init__(self, forward: bool) -> None:
+    def __init__(self, forward):
         super().__init__()
         self.conv = nn.Conv2d(3, 4, 3)
         self.forward_too = forward

@@ -1,7 +1,5 @@
 """Every notebook runs from top to bottom and is committed with its pictures and widgets."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 from pathlib import Path

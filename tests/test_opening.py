@@ -1,7 +1,5 @@
 """The layer and channel at which an explorer opens, and its notes on flat maps."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

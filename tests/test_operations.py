@@ -1,7 +1,5 @@
 """The table of torch's operations: models run no unknown ones, and the kinds hold in practice."""
 
-from __future__ import annotations
-
 import architectures
 import pytest
 import torch

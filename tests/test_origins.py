@@ -1,7 +1,5 @@
 """The input picture of each row of a layer's output, for models that join and reorder pictures."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

@@ -1,7 +1,5 @@
 """The package as users install it: its contents, and that it works in an empty environment."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A page is one file that fetches nothing and runs only scripts whose hashes it lists."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

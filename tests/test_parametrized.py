@@ -1,13 +1,8 @@
 """Inspecting a parametrized model changes its state no more than a plain run does."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune
 from untouched import assert_untouched, snapshot
 
@@ -18,21 +13,21 @@ from hookviz import metrics
 class Noise(nn.Module):
     """A parametrization that draws random numbers."""
 
-    def forward(self, weight: Tensor) -> Tensor:
+    def forward(self, weight):
         return weight + 0.1 * torch.randn_like(weight)
 
 
-def noisy(module: nn.Module) -> nn.Module:
+def noisy(module):
     parametrize.register_parametrization(module, "bias", Noise())
     return parametrize.register_parametrization(module, "weight", Noise())
 
 
-def pruned(module: nn.Module) -> nn.Module:
+def pruned(module):
     prune.l1_unstructured(module, "bias", 0.3)
     return prune.l1_unstructured(module, "weight", 0.3)
 
 
-REWRITES: dict[str, Callable[[nn.Module], nn.Module]] = {
+REWRITES = {
     "spectral norm": parametrizations.spectral_norm,
     "spectral norm by a hook": nn.utils.spectral_norm,
     "weight norm": parametrizations.weight_norm,
@@ -49,7 +44,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated")
 class Net(nn.Module):
     """Convolutions, a norm, attention and linear layers, each parametrized by `rewrite`."""
 
-    def __init__(self, rewrite: Callable[[nn.Module], nn.Module]) -> None:
+    def __init__(self, rewrite):
         super().__init__()
         self.first = rewrite(nn.Conv2d(3, 4, 3))
         self.norm = nn.BatchNorm2d(4)
@@ -57,18 +52,18 @@ class Net(nn.Module):
         self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
         self.head = rewrite(nn.Linear(8, 5))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         x = self.second(self.norm(self.first(x)).relu()).relu()
         tokens = x.flatten(2).mT
         return self.head(self.attention(tokens, tokens, tokens)[0].mean(1))
 
 
-def build(name: str, training: bool) -> nn.Module:
+def build(name, training):
     torch.manual_seed(0)
     return Net(REWRITES[name]).train(training)
 
 
-def pictures() -> Tensor:
+def pictures():
     return torch.rand(4, 3, 9, 9, generator=torch.Generator().manual_seed(0))
 
 
@@ -79,11 +74,11 @@ LABELS = torch.arange(4)
 OTHER = Net(lambda layer: layer).eval()
 
 
-def loss(output: Tensor) -> Tensor:
+def loss(output):
     return nn.functional.cross_entropy(output, LABELS)
 
 
-def explored(model: nn.Module) -> None:
+def explored(model):
     explorer = hookviz.explore(model, X, layers=lambda name, module: name != "", layer="first")
     for layer in ("second", "attention", "head"):
         explorer.layer = layer
@@ -100,7 +95,7 @@ def explored(model: nn.Module) -> None:
     explorer.close()
 
 
-INSPECTIONS: dict[str, Callable[[nn.Module], Any]] = {
+INSPECTIONS = {
     "explore": explored,
     "trace": lambda m: hookviz.trace(m, X),
     "diagnose": lambda m: hookviz.diagnose(m, X, loss),
@@ -136,40 +131,40 @@ def test_functions_run_no_parametrization(inspect, name, training):
     assert_untouched(model, before)
 
 
-def step(model: nn.Module) -> None:
+def step(model):
     loss(model(X)).backward()
 
 
-def captured(model: nn.Module) -> None:
+def captured(model):
     with hookviz.capture(model, lambda name, module: name != "", inputs=True) as cache:
         step(model)
     hookviz.heatmap(cache["second"])
     repr(cache)
 
 
-def edited(model: nn.Module) -> None:
+def edited(model):
     with hookviz.edit(model, "second", lambda output: output * 1.0):
         step(model)
 
 
-def guarded(model: nn.Module) -> None:
+def guarded(model):
     with hookviz.diagnose(model, optimizer=torch.optim.SGD(model.parameters(), 0.1)) as findings:
         step(model)
     repr(findings)
 
 
-def examined(model: nn.Module) -> None:
+def examined(model):
     """Run the guard on a suspicious loss, so that it repeats the call."""
     with hookviz.diagnose(model) as findings:
         loss(model(X).softmax(1)).backward()
     assert "loss" in {each.kind for each in findings}
 
 
-def with_softmax(model: nn.Module) -> None:
+def with_softmax(model):
     loss(model(X).softmax(1)).backward()
 
 
-def watched(model: nn.Module) -> None:
+def watched(model):
     watch = hookviz.watch(model, every=1)
     for _ in range(2):
         with watch:
@@ -177,12 +172,12 @@ def watched(model: nn.Module) -> None:
     repr(watch)
 
 
-def twice(model: nn.Module) -> None:
+def twice(model):
     step(model)
     step(model)
 
 
-AROUND: dict[str, tuple[Callable[[nn.Module], None], Callable[[nn.Module], None]]] = {
+AROUND = {
     "capture": (captured, step),
     "edit": (edited, step),
     "guard": (guarded, step),

@@ -1,7 +1,5 @@
 """The data sent to the browser: facts as strict JSON, and the layer's exact numbers."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Score-CAM, Ablation-CAM and occlusion against computations by hand and other libraries."""
 
-from __future__ import annotations
-
 import math
 from contextlib import contextmanager
 

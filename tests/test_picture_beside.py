@@ -1,7 +1,5 @@
 """The picture beside a map is the one that the map was computed from, or none is shown."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from browsing import Browser

@@ -1,7 +1,5 @@
 """Pictures of every kind are read correctly, or refused in one sentence."""
 
-from __future__ import annotations
-
 import base64
 import gc
 import http.server
@@ -47,27 +45,27 @@ def pillow_settings_unchanged():
     assert before == (Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES)
 
 
-def shown(source) -> np.ndarray:
+def shown(source):
     """Return the picture of the model's input, ``(112, 112, 3)``."""
     return picture_of(prepare_input(source, MODEL))[0].astype(int)
 
 
-def gray(values) -> np.ndarray:
+def gray(values):
     return np.repeat(np.asarray(values, float)[..., None], 3, axis=2)
 
 
-def over_white(colours, alpha) -> np.ndarray:
+def over_white(colours, alpha):
     fraction = np.asarray(alpha, float)[..., None] / 255
     return np.asarray(colours, float) * fraction + 255 * (1 - fraction)
 
 
-def with_palette() -> Image.Image:
+def with_palette():
     image = Image.fromarray(GRAY)
     image.putpalette(PALETTE.tobytes())
     return image
 
 
-def stretched(values) -> np.ndarray:
+def stretched(values):
     values = values.astype(float)
     return gray((values - values.min()) / np.ptp(values) * 255)
 
@@ -230,10 +228,10 @@ def test_paths_urls_bytes_and_arrays_give_the_same_picture(tmp_path, monkeypatch
 # Refused pictures
 
 
-def png_of_size(width: int, height: int, bits: int = 8, rows: bytes = bytes(1000)) -> bytes:
+def png_of_size(width, height, bits=8, rows=bytes(1000)):
     """Return a PNG in RGB that declares this size, by default almost without data."""
 
-    def chunk(kind: bytes, data: bytes) -> bytes:
+    def chunk(kind, data):
         end = struct.pack(">I", zlib.crc32(kind + data))
         return struct.pack(">I", len(data)) + kind + data + end
 
@@ -242,7 +240,7 @@ def png_of_size(width: int, height: int, bits: int = 8, rows: bytes = bytes(1000
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + data + chunk(b"IEND", b"")
 
 
-def encoded(kind: str, **options) -> bytes:
+def encoded(kind, **options):
     buffer = io.BytesIO()
     Image.fromarray(RGB).save(buffer, kind, **options)
     return buffer.getvalue()
@@ -263,7 +261,7 @@ BOMBS = {"large.png": 10_000, "huge.png": 100_000, "signed.png": 2**31 - 1, "end
 BROKEN |= {name: png_of_size(side, side) for name, side in BOMBS.items()}
 
 
-def refused(source, kind: type[Exception] = ValueError) -> str:
+def refused(source, kind=ValueError):
     """Return the message with which a picture is refused."""
     with pytest.raises(kind) as raised:
         hookviz.explore(MODEL, source)

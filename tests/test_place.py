@@ -1,7 +1,5 @@
 """A position chosen in the explorer: its value, its receptive field and its channels."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

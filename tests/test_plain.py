@@ -1,7 +1,5 @@
 """The explorer without a canvas: ipywidgets sliders, predictions and a matplotlib picture."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,9 +1,6 @@
 """Faults planted in trained networks, EfficientNet-Lite0 and digit classifiers, are found."""
 
-from __future__ import annotations
-
 import copy
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -17,18 +14,16 @@ import hookviz
 
 __all__ = ["lite0", "photographs"]  # fixtures
 
-Plant = Callable[[nn.Module, torch.Tensor], tuple[nn.Module, torch.Tensor]]
 
-
-def convolutions(model: nn.Module) -> list[str]:
+def convolutions(model):
     return [n for n, m in model.named_modules() if isinstance(m, nn.Conv2d)]
 
 
-def norms(model: nn.Module) -> list[str]:
+def norms(model):
     return [n for n, m in model.named_modules() if isinstance(m, nn.BatchNorm2d)]
 
 
-def middle(names: list[str]) -> str:
+def middle(names):
     return names[len(names) // 2]
 
 
@@ -87,7 +82,7 @@ def detached(model, x):
     return model, x
 
 
-PLANTS: dict[Plant, str] = {
+PLANTS = {
     to_255: "input scale",
     one_norm_in_training: "batchnorm",
     zero_convolution: "zero weights",
@@ -101,7 +96,7 @@ PLANTS: dict[Plant, str] = {
 }
 
 
-def alarm_kinds(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> list[str]:
+def alarm_kinds(model, x, y):
     """Return the kinds of all errors and warnings."""
     findings = hookviz.diagnose(model, x, lambda output: F.cross_entropy(output, y))
     return [each.kind for each in findings if each.severity != "note"]

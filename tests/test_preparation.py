@@ -1,7 +1,5 @@
 """`transform`, `weights` and `class_names` mean the same in every function that takes them."""
 
-from __future__ import annotations
-
 import inspect
 from functools import partial
 from types import SimpleNamespace
@@ -22,7 +20,7 @@ PICTURE = Image.linear_gradient("L").resize((12, 10)).convert("RGB")
 class Patches(nn.Module):
     """A classifier by patches and attention that stores its input tensors."""
 
-    def __init__(self, calls: list[torch.Tensor]) -> None:
+    def __init__(self, calls):
         super().__init__()
         self.conv, self.attention = nn.Conv2d(3, 4, 4, 4), nn.MultiheadAttention(4, 2)
         self.head = nn.Linear(4, 3)
@@ -103,7 +101,7 @@ ELSEWHERE = {
 }
 
 
-def takes(name: str) -> list[str]:
+def takes(name):
     """Return the functions that have an argument of this name."""
     return [f for f in FUNCTIONS if name in inspect.signature(FUNCTIONS[f]).parameters]
 

@@ -1,7 +1,5 @@
 """Networks with trained weights, loaded by name, and photographs."""
 
-from __future__ import annotations
-
 import timm
 import torch
 import torchvision

@@ -1,7 +1,5 @@
 """Widgets and results printed in a terminal are a short text."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

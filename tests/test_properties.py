@@ -4,9 +4,6 @@ Each network is a random list of common blocks. The captured values are compared
 with `reference.true_outputs`.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -25,7 +22,7 @@ CHANNELS = 4
 CONVOLUTIONS = {1: (nn.Conv1d, nn.ConvTranspose1d), 2: (nn.Conv2d, nn.ConvTranspose2d)}
 NORMS = {1: (nn.BatchNorm1d, nn.InstanceNorm1d), 2: (nn.BatchNorm2d, nn.InstanceNorm2d)}
 
-ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+ACTIVATIONS = {
     "relu": lambda: nn.ReLU(),
     "relu in place": lambda: nn.ReLU(inplace=True),
     "silu in place": lambda: nn.SiLU(inplace=True),
@@ -35,7 +32,7 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "dropout in place": lambda: nn.Dropout(0.5, inplace=True),
 }
 
-OVERWRITES: dict[str, Callable[[Tensor], Tensor]] = {
+OVERWRITES = {
     "functional relu_": F.relu_,
     "mul_": lambda x: x.mul_(0.5),
     "a slice": lambda x: (x[:, :2].mul_(2.0), x)[1],
@@ -52,7 +49,7 @@ OVERWRITES: dict[str, Callable[[Tensor], Tensor]] = {
 class Block(nn.Module):
     """One convolution and operations on its output; keeps channels and size."""
 
-    def __init__(self, spatial: int, recipe: dict) -> None:
+    def __init__(self, spatial, recipe):
         super().__init__()
         plain, transposed = CONVOLUTIONS[spatial]
         groups, bias = recipe["groups"], recipe["bias"]
@@ -72,7 +69,7 @@ class Block(nn.Module):
         self.times, self.residual = recipe["times"], recipe["residual"]
         self.checkpointed = recipe["checkpointed"]
 
-    def once(self, x: Tensor) -> Tensor:
+    def once(self, x):
         out = self.conv(x)
         if hasattr(self, "up"):
             out = self.up(out)
@@ -84,29 +81,29 @@ class Block(nn.Module):
             out += x
         return out
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         for _ in range(self.times):
             x = checkpoint(self.once, x, use_reentrant=False) if self.checkpointed else self.once(x)
         return x
 
 
 class Overwrite(nn.Module):
-    def __init__(self, name: str) -> None:
+    def __init__(self, name):
         super().__init__()
         self.name = name
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return OVERWRITES[self.name](x)
 
 
 class Net(nn.Module):
     """Randomly nested blocks, some of which run twice, with a random kind of output."""
 
-    def __init__(self, spatial: int, recipes: list, nesting: str, again: bool, returns: str):
+    def __init__(self, spatial, recipes, nesting, again, returns):
         super().__init__()
         blocks = [Block(spatial, recipe) for recipe in recipes]
         if nesting == "Sequential":
-            self.body: nn.Module = nn.Sequential(*blocks)
+            self.body = nn.Sequential(*blocks)
         elif nesting == "deep":
             self.body = nn.Identity()
             for block in blocks:
@@ -118,7 +115,7 @@ class Net(nn.Module):
         self.again, self.returns = again, returns
         self.alias = blocks[0]  # a second name of the same module
 
-    def forward(self, x: Tensor) -> object:
+    def forward(self, x):
         if isinstance(self.body, nn.Sequential):
             x = self.body(x)
         else:
@@ -132,7 +129,7 @@ class Net(nn.Module):
 
 
 @contextmanager
-def without_checkpoints(model: nn.Module) -> Iterator[None]:
+def without_checkpoints(model):
     """Disable checkpointing within the block, so that no layer runs again."""
     blocks = [block for block in model.modules() if isinstance(block, Block) and block.checkpointed]
     for block in blocks:
@@ -144,9 +141,7 @@ def without_checkpoints(model: nn.Module) -> Iterator[None]:
             block.checkpointed = True
 
 
-def assert_true(
-    model: nn.Module, cache: hookviz.results.FeatureCache, once: Callable[[], object]
-) -> None:
+def assert_true(model, cache, once):
     try:
         with without_checkpoints(model), true_outputs(model) as truths:
             once()
@@ -156,7 +151,7 @@ def assert_true(
     assert assert_exact(cache, truths) == sum(map(len, truths.values())) > 0
 
 
-def score(output: object) -> Tensor:
+def score(output):
     tensors = [output] if isinstance(output, Tensor) else output
     tensors = list(tensors.values()) if isinstance(tensors, dict) else tensors
     return sum((t * torch.linspace(-1, 1, t.numel()).view_as(t)).sum() for t in tensors)
@@ -225,14 +220,14 @@ def check(net, training, frozen, batch, asks, seed):
     asks = asks or not any(parameter.requires_grad for parameter in model.parameters())
     buffers = [buffer.clone() for buffer in model.buffers()]
 
-    def fresh() -> None:
+    def fresh():
         model.zero_grad()
         torch.manual_seed(seed)
         with torch.no_grad():
             for buffer, value in zip(model.buffers(), buffers, strict=True):
                 buffer.copy_(value)
 
-    def once() -> list[Tensor | None]:
+    def once():
         """Run the model from the same state; return all values that training depends on."""
         fresh()
         own = x.clone().requires_grad_(asks)

@@ -1,7 +1,5 @@
 """The release scripts, workflows and Makefile agree with the repository."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import shutil

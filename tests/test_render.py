@@ -1,7 +1,5 @@
 """Colours equal matplotlib's, levels are exact, and NaN and Inf have separate colours."""
 
-from __future__ import annotations
-
 import io
 import zlib
 

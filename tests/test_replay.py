@@ -1,7 +1,5 @@
 """Replays skip the modules before a changed layer only if the result is bitwise the same."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torchvision

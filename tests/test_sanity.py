@@ -1,7 +1,5 @@
 """`sanity_check` tells whether a heatmap depends on the weights; its measures equal scipy's."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sessions: wrappers, layer names, dtypes, replacements of the input, threads and errors."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

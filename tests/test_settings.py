@@ -1,7 +1,5 @@
 """The settings of a view are a JSON dict that opens the same view again."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import fields, is_dataclass
 
@@ -27,7 +25,7 @@ class Shared(nn.Module):
 
     class_names = NAMES
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.first, self.second = nn.Conv2d(3, 6, 3, padding=1), nn.Conv2d(6, 6, 3, padding=1)
         self.norm, self.act = nn.BatchNorm2d(6), nn.ReLU()
@@ -44,7 +42,7 @@ class Shared(nn.Module):
 class Dense(nn.Module):
     """A volume, and two maps as output."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.body, self.head = nn.Conv3d(1, 4, 3, padding=1), nn.Conv3d(4, 2, 1)
 

@@ -1,7 +1,5 @@
 """The two heatmaps of a target that is a difference of two scores, against plain PyTorch."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from test_answer import PNet

@@ -1,7 +1,5 @@
 """Maps after the normalization and the activation that follow a layer."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

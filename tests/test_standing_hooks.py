@@ -1,7 +1,5 @@
 """All hooks of a model are listed with their owner; all but those torch needs can be removed."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import io
@@ -37,7 +35,7 @@ SETTERS = {
 X = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
 
 
-def net() -> nn.Sequential:
+def net():
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return nn.Sequential(
@@ -45,23 +43,23 @@ def net() -> nn.Sequential:
         )
 
 
-def outcome(model: nn.Module) -> list[torch.Tensor]:
+def outcome(model):
     """Return the results of a forward and a backward."""
     output = model(X)
     return [output.detach(), *torch.autograd.grad(output.square().sum(), [*model.parameters()])]
 
 
-def assert_like_fresh(model: nn.Module) -> None:
+def assert_like_fresh(model):
     for got, expected in zip(outcome(model), outcome(net()), strict=True):
         assert torch.equal(got, expected)
 
 
-def assert_nothing_left(module: nn.Module) -> None:
+def assert_nothing_left(module):
     """Assert that no hook, no options of hooks and no flag of backward hooks remain."""
     assert not any(value for name, value in vars(module).items() if "hook" in name)
 
 
-def summaries(found) -> list[tuple[str, str, str]]:
+def summaries(found):
     return [(hook.kind, hook.layer, hook.function) for hook in found]
 
 
@@ -250,15 +248,15 @@ def test_hookviz_hooks_stay_unless_named():
 # What torch needs
 
 
-def spectral(model: nn.Sequential) -> None:
+def spectral(model):
     nn.utils.spectral_norm(model[0])
 
 
-def weight(model: nn.Sequential) -> None:
+def weight(model):
     nn.utils.weight_norm(model[0])
 
 
-def parametrized(model: nn.Sequential) -> None:
+def parametrized(model):
     parametrizations.weight_norm(model[0])
     parametrizations.spectral_norm(model[4])
 
@@ -270,12 +268,12 @@ class OwnWay(prune.BasePruningMethod):
         return default_mask * (t > 0)
 
 
-def pruned(model: nn.Sequential) -> None:
+def pruned(model):
     prune.l1_unstructured(model[0], "weight", 0.5)
     OwnWay.apply(model[4], "weight")
 
 
-def checkpointed(model: nn.Sequential) -> None:
+def checkpointed(model):
     model[0] = checkpoint_wrapper(model[0])
 
 
@@ -352,7 +350,7 @@ model[2].register_forward_hook(save)
 """
 
 
-def run_cell(names: dict, code: str, file: str) -> None:
+def run_cell(names, code, file):
     linecache.cache[file] = (len(code), None, code.splitlines(True), file)
     exec(compile(code, file, "exec"), names)
 

@@ -1,7 +1,5 @@
 """Picture, strokes, edits, target, channel and notes on the screen are consistent."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Running statistics do not depend on how the values are split into parts."""
 
-from __future__ import annotations
-
 import math
 from functools import reduce
 from itertools import pairwise

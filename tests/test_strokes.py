@@ -1,7 +1,5 @@
 """Brush, rectangle and eraser change the input, and undo restores it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

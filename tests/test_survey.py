@@ -1,7 +1,5 @@
 """The survey equals brute force for any division of the data set."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from functools import reduce

@@ -1,7 +1,5 @@
 """Display of a survey: patches, beside the explorer, in its browser and as a page."""
 
-from __future__ import annotations
-
 import base64
 import io
 import re

@@ -1,7 +1,5 @@
 """Names with escape sequences cannot control the terminal that prints a result."""
 
-from __future__ import annotations
-
 import json
 
 from hostile import CLEARS

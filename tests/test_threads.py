@@ -1,14 +1,10 @@
 """Several threads use one model: their calls stay separate, and training continues."""
 
-from __future__ import annotations
-
 import threading
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import hookviz
 from hookviz.hooking import threads
@@ -17,26 +13,26 @@ from hookviz.hooking import threads
 class Meeting(nn.Module):
     """A layer that waits until the expected number of threads has reached it."""
 
-    def __init__(self, parties: int) -> None:
+    def __init__(self, parties):
         super().__init__()
         self.barrier = threading.Barrier(parties)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         self.barrier.wait(60)
         return x
 
 
-def network(parties: int) -> nn.Module:
+def network(parties):
     return nn.Sequential(
         nn.Conv2d(1, 2, 3), Meeting(parties), nn.ReLU(), nn.Conv2d(2, 3, 3), nn.Flatten()
     ).eval()
 
 
-def in_threads(*works: Callable[[], Any]) -> list[Any]:
+def in_threads(*works):
     """Run functions in parallel, and return their results or exceptions."""
-    results: list[Any] = [None] * len(works)
+    results = [None] * len(works)
 
-    def run(place: int, work: Callable[[], Any]) -> None:
+    def run(place, work):
         try:
             results[place] = work()
         except BaseException as error:
@@ -53,7 +49,7 @@ def in_threads(*works: Callable[[], Any]) -> list[Any]:
 def test_captures_of_two_threads_stay_separate():
     model = network(2)
 
-    def work(value: float) -> Any:
+    def work(value):
         x = torch.full((1, 1, 8, 8), value)
         with hookviz.capture(model) as cache:
             (model(x).sum() * value).backward()
@@ -70,7 +66,7 @@ def test_captures_of_two_threads_stay_separate():
 def test_edits_of_two_threads_stay_separate():
     model, x = network(2), torch.ones(1, 1, 8, 8)
 
-    def work(factor: float) -> Tensor:
+    def work(factor):
         with hookviz.edit(model, "0", factor):
             return model(x).detach()
 
@@ -96,7 +92,7 @@ def test_a_watched_training_continues_beside_explorers():
     watch, over = hookviz.watch(model, every=1), threading.Event()
     messages = []
 
-    def train() -> None:
+    def train():
         try:
             for _ in range(12):
                 with watch:
@@ -107,7 +103,7 @@ def test_a_watched_training_continues_beside_explorers():
         finally:
             over.set()
 
-    def look() -> None:
+    def look():
         while not over.is_set():
             try:
                 hookviz.explore(model, torch.rand(1, 3, 8, 8)).close()
@@ -129,12 +125,12 @@ def test_a_model_in_use_is_refused(own_block, monkeypatch):
     model, x = network(1), torch.ones(1, 1, 8, 8)
     begun, ended = threading.Event(), threading.Event()
 
-    def hold() -> None:
+    def hold():
         with hookviz.capture(model):
             begun.set()
             ended.wait(60)
 
-    def look() -> str:
+    def look():
         begun.wait(60)
         try:
             with pytest.raises(
@@ -171,7 +167,7 @@ class NestedBackward(torch.autograd.Function):
         return gradient, None, None
 
 
-def run_nested(function: Callable[[], Any], depth: int) -> None:
+def run_nested(function, depth):
     """Run a function inside nested backward passes; beyond 60, torch starts a new thread."""
     with torch.enable_grad():
         NestedBackward.apply(torch.zeros((), requires_grad=True), function, depth).backward()
@@ -185,7 +181,7 @@ def test_a_backward_in_a_thread_started_by_torch_is_examined(planted):
     x, labels = torch.randn(2, 1, 8, 8), torch.tensor([0, 2])
     ran_in = []
 
-    def backward() -> None:
+    def backward():
         ran_in.append(threading.get_ident())
         loss.backward()
 

@@ -1,7 +1,5 @@
 """A trace lists every kind of hook in the order in which torch calls them."""
 
-from __future__ import annotations
-
 import copy
 import json
 import math

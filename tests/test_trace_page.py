@@ -1,7 +1,5 @@
 """The page of a trace: its contents, and the pictures it leaves out to fit a budget."""
 
-from __future__ import annotations
-
 import base64
 import re
 

@@ -1,7 +1,5 @@
 """The callback for the Trainer of transformers, with the real library if it is installed."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn
@@ -12,7 +10,7 @@ import hookviz.transformers
 try:
     import transformers
 except ImportError:
-    transformers = None  # type: ignore[assignment]
+    transformers = None
 
 needed = pytest.mark.skipif(transformers is None, reason="transformers is not installed")
 quiet = pytest.mark.filterwarnings("ignore")  # transformers' own warnings
@@ -21,7 +19,7 @@ quiet = pytest.mark.filterwarnings("ignore")  # transformers' own warnings
 class Classifier(nn.Module):
     """A model called like those of transformers, which returns the loss with the logits."""
 
-    def __init__(self, fault: str = "") -> None:
+    def __init__(self, fault=""):
         super().__init__()
         torch.manual_seed(1)
         layers = nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2)

@@ -3,8 +3,6 @@
 Only the necessary cells are run, each compiled as its own file, as in a notebook.
 """
 
-from __future__ import annotations
-
 import ast
 import base64
 import html

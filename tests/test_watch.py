@@ -1,7 +1,5 @@
 """Watching a training gives the right records and leaves the training unchanged."""
 
-from __future__ import annotations
-
 import copy
 import math
 from contextlib import nullcontext
@@ -27,7 +25,7 @@ Y = torch.arange(8) % 4
 class Net(nn.Module):
     """Batch norm, dropout, an in-place ReLU that runs twice, and a parameter of the root module."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.conv = nn.Conv2d(3, 6, 3)
         self.norm = nn.BatchNorm2d(6)
@@ -37,13 +35,13 @@ class Net(nn.Module):
         self.head = nn.Linear(6, 4)
         self.scale = nn.Parameter(torch.ones(()))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         x = self.relu(self.norm(self.conv(x)))
         x = self.relu(self.second(x))
         return self.head(self.drop(x.mean((2, 3)))) * self.scale
 
 
-def made(seed: int = 0) -> Net:
+def made(seed=0):
     torch.manual_seed(seed)
     return Net()
 

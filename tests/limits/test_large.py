@@ -1,7 +1,5 @@
 """Large networks, pictures and batches keep to the budget and send small messages."""
 
-from __future__ import annotations
-
 import gc
 import warnings
 import zlib
@@ -52,7 +50,7 @@ def every_setting(explorer):
 
 def walk(explorer):
     """Step through `every_setting`; return setting -> the message sizes of its steps."""
-    sent: dict[str, list[list[int]]] = {}
+    sent = {}
     for name, value in every_setting(explorer):
         if getattr(explorer, name) == value:
             continue

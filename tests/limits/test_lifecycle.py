@@ -1,7 +1,5 @@
 """Running a cell again in a real kernel closes its explorers and players."""
 
-from __future__ import annotations
-
 import pytest
 
 

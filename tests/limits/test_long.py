@@ -1,7 +1,5 @@
 """Long sessions: a thousand steps, hundreds of explorers, the same cell a hundred times."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 

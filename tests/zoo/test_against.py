@@ -1,7 +1,5 @@
 """The comparison with 0.3 notices a difference in each subject, so it can fail."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

@@ -1,7 +1,5 @@
 """The check of other libraries' models on models changed by torch, and that it can fail."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

@@ -1,7 +1,5 @@
 """The check of edits on a few models, and that it can fail."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from heavy import heavy_but

@@ -1,7 +1,5 @@
 """The check of planted faults on a few of each kind, and that it can fail."""
 
-from __future__ import annotations
-
 import pytest
 from heavy import heavy_but
 

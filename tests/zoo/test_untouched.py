@@ -1,7 +1,5 @@
 """The snapshot detects everything that a run may change."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The zoo's check on one model of every kind, and that it can fail."""
 
-from __future__ import annotations
-
 import pytest
 import timm
 import torch
