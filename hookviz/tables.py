@@ -177,10 +177,18 @@ def text_table(title: str, header: Row, rows: Sequence[Row], spare: Sequence[str
         if len(rows) == 1:
             return "\n".join([paragraph(title), *_row_by_row(header, rows[0])])
         columns, notes = _narrowed(columns, spare)
+    heading, lines = aligned(columns)
+    return "\n".join([paragraph(title), *heading, *lines, *map(paragraph, notes)])
+
+
+def aligned(columns: Columns) -> tuple[list[str], list[str]]:
+    """Return the lines of the heading, and a line for each row, padded to equal columns."""
     widths = _widths(columns)
-    table = [*_header(columns, widths), *zip(*columns.values(), strict=True)]
-    lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in table]
-    return "\n".join([paragraph(title), *(line.rstrip() for line in lines), *map(paragraph, notes)])
+    heading, rows = (
+        ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in part]
+        for part in (_header(columns, widths), zip(*columns.values(), strict=True))
+    )
+    return heading, rows
 
 
 def _narrowed(columns: Columns, spare: Sequence[str]) -> tuple[dict[str, Sequence[str]], list[str]]:
@@ -257,14 +265,16 @@ def html_table(title: str, header: Row, rows: Sequence[Row]) -> str:
     """Format the same as HTML; all text is escaped.
 
     >>> html_table("t", ("a",), [("<b>",)])  # doctest: +ELLIPSIS
-    '<table><caption>t</caption>...<td>&lt;b&gt;</td></tr></tbody></table>'
+    '<div><p>t</p><div style="overflow-x: auto"><table>...<td>&lt;b&gt;</td>...</div></div>'
     """
 
     def row(cells: Row, tag: str) -> str:
         return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 
     body = "".join(row(cells, "td") for cells in rows)
+    heading = f"<p>{escape(title)}</p>" if title else ""
+    # A table that is wider than the window scrolls alone, so that the title can be read.
     return (
-        f"<table><caption>{escape(title)}</caption>"
-        f"<thead>{row(header, 'th')}</thead><tbody>{body}</tbody></table>"
+        f'<div>{heading}<div style="overflow-x: auto"><table>'
+        f"<thead>{row(header, 'th')}</thead><tbody>{body}</tbody></table></div></div>"
     )

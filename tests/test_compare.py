@@ -357,10 +357,8 @@ def test_verdict_table_figure_and_records_of_a_comparison(model, picture):
     assert sum(p for _, p, _ in found.predictions) <= 1 + 1e-6
 
 
-@pytest.mark.parametrize(
-    ("layer", "shown"), [("layer2.0.conv1", "layer2.0.conv1"), ("layer3.0.bn1", "layer3.0.conv2")]
-)
-def test_show_opens_where_the_difference_arises(model, picture, layer, shown):
+@pytest.mark.parametrize("layer", ["layer2.0.conv1", "layer3.0.bn1"])
+def test_show_opens_where_the_difference_arises(model, picture, layer):
     other = copy.deepcopy(model)
     with torch.no_grad():
         other.get_submodule(layer).weight.mul_(1.1)
@@ -368,7 +366,7 @@ def test_show_opens_where_the_difference_arises(model, picture, layer, shown):
     assert found.first().layer == layer
     both = found.show()
     try:
-        assert both.layer == shown
+        assert both.layer == layer
     finally:
         both.close()
 

@@ -41,7 +41,7 @@ TAGS = {
     "i": {"class", "title", "style"},
     "u": {"style"},
     "table": {"class"},
-    **{name: set() for name in ("caption", "thead", "tbody", "tr", "th", "td")},
+    **{name: set() for name in ("p", "thead", "tbody", "tr", "th", "td")},
 }
 
 

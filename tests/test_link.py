@@ -141,6 +141,53 @@ def test_side_by_side_offers_only_layers_of_both_models():
         comparison.show()
 
 
+def test_a_row_of_the_table_goes_to_its_layer(model, pictures):
+    port = copy.deepcopy(model)
+    port.layer3[1].bn1.eps = 0.1
+    comparison = hookviz.compare(model, port, pictures[6])
+    before = snapshot(model), snapshot(port)
+    both = comparison.show("layer3.*conv?")
+    rows = both.children[0]
+    texts = [text.replace("\N{NO-BREAK SPACE}", " ").split() for text, _ in rows.options]
+    assert texts[0][:3] == ["first:", "layer3.1.bn1", "BatchNorm2d"]
+    assert rows.index == 0 and both.layer == "layer3.1.bn1"
+    (second,) = (
+        n for n, words in enumerate(texts) if words[:3] == ["layer3.1.relu", "(call", "1)"]
+    )
+    rows.index = second  # as a click on it does
+    assert (both.layer, both.call, both.left.call) == ("layer3.1.relu", 1, 1)
+    for explorer, network in ((both.left, model), (both.right, port)):
+        x = explorer.inputs.args[0]
+        with hookviz.capture(network.eval(), "layer3.1.relu") as cache:
+            network(x)
+        shown = explorer.cache["layer3.1.relu"].calls[1].outputs[0].value
+        assert torch.equal(shown, cache["layer3.1.relu"].calls[1].outputs[0].value)
+    both.layer = "layer3.0.conv1"  # equal, and therefore in a row with others
+    assert "equal: stem.0 … layer3.1.conv1" in " ".join(texts[rows.index])
+    assert both.layer == "layer3.0.conv1"  # rather than the first layer of that row
+    both.close()
+    for network, state in zip((model, port), before, strict=True):
+        assert_untouched(network, state)
+
+
+def test_a_layer_of_one_model_alone_is_refused_in_the_table():
+    torch.manual_seed(0)
+    one = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 5, 3), nn.Conv2d(5, 2, 3))
+    other = nn.Sequential(one[0], nn.Conv2d(4, 5, 3, stride=2), one[2])
+    both = hookviz.compare(one, other, torch.randn(1, 3, 20, 20)).show()
+    rows = both.children[0]
+    before = rows.index
+    for row in range(len(rows.options)):
+        rows.index = row
+        if both._calls[row][0][0] == "1":
+            assert both.right.frame.note == "The outputs of 1 have different shapes in a and b."
+            assert both.layer == "0" and rows.index == before
+    with pytest.raises(ValueError, match="No layer of Sequential is called 'nine'"):
+        both.go_to("nine")
+    assert both.layer in ("0", "2", "") and set(both.cache) == set(both.left.cache)
+    both.close()
+
+
 def test_closing_a_comparison_leaves_no_widgets(model, pictures):
     gc.collect()
     before = registered()
@@ -153,9 +200,9 @@ def test_closing_a_comparison_leaves_no_widgets(model, pictures):
 
 def test_a_comparison_in_a_browser_is_one_explorer(model, pictures):
     both = hookviz.compare(model, model, pictures[6], inputs_b=pictures[9]).show()
-    assert len(both.children) == 1  # one box with both plain faces
+    assert len(both.children) == 2  # the list of layers, and one box with both plain faces
     both.right._canvas.alive = True
-    heads, shown = both.children
+    _, heads, shown = both.children
     assert shown is both.right and "DemoNet" in heads.children[1].value
     both.channel = 3
     assert both.left.channel == both.right.channel == 3

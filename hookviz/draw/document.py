@@ -124,9 +124,7 @@ def _page(title: str, policy: str, sheet: str, body: str) -> str:
 
 _PLAIN = (
     "body { font: 13px system-ui, sans-serif; margin: 2em; } "
-    # A table that is wider than the window has a scroll bar of its own.
-    "table { border-collapse: collapse; display: block; overflow-x: auto; } "
-    "caption { text-align: left; padding: 0.5em 0; } th, td { padding: 2px 8px; text-align: left; "
+    "table { border-collapse: collapse; } th, td { padding: 2px 8px; text-align: left; "
     "vertical-align: top; border-bottom: 1px solid #8884; } img { max-width: 100%; }"
 )
 

@@ -86,7 +86,12 @@ _EXPLORER = """.hookviz-explorer {container: hookviz / inline-size; width: 100%;
   color: var(--hv-ink) !important; border: 1px solid var(--hv-line) !important;
   border-radius: 3px; font-size: 12px}
 .hookviz-explorer input::placeholder {color: var(--hv-dim); opacity: 1}
-.hookviz-explorer selectCORE {background-image: ARROW !important; background-size: 16px;
+.hookviz-explorer .hookviz-rows {flex-direction: column; align-items: stretch; width: 100%;
+  height: auto; overflow-x: auto; margin: 0 0 8px}
+.hookviz-explorer .hookviz-rows :is(.widget-label, select) {font: 11px/1.5 monospace; flex: none;
+  min-width: max-content; max-width: none; height: auto; text-align: left; padding: 0 6px}
+.hookviz-explorer .hookviz-rows .widget-label {white-space: pre; overflow: visible}
+.hookviz-explorer select:not([size])CORE {background-image: ARROW !important; background-size: 16px;
   background-repeat: no-repeat; background-position: right 2px center; padding-right: 18px}
 .hookviz-explorer .noUi-handle:focus-visible {
   outline: 2px solid #2f7de1; outline-offset: 2px}

@@ -12,12 +12,15 @@ from matplotlib.figure import Figure
 from ..attribution.heads import AttentionRecord
 from ..draw.document import in_frame
 from ..draw.figures import ShownFigure, no_formula, small_png
-from ..draw.html import ROOT_CLASS
+from ..draw.html import ROOT_CLASS, STYLE
 from ..export.figure import draw_panel
+from ..hooking.records import FeatureCache
 from ..hooking.select import Layers
 from ..run.session import Session
 from ..run.target import Target
-from ..tables import escape
+from ..studies.compare.comparison import Comparison
+from ..studies.compare.difference import HEADER, SPARE
+from ..tables import aligned, escape
 from ..view.frame import Frame
 from ..view.runs import runner
 from ..view.settings import SETTINGS, WRITTEN
@@ -110,14 +113,32 @@ def beside(explorer: Explorer, image: Any) -> SideBySide:
     if explorer.closed:
         raise ValueError(explorer.closed_message)
     view, second = explorer.displayed(), explorer.session_for(image)
-    layers = [name for name, each in view.cache.items() if not isinstance(each, AttentionRecord)]
-    both = SideBySide(view.session, second, layers, target=view.settings.target)
+    both = SideBySide(view.session, second, _modules(view.cache), target=view.settings.target)
     for name in SETTINGS:  # the layer first: it sets the other ranges
         value = getattr(view.settings, name)
         known = name != "layer" or value in both.cache
         if known and name not in ("target", "shown_run", "order", "sample"):
             setattr(both, name, value)
     return both
+
+
+def _modules(cache: FeatureCache) -> list[str]:
+    """Return the names to capture again; attention comes along with its module."""
+    return [name for name, each in cache.items() if not isinstance(each, AttentionRecord)]
+
+
+def _list_of_rows(comparison: Comparison) -> widgets.Select:
+    """Return the rows of a comparison's table as a list to choose from."""
+    cells = zip(HEADER, zip(*comparison.table(), strict=True), strict=True)
+    columns = {name: column for name, column in cells if name not in SPARE[2:4]}
+    heading, lines = aligned(columns)
+    # A browser would draw several spaces as one.
+    options = [(line.replace(" ", "\u00a0"), n) for n, line in enumerate(lines)]
+    shown = widgets.Select(
+        options=options, value=None, rows=min(len(lines), 7), description="\n".join(heading)
+    )
+    shown.add_class("hookviz-rows")
+    return shown
 
 
 SIDES = {"original": "a", "edited": "b", "difference": "b − a"}
@@ -129,7 +150,8 @@ class SideBySide(LiveWidget):
 
     The left explorer shows a; the right one b, a, or b − a, by its setting ``shown_run``. Their
     settings are linked; ``both.layer = ...`` sets both. Where the browser draws, the right one is
-    shown alone, with a, b and b − a in three columns under one set of controls.
+    shown alone, with a, b and b − a in three columns under one set of controls. Above them are the
+    rows of the comparison's table, if there is one: a click on a row goes to its layer.
 
     Parameters
     ----------
@@ -139,6 +161,8 @@ class SideBySide(LiveWidget):
         A selection of them, as in `hookviz.capture`.
     target : optional
         The score whose gradients are shown.
+    comparison : Comparison, optional
+        The differences of the layers.
 
     Attributes
     ----------
@@ -153,7 +177,12 @@ class SideBySide(LiveWidget):
     closed_message = "This comparison is closed: call its show() again."
 
     def __init__(
-        self, a: Session, b: Session, layers: Layers = None, target: Target = None
+        self,
+        a: Session,
+        b: Session,
+        layers: Layers = None,
+        target: Target = None,
+        comparison: Comparison | None = None,
     ) -> None:
         close_earlier()
         super().__init__()
@@ -171,7 +200,15 @@ class SideBySide(LiveWidget):
         columns = "repeat(2, minmax(0, 1fr))"
         layout = widgets.Layout(display="grid", grid_template_columns=columns, grid_gap="0 20px")
         halves = [self._named("a", a, left), self._named("b", b, right)]
-        self.children = (widgets.Box(halves, layout=layout),)
+        shown: list[widgets.Widget] = [widgets.Box(halves, layout=layout)]
+        if comparison is not None:
+            self._rows = _list_of_rows(comparison)
+            self._calls = [[(r.layer, r.call) for r in rows] for rows in comparison.row_groups()]
+            self._rows.observe(self._row_chosen, "index")
+            right.observe(self._mark_row, ["layer", "call"])
+            self._mark_row()
+            shown.insert(0, self._rows)
+        self.children = shown
         right.observe(self._show_one, "children")
         self._show_one()
         self.add_class(ROOT_CLASS)
@@ -182,19 +219,59 @@ class SideBySide(LiveWidget):
 
     def _show_one(self, _: Any = None) -> None:
         """Show b's explorer alone, once the browser draws it: it has both runs, level."""
-        left, right, halves = self.left, self.right, self.children[0]
-        if left is None or right is None or len(self.children) > 1 or not right.is_canvas:
+        left, right, halves = self.left, self.right, self.children[-1]
+        if left is None or right is None or right in self.children or not right.is_canvas:
             return
         left._take_place({})  # it is not shown, and need not draw
         heads = [half.children[0] for half in halves.children]
-        self.set_trait("children", (widgets.HBox(heads), right))
+        names = widgets.HBox(heads, layout=widgets.Layout(grid_gap="0 20px"))
+        self.set_trait("children", (*self.children[:-1], names, right))
         for half in halves.children:
             half.children = ()
         close_tree(halves)
 
+    def go_to(self, layer: str, call: int = -1) -> None:
+        """Show a call of a layer; if the layer is not among those that are shown, it joins them.
+
+        Raises
+        ------
+        ValueError
+            Not both models have this layer, with maps of one size.
+        """
+        right, left = self._shown, self.left
+        assert left is not None  # not closed
+        if layer not in right.cache:
+            before = right._run
+            right._run = runner([*_modules(right.cache), layer])
+            try:
+                right.refresh()
+                if layer not in right.cache:
+                    raise ValueError(f"The outputs of {layer} have different shapes in a and b.")
+            except BaseException:
+                right._run = before
+                raise
+            left._run = right._run
+            left.refresh()
+        right.layer = layer
+        right.call = call % len(right.cache[layer].calls)
+
+    def _row_chosen(self, change: dict[str, Any]) -> None:
+        row = change["new"]
+        if row is not None and (self.layer, self.call) not in self._calls[row]:
+            self._shown._try(lambda: self.go_to(*self._calls[row][0]))
+            self._mark_row()  # if it cannot be shown, the list goes back
+
+    def _mark_row(self, _: Any = None) -> None:
+        """Select a row of the shown layer in the list."""
+        now = self.layer, self.call
+        found = [n for n, calls in enumerate(self._calls) if now in calls]
+        if self._rows.index not in found:
+            self._rows.index = found[0] if found else None
+
     @staticmethod
     def _named(side: str, session: Session, explorer: Explorer) -> widgets.VBox:
-        head = widgets.HTML(f"<b>{side}: {escape(session.name)}</b>")
+        # The style stays when the browser draws, and the plain faces with theirs are closed.
+        head = widgets.HTML(f"{STYLE}<b>{side}: {escape(session.name)}</b>")
         column = widgets.VBox([head, explorer])
         column.add_class(f"hookviz-side-{side}")
         return column

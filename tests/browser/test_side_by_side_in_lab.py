@@ -27,6 +27,12 @@ FINE_TUNED = [
     "comparison = hookviz.compare(model, tuned, pictures[6])\nprint(comparison.verdict)",
     "both = comparison.show()\nboth.layer = 'layer3.1.conv2'\nboth",
 ]
+PORTED = [
+    "import copy, hookviz",
+    "model = hookviz.demo_model()\nport = copy.deepcopy(model)\nport.layer3[0].bn1.eps = 0.1\n"
+    "comparison = hookviz.compare(model, port, hookviz.demo_images()[6])\ncomparison",
+    "comparison.show()",
+]
 
 
 def columns(page):
@@ -71,4 +77,22 @@ def test_before_and_after_fine_tuning_share_one_set_of_controls(open_notebook, s
     boxes = [maps.nth(n).locator("canvas").bounding_box() for n in range(3)]
     assert len({box["y"] for box in boxes}) == 1
     page.screenshot(path=shots / "side-by-side-tuned.png")
+    assert notebook.errors == []
+
+
+@pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
+def test_a_click_on_a_row_of_the_table_goes_to_its_layer(open_canvas, shots):
+    notebook, app = open_canvas(*PORTED)
+    page = notebook.page
+    heading, rows = app.locator("h2.hv-name"), page.get_by_role("listbox")
+    expect(heading).to_have_text("layer3.0.bn1")
+    chosen = rows.locator("option:checked")
+    expect(chosen).to_contain_text("first: layer3.0.bn1")
+    page.screenshot(path=shots / "compare-table.png")
+    rows.locator("option", has_text="layer3.1.relu (call 1)").click()
+    expect(heading).to_have_text("layer3.1.relu")  # it was not captured before the click
+    expect(app.get_by_role("slider", name="call")).to_have_value("1")
+    page.screenshot(path=shots / "compare-table-clicked.png")
+    app.get_by_role("slider", name="layer").press("Home")
+    expect(chosen).to_contain_text("equal: stem.0 …")
     assert notebook.errors == []

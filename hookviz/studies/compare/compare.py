@@ -173,8 +173,10 @@ def compare(
     )
 
 
-def _explored(first: Session, second: Session, target: Target, layers: Layers) -> Any:
-    return widget("SideBySide", first, second, layers, target)
+def _explored(
+    first: Session, second: Session, target: Target, layers: Layers, found: Comparison
+) -> Any:
+    return widget("SideBySide", first, second, layers, target, found)
 
 
 def _every(name: str, module: nn.Module) -> bool:

@@ -55,7 +55,7 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         unmatched: Sequence[tuple[str, str, str]],
         outputs: tuple[Any, Any],
         class_names: Sequence[str],
-        explore: Callable[[Layers], Any],
+        explore: Callable[[Layers, Comparison], Any],
     ) -> None:
         self._names, self._rows, self.unmatched = names, list(rows), list(unmatched)
         self._class_names, self._explore = list(class_names), explore
@@ -186,30 +186,31 @@ class Comparison(TablePage, Sequence[LayerDifference]):
     def show(self, layers: Layers = None) -> Any:
         """Show both runs and b − a with shared controls.
 
-        It opens at the layer in which the difference arises, or else at the next one that is shown.
+        It opens at the layer in which the difference arises, or else at the next one that can be
+        shown. The rows of the table are above it: a click on one goes to its layer.
 
         Parameters
         ----------
         layers : optional
             As in `hookviz.capture`, of those that both models have under one name, with maps of one
-            size; None is every convolution.
+            size; None is every convolution. A layer that is chosen in the table joins them.
 
         Returns
         -------
         SideBySide
             A widget whose settings are those of `hookviz.widgets.Explorer`. Both models run again
-            for it.
+            for it, and once more when a layer joins them.
 
         Raises
         ------
         ValueError
             Unknown layer.
         """
-        both = self._explore(layers)
+        both = self._explore(layers, self)
         first = self.first()
         for row in [] if first is None else self._rows[self._rows.index(first) :]:
-            with suppress(ValueError):  # the layer is not shown, or has no maps
-                both.layer = row.layer
+            with suppress(ValueError):  # both have no such maps
+                both.go_to(row.layer, row.call)
                 break
         return both
 
@@ -263,10 +264,10 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         largest = max(row.output.distance for row in self)
         return f"rounding explains all differences (relative difference up to {largest:.2g})"
 
-    def table(self) -> list[tuple[str, ...]]:
-        """Return rows of text: the first difference, then all layers, equal ones folded."""
+    def row_groups(self) -> list[list[LayerDifference]]:
+        """Return the layers of each row of the table: the first difference, then all, folded."""
         first = self.first()
-        rows = [] if first is None else [(f"first: {first.name}", *first.cells()[1:])]
+        groups = [] if first is None else [[first]]
 
         def is_equal(row: LayerDifference) -> bool:
             # A difference changes the gradients of all layers before it.
@@ -274,8 +275,17 @@ class Comparison(TablePage, Sequence[LayerDifference]):
             return row.output.equal and same_gradient
 
         for equal, group in groupby(self, is_equal):
-            run = list(group)
-            rows += [folded(run)] if equal and len(run) > 1 else [row.cells() for row in run]
+            rows = list(group)
+            groups += [rows] if equal else [[row] for row in rows]
+        return groups
+
+    def table(self) -> list[tuple[str, ...]]:
+        """Return rows of text, see `row_groups`."""
+        groups = self.row_groups()
+        rows = [folded(rows) if len(rows) > 1 else rows[0].cells() for rows in groups]
+        if self.first() is not None:
+            name, *cells = rows[0]
+            rows[0] = f"first: {name}", *cells
         return rows
 
     @for_terminal
