@@ -180,18 +180,17 @@ def percentiles(maps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _finite_percentiles(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return `numpy.percentile` of 1 and 99, from a row's ends in order: in half the time."""
-    size = rows.shape[1]
-    first, part = divmod(0.01 * (size - 1), 1)
-    ends = min(int(first) + 2, size)
-    if size < 1000:
-        ordered = np.sort(rows, axis=1)
-        least, most = ordered[:, :ends], ordered[:, size - ends :]
-    else:  # a partition at one place each: of several at once it takes much longer
-        least = np.sort(np.partition(rows, ends - 1, axis=1)[:, :ends], axis=1)
-        most = np.sort(np.partition(rows, size - ends, axis=1)[:, size - ends :], axis=1)
-    pairs = (least[:, int(first)], least[:, -1]), (most[:, ends - 1 - int(first)], most[:, 0])
-    low, high = ((1 - part) * end + part * beside for end, beside in pairs)
+    """Return `numpy.percentile` of 1 and 99, in a fraction of its time.
+
+    NumPy sorts with the processor's vector instructions; a partition takes several times as long
+    where many values are equal, as after a ReLU.
+    """
+    ordered, last = np.sort(rows, axis=1), rows.shape[1] - 1
+    first, part = divmod(0.01 * last, 1)
+    end, beside = int(first), min(int(first) + 1, last)
+    low, high = (
+        (1 - part) * side[:, end] + part * side[:, beside] for side in (ordered, ordered[:, ::-1])
+    )
     return low, high
 
 

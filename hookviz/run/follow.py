@@ -8,6 +8,7 @@ behind a layer, attention weights and the input pictures of a call are such rule
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from torch import Tensor
@@ -103,13 +104,18 @@ class EscapeDetector(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
+class StopForward(BaseException):
+    """Ends a forward from within a hook: what comes after it need not run."""
+
+
 F = TypeVar("F", bound=Listener)
 
 
 def follow(session: Session, make: Callable[[], F]) -> F:
     """Run a model once, without gradients, under a listener that ``make`` returns; return it.
 
-    If the model runs again on a replacement of its input, ``make`` is called again.
+    If the model runs again on a replacement of its input, ``make`` is called again. The listener
+    may end the run with a `StopForward`, from within its `enter` or `leave`.
     """
     listeners: list[F] = []
 
@@ -117,5 +123,6 @@ def follow(session: Session, make: Callable[[], F]) -> F:
         listeners.append(make())
         return OperationRecorder(listeners[-1], model=session.model, backward=False)
 
-    session.forward(observe, grad=False)
+    with suppress(StopForward):
+        session.forward(observe, grad=False)
     return listeners[-1]

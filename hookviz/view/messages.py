@@ -831,6 +831,8 @@ def as_json(message: Any) -> Any:
     >>> as_json(CodeAnswer(ask="code", key="1", code=""))
     {'ask': 'code', 'key': '1', 'arrays': [], 'code': ''}
     """
+    if message is None or isinstance(message, (str, int)):  # most values
+        return message
     if hasattr(message, "__dataclass_fields__"):
         pairs = ((each, getattr(message, each.name)) for each in fields(message))
         return {
@@ -843,7 +845,7 @@ def as_json(message: Any) -> Any:
         return {name: as_json(value) for name, value in values.items()}
     if isinstance(message, Mapping):
         return {name: as_json(value) for name, value in message.items()}
-    if isinstance(message, Sequence) and not isinstance(message, (str, bytes)):
+    if isinstance(message, Sequence) and not isinstance(message, bytes):
         return [as_json(item) for item in message]
     if isinstance(message, float) and not math.isfinite(message):
         return None

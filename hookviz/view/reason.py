@@ -15,7 +15,7 @@ from ..run.output import read_output
 from ..run.target import logits_of, score_of
 from ..studies.graph.contributions import Contributions, contributions_in
 from ..studies.graph.cut import CutRun, Value
-from ..studies.graph.kernels import falling, layer_weights
+from ..studies.graph.kernels import LayerWeights, falling, layer_weights
 from ..studies.graph.origins import Part
 from ..studies.graph.terms import largest_tap
 from . import messages as m
@@ -263,9 +263,7 @@ def weights_answer(
         As `hookviz.studies.graph.kernels.layer_weights` and `hookviz.contributions`.
     """
     layer, channel, place = question.layer, question.channel, question.place
-    found = view.memo.get_or_compute(
-        "weights", layer, lambda: allow_interrupts(layer_weights, view.session, layer)
-    )
+    found, every = view.memo.get_or_compute("weights", layer, lambda: _weights(view, layer))
     own = found.kernels[channel]
     row = own[0].numel() == 1  # of a linear layer, or of 1×1 kernels
     by = "weight" if row else "norm"
@@ -297,18 +295,21 @@ def weights_answer(
         total=len(channels),
         size=[max(1, prod(shape[:-1])), shape[-1]] if shape else [1, 1],
         facts=[[n, str(float(each[channel]))] for n, each in facts.items() if each is not None],
-        bins=_bins(found.kernels.flatten(), own.flatten()),
+        bins=replace(every, own=_counts(own, float(every.low), float(every.high))),
     )
     return answer, {"tiles": tiles[order].reshape(len(order), -1).float().numpy()}
 
 
-def _bins(every: Tensor, own: Tensor) -> m.WeightBins:
-    finite = every[every.isfinite()]
+def _weights(view: View, layer: str) -> tuple[LayerWeights, m.WeightBins]:
+    """Return a layer's weights, and the histogram of all of them."""
+    found = allow_interrupts(layer_weights, view.session, layer)
+    finite = found.kernels[found.kernels.isfinite()]
     low, high = (float(finite.min()), float(finite.max())) if finite.numel() else (0.0, 1.0)
     if low == high:
         low, high = low - 0.5, high + 0.5
-    counts = [
-        np.histogram(each[each.isfinite()].numpy(), BINS, (low, high))[0].tolist()
-        for each in (every, own)
-    ]
-    return m.WeightBins(low=str(low), high=str(high), all=counts[0], own=counts[1])
+    counts = _counts(found.kernels, low, high)
+    return found, m.WeightBins(low=str(low), high=str(high), all=counts, own=[])
+
+
+def _counts(values: Tensor, low: float, high: float) -> list[int]:
+    return np.histogram(values[values.isfinite()].numpy(), BINS, (low, high))[0].tolist()

@@ -17,10 +17,11 @@ from ...draw.figures import ShownFigure, no_formula, small_png, within
 from ...draw.mosaic import mosaic
 from ...hooking.select import is_convolution, select_layer, type_name
 from ...hooking.weights import stored_tensor
-from ...run.follow import follow
+from ...run.follow import StopForward, follow
+from ...run.recorder import ModuleCall
 from ...run.session import Session
 from ...tables import escape, for_terminal, html_table, number, plain, text_table
-from .stages import StageListener
+from .stages import NORMALIZED, StageListener
 
 _MOST = 128  # kernels or slices in a figure
 _TERMS = 24  # bars in a figure
@@ -119,17 +120,29 @@ def by_output(weight: Tensor, groups: int, transposed: bool) -> Tensor:
 def computed_tensor(session: Session, module: nn.Module, name: str) -> Tensor | None:
     """Return a module's weight or bias; a parametrization runs in eval mode and leaves no trace."""
     value: Any = stored_tensor(module, name)
-    if value is None:
+    if value is None and name not in module._parameters:  # where a layer has no bias it is None
         with session.edited(()).active(grad=False):  # edits would warn that no layer ran
             value = getattr(module, name, None)
     return value if isinstance(value, Tensor) else None
+
+
+class _NormListener(StageListener):
+    """Ends the forward once the normalization that follows a layer has run.
+
+    At the next end of a module: an exception from an operation would not get through TorchScript.
+    """
+
+    def leave(self, call: ModuleCall, returned: list[Tensor], again: bool) -> None:
+        if any(NORMALIZED in stages for stages in self.calls):
+            raise StopForward
+        super().leave(call, returned, again)
 
 
 def _norm_after(
     session: Session, module: nn.Module, channels: int
 ) -> tuple[Tensor | None, Tensor | None]:
     """Return factor and addition of the BatchNorm that follows, ``(C_out,)`` each; or None."""
-    found = follow(session, lambda: StageListener(module)).affine
+    found = follow(session, lambda: _NormListener(module)).affine
     return (None, None) if found is None or len(found[0]) != channels else found
 
 

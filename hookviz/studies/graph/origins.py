@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction
@@ -116,22 +117,23 @@ def split(
         return Origins(value, [], remainder=value, kind="unexplained")
     path = _Path(tensor.grad_fn)
     nodes = path.between([leaf for _, leaf, _ in reached])
-    curved = _curved(path.between([leaf for _, leaf, slope in reached if slope.any()]))
     unknown = _unknown(nodes)
     # At an upper bound such as that of ReLU6 the slope is 0, as it is where all was cut off by
     # ReLUs. The numbers behind are listed with weight 0.
     slopes = ranks = [slope for _, _, slope in reached]
+    spots = _nonzero(ranks)
+    own = [leaf for (_, leaf, _), where in zip(reached, spots, strict=True) if len(where)]
+    curved = _curved(path.between(own))
     for passes, kinds in ((_pass_above, _UPPER_BOUNDS), (_pass_through, _BOUNDS)):
         bounds = [node for node in nodes if _operation_of(node) in kinds]
-        if bounds and (passes is _pass_above or not any(rank.any() for rank in ranks)):
+        if bounds and (passes is _pass_above or not any(map(len, spots))):
             with HookManager([(node, "tensor", partial(passes, node)) for node in bounds]):
                 ranks = _slopes(tensor, index, [leaf for _, leaf, _ in reached])
+            spots = _nonzero(ranks)
             if passes is _pass_above and any(map(_differ, ranks, slopes)):
                 curved += dict.fromkeys(map(_operation_of, bounds))
     candidates, count, total = list[tuple[float, Part]](), 0, 0.0
-    for (place, leaf, slope), rank in zip(reached, ranks, strict=True):
-        # Most slopes are zero: in a convnet a number is made of a few.
-        where = rank.flatten().nonzero().flatten()
+    for (place, leaf, slope), rank, where in zip(reached, ranks, spots, strict=True):
         values, weights, ranked = (
             each.detach().flatten()[where].double() for each in (leaf, slope, rank)
         )
@@ -141,7 +143,7 @@ def split(
         names = path.names(leaf)
         sizes, chosen = order.topk(min(len(order), MOST_PARTS))
         for size, number in zip(sizes.tolist(), chosen.tolist(), strict=True):
-            at = tuple(int(n) for n in torch.unravel_index(where[number], leaf.shape))
+            at = tuple(int(n) for n in np.unravel_index(int(where[number]), leaf.shape))
             sample, channel, position = address(place, leaf, at)
             numbers = float(values[number]), float(weights[number])
             if size or by_weight:
@@ -171,6 +173,11 @@ def _slopes(tensor: Tensor, index: tuple[int, ...], leaves: Sequence[Tensor]) ->
             if "inplace operation" in reason:
                 reason = "the weights have changed since the run: run the model again."
             raise ValueError(f"This number cannot be traced back: {reason}") from error
+
+
+def _nonzero(slopes: Sequence[Tensor]) -> list[Tensor]:
+    """Return where the slopes are not zero; in a convnet a number is made of a few."""
+    return [slope.flatten().nonzero().flatten() for slope in slopes]
 
 
 def _differ(one: Tensor, other: Tensor) -> bool:

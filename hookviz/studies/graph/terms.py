@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -81,8 +82,8 @@ def tap_position(arguments: dict[str, Any], axis: int, place: int, tap: int) -> 
 
 def largest_tap(products: Tensor) -> tuple[int, ...]:
     """Return the index of the largest product; NaN counts as the largest."""
-    flat = products.abs().nan_to_num(torch.inf).argmax()
-    return tuple(int(n) for n in torch.unravel_index(flat, products.shape))
+    flat = int(products.abs().nan_to_num(torch.inf).argmax())
+    return tuple(int(n) for n in np.unravel_index(flat, products.shape))
 
 
 def _exact(tensor: Tensor) -> Tensor:

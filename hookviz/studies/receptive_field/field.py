@@ -15,6 +15,7 @@ from ...hooking.handles import HookManager
 from ...hooking.maps import PatchGrid, as_maps
 from ...hooking.select import Layers, select_layers
 from ...hooking.tensors import tensors
+from ...run.follow import StopForward
 from ...run.inputs import ModelInput, Transform, prepare_input
 from ...run.session import Session, clone_inputs
 from ...tables import for_terminal, html_table, paragraph, plain
@@ -50,10 +51,6 @@ class Box(tuple[int, ...]):
 
 Numbers = tuple[int | None, ...]
 _BATCH = 8
-
-
-class _StopForward(BaseException):
-    """The layer has run: what comes after it need not."""
 
 
 class _Origin(NamedTuple):
@@ -202,13 +199,13 @@ class ReceptiveField(TablePage):
             tensor = tensors(output)[0]
             calls.append(as_maps(tensor, module, grid.of(tuple(tensor.shape))))
             if len(calls) > self.call:
-                raise _StopForward
+                raise StopForward
 
         with session.active():
             args, kwargs, sources = clone_inputs(session.model, inputs.args, inputs.kwargs)
             before = tensors((args, kwargs))[: self.input]
             with (
-                suppress(_StopForward),
+                suppress(StopForward),
                 HookManager([*grid.hooks(session.model), (module, "forward", after)]),
             ):
                 session.call(*args, **kwargs)
