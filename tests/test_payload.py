@@ -1,6 +1,7 @@
 """The data sent to the browser: facts as strict JSON, and the layer's exact numbers."""
 
 import json
+import math
 import re
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from hookviz.draw.document import STATIC
 from hookviz.export.packing import (
     EXACT,
     HALF,
-    REDUCED,
+    SMALLEST,
+    Level,
     MapsPart,
     best_level,
     half,
@@ -143,26 +145,36 @@ def random_parts(counts=(4, 16), side=32):
 
 def test_the_most_exact_encoding_that_fits_the_budget_is_chosen():
     exact, half = (sum(p.stream(each).size for p in random_parts()) for each in (EXACT, HALF))
-    chosen = []
+    chosen, kept = [], []
     for room in (exact, exact - 1, half, half - 1, 90_000, 45_000, 30_000):
         level, streams = best_level(random_parts(), room)
         assert size_of(streams) == sum(p.stream(level).size for p in random_parts()) <= room
         chosen.append(level)
+        codings = [coding for stream in streams.values() for coding in stream.codings]
+        maps = [coding["shape"] for coding in codings if coding["name"] in ("maps", "gradients")]
+        kept.append(sum(map(math.prod, maps)))
     assert chosen[:3] == [EXACT, HALF, HALF]
     assert {each.kind for each in chosen[3:]} == {"reduced"}
     assert chosen[3].factor((16, 32, 32)) == 1  # rounded, but not averaged
-    kept = [sum(part.count(each) for part in random_parts()) for each in chosen]
     assert kept == sorted(kept, reverse=True) and kept[-1] < kept[0]
-    assert best_level(random_parts(), 5_000) is None
+    assert best_level(random_parts(), 3_000) is None
+
+
+def test_small_layers_leave_their_room_to_large_ones():
+    small, _, large, _ = parts = random_parts((1, 64))
+    level, _ = best_level(parts, 120_000)
+    assert level.factor(small.values.shape) == 1
+    assert level.most > 1.3 * 0.75 * 120_000 / len(parts)
+    assert level.factor(large.values.shape) == 2
 
 
 def test_reduced_maps_keep_seven_positions_and_small_maps_are_not_reduced():
-    smallest = REDUCED[-1]
-    assert smallest.factor((2048, 7, 7)) == 1
-    assert smallest.factor((512, 14, 14)) == 2
-    assert smallest.factor((64, 112, 112)) == 11
-    assert smallest.factor((8, 32, 32)) == 1
-    assert smallest.factor((100, 1, 300)) == 4
+    assert SMALLEST.factor((2048, 7, 7)) == 1
+    assert SMALLEST.factor((512, 14, 14)) == 2
+    assert SMALLEST.factor((64, 112, 112)) == 16
+    assert Level("reduced", 8192).factor((64, 112, 112)) == 11
+    assert Level("reduced", 8192).factor((8, 32, 32)) == 1
+    assert Level("reduced", 8192).factor((100, 1, 300)) == 4
     assert EXACT.factor((64, 112, 112)) == HALF.factor((64, 112, 112)) == 1
 
 

@@ -123,8 +123,8 @@ class Stream:
 class Level(NamedTuple):
     """One of three qualities of a page's numbers.
 
-    ``most`` is the number of values that a layer may have at the level ``"reduced"``: larger ones
-    are averaged over squares of positions.
+    ``most`` is the number of values that a layer's maps may have at the level ``"reduced"``: larger
+    ones are averaged over squares of positions.
     """
 
     kind: Literal["exact", "half", "reduced"]
@@ -147,9 +147,7 @@ class Level(NamedTuple):
         )
 
 
-EXACT, HALF = Level("exact"), Level("half")
-REDUCED = tuple(Level("reduced", 2**power) for power in range(22, 12, -1))
-"""From no averaging in most networks down to 8,192 values a layer."""
+EXACT, HALF, SMALLEST = Level("exact"), Level("half"), Level("reduced", 0)
 
 
 @dataclass(eq=False)
@@ -177,26 +175,18 @@ class MapsPart:
     high: np.ndarray
     percentiles: np.ndarray
 
-    def count(self, level: Level) -> int:
-        """Return the number of values at a level."""
-        channels, *sides = self.values.shape
-        factor = level.factor(self.values.shape)
-        return channels * math.prod(math.ceil(side / factor) for side in sides)
-
     def stream(self, level: Level) -> Stream:
-        """Compress the numbers at a level."""
-        return Stream.of(self.arrays(level))
-
-    def arrays(self, level: Level) -> list[Packed]:
-        """Encode the numbers at a level."""
+        """Encode and compress the numbers at a level."""
         kind = np.float64 if level == EXACT else np.float32
         percentiles = raw(f"{self.name} percentiles", self.percentiles.astype(kind), planes=True)
         if level == EXACT:
-            return [raw(self.name, self.values, planes=True), percentiles]
-        if level == HALF:
-            return [half(self.name, self.values, planes=True), percentiles]
-        maps = averaged(self.values, level.factor(self.values.shape))
-        return [*quantize(self.name, maps, self.low, self.high), percentiles]
+            maps = [raw(self.name, self.values, planes=True)]
+        elif level == HALF:
+            maps = [half(self.name, self.values, planes=True)]
+        else:
+            reduced = averaged(self.values, level.factor(self.values.shape))
+            maps = quantize(self.name, reduced, self.low, self.high)
+        return Stream.of([*maps, percentiles])
 
 
 Streams = dict[MapsPart, Stream]
@@ -223,15 +213,30 @@ def size_of(streams: Streams) -> int:
 
 def best_level(parts: Sequence[MapsPart], room: float) -> tuple[Level, Streams] | None:
     """Compress parts at the best level at which they fit; None if there is none."""
-    # Rounded values hardly compress, so how far they must be averaged is clear without trying.
-    reduced = (each for each in REDUCED if sum(part.count(each) for part in parts) * 4 / 3 <= room)
-    for level in (EXACT, HALF, *reduced):
-        if level.kind != "reduced" and parts:
-            # One layer's size shows at once where the whole would be more than twice too large.
-            share = parts[0].count(level) / sum(part.count(level) for part in parts)
-            if parts[0].stream(level).size > 2 * share * room:
-                continue
+    for level in (EXACT, HALF):
+        # One layer's size shows at once where the whole would be more than twice too large.
+        share = parts[0].values.size / sum(part.values.size for part in parts) if parts else 1
+        if parts and parts[0].stream(level).size > 2 * share * room:
+            continue
         streams = compressed(parts, level, room)
         if streams is not None:
             return level, streams
-    return None
+    level = Level("reduced", fair_share(parts, room))
+    streams = compressed(parts, level, room)
+    return None if streams is None else (level, streams)
+
+
+def fair_share(parts: Sequence[MapsPart], room: float) -> int:
+    """Return how many rounded values each part may have, if small ones leave theirs to the large.
+
+    Rounded values hardly compress: each takes a byte, or 4/3 in a page.
+    """
+    # Beside the values, a part has names and sizes, and four float32 for each channel.
+    left = 0.74 * room - sum(250 + 16 * len(part.values) for part in parts)
+    sizes = sorted(part.values.size for part in parts)
+    for number, size in enumerate(sizes):
+        share = max(0, int(left / (len(sizes) - number)))
+        if size > share:
+            return share
+        left -= size
+    return max(sizes, default=0)

@@ -51,7 +51,7 @@ from .lesson import Step, lesson_payload
 from .packing import (
     EXACT,
     HALF,
-    REDUCED,
+    SMALLEST,
     Level,
     MapsPart,
     Packed,
@@ -66,7 +66,7 @@ from .packing import (
 from .packing import picture as packed_picture
 from .walk import page_reasons
 
-SMALLEST = 300_000
+LEAST_BYTES = 300_000
 """Minimum page size in bytes: program, still picture and names."""
 
 HEATS = 0.08
@@ -110,9 +110,9 @@ def write_page(
         Unknown layer, or a limit that even the smallest page exceeds.
     """
     check_size(max_bytes)
-    if max_bytes < SMALLEST:
+    if max_bytes < LEAST_BYTES:
         raise ValueError(
-            f"max_bytes={max_bytes:g} is too little for any page: give at least {SMALLEST:,}."
+            f"max_bytes={max_bytes:g} is too little for any page: give at least {LEAST_BYTES:,}."
         )
     names = chosen_layers(view, layers)
     heatmaps = [*cached_methods(), *_of_attention(view)]
@@ -158,7 +158,7 @@ def write_page(
     shown = f"layer-{names.index(view.settings.layer)}"
     fitting = fit(maps, shown, room)
     if fitting is None:
-        smallest = compressed(maps, REDUCED[-1], math.inf)
+        smallest = compressed(maps, SMALLEST, math.inf)
         takes = max_bytes - room + size_of(smallest or {})
         raise ValueError(
             f"max_bytes={max_bytes:g} is too little: a page of these {len(names)} layers takes at "
