@@ -1,24 +1,39 @@
-// The map of the network: boxes for layers and modules, opened and closed; a click leads to a layer.
+// The map of the network: which boxes are shown, which are marked, and what a hand does with them.
 
-import { el, setAttribute, setText, sure } from "./dom.ts";
+import { h, render } from "preact";
+import { el, sure } from "./dom.ts";
 import { contextOf, paint } from "./levels.ts";
 import { lifted, openedAtFirst, reduced, treeOf, visibleUnits } from "./mapGraph.ts";
 import { placed } from "./mapLayout.ts";
+import { MapView } from "./mapView.tsx";
 import { middle, times } from "./numbers.ts";
 import { objectId } from "./objectId.ts";
 import { putPicture } from "./panel.tsx";
-import { colour, measureOf, scaleOf } from "./ribbon.tsx";
 import type { Unit } from "./mapGraph.ts";
-import type { Box, Dagre, Frame, Path, Placed } from "./mapLayout.ts";
+import type { Box, Dagre, Frame, Placed } from "./mapLayout.ts";
 import type { NetworkGraph, Refused } from "./source.ts";
 import type { App } from "./app.ts";
 import type { LayerFacts } from "./messages.d.ts";
 
-interface Drawn {
+/** A box with its texts, cut to its width. */
+export interface UnitBox extends Box {
   unit: Unit;
-  root: HTMLButtonElement;
-  picture: HTMLCanvasElement | null;
-  colours: HTMLElement;
+  kind: Unit["kind"] | "join";
+  name: string;
+  lines: string[];
+  title: string;
+  picture: string; // the layer whose map is shown; empty: none
+  isWrong: boolean;
+}
+
+interface Point {
+  x: number;
+  y: number;
+}
+
+interface Pointer {
+  clientX: number;
+  clientY: number;
 }
 
 const AT_FIRST = 22; // boxes at first
@@ -26,11 +41,16 @@ const PICTURE = { width: 104, height: 100 };
 const PLAIN = { width: 104, height: 50 };
 const JOIN = { width: 78, height: 40 };
 const WIDEST = 168; // a box, for its words
-const MAKING = "the map is being made: the network runs once more; interrupt the kernel to stop";
 const DRAG = 4; // pixels; below them it is a click
 const LEAST = 0.1; // zoom
 const BOLD = "600 11px";
 const SMALL = "10px";
+const ARROWS: Record<string, [right: number, down: number]> = {
+  ArrowLeft: [-1, 0],
+  ArrowRight: [1, 0],
+  ArrowUp: [0, -1],
+  ArrowDown: [0, 1],
+};
 
 /** A drawer; it follows the shown layer while it is open. */
 export class NetworkMap {
@@ -42,59 +62,30 @@ export class NetworkMap {
   opened: Set<string> = new Set();
   /** Closed by hand around the shown layer. */
   closed: Set<string> = new Set();
-  drawn: Drawn[] = [];
+  boxes: UnitBox[] = [];
   places: Placed | null = null;
   laid = "";
-  width = 0; // of the view: measured when it changes, since each reading would force a layout
-  room = 0; // pixels across, when it was laid out
+  room = 0; // pixels across: measured when it changes, since each reading would force a layout
   shape = "";
-  /** In which the chosen channel is shown. */
-  painted: Drawn | undefined = undefined;
-  marked = "";
-  near = "";
   focusNext = "";
   wanted = "";
   failed = "";
   stopped = false;
   again = 0; // so that what was stopped is asked once more
   loading = false;
-  edges = el("canvas", { class: "hv-net-edges", "aria-hidden": "true" });
-  frames = el("div", {});
-  boxes = el("div", {});
-  sheet: HTMLDivElement;
-  view: HTMLDivElement;
-  words = el("div", { class: "hv-net-words", role: "status" });
-  head: HTMLDivElement;
-  root: HTMLDivElement;
+  held: (Point & { left: number; top: number; isMoved: boolean }) | null = null;
+  isDragged = false; // then the click at its end opens no box
+  pinched: (Point & { far: number; zoom: number }) | null = null;
+  view!: HTMLDivElement;
+  root = el("div");
+  pen = contextOf(el("canvas"));
 
   constructor(public app: App) {
-    this.sheet = el("div", { class: "hv-net-sheet" }, this.frames, this.edges, this.boxes);
-    this.view = el(
-      "div",
-      { class: "hv-net-view" },
-      el("div", { class: "hv-net-size" }, this.sheet),
-    );
-    const act = (text: string, title: string, on: () => void) => {
-      const made = el(
-        "button",
-        { class: "hv-toggle", type: "button", title, "aria-label": title },
-        text,
-      );
-      made.addEventListener("click", on);
-      return made;
-    };
-    this.head = el(
-      "div",
-      { class: "hv-net-head" },
-      this.words,
-      act("−", "make the map smaller (key −)", () => this.zoomTo(this.zoom / 1.25)),
-      act("+", "make the map larger (key +)", () => this.zoomTo(this.zoom * 1.25)),
-      act("1:1", "the map in its own size (key 0)", () => this.zoomTo(1)),
-      act("fit", "the whole map at once (key f)", () => this.fit()),
-      act("fold", "close all that was opened", () => this.foldAll()),
-    );
-    this.root = el("div", { class: "hv-net" }, this.head, this.view);
-    this.listen();
+    this.draw();
+    new ResizeObserver(() => {
+      this.room = this.view.clientWidth;
+      if (this.open) app.schedule();
+    }).observe(this.view);
   }
 
   get graph() {
@@ -124,10 +115,12 @@ export class NetworkMap {
   foldAll() {
     this.closed.clear();
     if (this.tree) this.opened = openedAtFirst(this.tree, AT_FIRST);
-    for (let each = this.leaf()?.parent; each; each = each.parent) {
-      if (!this.opened.has(each.key)) this.closed.add(each.key);
-    }
+    for (const unit of this.around()) if (!this.opened.has(unit.key)) this.closed.add(unit.key);
     this.app.schedule();
+  }
+
+  draw() {
+    render(h(MapView, { map: this }), this.root);
   }
 
   /** The map as it is now. */
@@ -136,22 +129,24 @@ export class NetworkMap {
     const { app } = this;
     const found = app.source.map?.(app.at, this.again);
     if (found && found !== this.found) this.take(found);
-    if (!this.found || !this.dagre) return this.say(this.failed || MAKING);
+    if (!this.found || !this.dagre) return this.draw();
     const now = `${app.at.layer} ${app.at.call}`;
-    const moved = now !== this.wanted;
-    if (moved) this.closed.clear();
+    const isMoved = now !== this.wanted;
+    if (isMoved) this.closed.clear();
     this.wanted = now;
     this.lay();
-    this.mark();
-    this.paintNow();
-    if (moved) this.toNow();
+    this.draw();
+    if (isMoved) this.seen(this.elements[this.now]);
     if (!this.focusNext) return;
-    const next = this.focusNext === "now"
-      ? this.boxOfNow()
-      : this.drawn.find(({ unit }) => unit.key === this.focusNext || under(unit, this.focusNext));
+    const key = this.focusNext;
     this.focusNext = "";
-    next?.root.focus({ preventScroll: true });
-    if (next) this.seen(next.root);
+    this.focus(
+      this.elements[
+        key === "now"
+          ? this.now
+          : this.boxes.findIndex(({ unit }) => unit.key === key || under(unit, key))
+      ],
+    );
   }
 
   take(found: NetworkGraph | Refused) {
@@ -160,9 +155,9 @@ export class NetworkMap {
     if (found.none !== undefined) return;
     const same = this.found?.nodes === found.nodes && this.found.sizes === found.sizes;
     this.found = found;
-    if (same) return this.repaint(); // another picture: the boxes stay where they are
+    if (same) return; // another picture: the boxes stay where they are
     const first = !this.tree;
-    const shape = JSON.stringify([found.edges, found.nodes.map((each) => each.name)]);
+    const shape = JSON.stringify([found.edges, found.nodes.map(({ name }) => name)]);
     if (shape !== this.shape) {
       this.shape = shape;
       this.tree = treeOf(found);
@@ -183,28 +178,14 @@ export class NetworkMap {
     );
   }
 
-  /** Other pictures in the same boxes. */
-  repaint() {
-    this.painted = undefined;
-    for (const { unit, picture } of this.drawn) {
-      if (picture) this.paintPicture(picture, this.pictured(unit));
-    }
-  }
-
-  say(words: string) {
-    setText(this.words, words);
-  }
-
   // Which boxes
 
   /** The index of the node that is shown; −1 if the layer is none of the graph's. */
   index() {
     const { layer, call } = this.app.at;
-    const own = this.graph.nodes.flatMap((
-      node,
-      n,
-    ) => (node.layer === layer ? [{ n, call: node.call }] : []));
-    return (own.find((each) => each.call === call) ?? own[own.length - 1])?.n ?? -1;
+    const { nodes } = this.graph;
+    const own = [...nodes.keys()].filter((n) => nodes[n].layer === layer);
+    return own.find((n) => nodes[n].call === call) ?? own[own.length - 1] ?? -1;
   }
 
   /** The innermost unit with the shown layer: its own, or the module in which it ran. */
@@ -227,30 +208,98 @@ export class NetworkMap {
     }
   }
 
+  /** The units around the shown layer. */
+  around() {
+    const found: Unit[] = [];
+    for (let unit = this.leaf()?.parent; unit; unit = unit.parent) found.push(unit);
+    return found;
+  }
+
+  /** The index of the box with the shown layer, or −1. */
+  get now() {
+    const leaf = this.leaf();
+    return this.boxes.findIndex(({ unit }) =>
+      leaf && (unit === leaf || under(leaf, unit.key) || under(unit, leaf.key))
+    );
+  }
+
   lay() {
-    const tree = sure(this.tree);
-    this.width ||= this.view.clientWidth;
-    const room = Math.max(this.width, 240);
-    const around = new Set();
-    for (let each = this.leaf()?.parent; each; each = each.parent) around.add(each.key);
+    this.room ||= this.view.clientWidth;
+    const room = Math.max(this.room, 240);
+    const around = new Set(this.around());
     const isOpen = (unit: Unit) =>
-      !this.closed.has(unit.key) && (this.opened.has(unit.key) || around.has(unit.key));
-    const { boxes } = visibleUnits(tree, isOpen);
-    const key = `${room} ${boxes.map((box) => box.key).join()} ${objectId(this.graph.nodes)}`;
+      !this.closed.has(unit.key) && (this.opened.has(unit.key) || around.has(unit));
+    const { boxes: units } = visibleUnits(sure(this.tree), isOpen);
+    const key = `${room} ${units.map((unit) => unit.key).join()} ${objectId(this.graph.nodes)}`;
     if (key === this.laid) return;
     this.laid = key;
-    this.room = room;
-    this.marked = "";
-    const focused = this.drawn.find(({ root }) => root.matches(":focus"))?.unit.key;
-    const edges = reduced(boxes.length, lifted(boxes, this.graph.edges));
-    const sizes = boxes.map((box) => this.sizeOf(box));
-    this.places = placed(sure(this.dagre), boxes, sizes, edges, room);
-    this.drawn = boxes.map((box) => this.boxFor(box));
-    this.boxes.replaceChildren(...this.drawn.map(({ root }) => root));
-    this.frames.replaceChildren(...this.places.frames.map((frame) => this.frameFor(frame)));
-    this.drawn.forEach(({ root }, n) => setBox(root, sure(this.places?.boxes[n])));
-    if (focused && !this.focusNext) this.focusNext = focused;
-    this.scale();
+    // A box that is moved loses the focus.
+    const focused = this.elements.findIndex((box) => box.matches(":focus"));
+    this.focusNext ||= this.boxes[focused]?.unit.key ?? "";
+    const edges = reduced(units.length, lifted(units, this.graph.edges));
+    const boxes = units.map((unit) => this.boxOf(unit));
+    this.places = placed(sure(this.dagre), units, boxes, edges, room);
+    this.boxes = boxes.map((box, n) => ({ ...box, ...this.places!.boxes[n] }));
+  }
+
+  boxOf(unit: Unit): Omit<UnitBox, "x" | "y"> {
+    const { nodes, batch } = this.graph;
+    const last = nodes[unit.nodes[unit.nodes.length - 1]];
+    const isFolded = unit.kind !== "node";
+    const isJoin = !isFolded && !last.layer;
+    const sizes = last.shape ?? [];
+    const shape = times(sizes.length > 1 && sizes[0] === batch ? sizes.slice(1) : sizes);
+    const name = (isJoin ? last.operation : innerName(unit)) || unit.name;
+    const type = isJoin || last.layer === "input" ? "" : unit.type;
+    const lines = [type, shape].filter(Boolean);
+    const picture = isJoin ? "" : this.pictured(unit);
+    const least = isJoin ? JOIN : picture ? PICTURE : PLAIN;
+    const words = Math.max(
+      this.widthOf(name, BOLD),
+      ...lines.map((line) => this.widthOf(line, SMALL)),
+    );
+    const width = Math.max(least.width, Math.min(Math.ceil(words) + 12, WIDEST));
+    const inner = width - (isJoin ? 10 : 8);
+    const layers = new Set(unit.nodes.map((n) => nodes[n].layer).filter(Boolean)).size;
+    const facts = [
+      unit.name || name,
+      isFolded ? `${unit.type}, ${layers} layers, folded` : unit.type,
+      shape,
+      last.after.length && !isFolded ? `then ${last.after.join(" → ")}` : "",
+      last.failed ? "the forward failed here" : "",
+    ];
+    return {
+      unit,
+      kind: isJoin ? "join" : unit.kind,
+      name: this.fitting(name, BOLD, inner),
+      lines: lines.map((line) => this.fitting(line, SMALL, inner)),
+      title: [...new Set(facts)].filter(Boolean).join(", "),
+      picture,
+      isWrong: last.failed,
+      width,
+      height: least.height,
+    };
+  }
+
+  /** The name of an opened unit, cut to the width of its frame. */
+  nameOf({ unit, width }: Frame) {
+    return this.fitting(innerName(unit), BOLD, width - 24);
+  }
+
+  /**
+   * A name cut in the middle, as wide as there is room.
+   * @param font Weight and size.
+   * @param room Pixels.
+   */
+  fitting(name: string, font: string, room: number) {
+    let most = name.length;
+    while (most > 3 && this.widthOf(middle(name, most), font) > room) most -= 1;
+    return middle(name, most);
+  }
+
+  widthOf(text: string, font: string) {
+    this.pen.font = `${font} ${getComputedStyle(this.view).fontFamily}`;
+    return this.pen.measureText(text).width;
   }
 
   /** @param unit The layer whose picture it has: its own, or the last in it; "" without one. */
@@ -259,11 +308,11 @@ export class NetworkMap {
     const own = unit.kind === "module" &&
       [`${unit.name}.heads`, unit.name].find((name) => sizes[name]?.[0]);
     if (own) return own;
-    for (const n of [...unit.nodes].reverse()) {
+    const last = unit.nodes.findLast((n) => {
       const { layer, call } = nodes[n];
-      if (sizes[layer]?.[0] || (layer === "input" && call === 0 && this.input())) return layer;
-    }
-    return "";
+      return sizes[layer]?.[0] || (layer === "input" && call === 0 && this.input());
+    });
+    return last === undefined ? "" : nodes[last].layer;
   }
 
   /** The input's picture, if it is one. */
@@ -283,115 +332,28 @@ export class NetworkMap {
     );
   }
 
-  /** Its name and what stands below it. */
-  wordsOf(unit: Unit) {
-    const last = this.graph.nodes[unit.nodes[unit.nodes.length - 1]];
-    const join = unit.kind === "node" && !last.layer;
-    const sizes = last.shape ?? [];
-    const shape = times(sizes.length > 1 && sizes[0] === this.graph.batch ? sizes.slice(1) : sizes);
-    const name = (join ? last.operation : innerName(unit)) || unit.name;
-    return {
-      last,
-      join,
-      shape,
-      own: name,
-      lines: [...(join || last.layer === "input" ? [] : [unit.type]), shape].filter(Boolean),
-    };
-  }
-
-  sizeOf(unit: Unit) {
-    const { join, own, lines } = this.wordsOf(unit);
-    const { width, height } = join ? JOIN : this.pictured(unit) ? PICTURE : PLAIN;
-    const words = Math.max(
-      widthOf(own, BOLD, this.root),
-      ...lines.map((line) => widthOf(line, SMALL, this.root)),
-    );
-    return { width: Math.max(width, Math.min(Math.ceil(words) + 12, WIDEST)), height };
-  }
-
-  boxFor(unit: Unit): Drawn {
-    const { last, join, shape, own, lines } = this.wordsOf(unit);
-    const folded = unit.kind !== "node";
-    const layers = new Set(unit.nodes.map((n) => this.graph.nodes[n].layer).filter(Boolean)).size;
-    const said = [
-      unit.name || own,
-      folded ? `${unit.type}, ${layers} layers, folded` : unit.type,
-      shape,
-      last.after.length && !folded ? `then ${last.after.join(" → ")}` : "",
-      last.failed ? "the forward failed here" : "",
-    ];
-    const words = [...new Set(said)].filter(Boolean).join(", ");
-    const wide = this.sizeOf(unit).width - (join ? 10 : 8);
-    const pictured = join ? "" : this.pictured(unit);
-    const picture = pictured ? el("canvas", { class: "hv-net-picture" }) : null;
-    if (picture) this.paintPicture(picture, pictured);
-    const colours = el("i", { class: "hv-net-colours" });
-    const root = el(
-      "button",
-      {
-        class: "hv-net-box",
-        type: "button",
-        tabindex: -1,
-        "data-kind": join ? "join" : unit.kind,
-        "data-name": unit.name,
-        title: words,
-        "aria-label": words,
-      },
-      colours,
-      el("b", {}, fittingWidth(own, BOLD, wide, this.root)),
-      ...(picture ? [picture] : []),
-      ...lines.map((line) => el("span", {}, fittingWidth(line, SMALL, wide, this.root))),
-    );
-    if (folded) setAttribute(root, "aria-expanded", "false");
-    root.classList.toggle("hv-wrong", Boolean(last.failed));
-    root.addEventListener("click", () => this.act(unit));
-    for (const event of ["pointerenter", "focus"]) {
-      root.addEventListener(event, () => this.point(unit.key));
+  /**
+   * The map of a layer's picture.
+   * @param isNow Whether its box has the shown layer: then it is the chosen channel's.
+   */
+  paintPicture(canvas: HTMLCanvasElement, layer: string, isNow: boolean) {
+    const { app, graph: { sizes, arrays } } = this;
+    const chosen = app.parts.map.canvas;
+    if (isNow && chosen?.width && app.data?.header.layer === app.at.layer) {
+      canvas.width = chosen.width;
+      canvas.height = chosen.height;
+      return contextOf(canvas).drawImage(chosen, 0, 0);
     }
-    for (const event of ["pointerleave", "blur"]) {
-      root.addEventListener(event, () => this.point(""));
-    }
-    return { unit, root, picture, colours };
-  }
-
-  frameFor(frame: Frame) {
-    const { unit } = frame;
-    const words = `close ${unit.name}, ${unit.type}`;
-    const close = el("button", {
-      class: "hv-net-close",
-      type: "button",
-      tabindex: -1,
-      title: words,
-      "aria-label": words,
-      "aria-expanded": "true",
-    }, `− ${fittingWidth(innerName(unit), BOLD, frame.width - 24, this.root)}`);
-    close.addEventListener("click", () => this.fold(unit));
-    const made = el("div", { class: "hv-net-frame" }, close);
-    setBox(made, frame);
-    return made;
-  }
-
-  paintPicture(canvas: HTMLCanvasElement, layer: string) {
-    const { app } = this;
-    if (layer === "input") {
-      const picture = this.input();
-      if (picture) putPicture(canvas, picture);
-      canvas.classList.add("hv-smooth");
-      return;
-    }
-    const { sizes, arrays } = this.graph;
+    const picture = layer === "input" && this.input();
+    if (picture) return putPicture(canvas, picture);
     let start = 0;
     for (const [name, [height, width]] of Object.entries(sizes)) {
+      const end = start + height * width;
       if (name === layer) {
-        paint(
-          canvas,
-          arrays.pictures.values.subarray(start, start + height * width),
-          width,
-          height,
-          app.colours.palette(app.colours.automatic(false)),
-        );
+        const palette = app.colours.palette(app.colours.automatic(false));
+        paint(canvas, arrays.pictures.values.subarray(start, end), width, height, palette);
       }
-      start += height * width;
+      start = end;
     }
   }
 
@@ -404,11 +366,8 @@ export class NetworkMap {
       this.focusNext = unit.key;
       return this.app.schedule();
     }
-    const node = this.graph.nodes[unit.nodes[0]];
-    if (this.app.facts.layers.some((each) => each.name === node.layer)) {
-      this.app.set({ layer: node.layer, call: node.call });
-    }
-    return undefined;
+    const { layer, call } = this.graph.nodes[unit.nodes[0]];
+    if (this.app.facts.layers.some(({ name }) => name === layer)) this.app.set({ layer, call });
   }
 
   fold(unit: Unit) {
@@ -418,238 +377,111 @@ export class NetworkMap {
     this.app.schedule();
   }
 
-  listen() {
-    this.root.addEventListener("keydown", (event: KeyboardEvent) => {
-      if (event.ctrlKey || event.metaKey || event.altKey) return;
-      const stop = (event.target as Element).closest(".hv-net-box, .hv-net-close");
-      const towards =
-        ({ ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] } as Record<
-          string,
-          [number, number]
-        >)[event.key];
-      const zooms = {
-        "+": this.zoom * 1.25,
-        "-": this.zoom / 1.25,
-        "−": this.zoom / 1.25,
-        0: 1,
-      } as Record<string, number>;
-      if (towards && stop) this.walk(stop, ...towards);
-      else if (zooms[event.key]) this.zoomTo(zooms[event.key]);
-      else if (event.key === "f") this.fit();
-      else if (event.key === "Escape") this.leave(stop);
-      else if (event.key !== "Enter" && event.key !== " ") return;
-      event.stopPropagation();
-      if (event.key !== "Enter" && event.key !== " ") event.preventDefault();
-    });
-    this.listenToPointer();
-    new ResizeObserver(() => {
-      this.width = this.view.clientWidth;
-      if (this.open) this.app.schedule();
-    }).observe(this.view);
-  }
-
-  /**
-   * A drag moves the map, Ctrl and the wheel or two fingers zoom it at their place. One finger scrolls, as anywhere.
-   */
-  listenToPointer() {
-    const { view } = this;
-    let held: { x: number; y: number; left: number; top: number; moved: boolean } | null = null;
-    let dragged = false; // then the click at its end opens no box
-    view.addEventListener("pointerdown", (event: PointerEvent) => {
-      dragged = false;
-      if (event.button || event.pointerType === "touch") return;
-      held = {
-        x: event.clientX,
-        y: event.clientY,
-        left: view.scrollLeft,
-        top: view.scrollTop,
-        moved: false,
-      };
-    });
-    view.addEventListener("pointermove", (event: PointerEvent) => {
-      if (!held) return;
-      const [across, down] = [held.x - event.clientX, held.y - event.clientY];
-      if (!held.moved && Math.hypot(across, down) < DRAG) return;
-      if (!held.moved) view.setPointerCapture(event.pointerId);
-      held.moved = true;
-      view.scrollTo(held.left + across, held.top + down);
-    });
-    for (const over of ["pointerup", "pointercancel"]) {
-      view.addEventListener(over, () => {
-        dragged = Boolean(held?.moved);
-        held = null;
-      });
-    }
-    view.addEventListener(
-      "click",
-      (event: MouseEvent) => {
-        if (dragged) event.stopPropagation();
-        dragged = false;
-      },
-      { capture: true },
-    );
-    view.addEventListener(
-      "wheel",
-      (event: WheelEvent) => {
-        if (!event.ctrlKey) return; // else the map, or the page, is scrolled
-        event.preventDefault();
-        this.zoomTo(this.zoom * Math.exp(-event.deltaY / 300), event);
-      },
-      { passive: false },
-    );
-    let pinched: { far: number; zoom: number; x: number; y: number } | null = null;
-    const between = (touches: TouchList) => {
-      const [one, other] = [sure(touches[0]), sure(touches[1])];
-      return {
-        far: Math.hypot(one.clientX - other.clientX, one.clientY - other.clientY),
-        clientX: (one.clientX + other.clientX) / 2,
-        clientY: (one.clientY + other.clientY) / 2,
-      };
-    };
-    view.addEventListener("touchstart", ({ touches }) => {
-      if (touches.length !== 2) return;
-      const { far, clientX, clientY } = between(touches);
-      pinched = { far: Math.max(far, 1), zoom: this.zoom, ...this.placeAt({ clientX, clientY }) };
-    });
-    view.addEventListener(
-      "touchmove",
-      (event) => {
-        if (!pinched || event.touches.length !== 2) return;
-        event.preventDefault();
-        const { far, ...centre } = between(event.touches);
-        this.zoomTo((pinched.zoom * far) / pinched.far, centre, pinched);
-      },
-      { passive: false },
-    );
-    for (const over of ["touchend", "touchcancel"]) {
-      view.addEventListener(over, () => (pinched = null));
-    }
+  key(event: KeyboardEvent) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const { key, target } = event;
+    const stop = (target as Element).closest(".hv-net-box, .hv-net-close");
+    const zoom =
+      ({ "+": this.zoom * 1.25, "-": this.zoom / 1.25, "−": this.zoom / 1.25, 0: 1 } as Record<
+        string,
+        number
+      >)[key];
+    const isPress = key === "Enter" || key === " ";
+    if (ARROWS[key] && stop) this.walk(stop, ...ARROWS[key]);
+    else if (zoom) this.zoomTo(zoom);
+    else if (key === "f") this.fit();
+    else if (key === "Escape") this.leave(stop);
+    else if (!isPress) return;
+    event.stopPropagation();
+    if (!isPress) event.preventDefault();
   }
 
   /** Close the opened unit around a box; then the map. */
   leave(stop: Element | null) {
-    const drawn = this.drawn.find(({ root }) => root === stop);
-    const around = drawn?.unit.parent;
+    const around = this.boxes[this.elements.indexOf(stop as HTMLElement)]?.unit.parent;
     if (around?.parent) this.fold(around);
     else this.app.parts.drawers.go("");
   }
 
   /** Left and right to the next box of the run, up and down to the nearest. */
   walk(from: Element, right: number, down: number) {
-    const boxes: HTMLElement[] = this.drawn.map(({ root }) => root);
-    const middleOf = (each: Element) => {
-      const { left, top, width, height } = each.getBoundingClientRect();
-      return { each: each as HTMLElement, x: left + width / 2, y: top + height / 2 };
+    const middleOf = (element: Element) => {
+      const { left, top, width, height } = element.getBoundingClientRect();
+      return { element: element as HTMLElement, x: left + width / 2, y: top + height / 2 };
     };
     const here = middleOf(from);
-    const far = ({ x, y }: typeof here) => Math.abs(y - here.y) + 3 * Math.abs(x - here.x);
-    const [nearest] = [...boxes, ...this.frames.querySelectorAll(".hv-net-close")]
+    const far = ({ x, y }: Point) => Math.abs(y - here.y) + 3 * Math.abs(x - here.x);
+    const [nearest] = [...this.view.querySelectorAll(".hv-net-box, .hv-net-close")]
       .map(middleOf)
       .filter(({ y }) => (y - here.y) * down > 6)
       .sort((one, other) => far(one) - far(other));
-    const place = boxes.indexOf(from as HTMLElement);
-    const next = right && place >= 0 ? boxes[place + right] : nearest?.each;
-    next?.focus({ preventScroll: true });
-    if (next) this.seen(next);
+    const place = this.elements.indexOf(from as HTMLElement);
+    this.focus(right && place >= 0 ? this.elements[place + right] : nearest?.element);
   }
 
-  // What is marked
-
-  /** The box with the shown layer. */
-  boxOfNow() {
-    const leaf = this.leaf();
-    return leaf
-      ? this.drawn.find(({ unit }) =>
-        unit === leaf || under(leaf, unit.key) || under(unit, leaf.key)
-      )
-      : undefined;
+  press(event: PointerEvent) {
+    this.isDragged = false;
+    if (event.button || event.pointerType === "touch") return; // one finger scrolls, as anywhere
+    const { clientX: x, clientY: y } = event;
+    this.held = { x, y, left: this.view.scrollLeft, top: this.view.scrollTop, isMoved: false };
   }
 
-  /** The shown layer, the layers that feed it and those that it feeds. */
-  mark() {
-    const { app } = this;
-    const n = this.index();
-    const measure = measureOf(app.facts.layers, app.at.health);
-    const key = `${this.laid} ${n} ${app.at.layer} ${measure} ${objectId(app.facts.layers)}`;
-    if (key === this.marked) return;
-    this.marked = key;
-    const { nodes } = this.graph;
-    const sources = new Set(nodes[n]?.sources ?? []);
-    const fed = new Set(
-      nodes.flatMap(({ sources }, place) => (n >= 0 && sources?.includes(n) ? [place] : [])),
-    );
-    const scale = scaleOf(app.facts.layers, measure);
-    const palette = app.colours.palette("viridis");
-    const now = this.boxOfNow();
-    for (const each of this.drawn) {
-      const { unit, root, colours } = each;
-      const holds = (which: Set<number>) => unit.nodes.some((place) => which.has(place));
-      root.classList.toggle("hv-on", each === now);
-      root.classList.toggle("hv-source", holds(sources));
-      root.classList.toggle("hv-fed", holds(fed));
-      setAttribute(root, "aria-current", each === now ? "true" : null);
-      setAttribute(root, "tabindex", each === (now ?? this.drawn[0]) ? 0 : -1);
-      const role = [
-        holds(sources) ? "feeds the shown layer" : "",
-        holds(fed) ? "fed by the shown layer" : "",
-      ].filter(Boolean);
-      setAttribute(root, "aria-label", [root.title, ...role].join(", "));
-      const own = this.layersIn(unit);
-      const stops = own.map((layer, place) =>
-        `${colour(palette, scale.share(layer))} ${(100 * place) / own.length}% ${
-          (100 * (place + 1)) / own.length
-        }%`
-      );
-      colours.style.background = stops.length
-        ? `linear-gradient(90deg, ${stops.join(", ")})`
-        : "none";
+  /** A drag moves the map. */
+  move(event: PointerEvent) {
+    const { held, view } = this;
+    if (!held) return;
+    const [across, down] = [held.x - event.clientX, held.y - event.clientY];
+    if (!held.isMoved && Math.hypot(across, down) < DRAG) return;
+    if (!held.isMoved) view.setPointerCapture(event.pointerId);
+    held.isMoved = true;
+    view.scrollTo(held.left + across, held.top + down);
+  }
+
+  release() {
+    this.isDragged = Boolean(this.held?.isMoved);
+    this.held = null;
+  }
+
+  click(event: Event) {
+    if (this.isDragged) event.stopPropagation();
+    this.isDragged = false;
+  }
+
+  /** Ctrl and the wheel, or two fingers, zoom the map at their place. */
+  wheel(event: WheelEvent) {
+    if (!event.ctrlKey) return; // else the map, or the page, is scrolled
+    event.preventDefault();
+    this.zoomTo(this.zoom * Math.exp(-event.deltaY / 300), event);
+  }
+
+  touch(event: TouchEvent) {
+    if (event.touches.length !== 2) return;
+    const { far, ...centre } = between(event.touches);
+    if (event.type === "touchstart") {
+      this.pinched = { far: Math.max(far, 1), zoom: this.zoom, ...this.placeAt(centre) };
+    } else if (this.pinched) {
+      event.preventDefault();
+      this.zoomTo((this.pinched.zoom * far) / this.pinched.far, centre, this.pinched);
     }
-    const names = (which: Set<number>) => [...which].map((place) => nodes[place].name);
-    const told = (
-      list: string[],
-    ) => (list.length > 6
-      ? `${list.slice(0, 5).join(", ")} and ${list.length - 5} more`
-      : list.join(", "));
-    const from = told(names(sources));
-    const to = told(names(fed));
-    const leaf = this.leaf();
-    const ends = [from && `fed by ${from}`, to && `feeds ${to}`].filter(Boolean).join(" · ");
-    this.words.replaceChildren(
-      el("b", {}, app.at.layer),
-      el(
-        "span",
-        {},
-        n < 0 && leaf
-          ? ` is ${leaf.name === app.at.layer ? "a module" : `in ${leaf.name}`}`
-          : ` ${ends}`,
-      ),
-    );
-    this.drawEdges();
-  }
-
-  /** The chosen channel's map in the shown layer's box; a folded one's mean elsewhere. */
-  paintNow() {
-    const now = this.boxOfNow();
-    if (this.painted && this.painted !== now && this.painted.picture) {
-      this.paintPicture(this.painted.picture, this.pictured(this.painted.unit));
-    }
-    this.painted = now;
-    const { canvas } = this.app.parts.map;
-    if (!now?.picture || !canvas.width || this.app.data?.header.layer !== this.app.at.layer) return;
-    now.picture.width = canvas.width;
-    now.picture.height = canvas.height;
-    contextOf(now.picture).drawImage(canvas, 0, 0);
   }
 
   // The sheet
 
+  get elements() {
+    return [...this.view.querySelectorAll<HTMLElement>(".hv-net-box")];
+  }
+
+  focus(element: HTMLElement | undefined) {
+    element?.focus({ preventScroll: true });
+    this.seen(element);
+  }
+
   /** The place of the sheet below a pointer. */
-  placeAt({ clientX, clientY }: { clientX: number; clientY: number }) {
-    const { view } = this;
-    const box = view.getBoundingClientRect();
+  placeAt({ clientX, clientY }: Pointer): Point {
+    const { left, top } = this.view.getBoundingClientRect();
     return {
-      x: (clientX - box.left + view.scrollLeft) / this.zoom,
-      y: (clientY - box.top + view.scrollTop) / this.zoom,
+      x: (clientX - left + this.view.scrollLeft) / this.zoom,
+      y: (clientY - top + this.view.scrollTop) / this.zoom,
     };
   }
 
@@ -657,19 +489,15 @@ export class NetworkMap {
    * @param pointer Stays where it is on the map; the middle of what is seen if none is given.
    * @param place Comes below the pointer; what is there if none is given.
    */
-  zoomTo(
-    zoom: number,
-    pointer?: { clientX: number; clientY: number },
-    place?: { x: number; y: number },
-  ) {
+  zoomTo(zoom: number, pointer?: Pointer, place?: Point) {
     const { view } = this;
-    const box = view.getBoundingClientRect();
+    const { left, top } = view.getBoundingClientRect();
     const { clientX, clientY } = pointer ??
-      { clientX: box.left + view.clientWidth / 2, clientY: box.top + view.clientHeight / 2 };
+      { clientX: left + view.clientWidth / 2, clientY: top + view.clientHeight / 2 };
     const { x, y } = place ?? this.placeAt({ clientX, clientY });
     this.zoom = Math.min(Math.max(zoom, LEAST), 4);
-    this.scale();
-    view.scrollTo(x * this.zoom - (clientX - box.left), y * this.zoom - (clientY - box.top));
+    this.draw();
+    view.scrollTo(x * this.zoom - (clientX - left), y * this.zoom - (clientY - top));
   }
 
   /** So small that all of it is seen, or as large as it is. */
@@ -681,121 +509,31 @@ export class NetworkMap {
     view.scrollTo(0, 0);
   }
 
-  scale() {
-    if (!this.places) return;
-    const { width, height } = this.places;
-    const size = this.sheet.parentElement!;
-    size.style.width = `${Math.max(width, this.room) * this.zoom}px`; // else what is at the right could not stay below the pointer
-    size.style.height = `${height * this.zoom}px`;
-    this.sheet.style.transform = `scale(${this.zoom})`;
-    this.drawEdges();
-  }
-
-  seen(box: HTMLElement) {
-    const { view } = this;
-    const [one, all] = [box.getBoundingClientRect(), view.getBoundingClientRect()];
+  /** Scroll the map so that an element is seen. */
+  seen(element: HTMLElement | undefined) {
+    if (!element) return;
+    const [one, all] = [element.getBoundingClientRect(), this.view.getBoundingClientRect()];
     const over = (low: number, high: number, from: number, to: number) =>
       Math.max(0, high - to + 12) || Math.min(0, low - from - 24);
-    view.scrollBy(
+    this.view.scrollBy(
       over(one.left, one.right, all.left, all.right),
       over(one.top, one.bottom, all.top, all.bottom),
     );
   }
-
-  toNow() {
-    const now = this.boxOfNow();
-    if (now) this.seen(now.root);
-  }
-
-  /** @param key Of the box whose edges are brought out. */
-  point(key: string) {
-    if (this.near === key) return;
-    this.near = key;
-    this.drawEdges();
-  }
-
-  drawEdges() {
-    if (!this.places) return;
-    const { edges, places } = this;
-    const sharp = Math.min(
-      globalThis.devicePixelRatio * this.zoom,
-      Math.sqrt(16e6 / (places.width * places.height)),
-    );
-    edges.width = Math.round(places.width * sharp);
-    edges.height = Math.round(places.height * sharp);
-    edges.style.width = `${places.width}px`;
-    edges.style.height = `${places.height}px`;
-    const context = contextOf(edges);
-    context.scale(sharp, sharp);
-    const style = getComputedStyle(this.root);
-    const [plain, skip, strong] = ["--hv-dim", "--hv-skip", "--hv-accent"].map((name) =>
-      style.getPropertyValue(name)
-    );
-    const lit = this.drawn.findIndex(({ unit }) => unit.key === this.near);
-    const now = lit >= 0
-      ? lit
-      : this.drawn.findIndex(({ root }) => root.classList.contains("hv-on"));
-    const skips = places.paths.filter((path) => path.skip).length;
-    const order = [...places.paths].sort((a, b) =>
-      Number(touches(a, now)) - Number(touches(b, now)) || Number(b.skip) - Number(a.skip)
-    );
-    for (const path of order) {
-      const on = touches(path, now);
-      context.strokeStyle = context.fillStyle = sure(on ? strong : path.skip ? skip : plain);
-      context.globalAlpha = on ? 1 : path.skip ? Math.max(0.25, Math.min(0.9, 14 / skips)) : 0.85;
-      context.lineWidth = on ? 2 : 1.3;
-      strokePath(context, path);
-    }
-  }
 }
 
-function touches({ from, to }: Path, box: number) {
-  return box >= 0 && (from === box || to === box);
-}
-
-/** A line with round corners and a head. */
-function strokePath(context: CanvasRenderingContext2D, { points, smooth }: Path) {
-  const last = points[points.length - 1];
-  context.beginPath();
-  context.moveTo(...points[0]);
-  for (let n = 1; n < points.length; n++) {
-    const [before, here, next] = [points[n - 1], points[n], points[n + 1]];
-    const middle = (before[0] + here[0]) / 2;
-    if (smooth) context.bezierCurveTo(middle, before[1], middle, here[1], ...here);
-    else if (next) context.arcTo(...here, ...next, 5);
-  }
-  context.lineTo(...last);
-  context.stroke();
-  const before = points[points.length - 2];
-  const angle = smooth ? 0 : Math.atan2(last[1] - before[1], last[0] - before[0]);
-  context.beginPath();
-  context.moveTo(...last);
-  for (const turn of [2.7, -2.7]) {
-    context.lineTo(last[0] + 6 * Math.cos(angle + turn), last[1] + 6 * Math.sin(angle + turn));
-  }
-  context.fill();
+/** The middle of two fingers, and how far they are apart. */
+function between([one, other]: TouchList) {
+  return {
+    far: Math.hypot(one.clientX - other.clientX, one.clientY - other.clientY),
+    clientX: (one.clientX + other.clientX) / 2,
+    clientY: (one.clientY + other.clientY) / 2,
+  };
 }
 
 function under(unit: Unit, key: string) {
   for (let each = unit.parent; each; each = each.parent) if (each.key === key) return true;
   return false;
-}
-
-/**
- * A name cut in the middle, as wide as there is room.
- * @param font Weight and size.
- * @param wide Pixels.
- */
-function fittingWidth(name: string, font: string, wide: number, root: HTMLElement) {
-  let most = name.length;
-  while (most > 3 && widthOf(middle(name, most), font, root) > wide) most -= 1;
-  return middle(name, most);
-}
-
-function widthOf(text: string, font: string, root: HTMLElement) {
-  const context = contextOf(sure(root.querySelector("canvas")));
-  context.font = `${font} ${getComputedStyle(root).fontFamily}`;
-  return context.measureText(text).width;
 }
 
 /** Its name within the opened module around it. */
@@ -805,11 +543,4 @@ function innerName(unit: Unit) {
   return each && unit.name.startsWith(`${each.name}.`)
     ? unit.name.slice(each.name.length + 1)
     : unit.name;
-}
-
-function setBox({ style }: HTMLElement, { x, y, width, height }: Box) {
-  style.left = `${x}px`;
-  style.top = `${y}px`;
-  style.width = `${width}px`;
-  style.height = `${height}px`;
 }
