@@ -141,8 +141,7 @@ def restored_heatmaps() -> Iterator[None]:
 @pytest.fixture
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip drawing with matplotlib, for tests that only check other effects of a control."""
-    monkeypatch.setattr("hookviz.widgets.plain.KeptFigure.draw", lambda figure, frame: None)
-    monkeypatch.setattr("hookviz.widgets.plain._png", lambda picture: b"")
+    monkeypatch.setattr("hookviz.widgets.plain.Pictures.show", lambda pictures, frame: None)
 
 
 @pytest.fixture(scope="session")

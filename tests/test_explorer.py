@@ -553,7 +553,7 @@ def test_without_a_kernel_pictures_are_drawn_on_request(explorer, monkeypatch):
 
 def test_a_face_can_be_chosen(front_end, monkeypatch):
     monkeypatch.delenv("HOOKVIZ_CANVAS", raising=False)
-    assert picture_widget_of(explore(MODEL, PICTURES[6], face="plain"))
+    assert says(explore(MODEL, PICTURES[6], face="plain"), '<img class="smooth"')
     assert picture_widget_of(explore(MODEL, PICTURES[6]))
     canvas = explore(MODEL, PICTURES[6], face="canvas")
     canvas.channel, canvas.layer = 5, "layer3.0.conv1"

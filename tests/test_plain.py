@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 import torch
-from seen import control, says
+from PIL import ImageChops
+from seen import control, parts, says
 from torch import nn
 
 import hookviz
 from hookviz.draw.figures import drawn
 from hookviz.export import kept
-from hookviz.export.figure import draw_figure
+from hookviz.export.figure import draw_figure, measure, shown_pictures
 
 LAYER = "layer3.1.conv2"
 
@@ -70,21 +71,57 @@ STEPS = [
 ]
 
 
+def new_pictures(frame):
+    """Return the parts of a new figure, without the outline in the grid."""
+    figure = draw_figure(frame, captions=False)
+    for patch in [*figure.axes[-1].patches]:
+        patch.remove()
+    return measure(shown_pictures(frame)).cut(drawn(figure, figure.dpi).convert("RGB"))
+
+
 def test_the_kept_figure_has_the_pixels_of_a_new_one_after_each_step(explorer):
     explorer.layer, figure = LAYER, kept.KeptFigure()
     for name, value in STEPS:
         setattr(explorer, name, value)
-        fresh = draw_figure(explorer.frame, titled=False)
-        wanted = drawn(fresh, fresh.dpi).convert("RGB")
-        assert np.array_equal(figure.draw(explorer.frame), wanted), (name, value)
+        assert figure.draw(explorer.frame) == new_pictures(explorer.frame), (name, value)
 
 
 def test_the_kept_figure_shows_other_curves():
     explorer, figure = signal_explorer(), kept.KeptFigure()
     for channel in range(3):
         explorer.channel = channel
-        fresh = draw_figure(explorer.frame, titled=False)
-        assert np.array_equal(figure.draw(explorer.frame), drawn(fresh, 90).convert("RGB"))
+        assert figure.draw(explorer.frame) == new_pictures(explorer.frame)
+
+
+def test_the_chosen_tile_is_outlined_where_a_figure_outlines_it(explorer):
+    explorer.layer, figure = LAYER, kept.KeptFigure()
+    for channel in (3, 95):
+        explorer.channel = channel
+        (*_, grid) = figure.draw(explorer.frame)
+        left, top, width, height = np.array(figure.box(explorer.frame)) * (grid.size * 2)
+        whole = draw_figure(explorer.frame, captions=False)
+        outlined = drawn(whole, whole.dpi).convert("RGB")
+        (*_, outlined) = measure(shown_pictures(explorer.frame)).cut(outlined)
+        changed = ImageChops.difference(grid, outlined).getbbox()
+        # Half of the figure's line of 2.5 pixels is around the tile, in whole pixels.
+        assert changed == pytest.approx((left, top, left + width, top + height), abs=3)
+
+
+def test_only_the_parts_that_differ_are_sent_again(explorer, monkeypatch):
+    monkeypatch.setattr("hookviz.widgets.plain.in_front_end", lambda widget: True)
+    explorer.layer = LAYER
+    before = images(explorer)
+    explorer.channel = 17
+    after = images(explorer)
+    assert len(before) == len(after) == 5
+    changed = [old != new for old, new in zip(before, after, strict=True)]
+    assert changed == [False, True, True, False, False]
+    assert says(explorer, f'alt="{explorer.frame.description}"')
+
+
+def images(explorer):
+    texts = [str(getattr(part, "value", "")) for part in parts(explorer)]
+    return [text for text in texts if "<img class" in text]
 
 
 def test_one_figure_serves_all_channels_of_a_layer(explorer, monkeypatch):

@@ -28,6 +28,10 @@ def small_png(figure: Figure) -> bytes:
 def quick_png(picture: Image.Image, compress_level: int) -> bytes:
     """Encode a picture in few colours, faster than `small_png` and a little larger."""
     few = picture.quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    colours = np.reshape(few.getpalette() or [], (-1, 3))
+    # It rounds white off to a gray that shows on a white page.
+    colours[colours.min(1) > 247] = 255
+    few.putpalette(colours.ravel().tolist())
     content = io.BytesIO()
     few.save(content, "PNG", compress_level=compress_level)
     return content.getvalue()

@@ -100,6 +100,11 @@ _EXPLORER = """.hookviz-explorer {container: hookviz / inline-size; width: 100%;
 .hookviz-explorer .hookviz-grow {flex: 1 1 240px; min-width: 0}
 .hookviz-explorer .hookviz-line > * {margin: 0}
 .hookviz-explorer .hookviz-line > .widget-slider {flex: 0 0 340px; max-width: 100%}
+.hookviz-explorer .hookviz-pictures {display: flex; flex-flow: row wrap; align-items: flex-end}
+.hookviz-explorer .hookviz-tiles {position: relative}
+.hookviz-explorer .hookviz-tiles > * {width: 100%}
+.hookviz-explorer .hookviz-tiles > :last-child {position: absolute; inset: 0}
+.hookviz-outline {position: absolute; box-sizing: border-box; border: 2px solid #ff8c00}
 @container hookviz (max-width: 780px) {
   .hookviz-line > .hookviz-grow {flex-basis: 150px !important}
 }
@@ -242,7 +247,8 @@ def bars(rows: Sequence[tuple[str, str, float, bool]]) -> str:
         weight = "bold" if chosen else "normal"
         cells.append(
             f'<span class="prediction" style="background: {ground}; font-weight: {weight}; '
-            'border: 1px solid var(--hv-line); padding: 1px 8px; margin-right: 6px">'
+            "border: 1px solid var(--hv-line); padding: 1px 8px; margin: 0 6px 4px 0; "
+            'display: inline-block">'
             f"{escape(name)} {escape(words)}</span>"
         )
     return f'<div class="hookviz"><div class="plain">{"".join(cells)}</div></div>'
@@ -262,12 +268,20 @@ def plain(text: str, css: str = "", whole: str = "") -> str:
     return f'<div class="hookviz"><div class="plain {css}"{more}>{escape(text)}</div></div>'
 
 
-def image(png: bytes, alt: str) -> str:
-    """Return a picture, as wide as there is room."""
+def image(png: bytes, alt: str, caption: str = "", indent: float = 0) -> str:
+    """Return a picture, at most as wide as it is, and a caption above a fraction of its width."""
+    above = f'<div class="plain" style="padding-left: {100 * indent:.1f}%">{escape(caption)}</div>'
     return (
-        f'<div class="hookviz"><img class="smooth" style="width: auto; max-width: 100%" '
-        f'alt="{escape(alt)}" src="{data_url(png)}"></div>'
+        f'<div class="hookviz">{above if caption else ""}<img class="smooth" '
+        f'style="width: auto; max-width: 100%" alt="{escape(alt)}" src="{data_url(png)}"></div>'
     )
+
+
+def outline(box: Box) -> str:
+    """Return an outline of a part of the picture that its parent contains."""
+    names = ("left", "top", "width", "height")
+    place = "; ".join(f"{name}: {100 * at:.3f}%" for name, at in zip(names, box, strict=True))
+    return f'<div class="hookviz-outline" style="{place}"></div>'
 
 
 def note(text: str) -> str:

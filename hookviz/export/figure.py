@@ -11,9 +11,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import accumulate, pairwise
 from pathlib import Path
 from textwrap import wrap
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -33,9 +34,6 @@ from ..view.frame import Box, ChannelGrid, Frame, ImagePanel, Panel
 TITLE = 36
 """Characters in a line of a title."""
 
-USUAL = 3
-"""The lines of titles that have room above pictures on a screen, so that these do not jump."""
-
 NUMBERED = 5, 16
 """The most rows and columns of a mosaic whose tiles have room for their numbers."""
 
@@ -49,8 +47,12 @@ MOST_TOKENS = 40
 
 SUFFIXES = (".png", ".svg", ".pdf")
 
-WIDE, HIGH, GRID, LINES = 3.3, 2.6, 3.0, 0.2
-"""In inches: the width of a column, the heights of its picture, of the channels and of a line."""
+DPI = 90
+SQUARE, GRID, LINES = 2.4, 3.0, 0.2
+"""In inches: the side of a picture, the heights of the channels and of a line of a title."""
+
+MARGIN, TICKS, WORDS, BARS = 0.15, 0.4, 0.9, 0.8
+"""In inches beside a picture: nothing, numbers at ticks, tokens at ticks, and a colourbar."""
 
 
 def shown_pictures(frame: Frame) -> list[Panel | ImagePanel]:
@@ -61,28 +63,64 @@ def shown_pictures(frame: Frame) -> list[Panel | ImagePanel]:
     return [each for each in found if each is not None]
 
 
-def draw_figure(frame: Frame, titled: bool = True) -> Figure:
+class Measures(NamedTuple):
+    """The arrangement of a figure, in inches: columns of one picture each, above the channels."""
+
+    lefts: list[float]  # from a column's edge to its picture
+    widths: list[float]
+    head: float  # the captions, or a little room for numbers
+    upper: float  # everything above the channels
+
+    @property
+    def width(self) -> float:
+        """The width of the figure."""
+        return sum(self.widths)
+
+    def cut(self, drawn: Image.Image) -> list[Image.Image]:
+        """Cut a drawn figure into its columns and the channels."""
+        upper, ends = round(DPI * self.upper), [round(DPI * x) for x in accumulate(self.widths)]
+        columns = [(left, 0, right, upper) for left, right in pairwise([0, *ends])]
+        return [drawn.crop(box) for box in (*columns, (0, upper, drawn.width, drawn.height))]
+
+
+def measure(pictures: Sequence[Panel | ImagePanel], captions: bool = False) -> Measures:
+    """Return the sizes of a figure of these pictures, with or without room for captions."""
+    words = [isinstance(each, Panel) and any(each.tokens) for each in pictures]
+    lefts = [
+        (WORDS if has_words else TICKS) if isinstance(each, Panel) else MARGIN
+        for each, has_words in zip(pictures, words, strict=True)
+    ]
+    rights = [BARS if isinstance(each, Panel) else MARGIN for each in pictures]
+    widths = [left + SQUARE + right for left, right in zip(lefts, rights, strict=True)]
+    lines = max(_lines(each.caption).count("\n") for each in pictures) + 1
+    head = LINES * (lines + 2 if captions else 1)
+    return Measures(lefts, widths, head, head + SQUARE + (WORDS if any(words) else TICKS))
+
+
+def draw_figure(frame: Frame, captions: bool = True) -> Figure:
     """Draw the pictures and, below, the mosaic with one tile outlined; without a layout engine.
 
     A layout engine takes as long again as all else.
+
+    Parameters
+    ----------
+    captions : bool
+        False leaves out all words but the numbers, for a page that has them beside the pictures.
     """
     pictures = shown_pictures(frame)
-    width = WIDE * len(pictures)
-    tiles = wide_tiles(frame)
+    sizes, tiles = measure(pictures, captions), wide_tiles(frame)
     rows, columns = tiles.mosaic.levels.shape
-    lines = title_lines(pictures)
-    head = LINES * (lines + 2 if titled else max(lines, USUAL))
-    below = min(width * rows / columns, GRID)
-    foot = below + 4 * LINES  # the grid's title, and the ticks of the pictures
-    height = head + HIGH + foot
-    figure = ShownFigure(figsize=(width, height), dpi=90)
-    # Room for the numbers of the colourbars, and above for the titles.
-    edges = {"left": 0.05 / len(pictures), "right": 1 - 0.2 / len(pictures), "wspace": 0.36}
-    upper = figure.add_gridspec(
-        1, len(pictures), bottom=foot / height, top=1 - head / height, **edges
-    )
-    for column, picture in enumerate(pictures):
-        axes = figure.add_subplot(upper[0, column])
+    # In whole pixels, so that `Measures.cut` cuts between them.
+    below = round(DPI * min(sizes.width * rows / columns, GRID)) / DPI
+    width, height = sizes.width, sizes.upper + LINES * captions + below
+    figure = ShownFigure(figsize=(width, height), dpi=DPI)
+    starts = accumulate(sizes.widths, initial=0)
+    bottom = 1 - (sizes.head + SQUARE) / height
+    for column, (picture, start) in enumerate(zip(pictures, starts, strict=False)):
+        left = (start + sizes.lefts[column]) / width
+        axes = figure.add_axes((left, bottom, SQUARE / width, SQUARE / height))
+        if captions:
+            set_caption(picture.caption, axes)
         if isinstance(picture, Panel):
             draw_panel(picture, axes)
             continue
@@ -91,16 +129,17 @@ def draw_figure(frame: Frame, titled: bool = True) -> Figure:
         fill(picture, axes)
         if column == 0:
             _draw_boxes(frame, axes)
-    lower = figure.add_gridspec(1, 1, left=0.01, right=0.99, bottom=0.01, top=below / height)
-    _draw_tiles(tiles, figure.add_subplot(lower[0, 0]))
-    if titled:
+    grid = figure.add_axes((0.01, 0.01, 0.98, below / height - 0.01))
+    _draw_tiles(tiles, grid)
+    if captions:
+        set_caption(tiles.caption, grid, len(tiles.caption))
         figure.suptitle(no_formula(frame.title), fontsize="medium", y=1 - LINES / 4 / height)
     return figure
 
 
 def wide_tiles(frame: Frame) -> ChannelGrid:
     """Return the frame's tiles in the rows that fill a grid below its pictures."""
-    tiles, ratio = frame.tiles, WIDE * len(shown_pictures(frame)) / GRID
+    tiles, ratio = frame.tiles, measure(shown_pictures(frame)).width / GRID
     own, count = tiles.mosaic, len(tiles.channels)
     shape = (own.tile_height + 1) / (own.tile_width + 1)
     columns = min(count, max(own.columns, math.ceil(math.sqrt(count * shape * ratio))))
@@ -147,25 +186,26 @@ def _draw_boxes(frame: Frame, axes: Axes) -> None:
     axes.set_ylim(height - 0.5, -0.5)
 
 
-def title_lines(pictures: Sequence[Panel | ImagePanel]) -> int:
-    """Return the number of lines of the longest title."""
-    return max(_title(picture.caption).count("\n") for picture in pictures) + 1
+def set_caption(caption: str, axes: Axes, letters: int = TITLE) -> None:
+    """Write a caption above axes, in lines of so many letters."""
+    # With a height of its own the title need not avoid ticks, which matplotlib would measure.
+    axes.set_title(_lines(caption, letters), fontsize="small", y=1)
 
 
-def _title(caption: str) -> str:
-    """Return a title in lines about as long as a picture is wide."""
-    return "\n".join(wrap(no_formula(caption), TITLE))
+def _lines(caption: str, letters: int = TITLE) -> str:
+    return "\n".join(wrap(no_formula(caption), letters))
 
 
 def draw_panel(panel: Panel, axes: Axes) -> None:
     """Draw a map with its colourbar, or a 1d map as a curve."""
+    axes.tick_params(labelsize="x-small")
     if is_curve(panel):
-        fill(panel, axes)
+        axes.plot(panel.values[0], lw=1)
+        axes.axhline(0, color="gray", lw=0.5)
         return
     norm = Normalize(panel.low, panel.high)
     shown = axes.imshow(panel.values, colormap(panel.cmap), norm, interpolation="nearest")
     height, width = panel.values.shape
-    axes.tick_params(labelsize="x-small")
     axes.locator_params("x", nbins=1 if height > 4 * width else 5, integer=True)
     axes.locator_params("y", nbins=1 if _is_flat(panel) else 5, integer=True)
     for axis, words in zip((axes.yaxis, axes.xaxis), panel.tokens, strict=True):
@@ -184,22 +224,18 @@ def fill(picture: Panel | ImagePanel, axes: Axes) -> None:
     """Put a picture into axes that have one of the same kind, size and colours."""
     if isinstance(picture, Panel) and is_curve(picture):
         axes.clear()
-        axes.tick_params(labelsize="x-small")
-        axes.plot(picture.values[0], lw=1)
-        axes.axhline(0, color="gray", lw=0.5)
+        draw_panel(picture, axes)
+        return
+    (image,) = axes.images
+    if isinstance(picture, ImagePanel):
+        image.set_data(picture.pixels)
     else:
-        (image,) = axes.images
-        if isinstance(picture, Panel):
-            image.set_data(_within_range(picture))
-            image.set_clim(picture.low, picture.high)
-            if _is_flat(picture) and image.colorbar is not None:
-                ends = picture.low, picture.high
-                image.colorbar.set_ticks(ends, labels=[number(end) for end in ends])
-        else:
-            image.set_data(picture.pixels)
-        outline(picture.box, image.get_size(), axes)
-    # With a height of its own the title need not avoid ticks, which matplotlib would measure.
-    axes.set_title(_title(picture.caption), fontsize="small", y=1)
+        image.set_data(_within_range(picture))
+        image.set_clim(picture.low, picture.high)
+        if _is_flat(picture) and image.colorbar is not None:
+            ends = picture.low, picture.high
+            image.colorbar.set_ticks(ends, labels=[number(end) for end in ends])
+    outline(picture.box, image.get_size(), axes)
 
 
 def is_curve(panel: Panel) -> bool:
@@ -231,9 +267,8 @@ def _draw_tiles(tiles: ChannelGrid, axes: Axes) -> None:
             corner = (left + wide) * width - 0.5, (top + high) * height - 0.5
             ground = {"fc": "white", "alpha": 0.75, "lw": 0, "pad": 0.6}
             axes.text(
-                *corner, str(channel), fontsize="xx-small", ha="right", va="bottom", bbox=ground
+                *corner, str(channel), fontsize="x-small", ha="right", va="bottom", bbox=ground
             )
-    axes.set_title(tiles.caption, fontsize="small", y=1)
     axes.set_axis_off()
 
 

@@ -11,25 +11,18 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
+from ..draw.html import Box
 from ..view.frame import Frame, ImagePanel, Panel
-from .figure import (
-    USUAL,
-    draw_figure,
-    fill,
-    is_curve,
-    outline,
-    shown_pictures,
-    title_lines,
-    wide_tiles,
-)
+from .figure import draw_figure, fill, is_curve, measure, outline, shown_pictures, wide_tiles
 
 
 class KeptFigure:
-    """Draws each frame with the pixels of `draw_figure`, the next ones in a fraction of its time.
+    """Draws frames with the pixels of `draw_figure`, most of them in a tenth of its time.
 
     Another channel changes the values of some pictures, and neither their sizes nor their ticks,
     which take most of the time. So what stays is drawn once, without the artists that move; these
-    are drawn over a copy of it, which matplotlib calls blitting.
+    are drawn over a copy of it, which matplotlib calls blitting. The chosen channel is not outlined
+    in the grid: see `box`.
     """
 
     def __init__(self) -> None:
@@ -38,11 +31,13 @@ class KeptFigure:
         self._moving: set[int] = set()  # the columns that are not in the background
         self._background: Any = None
 
-    def draw(self, frame: Frame) -> Image.Image:
-        """Return the picture of a frame, RGB."""
+    def draw(self, frame: Frame) -> list[Image.Image]:
+        """Return the pictures of a frame and the grid of its channels, RGB."""
         pictures, layout = shown_pictures(frame), _layout(frame)
         if layout != self._layout:
-            self._canvas = FigureCanvasAgg(draw_figure(frame, titled=False))
+            figure = draw_figure(frame, captions=False)
+            outline(None, (), figure.axes[-1])
+            self._canvas = FigureCanvasAgg(figure)
             self._layout, self._background = layout, None
             self._mosaic = wide_tiles(frame).mosaic
             self._moving = {n for n, each in enumerate(pictures) if isinstance(each, Panel)}
@@ -54,7 +49,7 @@ class KeptFigure:
             self._moving |= changed
             self._background = None
         self._pictures = pictures
-        moving = self._fill(frame)
+        moving = self._fill()
         if self._background is None:
             for artist in moving:
                 artist.set_animated(True)
@@ -64,20 +59,31 @@ class KeptFigure:
         renderer = self._canvas.get_renderer()
         for artist in moving:
             artist.draw(renderer)
-        return Image.fromarray(np.asarray(self._canvas.buffer_rgba())).convert("RGB")
+        whole = Image.fromarray(np.asarray(self._canvas.buffer_rgba())).convert("RGB")
+        return measure(pictures).cut(whole)
 
-    def _fill(self, frame: Frame) -> list[Artist]:
+    def box(self, frame: Frame) -> Box:
+        """Return the place of the chosen channel in the grid of the frame drawn last."""
+        left, top, width, height = self._mosaic.box(frame.tiles.place)
+        axes, figure = self._canvas.figure.axes[-1].get_position(), self._canvas.figure
+        # The grid is cut off below everything else.
+        part = 1 - measure(self._pictures).upper / figure.get_figheight()
+        return (
+            axes.x0 + left * axes.width,
+            1 - (axes.y1 - top * axes.height) / part,
+            width * axes.width,
+            height * axes.height / part,
+        )
+
+    def _fill(self) -> list[Artist]:
         """Give the moving parts the values of a frame, and return them in drawing order."""
-        *columns, grid = self._canvas.figure.axes
         for number in self._moving:
-            fill(self._pictures[number], columns[number])
-        outline(self._mosaic.box(frame.tiles.place), self._mosaic.levels.shape, grid)
-        found = [
+            fill(self._pictures[number], self._canvas.figure.axes[number])
+        return [
             artist
             for number in sorted(self._moving)
-            for artist in _artists(self._pictures[number], columns[number])
+            for artist in _artists(self._pictures[number], self._canvas.figure.axes[number])
         ]
-        return [*found, *grid.patches]
 
 
 def _artists(picture: Panel | ImagePanel, axes: Axes) -> Iterator[Artist]:
@@ -85,7 +91,7 @@ def _artists(picture: Panel | ImagePanel, axes: Axes) -> Iterator[Artist]:
     if isinstance(picture, Panel) and is_curve(picture):
         yield axes  # its ticks follow its values
         return
-    found = [*axes.images, *axes.patches, *axes.lines, *axes.texts, axes.title]
+    found = [*axes.images, *axes.patches, *axes.lines, *axes.texts]
     if axes.axison:
         found += axes.spines.values()
     yield from sorted(found, key=lambda artist: artist.get_zorder())
@@ -101,8 +107,7 @@ def _layout(frame: Frame) -> tuple[Any, ...]:
         else each.pixels.shape
         for each in pictures
     ]
-    grid = tiles.mosaic, tiles.cmap, tiles.caption
-    return max(USUAL, title_lines(pictures)), sizes, grid, frame.boxes, frame.target
+    return sizes, tiles.mosaic, tiles.cmap, frame.boxes, frame.target
 
 
 def _same(before: Panel | ImagePanel, now: Panel | ImagePanel) -> bool:
@@ -110,6 +115,6 @@ def _same(before: Panel | ImagePanel, now: Panel | ImagePanel) -> bool:
     return (
         isinstance(before, ImagePanel)
         and isinstance(now, ImagePanel)
-        and (before.caption, before.box) == (now.caption, now.box)
+        and before.box == now.box
         and np.array_equal(before.pixels, now.pixels)
     )

@@ -7,20 +7,18 @@ from functools import partial
 from typing import Any
 
 import ipywidgets as widgets
-from PIL import Image
 
 from ..attribution.cam import method_name
 from ..draw import html
-from ..draw.figures import quick_png
-from ..export.kept import KeptFigure
 from ..files import without_half_characters
 from ..run.target import read_target
 from ..view.frame import Frame, Panel
 from ..view.predictions import Prediction
 from ..view.settings import DECLARED, INDICES
 from .lifecycle import in_front_end, visible
+from .pictures import Pictures
 
-TEXTS = ("title", "note", "predictions", "heading", "place", "opened", "picture", "readings")
+TEXTS = ("title", "note", "predictions", "heading", "place", "opened", "still", "readings")
 SLIDERS = ("layer", *INDICES, "alpha")
 MENUS = ("order", "heatmap", "shown_after", "shown_run")
 TOP = "top prediction"
@@ -54,7 +52,7 @@ class PlainFace(widgets.VBox):
         self._on_user, self._on_error, self._still = on_user, on_error, still
         self._frame: Frame | None = None  # None while controls are being set
         self._drawn: list[Panel] = []  # the panels in the picture
-        self._figure = KeptFigure()
+        self._pictures = Pictures()
         self._texts = texts = {name: widgets.HTML() for name in TEXTS}
         names = (*SLIDERS, *MENUS, "target")
         self._controls = controls = {name: _control(name) for name in names}
@@ -70,7 +68,7 @@ class PlainFace(widgets.VBox):
                 _line(controls["channel"], texts["place"], controls["order"]),
                 _line(*(controls[name] for name in ("call", "sample", "depth"))),
                 _line(*(controls[name] for name in ("shown_after", "heatmap", "alpha"))),
-                *(texts[name] for name in ("opened", "picture", "readings")),
+                *(texts["opened"], texts["still"], self._pictures, texts["readings"]),
                 self._code,
             ]
         )
@@ -123,8 +121,12 @@ class PlainFace(widgets.VBox):
             self._texts[name].value = text
             visible(self._texts[name], bool(text))
         if self._drawn is not frame.panels and in_front_end(self):  # frames may share panels
-            png = _png(self._figure.draw(frame)) if self._still is None else self._still(frame)
-            self._texts["picture"].value = html.image(png, frame.description)
+            still = self._still and html.image(self._still(frame), frame.description)
+            if not still:
+                self._pictures.show(frame)
+            self._texts["still"].value = still or ""
+            visible(self._texts["still"], bool(still))
+            visible(self._pictures, not still)
             self._drawn = frame.panels
         self._code.show()
 
@@ -199,11 +201,6 @@ def _target_in(frame: Frame, text: str) -> Any:
     """Return the target that a text means: an entry of the list, or a class's name or number."""
     listed = _targets(frame)
     return listed[text] if text in listed else read_target(text, frame.classes)
-
-
-def _png(picture: Image.Image) -> bytes:
-    """Encode a picture with little compression, since it is sent once."""
-    return quick_png(picture, compress_level=1)
 
 
 def _control(name: str) -> Any:

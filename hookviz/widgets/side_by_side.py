@@ -13,7 +13,7 @@ from ..attribution.heads import AttentionRecord
 from ..draw.document import in_frame
 from ..draw.figures import ShownFigure, no_formula, small_png
 from ..draw.html import ROOT_CLASS, STYLE
-from ..export.figure import draw_panel
+from ..export.figure import draw_panel, set_caption
 from ..hooking.records import FeatureCache
 from ..hooking.select import Layers
 from ..run.session import Session
@@ -305,7 +305,9 @@ class SideBySide(LiveWidget):
         figure = ShownFigure(figsize=(10.5, 3.8), layout="constrained")
         axes = figure.subplots(1, len(SIDES))
         for side, frame, each in zip(SIDES.values(), frames, axes, strict=True):
-            draw_panel(replace(frame.panels[0], name=f"{side}: {frame.panels[0].name}"), each)
+            panel = replace(frame.panels[0], name=f"{side}: {frame.panels[0].name}")
+            draw_panel(panel, each)
+            set_caption(panel.caption, each)
         figure.suptitle(no_formula(self.layer), fontsize="medium")
         return figure
 

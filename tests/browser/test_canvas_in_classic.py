@@ -6,7 +6,7 @@ import json
 
 import pytest
 from classic import Classic, ClassicNotebook
-from front_end import CANVAS_ON, WIDGETS, canvas_pixels, wait_for, write_notebook
+from front_end import CANVAS_ON, PLAIN_MAP, WIDGETS, canvas_pixels, wait_for, write_notebook
 
 pytestmark = pytest.mark.skipif(WIDGETS > 7, reason="the classic Notebook shows ipywidgets 7 alone")
 
@@ -49,7 +49,7 @@ def test_the_canvas_replaces_the_core_widgets(lab, browser, shots):
     notebook = opened(lab, browser)
     page, app = notebook.page, notebook.page.locator(".hookviz-app")
     app.locator(".hv-tile").first.wait_for()
-    assert page.locator(".hookviz img.smooth").count() == 0
+    assert page.locator(PLAIN_MAP).count() == 0
     wait_for(lambda: "on its way" not in app.inner_text(), "all pictures")
     canvas = app.locator(".hv-activation canvas").first
     before = canvas_pixels(canvas)
@@ -67,11 +67,11 @@ def test_without_anywidgets_front_end_the_core_widgets_stay(browser, tmp_path, s
     try:
         notebook = opened(server, browser)
         page = notebook.page
-        page.locator(".hookviz img.smooth").wait_for()
+        page.locator(PLAIN_MAP).wait_for()
         notebook.settle()
         assert page.locator(".hookviz-app").count() == 0
         one_to_the_right(page)
-        picture = page.locator(".hookviz img.smooth")
+        picture = page.locator(PLAIN_MAP)
         wait_for(lambda: "channel 1 of 24" in picture.get_attribute("alt"), "its picture")
         page.screenshot(path=shots / "canvas-classic-without.png")
         assert "rror" not in page.locator(".output_wrapper").first.inner_text()

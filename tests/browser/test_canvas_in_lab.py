@@ -7,6 +7,7 @@ import json
 import pytest
 from front_end import (
     CANVAS_ON,
+    PLAIN_MAP,
     WIDGETS,
     canvas_pixels,
     next_frame,
@@ -36,9 +37,6 @@ TELL = (
 )
 
 
-PLAIN = ".hookviz-explorer .hookviz img.smooth"
-
-
 @pytest.fixture(scope="module")
 def twin():
     made = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layer="stem.0")
@@ -66,7 +64,7 @@ def test_the_canvas_replaces_the_core_widgets_and_updates_the_traits(open_notebo
     page = notebook.page
     app = page.locator(".hookviz-app")
     app.locator(".hv-tile").first.wait_for()
-    assert page.locator(PLAIN).count() == 0
+    assert page.locator(PLAIN_MAP).count() == 0
     canvas = app.locator(".hv-activation canvas").first
     wait_for(lambda: drawn(canvas, twin.frame.panels[0]), "the first map")
     said = page.locator(".said").first
@@ -192,11 +190,11 @@ def test_if_the_canvas_cannot_run_the_core_widgets_stay(open_notebook, broken):
     spoil = f"import traitlets\nfrom hookviz.widgets.canvas import Canvas\n{broken}"
     notebook = open_notebook([ON, spoil, MAKE, "explorer"])
     page = notebook.page
-    page.locator(PLAIN).first.wait_for()
+    page.locator(PLAIN_MAP).first.wait_for()
     if FAILS in broken:
         wait_for(lambda: notebook.tells("[anywidget]"), "the page to have tried it")
     notebook.settle()
-    assert page.locator(PLAIN).count() == 1
+    assert page.locator(PLAIN_MAP).count() == 1
     assert page.locator(".hookviz-app").count() == 0
     text = page.locator(".jp-Notebook").first.inner_text()
     assert "Error" not in text.replace(FAILS, "") and "Failed" not in text
@@ -220,7 +218,7 @@ def test_without_anywidgets_front_end_the_core_widgets_stay(browser, tmp_path):
         path = write_notebook(server.files / "explorer.ipynb", [ON, MAKE, "explorer"])
         notebook = Notebook(server, browser, path)
         page = notebook.page
-        page.locator(PLAIN).first.wait_for()
+        page.locator(PLAIN_MAP).first.wait_for()
         wait_for(lambda: notebook.tells("anywidget"), "the page to have looked for it")
         notebook.settle()
         assert page.locator(".hookviz-app").count() == 0

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from front_end import next_frame, wait_for, wait_for_names
+from front_end import PLAIN_MAP, next_frame, wait_for, wait_for_names
 from playwright.sync_api import expect
 
 import hookviz
 
 TOUR = Path(__file__).resolve().parents[2] / "notebooks" / "explore_resnet.ipynb"
-PICTURE = ".hookviz img.smooth"  # the single picture of the core widgets
 
 
 def twin():
@@ -49,7 +48,7 @@ def test_sliders_and_menus_of_the_tour_change_the_picture(open_notebook, shots, 
     widget = page.locator(".hookviz-explorer").first
     widget.scroll_into_view_if_needed()
     wait_for_names(widget)
-    picture = widget.locator(PICTURE)
+    picture = widget.locator(PLAIN_MAP)
     page.screenshot(path=shots / "tour-light.png")
 
     def agrees():
@@ -105,7 +104,7 @@ def test_heatmap_opacity_and_target_are_set_by_keyboard(open_notebook, shots):
     page = notebook.page
     widget = page.locator(".hookviz-explorer")
     wait_for_names(widget)
-    picture = widget.locator(PICTURE)
+    pictures = widget.locator("img.smooth")
     for role, wanted in (
         ("slider", ["layer", "channel", "opacity"]),
         ("combobox", ["target", "order", "heatmap"]),
@@ -113,11 +112,14 @@ def test_heatmap_opacity_and_target_are_set_by_keyboard(open_notebook, shots):
         for name in wanted:  # by its label, as a screen reader announces it
             assert widget.get_by_role(role, name=name, exact=True).count() == 1
 
+    def sources():
+        return [picture.get_attribute("src") for picture in pictures.all()]
+
     def moves(act):
-        """Return whether an action changes the picture."""
-        before = picture.get_attribute("src")
+        """Wait until an action has changed a picture."""
+        before = sources()
         act()
-        wait_for(lambda: picture.get_attribute("src") != before, "another picture")
+        wait_for(lambda: sources() != before, "another picture")
 
     heatmap = widget.get_by_role("combobox", name="heatmap")
     heatmap.focus()

@@ -6,6 +6,7 @@ import pytest
 from dashboard import Dashboard, Voila
 from front_end import (
     CANVAS_ON,
+    PLAIN_MAP,
     WIDGETS,
     canvas_pixels,
     numeral,
@@ -32,7 +33,7 @@ def test_core_widgets_work_in_other_front_ends(front_end, page_of, browser, tmp_
         path = write_notebook(server.files / "explorer.ipynb", [CELL])
         notebook = page_of(server, browser, path)
         widget = notebook.page.locator(".hookviz-explorer")
-        picture = widget.locator(".hookviz img.smooth")
+        picture = widget.locator(PLAIN_MAP)
         picture.wait_for()
         wait_for_names(widget)
         before = picture.get_attribute("src")
@@ -71,7 +72,7 @@ def test_the_canvas_works_in_other_front_ends(front_end, page_of, browser, tmp_p
         notebook = page_of(server, browser, path)
         page, app = notebook.page, notebook.page.locator(".hookviz-app")
         app.locator(".hv-tile").first.wait_for()
-        assert page.locator(".hookviz img.smooth").count() == 0
+        assert page.locator(PLAIN_MAP).count() == 0
         canvas = app.locator(".hv-activation canvas").first
         wait_for(lambda: canvas_pixels(canvas).any(), "the first map")
         wait_for(lambda: "on its way" not in app.inner_text(), "all pictures")

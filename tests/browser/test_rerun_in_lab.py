@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from front_end import number, wait_for, wait_for_names
+from front_end import PLAIN_MAP, number, wait_for, wait_for_names
 
 CELL = """import hookviz, ipywidgets
 model, image = hookviz.demo_model(), hookviz.demo_images()[6]
@@ -66,7 +66,7 @@ def test_running_a_cell_again_replaces_its_explorer(open_notebook):
     widget = page.locator(".hookviz-explorer")
     wait_for(lambda: widget.count() == 1, "the new explorer")
     wait_for_names(widget)
-    picture = widget.locator(".hookviz img.smooth")
+    picture = widget.locator(PLAIN_MAP)
     widget.get_by_role("slider", name="channel").focus()
     for _ in range(3):
         page.keyboard.press("ArrowRight")

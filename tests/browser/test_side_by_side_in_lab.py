@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from front_end import CANVAS_ON, WIDGETS, wait_for
+from front_end import CANVAS_ON, PLAIN_MAP, WIDGETS, wait_for
 from playwright.sync_api import expect
 
 TWO_PICTURES = [
@@ -37,7 +37,7 @@ PORTED = [
 
 def columns(page):
     """Return the pictures of a and b."""
-    return [page.locator(f".hookviz-side-{side} .hookviz img.smooth") for side in "ab"]
+    return [page.locator(f".hookviz-side-{side}").locator(PLAIN_MAP) for side in "ab"]
 
 
 def test_linked_explorers_of_two_pictures_move_together(open_notebook, shots):
