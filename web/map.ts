@@ -3,7 +3,7 @@
 import { h, render } from "preact";
 import { el, sure } from "./dom.ts";
 import { contextOf, paint } from "./levels.ts";
-import { lifted, openedAtFirst, reduced, treeOf, visibleUnits } from "./mapGraph.ts";
+import { around, lifted, openedAtFirst, reduced, treeOf, visibleUnits } from "./mapGraph.ts";
 import { placed } from "./mapLayout.ts";
 import { MapView } from "./mapView.tsx";
 import { middle, times } from "./numbers.ts";
@@ -210,9 +210,8 @@ export class NetworkMap {
 
   /** The units around the shown layer. */
   around() {
-    const found: Unit[] = [];
-    for (let unit = this.leaf()?.parent; unit; unit = unit.parent) found.push(unit);
-    return found;
+    const leaf = this.leaf();
+    return leaf ? around(leaf) : [];
   }
 
   /** The index of the box with the shown layer, or −1. */
@@ -532,8 +531,7 @@ function between([one, other]: TouchList) {
 }
 
 function under(unit: Unit, key: string) {
-  for (let each = unit.parent; each; each = each.parent) if (each.key === key) return true;
-  return false;
+  return around(unit).some((outer) => outer.key === key);
 }
 
 /** Its name within the opened module around it. */

@@ -26,6 +26,13 @@ const SIBLINGS = 18; // that stand side by side; more of them are grouped
 const GROUP = 12; // parts of a group that is split
 const FEW = 4; // boxes that are opened even where there is no room
 
+/** The units around a unit without the whole graph, from the inside out. */
+export function around(unit: Unit) {
+  const found: Unit[] = [];
+  for (let outer = unit.parent; outer?.parent; outer = outer.parent) found.push(outer);
+  return found;
+}
+
 /** Fold a graph: a tree of modules, whose leaves are the graph's nodes. */
 export function treeOf(graph: Graph): Unit {
   const root = unitOf("", "", "module", "", null);

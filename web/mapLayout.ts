@@ -1,6 +1,7 @@
 // Where the boxes of a map stand: dagre orders them from left to right, and what is too long for the
 // width is broken into lines, as a text is.
 
+import { around } from "./mapGraph.ts";
 import type { Unit } from "./mapGraph.ts";
 
 /** What is used of the library dagre. */
@@ -33,6 +34,7 @@ export interface Box {
   height: number;
 }
 type Points = Array<[number, number]>;
+type Edge = [from: number, to: number];
 export interface Path {
   from: number;
   to: number;
@@ -41,7 +43,7 @@ export interface Path {
   smooth: boolean;
 }
 /** Around an opened unit's boxes. */
-export type Frame = { unit: Unit; depth: number } & Box;
+export type Frame = { unit: Unit } & Box;
 export type Placed = { boxes: Box[]; lines: number[]; paths: Path[]; frames: Frame[] } & Size;
 
 const BETWEEN = 25; // pixels between columns
@@ -63,54 +65,51 @@ export function placed(
   dagre: Dagre,
   units: Unit[],
   sizes: Size[],
-  { kept, skips }: { kept: Array<[number, number]>; skips: Array<[number, number]> },
+  { kept, skips }: { kept: Edge[]; skips: Edge[] },
   room: number,
 ): Placed {
   let { boxes, ways } = inOneLine(dagre, sizes, kept);
   const extra = roomForTitles(units, boxes);
   if (extra.some(Boolean)) ({ boxes, ways } = inOneLine(dagre, sizes, kept, extra));
-  const columns = columnsOf(boxes);
-  const depth = Math.max(0, ...units.map(depthOf)) - 1;
+  const depth = Math.max(0, ...units.map((unit) => around(unit).length));
   const lines = broken(
-    columns,
+    columnsOf(boxes),
     units,
     [...kept, ...skips],
     room - 2 * BORDER - BETWEEN - 2 * PAD * depth,
   );
-  const frames = framesOf(units, lines, boxes);
-  const rows = rowsOf(boxes, lines, frames, { kept, skips });
+  const held = heldBy(units, lines, boxes);
+  // An edge within a line goes straight through the columns; all others have a lane below a line.
+  const isStraight = ([from, to]: Edge) => lines[from] === lines[to];
+  const rows = rowsOf(boxes, lines, held, [
+    ...kept.filter((edge) => !isStraight(edge)),
+    ...skips,
+  ]);
   boxes.forEach((box, n) => {
     box.x += rows[lines[n]].right;
     box.y += rows[lines[n]].down;
   });
-  const pathOf = ([from, to]: [number, number], skip: boolean): Path => {
+  const pathOf = (edge: Edge, skip: boolean): Path => {
+    const [from, to] = edge;
     const { right, down } = rows[lines[from]];
-    const way = ways.get(`${from} ${to}`);
-    const smooth = !skip && lines[from] === lines[to] && way !== undefined;
+    const smooth = !skip && isStraight(edge);
     const points = smooth
-      ? way.map(([x, y]): [number, number] => [x + right, y + down])
-      : around(from, to, boxes, lines, rows, skip);
+      ? ways.get(edge.join(" "))!.map(([x, y]): [number, number] => [x + right, y + down])
+      : below(edge, boxes, lines, rows, skip);
     return { from, to, skip, smooth, points };
   };
   const paths = [
     ...kept.map((edge) => pathOf(edge, false)),
     ...skips.map((edge) => pathOf(edge, true)),
   ];
-  for (const frame of frames) wrap(frame, boxes);
-  const last = rows[rows.length - 1];
+  const frames = held.map((each) => frameOf(each, boxes));
   const right = Math.max(
     0,
-    ...[...boxes, ...frames.map((each) => each.frame)].map((each) => each.x + each.width),
+    ...[...boxes, ...frames].map(({ x, width }) => x + width),
     ...paths.flatMap(({ points }) => points.map(([x]) => x)),
   );
-  return {
-    boxes,
-    lines,
-    paths,
-    frames: frames.map((each) => each.frame),
-    width: right + BORDER,
-    height: last ? last.end : 0,
-  };
+  const height = rows[rows.length - 1]?.end ?? 0;
+  return { boxes, lines, paths, frames, width: right + BORDER, height };
 }
 
 /**
@@ -120,7 +119,7 @@ export function placed(
 function inOneLine(
   dagre: Dagre,
   sizes: Size[],
-  kept: Array<[number, number]>,
+  kept: Edge[],
   extra: number[] = [],
 ) {
   const graph = new dagre.Graph();
@@ -159,17 +158,12 @@ function inOneLine(
  */
 function roomForTitles(units: Unit[], boxes: Box[]) {
   const extra = units.map(() => 0);
-  const around = (n: number) => {
-    const found = [];
-    for (let each = units[n]?.parent; each?.parent; each = each.parent) found.push(each);
-    return found;
-  };
   for (const column of columnsOf(boxes)) {
     const order = column.boxes.sort((a, b) => boxes[a].y - boxes[b].y);
     for (const [place, n] of order.entries()) {
       const above = order[place - 1];
       if (above === undefined) continue;
-      const [upper, lower] = [around(above), around(n)];
+      const [upper, lower] = [around(units[above]), around(units[n])];
       const own = lower.filter((each) => !upper.includes(each)).length;
       const others = upper.filter((each) => !lower.includes(each)).length;
       extra[n] = own * (TITLE + 2) + others * PAD;
@@ -202,7 +196,7 @@ function columnsOf(boxes: Box[]) {
 export function broken(
   columns: ReturnType<typeof columnsOf>,
   units: Unit[],
-  edges: Array<[number, number]>,
+  edges: Edge[],
   room: number,
 ): number[] {
   const columnOf = new Array(units.length).fill(0);
@@ -218,8 +212,8 @@ export function broken(
   for (const [from, to] of edges) cross([columnOf[from], columnOf[to]], 2);
   const opened: Map<Unit, number[]> = new Map();
   units.forEach((unit, n) => {
-    for (let each = unit.parent; each?.parent; each = each.parent) {
-      opened.set(each, [...(opened.get(each) ?? []), columnOf[n]]);
+    for (const outer of around(unit)) {
+      opened.set(outer, [...(opened.get(outer) ?? []), columnOf[n]]);
     }
   });
   for (const ends of opened.values()) cross(ends, 1);
@@ -248,51 +242,47 @@ export function broken(
   return lines;
 }
 
+/** The boxes in a frame, and how many frames are nested above them. */
+interface Held {
+  unit: Unit;
+  line: number;
+  own: number[];
+  above: number;
+}
+
 /**
  * Opened units around boxes: a frame in each line in which they have some, and several where boxes
- * of other modules stand between.
+ * of other modules stand between. The outer ones come first.
  */
-function framesOf(units: Unit[], lines: number[], boxes: Box[]) {
-  const held: Map<string, { unit: Unit; own: number[] }> = new Map();
-  units.forEach((unit, n) => {
-    for (let around = unit.parent; around?.parent; around = around.parent) {
-      const key = `${lines[n]} ${around.key}`;
-      const known = held.get(key) ?? { unit: around, own: [] };
+function heldBy(units: Unit[], lines: number[], boxes: Box[]): Held[] {
+  const byLine: Map<string, { unit: Unit; line: number; own: number[] }> = new Map();
+  units.forEach((inner, n) => {
+    for (const unit of around(inner)) {
+      const key = `${lines[n]} ${unit.key}`;
+      const known = byLine.get(key) ?? { unit, line: lines[n], own: [] };
       known.own.push(n);
-      held.set(key, known);
+      byLine.set(key, known);
     }
   });
-  const frames: Array<{ frame: Frame; line: number; boxes: number[]; above: number }> = [];
-  for (const { unit, own } of held.values()) {
-    const line = lines[own[0]];
-    const others = units.flatMap((
-      each,
-      n,
-    ) => (lines[n] === line && !inside(each, unit) ? [boxes[n]] : []));
-    const left = (n: number) => boxes[n].x;
+  const found = [...byLine.values()].flatMap(({ unit, line, own }) => {
+    const others = boxes.filter((_, n) => lines[n] === line && !around(units[n]).includes(unit));
     const runs: number[][] = [];
-    for (const n of own.sort((a, b) => left(a) - left(b))) {
+    for (const n of own.sort((a, b) => boxes[a].x - boxes[b].x)) {
       const last = runs[runs.length - 1];
       if (last && !others.some((other) => meet(other, boxAround([...last, n], boxes)))) {
         last.push(n);
       } else runs.push([n]);
     }
-    for (const run of runs) {
-      frames.push({
-        frame: { unit, depth: depthOf(unit), x: 0, y: 0, width: 0, height: 0 },
-        line,
-        boxes: run,
-        above: 0,
-      });
-    }
-  }
-  for (const one of frames) {
-    const inner = frames.filter((each) =>
-      each.line === one.line && inside(each.frame.unit, one.frame.unit)
-    );
-    one.above = Math.max(0, ...inner.map((each) => each.frame.depth - one.frame.depth));
-  }
-  return frames.sort((a, b) => a.frame.depth - b.frame.depth);
+    return runs.map((own) => ({ unit, line, own, depth: around(unit).length }));
+  });
+  return found
+    .map((one) => {
+      const inner = found.filter(({ unit, line }) =>
+        line === one.line && around(unit).includes(one.unit)
+      );
+      return { ...one, above: Math.max(0, ...inner.map(({ depth }) => depth - one.depth)) };
+    })
+    .sort((a, b) => a.depth - b.depth);
 }
 
 function meet(one: Box, other: Box) {
@@ -313,17 +303,6 @@ function boxAround(own: number[], boxes: Box[]): Box {
   };
 }
 
-function depthOf(unit: Unit) {
-  let depth = 0;
-  for (let each = unit.parent; each; each = each.parent) depth += 1;
-  return depth;
-}
-
-function inside(unit: Unit, other: Unit) {
-  for (let each = unit.parent; each; each = each.parent) if (each === other) return true;
-  return false;
-}
-
 /** How far a line's boxes are moved; where they begin and end; where the lanes below end. */
 export interface Row {
   right: number;
@@ -335,12 +314,7 @@ export interface Row {
   count: number;
 }
 
-function rowsOf(
-  boxes: Box[],
-  lines: number[],
-  frames: ReturnType<typeof framesOf>,
-  { kept, skips }: { kept: Array<[number, number]>; skips: Array<[number, number]> },
-): Row[] {
+function rowsOf(boxes: Box[], lines: number[], held: Held[], edges: Edge[]): Row[] {
   const count = Math.max(-1, ...lines) + 1;
   const rows: Row[] = [];
   let y = BORDER / 2;
@@ -351,9 +325,9 @@ function rowsOf(
     const left = Math.min(...own.map((box) => box.x));
     const above = Math.max(
       0,
-      ...frames.filter((each) => each.line === line).map((each) => each.above + 1),
+      ...held.filter((each) => each.line === line).map((each) => each.above + 1),
     );
-    const lanes = lanesOf(line, boxes, lines, kept, skips);
+    const lanes = lanesOf(line, boxes, lines, edges);
     const begin = y + above * TITLE + (above ? PAD : 0);
     const most = Math.max(0, ...lanes.values()) + (lanes.size ? 1 : 0);
     const used = LANE * Math.min(most, LANES);
@@ -374,28 +348,14 @@ function rowsOf(
 }
 
 /** The lane below a line of each edge that runs there: short ones are nearest to the boxes. */
-function lanesOf(
-  line: number,
-  boxes: Box[],
-  lines: number[],
-  kept: Array<[number, number]>,
-  skips: Array<[number, number]>,
-) {
-  const centre = (n: number) => boxes[n].x + boxes[n].width / 2;
-  const middle = Math.max(0, ...boxes.map((box, n) => (lines[n] === line ? box.x + box.width : 0)));
-  const runs: Array<{ key: string; low: number; high: number }> = [];
-  for (const [from, to] of [...kept.filter(([a, b]) => lines[a] !== lines[b]), ...skips]) {
-    const [a, b] = [lines[from], lines[to]];
-    const arrives = a !== b && b - 1 === line;
-    if (a !== line && !arrives) continue;
-    const ends = a === b
-      ? [centre(from), centre(to)]
-      : a === line && b !== line + 1
-      ? [centre(from), middle]
-      : [-Infinity, middle];
-    const [low, high] = [Math.min(...ends), Math.max(...ends)];
-    runs.push({ key: `${from} ${to}`, low, high });
-  }
+function lanesOf(line: number, boxes: Box[], lines: number[], edges: Edge[]) {
+  const runs = edges.flatMap((edge) => {
+    const [a, b] = edge.map((n) => lines[n]);
+    if (a !== line && (a === b || b - 1 !== line)) return [];
+    const ends = edge.map((n) => boxes[n].x + boxes[n].width / 2);
+    const [low, high] = a === b ? [Math.min(...ends), Math.max(...ends)] : [-Infinity, Infinity];
+    return [{ key: edge.join(" "), low, high }];
+  });
   runs.sort((one, other) => one.high - one.low - (other.high - other.low));
   const lanes: Map<string, number> = new Map();
   const taken: Array<Array<{ low: number; high: number }>> = [];
@@ -409,35 +369,22 @@ function lanesOf(
 }
 
 /** The way of an edge below the boxes: in its line, or on to another line. */
-function around(
-  from: number,
-  to: number,
-  boxes: Box[],
-  lines: number[],
-  rows: Row[],
-  skip: boolean,
-): Points {
-  const other = boxes[to];
+function below(edge: Edge, boxes: Box[], lines: number[], rows: Row[], skip: boolean): Points {
+  const [from, to] = edge;
   const [a, b] = [lines[from], lines[to]];
-  const key = `${from} ${to}`;
-  const below = laneAt(rows, a, key);
-  const out = skip ? downFrom(from, boxes, lines, below, 1) : beyond(from, boxes, lines, below);
-  const up = downFrom(to, boxes, lines, below, -1).reverse();
-  if (a === b) return [...out, ...up];
-  const middle = other.y + other.height / 2;
-  const end = other.x + other.width / 2 - Math.min(8, other.width / 5);
-  if (b === a + 1 && !skip) {
-    return [...out, [other.x - BETWEEN / 2, below], [other.x - BETWEEN / 2, middle], [
-      other.x,
-      middle,
-    ]];
-  }
-  if (b === a + 1) return [...out, [end, below], [end, other.y]];
+  const key = edge.join(" ");
+  const lane = laneAt(rows, a, key);
+  const out = skip ? downFrom(from, boxes, lines, lane, 1) : beyond(from, boxes, lines, lane);
+  if (a === b) return [...out, ...downFrom(to, boxes, lines, lane, -1).reverse()];
+  // A skip enters its box from above, any other edge from the left, between the columns.
+  const { x, y, width, height } = boxes[to];
+  const at = skip ? x + width / 2 - Math.min(8, width / 5) : x - BETWEEN / 2;
+  const end: Points = skip ? [[at, y]] : [[at, y + height / 2], [x, y + height / 2]];
+  if (b === a + 1) return [...out, [at, lane], ...end];
   const before = b > 0 ? laneAt(rows, b - 1, key) : rows[0].top - PAD;
-  const lane = rows[a].lanes.get(key) ?? 0;
-  const edge = Math.max(...boxes.map((box) => box.x + box.width)) + BETWEEN / 2 +
-    (LANE * Math.min(lane, LANES)) / 2;
-  return [...out, [edge, below], [edge, before], [end, before], [end, other.y]];
+  const beside = Math.max(...boxes.map((box) => box.x + box.width)) + BETWEEN / 2 +
+    (LANE * Math.min(rows[a].lanes.get(key) ?? 0, LANES)) / 2;
+  return [...out, [beside, lane], [beside, before], [at, before], ...end];
 }
 
 /**
@@ -481,17 +428,15 @@ function laneAt(rows: Row[], line: number, key: string) {
   return row.bottom + LANE + lane * LANE * Math.min(1, LANES / Math.max(row.count, 1));
 }
 
-function wrap(
-  { frame, boxes: own, above }: { frame: Frame; line: number; boxes: number[]; above: number },
-  boxes: Box[],
-) {
+function frameOf({ unit, own, above }: Held, boxes: Box[]): Frame {
   const { x, y, width, height } = boxAround(own, boxes);
   const pad = PAD * (above + 1) - 1;
   const title = (above + 1) * TITLE + 2;
-  Object.assign(frame, {
+  return {
+    unit,
     x: x - pad,
     y: y - title,
     width: width + 2 * pad,
     height: height + title + pad,
-  });
+  };
 }
