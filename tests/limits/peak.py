@@ -13,10 +13,10 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
-
-KINDS = ("plain", "capture", "explore", "guard", "diagnose", "capture all", "compare")
 
 
 def measure(kind: str, name: str, batch: int, side: int, max_bytes: int | None = None) -> dict:
@@ -68,84 +68,48 @@ def _measure_here(kind: str, name: str, batch: int, side: int, max_bytes: int | 
     gc.collect()
     held, before = storages(), _resident()
     _forget_peak()
-    kept, nbytes = WORK[kind](hookviz, model, x, max_bytes)
+    budget = {} if max_bytes is None else {"max_bytes": max_bytes}
+    kept = WORK[kind](hookviz, model, x, **budget)
     peak = _peak() - before
     gc.collect()
     live = sum(size for key, size in storages().items() if key not in held)
-    del kept
-    return {"peak": peak, "nbytes": nbytes, "live": live}
+    cache = getattr(kept, "cache", kept)  # an explorer has one
+    return {"peak": peak, "nbytes": getattr(cache, "nbytes", 0), "live": live}
 
 
-def _plain(hookviz: Any, model: Any, x: Any, max_bytes: int | None) -> tuple[Any, int]:
+def _plain(model: Any, x: Any) -> None:
     import torch
 
-    top = model(x.requires_grad_()).amax(1).sum()
-    torch.autograd.grad(top, x)
-    return None, 0
+    torch.autograd.grad(model(x.requires_grad_()).amax(1).sum(), x)
 
 
-def _capture(hookviz: Any, model: Any, x: Any, max_bytes: int | None) -> tuple[Any, int]:
-    with hookviz.capture(model, max_bytes=max_bytes) as cache:
-        _plain(hookviz, model, x, None)
-    return cache, cache.nbytes
+def _within(block: Any, model: Any, x: Any) -> Any:
+    with block as result:
+        _plain(model, x)
+    return result
 
 
-def _explore(hookviz: Any, model: Any, x: Any, max_bytes: int | None) -> tuple[Any, int]:
-    explorer = hookviz.explore(model, x, max_bytes=max_bytes)
-    return explorer, explorer.cache.nbytes
+def _attention(hookviz: Any, model: Any, x: Any, target: Any = None, **budget: Any) -> Any:
+    maps = hookviz.attention(model, x, target=target, **budget)
+    tensors = [*maps.values(), *([] if target is None else maps.gradients.values())]
+    return SimpleNamespace(maps=maps, nbytes=sum(each.nbytes for each in tensors))
 
 
-def _guard(hookviz: Any, model: Any, x: Any, max_bytes: int | None) -> tuple[Any, int]:
-    with hookviz.diagnose(model) as findings:
-        _plain(hookviz, model, x, None)
-    return findings, 0
-
-
-def _diagnose(hookviz: Any, model: Any, x: Any, max_bytes: int | None) -> tuple[Any, int]:
-    return hookviz.diagnose(model, x), 0
-
-
-def _capture_all(hookviz: Any, model: Any, x: Any, max_bytes: int | None) -> tuple[Any, int]:
-    with hookviz.capture(model, lambda name, module: True, max_bytes=max_bytes) as cache:
-        _plain(hookviz, model, x, None)
-    return cache, cache.nbytes
-
-
-def _compare(hookviz: Any, model: Any, x: Any, max_bytes: int | None) -> tuple[Any, int]:
-    found = hookviz.compare(model, model, x)
-    assert all(row.output.equal for row in found)
-    return found, 0
-
-
-def _forward(hookviz: Any, model: Any, x: Any, max_bytes: int | None) -> tuple[Any, int]:
-    import torch
-
-    with torch.no_grad():
-        model(x)
-    return None, 0
-
-
-def _attention(hookviz: Any, model: Any, x: Any, max_bytes: int | None) -> tuple[Any, int]:
-    maps = hookviz.attention(model, x, max_bytes=max_bytes)
-    return maps, sum(each.nbytes for each in maps.values())
-
-
-def _graded(hookviz: Any, model: Any, x: Any, max_bytes: int | None) -> tuple[Any, int]:
-    maps = hookviz.attention(model, x, target=0, max_bytes=max_bytes)
-    return maps, 2 * sum(each.nbytes for each in maps.values())
-
-
-WORK: dict[str, Callable[..., tuple[Any, int]]] = {
-    "plain": _plain,
-    "capture": _capture,
-    "explore": _explore,
-    "guard": _guard,
-    "diagnose": _diagnose,
-    "capture all": _capture_all,
-    "compare": _compare,
-    "forward": _forward,
+# Each gets hookviz, the model, the input and the options of a budget; its result is kept.
+WORK: dict[str, Callable[..., Any]] = {
+    "plain": lambda hookviz, *given: _plain(*given),
+    "capture": lambda hookviz, model, x, **budget: _within(
+        hookviz.capture(model, **budget), model, x
+    ),
+    "capture all": lambda hookviz, model, x, **budget: _within(
+        hookviz.capture(model, lambda name, module: True, **budget), model, x
+    ),
+    "guard": lambda hookviz, model, x: _within(hookviz.diagnose(model), model, x),
+    "diagnose": lambda hookviz, *given: hookviz.diagnose(*given),
+    "explore": lambda hookviz, *given, **budget: hookviz.explore(*given, **budget),
+    "compare": lambda hookviz, model, x: hookviz.compare(model, model, x),
     "attention": _attention,
-    "attention and gradients": _graded,
+    "attention and gradients": partial(_attention, target=0),
 }
 
 
