@@ -221,15 +221,15 @@ def resnet() -> nn.Module:
     return nn.Sequential(*stem, *body, *_pooled(16))
 
 
-class Gru(nn.Module):
-    """A GRU that reads a picture row by row."""
+class Recurrent(nn.Module):
+    """A recurrent layer that reads a picture row by row."""
 
-    def __init__(self) -> None:
+    def __init__(self, layer: nn.Module) -> None:
         super().__init__()
-        self.gru, self.head = nn.GRU(8, 48, batch_first=True), nn.Linear(48, 10)
+        self.layer, self.head = layer, nn.Linear(48, 10)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.gru(x[:, 0])[0][:, -1])
+        return self.head(self.layer(x[:, 0])[0][:, -1])
 
 
 class Attention(nn.Module):
@@ -302,18 +302,6 @@ def frozen() -> nn.Module:
     model.requires_grad_(False)
     model[-1] = nn.Linear(model[-1].in_features, 10)
     return model
-
-
-def lstm() -> nn.Module:
-    class Lstm(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.lstm, self.head = nn.LSTM(8, 48, 2, batch_first=True), nn.Linear(48, 10)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.head(self.lstm(x[:, 0])[0][:, -1])
-
-    return Lstm()
 
 
 def sigmoids() -> nn.Module:
@@ -582,8 +570,8 @@ NETS: dict[str, Net] = {
     "depthwise": Net(depthwise),
     "squeeze-excite": Net(squeeze_excite, epochs=8),
     "resnet": Net(resnet, epochs=12, optimizer=partial(torch.optim.Adam, lr=2e-3)),
-    "gru": Net(Gru, epochs=10),
-    "lstm": Net(lstm, epochs=12),
+    "gru": Net(lambda: Recurrent(nn.GRU(8, 48, batch_first=True)), epochs=10),
+    "lstm": Net(lambda: Recurrent(nn.LSTM(8, 48, 2, batch_first=True)), epochs=12),
     "vit": Net(Vit, epochs=14, least=0.9),
     "bce": Net(lambda: nn.Sequential(_plain(nn.BatchNorm2d), nn.Sigmoid()), loss=one_hot_bce),
     "autoencoder": Net(autoencoder, loss=rebuilt, correct=False),

@@ -216,16 +216,17 @@ class Attention(nn.Module):
             nn.Linear(width, width),
         )
 
-    def forward(self, x, other=None, mask=None):
+    def split(self, x, other=None):
         q = self.q(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
         kv = self.kv(x if other is None else other)
-        k, v = kv.unflatten(-1, (2, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
-        return self.out(self.inner(q, k, v, mask).transpose(1, 2).flatten(2))
+        return q, *kv.unflatten(-1, (2, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
+
+    def forward(self, x, other=None, mask=None):
+        y = self.inner(*self.split(x, other), mask)
+        return self.out(y.transpose(1, 2).flatten(2))
 
     def weights(self, x, other=None, mask=None):
-        q = self.q(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-        kv = self.kv(x if other is None else other)
-        k = kv.unflatten(-1, (2, self.num_heads, -1)).permute(2, 0, 3, 1, 4)[0]
+        q, k, _ = self.split(x, other)
         logits = q @ k.mT / math.sqrt(q.shape[-1])
         return (logits if mask is None else logits + mask).softmax(-1)
 
@@ -432,8 +433,7 @@ class TalkingHeads(Attention):
         self.before, self.behind = nn.Linear(2, 2), nn.Linear(2, 2)
 
     def forward(self, x):
-        q = self.q(x).unflatten(-1, (2, -1)).transpose(1, 2)
-        k, v = self.kv(x).unflatten(-1, (2, 2, -1)).permute(2, 0, 3, 1, 4)
+        q, k, v = self.split(x)
         logits = self.before((q @ k.mT).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
         weights = logits.softmax(-1)
         MIXED_WEIGHTS.append(weights.detach())

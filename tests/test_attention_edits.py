@@ -50,7 +50,10 @@ class ScaledHeads(nn.Module):
         else:
             y = (q @ k.mT / math.sqrt(4)).softmax(-1) @ v
         y = y * self.factors.to(y).view(1, 2, 1, 1) if (self.factors != 1).any() else y
-        return self.proj(y.transpose(1, 2).flatten(2))
+        return self.proj(self.joined(y))
+
+    def joined(self, y):
+        return y.transpose(1, 2).flatten(2)
 
 
 class TwoAttentions(nn.Module):
@@ -125,10 +128,8 @@ def test_heads_are_edited_if_the_projection_is_not_called_as_a_module(kind, fact
 class Interleaved(ScaledHeads):
     """Attention that interleaves the values of its heads before the projection."""
 
-    def attend(self, x):
-        q, k, v = self.qkv(x).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
-        y = nn.functional.scaled_dot_product_attention(q, k, v)
-        return self.proj(y.permute(0, 2, 3, 1).flatten(2))
+    def joined(self, y):
+        return y.permute(0, 2, 3, 1).flatten(2)
 
 
 @pytest.mark.parametrize("between", [True, False])
@@ -138,7 +139,7 @@ def test_heads_that_are_not_adjacent_inputs_of_a_linear_layer_are_refused(betwee
     if between:
         model.attn.proj = nn.Sequential(nn.Hardswish(), nn.Linear(8, 8))
     else:
-        model.attn = Interleaved()
+        model.attn = Interleaved(fused=True)
     scattered(model)
     with pytest.raises(ValueError, match="Heads of 'attn.heads' cannot be scaled"):
         head_edit(model, x, "attn", 0, 1)

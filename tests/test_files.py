@@ -34,23 +34,20 @@ def no_space(*_):
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_failed_write_keeps_the_old_file(tmp_path, monkeypatch):
-    path = tmp_path / "view.html"
-    path.write_text("old")
-    monkeypatch.setattr(os, "fsync", no_space)
-    with pytest.raises(OSError, match="No space"):
-        write_whole(path, b"new")
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
+WRITERS = {
+    "a.txt": lambda explorer, path: write_whole(path, b"new"),
+    "page.html": lambda explorer, path: explorer.to_html(path),
+    "view.png": lambda explorer, path: explorer.save(path),
+}
 
 
-@pytest.mark.parametrize("name", ["page.html", "view.png"])
-def test_a_failed_export_keeps_the_old_file(explorer, tmp_path, monkeypatch, name):
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_failed_write_keeps_the_old_file(explorer, tmp_path, monkeypatch, name):
     path = tmp_path / name
     path.write_text("old")
     monkeypatch.setattr(os, "fsync", no_space)
     with pytest.raises(OSError, match="No space"):
-        explorer.to_html(path) if name == "page.html" else explorer.save(path)
+        WRITERS[name](explorer, path)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 

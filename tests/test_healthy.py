@@ -94,7 +94,11 @@ def lite0():
 
 @pytest.fixture(scope="module")
 def photographs():
-    """Return a cat and a cup of coffee, preprocessed for Lite0."""
+    return cat_and_coffee()
+
+
+def cat_and_coffee():
+    """Return photographs of a cat and a cup of coffee, preprocessed for Lite0."""
     from skimage import data
 
     def prepared(picture):

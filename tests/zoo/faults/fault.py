@@ -212,6 +212,17 @@ def own(module: nn.Module, *given: Any) -> Any:
     return type(module).forward(module, *given)
 
 
+def heads(attention: Any, x: Tensor) -> tuple[Tensor, ...]:
+    """Return the queries, keys and values of an attention of timm, ``(N, heads, tokens, size)``."""
+    qkv = attention.qkv(x).unflatten(-1, (3, attention.num_heads, -1))
+    return qkv.permute(2, 0, 3, 1, 4).unbind(0)
+
+
+def joined(attention: Any, x: Tensor) -> Tensor:
+    """Join the heads and project them."""
+    return attention.proj(x.transpose(1, 2).flatten(2))
+
+
 def replace(model: nn.Module, name: str, module: nn.Module) -> None:
     """Replace a layer by another module, in the model's mode."""
     parent, _, last = name.rpartition(".")

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from .fault import fault, own, patch, picture, replace
+from .fault import fault, heads, joined, own, patch, picture, replace
 
 
 @fault("torchvision/resnet18", "inf", "layer2.0", "log")
@@ -53,15 +53,12 @@ def row_masked_throughout(model):
     """Attention with a mask of −Inf that leaves no position in a row."""
 
     def forward(self, x, attn_mask=None, is_causal=False):
-        B, N, C = x.shape
-        qkv = self.qkv(x).reshape(B, N, 3, self.num_heads, self.head_dim).permute(2, 0, 3, 1, 4)
-        q, k, v = qkv.unbind(0)
+        q, k, v = heads(self, x)
         scores = q * self.scale @ k.transpose(-2, -1)
-        mask = torch.zeros(N, N, dtype=torch.bool)
+        mask = torch.zeros(scores.shape[-2:], dtype=torch.bool)
         mask[5] = True
         scores = scores.masked_fill(mask, -torch.inf)
-        x = scores.softmax(-1) @ v  # planted
-        return self.proj(x.transpose(1, 2).reshape(B, N, C))
+        return joined(self, scores.softmax(-1) @ v)  # planted
 
     patch(model.blocks[3].attn, forward)
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from .fault import cross_entropy, fault, own, patch, picture
+from .fault import cross_entropy, fault, heads, joined, own, patch, picture
 
 float16 = partial(torch.autocast, "cpu", torch.float16)
 bfloat16 = partial(torch.autocast, "cpu", torch.bfloat16)
@@ -75,11 +75,9 @@ def scores_without_scale(model):
     """Attention in half without a scale, of large queries and keys."""
 
     def forward(self, x, attn_mask=None, is_causal=False):
-        B, N, C = x.shape
-        qkv = self.qkv(x).reshape(B, N, 3, self.num_heads, self.head_dim).permute(2, 0, 3, 1, 4)
-        q, k, v = qkv.unbind(0)
+        q, k, v = heads(self, x)
         scores = (q + 100) @ (k + 100).transpose(-2, -1)  # planted
-        return self.proj((scores.softmax(-1) @ v).transpose(1, 2).reshape(B, N, C))
+        return joined(self, scores.softmax(-1) @ v)
 
     patch(model.blocks[4].attn, forward)
     model.half()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from .fault import fault, own, patch, picture, replace
+from .fault import fault, heads, joined, own, patch, picture, replace
 
 VIT = {"img_size": 64}
 
@@ -57,11 +57,9 @@ def keys_not_transposed(model):
     """Attention multiplies queries and keys without transposing."""
 
     def forward(self, x, attn_mask=None, is_causal=False):
-        B, N, C = x.shape
-        qkv = self.qkv(x).reshape(B, N, 3, self.num_heads, self.head_dim).permute(2, 0, 3, 1, 4)
-        q, k, v = qkv.unbind(0)
+        q, k, v = heads(self, x)
         scores = q @ k  # planted
-        return self.proj((scores @ v).transpose(1, 2).reshape(B, N, C))
+        return joined(self, scores @ v)
 
     patch(model.blocks[2].attn, forward)
 

@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # as pytest has it
 
 import torch
 from digits import NETS, digits, trained
+from test_healthy import cat_and_coffee
 from test_planted import PLANTS, channels_last, convolutions, middle
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -55,16 +56,10 @@ MODELS = {**PLANTS, without_graph: "no gradient"}
 
 def networks() -> dict[str, Case]:
     """Return trained networks in eval mode, with their inputs and labels."""
-    from skimage import data
-
-    def prepared(picture: Tensor) -> Tensor:
-        x = torch.from_numpy(picture).permute(2, 0, 1)[None].float() / 255
-        x = F.interpolate(x, size=(256, 256), mode="bilinear", antialias=True)
-        return (x[..., 16:240, 16:240] - 0.498) / 0.502
-
-    given = torch.cat([prepared(data.chelsea()), prepared(data.coffee())])
     lite0 = hookviz.pretrained("efficientnet_lite0")[0].eval()
-    found: dict[str, Case] = {"EfficientNet-Lite0": (lite0, given, torch.tensor([282, 967]))}
+    found: dict[str, Case] = {
+        "EfficientNet-Lite0": (lite0, cat_and_coffee(), torch.tensor([282, 967]))
+    }
     x, y, _, _ = digits()
     for name in ("batchnorm", "depthwise", "resnet", "squeeze-excite"):
         model = trained(name).stages["the end"].eval()
