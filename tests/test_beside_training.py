@@ -1,6 +1,7 @@
 """Using hookviz between or around training steps does not change the training."""
 
 import random
+from contextlib import nullcontext
 from functools import cache
 
 import numpy as np
@@ -100,6 +101,11 @@ def captured(model, when, step):
         assert len(cache["4"].calls) == 1
 
 
+def guarded(model, when, step):
+    with hookviz.diagnose(model) if when == "around" else nullcontext():
+        step()
+
+
 def forward_captured(model, when, step):
     """Run a forward and a backward to the input by hand, in eval mode."""
     step()
@@ -124,7 +130,7 @@ def explained(model, when, step):
     explorer.close()
 
 
-@pytest.mark.parametrize("look", [explored, captured, forward_captured, explained])
+@pytest.mark.parametrize("look", [explored, captured, guarded, forward_captured, explained])
 @pytest.mark.parametrize(
     ("optimizer", "autocast", "set_to_none"),
     [("sgd", False, True), ("adam", False, False), ("adam", True, True)],

@@ -1,4 +1,4 @@
-"""After Ctrl-C at any moment, the model and the process are unchanged, and the next call works."""
+"""The model and the process are unchanged after a call, an error and Ctrl-C at any moment."""
 
 import dis
 import importlib
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from untouched import changes, snapshot
+from untouched import assert_untouched, changes, snapshot
 
 import hookviz
 from hookviz import attribution, metrics
@@ -86,6 +86,14 @@ def scored(model, x):
     return [repr(curve), repr(check)]
 
 
+def attributed(model, x):
+    few = {"smoothgrad": {"nt_samples": 2}, "integrated_gradients": {"n_steps": 2}}
+    return [
+        float(hookviz.attribute(model, x, method=method, **few.get(method, {})).sum())
+        for method in attribution.ATTRIBUTIONS
+    ]
+
+
 def hooked(model, x):
     model.head.register_forward_hook(lambda *given: None)
     hookviz.remove_hooks(model)
@@ -103,12 +111,15 @@ CALLS = {
     ).matrix.tolist(),
     "graph": lambda model, x: len(hookviz.graph(model, x).records()),
     "contributions": lambda model, x: len(hookviz.contributions(model, x, **POSITION).records()),
-    "attribute": lambda model, x: float(
-        hookviz.attribute(model, x, method="smoothgrad", nt_samples=2).sum()
-    ),
+    "attribute": attributed,
     "attention": lambda model, x: len(hookviz.attention(model, x).records()),
-    "receptive_field": lambda model, x: len(hookviz.receptive_field(model, x)),
-    "scorecam": lambda model, x: float(attribution.scorecam(model, x, "shared").sum()),
+    "receptive_field": lambda model, x: float(
+        hookviz.receptive_field(model, x, "shared").effective(x).sum()
+    ),
+    "cam": lambda model, x: [
+        float(method(model, x, "shared").sum())
+        for method in (attribution.scorecam, attribution.ablationcam)
+    ],
     "occlusion": lambda model, x: float(attribution.occlusion(model, x, window=6).sum()),
     "metrics": scored,
     "remove_hooks": hooked,
@@ -163,6 +174,31 @@ def test_every_public_function_that_sets_hooks_is_tested():
     public = {name for name in hookviz.__all__ if callable(getattr(hookviz, name))}
     elsewhere = {"feature_visualization"}  # it needs a model of colour pictures
     assert public - WORKS.keys() == NO_HOOKS | elsewhere
+
+
+@pytest.mark.parametrize(
+    ("error", "run"), [(None, 0), (KeyboardInterrupt, 1), (ArithmeticError, 2)]
+)
+@pytest.mark.parametrize("kind", [kind for kind in CALLS if kind != "remove_hooks"])
+def test_a_call_leaves_the_model_unchanged_also_if_the_model_raises(kind, error, run):
+    """The model raises in its first or second run; a part is frozen, a part is in eval mode."""
+    (model, x), runs = model_and_input(), []
+
+    def fail(module, args):
+        runs.append(error)
+        if len(runs) == run:
+            raise error
+
+    model.train().body[1].eval()
+    model.shared.weight.grad = torch.full_like(model.shared.weight, 2.0)
+    model.head.register_forward_pre_hook(fail)
+    before, given, relu = snapshot(model), x.clone(), torch.relu
+    with suppress(KeyboardInterrupt, RuntimeError, ArithmeticError):
+        CALLS[kind](model, x)
+    assert runs
+    assert_untouched(model, before)
+    assert torch.equal(x, given) and x.grad is None and not x.requires_grad
+    assert torch.relu is relu
 
 
 class Worker:
