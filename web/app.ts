@@ -21,7 +21,6 @@ import { mapSize, short } from "./numbers.ts";
 import { objectId } from "./objectId.ts";
 import { boxesOf, Output } from "./output.tsx";
 import { Panel } from "./panel.tsx";
-import { Pair } from "./pair.ts";
 import { positionIn, State } from "./state.ts";
 import { Tools } from "./tools.tsx";
 import { pointed, valueOf } from "./tooltip.ts";
@@ -69,7 +68,6 @@ export class App {
   ablation: Ablation;
   flip: Flip;
   output: Output;
-  pair: Pair;
   isFinding = false; // whether the field that finds a layer is open
   pictures: Pictures | null = null;
   picture: Picture | null = null; // the input, as it is shown
@@ -111,7 +109,6 @@ export class App {
     this.colours = new Colours(root, source);
     this.heatmaps = new Heatmaps(input, source, this.colours);
     this.output = new Output(this);
-    this.pair = new Pair(source, this.state);
     this.tools = new Tools(this);
     this.why = new Why(this);
     this.weights = new Weights(this);
@@ -457,7 +454,6 @@ export class App {
     this.shown = { data, at, ranking: this.ranking, position: this.position };
     this.drawMaps(data);
     this.lookAtInput(data);
-    this.pair.show(this.colours);
     this.heatmaps.strip(data, at);
     this.pointed = pointed(this, data);
     this.notes = this.notesOn(data);

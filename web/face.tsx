@@ -10,6 +10,7 @@ import { EditsView } from "./edits.tsx";
 import { ChannelRow, Finder, LayerWords, nameOf, ShownAfter } from "./heading.tsx";
 import { targetOf } from "./heatmaps.ts";
 import { barsOf, Boxes, boxesOf, OutputView } from "./output.tsx";
+import { PairView } from "./pair.tsx";
 import { PanelView } from "./panel.tsx";
 import { Predictions } from "./predictions.tsx";
 import { Readings } from "./readings.tsx";
@@ -33,7 +34,7 @@ export function Face({ app }: { app: App }) {
       <Header app={app} />
       <LayerRow app={app} place={place} />
       <ChannelRow app={app} word={layers[place]?.attends ? "head" : "channel"} />
-      <ByHand element={app.pair.root} />
+      <PairView app={app} />
       <Main app={app} />
       <Sides app={app} />
       <DrawersView drawers={app.parts.drawers} all={drawersOf(app)} />
