@@ -62,24 +62,6 @@ def test_layers_can_be_named_as_in_the_wrapper():
     assert list(explorer.cache) == ["stem.0"]
 
 
-def test_transform_and_class_names_reach_all_functions():
-    model, names = hookviz.demo_model(), ["a", "b", *map(str, range(8))]
-
-    def transform(picture):
-        return torch.zeros(3, 40, 40)
-
-    given = {"transform": transform, "class_names": names}
-    shapes = [
-        hookviz.attribute(model, PICTURE, target="a", **given).shape[2:],
-        hookviz.attribution.scorecam(model, PICTURE, "stem.0", "a", **given).shape[1:],
-        hookviz.attribution.ablationcam(model, PICTURE, "stem.0", "a", **given).shape[1:],
-    ]
-    assert shapes == [(40, 40), (20, 20), (20, 20)]
-    flat = torch.rand(40, 40)
-    for curve in (hookviz.metrics.deletion_curve, hookviz.metrics.insertion_curve):
-        assert len(curve(model, PICTURE, flat, "b", steps=2, **given).scores) == 3
-
-
 @pytest.mark.parametrize(("model_dtype", "dtype"), [("bfloat16", "float32"), ("float32", "double")])
 def test_a_dtype_that_differs_from_the_weights_is_reported(model_dtype, dtype):
     model = hookviz.demo_model().to(getattr(torch, model_dtype))
