@@ -54,6 +54,14 @@ def test_merged_moments_equal_those_of_all_values(case, random):
     assert float(merged.norm) == pytest.approx(float(finite.norm()), rel=1e-5)
 
 
+def test_moments_of_large_maps_equal_those_of_each_row():
+    values = torch.randn(30, 80_000, generator=torch.Generator().manual_seed(0)) + 3
+    values[3, ::7], values[5, 9] = 0, math.nan
+    rows = [Moments.of(row[None]).each(lambda tensor: tensor[0]) for row in values]
+    for found, wanted in zip(Moments.of(values), Moments.stacked(rows), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-6, atol=0)
+
+
 @settings(deadline=None)
 @given(split_values())
 def test_merged_extremes_equal_those_of_all_values(case):

@@ -82,9 +82,8 @@ class Moments(NamedTuple):
             sums = torch.zeros(shape, dtype=wide(device), device=device)
             return cls(counts, sums, sums, counts, counts, counts)
         size, dtype = values.shape[-1], wide(values.device)
-        total = values.sum(-1).to(dtype)
-        raw = torch.linalg.vector_norm(values, dim=-1).to(dtype).square()
-        nonzero = count_nonzero(values)
+        total, norm, nonzero = _sums(values)
+        total, raw = total.to(dtype), norm.to(dtype).square()
         moments = cls.of_sums(size, total, raw, nonzero)
         doubtful = ~(are_exact(size, total, raw, values.dtype) | (nonzero == 0))
         if bool(doubtful.any()):
@@ -153,6 +152,24 @@ class Moments(NamedTuple):
     def norm(self) -> Tensor:
         """Euclidean norm of the finite values, ``sqrt(sum(x**2))``."""
         return (self.squares + self.count * self.mean.square()).clamp(min=0).sqrt()
+
+
+_AT_ONCE = 1 << 18
+"""Values that stay in the processor's cache while they are summed up in several ways."""
+
+
+def _sums(values: Tensor) -> tuple[Tensor, ...]:
+    """Return sum, Euclidean norm and number of nonzero values along the last dimension."""
+    rows = values.reshape(-1, values.shape[-1])
+    step = max(1, len(rows))
+    if values.device.type == "cpu" and values.numel() >= 8 * _AT_ONCE:
+        # Otherwise each sum would read all values from memory: three times slower.
+        step = max(1, _AT_ONCE // rows.shape[1])
+    parts = [
+        (part.sum(-1), torch.linalg.vector_norm(part, dim=-1), count_nonzero(part))
+        for part in rows.split(step)
+    ]
+    return tuple(torch.cat(each).view(values.shape[:-1]) for each in zip(*parts, strict=True))
 
 
 def are_exact(size: int, total: Any, raw: Any, dtype: torch.dtype) -> Any:
