@@ -170,7 +170,7 @@ def text_table(title: str, header: Row, rows: Sequence[Row], spare: Sequence[str
     """
     rows = [[visible(cell).replace("\n", r"\n") for cell in row] for row in rows]
     if not rows:
-        return "\n".join([paragraph(title), cut("  ".join(header), WIDTH)])
+        return paragraph(title)
     columns: dict[str, Sequence[str]] = dict(zip(header, zip(*rows, strict=True), strict=True))
     notes: list[str] = []
     if _width(columns) > WIDTH:
@@ -262,7 +262,7 @@ def _header(columns: Columns, widths: Sequence[int]) -> list[list[str]]:
 
 
 def html_table(title: str, header: Row, rows: Sequence[Row]) -> str:
-    """Format the same as HTML; all text is escaped.
+    """Format the same as HTML, a title alone if there are no rows; all text is escaped.
 
     >>> html_table("t", ("a",), [("<b>",)])  # doctest: +ELLIPSIS
     '<div><p>t</p><div style="overflow-x: auto"><table>...<td>&lt;b&gt;</td>...</div></div>'
@@ -273,8 +273,35 @@ def html_table(title: str, header: Row, rows: Sequence[Row]) -> str:
 
     body = "".join(row(cells, "td") for cells in rows)
     heading = f"<p>{escape(title)}</p>" if title else ""
+    if not rows:
+        return heading
     # A table that is wider than the window scrolls alone, so that the title can be read.
     return (
         f'<div>{heading}<div style="overflow-x: auto"><table>'
         f"<thead>{row(header, 'th')}</thead><tbody>{body}</tbody></table></div></div>"
     )
+
+
+class Tabular:
+    """A mixin for results that are displayed as a table."""
+
+    def _as_table(self) -> tuple[str, Row, Sequence[Row], Sequence[str]]:
+        """Return title, header, rows, and the columns that a narrow terminal can do without."""
+        raise NotImplementedError
+
+    @for_terminal
+    def __repr__(self) -> str:
+        return text_table(*self._as_table())
+
+    def _repr_html_(self) -> str:
+        title, header, rows, _ = self._as_table()
+        return html_table(title, header, rows)
+
+
+def call_name(layer: str, call: int = 0, path: str = "") -> str:
+    """Name one call of a layer, or one of several tensors that it returned, for people.
+
+    >>> call_name("lstm", 1, "[0]"), call_name("")
+    ('lstm[0] (call 1)', '(model)')
+    """
+    return f"{layer or '(model)'}{path}" + (f" (call {call})" if call else "")

@@ -690,7 +690,7 @@ def test_a_strip_has_layers_as_rows_and_steps_as_columns():
     rows = watch.history().rows
     assert [lit(axes).shape[:2] for axes in strips] == [(len(rows), 4), (5, 4)]
     names = [label.get_text() for label in strips[0].get_yticklabels()]
-    assert names[:3] == ["conv", "norm", "relu"] and "relu (1)" in names
+    assert names[:3] == ["conv", "norm", "relu"] and "relu (call 1)" in names
     magenta = (lit(strips[0]) == (1, 0, 1, 1)).all(2)
     second = rows.index(Row("second"))
     assert magenta[:second].sum() == 0 and magenta[second:, 3].all()

@@ -401,11 +401,7 @@ class Attention(TablePage, Mapping[str, Tensor]):
         return rows
 
     def _png(self) -> bytes | None:
-        if not self:
-            return None
-        from ..draw.figures import small_png  # matplotlib
-
-        return small_png(self.figure())
+        return self.figure()._repr_png_() if self else None
 
     def figure(
         self,

@@ -268,9 +268,7 @@ class SanityCheck(TablePage):
         ]
 
     def _png(self) -> bytes | None:
-        from ..draw.figures import small_png  # matplotlib
-
-        return small_png(self.figure())
+        return self.figure()._repr_png_()
 
     def figure(self) -> ShownFigure:
         """Draw both measures over the steps, as means of the samples."""

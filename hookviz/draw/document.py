@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files import page_to, without_half_characters
-from ..tables import Row, escape, for_terminal, html_table, megabytes, text_table
+from ..tables import Row, Tabular, escape, megabytes
 
 STATIC = Path(__file__).resolve().parent.parent / "static"
 
@@ -146,10 +146,10 @@ def plain_page(title: str, body: str, png: bytes | None = None) -> str:
     return _page(title, policy, _PLAIN, f"<body>{picture}{body}</body>")
 
 
-class TablePage:
+class TablePage(Tabular):
     """A mixin for results whose page is a table, below a figure if there is one.
 
-    A subclass defines `_heading`, and either ``verdict``, ``_header`` and `_cells` or its own
+    A subclass defines either ``verdict``, ``_header`` and `_cells`, or `_as_table`, or its own
     ``__repr__`` and `_repr_html_`. For a figure it overrides `_png`.
     """
 
@@ -162,16 +162,12 @@ class TablePage:
     def _cells(self) -> Sequence[Row]:
         return []
 
-    @for_terminal
-    def __repr__(self) -> str:
-        rows = self._cells()
-        return text_table(self.verdict, self._header, rows) if rows else self.verdict
-
-    def _repr_html_(self) -> str:
-        return html_table(self.verdict, self._header, self._cells())
+    def _as_table(self) -> tuple[str, Row, Sequence[Row], Sequence[str]]:
+        return self.verdict, self._header, self._cells(), ()
 
     def _heading(self) -> str:
-        raise NotImplementedError
+        """Return the title of the page."""
+        return self.verdict
 
     def _png(self) -> bytes | None:
         return None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
@@ -78,6 +80,13 @@ def within(text: str, letters: int) -> str:
 def layer_label(layer: str, letters: int = 40) -> str:
     """Cut the name of a layer to the room in a figure."""
     return no_formula(within(layer or "(model)", letters))
+
+
+def name_ticks(axis: Axis, names: Sequence[str], most: int = 40) -> None:
+    """Write names at an axis whose numbers are their indices; of many, every second, third, …"""
+    step = max(1, math.ceil(len(names) / most))
+    shown = [*map(layer_label, names[::step])]
+    axis.set_ticks(range(0, len(names), step), shown, fontsize="xx-small")
 
 
 _MOST = 16  # heads in a row

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..tables import for_terminal, html_table, megabytes, number, plain, text_table
+from ..tables import Row, Tabular, megabytes, number, plain
 from .select import close_names
 from .transforms import without_wrappers
 
@@ -247,7 +247,7 @@ class LayerRecord:
         )
 
 
-class FeatureCache(Mapping[str, LayerRecord]):
+class FeatureCache(Tabular, Mapping[str, LayerRecord]):
     """Layer name -> `LayerRecord`, in the order in which the layers first ran; read-only.
 
     Made by `hookviz.capture`. A module with several names goes by its first one;
@@ -376,12 +376,8 @@ class FeatureCache(Mapping[str, LayerRecord]):
         facts += [f"{len(self.not_called)} never ran"] if self.not_called else []
         return f"FeatureCache: {', '.join(facts)}{'; ' * bool(self.unseen)}{self.unseen}"
 
-    @for_terminal
-    def __repr__(self) -> str:
-        return text_table(self._title(), _COLUMNS, self._rows(), _SPARE_COLUMNS)
-
-    def _repr_html_(self) -> str:
-        return html_table(self._title(), _COLUMNS, self._rows())
+    def _as_table(self) -> tuple[str, Row, Sequence[Row], Sequence[str]]:
+        return self._title(), _COLUMNS, self._rows(), _SPARE_COLUMNS
 
 
 class TensorStore:

@@ -19,7 +19,7 @@ from ..hooking.handles import own_function
 from ..hooking.interrupts import defer_interrupts
 from ..hooking.select import check_module, module_names, type_name
 from ..run.errors import legible
-from ..tables import escape, for_terminal, html_table, paragraph, some, text_table
+from ..tables import Row, for_terminal, html_table, some, text_table
 
 
 class HookFunction(NamedTuple):
@@ -428,12 +428,8 @@ class HookTable(TablePage, Sequence[HookInfo]):
     def _heading(self) -> str:
         return self.title
 
-    @for_terminal
-    def __repr__(self) -> str:
-        return _text(self.title, self)
-
-    def _repr_html_(self) -> str:
-        return _html(self.title, self)
+    def _as_table(self) -> tuple[str, Row, Sequence[Row], Sequence[str]]:
+        return self.title, _HEADER, _rows(self), ()
 
 
 class RemovedHooks(HookTable):
@@ -456,11 +452,12 @@ class RemovedHooks(HookTable):
 
     @for_terminal
     def __repr__(self) -> str:
-        left = "\n\n" + _text("Left:", self.left) if self.left else ""
-        return _text(self.title, self) + left
+        left = "\n\n" + text_table("Left:", _HEADER, _rows(self.left)) if self.left else ""
+        return super().__repr__() + left
 
     def _repr_html_(self) -> str:
-        return _html(self.title, self) + (_html("Left", self.left) if self.left else "")
+        left = html_table("Left", _HEADER, _rows(self.left)) if self.left else ""
+        return super()._repr_html_() + left
 
 
 # Finding
@@ -540,14 +537,6 @@ _HEADER = ("hook", "function", "on", "origin", "defined in", "note")
 
 def _count(found: Sequence[HookInfo]) -> str:
     return f"{len(found) or 'no'} hook{'s' * (len(found) != 1)}"
-
-
-def _text(title: str, found: Sequence[HookInfo]) -> str:
-    return text_table(title, _HEADER, _rows(found)) if found else paragraph(title)
-
-
-def _html(title: str, found: Sequence[HookInfo]) -> str:
-    return html_table(title, _HEADER, _rows(found)) if found else f"<p>{escape(title)}</p>"
 
 
 def _rows(found: Iterable[HookInfo]) -> list[tuple[str, ...]]:

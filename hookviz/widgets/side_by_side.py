@@ -200,7 +200,8 @@ class SideBySide(LiveWidget):
         columns = "repeat(2, minmax(0, 1fr))"
         layout = widgets.Layout(display="grid", grid_template_columns=columns, grid_gap="0 20px")
         halves = [self._named("a", a, left), self._named("b", b, right)]
-        shown: list[widgets.Widget] = [widgets.Box(halves, layout=layout)]
+        self._halves = widgets.Box(halves, layout=layout)
+        shown: list[widgets.Widget] = [self._halves]
         if comparison is not None:
             self._rows = _list_of_rows(comparison)
             self._calls = [[(r.layer, r.call) for r in rows] for rows in comparison.row_groups()]
@@ -219,7 +220,7 @@ class SideBySide(LiveWidget):
 
     def _show_one(self, _: Any = None) -> None:
         """Show b's explorer alone, once the browser draws it: it has both runs, level."""
-        left, right, halves = self.left, self.right, self.children[-1]
+        left, right, halves = self.left, self.right, self._halves
         if left is None or right is None or right in self.children or not right.is_canvas:
             return
         left._take_place({})  # it is not shown, and need not draw

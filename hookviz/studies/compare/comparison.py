@@ -27,7 +27,7 @@ from .difference import (
 )
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from ...draw.figures import ShownFigure
 
 
 class Comparison(TablePage, Sequence[LayerDifference]):
@@ -214,17 +214,12 @@ class Comparison(TablePage, Sequence[LayerDifference]):
                 break
         return both
 
-    def figure(self) -> Figure:
+    def figure(self) -> ShownFigure:
         """Draw the relative differences along the layers, activations and gradients."""
         return error_chart(self)
 
-    def _heading(self) -> str:
-        return self.verdict
-
     def _png(self) -> bytes:
-        from ...draw.figures import small_png  # matplotlib
-
-        return small_png(self.figure())
+        return self.figure()._repr_png_()
 
     @property
     def verdict(self) -> str:
@@ -301,12 +296,12 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         return f"<div>{html_table(self.verdict, HEADER, self.table())}{every}</div>"
 
 
-def error_chart(rows: Sequence[LayerDifference]) -> Figure:
+def error_chart(rows: Sequence[LayerDifference]) -> ShownFigure:
     """Relative differences of activations and gradients along the layers, on a logarithmic scale.
 
     What is equal stands at the bottom; what cannot be compared, or is infinite, at the top.
     """
-    from ...draw.figures import ShownFigure, layer_label  # matplotlib
+    from ...draw.figures import ShownFigure, layer_label, name_ticks  # matplotlib
 
     columns = {
         "activations": [row.output.distance for row in rows],
@@ -324,12 +319,15 @@ def error_chart(rows: Sequence[LayerDifference]) -> Figure:
     if first is not None:
         axes.axvline(first, color="#d97706", lw=1)
         axes.set_title(f"first difference: {layer_label(rows[first].layer, 60)}", fontsize="medium")
+    # What is equal would have no place on a logarithmic scale, nor would what is infinite.
+    for height, words in ((low, "equal"), (high, "not comparable")):
+        if any((np.clip(found, low, high) == height).any() for found in columns.values()):
+            axes.axhline(height, color="gray", lw=0.5)
+            axes.text(1.005, height, words, transform=axes.get_yaxis_transform(), va="center")
     axes.set_yscale("log")
     axes.set_ylim(low / 2, high * 2)
-    step = max(1, math.ceil(len(rows) / 40))
-    axes.set_xticks(range(0, len(rows), step))
-    names = [layer_label(row.layer) for row in rows[::step]]
-    axes.set_xticklabels(names, rotation=90, fontsize="xx-small")
+    name_ticks(axes.xaxis, [row.layer for row in rows])
+    axes.tick_params("x", rotation=90)
     axes.set_ylabel("‖a − b‖ / ‖a‖")
     axes.legend(fontsize="small")
     return figure

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ...hooking.records import CapturedTensor, FeatureCache
-from ...tables import for_terminal, number, plain
+from ...tables import call_name, for_terminal, number, plain
 from .pairing import Pairs
 
 # OpenBLAS uses several threads for the product of more than 10,000 numbers. On a busy machine these
@@ -237,8 +237,7 @@ class LayerDifference:
     def name(self) -> str:
         """The layer's name, with b's if that is different, and the call if there are several."""
         partner = "" if self.layer_b == self.layer else f" → {self.layer_b or '(model)'}"
-        call = f" (call {self.call})" if self.call else ""
-        return f"{self.layer or '(model)'}{partner}{call}"
+        return call_name(self.layer, self.call, partner)
 
     def cells(self) -> tuple[str, ...]:
         """Return the row of the table."""

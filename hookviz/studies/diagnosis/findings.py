@@ -239,9 +239,6 @@ class Diagnosis(TablePage, Sequence[Finding]):
             )
         return self._explore(self[finding])
 
-    def _heading(self) -> str:
-        return self.verdict
-
     @for_terminal
     def text(self) -> str:
         """Return all findings as text, and what was looked at."""

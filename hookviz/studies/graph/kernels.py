@@ -410,9 +410,6 @@ class LayerWeights(TablePage):
         axes.tick_params(labelsize="x-small")
         axes.set_yticks([])
 
-    def _heading(self) -> str:
-        return self.verdict
-
     @for_terminal
     def __repr__(self) -> str:
         return text_table(self.verdict, _HEADER, self.rows())

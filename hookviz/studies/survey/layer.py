@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...run.statistics import NONE
-from ...tables import for_terminal, html_table, number, plain, some, text_table
+from ...tables import Row, Tabular, call_name, number, plain, some
 from .running import BINS, LayerStatistics, SurveyedRun
 
 Key = str | tuple[str, int]
@@ -40,8 +40,8 @@ class TopInput(NamedTuple):
     box: tuple[int, ...] | None  #: its receptive field in the input, see `LayerSurvey.box`
 
 
-@dataclass(frozen=True, eq=False)
-class LayerSurvey:
+@dataclass(frozen=True, eq=False, repr=False)
+class LayerSurvey(Tabular):
     """One layer of a `Survey`, in one of its runs."""
 
     run: SurveyedRun
@@ -220,12 +220,19 @@ class LayerSurvey:
             records.append(plain(record | {"class": named, "class_count": count}))
         return records
 
-    @for_terminal
-    def __repr__(self) -> str:
-        return text_table(*_table(self))
-
-    def _repr_html_(self) -> str:
-        return html_table(*_table(self))
+    def _as_table(self) -> tuple[str, Row, Sequence[Row], Sequence[str]]:
+        """Return a row for each channel."""
+        rows = [
+            (
+                str(channel),
+                number(float(self.largest[channel])),
+                ", ".join(str(top.index) for top in self.top(channel, 5)),
+                ", ".join(channel_words(self, channel)),
+            )
+            for channel in range(len(self))
+        ]
+        header = ("channel", "largest value", "top inputs", "their classes, and all values")
+        return f"{self.name or '(model)'}, {self.run.kind}", header, rows, ()
 
     def class_of(self, label: int) -> str | int:
         """Return a class's name, or its number if it has none."""
@@ -241,7 +248,7 @@ class LayerSurvey:
 
 def key_words(key: Key) -> str:
     """Return a layer's name, with its run if it has several."""
-    return key or "(model)" if isinstance(key, str) else f"{key[0] or '(model)'} (call {key[1]})"
+    return call_name(key) if isinstance(key, str) else call_name(*key)
 
 
 def layer_row(layer: LayerSurvey) -> tuple[str, ...]:
@@ -249,9 +256,8 @@ def layer_row(layer: LayerSurvey) -> tuple[str, ...]:
     whole = layer.statistics.moments.merged()
     classes = [layer.classes(channel) for channel in range(len(layer))]
     of_one = sum(len(names) == 1 for names in classes)
-    call = layer.run.call
     return (
-        key_words((layer.name, call) if call else layer.name),
+        call_name(layer.name, layer.run.call),
         str(len(layer)),
         "×".join(map(str, layer.shape)),
         number(float(whole.mean)),
@@ -261,21 +267,6 @@ def layer_row(layer: LayerSurvey) -> tuple[str, ...]:
         str(int(whole.nans)),
         str(of_one) if any(classes) else "–",
     )
-
-
-def _table(layer: LayerSurvey) -> tuple[str, tuple[str, ...], list[tuple[str, ...]]]:
-    """Return title, header and one row for each channel."""
-    rows: list[tuple[str, ...]] = [
-        (
-            str(channel),
-            number(float(layer.largest[channel])),
-            ", ".join(str(top.index) for top in layer.top(channel, 5)),
-            ", ".join(channel_words(layer, channel)),
-        )
-        for channel in range(len(layer))
-    ]
-    header = ("channel", "largest value", "top inputs", "their classes, and all values")
-    return f"{layer.name or '(model)'}, {layer.run.kind}", header, rows
 
 
 def channel_words(layer: LayerSurvey, channel: int) -> list[str]:

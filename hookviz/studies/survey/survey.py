@@ -21,7 +21,7 @@ from ...run.inputs import Transform
 from ...run.progress import Progress
 from ...run.statistics import NONE
 from ...run.target import class_index
-from ...tables import for_terminal, html_table, megabytes, some, text_table
+from ...tables import Row, Tabular, megabytes, some
 from ..showing import widget
 from .file import FORMAT, pack, unpack
 from .fingerprint import Fingerprint, data_marks, differences, model_marks
@@ -57,8 +57,8 @@ class ClassChannel(NamedTuple):
     count: int  # type: ignore[assignment]  #: top inputs of the class
 
 
-@dataclass(frozen=True, eq=False)
-class Survey(Mapping[Key, LayerSurvey]):
+@dataclass(frozen=True, eq=False, repr=False)
+class Survey(Tabular, Mapping[Key, LayerSurvey]):
     """The inputs that every channel responds to most, and the distribution of its values.
 
     Made by `hookviz.survey` or `hookviz.load`. A mapping, layer name -> `LayerSurvey`; a layer that
@@ -363,12 +363,8 @@ class Survey(Mapping[Key, LayerSurvey]):
         facts += [nan_words(layer) for layer in self.values() if layer.nans.any()]
         return "; ".join(facts)
 
-    @for_terminal
-    def __repr__(self) -> str:
-        return text_table(self.title, HEADER, [layer_row(layer) for layer in self.values()], SPARE)
-
-    def _repr_html_(self) -> str:
-        return html_table(self.title, HEADER, [layer_row(layer) for layer in self.values()])
+    def _as_table(self) -> tuple[str, Row, Sequence[Row], Sequence[str]]:
+        return self.title, HEADER, [layer_row(layer) for layer in self.values()], SPARE
 
 
 def _sum(one: LayerStatistics | None, other: LayerStatistics | None) -> LayerStatistics:

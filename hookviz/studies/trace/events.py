@@ -24,7 +24,7 @@ from ...hooking.records import Statistics, statistics
 from ...hooking.select import type_name
 from ...hooking.tensors import tensors, tensors_in
 from ...run.errors import first_sentence
-from ...tables import html_table, number, paragraph, plain, text_table
+from ...tables import call_name, html_table, number, paragraph, plain, text_table
 
 SIGNATURES = {
     "forward_pre": "hook(module, args)",
@@ -200,7 +200,7 @@ def _row(event: Event, indent: str) -> tuple[str, ...]:
         str(event.index),
         "" if event.time is None else f"{1000 * event.time:.2f}",
         event.kind,
-        indent * event.depth + event.name + (f" (call {event.call})" if event.call else ""),
+        indent * event.depth + call_name(event.layer, event.call),
         event.type,
         event.shape_words,
         number(numbers.min) if numbers else "",

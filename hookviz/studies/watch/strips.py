@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,7 +15,8 @@ from matplotlib.figure import Figure
 from ...draw import html
 from ...draw.colours import DIVERGING, SEQUENTIAL, colormap, palette_text
 from ...draw.document import document, fitting
-from ...draw.figures import ShownFigure, layer_label, no_formula, small_png
+from ...draw.figures import ShownFigure, name_ticks, no_formula, small_png
+from ...tables import call_name
 from .log import NAMES, FirstNonFinite, History, TrainingStep
 from .recorder import Row
 from .summary import BINS, STATISTICS
@@ -29,7 +29,6 @@ _TICKS = 12
 LIMITS = {"update_ratio": TOO_FAR}
 """Values above which a statistic is marked."""
 SPAN = 1e3  # from the median to the first and to the last colour, at most
-_MOST_NAMES = 40
 
 
 def draw_strips(
@@ -54,14 +53,8 @@ def draw_strips(
     for (name, (rows, values, wrong)), one in zip(tables.items(), axes, strict=True):
         _draw(one, name, values, wrong)
         one.set_title(f"{said(name)}, layers × steps", fontsize="small", loc="left")
-        every = math.ceil(len(steps) / _TICKS)
-        one.set_xticks(
-            range(0, len(steps), every), [f"{n:,}" for n in steps[::every]], fontsize="x-small"
-        )
-        every = math.ceil(len(rows) / _MOST_NAMES)
-        one.set_yticks(
-            range(0, len(rows), every), [layer_label(named(r)) for r in rows[::every]], fontsize=6
-        )
+        name_ticks(one.xaxis, [f"{number:,}" for number in steps], _TICKS)
+        name_ticks(one.yaxis, [call_name(*row) for row in rows])
         if first is not None and first.step in steps:
             row = first.row if first.row in rows else Row(first.layer)  # strips of the weights
             if row in rows:
@@ -69,12 +62,6 @@ def draw_strips(
                 one.plot(*place, "x", color="black", mew=2)
     axes[-1].set_xlabel("step")
     return figure
-
-
-def named(row: Row) -> str:
-    """Name a layer, its call and the index of one of several tensors."""
-    call = f" ({row.call})" if row.call else ""
-    return (row.layer or "(model)") + call + row.path
 
 
 def said(statistic: str) -> str:
@@ -143,13 +130,13 @@ def facts_of(title: str, history: History, first: FirstNonFinite | None) -> dict
         "of": [layouts.index(step.layout) for step in history.steps],
         "layouts": [
             {
-                "rows": [named(row) for row in layout.rows],
+                "rows": [call_name(*row) for row in layout.rows],
                 "weighted": layout.weighted,
                 "maps": layout.maps,
             }
             for layout in layouts
         ],
-        "trouble": first and {"at": first.step, "row": named(first.row)},
+        "trouble": first and {"at": first.step, "row": call_name(*first.row)},
         "statistics": STATISTICS,
         "norms": NORMS,
         "limits": LIMITS,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...files import page_to
-from ...tables import for_terminal, html_table, megabytes, number, some, text_table
+from ...tables import Row, Tabular, call_name, megabytes, number, some
 from ..diagnosis.findings import Diagnosis
 from ..showing import widget
 from .log import PHASES, FirstNonFinite, History, TrainingLog, step_records, write_log
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HEADER = (
-    *("layer", "type", "call", "mean", "standard deviation", "min", "max", "zeros", "NaN, Inf"),
+    *("layer", "type", "mean", "standard deviation", "min", "max", "zeros", "NaN, Inf"),
     *("gradient standard deviation", "weight norm", "update ratio"),
 )
 
-SPARE = ("type", "call", "min", "max", "weight norm", "mean")
+SPARE = ("type", "min", "max", "weight norm", "mean")
 """Columns that a terminal can do without, the first ones first."""
 
 
-class Training:
+class Training(Tabular):
     """The statistics of layers in the recorded steps of a training.
 
     Made by `hookviz.watch` and `hookviz.load`.
@@ -140,17 +140,11 @@ class Training:
             facts.append(f"left out: {some(f'{n} ({why})' for n, why in log.left_out.items())}")
         return "; ".join(facts)
 
-    def _table(self) -> list[tuple[str, ...]]:
-        """Return the latest recorded step as rows of text, under `HEADER`."""
+    def _as_table(self) -> tuple[str, Row, Sequence[Row], Sequence[str]]:
+        """Return the latest recorded step."""
         last = self.history().steps[-1:]
-        return [_row(each) for step in last for each in step_records(self.log.types, step, "train")]
-
-    @for_terminal
-    def __repr__(self) -> str:
-        return text_table(self.title, HEADER, self._table(), SPARE)
-
-    def _repr_html_(self) -> str:
-        return html_table(self.title, HEADER, self._table())
+        rows = [_row(each) for step in last for each in step_records(self.log.types, step, "train")]
+        return self.title, HEADER, rows, SPARE
 
     def show(self) -> Any:
         """Return a widget with strips and each step's numbers, which is live while a cell trains.
@@ -229,9 +223,8 @@ def _row(record: dict[str, Any]) -> tuple[str, ...]:
     words = {"nans": "NaN", "infs": "Inf"}
     wrong = [f"{record[name]:,} {word}" for name, word in words.items() if record[name]]
     return (
-        record["layer"] or "(model)",
+        call_name(record["layer"], record["call"], record["path"]),
         record["type"],
-        f"{record['call']}{record['path']}",
         *map(said, ("mean", "std", "min", "max")),
         "–" if record["zeros"] is None else f"{100 * record['zeros']:.3g} %",
         ", ".join(wrong) or "0",
