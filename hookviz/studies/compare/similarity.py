@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from ...draw.document import TablePage
-from ...hooking.handles import HookManager
+from ...hooking.capture import Capture
+from ...hooking.records import TensorStore
 from ...hooking.select import Layers, select_layers
-from ...hooking.tensors import at_least_float32, tensors
+from ...hooking.tensors import at_least_float32
 from ...run.inputs import ModelInput, as_the_model_takes
 from ...run.progress import Progress
 from ...run.session import Session
@@ -66,7 +65,7 @@ def unbiased_hsic(k: Tensor, l: Tensor) -> Tensor:  # noqa: E741
 
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from ...draw.figures import ShownFigure
 
 LEAST = 4
 """Samples that a batch must have: the estimate divides by n − 3."""
@@ -110,19 +109,17 @@ class Similarity(TablePage):
             for b, value in zip(self.layers_b, row, strict=True)
         ]
 
-    def figure(self) -> Figure:
+    def figure(self) -> ShownFigure:
         """Draw the matrix as a heatmap, a's layers from the bottom up; what has no CKA is gray."""
-        from ...draw.figures import ShownFigure, layer_label  # matplotlib
+        from ...draw.figures import ShownFigure, name_ticks  # matplotlib
 
         wide, high = (min(12.0, 2.5 + 0.16 * n) for n in reversed(self.matrix.shape))
         figure = ShownFigure(figsize=(wide + 1, high), layout="tight")
         axes = figure.add_subplot()
         axes.set_facecolor("gray")
         shown = axes.imshow(self.matrix.numpy(), "viridis", vmin=0, vmax=1, origin="lower")
-        for names, axis in ((self.layers_b, axes.xaxis), (self.layers, axes.yaxis)):
-            step = math.ceil(len(names) / 60)
-            ticks = range(0, len(names), step)
-            axis.set_ticks(ticks, [*map(layer_label, names[::step])], fontsize="xx-small")
+        name_ticks(axes.xaxis, self.layers_b, 60)
+        name_ticks(axes.yaxis, self.layers, 60)
         axes.tick_params("x", rotation=90)
         axes.set(xlabel="b", ylabel="a")
         figure.colorbar(shown, ax=axes, label="linear CKA", shrink=0.8)
@@ -132,9 +129,7 @@ class Similarity(TablePage):
         return f"Linear CKA over {self.samples:,} samples"
 
     def _png(self) -> bytes:
-        from ...draw.figures import small_png  # matplotlib
-
-        return small_png(self.figure())
+        return self.figure()._repr_png_()
 
     def _title(self) -> str:
         return "; ".join([self._heading(), *self.notes])
@@ -217,15 +212,16 @@ def similarity(
     [1.0, 1.0, 1.0]
     """
     sides = [(model_a, layers), (model_b, layers if layers_b is None else layers_b)]
-    models = [GramHooks(*side) for side in sides]
+    sessions = [Session(model, ModelInput(())) for model, _ in sides]
+    names = [[known[0] for known in select_layers(*side).values()] for side in sides]
     sums = [torch.zeros(())] * 3
     samples = small = 0
     total = len(inputs) if isinstance(inputs, Sized) else 0
     with Progress() as bar, ExitStack() as stack:
-        for each in models:
-            stack.enter_context(each.session.active(grad=False))
+        for session in sessions:
+            stack.enter_context(session.active(grad=False))
         for number, batch in enumerate(inputs):
-            a, b = (each.run(batch) for each in models)
+            a, b = (_grams(*side, batch) for side in zip(sessions, names, strict=True))
             count = a.shape[-1]
             if count < LEAST:
                 small += 1
@@ -241,54 +237,43 @@ def similarity(
     if small:
         some = "batches were" if small > 1 else "batch was"
         notes.append(f"{small} {some} of fewer than {LEAST} samples, and left out")
-    for each, hsic in zip(models, own, strict=True):
-        if never := [name for name, value in zip(each.names, hsic, strict=True) if value <= 0]:
-            notes.append(
-                f"{', '.join(never)} of {each.session.name} never varied, so they have no CKA"
-            )
+    for session, layer_names, hsic in zip(sessions, names, own, strict=True):
+        if never := [name for name, value in zip(layer_names, hsic, strict=True) if value <= 0]:
+            notes.append(f"{', '.join(never)} of {session.name} never varied, so they have no CKA")
     for note in notes:
         warnings.warn(f"similarity: {note}.", RuntimeWarning, stacklevel=2)
     norms = [hsic.clamp(min=0).sqrt() for hsic in own]
     matrix = crossed / (norms[0][:, None] * norms[1])
-    return Similarity(matrix, models[0].names, models[1].names, samples, notes)
+    return Similarity(matrix, names[0], names[1], samples, notes)
 
 
-class GramHooks(HookManager):
-    """Hooks that reduce what each layer returns for a batch to a Gram matrix."""
+class GramStore(TensorStore):
+    """Stores the Gram matrix of a tensor's samples in place of the tensor."""
 
-    def __init__(self, model: nn.Module, layers: Layers) -> None:
-        self.session = Session(model, ModelInput(()))
-        chosen = select_layers(model, layers)
-        self.names = [names[0] for names in chosen.values()]
-        self._found: dict[str, list[Tensor | None]] = {}
-        super().__init__(
-            [(m, "forward", partial(self._after, names[0])) for m, names in chosen.items()]
-        )
+    def copy(self, tensor: Tensor) -> Tensor:
+        return gram(at_least_float32(tensor)) if tensor.ndim else tensor
 
-    def run(self, batch: Any) -> Tensor:
-        """Run the model on a batch of n samples, and return the matrices, ``(layers, n, n)``."""
-        given = as_the_model_takes(_as_input(batch), self.session.model)
 
-        def run() -> None:
-            self._found = {name: [] for name in self.names}
-            with self:
-                self.session.call(*given.args, **given.kwargs)
+def _grams(session: Session, names: Sequence[str], batch: Any) -> Tensor:
+    """Run a model on a batch of n samples; return a matrix for each layer, ``(layers, n, n)``."""
+    given = as_the_model_takes(_as_input(batch), session.model)
 
-        self.session.observed(run)
-        grams: list[Tensor] = []
-        for name, found in self._found.items():
-            # Raised here, since an error within a hook would look like the model's.
-            if len(found) != 1:
-                raise ValueError(f"Layer {name!r} ran {len(found)} times for a batch: {_ADVICE}")
-            if found[0] is None:
-                raise ValueError(f"Layer {name!r} returns no tensor of samples: {_ADVICE}")
-            grams.append(found[0])
-        return torch.stack(grams)
+    def run() -> Capture:
+        with Capture(session.given, names, GramStore()) as cache:
+            session.call(*given.args, **given.kwargs)
+        return cache
 
-    def _after(self, name: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        features = next(iter(tensors(output)), None)
-        known = None if features is None or not features.ndim else gram(at_least_float32(features))
-        self._found[name].append(known)
+    cache = session.observed(run)
+    grams: list[Tensor] = []
+    for name in names:
+        calls = cache[name].calls if name in cache else []
+        if len(calls) != 1:
+            raise ValueError(f"Layer {name!r} ran {len(calls)} times for a batch: {_ADVICE}")
+        first = next(iter(calls[0].outputs), None)
+        if first is None or not first.shape:
+            raise ValueError(f"Layer {name!r} returns no tensor of samples: {_ADVICE}")
+        grams.append(first.value)
+    return torch.stack(grams)
 
 
 _ADVICE = "leave it out with layers=."
