@@ -80,6 +80,9 @@ COARSE = f"heatmaps larger than {FINE} positions are averaged over 2×2"
 RESERVE = 2_000
 """Bytes kept free for the notes on what was reduced."""
 
+PageBlock = tuple[dict[str, Any], list[Stream]]
+"""An element of a page: values of JSON, and arrays."""
+
 
 def write_page(
     view: View,
@@ -136,22 +139,20 @@ def write_page(
     on_progress(0.8)
     if begun.picture is not None:
         said, pixels = begun.picture
-        blocks["picture"] = PageBlock(
-            as_json(said), [Stream.of([packed_picture("pixels", pixels)])]
-        )
+        blocks["picture"] = as_json(said), [Stream.of([packed_picture("pixels", pixels)])]
     whole_heats = Stream.of(_packed_heatmaps(heats, 1))
     large = len(whole_heats.data) > HEATS * max_bytes
     drawn = Stream.of(_packed_heatmaps(heats, 2)) if large else whole_heats
-    blocks["heatmaps"] = PageBlock({}, [drawn])
-    blocks["answer"] = PageBlock({}, [_answer(view, max_bytes / 10)])
+    blocks["heatmaps"] = ({}, [drawn])
+    blocks["answer"] = ({}, [_answer(view, max_bytes / 10)])
     reasons, arrays = page_reasons(view, names)
-    blocks["why"] = PageBlock(reasons, [Stream.of(arrays)])
+    blocks["why"] = (reasons, [Stream.of(arrays)])
     facts["why"] = {"output": next((each.get("output") for each in reasons["answers"]), None)}
     map_header, small = page_map(view, names)
-    blocks["map"] = PageBlock(map_header, [Stream.of(small)])
+    blocks["map"] = (map_header, [Stream.of(small)])
 
     def written() -> str:
-        return begun.written("page", {name: block.data for name, block in blocks.items()})
+        return begun.written("page", {name: packed_block(*block) for name, block in blocks.items()})
 
     facts["notes"] = []
     room = max_bytes - len(written().encode()) - RESERVE
@@ -166,22 +167,10 @@ def write_page(
         )
     streams, reductions = fitting
     for part, stream in streams.items():
-        blocks[part.block].streams.append(stream)
+        blocks[part.block][1].append(stream)
     facts["notes"] = _notes([COARSE] * large + reductions, max_bytes)
     on_progress(1.0)
     return written()
-
-
-@dataclass(eq=False)
-class PageBlock:
-    """An element of a page: JSON values, and arrays."""
-
-    header: dict[str, Any]
-    streams: list[Stream]
-
-    @property
-    def data(self) -> dict[str, Any]:
-        return packed_block(self.header, self.streams)
 
 
 def fit(maps: list[MapsPart], shown: str, room: float) -> tuple[Streams, list[str]] | None:
@@ -346,7 +335,7 @@ def _layer(view: View, block: str) -> tuple[PageBlock, list[MapsPart]]:
         header["notes"] += [f"The attention in this page has one query: {query_words(view)}."]
     header["counts"] = header["counts"] | {"call": 1, "sample": 1, "depth": 1}
     header["field"] = field_payload(view)
-    return PageBlock(header, [small]), parts
+    return (header, [small]), parts
 
 
 def _answer(view: View, room: float) -> Stream:

@@ -6,6 +6,7 @@ and gradients that the notebook shows.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
@@ -23,6 +24,7 @@ from torch import Tensor
 from ...run.output import Output
 from ...run.session import Run, Session
 from ...run.target import Target, class_index
+from ...studies.compare.difference import TensorDifference, difference
 from .traced import NetworkError, NetworkLayer, TracedNetwork, operation_in, trace_network
 
 Precision = Literal["float32", "float16", "int8"]
@@ -386,26 +388,18 @@ def _differences(
         call = run.cache[each.layer].calls[each.call]
         if not call.outputs[0].kept:
             continue
-        maps[each.name] = _apart(returned[f"activation:{each.name}"], call.activation, sample)
+        found, wanted = _compared(returned[f"activation:{each.name}"], call.activation, sample)
+        largest = math.inf if found.nonfinite_mismatch else found.largest
+        most = float(wanted.abs().nan_to_num(0, 0).max()) if wanted.numel() else 0.0
+        maps[each.name] = largest / (most or 1.0)
         if each.graded and call.gradient is not None:
-            name = f"gradient:{each.name}"
-            gradients[each.name] = _distance(returned[name], call.gradient, sample)
+            found, _ = _compared(returned[f"gradient:{each.name}"], call.gradient, sample)
+            zero = math.isinf(found.relative)  # the sample's gradient is
+            gradients[each.name] = found.largest if zero else found.relative
     return maps, gradients
 
 
-def _apart(found: np.ndarray, wanted: Tensor, sample: int) -> float:
-    """Return the largest difference as a fraction of the largest wanted value."""
-    own = wanted[sample : sample + 1].detach().float().cpu().numpy()
-    with np.errstate(invalid="ignore"):  # where both are infinite
-        gap = np.where(found == own, 0, np.abs(found - own))
-    gap = gap[np.isfinite(own)]
-    most = np.abs(own[np.isfinite(own)]).max(initial=0)
-    return float(gap.max(initial=0) / most) if most > 0 else float(gap.max(initial=0))
-
-
-def _distance(found: np.ndarray, wanted: Tensor, sample: int) -> float:
-    """Return the norm of the difference as a fraction of the wanted values' norm."""
-    own = wanted[sample : sample + 1].detach().double().cpu().numpy()
-    known = np.isfinite(own) & np.isfinite(found)
-    gap, norm = np.linalg.norm((found - own)[known]), np.linalg.norm(own[known])
-    return float(gap / norm) if norm > 0 else float(gap)
+def _compared(found: np.ndarray, wanted: Tensor, sample: int) -> tuple[TensorDifference, Tensor]:
+    """Return how far a file's values are from the sample's, and these."""
+    own = wanted[sample : sample + 1].detach().float().cpu()
+    return difference(own, torch.from_numpy(found)), own
