@@ -26,7 +26,7 @@ TOKEN = "hookviz"
 PATIENCE = 180.0  # seconds before a wait fails; passing tests wait a fraction of one
 VIEW = ViewportSize(width=1280, height=900)
 # The map of the plain face, or its still picture of all: their description tells the view.
-PLAIN_MAP = 'img.smooth[alt*="channel "]:not([alt^="gradient"])'
+PLAIN_MAP = 'img.smooth[alt*="channel "]:not([alt^="gradient"]):visible'
 WIDGETS = int(ipywidgets.__version__.partition(".")[0])  # 7 or 8
 
 

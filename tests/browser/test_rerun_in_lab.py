@@ -67,11 +67,17 @@ def test_running_a_cell_again_replaces_its_explorer(open_notebook):
     wait_for(lambda: widget.count() == 1, "the new explorer")
     wait_for_names(widget)
     picture = widget.locator(PLAIN_MAP)
-    widget.get_by_role("slider", name="channel").focus()
-    for _ in range(3):
-        page.keyboard.press("ArrowRight")
-    alt = "channel 3 of 24 of layer stem.0"
-    wait_for(lambda: alt in (picture.get_attribute("alt") or ""), "the slider's channel")
+
+    def press_until(channel):
+        alt = f"channel {channel} of 24 of layer stem.0"
+        widget.get_by_role("slider", name="channel").press("ArrowRight")
+        wait_for(lambda: alt in (picture.get_attribute("alt") or ""), "the slider's channel")
+
+    press_until(1)
     run(1)
-    assert (counted(4) == first) == notebook.tells_cells
+    moved = counted(4)  # the first use of a control makes the parts of the picture
+    press_until(2)
+    press_until(3)
+    run(1)
+    assert counted(5) == moved
     assert notebook.errors == []
