@@ -20,7 +20,6 @@ from hookviz.run.operations import (
     UNINITIALIZED,
     Kind,
     is_elementwise,
-    is_shape_only,
     kind_of,
     operation_type,
 )
@@ -72,14 +71,14 @@ def changed(before, after):
 def assert_elementwise(function, args, kwargs):
     """Change one value of each floating-point input, and compare the positions that change."""
     before = result(function, args, kwargs)[0]
-    inputs = [tensor for tensor in tensors((args, kwargs)) if tensor.is_floating_point()]
+    inputs = [tensor for tensor in tensors(args, kwargs) if tensor.is_floating_point()]
     for number, tensor in enumerate(inputs):
         if tensor.shape != before.shape or not tensor.numel():
             continue  # a parameter, or broadcast
         index = tuple(size // 2 for size in tensor.shape)
         new_args, new_kwargs = clone((args, kwargs))
         changed_inputs = [
-            tensor for tensor in tensors((new_args, new_kwargs)) if tensor.is_floating_point()
+            tensor for tensor in tensors(new_args, new_kwargs) if tensor.is_floating_point()
         ]
         changed_inputs[number][index] = 0.3 - changed_inputs[number][index]
         where = changed(before, result(function, new_args, new_kwargs)[0])
@@ -89,12 +88,12 @@ def assert_elementwise(function, args, kwargs):
 
 def assert_kind_holds(function, args, kwargs, shared):
     kind, outputs = kind_of(function), result(function, args, kwargs)
-    inputs = tensors((args, kwargs))
+    inputs = tensors(args, kwargs)
     if kind is Kind.VIEW:
         assert shared or not inputs, function
     elif is_elementwise(function):
         assert_elementwise(function, args, kwargs)
-    elif is_shape_only(function) and kind is Kind.FACTORY:
+    elif operation_type(function).of_shapes and kind is Kind.FACTORY:
         if operation_type(function).name not in UNINITIALIZED:
             other = result(function, *map_tensors((args, kwargs), torch.zeros_like))
             assert all(map(torch.equal, outputs, other)), function
@@ -298,8 +297,8 @@ def test_sets_of_names_have_the_right_kinds():
 
 
 def test_only_a_factory_is_independent_of_values():
-    assert is_shape_only(aten.zeros_like.default) and is_shape_only(aten.rand_like.default)
-    assert is_shape_only(aten.new_full.default)
+    for factory in aten.zeros_like.default, aten.rand_like.default, aten.new_full.default:
+        assert operation_type(factory).of_shapes
     # Their result depends on the values of a tensor.
-    assert not is_shape_only(aten.bernoulli.default) and not is_shape_only(aten.fill_.Tensor)
-    assert not is_shape_only(aten.affine_grid_generator.default)
+    for other in aten.bernoulli.default, aten.fill_.Tensor, aten.affine_grid_generator.default:
+        assert not operation_type(other).of_shapes

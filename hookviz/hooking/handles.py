@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from .interrupts import Block, defer_interrupts, raise_if_stopped
 from .threads import belongs_to_another, open_block
@@ -77,6 +78,7 @@ class HookManager(Block):
     def __init__(self, hooks: Iterable[Hook] = ()) -> None:
         super().__init__()
         self._hooks = list(hooks)
+        self._handles: list[RemovableHandle] = []
         self.thread = 0  # the thread that has entered the block
 
     def _begin(self) -> None:
@@ -85,6 +87,7 @@ class HookManager(Block):
         self.exit_stack.enter_context(open_block(modules))
         self.exit_stack.enter_context(force_eager())
         self.exit_stack.enter_context(WithoutFastPath())
+        self.exit_stack.callback(self._remove_hooks)
         for hook in self._hooks:
             self.add(*hook)
 
@@ -100,7 +103,11 @@ class HookManager(Block):
             handle = getattr(target, f"register_{kind}_hook")(hook, **KINDS[kind])
             if hook.first:
                 _prepend(target._forward_hooks)
-        self.exit_stack.callback(handle.remove)
+        self._handles.append(handle)
+
+    def _remove_hooks(self) -> None:
+        while self._handles:
+            self._handles.pop().remove()
 
 
 class _Hook:

@@ -184,7 +184,7 @@ def module_names(model: nn.Module) -> dict[nn.Module, list[str]]:
             continue
         aliases = names.setdefault(module, [])
         plain = ".".join(part for part in name.split(".") if part not in _WRAPPED)
-        for alias in (plain, name, ".".join(filter(None, (wrapper, name)))):
+        for alias in (plain, name, f"{wrapper}.{name}".strip(".") if wrapper else name):
             if alias not in aliases:
                 aliases.append(alias)
     return names

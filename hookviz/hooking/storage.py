@@ -46,7 +46,9 @@ class StorageMap(Generic[V]):
 
     def __setitem__(self, tensor: Tensor, value: V) -> None:
         if (storage := _storage(tensor)) is not None:
-            self._entries[storage._cdata] = StorageWeakRef(storage), value
+            entry = self._entries.get(storage._cdata)
+            reference = StorageWeakRef(storage) if entry is None else entry[0]
+            self._entries[storage._cdata] = reference, value
 
     def pop(self, tensor: Tensor) -> V | None:
         """Remove and return the value of a tensor's storage."""
@@ -65,7 +67,7 @@ class StorageMap(Generic[V]):
         self._entries = {
             key: entry for key, entry in self._entries.items() if not entry[0].expired()
         }
-        self._prune_at = 2 * len(self._entries)
+        self._prune_at = 2 * len(self._entries) + 20
 
 
 def _storage(tensor: Tensor) -> torch.UntypedStorage | None:

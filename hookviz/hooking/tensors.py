@@ -45,31 +45,30 @@ _NOT_TENSORS = {
 }  # the most frequent ones
 
 
-def tensors(value: Any) -> list[Tensor]:
-    """List the tensors that `tensors_in` yields, without their paths.
+def tensors(*values: Any) -> list[Tensor]:
+    """List the tensors that `tensors_in` yields for these values, without their paths.
 
     >>> [tensor.ndim for tensor in tensors(({"x": torch.ones(1)}, 3))]
     [1]
     """
-    if isinstance(value, Tensor):
-        return [value]
-    if isinstance(value, (tuple, list)):
-        parts: Iterable[Any] = value
-    elif isinstance(value, Mapping):
-        parts = value.values()
-    elif is_dataclass(value) and not isinstance(value, type):
-        parts = [getattr(value, item.name) for item in fields(value)]
-    else:
-        return []
-    flat: list[Tensor] = []
-    for item in parts:
-        if type(item) in _NOT_TENSORS:
+    found: list[Tensor] = []
+    _collect(values, found)
+    return found
+
+
+def _collect(values: Iterable[Any], found: list[Tensor]) -> None:
+    for value in values:
+        kind = type(value)
+        if kind in _NOT_TENSORS:
             continue
-        if isinstance(item, Tensor):
-            flat.append(item)
-        else:
-            flat += tensors(item)
-    return flat
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif isinstance(value, (tuple, list)):
+            _collect(value, found)
+        elif kind is dict or isinstance(value, Mapping):  # the second test is slow
+            _collect(value.values(), found)
+        elif is_dataclass(kind):
+            _collect((getattr(value, item.name) for item in fields(value)), found)
 
 
 def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:

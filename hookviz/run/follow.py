@@ -66,9 +66,10 @@ class Follower(Listener, Generic[M]):
             mark = self.mark_of_result(operation, tensor, reads) if reads else None
             if operation.mutates and not fills_its_memory(tensor):
                 mark = self.mark_of_mixture(old, mark)
-            self.marks.pop(tensor)
             if mark is not None:
                 self.marks[tensor] = mark
+            elif old is not None:
+                self.marks.pop(tensor)
 
 
 def fills_its_memory(tensor: Tensor) -> bool:

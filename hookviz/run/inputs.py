@@ -54,7 +54,7 @@ class ModelInput:
     @property
     def main(self) -> Tensor | None:
         """The tensor that is shown: the first dense floating-point one, as a batch."""
-        dense = (t for t in tensors([self.args, self.kwargs]) if t.layout is torch.strided)
+        dense = (t for t in tensors(self.args, self.kwargs) if t.layout is torch.strided)
         first = next((tensor for tensor in dense if tensor.is_floating_point()), None)
         return None if first is None else self.batched(first)
 
@@ -325,7 +325,7 @@ def _replacement(
 
 def _with_nonfinite(prepared: ModelInput, finite: bool) -> ModelInput:
     """Add a note on NaN and Inf; a session refuses them if they reach the model's output."""
-    values = [_stored(t) for t in tensors([prepared.args, prepared.kwargs]) if t.numel()]
+    values = [_stored(t) for t in tensors(prepared.args, prepared.kwargs) if t.numel()]
     values = [t for t in values if t.is_floating_point() and not t.isfinite().all()]
     if not values:
         return prepared

@@ -154,6 +154,12 @@ class OperationType:
         The names of its ``out=`` arguments.
     writes : tuple of str
         The names of the arguments whose values it overwrites.
+    of_shapes : bool
+        True if the result depends on the shape of the input tensors, not on their values.
+    forgets : bool
+        True if it overwrites a tensor and uses none of its old values.
+    tensors : tuple of int
+        The positions of the arguments that are tensors, or lists of them.
     """
 
     name: str
@@ -162,6 +168,9 @@ class OperationType:
     mutates: bool
     outs: frozenset[str]
     writes: tuple[str, ...]
+    of_shapes: bool
+    forgets: bool
+    tensors: tuple[int, ...]
 
 
 @cache
@@ -177,13 +186,18 @@ def operation_type(function: Any) -> OperationType:
     arguments = function._schema.arguments
     written = [a.name for a in arguments if a.alias_info and a.alias_info.is_write]
     name = function.overloadpacket.__name__.strip("_").removeprefix("native_")
+    kind, mutates = _kind(function, name), function._schema.is_mutable
+    makes_new = kind in (Kind.FACTORY, Kind.RANDOM)
     return OperationType(
         name,
-        _kind(function, name),
+        kind,
         {argument.name: argument.default_value for argument in arguments},
-        function._schema.is_mutable,
+        mutates,
         frozenset(argument.name for argument in arguments if argument.is_out),
         () if torch.Tag.inplace_view in function.tags else tuple(written),
+        of_shapes=makes_new and (name.endswith("_like") or name.startswith("new_")),
+        forgets=mutates and name in OVERWRITING,
+        tensors=tuple(n for n, each in enumerate(arguments) if "Tensor" in str(each.type)),
     )
 
 
@@ -238,13 +252,6 @@ def is_elementwise(function: Any) -> bool:
     depends on its arguments: see `uses_running_statistics`.
     """
     return kind_of(function) in ELEMENTWISE_KINDS
-
-
-def is_shape_only(function: Any) -> bool:
-    """Return True if the result depends on the shape of the input tensors, not on their values."""
-    kind, name = kind_of(function), operation_type(function).name
-    made = kind in (Kind.FACTORY, Kind.RANDOM)
-    return made and (name.endswith("_like") or name.startswith("new_"))
 
 
 ELEMENTWISE_KINDS = frozenset((Kind.COPY, Kind.ELEMENTWISE, Kind.ACTIVATION, Kind.DROPOUT))

@@ -64,7 +64,7 @@ def picture_tensors(inputs: ModelInput) -> dict[int, Tensor]:
     main, pictures = inputs.main, {}
     if main is None or main.ndim not in (3, 4, 5):
         return {}
-    for index, tensor in enumerate(tensors([inputs.args, inputs.kwargs])):
+    for index, tensor in enumerate(tensors(inputs.args, inputs.kwargs)):
         batch = inputs.batched(tensor)
         strided = batch.layout is torch.strided and batch.numel() > 0
         if strided and batch.is_floating_point() and batch.ndim == main.ndim:
@@ -111,7 +111,7 @@ def single_picture(session: Session) -> PictureSource | None:
     """Return the only picture of the input, if the model gets no other tensor."""
     inputs = session.inputs
     pictures = picture_tensors(inputs)
-    if len(pictures) == len(tensors([inputs.args, inputs.kwargs])) == 1:
+    if len(pictures) == len(tensors(inputs.args, inputs.kwargs)) == 1:
         ((index, batch),) = pictures.items()
         first = first_convolution(session.model)
         unbatched = first is not None and batch.ndim == dimensions(first) + 1

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from types import FrameType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +27,7 @@ from ..hooking.select import module_names
 from ..hooking.tensors import tensors
 from ..hooking.transforms import refuse_transforms
 from .errors import no_grad_line, users_line
-from .operations import OVERWRITING, Kind, is_shape_only, operation_type
+from .operations import Kind, operation_type
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +38,29 @@ class ModuleCall:
     call: int
     module: nn.Module = field(repr=False)
     fingerprints: tuple[Any, ...] = field(repr=False)  # of its input tensors
+
+
+V = TypeVar("V")
+
+
+class _Computed(Generic[V]):
+    """A property that is computed when it is first read.
+
+    In Python 3.11 `functools.cached_property` takes a lock, which takes longer than the properties
+    of an operation.
+    """
+
+    def __init__(self, function: Callable[[Any], V]) -> None:
+        self._function, self.__doc__ = function, function.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type) -> V:
+        if instance is None:
+            return self  # type: ignore[return-value]
+        value = instance.__dict__[self._name] = self._function(instance)
+        return value
 
 
 class Operation:
@@ -88,18 +109,19 @@ class Operation:
         forward = self._forward.name
         return forward if forward and not self._own_line[0] else self.name
 
-    @cached_property
+    @_Computed
     def argument(self) -> dict[str, Any]:
         """All arguments by torch's names, defaults included."""
         defaults = self._type.defaults
         return dict(defaults) | dict(zip(defaults, self.args, strict=False)) | self.kwargs
 
-    @cached_property
+    @_Computed
     def inputs(self) -> list[Tensor]:
         """All input tensors, ``out=`` included."""
-        return tensors((self.args, self.kwargs))
+        given = self.args
+        return tensors([given[n] for n in self._type.tensors if n < len(given)], self.kwargs)
 
-    @cached_property
+    @_Computed
     def reads(self) -> list[Tensor]:
         """The tensors that it may read: all inputs but ``out=``."""
         outs = self._type.outs
@@ -107,15 +129,15 @@ class Operation:
             return self.inputs
         return tensors([v for k, v in self.argument.items() if k not in outs])
 
-    @cached_property
+    @_Computed
     def values_read(self) -> list[Tensor]:
         """The tensors whose values are in the result.
 
         ``zeros_like`` uses only the shape of its input, and ``fill_`` keeps none of the old values.
         """
-        if is_shape_only(self.function):
+        if self._type.of_shapes:
             return []
-        if self.mutates and self.name in OVERWRITING:
+        if self._type.forgets:
             return [tensor for tensor in self.reads if tensor is not self.argument.get("self")]
         return self.reads
 
@@ -134,7 +156,7 @@ class Operation:
         """The tensors that it returned."""
         return self._returned if self._ran else []
 
-    @cached_property
+    @_Computed
     def _returned(self) -> list[Tensor]:
         return tensors(self.output)
 
@@ -160,7 +182,7 @@ class Operation:
         line = no_grad_line(self._frame)
         return line if line[0] else self.line
 
-    @cached_property
+    @_Computed
     def functional(self) -> tuple[str, Mapping[str, Any]]:
         """The function of ``torch.nn.functional`` that calls it, and its local variables."""
         if self._frame is None or self._frame.f_code.co_filename != nn.functional.__file__:
@@ -172,7 +194,7 @@ class Operation:
         """True in a backward whose forward operation was reported."""
         return bool(self._forward.name)
 
-    @cached_property
+    @_Computed
     def _own_line(self) -> tuple[str, int]:
         # A backward has its own line only within a user's autograd.Function.
         node = torch._C._current_autograd_node()
@@ -311,15 +333,9 @@ class OperationRecorder(HookManager):
         """Report no further operation of the backward that is running."""
         self._mode.skipped_backward = current_backward()
 
-    @contextmanager
-    def silent(self) -> Iterator[None]:
-        """Report no operation within the block."""
-        previous, self._mode.silent = self._mode.silent, True
-        try:
-            with torch._C.DisableTorchFunction():
-                yield
-        finally:
-            self._mode.silent = previous
+    def silent(self) -> _Silence:
+        """Return a block within which no operation is reported."""
+        return _Silence(self._mode)
 
     # The module that is running
 
@@ -331,7 +347,7 @@ class OperationRecorder(HookManager):
 
     def _enter_module(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         with self.silent():
-            given = tensors((args, kwargs))
+            given = tensors(args, kwargs)
             prints = tuple(map(_fingerprint, given)) if self._backward else ()
             calls, call = self._calls.setdefault(module, []), None
             if self._backward:
@@ -381,6 +397,21 @@ class _Label:
 
 
 _LABEL, _NO_LABEL = "hookviz", _Label()
+
+
+class _Silence:
+    """See `OperationRecorder.silent`; there are two for each module's call."""
+
+    def __init__(self, mode: _Mode) -> None:
+        self._mode, self._without = mode, torch._C.DisableTorchFunction()
+
+    def __enter__(self) -> None:
+        self._previous, self._mode.silent = self._mode.silent, True
+        self._without.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self._without.__exit__(*error)
+        self._mode.silent = self._previous
 
 
 class _Mode(TorchDispatchMode):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import is_dataclass
 from functools import partial
+from itertools import chain
 from operator import is_
 from types import SimpleNamespace
 from typing import Any
@@ -47,8 +48,13 @@ def _preserved_state(model: nn.Module, keep_mode: bool) -> Iterator[None]:
     snapshot = _Snapshot(sharded=bool(sharded))
     for module in modules:
         snapshot.add(module)
-    parameters = [(p, p.requires_grad, p.grad) for p in model.parameters()]
-    with _preserved_random_state(model), torch.inference_mode(False), torch.enable_grad():
+    own = (module._parameters.values() for module in modules)
+    parameters = [(p, p.requires_grad, p.grad) for p in {*chain(*own)} if p is not None]
+    with (
+        _preserved_random_state(p for p, _, _ in parameters),
+        torch.inference_mode(False),
+        torch.enable_grad(),
+    ):
         try:
             for module in [] if keep_mode else modules:
                 if module.training:  # setting a module's attribute is slow
@@ -68,12 +74,12 @@ def _preserved_state(model: nn.Module, keep_mode: bool) -> Iterator[None]:
 
 def preserved_random_state(model: nn.Module) -> Block:
     """Restore the random number generators of Python, numpy and torch after the block."""
-    return Block([_preserved_random_state(model)])
+    return Block([_preserved_random_state(model.parameters())])
 
 
 @contextmanager
-def _preserved_random_state(model: nn.Module) -> Iterator[None]:
-    used = {parameter.device for parameter in model.parameters()}
+def _preserved_random_state(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
+    used = {parameter.device for parameter in parameters}
     kind = next((device.type for device in used if device.type not in ("cpu", "meta")), "cuda")
     indices = sorted({device.index or 0 for device in used if device.type == kind})
     python, legacy = random.getstate(), np.random.get_state()
@@ -110,12 +116,20 @@ class _Snapshot:
     def __init__(self, sharded: bool) -> None:
         self._sharded = sharded
         self._undo: list[Callable[[], object]] = []
+        # A module has a dozen of these, most of them empty, so a function for each would be slow.
+        self._mappings: list[tuple[dict, dict]] = []  # with a copy
+        self._empty: list[dict | set] = []
         self._seen: dict[int, Any] = {}  # holds the objects, so that no id is used twice
 
     def restore(self) -> None:
         with torch.no_grad():
             for undo in self._undo:
                 undo()
+        for mapping, content in self._mappings:
+            _refill_mapping(mapping, content)
+        for each in self._empty:
+            if each:
+                each.clear()
 
     def add(self, value: Any) -> None:
         kind = type(value)
@@ -158,25 +172,25 @@ class _Snapshot:
             self._undo.append(partial(setattr, bits, "state", bits.state))
 
     def _add_mapping(self, mapping: dict, skip: Any = None) -> None:
-        values = list(mapping.values())
-        self._undo.append(partial(_refill_mapping, mapping, list(mapping), values))
-        for value in values:
+        content = dict(mapping)
+        self._mappings.append((mapping, content))
+        for value in content.values():
             kind = type(value)
             # A module holds many values of these types, and a call for each would be slow.
             if kind in _SKIPPED or (kind is tuple and _SKIPPED.issuperset(map(type, value))):
                 continue
-            if kind in _MAPPINGS and not value:
-                self._undo.append(value.clear)
+            if (kind is set or kind in _MAPPINGS) and not value:
+                self._empty.append(value)
             elif value is not skip:
                 self.add(value)
 
 
-def _refill_mapping(mapping: dict, keys: list, values: list) -> None:
+def _refill_mapping(mapping: dict, content: dict) -> None:
     """Restore a mapping's items, and their order if it has one."""
-    if _is_same(mapping, keys) and _is_same(mapping.values(), values):
+    if _is_same(mapping, content) and _is_same(mapping.values(), content.values()):
         return
     mapping.clear()
-    for key, value in zip(keys, values, strict=True):  # a Counter's own update would add
+    for key, value in content.items():  # a Counter's own update would add
         mapping[key] = value
 
 
@@ -191,6 +205,6 @@ def _refill_set(value: set, content: set) -> None:
     value.update(content)
 
 
-def _is_same(items: Collection[Any], others: list) -> bool:
+def _is_same(items: Collection[Any], others: Collection[Any]) -> bool:
     """Compare two collections by the identity of their items; never call ``__eq__``."""
     return len(items) == len(others) and all(map(is_, items, others))

@@ -143,7 +143,7 @@ def diagnose(
         return Guard(model, optimizers, scaler, ignore)
     _refuse_labels(target)
     prepared = prepare_input(inputs, model, weights=weights, transform=transform, finite=False)
-    for tensor in tensors((prepared.args, prepared.kwargs)):
+    for tensor in tensors(prepared.args, prepared.kwargs):
         if not tensor.numel():
             raise ValueError(
                 f"The input, shape {tuple(tensor.shape)}, is empty: give a batch of one or more."

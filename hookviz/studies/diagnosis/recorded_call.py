@@ -67,5 +67,5 @@ def recorded_call(model: nn.Module, args: Any, kwargs: Any) -> RecordedCall:
 
 def versions_of(model: nn.Module, args: Any, kwargs: Any) -> list[int]:
     """Return how often each argument and weight was overwritten."""
-    given = (*tensors((args, kwargs)), *model.parameters())
+    given = (*tensors(args, kwargs), *model.parameters())
     return [0 if each.is_inference() else each._version for each in given]

@@ -103,7 +103,7 @@ class StepWatch(HookManager):
         self.outside.mute(True)
         self.count += 1
         if self.count == 1:
-            self.run.samples = batch_size(tensors((args, kwargs)))
+            self.run.samples = batch_size(tensors(args, kwargs))
         if not torch.is_grad_enabled() and (line := no_grad_line(caller()))[0]:
             record = OperationRecord(0, "no_grad", "", file=line[0], line=line[1])
             self.run.check(NoGradient).breaks.append(GraphBreak(record, 0))
@@ -119,7 +119,7 @@ class StepWatch(HookManager):
             call = LayerCall(self.run.names[module], type_name(module), 0, module, (), ())
             self.run.calls.append(call)
             for enter in self._entering:
-                enter(call, tensors((args, kwargs)), self.run)
+                enter(call, tensors(args, kwargs), self.run)
 
     def _arrived(self, name: str, gradient: Tensor | None) -> None:
         if gradient is not None:

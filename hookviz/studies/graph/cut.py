@@ -515,7 +515,7 @@ class CutRun:
             name = self._layers[module]
             masks = same.setdefault(name, [])
             kept = self._listener.calls.get(name, [])[len(masks) :]
-            old, new = kept[0].given if kept else None, next(iter(tensors((args, kwargs))), None)
+            old, new = kept[0].given if kept else None, next(iter(tensors(args, kwargs)), None)
             fits = old is not None and new is not None and old.shape == new.shape
             masks.append(new.detach() == old.detach() if fits else None)  # type: ignore[union-attr]
 

@@ -172,8 +172,8 @@ def _has_matrix(module: nn.Module) -> bool:
         return True  # parametrized ones, too
     if isinstance(module, nn.LayerNorm) or next(module.children(), None) is not None:
         return False
-    own = module.parameters(recurse=False)
-    return type_name(module) == "Linear" or any(each.ndim > 1 for each in own)
+    own = module._parameters.values()
+    return type_name(module) == "Linear" or any(each is not None and each.ndim > 1 for each in own)
 
 
 class Graph(TablePage):

@@ -149,7 +149,7 @@ class GraphListener(Follower[int]):
         """Follow an operation, and note it on the way of the layers whose output it takes."""
         super().after(operation)
         self._operation = self._joined = None
-        if not operation.is_view:
+        if self._on_the_way and not operation.is_view:
             for source in self.sources_of(self._nodes_of(operation.outputs)) & self._on_the_way:
                 self.nodes[source].after.append(operation.name)  # type: ignore[union-attr]
 
@@ -231,7 +231,7 @@ def own_memory(layers: Collection[nn.Module], recorder: OperationRecorder) -> It
     versions: dict[nn.Module, list[tuple[Tensor, int]]] = {}
 
     def before(module: nn.Module, args: Any, kwargs: Any) -> None:
-        versions[module] = [(each, version_of(each)) for each in tensors((args, kwargs))]
+        versions[module] = [(each, version_of(each)) for each in tensors(args, kwargs)]
 
     def after(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         same = [each for each, version in versions.pop(module, []) if version_of(each) == version]

@@ -289,7 +289,7 @@ Key = tuple[str, int]
 
 def seen_by(session: Session, layers: Mapping[nn.Module, str]) -> dict[Key, LayerFootprint]:
     """Return the footprint of each call of some layers, in the first input that reaches it."""
-    inputs = enumerate(tensors((session.inputs.args, session.inputs.kwargs)))
+    inputs = enumerate(tensors(session.inputs.args, session.inputs.kwargs))
     pictures = [index for index, tensor in inputs if tensor.is_floating_point()]
     if not pictures:
         raise ValueError(
@@ -318,7 +318,7 @@ def _run(
     session: Session, layers: Mapping[nn.Module, str], index: int, *, larger: bool = False
 ) -> dict[Key, LayerFootprint]:
     """Run the model once, and follow the pixels of one of its input tensors."""
-    source = tensors((session.inputs.args, session.inputs.kwargs))[index]
+    source = tensors(session.inputs.args, session.inputs.kwargs)[index]
     count = spatial(session, source)
     most = (_MOST_PIXELS / max(source.numel(), 1)) ** (1 / count)
     tiles = [min(_MOST_TILES, int(most)) if larger else 1] * count
@@ -327,7 +327,7 @@ def _run(
         return tensor.repeat(*[1] * (tensor.ndim - count), *tiles) if larger else tensor.clone()
 
     args, kwargs = map_tensors((session.inputs.args, session.inputs.kwargs), given)
-    source = tensors((args, kwargs))[index]
+    source = tensors(args, kwargs)[index]
     tracker = DependencyTracker(session.model, source, count)
     recorder, grid = OperationRecorder(tracker), PatchGrid()
     found: dict[Key, LayerFootprint] = {}

@@ -203,7 +203,7 @@ class ReceptiveField(TablePage):
 
         with session.active():
             args, kwargs, sources = clone_inputs(session.model, inputs.args, inputs.kwargs)
-            before = tensors((args, kwargs))[: self.input]
+            before = tensors(args, kwargs)[: self.input]
             with (
                 suppress(StopForward),
                 HookManager([*grid.hooks(session.model), (module, "forward", after)]),
