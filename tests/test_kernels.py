@@ -51,6 +51,17 @@ def test_batch_norm_is_folded_as_torch_does(bias, affine):
     torch.testing.assert_close(made, norm.double()(conv.double()(x)).detach())
 
 
+def test_the_model_runs_no_further_than_the_batch_norm():
+    ran = []
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 1), nn.ReLU())
+    for layer in model:
+        layer.register_forward_hook(lambda module, *_: ran.append(type(module).__name__))
+    found = weights_of(model, torch.rand(2, 3, 6, 6))
+    assert found.scale is not None and ran == ["Conv2d", "BatchNorm2d"]
+    ran.clear()
+    assert weights_of(model, torch.rand(2, 3, 6, 6), "2").scale is None and len(ran) == 4
+
+
 @pytest.mark.parametrize("groups", [1, 2])
 def test_kernels_of_transposed_convolutions_are_ordered_by_output(groups):
     layer = nn.ConvTranspose2d(4, 6, 3, groups=groups, bias=False)
