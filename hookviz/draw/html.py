@@ -119,7 +119,7 @@ STYLE = (
     + _PARTS
     + _EXPLORER.replace("ARROW", _ARROW.replace("COLOUR", "%235d6673")).replace("CORE", _CORE)
     + dark_rule(
-        f".hookviz-explorer select{_CORE}",
+        f".hookviz-explorer select:not([size]){_CORE}",
         f"background-image: {_ARROW.replace('COLOUR', '%23c5ccd6')} !important",
     )
     + "</style>"
