@@ -10,7 +10,10 @@ from seen import control
 from untouched import assert_untouched, snapshot
 
 import hookviz
+from hookviz.view.heatmaps import heatmap_of
+from hookviz.view.maps import layer_of
 from hookviz.view.orders import score_drops
+from hookviz.view.source import shown_picture
 from hookviz.view.strokes import painted
 
 LAYER = "layer3.1.conv2"
@@ -199,6 +202,47 @@ def test_the_browser_sets_and_resets_the_target(explorer):
     assert explorer.target == 3 and browser.canvas.facts["target"]["chosen"]
     browser.request(set="target")
     assert explorer.target is None
+
+
+def test_the_browser_gets_answers_before_the_facts_of_a_new_run(explorer):
+    """Of the questions that came with its request: so it shows both in one frame."""
+    browser = Browser(explorer)
+    at = {"layer": LAYER, "call": 0, "sample": 0, "depth": 0}
+    questions = [
+        {"ask": "layer", **at, "shown_after": "output", "key": "the layer"},
+        {"ask": "picture", "of": [0, 0, 0], "key": "the input"},
+        {"ask": "heatmap", **at, "method": "layercam", "key": "the heatmap"},
+    ]
+    run = browser.canvas.facts["run"]
+    answered_by = []
+    browser.canvas.observe(lambda change: answered_by.append(len(browser.answers)), "facts")
+    covered = np.zeros((112, 112), np.uint8)
+    covered[20:60, 20:60] = 1
+    browser.request("paint", covered.tobytes(), shape=covered.shape, questions=questions)
+    assert browser.canvas.facts["run"] == run + 1 and answered_by == [3]
+    assert [answer["key"] for answer in browser.answers] == [
+        f"{run + 1} {question['key']}" for question in questions
+    ]
+    layer, picture, heat = browser.arrays
+    view = explorer.displayed()
+    assert np.array_equal(layer["maps"], layer_of(view).maps)
+    assert np.array_equal(picture["pixels"], shown_picture(view))
+    assert np.array_equal(heat["heat"], heatmap_of(view.with_settings(heatmap="layercam")))
+    explorer.undo()  # a run that no request of the browser has led to
+    assert len(browser.answers) == 3
+
+
+def test_an_interrupt_of_the_answers_does_not_end_the_request_of_the_browser(explorer, monkeypatch):
+    browser = Browser(explorer)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hookviz.widgets.canvas.reply", interrupted)
+    question = {"ask": "picture", "key": "the input"}
+    browser.request("target", number=3, moved=5, questions=[question])
+    assert browser.canvas.facts["target"]["number"] == explorer.target == 3
+    assert browser.canvas.seen == 5 and [each["lost"] for each in browser.answers] == [True]
 
 
 def test_the_canvas_ablates_in_parts(model, explorer, monkeypatch):

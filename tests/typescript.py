@@ -18,11 +18,19 @@ PLAIN = {int: "number", float: "number", str: "string", bool: "boolean", Any: "u
 UNIONS = """\
 type Without<Kind, Names extends PropertyKey> = Kind extends unknown ? Omit<Kind, Names> : never;
 
-/** A question as it is asked; its key is added when it is sent. */
-export type AnyQuestion = Without<{}, "key">;
+/** A question with its key. */
+export type SentQuestion = {};
 
-/** A request as it is made, with its bytes; the settings are added when it is sent. */
-export type AnyRequest = Without<{}, "settings" | "moved"> & {{ bytes?: Uint8Array }};
+/** A question as it is asked; its key is added when it is sent. */
+export type AnyQuestion = Without<SentQuestion, "key">;
+
+/** A request as it is sent. */
+export type SentRequest = {};
+
+/** A request as it is made, with its bytes; the rest is added when it is sent. */
+export type AnyRequest =
+  & Without<SentRequest, "settings" | "moved" | "questions">
+  & {{ bytes?: Uint8Array }};
 
 /** A reply; some hold arrays alone. */
 export type AnyReply = {} | (Reply & {{ ask: {} }});
@@ -57,7 +65,7 @@ def type_of(hint: Any, asked: bool = False) -> str:
         return f"[{', '.join(parts)}]"
     if origin is dict:
         return f"Record<{', '.join(parts)}>"
-    return PLAIN.get(hint) or hint.__name__
+    return PLAIN.get(hint) or ("SentQuestion" if hint is messages.Question else hint.__name__)
 
 
 def interface(kind: type) -> str:

@@ -35,7 +35,7 @@ export class Brush {
   /** @param available Whether there is an input that can be painted over. */
   constructor(
     public app: App,
-    public source: { edit: (what: AnyRequest) => void; idle: boolean; listeners: Set<() => void> },
+    public source: { edit: (what: AnyRequest) => void; busy: boolean; listeners: Set<() => void> },
     available: () => boolean,
   ) {
     this.button.addEventListener("click", () => this.toggle());
@@ -254,7 +254,7 @@ export class Brush {
 
   /** The new run is here: what was marked is seen in the picture itself. */
   wait() {
-    if (!this.sent || this.mask || !this.source.idle || !this.picture) return;
+    if (!this.sent || this.mask || this.source.busy || !this.picture) return;
     this.sent = false;
     this.draw();
   }

@@ -22,6 +22,7 @@ export class Gallery implements Pictures {
     public source: {
       thumbnails: Thumbnail[];
       idle: boolean;
+      busy: boolean;
       edit: (what: AnyRequest) => void;
       listeners: Set<() => void>;
     },

@@ -397,6 +397,7 @@ export interface WithoutAnswer extends Reply {
 export interface Request {
   moved?: number;
   settings?: Record<string, unknown> | null;
+  questions?: SentQuestion[];
 }
 
 export interface TargetRequest extends Request {
@@ -573,11 +574,19 @@ export interface Moved {
 
 type Without<Kind, Names extends PropertyKey> = Kind extends unknown ? Omit<Kind, Names> : never;
 
-/** A question as it is asked; its key is added when it is sent. */
-export type AnyQuestion = Without<LayerQuestion | HeatmapQuestion | HeatmapsQuestion | SidesQuestion | FieldQuestion | ValueQuestion | ScoresQuestion | AblationQuestion | FlipQuestion | MapQuestion | HereQuestion | CodeQuestion | FileQuestion | PrepareQuestion | PictureQuestion | OutputQuestion | WhyQuestion | WeightsQuestion | FeatureQuestion | WithoutQuestion, "key">;
+/** A question with its key. */
+export type SentQuestion = LayerQuestion | HeatmapQuestion | HeatmapsQuestion | SidesQuestion | FieldQuestion | ValueQuestion | ScoresQuestion | AblationQuestion | FlipQuestion | MapQuestion | HereQuestion | CodeQuestion | FileQuestion | PrepareQuestion | PictureQuestion | OutputQuestion | WhyQuestion | WeightsQuestion | FeatureQuestion | WithoutQuestion;
 
-/** A request as it is made, with its bytes; the settings are added when it is sent. */
-export type AnyRequest = Without<TargetRequest | FactorRequest | OffRequest | DropRequest | EditsRequest | PaintRequest | EraseRequest | PictureRequest | AgainRequest | BesideRequest, "settings" | "moved"> & { bytes?: Uint8Array };
+/** A question as it is asked; its key is added when it is sent. */
+export type AnyQuestion = Without<SentQuestion, "key">;
+
+/** A request as it is sent. */
+export type SentRequest = TargetRequest | FactorRequest | OffRequest | DropRequest | EditsRequest | PaintRequest | EraseRequest | PictureRequest | AgainRequest | BesideRequest;
+
+/** A request as it is made, with its bytes; the rest is added when it is sent. */
+export type AnyRequest =
+  & Without<SentRequest, "settings" | "moved" | "questions">
+  & { bytes?: Uint8Array };
 
 /** A reply; some hold arrays alone. */
 export type AnyReply = CodeAnswer | LayerAnswer | PictureAnswer | SidesAnswer | ValueAnswer | FieldAnswer | AblationAnswer | FlipAnswer | MapAnswer | WhyAnswer | WeightsAnswer | FeatureAnswer | WithoutAnswer | (Reply & { ask: "heatmap" | "heatmaps" | "scores" | "here" | "file" | "prepare" | "output" });

@@ -74,7 +74,7 @@ export class NetworkSource {
   first: Pick<Facts, "predictions" | "verdict" | "answer">;
   running: Running;
   live = true;
-  idle = true; // a stroke is in the picture at once, before the network has run
+  busy = false; // a stroke is in the picture at once, before the network has run
   link: ((app: App) => string) | undefined = undefined;
   listeners: Set<(now?: boolean) => void> = new Set();
   original: Input;

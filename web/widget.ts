@@ -20,6 +20,7 @@ import type {
   HeatmapQuestion,
   LayerFacts,
   LayerQuestion,
+  SentQuestion,
   TargetFacts,
 } from "./messages.d.ts";
 import type { Part as Scores } from "./ablation.tsx";
@@ -107,6 +108,8 @@ class KernelSource {
   /** The one that was used last is last. */
   known: Map<string, unknown> = new Map();
   pending: Set<string> = new Set();
+  /** Answers about a run whose facts are on their way. */
+  early: Array<[AnyReply, DataView[]]> = [];
   parts: Map<string, (part: WorkPart | null) => void> = new Map(); // of work that is done in parts
   asked = 0;
   shownAnswer = { key: "", found: null as Found | null }; // the output's map, as it was last
@@ -131,7 +134,10 @@ class KernelSource {
 
   constructor(public model: WidgetModel) {
     this.moves = new Moves(() => Math.max(model.get("seen") ?? 0, 0));
-    this.requests = new Requests(this.moves, (message) => this.ask(message));
+    this.requests = new Requests(
+      this.moves,
+      (request) => this.ask({ ...request, questions: this.next }),
+    );
     model.on("msg:custom", (said: AnyReply, buffers: DataView[]) => {
       this.arrive(said, buffers ?? []);
     });
@@ -172,6 +178,7 @@ class KernelSource {
     for (const store of [this.known, this.pending]) {
       for (const key of [...store.keys()]) if (!key.startsWith(`${run} `)) store.delete(key);
     }
+    for (const [said, buffers] of this.early.splice(0)) this.arrive(said, buffers);
     this.tell();
   }
 
@@ -180,8 +187,12 @@ class KernelSource {
     return this.remembered(question) as Answers[Asked["ask"]] | null;
   }
 
+  keyOf(question: AnyQuestion) {
+    return `${this.facts.run} ${JSON.stringify(question)}`;
+  }
+
   remembered(question: Remembered): unknown {
-    const key = `${this.facts.run} ${JSON.stringify(question)}`;
+    const key = this.keyOf(question);
     const found = this.known.get(key);
     if (found !== undefined) {
       this.known.delete(key);
@@ -295,6 +306,10 @@ class KernelSource {
   arrive(said: AnyReply, buffers: DataView[]) {
     this.pending.delete(said.key);
     this.found();
+    if (Number.parseInt(said.key) > this.facts.run) {
+      this.early.push([said, buffers]);
+      return;
+    }
     if (said.lost) {
       this.take({ ...said, none: "interrupted" }, {});
       return this.tell();
@@ -376,7 +391,7 @@ class KernelSource {
     const { layer, call, sample, depth } = at;
     this.work({ ask: "ablation", layer, call, sample, depth, ...this.query(at, layer) }, (part) => {
       const arrays = part?.arrays;
-      const own = `${this.facts.run} ${JSON.stringify(this.question(at))}`;
+      const own = this.keyOf(this.question(at));
       const known = this.known.get(own);
       if (arrays?.order && known instanceof Layer) {
         this.known.set(own, known.ablated(arrays.drops, arrays.order));
@@ -467,22 +482,35 @@ class KernelSource {
 
   layer(at: At) {
     const found = this.get(this.question(at));
+    // The heatmap in the same round trip.
+    if (!found && this.facts.methods.includes(at.heatmap!)) this.heat(at as HeatAt, at.layer);
     return found instanceof Layer ? found : null;
   }
 
-  heat(at: HeatAt, layer: string) {
-    const { call, sample, depth, heatmap: method, place } = at;
-    if (at.ofAll) return this.get({ ask: "heatmaps", sample, depth, method })?.[layer] ?? null;
-    const question: Omit<HeatmapQuestion, "key"> = {
-      ask: "heatmap",
+  heatQuestion(at: HeatAt, layer: string): Omit<HeatmapQuestion, "key"> {
+    const { call, sample, depth, heatmap: method } = at;
+    const part = { layer, call, sample, depth, method, ...this.query(at, layer) };
+    return { ask: "heatmap", ...part, ...runIn(at) };
+  }
+
+  /** What the view asks first about a new run. A heatmap for which the model runs has to wait. */
+  get next(): SentQuestion[] {
+    const at: Settings = { ...this.model.get("settings"), ...this.moves.unhandled };
+    const layer = this.question(at);
+    const found = this.known.get(this.keyOf(layer));
+    const place = found instanceof Layer && !this.facts.blind ? found.header.place : null;
+    const questions: AnyQuestion[] = [
       layer,
-      call,
-      sample,
-      depth,
-      method,
-      ...this.query(at, layer),
-      ...runIn(at),
-    };
+      ...(place ? [{ ask: "picture" as const, of: place }] : []),
+      ...(this.facts.methods.includes(at.heatmap) ? [this.heatQuestion(at, at.layer)] : []),
+    ];
+    return questions.map((question) => ({ ...question, key: JSON.stringify(question) }));
+  }
+
+  heat(at: HeatAt, layer: string) {
+    const { sample, depth, heatmap: method, place } = at;
+    if (at.ofAll) return this.get({ ask: "heatmaps", sample, depth, method })?.[layer] ?? null;
+    const question = this.heatQuestion(at, layer);
     if (method !== this.facts.effective) return this.get(question);
     const waiting = [...this.pending].some((key) => key.includes(method)); // each is a run
     return waiting ? null : this.get({ ...question, place });
@@ -523,7 +551,7 @@ class KernelSource {
   sides({ layer, call, sample, depth, heatmap: method }: HeatAt) {
     const waiting = [...this.pending].some((key) => key.includes('"ask":"sides"')); // each is two runs
     const question = { ask: "sides" as const, layer, call, sample, depth, method };
-    const known = this.known.has(`${this.facts.run} ${JSON.stringify(question)}`);
+    const known = this.known.has(this.keyOf(question));
     return waiting && !known ? null : this.get(question);
   }
 

@@ -520,10 +520,14 @@ class Request(Message):
         The browser's count of its changes, this one included.
     settings : dict, optional
         The settings that the browser has changed since the kernel last handled a change.
+    questions : list of Question
+        What the browser would ask next about a new run. The kernel answers before it sends the
+        facts of that run, with the run's number before each key: so one frame shows all of it.
     """
 
     moved: int = 0
     settings: dict[str, Any] | None = None
+    questions: list[Question] = field(default_factory=list)
 
 
 class TargetRequest(Request):
@@ -809,6 +813,8 @@ def read(kind: type[Kind], values: Mapping[str, Any]) -> Kind:
 def _read_value(hint: Any, value: Any) -> Any:
     if value is None or hint is Any:
         return value
+    if hint is Question:
+        return read_question(value)
     if get_origin(hint) in (Union, types.UnionType):
         return _read_value(next(part for part in get_args(hint) if part is not type(None)), value)
     if get_origin(hint) is tuple:

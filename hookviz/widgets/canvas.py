@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -78,6 +78,7 @@ class Canvas(anywidget.AnyWidget):
         self._explorer: Explored | None = explorer
         self._latest: tuple[Any, ...] = ()
         self._run = 0
+        self._coming: Sequence[m.Question] = ()  # those that came with a request
         self._edits: dict[int, LayerEdit] = {}  # all that the browser may name, by a number
         self._keys = itertools.count()
         self._inputs: ModelInput | None = None
@@ -90,8 +91,9 @@ class Canvas(anywidget.AnyWidget):
 
     def show(self, note: str) -> None:
         """Update the browser to the explorer's present view, with a note."""
+        traits = self._traits_now()
         with self._unobserved(), self.hold_trait_notifications(), self.hold_sync():
-            self._set_traits()
+            self._set_traits(traits)
             self.note = self._sent(note)
             self.pictures = self._sent(m.as_json(self._explored.thumbnails()))
 
@@ -101,8 +103,8 @@ class Canvas(anywidget.AnyWidget):
             raise RuntimeError("This explorer is closed.")
         return self._explorer
 
-    def _set_traits(self) -> None:
-        for name, value in self._traits_now().items():
+    def _set_traits(self, traits: dict[str, Any]) -> None:
+        for name, value in traits.items():
             setattr(self, name, value)
 
     def _traits_now(self) -> dict[str, Any]:
@@ -113,9 +115,11 @@ class Canvas(anywidget.AnyWidget):
         run = (view.run, view.which, len(view.drops), view.settings.target)
         now = (*run, input_sample(view), view.settings.cmap)
         if now != self._latest:
-            if not self._latest or self._latest[:4] != run:
-                self._run += 1
+            is_new_run = self._latest[:4] != run
             self._latest = now
+            if is_new_run:
+                self._run += 1
+                self._answer_coming()
             traits["facts"] = self._facts(view)
         return self._sent(traits)
 
@@ -179,8 +183,9 @@ class Canvas(anywidget.AnyWidget):
             do()
         finally:
             if not self.closed:
+                traits = self._traits_now()
                 with self._unobserved(), self.hold_sync():  # in one message
-                    self._set_traits()
+                    self._set_traits(traits)
                     self.seen = max(self.seen, count)
 
     @contextmanager
@@ -197,9 +202,20 @@ class Canvas(anywidget.AnyWidget):
         message = self._meant(message)
         if "set" in message:
             request = m.read_request(message)
-            self._handle(request.moved, lambda: self._explored.handle(request, data))
+            self._coming = request.questions
+            try:
+                self._handle(request.moved, lambda: self._explored.handle(request, data))
+            finally:
+                self._coming = ()
             return
         self._reply(m.read_question(message))
+
+    def _answer_coming(self) -> None:
+        """Answer the questions that came with the request for this run."""
+        # An interrupt ends the answers and not the request: the browser asks for those it lacks.
+        with suppress(KeyboardInterrupt):
+            for question in self._coming:
+                self._reply(replace(question, key=f"{self._run} {question.key}"))
 
     def _reply(self, question: m.Question) -> None:
         again = HOW_TO_ASK_AGAIN.get(type(question))
