@@ -128,19 +128,20 @@ HOLD = """([selector, seconds]) => new Promise((resolve) => {
   requestAnimationFrame(frame);
 })"""
 
-# A promise of the milliseconds from the release of the pointer to the frame without the stroke's
-# mark, which disappears when the view has all data of the new run.
+# A promise of the milliseconds from the release of the pointer to the first frame after map,
+# gradient and the input with its heatmap have all been drawn from the new run.
 BRUSHED_TO = """() => {
-  const sheet = document.querySelector(".hv-brush");
-  const marked = () => {
-    const { data } = sheet.getContext("2d").getImageData(0, 0, sheet.width, sheet.height);
-    return data.some((value) => value);
-  };
+  const panels = [".hv-activation", ".hv-gradient", ".hv-input"];
+  const pictures = panels.map((panel) => document.querySelector(`${panel} canvas.hv-map`));
+  const read = (canvas) =>
+    canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
   globalThis.letGo = new Promise((resolve) => {
     addEventListener("pointerup", () => {
-      const start = performance.now();
+      const [start, before] = [performance.now(), pictures.map(read)];
+      const isNew = (canvas, place) =>
+        read(canvas).some((value, index) => value !== before[place][index]);
       const look = () =>
-        marked() ? requestAnimationFrame(look) : resolve(performance.now() - start);
+        pictures.every(isNew) ? resolve(performance.now() - start) : requestAnimationFrame(look);
       requestAnimationFrame(look);
     }, { capture: true, once: true });
   });
