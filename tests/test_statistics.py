@@ -10,7 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookviz.run.statistics import NONE, Extremes, LogBins, Moments, TopK, as_real, count_nonzero
+from hookviz.hooking.tensors import count_nonzero
+from hookviz.run.statistics import NONE, Extremes, LogBins, Moments, TopK, as_real
 
 SPECIAL = [0.0, -0.0, math.nan, math.inf, -math.inf, 1e-30, 3e38, 2.0**-60, 1.0]
 NUMBERS = st.one_of(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from types import FunctionType
 from typing import Any
 
@@ -167,37 +167,48 @@ def with_attention(model: nn.Module, layers: Layers) -> Layers:
         return layers
     core, _ = unwrapped(model)
     names = {module: known[0] for module, known in module_names(core).items()}
-    attending = [name for module, name in names.items() if name and _attends(module)]
+    attending = [names[module] for module in _attending(names) if names[module]]
     if not attending:
         return None
     blocks = {core.get_submodule(name) for name in blocks_of_attention(attending).values()}
     return [module for module in names if is_convolution(module) or module in blocks]
 
 
-def may_attend(module: nn.Module) -> bool:
-    """Return whether the code of a module, or of one in it, looks like attention."""
-    return any(map(_attends, module.modules()))
+def may_attend(*models: nn.Module) -> bool:
+    """Return whether the code of a module in these models looks like attention."""
+    parts = (module for model in models for module in model.modules())
+    return next(_attending(parts), None) is not None
 
 
-def _attends(module: nn.Module) -> bool:
-    """Return whether the class of a module looks like attention: by its name and its code."""
-    if isinstance(module, nn.MultiheadAttention):
-        return True
-    own = [each for each in type(module).__mro__ if not each.__module__.startswith("torch.nn.")]
+def _attending(modules: Iterable[nn.Module]) -> Iterator[nn.Module]:
+    """Yield the modules whose class looks like attention: by its name and its code."""
+    words_of = cache(_words_of)  # for this call alone: later a method may be another
+    for module in modules:
+        kind: Any = type(module)  # mypy takes a class of modules for unhashable
+        if isinstance(module, nn.MultiheadAttention):
+            yield module
+            continue
+        is_own = not kind.__module__.startswith("torch.nn.")
+        name, words = kind.__name__.lower(), words_of(kind)
+        likely = is_own and ("attention" in name or "attn" in name)
+        counts = any(isinstance(getattr(module, each, None), int) for each in HEADS)
+        projects = sum(isinstance(part, nn.Linear) for part in module.children()) > 1
+        if "scaled_dot_product_attention" in words or (
+            (likely and (counts or projects)) or ("softmax" in words and projects)
+        ):
+            yield module
+
+
+def _words_of(kind: type) -> set[str]:
+    """Return the names in the methods of a class and of its bases, except for torch's own."""
+    own = [base for base in kind.__mro__ if not base.__module__.startswith("torch.nn.")]
     methods = [each for base in own for each in vars(base).values()]
-    calls = {
+    return {
         word
         for each in methods
         if isinstance(each, FunctionType)
         for word in each.__code__.co_names
     }
-    name = type(module).__name__.lower()
-    likely = own[0] is type(module) and ("attention" in name or "attn" in name)
-    counts = any(isinstance(getattr(module, each, None), int) for each in HEADS)
-    projects = sum(isinstance(part, nn.Linear) for part in module.children()) > 1
-    return "scaled_dot_product_attention" in calls or (
-        (likely and (counts or projects)) or ("softmax" in calls and projects)
-    )
 
 
 def token_names(model: nn.Module) -> tuple[str, ...]:
@@ -248,7 +259,7 @@ def attention_beside(
 ) -> Callable[[FeatureCache, TensorStore], Addition] | None:
     """Return the argument ``beside`` of `Session.run`; None if none of the layers attends."""
     chosen = None if layers is None else set(select_layers(session.given, layers))
-    if not any(map(may_attend, [session.model] if chosen is None else chosen)):
+    if not may_attend(*([session.model] if chosen is None else chosen)):
         return None
     return partial(AttentionLayers, session, chosen)
 

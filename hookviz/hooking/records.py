@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ..tables import Row, Tabular, megabytes, number, plain
 from .select import close_names
+from .tensors import count_nonzero
 from .transforms import without_wrappers
 
 
@@ -50,7 +51,7 @@ def statistics(tensor: Tensor) -> Statistics:
     # Half precision would overflow in the sums.
     values = values.flatten().to(torch.float64 if values.dtype == torch.float64 else torch.float32)
     size, nan = values.numel(), math.nan
-    zeros = (size - int(values.count_nonzero())) / max(size, 1)
+    zeros = (size - int(count_nonzero(values))) / max(size, 1)
     nans = infs = 0
     low, high = (end.item() for end in values.aminmax()) if size else (nan, nan)
     # The ends of values with NaN are NaN. Most tensors are finite, and need no further passes.

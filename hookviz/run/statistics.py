@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-_EXACT = 1 << 24  # a sum of so many ones is exact in float32
+from ..hooking.tensors import count_nonzero
 
 
 def as_real(tensor: Tensor) -> Tensor:
@@ -181,15 +181,6 @@ def are_exact(size: int, total: Any, raw: Any, dtype: torch.dtype) -> Any:
     limits = torch.finfo(dtype)
     squares = raw - total * (total / size)
     return (squares > 0.01 * raw) & (raw >= limits.tiny / limits.eps)
-
-
-def count_nonzero(values: Tensor) -> Tensor:
-    """Count the values that are not zero along the last dimension; NaN is not zero."""
-    if values.device.type != "cpu" or values.shape[-1] > _EXACT:
-        return values.count_nonzero(-1)
-    # On the CPU, torch sums floats ten times faster than it counts booleans.
-    values = values.detach()
-    return torch.ne(values, 0, out=torch.empty_like(values)).sum(-1).long()
 
 
 class Extremes(NamedTuple):

@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...run.statistics import Extremes, LogBins, Moments, are_exact, as_real, count_nonzero
+from ...hooking.tensors import count_nonzero
+from ...run.statistics import Extremes, LogBins, Moments, are_exact, as_real
 
 STATISTICS = ("mean", "std", "min", "max", "zeros", "nans", "infs", "count")
 """Statistics of a layer's activations, or of the gradients that reach it. NaN and Inf enter the
