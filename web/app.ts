@@ -54,9 +54,6 @@ export class App {
   width = 0; // of the view: measured when it changes, since each reading would force a layout
   toFirst = false;
   rank: number | null = null; // of the channel to show when the layer's data arrives
-  stopPainting: () => void = () => {};
-  /** Where the input can be painted over. */
-  occlude: ((u: number, v: number) => void) | null = null;
   rankings: Rankings;
   colours: Colours;
   heatmaps: Heatmaps;
@@ -80,7 +77,6 @@ export class App {
     map: Panel;
     slope: Panel;
     mosaic: Mosaic;
-    editing: HTMLElement;
   };
   history = new History(this);
   ended = new AbortController(); // with it the listeners outside of the view end
@@ -101,7 +97,6 @@ export class App {
       map: new Panel(this.state, "activation"),
       slope: new Panel(this.state, "gradient"),
       mosaic: new Mosaic((channel) => this.set({ channel })),
-      editing: root, // until it is drawn
     };
     const { input, slope, mosaic } = this.parts;
     for (const panel of [slope, input]) panel.onWay = (layer) => this.set({ layer });
@@ -169,7 +164,7 @@ export class App {
       if (name === "weights") this.weights.toggled(name === opened);
       if (name === "map") this.network.toggled(name === opened);
     }
-    if (closed === "edit") this.stopPainting();
+    if (closed === "edit") this.pictures?.brush.stop();
     source.opened = opened;
     state.set({ all_layers: opened === "heatmaps" });
     this.schedule();

@@ -51,7 +51,8 @@ export function CardView({ card, panel }: { card: Card; panel: Panel }) {
   const { source } = app;
   const hasWhy = Boolean(source.why) && !data.header.query;
   if (hasWhy && source.switches) source.why?.({ ask: "prepare" });
-  const canOcclude = app.occlude !== null && !data.header.parts && data.header.place !== null;
+  const brush = app.pictures?.isOffered ? app.pictures.brush : null;
+  const canOcclude = brush && !data.header.parts && data.header.place !== null;
   const [row, column] = positionIn(place, data.header.size);
   return (
     <div ref={root} class="hv-card-here" role="group" aria-label="the chosen position">
@@ -87,7 +88,7 @@ export function CardView({ card, panel }: { card: Card; panel: Panel }) {
         {canOcclude && (
           <Toggle
             title="paint over the input here and see how the prediction changes"
-            onClick={() => app.occlude?.(place[1], place[0])}
+            onClick={() => brush.occlude(place[1], place[0])}
           >
             occlude here
           </Toggle>

@@ -52,8 +52,9 @@ export function OpenPicture({ onFile }: { onFile: (file: File | null) => void })
 export type Option = [value: string, name: string, disabled?: boolean];
 
 /** A value that is not among the options is added to them. */
-export function Menu({ label, options, value, onChoose, ...attributes }: {
+export function Menu({ label, title = label, options, value, onChoose, ...attributes }: {
   label: string;
+  title?: string;
   options: Option[];
   value: string;
   onChoose: (value: string) => void;
@@ -64,7 +65,7 @@ export function Menu({ label, options, value, onChoose, ...attributes }: {
     <select
       {...attributes}
       aria-label={label}
-      title={label}
+      title={title}
       value={value}
       onChange={(event) => onChoose(event.currentTarget.value)}
     >

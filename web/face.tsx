@@ -1,6 +1,7 @@
 // All parts of the page and their arrangement; `app.ts` decides what they show.
 
 import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
+import { BrushView, Sheet } from "./brush.tsx";
 import { ColourMenu, HeatmapMenu, InputCaption } from "./captions.tsx";
 import { CardView } from "./card.tsx";
 import { Colourbar } from "./colourbar.tsx";
@@ -141,7 +142,12 @@ function Main({ app }: { app: App }) {
       <PanelView
         panel={input}
         head={<InputCaption {...controls} picture={app.picture} />}
-        over={app.picture && <Boxes app={app} />}
+        over={
+          <>
+            {app.picture && <Boxes app={app} />}
+            {app.pictures && <Sheet brush={app.pictures.brush} />}
+          </>
+        }
         below={
           <Colourbar name="heatmap" bar={heatmaps.bar} isHidden={!heatmaps.bar}>
             {app.picture && <HeatmapMenu {...controls} />}
@@ -304,13 +310,10 @@ function drawersOf(app: App): Drawer[] {
       tab: edits?.length ? `Edit (${edits.length})` : undefined,
       title: "scale a channel, switch it off, paint on the input",
       content: () => (
-        <div
-          ref={(root) => {
-            if (root) app.parts.editing = root;
-          }}
-        >
+        <>
           {app.source.live && <EditsView app={app} />}
-        </div>
+          {app.pictures && <BrushView brush={app.pictures.brush} />}
+        </>
       ),
     },
     {

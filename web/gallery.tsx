@@ -1,6 +1,6 @@
 // The pictures of a notebook's explorer: those that were given, and where another one comes from.
 
-import { Brush } from "./brush.ts";
+import { Brush } from "./brush.tsx";
 import { OpenPicture } from "./controls.tsx";
 import { Camera, CameraToggle, listenForFiles } from "./intake.tsx";
 import type { Pictures } from "./intake.tsx";
@@ -28,8 +28,7 @@ export class Gallery implements Pictures {
     },
   ) {
     this.camera = new Camera(() => app.schedule(), app.ended.signal);
-    this.brush = new Brush(app, source, () => this.isOffered);
-    this.brush.button.addEventListener("click", () => this.camera.stop()); // what is painted on stands still
+    this.brush = new Brush(app, source, this);
     listenForFiles(app.root, (file) => {
       if (this.isOffered) this.take(file);
     });

@@ -1,6 +1,6 @@
 // Where another input comes from: a file, the clipboard, the camera.
 
-import { Brush } from "./brush.ts";
+import { Brush } from "./brush.tsx";
 import { OpenPicture, Toggle } from "./controls.tsx";
 import { el } from "./dom.ts";
 import { fromBase64 } from "./levels.ts";
@@ -143,6 +143,7 @@ export class Camera {
 /** What the drawer of pictures has besides the output. */
 export interface Pictures {
   isOffered: boolean;
+  brush: Brush;
   view: () => JSX.Element;
 }
 
@@ -166,8 +167,7 @@ export class Intake implements Pictures {
 
   constructor(app: App, public source: NetworkSource) {
     this.camera = new Camera(() => app.schedule(), app.ended.signal);
-    this.brush = new Brush(app, source, () => this.isOffered);
-    this.brush.button.addEventListener("click", () => this.camera.stop()); // what is painted on stands still
+    this.brush = new Brush(app, source, this);
     listenForFiles(document, (file) => this.take(file));
     app.pictures = this;
     app.schedule();
@@ -232,7 +232,7 @@ export class Intake implements Pictures {
   async toggleCamera() {
     const { camera, source } = this;
     if (camera.stream) return camera.stop();
-    if (this.brush.on) this.brush.toggle();
+    this.brush.stop();
     const { past, input } = source;
     const failed = ({ message }: Error) => {
       camera.stop();

@@ -1,83 +1,37 @@
 // A brush, a rectangle and an eraser on the input: pixels are marked here, and the source changes them.
 
-import { el, menu, setAttribute, visible } from "./dom.ts";
+import { useLayoutEffect, useRef } from "preact/hooks";
+import { Menu, Toggle } from "./controls.tsx";
 import { visitDisc } from "./strokes.ts";
 import type { App } from "./app.ts";
+import type { Camera } from "./intake.tsx";
 import type { AnyRequest } from "./messages.d.ts";
 
-/** Controls, `root`, and a sheet over the input. */
+interface Spot {
+  u: number;
+  v: number;
+}
+
+const TOOLS = ["brush", "rectangle", "eraser"];
+
+/** What is painted, and what is marked until the result is shown. */
 export class Brush {
-  on = false;
+  isOn = false;
+  tool = "brush";
   radius = 0.06; // as a share of the picture's width
   mask: Uint8Array | null = null; // the pixels of the stroke that is being made
-  from: { u: number; v: number } | null = null; // where a rectangle begins, or the stroke was last
-  cursor = { u: 0.5, v: 0.5 }; // of the keys
-  sent = false;
+  from: Spot | null = null; // where a rectangle begins, or the stroke was last
+  cursor: Spot = { u: 0.5, v: 0.5 }; // of the keys
+  isSent = false;
   measures: [number, number] | null = null; // height and width of the input that was painted on last
-  button = el("button", {
-    class: "hv-toggle",
-    type: "button",
-    title: "paint over a part of the input and see how the prediction changes",
-  }, "paint");
-  tool: HTMLSelectElement;
-  size: HTMLInputElement;
-  more: HTMLSpanElement;
-  root: HTMLSpanElement;
-  sheet = el("canvas", {
-    class: "hv-brush",
-    width: 1,
-    height: 1,
-    hidden: true,
-    tabindex: 0,
-    "aria-label": "paint here; by keyboard: arrow keys, then space",
-  });
+  sheet: HTMLCanvasElement | null = null;
 
-  /** @param available Whether there is an input that can be painted over. */
+  /** @param pictures Whether there is an input that can be painted over, and the camera. */
   constructor(
     public app: App,
-    public source: { edit: (what: AnyRequest) => void; busy: boolean; listeners: Set<() => void> },
-    available: () => boolean,
-  ) {
-    this.button.addEventListener("click", () => this.toggle());
-    const tools = ["brush", "rectangle", "eraser"].map((name): [string, string] => [name, name]);
-    this.tool = menu(
-      "brush and rectangle fill with the mean colour; the eraser restores",
-      tools,
-      () => {},
-    );
-    setAttribute(this.tool, "aria-label", "tool");
-    const title = "size of brush and eraser";
-    this.size = el("input", { type: "range", min: 1, max: 50, title, "aria-label": title });
-    this.size.value = "12";
-    this.size.addEventListener("input", () => {
-      this.radius = Number(this.size.value) / 200;
-    });
-    this.more = el("span", { class: "hv-line" }, this.tool, this.size);
-    this.root = el("span", { class: "hv-line" }, this.button, this.more);
-    app.parts.input.frame.append(this.sheet);
-    const row = el(
-      "div",
-      { class: "hv-line hv-hands" },
-      el("span", { class: "hv-dim hv-what" }, "paint over the input:"),
-      this.root,
-    );
-    app.parts.editing.append(row);
-    app.stopPainting = () => {
-      if (this.on) this.toggle();
-    };
-    const offer = () => {
-      visible(row, available());
-      app.occlude = available() ? (u, v) => this.occlude(u, v) : null;
-    };
-    source.listeners.add(offer);
-    offer();
-    this.listen();
-    source.listeners.add(() => this.wait());
-    app.state.onChange((changed) => {
-      if (changed.has("zoom")) this.place();
-    });
-    this.show();
-  }
+    public source: { edit: (what: AnyRequest) => void; busy: boolean },
+    public pictures: { isOffered: boolean; camera: Camera },
+  ) {}
 
   /** The input of the latest run; null until it is here. */
   get picture() {
@@ -95,44 +49,14 @@ export class Brush {
   }
 
   toggle() {
-    this.on = !this.on;
-    this.show();
-    if (this.on) this.sheet.focus();
+    this.pictures.camera.stop(); // what is painted on stands still
+    this.isOn = !this.isOn;
+    this.app.schedule();
   }
 
-  show() {
-    setAttribute(this.button, "aria-pressed", this.on ? "true" : "false");
-    visible(this.more, this.on);
-    this.sheet.hidden = !this.on;
-    if (this.on) this.place();
-  }
-
-  /** As the picture below it is enlarged. */
-  place() {
-    this.sheet.style.transform = this.app.parts.input.transform;
-    this.sheet.style.transformOrigin = "0 0";
-  }
-
-  listen() {
-    const { sheet } = this;
-    const at = (event: PointerEvent) => {
-      const box = sheet.getBoundingClientRect();
-      return { u: (event.clientX - box.x) / box.width, v: (event.clientY - box.y) / box.height };
-    };
-    for (const kind of ["pointerdown", "pointermove", "pointerup", "dblclick"]) {
-      sheet.addEventListener(kind, (event) => event.stopPropagation());
-    }
-    sheet.addEventListener("pointerdown", (event) => {
-      if (event.button) return;
-      sheet.setPointerCapture(event.pointerId);
-      this.begin(at(event));
-    });
-    sheet.addEventListener("pointermove", (event) => {
-      if (this.mask && event.buttons & 1) this.go(at(event));
-    });
-    sheet.addEventListener("pointerup", () => this.end());
-    sheet.addEventListener("pointercancel", () => this.cancel());
-    sheet.addEventListener("keydown", (event) => this.press(event));
+  stop() {
+    this.isOn = false;
+    this.app.schedule();
   }
 
   press(event: KeyboardEvent) {
@@ -147,31 +71,31 @@ export class Brush {
         v: inside(cursor.v + this.radius * Number(step[1])),
       };
     } else if (event.key === " ") {
-      const far = this.tool.value === "rectangle" ? this.radius : 0;
+      const far = this.tool === "rectangle" ? this.radius : 0;
       this.begin({ u: cursor.u - far, v: cursor.v - far });
       this.go({ u: cursor.u + far, v: cursor.v + far });
       this.end();
-    } else if (event.key === "Escape") this.toggle();
+    } else if (event.key === "Escape") this.stop();
     else return;
     event.preventDefault();
     event.stopPropagation();
     if (step) this.app.state.set({ hover: this.cursor });
   }
 
-  begin(spot: { u: number; v: number }) {
+  begin(spot: Spot) {
     const size = this.measure();
     if (!size) return;
     this.mask = new Uint8Array(size[0] * size[1]);
     this.from = spot;
-    this.sent = false;
+    this.isSent = false;
     this.go(spot);
   }
 
-  go(spot: { u: number; v: number }) {
+  go(spot: Spot) {
     const [height, width] = this.measures ?? [0, 0];
     const { from, mask, radius } = this;
     if (!mask || !from) return;
-    if (this.tool.value === "rectangle") {
+    if (this.tool === "rectangle") {
       const [left, right] = [from.u, spot.u].sort((a, b) => a - b);
       const [top, bottom] = [from.v, spot.v].sort((a, b) => a - b);
       const first = (share: number | undefined, count: number) =>
@@ -205,10 +129,11 @@ export class Brush {
     this.draw();
   }
 
-  /** What is marked, until the run is there. */
+  /** Draw the mask at once, not in the next frame of the view. */
   draw() {
     const [height, width] = this.measures ?? [1, 1];
     const { mask, sheet } = this;
+    if (!sheet) return;
     sheet.width = width;
     sheet.height = height;
     const context = sheet.getContext("2d");
@@ -228,9 +153,9 @@ export class Brush {
     this.mask = null;
     if (!mask.includes(1)) return;
     if (this.app.at.shown_run === "original") this.app.state.set({ shown_run: "edited" });
-    this.sent = true;
+    this.isSent = true;
     this.source.edit({
-      set: this.tool.value === "eraser" ? "erase" : "paint",
+      set: this.tool === "eraser" ? "erase" : "paint",
       shape: size,
       bytes: mask,
     });
@@ -238,13 +163,13 @@ export class Brush {
 
   /** Paint over a square around a position of the input. */
   occlude(u: number, v: number) {
-    const before = this.tool.value;
-    this.tool.value = "rectangle";
+    const { tool } = this;
+    this.tool = "rectangle";
     const [height, width] = this.measure() ?? [1, 1];
     this.begin({ u: u - this.radius, v: v - (this.radius * width) / height });
     this.go({ u: u + this.radius, v: v + (this.radius * width) / height });
     this.end();
-    this.tool.value = before;
+    this.tool = tool;
   }
 
   cancel() {
@@ -252,10 +177,94 @@ export class Brush {
     this.draw();
   }
 
-  /** The new run is here: what was marked is seen in the picture itself. */
-  wait() {
-    if (!this.sent || this.mask || this.source.busy || !this.picture) return;
-    this.sent = false;
+  /** Remove the mark of a stroke once the picture of the new run shows it. */
+  clear() {
+    if (!this.isSent || this.mask || this.source.busy || !this.picture) return;
+    this.isSent = false;
     this.draw();
   }
+}
+
+/** The brush's controls. */
+export function BrushView({ brush }: { brush: Brush }) {
+  const { app, isOn } = brush;
+  const size = "size of brush and eraser";
+  const choose = (tool: string) => {
+    brush.tool = tool;
+    app.schedule();
+  };
+  return (
+    <div class="hv-line hv-hands" hidden={!brush.pictures.isOffered}>
+      <span class="hv-dim hv-what">paint over the input:</span>
+      <Toggle
+        title="paint over a part of the input and see how the prediction changes"
+        aria-pressed={isOn}
+        onClick={() => brush.toggle()}
+      >
+        paint
+      </Toggle>
+      <span class="hv-line" hidden={!isOn}>
+        <Menu
+          label="tool"
+          title="brush and rectangle fill with the mean colour; the eraser restores"
+          options={TOOLS.map((tool) => [tool, tool])}
+          value={brush.tool}
+          onChoose={choose}
+        />
+        <input
+          type="range"
+          min={1}
+          max={50}
+          value={200 * brush.radius}
+          title={size}
+          aria-label={size}
+          onInput={({ currentTarget: { value } }) => {
+            brush.radius = Number(value) / 200;
+          }}
+        />
+      </span>
+    </div>
+  );
+}
+
+/** The sheet over the input on which the pointer and the keys paint. */
+export function Sheet({ brush }: { brush: Brush }) {
+  const { isOn } = brush;
+  const sheet = useRef<HTMLCanvasElement>(null);
+  useLayoutEffect(() => {
+    brush.sheet = sheet.current;
+    if (isOn) sheet.current!.focus();
+  }, [isOn]);
+  useLayoutEffect(() => brush.clear());
+  const at = ({ clientX, clientY }: PointerEvent) => {
+    const box = sheet.current!.getBoundingClientRect();
+    return { u: (clientX - box.x) / box.width, v: (clientY - box.y) / box.height };
+  };
+  // The panel below would choose a position.
+  const own = <E extends Event>(act: (event: E) => void = () => {}) => (event: E) => {
+    event.stopPropagation();
+    act(event);
+  };
+  return (
+    <canvas
+      ref={sheet}
+      class="hv-brush"
+      hidden={!isOn}
+      tabIndex={0}
+      aria-label="paint here; by keyboard: arrow keys, then space"
+      style={{ transform: brush.app.parts.input.transform, transformOrigin: "0 0" }}
+      onPointerDown={own((event) => {
+        if (event.button) return;
+        sheet.current!.setPointerCapture(event.pointerId);
+        brush.begin(at(event));
+      })}
+      onPointerMove={own((event) => {
+        if (brush.mask && event.buttons & 1) brush.go(at(event));
+      })}
+      onPointerUp={own(() => brush.end())}
+      onPointerCancel={() => brush.cancel()}
+      onDblClick={own()}
+      onKeyDown={(event) => brush.press(event)}
+    />
+  );
 }
