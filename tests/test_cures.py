@@ -295,6 +295,12 @@ CASES = {
     "zero weights": Case(
         "zero weights", "kaiming_normal_", changed(lambda m: m.conv.weight.zero_())
     ),
+    "a norm's zero weights": Case(
+        "zero weights",
+        "nn.init.ones_(layer.weight)",
+        changed(lambda m: m.norm.weight.zero_()),
+        changed(lambda m: nn.init.ones_(m.norm.weight.zero_())),
+    ),
     "a bias far below zero": Case(
         "dead", "zero bias", changed(lambda m: nn.init.constant_(m.norm.bias, -100.0))
     ),

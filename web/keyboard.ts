@@ -1,8 +1,8 @@
 // Arrow keys walk, and go on walking while they are held: faster with time, at most a step a frame.
+// The system's first repeat says that a key is held: the event of its end may come late.
 
 export type Step = (by: number) => void;
 
-const PATIENCE = 260; // milliseconds before a held key repeats
 const FIRST = 12; // steps a second at first
 const RAMP = 900; // milliseconds until there is a step in each frame
 
@@ -22,12 +22,12 @@ class Held {
     this.key = key;
     step();
     const start = performance.now();
-    let due = start + PATIENCE;
+    let due = start + 1000 / FIRST;
     const next = (now: number) => {
       if (this.key !== key) return;
       if (now >= due) {
         step();
-        const share = Math.min((now - start - PATIENCE) / RAMP, 1);
+        const share = Math.min((now - start) / RAMP, 1);
         due = share >= 1 ? now : now + (1000 / FIRST) * (1 - share) ** 2;
       }
       this.frame = requestAnimationFrame(next);
@@ -63,8 +63,10 @@ export function listenToKeys(
     if (!key || !steps[key]) return;
     event.preventDefault();
     event.stopPropagation();
-    if (event.repeat && held.key === key) return; // the system's own repeats are too slow
-    if (/Arrow|Page/.test(key)) held.begin(key, steps[key]);
+    const walks = /Arrow|Page/.test(key);
+    if (!event.repeat) held.end();
+    else if (walks && held.key === key) return; // the system's own repeats are too slow
+    if (event.repeat && walks) held.begin(key, steps[key]);
     else steps[key]();
   }, { signal });
 }

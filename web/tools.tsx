@@ -2,7 +2,7 @@
 
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Popup, Toggle } from "./controls.tsx";
-import { download, sure } from "./dom.ts";
+import { download } from "./dom.ts";
 import { Help, Sheet } from "./help.tsx";
 import { snapshot } from "./snapshot.ts";
 import type { App } from "./app.ts";
@@ -189,7 +189,7 @@ export function Code({ tools }: { tools: Tools }) {
   const [said, setSaid] = useState({ code: "", none: "writing …" });
   const { app } = tools;
   useEffect(() => {
-    sure(app.source.code)(app.state.settings).then(setSaid);
+    app.source.code?.(app.state.settings).then(setSaid);
   }, []);
   return (
     <div>

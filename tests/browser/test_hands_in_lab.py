@@ -73,6 +73,17 @@ def test_edits_change_predictions_maps_and_the_order_by_score_drop(open_canvas, 
     assert notebook.errors == []
 
 
+@pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
+def test_the_code_tab_shows_the_code_of_the_view(open_canvas, twin):
+    notebook, app = open_canvas("import hookviz", MAKE, "explorer")
+    drawer = open_drawer(app, "Code")
+    code = drawer.get_by_label("this view as PyTorch code")
+    code.wait_for()
+    twin.reset()
+    assert code.input_value() == twin.code()
+    assert notebook.errors == []
+
+
 @pytest.mark.heavy
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
 def test_copied_code_and_the_best_channel_at_a_position(open_canvas, twin, shots):

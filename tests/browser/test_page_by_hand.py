@@ -127,6 +127,21 @@ def test_a_click_in_the_strip_of_heatmaps_opens_the_layer(page, explorer):
     expect(thumbs.nth(2)).to_have_attribute("aria-current", "true")
 
 
+def test_a_key_walks_on_only_once_the_system_repeats_it(page):
+    channels = page.get_by_role("slider", name="channel", exact=True)
+    channels.press("Home")
+    page.keyboard.down("ArrowRight")
+    for _ in range(60):  # the key's end may come late on a busy machine
+        next_frame(page)
+    assert channels.input_value() == "1"
+    page.keyboard.down("ArrowRight")
+    wait_for(lambda: int(channels.input_value()) > 5, "the held key to go on")
+    page.keyboard.up("ArrowRight")
+    stopped = channels.input_value()
+    next_frame(page)
+    assert channels.input_value() == stopped
+
+
 def test_all_pages_of_the_mosaic_are_full(page):
     page.set_viewport_size({"width": 1130, "height": 720})
     find_layer(page, "layer3.1.conv1")

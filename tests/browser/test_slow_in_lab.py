@@ -54,6 +54,12 @@ def places(recorded: list[str]) -> list[tuple[int, int]]:
     return [(number(layer, ", layer "), number(channel, "channel ")) for layer, channel in halves]
 
 
+def hold(page: Page, key: str) -> None:
+    """Press a key, and send one of the repeats that come while it is held."""
+    page.keyboard.down(key)
+    page.keyboard.down(key)
+
+
 def now(page: Page) -> tuple[int, int]:
     return places([page.evaluate("recorded.at(-1)")])[0]
 
@@ -77,14 +83,14 @@ def test_held_keys_and_changes_of_class_do_not_move_the_view_back(shown):
     with delayed(page, 300):
         app.evaluate(RECORD)
         channel.focus()
-        page.keyboard.down("ArrowRight")
+        hold(page, "ArrowRight")
         for step, place in ((4, 1), (9, 2), (14, 1)):  # each click runs the model
             wait_for(lambda s=step: now(page)[1] >= s, "the held key to go on")
             bars.nth(place).click()
         wait_for(lambda: now(page)[1] >= 18, "the held key to go on")
         page.keyboard.up("ArrowRight")
         channel.focus()
-        page.keyboard.down("ArrowDown")
+        hold(page, "ArrowDown")
         wait_for(lambda: now(page)[0] >= 5, "the held key to go on")
         page.keyboard.up("ArrowDown")
         notebook.settle()  # the layer has arrived and shows its strongest channel

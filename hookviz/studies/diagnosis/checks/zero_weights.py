@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from torch import nn
+
 from ....run.operations import LAYER_KINDS, Kind
 from ..check import Check, RunRecord
 from ..findings import Finding
@@ -38,13 +40,21 @@ class ZeroWeights(Check):
                 "zero weights",
                 "warning" if fault else "note",
                 f"All weights of {name!r} ({type(module).__name__}) are zero{scaled}: {what}.",
-                "Initialise them with nn.init.kaiming_normal_(layer.weight), or load trained ones."
-                if fault
-                else "No fix is needed if it should begin at zero: a gradient reaches it.",
+                _fix(module) if fault else _NO_FIX,
                 name,
                 cause="zero" if fault else "begins at zero",
                 explains=CONSTANT if fault else frozenset(),
             )
+
+
+_NO_FIX = "No fix is needed if it should begin at zero: a gradient reaches it."
+
+
+def _fix(module: nn.Module) -> str:
+    if not is_zero(module):
+        return "Give their scale, such as the g of weight_norm, a value other than 0."
+    how = "kaiming_normal_" if isinstance(module, LINEAR) else "ones_"
+    return f"Initialise them with nn.init.{how}(layer.weight), or load trained ones."
 
 
 def _by_design(run: RunRecord, name: str, learning: set[str]) -> bool:
