@@ -49,9 +49,9 @@ class Small(nn.Module):
         return self.head(x.mean((2, 3)))
 
 
-def ran(model, x, target=None, **options):
+def ran(model, x, target=None, layers=None, **options):
     session = Session(model, prepare_input(x, model))
-    run = session.run(target)
+    run = session.run(target, layers=layers)
     return export_network(session, run, list(run.cache), target=target, **options), run
 
 
@@ -114,6 +114,31 @@ def test_without_a_class_the_gradients_are_of_the_top_class(small):
         found = answer(network, x, None)
         assert close(found["gradient:stem"], cache["stem"].gradient)
     assert len(likeliest) > 1
+
+
+class Skipping(nn.Module):
+    """A block whose skip connection passes its input on, as many ResNets have it."""
+
+    def __init__(self):
+        super().__init__()
+        self.before, self.inner = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3, padding=1)
+        self.skip, self.head = nn.Identity(), nn.Linear(4, 5)
+
+    def forward(self, x):
+        x = self.before(x).tanh()
+        return self.head((self.inner(x).sin() + self.skip(x)).mean((2, 3)))
+
+
+def test_the_gradient_of_a_tensor_that_a_layer_passes_on_equals_torch():
+    torch.manual_seed(0)
+    model, x, layers = Skipping().eval(), torch.randn(1, 3, 9, 8), ["before", "inner", "skip"]
+    network, _ = ran(model, x, layers=layers)
+    found = answer(network, x, 2)
+    with hookviz.capture(model, layers) as cache:
+        model(x)[0, 2].backward()
+    for name in layers:
+        assert close(found[f"gradient:{name}"], cache[name].gradient), name
+    assert network.gradient_difference < 1e-5
 
 
 class Pooled(nn.Module):

@@ -144,6 +144,7 @@ def trace_network(
     def run(given: dict[str, Tensor]) -> tuple[Tensor, ...]:
         x, scales = given["input"], given.get("scales")
         outputs: list[Tensor] = []
+        sources: list[Tensor] = []  # whose gradients are those of the outputs
         calls.clear()
 
         def after(name: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
@@ -154,6 +155,9 @@ def trace_network(
             calls.append((name, call))
             kept = _scaled(first, module, scales, starts.get(name), widths.get(name, 0))
             outputs.append(kept)
+            # A tensor that the layer only passes on may be used elsewhere, too.
+            passed_on = any(first is each for each in tensors((args, kwargs)))
+            sources.append(first if passed_on else kept)
             # The next layer may overwrite what it is given.
             return map_tensors(output, lambda each: kept.clone() if each is first else each)
 
@@ -170,8 +174,8 @@ def trace_network(
             own = logits * _weights(given["classes"], logits.detach())
         scores = {f"weights:{n}": each for n, each in enumerate(shown)} | {"own": own}
         scores = {n: each for n, each in scores.items() if each is not None and each.requires_grad}
-        found.update(logits=logits, outputs=outputs, scores=scores)
-        gradients = _gradients(outputs, scores, given) if found.get("traced") else []
+        found.update(logits=logits, outputs=outputs, sources=sources, scores=scores)
+        gradients = _gradients(sources, scores, given) if found.get("traced") else []
         return (*([logits] if logits is not None else []), *outputs, *gradients, *shown)
 
     with session.active():
@@ -180,7 +184,7 @@ def trace_network(
         try:
             run({"input": given})
             logits, outputs, scores = found["logits"], found["outputs"], found["scores"]
-            reached = _reached(outputs, scores) if backward else [()] * len(outputs)
+            reached = _reached(found["sources"], scores) if backward else [()] * len(outputs)
         except RuntimeError as error:
             raise NetworkError(str(error)) from error
         total = 0
@@ -216,11 +220,11 @@ def trace_network(
     return TracedNetwork(graph, inputs, names_of, layers)
 
 
-def _reached(outputs: list[Tensor], scores: dict[str, Tensor]) -> list[tuple[str, ...]]:
-    """Return the names of the scores that send a gradient to each output."""
-    found: list[tuple[str, ...]] = [()] * len(outputs)
+def _reached(sources: list[Tensor], scores: dict[str, Tensor]) -> list[tuple[str, ...]]:
+    """Return the names of the scores that send a gradient to each tensor."""
+    found: list[tuple[str, ...]] = [()] * len(sources)
     for name, score in scores.items():
-        every = torch.autograd.grad(score.sum(), outputs, allow_unused=True, retain_graph=True)
+        every = torch.autograd.grad(score.sum(), sources, allow_unused=True, retain_graph=True)
         for number, each in enumerate(every):
             found[number] += () if each is None else (name,)
     return found
@@ -240,13 +244,13 @@ def _target_inputs(logits: Tensor | None, scores: dict[str, Tensor]) -> dict[str
 
 
 def _gradients(
-    outputs: list[Tensor], scores: dict[str, Tensor], given: dict[str, Tensor]
+    sources: list[Tensor], scores: dict[str, Tensor], given: dict[str, Tensor]
 ) -> list[Tensor]:
-    """Return the gradients of the weighted scores, of the outputs that they reach."""
+    """Return the gradients of the weighted scores, of the tensors that they reach."""
     weighted = [(each * given[n] if n in given else each).sum() for n, each in scores.items()]
     if not weighted:
         return []
-    every = torch.autograd.grad(sum(weighted[1:], weighted[0]), outputs, allow_unused=True)
+    every = torch.autograd.grad(sum(weighted[1:], weighted[0]), sources, allow_unused=True)
     return [each for each in every if each is not None]
 
 
