@@ -71,7 +71,7 @@ export class NetworkSource {
   drawn: NetworkGraph | Refused | null = null;
   /** The maps of the output as they were last. */
   shownAnswers: Map<string, Found> = new Map();
-  first: Pick<Facts, "predictions" | "verdict" | "answer">;
+  first: Facts;
   running: Running;
   live = true;
   busy = false; // a stroke is in the picture at once, before the network has run
@@ -116,7 +116,7 @@ export class NetworkSource {
     public held: HeldAnswers,
     public graph: NetworkGraph | Refused,
   ) {
-    this.first = { predictions: facts.predictions, verdict: facts.verdict, answer: facts.answer };
+    this.first = facts;
     this.running = new Running(this);
     this.original = input;
     this.targetClass = facts.target.number;
@@ -214,6 +214,7 @@ export class NetworkSource {
     const own = this.input === this.original && !this.edits.length;
     const verdict = own ? this.first.verdict : { text: "", kind: "", layer: null, details: "" };
     const first = this.first.answer;
+    const ownTarget = !this.goal && this.targetClass === this.facts.net.number;
     const boxed = !own && first?.boxes.length;
     const notes = own
       ? this.facts.net.notes
@@ -222,6 +223,7 @@ export class NetworkSource {
     this.facts = {
       ...this.facts,
       answer,
+      opened: own && ownTarget ? this.first.opened : null,
       edits: [...this.edits],
       run_names,
       verdict,

@@ -58,10 +58,11 @@ export function Search(props: Props) {
     setPlace(Math.max(Math.min(to, listed.length - 1), 0));
   };
   const take = (item: Item | undefined) => {
+    if (!item) return; // the list says that nothing is found
     setOpen(false);
     setText("");
-    if (onText && item?.key === TARGET) onText(item.name);
-    else if (item) onChoose(item.key);
+    if (onText && item.key === TARGET) onText(item.name);
+    else onChoose(item.key);
   };
   const press = (event: KeyboardEvent) => {
     event.stopPropagation(); // letters and arrows are the field's own

@@ -256,8 +256,11 @@ def test_the_view_follows_a_chosen_class_and_a_scaled_channel(written, shown, sh
     page = shown(written, color_scheme="light")
     page.locator(".hv-tile").first.wait_for()
     name = likeliest(FIRST, 1)[1]
+    opening = page.get_by_text("contributes most to")
+    expect(opening).to_be_visible()
     page.get_by_role("button", name=re.compile(f"^{name}")).click()
     page.locator(".hv-gradient .hv-label", has_text=f"gradient of {name}").wait_for()
+    expect(opening).to_have_count(0)  # it is about the first class
     open_drawer(page, "Edit")
     page.get_by_role("button", name="off", exact=True).click()
     chip = page.locator(".hv-edit").first

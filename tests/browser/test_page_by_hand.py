@@ -127,6 +127,15 @@ def test_a_click_in_the_strip_of_heatmaps_opens_the_layer(page, explorer):
     expect(thumbs.nth(2)).to_have_attribute("aria-current", "true")
 
 
+def test_a_layer_that_is_not_found_stays_in_the_search_field(page):
+    layer = page.get_by_role("slider", name="layer", exact=True)
+    before = layer.input_value()
+    field = find_layer(page, "layer9")
+    expect(field).to_have_value("layer9")
+    expect(page.locator(".hv-none", has_text="no layer")).to_be_visible()
+    assert layer.input_value() == before
+
+
 def test_a_key_walks_on_only_once_the_system_repeats_it(page):
     channels = page.get_by_role("slider", name="channel", exact=True)
     channels.press("Home")
