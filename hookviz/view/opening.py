@@ -25,13 +25,13 @@ def initial_view(view: View) -> View:
     last layer whose maps are larger than 1×1, whose Grad-CAM for the target differs between
     positions, and whose gradient does so in the channel that contributes most to the target; and
     that channel. Where there is none such, the last one with such a Grad-CAM, or else the first
-    that a gradient reaches. Without a gradient, or where all are zero, it is the last layer whose
-    maps are larger than 1×1; where there is none, the first.
+    that a gradient reaches. Without a gradient, or where all are zero, it is the last layer with a
+    map that differs between positions, and the channel with the largest range; where there is none,
+    the first layer.
     """
     first, verdict = _first_layer(view.cache), verdict_of(view)
     if verdict.kind == "bad":
         return _opened_at(view, verdict.layer or first, _first_odd, BROKEN)
-    large = [cell.name for cell in overview_of(view) if cell.side > 1]
     spatial = [cell for cell in overview_of(view) if cell.side > 1 and cell.gradient]
     names = [cell.name for cell in reversed(spatial) if _heatmap_varies(view, cell.name)]
     for name in names:
@@ -40,14 +40,19 @@ def initial_view(view: View) -> View:
             return opened
     if names:
         return _opened_at(view, names[0], strongest_channel, FLAT_GRADIENT)
-    blind = not view.run.scored or not any(cell.gradient for cell in overview_of(view))
+    if not view.run.scored or not any(cell.gradient for cell in overview_of(view)):
+        large = (cell.name for cell in reversed(overview_of(view)) if cell.side > 1)
+        for name in large:
+            opened = _opened_at(view, name, strongest_channel, UNSCORED)
+            if ranges_in(layer_of(opened)).any():
+                return opened
     reached = (cell.name for cell in overview_of(view) if cell.gradient is not None)
-    name = large[-1] if large and blind else next(reached, first)
-    return _opened_at(view, name, strongest_channel, "")
+    return _opened_at(view, next(reached, first), strongest_channel, "")
 
 
 SPATIAL = "the last layer whose gradient and heatmap differ between positions"
 FLAT_GRADIENT = "the last layer whose heatmap differs between positions"
+UNSCORED = "the last layer whose maps differ between positions"
 BROKEN = "the layer in which NaN or Inf first appears"
 
 
@@ -72,8 +77,16 @@ def opening_words(view: View, reason: str) -> str:
 
 
 def strongest_channel(view: View) -> int:
-    """Return the channel that contributes most to the target; 0 without a gradient."""
-    return strongest_in(layer_of(view)) or 0
+    """Return the channel that contributes most to the target; without one, as `ranges_in` says."""
+    layer = layer_of(view)
+    strongest = strongest_in(layer)
+    return int(ranges_in(layer).argmax()) if strongest is None else strongest
+
+
+def ranges_in(layer: LayerView) -> np.ndarray:
+    """Return the difference between largest and smallest value of each map, ``(C,)``."""
+    with np.errstate(invalid="ignore"):
+        return np.nan_to_num(np.ptp(layer.maps, (1, 2)))
 
 
 def strongest_in(layer: LayerView) -> int | None:
