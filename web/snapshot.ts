@@ -4,6 +4,8 @@ import { middle } from "./numbers.ts";
 
 const SCALE = 2; // pixels of the picture for one of the page
 const AROUND = 12;
+const CONTROLS = "select, option, .hv-toggle, .hv-turns, .hv-hints, .hv-opacity, " +
+  ".hv-below .hv-opener, .hv-over-list > :last-child";
 
 /** @param parts What is drawn, each where it stands. */
 export function snapshot(root: HTMLElement, parts: HTMLElement[]): HTMLCanvasElement {
@@ -60,7 +62,7 @@ function drawNode(context: CanvasRenderingContext2D, node: Node) {
   } else if (node instanceof HTMLInputElement) {
     if (node.classList.contains("hv-end")) drawLine(context, node, node.value, inner(node, 1));
   } else if (node instanceof HTMLElement) drawBox(context, node);
-  else if (!element.closest("select, option, .hv-toggle, .hv-turns")) {
+  else if (!element.closest(CONTROLS)) {
     clipped(context, element, () => drawText(context, node, element));
   }
 }
@@ -94,7 +96,7 @@ function drawPixels(context: CanvasRenderingContext2D, canvas: HTMLCanvasElement
 function drawBox(context: CanvasRenderingContext2D, element: HTMLElement) {
   const style = getComputedStyle(element);
   const { left, top, width, height } = element.getBoundingClientRect();
-  const outlined = element.classList.contains("hv-tile") && style.outlineStyle === "solid";
+  const outlined = element.matches(".hv-tile, .hv-layer i") && style.outlineStyle === "solid";
   if (element.classList.contains("hv-silent")) drawCross(context, element);
   const line = Number.parseFloat(outlined ? style.outlineWidth : style.borderTopWidth);
   clipped(context, element, () => {
@@ -135,8 +137,11 @@ function inner(element: HTMLElement, padding: number) {
 
 /** A text as the page has broken it into lines. */
 function drawText(context: CanvasRenderingContext2D, node: Node, element: HTMLElement) {
-  const text = node.textContent ?? "";
+  let text = node.textContent ?? "";
   if (!text.trim()) return;
+  if (getComputedStyle(element, "::first-letter").textTransform === "uppercase") {
+    text = text.charAt(0).toUpperCase() + text.slice(1);
+  }
   const range = document.createRange();
   if (
     getComputedStyle(element).textOverflow === "ellipsis" &&
@@ -178,5 +183,8 @@ function drawLine(
   context.textBaseline = "middle";
   const right = style.textAlign === "right" && element instanceof HTMLInputElement;
   context.textAlign = right ? "right" : "left";
-  context.fillText(text.trim(), right ? box.right : box.left, box.top + box.height / 2 + 0.5);
+  const words = text.trim();
+  const share = box.width / context.measureText(words).width;
+  const shown = share < 0.95 ? middle(words, Math.floor(share * words.length) - 1) : words;
+  context.fillText(shown, right ? box.right : box.left, box.top + box.height / 2 + 0.5);
 }

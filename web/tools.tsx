@@ -9,7 +9,7 @@ import type { App } from "./app.ts";
 
 /** The parts of the saved picture. */
 const PICTURED =
-  ".hv-model, .hv-facts, .hv-name, .hv-does, .hv-value-line > .hv-number-now, .hv-by, .hv-main";
+  ".hv-model, .hv-facts, .hv-cells, .hv-blocks, .hv-name, .hv-does, .hv-value-line > .hv-number-now, .hv-by, .hv-main";
 
 /** What the buttons at the end of the header do. */
 export class Tools {
