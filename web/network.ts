@@ -340,12 +340,14 @@ export class NetworkSource {
       ? { name: goal.name, number: null, written: goal.written, chosen }
       : ofClass;
     this.told = this.answers.edited;
-    const first = goal && !facts.scored; // the last words said why there was no gradient
+    const first = goal && !facts.scored; // now there is a gradient
     this.facts = {
       ...facts,
       target,
       scored: facts.scored || Boolean(goal),
-      summary: first ? facts.summary.slice(0, -1) : facts.summary,
+      summary: first
+        ? facts.summary.filter((fact) => !/^no (class scores|gradient)/.test(fact))
+        : facts.summary,
     };
   }
 

@@ -120,15 +120,13 @@ def _noted(picture: Shown, note: str, box: Box | None) -> Shown:
 
 @cached()
 def summary(view: View) -> list[str]:
-    """Return the facts in the title line, beside the model's name."""
+    """Return the facts in the title line, beside the model's name.
+
+    A narrow window cuts the end off, so the facts that most runs have come last.
+    """
     main, cache = view.session.inputs.main, view.cache
     parameter = next(view.session.model.parameters(), None)
-    found = [
-        f"{len(cache)} layer{'s' * (len(cache) != 1)}",
-        *(["input " + "×".join(map(str, main.shape))] if main is not None else []),
-        *([str(parameter.device)] if parameter is not None else []),
-        f"{megabytes(cache.nbytes)} in memory",
-    ]
+    found = [f"{len(cache)} layer{'s' * (len(cache) != 1)}"]
     if is_untrained(view.session.model):
         found.append("untrained: random weights")
     if any(module.training for module in view.session.model.modules()):
@@ -142,7 +140,9 @@ def summary(view: View) -> list[str]:
         )
     elif not view.run.scored:
         found.append("no gradient: the scores are computed without a graph, as by int8 layers")
-    return found
+    found += ["input " + "×".join(map(str, main.shape))] if main is not None else []
+    found += [str(parameter.device)] if parameter is not None else []
+    return [*found, f"{megabytes(cache.nbytes)} in memory"]
 
 
 def _opening(view: View) -> str:
