@@ -14,7 +14,7 @@ export function MapView({ map }: { map: NetworkMap }) {
     <div class="hv-net" onKeyDown={(event) => map.key(event)}>
       <div class="hv-net-head">
         <div class="hv-net-words" role="status">
-          {map.places ? <Words map={map} /> : map.failed || MAKING}
+          {map.places ? <Words map={map} /> : map.failed || (map.open ? MAKING : "")}
         </div>
         <Act
           text="−"
