@@ -246,16 +246,22 @@ def _pass(
 
 
 _SMALL, _TOGETHER = 1 << 17, 1 << 22
-"""Maps with fewer numbers than ``_SMALL`` wait until there are ``_TOGETHER`` numbers: each call of
-torch costs more than it computes on small maps."""
+"""Maps with fewer numbers than ``_SMALL``, and statistics, wait until there are ``_TOGETHER``
+numbers: each call of torch costs more than it computes on few of them."""
 
 
 class _Waiting(NamedTuple):
-    """Copies of the small maps of a batch."""
+    """What a batch adds to the statistics of a layer: its small maps, or their statistics."""
 
-    maps: Tensor
+    found: Tensor | BatchStatistics
     indices: Tensor
     labels: Tensor
+
+    def fits(self, other: Tensor | BatchStatistics) -> bool:
+        """Return whether both can be joined."""
+        of_tensors = isinstance(self.found, Tensor), isinstance(other, Tensor)
+        start = 1 if all(of_tensors) else 0
+        return len({*of_tensors}) == 1 and self.found.shape[start:] == other.shape[start:]
 
 
 class SurveyHooks(HookManager):
@@ -312,32 +318,28 @@ class SurveyHooks(HookManager):
     def _merge(self, batch: Batch) -> None:
         labels = torch.tensor(batch.labels, dtype=torch.int32, device=self._device)
         for run, found in self._batch.items():
-            if isinstance(found, BatchStatistics):
-                self._add(run, found, self._indices, labels)
-                continue
             waiting = self._waiting.get(run, [])
-            if waiting and waiting[-1].maps.shape[1:] != found.shape[1:]:
+            if waiting and not waiting[-1].fits(found):
                 self._reduce_waiting(run)
             self._waiting.setdefault(run, []).append(_Waiting(found, self._indices, labels))
-        if sum(each.maps.numel() for run in self._waiting.values() for each in run) > _TOGETHER:
+        if sum(each.found.numel() for run in self._waiting.values() for each in run) > _TOGETHER:
             self._reduce_waiting(*self._waiting)
         self._found.covered[batch.span.start : batch.span.stop] = True
         self._found.unread.update(batch.unread)
 
     def _reduce_waiting(self, *runs: SurveyedRun) -> None:
-        """Reduce and merge the small maps of these layers that wait."""
+        """Merge what waits of these layers."""
+        layers, mark = self._found.layers, self._found.fingerprint
         for run in runs:
-            maps, indices, labels = map(torch.cat, zip(*self._waiting.pop(run), strict=True))
-            found = reduce_maps(maps, indices, self._found.fingerprint.length)
-            self._add(run, found, indices, labels)
-
-    def _add(
-        self, run: SurveyedRun, found: BatchStatistics, indices: Tensor, labels: Tensor
-    ) -> None:
-        layers = self._found.layers
-        if run not in layers:
-            layers[run] = LayerStatistics.begun(found, self._found.fingerprint.k)
-        layers[run].add(found, indices, labels)
+            parts, *others = zip(*self._waiting.pop(run), strict=True)
+            indices, labels = map(torch.cat, others)
+            if isinstance(parts[0], Tensor):
+                found = reduce_maps(torch.cat(parts), indices, mark.length)
+            else:
+                found = BatchStatistics.joined(parts)
+            if run not in layers:
+                layers[run] = LayerStatistics.begun(found, mark.k)
+            layers[run].add(found, indices, labels)
 
     def _after(
         self, order: int, name: str, module: nn.Module, args: Any, kwargs: Any, output: Any

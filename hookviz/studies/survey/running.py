@@ -7,6 +7,7 @@ later layer can overwrite them. These numbers are then merged into those of the 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -41,6 +42,24 @@ class BatchStatistics:
     positions: Tensor  #: its position in the map, ``(N, C, D)`` in int32
     moments: Moments  #: of each map, ``(N, C)``
     bins: Tensor  #: bins of a few values of each map, ``(N, C, P)``
+
+    def numel(self) -> int:
+        """Return the number of numbers, about: those of a channel with three bins."""
+        return 12 * self.top.numel()
+
+    @staticmethod
+    def joined(parts: Sequence[BatchStatistics]) -> BatchStatistics:
+        """Return the statistics of the inputs of several batches, of maps of one shape."""
+        tops, positions, moments, bins = zip(
+            *((each.top, each.positions, each.moments, each.bins) for each in parts), strict=True
+        )
+        return BatchStatistics(
+            parts[0].shape,
+            torch.cat(tops),
+            torch.cat(positions),
+            Moments(*map(torch.cat, zip(*moments, strict=True))),
+            torch.cat(bins),
+        )
 
 
 def reduce_maps(maps: Tensor, indices: Tensor, length: int) -> BatchStatistics:
