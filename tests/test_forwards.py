@@ -136,7 +136,8 @@ DUAL, HESSIAN = "within forward-mode differentiation", "torch.func.jvp|torch.vma
 
 ALL = "all"
 RECORDED = {"diagnose", "graph", "contributions", "receptive_field", "attention"}
-HOOKED = RECORDED | {"explore", "capture", "trace", "survey", "compare", "similarity"}
+CAPTURED = {"explore", "capture", "compare", "similarity"}
+HOOKED = RECORDED | CAPTURED | {"trace", "survey"}
 
 KINDS = {
     "plain": (Plain, {}),
@@ -149,9 +150,9 @@ KINDS = {
         dict.fromkeys(RECORDED - {"receptive_field"} | {"trace", "compare"}, VMAP),
     ),
     "jvp": (Tangent, dict.fromkeys(HOOKED, JVP)),
-    "forward mode": (Dual, dict.fromkeys(HOOKED - {"explore", "capture", "compare"}, DUAL)),
+    "forward mode": (Dual, dict.fromkeys(HOOKED - CAPTURED, DUAL)),
     "func.grad": (
-        Gradient, dict.fromkeys(HOOKED - {"explore", "capture", "compare"}, GRAD),
+        Gradient, dict.fromkeys(HOOKED - CAPTURED, GRAD) | {"similarity": "ran 2 times"},
     ),
     "a Hessian of a module": (
         lambda: Curvature(True),

@@ -222,8 +222,8 @@ def _line(*parts: widgets.Widget) -> widgets.Box:
 def _show_slider(slider: Any, least: int, most: int, value: int) -> None:
     visible(slider, most > least)
     if most > least:
-        # The range together with the value, so that the value is never clipped.
-        with slider.hold_trait_notifications():
+        # The range together with the value, in one message, so that the value is never clipped.
+        with slider.hold_sync(), slider.hold_trait_notifications():
             slider.min, slider.max, slider.value = least, most, value
 
 

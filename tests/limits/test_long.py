@@ -200,6 +200,8 @@ def test_many_moves_of_a_slider_in_a_kernel_leak_nothing(kernel, rounds):
     kernel.run("explorer = hookviz.explore(model, image)\nexplorer", {"cellId": "s"})
     ids = "[control(explorer, name).model_id for name in ('layer', 'channel')]"
     layer, channel = kernel.value(ids)
+    for moved in (layer, channel):  # the first use of a control creates the parts of the picture
+        assert kernel.slide(moved, 1) == []
     before, page = kernel.value("census(model)"), set(kernel.open_comms)
     for number in range(rounds):
         moved = channel if number % 10 else layer
