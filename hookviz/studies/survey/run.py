@@ -251,7 +251,7 @@ numbers: each call of torch costs more than it computes on few of them."""
 
 
 class _Waiting(NamedTuple):
-    """What a batch adds to the statistics of a layer: its small maps, or their statistics."""
+    """The small maps of a layer in a batch, or their statistics."""
 
     found: Tensor | BatchStatistics
     indices: Tensor
