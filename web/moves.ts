@@ -1,8 +1,8 @@
-// What the browser has changed, counted, so that nothing arrives late and wins.
+// Counts the changes made in the browser, so that a late answer cannot undo a newer change.
 
 import type { AnyRequest } from "./messages.d.ts";
 
-// Of these one means little without the others: a channel is one of a layer.
+// These belong together: a channel is one of a layer.
 const TOGETHER = ["layer", "channel", "call", "sample", "depth", "order", "place"];
 
 /** A request as the kernel gets it: with the settings that were changed since the last one. */

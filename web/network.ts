@@ -269,7 +269,7 @@ export class NetworkSource {
     this.tell(!this.next); // the worker goes on before anything is drawn
   }
 
-  /** The answer of which something is wanted. */
+  /** The first answer whose outputs are still to be computed. */
   get next() {
     return [this.answers.edited, this.answers.original].find((each) => each.wanted.size);
   }

@@ -48,7 +48,7 @@ const BUDGET = 300e6; // bytes of layers that are kept
 const SOON = 60; // milliseconds until the kernel is told of a setting
 const PAUSE = 200; // and between two such messages: at each the front end shows a busy kernel
 
-const AT_ONCE = 4; // questions at the kernel: what is wanted by then is asked when one is answered
+const AT_ONCE = 4; // questions at the kernel; the next one is asked when one of them is answered
 const LONG = 10000; // milliseconds without an answer until that is said
 const GONE =
   "The kernel was restarted or has ended: run the cell again. What was shown before can still be moved.";
@@ -635,7 +635,7 @@ class KernelSource {
 
 let library: Promise<Dagre> | undefined;
 
-/** The library that orders a map, from the kernel as this program itself; loaded once. */
+/** Load the library that arranges a map, which the kernel sends as it sends this program. */
 function libraryOf(program: string) {
   const address = URL.createObjectURL(new Blob([program], { type: "text/javascript" }));
   library ??= import(address).then(
