@@ -295,7 +295,8 @@ def test_a_key_opens_the_list_of_keys_and_a_tour(page, shots):
     page.keyboard.press("Escape")
     expect(keys).to_have_count(0)
     page.get_by_role("button", name="?", exact=True).click()
-    page.keyboard.press("Enter")  # the tour is focused
+    expect(page.get_by_role("button", name="a tour of half a minute")).to_be_focused()
+    page.keyboard.press("Enter")
     said = []
     for number in range(1, 6):
         expect(tour(page)).to_contain_text(f"{number} of 5")
