@@ -259,9 +259,9 @@ class _Waiting(NamedTuple):
 
     def fits(self, other: Tensor | BatchStatistics) -> bool:
         """Return whether both can be joined."""
-        of_tensors = isinstance(self.found, Tensor), isinstance(other, Tensor)
-        start = 1 if all(of_tensors) else 0
-        return len({*of_tensors}) == 1 and self.found.shape[start:] == other.shape[start:]
+        if isinstance(self.found, Tensor) and isinstance(other, Tensor):
+            return self.found.shape[1:] == other.shape[1:]
+        return type(self.found) is type(other) and self.found.shape == other.shape
 
 
 class SurveyHooks(HookManager):
