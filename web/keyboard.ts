@@ -63,10 +63,11 @@ export function listenToKeys(
     if (!key || !steps[key]) return;
     event.preventDefault();
     event.stopPropagation();
-    const walks = /Arrow|Page/.test(key);
-    if (!event.repeat) held.end();
-    else if (walks && held.key === key) return; // the system's own repeats are too slow
-    if (event.repeat && walks) held.begin(key, steps[key]);
-    else steps[key]();
+    if (event.repeat && /Arrow|Page/.test(key)) {
+      if (held.key !== key) held.begin(key, steps[key]); // the system's own repeats are too slow
+    } else {
+      held.end();
+      steps[key]();
+    }
   }, { signal });
 }
