@@ -128,7 +128,7 @@ def folder_with_photo(tmp_path, monkeypatch, restored_heatmaps):
     "page", heavy_but({*map(path_in_checkout, PAGES)} - SLOW, PAGES, path_in_checkout)
 )
 def test_code_of_every_page_runs(page, folder_with_photo):
-    names = {"__name__": "page"}  # empty, since a page must import what it uses
+    names = {"__name__": "page"}  # nothing else, since a page must import what it uses
     prepared = set()
     for block in blocks(page):
         key = (block.page, block.heading)

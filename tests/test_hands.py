@@ -205,7 +205,7 @@ def test_the_browser_sets_and_resets_the_target(explorer):
 
 
 def test_the_browser_gets_answers_before_the_facts_of_a_new_run(explorer):
-    """Of the questions that came with its request: so it shows both in one frame."""
+    """The request carries the questions, so that the browser shows both in one frame."""
     browser = Browser(explorer)
     at = {"layer": LAYER, "call": 0, "sample": 0, "depth": 0}
     questions = [

@@ -24,10 +24,10 @@ export type SentQuestion = {};
 /** A question as it is asked; its key is added when it is sent. */
 export type AnyQuestion = Without<SentQuestion, "key">;
 
-/** A request as it is sent. */
+/** A complete request. */
 export type SentRequest = {};
 
-/** A request as it is made, with its bytes; the rest is added when it is sent. */
+/** A request before sending: with its bytes, without settings, count and questions. */
 export type AnyRequest =
   & Without<SentRequest, "settings" | "moved" | "questions">
   & {{ bytes?: Uint8Array }};

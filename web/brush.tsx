@@ -14,7 +14,7 @@ interface Spot {
 
 const TOOLS = ["brush", "rectangle", "eraser"];
 
-/** What is painted, and what is marked until the result is shown. */
+/** The tool that paints on the input; a stroke is marked until its result is shown. */
 export class Brush {
   isOn = false;
   tool = "brush";
@@ -49,7 +49,7 @@ export class Brush {
   }
 
   toggle() {
-    this.pictures.camera.stop(); // what is painted on stands still
+    this.pictures.camera.stop(); // the picture must not change below the brush
     this.isOn = !this.isOn;
     this.app.schedule();
   }

@@ -269,7 +269,10 @@ def plain(text: str, css: str = "", whole: str = "") -> str:
 
 
 def image(png: bytes, alt: str, caption: str = "", indent: float = 0) -> str:
-    """Return a picture, at most as wide as it is, and a caption above a fraction of its width."""
+    """Return a picture, which is never enlarged, with a caption above it.
+
+    ``indent`` is the caption's distance from the left edge, as a fraction of the picture's width.
+    """
     above = f'<div class="plain" style="padding-left: {100 * indent:.1f}%">{escape(caption)}</div>'
     return (
         f'<div class="hookviz">{above if caption else ""}<img class="smooth" '

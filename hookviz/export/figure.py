@@ -187,8 +187,8 @@ def _draw_boxes(frame: Frame, axes: Axes) -> None:
 
 
 def set_caption(caption: str, axes: Axes, letters: int = TITLE) -> None:
-    """Write a caption above axes, in lines of so many letters."""
-    # With a height of its own the title need not avoid ticks, which matplotlib would measure.
+    """Write a caption above axes, in lines of at most ``letters`` characters."""
+    # Without y=1, matplotlib would measure the ticks to keep the title clear of them.
     axes.set_title(_lines(caption, letters), fontsize="small", y=1)
 
 

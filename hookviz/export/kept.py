@@ -1,4 +1,4 @@
-"""A figure that is kept from frame to frame, so that a moving slider draws only what it changes."""
+"""One figure for many frames: where a slider moves, only the parts that change are drawn."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def at_least_float32(tensor: Tensor) -> Tensor:
     return tensor if exact else tensor.float()
 
 
-_EXACT = 1 << 24  # a sum of so many ones is exact in float32
+_EXACT = 1 << 24  # a sum of up to this many ones is exact in float32
 
 
 def count_nonzero(values: Tensor) -> Tensor:

@@ -106,7 +106,7 @@ class EscapeDetector(TorchFunctionMode):
 
 
 class StopForward(BaseException):
-    """Ends a forward from within a hook: what comes after it need not run."""
+    """A hook raises this to end a forward early."""
 
 
 F = TypeVar("F", bound=Listener)

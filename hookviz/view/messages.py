@@ -521,7 +521,7 @@ class Request(Message):
     settings : dict, optional
         The settings that the browser has changed since the kernel last handled a change.
     questions : list of Question
-        What the browser would ask next about a new run. The kernel answers before it sends the
+        The browser's next questions about the new run. The kernel answers before it sends the
         facts of that run, with the run's number before each key: so one frame shows all of it.
     """
 

@@ -319,7 +319,7 @@ def error_chart(rows: Sequence[LayerDifference]) -> ShownFigure:
     if first is not None:
         axes.axvline(first, color="#d97706", lw=1)
         axes.set_title(f"first difference: {layer_label(rows[first].layer, 60)}", fontsize="medium")
-    # What is equal would have no place on a logarithmic scale, nor would what is infinite.
+    # Differences of zero and infinite ones have no place on a logarithmic scale.
     for height, words in ((low, "equal"), (high, "not comparable")):
         if any((np.clip(found, low, high) == height).any() for found in columns.values()):
             axes.axhline(height, color="gray", lw=0.5)

@@ -44,9 +44,9 @@ def diagnose(
     ``diagnose(model, inputs)`` runs one forward and one backward and examines every operation.
     ``with diagnose(model) as findings:`` guards a training step of the user, which stays the same,
     to the bit: while it runs, one sum is taken of each output of the model and one of each
-    gradient that reaches an output or a weight. Only if something looks wrong, such as a sum that
-    is not finite, or if the model raises, is the model run again as it was called, with the same
-    random numbers and buffers, and examined. The findings are there when the block is over.
+    gradient that reaches an output or a weight. If the model raises, or if something looks wrong,
+    such as a sum that is not finite, the call is repeated with the same inputs, random numbers and
+    buffers, and examined. The findings are there when the block is over.
 
     Parameters
     ----------

@@ -2,7 +2,7 @@
 
 While the block runs, `StepWatch` sums up the model's outputs and the gradients of its weights, and
 records the loss. If a sum is not finite, if something raises, or if gradients are missing or of
-very different sizes, the model is run again as it was called, and examined.
+very different sizes, the call of the model is repeated and examined.
 """
 
 from __future__ import annotations
