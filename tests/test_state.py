@@ -106,10 +106,12 @@ def test_a_target_outside_the_top_five_has_its_probability(explorer):
 
 
 def test_a_note_disappears_at_the_next_change(explorer):
-    explorer.image = PICTURES[2]
-    assert "The top class is" in explorer.frame.note
-    explorer.channel = 3
-    assert explorer.frame.note == ""
+    browser = Browser(explorer)
+    for channel, move in ((3, browser.move), (4, lambda **to: explorer.set_trait(*to.popitem()))):
+        explorer.image = PICTURES[channel]
+        assert "The top class is" in browser.canvas.note
+        move(channel=channel)
+        assert browser.canvas.note == explorer.frame.note == ""
 
 
 def test_an_untrained_model_and_training_mode_are_mentioned():

@@ -105,7 +105,7 @@ function Best({ app, data, at }: { app: App; data: Layer; at: Values }) {
   if (!scores) return <div class="hv-card-best">{words}</div>;
   return (
     <div class="hv-card-best">
-      <span class="hv-dim">{`${data.word}s that respond most here`}</span>
+      <span class="hv-dim">{`${data.word}s that respond most here, with z-scores`}</span>
       {Array.from(order).slice(0, FIRST).map((channel) => (
         <Toggle
           key={channel}
@@ -116,7 +116,7 @@ function Best({ app, data, at }: { app: App; data: Layer; at: Values }) {
           onClick={() => app.state.set({ channel })}
         >
           <b>{channel}</b>
-          {` z ${Number(scores[channel]).toFixed(1)}`}
+          {` ${Number(scores[channel]).toFixed(1)}`}
         </Toggle>
       ))}
     </div>

@@ -22,6 +22,11 @@ export function ByHand({ element }: { element: HTMLElement }) {
   return <div ref={holder} style={{ display: "contents" }} />;
 }
 
+/** A layer's name, whose lines end after a dot or an underscore where they can. */
+export function Breakable({ name }: { name: string }) {
+  return <>{name.split(/(?<=[._])/).map((part, n) => [part, <wbr key={n} />])}</>;
+}
+
 export function Toggle(attributes: JSX.IntrinsicElements["button"]) {
   return <button type="button" class="hv-toggle" {...attributes} />;
 }

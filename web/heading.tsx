@@ -1,7 +1,7 @@
 // The shown layer in words, the field that finds a layer, and the row of channels.
 
 import { useMemo } from "preact/hooks";
-import { Menu, Slider } from "./controls.tsx";
+import { Breakable, Menu, Slider } from "./controls.tsx";
 import { AblationView } from "./ablation.tsx";
 import { Search } from "./search.tsx";
 import type { App } from "./app.ts";
@@ -21,7 +21,9 @@ export function LayerWords({ layer, rank, waiting }: {
   const does = `${layer.kind} ${layer.text}`.trim();
   return (
     <div class="hv-value">
-      <h2 class="hv-name" title={nameOf(layer)}>{nameOf(layer)}</h2>
+      <h2 class="hv-name" title={nameOf(layer)}>
+        <Breakable name={nameOf(layer)} />
+      </h2>
       <span class="hv-dim hv-does" title={[does, layer.size].filter(Boolean).join(" · ")}>
         <span>{waiting || [rank, does.split(",")[0]].filter(Boolean).join(" · ")}</span>
         {/* never cut */}

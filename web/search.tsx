@@ -1,6 +1,7 @@
 // A text field that finds one of many: what is typed filters the list below it.
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { Breakable } from "./controls.tsx";
 
 interface Item {
   key: string;
@@ -117,7 +118,9 @@ export function Search(props: Props) {
               take(item);
             }}
           >
-            <b>{item.name}</b>
+            <b>
+              <Breakable name={item.name} />
+            </b>
             <span>{item.more}</span>
           </div>
         ))}

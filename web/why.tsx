@@ -558,7 +558,7 @@ function besides({ origins, traced, others, rest, remainder, kind, bent_by: by }
   const size = origins.reduce((sum, { part }) => sum + Math.abs(number(part)), Math.abs(left));
   if (Math.abs(left) > 1e-5 * size) {
     parts.push(
-      `${short(left)} ${kind === "linearisation" ? "remainder of a linearisation" : kind}${
+      `${short(left)} ${kind === "linearisation" ? "left over: the path is not linear" : kind}${
         by?.length ? ` (${by.join(", ")})` : ""
       }`,
     );

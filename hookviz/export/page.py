@@ -197,8 +197,8 @@ def _level_words(level: Level, maps: list[MapsPart], shown_is_exact: bool) -> st
     large = {part.block for part in maps if level.factor(part.values.shape) > 1}
     averaged = f", and in {len(large)} layers averaged over squares of positions" if large else ""
     return (
-        "maps and gradients are rounded to 252 steps between the least and the largest value of "
-        f"each{averaged}{exact}"
+        "each map and gradient is rounded to 252 levels between its smallest and its largest "
+        f"value{averaged}{exact}"
     )
 
 

@@ -126,7 +126,7 @@ class FacedWidget(SettingsWidget):
     @defer_interrupts
     def follow(self, settings: Mapping[str, Any]) -> None:
         """Take over the settings of the browser, which has moved by itself."""
-        view = self._now
+        view, had_note = self._now, bool(self._note)
         for name in ("order", "shown_run"):  # the browser cannot do these by itself
             wanted = settings.get(name, getattr(view.settings, name))
             if wanted == getattr(view.settings, name):
@@ -139,6 +139,8 @@ class FacedWidget(SettingsWidget):
             view = self._now
             settings = {**settings, "channel": view.settings.channel}  # the first of an order
         self._set_view(at_browsed(view, settings), None)
+        if had_note and self._canvas is not None:
+            self._canvas.note = ""
         self._tops.show()
 
     def edit_named(self, key: int) -> LayerEdit | None:
