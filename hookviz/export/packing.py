@@ -79,7 +79,7 @@ def quantize(
     *,
     smooth: bool = False,
 ) -> list[Packed]:
-    """Round maps ``(C, H, W)`` to 252 steps between each one's ends: ends, then one byte a value.
+    """Round maps ``(C, H, W)`` to 252 levels between each one's ends: ends, then one byte a value.
 
     The steps are the palette's levels, so colours between these ends do not change. Zeros, NaN and
     infinite values are kept. ``smooth`` states that neighbours differ little; otherwise a sample

@@ -399,7 +399,7 @@ def _heatmap(view: View, said: str) -> dict[str, np.ndarray]:
 
 
 def _packed_heatmaps(heats: dict[str, np.ndarray], factor: int) -> list[Packed]:
-    """Return heatmaps in 252 steps; those larger than `FINE` are averaged by a factor."""
+    """Return heatmaps in 252 levels; those larger than `FINE` are averaged by a factor."""
     packed: list[Packed] = []
     for said, values in heats.items():
         values = averaged(values[None], factor if max(values.shape) > FINE else 1)

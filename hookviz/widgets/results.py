@@ -289,7 +289,7 @@ class ViewResults(FacedWidget):
             As in `hookviz.capture`, of those that were captured; None is all.
         max_bytes : float
             The most bytes of the page. If the exact numbers do not fit, maps and gradients come in
-            half precision, or rounded to 252 steps with large layers averaged; the page says so.
+            half precision, or rounded to 252 levels with large layers averaged; the page says so.
         title : str, optional
             Of the page.
         steps : sequence of hookviz.classroom.Step
