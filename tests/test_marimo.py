@@ -1,7 +1,5 @@
 """Display in marimo, which calls ``_display_`` and supports anywidgets but no other ipywidgets."""
 
-import copy
-
 import ipywidgets
 import pytest
 import torch
@@ -53,16 +51,6 @@ def test_marimo_shows_traces_and_surveys_as_pages():
     assert "<iframe" in shown(browser).data
     browser.close()
     trace.close()
-
-
-def test_marimo_shows_comparisons_and_players_as_pages():
-    both = hookviz.compare(MODEL, copy.deepcopy(MODEL), PICTURE, layers="layer3.1.conv2").show()
-    tree = [(name, type(module).__name__) for name, module in MODEL.stem.named_modules()]
-    events = list(hookviz.trace(MODEL.stem, torch.rand(1, 3, 8, 8)))
-    player = hookviz.widgets.Player(events, tree, "part")
-    for widget in (both, player):
-        assert "<iframe" in shown(widget).data
-        widget.close()
 
 
 @pytest.mark.skipif(

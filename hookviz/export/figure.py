@@ -147,19 +147,19 @@ def wide_tiles(frame: Frame) -> ChannelGrid:
     return replace(tiles, mosaic=wide, box=wide.box(tiles.place))
 
 
-def save_figure(frame: Frame, path: str | Path, **options: Any) -> None:
-    """Write `draw_figure` to a file; raise ``ValueError`` for an unknown suffix."""
+def save_figure(figure: Figure, path: str | Path, **options: Any) -> None:
+    """Write a figure to a file; raise ``ValueError`` for an unknown suffix."""
     check_folder(path)
-    write_whole(path, figure_content(frame, Path(path).suffix, **options))
+    write_whole(path, figure_content(figure, Path(path).suffix, **options))
 
 
-def figure_content(frame: Frame, suffix: str, **options: Any) -> bytes:
+def figure_content(figure: Figure, suffix: str, **options: Any) -> bytes:
     """Return the content of the file that `save_figure` writes."""
     if suffix.lower() not in SUFFIXES:
         raise ValueError(f"Cannot save as {suffix!r}: end the name in {', '.join(SUFFIXES)}.")
     content = io.BytesIO()
     how: dict[str, Any] = {"format": suffix[1:].lower(), **options}
-    draw_figure(frame).savefig(content, **how)
+    figure.savefig(content, **how)
     return content.getvalue()
 
 

@@ -21,7 +21,6 @@ from ..view.messages import Thumbnail
 from ..view.runs import displayed_view
 from ..view.view import View
 from ..view.written import at_browsed
-from .below import TopInputs
 from .gallery import Gallery
 from .lifecycle import close_tree
 from .plain import PlainFace
@@ -37,7 +36,7 @@ class FacedWidget(SettingsWidget):
     _note = ""  # the reason why a control failed, or progress
     _frame: Frame | None = None  # None until someone reads it: the canvas draws without
     _channels: dict[str, int]  # by layer: the channel that was shown last
-    _tops: TopInputs
+    _above: tuple[Any, ...] = ()  # widgets above the face
 
     @property
     def frame(self) -> Frame:
@@ -80,7 +79,6 @@ class FacedWidget(SettingsWidget):
             self._canvas.show(self._note)
         else:
             self._face.show(self.frame)
-        self._tops.show()
 
     def say(self, note: str) -> None:
         """Show a note until the next use of a control; an empty note removes it."""
@@ -113,9 +111,8 @@ class FacedWidget(SettingsWidget):
         if self.closed or self._canvas is None or self._face is None:
             return
         self._canvas.show(self._note)  # settings may have changed since it was made
-        plain, tops = self.children
-        self.set_trait("children", (self._canvas, tops))
-        close_tree(plain)
+        self.set_trait("children", (*self._above, self._canvas))
+        close_tree(self._face)
         self._face = None
 
     def thumbnails(self) -> list[Thumbnail]:
@@ -141,7 +138,6 @@ class FacedWidget(SettingsWidget):
         self._set_view(at_browsed(view, settings), None)
         if had_note and self._canvas is not None:
             self._canvas.note = ""
-        self._tops.show()
 
     def edit_named(self, key: int) -> LayerEdit | None:
         """Return the edit that the browser names by a number."""

@@ -143,7 +143,11 @@ class PlainFace(widgets.VBox):
         controls["channel"].description = "rank" if first else "channel"
         for name in MENUS:
             values = list(dict.fromkeys([*frame.choices[name], getattr(at, name)]))
-            _set(controls[name], "options", tuple((method_name(each), each) for each in values))
+            names = [method_name(each) for each in values]
+            if name == "shown_run" and frame.run_names:
+                original, edited, difference = frame.run_names
+                names = [edited, original, difference]
+            _set(controls[name], "options", tuple(zip(names, values, strict=True)))
             controls[name].value = getattr(at, name)
         visible(controls["shown_run"], bool(frame.run_names))
         _set(controls["target"], "options", tuple(_targets(frame)))

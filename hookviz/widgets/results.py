@@ -247,7 +247,7 @@ class ViewResults(FacedWidget):
         ValueError
             Another suffix.
         """
-        save_figure(self.frame, path, **options)
+        save_figure(self.figure(), path, **options)
 
     def file(self, ending: str) -> bytes:
         """Return what `save` or `to_html` writes into a file with this ending, such as "pdf".
@@ -262,7 +262,7 @@ class ViewResults(FacedWidget):
         """
         if ending == "html":
             return (self.to_html() or "").encode()
-        return figure_content(self.frame, f".{ending}")
+        return figure_content(self.figure(), f".{ending}")
 
     def to_html(
         self,

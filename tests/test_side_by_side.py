@@ -1,4 +1,4 @@
-"""Linked explorers, and two runs under one set of controls."""
+"""Two runs under one set of controls."""
 
 import copy
 import gc
@@ -11,21 +11,8 @@ from torch import nn
 from untouched import assert_untouched, snapshot
 
 import hookviz
-from hookviz.view.settings import SETTINGS
 
 LAYER = "layer3.1.conv2"
-NEW = {
-    "layer": LAYER,
-    "channel": 17,
-    "cmap": "magma",
-    "normalize": "layer",
-    "order": "mean",
-    "heatmap": "layercam",
-    "alpha": 0.5,
-    "over_input": False,
-    "all_layers": True,
-    "target": 3,
-}
 
 
 @pytest.fixture(scope="module")
@@ -38,63 +25,9 @@ def pictures():
     return hookviz.demo_images()
 
 
-@pytest.fixture
-def explorers(model, pictures):
-    made = [hookviz.explore(model, picture) for picture in pictures[:2]]
-    yield made
-    for each in made:
-        each.close()
-
-
-@pytest.mark.parametrize("first", [0, 1])
-def test_settings_of_linked_explorers_stay_equal(explorers, first):
-    one, other = explorers[first], explorers[1 - first]
-    linked = hookviz.widgets.link(*explorers)
-    for name, value in NEW.items():
-        setattr(one, name, value)
-        assert getattr(other, name) == getattr(one, name), name
-    assert linked.cannot == {}
-    assert all(getattr(one, name) == getattr(other, name) for name in SETTINGS)
-    assert one.frame.layers == other.frame.layers
-    linked.unlink()
-    one.channel = 1
-    assert other.channel != 1
-
-
-def test_settings_that_the_other_cannot_take_are_reported(model, pictures, explorers):
-    left, _ = explorers
-    narrow = hookviz.explore(model, pictures[1], layers="layer3.*")
-    left.layer = "stem.0"
-    linked = hookviz.widgets.link(left, narrow)
-    assert "layer" in linked.cannot and "stem.0" in repr(linked)
-    assert "Not linked" in narrow.frame.note
-    left.layer = LAYER
-    assert narrow.layer == LAYER
-    assert linked.cannot == {}
-    left.layer = "layer1.0.conv1"  # raises nothing
-    assert narrow.layer == LAYER
-    assert "layer1.0.conv1" in linked.cannot["layer"]
-    narrow.close()
-    left.layer = LAYER  # raises nothing either after the other is closed
-
-
-def test_invalid_links_are_refused(explorers):
-    left, right = explorers
-    with pytest.raises(TypeError, match="takes two explorers, not a int"):
-        hookviz.widgets.link(left, 3)
-    with pytest.raises(ValueError, match="linked with itself"):
-        hookviz.widgets.link(left, left)
-    right.close()
-    with pytest.raises(ValueError, match="closed"):
-        hookviz.widgets.link(left, right)
-
-
-# Side by side
-
-
 def frames_of(both):
     """Return the frames of both runs and of their difference."""
-    return [both.right.frame_of(run) for run in ("original", "edited", "difference")]
+    return [both.frame_of(run) for run in ("original", "edited", "difference")]
 
 
 def test_side_by_side_shows_two_runs_and_their_difference(model, pictures):
@@ -133,7 +66,7 @@ def test_side_by_side_offers_only_layers_of_both_models():
     other[1] = nn.Conv2d(4, 5, 3, stride=2)
     x = torch.randn(1, 3, 20, 20)
     both = hookviz.compare(one, other, x).show()
-    assert both.right.frame.layers == both.left.frame.layers == ["0"]
+    assert both.frame.layers == ["0"]
     both.close()
     apart = nn.Sequential(nn.Conv2d(3, 4, 5))
     comparison = hookviz.compare(one, apart, x, pairs={"0": "0"})
@@ -155,13 +88,12 @@ def test_a_row_of_the_table_goes_to_its_layer(model, pictures):
         n for n, words in enumerate(texts) if words[:3] == ["layer3.1.relu", "(call", "1)"]
     )
     rows.index = second  # as a click on it does
-    assert (both.layer, both.call, both.left.call) == ("layer3.1.relu", 1, 1)
-    for explorer, network in ((both.left, model), (both.right, port)):
-        x = explorer.inputs.args[0]
+    assert (both.layer, both.call) == ("layer3.1.relu", 1)
+    for network, frame in zip((model, port), frames_of(both), strict=False):
         with hookviz.capture(network.eval(), "layer3.1.relu") as cache:
-            network(x)
-        shown = explorer.cache["layer3.1.relu"].calls[1].outputs[0].value
-        assert torch.equal(shown, cache["layer3.1.relu"].calls[1].outputs[0].value)
+            network(both.inputs.args[0])
+        wanted = cache["layer3.1.relu"].calls[1].outputs[0].value[0, both.channel]
+        assert np.array_equal(frame.panels[0].values, wanted.numpy())
     both.layer = "layer3.0.conv1"  # equal, and therefore in a row with others
     assert "equal: stem.0 … layer3.1.conv1" in " ".join(texts[rows.index])
     assert both.layer == "layer3.0.conv1"  # rather than the first layer of that row
@@ -180,11 +112,11 @@ def test_a_layer_of_one_model_alone_is_refused_in_the_table():
     for row in range(len(rows.options)):
         rows.index = row
         if both._calls[row][0][0] == "1":
-            assert both.right.frame.note == "The outputs of 1 have different shapes in a and b."
+            assert both.frame.note == "The outputs of 1 have different shapes in a and b."
             assert both.layer == "0" and rows.index == before
     with pytest.raises(ValueError, match="No layer of Sequential is called 'nine'"):
         both.go_to("nine")
-    assert both.layer in ("0", "2", "") and set(both.cache) == set(both.left.cache)
+    assert both.layer in ("0", "2", "")
     both.close()
 
 
@@ -198,16 +130,12 @@ def test_closing_a_comparison_leaves_no_widgets(model, pictures):
     assert both.closed
 
 
-def test_a_comparison_in_a_browser_is_one_explorer(model, pictures):
+def test_a_comparison_in_a_browser_keeps_its_rows_above_the_canvas(model, pictures):
     both = hookviz.compare(model, model, pictures[6], inputs_b=pictures[9]).show()
-    assert len(both.children) == 2  # the list of layers, and one box with both plain faces
-    both.right._canvas.alive = True
-    _, heads, shown = both.children
-    assert shown is both.right and "DemoNet" in heads.children[1].value
-    both.channel = 3
-    assert both.left.channel == both.right.channel == 3
+    rows, names, _ = both.children
+    both._canvas.alive = True
+    assert both.children == (rows, names, both._canvas) and "DemoNet" in names.value
     both.close()
-    assert both.left is None
 
 
 def test_beside_shows_another_picture_with_the_same_view_and_edits(model, pictures):
@@ -218,16 +146,16 @@ def test_beside_shows_another_picture_with_the_same_view_and_edits(model, pictur
     both = hookviz.widgets.beside(explorer, pictures[9])
     twin = hookviz.explore(model, pictures[9], "moon", layer=LAYER, channel=17)
     twin.edit("stem.0", 0.5)
-    assert (both.layer, both.channel, both.target, both.place) == (LAYER, 17, "moon", (0.25, 0.5))
+    assert (both.layer, both.channel, both.target) == (LAYER, 17, "moon")
     assert both.position == explorer.position == (3, 7)
     both.position = 2, 1
-    assert both.left.place == both.right.place == (2.5 / 14, 1.5 / 14)
-    assert torch.equal(both.left.cache[LAYER].activation, explorer.cache[LAYER].activation)
-    assert torch.equal(both.right.cache[LAYER].activation, twin.cache[LAYER].activation)
-    assert torch.equal(both.right.cache[LAYER].gradient, twin.cache[LAYER].gradient)
-    less = both.right.frame.panels[0].values
-    wanted = twin.cache[LAYER].activation - explorer.cache[LAYER].activation
-    assert np.array_equal(less, wanted[0, 17].numpy())
+    assert both.place == (2.5 / 14, 1.5 / 14)
+    one, two, less = (frame.panels for frame in frames_of(both))
+    for panel, wanted in zip(
+        (*one[:2], *two[:2]), (*explorer.frame.panels, *twin.frame.panels), strict=True
+    ):
+        assert np.array_equal(panel.values, wanted.values)
+    assert np.array_equal(less[0].values, two[0].values - one[0].values)
     for each in (both, twin, explorer):
         each.close()
     assert_untouched(model, before)
