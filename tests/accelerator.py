@@ -341,7 +341,7 @@ def costs(device: torch.device, rounds: int) -> None:
 
     steps = {"plain": plain, "capture": captured, "guard": guarded, "watch, every step": watched}
     title = f"a training step of {type(model).__name__}, batch of {len(x)}"
-    print(timed(title, race(steps, rounds, clock=time.perf_counter)).text())
+    print(timed(title, race(steps, rounds, clock=time.perf_counter)).markdown())
     if device.type != "cpu":
         print("  peak memory in MB")
         for name, step in steps.items():

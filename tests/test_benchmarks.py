@@ -32,8 +32,7 @@ def test_contenders_take_turns_and_times_are_relative_to_the_first():
     ]
 
 
-def test_a_table_is_formatted_as_text_and_markdown():
+def test_a_table_is_formatted_as_markdown():
     table = Table("sizes", ["", "MB"], [["a", "10"], ["b", "7"]], "Least is best.")
-    assert table.text() == "\nsizes\n   MB\na  10\nb   7\nLeast is best."
     lines = ["**sizes**", "", "|  | MB |", "| --- | ---: |", "| a | 10 |", "| b | 7 |"]
     assert table.markdown().splitlines() == [*lines, "", "Least is best."]

@@ -29,21 +29,15 @@ first row."""
 BENCHMARKS: dict[str, Callable[[bool], Iterator[Table]]] = {
     "capture": passes.capture,
     "heatmaps": passes.heatmaps,
-    "edits": passes.edits,
-    "attention": passes.attention,
     "graph": passes.graph,
     "diagnose": studies.diagnose,
     "guard": studies.guard,
     "watch": studies.watch,
     "survey": studies.survey,
     "compare": studies.compare,
-    "drawing": showing.drawing,
     "explorers": showing.explorers,
-    "map": showing.map_layout,
     "memory": showing.memory,
     "keypress": in_browser.key_press,
-    "brush": in_browser.brush,
-    "pages": in_browser.pages,
     "network": in_browser.network_pages,
 }
 
@@ -61,7 +55,7 @@ def main() -> None:
         tables = []
         with one_thread():
             for table in BENCHMARKS[name](options.quick):
-                print(table.text(), flush=True)
+                print(f"\n{table.markdown()}", flush=True)
                 tables.append(table)
         if not options.quick:
             write(name, tables)

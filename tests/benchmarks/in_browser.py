@@ -1,4 +1,4 @@
-"""The time from an action to its picture in a real browser: a key, a brush, a page, a new input.
+"""The time from an action to its picture in a real browser: a key, a page, a new input.
 
 The page measures it, from the event to the frame that shows the result.
 """
@@ -17,21 +17,17 @@ from typing import Any
 
 import nbformat
 from chromium import FLAGS, executable
-from face import open_drawer
 from lab import Lab, Notebook
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 import hookviz
-from benchmarks.passes import network
 from benchmarks.race import Table, timed, turns
 from benchmarks.showing import photograph
 
 BLOCK = 5  # presses in a row before the next notebook takes its turn
 HELD = 3  # seconds that a key is held
 FRAME = ".hv-activation .hv-frame"
-PAGES = "resnet18", "resnet50", "densenet121", "convnext_tiny"
-
 MODEL = """
 import torch, torchvision, ipywidgets, io, hookviz
 from torchvision.transforms.functional import resize, to_tensor
@@ -48,45 +44,9 @@ def show(channel=0):
     plt.show()
 ipywidgets.interact(show, channel=(0, len(maps) - 1));
 """
-BARE = """
-from PIL import Image
-from hookviz.draw.colours import palette, to_levels
-def png(channel):
-    image = Image.fromarray(to_levels(maps[channel], maps[channel].min(), maps[channel].max()))
-    image.putpalette(palette("viridis")[:, :3].tobytes())
-    image.save(buffer := io.BytesIO(), "PNG", compress_level=1)
-    return buffer.getvalue()
-slider = ipywidgets.IntSlider(max=len(maps) - 1, description="channel")
-picture = ipywidgets.Image(value=png(0))
-slider.observe(lambda change: setattr(picture, "value", png(change.new)), "value")
-ipywidgets.VBox([slider, picture])
-"""
 PLAIN = "hookviz.explore(model, image, layer='conv1', face='plain')"
 CANVAS = "hookviz.explore(model, image, layer='conv1')"
 CANVAS_ON = "import os\nos.environ['HOOKVIZ_CANVAS'] = 'on'"
-BRUSHED = {
-    "demo, 112²": "hookviz.demo_model(), hookviz.demo_images()[6]",
-    "EfficientNet-Lite0, 224²": "'efficientnet_lite0', hookviz.models.photographs()['chelsea']",
-}
-PAINTED = """
-import ipywidgets, time, torch, hookviz
-torch.set_num_threads(1)
-explorer = hookviz.explore({})
-model = explorer.displayed().session.model
-said = ipywidgets.Label("").add_class("said")
-button = ipywidgets.Button(description="time a forward")
-def measure(_):
-    given = explorer.inputs.args
-    with torch.no_grad():
-        model(*given)
-        start = time.perf_counter()
-        for _ in range(5):
-            model(*given)
-    said.value = repr((time.perf_counter() - start) / 5)
-button.on_click(measure)
-display(said, button, explorer)
-"""
-
 # A promise of the milliseconds from the next key to the frame in which the element, a picture or a
 # canvas, has changed.
 PRESSED = """(selector) => {
@@ -127,25 +87,6 @@ HOLD = """([selector, seconds]) => new Promise((resolve) => {
   };
   requestAnimationFrame(frame);
 })"""
-
-# A promise of the milliseconds from the release of the pointer to the first frame after map,
-# gradient and the input with its heatmap have all been drawn from the new run.
-BRUSHED_TO = """() => {
-  const panels = [".hv-activation", ".hv-gradient", ".hv-input"];
-  const pictures = panels.map((panel) => document.querySelector(`${panel} canvas.hv-map`));
-  const read = (canvas) =>
-    canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
-  globalThis.letGo = new Promise((resolve) => {
-    addEventListener("pointerup", () => {
-      const [start, before] = [performance.now(), pictures.map(read)];
-      const isNew = (canvas, place) =>
-        read(canvas).some((value, index) => value !== before[place][index]);
-      const look = () =>
-        pictures.every(isNew) ? resolve(performance.now() - start) : requestAnimationFrame(look);
-      requestAnimationFrame(look);
-    }, { capture: true, once: true });
-  });
-}"""
 
 # The milliseconds from the request of the page to the frame with its first map.
 SHOWN = """(selector) => new Promise((resolve) => {
@@ -241,7 +182,6 @@ def key_press(quick: bool) -> Iterator[Table]:
     """Press a key on a slider in JupyterLab, and wait for another map of resnet18's first layer."""
     racing = [
         Pressed("interact and imshow", [MODEL, INTERACT], ".widget-output .jp-OutputArea img"),
-        Pressed("an Image widget and a palette PNG", [MODEL, BARE], "img.widget-image"),
         Pressed("hookviz, plain face", [MODEL, PLAIN], '.hookviz img[alt^="channel "]'),
         Pressed(
             "hookviz",
@@ -263,72 +203,6 @@ def key_press(quick: bool) -> Iterator[Table]:
         seen, frames = (statistics.median(found) for found in zip(*each.held, strict=True))
         rows.append([each.name, f"{seen:.0f}", f"{frames:.0f}"])
     yield Table("a key is held, each second", ["", "pictures", "frames of the browser"], rows)
-
-
-def brush(quick: bool) -> Iterator[Table]:
-    """Release the brush in JupyterLab, and wait for the new pictures, compared with a forward."""
-    rows = []
-    with jupyter_lab() as lab, chromium() as browser:
-        for number, (name, given) in enumerate(BRUSHED.items()):
-            page = opened(lab, browser, str(number), [CANVAS_ON, PAINTED.format(given)])
-            shown, forward = strokes(page, 2 if quick else 5)
-            rows.append([name, f"{shown:.0f}", f"{forward:.0f}", f"{shown / forward:.1f}"])
-    head = ["", "ms to the pictures", "ms of a forward", "ratio"]
-    yield Table("a stroke of the brush", head, rows)
-
-
-def strokes(page: Page, count: int) -> tuple[float, float]:
-    """Drag rectangles; return the median milliseconds until they are shown, and of a forward."""
-    app, said = page.locator(".hookviz-app"), page.locator(".said")
-    app.locator(".hv-tile").first.wait_for()
-    open_drawer(app, "Edit")
-    app.get_by_role("button", name="paint", exact=True).click()
-    app.get_by_role("combobox", name="tool", exact=True).select_option("rectangle")
-    shown, forwards = [], []
-    for number in range(count + 1):
-        before = said.inner_text()
-        page.get_by_role("button", name="time a forward").click()
-        changed = "(old) => document.querySelector('.said').innerText !== old"
-        page.wait_for_function(changed, arg=before)
-        page.wait_for_timeout(500)  # let the kernel come to rest
-        sheet = app.locator(".hv-input .hv-frame")
-        sheet.scroll_into_view_if_needed()
-        box: Any = sheet.bounding_box()
-        left, top = box["x"] + (0.1 + 0.05 * number) * box["width"], box["y"] + 0.3 * box["height"]
-        page.evaluate(BRUSHED_TO)
-        page.mouse.move(left, top)
-        page.mouse.down()
-        page.mouse.move(left + 0.2 * box["width"], top + 0.2 * box["height"], steps=3)
-        page.mouse.up()
-        shown.append(page.evaluate("globalThis.letGo"))
-        forwards.append(1000 * float(said.inner_text()))
-        page.keyboard.press("Control+z")
-        app.locator(".hv-edit").wait_for(state="detached")
-    return statistics.median(shown[1:]), statistics.median(forwards[1:])  # the first warms up
-
-
-def pages(quick: bool) -> Iterator[Table]:
-    """Open an explorer's page, wait for its first map, and hold a key."""
-    rows = []
-    with tempfile.TemporaryDirectory() as folder, chromium() as browser:
-        for name in PAGES[: 1 if quick else None]:
-            explorer = hookviz.explore(network(name), photograph())
-            path = Path(folder) / f"{name}.html"
-            explorer.to_html(path)
-            layers = len(explorer.frame.layers)
-            explorer.close()
-            loads, held = [], []
-            for _ in range(1 if quick else 3):
-                page = first_map(browser, path, loads)
-                page.locator("input[type=range][aria-label='channel']").focus()
-                held.append(page.evaluate(HOLD, [FRAME, HELD]))
-                page.close()
-            numbers = [statistics.median(loads)]
-            numbers += [statistics.median(each) for each in zip(*held, strict=True)]
-            size = f"{path.stat().st_size / 1e6:.1f}"
-            rows.append([f"{name}, {layers} layers", size, *(f"{each:.0f}" for each in numbers)])
-    head = ["", "MB", "ms to the first map", "pictures a second, key held", "frames"]
-    yield Table("pages of explorers", head, rows)
 
 
 def network_pages(quick: bool) -> Iterator[Table]:

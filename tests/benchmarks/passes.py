@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -20,17 +18,11 @@ from torchcam.methods import GradCAM as TorchCam
 
 import hookviz
 from benchmarks.race import Table, raced
-from hookviz.hooking.edit import LayerEdit
-from hookviz.run.inputs import prepare_input
-from hookviz.run.replay import Replay
-from hookviz.run.session import Session
 from hookviz.view.map import map_payload
 from hookviz.view.messages import WhyQuestion
 from hookviz.view.reason import why_answer
 
 CLASS = 0
-IN_STAGES = "conv1", "layer2.0.conv2", "layer3.0.conv2", "layer4.2.conv2"
-ABLATED = "layer3.2.conv2"
 TAKEN_APART = {
     "resnet18": "layer3.0.conv1",
     "resnet152": "layer3.0.conv1",
@@ -161,7 +153,7 @@ def hooked(modules: Iterable[nn.Module], after: Callable[..., None]) -> Iterator
 
 
 def heatmaps(quick: bool) -> Iterator[Table]:
-    """Compute Grad-CAM for every layer, and change the explorer's target, layer and heatmap."""
+    """Compute Grad-CAM for every layer."""
     rounds, slow_rounds = (2, 1) if quick else (10, 1)
     model, x = network("resnet50"), picture(quick)
     layers, plain = convolutions(model), partial(input_gradient, model, x)
@@ -197,95 +189,6 @@ def heatmaps(quick: bool) -> Iterator[Table]:
     yield raced(
         f"{title}, captum", {"plain": plain, "captum, layer by layer": by_captum}, slow_rounds
     )
-
-    explorer = hookviz.explore(model, x, layer=IN_STAGES[0])
-    choices = {"target": range(1000), "layer": IN_STAGES[::-1], "heatmap": ("layercam", "gradcam")}
-    again = {f"explorer.{name} = …": steps(explorer, name, each) for name, each in choices.items()}
-    yield raced("resnet50: another choice in the explorer", {"plain": plain, **again}, rounds)
-    explorer.close()
-
-
-def steps(explorer: Any, setting: str, values: Any) -> Callable[[], None]:
-    """Return a function that sets the setting to the next value, different from the last one."""
-    values = itertools.cycle(values)
-    return lambda: setattr(explorer, setting, next(values))
-
-
-def edits(quick: bool) -> Iterator[Table]:
-    """Run a network with one channel off, and ablate every channel of a layer."""
-    model, x = network("resnet50"), picture(quick)
-
-    def by_hook(name: str, channel: int) -> Tensor:
-        def off(module: nn.Module, args: object, output: Tensor) -> Tensor:
-            output = output.clone()
-            output[:, channel] = 0
-            return output
-
-        with model.get_submodule(name).register_forward_hook(off):
-            return forward(model, x)
-
-    def by_edit(name: str) -> Tensor:
-        with hookviz.edit(model, name, 0, channels=0):
-            return forward(model, x)
-
-    def again(name: str) -> Callable[[], Any]:
-        """Return a function that edits another channel at each call, as the explorer does."""
-        session, module = Session(model, prepare_input(x, model)), model.get_submodule(name)
-        replay, channels = Replay(model, [module]), itertools.cycle(range(module.out_channels))
-        return lambda: session.edited([LayerEdit(name, 0, next(channels))]).replayed(replay)
-
-    contenders = {
-        "plain forward": partial(forward, model, x),
-        f"a hook by hand at {IN_STAGES[-1]}": partial(by_hook, IN_STAGES[-1], 0),
-        f"hookviz.edit at {IN_STAGES[-1]}": partial(by_edit, IN_STAGES[-1]),
-    } | {f"the explorer's next edit at {name}": again(name) for name in IN_STAGES}
-    yield raced("resnet50: logits with one channel off", contenders, 2 if quick else 7)
-    channels = range(8 if quick else model.get_submodule(ABLATED).out_channels)
-    ablated = {
-        f"a hook by hand, {len(channels)} channels": lambda: [
-            by_hook(ABLATED, n) for n in channels
-        ],
-        "hookviz.attribution.ablationcam, 256 channels": lambda: hookviz.attribution.ablationcam(
-            model, x, ABLATED, 0
-        ),
-    }
-    title = f"resnet50, {ABLATED}: what the score loses without each channel"
-    yield raced(title, ablated, 1, warmups=0)
-
-
-def attention(quick: bool) -> Iterator[Table]:
-    """Compute the attention of all layers and its gradients."""
-    if quick:
-        model: nn.Module = torchvision.models.VisionTransformer(32, 8, 2, 2, 16, 32).eval()
-        x = torch.randn(1, 3, 32, 32)
-    else:
-        model, x = network("vit_b_16"), picture(quick)
-    rounds = 2 if quick else 5
-
-    def by_hooks() -> list[Tensor]:
-        """Compute the weights of all heads again, from each attention's inputs."""
-        found: list[Tensor] = []
-
-        def after(module: nn.MultiheadAttention, args: tuple[Tensor, ...], output: object) -> None:
-            made = nn.functional.linear(args[0], module.in_proj_weight, module.in_proj_bias)
-            q, k, _ = made.unflatten(-1, (3, module.num_heads, -1)).permute(2, 0, 3, 1, 4)
-            found.append((q @ k.mT / math.sqrt(q.shape[-1])).softmax(-1))
-
-        with hooked(modules_of(model, nn.MultiheadAttention), after):
-            forward(model, x)
-        return found
-
-    contenders: dict[str, Callable[[], Any]] = {
-        "plain forward": partial(forward, model, x),
-        "hooks that compute the weights again": by_hooks,
-        "hookviz.attention": partial(hookviz.attention, model, x),
-    }
-    yield raced("vit_b_16: the attention of all layers", contenders, rounds)
-    contenders = {
-        "plain forward and backward": partial(input_gradient, model, x),
-        "hookviz.attention with a target": partial(hookviz.attention, model, x, target=1),
-    }
-    yield raced("vit_b_16: attention and its gradients", contenders, rounds)
 
 
 def graph(quick: bool) -> Iterator[Table]:

@@ -23,25 +23,12 @@ Contenders = Mapping[str, Callable[[], Any]]
 
 @dataclass(frozen=True)
 class Table:
-    """A benchmark's results, for the terminal and for the documentation."""
+    """A benchmark's results."""
 
     title: str
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     note: str = ""  #: a sentence below the table
-
-    def text(self) -> str:
-        """Return the table in columns, of which the first is aligned to the left."""
-        lines = [self.head, *self.rows]
-        wide = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        aligned = [
-            "  ".join(
-                cell.rjust(width) if number else cell.ljust(width)
-                for number, (cell, width) in enumerate(zip(line, wide, strict=True))
-            )
-            for line in lines
-        ]
-        return "\n".join(["", self.title, *aligned, *filter(None, [self.note])])
 
     def markdown(self) -> str:
         """Return the table in Markdown."""

@@ -15,11 +15,10 @@ import torch
 import torchvision
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader
 
 import hookviz
-from benchmarks.passes import convolutions, hooked, modules_of, network
+from benchmarks.passes import hooked, modules_of, network
 from benchmarks.race import Table, race, raced, timed
 
 Around = Callable[[], AbstractContextManager[Any]]
@@ -109,39 +108,14 @@ def guard(quick: bool) -> Iterator[Table]:
         ways: dict[str, Around] = {
             "plain": nullcontext,
             "with hookviz.diagnose(model)": partial(hookviz.diagnose, model),
-            "isfinite in a hook of each leaf": partial(finite_leaves, model),
             "torch.autograd.detect_anomaly": lambda: torch.autograd.detect_anomaly(),
-            "a mode that looks at each operation": EachOperation,
         }
         steps = {name: step(model, x, around) for name, around in ways.items()}
         yield raced(f"{title}: a guarded step", steps, 2 if quick else 7)
 
 
-def finite_leaves(model: nn.Module) -> AbstractContextManager[None]:
-    """Check in a forward hook on each leaf whether its output is finite."""
-
-    def look(module: nn.Module, args: Any, output: Tensor) -> None:
-        if not output.isfinite().all():
-            raise ValueError(type(module).__name__)
-
-    leaves = [module for module in model.modules() if next(module.children(), None) is None]
-    return hooked(leaves, look)
-
-
-class EachOperation(TorchDispatchMode):
-    """Checks whether each operation's result is finite."""
-
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        output = function(*args, **(kwargs or {}))
-        if isinstance(output, Tensor) and output.is_floating_point():
-            assert output.isfinite().all()
-        return output
-
-
 def watch(quick: bool) -> Iterator[Table]:
-    """Record a training, and count the bytes of the record."""
+    """Record a training."""
     model, x = network("resnet18").train(), torch.randn(8, 3, *([32, 32] if quick else [128, 128]))
     layers = modules_of(model, *WATCHED)
     kept: list[Any] = []
@@ -173,28 +147,6 @@ def watch(quick: bool) -> Iterator[Table]:
     fifty = (medians["recorded"] + 49 * medians["not recorded"]) / 50 / medians["plain"]
     note = f"Fifty steps, of which one is recorded: {fifty:.3f} of plain ones."
     yield replace(timed("resnet18: every 50th step recorded", seconds), note=note)
-    model, x = tiny(), torch.randn(64, 1, 8, 8)
-    every = hookviz.watch(model, every=1)
-    ways = {"plain": nullcontext, "hookviz.watch": lambda: every}
-    steps = {name: step(model, x, around, train=True) for name, around in ways.items()}
-    yield raced("a tiny network: every step recorded", steps, 3 if quick else 81)
-    yield simulated([1_000] if quick else [1_000, 10_000, 100_000])
-
-
-def simulated(counts: list[int]) -> Table:
-    """Watch every step of long trainings of a small model within a small budget."""
-    rows = []
-    for count in counts:
-        model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.ReLU())
-        watch, x, most = hookviz.watch(model, every=1, max_bytes=2e6), torch.randn(1, 3, 8, 8), 0
-        for _ in range(count):
-            with watch:
-                if watch.active and (watch.step - 1) % watch.every == 0:
-                    model(x).sum().backward()
-            most = max(most, watch.nbytes)
-        rows.append([f"{count:,}", str(len(watch.steps)), str(watch.every), f"{most:,}"])
-    head = ["steps", "recorded", "every", "bytes at most"]
-    return Table("a long training with max_bytes=2e6", head, rows)
 
 
 def survey(quick: bool) -> Iterator[Table]:
@@ -217,8 +169,6 @@ def survey(quick: bool) -> Iterator[Table]:
             "plain": partial(plain_pass, model, pictures),
             "hookviz.survey": partial(part, pictures),
             first: partial(part, pictures[:BATCH]),
-            "maxima in hooks, then sorted": partial(by_hooks, model, pictures, maxima),
-            "all that a survey finds, in hooks": partial(by_hooks, model, pictures, everything),
         }
         found = race(contenders, 1 if quick else 2)
         plain, whole, once = (
@@ -234,32 +184,6 @@ def plain_pass(model: nn.Module, pictures: list[Tensor]) -> None:
     with torch.no_grad():
         for batch in DataLoader(pictures, BATCH):  # type: ignore[arg-type]
             model(batch)
-
-
-def maxima(output: Tensor) -> tuple[Tensor, ...]:
-    return (output.flatten(2).max(2).values,)
-
-
-def everything(output: Tensor) -> tuple[Tensor, ...]:
-    """Return a survey's numbers except the histogram."""
-    flat = output.flatten(2)
-    counts = (flat == 0).sum(2), flat.isnan().sum(2)
-    return (flat.max(2).values, *torch.var_mean(flat, 2), *counts)
-
-
-def by_hooks(
-    model: nn.Module, pictures: list[Tensor], take: Callable[[Tensor], tuple[Tensor, ...]]
-) -> list[Tensor]:
-    """Survey the straightforward way, with memory that grows with the data set."""
-    kept: dict[nn.Module, list[tuple[Tensor, ...]]] = {}
-
-    def after(module: nn.Module, args: Any, output: Tensor) -> None:
-        kept.setdefault(module, []).append(take(output))
-
-    with hooked(convolutions(model), after):
-        plain_pass(model, pictures)
-    values = [torch.cat([each[0] for each in found]) for found in kept.values()]
-    return [torch.sort(each, dim=0, descending=True, stable=True).values for each in values]
 
 
 def compare(quick: bool) -> Iterator[Table]:
