@@ -316,74 +316,6 @@ def sigmoids() -> nn.Module:
     )
 
 
-def dropped() -> nn.Module:
-    return nn.Sequential(
-        nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Dropout(0.5), nn.Linear(128, 10)
-    )
-
-
-class Pooled(nn.Module):
-    """Attention pooling: a learned query weights the positions."""
-
-    def __init__(self, width: int = 32) -> None:
-        super().__init__()
-        self.body = nn.Sequential(
-            nn.Conv2d(1, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU()
-        )
-        self.attend = nn.MultiheadAttention(width, 4, batch_first=True)
-        self.query = nn.Parameter(torch.randn(1, 1, width) * 0.02)
-        self.head = nn.Linear(width, 10)
-
-    def forward(self, x: Tensor) -> Tensor:
-        tokens = self.body(x).flatten(2).mT
-        return self.head(self.attend(self.query.expand(len(x), -1, -1), tokens, tokens)[0][:, 0])
-
-
-def rrelu() -> nn.Module:
-    return nn.Sequential(
-        nn.Conv2d(1, 16, 3, padding=1), nn.RReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(16, 32, 3, padding=1),
-        nn.RReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(128, 10),
-    )  # fmt: skip
-
-
-def hinge(output: Tensor, pictures: Tensor, labels: Tensor) -> Tensor:
-    return F.multi_margin_loss(output, labels)
-
-
-def smoothed(output: Tensor, pictures: Tensor, labels: Tensor) -> Tensor:
-    return F.cross_entropy(output, labels, label_smoothing=0.1)
-
-
-class Decoder(nn.Module):
-    """A variational autoencoder whose decoder is transposed convolutions."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.encode = nn.Sequential(nn.Conv2d(1, 16, 3, 2, 1), nn.ReLU(), nn.Flatten())
-        self.mean, self.deviation, self.widen = (
-            nn.Linear(256, 8),
-            nn.Linear(256, 8),
-            nn.Linear(8, 256),
-        )
-        self.decode = nn.Sequential(
-            nn.ConvTranspose2d(16, 16, 4, 2, 1), nn.BatchNorm2d(16), nn.ReLU(),
-            nn.ConvTranspose2d(16, 1, 3, 1, 1),
-        )  # fmt: skip
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        code = self.encode(x)
-        mean, log = self.mean(code), self.deviation(code)
-        drawn = mean + torch.randn_like(mean) * (0.5 * log).exp()
-        return self.decode(F.relu(self.widen(drawn)).unflatten(1, (16, 4, 4))), mean, log
-
-
-def evidence(output: tuple[Tensor, Tensor, Tensor], pictures: Tensor, labels: Tensor) -> Tensor:
-    drawn, mean, log = output
-    divergence = -0.5 * (1 + log - mean.square() - log.exp()).sum(1).mean()
-    return F.binary_cross_entropy_with_logits(drawn, ink(pictures)) + 0.01 * divergence
-
-
 class Averaged(nn.Module):
     """A frozen teacher that is a moving average of its student and runs without a graph."""
 
@@ -464,42 +396,6 @@ def frozen_norms() -> nn.Module:
     return Kept(*copy.deepcopy(trained("batchnorm").stages["the end"])).train()
 
 
-class Standardized(nn.Conv2d):
-    """A convolution that standardizes its kernels in each forward."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        w = self.weight
-        w = (w - w.mean((1, 2, 3), keepdim=True)) / (w.std((1, 2, 3), keepdim=True) + 1e-5)
-        return F.conv2d(x, w, self.bias, self.stride, self.padding)
-
-
-def standardized() -> nn.Module:
-    def stage(before: int, after: int) -> list[nn.Module]:
-        return [Standardized(before, after, 3, padding=1), nn.GroupNorm(4, after), nn.ReLU()]
-
-    return nn.Sequential(
-        *stage(1, 16), *stage(16, 16), nn.MaxPool2d(2), *stage(16, 32), *_pooled(32)
-    )
-
-
-class Packed(nn.Module):
-    """A recurrent network on packed sequences: the rows up to the last one with ink."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.gru, self.head = nn.GRU(8, 48, batch_first=True, bidirectional=True), nn.Linear(96, 10)
-
-    def forward(self, x: Tensor) -> Tensor:
-        rows = x[:, 0]
-        dark = (rows > rows.amin((1, 2), keepdim=True) + 0.5).any(2)
-        long = (dark * torch.arange(1, 9)).amax(1).clamp(min=1)
-        packed = nn.utils.rnn.pack_padded_sequence(
-            rows, long, batch_first=True, enforce_sorted=False
-        )
-        _, last = self.gru(packed)
-        return self.head(torch.cat([last[0], last[1]], 1))
-
-
 def twice(pictures: Tensor) -> Tensor:
     """Return two views of each picture; the second is shifted and noisy."""
     moved = pictures.roll(1, -1) + 0.1 * torch.randn_like(pictures)
@@ -565,13 +461,11 @@ def bfloat16() -> AbstractContextManager[Any]:
 NETS: dict[str, Net] = {
     "plain": Net(_plain),
     "batchnorm": Net(lambda: _plain(nn.BatchNorm2d)),
-    "groupnorm": Net(lambda: _plain(partial(nn.GroupNorm, 4))),
     "convnext": Net(convnext, epochs=10, least=0.9),
     "depthwise": Net(depthwise),
     "squeeze-excite": Net(squeeze_excite, epochs=8),
     "resnet": Net(resnet, epochs=12, optimizer=partial(torch.optim.Adam, lr=2e-3)),
     "gru": Net(lambda: Recurrent(nn.GRU(8, 48, batch_first=True)), epochs=10),
-    "lstm": Net(lambda: Recurrent(nn.LSTM(8, 48, 2, batch_first=True)), epochs=12),
     "vit": Net(Vit, epochs=14, least=0.9),
     "bce": Net(lambda: nn.Sequential(_plain(nn.BatchNorm2d), nn.Sigmoid()), loss=one_hot_bce),
     "autoencoder": Net(autoencoder, loss=rebuilt, correct=False),
@@ -592,19 +486,11 @@ NETS: dict[str, Net] = {
     ),
     "frozen": Net(frozen),
     "sigmoids": Net(sigmoids, epochs=12),
-    "dropout": Net(dropped),
-    "attention pooling": Net(Pooled, epochs=12, least=0.85),
-    "rrelu": Net(rrelu),
-    "hinge": Net(lambda: _plain(nn.BatchNorm2d), loss=hinge),
-    "label smoothing": Net(lambda: _plain(nn.BatchNorm2d), loss=smoothed),
-    "variational": Net(Decoder, loss=evidence, correct=False),
     "teacher": Net(Averaged, loss=consistent, correct=False),
     "three heads": Net(Tasks, loss=tasks, correct=False),
     "drop path": Net(lambda: droppath(whole=False), epochs=8),
     "layer drop": Net(lambda: droppath(whole=True), epochs=8),
     "frozen norms": Net(frozen_norms, epochs=3),
-    "standardized": Net(standardized),
-    "packed": Net(Packed, epochs=12, least=0.85),
     "ending in a norm": Net(ending_in_a_norm, epochs=8),
     "quantized": Net(quantized, epochs=3),
     "contrastive": Net(Contrastive, loss=info_nce, given=twice, correct=False),
