@@ -486,13 +486,13 @@ STEPS = {
     "kl_div of probabilities": (Between, no_logarithm, "warning", "loss", "", "Kl_div"),
     "kl_div of logits": (Between, logits, "warning", "loss", "", "above 0"),
     "no label": (Between, no_label, "error", "nan", "", "ignore_index"),
-    "divided by 0": (Between, over_zero, "error", "inf", "", "division by 0"),
+    "divided by 0": (Between, over_zero, "error", "inf", "", "a divisor other than 0"),
     "one class": (Between, one_of_one, "warning", "loss", "", "over one class"),
     "no_grad": (
         WithoutGraph, cross_entropy, "warning", "no gradient", "first", "torch.no_grad() in",
     ),
     "no_grad on all": (Frozen, cross_entropy, "error", "error", "", ""),
-    "a root of zero": (Between, root_of_zero, "error", "inf", "", "infinite at 0"),
+    "a root of zero": (Between, root_of_zero, "error", "inf", "", "slope of sqrt"),
     "a log of zero": (Between, log_of_zero, "error", "", "", ""),
     "NaN in the truth": (Between, nan_targets, "error", "nan", "", "made NaN"),
 }  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..check import Check, RunRecord
+from ..domains import UNKNOWN
 from ..findings import Finding
 from ..loss_scale import loss_scale
 from ..records import OUTSIDE, OperationRecord
@@ -65,13 +66,11 @@ def _finding(operation: OperationRecord, run: RunRecord, more: int) -> Finding:
         source = SOURCES["truth" if outside and not operation.title else operation.name]
         message, advice = (each.format(word=word, named=operation.title) for each in source)
     else:
-        cause, name = operation.cause, operation.name.removesuffix("_forward")
+        cause, name = operation.cause or UNKNOWN, operation.name.removesuffix("_forward")
         what = name if operation.phase == "forward" else f"the gradient of {name}"
         given = " and ".join(map(str, operation.given)) or "no numbers"
-        why = f"{cause.words}; input: {given}" if cause is not None else f"input: {given}"
-        message = f"{what[0].upper()}{what[1:]} made {word}: {why}."
-        advice = "Look at the values that this layer gets: explore(model, x) shows them."
-        advice = cause.fix if cause is not None else advice
+        why = "; ".join(filter(None, (cause.words, f"input: {given}")))
+        message, advice = f"{what[0].upper()}{what[1:]} made {word}: {why}.", cause.fix
     scale = loss_scale(run.scaler, operation) if operation.phase == "backward" else None
     if scale is not None:
         severity, message, advice = "note", message + scale[0], scale[1]
