@@ -34,9 +34,9 @@ def pictures(count: int) -> tuple[Tensor, Tensor, Tensor]:
 def measure(heat: Tensor, masks: Tensor) -> tuple[float, float]:
     """Pointing-game accuracy and mean energy in the mask, both 0 to 1."""
     hits = torch.as_tensor(hookviz.metrics.pointing_game(heat, masks)).float()
-    return hits.mean().item(), torch.as_tensor(
-        hookviz.metrics.energy_in_mask(heat, masks)
-    ).mean().item()
+    large = torch.nn.functional.interpolate(heat.relu()[:, None], masks.shape[1:], mode="bilinear")
+    energy = (large[:, 0] * masks).sum((1, 2)) / large.sum((1, 2, 3))
+    return hits.mean().item(), energy.nan_to_num(0).mean().item()
 
 
 def evaluate(count: int) -> dict[tuple[str, str], tuple[float, float]]:

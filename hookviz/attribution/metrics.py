@@ -35,7 +35,7 @@ def pointing_game(heatmap: Heatmap, mask: Mask, tolerance: float = 0) -> bool | 
         ``align_corners=False``.
     mask : torch.Tensor, numpy.ndarray or PIL.Image.Image
         The object in the picture as the model saw it, after any crop: ``(H, W)``, or one for
-        each heatmap, ``(N, H, W)``. Boolean, 0 to 1, or 0 to 255; values above half are inside.
+        each heatmap, ``(N, H, W)``. Boolean, or one number on the object and 0 elsewhere.
     tolerance : float
         In pixels of the mask: a miss by no more than that counts as a hit; the paper has 15.
 
@@ -70,46 +70,6 @@ def pointing_game(heatmap: Heatmap, mask: Mask, tolerance: float = 0) -> bool | 
         informative = bool(values.isfinite().all()) and bool(values.min() < values.max())
         hits.append(informative and float(distance) <= tolerance)
     return hits[0] if single else torch.tensor(hits)
-
-
-def energy_in_mask(heatmap: Heatmap, mask: Mask) -> float | Tensor:
-    """Return the fraction of a heatmap's positive values that lies on the object.
-
-    The energy-based pointing game, Wang et al. 2020, "Score-CAM: Score-Weighted Visual
-    Explanations for Convolutional Neural Networks", with a mask for the paper's bounding box.
-
-    Parameters
-    ----------
-    heatmap, mask
-        As in `pointing_game`. Negative values are set to 0 before the heatmap is enlarged.
-
-    Returns
-    -------
-    float or torch.Tensor
-        0 to 1; for ``(N, H, W)`` a tensor ``(N,)``. 0 for a heatmap without any positive value, or
-        with NaN or infinite ones. A heatmap that is the same everywhere gets the fraction of the
-        picture that the object covers.
-
-    Raises
-    ------
-    ValueError
-        Shapes that do not fit, or an empty or invalid mask.
-
-    Examples
-    --------
-    >>> import torch, hookviz
-    >>> heatmap = torch.tensor([[3.0, 1.0], [-2.0, 0.0]])
-    >>> hookviz.metrics.energy_in_mask(heatmap, torch.tensor([[1, 0], [0, 0]]))
-    0.75
-    """
-    maps, masks, single = _fitting(heatmap, mask)
-    large = enlarged(maps.relu(), masks.shape[1:]).double()
-    # As fractions of the largest value, so that no sum overflows.
-    large = large / large.amax((1, 2), keepdim=True)
-    share = (large * masks).sum((1, 2)) / large.sum((1, 2))
-    finite = maps.isfinite().flatten(1).all(1)
-    share = torch.where(finite, share.nan_to_num(0), 0).float()
-    return float(share) if single else share
 
 
 class Curve(NamedTuple):
@@ -344,24 +304,14 @@ def _fitting(heatmap: Heatmap, mask: Mask) -> tuple[Tensor, Tensor, bool]:
 
 
 def _inside(mask: Mask) -> Tensor:
-    """Convert a mask to booleans."""
-    if isinstance(mask, Image.Image):
-        if mask.mode == "P":
-            raise ValueError(
-                "The mask is a palette picture, which may hold labels: give "
-                "numpy.asarray(mask) == label."
-            )
-        mask = np.asarray(mask if mask.mode == "1" else mask.convert("L"))
+    """Convert a mask with 0 outside of the object and one larger number inside to booleans."""
     values = _numbers(mask, "mask")
-    if not values.numel():
-        return values > 0
-    low, high = float(values.min()), float(values.max())
-    inside = values > (0.5 if high <= 1 else 127.5)
-    empty = inside.ndim >= 2 and not inside.flatten(-2).any(-1).all()
-    if empty or not (low >= 0 and high <= 255):
+    inside = values > 0
+    two = len(values[inside].unique()) == 1 and not values[~inside].any()
+    if not two or (values.ndim >= 2 and not inside.flatten(-2).any(-1).all()):
         raise ValueError(
-            f"A mask is boolean, 0 to 1, or 0 to 255, with values above half of that; this one has "
-            f"{low:g} to {high:g}. For a map of labels, give mask == label."
+            "A mask is true or one number, such as 1 or 255, on the object, and 0 elsewhere; this "
+            f"one has {len(values.unique())} values. For a map of labels, give mask == label."
         )
     return inside
 
