@@ -171,25 +171,6 @@ def test_a_users_method_can_be_shown(explorer, monkeypatch):
     explorer.heatmap = "gradcam"
 
 
-@pytest.mark.parametrize("method", ["scorecam", "ablationcam"])
-def test_a_registered_method_that_runs_the_model_can_be_shown(method, monkeypatch):
-    torch.manual_seed(0)
-    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    x, function = torch.rand(1, 3, 9, 9), getattr(hookviz.attribution, method)
-    monkeypatch.setitem(hookviz.attribution.HEATMAPS, method, function)
-    explorer = hookviz.explore(net, x, layer="0", target=2, heatmap=method, over_input=False)
-    (panel,) = [each for each in explorer.frame.panels if each.role == "heatmap"]
-    assert np.array_equal(panel.values, function(net, x, "0", 2)[0].numpy())
-    with pytest.raises(ValueError, match="exists for the heatmap"):
-        explorer.code()
-    with pytest.raises(ValueError, match="runs the model"):
-        explorer.heatmaps(method)
-    with pytest.raises(ValueError, match="runs the model"):
-        hookviz.heatmap(explorer.cache["0"], method)
-    choices = explorer.to_html().partition('"choices":{')[2].partition("}")[0]
-    assert '"gradcam"' in choices and f'"{method}"' not in choices
-
-
 def test_heatmaps_of_signals_and_volumes():
     net = nn.Sequential(nn.Conv1d(2, 8, 5), nn.AdaptiveAvgPool1d(1), nn.Flatten())
     signal = hookviz.explore(net, torch.randn(2, 2, 60))

@@ -103,11 +103,6 @@ def heatmap(
             f"A heatmap is of one layer, and this is a capture of {len(record)}: give one of its "
             f"records, as cache[{first!r}]."
         )
-    if runs_model(method):
-        raise ValueError(
-            f"{method!r} runs the model: call hookviz.attribution.HEATMAPS[{method!r}](model, "
-            "inputs, layer, target)."
-        )
     call = record.last if isinstance(record, LayerRecord) else record
     grid = grid or call.grid
     maps = at_least_float32(as_maps(call.activation, call.module, grid))
@@ -140,21 +135,7 @@ def check_method(method: str) -> None:
 def needs_gradient(method: str) -> bool:
     """Return whether a method's second argument is a gradient without a default."""
     parameters = _parameters(HEATMAPS[method])
-    return (
-        not runs_model(method)
-        and len(parameters) > 1
-        and parameters[1].default is inspect.Parameter.empty
-    )
-
-
-def runs_model(method: str) -> bool:
-    """Return whether a method runs the model itself: its first argument is ``model``."""
-    return any(each.name == "model" for each in _parameters(HEATMAPS[method])[:1])
-
-
-def cached_methods() -> list[str]:
-    """Return the methods that need an activation and a gradient alone, not a run of their own."""
-    return [method for method in HEATMAPS if not runs_model(method)]
+    return len(parameters) > 1 and parameters[1].default is inspect.Parameter.empty
 
 
 @functools.lru_cache(maxsize=256)
@@ -327,11 +308,9 @@ HEATMAPS: dict[str, Method] = {
 }
 """Method name -> function ``(activation, gradient) -> (N, *spatial)``. Add your own.
 
-For a complex layer it gets the real and imaginary parts as channels, see `hookviz.heatmap`.
-
-A function that has to run the model is added in the same way; its first argument is called
-``model``: ``(model, inputs, layer, target, class_names=) -> (N, *spatial)``, such as
-`hookviz.attribution.scorecam` and `hookviz.attribution.ablationcam`.
+For a complex layer it gets the real and imaginary parts as channels, see `hookviz.heatmap`. Methods
+that have to run the model, `hookviz.attribution.scorecam` and `hookviz.attribution.ablationcam`,
+are called by themselves.
 """
 
 

@@ -20,7 +20,7 @@ from ..run.session import Session
 from ..run.target import Target, check_target
 from ..tables import number, plain
 from .attention import attention, top_classes
-from .cam import ATTENTION_HEATMAPS, HEATMAPS, heatmap, method_name, runs_model
+from .cam import ATTENTION_HEATMAPS, HEATMAPS, heatmap, method_name
 from .gradients import ATTRIBUTIONS, attribute, picture_map, whole_number
 
 if TYPE_CHECKING:
@@ -148,9 +148,6 @@ def _heatmap_of(
         every = [*HEATMAPS, *ATTRIBUTIONS, *ATTENTION_HEATMAPS]
         raise ValueError(f"Unknown heatmap method={method!r}; {close_names(method, every)}.")
     chosen = _last_layer(session) if layer is None else select_layer(session.given, layer)[1]
-    if runs_model(method):
-        names = session.class_names
-        return lambda s: HEATMAPS[method](s.given, s.inputs, chosen, target, class_names=names)
 
     def of_layer(s: Session) -> Tensor:
         cache = s.run(target, layers=chosen).cache

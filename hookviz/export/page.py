@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..attribution.cam import ATTENTION_HEATMAPS, cached_methods
+from ..attribution.cam import ATTENTION_HEATMAPS, HEATMAPS
 from ..draw import html
 from ..draw.colours import averaged, colour_ranges
 from ..draw.document import check_size, document
@@ -118,7 +118,7 @@ def write_page(
             f"max_bytes={max_bytes:g} is too little for any page: give at least {LEAST_BYTES:,}."
         )
     names = chosen_layers(view, layers)
-    heatmaps = [*cached_methods(), *_of_attention(view)]
+    heatmaps = [*HEATMAPS, *_of_attention(view)]
     begun = begin_page(view, names, [*heatmaps, PRODUCT], title)
     view, facts = begun.view, begun.facts
     begun.ask(steps)

@@ -12,12 +12,10 @@ from torch import Tensor
 from ..attribution.cam import (
     ATTENTION_HEATMAPS,
     HEATMAPS,
-    cached_methods,
     check_method,
     heatmap,
     method_name,
     needs_gradient,
-    runs_model,
 )
 from ..attribution.gradients import ATTRIBUTIONS, attribute, picture_map
 from ..attribution.heads import AttentionRecord
@@ -70,8 +68,6 @@ def heatmap_of(view: View) -> np.ndarray | None:
         return OWN_HEATMAPS[method](view)
     if method in ATTRIBUTIONS:
         return _cut(view, _attribution(view)) if view.run.scored else None
-    if runs_model(method):
-        return _cut(view, _of_a_run(view)) if view.run.scored else None
     if needs_gradient(method) and call_of(view).gradient is None:
         return None
     return _cut(view, _of_all_samples(view))
@@ -113,16 +109,6 @@ def _attribution(view: View) -> Tensor:
             class_names=session.class_names,
         )
     return picture_map(values, method)
-
-
-@cached(lambda view: view.settings.layer, _method)
-def _of_a_run(view: View) -> Tensor:
-    """Return maps at the layer's size; the model runs again, with its edits."""
-    session, at = view.session, view.settings
-    with session.active():
-        return HEATMAPS[at.heatmap](
-            session.given, session.inputs, at.layer, view.target, class_names=session.class_names
-        )
 
 
 def _product(view: View) -> np.ndarray | None:
@@ -249,10 +235,6 @@ def heatmap_readings(view: View) -> Readings:
 def heatmaps(cache: FeatureCache, method: str) -> dict[str, Tensor]:
     """Compute the heatmap of every layer that has one, in the order in which they ran."""
     check_method(method)
-    if runs_model(method):
-        raise ValueError(
-            f"{method!r} runs the model once for each layer: choose one that does not."
-        )
     found = {}
     for name, record in cache.items():
         outputs = record.calls[-1].outputs
@@ -352,7 +334,7 @@ def shown_sides(view: View) -> Sides:
     if isinstance(record, AttentionRecord):
         raise ValueError(f"Layer {layer!r} is attention, which has no map of this kind.")
     at = view.settings
-    method = at.heatmap if at.heatmap in cached_methods() else "gradcam"
+    method = at.heatmap if at.heatmap in HEATMAPS else "gradcam"
 
     def make() -> list[Run]:
         return [run_session(view.session, each, record.module) for each in targets]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..attribution.cam import METHOD_NAMES, cached_methods
+from ..attribution.cam import HEATMAPS, METHOD_NAMES
 from ..attribution.heads import AttentionRecord
 from ..draw.colours import DARK, DIVERGING, SEQUENTIAL, palette_text, percentiles, shown_size
 from ..draw.overlay import HEAT, as_fed
@@ -93,7 +93,7 @@ def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
         run_names=list(run_names_of(view)),
         pair=view.run_names != RUN_NAMES,
         network=[list(ends) for ends in network_ranges(view)],
-        methods=cached_methods(),
+        methods=list(HEATMAPS),
         method_names=METHOD_NAMES,
         flat=list(FLAT),
         opened=view.opened,
