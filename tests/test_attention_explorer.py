@@ -85,20 +85,15 @@ def test_heatmaps_use_the_weights_of_the_selected_query(explorer_and_maps):
     explorer.place = None
 
 
-def test_class_distillation_and_register_tokens_are_named():
-    assert token_names(vit("deit_tiny_distilled_patch16_224"))[:2] == (
-        "class token",
-        "distillation token",
-    )
-    registers = vit("vit_small_patch14_reg4_dinov2")
-    assert token_names(registers) == ("class token", *(f"register {n}" for n in range(4)))
+def test_tokens_before_the_patches_are_named():
     torchvisions = torchvision.models.VisionTransformer(16, 8, 1, 2, 8, 8)
     assert token_names(torchvisions) == ("class token",)
+    registers = vit("vit_small_patch14_reg4_dinov2")
     with_page = hookviz.explore(registers, picture(), layers="blocks.1.attn", face="plain")
     assert list(with_page.cache) == ["blocks.1.attn.heads", "blocks.1.attn"]
     with_page.layer = "blocks.1.attn.heads"
     (said,) = [pairs for name, pairs in with_page.frame.readings if "other tokens" in name]
-    assert [name for name, _ in said] == list(token_names(registers))
+    assert [name for name, _ in said] == ["class token", *(f"token {n}" for n in range(1, 5))]
 
 
 class Words(nn.Module):
@@ -121,22 +116,6 @@ def test_attention_without_patches_is_shown_as_the_query_key_matrix():
     assert "query" not in explorer.frame.description
 
 
-def test_token_names_label_the_attention_matrix():
-    model, words = scattered(Words()), torch.arange(6)[None]
-    said = ["[CLS]", "a", "cat", "sat", "$here$", "[SEP]"]
-    explorer = hookviz.explore(model, words, token_names=said, face="plain")
-    explorer.layer, explorer.channel = "encoder.self_attn.heads", 0
-    header, _ = layer_payload(explorer.displayed())
-    assert header.tokens == [said, said] == [*explorer.frame.panels[0].tokens]
-    axes = explorer.figure().axes[0]
-    ticks = [axis.get_ticklabels() for axis in (axes.xaxis, axes.yaxis)]
-    assert [[each.get_text().replace("\\", "") for each in axis] for axis in ticks] == [said, said]
-    with pytest.raises(ValueError, match=r"token_names has 2 names, but attention has 6: give one"):
-        hookviz.explore(model, words, token_names=["a", "b"])
-    with pytest.raises(ValueError, match="but nothing attends"):
-        hookviz.explore(nn.Conv2d(3, 2, 3), picture(), token_names=["a", "b"])
-
-
 def test_attention_over_the_memory_budget_is_computed_when_selected():
     model, x = vit(), picture()
     with pytest.warns(RuntimeWarning, match="max_bytes"):
@@ -146,6 +125,9 @@ def test_attention_over_the_memory_budget_is_computed_when_selected():
     weights = hookviz.attention(model, x)["blocks.1.attn"]
     known = explorer.cache["blocks.1.attn.heads"].last.outputs[0].statistics
     assert math.isclose(known.max, float(weights.max()), rel_tol=1e-5)
+    with pytest.raises(ValueError, match="need the weights of every layer, and some went over"):
+        explorer.heatmap = "rollout"
+    assert explorer.heatmap == "gradcam"
 
 
 def test_only_models_that_may_attend_are_searched_for_attention():

@@ -216,7 +216,6 @@ export interface LayerHeader {
   shown_after: string;
   word?: string | null;
   query?: string | null;
-  tokens?: string[][] | null;
   beside?: string[] | null;
 }
 

@@ -36,10 +36,7 @@ export function pointed(app: App, data: Layer): Array<[string, string]> | null {
     unknown: "receptive field",
   }[(field?.status ?? "") as "unknown"] ?? "sees";
   const value = (which: "maps" | "gradients") => valueOf(app, data, which, row, column);
-  const [queries = [], keys = []] = data.header.tokens ?? [];
-  const named = (token: string | undefined) => (token === undefined ? "" : ` “${token}”`);
-  const whole = `row ${row}${named(queries[row])}, column ${column}${named(keys[column])}`;
-  const where = `${height > 1 ? whole : `position ${column}${named(keys[column])}`} (from 0)`;
+  const where = `${height > 1 ? `row ${row}, column ${column}` : `position ${column}`} (from 0)`;
   const graded = Boolean(data.arrays.gradient_numbers);
   return [
     [`${data.word} ${at.channel}`, where],

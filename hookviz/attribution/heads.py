@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from types import FunctionType
@@ -212,43 +212,18 @@ def _words_of(kind: type) -> set[str]:
 
 
 def token_names(model: nn.Module) -> tuple[str, ...]:
-    """Name the tokens before the patches by the parameters that they are.
+    """Name the first token by the parameter that it is; registers and others have no name.
 
     >>> class Tokens(nn.Module):
     ...     def __init__(self):
     ...         super().__init__()
-    ...         self.reg_token = nn.Parameter(torch.zeros(1, 2, 8))
     ...         self.cls_token = nn.Parameter(torch.zeros(1, 1, 8))
     >>> token_names(Tokens())
-    ('class token', 'register 0', 'register 1')
+    ('class token',)
     """
-    kinds = {
-        "class token": "(cls|class).*(token|emb)",
-        "distillation token": "dist.*token",
-        "register": "reg.*token",
-    }
-    found: list[str] = []
-    for kind, pattern in kinds.items():
-        count = sum(
-            parameter.shape[-2] if parameter.ndim > 1 else 1
-            for path, parameter in model.named_parameters()
-            if re.match(pattern, path.rpartition(".")[2], re.IGNORECASE)
-        )
-        found += [kind] if count == 1 else [f"{kind} {n}" for n in range(count)]
-    return tuple(found)
-
-
-def check_token_names(cache: FeatureCache, names: Sequence[str]) -> None:
-    """Raise a ``ValueError`` if no attention of a capture has as many queries or keys."""
-    records = [each for each in cache.values() if isinstance(each, AttentionRecord)]
-    sizes = {size for each in records for size in each.last.outputs[0].shape[-2:]}
-    if names and len(names) not in sizes:
-        known = (
-            f"attention has {', '.join(map(str, sorted(sizes)))}" if sizes else "nothing attends"
-        )
-        raise ValueError(
-            f"token_names has {len(names)} names, but {known}: give one for each token, in order."
-        )
+    names = (path.rpartition(".")[2] for path, _ in model.named_parameters())
+    matches = (re.match("(cls|class).*(token|emb)", name, re.IGNORECASE) for name in names)
+    return ("class token",) if any(matches) else ()
 
 
 # In a run
@@ -339,7 +314,13 @@ def attention_in(session: Session, cache: FeatureCache, target: Target) -> Atten
     """Return the attention that a run has captured, of all layers' last calls."""
     records = [each for each in cache.values() if isinstance(each, AttentionRecord)]
     captured = {each.attends: each.last.outputs[0] for each in records}
-    return attention_of(session, target, captured, records[0].grid if records else None)
+    if not all(each.kept for each in captured.values()):
+        raise ValueError(
+            "Heatmaps of attention need the weights of every layer, and some went over max_bytes: "
+            "give more."
+        )
+    grid = records[0].grid if records else None
+    return attention_of(session, target, captured, grid, lambda: captured)
 
 
 # Edits

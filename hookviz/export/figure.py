@@ -42,17 +42,14 @@ OUTLINE = "outline"
 NAMED = 5
 """The boxes that have their names written at them."""
 
-MOST_TOKENS = 40
-"""Tokens whose words are written beside a matrix."""
-
 SUFFIXES = (".png", ".svg", ".pdf")
 
 DPI = 90
 SQUARE, GRID, LINES = 2.4, 3.0, 0.2
 """In inches: the side of a picture, the heights of the channels and of a line of a title."""
 
-MARGIN, TICKS, WORDS, BARS = 0.15, 0.4, 0.9, 0.8
-"""In inches beside a picture: nothing, numbers at ticks, tokens at ticks, and a colourbar."""
+MARGIN, TICKS, BARS = 0.15, 0.4, 0.8
+"""In inches beside a picture: nothing, numbers at ticks, and a colourbar."""
 
 
 def shown_pictures(frame: Frame) -> list[Panel | ImagePanel]:
@@ -85,16 +82,12 @@ class Measures(NamedTuple):
 
 def measure(pictures: Sequence[Panel | ImagePanel], captions: bool = False) -> Measures:
     """Return the sizes of a figure of these pictures, with or without room for captions."""
-    words = [isinstance(each, Panel) and any(each.tokens) for each in pictures]
-    lefts = [
-        (WORDS if has_words else TICKS) if isinstance(each, Panel) else MARGIN
-        for each, has_words in zip(pictures, words, strict=True)
-    ]
+    lefts = [TICKS if isinstance(each, Panel) else MARGIN for each in pictures]
     rights = [BARS if isinstance(each, Panel) else MARGIN for each in pictures]
     widths = [left + SQUARE + right for left, right in zip(lefts, rights, strict=True)]
     lines = max(_lines(each.caption).count("\n") for each in pictures) + 1
     head = LINES * (lines + 2 if captions else 1)
-    return Measures(lefts, widths, head, head + SQUARE + (WORDS if any(words) else TICKS))
+    return Measures(lefts, widths, head, head + SQUARE + TICKS)
 
 
 def draw_figure(frame: Frame, captions: bool = True) -> Figure:
@@ -208,11 +201,6 @@ def draw_panel(panel: Panel, axes: Axes) -> None:
     height, width = panel.values.shape
     axes.locator_params("x", nbins=1 if height > 4 * width else 5, integer=True)
     axes.locator_params("y", nbins=1 if _is_flat(panel) else 5, integer=True)
-    for axis, words in zip((axes.yaxis, axes.xaxis), panel.tokens, strict=True):
-        if 0 < len(words) <= MOST_TOKENS:
-            axis.set_ticks(range(len(words)), [no_formula(each) for each in words])
-    if panel.tokens[1]:
-        axes.tick_params(axis="x", rotation=90)
     # An inset is as high as the drawn map; a bar of its own would be as high as the grid's cell.
     place = axes.inset_axes((1.04, 0, 0.05, 1))
     bar = axes.figure.colorbar(shown, cax=place, ticks=MaxNLocator(5))

@@ -102,9 +102,7 @@ def _layout(frame: Frame) -> tuple[Any, ...]:
     """Return everything that a figure must be built again for."""
     pictures, tiles = shown_pictures(frame), frame.tiles
     sizes = [
-        (each.values.shape, each.cmap, each.tokens)
-        if isinstance(each, Panel)
-        else each.pixels.shape
+        (each.values.shape, each.cmap) if isinstance(each, Panel) else each.pixels.shape
         for each in pictures
     ]
     return sizes, tiles.mosaic, tiles.cmap, frame.boxes, frame.target

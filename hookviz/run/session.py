@@ -197,7 +197,7 @@ class Session:
     model : torch.nn.Module
     inputs : ModelInput
         As `prepare_input` returns it.
-    weights, class_names, token_names : optional
+    weights, class_names : optional
         As in `hookviz.explore`.
     """
 
@@ -210,10 +210,8 @@ class Session:
         *,
         weights: Any = None,
         class_names: Sequence[str] | None = None,
-        token_names: Sequence[str] | None = None,
     ) -> None:
         check_model(model)
-        self.token_names = list(token_names or ())
         self.given = model
         self.model, _ = unwrapped(model)
         refuse_without_weights(self.model)

@@ -1,4 +1,4 @@
-"""Attention in a view: all of the run's, words of its tokens, and edits of heads."""
+"""Attention in a view: all of the run's, weights of other tokens, and edits of heads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..attribution.heads import AttentionRecord, attention_in
 from ..draw.colours import to_numpy
 from ..hooking.changes import Change, Channels, Where
 from ..hooking.edit import LayerEdit
-from .maps import is_attention, layer_of, query_of, whole_record_of
+from .maps import query_of, whole_record_of
 from .settings import has_attention
 from .view import View, cached
 
@@ -22,15 +22,6 @@ def attention_of(view: View) -> Attention | None:
     if not has_attention(view):
         return None
     return attention_in(view.session, view.cache, view.target)
-
-
-def token_names_of(view: View) -> tuple[list[str], list[str]]:
-    """Return the words of a matrix's rows and of its columns; empty if unknown."""
-    names = view.session.token_names
-    if not names or not is_attention(view) or query_of(view) is not None:
-        return [], []
-    rows, columns = layer_of(view).maps.shape[1:]
-    return names * (len(names) == rows), names * (len(names) == columns)
 
 
 def weights_beside(view: View) -> dict[str, np.ndarray]:

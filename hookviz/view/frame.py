@@ -59,8 +59,6 @@ class Panel(Picture):
     cmap : str
     low, high : float
         The values with the first and the last colour.
-    tokens : tuple of list of str
-        The words of the rows and of the columns of a matrix of attention; empty if unknown.
     """
 
     role: str
@@ -68,7 +66,6 @@ class Panel(Picture):
     cmap: str
     low: float
     high: float
-    tokens: tuple[list[str], list[str]] = ([], [])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -304,7 +304,6 @@ class LayerHeader(Message):
     shown_after: str
     word: str | None = None
     query: str | None = None
-    tokens: list[list[str]] | None = None
     beside: list[str] | None = None
 
 

@@ -9,7 +9,6 @@ import numpy as np
 from ..draw.colours import DIVERGING, FAINT, SEQUENTIAL, colour_ranges, faint, robust_end
 from ..hooking.records import Statistics
 from ..tables import number
-from .attending import token_names_of
 from .frame import Panel
 from .health import overview_of
 from .layer import ChannelStatistics
@@ -129,7 +128,6 @@ def _panel(
         low=low,
         high=high,
         note="; ".join(filter(None, notes)),
-        tokens=token_names_of(view),
     )
 
 

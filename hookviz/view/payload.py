@@ -22,7 +22,7 @@ from ..run.target import class_index
 from ..run.transforms import UNDONE
 from ..studies.receptive_field import field as shown
 from . import messages as m
-from .attending import token_names_of, weights_beside
+from .attending import weights_beside
 from .build import run_names_of, summary
 from .health import overview_of, verdict_of
 from .heatmaps import side_names
@@ -242,7 +242,6 @@ def layer_payload(view: View) -> tuple[m.LayerHeader, dict[str, np.ndarray]]:
         header,
         word=channel_word(view),
         query=query_words(view),
-        tokens=list(token_names_of(view)),
         beside=list(beside),
     )
     return attends, arrays

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from torch import nn
 
 from ..attribution.flip import Flip
-from ..attribution.heads import check_token_names, with_attention
+from ..attribution.heads import with_attention
 from ..draw.html import ROOT_CLASS
 from ..hooking.changes import Change, Channels, Where
 from ..hooking.edit import LayerEdit
@@ -63,7 +63,6 @@ def explore(
     weights: Any = None,
     transform: Transform | None = None,
     class_names: Sequence[str] | None = None,
-    token_names: Sequence[str] | None = None,
     max_bytes: int | None = None,
     face: FaceName | None = None,
     **settings: Any,
@@ -95,8 +94,6 @@ def explore(
     transform : callable, optional
         PIL image -> tensor. It gets the picture upright and in its own mode, a gray file as ``L``.
     class_names : sequence of str, optional
-    token_names : sequence of str, optional
-        The words, one for each token, for the matrices of attention of a model of text.
     max_bytes : int, optional
         A budget for the captured tensors, in bytes.
     face : {"canvas", "plain"}, optional
@@ -139,19 +136,11 @@ alpha, over_input, all_layers, shown_after, place, position, shown_run : optiona
     select_layers(model, with_attention(model, layers))
     target = check_target(target)
     prepared = prepare_input(inputs, model, weights=weights, transform=transform)
-    session = Session(
-        model, prepared, weights=weights, class_names=class_names, token_names=token_names
-    )
+    session = Session(model, prepared, weights=weights, class_names=class_names)
     target = named_target(target, session.class_names)
     given = Given(inputs, weights, transform)
     make = defer_interrupts(Explorer, undo=Explorer.close)
-    made = make(session, given, runner(layers, max_bytes), target=target, face=face, **settings)
-    try:
-        check_token_names(made.cache, session.token_names)
-    except ValueError:
-        made.close()
-        raise
-    return made
+    return make(session, given, runner(layers, max_bytes), target=target, face=face, **settings)
 
 
 class Explorer(ViewResults):
@@ -316,7 +305,7 @@ class Explorer(ViewResults):
         given, old = self._given, self._now.session
         inputs = prepare_input(image, old.given, weights=given.weights, transform=given.transform)
         names = old.class_names or None
-        session = Session(old.given, inputs, class_names=names, token_names=old.token_names)
+        session = Session(old.given, inputs, class_names=names)
         return session.edited([edit for edit in old.edits if not edit.of_input])
 
     def refresh(self) -> None:

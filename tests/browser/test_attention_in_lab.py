@@ -86,38 +86,3 @@ def test_a_trained_head_shows_the_weights_of_a_clicked_patch(open_canvas, shots)
     wait_for(lambda: read(app, "value", where) == float(expected), "the patch's weight")
     page.screenshot(path=shots / "attention-digits.png")
     assert notebook.errors == []
-
-
-TEXT = (
-    "import hookviz, torch, ipywidgets\n"
-    "from torch import nn\n"
-    "_ = torch.manual_seed(0)\n"
-    "class Words(nn.Module):\n"
-    "    def __init__(self):\n"
-    "        super().__init__()\n"
-    "        self.embedding = nn.Embedding(9, 8)\n"
-    "        self.encoder = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)\n"
-    "        self.head = nn.Linear(8, 3)\n"
-    "    def forward(self, words):\n"
-    "        return self.head(self.encoder(self.embedding(words)).mean(1))\n"
-    "model, words = Words().eval(), torch.arange(6)[None]\n"
-    "_ = nn.init.normal_(model.encoder.self_attn.in_proj_weight)\n"
-    "names = ['[CLS]', 'a', 'cat', 'sat', '<here>', '[SEP]']\n"
-    "maps = hookviz.attention(model, words)['encoder.self_attn']\n"
-    "explorer = hookviz.explore(model, words, layer='encoder.self_attn.heads', channel=1,\n"
-    "    token_names=names)\n"
-    "words = f'{maps[0, 1, 2, 4]:.4f}'\n"
-    "display(ipywidgets.Label(words).add_class('expected'), explorer)"
-)
-
-
-@pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_tokens_of_a_text_model_are_labelled_with_their_words(open_canvas, shots):
-    notebook, app = open_canvas(TEXT)
-    page = notebook.page
-    expected = page.locator(".expected").first.inner_text()
-    where = place(2, 4, 6)
-    wait_for(lambda: read(app, "value", where) == float(expected), "the weight of a pair of words")
-    expect(app.locator(".hv-here")).to_contain_text("row 2 “cat”, column 4 “<here>”")
-    page.screenshot(path=shots / "attention-words.png")
-    assert notebook.errors == []
