@@ -40,7 +40,6 @@ def test_heads_of_the_class_token_attend_to_the_digit(digits):
     for name in maps:
         found = fraction_on_the_digit(maps.patches(name, 0), share[:, None]).mean(0)
         assert (found > 0.33).all(), (name, found)
-    assert not maps.notes  # no head has collapsed or is uniform
 
 
 @pytest.mark.parametrize("method", ["gradient × attention", "rollout"])

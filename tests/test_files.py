@@ -249,22 +249,20 @@ def test_an_archive_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """Return the bytes of a saved survey, a watch and an attention."""
+    """Return the bytes of a saved survey and a watch."""
     folder, model = tmp_path_factory.mktemp("saved"), hookviz.demo_model()
     hookviz.survey(model, hookviz.demo_images()[:2], "stem.0").save(folder / "survey.npz")
-    tokens = nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True))
-    hookviz.attention(tokens, torch.rand(1, 4, 8)).save(folder / "attention.npz")
     with hookviz.watch(model, path=folder / "watch.npz"):
         model(torch.rand(1, 3, 112, 112)).sum().backward()
     return {path.stem: path.read_bytes() for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize("kind", ["survey", "attention", "watch"])
+@pytest.mark.parametrize("kind", ["survey", "watch"])
 def test_wrong_types_in_a_description_raise_only_value_errors(saved, tmp_path, kind):
     """Each value of the description is replaced by values of other types."""
     path = tmp_path / "file.npz"
     path.write_bytes(saved[kind])
-    assert type(hookviz.load(path)).__name__ in ("Survey", "Attention", "Training")
+    assert type(hookviz.load(path)).__name__ in ("Survey", "Training")
     with np.load(io.BytesIO(saved[kind])) as file:
         arrays = {name: file[name] for name in file.files}
     about = json.loads(str(arrays.pop("about")))
@@ -276,7 +274,7 @@ def test_wrong_types_in_a_description_raise_only_value_errors(saved, tmp_path, k
                 hookviz.load(path)
 
 
-@pytest.mark.parametrize("kind", ["survey", "attention", "watch"])
+@pytest.mark.parametrize("kind", ["survey", "watch"])
 def test_missing_and_wrong_arrays_raise_only_value_errors(saved, tmp_path, kind):
     with np.load(io.BytesIO(saved[kind])) as file:
         arrays = {name: file[name] for name in file.files}

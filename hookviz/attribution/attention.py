@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from ..draw.document import TablePage
-from ..files import write_arrays
 from ..hooking.edit import LayerEdit
 from ..hooking.maps import MAX_PREFIX_TOKENS
-from ..hooking.records import CapturedTensor, TensorStore
+from ..hooking.records import CapturedTensor
 from ..hooking.select import Layers, close_names, select_layers
 from ..hooking.tensors import map_tensors
 from ..run.inputs import Transform
@@ -40,7 +38,6 @@ def attention(
     weights: Any = None,
     transform: Transform | None = None,
     class_names: Sequence[str] | None = None,
-    max_bytes: int | None = None,
 ) -> Attention:
     """Return the attention weights of every module that attends, after softmax, before dropout.
 
@@ -64,9 +61,6 @@ def attention(
         again when the gradients are first used.
     weights, transform, class_names : optional
         As in `hookviz.explore`.
-    max_bytes : int, optional
-        A budget for weights and gradients, in bytes. Modules without room are listed in
-        `Attention.over_budget`.
 
     Returns
     -------
@@ -85,8 +79,9 @@ def attention(
     The name is that of the module that attends: not its ``nn.Softmax``, and not a helper without
     weights that gets queries and keys as inputs. Windows (Swin) are samples: N is the batch times
     the windows. Not recognised are compiled or foreign kernels (``flash_attn``, ``xformers``,
-    ``flex_attention``), attention without a softmax (linear attention), and weights that are
-    multiplied with the values by anything but a matrix product.
+    ``flex_attention``), attention without a softmax over the last dimension (linear attention,
+    keys before queries), and weights that are multiplied with the values by anything but a matrix
+    product.
 
     PyTorch's fast path for ``nn.TransformerEncoder`` is off while hookviz runs a model, so that its
     layers run one by one. Its results are the same, apart from the tokens that
@@ -108,18 +103,15 @@ def attention(
     session = Session.of(
         model, inputs, weights=weights, transform=transform, class_names=class_names, finite=False
     )
-
-    def run(gradients: bool) -> AttentionListener:
-        store = TensorStore(max_bytes=max_bytes)
-        return run_attention(session, target, gradients, chosen=chosen, store=store)
-
+    run = partial(run_attention, session, target, chosen=chosen)
     listener = run(target is not None)
-    captured = listener.captured
-    if listener.found and not captured:
+    if listener.found and not listener.captured:
         near = close_names("", [each.name for each in listener.found])
         raise ValueError(f"layers={layers!r} names no module that attends; {near}.")
-    gradients = None if target is not None else lambda: _gradients(run(True).captured)
-    return attention_of(session, target, captured, listener.patches.grid, gradients)
+
+    captured, grid = listener.captured, listener.patches.grid
+    with_gradients = lambda: captured if target is not None else run(True).captured  # noqa: E731
+    return attention_of(session, target, captured, grid, with_gradients)
 
 
 def attention_of(
@@ -127,15 +119,14 @@ def attention_of(
     target: Target,
     captured: Mapping[str, CapturedTensor],
     grid: tuple[int, ...] | None,
-    gradients: Callable[[], Mapping[str, Tensor]] | None = None,
+    with_gradients: Callable[[], Mapping[str, CapturedTensor]],
 ) -> Attention:
     """Return the attention that a run has captured, by the names of the modules that attend."""
     return Attention(
-        {name: each.value for name, each in captured.items() if each.kept},
+        {name: each.value for name, each in captured.items()},
         model=session.name,
         grid=grid,
-        over_budget=[name for name, each in captured.items() if not each.kept],
-        gradients=gradients or _gradients(captured),
+        gradients=lambda: _gradients(with_gradients()),
         layer_gradients=lambda names: layer_gradients(session, target, names),
     )
 
@@ -228,8 +219,6 @@ class Attention(TablePage, Mapping[str, Tensor]):
         The model's class.
     grid : tuple of int or None
         Rows and columns of the patches into which the model's first layer cuts its input.
-    over_budget : list of str
-        Modules that attend and had no room.
     gradients : dict of str to torch.Tensor
         The target's gradient at the weights, of the same shapes. Modules that no gradient reaches
         are missing, and those whose fused kernel also applies dropout, or which run within
@@ -244,23 +233,15 @@ class Attention(TablePage, Mapping[str, Tensor]):
         *,
         model: str,
         grid: tuple[int, ...] | None = None,
-        over_budget: Sequence[str] = (),
-        gradients: Mapping[str, Tensor] | Callable[[], Mapping[str, Tensor]] = dict,
+        gradients: Callable[[], dict[str, Tensor]] = dict,
         layer_gradients: Callable[[Sequence[str]], dict[str, Tensor]] = lambda names: {},
     ) -> None:
-        self._weights = dict(weights)
-        self.model, self.grid, self.over_budget = model, grid, list(over_budget)
-        self._make_layer_gradients = layer_gradients
-        if callable(gradients):
-            self._make_gradients = gradients
-        else:
-            self.gradients = gradients
+        self._weights, self.model, self.grid = dict(weights), model, grid
+        self._make_gradients, self._make_layer_gradients = gradients, layer_gradients
 
     def __getitem__(self, name: str) -> Tensor:
         if name in self._weights:
             return self._weights[name]
-        if name in self.over_budget:
-            raise KeyError(f"{name!r} went over max_bytes: name it with layers=, or give more.")
         raise KeyError(f"No module {name!r} attends; {close_names(str(name), self)}.")
 
     def __iter__(self) -> Iterator[str]:
@@ -270,7 +251,7 @@ class Attention(TablePage, Mapping[str, Tensor]):
         return len(self._weights)
 
     @cached_property
-    def gradients(self) -> Mapping[str, Tensor]:
+    def gradients(self) -> dict[str, Tensor]:
         """The target's gradient at the weights, by module; the first access may run the model."""
         return self._make_gradients()
 
@@ -343,37 +324,11 @@ class Attention(TablePage, Mapping[str, Tensor]):
     @property
     def verdict(self) -> str:
         """The modules that attend, in one line."""
-        if not self and not self.over_budget:
+        if not self:
             return f"{self.model}: nothing attends"
         heads = sum(each.shape[1] for each in self._weights.values())
         count = f"{len(self)} module{'s attend' if len(self) != 1 else ' attends'}"
-        said = [f"{count} with {heads} head{'s' * (heads != 1)}"]
-        if self.over_budget:
-            said.append(f"{len(self.over_budget)} went over max_bytes")
-        return f"{self.model}: {'; '.join([*said, *self.notes])}"
-
-    @property
-    def notes(self) -> list[str]:
-        """Heads that look at one token whatever the query, and layers that look everywhere alike.
-
-        A head has collapsed if one key gets 0.95 of all weight, over samples and queries; a layer
-        is uniform if each head's entropy is above 0.99 of the largest possible. Heads with fewer
-        than four keys are left out.
-        """
-        rows = [row for row in self.records() if row["keys"] >= 4]
-        collapsed = [row for row in rows if (row["fraction"] or 0) >= 0.95]
-        notes = [
-            f"head {row['head']} of {row['layer'] or 'all'} looks at key {row['key']} alone"
-            for row in collapsed[:3]
-        ]
-        if len(collapsed) > 3:
-            notes.append(f"so do {len(collapsed) - 3} more heads, each at one key")
-        peaked = {row["layer"] for row in rows if (row["entropy"] or 0) < 0.99}
-        uniform = list(dict.fromkeys(row["layer"] for row in rows if row["layer"] not in peaked))
-        if uniform:
-            others = f" and {len(uniform) - 1} more" if len(uniform) > 1 else ""
-            notes.append(f"all heads of {uniform[0] or 'the model'}{others} look everywhere alike")
-        return notes
+        return f"{self.model}: {count} with {heads} head{'s' * (heads != 1)}"
 
     def records(self) -> list[dict[str, Any]]:
         """Return one dict per head.
@@ -382,8 +337,7 @@ class Attention(TablePage, Mapping[str, Tensor]):
         -------
         list of dict
             ``layer head samples queries keys``; ``entropy``, the mean over the queries, 1 if all
-            keys get the same weight; ``peak``, the largest weight, averaged over the queries;
-            ``key``, the key that gets most weight, and its ``fraction`` of all.
+            keys get the same weight; ``peak``, the largest weight, averaged over the queries.
         """
         heads = (head_records(name, each.detach()) for name, each in self._weights.items())
         return [*chain.from_iterable(heads)]
@@ -437,40 +391,6 @@ class Attention(TablePage, Mapping[str, Tensor]):
             raise ValueError(f"sample={sample} is out of range: {name!r} has {len(shown)}.")
         return shown[sample].detach().float().cpu().numpy()
 
-    def save(self, path: str | os.PathLike) -> None:
-        """Write weights, and gradients that are already computed, to a file for `hookviz.load`."""
-        gradients = vars(self).get("gradients", {})
-        arrays = {f"weights{n}": weights for n, weights in enumerate(self._weights.values())}
-        arrays |= {f"gradient{n}": gradients[k] for n, k in enumerate(self) if k in gradients}
-        about = {
-            "format": FORMAT,
-            "model": self.model,
-            "names": list(self),
-            "grid": self.grid,
-            "over_budget": self.over_budget,
-        }
-        held = {key: tensor.detach().cpu().numpy() for key, tensor in arrays.items()}
-        write_arrays(path, about, held, small=False)
-
-
-FORMAT = "hookviz attention 1"
-
-
-def unpack(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Attention:
-    """Build an `Attention` from a file's content."""
-
-    def held(kind: str) -> dict[str, Tensor]:
-        keys = {name: f"{kind}{n}" for n, name in enumerate(about["names"])}
-        return {n: torch.from_numpy(arrays[key]) for n, key in keys.items() if key in arrays}
-
-    return Attention(
-        held("weights"),
-        model=about["model"],
-        grid=about["grid"] and tuple(about["grid"]),
-        over_budget=about["over_budget"],
-        gradients=held("gradient"),
-    )
-
 
 def prefix_of(tokens: int, grid: tuple[int, ...] | None) -> int | None:
     """Return the number of tokens before the patches; None if the others are not patches."""
@@ -481,14 +401,11 @@ def prefix_of(tokens: int, grid: tuple[int, ...] | None) -> int | None:
 def head_records(name: str, tensor: Tensor) -> list[dict[str, Any]]:
     """Return a dict for each head of ``(N, heads, queries, keys)``; see `Attention.records`."""
     samples, _, queries, keys = tensor.shape
-    total = tensor.sum(-1)
-    seen = total > 0  # a query that may look nowhere has no entropy
+    seen = tensor.sum(-1) > 0  # a query that may look nowhere has no entropy
     count = seen.sum((0, 2)).clamp(min=1)
     entropy = torch.special.entr(tensor).sum(-1) / math.log(max(keys, 2))
     means = [each.where(seen, 0).sum((0, 2)) / count for each in (entropy, tensor.amax(-1))]
-    # Of all weight, the part of the key that gets most.
-    fraction, key = (tensor.sum((0, 2)) / total.sum((0, 2))[:, None]).max(1)
-    columns = zip(*(each.tolist() for each in (*means, key, fraction)), strict=True)
+    columns = zip(*(each.tolist() for each in means), strict=True)
     return [
         {
             "layer": name,
@@ -498,10 +415,8 @@ def head_records(name: str, tensor: Tensor) -> list[dict[str, Any]]:
             "keys": keys,
             "entropy": plain(spread),
             "peak": plain(peak),
-            "key": best,
-            "fraction": plain(part),
         }
-        for head, (spread, peak, best, part) in enumerate(columns)
+        for head, (spread, peak) in enumerate(columns)
     ]
 
 

@@ -122,7 +122,6 @@ class Attended:
     """
 
     path: tuple[ModuleCall, ...]  # the calls that its parts have in common, the outermost first
-    dimension: int  # of the softmax
     raw: Tensor | None  # the result of the softmax, in its shape; None if it is not needed
     given: tuple[torch.Size, ...] = ()  # the shapes of the module's inputs
     name: str = ""
@@ -284,14 +283,15 @@ class AttentionListener(Follower[_Mark]):
     def _begin_attention(self, operation: Operation) -> None:
         result, path = operation.outputs[0], tuple(self._running)
         if _is_fused(operation):
-            attended = Attended(path, -1, _fused_weights(operation))
+            attended = Attended(path, _fused_weights(operation))
             self._watch(attended, operation)
             self._confirm(attended, result)
             return
         product, dimension = self.marks.get(operation.inputs[0]), operation.argument["dim"]
-        if isinstance(product, _Product) and result.shape[dimension] in product.sizes:
+        over_keys = dimension in (-1, result.ndim - 1)
+        if isinstance(product, _Product) and over_keys and result.shape[-1] in product.sizes:
             # A copy: a dropout in place, for example, overwrites the result.
-            attended = Attended(path, dimension, at_least_float32(result.detach().clone()))
+            attended = Attended(path, at_least_float32(result.detach().clone()))
             self._watch(attended, operation)
             self.marks[result] = attended
 
@@ -323,7 +323,7 @@ class AttentionListener(Follower[_Mark]):
         sides = (one, other, first.shape[-1]), (other, one, second.shape[-min(second.ndim, 2)])
         for mark, factor, size in sides:
             if isinstance(mark, Attended) and mark.raw is not None:
-                if mark.raw.shape[mark.dimension] != size or isinstance(factor, _Weight):
+                if mark.raw.shape[-1] != size or isinstance(factor, _Weight):
                     return False  # heads are mixed, as talking heads are
                 if mark not in self.found:
                     pairs = zip(mark.path, self._running, strict=False)
@@ -374,7 +374,7 @@ class AttentionListener(Follower[_Mark]):
         shape = _arranged(attended, weights).shape
         captured = CapturedTensor(attended.name, "", shape, weights.dtype, needs, limit)
         attended.captured = captured
-        self.marks[result] = _Result(attended, _first_query(result, shape, attended.dimension))
+        self.marks[result] = _Result(attended, _first_query(result, shape))
         if not self._store.reserve(needs):
             captured.keep(statistics(weights))
             attended.raw = None
@@ -387,7 +387,6 @@ class AttentionListener(Follower[_Mark]):
 
 def _arranged(attended: Attended, tensor: Tensor) -> Tensor:
     """Arrange a tensor of the softmax's shape as ``(N, heads, queries, keys)``."""
-    tensor = tensor.movedim(attended.dimension, -1)
     shape = tensor.shape
     numbers = (getattr(attended.module, name, None) for name in HEADS)
     heads = next((each for each in numbers if isinstance(each, int)), None)
@@ -410,10 +409,9 @@ def _arranged(attended: Attended, tensor: Tensor) -> Tensor:
     return tensor.movedim(place, -3).flatten(0, -4)
 
 
-def _first_query(result: Tensor, shape: torch.Size, dimension: int) -> Tensor | None:
+def _first_query(result: Tensor, shape: torch.Size) -> Tensor | None:
     """Return all heads' results for the first query, side by side; None if unknown."""
     _, heads, queries, _ = shape
-    rows = result if dimension in (-1, result.ndim - 1) else result.mT
-    if rows.shape[-2] != queries or rows.shape[:-2].numel() % heads:
+    if result.shape[-2] != queries or result.shape[:-2].numel() % heads:
         return None
-    return rows.reshape(-1, heads, queries, rows.shape[-1])[0, :, 0].flatten().clone()
+    return result.reshape(-1, heads, queries, result.shape[-1])[0, :, 0].flatten().clone()

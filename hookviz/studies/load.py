@@ -7,8 +7,6 @@ from typing import Any
 
 from torch import nn
 
-from ..attribution import attention
-from ..attribution.attention import Attention
 from ..files import read_arrays
 from ..run.inputs import Transform
 from .survey import survey as surveys
@@ -19,7 +17,6 @@ from .watch.training import Training
 FORMATS: dict[str, Any] = {
     **surveys.FORMATS,
     watch_log.FORMAT: watch_log.unpack_log,
-    attention.FORMAT: attention.unpack,
 }
 
 
@@ -29,7 +26,7 @@ def load(
     *,
     model: nn.Module | None = None,
     transform: Transform | None = None,
-) -> Survey | Training | Attention:
+) -> Survey | Training:
     """Read a file that a result's ``save``, or the ``path=`` of `hookviz.watch`, has written.
 
     Parameters
@@ -42,7 +39,7 @@ def load(
 
     Returns
     -------
-    Survey, Training or Attention
+    Survey or Training
         What the file holds; the model of a training is not needed.
 
     Raises
@@ -63,10 +60,9 @@ def load(
     >>> again["stem.0"].top(3) == survey["stem.0"].top(3)
     True
     """
-    found = read_arrays(path, FORMATS, "survey, watch or attention of hookviz")
+    found = read_arrays(path, FORMATS, "survey or watch of hookviz")
     if isinstance(found, Survey):
         return found if inputs is None else surveys.with_data(found, inputs, model, transform)
     if inputs is not None:
-        held = "attention" if isinstance(found, Attention) else "a watched training"
-        raise ValueError(f"{str(path)!r} holds {held}: leave inputs= out.")
-    return found if isinstance(found, Attention) else Training(found)
+        raise ValueError(f"{str(path)!r} holds a watched training: leave inputs= out.")
+    return Training(found)
