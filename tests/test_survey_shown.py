@@ -1,4 +1,4 @@
-"""Display of a survey: patches, in its browser and as a page."""
+"""Display of a survey: patches, beside the explorer, in its browser and as a page."""
 
 import base64
 import io
@@ -132,6 +132,48 @@ def test_loading_with_another_data_set_is_refused(given, said, survey, model, tm
     usual = {"model": model} if "inputs" in given else {}
     with pytest.raises(ValueError, match=said):
         hookviz.load(tmp_path / "survey.npz", **{"inputs": labelled()} | usual | given)
+
+
+# Beside the explorer
+
+
+def test_the_explorer_shows_the_top_inputs_of_its_channel(survey, model):
+    explorer = hookviz.explore(model, hookviz.demo_images()[6])
+    assert explorer.survey is None
+    explorer.layer = "stem.0"
+    explorer.survey = survey
+    line, shown = explorer.children[1].children
+    assert "This survey has no layer &#x27;stem.0&#x27;" in line.children[0].value
+    assert shown.value == ""
+    for layer, channel in ((LAYERS[0], 0), (LAYERS[1], 0), (LAYERS[1], 7)):
+        explorer.layer, explorer.channel = layer, channel
+        assert shown.value == row(survey.patches(layer, channel))
+        assert f"Of 30 inputs, channel {channel}" in line.children[0].value
+    line.children[1].value = True
+    assert shown.value == row(survey.patches(LAYERS[1], 7), whole=True)
+    explorer.survey = None
+    assert explorer.children[1].layout.display == "none"
+    explorer.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        explorer.survey = survey
+
+
+def test_the_explorer_refuses_a_survey_of_another_model(survey, model):
+    explorer = hookviz.explore(model, hookviz.demo_images()[6])
+    with pytest.raises(TypeError, match="A int is not a survey"):
+        explorer.survey = 3
+    other = hookviz.survey(nn.Sequential(nn.Conv2d(1, 1, 1)), [torch.zeros(1, 2, 2)])
+    with pytest.raises(ValueError, match="not of the shown model: one is of a Sequential"):
+        explorer.survey = other
+    with torch.no_grad():
+        model.stem[0].weight[0, 0, 0, 0] += 1
+    try:
+        with pytest.raises(ValueError, match="the two DemoNets differ in their weights"):
+            explorer.survey = survey
+    finally:
+        with torch.no_grad():
+            model.stem[0].weight[0, 0, 0, 0] -= 1
+    assert explorer.survey is None
 
 
 # The survey browser

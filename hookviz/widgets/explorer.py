@@ -23,6 +23,7 @@ from ..run.inputs import ModelInput, Transform, prepare_input
 from ..run.progress import Progress
 from ..run.session import Session, alone
 from ..run.target import Target, check_target, named_target
+from ..studies.survey.survey import Survey, check_survey
 from ..view.attending import edit_in
 from ..view.frame import Frame
 from ..view.layer import SCORE_DROP, SIMILARITY
@@ -42,6 +43,7 @@ from ..view.runs import (
 from ..view.settings import WRITTEN, Settings, documented, name_settings
 from ..view.view import View
 from ..view.written import at_written
+from .below import TopInputs
 from .canvas import Canvas
 from .gallery import Gallery, Given, sample_of
 from .lifecycle import close_earlier, close_tree, register
@@ -153,6 +155,8 @@ class Explorer(ViewResults):
         The edits of the network; see `edit`, `undo`, `reset`.
     image
         The user's inputs; setting them runs the model again and keeps all settings.
+    survey : Survey or None
+        If set, the inputs of a data set that excite the channel most are displayed.
     cache : FeatureCache
         The captured tensors of the latest forward and backward.
     inputs : ModelInput
@@ -183,6 +187,7 @@ class Explorer(ViewResults):
         self._channels: dict[str, int] = {}  # by layer: the channel that was shown last
         self.gallery = Gallery()
         self._other: tuple[int, int] | None = None  # the gallery's picture that is shown beside
+        self._tops = TopInputs(lambda: self._now.settings)
         try:
             self._begin(session, target, settings, face)
         except BaseException:
@@ -212,7 +217,7 @@ class Explorer(ViewResults):
         if face != "canvas":
             still = None if face == "plain" else self._still_png
             self._face = PlainFace(self._on_control, self.say, still, self._code_html)
-        self.children = (*self._above, self._face or self._canvas)
+        self.children = (*self._above, self._face or self._canvas, self._tops)
         self.add_class(ROOT_CLASS)
         self._go_to(self._now)
 
@@ -328,6 +333,18 @@ class Explorer(ViewResults):
     @defer_interrupts
     def _rerun(self, session: Session) -> None:
         self._go_to(fitted(self._view_of(session, self._now.settings)))
+
+    @property
+    def survey(self) -> Survey | None:
+        """A survey of a data set, whose top inputs of the shown channel are displayed below."""
+        return self._tops.survey
+
+    @survey.setter
+    def survey(self, survey: Survey | None) -> None:
+        if survey is not None:
+            check_survey(survey, self._now.session.model)
+        self._tops.survey = survey
+        self._tops.show()
 
     # The edits
 
@@ -446,8 +463,10 @@ class Explorer(ViewResults):
     @defer_interrupts
     def close(self) -> None:
         """Release tensors and every widget that belongs to this one; may be called twice."""
-        if self._canvas is not None and self._canvas not in self.children:
-            close_tree(self._canvas)
+        attributes = vars(self)
+        for part in (self._canvas, attributes.get("_tops")):
+            if part is not None and part not in self.children:
+                close_tree(part)
         super().close()
         self._view = self._frame = self._run = self._canvas = self._still = self._beside = None
         self._given, self._face = Given(None), None

@@ -21,6 +21,7 @@ from ..view.messages import Thumbnail
 from ..view.runs import displayed_view
 from ..view.view import View
 from ..view.written import at_browsed
+from .below import TopInputs
 from .gallery import Gallery
 from .lifecycle import close_tree
 from .plain import PlainFace
@@ -37,6 +38,7 @@ class FacedWidget(SettingsWidget):
     _frame: Frame | None = None  # None until someone reads it: the canvas draws without
     _channels: dict[str, int]  # by layer: the channel that was shown last
     _above: tuple[Any, ...] = ()  # widgets above the face
+    _tops: TopInputs
 
     @property
     def frame(self) -> Frame:
@@ -79,6 +81,7 @@ class FacedWidget(SettingsWidget):
             self._canvas.show(self._note)
         else:
             self._face.show(self.frame)
+        self._tops.show()
 
     def say(self, note: str) -> None:
         """Show a note until the next use of a control; an empty note removes it."""
@@ -111,7 +114,7 @@ class FacedWidget(SettingsWidget):
         if self.closed or self._canvas is None or self._face is None:
             return
         self._canvas.show(self._note)  # settings may have changed since it was made
-        self.set_trait("children", (*self._above, self._canvas))
+        self.set_trait("children", (*self._above, self._canvas, self._tops))
         close_tree(self._face)
         self._face = None
 
@@ -138,6 +141,7 @@ class FacedWidget(SettingsWidget):
         self._set_view(at_browsed(view, settings), None)
         if had_note and self._canvas is not None:
             self._canvas.note = ""
+        self._tops.show()
 
     def edit_named(self, key: int) -> LayerEdit | None:
         """Return the edit that the browser names by a number."""

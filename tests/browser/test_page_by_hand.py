@@ -146,6 +146,7 @@ def test_a_key_walks_on_only_once_the_system_repeats_it(page):
     page.keyboard.down("ArrowRight")
     wait_for(lambda: int(channels.input_value()) > 5, "the held key to go on")
     page.keyboard.up("ArrowRight")
+    next_frame(page)  # draws the last step
     stopped = channels.input_value()
     next_frame(page)
     assert channels.input_value() == stopped

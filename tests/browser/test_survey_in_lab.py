@@ -1,15 +1,31 @@
-"""The top inputs of a channel in a real notebook, and as a page."""
+"""The top inputs of a channel in a real notebook, beside the explorer and alone."""
 
 from __future__ import annotations
 
 import pytest
-from front_end import wait_for
+from front_end import CANVAS_ON, WIDGETS, wait_for, wait_for_names
 from playwright.sync_api import expect
+
+from hookviz.draw.mosaic import data_url
 
 MAKE = """import hookviz
 model, pictures = hookviz.demo_model(), hookviz.demo_images()
 labelled = [(each, model.class_names.index(each.info["label"])) for each in pictures]
 survey = hookviz.survey(model, labelled, "layer3.*.conv2")"""
+
+
+def patches(survey, layer, channel, whole=False):
+    return [data_url(piece.drawn(whole)) for piece in survey.patches(layer, channel)]
+
+
+def agree(pictures, wanted):
+    """Return whether the page shows these pictures."""
+    return pictures.evaluate_all("all => all.map((each) => each.getAttribute('src'))") == wanted
+
+
+SHOW = """explorer = hookviz.explore(model, pictures[6], layer="layer3.1.conv2", channel=15)
+explorer.survey = survey
+explorer"""
 
 
 @pytest.fixture(scope="module")
@@ -20,9 +36,26 @@ def survey():
 
 
 @pytest.mark.heavy
-def test_a_survey_is_browsed_in_a_notebook(open_notebook, survey, shots):
-    notebook = open_notebook([MAKE, "survey.show(channel=15)"])
+def test_a_survey_is_shown_beside_the_core_widgets_and_alone(open_notebook, survey, shots):
+    notebook = open_notebook([MAKE, SHOW, "survey.show(channel=15)"])
     page = notebook.page
+    explorer = page.locator(".hookviz-explorer").first
+    wait_for_names(explorer)
+    row = explorer.locator(".pieces img")
+    wait_for(lambda: agree(row, patches(survey, "layer3.1.conv2", 15)), "its patches")
+    explorer.get_by_role("slider", name="channel").focus()
+    page.keyboard.press("ArrowRight")
+    wait_for(lambda: agree(row, patches(survey, "layer3.1.conv2", 16)), "the next one's")
+    explorer.get_by_role("button", name="whole pictures").focus()
+    page.keyboard.press("Space")
+    wait_for(lambda: agree(row, patches(survey, "layer3.1.conv2", 16, True)), "the whole")
+    explorer.screenshot(path=shots / "survey-explorer.png")
+    explorer.get_by_role("slider", name="layer").focus()
+    page.keyboard.press("ArrowLeft")
+    sentence = explorer.get_by_text("This survey has no layer 'layer3.1.conv1'; close to it")
+    sentence.wait_for()
+    expect(row).to_have_count(0)
+
     alone = page.frame_locator(".hookviz-explorer iframe")
     cards = alone.get_by_role("region")
     cards.first.wait_for()
@@ -31,6 +64,21 @@ def test_a_survey_is_browsed_in_a_notebook(open_notebook, survey, shots):
     first = survey["layer3.1.conv2"].order("purity")[0]
     wait_for(lambda: cards.first.get_attribute("aria-label") == f"channel {first}", "the purest")
     page.screenshot(path=shots / "survey-alone.png")
+    assert notebook.errors == []
+
+
+@pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
+def test_a_survey_is_shown_beside_the_canvas(open_notebook, survey, shots):
+    notebook = open_notebook([CANVAS_ON, MAKE, SHOW])
+    page, row = notebook.page, notebook.page.locator(".pieces img")
+    page.locator(".hookviz-app .hv-tile").first.wait_for()
+    page.get_by_role("slider", name="channel").focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    wait_for(lambda: agree(row, patches(survey, "layer3.1.conv2", 18)), "the third one's")
+    row.first.scroll_into_view_if_needed()
+    assert all(row.nth(n).bounding_box()["width"] > 90 for n in range(row.count()))
+    page.locator(".pieces").screenshot(path=shots / "survey-canvas.png")
     assert notebook.errors == []
 
 
