@@ -14,7 +14,6 @@ from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 from torchvision.ops import MultiScaleRoIAlign
 
 import hookviz
-from hookviz.export.figure import draw_figure
 from hookviz.run.output import leaves_of, read_output
 from hookviz.view.messages import WhyQuestion
 from hookviz.view.outputs import SHOWN, map_values, read_output_pictures
@@ -159,28 +158,6 @@ def test_yolo_anchors_are_read_as_boxes_without_overlaps():
     assert all(box.score == 0 for box in answer.boxes[2:])
 
 
-def test_yolo_keypoints_are_read_beside_raw_predictions():
-    """Ultralytics returns boxes, and raw predictions that also have "boxes" and "scores"."""
-    rows = torch.zeros(1, 4 + 1 + 6, 50)
-    rows[0, :, 7] = torch.tensor([20.0, 10, 40, 20, 0.9, 8, 4, 0.7, 60, 20, 0.2])
-    raw = {"boxes": torch.rand(1, 64, 50), "scores": torch.rand(1, 1, 50)}
-    box = read((rows, raw), names=["person"]).boxes[0]
-    assert (box.label, str(box.at), box.points) == (
-        "person",
-        "output[0][0, 4, 7]",
-        ((0.1, 0.1), (0.75, 0.5)),
-    )
-    assert list(map(str, box.points_at)) == ["output[0][0, 7, 7]", "output[0][0, 10, 7]"]
-    assert float(box.points_at[1]((rows, raw))) == pytest.approx(0.2)
-    # Output of a model without overlapping boxes: corners, score, class and keypoints.
-    rows = torch.zeros(1, 50, 12)
-    rows[0, 3] = torch.tensor([0.0, 0, 40, 20, 0.8, 1, 8, 4, 0.7, 60, 20, 0.2])
-    box = read((rows, raw), names=["cat", "dog"]).boxes[0]
-    assert (box.label, str(box.at), box.corners) == ("dog", "output[0][0, 3, 4]", (0, 0, 0.5, 0.5))
-    assert str(box.points_at[1]) == "output[0][0, 3, 11]"
-    assert not read((torch.randn(1, 50, 6), raw)).boxes
-
-
 def test_a_pixel_of_a_dense_output_can_be_the_target(pnet):
     torch.manual_seed(1)
     picture = torch.rand(1, 3, 60, 48)
@@ -317,32 +294,3 @@ def test_why_of_a_score_stays_in_its_part_of_the_picture():
     said, _ = why_answer(explorer.displayed(), step)
     row, column = said.position
     assert float(said.value) == pytest.approx(float(first[0, said.channel, row, column]))
-
-
-def test_the_plain_face_shows_output_maps_and_boxes(pnet):
-    """It shows the map of probabilities, the channel and position of a target, and boxes."""
-    picture = torch.rand(1, 3, 60, 48)
-    explorer = hookviz.explore(pnet, picture, face="plain")
-    (first,) = explorer.frame.outputs
-    with torch.no_grad():
-        _, faces = pnet(picture)
-    # The probability of a face, and not the offsets of the boxes, which the model returns first.
-    assert first.name == "output[1], channel 1"
-    assert np.array_equal(first.values, faces[0, 1].numpy())
-    explorer.target = "output[1][0, 1, 12, 9]"
-    (panel,) = explorer.frame.outputs
-    assert (panel.name, panel.box) == ("output[1], channel 1", (9 / 19, 12 / 25, 1 / 19, 1 / 25))
-    assert np.array_equal(panel.values, faces[0, 1].numpy())
-    figure = draw_figure(explorer.frame)
-    assert figure.axes[2].get_title().startswith("output[1], channel 1")  # beside the map
-    shown = [axes.images[0].get_array() for axes in figure.axes if axes.images]
-    assert any(np.array_equal(each, panel.values) for each in shown)
-
-    torch.manual_seed(0)
-    model = small_detector(FasterRCNN, **ANCHORS)
-    explorer = hookviz.explore(model, [torch.rand(3, 64, 96)], face="plain")
-    with torch.no_grad():
-        left, top, right, _ = model([explorer.inputs.args[0][0]])[0]["boxes"][0].tolist()
-    first = draw_figure(explorer.frame).axes[0].patches[0]
-    assert first.get_xy() == pytest.approx((left - 0.5, top - 0.5), abs=1e-4)
-    assert first.get_width() == pytest.approx(right - left, abs=1e-4)

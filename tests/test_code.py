@@ -6,14 +6,13 @@ import sys
 from collections import OrderedDict
 from contextlib import closing
 from functools import partial
-from html import escape
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
 from browsing import Browser
-from seen import control, html, overlapping_texts, says
+from seen import overlapping_texts
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -326,7 +325,6 @@ RARE = {
     "do not depend on the input": (FromParameters(), X, {}),
     "a target for each sample": (MODEL, PICTURE, {"target": ["moon"]}),
     "heatmap 'saliency'": (Through(plain), X, {"heatmap": "saliency"}),
-    "heatmap 'effective field'": (MODEL, PICTURE, {"heatmap": "effective field"}),
 }
 
 
@@ -339,9 +337,6 @@ def test_rare_views_are_refused_in_one_sentence(words):
         explorer.code()
     message = str(error.value)
     assert message.endswith(".") and ": " in message and message.count(". ") == 0
-    control(explorer, "code for this view").value = True
-    assert says(explorer, escape(words))
-    explorer.channel = 1  # the explorer still works
 
 
 def test_code_of_a_users_heatmap_is_refused(restored_heatmaps):
@@ -366,30 +361,6 @@ def test_code_of_edited_views_is_refused_but_not_of_the_original_run():
     explorer.close()
     with pytest.raises(RuntimeError, match="closed"):
         explorer.code()
-
-
-# In the widget
-
-
-def test_the_button_shows_the_code_of_the_view():
-    explorer = hookviz.explore(MODEL, PICTURE)
-    assert not says(explorer, "<pre")
-    button = control(explorer, "code for this view")
-    button.value = True
-    for channel in (5, 6):
-        explorer.channel = channel
-        assert f"activation[0, {channel}]" in html(explorer, "<pre").value
-    button.value = False
-    assert not says(explorer, "<pre")
-
-
-def test_code_is_escaped_in_the_widget():
-    model = nn.Sequential()
-    model.add_module("<img src=x onerror=alert(1)>", nn.Conv2d(3, 4, 1))
-    explorer = hookviz.explore(model, torch.rand(1, 3, 2, 2))
-    control(explorer, "code for this view").value = True
-    text = html(explorer, "<pre").value
-    assert "<img" not in text and "&lt;img" in text
 
 
 def test_writing_the_code_does_not_run_the_model(monkeypatch):

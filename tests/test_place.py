@@ -23,7 +23,6 @@ from torch.nn import functional as F
 import hookviz
 from hookviz.studies.receptive_field.field import outline, payload, place_in, words
 from hookviz.view import maps as view_maps
-from hookviz.view.settings import EFFECTIVE
 
 MODEL, PICTURES = hookviz.demo_model(), hookviz.demo_images()
 
@@ -190,31 +189,6 @@ def test_without_an_input_picture_the_note_is_at_the_map():
     assert explorer.frame.input is None
     assert "row 0, column 0: " in explorer.frame.panels[0].note
     assert "; sees places 0–10" in explorer.frame.panels[0].note
-
-
-# The effective receptive field
-
-
-def test_the_effective_field_can_be_shown_as_a_heatmap(explorer):
-    explorer.heatmap = EFFECTIVE
-    field = hookviz.receptive_field(MODEL, PICTURES[6], "layer2.0.conv1")
-    assert (explorer.frame.heatmap == field.effective([PICTURES[6]]).numpy()).all()
-    at(explorer, 3, 20)
-    found = explorer.frame
-    assert (found.heatmap == field.effective([PICTURES[6]], position=(3, 20)).numpy()).all()
-    assert found.overlay.name == "effective field of row 3, column 20"
-    explorer.edit("layer1.0.conv1", 0, channels=slice(12))
-    assert (explorer.frame.heatmap != found.heatmap).any()  # of the edited run
-
-
-def test_the_effective_field_is_of_the_shown_sample_and_slice():
-    model, x = chain(3, [(3, 2, 1, 1)]), torch.rand(2, 2, 10, 8, 6)
-    explorer = hookviz.explore(model, x, target=torch.sum, sample=1, heatmap=EFFECTIVE)
-    explorer.depth = 2
-    at(explorer, 1, 1)
-    field = hookviz.receptive_field(model, x, "0")
-    whole = field.effective([x[1:]], position=(2, 1, 1)).numpy()
-    assert (explorer.frame.heatmap == whole[round(2 / 4 * 9)]).all()
 
 
 # The order of the channels at a position

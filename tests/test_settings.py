@@ -231,7 +231,7 @@ def test_saved_settings_become_the_steps_of_a_page(explorer):
         step = hookviz.classroom.Step("?", views[0] | {name: value})
         with pytest.raises(ValueError, match=rf"Step 1: {name}="):
             explorer.to_html(layers="layer3.1.conv2", max_bytes=1e6, steps=[step])
-    for name, value in (("order", "score drop"), ("heatmap", "effective field")):
+    for name, value in (("order", "score drop"), ("heatmap", "saliency")):
         step = hookviz.classroom.Step("?", views[0] | {name: value})
         with pytest.raises(ValueError, match=f"Step 1: {name}='{value}' is not in the page; "):
             explorer.to_html(layers="layer3.1.conv2", max_bytes=1e6, steps=[step])

@@ -70,15 +70,12 @@ export class Heatmaps {
     const { methods, product } = source.facts;
     // Where in the picture a part of it lies is unknown.
     const apart = data.header.parts && [...methods, product].includes(at.heatmap);
-    const target = targetOf(source, at)?.name;
-    const label = at.heatmap === source.facts.effective
-      ? (at.place ? "of the position" : "of the middle")
-      : `of ${target}`;
+    const label = `of ${targetOf(source, at)?.name}`;
     const words = `heatmap ${methodName(source.facts, at.heatmap)} ${label}, layer ${
       at.layer || "(model)"
     }`;
     // The last one of the same layer, target and picture stands, faint, until that of a new run is there.
-    const own = `${at.heatmap} ${label} ${at.layer} ${at.sample} ${at.place} ${
+    const own = `${at.heatmap} ${label} ${at.layer} ${at.sample} ${
       picture ? objectId(picture) : ""
     }`;
     input.isStale = !found && own === this.standing;
@@ -123,7 +120,7 @@ export class Heatmaps {
     this.note = this.known.note;
     const name = colours.ofHeatmap(Boolean(range?.diverging));
     const palette = colours.palette(name);
-    this.over = Boolean(over) || at.heatmap === source.facts.effective;
+    this.over = Boolean(over);
     const [tall, wide] = found.shape as [number, number];
     const [high, broad] = data.header.size;
     if (!this.over && (tall !== high || wide !== broad)) {

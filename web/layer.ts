@@ -47,13 +47,7 @@ export class Layer {
   width: number;
   made: Map<string, unknown> = new Map();
 
-  /** @param network Least and largest value of all layers' maps, and gradients. */
-  constructor(
-    public header: Header,
-    public arrays: Arrays,
-    public orders: string[],
-    public network: number[][],
-  ) {
+  constructor(public header: Header, public arrays: Arrays, public orders: string[]) {
     const shape = arrays.maps?.shape ?? [arrays.numbers.shape[1], 0, 0];
     const [count, height, width] = shape as [number, number, number];
     this.count = count;
@@ -154,7 +148,7 @@ export class Layer {
     const all = values.slice();
     all.set(order.values, (this.orders.indexOf("score drop") - 1) * this.count);
     const arrays = { ...this.arrays, ablation_scores: scores, orders: { shape, values: all } };
-    return new Layer(this.header, arrays, this.orders, this.network);
+    return new Layer(this.header, arrays, this.orders);
   }
 
   /** Channel numbers in the order in which the slider and the mosaic have them. */
@@ -175,12 +169,7 @@ export class Layer {
           this.arrays.percentiles.values.subarray(place * this.count, (place + 1) * this.count)
         );
       }
-      if (normalize === "network") {
-        const whole = this.network[which === "maps" ? 0 : 1];
-        ends = (whole ?? []).map((end) => new Float64Array(this.count).fill(end));
-      }
-      const wide = normalize === "percentile" || normalize === "network";
-      const precision = this.double || wide ? "double" : "single";
+      const precision = this.double || normalize === "percentile" ? "double" : "single";
       const [least, most] = ends;
       return colourRanges(least, most, normalize, diverging, precision);
     });

@@ -543,13 +543,11 @@ export interface Facts {
   choices: Choices;
   run_names: string[];
   pair: boolean;
-  network: number[][];
   methods: string[];
   method_names: Record<string, string>;
   flat: string[];
   opened: Opening | null;
   product: string;
-  effective: string;
   auto: [string, string, string, string];
   verdict: HealthSummary;
   transform: TransformWords | null;

@@ -432,7 +432,7 @@ export class NetworkSource {
     const arrays = layerArrays(maps, gradients, [count, height, width], orders.slice(1));
     const signed = maps.some((value) => value < 0);
     const header = { ...facts.header, size: [height, width], signed, which };
-    return new Layer(header, arrays, orders, this.facts.network);
+    return new Layer(header, arrays, orders);
   }
 
   heat(at: HeatAt, layer: string) {

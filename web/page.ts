@@ -43,10 +43,9 @@ class PageSource {
   layer(at: At) {
     const place = this.place(at.layer);
     const { order } = this.facts.choices;
-    const { network } = this.facts;
     const made = (found: Block<Header>) => {
       const arrays = { ...found.arrays, percentiles: percentilesIn(found.arrays) };
-      return new Layer(found.header, arrays as unknown as Arrays, order, network);
+      return new Layer(found.header, arrays as unknown as Arrays, order);
     };
     return this.get(`layer-${place}`, made);
   }

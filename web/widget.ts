@@ -330,12 +330,7 @@ class KernelSource {
 
   made(said: AnyReply, arrays: Record<string, Numbers>) {
     if (said.ask === "layer" && !said.none) {
-      return new Layer(
-        said.header,
-        arrays as unknown as Arrays,
-        this.facts.choices.order,
-        this.facts.network,
-      );
+      return new Layer(said.header, arrays as unknown as Arrays, this.facts.choices.order);
     }
     if (said.ask === "picture") return pictureOf(arrays.pixels.values, said.header);
     if (said.ask === "heatmap") {
@@ -508,12 +503,9 @@ class KernelSource {
   }
 
   heat(at: HeatAt, layer: string) {
-    const { sample, depth, heatmap: method, place } = at;
+    const { sample, depth, heatmap: method } = at;
     if (at.ofAll) return this.get({ ask: "heatmaps", sample, depth, method })?.[layer] ?? null;
-    const question = this.heatQuestion(at, layer);
-    if (method !== this.facts.effective) return this.get(question);
-    const waiting = [...this.pending].some((key) => key.includes(method)); // each is a run
-    return waiting ? null : this.get({ ...question, place });
+    return this.get(this.heatQuestion(at, layer));
   }
 
   field(at: At) {

@@ -7,7 +7,6 @@ A live picture is one byte a pixel at the map's own size, scaled by the browser.
 from __future__ import annotations
 
 import base64
-import colorsys
 import math
 from functools import lru_cache
 
@@ -80,7 +79,7 @@ SEQUENTIAL, DIVERGING = "viridis", "RdBu_r"
 DARK = "dark"
 """The name of the diverging colormap on a dark page."""
 
-NORMALIZATIONS = ("channel", "layer", "network", "percentile", "symmetric")
+NORMALIZATIONS = ("channel", "layer", "percentile", "symmetric")
 """The ways to choose the ends of the colour range, see `colour_ranges`."""
 
 
@@ -106,7 +105,6 @@ def colour_ranges(
     normalize: str,
     *,
     diverging: bool,
-    network: tuple[float, float] = (0.0, 0.0),
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the values with the first and the last colour, for every map ``(C, H, W)``.
 
@@ -116,14 +114,11 @@ def colour_ranges(
         ``(C, H, W)``.
     low, high : numpy.ndarray
         Least and largest finite value of each map, ``(C,)``.
-    normalize : {"channel", "layer", "network", "percentile", "symmetric"}
-        From the least to the largest finite value of the map; of all maps; of all maps of all
-        layers; from the 1st to the 99th percentile of the map; or from −m to m, with m the largest
-        magnitude in it.
+    normalize : {"channel", "layer", "percentile", "symmetric"}
+        From the least to the largest finite value of the map; of all maps; from the 1st to the
+        99th percentile of the map; or from −m to m, with m the largest magnitude in it.
     diverging : bool
         If true, zero is in the middle: the range is widened to −m to m.
-    network : tuple of float
-        Least and largest finite value of all layers; used by ``"network"`` alone.
 
     Low is below high: for a map of one value, or none, the range is 1 wide from that value up, or
     −1 to 1 around zero.
@@ -142,29 +137,12 @@ def colour_ranges(
     elif normalize == "layer":
         low = np.full(len(maps), np.fmin.reduce(low))
         high = np.full(len(maps), np.fmax.reduce(high))
-    elif normalize == "network":
-        low, high = (np.full(len(maps), end) for end in network)
     low, high = np.nan_to_num(low), np.nan_to_num(high)
     if diverging or normalize == "symmetric":
         most = np.maximum(np.abs(low), np.abs(high))
         most = np.where(most > 0, most, 1)
         return -most, most
     return low, np.where(low < high, high, low + 1)
-
-
-def faint(low: float, high: float, scale: float) -> bool:
-    """Return whether the colour range is so small that noise looks like structure.
-
-    Examples
-    --------
-    >>> faint(1e-12, 2e-12, 1.0), faint(0.0, 0.1, 1.0)
-    (True, False)
-    """
-    return high - low < FAINT * scale
-
-
-FAINT = 1e-8
-"""Maps below this fraction of the layer's, or the network's, scale are called stretched."""
 
 
 def percentiles(maps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -258,17 +236,3 @@ def palette_text(name: str) -> str:
     """Encode the RGBA colours of all levels in base64, for a browser; `DARK` is a name, too."""
     colours = dark_palette(DIVERGING) if name == DARK else palette(name)
     return base64.b64encode(np.asarray(colours).tobytes()).decode()
-
-
-def class_colours(classes: np.ndarray) -> np.ndarray:
-    """Return a colour for each number of a class, as the browser has it in ``output.js``.
-
-    >>> class_colours(np.array([[0, 1]])).tolist()
-    [[[174, 41, 41], [98, 218, 133]]]
-    """
-    found = np.zeros((*classes.shape, 3), np.uint8)
-    for number in np.unique(classes):
-        hue = int(number) * 137.508 % 360 / 360
-        colour = colorsys.hls_to_rgb(hue, 0.62 if number % 2 else 0.42, 0.62)
-        found[classes == number] = [round(255 * part) for part in colour]
-    return found

@@ -291,9 +291,3 @@ def note(text: str) -> str:
     if not text:
         return ""
     return f'<div class="hookviz"><div class="readings note">{escape(text)}</div></div>'
-
-
-def code(source: str) -> str:
-    """Return source code, to be read and copied."""
-    label = 'tabindex="0" role="region" aria-label="PyTorch code of this view"'
-    return f'<div class="hookviz"><pre {label}><code>{escape(source)}</code></pre></div>'

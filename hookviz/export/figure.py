@@ -37,11 +37,8 @@ TITLE = 36
 NUMBERED = 5, 16
 """The most rows and columns of a mosaic whose tiles have room for their numbers."""
 
-BOX, CHOSEN = "#ffd400", "#ff8c00"
+CHOSEN = "#ff8c00"
 OUTLINE = "outline"
-NAMED = 5
-"""The boxes that have their names written at them."""
-
 SUFFIXES = (".png", ".svg", ".pdf")
 
 DPI = 90
@@ -53,10 +50,9 @@ MARGIN, TICKS, BARS = 0.15, 0.4, 0.8
 
 
 def shown_pictures(frame: Frame) -> list[Panel | ImagePanel]:
-    """Return the input, the map, a map of the output, the gradient and the heatmap, if any."""
+    """Return the input, the map, the gradient and the heatmap, if any."""
     given = frame.input and replace(frame.input, name="input", detail="", note="")
-    first, *others = frame.panels
-    found = [given, first, *frame.outputs, *others, frame.overlay]
+    found = [given, *frame.panels, frame.overlay]
     return [each for each in found if each is not None]
 
 
@@ -120,8 +116,6 @@ def draw_figure(frame: Frame, captions: bool = True) -> Figure:
         axes.imshow(picture.pixels)
         axes.set_axis_off()
         fill(picture, axes)
-        if column == 0:
-            _draw_boxes(frame, axes)
     grid = figure.add_axes((0.01, 0.01, 0.98, below / height - 0.01))
     _draw_tiles(tiles, grid)
     if captions:
@@ -154,29 +148,6 @@ def figure_content(figure: Figure, suffix: str, **options: Any) -> bytes:
     how: dict[str, Any] = {"format": suffix[1:].lower(), **options}
     figure.savefig(content, **how)
     return content.getvalue()
-
-
-def _draw_boxes(frame: Frame, axes: Axes) -> None:
-    """Draw the best boxes and their keypoints over the input."""
-    if frame.input is None:
-        return
-    height, width = frame.input.pixels.shape[:2]
-    for index, box in enumerate(frame.boxes):
-        left, top, right, bottom = box.corners
-        chosen = str(box.at) == frame.target
-        colour = CHOSEN if chosen else BOX
-        corner = left * width - 0.5, top * height - 0.5
-        size = (right - left) * width, (bottom - top) * height
-        axes.add_patch(Rectangle(corner, *size, fill=False, ec=colour, lw=2 if chosen else 1))
-        if index < NAMED or chosen:
-            words = no_formula(f"{box.label} {100 * box.score:.0f} %")
-            ground = {"fc": colour, "lw": 0, "pad": 0.6}
-            axes.text(*corner, words, fontsize="xx-small", va="top", bbox=ground, clip_on=True)
-            marks = [(x * width - 0.5, y * height - 0.5) for x, y in box.points]
-            if marks:
-                axes.plot(*zip(*marks, strict=True), ".", color="#00e5ff", ms=4)
-    axes.set_xlim(-0.5, width - 0.5)
-    axes.set_ylim(height - 0.5, -0.5)
 
 
 def set_caption(caption: str, axes: Axes, letters: int = TITLE) -> None:
@@ -268,7 +239,7 @@ def outline(box: Box | None, size: Sequence[int], axes: Axes) -> None:
     if box is not None:
         (left, top, wide, high), (height, width) = box, size
         corner = (left * width - 0.5, top * height - 0.5)
-        # Above the numbers of tiles and the names of boxes, which are drawn before it.
+        # Above the numbers of tiles, which are drawn before it.
         look: dict[str, Any] = {"fill": False, "ec": CHOSEN, "lw": 2, "zorder": 4}
         axes.add_patch(Rectangle(corner, wide * width, high * height, label=OUTLINE, **look))
 

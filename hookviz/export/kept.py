@@ -105,7 +105,7 @@ def _layout(frame: Frame) -> tuple[Any, ...]:
         (each.values.shape, each.cmap) if isinstance(each, Panel) else each.pixels.shape
         for each in pictures
     ]
-    return sizes, tiles.mosaic, tiles.cmap, frame.boxes, frame.target
+    return sizes, tiles.mosaic, tiles.cmap
 
 
 def _same(before: Panel | ImagePanel, now: Panel | ImagePanel) -> bool:

@@ -268,17 +268,15 @@ def begin_page(
         Those that the page has.
     title : str, optional
     computes : bool
-        True if the page runs its network: it has all classes, and no range of the whole network.
+        True if the page runs its network, and so has all classes.
     """
     changes: dict[str, Any] = {"order": "index"} if view.settings.order == SCORE_DROP else {}
-    if computes and view.settings.normalize == "network":
-        changes["normalize"] = "channel"
     view = view.with_settings(**changes) if changes else view
     view = view if view.settings.layer in names else fitted(view.with_settings(layer=names[0]))
     facts: dict[str, Any] = {**model_payload(view, classes=computes), "run": 1}
     facts["layers"] = [dict(layer) for layer in facts["layers"] if layer["name"] in names]
-    left_out = {"order": {SCORE_DROP}, "normalize": {"network"} if computes else set()}
-    left_out["heatmap"] = {name for name in facts["choices"]["heatmap"] if name not in heatmaps}
+    without = {name for name in facts["choices"]["heatmap"] if name not in heatmaps}
+    left_out = {"order": {SCORE_DROP}, "heatmap": without}
     facts["choices"] = facts["choices"] | {
         name: [each for each in facts["choices"][name] if each not in without]
         for name, without in left_out.items()

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from ..draw import html
-from ..draw.colours import DIVERGING, SEQUENTIAL, class_colours
 from ..draw.html import Box, Readings
 from ..draw.mosaic import PAGE, Mosaic, mosaic
 from ..run.origins import picture_tensors
-from ..run.output import Output, index_of
 from ..run.transforms import UNDONE
 from ..studies.receptive_field.field import outline, place_in
 from ..studies.receptive_field.field import words as seen_words
@@ -39,12 +37,11 @@ from .maps import (
     words_of,
 )
 from .orders import channels_of, order_of, rank_of, score_drops
-from .outputs import main_map, map_values
 from .panels import map_colours, map_panels
 from .predictions import classes_of, output_of, predictions_of, signed, target_name_of
 from .runs import displayed_view
 from .settings import choices
-from .source import input_sample, picture_and_words, picture_at, transform_of
+from .source import picture_and_words, picture_at, transform_of
 from .view import View, cached
 
 Shown = TypeVar("Shown", Panel, ImagePanel)
@@ -77,8 +74,6 @@ def build_frame(view: View) -> Frame:
         choices=choices(view),
         dtype=str(call_of(view).outputs[0].dtype).removeprefix("torch.") + magnitudes_note(view),
         opened=_opening(view),
-        outputs=_outputs(view),
-        boxes=output_of(view).boxes,
     )
     return frame if view.settings.place is None else _at_place(view, frame)
 
@@ -178,51 +173,6 @@ def _input(view: View) -> ImagePanel | None:
         alt=f"Input {inputs.name}, as the network saw it",
         pixels=picture,
     )
-
-
-def _outputs(view: View) -> list[Panel | ImagePanel]:
-    """Return the panel of a dense map of the output: of the channel that the target is in, or all.
-
-    Of many channels each position has the colour of the largest.
-    """
-    maps, target = output_of(view).maps, view.target
-    if not maps:
-        return []
-    chosen = index_of(target, view.run.leaves) if isinstance(target, Output) else None
-    found = next((m for m in maps if chosen and m.at == view.run.leaves[chosen[0]].at), None)
-    which, first = main_map(maps, input_sample(view))
-    shown = found or maps[which]
-    height, width = shown.values.shape[2:]
-    channel, box = (first if len(shown.labels) > 1 or shown.picture else 0), None
-    if found is not None and chosen is not None:
-        row, column = chosen[1][-2:]
-        channel = 0 if found.flat else chosen[1][1]
-        box = column / width, row / height, 1 / width, 1 / height
-    arrays = map_values(shown, input_sample(view), channel)
-    name = str(shown.at)
-    if channel is not None and not shown.flat:
-        name += f", {shown.labels[channel]}"
-    words: dict[str, Any] = {
-        "name": name,
-        "alt": f"{name} of the model's output",
-        "detail": f"{height}×{width}",
-    }
-    if "values" in arrays:
-        values = arrays["values"]
-        finite = values[np.isfinite(values)]
-        low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
-        cmap = SEQUENTIAL if view.settings.cmap == "auto" else view.settings.cmap
-        if low < 0:
-            high = max(-low, high)
-            low, cmap = -high, DIVERGING if view.settings.cmap == "auto" else cmap
-        ends: dict[str, Any] = {"cmap": cmap, "low": low, "high": high}
-        return [Panel(**words, **ends, role="output", values=values, box=box)]
-    if "classes" in arrays:
-        counts = np.bincount(arrays["classes"].ravel())
-        most = [shown.labels[each] for each in np.argsort(-counts, kind="stable")[:3]]
-        words["note"] = f"the largest at each position, mostly {', '.join(most)}"
-    pixels = arrays["pixels"] if "pixels" in arrays else class_colours(arrays["classes"])
-    return [ImagePanel(**words, pixels=pixels)]
 
 
 def _tiles(view: View) -> ChannelGrid:

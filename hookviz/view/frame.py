@@ -5,7 +5,7 @@ Predictions and the target are put in words.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from ..draw.html import Box, Readings
 from ..draw.mosaic import Mosaic
 from .health import HealthSummary
 from .layer import LayerWords
-from .outputs import DetectedBox
 from .predictions import Prediction
 from .settings import Settings
 
@@ -53,7 +52,7 @@ class Panel(Picture):
     Attributes
     ----------
     role : str
-        ``"map"``, ``"gradient"``, ``"heatmap"`` or ``"output"``.
+        ``"map"``, ``"gradient"`` or ``"heatmap"``.
     values : numpy.ndarray
         ``(H, W)``; H = 1 is a 1d map.
     cmap : str
@@ -170,10 +169,6 @@ class Frame:
         Why the explorer opened at the shown layer and channel; empty elsewhere.
     note : str
         Why a control failed; or empty.
-    outputs : list of Panel or ImagePanel
-        The map of the output that the target is in, or else the first; empty of a classifier.
-    boxes : list of DetectedBox
-        Those that are drawn over the input.
     """
 
     settings: Settings
@@ -200,8 +195,6 @@ class Frame:
     choices: dict[str, list[str]]
     opened: str = ""
     note: str = ""
-    outputs: list[Panel | ImagePanel] = field(default_factory=list)
-    boxes: list[DetectedBox] = field(default_factory=list)
 
     @property
     def title(self) -> str:

@@ -87,11 +87,6 @@ class Cell:
     away: int = 0
     zero_weights: bool = False
 
-    @property
-    def quiet(self) -> int:
-        """Number of channels that are silent and not trained away."""
-        return (self.silent or 0) - self.away
-
     def dead(self, samples: int) -> bool:
         """Return whether its channels are dead, by the judgement of `diagnose`."""
         count, all_of_them = self.silent or 0, self.silent == self.channels
@@ -110,7 +105,7 @@ class HealthSummary(NamedTuple):
     layer : str or None
         The layer to look at, if any.
     details : str
-        The same in a sentence, what was examined, and facts that are not problems.
+        The same in a sentence, and what was examined.
     """
 
     text: str
@@ -274,12 +269,10 @@ def verdict(
 weights of head are zero, so the gradient is zero in 1 of 1 layers, on 1 input.')
     >>> verdict([Cell("a", "a", 8, 1.0, 0.02, 0.0, 0, 0), Cell("b", "b", 4, 1.0, 1.0, 0.5, 0, 0)])
     HealthSummary(text='No problems found', kind='good', layer=None, details='No NaN or Inf in 2 \
-layers, on 1 input. Gradient sizes differ by a factor of at most 100.')
+layers, on 1 input.')
     >>> verdict([Cell("a", "a", 8, 1.0, None, 0.0, 3, 0)])
     HealthSummary(text='NaN in 1 layer', kind='bad', layer='a', details='NaN in 1 of 1 layers, \
 first in a.')
-    >>> verdict([Cell("a", "a", 8, 1.0, None, 0.5, 0, 0, channels=64, silent=32)]).details
-    'No NaN or Inf in 1 layer, on 1 input. Silent on this input: 50 % of the channels in a.'
     """
     wrong = (  # activations first: NaN in them makes all gradients before it NaN
         ("NaN", [cell for cell in cells if cell.nans]),
@@ -317,30 +310,15 @@ first in a.')
             sentence = f"{words} in {_named(odd[0])}{more}."
             return HealthSummary(f"{what} in {_count(odd)}", "odd", odd[0].name, sentence)
     clean = f"No NaN or Inf in {len(cells)} layer{'s' * (len(cells) != 1)}, on {on}."
-    silent = sorted((c for c in layers if c.quiet), key=lambda c: c.quiet / c.channels)
-    details, odd_layer = [clean], silent[-1].name if silent else None
-    if silent:
-        most = f"{100 * silent[-1].quiet / silent[-1].channels:.0f} % of the channels"
-        where = f"{most} in {_named(silent[-1])}"
-        if len(silent) > 1:
-            where = f"up to {most}, in {len(silent)} layers"
-        details.append(f"Silent on {f'this {kind}' if samples == 1 else f'all {on}'}: {where}.")
-    if away := sum(cell.away for cell in layers):
-        odd_layer = odd_layer or max(layers, key=lambda cell: cell.away).name
-        word = "channel has" if away == 1 else "channels have"
-        details.append(f"{away} {word} near-zero weights.")
     for what, sizes in (
         ("activation", [cell.activation for cell in layers]),
         ("gradient", [c.gradient for c in reversed(layers) if c.gradient is not None]),
     ):
         for trend, _ in trends([size for size in sizes if math.isfinite(size)]):
             at = layers[0] if what == "gradient" else layers[-1]
-            details.insert(0, f"It changes more than {LIMIT:,.0f} times along the layers.")
-            return HealthSummary(f"The {what} is {trend}", "odd", at.name, " ".join(details))
-    if gradients := [cell.gradient for cell in cells if cell.gradient]:
-        factor = 10 ** max(1, math.ceil(math.log10(max(gradients) / min(gradients)) - 1e-9))
-        details.append(f"Gradient sizes differ by a factor of at most {factor:,}.")
-    return HealthSummary("No problems found", "good", odd_layer, " ".join(details))
+            words = f"It changes more than {LIMIT:,.0f} times along the layers. {clean}"
+            return HealthSummary(f"The {what} is {trend}", "odd", at.name, words)
+    return HealthSummary("No problems found", "good", None, clean)
 
 
 def _count(cells: Sequence[Cell]) -> str:

@@ -27,25 +27,22 @@ from ..run.output import Output, sides_of
 from ..run.session import Run
 from ..run.target import Target
 from ..studies.graph.stages import RETURNED
-from ..studies.receptive_field.field import one_of, place_in
 from ..tables import number
 from .attending import attention_of
 from .frame import ImagePanel, Panel
 from .maps import (
     call_of,
     depth_share,
-    field_of,
     layer_name,
     layer_of,
     less,
     magnitudes_note,
     map_size,
-    place_of,
     query_of,
     run_session,
 )
 from .predictions import target_name, target_name_of
-from .settings import EFFECTIVE, NORM, PRODUCT
+from .settings import NORM, PRODUCT
 from .source import input_sample, is_of_parts, shown_picture
 from .view import View, cached
 
@@ -121,26 +118,9 @@ def _norms(view: View) -> np.ndarray:
     return norms(layer_of(view).maps)
 
 
-def _effective(view: View) -> np.ndarray | None:
-    """Return a map at the input's size; the model runs again, once for each position."""
-    field, at = field_of(view), view.settings
-    if isinstance(field, str) or not layer_of(view).maps.size:
-        return None
-    position = place_in(field, at.depth, *place_of(view))
-    session, sample = view.session, input_sample(view)
-
-    def make() -> Tensor:
-        with session.active():  # with its edits
-            return field.effective([one_of(session.inputs, sample)], position=position)
-
-    key = (at.layer, at.call, position, sample)
-    return _cut(view, view.memo.get_or_compute(EFFECTIVE, key, make)[None])
-
-
 OWN_HEATMAPS: dict[str, Callable[[View], np.ndarray | None]] = {
     PRODUCT: _product,
     NORM: _norms,
-    EFFECTIVE: _effective,
 }
 """The explorer's own heatmaps, which need more of the view than a layer's tensors."""
 
@@ -161,16 +141,13 @@ def is_alone(view: View) -> bool:
 
     It is by choice, without a picture, or if it is of a part of one.
     """
-    whole_picture = view.settings.heatmap in (*ATTRIBUTIONS, EFFECTIVE)
+    whole_picture = view.settings.heatmap in ATTRIBUTIONS
     in_part = is_of_parts(view) and not whole_picture
     return not view.settings.over_input or shown_picture(view) is None or in_part
 
 
 def _name(view: View) -> str:
     method = view.settings.heatmap
-    if method == EFFECTIVE:
-        row, column = place_of(view)
-        return f"{EFFECTIVE} of row {row}, column {column}{view.which}"
     magnitudes = magnitudes_note(view) if method == PRODUCT else ""
     return f"{method_name(method)} of {target_name_of(view)}{magnitudes}{view.which}"
 
@@ -204,7 +181,7 @@ def overlay_of(view: View) -> ImagePanel | None:
     values, picture, at = heatmap_of(view), shown_picture(view), view.settings
     if values is None or picture is None or is_alone(view):
         return None
-    own = {PRODUCT: at.channel, EFFECTIVE: at.place}.get(at.heatmap)
+    own = at.channel if at.heatmap == PRODUCT else None
     key = (layer_of(view), _method(view), own, at.alpha)
     blended = lambda: blend(picture, values, at.alpha)  # noqa: E731
     name = _name(view)

@@ -714,13 +714,11 @@ class Facts(Message):
     choices: Choices
     run_names: list[str]
     pair: bool
-    network: list[list[Finite]]
     methods: list[str]
     method_names: dict[str, str]
     flat: list[str]
     opened: Opening | None
     product: str
-    effective: str
     auto: tuple[str, str, str, str]
     verdict: HealthSummary
     transform: TransformWords | None

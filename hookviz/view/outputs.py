@@ -237,10 +237,9 @@ def find_boxes(
         if (rows := _read_queries(group, sample, classes)) is not None:
             return rows
         leaf = group.get(0)
-        if leaf is not None and leaf.value.ndim == 3:
-            rows = _read_anchors(leaf, sample, classes, scale) or _read_rows(leaf, sample, scale)
-            if rows is not None:
-                return rows
+        rows = None if leaf is None else _read_anchors(leaf, sample, classes, scale)
+        if rows is not None:
+            return rows
     return None
 
 
@@ -287,50 +286,27 @@ def _read_queries(group: Mapping[Any, Leaf], sample: int, classes: int) -> Rows 
 def _read_anchors(leaf: Leaf, sample: int, classes: int, size: Tensor) -> Rows | None:
     """Read YOLO as ultralytics returns it: ``(N, 4 + classes, A)``, in pixels, with overlaps.
 
-    Three rows a keypoint may follow, right, down and its score, or the coefficients of masks.
+    More rows may follow, of keypoints or masks.
     """
     from torchvision.ops import batched_nms
 
-    rows, first = leaf.value[sample].cpu().float(), 4 + classes
+    first = 4 + classes
     # The number of classes tells it from any other tensor of three dimensions.
-    if not classes or not first <= rows.shape[0] < rows.shape[1]:
+    if (
+        leaf.value.ndim != 3
+        or not classes
+        or not first <= leaf.value.shape[1] < leaf.value.shape[2]
+    ):
         return None
+    rows = leaf.value[sample].cpu().float()
     scores, labels = rows[4:first].max(0)
     best = scores.argsort(descending=True)[: 50 * SHOWN]
     corners = _corners(rows[:4, best].mT)
     kept = batched_nms(corners.float(), scores[best], labels[best], OVERLAP)[:SHOWN]
     best, corners = best[kept], corners[kept]
-    more = rows[first:]
-    shares = len(more) % 3 == 0 and bool(((more[2::3] >= 0) & (more[2::3] <= 1)).all())
-    points = more[: len(more) * shares, best].reshape(-1, 3, len(best))[:, :2]
-    return Rows(
-        corners / size.repeat(2),
-        scores[best],
-        labels[best],
-        lambda row: leaf.at[sample, 4 + int(labels[best[row]]), int(best[row])],
-        points.permute(2, 0, 1) / size,
-        lambda row, point: leaf.at[sample, first + 3 * point + 2, int(best[row])],
-    )
-
-
-def _read_rows(leaf: Leaf, sample: int, size: Tensor) -> Rows | None:
-    """Read YOLO that leaves no overlaps: a row is corners in pixels, score, class, keypoints."""
-    rows = leaf.value[sample].cpu().float()
-    if rows.shape[1] < 6:
-        return None
-    scores, labels, more = rows[:, 4], rows[:, 5], rows[:, 6:]
-    shares = ((scores >= 0) & (scores <= 1)).all() and scores.any()
-    if not shares or not ((labels >= 0) & (labels == labels.round())).all():
-        return None
-    points = more[:, : more.shape[1] * (more.shape[1] % 3 == 0)].reshape(len(rows), -1, 3)
-    return Rows(
-        rows[:, :4] / size.repeat(2),
-        scores,
-        labels,
-        lambda row: leaf.at[sample, row, 4],
-        points[..., :2] / size,
-        lambda row, point: leaf.at[sample, row, 8 + 3 * point],
-    )
+    at = lambda row: leaf.at[sample, 4 + int(labels[best[row]]), int(best[row])]  # noqa: E731
+    corners, points = corners / size.repeat(2), torch.zeros(len(best), 0, 2)
+    return Rows(corners, scores[best], labels[best], at, points, None)
 
 
 def _corners(boxes: Tensor) -> Tensor:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from ..draw.colours import DIVERGING, FAINT, SEQUENTIAL, colour_ranges, faint, robust_end
-from ..hooking.records import Statistics
+from ..draw.colours import DIVERGING, SEQUENTIAL, colour_ranges, robust_end
 from ..tables import number
 from .frame import Panel
-from .health import overview_of
 from .layer import ChannelStatistics
 from .maps import (
     channel_word,
     describe,
     layer_of,
-    layers_of,
     magnitudes_note,
     map_size,
     query_words,
@@ -39,14 +34,14 @@ def map_colours(view: View) -> tuple[str, np.ndarray, np.ndarray]:
 def _map_ranges(view: View) -> tuple[np.ndarray, np.ndarray]:
     layer = layer_of(view)
     diverging = view.settings.cmap == "auto" and layer.signed
-    return _ranges(view, layer.maps, layer.statistics, diverging, gradients=False)
+    return _ranges(view, layer.maps, layer.statistics, diverging)
 
 
 @cached(layer_of, lambda view: view.settings.normalize)
 def _gradient_ranges(view: View) -> tuple[np.ndarray, np.ndarray]:
     layer = layer_of(view)
     assert layer.gradients is not None and layer.gradient_statistics is not None
-    return _ranges(view, layer.gradients, layer.gradient_statistics, True, gradients=True)
+    return _ranges(view, layer.gradients, layer.gradient_statistics, True)
 
 
 def _ranges(
@@ -54,27 +49,9 @@ def _ranges(
     maps: np.ndarray,
     statistics: ChannelStatistics,
     diverging: bool,
-    *,
-    gradients: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
-    normalize, ends = view.settings.normalize, (statistics.min, statistics.max)
-    whole = network_ranges(view)[gradients] if normalize == "network" else (0.0, 0.0)
-    return colour_ranges(maps, *ends, normalize, diverging=diverging, network=whole)
-
-
-@cached()
-def network_ranges(view: View) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Return the least and largest finite value of all layers' activations, and of gradients."""
-    outputs = [view.cache[name].last.outputs[0] for name in layers_of(view)]
-    activations = _widest([each.statistics for each in outputs])
-    return activations, _widest([each.gradient_statistics for each in outputs])
-
-
-def _widest(layers: list[Statistics] | list[Statistics | None]) -> tuple[float, float]:
-    known = [each for each in layers if each is not None and not math.isnan(each.min)]
-    if not known:
-        return 0.0, 0.0
-    return min(each.min for each in known), max(each.max for each in known)
+    ends = statistics.min, statistics.max
+    return colour_ranges(maps, *ends, view.settings.normalize, diverging=diverging)
 
 
 def map_panels(view: View) -> list[Panel]:
@@ -85,7 +62,7 @@ def map_panels(view: View) -> list[Panel]:
     said = [
         f"query: {query_words(view)}" if query_words(view) else "",
         shown_after_words(view),
-        _stretched(view, layer.statistics, [c.activation for c in overview_of(view)], low, high),
+        _constant(layer.statistics, channel),
         why_no_picture(view),
     ]
     name = f"{channel_word(view)} {channel}"
@@ -100,9 +77,7 @@ def map_panels(view: View) -> list[Panel]:
         note = f"colours end at {number(end)}, the largest is {number(high)}"
         low, high = -end, end
     else:
-        sizes = [cell.gradient for cell in overview_of(view)]
-        flat = FLAT[_flatness_in(layer.gradients, channel)]
-        note = flat or _stretched(view, statistics, sizes, low, high)
+        note = FLAT[_flatness_in(layer.gradients, channel)] or _constant(statistics, channel)
     name = f"gradient of {target_name_of(view)}"
     alt, colours = f"{name}: {words}", (DIVERGING, low, high)
     return [*panels, _panel(view, name, alt, "gradient", values, colours, [note])]
@@ -131,26 +106,11 @@ def _panel(
     )
 
 
-def _stretched(
-    view: View,
-    statistics: ChannelStatistics,
-    sizes: list[float | None] | list[float],
-    low: float,
-    high: float,
-) -> str:
-    """Return a warning for a map that is constant or nearly so; else empty."""
-    channel = view.settings.channel
-    if statistics.constant[channel]:
-        return f"{'zero' if statistics.silent[channel] else 'the same'} everywhere"
-    most = np.fmax(np.abs(statistics.min), np.abs(statistics.max))
-    scales = {
-        "layer": float(np.fmax.reduce(most)),
-        "network": max((size for size in sizes if size and math.isfinite(size)), default=0.0),
-    }
-    for name, scale in scales.items():
-        if faint(low, high, scale):
-            return f"stretched: less than {FAINT:g} of the {name}'s scale"
-    return ""
+def _constant(statistics: ChannelStatistics, channel: int) -> str:
+    """Return a note on a map that is constant; else empty."""
+    if not statistics.constant[channel]:
+        return ""
+    return f"{'zero' if statistics.silent[channel] else 'the same'} everywhere"
 
 
 def _flatness_in(gradients: np.ndarray, channel: int) -> int:

@@ -43,9 +43,9 @@ from .maps import (
 )
 from .orders import score_drops
 from .outputs import ShownOutput, main_map
-from .panels import FLAT, flatness, network_ranges
+from .panels import FLAT, flatness
 from .predictions import class_number, output_of, predictions_of, target_name_of
-from .settings import CMAPS, EFFECTIVE, PRODUCT, choices
+from .settings import CMAPS, PRODUCT, choices
 from .source import (
     input_sample,
     is_of_parts,
@@ -92,13 +92,11 @@ def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
         choices=m.Choices(**choices(view)),
         run_names=list(run_names_of(view)),
         pair=view.run_names != RUN_NAMES,
-        network=[list(ends) for ends in network_ranges(view)],
         methods=list(HEATMAPS),
         method_names=METHOD_NAMES,
         flat=list(FLAT),
         opened=view.opened,
         product=PRODUCT,
-        effective=EFFECTIVE,
         auto=(SEQUENTIAL, DIVERGING, DARK, HEAT),
         verdict=verdict_of(view),
         transform=transform_of(view),

@@ -30,9 +30,6 @@ PRODUCT = "activation × gradient"
 NORM = "norm"
 """The heatmap of a transformer's tokens: each one's norm over the channels."""
 
-EFFECTIVE = "effective field"
-"""The weight of each pixel for the chosen position, or else for the one in the middle."""
-
 SHOWN_RUNS = ("edited", "original", "difference")
 """The run whose pictures are shown, if there are edits."""
 
@@ -80,7 +77,7 @@ def heatmap_names(view: Any = None) -> tuple[str, ...]:
     """
     captum = ATTRIBUTIONS if importlib.util.find_spec("captum") else ()
     attending = (NORM, *ATTENTION_HEATMAPS) if view is not None and has_attention(view) else ()
-    return (*HEATMAPS, PRODUCT, *attending, EFFECTIVE, *captum)
+    return (*HEATMAPS, PRODUCT, *attending, *captum)
 
 
 @dataclass(frozen=True)
@@ -140,8 +137,7 @@ class Settings:
         'One of ``hookviz.attribution.HEATMAPS``; ``"activation × gradient"`` of the chosen '
         "channel alone; where the model attends, one of "
         '``hookviz.attribution.ATTENTION_HEATMAPS``, or ``"norm"`` of the tokens; or, running the '
-        'model again, ``"effective field"`` or, by captum, one of '
-        "``hookviz.attribution.ATTRIBUTIONS``.",
+        "model again, by captum, one of ``hookviz.attribution.ATTRIBUTIONS``.",
         "gradcam",
         offered=heatmap_names,
     )

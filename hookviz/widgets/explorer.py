@@ -216,7 +216,7 @@ class Explorer(ViewResults):
             self._canvas.observe(self._take_place, "alive")
         if face != "canvas":
             still = None if face == "plain" else self._still_png
-            self._face = PlainFace(self._on_control, self.say, still, self._code_html)
+            self._face = PlainFace(self._on_control, self.say, still)
         self.children = (*self._above, self._face or self._canvas, self._tops)
         self.add_class(ROOT_CLASS)
         self._go_to(self._now)

@@ -38,8 +38,6 @@ class PlainFace(widgets.VBox):
     still : callable, optional
         Frame -> a quick picture, used until the first use of a control if the canvas may replace
         this face; from then on matplotlib draws. None is made where nobody can see it.
-    code : callable
-        Returns the code for this view as HTML; called only while it is shown.
     """
 
     def __init__(
@@ -47,7 +45,6 @@ class PlainFace(widgets.VBox):
         on_user: Callable[[str, Any], None],
         on_error: Callable[[str], None],
         still: Callable[[Frame], bytes] | None,
-        code: Callable[[], str],
     ) -> None:
         self._on_user, self._on_error, self._still = on_user, on_error, still
         self._frame: Frame | None = None  # None while controls are being set
@@ -59,7 +56,6 @@ class PlainFace(widgets.VBox):
         for name, control in controls.items():
             control.add_class(f"hookviz-by-{name}")
             control.observe(partial(self._moved, name), "value")
-        self._code = UnfoldingCode(code)
         super().__init__(
             [
                 *(texts[name] for name in ("title", "note", "predictions")),
@@ -69,7 +65,6 @@ class PlainFace(widgets.VBox):
                 _line(*(controls[name] for name in ("call", "sample", "depth"))),
                 _line(*(controls[name] for name in ("shown_after", "heatmap", "alpha"))),
                 *(texts["opened"], texts["still"], self._pictures, texts["readings"]),
-                self._code,
             ]
         )
 
@@ -128,7 +123,6 @@ class PlainFace(widgets.VBox):
             visible(self._texts["still"], bool(still))
             visible(self._pictures, not still)
             self._drawn = frame.panels
-        self._code.show()
 
     def _show_controls(self, frame: Frame) -> None:
         at, first, controls = frame.settings, _first(frame), self._controls
@@ -153,22 +147,6 @@ class PlainFace(widgets.VBox):
         _set(controls["target"], "options", tuple(_targets(frame)))
         controls["target"].value = ""
         controls["target"].placeholder = without_half_characters(frame.target)
-
-
-class UnfoldingCode(widgets.VBox):
-    """A button that shows the code for the view below it while it is pressed."""
-
-    def __init__(self, make: Callable[[], str]) -> None:
-        self._make, self._text = make, widgets.HTML()
-        self._button = widgets.ToggleButton(description="code for this view")
-        self._button.observe(lambda change: self.show(), "value")
-        super().__init__([self._button, self._text])
-
-    def show(self) -> None:
-        """Update the code."""
-        visible(self._text, self._button.value)
-        if self._button.value:
-            self._text.value = self._make()
 
 
 def _first(frame: Frame) -> int:

@@ -11,7 +11,6 @@ from IPython.display import HTML
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from ..draw import html
 from ..draw.document import IN_NOTEBOOK, in_frame
 from ..export import write_network_page
 from ..export.code import write_source
@@ -185,7 +184,7 @@ class ViewResults(FacedWidget):
     def code(self) -> str:
         """Return this view as PyTorch code without hookviz: hook, gradient, heatmap and figure.
 
-        The widget shows it at the button "code for this view". It gives the numbers of the view.
+        The tab *Code* shows it. It gives the numbers of the view.
 
         Returns
         -------
@@ -215,12 +214,6 @@ class ViewResults(FacedWidget):
         >>> explorer.close()
         """
         return write_source(displayed_view(fitted(self._now)))
-
-    def _code_html(self) -> str:
-        try:
-            return html.code(self.code())
-        except ValueError as error:
-            return html.note(str(error))
 
     def figure(self) -> Figure:
         """Return this view as a matplotlib figure, with axes and colourbars.

@@ -145,7 +145,7 @@ def test_heatmap_opacity_and_target_are_set_by_keyboard(open_notebook, shots):
     assert notebook.errors == []
 
 
-def test_keys_pressed_on_a_button_do_not_reach_the_notebook(open_notebook):
+def test_keys_pressed_on_a_menu_do_not_reach_the_notebook(open_notebook):
     notebook = open_notebook(
         [
             "import hookviz\nhookviz.explore("
@@ -157,7 +157,7 @@ def test_keys_pressed_on_a_button_do_not_reach_the_notebook(open_notebook):
     cells = page.locator(".jp-CodeCell, .code_cell")
     widget = page.locator(".hookviz-explorer")
     wait_for_names(widget)
-    widget.get_by_role("button", name="code for this view").focus()
+    widget.get_by_role("combobox", name="order").focus()
     page.keyboard.press("d")
     page.keyboard.press("d")
     next_frame(page)

@@ -21,7 +21,7 @@ from hookviz.draw.colours import palette, to_levels
 from hookviz.view.build import build_frame
 
 CMAPS = ["auto", "viridis", "magma", "cividis", "gray", "RdBu_r", "PuOr_r", "coolwarm"]
-RANGES = ["channel", "layer", "network", "percentile", "symmetric"]
+RANGES = ["channel", "layer", "percentile", "symmetric"]
 
 
 class Given(nn.Conv2d):

@@ -8,7 +8,6 @@ from front_end import WIDGETS, point, wait_for
 
 import hookviz
 from hookviz.studies.receptive_field.field import outline, words
-from hookviz.view.settings import EFFECTIVE
 
 MAKE = (
     "import hookviz, ipywidgets\n"
@@ -55,11 +54,5 @@ def test_the_canvas_outlines_the_receptive_field_of_a_clicked_position(open_canv
     wait_for(lambda: lands(seen, inside, field), "the outline")
     said = page.locator(".said").first
     wait_for(lambda: said.inner_text().startswith(f"({down:.2f}"), "Python to follow")
-
-    page.get_by_label("heatmap", exact=True).select_option(EFFECTIVE)
-    heat = app.locator(".hv-input .hv-frame")
-    wait_for(lambda: not heat.locator(".hv-words").inner_text(), "the effective field")
-    wait_for(lambda: "effective field of the position" in heat.get_attribute("aria-label"), "it")
-    wait_for(lambda: lands(heat.locator(".hv-field"), heat, field), "its outline")
     page.screenshot(path=shots / "place-canvas.png")
     assert notebook.errors == []

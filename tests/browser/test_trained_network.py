@@ -38,8 +38,7 @@ def test_the_first_view_of_a_cat_fits_all_screens(chrome, cat):
     assert page.locator(".hv-prediction").first.inner_text().startswith(("Egyptian", "tiger"))
     chip = page.locator(".hv-chip")
     assert chip.inner_text() == "No problems found"
-    details = chip.get_attribute("title")
-    assert details.startswith("No NaN or Inf in ") and "Silent on this picture: up to " in details
+    assert chip.get_attribute("title").startswith("No NaN or Inf in ")
     blocks = page.locator(".hv-blocks span")
     assert blocks.evaluate_all("all => all.map((each) => each.title)") == [
         f"{number}" for number in range(12, 16)
