@@ -3,28 +3,15 @@
 import { h, render } from "preact";
 import { el, sure } from "./dom.ts";
 import { contextOf, paint } from "./levels.ts";
-import { around, lifted, openedAtFirst, reduced, treeOf, visibleUnits } from "./mapGraph.ts";
-import { placed } from "./mapLayout.ts";
+import { around, lifted, openedAtFirst, treeOf, visibleUnits } from "./mapGraph.ts";
+import { layOut } from "./mapLayout.ts";
 import { MapView } from "./mapView.tsx";
-import { middle, times } from "./numbers.ts";
-import { objectId } from "./objectId.ts";
 import { putPicture } from "./panel.tsx";
 import type { Unit } from "./mapGraph.ts";
-import type { Box, Dagre, Frame, Placed } from "./mapLayout.ts";
+import type { Layout } from "./mapLayout.ts";
 import type { NetworkGraph, Refused } from "./source.ts";
 import type { App } from "./app.ts";
 import type { LayerFacts } from "./messages.d.ts";
-
-/** A box with its texts, cut to its width. */
-export interface UnitBox extends Box {
-  unit: Unit;
-  kind: Unit["kind"] | "join";
-  name: string;
-  lines: string[];
-  title: string;
-  picture: string; // the layer whose map is shown; empty: none
-  isWrong: boolean;
-}
 
 interface Point {
   x: number;
@@ -37,14 +24,8 @@ interface Pointer {
 }
 
 const AT_FIRST = 22; // boxes at first
-const PICTURE = { width: 104, height: 100 };
-const PLAIN = { width: 104, height: 50 };
-const JOIN = { width: 78, height: 40 };
-const WIDEST = 168; // a box, for its words
 const DRAG = 4; // pixels; below them it is a click
 const LEAST = 0.1; // zoom
-const BOLD = "600 11px";
-const SMALL = "10px";
 const ARROWS: Record<string, [right: number, down: number]> = {
   ArrowLeft: [-1, 0],
   ArrowRight: [1, 0],
@@ -57,14 +38,11 @@ export class NetworkMap {
   zoom = 1;
   /** What the source has sent. */
   found: NetworkGraph | null = null;
-  dagre: Dagre | null = null;
   tree: Unit | null = null;
   opened: Set<string> = new Set();
   /** Closed by hand around the shown layer. */
   closed: Set<string> = new Set();
-  boxes: UnitBox[] = [];
-  places: Placed | null = null;
-  laid = "";
+  layout: Layout | null = null;
   room = 0; // pixels across: measured when it changes, since each reading would force a layout
   shape = "";
   focusNext = "";
@@ -72,13 +50,11 @@ export class NetworkMap {
   failed = "";
   stopped = false;
   again = 0; // so that what was stopped is asked once more
-  loading = false;
   held: (Point & { left: number; top: number; isMoved: boolean }) | null = null;
   isDragged = false; // then the click at its end opens no box
   pinched: (Point & { far: number; zoom: number }) | null = null;
   view!: HTMLDivElement;
   root = el("div");
-  pen = contextOf(el("canvas"));
 
   constructor(public app: App) {
     this.draw();
@@ -129,7 +105,7 @@ export class NetworkMap {
     const { app } = this;
     const found = app.source.map?.(app.at, this.again);
     if (found && found !== this.found) this.take(found);
-    if (!this.found || !this.dagre) return this.draw();
+    if (!this.tree) return this.draw();
     const now = `${app.at.layer} ${app.at.call}`;
     const isMoved = now !== this.wanted;
     if (isMoved) this.closed.clear();
@@ -144,7 +120,7 @@ export class NetworkMap {
       this.elements[
         key === "now"
           ? this.now
-          : this.boxes.findIndex(({ unit }) => unit.key === key || under(unit, key))
+          : this.boxes.findIndex((unit) => unit.key === key || under(unit, key))
       ],
     );
   }
@@ -163,19 +139,7 @@ export class NetworkMap {
       this.tree = treeOf(found);
       if (first) this.opened = openedAtFirst(this.tree, AT_FIRST);
     }
-    this.laid = "";
-    if (this.dagre || this.loading) return;
-    this.loading = true;
-    found.library().then(
-      (library) => {
-        this.dagre = library;
-        this.app.schedule();
-      },
-      (error: Error) => {
-        this.failed = `The map could not be drawn: ${error.message}`;
-        this.app.schedule();
-      },
-    );
+    this.layout = null;
   }
 
   // Which boxes
@@ -217,88 +181,28 @@ export class NetworkMap {
   /** The index of the box with the shown layer, or −1. */
   get now() {
     const leaf = this.leaf();
-    return this.boxes.findIndex(({ unit }) =>
+    return this.boxes.findIndex((unit) =>
       leaf && (unit === leaf || under(leaf, unit.key) || under(unit, leaf.key))
     );
   }
 
+  get boxes() {
+    return this.layout?.boxes ?? [];
+  }
+
   lay() {
     this.room ||= this.view.clientWidth;
-    const room = Math.max(this.room, 240);
+    const tree = sure(this.tree);
     const around = new Set(this.around());
     const isOpen = (unit: Unit) =>
       !this.closed.has(unit.key) && (this.opened.has(unit.key) || around.has(unit));
-    const { boxes: units } = visibleUnits(sure(this.tree), isOpen);
-    const key = `${room} ${units.map((unit) => unit.key).join()} ${objectId(this.graph.nodes)}`;
-    if (key === this.laid) return;
-    this.laid = key;
+    const units = visibleUnits(tree, isOpen);
+    const { boxes } = this;
+    if (boxes.length === units.length && units.every((unit) => boxes.includes(unit))) return;
     // A box that is moved loses the focus.
     const focused = this.elements.findIndex((box) => box.matches(":focus"));
-    this.focusNext ||= this.boxes[focused]?.unit.key ?? "";
-    const edges = reduced(units.length, lifted(units, this.graph.edges));
-    const boxes = units.map((unit) => this.boxOf(unit));
-    this.places = placed(sure(this.dagre), units, boxes, edges, room);
-    this.boxes = boxes.map((box, n) => ({ ...box, ...this.places!.boxes[n] }));
-  }
-
-  boxOf(unit: Unit): Omit<UnitBox, "x" | "y"> {
-    const { nodes, batch } = this.graph;
-    const last = nodes[unit.nodes[unit.nodes.length - 1]];
-    const isFolded = unit.kind !== "node";
-    const isJoin = !isFolded && !last.layer;
-    const sizes = last.shape ?? [];
-    const shape = times(sizes.length > 1 && sizes[0] === batch ? sizes.slice(1) : sizes);
-    const name = (isJoin ? last.operation : innerName(unit)) || unit.name;
-    const type = isJoin || last.layer === "input" ? "" : unit.type;
-    const lines = [type, shape].filter(Boolean);
-    const picture = isJoin ? "" : this.pictured(unit);
-    const least = isJoin ? JOIN : picture ? PICTURE : PLAIN;
-    const words = Math.max(
-      this.widthOf(name, BOLD),
-      ...lines.map((line) => this.widthOf(line, SMALL)),
-    );
-    const width = Math.max(least.width, Math.min(Math.ceil(words) + 12, WIDEST));
-    const inner = width - (isJoin ? 10 : 8);
-    const layers = new Set(unit.nodes.map((n) => nodes[n].layer).filter(Boolean)).size;
-    const facts = [
-      unit.name || name,
-      isFolded ? `${unit.type}, ${layers} layers, folded` : unit.type,
-      shape,
-      last.after.length && !isFolded ? `then ${last.after.join(" → ")}` : "",
-      last.failed ? "the forward failed here" : "",
-    ];
-    return {
-      unit,
-      kind: isJoin ? "join" : unit.kind,
-      name: this.fitting(name, BOLD, inner),
-      lines: lines.map((line) => this.fitting(line, SMALL, inner)),
-      title: [...new Set(facts)].filter(Boolean).join(", "),
-      picture,
-      isWrong: last.failed,
-      width,
-      height: least.height,
-    };
-  }
-
-  /** The name of an opened unit, cut to the width of its frame. */
-  nameOf({ unit, width }: Frame) {
-    return this.fitting(innerName(unit), BOLD, width - 24);
-  }
-
-  /**
-   * A name cut in the middle, as wide as there is room.
-   * @param font Weight and size.
-   * @param room Pixels.
-   */
-  fitting(name: string, font: string, room: number) {
-    let most = name.length;
-    while (most > 3 && this.widthOf(middle(name, most), font) > room) most -= 1;
-    return middle(name, most);
-  }
-
-  widthOf(text: string, font: string) {
-    this.pen.font = `${font} ${getComputedStyle(this.view).fontFamily}`;
-    return this.pen.measureText(text).width;
+    this.focusNext ||= boxes[focused]?.key ?? "";
+    this.layout = layOut(tree, units, lifted(units, this.graph.edges));
   }
 
   /** @param unit The layer whose picture it has: its own, or the last in it; "" without one. */
@@ -397,7 +301,7 @@ export class NetworkMap {
 
   /** Close the opened unit around a box; then the map. */
   leave(stop: Element | null) {
-    const around = this.boxes[this.elements.indexOf(stop as HTMLElement)]?.unit.parent;
+    const around = this.boxes[this.elements.indexOf(stop as HTMLElement)]?.parent;
     if (around?.parent) this.fold(around);
     else this.app.parts.drawers.go("");
   }
@@ -414,8 +318,10 @@ export class NetworkMap {
       .map(middleOf)
       .filter(({ y }) => (y - here.y) * down > 6)
       .sort((one, other) => far(one) - far(other));
-    const place = this.elements.indexOf(from as HTMLElement);
-    this.focus(right && place >= 0 ? this.elements[place + right] : nearest?.element);
+    const box = this.boxes[this.elements.indexOf(from as HTMLElement)];
+    const run = this.boxes.toSorted((one, other) => one.nodes[0] - other.nodes[0]);
+    const beside = run[run.indexOf(box) + right];
+    this.focus(right && box ? this.elements[this.boxes.indexOf(beside)] : nearest?.element);
   }
 
   press(event: PointerEvent) {
@@ -501,10 +407,10 @@ export class NetworkMap {
 
   /** So small that all of it is seen, or as large as it is. */
   fit() {
-    if (!this.places) return;
     const { view } = this;
+    const sheet = view.querySelector<HTMLElement>(".hv-net-sheet");
     const high = Number.parseFloat(getComputedStyle(view).maxHeight) || view.clientHeight;
-    this.zoomTo(Math.min(1, view.clientWidth / this.places.width, high / this.places.height));
+    if (sheet) this.zoomTo(Math.min(1, high / sheet.offsetHeight));
     view.scrollTo(0, 0);
   }
 
@@ -535,7 +441,7 @@ function under(unit: Unit, key: string) {
 }
 
 /** Its name within the opened module around it. */
-function innerName(unit: Unit) {
+export function innerName(unit: Unit) {
   let each = unit.parent;
   while (each?.kind === "group") each = each.parent;
   return each && unit.name.startsWith(`${each.name}.`)

@@ -1,13 +1,8 @@
 // The network's graph folded at its modules: which boxes there are, and the edges between them.
 
-import type { GraphNode } from "./messages.d.ts";
+import type { MapAnswer } from "./messages.d.ts";
 
-export interface Graph {
-  nodes: GraphNode[];
-  edges: Array<[number, number]>;
-  modules: Record<string, string>;
-  verdict: string;
-}
+export type Graph = Pick<MapAnswer, "nodes" | "edges" | "modules">;
 
 /**
  * A box, or what a box is folded of. `nodes` are all the indices in it, in the order of the run.
@@ -74,6 +69,8 @@ function simplify(unit: Unit, graph: Graph) {
   unit.parts = unit.parts.map((
     part,
   ) => (part.kind === "module" && part.parts.length === 1 ? part.parts[0] : part));
+  unit.parts = unit.parts.flatMap((part) => isScattered(part, unit) ? part.parts : [part])
+    .sort((a, b) => a.nodes[0] - b.nodes[0]);
   const calls: Map<string, Unit[]> = new Map();
   for (const part of unit.parts) {
     const node = part.kind === "node" ? graph.nodes[part.nodes[0]] : undefined;
@@ -88,6 +85,16 @@ function simplify(unit: Unit, graph: Graph) {
   });
   unit.parts = grouped(apart, graph);
   for (const part of unit.parts) part.parent = unit;
+}
+
+/**
+ * True for a list whose parts run between others: a list is never called, so that its parts stand where they
+ * run instead of inside a box.
+ */
+function isScattered({ kind, type, nodes }: Unit, outer: Unit) {
+  const isList = kind === "module" && (type === "ModuleList" || type === "ModuleDict");
+  const [first, last] = [nodes[0], nodes[nodes.length - 1]];
+  return isList && outer.nodes.some((n) => first < n && n < last && !nodes.includes(n));
 }
 
 /**
@@ -172,22 +179,11 @@ function build(unit: Unit, graph: Graph): string {
   return `${unit.type} ${size} (${unit.parts.map((part) => build(part, graph)).join()})`;
 }
 
-/** The boxes that are seen, in the order of the run, and the opened units around them. */
+/** The visible boxes, in the order of the run. */
 export function visibleUnits(root: Unit, isOpen: (unit: Unit) => boolean) {
-  const boxes: Unit[] = [];
-  const opened: Unit[] = [];
-  const walk = (unit: Unit) => {
-    for (const part of unit.parts) {
-      if (part.kind === "node" || !isOpen(part)) boxes.push(part);
-      else {
-        opened.push(part);
-        walk(part);
-      }
-    }
-  };
-  walk(root);
-  const first = (unit: Unit) => unit.nodes[0];
-  return { boxes: boxes.sort((a, b) => first(a) - first(b)), opened };
+  const boxesIn = (unit: Unit): Unit[] =>
+    unit.parts.flatMap((part) => part.kind === "node" || !isOpen(part) ? [part] : boxesIn(part));
+  return boxesIn(root).sort((a, b) => a.nodes[0] - b.nodes[0]);
 }
 
 /**
@@ -198,10 +194,10 @@ export function openedAtFirst(root: Unit, most: number) {
   let found = new Set<string>();
   for (;;) {
     const next = new Set(found);
-    const { boxes } = visibleUnits(root, (unit) => found.has(unit.key));
+    const boxes = visibleUnits(root, (unit) => found.has(unit.key));
     for (const box of boxes) if (box.kind === "module") next.add(box.key);
     if (next.size === found.size) return found;
-    const more = visibleUnits(root, (unit) => next.has(unit.key)).boxes;
+    const more = visibleUnits(root, (unit) => next.has(unit.key));
     if (more.length > most && boxes.length > FEW) return found;
     found = next;
   }
@@ -224,31 +220,4 @@ export function lifted(boxes: Unit[], edges: Array<[number, number]>): Array<[nu
     }
   }
   return [...found.values()].sort(([a, b], [c, d]) => a - c || b - d);
-}
-
-/**
- * Tell edges that carry the order from those that skip: a skip has another way between its ends.
- * An edge to an earlier box, where one folds several calls, is a skip too.
- * @param count Of boxes, numbered in their order.
- * @param edges Sorted.
- */
-export function reduced(
-  count: number,
-  edges: Array<[number, number]>,
-): { kept: Array<[number, number]>; skips: Array<[number, number]> } {
-  const after: number[][] = Array.from({ length: count }, () => []);
-  for (const [from, to] of edges) if (from < to) after[from]?.push(to);
-  const reach = new Array(count).fill(0n) as bigint[];
-  const kept = new Set();
-  for (let from = count - 1; from >= 0; from--) {
-    let seen = 0n;
-    for (const to of after[from].sort((a, b) => a - b)) {
-      if ((seen >> BigInt(to)) & 1n) continue;
-      kept.add(`${from} ${to}`);
-      seen |= (reach[to]) | (1n << BigInt(to));
-    }
-    reach[from] = seen;
-  }
-  const is = ([from, to]: [number, number]) => kept.has(`${from} ${to}`);
-  return { kept: edges.filter(is), skips: edges.filter((edge) => !is(edge)) };
 }

@@ -1,20 +1,25 @@
 // How the map of the network is drawn: boxes for layers and modules, frames around opened ones, edges.
 
-import { useMemo, useState } from "preact/hooks";
+import { useMemo, useRef, useState } from "preact/hooks";
 import { Canvas, Toggle } from "./controls.tsx";
 import { contextOf } from "./levels.ts";
+import { innerName } from "./map.ts";
+import { pathsOf } from "./mapLayout.ts";
+import { middle, times } from "./numbers.ts";
 import { colour, measureOf, scaleOf } from "./ribbon.tsx";
 import type { NetworkMap } from "./map.ts";
-import type { Box, Path, Placed } from "./mapLayout.ts";
+import type { Unit } from "./mapGraph.ts";
+import type { Layout, Path } from "./mapLayout.ts";
 
 const MAKING = "the map is being made: the network runs once more; interrupt the kernel to stop";
+const LONGEST = 26; // characters of a name
 
 export function MapView({ map }: { map: NetworkMap }) {
   return (
     <div class="hv-net" onKeyDown={(event) => map.key(event)}>
       <div class="hv-net-head">
         <div class="hv-net-words" role="status">
-          {map.places ? <Words map={map} /> : map.failed || (map.open ? MAKING : "")}
+          {map.layout ? <Words map={map} /> : map.failed || (map.open ? MAKING : "")}
         </div>
         <Act
           text="−"
@@ -46,7 +51,7 @@ export function MapView({ map }: { map: NetworkMap }) {
         onTouchEnd={() => (map.pinched = null)}
         onTouchCancel={() => (map.pinched = null)}
       >
-        {map.places && <Sheet map={map} places={map.places} />}
+        {map.layout && <Sheet map={map} layout={map.layout} />}
       </div>
     </div>
   );
@@ -86,72 +91,113 @@ function Words({ map }: { map: NetworkMap }) {
   );
 }
 
-function Sheet({ map, places }: { map: NetworkMap; places: Placed }) {
-  const { app: { at, facts: { layers }, parts, colours }, zoom, boxes, graph, room } = map;
+function Sheet({ map, layout }: { map: NetworkMap; layout: Layout }) {
+  const { app: { at, facts: { layers }, parts, colours }, zoom, graph, room } = map;
   const [near, setNear] = useState(""); // the box under the pointer, or with the focus
-  const { width, height } = places;
-  const frames = useMemo(() =>
-    places.frames.map((frame, n) => {
-      const { unit } = frame;
-      const words = `close ${unit.name}, ${unit.type}`;
-      return (
-        <div key={`${unit.key} ${n}`} class="hv-net-frame" style={styleOf(frame)}>
-          <button
-            type="button"
-            class="hv-net-close"
-            tabIndex={-1}
-            title={words}
-            aria-label={words}
-            aria-expanded="true"
-            onClick={() => map.fold(unit)}
-          >
-            {`− ${map.nameOf(frame)}`}
-          </button>
-        </div>
-      );
-    }), [places]);
-  const now = useMemo(() => map.now, [places, at.layer, at.call]);
+  const size = useRef<HTMLDivElement>(null);
+  const sheet = useRef<HTMLDivElement>(null);
   // The same elements while nothing of them changes: a view is drawn at every move of the pointer.
-  const buttons = useMemo(
-    () => boxesOf(map, now, setNear),
-    [boxes, graph, at.layer, at.call, at.health, layers, parts.map.key],
+  const boxes = useMemo(
+    () => boxesOf(map, layout, setNear),
+    [layout, graph, at.layer, at.call, at.health, layers, parts.map.key],
   );
-  const lit = boxes.findIndex(({ unit }) => unit.key === near);
-  const shown = lit >= 0 ? lit : now;
+  const shown = layout.boxes.find(({ key }) => key === near) ?? layout.boxes[map.now];
+  const measured = useMemo(() => ({ paths: null as Path[] | null }), [layout, graph, room]);
+  const paint = (canvas: HTMLCanvasElement) => {
+    measured.paths ??= pathsOf(layout, placesIn(sheet.current!, layout));
+    size.current!.style.height = `${sheet.current!.offsetHeight * zoom}px`;
+    drawEdges(canvas, measured.paths, shown, zoom);
+  };
   return (
-    // At least as wide as the view: else what is at the right could not stay below the pointer.
-    <div
-      class="hv-net-size"
-      style={{ width: `${Math.max(width, room) * zoom}px`, height: `${height * zoom}px` }}
-    >
-      <div class="hv-net-sheet" style={{ transform: `scale(${zoom})` }}>
-        <div>{frames}</div>
+    // As wide as the view: else what is at the right could not stay below the pointer.
+    <div ref={size} class="hv-net-size" style={{ width: `${room * zoom}px` }}>
+      <div
+        ref={sheet}
+        class="hv-net-sheet"
+        style={{
+          width: `${room}px`,
+          transform: `scale(${zoom})`,
+          "--lanes": layout.lanes.get(map.tree!),
+        }}
+      >
         <Canvas
           class="hv-net-edges"
-          style={{ width: `${width}px`, height: `${height}px` }}
           aria-hidden="true"
-          paint={(canvas) => drawEdges(canvas, places, shown, zoom)}
-          deps={[places, shown, zoom, colours.dark]}
+          paint={paint}
+          deps={[measured, shown, zoom, colours.dark]}
         />
-        <div>{buttons}</div>
+        {boxes}
       </div>
     </div>
   );
 }
 
+/** Where the browser has placed boxes and opened units. */
+function placesIn(sheet: HTMLElement, { boxes, columns }: Layout) {
+  const units = new Map([...boxes, ...columns.keys()].map((unit) => [unit.key, unit]));
+  return new Map(
+    [...sheet.querySelectorAll<HTMLElement>("[data-key]")].map((element) => {
+      const { offsetLeft: x, offsetTop: y, offsetWidth: width, offsetHeight: height } = element;
+      return [units.get(element.dataset.key!)!, { x, y, width, height }];
+    }),
+  );
+}
+
 /**
- * @param now The index of the box with the shown layer.
+ * The parts of opened units in their columns.
  * @param point Brings out the edges of a box.
  */
-function boxesOf(map: NetworkMap, now: number, point: (key: string) => void) {
-  const { app, boxes, graph } = map;
+function boxesOf(map: NetworkMap, layout: Layout, point: (key: string) => void) {
+  const { app, graph: { nodes, batch } } = map;
+  const { columns, lanes, boxes } = layout;
   const { sources, fed } = neighboursOf(map, map.index());
   const measure = measureOf(app.facts.layers, app.at.health);
   const scale = scaleOf(app.facts.layers, measure);
   const palette = app.colours.palette("viridis");
-  return boxes.map((box, place) => {
-    const { unit, kind, title, picture } = box;
-    const isNow = place === now;
+  const now = boxes[map.now];
+  const inside = (unit: Unit) => (
+    <div class="hv-net-parts">
+      {columns.get(unit)!.map((column) => (
+        <div key={column[0].key} class="hv-net-column">
+          {column.map((part) => (columns.has(part) ? frame(part) : box(part)))}
+        </div>
+      ))}
+    </div>
+  );
+  const frame = (unit: Unit) => {
+    const words = `close ${unit.name}, ${unit.type}`;
+    return (
+      <div
+        key={unit.key}
+        class="hv-net-frame"
+        style={{ "--lanes": lanes.get(unit) }}
+        data-key={unit.key}
+      >
+        <button
+          type="button"
+          class="hv-net-close"
+          tabIndex={-1}
+          title={words}
+          aria-label={words}
+          aria-expanded="true"
+          onClick={() => map.fold(unit)}
+        >
+          {`− ${innerName(unit)}`}
+        </button>
+        {inside(unit)}
+      </div>
+    );
+  };
+  const box = (unit: Unit) => {
+    const last = nodes[unit.nodes[unit.nodes.length - 1]];
+    const isFolded = unit.kind !== "node";
+    const isJoin = !isFolded && !last.layer;
+    const sizes = last.shape ?? [];
+    const shape = times(sizes.length > 1 && sizes[0] === batch ? sizes.slice(1) : sizes);
+    const name = (isJoin ? last.operation : innerName(unit)) || unit.name;
+    const type = isJoin || last.layer === "input" ? "" : unit.type;
+    const picture = isJoin ? "" : map.pictured(unit);
+    const isNow = unit === now;
     const [isSource, isFed] = [sources, fed].map((list) =>
       list.some((n) => unit.nodes.includes(n))
     );
@@ -161,23 +207,32 @@ function boxesOf(map: NetworkMap, now: number, point: (key: string) => void) {
         (100 * (n + 1)) / own.length
       }%`
     );
+    const layers = new Set(unit.nodes.map((n) => nodes[n].layer).filter(Boolean)).size;
+    const facts = [
+      unit.name || name,
+      isFolded ? `${unit.type}, ${layers} layers, folded` : unit.type,
+      shape,
+      last.after.length && !isFolded ? `then ${last.after.join(" → ")}` : "",
+      last.failed ? "the forward failed here" : "",
+    ];
+    const title = [...new Set(facts)].filter(Boolean).join(", ");
     return (
       <button
         key={unit.key}
         type="button"
-        class={`hv-net-box${box.isWrong ? " hv-wrong" : ""}${isNow ? " hv-on" : ""}${
+        class={`hv-net-box${last.failed ? " hv-wrong" : ""}${isNow ? " hv-on" : ""}${
           isSource ? " hv-source" : ""
         }${isFed ? " hv-fed" : ""}`}
-        style={styleOf(box)}
-        tabIndex={place === Math.max(now, 0) ? 0 : -1}
+        tabIndex={unit === (now ?? boxes[0]) ? 0 : -1}
         title={title}
-        data-kind={kind}
+        data-key={unit.key}
+        data-kind={isJoin ? "join" : unit.kind}
         data-name={unit.name}
         aria-label={`${title}${isSource ? ", feeds the shown layer" : ""}${
           isFed ? ", fed by the shown layer" : ""
         }`}
         aria-current={isNow ? "true" : undefined}
-        aria-expanded={unit.kind === "node" ? undefined : "false"}
+        aria-expanded={isFolded ? "false" : undefined}
         onClick={() => map.act(unit)}
         onPointerEnter={() => point(unit.key)}
         onFocus={() => point(unit.key)}
@@ -190,72 +245,65 @@ function boxesOf(map: NetworkMap, now: number, point: (key: string) => void) {
             background: own.length ? `linear-gradient(90deg, ${stops.join(", ")})` : "none",
           }}
         />
-        <b>{box.name}</b>
+        <b>{middle(name, LONGEST)}</b>
         {picture && (
           <Canvas
             class={`hv-net-picture${picture === "input" ? " hv-smooth" : ""}`}
             paint={(canvas) => map.paintPicture(canvas, picture, isNow)}
-            deps={[graph, isNow && app.parts.map.key]}
+            deps={[map.graph, isNow && app.parts.map.key]}
           />
         )}
-        {box.lines.map((line, n) => <span key={n}>{line}</span>)}
+        {[type, shape].filter(Boolean).map((line, n) => <span key={n}>{line}</span>)}
       </button>
     );
-  });
+  };
+  return inside(map.tree!);
 }
 
-const styleOf = ({ x, y, width, height }: Box) => ({
-  left: `${x}px`,
-  top: `${y}px`,
-  width: `${width}px`,
-  height: `${height}px`,
-});
-
 /** @param shown The box whose edges are brought out. */
-function drawEdges(canvas: HTMLCanvasElement, places: Placed, shown: number, zoom: number) {
-  const { width, height, paths } = places;
+function drawEdges(canvas: HTMLCanvasElement, paths: Path[], shown: Unit, zoom: number) {
+  const { offsetWidth: width, offsetHeight: height } = canvas;
   const sharp = Math.min(devicePixelRatio * zoom, Math.sqrt(16e6 / (width * height)));
   canvas.width = Math.round(width * sharp);
   canvas.height = Math.round(height * sharp);
   const context = contextOf(canvas);
   context.scale(sharp, sharp);
   const style = getComputedStyle(canvas);
-  const [plain, skip, strong] = ["--hv-dim", "--hv-skip", "--hv-accent"].map((name) =>
+  const [plain, skipped, strong] = ["--hv-dim", "--hv-skip", "--hv-accent"].map((name) =>
     style.getPropertyValue(name)
   );
-  const skips = paths.filter((path) => path.skip).length;
-  const touches = ({ from, to }: Path) => shown >= 0 && (from === shown || to === shown);
+  const isSkip = ({ direct, onward }: Path) => !direct && !onward;
+  const skips = paths.filter(isSkip).length;
+  const touches = ({ from, to }: Path) => from === shown || to === shown;
   const order = [...paths].sort((a, b) =>
-    Number(touches(a)) - Number(touches(b)) || Number(b.skip) - Number(a.skip)
+    Number(touches(a)) - Number(touches(b)) || Number(isSkip(b)) - Number(isSkip(a))
   );
   for (const path of order) {
-    const isOn = touches(path);
-    context.strokeStyle = context.fillStyle = isOn ? strong : path.skip ? skip : plain;
-    context.globalAlpha = isOn ? 1 : path.skip ? Math.max(0.25, Math.min(0.9, 14 / skips)) : 0.85;
+    const [isOn, skip] = [touches(path), isSkip(path)];
+    context.strokeStyle = context.fillStyle = isOn ? strong : skip ? skipped : plain;
+    context.globalAlpha = isOn ? 1 : skip ? Math.max(0.25, Math.min(0.9, 14 / skips)) : 0.85;
     context.lineWidth = isOn ? 2 : 1.3;
     strokePath(context, path);
   }
 }
 
 /** A line with round corners and a head. */
-function strokePath(context: CanvasRenderingContext2D, { points, smooth }: Path) {
+function strokePath(context: CanvasRenderingContext2D, { points, direct }: Path) {
   const last = points[points.length - 1];
   context.beginPath();
   context.moveTo(...points[0]);
   for (let n = 1; n < points.length; n++) {
     const [before, here, next] = [points[n - 1], points[n], points[n + 1]];
     const middle = (before[0] + here[0]) / 2;
-    if (smooth) context.bezierCurveTo(middle, before[1], middle, here[1], ...here);
+    if (direct) context.bezierCurveTo(middle, before[1], middle, here[1], ...here);
     else if (next) context.arcTo(...here, ...next, 5);
   }
   context.lineTo(...last);
   context.stroke();
-  const before = points[points.length - 2];
-  const angle = smooth ? 0 : Math.atan2(last[1] - before[1], last[0] - before[0]);
   context.beginPath();
   context.moveTo(...last);
   for (const turn of [2.7, -2.7]) {
-    context.lineTo(last[0] + 6 * Math.cos(angle + turn), last[1] + 6 * Math.sin(angle + turn));
+    context.lineTo(last[0] + 6 * Math.cos(turn), last[1] + 6 * Math.sin(turn));
   }
   context.fill();
 }

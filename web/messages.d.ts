@@ -303,10 +303,8 @@ export interface MapAnswer extends Reply {
   nodes: GraphNode[];
   edges: [number, number][];
   modules: Record<string, string>;
-  verdict: string;
   sizes: Record<string, number[]>;
   batch: number;
-  program: string;
 }
 
 export interface WhyOrigin {

@@ -3,7 +3,6 @@
 import { goToTarget, keepAddress, linkOf, viewIn } from "./address.ts";
 import { App } from "./app.ts";
 import { block, fileIn, inflated, tellSize } from "./blocks.ts";
-import { loadDagre } from "../hookviz/static/dagre.js";
 import { el, readJson, sure } from "./dom.ts";
 import { Intake } from "./intake.tsx";
 import { Lesson } from "./lesson.tsx";
@@ -29,9 +28,8 @@ async function started(facts: PageFacts) {
   const picture = arrays.pixels && pictureOf(arrays.pixels.values, header);
   await runner.ready;
   const values = arrays.input.values as Float32Array;
-  const graph = { ...map.header, library: async () => loadDagre() } as NetworkGraph | Refused;
   const input = { values, shape: arrays.input.shape, picture };
-  return new NetworkSource(facts, runner, input, why, graph);
+  return new NetworkSource(facts, runner, input, why, map.header);
 }
 
 /** Put the app into the still picture's place. */

@@ -3,7 +3,6 @@
 import { goToTarget, keepAddress, linkOf, viewIn } from "./address.ts";
 import { App } from "./app.ts";
 import { block, tellSize } from "./blocks.ts";
-import { loadDagre } from "../hookviz/static/dagre.js";
 import { readJson } from "./dom.ts";
 import { Layer } from "./layer.ts";
 import { Lesson } from "./lesson.tsx";
@@ -69,11 +68,7 @@ class PageSource {
   }
 
   map() {
-    const made = ({ header, arrays }: Block<NetworkGraph | Refused>) => ({
-      ...header,
-      arrays,
-      library: async () => loadDagre(),
-    });
+    const made = ({ header, arrays }: Block<NetworkGraph | Refused>) => ({ ...header, arrays });
     return this.get("map", made) as NetworkGraph | Refused | null;
   }
 

@@ -7,7 +7,6 @@ import type { Course } from "./answers.ts";
 import type { Field } from "./field.ts";
 import type { Part as Flips } from "./flip.tsx";
 import type { Layer, Numbers, Numeric } from "./layer.ts";
-import type { Dagre } from "./mapLayout.ts";
 import type {
   AnyQuestion,
   AnyRequest,
@@ -50,12 +49,11 @@ export interface Reasons {
 export type Reason<Word extends keyof Reasons> = Reasons[Word] | Refused;
 export type ReasonQuestion = Extract<AnyQuestion, { ask: keyof Reasons }>;
 
-/** The network's graph, a picture of each layer, and the library that lays the graph out. */
+/** The network's graph, and a picture of each layer. */
 export type NetworkGraph =
-  & Pick<MapAnswer, "nodes" | "edges" | "modules" | "verdict" | "sizes" | "batch">
+  & Pick<MapAnswer, "nodes" | "edges" | "modules" | "sizes" | "batch">
   & {
     arrays: { pictures: { values: Uint8Array } };
-    library: () => Promise<Dagre>;
     none?: undefined;
   };
 

@@ -28,7 +28,6 @@ import type { Part as Flips } from "./flip.tsx";
 import type { Arrays, Numbers } from "./layer.ts";
 import type { Found } from "./output.tsx";
 import type { Field } from "./field.ts";
-import type { Dagre } from "./mapLayout.ts";
 import type {
   At,
   ExactValue,
@@ -342,10 +341,9 @@ class KernelSource {
       return { maps: numberOf(said.maps), gradients: numberOf(said.gradients) };
     }
     if (said.ask === "scores") return arrays.scores?.values ?? [];
-    if (said.ask === "why" || said.ask === "weights") return { ...said, arrays };
+    if (["why", "weights", "map"].includes(said.ask)) return { ...said, arrays };
     if (said.ask === "sides") return { ...said, ...arrays };
     if (said.ask === "output") return said.none ? { none: said.none } : arrays;
-    if (said.ask === "map") return { ...said, arrays, library: () => libraryOf(said.program) };
     return said.ask === "heatmaps" ? arrays : said;
   }
 
@@ -623,21 +621,6 @@ class KernelSource {
     if (this.pending.size) return;
     for (const layer of layers) if (!this.layer({ ...at, layer })) return;
   }
-}
-
-let library: Promise<Dagre> | undefined;
-
-/** Load the library that arranges a map, which the kernel sends as it sends this program. */
-function libraryOf(program: string) {
-  const address = URL.createObjectURL(new Blob([program], { type: "text/javascript" }));
-  library ??= import(address).then(
-    (each) => each.loadDagre(),
-    (error) => {
-      library = undefined;
-      throw error;
-    },
-  );
-  return library;
 }
 
 const runIn = ({ run }: Pick<At, "run">) => (run ? { shown_run: run } : {});

@@ -402,15 +402,13 @@ class GraphNode(Message):
 
 
 class MapAnswer(Reply):
-    """The network's graph, the sizes of its layers' pictures, and the program that arranges it."""
+    """The network's graph, and the sizes of its layers' pictures."""
 
     nodes: list[GraphNode]
     edges: list[tuple[int, int]]
     modules: dict[str, str]
-    verdict: str
     sizes: dict[str, list[int]]
     batch: int
-    program: str
 
 
 class WhyOrigin(Message):

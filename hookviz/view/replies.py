@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from ..draw.document import STATIC
 from ..draw.mosaic import data_url
 from ..hooking.interrupts import allow_interrupts
 from ..studies.feature_visualization import feature_visualization
@@ -139,8 +138,7 @@ def _flip(view: View, question: m.FlipQuestion) -> Replied:
 
 def _map(view: View, question: m.MapQuestion) -> Replied:
     header, arrays = map_payload(part_of(view, question))
-    program = (STATIC / "dagre.js").read_text(encoding="utf-8")
-    return m.read(m.MapAnswer, header | {"program": program}), arrays
+    return m.read(m.MapAnswer, header), arrays
 
 
 def _feature(view: View, question: m.FeatureQuestion) -> Replied:

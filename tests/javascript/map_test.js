@@ -1,13 +1,10 @@
-// The map: folds of modules, edges between them, and where the boxes stand.
+// The map: folds of modules, the columns in which they stand, and the ways of the edges.
 
 import assert from "node:assert/strict";
 const { test } = Deno;
-import { loadDagre } from "../../hookviz/static/dagre.js";
-import { lifted, openedAtFirst, reduced, treeOf, visibleUnits } from "../../web/mapGraph.ts";
-import { placed } from "../../web/mapLayout.ts";
+import { around, lifted, openedAtFirst, treeOf, visibleUnits } from "../../web/mapGraph.ts";
+import { layOut, pathsOf } from "../../web/mapLayout.ts";
 import { cases } from "./cases.js";
-
-const dagre = loadDagre();
 
 /** @param {string} name @param {string} [operation] */
 const node = (name, operation = "Conv2d") => {
@@ -21,7 +18,7 @@ const join = (path, name) => ({ ...node(name, "add"), layer: "", path });
 /** @param {any[]} nodes @param {Array<[number, number]>} [edges] */
 const graphOf = (nodes, edges = []) => {
   const modules = Object.fromEntries(nodes.flatMap(({ path }) => path.split(".").map((_, n, all) => [all.slice(0, n + 1).join("."), "Block"])));
-  return /** @type {any} */ ({ nodes, edges, modules, verdict: "" });
+  return /** @type {any} */ ({ nodes, edges, modules });
 };
 
 /** A chain of blocks of two convolutions and a sum each. @param {number} count */
@@ -52,7 +49,7 @@ function* states() {
   for (const graph of [...Object.values(cases.graphs), residual(3), residual(40), dense(12), dense(40)]) {
     const tree = treeOf(graph);
     for (const isOpen of [closed, everything, (/** @type {any} */ unit) => openedAtFirst(tree, 22).has(unit.key)])
-      yield { graph, tree, boxes: visibleUnits(tree, isOpen).boxes };
+      yield { graph, tree, boxes: visibleUnits(tree, isOpen) };
   }
 }
 
@@ -66,8 +63,8 @@ test("each node is in exactly one box, however far it is unfolded", () => {
 
 test("modules fold; a module of one part is that part; a sum is in the module that adds", () => {
   const tree = treeOf(graphOf([node("a.0"), node("b.0.x"), node("b.0.y"), join("b.0", "b.0.add"), node("b.1")]));
-  assert.deepEqual(names(visibleUnits(tree, closed).boxes), ["a.0", "b"]);
-  const open = (/** @type {string[]} */ ...keys) => names(visibleUnits(tree, (unit) => keys.includes(unit.key)).boxes);
+  assert.deepEqual(names(visibleUnits(tree, closed)), ["a.0", "b"]);
+  const open = (/** @type {string[]} */ ...keys) => names(visibleUnits(tree, (unit) => keys.includes(unit.key)));
   assert.deepEqual(open("b"), ["a.0", "b.0", "b.1"]);
   assert.deepEqual(open("b", "b.0"), ["a.0", "b.0.x", "b.0.y", "b.0.add", "b.1"]);
   assert.deepEqual(open("b.0"), ["a.0", "b"]);
@@ -75,11 +72,11 @@ test("modules fold; a module of one part is that part; a sum is in the module th
 
 test("many blocks that are alike are a group, which is split when it is opened", () => {
   const tree = treeOf(residual(40));
-  const [input, ...groups] = visibleUnits(tree, (unit) => unit.key === "body").boxes;
+  const [input, ...groups] = visibleUnits(tree, (unit) => unit.key === "body");
   assert.equal(input?.name, "input");
   assert.deepEqual(names(groups), ["body.0–9", "body.10–19", "body.20–29", "body.30–39"]);
   assert.equal(groups[0]?.type, "Block ×10");
-  const { boxes } = visibleUnits(tree, (unit) => ["body", groups[1]?.key].includes(unit.key));
+  const boxes = visibleUnits(tree, (unit) => ["body", groups[1]?.key].includes(unit.key));
   assert.equal(boxes.length, 1 + 3 + 10);
   assert.ok(names(boxes).includes("body.14"));
 });
@@ -91,7 +88,7 @@ test("many layers without modules around them are groups, too", () => {
     return treeOf(graphOf([{ ...node("input", "input"), path: "" }, ...nodes]));
   };
   for (const kinds of [1, 2]) {
-    const [input, ...groups] = visibleUnits(chain(kinds), (unit) => unit.key === "body").boxes;
+    const [input, ...groups] = visibleUnits(chain(kinds), (unit) => unit.key === "body");
     assert.equal(input?.name, "input");
     assert.equal(groups.length, 12);
     assert.equal(groups[0]?.name, "body.0–82");
@@ -102,8 +99,8 @@ test("many layers without modules around them are groups, too", () => {
 
 test("the calls of a layer are one box until it is opened", () => {
   const tree = treeOf(graphOf([node("head"), node("head#1"), node("last")]));
-  assert.deepEqual(visibleUnits(tree, closed).boxes.map(({ name, type }) => [name, type]), [["head", "2 calls"], ["last", "Conv2d"]]);
-  assert.deepEqual(names(visibleUnits(tree, everything).boxes), ["head", "head#1", "last"]);
+  assert.deepEqual(visibleUnits(tree, closed).map(({ name, type }) => [name, type]), [["head", "2 calls"], ["last", "Conv2d"]]);
+  assert.deepEqual(names(visibleUnits(tree, everything)), ["head", "head#1", "last"]);
 });
 
 test("at first all is open to one depth, as far as there is room", () => {
@@ -123,83 +120,85 @@ test("an edge leads from box to box exactly if one leads from a node to a node",
   }
 });
 
-/** @param {number} from @param {number} to @param {number[][]} edges @returns {boolean} */
-const reaches = (from, to, edges) => {
-  const seen = new Set([from]);
-  for (const each of seen) for (const [a, b] of edges) if (a === each) seen.add(/** @type {number} */ (b));
-  return seen.has(to) && from !== to;
-};
+/** @param {ReturnType<typeof states> extends Generator<infer T> ? T : never} state */
+const laidOut = ({ graph, tree, boxes }) => layOut(tree, boxes, lifted(boxes, graph.edges));
 
-test("an edge is a skip exactly if its end is reached without it, or lies before its start", () => {
-  for (const { graph, boxes } of states()) {
-    if (boxes.length > 30) continue; // the check is slow
-    const edges = lifted(boxes, graph.edges);
-    const { kept, skips } = reduced(boxes.length, edges);
-    assert.equal(kept.length + skips.length, edges.length);
-    const forward = edges.filter(([a, b]) => a < b);
-    for (const [from, to] of edges) {
-      const others = forward.filter(([a, b]) => a !== from || b !== to);
-      const skip = skips.some(([a, b]) => a === from && b === to);
-      assert.equal(skip, from > to || reaches(from, to, others), `${from} ${to}`);
+test("each part stands to the right of all that feed it", () => {
+  for (const state of states()) {
+    const { boxes, edges, columns } = laidOut(state);
+    assert.deepEqual(new Set(boxes), new Set(state.boxes));
+    assert.equal(boxes.length, state.boxes.length);
+    for (const { from, to, outer } of edges) {
+      const columnOf = (/** @type {any} */ box) =>
+        columns.get(outer)?.findIndex((column) => column.some((part) => part === box || around(box).includes(part))) ?? -1;
+      assert.ok(0 <= columnOf(from) && columnOf(from) < columnOf(to), `${from.name} ${to.name}`);
     }
   }
 });
 
-test("boxes stand in the order of the edges, apart from each other, within the width", () => {
-  for (const { graph, boxes } of states()) {
-    if (boxes.length > 60) continue; // as many are never shown
-    const edges = reduced(boxes.length, lifted(boxes, graph.edges));
-    const sizes = boxes.map((_, n) => (n % 3 ? { width: 100, height: 100 } : { width: 66, height: 40 }));
-    for (const room of [360, 1240]) {
-      const { boxes: places, lines, paths, frames, width, height } = placed(dagre, boxes, sizes, edges, room);
-      const at = (/** @type {number} */ n) => /** @type {any} */ (places[n]);
-      for (const [from, to] of edges.kept) {
-        assert.ok(/** @type {number} */ (lines[from]) <= /** @type {number} */ (lines[to]));
-        if (lines[from] === lines[to]) assert.ok(at(from).x + at(from).width < at(to).x);
-        else assert.ok(at(from).y + at(from).height < at(to).y);
-      }
-      for (const [n, one] of places.entries())
-        for (const other of places.slice(n + 1))
-          assert.ok(one.x + one.width <= other.x || other.x + other.width <= one.x || one.y + one.height <= other.y || other.y + other.height <= one.y);
-      for (const each of [...places, ...frames]) assert.ok(each.x >= 0 && each.y >= 0 && each.x + each.width <= width && each.y + each.height <= height);
-      assert.equal(paths.length, edges.kept.length + edges.skips.length);
-      for (const { from, to, points } of paths) {
-        const inside = (/** @type {number} */ n, /** @type {any} */ [x, y]) => x >= at(n).x - 1 && x <= at(n).x + at(n).width + 1 && y >= at(n).y - 1 && y <= at(n).y + at(n).height + 1;
-        assert.ok(inside(from, points[0]) && inside(to, points[points.length - 1]));
-        assert.ok(points.every(([x, y]) => Number.isFinite(x + y)));
-      }
-    }
+test("what runs in parallel shares a column, and what is fed through another module does not", () => {
+  const nodes = [node("a.one"), node("b.x"), node("b.y"), node("a.two"), node("last")];
+  const tree = treeOf(graphOf(nodes, []));
+  const open = visibleUnits(tree, everything);
+  const columnsOf = (/** @type {Array<[number, number]>} */ edges) =>
+    [...layOut(tree, open, edges).columns].map(([{ name }, columns]) => [name, columns.map(names)]);
+  assert.deepEqual(columnsOf([[0, 1], [0, 2], [1, 3], [2, 3], [3, 4]]), [
+    ["", [["a"], ["b"], ["last"]]],
+    ["a", [["a.one"], ["a.two"]]],
+    ["b", [["b.x", "b.y"]]],
+  ]);
+});
+
+test("a list whose parts run between others is no box", () => {
+  const graph = graphOf([node("up.0"), node("join.0"), node("up.1"), node("join.1"), node("down.0"), node("down.1")]);
+  for (const list of ["up", "join", "down"]) graph.modules[list] = "ModuleList";
+  assert.deepEqual(names(visibleUnits(treeOf(graph), closed)), ["up.0", "join.0", "up.1", "join.1", "down"]);
+});
+
+test("skips that run side by side have lanes of their own", () => {
+  const graph = dense(6);
+  const tree = treeOf(graph);
+  const { edges, columns, lanes } = layOut(tree, visibleUnits(tree, everything), graph.edges);
+  const [block] = visibleUnits(tree, closed);
+  const place = (/** @type {any} */ unit) => columns.get(block)?.findIndex((column) => column.includes(unit)) ?? -1;
+  const skips = edges.filter(({ onward }) => !onward);
+  assert.equal(skips.length, 10);
+  for (const [n, one] of skips.entries())
+    for (const other of skips.slice(n + 1))
+      assert.ok(one.lane !== other.lane || place(one.to) <= place(other.from) || place(other.to) <= place(one.from));
+  assert.equal(lanes.get(block), Math.max(...skips.map(({ lane }) => lane)) + 1);
+});
+
+test("an edge enters its box from the left, and goes straight only where no other box stands", () => {
+  const nodes = [node("a"), node("b"), node("c"), node("d"), node("e"), node("f")];
+  const tree = treeOf(graphOf(nodes));
+  // a feeds b and c in parallel; c passes b's successor d; e and f stand in the next line.
+  const layout = layOut(tree, visibleUnits(tree, closed), [[0, 1], [0, 2], [1, 3], [2, 4], [3, 4], [0, 4], [4, 5], [0, 5]]);
+  const spots = { a: [0, 60], b: [130, 0], c: [130, 120], d: [260, 60], e: [0, 300], f: [130, 300] };
+  const at = new Map(layout.boxes.map((unit) => [unit, { x: spots[unit.name][0], y: spots[unit.name][1], width: 100, height: 100 }]));
+  const paths = pathsOf(layout, at);
+  const found = Object.fromEntries(paths.map(({ from, to, ...path }) => [from.name + to.name, path]));
+  const direct = Object.keys(found).filter((name) => found[name].direct);
+  assert.deepEqual(direct.sort(), ["ab", "ac", "bd", "ef"]);
+  for (const { from, to, points } of paths) {
+    const [a, b] = [from, to].map((unit) => /** @type {any} */ (at.get(unit)));
+    assert.deepEqual(points[0], [a.x + 100, a.y + 50]);
+    assert.deepEqual(points.at(-1), [b.x, b.y + 50]);
+    const before = /** @type {any} */ (points.at(-2));
+    assert.ok(before[0] < b.x);
   }
+  for (const name of ["ae", "ce", "de", "af"]) assert.ok(found[name].points.some(([, y]) => y > 220), `${name} runs below its line`);
 });
 
-test("a frame holds its unit's boxes of a line", () => {
-  const tree = treeOf(residual(3));
-  const { boxes } = visibleUnits(tree, everything);
-  const edges = reduced(boxes.length, lifted(boxes, residual(3).edges));
-  const { frames, boxes: places } = placed(dagre, boxes, boxes.map(() => ({ width: 100, height: 100 })), edges, 5000);
-  assert.deepEqual(names(frames.map(({ unit }) => unit)).sort(), ["body", "body.0", "body.1", "body.2"]);
-  for (const frame of frames)
-    for (const [n, box] of boxes.entries()) {
-      if (!box.name.startsWith(`${frame.unit.name}.`)) continue;
-      const { x, y, width, height } = /** @type {any} */ (places[n]);
-      assert.ok(frame.x < x && frame.y < y && frame.x + frame.width > x + width && frame.y + frame.height > y + height);
-    }
-});
-
-test("a thousand layers open as a few boxes, none over another", () => {
+test("a thousand layers open as a few boxes", () => {
   const graph = residual(340);
   const tree = treeOf(graph);
   const first = openedAtFirst(tree, 22);
   /** @type {Set<string>} Down to the innermost block. */
   const opened = new Set(first);
   for (;;) {
-    const { boxes } = visibleUnits(tree, (unit) => opened.has(unit.key));
+    const boxes = visibleUnits(tree, (unit) => opened.has(unit.key));
     assert.ok(boxes.length < 60, `${boxes.length} boxes`);
-    const { kept, skips } = reduced(boxes.length, lifted(boxes, graph.edges));
-    const places = placed(dagre, boxes, boxes.map(() => ({ width: 104, height: 100 })), { kept, skips }, 900).boxes;
-    for (const [n, one] of places.entries())
-      for (const other of places.slice(0, n))
-        assert.ok(one.x >= other.x + other.width || other.x >= one.x + one.width || one.y >= other.y + other.height || other.y >= one.y + one.height);
     const closed = boxes.find((box) => box.kind !== "node");
     if (!closed || opened.size > first.size + 8) break;
     opened.add(closed.key);

@@ -363,7 +363,7 @@ def graph_payload(graph: Graph, model: nn.Module) -> dict[str, Any]:
         ``nodes``, in the order in which they ran: ``name layer call operation shape after``,
         ``path`` (the module that the node is, or in whose code it ran), ``sources`` (indices of
         nodes, None where the node is not a layer) and ``failed``; ``edges``, pairs of indices;
-        ``modules``, the class by the name of each module that holds a node; ``verdict``.
+        ``modules``, the class by the name of each module that holds a node.
 
     Examples
     --------
@@ -390,5 +390,4 @@ def graph_payload(graph: Graph, model: nn.Module) -> dict[str, Any]:
         "nodes": records,
         "edges": [list(edge) for edge in graph.edges],
         "modules": {name: kinds[name] for name in sorted(paths) if name and name in kinds},
-        "verdict": graph.verdict,
     }
