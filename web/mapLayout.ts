@@ -101,16 +101,15 @@ function within(box: Unit, part: Unit) {
 /** Each part stands to the right of all that feed it, also of those that feed it through other units. */
 function columnsOf(outer: Unit, boxes: Unit[], edges: Array<[number, number]>) {
   const parts = boxes.map((box) => partOf(outer, box));
+  const before = boxes.map(() => new Set<Unit>()); // the parts that feed each box
   const feeds = new Map(outer.parts.map((part) => [part, new Set<Unit>()]));
-  const passed = boxes.map(() => new Set<Unit>()); // parts that feed a box that is in none
   boxes.forEach((_, to) => {
     for (const [from, end] of edges) {
       if (end !== to || from >= to) continue;
-      const part = parts[to];
-      for (const source of parts[from] ? [parts[from]] : passed[from]) {
-        if (source !== part) (part ? feeds.get(part)! : passed[to]).add(source);
-      }
+      for (const source of [...before[from], parts[from]]) if (source) before[to].add(source);
     }
+    const part = parts[to];
+    for (const source of before[to]) if (part && source !== part) feeds.get(part)!.add(source);
   });
   const place: Map<Unit, number> = new Map();
   const placeOf = (part: Unit): number => {
