@@ -38,11 +38,6 @@ PNET = """class PNet(nn.Module):
 model = PNet().eval()
 x = torch.rand(1, 3, 60, 48)
 explorer = hookviz.explore(model, x, layer='conv3')"""
-SEGMENTS = """from torchvision.models import segmentation as zoo
-model = zoo.lraspp_mobilenet_v3_large(weights=None, weights_backbone=None).eval()
-names = zoo.LRASPP_MobileNet_V3_Large_Weights.DEFAULT.meta['categories']
-picture = hookviz.attribution.prepare_input(hookviz.demo_images()[6], hookviz.demo_model()).args[0]
-explorer = hookviz.explore(model, picture, layers='backbone.4*', class_names=names)"""
 DETECTS = """from torchvision.models import detection as zoo
 model = zoo.fasterrcnn_mobilenet_v3_large_320_fpn(
     weights=None, weights_backbone=None, box_score_thresh=0.0, min_size=112, max_size=112,
@@ -116,35 +111,6 @@ def test_a_click_in_a_face_map_is_the_target(opened, shots):
     # The output is unchanged, so its map stays and accepts clicks before the answer arrives.
     assert not any(notebook.page.evaluate("said"))
     notebook.page.screenshot(path=shots / "answer-pnet.png")
-    assert notebook.errors == []
-
-
-@pytest.mark.heavy
-def test_a_click_in_a_segmentation_is_the_target(opened, shots):
-    notebook, app, said = opened(SEGMENTS)
-    output = app.locator(".hv-output")
-    wait_for(lambda: output.locator(".hv-legend button").count() > 0, "the classes")
-    notebook.page.screenshot(path=shots / "answer-classes.png")
-    menu = output.get_by_role("combobox", name="map of the output")
-    assert menu.locator("option").all_inner_texts()[:3] == [
-        "largest",
-        "__background__",
-        "aeroplane",
-    ]
-    click(output, 56, 60, (112, 112))
-    found = re.compile(r'output\["out"\]\[0, (\d+), 56, 60\]')
-    wait_for(lambda: found.match(said.inner_text()), "the target")
-    channel = int(found.match(said.inner_text())[1])
-    best = "nothing"
-    for option in output.locator(".hv-legend button").all():
-        if option.get_attribute("data-channel") == str(channel):
-            best = option.inner_text()
-            option.click()
-            break
-    wait_for(lambda: menu.input_value() == f"0 {channel}", "the class's values")
-    assert best == menu.locator("option").nth(channel + 1).inner_text()
-    wait_for(lambda: f'gradient of output["out"][0, {channel}, 56, 60]' in app.text_content(), "it")
-    notebook.page.screenshot(path=shots / "answer-segmentation.png")
     assert notebook.errors == []
 
 

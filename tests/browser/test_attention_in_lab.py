@@ -59,30 +59,3 @@ def test_a_head_shows_the_weights_of_the_clicked_query_and_can_be_switched_off(o
     assert chip.evaluate("chip => chip.scrollWidth <= chip.clientWidth")
     wait_for(lambda: read(app, "value", where) == 0, "a head without weights")
     assert notebook.errors == []
-
-
-TRAINED = (
-    "import hookviz, ipywidgets\n"
-    "model, picture = hookviz.models.demo_transformer(), hookviz.models.demo_digits()[7]\n"
-    "name = 'encoder.layers.encoder_layer_1.self_attention'\n"
-    "maps = hookviz.attention(model, hookviz.attribution.prepare_input(picture, model).args[0])\n"
-    "maps = maps[name][0, 1, :, 1:].unflatten(-1, (6, 6))\n"
-    "explorer = hookviz.explore(model, picture, layer=f'{name}.heads', channel=1)\n"
-    "words = f'{maps[1 + 1 * 6 + 4, 2, 3]:.4f}'\n"
-    "display(ipywidgets.Label(words).add_class('expected'), explorer)"
-)
-
-
-@pytest.mark.heavy
-@pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_a_trained_head_shows_the_weights_of_a_clicked_patch(open_canvas, shots):
-    notebook, app = open_canvas(TRAINED)
-    page = notebook.page
-    frame, side = app.locator(".hv-activation .hv-frame"), app.locator(".hv-activation .hv-cap")
-    point(frame, *place(1, 4, 6), click=True)
-    wait_for(lambda: "query: patch (1, 4)" in side.inner_text(), "the patch's map")
-    expected = page.locator(".expected").first.inner_text()
-    where = place(2, 3, 6)
-    wait_for(lambda: read(app, "value", where) == float(expected), "the patch's weight")
-    page.screenshot(path=shots / "attention-digits.png")
-    assert notebook.errors == []

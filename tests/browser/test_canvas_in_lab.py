@@ -112,32 +112,6 @@ def test_the_canvas_replaces_the_core_widgets_and_updates_the_traits(open_notebo
     assert notebook.errors == []
 
 
-@pytest.mark.heavy
-def test_core_widgets_and_canvas_in_one_notebook_keep_their_styles(open_notebook):
-    """The styles of core widgets do not affect the canvas, nor the other way round."""
-    other = MAKE.replace("explorer =", "other =")
-    off = f"patch.stopall()\n{other}\nother"
-    notebook = open_notebook([ON, MAKE, "explorer", off])
-    app = notebook.page.locator(".hookviz-app")
-    app.locator(".hv-tile").first.wait_for()
-    core = notebook.page.locator(".hookviz-by-target input").first
-    core.wait_for()
-    look = "all => [...new Set(all.map((e) => getComputedStyle(e).{}))]"
-    sliders, ends = app.locator("input[type=range]"), app.locator("input.hv-end")
-
-    def looks():
-        return [
-            sliders.evaluate_all(look.format("borderTopWidth")),
-            ends.evaluate_all(look.format("borderTopColor")),
-            app.locator("select").evaluate_all(look.format("backgroundImage")),
-            core.evaluate("(e) => getComputedStyle(e).borderTopWidth"),
-        ]
-
-    alone = [["0px"], ["rgba(0, 0, 0, 0)"], ["none"], "1px"]
-    wait_for(lambda: looks() == alone, "the looks of both")
-    assert notebook.errors == []
-
-
 # Keep the kernel busy until a file tells it to end.
 BUSY = """import pathlib, time
 folder = pathlib.Path({folder!r})

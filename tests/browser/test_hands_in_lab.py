@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from face import open_drawer, save_menu
-from front_end import SAID, WIDGETS, next_frame, point, wait_for
+from face import open_drawer
+from front_end import WIDGETS, next_frame, wait_for
 from playwright.sync_api import expect
 
 import hookviz
@@ -70,40 +70,4 @@ def test_edits_change_predictions_maps_and_the_order_by_score_drop(open_canvas, 
     app.get_by_role("button", name="channel 32: × 0.5").click()
     twin.reset()
     wait_for(lambda: share(twin.frame.predictions[0]) in first.inner_text(), "the bars")
-    assert notebook.errors == []
-
-
-@pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_the_code_tab_shows_the_code_of_the_view(open_canvas, twin):
-    notebook, app = open_canvas("import hookviz", MAKE, "explorer")
-    drawer = open_drawer(app, "Code")
-    code = drawer.get_by_label("this view as PyTorch code")
-    code.wait_for()
-    twin.reset()
-    assert code.input_value() == twin.code()
-    assert notebook.errors == []
-
-
-@pytest.mark.heavy
-@pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_copied_code_and_the_best_channel_at_a_position(open_canvas, twin, shots):
-    notebook, app = open_canvas("import hookviz", MAKE, "explorer")
-    page = notebook.page
-    app.locator(".hv-activation .hv-frame").focus()
-    page.keyboard.press("ArrowRight")
-    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    twin.reset()
-    twin.channel = 33
-    tools = app.locator(".hv-tools-of-view [role=status]")
-    tools.evaluate(SAID)
-    save_menu(app, "copy code")
-    wait_for(lambda: "copied" in page.evaluate("said"), "the code")
-    assert page.evaluate("navigator.clipboard.readText()") == twin.code()
-    # The first channel at that position is the same for exact and for rounded values.
-    point(app.locator(".hv-activation .hv-frame"), 0.6, 0.3, click=True)
-    page.keyboard.press("b")
-    twin.place, twin.order = (0.6, 0.3), "contrast"
-    number = app.locator(".hv-number-now").first
-    wait_for(lambda: number.inner_text() == str(twin.channel), "the best there")
-    page.screenshot(path=shots / "best-in-lab.png")
     assert notebook.errors == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from front_end import CANVAS_ON, PLAIN_MAP, WIDGETS, wait_for
+from front_end import PLAIN_MAP, WIDGETS, wait_for
 from playwright.sync_api import expect
 
 TWO_PICTURES = [
@@ -11,21 +11,6 @@ TWO_PICTURES = [
     "model, pictures = hookviz.demo_model(), hookviz.demo_images()",
     "both = hookviz.compare(model, model, pictures[6], inputs_b=pictures[9]).show()\n"
     "both.layer, both.channel = 'stem.0', 0\nboth",
-]
-FINE_TUNED = [
-    "import copy, hookviz, torch",
-    "model, pictures = hookviz.demo_model(), hookviz.demo_images()\n"
-    "tuned = copy.deepcopy(model).train()\n"
-    "torch.manual_seed(0)\n"
-    "x = torch.cat([hookviz.attribution.prepare_input(p, model).args[0] for p in pictures[:4]])\n"
-    "y = torch.tensor([model.class_names.index(p.info['label']) for p in pictures[:4]])\n"
-    "optimizer = torch.optim.SGD(tuned.parameters(), 0.05, momentum=0.9)\n"
-    "for _ in range(4):\n"
-    "    optimizer.zero_grad()\n"
-    "    torch.nn.functional.cross_entropy(tuned(x), (y + 1) % 10).backward()\n"
-    "    optimizer.step()",
-    "comparison = hookviz.compare(model, tuned, pictures[6])\nprint(comparison.verdict)",
-    "both = comparison.show()\nboth.layer = 'layer3.1.conv2'\nboth",
 ]
 PORTED = [
     "import copy, hookviz",
@@ -51,22 +36,6 @@ def test_the_plain_face_of_a_pair_shows_the_difference_and_each_run(open_noteboo
     run.select_option("b")
     wait_for(lambda: shown.get_attribute("alt").startswith("channel 1"), "b itself")
     page.screenshot(path=shots / "side-by-side-pictures.png")
-    assert notebook.errors == []
-
-
-@pytest.mark.heavy
-@pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_before_and_after_fine_tuning_share_one_set_of_controls(open_notebook, shots):
-    notebook = open_notebook([CANVAS_ON, *FINE_TUNED])
-    page = notebook.page
-    app = page.locator(".hookviz-app")
-    app.locator(".hv-tile").first.wait_for()
-    maps = app.locator(".hv-pair figure:nth-of-type(n + 4)")
-    expect(maps.locator("b")).to_have_text(["a", "b", "b − a"])
-    expect(app).to_have_count(1)  # one set of controls
-    boxes = [maps.nth(n).locator("canvas").bounding_box() for n in range(3)]
-    assert len({box["y"] for box in boxes}) == 1
-    page.screenshot(path=shots / "side-by-side-tuned.png")
     assert notebook.errors == []
 
 

@@ -73,23 +73,6 @@ def test_events_are_reached_by_keyboard(opened, trace):
     agrees(page, trace, next(event.index for event in trace if event.backward))
 
 
-def test_events_are_reached_by_pointer(opened, trace):
-    page = opened()
-    box = page.get_by_role("slider", name="event", exact=True).bounding_box()
-
-    def over(wanted):
-        return box["x"] + (wanted + 0.5) * box["width"] / len(trace), box["y"] + 30
-
-    page.mouse.move(*over(40))
-    page.mouse.down()
-    agrees(page, trace, 40)
-    page.mouse.move(*over(200), steps=3)
-    agrees(page, trace, 200)
-    page.mouse.up()
-    page.mouse.move(*over(100))
-    agrees(page, trace, 200)  # the button is released
-
-
 def test_a_click_on_a_module_shows_its_next_event(opened, trace):
     page = opened()
     own = [event.index for event in trace if event.layer == "layer2.0.conv1"]
@@ -152,10 +135,7 @@ def test_the_player_plays_to_the_end(shown, trace):
     assert place(page) == 2
 
 
-OTHERS = [pytest.param(*each, marks=pytest.mark.heavy) for each in ((700, "dark"), (1100, "light"))]
-
-
-@pytest.mark.parametrize(("width", "theme"), [(700, "light"), (1100, "dark"), *OTHERS])
+@pytest.mark.parametrize(("width", "theme"), [(700, "light"), (1100, "dark")])
 def test_the_layout_is_the_same_for_all_events(opened, shots, trace, width, theme):
     page = opened(width, theme)
     colours = palette if theme == "light" else dark_or_same
