@@ -66,7 +66,6 @@ class Result:
     # State that the model itself changes when it runs.
     changing: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)  # hookviz's refusals
-    seconds: dict[str, float] = field(default_factory=dict)
     absent: str = ""  # why the library cannot be imported
     rivals: dict[str, Tally] = field(default_factory=dict)
     error: str = ""

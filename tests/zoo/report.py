@@ -26,7 +26,7 @@ def report(results: list[Result], cases: int) -> str:
             f"{len(results)} of {cases} models, {_families(results)} timm families. "
             f"{', '.join(map(with_version, PACKAGES))}.",
             "",
-            *summary(results),
+            *_summary(results),
             "",
             *_rivals(results),
             "",
@@ -48,14 +48,9 @@ def _families(results: list[Result]) -> int:
     return len({result.kind for result in results if result.name.startswith("timm/")})
 
 
-def summary(results: list[Result], walked: bool = True) -> Iterator[str]:
-    """Yield the counts over all models; ``walked`` if the explorer showed all layers."""
+def _summary(results: list[Result]) -> Iterator[str]:
     calls = sum(result.calls for result in results)
     wrong = sum(len(result.wrong) + len(result.explored_wrong) for result in results)
-    shown = [
-        ("models explored layer by layer", len(results), sum(map(_explored, results))),
-        ("layers shown in the explorer", _ran(results), sum(r.explored for r in results)),
-    ]
     yield "## hookviz"
     yield ""
     yield from table(
@@ -70,7 +65,8 @@ def summary(results: list[Result], walked: bool = True) -> Iterator[str]:
             ("layers wrong, by `capture` or by `explore`, to the bit", calls, wrong),
             ("models wrong", len(results), sum(bool(r.wrong or r.explored_wrong) for r in results)),
             ("models touched", len(results), sum(bool(result.touched) for result in results)),
-            *shown[not walked :],
+            ("models explored layer by layer", len(results), sum(map(_explored, results))),
+            ("layers shown in the explorer", _ran(results), sum(r.explored for r in results)),
             ("widgets or figures left", len(results), sum(bool(r.left) for r in results)),
             ("models that could not be checked", len(results), sum(bool(r.error) for r in results)),
         ],

@@ -4,10 +4,11 @@ from functools import partial
 
 import pytest
 from heavy import heavy_but
+from torch import nn
 
 import hookviz
 from zoo.check import check
-from zoo.ecosystem.cases import ABSENT, all_foreign
+from zoo.ecosystem.cases import Foreign, all_foreign
 from zoo.ecosystem.libraries import Libraries
 from zoo.ecosystem.report import report
 from zoo.ecosystem.use import STEPS
@@ -23,9 +24,7 @@ SAMPLE = ["torch/DataParallel", "torch/replaced forward"]
 def test_models_changed_by_torch_are_exact_explored_and_traced(name):
     result = examine(CASES[name])
     assert not result.faults
-    assert result.explored and {"model", "explore", "figure", "code", "trace"} <= set(
-        result.seconds
-    )
+    assert result.explored
 
 
 def test_a_scripted_model_is_refused_with_a_clear_message():
@@ -46,14 +45,8 @@ def test_the_check_finds_generated_code_with_a_wrong_result(monkeypatch):
 
 def test_a_missing_library_is_reported_without_a_fault(tmp_path):
     libraries = Libraries(tmp_path, examine)
-    case = CASES["escnn/R2Conv"]
+    case = Foreign("no_such_library/Model", (1, 3, 8, 8), nn.Identity)
     libraries._run_library("no_such_library", [case], 1)
     (found,) = [libraries.kept(case)]
     assert not found.faults
     assert "No module named 'no_such_library'" in report([found], 1)
-
-
-def test_the_ecosystem_has_models_of_many_libraries():
-    libraries = {case.library for case in CASES.values()}
-    assert set(ABSENT) < libraries
-    assert len(CASES) >= 40

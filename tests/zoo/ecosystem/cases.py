@@ -11,15 +11,6 @@ from torch import Tensor, nn
 
 from ..weights import fill
 
-_TORCHAUDIO = "torchaudio 2.11 is built for another CUDA than torch 2.15 and cannot be imported"
-ABSENT = {
-    "torchaudio": f"{_TORCHAUDIO}, nor transformers beside it",
-    "speechbrain": f"needs torchaudio: {_TORCHAUDIO}",
-    "encodec": f"needs torchaudio: {_TORCHAUDIO}",
-    "escnn": "needs lie_learn, which is not built",
-}
-"""Libraries that `make ecosystem` does not install, and why."""
-
 
 @dataclass(frozen=True)
 class Foreign:
@@ -76,7 +67,7 @@ def all_foreign() -> dict[str, Foreign]:
 
 
 def _every() -> Iterator[Foreign]:
-    from . import huggingface, pictures, sound, transformed
+    from . import huggingface, pictures, transformed
 
-    for module in (pictures, huggingface, sound, transformed):
+    for module in (pictures, huggingface, transformed):
         yield from module.cases()

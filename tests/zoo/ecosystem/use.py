@@ -1,12 +1,10 @@
-"""Check and time what users do besides capturing: figure, code and trace."""
+"""Check what users do besides capturing: figure, code and trace."""
 
 from __future__ import annotations
 
 import io
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
-from time import perf_counter
 from typing import Any
 
 import torch
@@ -28,16 +26,7 @@ from ..check import (
     note_left,
     widgets,
 )
-from ..running import ask, score, seed
-
-
-def time_itself(case: Case, truths: Truths, result: Result) -> None:
-    """Measure the model's second forward and backward without hookviz."""
-    for _ in range(2):
-        model = build(case, result.gain)  # a new model, since some cache parts of a graph
-        with _clock(result, "model"):
-            value, sources = ask(model, case.input())
-            torch.autograd.grad(value, sources, allow_unused=True)
+from ..running import score, seed
 
 
 def trace(case: Case, truths: Truths, result: Result) -> None:
@@ -45,8 +34,7 @@ def trace(case: Case, truths: Truths, result: Result) -> None:
     model = build(case, result.gain)
     seed()
     before = snapshot(model)
-    with _clock(result, "trace"):
-        traced = hookviz.trace(model, case.input(), target=score)
+    traced = hookviz.trace(model, case.input(), target=score)
     note_changes("trace", model, before, result)
     core, _ = unwrapped(model)
     names = {id(module): name for name, module in core.named_modules()}
@@ -65,8 +53,7 @@ def show(case: Case, truths: Truths, result: Result) -> None:
     alive, figures = widgets(), set(pyplot.get_fignums())
     seed()
     before = snapshot(model)
-    with _clock(result, "explore"):
-        explorer = hookviz.explore(model, case.input())
+    explorer = hookviz.explore(model, case.input())
     explorer.target = score
     result.explored_wrong = [f"explore: {each}" for each in differences(explorer.cache, truths)]
     names = list(explorer.cache)
@@ -85,9 +72,8 @@ def show(case: Case, truths: Truths, result: Result) -> None:
 
 
 def _check_figure(explorer: Any, result: Result) -> None:
-    with _clock(result, "figure"):
-        figure = explorer.figure()
-        figure.savefig(io.BytesIO(), format="png")
+    figure = explorer.figure()
+    figure.savefig(io.BytesIO(), format="png")
     if not any(axes.images or axes.lines for axes in figure.axes):
         result.raised.append(f"figure of {explorer.layer}: nothing is drawn")
 
@@ -108,8 +94,7 @@ def _check_code(explorer: Any, model: nn.Module, result: Result) -> None:
     pyplot.switch_backend("agg")
     seed()
     try:
-        with _clock(result, "code"):
-            exec(compile(code, "code", "exec"), scope)
+        exec(compile(code, "code", "exec"), scope)
     except Exception as error:
         at = error.__traceback__ and error.__traceback__.tb_next
         line = code.splitlines()[at.tb_lineno - 1].strip() if at else ""
@@ -146,11 +131,4 @@ def _close(got: Tensor, wanted: Tensor) -> bool:
     return bool((got - wanted).abs().max() <= 1e-4 * wanted.abs().max().clamp(min=1e-12))
 
 
-@contextmanager
-def _clock(result: Result, what: str) -> Iterator[None]:
-    start = perf_counter()
-    yield
-    result.seconds[what] = perf_counter() - start
-
-
-STEPS = (capture, time_itself, show, trace)
+STEPS = (capture, show, trace)
