@@ -23,7 +23,7 @@ ENV = $(patsubst %/,%,$(dir $@))
 INSTALL = $(ENV)/bin/uv pip install --quiet --compile-bytecode --python $(ENV)/bin/python
 PYTEST := -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: lab test test-all test-heavy test-colab test-oldest lint messages face zoo network edits faults fields divergences
+.PHONY: lab test test-all test-heavy test-colab test-oldest lint messages face zoo network edits faults fields
 .PHONY: against-0.3 ecosystem ecosystem-sample docs bench runtime wheel clean
 
 # Also under -j: the tests take all workers.
@@ -73,9 +73,6 @@ faults: $(ECOSYSTEM)/.test  ## plant faults in real models and have them looked 
 	$(ECOSYSTEM)/bin/python -m tests.zoo.faults.trained
 	$(ECOSYSTEM)/bin/python -m tests.zoo.faults
 
-divergences: $(VENV)/.test  ## change one thing in real models and have it looked for: ten minutes
-	$(BIN)/python -W ignore -m tests.zoo.divergences
-
 against-0.3: $(VENV)/.test $(BASELINE)/.test  ## compare with 0.3, or only MODELS="resnet18 small/*", or MODELS=all
 	$(BIN)/python -m tests.zoo.against $(BASELINE)/bin/python $(foreach name,$(MODELS),'$(name)')
 
@@ -83,7 +80,7 @@ against-0.3: $(VENV)/.test $(BASELINE)/.test  ## compare with 0.3, or only MODEL
 fields: $(ECOSYSTEM)/.test  ## check receptive fields by perturbing pixels, and others': half an hour
 	$(ECOSYSTEM)/bin/python -m tests.zoo.fields
 
-ecosystem: $(ECOSYSTEM)/.test  ## check hookviz on models of other libraries: about half an hour
+ecosystem: $(ECOSYSTEM)/.test  ## check hookviz on models of other libraries: a quarter of an hour
 	$(ECOSYSTEM)/bin/python -m tests.zoo.ecosystem
 
 ecosystem-sample: $(ECOSYSTEM)/.test  ## the same on a small model of five libraries; the callbacks
