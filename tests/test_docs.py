@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import io
 import os
@@ -187,10 +188,36 @@ def test_every_provoked_message_has_one_title(provocation, folder_with_photo):
     assert len(explained) == 1, message
 
 
+@cache
+def words_of_hookviz():
+    """Return all strings of the package, with dots for the values in formatted ones."""
+    found = []
+    for path in Path(hookviz.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.JoinedStr):
+                parts = (
+                    each.value if isinstance(each, ast.Constant) else "…" for each in node.values
+                )
+                found.append("".join(parts))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(node.value)
+    return "\n".join(found)
+
+
+def is_written_in_hookviz(title):
+    """Return whether strings of the package have a title's words, apart from its values."""
+    parts = [part.strip(" .,") for part in title.partition(": ")[2].split("…")]
+    parts = [part for part in parts if re.search(r"\w{3}", part)]
+    return bool(parts) and all(part in words_of_hookviz() for part in parts)
+
+
 def test_every_title_is_a_real_message(folder_with_photo):
     messages = [cached_error_text(provocation) for provocation in PROVOKED]
     unreal = [
-        title for title in titles() if not any(matches_title(each, title) for each in messages)
+        title
+        for title in titles()
+        if not any(matches_title(each, title) for each in messages)
+        and not is_written_in_hookviz(title)
     ]
     assert sorted(unreal) == sorted(SEEN_ELSEWHERE)
     assert len(set(titles())) == len(titles())
