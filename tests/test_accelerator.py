@@ -13,6 +13,7 @@ def few_subjects(monkeypatch):
     monkeypatch.setattr(accelerator, "SUBJECTS", subjects)
 
 
+@pytest.mark.heavy
 def test_the_script_passes_on_the_cpu(capsys):
     assert accelerator.main(["--device", "cpu", "--rounds", "1"]) == 0
     printed = capsys.readouterr().out

@@ -89,6 +89,7 @@ def test_an_impossible_output_is_refused_before_the_model_is_built(
     assert line.startswith("hookviz: ") and message in line
 
 
+@pytest.mark.heavy
 def test_page_takes_a_timm_model_and_reports_failed_downloads(tmp_path, photo, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     layers = ["--layers", "stages.3.blocks.*.conv_dw"]

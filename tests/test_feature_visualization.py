@@ -43,6 +43,7 @@ def test_the_optimum_of_a_gabor_layer_is_its_kernel():
     torch.testing.assert_close(found.inputs.std((2, 3, 4)), torch.ones(2, 2))
 
 
+@pytest.mark.heavy
 def test_colour_channels_of_the_demo_model_get_their_colours():
     """Channel 5 of the first layer detects yellow next to blue, channel 2 cyan next to red."""
     found = feature_visualization(MODEL, "stem.0", [2, 5], size=48, steps=128)

@@ -171,17 +171,11 @@ class Pooled(nn.Module):
         return scores
 
 
-@pytest.mark.parametrize(
-    ("sides", "means"),
-    [
-        ([9], [(3, 2, 1)]),
-        pytest.param([12, 5], [(2,), (3, 2), ((2, 3), (1, 2))], marks=pytest.mark.heavy),
-    ],
-    ids=["overlapping", "others"],
-)
-def test_pooling_layers_have_the_gradients_of_torch(sides, means):
+@pytest.mark.heavy
+def test_pooling_layers_have_the_gradients_of_torch():
     torch.manual_seed(0)
-    model, x = Pooled(sides, means).eval(), torch.randn(1, 3, 12, 13)
+    means = [(2,), (3, 2), ((2, 3), (1, 2)), (3, 2, 1)]
+    model, x = Pooled([12, 9, 5], means).eval(), torch.randn(1, 3, 12, 13)
     model(x)  # creates the lazy weights
     network, _ = ran(model, x)
     found = answer(network, x, 2)
@@ -299,14 +293,13 @@ def test_reduced_weight_precision_is_smaller_and_reports_its_error():
     torch.manual_seed(0)
     layers = nn.Conv2d(3, 64, 9), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
     model, x = nn.Sequential(*layers, nn.Linear(64, 5)).eval(), torch.randn(1, 3, 12, 12)
-    exported = [ran(model, x, precision=each)[0] for each in ("float32", "float16", "int8")]
-    sizes = [len(each.model) for each in exported]
+    half, quarter = (ran(model, x, precision=each)[0] for each in ("float16", "int8"))
     weights = 4 * model[0].weight.numel()
-    assert sizes[0] - sizes[1] > 0.49 * weights and sizes[0] - sizes[2] > 0.73 * weights
-    gaps = [each.difference for each in exported]
-    assert gaps[0] < 1e-5 < gaps[1] < 2e-3 < gaps[2] < 0.1
-    assert [each.precision for each in exported] == ["float32", "float16", "int8"]
-    assert exported[2].farthest == "0"
+    assert len(half.model) - len(quarter.model) > 0.24 * weights
+    assert len(half.model) < 0.51 * weights + 20_000
+    assert 1e-5 < half.difference < 2e-3 < quarter.difference < 0.1
+    assert (half.precision, quarter.precision) == ("float16", "int8")
+    assert quarter.farthest == "0"
 
 
 def test_a_linear_layers_weights_are_stored_once():

@@ -108,9 +108,9 @@ def test_without_a_budget_only_activations_and_gradients_are_stored(name):
     assert cache.nbytes == 2 * sum(sizes)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
-    ("name", "budget", "too_many"),
-    [("resnet18", MB, 5), pytest.param("resnet152", 3 * MB, 50, marks=pytest.mark.heavy)],
+    ("name", "budget", "too_many"), [("resnet18", MB, 5), ("resnet152", 3 * MB, 50)]
 )
 def test_stepping_through_a_large_batch_holds_one_layer_beside_the_budget(name, budget, too_many):
     model, x = network(name), pictures(32, 32)
@@ -263,13 +263,6 @@ def test_large_maps_are_shown_averaged_and_read_exactly(wide):
     values = explorer.cache["0"].activation[0, 3]
     assert f"<td>{number(values.max().item())}</td>" in html(explorer, READINGS).value
     assert explorer.frame.panels[0].values.shape == (1024, 1024)
-
-
-@pytest.mark.heavy
-def test_uncompressible_noise_of_2048_pixels_a_side_sends_small_messages():
-    explorer = opened(network("narrow"), pictures(1, 2048))
-    walk(explorer)
-    explorer.close()
 
 
 @pytest.mark.heavy

@@ -13,10 +13,8 @@ def run(kernel):
     return run_cell
 
 
-@pytest.mark.parametrize(
-    "cell", ["HBox([new(), new()])", "box = HBox([VBox([new()]), new()])\nbox"]
-)
-def test_explorers_in_a_box_are_closed_with_the_cell_that_made_them(run, cell):
+def test_explorers_in_a_box_are_closed_with_the_cell_that_made_them(run):
+    cell = "box = HBox([VBox([new()]), new()])\nbox"
     assert [run(cell, "a") for _ in range(3)] == [2, 2, 2]
 
 

@@ -97,16 +97,16 @@ def test_many_steps_leak_nothing(rounds):
     assert_flat(counts, memory)
 
 
-@few_and_many_rounds(200, few=10)
-def test_opened_and_closed_explorers_leak_nothing(rounds):
+@pytest.mark.heavy
+def test_opened_and_closed_explorers_leak_nothing():
     counts, memory = [], []
     image = pictures(1, 48)
-    for number in range(rounds):
+    for number in range(200):
         explorer = hookviz.explore(MODEL, image, all_layers=number % 2 == 1)
         explorer.channel = 3
         explorer.close()
         del explorer
-        if (number + 1) % (rounds // 10) == 0:
+        if (number + 1) % 20 == 0:
             counts.append(census(MODEL))
             memory.append(resident())
     assert_flat(counts, memory)
@@ -182,31 +182,18 @@ def test_the_error_of_a_closed_explorer_says_why_it_is_closed(kernel):
     assert kernel.run("again.channel = 4")[0].endswith("make a new one with hookviz.explore().")
 
 
-def test_links_to_a_closed_explorer_are_undone(kernel):
-    kernel.run("old = hookviz.explore(model, image)", {"cellId": "e"})
-    kernel.run(
-        "import traitlets\nother = hookviz.explore(model, image)\n"
-        "traitlets.link((other, 'channel'), (old, 'channel'))\nother.channel = 2\n"
-        "assert old.channel == 2"
-    )
-    kernel.run("old2 = hookviz.explore(model, image, channel=0)", {"cellId": "e"})
-    assert kernel.run("other.channel = 5") == []
-    assert kernel.value("[old.channel, other.channel, old2.channel]") == [2, 5, 0]
-    kernel.run("for e in explorers(): e.close()")
-
-
-@few_and_many_rounds(200, few=10)
-def test_many_moves_of_a_slider_in_a_kernel_leak_nothing(kernel, rounds):
+@pytest.mark.heavy
+def test_many_moves_of_a_slider_in_a_kernel_leak_nothing(kernel):
     kernel.run("explorer = hookviz.explore(model, image)\nexplorer", {"cellId": "s"})
     ids = "[control(explorer, name).model_id for name in ('layer', 'channel')]"
     layer, channel = kernel.value(ids)
     for moved in (layer, channel):  # the first use of a control creates the parts of the picture
         assert kernel.slide(moved, 1) == []
     before, page = kernel.value("census(model)"), set(kernel.open_comms)
-    for number in range(rounds):
+    for number in range(200):
         moved = channel if number % 10 else layer
         assert kernel.slide(moved, number % 13) == []
-    assert kernel.value("explorer.channel") == (rounds - 1) % 13
+    assert kernel.value("explorer.channel") == 199 % 13
     after = kernel.value("census(model)")
     assert {name: after[name] for name in EXACT} == {name: before[name] for name in EXACT}
     assert kernel.open_comms == page

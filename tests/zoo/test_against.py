@@ -5,9 +5,11 @@ import copy
 import pytest
 import torch
 
-from zoo.against.__main__ import SAMPLE, chosen, report
+from zoo.against.__main__ import report
 from zoo.against.compare import Known, differences, known
-from zoo.against.measure import DEMOS, cases, file_of, measure
+from zoo.against.measure import DEMOS, file_of, measure
+
+pytestmark = pytest.mark.heavy  # for `make against-0.3`, until 1.0 is released
 
 NAME = "demo transformer"
 CHANGED = {
@@ -65,12 +67,6 @@ def test_a_missing_and_a_new_result_are_noticed(measured, subject):
     assert found(measured, results) == found(results, measured) == [(subject, CHANGED[subject])]
 
 
-@pytest.mark.parametrize("subject", ["maps", "gradients", "heatmaps", "terms", "attention"])
-def test_only_maps_and_gradients_are_compared_to_the_bit(measured, subject):
-    differing = found(measured, changed(measured, subject, by=1e-7))
-    assert bool(differing) == (subject in ("maps", "gradients"))
-
-
 def test_values_that_become_nan_are_noticed(measured):
     results = changed(measured, "heatmaps")
     results["heatmaps"][CHANGED["heatmaps"]]["values"][3] = torch.nan
@@ -116,13 +112,6 @@ def test_a_model_whose_process_died_and_equal_versions_are_errors(folders, capsy
     (folders[1] / "hookviz.txt").write_text("0.3")
     assert report([NAME], *folders, []) == 1
     assert "nothing was compared" in capsys.readouterr().out
-
-
-def test_models_are_chosen_by_name_or_pattern():
-    assert set(chosen([])) == set(SAMPLE)
-    assert chosen(["all"]) == list(cases())
-    assert chosen(["resnet18"]) == chosen(["torchvision/resnet18"]) == ["torchvision/resnet18"]
-    assert chosen(["no such model"]) == []
 
 
 def test_every_intended_difference_has_a_reason():
