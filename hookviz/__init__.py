@@ -8,7 +8,7 @@ from .studies.showing import WIDGETS
 
 # Each name is imported on first use: `hookviz.capture` needs torch alone. `__init__.pyi` says
 # where the names live, to this line as to editors and type checkers.
-_SHOWN = "browse", "explore", "LiveTraining", "Player", "SideBySide"
+_SHOWN = "browse", "explore", "LiveTraining", "play", "SideBySide"
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 

@@ -4,25 +4,82 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import ipywidgets as widgets
+
 from ..draw import mosaic
+from ..draw.document import IN_NOTEBOOK, in_frame
+from ..draw.html import ROOT_CLASS
 from ..hooking.select import close_names
 from ..run.progress import Progress
 from ..studies.survey.layer import Key, channel_words, key_words
 from ..studies.survey.survey import NO_PICTURES, SHOWN, Start, Survey, write_page
 from ..studies.trace.events import Event
 from ..studies.trace.trace import write_page as write_trace
-from .lifecycle import FramedPage
+from .lifecycle import LiveWidget, close_earlier, register
 
 STILL = 3
 """The number of channels in the still picture."""
 
 
-def browse(
-    survey: Survey, layer: Key | None, channel: int | None, order: str, whole: bool
-) -> ChannelBrowser:
+class Page(LiveWidget):
+    """The widget that `show()` of a survey and of a trace returns; its controls are the page's.
+
+    Parameters
+    ----------
+    write : callable
+        Most bytes -> the page.
+    alt : str
+        A description of one line.
+    still : callable, optional
+        Returns a PNG for places without a kernel.
+
+    Attributes
+    ----------
+    closed : bool
+    """
+
+    closed_message = "This page is closed: call show() again."
+
+    def __init__(
+        self, write: Callable[[float], str], alt: str, still: Callable[[], bytes] | None = None
+    ) -> None:
+        close_earlier()
+        super().__init__()
+        self._write: Callable[[float], str] | None = write
+        self._words, self._still = alt, still
+        try:
+            frame = in_frame(write(IN_NOTEBOOK), alt)
+        except BaseException:
+            self.close()
+            raise
+        self.children = (widgets.HTML(frame),)
+        self.add_class(ROOT_CLASS)
+        register(self)
+
+    def _alt(self) -> str:
+        return self._words
+
+    def _page(self, max_bytes: float) -> str | None:
+        return None if self._write is None else self._write(max_bytes)
+
+    def _output(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the description and the still picture, for places without a kernel."""
+        data, metadata = super()._output()
+        if self._still is None:
+            return data, metadata
+        png = base64.b64encode(self._still()).decode()
+        return data | {"image/png": png}, {"image/png": {"alt": self._words}}
+
+    def close(self) -> None:
+        """Release what is shown and every widget that belongs to it; may be called twice."""
+        super().close()
+        self._write = self._still = None
+
+
+def browse(survey: Survey, layer: Key | None, channel: int | None, order: str, whole: bool) -> Page:
     """Make the widget of `Survey.show`; see there for the arguments."""
     if survey.dataset is None:
         raise ValueError(NO_PICTURES)
@@ -42,111 +99,30 @@ def browse(
         raise ValueError(
             f"channel={channel} is not in layer {key_words(layer)!r}: give 0 to {last}."
         )
-    return ChannelBrowser(survey, Start(layer, channel, order), whole)
+    start, key = Start(layer, channel, order), layer
+    place = channels.index(channel)
+    rows = {
+        " · ".join((f"channel {n}", *channel_words(survey[key], n))): n
+        for n in channels[place : place + STILL]
+    }
+
+    def write(max_bytes: float) -> str:
+        with Progress() as bar:
+            try:
+                return write_page(survey, None, whole, max_bytes, None, bar.update, start)
+            except ValueError:  # too many channels for a notebook
+                return write_page(survey, [key], whole, max_bytes, None, bar.update, start)
+
+    def still() -> bytes:
+        pieces = [(words, survey.patches(key, n, SHOWN)) for words, n in rows.items()]
+        file = io.BytesIO()
+        mosaic.sheet(pieces, 64).quantize(96).save(file, "PNG", optimize=True)
+        return file.getvalue()
+
+    alt = f"Pictures that excite channels of {key_words(key)}: {'; '.join(rows)}"
+    return Page(write, alt, still)
 
 
-class ChannelBrowser(FramedPage):
-    """The widget that `Survey.show` returns: layers, orders and words are controls of the page.
-
-    Attributes
-    ----------
-    closed : bool
-    """
-
-    closed_message = "This browser is closed: make a new one with survey.show()."
-
-    def __init__(self, survey: Survey, start: Start, whole: bool) -> None:
-        self._shown: tuple[Survey, Start, bool] | None = survey, start, whole
-        super().__init__()
-
-    def _rows(self) -> dict[int, str]:
-        """Return the channels of the still picture, each with its description."""
-        assert self._shown is not None
-        survey, (key, channel, order), _ = self._shown
-        layer = survey[key]
-        channels = layer.order(order)
-        place = channels.index(channel)
-        return {
-            number: " · ".join((f"channel {number}", *channel_words(layer, number)))
-            for number in channels[place : place + STILL]
-        }
-
-    def _alt(self) -> str:
-        assert self._shown is not None
-        key = key_words(self._shown[1].layer)
-        return f"Pictures that excite channels of {key}: {'; '.join(self._rows().values())}"
-
-    def _output(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return some rows as a small picture, for places without a kernel."""
-        assert self._shown is not None
-        survey, start, _ = self._shown
-        rows = [(words, survey.patches(start.layer, n, SHOWN)) for n, words in self._rows().items()]
-        file, alt = io.BytesIO(), self._alt()
-        mosaic.sheet(rows, 64).quantize(96).save(file, "PNG", optimize=True)
-        png = base64.b64encode(file.getvalue()).decode()
-        return {"text/plain": alt, "image/png": png}, {"image/png": {"alt": alt}}
-
-    def _page(self, max_bytes: float) -> str:
-        assert self._shown is not None
-        survey, start, whole = self._shown
-
-        def written(layers: list[Key] | None) -> str:
-            with Progress() as bar:
-                return write_page(survey, layers, whole, max_bytes, None, bar.update, start)
-
-        try:
-            return written(None)
-        except ValueError:  # too many channels for a notebook
-            return written([start.layer])
-
-    def close(self) -> None:
-        """Release the survey and every widget that belongs to this one; may be called twice."""
-        super().close()
-        self._shown = None
-
-
-class Player(FramedPage):
-    """A timeline, a play button and a module tree over events; `Trace.show` makes it.
-
-    The timeline has a tick for each event. Menus and words select events, and keys and play step
-    through these. Choosing a module in the tree goes to its next event. All this happens in the
-    browser.
-
-    Parameters
-    ----------
-    events : sequence of Event
-        At least one.
-    tree : sequence of (str, str)
-        Name and type of every module, as ``named_modules()`` has them.
-    title : str
-
-    Attributes
-    ----------
-    closed : bool
-
-    Raises
-    ------
-    ValueError
-        ``events`` is empty.
-    """
-
-    closed_message = "This player is closed: call the trace's show() again."
-
-    def __init__(
-        self, events: Sequence[Event], tree: Sequence[tuple[str, str]], title: str
-    ) -> None:
-        if not len(events):
-            raise ValueError("The part of the trace is empty: choose a longer one.")
-        self._events, self._tree, self._title = events, tree, title
-        super().__init__()
-
-    def _alt(self) -> str:
-        return self._title
-
-    def _page(self, max_bytes: float) -> str:
-        return write_trace(self._events, self._title, self._tree, max_bytes, None)
-
-    def close(self) -> None:
-        """Release every widget that belongs to this one; may be called twice."""
-        super().close()
-        self._events = ()
+def play(events: Sequence[Event], tree: Sequence[tuple[str, str]], title: str) -> Page:
+    """Make the widget of `Trace.show`: a timeline, a play button and a module tree over events."""
+    return Page(lambda max_bytes: write_trace(events, title, tree, max_bytes, None), title)

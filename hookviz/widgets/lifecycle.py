@@ -9,8 +9,6 @@ JupyterLab, Notebook 7 and VS Code send the id of the cell with each request to 
 ``metadata["cellId"]``, Colab as ``metadata["colab"]["cell_id"]``. Where no id comes (Notebook 6,
 nbclient, Voilà, a terminal) nothing is closed. A copy of a notebook has the same ids: give it a
 kernel of its own.
-
-`FramedPage` is the widget whose whole face is a page in a frame.
 """
 
 from __future__ import annotations
@@ -27,7 +25,6 @@ from IPython.display import HTML, display
 from ipywidgets.widgets import widget as registry
 
 from ..draw.document import IN_NOTEBOOK, in_frame, in_place_of_error
-from ..draw.html import ROOT_CLASS
 from ..files import with_texts, without_half_characters
 from ..hooking.interrupts import defer_interrupts
 from ..tables import escape, for_terminal
@@ -218,22 +215,3 @@ def living() -> list[Any]:
     """Return all open widgets of ipywidgets, which holds them."""
     every = getattr(registry, "_instances", None)
     return list((registry.Widget.widgets if every is None else every).values())  # ipywidgets 7
-
-
-class FramedPage(LiveWidget):
-    """A widget that shows the page that a subclass writes in `_page`."""
-
-    def __init__(self) -> None:
-        close_earlier()
-        super().__init__()
-        try:
-            page = in_frame(self._page(IN_NOTEBOOK), self._alt())
-        except BaseException:
-            self.close()
-            raise
-        self.children = (widgets.HTML(page),)
-        self.add_class(ROOT_CLASS)
-        register(self)
-
-    def _page(self, max_bytes: float) -> Any:
-        raise NotImplementedError

@@ -52,4 +52,4 @@ def test_a_closed_player_says_why_it_is_closed(kernel, run):
     cell += "hookviz.trace(model.stem, torch.rand(1, 3, 8, 8)).show()"
     run(cell, "g")
     run(cell, "g")
-    assert kernel.value("repr(old)").startswith("This player is closed, because the cell")
+    assert kernel.value("repr(old)").startswith("This page is closed, because the cell")

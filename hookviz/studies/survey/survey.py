@@ -325,7 +325,7 @@ class Survey(Tabular, Mapping[Key, LayerSurvey]):
 
         Returns
         -------
-        ChannelBrowser
+        hookviz.widgets.Page
             A widget; layers, channels and orders are chosen in it.
 
         Raises

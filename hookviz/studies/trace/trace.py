@@ -294,7 +294,7 @@ class Trace(Sequence[Event]):
             A trace without events.
         """
         if self._player is None or self._player.closed:
-            self._player = widget("Player", self, self._tree, self.title)
+            self._player = widget("play", self._events, self._tree, self.title)
         return self._player
 
     def to_html(
