@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import hookviz
+from hookviz.run.output import read_output
 from hookviz.view.predictions import output_of
 
 try:
@@ -62,10 +63,10 @@ def test_boxes_of_other_libraries_can_be_targets(name):
         layer = convolutions[-2]  # the last call is the projection
     explorer = hookviz.explore(model, picture, layer=layer)
     best = output_of(explorer.displayed()).boxes[0]
-    explorer.target = str(best.at)
+    explorer.target = best.target
     kept = []
     hook = model.get_submodule(layer).register_forward_hook(lambda *given: kept.append(given[2]))
-    score = best.at(model(picture.clone().requires_grad_()))
+    score = read_output(best.target)(model(picture.clone().requires_grad_()))
     hook.remove()
     (slopes,) = torch.autograd.grad(score, kept[-1:])
     assert slopes.any() and torch.equal(explorer.cache[layer].gradient, slopes)

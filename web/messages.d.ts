@@ -7,6 +7,15 @@ export interface HealthSummary {
   details: string;
 }
 
+export interface OutputBox {
+  corners: [number, number, number, number];
+  label: string;
+  score: number;
+  target: string;
+  points: [number, number][];
+  point_targets: string[];
+}
+
 export interface Prediction {
   number: number;
   name: string;
@@ -468,15 +477,6 @@ export interface OutputMap {
   labels: string[];
   picture: boolean;
   size: [number, number];
-}
-
-export interface OutputBox {
-  corners: [number, number, number, number];
-  label: string;
-  score: number;
-  target: string;
-  points: [number, number][];
-  pointTargets: string[];
 }
 
 export interface OutputFacts {

@@ -364,9 +364,9 @@ export function Boxes({ app }: { app: App }) {
           </button>
         );
       }).reverse()}
-      {boxes.slice(0, 5).map(({ points, pointTargets, label, score }, place) =>
+      {boxes.slice(0, 5).map(({ points, point_targets, label, score }, place) =>
         points.map(([right, down], number) => {
-          const target = pointTargets[number];
+          const target = point_targets[number];
           const style = { left: share(right - x), top: share(down - y) };
           if (!target) return <i key={number} class="hv-point" style={style} />;
           return (

@@ -25,7 +25,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from PIL import Image, ImageDraw, ImageFont
 
-from ..draw.colours import COLOURS, colormap, palette, to_levels
+from ..draw.colours import COLOURS, colormap, palette, strip_height, to_levels
 from ..draw.figures import ShownFigure, drawable, no_formula, quick_png
 from ..files import check_folder, write_whole
 from ..tables import number
@@ -272,7 +272,7 @@ def still_png(frame: Frame) -> bytes:
 
 
 def _column(picture: Panel | ImagePanel) -> Image.Image:
-    """Draw a picture below its title; a map with its colourbar, a 1d map as a curve."""
+    """Draw a picture below its title, and a map with its colourbar."""
     column = Image.new("RGB", (COLUMN, 3 * LINE + SIDE), "white")
     lines = wrap(picture.caption, TITLE)[:3]
     for index, line in enumerate(lines):
@@ -280,11 +280,11 @@ def _column(picture: Panel | ImagePanel) -> Image.Image:
         _write(column, line, at, SIDE + 2 * GAP, 10)
     if isinstance(picture, ImagePanel):
         drawn = _fit(Image.fromarray(picture.pixels), SIDE, SIDE, picture.box)
-    elif len(picture.values) == 1:
-        drawn = _curve(picture.values[0])
     else:
         colours = _colours(picture.cmap)
         levels = to_levels(picture.values, picture.low, picture.high)
+        if len(levels) == 1:
+            levels = levels.repeat(strip_height(levels.shape[1]), 0)
         drawn = _fit(Image.fromarray(colours[levels]), SIDE, SIDE, picture.box)
         bar, right = Image.fromarray(colours[np.arange(COLOURS)[::-1]][:, None]), SIDE + 2 * GAP
         column.paste(bar.resize((BAR, drawn.height)), (right, 3 * LINE))
@@ -310,19 +310,6 @@ def _fit(picture: Image.Image, width: int, height: int, box: Box | None) -> Imag
         corners = (left, top, left + wide - 1, top + high - 1)
         ImageDraw.Draw(fitted).rectangle([*map(round, corners)], None, CHOSEN, 2)
     return fitted
-
-
-def _curve(values: np.ndarray) -> Image.Image:
-    """Draw the finite values of a signal, and a line at zero."""
-    picture = Image.new("RGB", (SIDE, SIDE), "white")
-    finite = np.nan_to_num(values, posinf=0, neginf=0)
-    low, high = min(0.0, float(finite.min())), max(0.0, float(finite.max()))
-    down = (SIDE - 3) * (high - np.append(finite, 0)) / ((high - low) or 1.0) + 1
-    along = np.linspace(1, SIDE - 2, len(values))
-    draw = ImageDraw.Draw(picture)
-    draw.line((0, down[-1], SIDE, down[-1]), "gray")
-    draw.line([*zip(along.tolist(), down[:-1].tolist(), strict=True)], (31, 119, 180))
-    return picture
 
 
 @lru_cache(maxsize=8)

@@ -17,7 +17,6 @@ import types
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import (
-    Annotated,
     Any,
     TypeVar,
     Union,
@@ -28,15 +27,13 @@ from typing import (
 )
 
 from .health import HealthSummary
+from .outputs import Finite, OutputBox
 from .predictions import Prediction
 from .transform import TransformWords
 from .view import Opening
 
 Place = tuple[float, float]
 """A position as fractions of the map: down and right."""
-
-Finite = Annotated[float, "neither NaN nor infinite"]
-"""A number that JSON has; of other floats the browser expects that they may be null."""
 
 PictureAt = tuple[int, Finite, int]
 """A sample, its relative depth, and the place of its tensor among the inputs."""
@@ -625,17 +622,6 @@ class OutputMap(Message):
     labels: list[str]
     picture: bool
     size: tuple[int, int]
-
-
-class OutputBox(Message):
-    """A box of a detector over the input."""
-
-    corners: tuple[Finite, Finite, Finite, Finite]
-    label: str
-    score: Finite
-    target: str
-    points: list[tuple[Finite, Finite]]
-    pointTargets: list[str]
 
 
 class OutputFacts(Message):

@@ -7,9 +7,10 @@ detectors. Each position and each box has the expression with which it is a targ
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +18,9 @@ from torch import Tensor
 
 from ..draw.colours import to_numpy
 from ..run.output import Leaf, Output
+
+Finite = Annotated[float, "neither NaN nor infinite"]
+"""A number that JSON has; of other floats the browser expects that they may be null."""
 
 SHOWN = 20
 """The most boxes that are drawn."""
@@ -60,9 +64,8 @@ class DenseMap:
         return self.at[sample, channel, row, column]
 
 
-@dataclass(frozen=True)
-class DetectedBox:
-    """A box of a detector.
+class OutputBox(NamedTuple):
+    """A box of a detector over the input.
 
     Attributes
     ----------
@@ -70,20 +73,20 @@ class DetectedBox:
         Left, top, right and bottom, as fractions of the input.
     label : str
     score : float
-    at : Output
+    target : str
         The expression of its score.
-    points : tuple of (float, float)
+    points : list of (float, float)
         Keypoints, right and down, as fractions of the input.
-    points_at : tuple of Output
+    point_targets : list of str
         The expression of each keypoint's score; empty if the model has none.
     """
 
-    corners: tuple[float, float, float, float]
+    corners: tuple[Finite, Finite, Finite, Finite]
     label: str
-    score: float
-    at: Output
-    points: tuple[tuple[float, float], ...] = ()
-    points_at: tuple[Output, ...] = ()
+    score: Finite
+    target: str
+    points: list[tuple[Finite, Finite]]
+    point_targets: list[str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,14 +96,14 @@ class ShownOutput:
     Attributes
     ----------
     maps : list of DenseMap
-    boxes : list of DetectedBox
+    boxes : list of OutputBox
         The best first.
     count : int
         The number of boxes in the output, of which the best are here.
     """
 
     maps: list[DenseMap]
-    boxes: list[DetectedBox]
+    boxes: list[OutputBox]
     count: int = 0
 
     def __bool__(self) -> bool:
@@ -128,8 +131,8 @@ def read_output_pictures(
     >>> from hookviz.run.output import leaves_of
     >>> given = [{"boxes": torch.tensor([[0.0, 0, 8, 4]]), "scores": torch.tensor([0.9])}]
     >>> found = read_output_pictures(leaves_of(given), (1, 3, 8, 16), 0, [])
-    >>> found.boxes[0].corners, found.boxes[0].at
-    ((0.0, 0.0, 0.5, 0.5), output[0]["scores"][0])
+    >>> found.boxes[0].corners, found.boxes[0].target
+    ((0.0, 0.0, 0.5, 0.5), 'output[0]["scores"][0]')
     """
     rows = find_boxes(leaves, size, sample, class_names)
     if rows is not None and len(rows.scores):
@@ -315,20 +318,26 @@ def _corners(boxes: Tensor) -> Tensor:
     return torch.cat([middle - extent / 2, middle + extent / 2], 1)
 
 
-def _best(rows: Rows, names: Sequence[str]) -> list[DetectedBox]:
-    """Return the boxes with the largest scores."""
+def _best(rows: Rows, names: Sequence[str]) -> list[OutputBox]:
+    """Return the boxes with the largest scores, without those that have NaN and cannot be drawn."""
     found = []
     for row in rows.scores.argsort(descending=True, stable=True)[:SHOWN].tolist():
-        label, points = int(rows.labels[row]), rows.points[row].tolist()
-        left, top, right, bottom = rows.corners[row].tolist()
+        label, points, corners = int(rows.labels[row]), rows.points[row], rows.corners[row]
+        score = float(rows.scores[row])
+        if not (corners.isfinite().all() and points.isfinite().all() and math.isfinite(score)):
+            continue
+        left, top, right, bottom = corners.tolist()
+        targets = (
+            [str(rows.points_at(row, n)) for n in range(len(points))] if rows.points_at else []
+        )
         found.append(
-            DetectedBox(
+            OutputBox(
                 (left, top, right, bottom),
                 class_name(label, names) if label >= 0 else "box",
-                float(rows.scores[row]),
-                rows.at(row),
-                tuple((right, down) for right, down in points),
-                tuple(rows.points_at(row, n) for n in range(len(points))) if rows.points_at else (),
+                score,
+                str(rows.at(row)),
+                [(right, down) for right, down in points.tolist()],
+                targets,
             )
         )
     return found

@@ -7,7 +7,6 @@ statistics, orders, heatmaps and percentiles are computed here.
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -119,20 +118,10 @@ def answer_facts(answer: ShownOutput, sample: int) -> m.OutputFacts | None:
         )
         for each in answer.maps
     ]
-    boxes = [
-        m.OutputBox(
-            corners=box.corners,
-            label=box.label,
-            score=box.score,
-            target=str(box.at),
-            points=list(box.points),
-            pointTargets=list(map(str, box.points_at)),
-        )
-        for box in answer.boxes
-        if np.isfinite([*box.corners, box.score, *chain(*box.points)]).all()  # else nothing to draw
-    ]
     first = main_map(answer.maps, sample) if maps else (0, None)
-    return m.OutputFacts(sample=sample, count=answer.count, first=first, maps=maps, boxes=boxes)
+    return m.OutputFacts(
+        sample=sample, count=answer.count, first=first, maps=maps, boxes=answer.boxes
+    )
 
 
 def edit_list(view: View) -> list[m.EditFacts]:
