@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from browsing import Browser
 from torch import nn
 from untouched import assert_untouched, snapshot
 
@@ -70,10 +71,12 @@ def test_the_curve_and_the_channels_are_confirmed_by_plain_pytorch(model, explor
 def test_existing_edits_stay_active(model, explorer):
     (x,) = explorer.inputs.args
     explorer.edit("stem.0", 0.5)
+    explorer.order = "max"
+    order = explorer.frame.channels.tolist()
     flip = explorer.flip()
     more = [("stem.0", lambda module, args, output: output * 0.5)]
     for off in (0, len(flip.curve) - 1):
-        shares = probabilities_without(model, x, list(range(off)), more=more)
+        shares = probabilities_without(model, x, order[:off], more=more)
         assert flip.curve[off] == pytest.approx(float(shares[flip.answer]), abs=1e-5)
     assert len(explorer.edits) == 2
 
@@ -98,3 +101,16 @@ def test_a_model_with_one_output_is_refused():
     session = Session(net, prepare_input(torch.rand(1, 1, 8, 8), net))
     with pytest.raises(ValueError, match="has one output"):
         Flip(session, lambda channels: LayerEdit("0", 0, channels), range(4))
+
+
+def test_channels_by_number_go_off_by_their_contribution(model, explorer):
+    call = explorer.cache[LAYER].last
+    contributions = (call.activation * call.gradient)[0].sum((1, 2))
+    first = contributions.argsort(descending=True).tolist()
+    browser = Browser(hookviz.explore(model, hookviz.demo_images()[6], layer=LAYER, face="canvas"))
+    answer = {"share": 0.0}
+    while answer["share"] < 1:
+        answer, _ = browser.ask("flip", layer=LAYER, call=0, sample=0, depth=0, channels=[])
+    flip = explorer.flip()
+    assert answer["channels"] == flip.channels and answer["curve"] == flip.curve
+    assert set(flip.channels) <= set(first[: len(flip.curve) - 1])

@@ -45,7 +45,7 @@ export class Ablation {
   step(work: Work) {
     this.app.source.ablate(this.app.at, (part) => {
       if (this.work !== work) return; // stopped, or overtaken
-      if (!part) this.stop("stopped: the network has changed");
+      if (!part) this.stop("stopped: the run has changed");
       else if (part.none) this.stop(part.none);
       else if (part.order) this.end(work, part.order);
       else {

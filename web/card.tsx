@@ -103,10 +103,12 @@ function Best({ app, data, at }: { app: App; data: Layer; at: Values }) {
   if (data.count < 2 || data.header.size.every((side) => side < 2)) return null;
   const { order, scores, words } = app.rankings.of(data, { ...at, order: "contrast" });
   if (!scores) return <div class="hv-card-best">{words}</div>;
+  const best = Array.from(order).slice(0, FIRST).filter((channel) => Number(scores[channel]) > 0);
+  if (!best.length) return null;
   return (
     <div class="hv-card-best">
       <span class="hv-dim">{`${data.word}s that respond most here, with z-scores`}</span>
-      {Array.from(order).slice(0, FIRST).map((channel) => (
+      {best.map((channel) => (
         <Toggle
           key={channel}
           aria-pressed={channel === at.channel}

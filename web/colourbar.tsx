@@ -84,9 +84,9 @@ export function Colourbar({ name, bar, isHidden, onChoose, children }: {
         />
       </div>
       <div class="hv-ends">
-        {end("low", "least")}
+        {!isHidden && end("low", "least")}
         <span class="hv-middle">{children}</span>
-        {end("high", "largest")}
+        {!isHidden && end("high", "largest")}
       </div>
     </div>
   );

@@ -53,14 +53,14 @@ export class Flip {
 
   begin() {
     const { source, ranking, at } = this.app;
-    const channels = Array.from(ranking.order);
-    const work = { layer: at.layer, count: channels.length };
+    const channels = ranking.name === "index" ? [] : Array.from(ranking.order);
+    const work = { layer: at.layer, count: ranking.order.length };
     this.work = work;
     this.say("");
     const step = () =>
       source.flip?.(at, channels, (part) => {
         if (this.work !== work) return; // stopped, or overtaken
-        if (!part) return this.stop("stopped: the network has changed");
+        if (!part) return this.stop("stopped: the run has changed");
         if (part.none) return this.stop(part.none);
         if (part.share === 1) return this.end(work, part);
         this.say(`${part.curve.length - 1} of ${work.count} off, ${nowOf(part)}`, part.curve);
@@ -105,7 +105,7 @@ export function FlipView({ flip }: { flip: Flip }) {
   return (
     <span class="hv-flip" hidden={!source.flip || source.facts.predictions.length < 2}>
       <Toggle
-        title="switch channels off in this order until the prediction changes, then switch those that are not needed on again"
+        title="switch channels off until the prediction changes, in their order here or, sorted by number, those first that contribute most; then switch those that are not needed on again"
         onClick={() => flip.toggle()}
       >
         {work ? "stop" : "find channels that change the prediction"}

@@ -62,7 +62,7 @@ export class Gallery implements Pictures {
               class="hv-thumbnail"
               aria-label={each.name}
               aria-pressed={each.now && each.sample === sample}
-              title={`${each.name}; Shift+click shows it beside the present one`}
+              title={`${each.name}; Shift+click shows both side by side`}
               onClick={(event) => this.choose(each, event.shiftKey)}
             >
               <img src={each.url} alt={each.name} />

@@ -5,6 +5,8 @@ import { Toggle } from "./controls.tsx";
 import type { ComponentChildren } from "preact";
 import type { App } from "./app.ts";
 
+const CLASS = "⇧ click a prediction";
+const THUMBNAIL = "⇧ click a thumbnail";
 const KEY_WORDS: Array<[string, string]> = [
   ["← →", "previous / next channel"],
   ["↑ ↓", "previous / next layer"],
@@ -20,13 +22,14 @@ const KEY_WORDS: Array<[string, string]> = [
   ["m", "map of the network"],
   ["Ctrl + scroll", "zoom; after clicking a picture, scroll alone"],
   ["drag, double-click", "move the enlarged picture, show all of it"],
-  ["⇧ click", "compare the target with a class or a position of the output"],
+  [CLASS, "compare the target with a class or a position of the output"],
+  [THUMBNAIL, "show two pictures side by side"],
   ["Ctrl + z, Ctrl + ⇧ z", "undo, redo: edits, target, layer, channel"],
   ["Esc", "clear the position"],
   ["?", "this list"],
 ];
 
-const HANDS = new Set(["⇧ click"]); // which need the notebook
+const HANDS = new Set([CLASS, THUMBNAIL]); // which need the notebook
 
 /** A modal sheet over the view; Esc closes it, and its keys are its own. */
 export function Sheet({ label, onClose, children, ...attributes }: {

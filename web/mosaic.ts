@@ -187,12 +187,16 @@ export class Mosaic {
   }
 
   words(data: Layer, first: number, last: number, by: string) {
-    const all = last - first === data.count;
+    const all = last - first === data.count; // else ranks, or the channels' own numbers, from 0
     const crossed = ["silent", "constant"].flatMap((word) => {
       const count = data.still.filter((each) => each === word).length;
       return count ? [`${count} ${word}`] : [];
     });
-    const which = all ? `all ${data.count}` : `${first + 1}–${last} of ${data.count}`;
+    const which = all
+      ? `all ${data.count}`
+      : by
+      ? `${first + 1}–${last} of ${data.count}`
+      : `${first}–${last - 1} of ${data.count}`;
     const channels = `${data.count === 1 ? `the ${data.word}` : `${which} ${data.word}s`}${by}`;
     const said = [channels, ...crossed].join(", ");
     setText(this.label, said);

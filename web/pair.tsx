@@ -107,7 +107,7 @@ function mapsOf({ source, at, colours }: App, sides: Side[]): Cell[] {
     const automatic = n === 2 || cmap === "auto";
     const palette = colours.palette(automatic ? colours.automatic(n === 2 || signed) : cmap);
     return {
-      name: source.facts.run_names[n] ?? RUNS[n],
+      name: `${source.facts.run_names[n] ?? RUNS[n]}: ${data.word} ${channel}`,
       range,
       words: `${data.word} ${channel} of ${layer}`,
       isSmooth: false,

@@ -3,7 +3,7 @@
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Menu, Popup } from "./controls.tsx";
 import { COLOURS } from "./levels.ts";
-import { middle, percent, short } from "./numbers.ts";
+import { percent, short } from "./numbers.ts";
 import type { Option } from "./controls.tsx";
 import type { LayerFacts } from "./messages.d.ts";
 
@@ -162,8 +162,12 @@ const BESIDE = 8; // pixels between two labels
 
 /** Whether the label of a block is only its number, as for the second of siblings. */
 function onlyNumber(name: string, before: string | undefined) {
-  return before !== undefined && /\d$/.test(name) && unnumbered(before) === unnumbered(name);
+  const stem = unnumbered(name);
+  return before !== undefined && stem !== name && stem.length > SHORT &&
+    unnumbered(before) === stem;
 }
+
+const SHORT = 2; // letters that are no longer than they help: "d1", "d2"
 
 const unnumbered = (name: string) => name.replace(/\d+$/, "");
 
@@ -185,7 +189,7 @@ function fitting(name: string, before: string | undefined, room: number) {
   if (name.length <= most) return name;
   const last = name.slice(name.lastIndexOf(".") + 1);
   if (last !== name && last.length <= most) return last;
-  return most > 5 ? middle(name, most) : ""; // a number alone would be taken for a block's
+  return most > 5 ? `${last.slice(0, most - 1)}…` : ""; // a number alone would be taken for a block's
 }
 
 /** The measure that is shown: without gradients that of activations. */

@@ -130,11 +130,11 @@ export function Search(props: Props) {
   );
 }
 
-/** The items that hold every typed word. */
+/** The items that hold every typed word: first those that hold them in their names. */
 function matching(items: Item[], text: string) {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-  return items.filter(({ name, more }) => {
-    const whole = `${name} ${more}`.toLowerCase();
-    return words.every((word) => whole.includes(word));
-  });
+  const holds = (whole: string) => words.every((word) => whole.toLowerCase().includes(word));
+  const isNamed = ({ name }: Item) => holds(name);
+  const others = items.filter((item) => !isNamed(item) && holds(`${item.name} ${item.more}`));
+  return [...items.filter(isNamed), ...others];
 }

@@ -157,6 +157,24 @@ def channel_order(view: LayerView, order: str, scores: np.ndarray | None = None)
     return np.argsort(-np.nan_to_num(scores, nan=-np.inf), kind="stable")
 
 
+def contributions_in(layer: LayerView) -> np.ndarray | None:
+    """Return each channel's sum of activation × gradient, ``(C,)``; None without gradients.
+
+    To first order, this is what the score loses without the channel.
+
+    Examples
+    --------
+    >>> maps = np.array([[[1.0, 2.0]], [[3.0, 0.0]]])
+    >>> contributions_in(LayerView(maps, -maps, None, 1, 1)).tolist()
+    [-5.0, -9.0]
+    """
+    if layer.gradients is None:
+        return None
+    with np.errstate(invalid="ignore", over="ignore"):
+        products = layer.maps.astype(np.float64) * layer.gradients
+        return np.nan_to_num(products.sum((1, 2)), nan=-np.inf)
+
+
 def scores_at(view: LayerView, order: str, row: int, column: int) -> np.ndarray | None:
     """Return each channel's score at a position for one of the orders `HERE`, ``(C,)`` doubles.
 

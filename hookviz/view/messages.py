@@ -175,7 +175,10 @@ class AblationQuestion(LayerPart):
 
 
 class FlipQuestion(LayerPart):
-    """Asks for some more of the search for channels that change the prediction."""
+    """Asks for some more of the search for channels that change the prediction.
+
+    Those that contribute most come first if the list is empty.
+    """
 
     channels: list[int]
 

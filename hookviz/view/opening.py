@@ -10,7 +10,7 @@ import numpy as np
 from ..attribution.cam import heatmap
 from ..hooking.records import FeatureCache
 from .health import overview_of, verdict_of
-from .layer import SIMILARITY, LayerView, showable, why_not_shown
+from .layer import SIMILARITY, LayerView, contributions_in, showable, why_not_shown
 from .maps import fitted, for_layer, layer_name, layer_of
 from .orders import channels_of, order_of, rank_of
 from .panels import flatness
@@ -98,24 +98,6 @@ def strongest_in(layer: LayerView) -> int | None:
     if contributions is None or not contributions.any():
         return None
     return int(contributions.argmax())
-
-
-def contributions_in(layer: LayerView) -> np.ndarray | None:
-    """Return each channel's sum of activation × gradient, ``(C,)``; None without gradients.
-
-    To first order, this is what the score loses without the channel.
-
-    Examples
-    --------
-    >>> maps = np.array([[[1.0, 2.0]], [[3.0, 0.0]]])
-    >>> contributions_in(LayerView(maps, -maps, None, 1, 1)).tolist()
-    [-5.0, -9.0]
-    """
-    if layer.gradients is None:
-        return None
-    with np.errstate(invalid="ignore", over="ignore"):
-        products = layer.maps.astype(np.float64) * layer.gradients
-        return np.nan_to_num(products.sum((1, 2)), nan=-np.inf)
 
 
 def gradient_varies(layer: LayerView, channel: int) -> bool:

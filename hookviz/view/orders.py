@@ -18,6 +18,7 @@ from .layer import (
     SCORE_DROP,
     SIMILARITY,
     channel_order,
+    contributions_in,
     scores_at,
     similarities,
 )
@@ -125,6 +126,14 @@ def score_drops(view: View) -> np.ndarray | None:
     if drops is None or drops.shape[1] != len(layer_of(view).maps):
         return None
     return drops[min(input_sample(view), len(drops) - 1)]
+
+
+def flip_order(view: View) -> list[int]:
+    """Return channels in their order; if that is by number, those first that contribute most."""
+    contributions = contributions_in(layer_of(view))
+    if order_of(view) != "index" or contributions is None:
+        return channels_of(view).tolist()
+    return np.argsort(-contributions, kind="stable").tolist()
 
 
 def flip_of(view: View, channels: Sequence[int]) -> Flip:

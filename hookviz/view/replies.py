@@ -16,7 +16,7 @@ from .layer import SCORE_DROP, channel_order
 from .map import map_payload
 from .maps import fitted, for_layer, layer_of, layers_of
 from .messages import LayerPart, Question, Reply
-from .orders import ablate, flip_of, order_scores, score_drops
+from .orders import ablate, flip_of, flip_order, order_scores, score_drops
 from .outputs import class_name, map_values
 from .payload import field_payload, layer_payload, picture_payload
 from .predictions import output_of
@@ -124,7 +124,8 @@ def _ablation(view: View, question: m.AblationQuestion) -> Replied:
 
 def _flip(view: View, question: m.FlipQuestion) -> Replied:
     view = edited_part(view, question)
-    flip, names = flip_of(view, question.channels), view.session.class_names
+    channels = question.channels or flip_order(view)
+    flip, names = flip_of(view, channels), view.session.class_names
     share = flip.work(PART)
     answer = m.FlipAnswer(
         share=share,

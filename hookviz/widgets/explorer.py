@@ -30,7 +30,7 @@ from ..view.layer import SCORE_DROP, SIMILARITY
 from ..view.maps import fitted
 from ..view.messages import BesideRequest, Request, TargetRequest
 from ..view.opening import first_shown
-from ..view.orders import ablate, channels_of, flip_of
+from ..view.orders import ablate, channels_of, flip_of, flip_order
 from ..view.predictions import prediction_moved, predictions_of
 from ..view.runs import (
     RunSession,
@@ -396,9 +396,10 @@ class Explorer(ViewResults):
         self.edits = (*self.edits, edit_in(self._now, layer, change, channels, where))
 
     def flip(self) -> Flip:
-        """Switch channels of the shown layer off, in the shown order, until the answer changes.
+        """Switch channels of the shown layer off until the answer changes.
 
-        Those that are not needed for it are switched on again. The others are one edit: `undo`
+        They go off in the shown order; if that is by number, those first that contribute most to
+        the target. Those that are not needed are switched on again. The others are one edit: `undo`
         takes it out.
 
         Returns
@@ -418,14 +419,13 @@ class Explorer(ViewResults):
         >>> explorer = hookviz.explore(
         ...     hookviz.demo_model(), hookviz.demo_images()[6], layer="layer3.1.conv2"
         ... )
-        >>> explorer.order = "score drop"
         >>> flip = explorer.flip()
         >>> len(flip.channels) < len(flip.curve), len(explorer.edits)
         (True, 1)
         >>> explorer.close()
         """
         view = self._now
-        flip = flip_of(view, channels_of(displayed_view(view)).tolist())
+        flip = flip_of(view, flip_order(displayed_view(view)))
         with Progress() as bar:
             share = 0.0
             while share < 1:

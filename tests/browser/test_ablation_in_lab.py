@@ -75,7 +75,7 @@ def test_clicks_act_on_the_shown_channel_while_the_order_changes(open_canvas, ho
         hold.unlink()
         chips.first.wait_for()
         assert f"{LAYER}, channel 70: off" in chips.first.inner_text()
-        app.get_by_text("stopped: the network has changed").wait_for()
+        app.get_by_text("stopped: the run has changed").wait_for()
         assert number.inner_text() == "70" and order.input_value() == "index"
 
         # Compute again, and click a tile when the order arrives.
@@ -92,7 +92,7 @@ def test_clicks_act_on_the_shown_channel_while_the_order_changes(open_canvas, ho
         assert f"channel {other}: off" in chips.nth(1).inner_text()
 
         # After a stop by hand, nothing has changed.
-        app.get_by_text("stopped: the network has changed").wait_for()
+        app.get_by_text("stopped: the run has changed").wait_for()
         hold.touch()
         button.click()
         working.wait_for()
@@ -185,7 +185,7 @@ def test_edits_end_the_computation_of_the_order_on_a_slow_connection(open_canvas
     notebook, app = open_canvas(ONE, "explorer", first=ON)
     page = notebook.page
     order, working, button, off, chips = controls(app)
-    stopped = app.get_by_text("stopped: the network has changed")
+    stopped = app.get_by_text("stopped: the run has changed")
     with delayed(page, 100):
         page.evaluate("() => { globalThis.looking = 0; }")
         hold.touch()

@@ -104,7 +104,7 @@ def test_a_new_picture_keeps_the_view(open_notebook, shots):
     thumbs.first.click(modifiers=["Shift"])
     pair = app.locator(".hv-pair")
     maps = pair.locator("figure:nth-of-type(n + 4)")
-    names = ["other", "this", "this − other"]
+    names = [f"{name}: channel 17" for name in ("other", "this", "this − other")]
     expect(maps.locator("b")).to_have_text(names)
     boxes = [maps.nth(n).locator("canvas").bounding_box() for n in range(3)]
     assert len({box["y"] for box in boxes}) == 1
