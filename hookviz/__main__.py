@@ -59,9 +59,9 @@ class CommandError(Exception):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return the exit status: 0, or 2 if an error kept it from its end.
+    """Run a command; return the exit status: 0, or 2 after an error.
 
-    ``diagnose`` returns 1 if it finds something as bad as ``--fail-on``, and only then.
+    ``diagnose`` returns 1 if a finding is at least as severe as ``--fail-on``.
     """
     options = parser().parse_args(arguments)
     try:

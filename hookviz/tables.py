@@ -299,7 +299,7 @@ class Tabular:
 
 
 def call_name(layer: str, call: int = 0, path: str = "") -> str:
-    """Name one call of a layer, or one of several tensors that it returned, for people.
+    """Return a readable name of a layer's call, or of one of the tensors that it returned.
 
     >>> call_name("lstm", 1, "[0]"), call_name("")
     ('lstm[0] (call 1)', '(model)')

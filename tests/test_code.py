@@ -294,7 +294,7 @@ class SecondOfPair(nn.Conv2d):
 
 
 class FromParameters(nn.Module):
-    """A model with one convolution of a parameter and one of the input."""
+    """A model that convolves a parameter, and also the input."""
 
     def __init__(self):
         super().__init__()

@@ -176,7 +176,7 @@ export class Layer {
   }
 
   /**
-   * The colour range of a channel's gradient where a few places are far beyond the others; else
+   * The colour range of a channel's gradient if a few values are far larger than the rest; else
    * null. See `robust_end` of hookviz.draw.colours.
    * @param range By its largest magnitude.
    */

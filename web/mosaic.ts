@@ -120,7 +120,7 @@ export class Mosaic {
     this.words(data, first, last, by);
   }
 
-  /** @param count How many tiles there are. */
+  /** @param count The number of tiles. */
   fill(count: number) {
     while (this.tiles.length < count) {
       const number = el("i", { class: "hv-number" });

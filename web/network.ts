@@ -887,7 +887,7 @@ function flatShape(shape: number[]): [number, number, number] {
   ];
 }
 
-/** Softmax, but of what is one already; of one output its sigmoid. */
+/** The softmax of logits, probabilities unchanged, and the sigmoid of a single output. */
 export function probabilitiesOf(logits: Float32Array): number[] {
   const all = [...logits];
   if (all.length === 1) return all.map((value) => 1 / (1 + Math.exp(-value)));

@@ -310,7 +310,7 @@ export function boxesOf({ answer, facts }: Source): OutputBox[] {
   return answer ? (facts.answer?.boxes ?? []) : [];
 }
 
-/** Boxes as bars, for those who do not point: the best first. */
+/** The boxes as bars, best first, which need no pointer. */
 export function barsOf(boxes: OutputBox[]) {
   return boxes.slice(0, 8).map(({ label, score }, number) => ({
     number,

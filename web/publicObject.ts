@@ -39,7 +39,7 @@ export function publicObject(facts: PageFacts, source: Promise<NetworkSource>) {
     return { shape: [...found.shape], data: found.values.slice() };
   };
 
-  /** What has changed is computed. */
+  /** Wait until all answers of the current state are computed. */
   const settled = async (from: NetworkSource) => {
     if (!facts.net.outputs.includes("logits")) return;
     for (const each of [from.answers.edited, from.answers.original]) {

@@ -616,7 +616,7 @@ class KernelSource {
     return waiting ? null : this.get(question);
   }
 
-  /** One at a time, so that what is wanted now never waits for what may be. */
+  /** Fetch one layer at a time, so that the shown layer never waits for prefetched ones. */
   prefetch(at: At, layers: string[]) {
     if (this.pending.size) return;
     for (const layer of layers) if (!this.layer({ ...at, layer })) return;

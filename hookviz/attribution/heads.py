@@ -182,9 +182,9 @@ def may_attend(*models: nn.Module) -> bool:
 
 def _attending(modules: Iterable[nn.Module]) -> Iterator[nn.Module]:
     """Yield the modules whose class looks like attention: by its name and its code."""
-    words_of = cache(_words_of)  # for this call alone: later a method may be another
+    words_of = cache(_words_of)  # cached for this call only, since methods may change later
     for module in modules:
-        kind: Any = type(module)  # mypy takes a class of modules for unhashable
+        kind: Any = type(module)  # mypy thinks that module classes are unhashable
         if isinstance(module, nn.MultiheadAttention):
             yield module
             continue

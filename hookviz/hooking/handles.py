@@ -3,8 +3,8 @@
 Nothing else in hookviz calls a ``register_*hook``. Other files give a list of (target, kind,
 function); this file registers and removes. `capture.py` shows the use.
 
-These hooks do nothing once their block is over. A deep copy or a pickle of the module that is made
-within the block gets a function of Python's standard library in their place, which does nothing.
+These hooks do nothing once their block is over. A deep copy or a pickle of the module made within
+the block has, in their place, a function of the standard library that does nothing.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class HookManager(Block):
     Raises
     ------
     RuntimeError
-        On entry, if the block is already on or torch refuses a hook; then none is left behind.
+        On entry, if the block is already active or torch refuses a hook; no hook remains then.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""Keep threads that use one model apart: a block sees its own thread's calls only.
+"""Keep threads that use one model apart: a block sees only the calls of its own thread.
 
-Besides, a run by hookviz does not overlap with another thread's block: it switches the model's mode
+A run by hookviz also does not overlap with another thread's block: it switches the model's mode
 and restores its buffers afterwards. During the run, blocks of other threads wait, such as a watch
 around a training step, and the run waits for them.
 """

@@ -368,7 +368,7 @@ class Session:
             return replay.run(lambda: run(self.edits), lambda: run(()))
 
     def forward(self, observe: Callable[[], T], *, grad: bool = True) -> T:
-        """Run one forward under the hooks that ``observe`` makes, a ``with`` block; return these.
+        """Run one forward within the block of hooks that ``observe`` returns; return that block.
 
         Without ``grad`` no graph is kept.
         """

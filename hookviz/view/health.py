@@ -207,7 +207,7 @@ def _rms(tensor: CapturedTensor, known: Statistics) -> float:
 def _silent(call: Call, channels: int, zeros: float) -> torch.Tensor | None:
     """Return the mask of channels that are zero everywhere; None if the values are not stored."""
     output = call.outputs[0]
-    if zeros == 1 or zeros * channels < 1 - 1e-6:  # all channels, or too few zeros for one
+    if zeros == 1 or zeros * channels < 1 - 1e-6:  # all channels are silent, or none can be
         return torch.full((channels,), zeros == 1)
     if not output.kept or not output.dtype.is_floating_point:
         return None

@@ -47,7 +47,7 @@ def _captured(view: View) -> dict[nn.Module, str]:
 
 
 def _heads(view: View) -> dict[str, str]:
-    """Return the layer that has the heads of each module that attends."""
+    """Return the layer of the heads of each attention module, by the module's name."""
     found = {getattr(view.cache[name], "attends", None): name for name in layers_of(view)}
     return {module: name for module, name in found.items() if module is not None}
 

@@ -519,7 +519,7 @@ class Request(Message):
         The settings that the browser has changed since the kernel last handled a change.
     questions : list of Question
         The browser's next questions about the new run. The kernel answers before it sends the
-        facts of that run, with the run's number before each key: so one frame shows all of it.
+        facts of that run, with the run's number before each key, so that one frame shows all.
     """
 
     moved: int = 0

@@ -45,7 +45,7 @@ def run_of(view: View, shown_run: str | None) -> View:
 
 
 def part_of(view: View, question: LayerPart) -> View:
-    """Return the view at the part of the layer that a question is about."""
+    """Return the view of the layer, call, sample and depth that a question names."""
     view = run_of(view, question.shown_run)
     named = _named_part(question)
     same = all(getattr(view.settings, name) == value for name, value in named.items())

@@ -146,7 +146,7 @@ Value = TypeVar("Value")
 def cached(
     *key: Callable[[View], Hashable], of_input: bool = False
 ) -> Callable[[Callable[[View], Value]], Callable[[View], Value]]:
-    """Cache a function of a view, for its run or for its input.
+    """Cache the result of a function of a view, per run or per input.
 
     Parameters
     ----------

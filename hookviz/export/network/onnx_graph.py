@@ -400,6 +400,6 @@ def _differences(
 
 
 def _compared(found: np.ndarray, wanted: Tensor, sample: int) -> tuple[TensorDifference, Tensor]:
-    """Return how far a file's values are from the sample's, and these."""
+    """Return the difference of a file's values from the sample's, and the sample's values."""
     own = wanted[sample : sample + 1].detach().float().cpu()
     return difference(own, torch.from_numpy(found)), own

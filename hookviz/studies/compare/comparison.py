@@ -209,7 +209,7 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         both = self._explore(layers, self)
         first = self.first()
         for row in [] if first is None else self._rows[self._rows.index(first) :]:
-            with suppress(ValueError):  # both have no such maps
+            with suppress(ValueError):  # this layer has no maps in both models
                 both.go_to(row.layer, row.call)
                 break
         return both
@@ -319,7 +319,7 @@ def error_chart(rows: Sequence[LayerDifference]) -> ShownFigure:
     if first is not None:
         axes.axvline(first, color="#d97706", lw=1)
         axes.set_title(f"first difference: {layer_label(rows[first].layer, 60)}", fontsize="medium")
-    # Differences of zero and infinite ones have no place on a logarithmic scale.
+    # Zero and infinite differences cannot be drawn on a logarithmic scale.
     for height, words in ((low, "equal"), (high, "not comparable")):
         if any((np.clip(found, low, high) == height).any() for found in columns.values()):
             axes.axhline(height, color="gray", lw=0.5)

@@ -192,7 +192,7 @@ class RunRecord:
 
     @cached_property
     def zero_layers(self) -> dict[str, nn.Module]:
-        """The layers whose weights are 0, also if they compute them, as with a gain of 0."""
+        """Layers whose weights are 0, stored or computed, such as by a gain of 0."""
         computed = {each.layer for each in self.operations if each.of_zero_weights}
         return {n: m for n, m in self.weighted.items() if n in computed or is_zero(m)}
 

@@ -162,7 +162,7 @@ class Diagnosis(TablePage, Sequence[Finding]):
 
     @property
     def healthy(self) -> bool:
-        """True if the model was looked at, and there is nothing but notes."""
+        """True if the model was examined and all findings are notes."""
         return bool(self.looked_at) and all(each.severity == "note" for each in self)
 
     @property

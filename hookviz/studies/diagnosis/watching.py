@@ -192,7 +192,7 @@ class StepWatch(HookManager):
 
     @property
     def suspect(self) -> bool:
-        """True if a step of finite sums should be examined: weights without gradient, or sizes."""
+        """True if a finite step should be examined: weights lack gradients, or sizes are uneven."""
         sizes, reached = self.gradients.values(), self.run.gradient_norms
         learning = (name for name, each in self.parameters.items() if each.requires_grad)
         missing = bool(reached) and any(name not in reached for name in learning)

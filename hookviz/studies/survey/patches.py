@@ -15,7 +15,7 @@ from .fingerprint import names_of
 from .layer import RULE, LayerSurvey, TopInput
 from .reading import Reader
 
-CACHED = 256  # pictures that are kept in memory: of 224×224 pixels, they take 39 MB
+CACHED = 256  # pictures cached in memory, 39 MB if they have 224×224 pixels
 
 _WHOLE = (0.0, 0.0, 1.0, 1.0)
 

@@ -99,7 +99,8 @@ def colours_of(statistic: str, values: np.ndarray) -> tuple[Normalize, str]:
 
 
 def _draw(axes: Axes, statistic: str, values: np.ndarray, wrong: np.ndarray) -> None:
-    norm, name = colours_of(statistic, np.where(wrong, np.nan, values))  # or these set the scale
+    # Wrong values must not set the scale.
+    norm, name = colours_of(statistic, np.where(wrong, np.nan, values))
     colours = colormap(name)
     with np.errstate(all="ignore"):
         pixels = colours(norm(np.nan_to_num(values)))
