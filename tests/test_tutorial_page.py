@@ -22,7 +22,6 @@ TUTORIAL = Path(__file__).resolve().parent.parent / "notebooks" / "hooks_tutoria
 CELLS = nbformat.read(TUTORIAL, as_version=4).cells
 CODE = [cell for cell in CELLS if cell.cell_type == "code"]
 CHECKS = [cell.source for cell in CODE if "\ndef check_" in cell.source]
-PAGES = {"light": "#ffffff", "dark": "#111111"}  # JupyterLab's backgrounds
 
 
 def cell_with(text):
@@ -71,26 +70,12 @@ answer_7 = lambda grad: grad
 """
 
 
-def luminance(colour):
-    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
-    parts = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
-    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), parts, strict=True))
-
-
-def contrast(one, other):
-    """Return the contrast ratio of WCAG 2.2, which requires 4.5 for text, 3 for large text."""
-    low, high = sorted((luminance(one), luminance(other)))
-    return (high + 0.05) / (low + 0.05)
-
-
 def test_verdicts_differ_in_words_sign_colour_and_border(notebook):
     looks = notebook["LOOKS"]
     assert list(looks) == ["right", "not yet", "error", "waiting"]
     for ways in zip(*looks.values(), strict=True):
         assert len(set(ways)) == len(looks)  # words, signs, colours and borders
     for words, sign, colour, edge in looks.values():
-        assert contrast("#ffffff", colour) >= 4.5
-        assert all(contrast(colour, page) >= 3 for page in PAGES.values())
         page = notebook["Verdict"](next(k for k in looks if looks[k][1] == sign), "a < b")
         seen = page._repr_html_()
         assert f"border-left:6px {edge} {colour}" in seen
@@ -108,14 +93,6 @@ def answer_2(grad):
 IN_A_HOOK_WITHIN_BACKWARD = """
 def answer_5(module, grad_input, grad_output):
     return (grad_input.clamp(min=0),)
-"""
-IN_WHAT_IT_CALLS = """
-def answer_3(module, args, output):
-    return torch.cat([output, args])
-"""
-IN_ITS_SIGNATURE = """
-def answer_2():
-    return 0
 """
 IN_A_HELPER = """
 def answer_2(grad):
@@ -138,13 +115,6 @@ def answer_7(grad):
         return grad[1:]
     return grad
 """
-THE_HOOK_THAT_IT_MADE = """
-def answer_6(store):
-    def hook(module, args, output):
-        store[module] = output
-
-    return hook
-"""
 A_VALUE = """
 answer_1 = {"a", "b"}
 """
@@ -160,20 +130,11 @@ def mine(grad):
 WRONG_ANSWERS = [  # the cell, its verdict, and the reported line
     (IN_THE_FUNCTION, "error", "your code raised IndexError: index 9", "raised in", 4),
     (IN_A_HOOK_WITHIN_BACKWARD, "error", "take the element [0]", "raised in", 3),
-    (IN_WHAT_IT_CALLS, "error", "your code raised TypeError: ", "raised in", 3),
-    (
-        IN_ITS_SIGNATURE,
-        "not yet",
-        "is called with 1 argument (grad), but its definition is ()",
-        "answered in",
-        2,
-    ),
     (IN_A_HELPER, "error", "your code raised NameError: name 'missing'", "raised in", 6),
     (NO_SET, "not yet", "17 is not a set of names", "answered in", 2),
     (WHAT_IT_RETURNED, "not yet", "in place", "changed in", 3),
     (CHANGED_BY_A_HELPER, "not yet", "in place", "changed in", 7),
     (ONE_OF_TWO_WAYS, "not yet", "the same shape", "returned by", 4),
-    (THE_HOOK_THAT_IT_MADE, "not yet", "filled in the forward pass", "returned by", 4),
     (A_VALUE, "not yet", "b was made by .double()", "answered in", 2),
 ]
 
@@ -361,47 +322,17 @@ def test_the_picture_shows_the_arguments_of_each_hook(picture):
     assert len(given) == 7  # the other two are also tensor hooks
 
 
-def test_each_hook_is_explained_in_its_lesson(picture):
-    lessons = re.split(r"(?m)^## \d+\. ", "\n".join(cell.source for cell in CELLS))
-    methods = {
-        "forward pre-hook": "register_forward_pre_hook",
-        "forward hook": "register_forward_hook",
-        "tensor hook on y": "y.register_hook",
-        "full backward pre-hook": "register_full_backward_pre_hook",
-        "tensor hook, set by hook 2": "output.register_hook",
-        "tensor hook on the weight": "parameter.register_hook",
-        "post-accumulate-grad hook": "register_post_accumulate_grad_hook",
-        "full backward hook": "register_full_backward_hook",
-        "tensor hook on x": "tensor.register_hook",
-    }
-    assert {name: methods[name] in lessons[lesson] for name, _, lesson, *_ in picture["HOOKS"]} == (
-        dict.fromkeys(methods, True)
-    )
-
-
-def test_the_picture_lists_all_hooks_legibly(picture):
+def test_the_picture_lists_all_hooks_in_their_order(picture):
     shown = picture.shown[-1]
     source = re.search(r'src="data:image/svg\+xml;base64,([^"]*)"', shown["text/html"])[1]
     drawing = ElementTree.fromstring(base64.b64decode(source))
-    texts = [(each.text, each.attrib) for each in drawing.iter() if each.tag.endswith("}text")]
-    numbers = [words for words, _ in texts if words.isdigit()]
+    texts = [each.text for each in drawing.iter() if each.tag.endswith("}text")]
     names = [name for name, *_ in picture["HOOKS"]]
-    assert numbers == [str(number) for number in range(1, len(names) + 1)]
-    assert [words for words, _ in texts if words in names] == names
+    assert [words for words in texts if words in names] == names
     # Time runs downwards in the first column and upwards in the others.
     for column, sign in enumerate((1, -1, -1)):
         rows = [sign * row for *_, where, row in picture["HOOKS"] if where == column]
         assert rows == sorted(rows) and len(rows) == len(set(rows))
-    # Small words are in coloured boxes, so the page's background does not matter.
-    boxes = [each.attrib for each in drawing.iter() if each.tag.endswith("}rect")]
-    fills = {box["fill"] for box in boxes} - {"none"}
-    assert all(contrast("#ffffff", fill) >= 4.5 for fill in fills)
-    assert all(contrast(fill, page) >= 3 for fill in fills for page in PAGES.values())
-    for _, look in texts:
-        if look["fill"] not in {"#fff", *fills}:
-            assert "bold 20px" in look["style"]
-            assert all(contrast(look["fill"], page) >= 3 for page in PAGES.values())
     alt = re.search(r'alt="([^"]*)"', shown["text/html"])[1]
-    assert alt == shown["text/plain"]
     places = [alt.index(f"{number} {name}") for number, name in enumerate(names, 1)]
-    assert places == sorted(places)
+    assert alt == shown["text/plain"] and places == sorted(places)
