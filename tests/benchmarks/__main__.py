@@ -23,8 +23,8 @@ PAGE = TESTS.parent / "docs" / "explanation" / "benchmarks.md"
 INTRODUCTION = """# Benchmarks
 
 `make bench` writes this page, and `python -m tests.benchmarks NAME` one section of it. The
-contenders of a table took turns in one run. Times are medians: elapsed time in the
-browser, processor time otherwise. On a shared machine times drift, so compare the ratios to the
+contenders of a table took turns in one run. Times are medians: elapsed time in the browser,
+processor time otherwise. On a shared machine times drift, so compare the ratios to the
 first row."""
 BENCHMARKS: dict[str, Callable[[bool], Iterator[Table]]] = {
     "capture": passes.capture,

@@ -55,22 +55,16 @@ def explorers(quick: bool) -> Iterator[Table]:
 
 def memory(quick: bool) -> Iterator[Table]:
     """Measure each task's peak memory, above that of model and input."""
-    cases = [("narrow", 1, 1024, 20)]
-    if not quick:
-        cases = [("resnet50", 1, 1024, 250), ("vit_b_16", 1, 224, 10)]
-    for name, batch, side, budget in cases:
-        ways = ["plain", "capture", "explore", "guard", "diagnose", "capture all", "compare"]
-        if name.startswith("vit"):
-            ways = ["plain", "attention", "attention and gradients"]
-        rows, plain = [], 0
-        for kind in ways:
-            limits = (None, budget * MB) if kind in ("capture", "explore", "attention") else (None,)
-            for most in limits:
-                found = measure(kind, name, batch, side, most)
-                plain = plain or found["peak"]
-                numbers = [found["peak"] / MB, found["nbytes"] / MB]
-                said = kind if most is None else f"{kind}, max_bytes={budget} MB"
-                ratio = f"{found['peak'] / plain:.2f}"
-                rows.append([said, f"{numbers[0]:.0f}", ratio, f"{numbers[1]:.0f}"])
-        title = f"{name}, {batch} × {side}×{side}: peak memory"
-        yield Table(title, ["", "peak MB", "ratio", "kept MB"], rows)
+    case, budget = (("narrow", 1, 1024), 20) if quick else (("resnet50", 1, 1024), 250)
+    bounded = f", max_bytes={budget} MB"
+    rows, plain = [], 0
+    for kind in ("plain", "capture", "explore", "guard", "diagnose", "capture all", "compare"):
+        limits = {"": None, bounded: budget * MB} if kind in ("capture", "explore") else {"": None}
+        for words, limit in limits.items():
+            found = measure(kind, *case, limit)
+            plain = plain or found["peak"]
+            numbers = [f"{found[each] / MB:.0f}" for each in ("peak", "nbytes")]
+            rows.append([kind + words, numbers[0], f"{found['peak'] / plain:.2f}", numbers[1]])
+    name, batch, side = case
+    title = f"{name}, {batch} × {side}×{side}: peak memory"
+    yield Table(title, ["", "peak MB", "ratio", "kept MB"], rows)

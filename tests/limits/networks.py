@@ -52,7 +52,6 @@ NETWORKS = {
     "resnet18": torchvision.models.resnet18,
     "resnet50": torchvision.models.resnet50,
     "resnet152": torchvision.models.resnet152,
-    "vit_b_16": torchvision.models.vit_b_16,
     "narrow": narrow,
     "500 convolutions": ManyConvolutions,
     "4096 channels": many_channels,

@@ -13,9 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 
@@ -89,12 +87,6 @@ def _within(block: Any, model: Any, x: Any) -> Any:
     return result
 
 
-def _attention(hookviz: Any, model: Any, x: Any, target: Any = None, **budget: Any) -> Any:
-    maps = hookviz.attention(model, x, target=target, **budget)
-    tensors = [*maps.values(), *([] if target is None else maps.gradients.values())]
-    return SimpleNamespace(maps=maps, nbytes=sum(each.nbytes for each in tensors))
-
-
 # Each gets hookviz, the model, the input and the options of a budget; its result is kept.
 WORK: dict[str, Callable[..., Any]] = {
     "plain": lambda hookviz, *given: _plain(*given),
@@ -108,8 +100,6 @@ WORK: dict[str, Callable[..., Any]] = {
     "diagnose": lambda hookviz, *given: hookviz.diagnose(*given),
     "explore": lambda hookviz, *given, **budget: hookviz.explore(*given, **budget),
     "compare": lambda hookviz, model, x: hookviz.compare(model, model, x),
-    "attention": _attention,
-    "attention and gradients": partial(_attention, target=0),
 }
 
 
