@@ -216,32 +216,6 @@ def test_eye_channels_chosen_on_one_eye_detect_the_other(lesson):
     assert sum(contrast > 2 for contrast in seen_on) >= 3
 
 
-def test_the_eye_channel_detects_eyes_only(lesson):
-    """It is chosen on the first eye, and is higher on both others than on anything else."""
-    best, labels = lesson["eye_channel"], lesson["labels"]
-    masks = [torch.tensor(list(p.info["mask"].convert("L").tobytes())) for p in lesson["pictures"]]
-    means = []
-    for place, mask in enumerate(masks):
-        mask = nn.functional.interpolate(
-            mask.view(1, 1, 112, 112) / 255, size=(14, 14), mode="area"
-        )[0, 0]
-        positive = lesson["maps"][place].clamp(min=0)
-        inside = (positive * mask).sum((1, 2)) / mask.sum()
-        outside = (positive * (1 - mask)).sum((1, 2)) / (1 - mask).sum()
-        means.append(inside / (outside + 0.05 * lesson["maps"].std()))
-    eyes = [place for place, label in enumerate(labels) if label == "eye"]
-    assert len(eyes) == 3
-    assert means[eyes[0]].argmax() == best
-    others = max(means[place][best] for place in range(30) if place not in eyes)
-    assert all(means[place][best] > 2 * others for place in eyes)
-    maps, loudest = lesson["maps"], lesson["loudest"]
-    # The text describes the colours: deep red only on eyes, and red all over for the loudest.
-    peaks = maps[:, best].amax((1, 2)) / maps[:, best].abs().max()
-    assert min(peaks[place] for place in eyes) > 0.7
-    assert max(peaks[place] for place in range(30) if place not in eyes) < 0.45
-    assert (maps[:, loudest] > 0).float().mean() > 0.95
-
-
 def test_each_way_to_find_layers_finds_the_stated_number(lesson):
     counts = {name: len(find(lesson["resnet"])) for name, find in lesson["ways"].items()}
     assert list(counts.values()) == [1, 1, 36, 36]
@@ -384,22 +358,6 @@ def is_still_a_fish(lesson, channels):
         block = demo.layer2(demo.layer1(demo.stem(lesson["fish_input"])))
         block[:, channels] = 0
         return demo.head(demo.layer3(block))[0].argmax() == lesson["a_fish"]
-
-
-def test_patched_columns_equal_plain_activations_of_both_pictures(lesson):
-    live = lesson.drawn_by("draw_12")
-    demo, fish, labels = lesson["demo"], lesson["fish_input"], lesson["labels"]
-    other = lesson["all_inputs"][labels.index("moon")][None]
-    live.controls["layer"].value, live.controls["other"].value = "layer2.1", "moon"
-    live.controls["columns"].value = 7
-    with torch.no_grad():
-        block, theirs = (demo.layer2(demo.layer1(demo.stem(x))) for x in (fish, other))
-        block[..., :14] = theirs[..., :14]  # half of 28
-        after = demo.head(demo.layer3(block))[0].softmax(0)
-    shown = [row[3] for row in readings(live)[-10:]]
-    assert shown == [f"{probability:.0%}" for probability in after]
-    live.controls["columns"].value = 14
-    assert [row[3] for row in readings(live)[-10:]][labels.index("moon")] != shown[6]
 
 
 def test_edited_gradients_equal_a_function_that_clamps_in_its_backward(lesson):

@@ -7,7 +7,7 @@ import tomllib
 
 import pytest
 import yaml
-from environments import PINS, ROOT, pinned
+from environments import ROOT
 from release import faults
 
 spec = importlib.util.spec_from_file_location("front", ROOT / "assets/front.py")
@@ -83,16 +83,3 @@ def test_workflows_use_existing_targets_and_files():
     paths = re.findall(r"\btests/[\w./-]+", "\n".join(WORKFLOWS.values()))
     assert paths
     assert [path for path in paths if not (ROOT / path).exists()] == []
-
-
-def test_actions_are_pinned_by_major_version():
-    used = [step["uses"] for step in STEPS if "uses" in step]
-    assert used
-    assert [use for use in used if not re.fullmatch(r"[\w/-]+@(release/)?v\d+", use)] == []
-
-
-def test_pre_commit_and_make_lint_use_the_same_ruff_version():
-    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
-    hooks = [hook for repo in config["repos"] for hook in repo["hooks"]]
-    needed = [f"ruff=={pinned(PINS[''])['ruff']}"]
-    assert [hook["additional_dependencies"] for hook in hooks] == [needed, needed]
