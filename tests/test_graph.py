@@ -289,15 +289,6 @@ def test_graph_records_and_page_of_a_resnet():
     page = graph.to_html()
     assert all(f">{name}<" in page for name in names)
     assert "http" not in page.replace("http-equiv", "")
-    assert graph.nodes[1].value is None
-
-
-def test_values_are_stored_on_request():
-    net, x = Net(twice), torch.randn(1, 4, 5, 5)
-    graph = hookviz.graph(net, x, keep=True)
-    values = {node.name: node.value for node in graph.nodes}
-    assert torch.equal(values["a#1"], net.a(net.a(x)))
-    assert torch.equal(values["input"], x)
 
 
 def test_a_failed_forward_has_a_graph_up_to_its_error():
@@ -310,13 +301,6 @@ def test_a_failed_forward_has_a_graph_up_to_its_error():
     assert "failed" in graph.verdict
     assert "✗ b" in repr(graph)
     assert 'class="failed"' in graph.to_html()
-
-
-def test_a_graph_is_converted_to_networkx():
-    networkx = pytest.importorskip("networkx")
-    found = hookviz.graph(Net(unrolled), torch.randn(1, 4, 5, 5)).to_networkx()
-    assert networkx.is_directed_acyclic_graph(found)
-    assert networkx.has_path(found, "input", "b")
 
 
 def test_an_empty_selection_has_no_sources():

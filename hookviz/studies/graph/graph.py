@@ -33,7 +33,6 @@ def graph(
     inputs: Any,
     layers: Layers = None,
     *,
-    keep: bool = False,
     weights: Any = None,
     transform: Transform | None = None,
 ) -> Graph:
@@ -52,8 +51,6 @@ def graph(
     layers : optional
         As in `hookviz.capture`; None is every layer that holds a matrix or kernels: convolutions,
         linear, recurrent and embedding layers.
-    keep : bool
-        True if each node keeps a copy of its value.
     weights, transform : optional
         As in `hookviz.explore`.
 
@@ -93,15 +90,15 @@ def graph(
     ([('input', 0)], ['relu'])
     """
     session = Session.of(model, inputs, weights=weights, transform=transform, finite=False)
-    return graph_of(session, chosen_layers(model, layers), keep)
+    return graph_of(session, chosen_layers(model, layers))
 
 
-def graph_of(session: Session, chosen: dict[nn.Module, str], keep: bool = False) -> Graph:
+def graph_of(session: Session, chosen: dict[nn.Module, str]) -> Graph:
     """Run a session's forward, with its edits, and return the graph of these layers."""
     listeners: list[GraphListener] = []
 
     def observe() -> Block:
-        listeners.append(GraphListener(chosen, keep))
+        listeners.append(GraphListener(chosen))
         return _observing(session, listeners[-1], chosen)
 
     error = None
@@ -290,18 +287,6 @@ class Graph(TablePage):
         found: list[list[int]] = [[] for _ in self.nodes]
         for start, end in self.edges:
             found[end].append(start)
-        return found
-
-    def to_networkx(self) -> Any:
-        """Make a ``networkx.DiGraph``: nodes by name, with the values of `records`."""
-        import networkx  # torch needs it, too
-
-        found = networkx.DiGraph(model=self.model)
-        for record in self.records():
-            facts = {key: each for key, each in record.items() if key not in ("name", "inputs")}
-            found.add_node(record["name"], **facts)
-        names = [node.name for node in self.nodes]
-        found.add_edges_from((names[start], names[end]) for start, end in self.edges)
         return found
 
     def rows(self) -> list[tuple[str, str, str, str]]:

@@ -324,7 +324,7 @@ class LayerWeights(TablePage):
         return found
 
     def figure(self) -> ShownFigure:
-        """Draw the kernels, and the distribution of the weights.
+        """Draw the kernels.
 
         The kernels of a first layer are pictures in their own colours, sorted by norm, with grey
         for zero. Deeper ones are the slices of the chosen channel, by input channel, as in
@@ -336,16 +336,15 @@ class LayerWeights(TablePage):
         matplotlib.figure.Figure
             Not registered with pyplot.
         """
-        figure = ShownFigure(figsize=(9, 4.2), layout="constrained")
-        left, right = figure.subplots(1, 2, width_ratios=[3, 2])
-        figure.suptitle(no_formula(within(self.verdict, 120)), fontsize="small")
+        figure = ShownFigure(figsize=(6, 4.2), layout="constrained")
+        axes = figure.subplots()
+        figure.suptitle(no_formula(within(self.verdict, 90)), fontsize="small")
         if self.in_colour:
-            self._draw_colours(left)
+            self._draw_colours(axes)
         elif self.channel is not None and self.kernels[0, 0].numel() == 1:
-            self._draw_row(left)
+            self._draw_row(axes)
         else:
-            self._draw_slices(left)
-        self._draw_distribution(right)
+            self._draw_slices(axes)
         return figure
 
     def _draw_colours(self, axes: Any) -> None:
@@ -393,22 +392,6 @@ class LayerWeights(TablePage):
         name = f", {self._name(channel)}" if self.class_names else ""
         words = f"{within(f'channel {channel}{name}', 40)}: largest {what}"
         axes.set_title(no_formula(_kept(words, len(shown), len(order))), fontsize="small")
-
-    def _draw_distribution(self, axes: Any) -> None:
-        every = self.kernels.flatten()
-        values = every[every.isfinite()].numpy()
-        edges = np.histogram_bin_edges(values, 60) if values.size else 60
-        axes.hist(values, edges, density=True, color="#8796a6", label="all weights")
-        if self.channel is not None:
-            channel = self.kernels[self.channel].flatten()
-            own = channel[channel.isfinite()].numpy()
-            axes.hist(
-                own, edges, density=True, histtype="step", color="#c00", label=f"{self.channel}"
-            )
-            axes.legend(fontsize="x-small", frameon=False)
-        axes.set_title("distribution of the weights", fontsize="small")
-        axes.tick_params(labelsize="x-small")
-        axes.set_yticks([])
 
     @for_terminal
     def __repr__(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -37,8 +37,6 @@ class Node:
         The layer's class, torch's name of the operation, ``"input"`` or ``"output"``.
     shape : tuple of int, or None
         Of the (first) tensor that it returned.
-    value : torch.Tensor or None
-        A copy of this tensor, where values are kept.
     module : str
         The module whose code ran it.
     failed : bool
@@ -54,7 +52,6 @@ class Node:
     call: int
     operation: str
     shape: tuple[int, ...] | None = None
-    value: Tensor | None = field(default=None, repr=False)
     module: str = ""
     failed: bool = False
     sources: list[Place] | None = None
@@ -71,8 +68,6 @@ class GraphListener(Follower[int]):
     ----------
     layers : collection of torch.nn.Module
         Each call of one of these becomes a node.
-    keep : bool
-        If True, keep a copy of each node's value.
 
     Attributes
     ----------
@@ -80,11 +75,11 @@ class GraphListener(Follower[int]):
     edges : list of (int, int)
     """
 
-    def __init__(self, layers: Collection[nn.Module], keep: bool = False) -> None:
+    def __init__(self, layers: Collection[nn.Module]) -> None:
         super().__init__()
         self.nodes: list[Node] = []
         self.edges: list[tuple[int, int]] = []
-        self._layers, self._keep = layers, keep
+        self._layers = layers
         self._open: list[ModuleCall] = []
         self._taken: dict[ModuleCall, list[int]] = {}  # the nodes of a layer's input
         self._sources: list[frozenset[int]] = []  # of each node: numbers of layers and inputs
@@ -200,7 +195,6 @@ class GraphListener(Follower[int]):
         node = Node(name, layer, call, operation, module=module)
         if returned:
             node.shape = tuple(returned[0].shape)
-            node.value = returned[0].detach().clone() if self._keep else None
         if layer:
             node.after = []
             self._on_the_way.add(number)
