@@ -570,4 +570,4 @@ const HALF_A_SECOND = 500; // milliseconds
 const WORKING =
   "working: the network runs once more, to keep what its layers are given; interrupt the kernel to stop";
 const CONSTANT =
-  "input channels that do not depend on the picture: trained away, or all their inputs are zero here";
+  "input channels that carry only biases here: trained away, or all their inputs are zero";

@@ -175,13 +175,17 @@ def _beginning(run: CutRun, score: Tensor | None, target: str) -> tuple[Value, s
 def _sorted_terms(
     run: CutRun, value: Value, why: Contributions
 ) -> tuple[list[int], list[int], list[int]]:
-    """Return the input channels shown, those before them that only carry biases, and the rest."""
+    """Return the input channels shown, those before them that only carry biases, and the rest.
+
+    Nothing of an earlier layer is in the latter: they were trained away, or get zeros alone here.
+    """
     rest, shown, constants = falling(why.by_channel), list[int](), list[int]()
     while rest and len(shown) < SHOWN and (why.kernel[rest[0]].any() or why.patch[rest[0]].any()):
         channel = rest.pop(0)
         tap = largest_tap(why.products[channel])
-        still = not run.problem and run.is_constant(value, channel, tap)
-        (constants if still else shown).append(channel)
+        found = None if run.problem else run.origins(value, channel, tap)
+        alone = found is not None and found.kind == "constant" and not found.parts
+        (constants if alone else shown).append(channel)
     return shown, constants, rest
 
 

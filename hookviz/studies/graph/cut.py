@@ -9,9 +9,7 @@ weight, through any normalization, activation, sum, concatenation, slice or pool
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
-from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from math import isfinite
 from typing import Any
@@ -294,7 +292,6 @@ class CutRun:
         self._layers = chosen_layers(session.model, None)
         self.problem = ""
         self._origins: dict[Any, Origins] = {}
-        self._same: dict[str, list[Tensor | None]] | None = None
         if only is not None:
             self._layers.setdefault(only, module_names(session.model)[only][0])
             self._run([only], cut=False)
@@ -384,7 +381,8 @@ class CutRun:
 
     def after(self, value: Value) -> list[tuple[str, float]]:
         """List the operations that a value goes through until a layer takes it, with its values."""
-        return [*value.run._onward.way(value.call.place, value.index)]
+        steps = value.run._onward.steps[value.call.place]
+        return [(name, float(values[value.index])) for name, values in steps]
 
     def sizes(self, layer: str, call: int = -1) -> list[int]:
         """Return the sizes of a layer's map; none if it has no positions."""
@@ -479,51 +477,6 @@ class CutRun:
         if leaf.ndim == len(getattr(module, "kernel_size", ())) + 1:  # without a batch
             return 0, index[0] if index else 0, index[1:]
         return index[0], index[1], index[2:]
-
-    def is_constant(self, value: Value, channel: int, tap: Sequence[int]) -> bool:
-        """Return True if an input of a value's layer does not depend on the model's input.
-
-        It carries biases alone: the channels that it was made of were trained away, their kernels
-        being zero, or get nothing but zeros on this input. It stays the same, to the bit, when the
-        model's input changes a little, and no bound has cut it off.
-        """
-        if self._same is None:
-            self._same = self._compare()
-        layer, call = value.call.place
-        index, same = self._index_of_input(value, channel, tap), self._same.get(layer, [])[call:]
-        if index is None or not same or same[0] is None or not same[0][index]:
-            return False
-        found = self.origins(value, channel, tap)
-        return found is not None and found.kind == "constant"
-
-    def _compare(self) -> dict[str, list[Tensor | None]]:
-        """Run the model on an input that differs a little; return which inputs stay the same."""
-        session, given = copy(self._session), self._session.inputs
-        draw = torch.Generator().manual_seed(0)
-
-        def changed(tensor: Tensor) -> Tensor:
-            if not tensor.is_floating_point() or tensor.layout is not torch.strided:
-                return tensor
-            noise = torch.rand(tensor.shape, generator=draw).to(tensor) - 0.5
-            return tensor + 1e-3 * noise * tensor.abs().max()
-
-        args, kwargs = map_tensors((given.args, given.kwargs), changed)
-        session.inputs = replace(given, args=args, kwargs=kwargs)
-        same: dict[str, list[Tensor | None]] = {}
-
-        def before(module: nn.Module, args: Any, kwargs: Any) -> None:
-            name = self._layers[module]
-            masks = same.setdefault(name, [])
-            kept = self._listener.calls.get(name, [])[len(masks) :]
-            old, new = kept[0].given if kept else None, next(iter(tensors(args, kwargs)), None)
-            fits = old is not None and new is not None and old.shape == new.shape
-            masks.append(new.detach() == old.detach() if fits else None)  # type: ignore[union-attr]
-
-        modules = [m for m in self._layers if not isinstance(m, torch.jit.ScriptModule)]
-        hooks: list[Hook] = [(module, "forward_pre", before) for module in modules]
-        with suppress(Exception):  # the model refuses this input: then nothing counts as constant
-            session.forward(lambda: HookManager(hooks), grad=False)
-        return same
 
     def edits_of(self, layer: str) -> list[Any]:
         """List the session's edits of a layer."""
