@@ -55,7 +55,8 @@ class OnwardListener(Follower[tuple[MemoryLayout, list[Steps]]]):
     def leave(self, call: ModuleCall, returned: list[Tensor], again: bool) -> None:
         """Begin to follow a layer's output."""
         if call.module in self._followed:
-            self.steps[call.layer, call.call] = steps = []
+            steps: Steps = []
+            self.steps[call.layer, call.call] = steps
             if returned and returned[0].layout is torch.strided:
                 self.marks[returned[0]] = MemoryLayout.of(returned[0]), [steps]
 
