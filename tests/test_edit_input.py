@@ -118,32 +118,6 @@ def test_inputs_are_edited_together_with_layers_and_their_gradients(model, x):
         parameter.grad = None
 
 
-def test_the_explorer_shows_the_edited_input(model, x, explorer):
-    plain = explorer.frame.input.pixels
-    before = snapshot(model)
-    explorer.edit("input", 0, where=WINDOW)
-    assert_untouched(model, before)
-    (edit,) = explorer.edits
-    assert str(edit) == "input, all channels, some positions: off"
-    edited = edited_input(x, torch.zeros_like)
-    with hookviz.capture(model) as cache:
-        logits = model(edited)
-        torch.autograd.grad(logits[0].max(), next(iter(model.parameters())))
-    assert torch.equal(explorer.cache[LAYER].activation, cache[LAYER].activation)
-    assert torch.equal(explorer.cache[LAYER].gradient, cache[LAYER].gradient)
-    shown = explorer.frame.input.pixels
-    changed = (shown != plain).any(-1)
-    assert changed[30:50, 40:70].all() and not changed[:20].any() and not changed[:, :30].any()
-    explorer.shown_run = "original"
-    assert np.array_equal(explorer.frame.input.pixels, plain)
-    explorer.shown_run = "edited"
-    with pytest.raises(ValueError, match="a view with 1 edit"):
-        explorer.code()
-    assert "some positions: off" in explorer.to_html(layers=LAYER, max_bytes=2e6)
-    explorer.undo()
-    assert np.array_equal(explorer.frame.input.pixels, plain)
-
-
 def test_random_and_repeated_edits_of_the_input_are_shown(model, explorer):
     state = torch.get_rng_state()
     explorer.edit("input", noise(0.5), where=WINDOW)

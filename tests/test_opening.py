@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from pytest import mark
 from torch import nn
 from torchvision.models import VisionTransformer
 
 import hookviz
 from hookviz.draw.colours import robust_end
 from hookviz.view.health import Cell, verdict
-from hookviz.view.panels import FLAT, flatness
+from hookviz.view.panels import FLAT
 
 
 def opened(model, x, **options):
@@ -90,24 +89,6 @@ def test_the_explorer_opens_where_nan_begins():
     assert (explorer.layer, explorer.channel) == ("0", 2)
     assert explorer.frame.opened == "Opened at 0, the layer in which NaN or Inf first appears."
     assert opened(model, x, layer="1")[0] == "1"
-
-
-@mark.parametrize(
-    ("values", "said"),
-    [
-        ([[0, 0], [0, 0]], 1),
-        ([[2, 2], [2, 2]], 2),
-        ([[-2, -2], [0, -2]], 3),
-        ([[1, 2], [0, 1]], 0),
-        ([[1, 0], [0, 0]], 0),  # one position
-        ([[np.nan, 1], [1, 1]], 0),
-    ],
-)
-def test_flatness_classifies_gradients(values, said):
-    assert flatness(np.array([values, [[1, 2], [3, 4]]], np.float32)).tolist() == [said, 0]
-    few = np.zeros((2, 20, 20), np.float32)
-    few[0, 3, 3], few[1, 0, :5] = -1, range(1, 6)
-    assert flatness(few).tolist() == [5, 0]
 
 
 def test_a_note_explains_a_flat_gradient():

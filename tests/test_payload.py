@@ -12,7 +12,6 @@ from browsing import Browser
 from torch import nn
 
 import hookviz
-from hookviz.draw.colours import COLOURS, GAP, NAN, PLUS_INF, to_levels
 from hookviz.draw.document import STATIC
 from hookviz.export.packing import (
     EXACT,
@@ -21,9 +20,6 @@ from hookviz.export.packing import (
     Level,
     MapsPart,
     best_level,
-    half,
-    quantize,
-    raw,
     size_of,
 )
 from hookviz.view.layer import FIXED, SCORE_DROP, channel_order
@@ -91,44 +87,6 @@ def test_float64_maps_are_sent_as_float64():
 
 def test_settings_leave_out_the_target(view):
     assert set(settings_payload(view)) == {*SETTINGS} - {"target"}
-
-
-def unpacked(coding, data, ends=None):
-    """Decode an array as arrays.js does, for the encodings tested here."""
-    if coding["kind"] == "u1":
-        levels = np.frombuffer(data, np.uint8)
-        levels = (np.cumsum(levels) % 256 if coding["delta"] else levels).reshape(coding["shape"])
-        low, high = (each[:, None, None].astype(np.float64) for each in ends)
-        values = low + (levels + 0.5) * (high - low) / COLOURS
-        return np.where(levels < COLOURS, values, np.nan), levels
-    kind = {"f4": np.float32, "f2": np.float16, "f8": np.float64, "u4": np.uint32}[coding["kind"]]
-    size = np.dtype(kind).itemsize
-    if coding.get("planes"):
-        data = np.frombuffer(data, np.uint8).reshape(size, -1).T.tobytes()
-    values = np.frombuffer(data, kind).reshape(coding["shape"])
-    return values.astype(np.float64) * coding["scale"] if "scale" in coding else values
-
-
-@pytest.mark.parametrize("planes", [False, True])
-def test_encoded_arrays_are_decoded_to_the_same_values(planes):
-    values = np.random.default_rng(0).normal(size=(3, 4, 5)).astype(np.float32) * 1e-9
-    assert (unpacked(*raw("x", values, planes=planes)) == values).all()
-    assert unpacked(*half("x", values, planes=planes)) == pytest.approx(values, rel=1e-3)
-
-
-def test_quantized_maps_keep_colours_zeros_nan_and_infinity():
-    maps = np.random.default_rng(0).normal(size=(3, 8, 8)).astype(np.float32)
-    maps[0, 0, :3] = 0, np.nan, np.inf
-    low, high = np.full(3, -2, np.float32), np.full(3, 2, np.float32)
-    (_, ends), (coding, data) = quantize("x", maps, low, high)
-    values, levels = unpacked(coding, data, (low, high))
-    assert len(ends) == 3 * 2 * 4
-    assert levels[0, 0, :3].tolist() == [GAP, NAN, PLUS_INF]
-    kept = levels < COLOURS
-    wanted = to_levels(maps, -2.0, 2.0)
-    assert (
-        to_levels(values.astype(np.float32), np.float32(-2), np.float32(2))[kept] == wanted[kept]
-    ).all()
 
 
 def random_parts(counts=(4, 16), side=32):
