@@ -561,7 +561,7 @@ def test_an_interrupted_run_is_reported_and_repeated_on_request(branching):
     handle.remove()
     assert_untouched(model, before)
     assert [answer["stopped"] for answer in browser.answers] == [True, True]
-    answer, _ = browser.ask(**question, again=1)
+    answer, _ = browser.ask(**question)
     assert float(answer["value"]) == pytest.approx(model.one(x)[0, 0, 1, 1].item())
     explorer.close()
 

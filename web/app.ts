@@ -159,9 +159,9 @@ export class App {
 
   drawerChanged(closed: string, opened: string) {
     const { source, state } = this;
+    if (opened) source.retry?.();
     for (const name of [closed, opened]) {
       if (name === "why") this.why.toggled(name === opened);
-      if (name === "weights") this.weights.toggled(name === opened);
       if (name === "map") this.network.toggled(name === opened);
     }
     if (closed === "edit") this.pictures?.brush.stop();

@@ -106,6 +106,30 @@ export function heatRange(heat: ArrayLike<number>): (Range & { diverging: boolea
 }
 
 /**
+ * The range of values: from the least finite one to the largest, or symmetric about zero.
+ * @param signed Left out: symmetric if any value is below zero.
+ */
+export function rangeOf(
+  values: ArrayLike<number>,
+  signed?: boolean,
+  precision: Precision = "mixed",
+): Range {
+  let [low, high] = [Infinity, -Infinity];
+  for (let i = 0; i < values.length; i++) {
+    const value = values[i];
+    if (!Number.isFinite(value)) continue;
+    low = Math.min(low, value);
+    high = Math.max(high, value);
+  }
+  if (low > high) [low, high] = [0, 0];
+  if (signed ?? low < 0) {
+    const most = Math.max(-low, high) || 1;
+    return { low: -most, high: most, precision };
+  }
+  return { low, high: high > low ? high : low + 1, precision };
+}
+
+/**
  * A palette: the RGBA colours of all levels, as a picture's pixels have them.
  * @param text base64
  */

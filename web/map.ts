@@ -48,8 +48,6 @@ export class NetworkMap {
   focusNext = "";
   wanted = "";
   failed = "";
-  stopped = false;
-  again = 0; // so that what was stopped is asked once more
   held: (Point & { left: number; top: number; isMoved: boolean }) | null = null;
   isDragged = false; // then the click at its end opens no box
   pinched: (Point & { far: number; zoom: number }) | null = null;
@@ -80,10 +78,7 @@ export class NetworkMap {
   }
 
   toggled(open: boolean) {
-    if (open && this.stopped) {
-      this.again += 1;
-      this.failed = "";
-    }
+    if (open) this.failed = "";
     this.wanted = "";
     this.app.schedule();
   }
@@ -103,7 +98,7 @@ export class NetworkMap {
   show() {
     if (!this.open) return;
     const { app } = this;
-    const found = app.source.map?.(app.at, this.again);
+    const found = app.source.map?.(app.at);
     if (found && found !== this.found) this.take(found);
     if (!this.tree) return this.draw();
     const now = `${app.at.layer} ${app.at.call}`;
@@ -127,7 +122,6 @@ export class NetworkMap {
 
   take(found: NetworkGraph | Refused) {
     this.failed = found.none ?? "";
-    this.stopped = "stopped" in found && Boolean(found.stopped);
     if (found.none !== undefined) return;
     const same = this.found?.nodes === found.nodes && this.found.sizes === found.sizes;
     this.found = found;

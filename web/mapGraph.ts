@@ -63,13 +63,12 @@ function unitOf(
   return { key, name, kind, type, nodes: [], parts: [], parent };
 }
 
-/** A module of one part is that part; the calls of one layer are a group, and so are many alike. */
+/** A module of one part is that part; the calls of one layer are a group, and many siblings are several. */
 function simplify(unit: Unit, graph: Graph) {
   for (const part of unit.parts) simplify(part, graph);
-  unit.parts = unit.parts.map((
-    part,
-  ) => (part.kind === "module" && part.parts.length === 1 ? part.parts[0] : part));
-  unit.parts = unit.parts.flatMap((part) => isScattered(part, unit) ? part.parts : [part])
+  const isDissolved = (part: Unit) =>
+    part.kind === "module" && (part.parts.length === 1 || isScattered(part, unit));
+  unit.parts = unit.parts.flatMap((part) => isDissolved(part) ? part.parts : [part])
     .sort((a, b) => a.nodes[0] - b.nodes[0]);
   const calls: Map<string, Unit[]> = new Map();
   for (const part of unit.parts) {
@@ -79,11 +78,11 @@ function simplify(unit: Unit, graph: Graph) {
   }
   const apart = [...calls].map(([layer, parts]) => {
     const [first] = parts;
-    return first && parts.length === 1
-      ? first
-      : groupOf(parts, graph, layer, `${parts.length} calls`);
+    return first && parts.length === 1 ? first : groupOf(parts, layer, `${parts.length} calls`);
   });
-  unit.parts = grouped(apart, graph);
+  unit.parts = apart.length > SIBLINGS
+    ? [...apart.filter(isEnd), ...split(apart.filter((part) => !isEnd(part)))]
+    : apart;
   for (const part of unit.parts) part.parent = unit;
 }
 
@@ -91,74 +90,39 @@ function simplify(unit: Unit, graph: Graph) {
  * True for a list whose parts run between others: a list is never called, so that its parts stand where they
  * run instead of inside a box.
  */
-function isScattered({ kind, type, nodes }: Unit, outer: Unit) {
-  const isList = kind === "module" && (type === "ModuleList" || type === "ModuleDict");
+function isScattered({ type, nodes }: Unit, outer: Unit) {
+  const isList = type === "ModuleList" || type === "ModuleDict";
   const [first, last] = [nodes[0], nodes[nodes.length - 1]];
   return isList && outer.nodes.some((n) => first < n && n < last && !nodes.includes(n));
-}
-
-/**
- * Many siblings: runs of those that are built alike, and of operations between layers, become
- * groups; where they are many still, whatever stands side by side. Groups are split until they are few.
- */
-function grouped(parts: Unit[], graph: Graph): Unit[] {
-  if (parts.length <= SIBLINGS) return parts;
-  const runs: Unit[][] = [];
-  let before = "";
-  for (const part of parts) {
-    const now = joins(part, graph) ? "operations" : build(part, graph);
-    const last = runs[runs.length - 1];
-    if (last && now === before && !isEnd(part)) last.push(part);
-    else runs.push([part]);
-    before = now;
-  }
-  const few = runs.flatMap((
-    run,
-  ) => (run.length < 3 ? run : runs.length === 1 ? split(run, graph) : [groupOf(run, graph)]));
-  const inner = few.filter((part) => !isEnd(part));
-  return inner.length > 2 * SIBLINGS ? [...few.filter(isEnd), ...split(inner, graph)] : few;
-}
-
-/** True for an operation between layers. */
-function joins(part: Unit, graph: Graph) {
-  return part.kind === "node" && !graph.nodes[part.nodes[0]]?.layer && !isEnd(part);
 }
 
 function isEnd({ type }: Unit) {
   return type === "input" || type === "output";
 }
 
-function split(run: Unit[], graph: Graph) {
+/** About equally many that run one after the other in each group. */
+function split(run: Unit[]) {
   const count = Math.min(Math.ceil(run.length / GROUP), GROUP);
-  return Array.from(
-    { length: count },
-    (_, n) =>
-      groupOf(
-        run.slice(Math.round((n * run.length) / count), Math.round(((n + 1) * run.length) / count)),
-        graph,
-      ),
-  );
+  const ends = Array.from({ length: count + 1 }, (_, n) => Math.round((n * run.length) / count));
+  return ends.slice(1).map((end, n) => groupOf(run.slice(ends[n], end)));
 }
 
-function groupOf(parts: Unit[], graph: Graph, name?: string, type?: string): Unit {
+function groupOf(parts: Unit[], name?: string, type?: string): Unit {
   const first = parts[0];
   const last = parts[parts.length - 1];
-  const said = parts.every((part) => joins(part, graph))
-    ? `${parts.length} operations`
-    : `${first.name}–${tailOf(first.name, last.name)}`;
   const types = [...new Set(parts.map((part) => part.type))];
   const kind = types.length > 1
     ? `${types[0]} … ${types[types.length - 1]}`
     : `${first.type} ×${parts.length}`;
   const group = unitOf(
     `${first.key}…${last.key}`,
-    name ?? said,
+    name ?? `${first.name}–${tailOf(first.name, last.name)}`,
     "group",
     type ?? kind,
     first.parent,
   );
   group.nodes = parts.flatMap((part) => part.nodes).sort((a, b) => a - b);
-  group.parts = parts.length > SIBLINGS ? split(parts, graph) : parts;
+  group.parts = parts.length > SIBLINGS ? split(parts) : parts;
   for (const part of group.parts) part.parent = group;
   return group;
 }
@@ -169,14 +133,6 @@ function tailOf(first: string, last: string) {
   const number = end.match(/\d+$/)?.[0] ?? "";
   const stem = last.slice(0, last.length - number.length);
   return number && first.replace(/\d+$/, "") === stem ? number : end;
-}
-
-/** How a unit is built, in words that are the same for those that are alike. */
-function build(unit: Unit, graph: Graph): string {
-  if (unit.kind === "node") return unit.type;
-  const last = graph.nodes[unit.nodes[unit.nodes.length - 1]];
-  const size = last?.shape?.slice(2).join("×") ?? "";
-  return `${unit.type} ${size} (${unit.parts.map((part) => build(part, graph)).join()})`;
 }
 
 /** The visible boxes, in the order of the run. */

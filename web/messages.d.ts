@@ -40,7 +40,6 @@ export interface Opening {
 export interface Question {
   key: string;
   stops?: number | null;
-  again?: number;
 }
 
 export interface LayerPart extends Question {

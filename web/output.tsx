@@ -3,7 +3,7 @@
 import { Colourbar } from "./colourbar.tsx";
 import { Menu, Toggle } from "./controls.tsx";
 import { sure } from "./dom.ts";
-import { paint, put, toLevels } from "./levels.ts";
+import { paint, put, rangeOf, toLevels } from "./levels.ts";
 import { mapSize, percent, short } from "./numbers.ts";
 import { objectId } from "./objectId.ts";
 import { Panel, PanelView } from "./panel.tsx";
@@ -11,7 +11,6 @@ import type { App } from "./app.ts";
 import type { Bar } from "./colourbar.tsx";
 import type { Option } from "./controls.tsx";
 import type { Numbers } from "./layer.ts";
-import type { Range } from "./levels.ts";
 import type { OutputBox, OutputMap } from "./messages.d.ts";
 import type { Source } from "./source.ts";
 
@@ -263,20 +262,6 @@ export function OutputView({ output }: { output: Output }) {
 /** Row and column under a point. */
 function placeOf({ size: [height, width] }: OutputMap, u: number, v: number): [number, number] {
   return [Math.min(Math.floor(v * height), height - 1), Math.min(Math.floor(u * width), width - 1)];
-}
-
-/** From the least to the largest; signed values have zero in the middle. */
-function rangeOf(values: ArrayLike<number>): Range {
-  let [low, high] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
-  for (let i = 0; i < values.length; i++) {
-    const value = values[i];
-    if (!Number.isFinite(value)) continue;
-    low = Math.min(low, value);
-    high = Math.max(high, value);
-  }
-  if (low > high) return { low: 0, high: 1, precision: "mixed" };
-  if (low < 0) high = Math.max(-low, high);
-  return { low: low < 0 ? -high : low, high: high > low ? high : low + 1, precision: "mixed" };
 }
 
 /** A class's colour, as a pixel: hues far apart for numbers side by side. */

@@ -1,24 +1,34 @@
-// Two runs and their difference in three columns: the input with its heatmap, and the shown map.
+// Two and their difference in three columns: two runs' heatmaps and maps, or a heatmap's two sides.
 
 import { useMemo, useRef } from "preact/hooks";
 import { Canvas } from "./controls.tsx";
 import { shareOf } from "./dom.ts";
-import { heatRange, paint, put, toLevels } from "./levels.ts";
+import { methodName } from "./heatmaps.ts";
+import { heatRange, paint, put, rangeOf, toLevels } from "./levels.ts";
 import { short } from "./numbers.ts";
 import { objectId } from "./objectId.ts";
 import { paintHeat } from "./overlay.ts";
 import { putPicture } from "./panel.tsx";
 import type { App } from "./app.ts";
-import type { Layer } from "./layer.ts";
+import type { Layer, Numbers } from "./layer.ts";
 import type { Range } from "./levels.ts";
 import type { Heat, Picture } from "./source.ts";
 
 const RUNS = ["original", "edited", "difference"];
 
-interface Side {
-  data: Layer;
+interface Heated {
   heat: Heat | null;
   picture: Picture | null;
+}
+interface Side extends Heated {
+  data: Layer;
+}
+/** The heatmaps of both sides of a target that is a difference. */
+export interface Found {
+  first?: Numbers;
+  second?: Numbers;
+  method?: string;
+  none?: string;
 }
 
 /** A picture and its caption. */
@@ -45,11 +55,44 @@ export function PairView({ app }: { app: App }) {
   ]);
   useMemo(() => {
     if (!sides.length || !sides.every((side) => side !== null)) return;
-    cells.current = [...heatsOf(app, sides), ...mapsOf(app, sides)];
+    const names = RUNS.map((run, n) => facts.run_names[n] ?? run);
+    cells.current = [...heatsOf(app, sides, names, at.heatmap), ...mapsOf(app, sides, names)];
   }, [key]);
   return (
     <div class="hv-pair hv-three" hidden={!isPair}>
       {cells.current.map((cell, n) => <CellView key={n} app={app} cell={cell} />)}
+    </div>
+  );
+}
+
+/** Where the target is a difference: the heatmaps of both sides, and one less the other. */
+export function Sides({ app }: { app: App }) {
+  const { source, shown, colours, at: { alpha, over_input } } = app;
+  const { facts } = source;
+  const found = facts.sides && shown ? source.sides?.(shown.at) : null;
+  const picture = source.picture(shown?.data.header.place ?? null);
+  const cells = useMemo(() => {
+    if (!found?.first || !found.second) return [];
+    const { first, second } = found;
+    const less = Float64Array.from(first.values, (value, n) => value - second.values[n]);
+    const sides = [first, second, { ...first, values: less }].map((heat) => ({ heat, picture }));
+    const [one, other] = facts.sides!;
+    return heatsOf(app, sides, [one, other, `${one} − ${other}`], found.method!);
+  }, [found, picture, alpha, over_input, colours.dark]);
+  if (!facts.sides || !source.sides || !shown) return null;
+  const other = found?.method === shown.at.heatmap
+    ? ""
+    : ` (${methodName(facts, shown.at.heatmap)} is not of two sides)`;
+  return (
+    <div class="hv-strip hv-sides">
+      <div class="hv-cap">
+        {cells.length
+          ? `${found!.method}${other}: both sides of the target, and their difference`
+          : found?.none || "both sides: on their way …"}
+      </div>
+      <div class="hv-three">
+        {cells.map((cell, n) => <CellView key={n} app={app} cell={cell} />)}
+      </div>
     </div>
   );
 }
@@ -95,7 +138,7 @@ function CellView({ app, cell }: { app: App; cell: Cell }) {
 }
 
 /** The maps of both runs on one scale; the difference about zero, on its own. */
-function mapsOf({ source, at, colours }: App, sides: Side[]): Cell[] {
+function mapsOf({ at, colours }: App, sides: Side[], names: string[]): Cell[] {
   const { layer, channel, cmap } = at;
   const ends = sides.map(({ data }) =>
     ["min", "max"].map((name) => data.row("numbers", name)[channel])
@@ -107,7 +150,7 @@ function mapsOf({ source, at, colours }: App, sides: Side[]): Cell[] {
     const automatic = n === 2 || cmap === "auto";
     const palette = colours.palette(automatic ? colours.automatic(n === 2 || signed) : cmap);
     return {
-      name: `${source.facts.run_names[n] ?? RUNS[n]}: ${data.word} ${channel}`,
+      name: `${names[n]}: ${data.word} ${channel}`,
       range,
       words: `${data.word} ${channel} of ${layer}`,
       isSmooth: false,
@@ -117,8 +160,13 @@ function mapsOf({ source, at, colours }: App, sides: Side[]): Cell[] {
   });
 }
 
-function heatsOf({ source, at, colours }: App, sides: Side[]): Cell[] {
-  const { alpha, over_input, heatmap } = at;
+/** Two heatmaps on one scale; the third, their difference, about zero on its own. */
+function heatsOf(
+  { at: { alpha, over_input }, colours }: App,
+  sides: Heated[],
+  names: string[],
+  method: string,
+): Cell[] {
   const found = sides.map(({ heat }) => heat?.values ? heatRange(heat.values) : null);
   const both = found.slice(0, 2).flatMap((range) => range ? [range.low, range.high] : []);
   const diverging = found.slice(0, 2).some((range) => range?.diverging);
@@ -130,9 +178,9 @@ function heatsOf({ source, at, colours }: App, sides: Side[]): Cell[] {
       : rangeOf([found[2]!.low, found[2]!.high], true);
     const palette = colours.palette(colours.ofHeatmap(n === 2 || diverging));
     return {
-      name: source.facts.run_names[n] ?? RUNS[n],
+      name: names[n],
       range,
-      words: heat?.values ? `heatmap ${heatmap}` : (heat?.none ?? ""),
+      words: heat?.values ? `heatmap ${method}` : (heat?.none ?? ""),
       isSmooth: true,
       paint: (canvas) => {
         if (heat?.values && range && (over_input || !picture)) {
@@ -142,12 +190,4 @@ function heatsOf({ source, at, colours }: App, sides: Side[]): Cell[] {
       },
     };
   });
-}
-
-/** From the least to the largest, or about zero. */
-function rangeOf(values: number[], diverging: boolean): Range {
-  const finite = values.filter(Number.isFinite);
-  const most = Math.max(...finite.map(Math.abs), 0) || 1;
-  const low = diverging ? -most : Math.min(...finite, most);
-  return { low, high: diverging ? most : Math.max(...finite, low + 1e-30), precision: "mixed" };
 }

@@ -72,40 +72,36 @@ function weightsOf(before: number, after: number, name: string, { first, count }
 }
 
 /**
- * One side is resized: `lines` across it, each of as many new pixels as there are weights.
- * @param from Bytes from one to the next, in the source.
- * @param to And in what is made.
+ * One side is resized, and the picture turned on its side: the same again does the other side.
+ * @param lines Those along the side that are needed.
  */
 function pass(
-  source: Uint8Array,
-  made: Uint8Array,
+  { pixels, width }: Rgb,
   { froms, counts, wholes, taps }: ReturnType<typeof weightsOf>,
-  lines: number,
-  from: { line: number; pixel: number },
-  to: { line: number; pixel: number },
-) {
-  const stride = from.pixel;
-  for (let line = 0; line < lines; line++) {
-    let place = to.line * line;
+  lines: Part,
+): Rgb {
+  const made = new Uint8Array(3 * lines.count * froms.length);
+  for (let line = 0; line < lines.count; line++) {
     for (let pixel = 0; pixel < froms.length; pixel++) {
       let red = 1 << (BITS - 1); // of 32 bits, as Pillow's
       let [green, blue] = [red, red];
-      let at = from.line * line + froms[pixel] * stride;
+      let at = 3 * ((lines.first + line) * width + froms[pixel]);
       const begin = pixel * taps;
       const end = begin + counts[pixel];
       for (let k = begin; k < end; k++) {
         const weight = wholes[k];
-        red = (red + Math.imul(weight, source[at])) | 0;
-        green = (green + Math.imul(weight, source[at + 1])) | 0;
-        blue = (blue + Math.imul(weight, source[at + 2])) | 0;
-        at += stride;
+        red = (red + Math.imul(weight, pixels[at])) | 0;
+        green = (green + Math.imul(weight, pixels[at + 1])) | 0;
+        blue = (blue + Math.imul(weight, pixels[at + 2])) | 0;
+        at += 3;
       }
+      const place = 3 * (pixel * lines.count + line);
       made[place] = byteOf(red);
       made[place + 1] = byteOf(green);
       made[place + 2] = byteOf(blue);
-      place += to.pixel;
     }
   }
+  return { pixels: made, height: froms.length, width: lines.count };
 }
 
 function byteOf(sum: number) {
@@ -125,35 +121,13 @@ function resized(
   rows: Part,
   columns: Part,
 ): Rgb {
+  const right = weightsOf(picture.width, width, filter, columns);
   const down = weightsOf(picture.height, height, filter, rows);
-  const top = down.froms[0];
-  const last = rows.count - 1;
-  const bottom = down.froms[last] + down.counts[last];
-  const needed = height === picture.height ? rows : { first: top, count: bottom - top };
-  const row = 3 * columns.count;
-  let wide;
-  if (width === picture.width) wide = cut(picture, needed, columns);
-  else {
-    const pixels = picture.pixels.subarray(3 * picture.width * needed.first);
-    wide = {
-      pixels: new Uint8Array(row * needed.count),
-      height: needed.count,
-      width: columns.count,
-    };
-    const right = weightsOf(picture.width, width, filter, columns);
-    pass(pixels, wide.pixels, right, needed.count, { line: 3 * picture.width, pixel: 3 }, {
-      line: row,
-      pixel: 3,
-    });
-  }
-  if (height === picture.height) return wide;
-  const made = new Uint8Array(row * rows.count);
-  const froms = down.froms.map((from) => from - top);
-  pass(wide.pixels, made, { ...down, froms }, columns.count, { line: 3, pixel: row }, {
-    line: 3,
-    pixel: row,
-  });
-  return { pixels: made, height: rows.count, width: columns.count };
+  const first = down.froms[0];
+  const count = down.froms[rows.count - 1] + down.counts[rows.count - 1] - first;
+  const wide = pass(picture, right, { first, count });
+  const froms = down.froms.map((from) => from - first);
+  return pass(wide, { ...down, froms }, { first: 0, count: columns.count });
 }
 
 /** The middle of a side; all of it, if it is not longer. */

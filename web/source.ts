@@ -24,7 +24,7 @@ import type {
 } from "./messages.d.ts";
 import type { CallFacts } from "./network.ts";
 import type { Found } from "./output.tsx";
-import type { Found as Sides } from "./sides.tsx";
+import type { Found as Sides } from "./pair.tsx";
 import type { Settings, Values } from "./state.ts";
 
 /** An answer with its arrays decoded. */
@@ -150,7 +150,9 @@ export interface Source {
   answer?: (which: number, channel: number | null, sample: number) => Found | null;
   flip?: (at: At, channels: number[], told: (part: Flips | null) => void) => void;
   why?: <Asked extends ReasonQuestion>(question: Asked) => Reason<Asked["ask"]> | null;
-  map?: (at: At, again?: number) => NetworkGraph | Refused | null;
+  map?: (at: At) => NetworkGraph | Refused | null;
+  /** Ask once more for what was stopped. */
+  retry?: () => void;
   /** The drawer that was open when the view was drawn last. */
   opened?: string;
   holds?: (what: "answers" | "weights") => boolean;

@@ -1,7 +1,7 @@
 // The kernels of the shown layer: in colour, as slices by input channel, or the row of a class.
 
 import { Canvas, Toggle } from "./controls.tsx";
-import { put } from "./levels.ts";
+import { put, rangeOf } from "./levels.ts";
 import { short } from "./numbers.ts";
 import { Bar, Picture, Value } from "./why.tsx";
 import type { App } from "./app.ts";
@@ -13,36 +13,17 @@ type Found = Omit<Reasons["weights"], "kind"> & { kind: "colour" | "slices" | "r
 
 /** What the drawer asks; it follows the shown layer, channel and position while it is open. */
 export class Weights {
-  again = 0; // so that what was stopped is asked once more
-  stopped = false;
   latest: { key: string; answer: JSX.Element | string } | null = null;
   excited = ""; // the channel and layer for which pictures were requested
-  tries = 0;
 
   constructor(public app: App) {}
-
-  toggled(open: boolean) {
-    if (open && this.stopped) this.again += 1;
-    this.app.schedule();
-  }
 
   /** The kernels, or the reason why there are none; the previous ones until the next are here. */
   answer(): JSX.Element | string | undefined {
     const { at, source, facts, colours } = this.app;
     const { layer, call, channel, sample, depth, place } = at;
-    const again = this.again ? { again: this.again } : {};
-    const question = {
-      ask: "weights" as const,
-      layer,
-      call,
-      channel,
-      sample,
-      depth,
-      place,
-      ...again,
-    };
+    const question = { ask: "weights" as const, layer, call, channel, sample, depth, place };
     const found = source.why?.(question);
-    this.stopped = Boolean(found?.stopped);
     const key = `${JSON.stringify(question)} ${facts.run} ${colours.dark}`;
     if (found && this.latest?.key !== key) {
       this.latest = {
@@ -60,7 +41,7 @@ export class Weights {
 
   excite() {
     this.excited = this.channel;
-    this.tries += 1;
+    this.app.source.retry?.();
     this.app.schedule();
   }
 }
@@ -100,7 +81,7 @@ function Exciting({ weights }: { weights: Weights }) {
   const { at, source } = weights.app;
   const isWanted = weights.excited === weights.channel;
   const { layer, channel } = at;
-  const question = { ask: "feature" as const, layer, channel, again: weights.tries };
+  const question = { ask: "feature" as const, layer, channel };
   const found = isWanted ? source.why?.(question) : null;
   const made = found && found.none === undefined ? found : null;
   const working = isWanted && !found ? "making pictures; interrupt the kernel to stop" : "";
@@ -222,12 +203,11 @@ function Coloured({ values, height, width, label, all }: {
   all: Numeric;
 }) {
   const draw = (canvas: HTMLCanvasElement) => {
-    let most = 0;
-    for (const value of all) if (Number.isFinite(value)) most = Math.max(most, Math.abs(value));
+    const most = rangeOf(all, true).high;
     const pixels = new Uint8ClampedArray(4 * height * width).fill(255);
     for (let i = 0; i < height * width; i++) {
       for (let c = 0; c < 3; c++) {
-        pixels[4 * i + c] = Math.round(127.5 * (1 + values[c * height * width + i] / (most || 1)));
+        pixels[4 * i + c] = Math.round(127.5 * (1 + values[c * height * width + i] / most));
       }
     }
     put(canvas, pixels, width, height);

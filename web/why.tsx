@@ -1,7 +1,7 @@
 // Why a value is what it is: its bias and terms, and the way back to the pixels.
 
 import { Canvas, Toggle } from "./controls.tsx";
-import { paint, toLevels } from "./levels.ts";
+import { paint, rangeOf, toLevels } from "./levels.ts";
 import { shareOf } from "./dom.ts";
 import { short } from "./numbers.ts";
 import type { ComponentChildren, JSX } from "preact";
@@ -33,9 +33,6 @@ export class Why {
   marked: Set<number> = new Set();
   /** What was asked to be switched off. */
   off: Omit<WithoutQuestion, "key"> | null = null;
-  again = 0; // so that what was stopped is asked once more
-  stopped = false;
-  offStopped = false;
   timer = 0;
   isLate = false;
   cell = ""; // the product under the pointer
@@ -44,7 +41,6 @@ export class Why {
   constructor(public app: App) {}
 
   toggled(open: boolean) {
-    if (open && this.stopped) this.again += 1;
     if (!open) this.arrived();
     this.followed = "";
     this.app.schedule();
@@ -129,11 +125,7 @@ export class Why {
     const where = spot.position.length || !spot.place
       ? { position: spot.position }
       : { place: spot.place };
-    return { ask: "why", layer, call, channel, sample, depth: at.depth, ...where, ...this.retry };
-  }
-
-  get retry() {
-    return this.again ? { again: this.again } : {};
+    return { ask: "why", layer, call, channel, sample, depth: at.depth, ...where };
   }
 
   /** After half a second without an answer: what is done, and how it is stopped. */
@@ -158,7 +150,6 @@ export class Why {
     if (!source.why) return "This needs the notebook: the page holds no answers.";
     if (!question) return "Click a value in the feature map, or begin from the prediction.";
     const found = source.why(question);
-    this.stopped = Boolean(found?.stopped);
     if (found) this.arrived();
     else this.wait();
     if (found?.none !== undefined) this.latest = null;
@@ -189,10 +180,9 @@ export class Why {
     const spot = this.trail[this.index]?.said;
     if (!spot || !this.marked.size) return;
     const { layer, call, channel, position, sample } = spot;
-    if (this.offStopped) this.again += 1;
+    this.app.source.retry?.();
     this.off = {
       ask: "without",
-      ...this.retry,
       layer,
       call,
       channel,
@@ -208,7 +198,6 @@ export class Why {
   get tested() {
     if (!this.off) return "";
     const found = this.app.source.why?.(this.off) ?? null;
-    this.offStopped = Boolean(found?.stopped);
     if (!found) return "on its way …";
     if (typeof found.none === "string") return found.none;
     const score = typeof found.score === "string"
@@ -498,16 +487,9 @@ export function Picture(
   },
 ) {
   const draw = (canvas: HTMLCanvasElement) => {
-    const finite = Array.from(all).filter(Number.isFinite).map(Number);
-    const least = finite.reduce((one, other) => Math.min(one, other), Infinity);
-    const most = finite.reduce((one, other) => Math.max(one, other), -Infinity);
-    const signed = diverging || least < 0;
-    const size = Math.max(Math.abs(least), Math.abs(most)) || 1;
-    const range = signed
-      ? { low: -size, high: size }
-      : { low: finite.length ? least : 0, high: most > least ? most : least + 1 };
-    const palette = colours.palette(colours.automatic(signed));
-    paint(canvas, toLevels(values, { ...range, precision: "double" }), width, height, palette);
+    const range = rangeOf(all, diverging || undefined, "double");
+    const palette = colours.palette(colours.automatic(range.low < 0));
+    paint(canvas, toLevels(values, range), width, height, palette);
   };
   return (
     <span class="hv-why-picture" role="img" aria-label={label} {...events}>

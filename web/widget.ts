@@ -40,7 +40,7 @@ import type {
   Reasons,
   Refused,
 } from "./source.ts";
-import type { Found as Sides } from "./sides.tsx";
+import type { Found as Sides } from "./pair.tsx";
 import type { Settings } from "./state.ts";
 
 const BUDGET = 300e6; // bytes of layers that are kept
@@ -568,9 +568,13 @@ class KernelSource {
     return (waiting ? null : this.get(question)) as Reason<Asked["ask"]> | null;
   }
 
-  /** @param again How often it was asked for once more. */
-  map({ sample, depth }: At, again: number = 0) {
-    return this.get({ ask: "map", sample, depth, ...(again ? { again } : {}) });
+  map({ sample, depth }: At) {
+    return this.get({ ask: "map", sample, depth });
+  }
+
+  /** Ask once more for what was stopped. */
+  retry() {
+    for (const [key, found] of this.known) if ((found as Refused).stopped) this.known.delete(key);
   }
 
   /** What the channels are sorted by; none where there is nothing to sort by. */

@@ -62,13 +62,10 @@ class Question(Message):
         The run and the question as text; the answer repeats it.
     stops : int
         How often an interrupt had ended an answer, as far as the browser knew.
-    again : int
-        How often the user has asked it again.
     """
 
     key: str
     stops: int | None = None
-    again: int = 0
 
 
 SHOWN_PLACE = (-1.0, -1.0)
