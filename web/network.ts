@@ -4,12 +4,12 @@
 import { CAMS, WITHOUT_GRADIENT } from "./cams.ts";
 import { ARRIVES_NOT } from "./heatmaps.ts";
 import { averaged, type Header, Layer } from "./layer.ts";
-import { toLevels } from "./levels.ts";
+import { rangeOf, toLevels } from "./levels.ts";
 import { layerArrays } from "./measures.ts";
 import { pictureOf } from "./pictures.ts";
 import { numbersOf, prepared } from "./resize.ts";
 import { Answer } from "./runner.ts";
-import { RUNNING, Running } from "./running.ts";
+import { OCCLUSION, Running } from "./running.ts";
 import { withStroke } from "./strokes.ts";
 import { readTarget } from "./targets.ts";
 import { answered } from "./walk.ts";
@@ -19,7 +19,6 @@ import type { Found } from "./output.tsx";
 import type { App } from "./app.ts";
 import type { Goal } from "./targets.ts";
 import type { Part } from "./ablation.tsx";
-import type { Range } from "./levels.ts";
 import type {
   At,
   Facts,
@@ -440,7 +439,7 @@ export class NetworkSource {
       layer,
       at.ofAll ? this.lastCall(layer) : Math.min(at.call ?? 0, this.lastCall(layer)),
     );
-    if (RUNNING.includes(at.heatmap)) return this.ran(at, facts);
+    if (at.heatmap === OCCLUSION) return this.occluded(at);
     if (!at.ofAll && !at.script) this.running.leave();
     const cam = CAMS[at.heatmap];
     if (!cam) return NONE;
@@ -470,14 +469,12 @@ export class NetworkSource {
     }));
   }
 
-  /** A heatmap that runs the network many times. */
-  ran(at: HeatAt, facts: CallFacts) {
-    const none = this.refusal(at, facts);
+  /** The heatmap that runs the network many times. */
+  occluded(at: At) {
+    const none = this.refusal(at);
     if (none) return { ...NONE, none };
-    const run = this.shownRun(at);
-    const answer = this.answers[run as "edited" | "original"];
-    const pair = this.pair(answer, facts, at.depth ?? 0);
-    return pair && this.running.heat(at.heatmap, answer, facts, pair);
+    const answer = this.answers[this.shownRun(at) as "edited" | "original"];
+    return this.ask(answer, ["logits"]) && this.running.heat(answer);
   }
 
   /** Whether the target is values of the output that are no class scores. */
@@ -485,13 +482,10 @@ export class NetworkSource {
     return Boolean(this.goal && !this.goal.weights.classes);
   }
 
-  /** Why such a heatmap is missing; empty if it is not. */
-  refusal(at: At, facts: CallFacts) {
+  /** Why it is missing; empty if it is not. */
+  refusal(at: At) {
     if (this.shownRun(at) === "difference") return "of one run: choose edited or original";
-    if (this.beyondClasses) return OF_CLASSES;
-    return at.heatmap !== "occlusion" && facts.shape.length !== 3
-      ? "no map that could lie over the picture"
-      : "";
+    return this.beyondClasses ? OF_CLASSES : "";
   }
 
   /**
@@ -539,7 +533,7 @@ export class NetworkSource {
         width,
         Math.ceil(Math.max(height, width) / MAP_SIDE),
       ).values;
-      levels.set(toLevels(small, endsOf(small)), start);
+      levels.set(toLevels(small, rangeOf(small, false, "single")), start);
       start += high * wide;
     }
     return levels;
@@ -803,7 +797,7 @@ function drawnOutput(
   }
   const at = (c: number, place: number) => values[c * area + place];
   if (picture) {
-    const { low, high } = endsOf(values);
+    const { low, high } = rangeOf(values, false);
     const share = (value: number) => (Number.isNaN(value) ? 0 : (value - low) / (high - low));
     const pixels = new Uint8ClampedArray(3 * area);
     for (let n = 0; n < pixels.length; n++) {
@@ -829,18 +823,6 @@ function meanOver(maps: Float32Array, count: number) {
   const mean = new Float64Array(size);
   for (let i = 0; i < maps.length; i++) mean[i % size] = mean[i % size] + maps[i];
   return Float32Array.from(mean, (sum) => sum / count);
-}
-
-/** The least and the largest finite value; 0 and 1 without any. */
-function endsOf(values: Float32Array): Range {
-  let [low, high] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
-  for (const value of values) {
-    if (!Number.isFinite(value)) continue;
-    low = Math.min(low, value);
-    high = Math.max(high, value);
-  }
-  if (low > high) return { low: 0, high: 1, precision: "double" };
-  return { low, high: high > low ? high : low + 1, precision: "single" };
 }
 
 function sameFeeds(a: Record<string, Tensor>, b: Record<string, Tensor>) {

@@ -3,7 +3,7 @@
 import { CAMS } from "./cams.ts";
 import { pixelsOf } from "./intake.tsx";
 import { probabilitiesOf } from "./network.ts";
-import { RUNNING } from "./running.ts";
+import { OCCLUSION } from "./running.ts";
 import { readTarget } from "./targets.ts";
 import type { NetworkSource } from "./network.ts";
 import type { Heat } from "./source.ts";
@@ -80,9 +80,7 @@ export function publicObject(facts: PageFacts, source: Promise<NetworkSource>) {
     heatmap: (layer: string, method: string = "gradcam") =>
       inTurn(async (from) => {
         const call = from.call(layer);
-        const known = facts.choices.heatmap.filter((each) =>
-          each in CAMS || RUNNING.includes(each)
-        );
+        const known = facts.choices.heatmap.filter((each) => each in CAMS || each === OCCLUSION);
         if (!known.includes(method)) {
           throw new Error(
             `No heatmap of this page is called '${method}'; there are: ${known.join(", ")}.`,
@@ -92,7 +90,6 @@ export function publicObject(facts: PageFacts, source: Promise<NetworkSource>) {
         await outputOf(from, `activation:${call.name}`);
         if (from.graded(call)) await outputOf(from, `gradient:${call.name}`);
         const { edited } = from.answers;
-        const maps = from.pair(edited, call, 0);
         const at = {
           layer: call.layer,
           call: call.call,
@@ -101,8 +98,8 @@ export function publicObject(facts: PageFacts, source: Promise<NetworkSource>) {
           shown_run: "edited",
           script: true,
         };
-        const found: Heat | null = maps && RUNNING.includes(method) && !from.refusal(at, call)
-          ? await from.running.alone(method, edited, call, maps)
+        const found: Heat | null = method === OCCLUSION && !from.refusal(at)
+          ? await from.running.alone(edited)
           : from.heat(at, call.layer);
         if (!found?.values) {
           throw new Error(`${method} of ${call.name}: ${found?.none ?? "missing"}.`);

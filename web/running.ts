@@ -1,42 +1,30 @@
-// Heatmaps and orders that run the network many times: as hookviz/attribution/perturbation.py, with
-// what is done so far, and a stop.
+// Occlusion, and the order by the score that is lost: the network runs many times, as in
+// hookviz/attribution/perturbation.py, with what is done so far, and a stop.
 
 import { el, setText, visible } from "./dom.ts";
 import { descending } from "./measures.ts";
-import { upsampled } from "./overlay.ts";
 import type { Answer, Tensor } from "./runner.ts";
 import type { CallFacts, NetworkSource } from "./network.ts";
 import type { Part } from "./ablation.tsx";
 import type { Heat } from "./source.ts";
 
-/** One run for each number. */
-interface Plan {
-  count: number;
-  feeds: (number: number) => Record<string, Tensor>;
-  made: (scores: Float64Array, whole: number) => Heat;
-}
-/** `whole` is the score of the input as it is. */
+/** The pixels below a window of zeros, which moves over the picture. */
+type Window = number[];
 interface Job {
   answer: Answer;
-  key: string;
-  plan: Plan;
+  windows: Window[];
+  /** The score of the input as it is. */
   whole: number | null;
-  scores: Float64Array;
-  done: number;
+  /** What it loses below each window, as far as known. */
+  drops: number[];
   turn: number;
   stopped: string;
-}
-export interface Maps {
-  maps: Float32Array;
-  count: number;
-  height: number;
-  width: number;
 }
 
 const ABLATION_PART = 250; // milliseconds of a part of the order by ablation
 
-/** Their names in the menu. */
-export const RUNNING = ["scorecam", "occlusion"];
+/** Its name in the menu. */
+export const OCCLUSION = "occlusion";
 
 /** The work, one at a time: a new one takes the place of the one before. */
 export class Running {
@@ -61,19 +49,18 @@ export class Running {
     this.show();
   }
 
-  /** A heatmap; null while it is on its way. */
-  heat(name: string, answer: Answer, facts: CallFacts, maps: Maps): Heat | null {
-    const key = keyOf(name, facts, maps);
-    const known = answer.made.get(key) as Heat | undefined;
+  /** The heatmap; null while it is on its way. */
+  heat(answer: Answer): Heat | null {
+    const known = answer.made.get(OCCLUSION) as Heat | undefined;
     if (known) {
       this.leave();
       return known;
     }
     const { job } = this;
-    if (job?.answer === answer && job.key === key) {
+    if (job?.answer === answer) {
       return job.stopped ? { values: null, shape: [], none: job.stopped } : null;
     }
-    this.job = jobOf(answer, key, planOf(name, answer, maps));
+    this.job = jobOf(answer);
     this.begin(this.job);
     return null;
   }
@@ -91,24 +78,36 @@ export class Running {
   }
 
   async work(job: Job, wanted: () => boolean) {
-    job.whole ??= await this.score(job.answer.feeds);
-    while (job.done < job.plan.count) {
-      const score = await this.score(job.plan.feeds(job.done));
+    const { answer: { feeds, made }, windows, drops } = job;
+    const { shape, values } = feeds.input;
+    const [height, width] = shape.slice(2);
+    job.whole ??= await this.score(feeds);
+    while (drops.length < windows.length) {
+      const occluded = values.slice();
+      for (const place of windows[drops.length]) {
+        for (let i = place; i < values.length; i += height * width) occluded[i] = 0;
+      }
+      const score = await this.score({ ...feeds, input: { shape, values: occluded } });
       if (!wanted()) return;
-      job.scores[job.done] = score;
-      job.done += 1;
+      drops.push(job.whole - score);
       this.show();
     }
-    job.answer.made.set(job.key, job.plan.made(job.scores, job.whole));
+    // A pixel has the mean of the drops of all windows over it.
+    const [total, over] = [new Float64Array(height * width), new Float64Array(height * width)];
+    windows.forEach((window, number) => {
+      for (const place of window) {
+        total[place] += drops[number];
+        over[place] += 1;
+      }
+    });
+    const means = Float32Array.from(total, (sum, i) => sum / Math.max(over[i], 1));
+    made.set(OCCLUSION, { values: means, shape: [height, width] });
   }
 
-  /** A heatmap for a script, whatever the page shows meanwhile. */
-  async alone(name: string, answer: Answer, facts: CallFacts, maps: Maps): Promise<Heat> {
-    const key = keyOf(name, facts, maps);
-    if (!answer.made.has(key)) {
-      await this.work(jobOf(answer, key, planOf(name, answer, maps)), () => true);
-    }
-    return answer.made.get(key) as Heat;
+  /** The heatmap for a script, whatever the page shows meanwhile. */
+  async alone(answer: Answer): Promise<Heat> {
+    if (!answer.made.has(OCCLUSION)) await this.work(jobOf(answer), () => true);
+    return answer.made.get(OCCLUSION) as Heat;
   }
 
   /** The target's score. */
@@ -137,7 +136,7 @@ export class Running {
     const { job } = this;
     visible(this.root, Boolean(job));
     if (!job) return;
-    setText(this.words, `${job.done} of ${job.plan.count} runs`);
+    setText(this.words, `${job.drops.length} of ${job.windows.length} runs`);
     setText(this.button, job.stopped ? "go on" : "stop");
   }
 
@@ -174,123 +173,20 @@ export class Running {
   }
 }
 
-const jobOf = (answer: Answer, key: string, plan: Plan): Job => ({
-  answer,
-  key,
-  plan,
-  whole: null,
-  scores: new Float64Array(plan.count),
-  done: 0,
-  turn: 0,
-  stopped: "",
-});
-
-const keyOf = (
-  name: string,
-  facts: CallFacts,
-  maps: Maps,
-) => (name === "occlusion" ? name : `${name} ${facts.name} ${maps.width}`);
-
-const planOf = (
-  name: string,
-  answer: Answer,
-  maps: Maps,
-) => (name === "occlusion" ? occluding(answer) : masking(answer, maps));
-
-/** Another input in place of the answer's own. */
-function withInput(answer: Answer, change: (values: Float32Array) => void) {
-  const { shape, values } = answer.feeds.input;
-  const own = values.slice();
-  change(own);
-  return { ...answer.feeds, input: { shape, values: own } };
-}
-
-/** Score-CAM: each channel is a mask over the picture, and its score the channel's weight. */
-function masking(answer: Answer, { maps, count, height, width }: Maps): Plan {
-  const { shape } = answer.feeds.input;
-  const [tall, wide] = [shape[2], shape[3]];
-  const own = (channel: number) =>
-    maps.subarray(channel * height * width, (channel + 1) * height * width);
-  return {
-    count,
-    feeds: (channel) =>
-      withInput(answer, (values) => {
-        const map = own(channel);
-        const mask = upsampled(map, height, width, tall, wide);
-        const [low, high] = maskEnds(mask);
-        const span = map.every((value) => value === map[0]) ? Infinity : high - low;
-        for (let i = 0; i < values.length; i++) {
-          values[i] *= (mask[i % mask.length] - low) / span;
-        }
-      }),
-    made: (scores) => {
-      const most = Math.max(...scores);
-      const raised = scores.map((score) => Math.exp(score - most));
-      const sum = raised.reduce((total, each) => total + each, 0);
-      const sums = new Float64Array(height * width);
-      for (let channel = 0; channel < count; channel++) {
-        const map = own(channel);
-        for (let i = 0; i < sums.length; i++) {
-          sums[i] += (raised[channel] / sum) * map[i];
-        }
-      }
-      return {
-        values: Float32Array.from(sums, (value) => (value < 0 ? 0 : value)),
-        shape: [height, width],
-      };
-    },
-  };
-}
-
-function maskEnds(values: Float32Array): [number, number] {
-  let [low, high] = [Infinity, -Infinity];
-  for (const value of values) {
-    if (value < low) low = value;
-    if (value > high) high = value;
-  }
-  return [low, high];
-}
-
-/**
- * Occlusion: a window of zeros moves over the picture; a pixel has the mean of the drops of the
- * score of all windows over it.
- */
-function occluding(answer: Answer): Plan {
-  const { shape } = answer.feeds.input;
-  const [height, width] = [shape[2], shape[3]];
+function jobOf(answer: Answer): Job {
+  const [height, width] = answer.feeds.input.shape.slice(2);
   const side = Math.ceil(Math.min(height, width) / 8);
   const step = Math.ceil(side / 2);
   const begins = (size: number) =>
     Array.from({ length: Math.ceil(Math.max(size - side, 0) / step) + 1 }, (_, i) => i * step);
-  const corners = begins(height).flatMap((top) => begins(width).map((left) => [top, left]));
-  const within = (number: number, act: (place: number) => void) => {
-    const [top, left] = corners[number] as [number, number];
-    for (let row = top; row < Math.min(top + side, height); row++) {
-      for (let column = left; column < Math.min(left + side, width); column++) {
-        act(row * width + column);
-      }
-    }
-  };
-  return {
-    count: corners.length,
-    feeds: (number) =>
-      withInput(answer, (values) => {
-        within(number, (place) => {
-          for (let i = place; i < values.length; i += height * width) values[i] = 0;
-        });
-      }),
-    made: (scores, whole) => {
-      const [total, over] = [new Float64Array(height * width), new Float64Array(height * width)];
-      scores.forEach((score, number) => {
-        within(number, (place) => {
-          total[place] += whole - score;
-          over[place] += 1;
-        });
-      });
-      return {
-        values: Float32Array.from(total, (sum, i) => sum / Math.max(over[i], 1)),
-        shape: [height, width],
-      };
-    },
-  };
+  const within = (first: number, size: number) =>
+    Array.from({ length: Math.min(side, size - first) }, (_, i) => first + i);
+  const windows = begins(height).flatMap((top) =>
+    begins(width).map((left) =>
+      within(top, height).flatMap((row) =>
+        within(left, width).map((column) => row * width + column)
+      )
+    )
+  );
+  return { answer, windows, whole: null, drops: [], turn: 0, stopped: "" };
 }

@@ -46,8 +46,8 @@ from .transform import page_transform
 THUMBNAILS = 12
 """The most pictures of a batch that are in the page, to choose from."""
 _NO_WALK = "this page computes its numbers in the browser and holds no answers."
-RUNNING = "scorecam", "occlusion"
-"""The heatmaps for which the page runs its network many times, see ``running.js``."""
+OCCLUSION = "occlusion"
+"""The heatmap for which the page runs its network many times, see ``web/running.ts``."""
 
 
 def write_network_page(
@@ -104,11 +104,11 @@ def write_network_page(
     given = session.inputs.args[0][at.sample : at.sample + 1].detach()
     transform, note = page_transform(session.inputs, given)
     facts |= {"edits": [], "run_names": []}
-    facts["methods"] = [each for each in facts["methods"] if each not in RUNNING]
+    facts["methods"] = [each for each in facts["methods"] if each != OCCLUSION]
     choices = facts["choices"]
     if "logits" in network.outputs:
-        found = [each for each in choices["heatmap"] if each not in RUNNING]
-        choices["heatmap"] = [*found, *(RUNNING if begun.picture is not None else ())]
+        found = [each for each in choices["heatmap"] if each != OCCLUSION]
+        choices["heatmap"] = [*found, *([OCCLUSION] if begun.picture is not None else [])]
         choices["order"] = [
             *choices["order"],
             *([SCORE_DROP] if "scales" in network.inputs else []),
