@@ -36,6 +36,15 @@ def number(value: float) -> str:
     return (f"{rounded:.10g}" if plain else f"{value:.3g}").replace("-", "−").replace("inf", "Inf")
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number and its noun, in the plural unless it is 1.
+
+    >>> counted(1, "step"), counted(1200, "step")
+    ('1 step', '1,200 steps')
+    """
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 def megabytes(count: int) -> str:
     """Format a number of bytes with a unit.
 

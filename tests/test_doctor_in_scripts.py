@@ -1,7 +1,9 @@
 """hookviz.diagnose in scripts: exit codes, JSON, ignored kinds, optimizers, findings of a watch."""
 
 import json
+import math
 import sys
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -317,13 +319,21 @@ def test_weights_missing_from_the_optimizer_do_not_move():
     assert (found.kind, found.layers) == ("does not move", ["1", "2", "3"])
 
 
-def findings_of_a_watch(make, rate, every):
-    """Return the findings of a watch on a perceptron that learns to classify ten points."""
+def findings_of_a_watch(make, rate, every, later=None, steps=60, scale=1.0, schedule=None):
+    """Return the findings of a watch on a perceptron that learns to classify ten points.
+
+    From step 31 on the learning rate is `later`; the weights begin `scale` times as large.
+    """
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 10))
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(scale)
     optimizer, points = make(model.parameters(), lr=rate), torch.randn(10, 16)
     watch = hookviz.watch(model, every=every)
-    for _ in range(60):
+    for step in range(steps):
+        if schedule is not None or (later is not None and step == 31):
+            optimizer.param_groups[0]["lr"] = later if schedule is None else rate * schedule(step)
         y = torch.randint(10, (32,))
         optimizer.zero_grad()
         with watch:
@@ -341,6 +351,92 @@ def test_a_learning_rate_that_is_far_too_high_at_first_is_found(make, rate, ever
     """Later steps look small relative to the weights that the first steps made large."""
     (found,) = findings_of_a_watch(make, rate, every)
     assert found.kind == "learning rate" and "far too high" in found.message
+
+
+@pytest.mark.parametrize("every", [1, 4])
+@pytest.mark.parametrize(("make", "later"), [(torch.optim.SGD, 1e4), (torch.optim.Adam, 3.0)])
+def test_a_learning_rate_that_becomes_far_too_high_is_found(make, later, every):
+    (found,) = findings_of_a_watch(make, 0.01, every, later=later)
+    step = 31 if every == 1 else 32
+    assert found.kind == "learning rate" and found.message.startswith(f"Step {step} changes the")
+    assert found.layers == ["0", "2"]
+    assert not len(findings_of_a_watch(make, 0.01, every, later=later / 1e4))
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        lambda step: min(1.0, step / 30),
+        lambda step: min(1.0, (step + 1) / 30),
+        lambda step: 1e-3 if step % 20 == 19 else 1.0,  # warm restarts
+    ],
+)
+@pytest.mark.parametrize("scale", [1.0, 0.2])
+@pytest.mark.parametrize("every", [1, 4])
+def test_warm_up_and_restarts_are_healthy(schedule, scale, every):
+    options = {"scale": scale, "schedule": schedule}
+    assert not len(findings_of_a_watch(torch.optim.Adam, 0.01, every, **options))
+
+
+def test_only_the_layers_that_learn_count_in_a_late_step():
+    """Frozen layers do not hide a head that jumps."""
+    torch.manual_seed(0)
+    model = nn.Sequential(*[nn.Linear(4, 4) for _ in range(5)])
+    model[:4].requires_grad_(False)
+    nn.init.zeros_(model[4].weight)
+    for later, kinds in ((0.05, []), (1e4, ["learning rate"])):
+        optimizer = torch.optim.SGD(model[4].parameters(), lr=0.05, momentum=0.9)
+        watch = hookviz.watch(model, every=1)
+        for step in range(12):
+            optimizer.param_groups[0]["lr"] = 0.05 if step < 10 else later
+            optimizer.zero_grad()
+            with watch:
+                F.cross_entropy(model(X), torch.tensor([0, 1, 2, 0])[: len(X)]).backward()
+            optimizer.step()
+        assert [found.kind for found in watch.findings] == kinds
+
+
+def test_nan_in_the_weights_after_the_last_recorded_step_is_found():
+    for fault, kinds in ((0.0, []), (math.nan, ["nan"])):
+        model = net()
+        watch, optimizer = hookviz.watch(model, every=10), torch.optim.SGD(model.parameters(), 0.01)
+        for step in range(4):
+            optimizer.zero_grad()
+            with watch:
+                loss = model(X).square().sum() + (fault * model[2].weight.sum() if step else 0)
+                loss.backward()
+            optimizer.step()
+        assert [found.kind for found in watch.findings] == kinds
+    (found,) = watch.findings
+    assert (
+        found.layers == ["0", "2"] and "did not at step 0, the last recorded one" in found.message
+    )
+
+
+@pytest.mark.parametrize("accumulated", [1, 3])
+def test_a_watch_around_several_steps_says_so(accumulated, tmp_path):
+    model, path = net(), tmp_path / "run.npz"
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+
+    def train(around):
+        optimizer.zero_grad()
+        with around:
+            for _ in range(accumulated):
+                model(X).square().sum().backward()
+        optimizer.step()
+
+    with hookviz.watch(model) as merged:
+        for _ in range(6):
+            train(nullcontext())
+    (found,) = merged.findings
+    assert found.kind == "merged steps" and "One block held 6 steps" in found.message
+    assert "a block held 6 steps of the optimizer" in merged.title
+    merged.save(path)
+    assert [each.kind for each in hookviz.load(path).findings] == ["merged steps"]
+    separate = hookviz.watch(model, every=1)
+    for _ in range(6):
+        train(separate)
+    assert not len(separate.findings) and "a block held" not in separate.title
 
 
 @pytest.mark.parametrize(

@@ -314,6 +314,8 @@ class TrainingLog:
         Layers that could not be recorded, with the reason.
     carried : dict of int to bool
         Recorded steps of training, and whether backward added to existing gradients.
+    merged : int
+        The most steps of an optimizer in one block, if there were several.
     """
 
     model: str
@@ -324,6 +326,7 @@ class TrainingLog:
     first_trouble: FirstNonFinite | None = None
     left_out: dict[str, str] = field(default_factory=dict)
     carried: dict[int, bool] = field(default_factory=dict)
+    merged: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -387,7 +390,7 @@ def step_records(
 
 
 FORMAT = "hookviz watch 2"
-_PLAIN = ("model", "types", "max_bytes", "requested_every", "left_out")
+_PLAIN = ("model", "types", "max_bytes", "requested_every", "left_out", "merged")
 
 
 def read_log(path: str | os.PathLike) -> TrainingLog:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...files import page_to
-from ...tables import Row, Tabular, call_name, megabytes, number, some
+from ...tables import Row, Tabular, call_name, counted, megabytes, number, some
 from ..diagnosis.findings import Diagnosis
 from ..showing import widget
 from .log import PHASES, FirstNonFinite, History, TrainingLog, step_records, write_log
@@ -104,9 +104,10 @@ class Training(Tabular):
     def findings(self) -> Diagnosis:
         """The findings in the recorded steps, as `hookviz.diagnose` returns them.
 
-        NaN and Inf, a learning rate that is far too high, layers that do not change although they
-        have a gradient, gradients that add up from step to step. Findings on weights need two
-        recorded steps; a healthy training has none.
+        NaN and Inf, a learning rate that is far too high, also from a later step on, layers that do
+        not change although they have a gradient, gradients that add up from step to step, and
+        several steps in one block. Findings on weights need two recorded steps; a healthy training
+        has none.
         """
         found = Diagnosis(self.log.model)
         steps = self.history().steps
@@ -121,7 +122,7 @@ class Training(Tabular):
         if (trouble := self.first_trouble) is not None:
             return str(trouble)
         count = sum(len(self.history(phase).steps) for phase in PHASES)
-        steps = f"{count:,} recorded step{'s' * (count != 1)}"
+        steps = counted(count, "recorded step")
         worst = next((f"; {each.title}" for each in self.findings if each.severity != "note"), "")
         return f"no NaN or Inf in {steps}{worst}" if count else "no step has been recorded"
 
@@ -129,11 +130,13 @@ class Training(Tabular):
     def title(self) -> str:
         """The model, the recorded steps and their cost, in one line."""
         log, (history, validations) = self.log, self.log.histories.values()
-        what = f"Watch of {log.model}: {len(log.types)} layers, {history.seen:,} steps"
+        layers, steps = counted(len(log.types), "layer"), counted(history.seen, "step")
+        what = f"Watch of {log.model}: {layers}, {steps}"
         facts = [f"{what}, {len(history.steps):,} recorded (every {history.every:,})"]
         facts.append(f"{megabytes(self.nbytes)} of at most {megabytes(log.max_bytes)}")
         if validations.seen:
-            facts.append(f"{validations.seen:,} validations, {len(validations.steps):,} recorded")
+            times = counted(validations.seen, "validation")
+            facts.append(f"{times}, {len(validations.steps):,} recorded")
         if log.first_trouble is not None:
             facts.append(str(log.first_trouble))
         if log.left_out:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,12 +18,15 @@ FEW = 2
 """The least number of steps for a statement."""
 EARLY = 8
 """The number of steps that count as the first ones."""
+JUMP = 10.0
+"""A step this many times as long as those before it does not come from a small initialization:
+after one, updates become shorter in comparison with the growing weights."""
 OUTGROWN = 20.0
 """Weights that grow by this factor, beginning with a large update, have too large updates."""
 
 LOOKED = (
     "NaN and Inf in the recorded steps",
-    "how far each step takes the weights",
+    "how far each step changes the weights",
     "gradients that add up from step to step",
 )
 
@@ -30,7 +34,10 @@ LOOKED = (
 def verdicts(log: TrainingLog) -> list[Finding]:
     """Return the findings in the recorded steps of training."""
     history = log.histories["train"]
-    checks = (_not_finite(log), _too_far(history), _still(history), _adds_up(log))
+    checks = (
+        *(_not_finite(log), _too_far(history), _still(history), _adds_up(log)),
+        _merged(log),
+    )
     findings = [finding for check in checks for finding in check]
     # An optimizer does not set the gradients of parameters to zero that it does not hold.
     lacks = any(f.kind == "does not move" and f.evidence.get("others move") for f in findings)
@@ -69,13 +76,38 @@ def _too_far(history: History) -> Iterator[Finding]:
         if middles and np.median([*middles.values()]) > TOO_FAR:
             far = [layer for layer, middle in middles.items() if middle > TOO_FAR]
             yield _too_high(
-                f"In the middle of the {words}recorded steps a step takes the weights of "
-                f"{far[0]!r} by {number(middles[far[0]])} of their norm",
+                f"The median of the {words}recorded steps changes the weights of {far[0]!r} by "
+                f"{number(middles[far[0]])} of their norm",
                 far,
                 {"update ratios": middles},
             )
             return
-    yield from _outgrown(ratios, sizes)
+    yield from [*_jumped(history, ratios, sizes), *_outgrown(ratios, sizes)][:1]
+
+
+def _jumped(
+    history: History, ratios: dict[str, np.ndarray], sizes: dict[str, np.ndarray]
+) -> Iterator[Finding]:
+    """Find the first step that is far longer than those before it, as when training diverges."""
+    before: list[float] = []
+    for index, step in enumerate(history.steps):
+        moved = {
+            layer: float(each[index])
+            for layer, each in ratios.items()
+            if each[index] > 0 and sizes[layer][index] > 0
+        }
+        middle = float(np.median([*moved.values()])) if moved else math.nan
+        if before and middle > max(TOO_FAR, JUMP * float(np.median(before))):
+            far = [layer for layer, ratio in moved.items() if ratio > TOO_FAR]
+            yield _too_high(
+                f"Step {step.at:,} changes the weights of {far[0]!r} by {number(moved[far[0]])} of "
+                "their norm; in the recorded steps before it, the median over the layers was "
+                f"{number(float(np.median(before)))}",
+                far,
+                {"update ratios": moved},
+            )
+            return
+        before += [middle] * bool(moved)
 
 
 def _too_high(what: str, layers: list[str], evidence: dict[str, Any]) -> Finding:
@@ -101,7 +133,7 @@ def _outgrown(ratios: dict[str, np.ndarray], sizes: dict[str, np.ndarray]) -> It
     if np.median([*grown.values()]) > OUTGROWN:
         layers = [layer for layer in grown if grown[layer] > OUTGROWN]
         yield _too_high(
-            f"The first recorded step takes the weights of {layers[0]!r} by "
+            f"The first recorded step changes the weights of {layers[0]!r} by "
             f"{number(first[layers[0]])} of their norm, and they become {number(grown[layers[0]])} "
             "times as large",
             layers,
@@ -147,3 +179,30 @@ def _adds_up(log: TrainingLog) -> Iterator[Finding]:
             "Call optimizer.zero_grad() once a step, before backward().",
             phase="backward",
         )
+
+
+def _merged(log: TrainingLog) -> Iterator[Finding]:
+    """Find a block around several steps, such as the whole loop."""
+    if log.merged:
+        yield Finding(
+            "merged steps",
+            "warning",
+            f"One block held {log.merged:,} steps of the optimizer: they are recorded as one step, "
+            "with merged numbers.",
+            "Put `with watch:` around each step, within the loop.",
+        )
+
+
+def lost_weights(layers: list[str], step: int) -> Finding:
+    """Report NaN or Inf in weights that were finite in the last recorded step."""
+    return Finding(
+        "nan",
+        "error",
+        f"The weights of {layers[0]!r} now hold NaN or Inf, and did not at step {step:,}, the last "
+        f"recorded one.{also(layers[1:])}",
+        "Put `with hookviz.diagnose(model) as findings:` around the steps after it: it names the "
+        "operation.",
+        layers[0],
+        phase="backward",
+        layers=layers,
+    )

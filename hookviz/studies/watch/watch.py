@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -15,10 +16,12 @@ from ...hooking.interrupts import Block
 from ...hooking.select import Layers, select_layers, type_name, unwrapped
 from ...hooking.threads import open_block
 from ...run.errors import first_sentence
+from ..diagnosis.findings import Diagnosis
 from .log import AutoSaver, History, TrainingLog, TrainingStep, step_of
 from .probe import Maps, Probe
 from .recorder import StepRecorder
 from .training import Training
+from .verdicts import lost_weights
 from .weights import Weights
 
 
@@ -234,6 +237,8 @@ class Watch(Block, Training):
             self.log.add("eval" if self._validated else "train", step)
             if not self._validated:
                 self.log.carried[step.at] = recorder.weights.carried
+                if recorder.weights.steps > 1:
+                    self.log.merged = max(self.log.merged, recorder.weights.steps)
             self._recorded = None if self._validated else (step, recorder.weights)
         for view in self._shown:
             try:
@@ -259,6 +264,16 @@ class Watch(Block, Training):
         return super().history(phase)
 
     @property
+    def findings(self) -> Diagnosis:
+        """As `Training.findings`; it also finds weights that became NaN after the last record."""
+        found, steps = super().findings, self.log.histories["train"].steps
+        if steps and self.first_trouble is None and (lost := Weights(self._layers).lost()):
+            finite = dict(zip(steps[-1].layout.weighted, steps[-1].weights[:, 0], strict=True))
+            if layers := [name for name in lost if np.isfinite(finite.get(name, np.nan))]:
+                found.set_findings([lost_weights(layers, steps[-1].at), *found], found.looked_at)
+        return found
+
+    @property
     def title(self) -> str:
         facts, steps = [super().title], self.log.histories["train"].steps
         if number := rank():
@@ -267,6 +282,11 @@ class Watch(Block, Training):
             facts.append("no watched layer ran within the block: call the model in it")
         elif steps and not steps[-1].has_gradients:
             facts.append("no gradient came: call backward() within the block")
+        if self.log.merged:
+            facts.append(
+                f"a block held {self.log.merged:,} steps of the optimizer, merged into one: put "
+                "`with watch:` around each step"
+            )
         return "; ".join(facts)
 
 

@@ -33,6 +33,8 @@ class Weights:
         self._gradients: dict[int, Tensor] = {}  # norms, by the parameters' ids
         self._standing: dict[int, tuple[int, int]] = {}  # .grad of before: address and version
         self._came = {True: 0, False: 0}  # to gradients that were there before, and not
+        # The versions of each parameter when a gradient arrived; a step of the optimizer adds one.
+        self._versions: dict[int, set[int]] = {}
 
     def begin(self) -> None:
         """Copy the weights, which takes as much memory as they do."""
@@ -53,6 +55,7 @@ class Weights:
         return [(p, "accumulated", partial(self._arrived, p)) for p in learning]
 
     def _arrived(self, parameter: Tensor, *_: object) -> None:
+        self._versions.setdefault(id(parameter), set()).add(parameter._version)
         if parameter.grad is None:  # an optimizer within backward has taken it already
             return
         gradient = parameter.grad.detach()
@@ -70,11 +73,21 @@ class Weights:
         """True if backward added most gradients to existing ones."""
         return self._came[True] > self._came[False]
 
+    @property
+    def steps(self) -> int:
+        """The number of backward passes between which the weights changed."""
+        return max(map(len, self._versions.values()), default=0)
+
     def norms(self) -> list[tuple[str, float, float]]:
         """Return each layer, its norm and its gradient's norm, which is NaN if no gradient came."""
         came = [self._gradients.get(id(p)) for p in self._parameters]
         sides = self._by_layer(self._sizes), self._by_layer(came)
         return [*zip(self._layers, *sides, strict=True)]
+
+    def lost(self) -> list[str]:
+        """Return the layers whose weights now hold NaN or Inf."""
+        layers = self._layers.items()
+        return [name for name, own in layers if not all(bool(p.isfinite().all()) for p in own)]
 
     def updates(self) -> list[float]:
         """Return the update of each layer, divided by its norm."""
