@@ -400,26 +400,6 @@ def test_detached_proposals_are_a_note_in_eval_mode_only(training):
     assert finding.severity == ("warning" if training else "note")
 
 
-@pytest.mark.parametrize(("gain", "found"), [(0.5, ["vanishing"]), (1.0, [])])
-def test_a_gradient_that_shrinks_from_run_to_run_of_one_layer_is_a_note(gain, found):
-    class Recurrent(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.cell, self.head = nn.Linear(16, 16), nn.Linear(16, 3)
-            self.cell.weight.data = gain * torch.eye(16)
-
-        def forward(self, x):
-            for _ in range(40):
-                x = self.cell(x)
-            return self.head(x)
-
-    findings = hookviz.diagnose(Recurrent(), torch.randn(4, 16))
-    assert findings.healthy
-    assert [finding.kind for finding in findings] == found
-    if found:
-        assert "times smaller in run 0 of 'cell' than in run 39" in findings[0].message
-
-
 @pytest.mark.parametrize("target", [torch.arange(4), nn.CrossEntropyLoss(), (torch.ones(2), 3)])
 def test_invalid_targets_are_refused_with_a_remedy(x, target):
     with pytest.raises(ValueError, match=r"target= is .*lambda output: "):

@@ -19,7 +19,7 @@ LIMIT = 1e6
 HUGE = 1e10
 """An activation of this size has exploded even if no other layer's is smaller."""
 MANY = 8
-"""The number of small steps, or of runs of one layer, from which on there are many."""
+"""The number of small steps from which on there are many."""
 
 
 class Magnitudes(Check):
@@ -55,8 +55,6 @@ class Magnitudes(Check):
             if each.kind == "vanishing" and centres and alike:
                 each = replace(each, severity="note", advice=_ALIKE)
             yield _out_of_range(each, run)
-        if "vanishing" not in kinds:
-            yield from _forgotten(ran)
 
 
 def trends(sizes: Sequence[float]) -> Iterator[tuple[str, list[float]]]:
@@ -198,33 +196,6 @@ def _out_of_range(finding: Finding, run: RunRecord) -> Finding:
         message=f"{finding.message} In the end its type cannot hold them: they become Inf and NaN.",
         explains=finding.explains | {"overflow", "half precision", "dead"},
     )
-
-
-def _forgotten(calls: Sequence[LayerCall]) -> Iterator[Finding]:
-    """Note a layer whose gradient shrinks from its last run to its first one, as in a recurrence.
-
-    It learns from its late runs, so that only early inputs are forgotten.
-    """
-    runs: dict[str, list[tuple[LayerCall, float]]] = {}
-    for call in calls:
-        if call.gradient and math.isfinite(call.gradient):
-            runs.setdefault(call.layer, []).append((call, call.gradient))
-    for layer, measured in runs.items():
-        (first, early), (last, late) = measured[0], measured[-1]
-        if len(measured) >= MANY and late > LIMIT * early:
-            yield Finding(
-                "vanishing",
-                "note",
-                f"The gradient is {number(late / early)} times smaller in run {first.call} of "
-                f"{layer!r} than in run {last.call}: the same layer shrinks it in each run.",
-                "Use nn.GRU or nn.LSTM, or initialise the recurrent weights with "
-                "nn.init.orthogonal_, if early inputs matter.",
-                layer,
-                first.call,
-                "backward",
-                layers=[layer],
-            )
-            return
 
 
 _ALIKE = (

@@ -137,7 +137,7 @@ def _finding(
         **record.place,
         evidence={"channels": count, "of": of, "values": channels.values},
         cause=f"{kind} {severity} {record.name}",
-        explains=VANISHING | {"flat batch"} if judged == "dead" and count == of else frozenset(),
+        explains=VANISHING if judged == "dead" and count == of else frozenset(),
     )
 
 

@@ -13,7 +13,7 @@ from ..modules import LINEAR, is_zero
 from ..records import OperationRecord
 
 VANISHING = frozenset({"vanishing", "gradient of 0"})
-CONSTANT = VANISHING | {"flat batch", "input scale", "batchnorm", "constant", "dead", "silent"}
+CONSTANT = VANISHING | {"input scale", "batchnorm", "constant", "dead", "silent"}
 """The consequences of a layer that returns the same for every input."""
 
 
