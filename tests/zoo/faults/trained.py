@@ -10,16 +10,17 @@ from __future__ import annotations
 import copy
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # as pytest has it
 
 import torch
 from digits import NETS, digits, trained
 from test_healthy import cat_and_coffee
-from test_planted import PLANTS, channels_last, convolutions, middle
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -27,6 +28,56 @@ import hookviz
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Case = tuple[nn.Module, Tensor, Tensor]
+
+
+def convolutions(model: nn.Module) -> list[nn.Conv2d]:
+    return [each for each in model.modules() if isinstance(each, nn.Conv2d)]
+
+
+def norms(model: nn.Module) -> list[nn.BatchNorm2d]:
+    return [each for each in model.modules() if isinstance(each, nn.BatchNorm2d)]
+
+
+def middle(layers: Sequence[Any]) -> Any:
+    return layers[len(layers) // 2]
+
+
+def change_output(layer: nn.Module, change: Callable[[Tensor], Tensor]) -> None:
+    own = layer.forward
+    layer.forward = lambda given: change(own(given))
+
+
+def without_graph(model: nn.Module) -> None:
+    layer = middle(convolutions(model))
+    layer.forward = torch.no_grad()(layer.forward)
+
+
+def with_zeros(layer: nn.Module) -> None:
+    for each in layer.parameters():
+        nn.init.zeros_(each)
+
+
+MODELS: dict[str, tuple[str, Callable[[nn.Module], object]]] = {
+    "one norm in training": ("batchnorm", lambda m: middle(norms(m)).train()),
+    "zero convolution": ("zero weights", lambda m: with_zeros(middle(convolutions(m)))),
+    "same channels": (
+        "same channels",
+        lambda m: convolutions(m)[0].weight.copy_(convolutions(m)[0].weight[:1].clone()),
+    ),
+    "no variance": ("batchnorm", lambda m: middle(norms(m)).running_var.zero_()),
+    "bias far below": ("dead", lambda m: norms(m)[0].bias.fill_(-100.0)),
+    "nan weight": ("nan", lambda m: middle(convolutions(m)).weight.view(-1)[:1].fill_(torch.nan)),
+    "softmax at the end": ("loss", lambda m: change_output(m, lambda output: output.softmax(1))),
+    "detached": ("no gradient", lambda m: change_output(middle(norms(m)), Tensor.detach)),
+    "without graph": ("no gradient", without_graph),
+}
+"""A fault of the model, its kind, and the change."""
+
+INPUTS: dict[str, tuple[str, Callable[[Tensor], Tensor]]] = {
+    "to 255": ("input scale", lambda x: (x - x.min()) / (x.max() - x.min()) * 255),
+    "channels last": ("shape", lambda x: x.permute(0, 2, 3, 1)),
+}
+"""A fault of the input, its kind, and the change."""
 
 
 def divergence(output: Tensor, labels: Tensor) -> Tensor:
@@ -44,37 +95,46 @@ LOSSES: dict[str, tuple[str, Loss]] = {
 }  # fmt: skip
 """A fault of the loss, its kind, and the loss."""
 
-
-def without_graph(model: nn.Module, x: Tensor) -> tuple[nn.Module, Tensor]:
-    layer = model.get_submodule(middle(convolutions(model)))
-    layer.forward = torch.no_grad()(layer.forward)
-    return model, x
-
-
-MODELS = {**PLANTS, without_graph: "no gradient"}
+FAULTS = ("nothing", *INPUTS, *MODELS, *LOSSES)
+LITE0 = "EfficientNet-Lite0"
+NETWORKS = (
+    LITE0,
+    *(f"digits: {n}" for n in ("batchnorm", "depthwise", "resnet", "squeeze-excite")),
+)
 
 
-def networks() -> dict[str, Case]:
-    """Return trained networks in eval mode, with their inputs and labels."""
-    lite0 = hookviz.pretrained("efficientnet_lite0")[0].eval()
-    found: dict[str, Case] = {
-        "EfficientNet-Lite0": (lite0, cat_and_coffee(), torch.tensor([282, 967]))
-    }
-    x, y, _, _ = digits()
-    for name in ("batchnorm", "depthwise", "resnet", "squeeze-excite"):
-        model = trained(name).stages["the end"].eval()
-        found[f"digits: {name}"] = model, NETS[name].given(x[:32]), y[:32]
-    return found
+@cache
+def network(name: str) -> Case:
+    """Return a trained network in eval mode, with its inputs and labels."""
+    if name == LITE0:
+        lite0 = hookviz.pretrained("efficientnet_lite0")[0].eval()
+        return lite0, cat_and_coffee(), torch.tensor([282, 967])
+    name, (x, y, _, _) = name.removeprefix("digits: "), digits()
+    return trained(name).stages["the end"].eval(), NETS[name].given(x[:32]), y[:32]
 
 
-def asked(model: nn.Module, x: Tensor, loss: Callable[[Tensor], Tensor], kind: str) -> list[str]:
+def answers(fault: str, name: str) -> list[str]:
     """Diagnose in both forms; return for each: found alone, with others, missed, or other kinds."""
-    once, findings = hookviz.diagnose(model, x, loss), hookviz.diagnose(model)
-    with suppress(Exception), findings:
-        loss(model(x)).backward()
+    model, x, labels = copy.deepcopy(network(name))
+    kind, loss = LOSSES.get(fault, ("", F.cross_entropy))
+    if fault in MODELS:
+        kind, plant = MODELS[fault]
+        with torch.no_grad():
+            plant(model)
+    elif fault in INPUTS:
+        kind, change = INPUTS[fault]
+        x = change(x)
+    if kind == "shape" and x.shape[-1] == 1:
+        model[0], x = nn.Conv2d(3, 16, 3, padding=1), x.expand(-1, -1, -1, 3)
+    if kind == "dead" and any(isinstance(each, nn.SiLU) for each in model.modules()):
+        kind = "constant"  # SiLU of a number far below zero is not quite 0
+    once = hookviz.diagnose(model, x, lambda output: loss(output, labels))
+    guard = hookviz.diagnose(model)
+    with suppress(Exception), guard:
+        loss(model(x), labels).backward()
     said = []
-    for each in (once, findings):
-        kinds = {one.kind for one in each if one.severity != "note"}
+    for findings in (once, guard):
+        kinds = {each.kind for each in findings if each.severity != "note"}
         if kind in kinds:
             said.append("yes" if kinds == {kind} else f"and {', '.join(sorted(kinds - {kind}))}")
         else:
@@ -82,32 +142,8 @@ def asked(model: nn.Module, x: Tensor, loss: Callable[[Tensor], Tensor], kind: s
     return said
 
 
-def run() -> list[tuple[str, str, list[str]]]:
-    """Plant each fault in each network; return the fault, the network, and both answers."""
-    rows = []
-    for name, (model, x, y) in networks().items():
-        entropy = lambda output, y=y: F.cross_entropy(output, y)  # noqa: E731
-        rows.append(("nothing", name, asked(copy.deepcopy(model), x, entropy, "")))
-        for plant, kind in MODELS.items():
-            sick, given = plant(copy.deepcopy(model), x)
-            if plant is channels_last and x.shape[1] == 1:
-                sick[0] = nn.Conv2d(3, 16, 3, padding=1)
-                given = given.expand(-1, -1, -1, 3)
-            if kind == "dead" and any(isinstance(each, nn.SiLU) for each in model.modules()):
-                kind = "constant"  # SiLU of a number far below zero is not quite 0
-            rows.append((plant.__name__.replace("_", " "), name, asked(sick, given, entropy, kind)))
-        for fault, (kind, loss) in LOSSES.items():
-            of_truth = lambda output, loss=loss, y=y: loss(output, y)  # noqa: E731
-            rows.append((fault, name, asked(copy.deepcopy(model), x, of_truth, kind)))
-        print(name, flush=True)
-    return rows
-
-
-def page(rows: list[tuple[str, str, list[str]]]) -> str:
+def page(cells: dict[tuple[str, str], list[str]]) -> str:
     """Return the table: a row a fault, a column a network, both answers where they differ."""
-    names = list(dict.fromkeys(name for _, name, _ in rows))
-    faults = list(dict.fromkeys(fault for fault, *_ in rows))
-    cells = {(fault, name): said for fault, name, said in rows}
     planted = [said for (fault, _), said in cells.items() if fault != "nothing"]
     counts = [sum(not said[way].startswith("no") for said in planted) for way in range(2)]
     alone = [sum(said[way] == "yes" for said in planted) for way in range(2)]
@@ -118,14 +154,14 @@ def page(rows: list[tuple[str, str, list[str]]]) -> str:
         f"{len(planted)} faults planted in trained networks: `diagnose(model, x, loss)` names "
         f"{counts[0]}, {alone[0]} of them with nothing else beside it; the guard names "
         f"{counts[1]}, {alone[1]} alone. Nothing planted: {alarms} alarms in "
-        f"{2 * len(names)} answers. "
+        f"{2 * len(NETWORKS)} answers. "
         "A slash parts the call's answer from the guard's.",
         "",
-        "| fault | " + " | ".join(names) + " |",
-        "|---" * (len(names) + 1) + "|",
+        "| fault | " + " | ".join(NETWORKS) + " |",
+        "|---" * (len(NETWORKS) + 1) + "|",
     ]
-    for fault in faults:
-        said = [cells[fault, name] for name in names]
+    for fault in FAULTS:
+        said = [cells[fault, name] for name in NETWORKS]
         told = [one if one == two else f"{one} / {two}" for one, two in said]
         if fault == "nothing":
             told = [each.removeprefix("no: ") for each in told]
@@ -136,6 +172,6 @@ def page(rows: list[tuple[str, str, list[str]]]) -> str:
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     torch.manual_seed(0)
-    text = page(run())
+    text = page({(fault, name): answers(fault, name) for name in NETWORKS for fault in FAULTS})
     (Path(__file__).parents[1] / "TRAINED_FAULTS.md").write_text(text, encoding="utf-8")
     print(text)
