@@ -52,7 +52,7 @@ def says(widget: widgets.Widget, text: str) -> bool:
 
 
 # Words of the plain face, by what is in their source.
-READINGS, TITLE, HEADING = 'class="numbers"', 'class="title"', 'class="heading"'
+TITLE, HEADING = 'class="title"', 'class="heading"'
 NOTE = 'class="readings note"'
 
 

@@ -13,6 +13,7 @@ from torch import nn
 
 import hookviz
 from hookviz.attribution.heads import AttentionRecord, may_attend, token_names
+from hookviz.view.attending import weights_beside
 from hookviz.view.payload import field_payload, layer_payload, model_payload
 
 SMALL = {"img_size": 32, "patch_size": 8, "depth": 2, "num_classes": 4}
@@ -51,8 +52,6 @@ def test_a_head_shows_the_weights_of_the_class_token_or_of_a_patch(explorer_and_
         words = "the class token" if place is None else "patch (1, 3)"
         assert f"head 2 of 3 of layer blocks.1.attn.heads (Attention), a map of 4×4, query: {words}"
         assert f"query: {words}" in explorer.frame.description
-        beside = dict(explorer.frame.readings)[f"weights of {words} on other tokens"]
-        assert beside == [("class token", f"{weights[query, 0]:.3g}")]
     assert explorer.frame.input.box == (0.75, 0.25, 0.25, 0.25)  # the box of the selected patch
     explorer.place, explorer.sample = None, 0
 
@@ -92,8 +91,8 @@ def test_tokens_before_the_patches_are_named():
     with_page = hookviz.explore(registers, picture(), layers="blocks.1.attn", face="plain")
     assert list(with_page.cache) == ["blocks.1.attn.heads", "blocks.1.attn"]
     with_page.layer = "blocks.1.attn.heads"
-    (said,) = [pairs for name, pairs in with_page.frame.readings if "other tokens" in name]
-    assert [name for name, _ in said] == ["class token", *(f"token {n}" for n in range(1, 5))]
+    names = weights_beside(with_page.displayed())
+    assert list(names) == ["class token", *(f"token {n}" for n in range(1, 5))]
 
 
 class Words(nn.Module):

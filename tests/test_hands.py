@@ -272,7 +272,8 @@ def test_the_canvas_ablates_in_parts(model, explorer, monkeypatch):
 def test_channels_are_ordered_by_score_drop(model, explorer):
     (x,) = explorer.inputs.args
     explorer.order = "score drop"
-    drops, order = explorer.frame.tiles.ablation_scores, explorer.frame.channels
+    order = explorer.frame.channels
+    drops = score_drops(explorer.displayed())[order]
     whole = float(model(x)[0].detach().max())
     top = int(model(x).argmax())
     assert (np.diff(drops) <= 0).all()
@@ -281,14 +282,13 @@ def test_channels_are_ordered_by_score_drop(model, explorer):
             without = float(model(x)[0, top])
         assert drops[place] == pytest.approx(whole - without, abs=1e-4)
     assert explorer.channel == order[0]
-    (words,) = [pairs for name, pairs in explorer.frame.readings if name.startswith("without")]
-    assert words == [("score", f"{-drops[0]:+.3g}".replace("-", "−"))]
     explorer.edit(change=0.5)  # the scores of the edited run are not computed yet
     assert explorer.order == "score drop"
     assert "not computed for this layer" in explorer.frame.tiles.caption
     explorer.order = "index"
     explorer.order = "score drop"
-    assert (np.diff(explorer.frame.tiles.ablation_scores) <= 0).all()
+    drops = score_drops(explorer.displayed())
+    assert (np.diff(drops[explorer.frame.channels]) <= 0).all()
     explorer.shown_run = "original"
     assert explorer.order == "index"
 

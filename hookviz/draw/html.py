@@ -61,15 +61,6 @@ _PARTS = """.hookviz {font-variant-numeric: tabular-nums; line-height: 1.4; font
   line-height: 1.45; color: inherit; background: rgba(128, 128, 128, 0.12);
   user-select: text; white-space: pre}
 .hookviz pre code {font-family: monospace; color: inherit; background: none}
-.hookviz table.numbers {border-collapse: collapse; margin: 8px 0 4px; font-size: 12px; border: none;
-  table-layout: auto}
-.hookviz table.numbers :is(td, th) {padding: 1px 18px 1px 0; text-align: right; border: none;
-  font-weight: 400; background: none; white-space: nowrap; vertical-align: baseline}
-.hookviz table.numbers th {color: var(--hv-dim)}
-.hookviz table.numbers thead th {white-space: normal}
-.hookviz:has(> table.numbers) {overflow-x: auto}
-.hookviz table.numbers th:first-child {text-align: left}
-.hookviz table.numbers tr {background: none; border: none}
 .hookviz .heading {line-height: 22px; overflow-wrap: anywhere}
 .hookviz .heading b {font-size: 16px; font-weight: 600; margin-right: 8px}
 .hookviz .heading span {color: var(--hv-dim)}
@@ -187,9 +178,6 @@ src="data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw=="
 Box = tuple[float, float, float, float]
 """Left, top, width and height of a part of a picture, as fractions of the whole."""
 
-Readings = list[tuple[str, list[tuple[str, str]]]]
-"""Lines of a heading and of pairs of a name and a value."""
-
 
 def shown_at(size: tuple[int, ...], drawn: tuple[int, ...]) -> str:
     """Return a note for the caption of a picture that was averaged down.
@@ -202,27 +190,6 @@ def shown_at(size: tuple[int, ...], drawn: tuple[int, ...]) -> str:
 
 def data_url(png: bytes) -> str:
     return "data:image/png;base64," + base64.b64encode(png).decode()
-
-
-def table(rows: Readings) -> str:
-    """Format readings as a table: a row for each heading, a column for each name.
-
-    Examples
-    --------
-    >>> table([("a", [("min", "1")])])  # doctest: +ELLIPSIS
-    '<div class="hookviz"><table class="numbers"><thead>...<tr><th>a</th><td>1</td></tr>...'
-    """
-    names = list(dict.fromkeys(name for _, pairs in rows for name, _ in pairs))
-    head = "".join(f"<th>{escape(name)}</th>" for name in names)
-    lines = []
-    for heading, pairs in rows:
-        values = dict(pairs)
-        cells = "".join(f"<td>{escape(values.get(name, ''))}</td>" for name in names)
-        lines.append(f"<tr><th>{escape(heading)}</th>{cells}</tr>")
-    return (
-        f'<div class="hookviz"><table class="numbers"><thead><tr><th></th>{head}</tr></thead>'
-        f"<tbody>{''.join(lines)}</tbody></table></div>"
-    )
 
 
 def title(name: str, facts: list[str], chip: tuple[str, str, str]) -> str:

@@ -6,21 +6,18 @@ import math
 from dataclasses import replace
 from typing import TypeVar
 
-import numpy as np
-
 from ..draw import html
-from ..draw.html import Box, Readings
+from ..draw.html import Box
 from ..draw.mosaic import PAGE, Mosaic, mosaic
 from ..run.origins import picture_tensors
 from ..run.transforms import UNDONE
 from ..studies.receptive_field.field import outline, place_in
 from ..studies.receptive_field.field import words as seen_words
-from ..tables import megabytes, number
-from .attending import weights_beside
+from ..tables import megabytes
 from .frame import ChannelGrid, Frame, ImagePanel, Panel
 from .health import is_untrained, verdict_of
-from .heatmaps import heatmap_of, heatmap_panels, heatmap_readings, overlay_of
-from .layer import HERE, SCORE_DROP, SIMILARITY, ChannelStatistics
+from .heatmaps import heatmap_of, heatmap_panels, overlay_of
+from .layer import HERE, SCORE_DROP, SIMILARITY
 from .maps import (
     call_of,
     channel_word,
@@ -33,12 +30,11 @@ from .maps import (
     magnitudes_note,
     place_of,
     query_of,
-    query_words,
     words_of,
 )
-from .orders import channels_of, order_of, rank_of, score_drops
+from .orders import channels_of, order_of, rank_of
 from .panels import map_colours, map_panels
-from .predictions import classes_of, output_of, predictions_of, signed, target_name_of
+from .predictions import classes_of, output_of, predictions_of, target_name_of
 from .runs import displayed_view
 from .settings import choices
 from .source import picture_and_words, picture_at, transform_of
@@ -66,7 +62,6 @@ def build_frame(view: View) -> Frame:
         heatmap=heatmap_of(view),
         overlay=overlay_of(view),
         tiles=_tiles(view),
-        readings=[*_readings(view), *heatmap_readings(view)],
         verdict=verdict_of(view),
         words=words_of(view),
         classes=classes_of(view),
@@ -212,42 +207,4 @@ def _tiles(view: View) -> ChannelGrid:
         caption += f"; sorted by similarity to {channel_word(view)} {at.reference_channel}"
     alt = f"{caption[0].upper()}{caption[1:]}, layer {layer_name(view)}"
     box = drawn.box(place)
-    drops = score_drops(view)
-    shown_drops = None if drops is None else drops[here]
-    return ChannelGrid(caption, alt, drawn, cmap, box, here, place, page, pages, shown_drops)
-
-
-def _readings(view: View) -> Readings:
-    """Return exact numbers of the channel, its gradient and the layer."""
-    layer, here = layer_of(view), view.settings.channel
-    word = channel_word(view)
-    rows: Readings = [(f"{word} {here}", _pairs(layer.statistics, here))]
-    drops = score_drops(view)
-    if drops is not None:
-        rows.append((f"without {word} {here}", [("score", signed(-float(drops[here])))]))
-    if beside := weights_beside(view):
-        pairs = [(name, number(float(each[here]))) for name, each in beside.items()]
-        rows.append((f"weights of {query_words(view)} on other tokens", pairs))
-    gradients, weights = layer.gradient_statistics, layer.weights
-    if gradients is not None and weights is not None:
-        weight = ("Grad-CAM weight", number(float(weights[here])))
-        rows.append(("its gradient", [*_pairs(gradients, here), weight]))
-    return [*rows, ("the layer", _pairs(layer.statistics, None))]
-
-
-def _pairs(values: ChannelStatistics, channel: int | None) -> list[tuple[str, str]]:
-    """Return readings of one channel, or of the whole layer; NaN and Inf only if any."""
-    here = slice(None) if channel is None else slice(channel, channel + 1)
-    nans, infs = int(values.nans[here].sum()), int(values.infs[here].sum())
-    known = values.mean[here][~np.isnan(values.mean[here])]
-    norms = values.norm[here][~np.isnan(values.norm[here])].astype(np.float64)
-    norm = math.hypot(*norms)  # squares would overflow long before their root does
-    found = [
-        ("min", number(float(np.fmin.reduce(values.min[here])))),
-        ("max", number(float(np.fmax.reduce(values.max[here])))),
-        ("mean", number(float(known.mean()) if len(known) else math.nan)),
-        ("norm", number(norm if len(norms) else math.nan)),
-        ("zeros", f"{100 * float(values.zeros[here].mean()):.3g} %"),
-    ]
-    found += [("NaN", f"{nans:,} (magenta)")] if nans else []
-    return found + ([("Inf", f"{infs:,} (+ green, − cyan)")] if infs else [])
+    return ChannelGrid(caption, alt, drawn, cmap, box, here, place, page, pages)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..draw.html import Box, Readings
+from ..draw.html import Box
 from ..draw.mosaic import Mosaic
 from .health import HealthSummary
 from .layer import LayerWords
@@ -100,8 +100,6 @@ class ChannelGrid:
         The index of the chosen channel's tile.
     page, pages : int
         The page, of 128 channels in their order; and the number of pages.
-    ablation_scores : numpy.ndarray or None
-        The drop of the target's score without each of them, if known.
     """
 
     caption: str
@@ -113,7 +111,6 @@ class ChannelGrid:
     place: int
     page: int
     pages: int
-    ablation_scores: np.ndarray | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,8 +148,6 @@ class Frame:
     overlay : ImagePanel or None
         The heatmap over the input.
     tiles : ChannelGrid
-    readings : list of (str, list of (str, str))
-        Exact numbers: lines of a heading and of pairs of a name and a value.
     verdict : HealthSummary
         The summary of the network's health.
     words : dict of str to LayerWords
@@ -186,7 +181,6 @@ class Frame:
     heatmap: np.ndarray | None
     overlay: ImagePanel | None
     tiles: ChannelGrid
-    readings: Readings
     verdict: HealthSummary
     words: dict[str, LayerWords]
     classes: list[str]

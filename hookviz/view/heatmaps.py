@@ -20,14 +20,12 @@ from ..attribution.cam import (
 from ..attribution.gradients import ATTRIBUTIONS, attribute, picture_map
 from ..attribution.heads import AttentionRecord
 from ..draw.colours import SEQUENTIAL, to_numpy
-from ..draw.html import Readings
 from ..draw.overlay import blend, heat_colours
 from ..hooking.records import FeatureCache
 from ..run.output import Output, sides_of
 from ..run.session import Run
 from ..run.target import Target
 from ..studies.graph.stages import RETURNED
-from ..tables import number
 from .attending import attention_of
 from .frame import ImagePanel, Panel
 from .maps import (
@@ -198,15 +196,6 @@ def heatmap_note(view: View) -> str:
     """Return what must be said of the heatmap's values; empty if nothing."""
     values = heatmap_of(view)
     return "" if values is None else emptiness(values)
-
-
-def heatmap_readings(view: View) -> Readings:
-    """Return the exact range; an empty heatmap has a note at the picture instead."""
-    values = heatmap_of(view)
-    if values is None or emptiness(values):
-        return []
-    low, high = float(values.min()), float(values.max())
-    return [(view.settings.heatmap, [("min", number(low)), ("max", number(high))])]
 
 
 def heatmaps(cache: FeatureCache, method: str) -> dict[str, Tensor]:

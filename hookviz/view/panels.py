@@ -63,6 +63,7 @@ def map_panels(view: View) -> list[Panel]:
         f"query: {query_words(view)}" if query_words(view) else "",
         shown_after_words(view),
         _constant(layer.statistics, channel),
+        _odd(layer.statistics, channel),
         why_no_picture(view),
     ]
     name = f"{channel_word(view)} {channel}"
@@ -111,6 +112,13 @@ def _constant(statistics: ChannelStatistics, channel: int) -> str:
     if not statistics.constant[channel]:
         return ""
     return f"{'zero' if statistics.silent[channel] else 'the same'} everywhere"
+
+
+def _odd(statistics: ChannelStatistics, channel: int) -> str:
+    """Return a note on the colours of NaN and infinities; empty without any."""
+    nans, infs = int(statistics.nans[channel]), int(statistics.infs[channel])
+    found = [f"{nans:,} NaN (magenta)"] if nans else []
+    return ", ".join([*found, f"{infs:,} Inf (+ green, − cyan)"] if infs else found)
 
 
 def _flatness_in(gradients: np.ndarray, channel: int) -> int:

@@ -18,7 +18,7 @@ from ..view.settings import DECLARED, INDICES
 from .lifecycle import in_front_end, visible
 from .pictures import Pictures
 
-TEXTS = ("title", "note", "predictions", "heading", "place", "opened", "still", "readings")
+TEXTS = ("title", "note", "predictions", "heading", "place", "opened", "still")
 SLIDERS = ("layer", *INDICES, "alpha")
 MENUS = ("order", "heatmap", "shown_after", "shown_run")
 TOP = "top prediction"
@@ -64,7 +64,7 @@ class PlainFace(widgets.VBox):
                 _line(controls["channel"], texts["place"], controls["order"]),
                 _line(*(controls[name] for name in ("call", "sample", "depth"))),
                 _line(*(controls[name] for name in ("shown_after", "heatmap", "alpha"))),
-                *(texts["opened"], texts["still"], self._pictures, texts["readings"]),
+                *(texts["opened"], texts["still"], self._pictures),
             ]
         )
 
@@ -110,7 +110,6 @@ class PlainFace(widgets.VBox):
             "heading": html.heading(at.layer or "(model)", f"{words} · {frame.dtype}"),
             "place": _place(frame),
             "opened": html.plain(frame.opened) if frame.opened else "",
-            "readings": html.table(frame.readings),
         }
         for name, text in texts.items():
             self._texts[name].value = text

@@ -13,13 +13,12 @@ from limits.resources import storages
 from limits.spy import sent_by
 from matplotlib import cbook
 from PIL import Image
-from seen import READINGS, TITLE, control, html
+from seen import TITLE, control, html
 from torch import nn
 
 import hookviz
 from hookviz.draw.colours import SHOWN_SIDE, averaged, shown_size
 from hookviz.draw.mosaic import mosaic
-from hookviz.tables import number
 
 MESSAGE = 2_000_000  # maximum bytes of one message to the browser
 FILE = 1_250_000  # maximum bytes of a file with 128 tiles of noise, which cannot be compressed
@@ -260,8 +259,6 @@ def test_large_maps_are_shown_averaged_and_read_exactly(wide):
     assert np.abs(shown / 255 - mean).max() < 0.01
     picture = explorer.frame.input
     assert (picture.detail, picture.note) == ("2048×2048", "averaged to 512×512")
-    values = explorer.cache["0"].activation[0, 3]
-    assert f"<td>{number(values.max().item())}</td>" in html(explorer, READINGS).value
     assert explorer.frame.panels[0].values.shape == (1024, 1024)
 
 
