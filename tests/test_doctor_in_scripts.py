@@ -12,7 +12,6 @@ from torch.nn import functional as F
 
 import hookviz
 from hookviz.__main__ import main
-from hookviz.results import Diagnosis
 
 CHECK = """
 import torch
@@ -260,46 +259,21 @@ def test_a_learning_rate_of_0_during_warmup_is_a_note():
 # Findings of a watch.
 
 
-def findings_of_watched_training(rate=0.05, zero=True, held=slice(None), clip=None):
+@pytest.mark.parametrize("within", [False, True])
+def test_gradients_set_to_zero_within_or_after_the_block_do_not_add_up(within):
     model = net()
-    optimizer = torch.optim.SGD([*model.parameters()][held], lr=rate)
-    watch = hookviz.watch(model, every=1)
-    y = torch.tensor([0, 1, 2, 0])
+    optimizer, watch = torch.optim.SGD(model.parameters(), lr=0.05), hookviz.watch(model, every=1)
     for step in range(6):
         with watch:
             generator = torch.Generator().manual_seed(step)
-            loss = F.cross_entropy(model(torch.randn(4, 4, generator=generator)), y)
-            if zero == "in the block":
+            output = model(torch.randn(4, 4, generator=generator))
+            if within:
                 optimizer.zero_grad(set_to_none=False)
-            loss.backward()
-        if clip is not None:
-            nn.utils.clip_grad_norm_(model.parameters(), clip)
+            F.cross_entropy(output, torch.tensor([0, 1, 2, 0])).backward()
         optimizer.step()
-        if zero is True:
+        if not within:
             optimizer.zero_grad(set_to_none=step % 2 == 0)
-    return watch.findings
-
-
-@pytest.mark.parametrize("zero", [True, "in the block"])
-def test_a_watch_of_a_healthy_training_finds_nothing(zero):
-    assert findings_of_watched_training(zero=zero).healthy and not len(
-        findings_of_watched_training(zero=zero)
-    )
-
-
-VERDICTS = {
-    "learning rate": ({"rate": 100.0}, "far too high"),
-    "adds up": ({"zero": False}, "added its gradients to those"),
-    "does not move": ({"held": slice(2)}, "The weights of '2' have a gradient"),
-}
-
-
-@pytest.mark.parametrize("kind", VERDICTS)
-def test_a_watch_finds_the_fault_of_a_training(kind):
-    options, message = VERDICTS[kind]
-    findings = findings_of_watched_training(**options)
-    assert isinstance(findings, Diagnosis) and not findings.healthy
-    assert [each.kind for each in findings] == [kind] and message in findings[0].message
+    assert watch.findings.healthy and not len(watch.findings)
 
 
 def test_weights_missing_from_the_optimizer_do_not_move():
@@ -444,11 +418,6 @@ def test_a_watch_around_several_steps_says_so(accumulated, tmp_path):
 )
 def test_large_but_suitable_learning_rates_are_healthy(make, rate):
     assert not len(findings_of_a_watch(make, rate, 1))
-
-
-def test_gradients_clipped_to_0_are_found():
-    (found,) = findings_of_watched_training(clip=0.0)
-    assert found.layers == ["0", "2"] and "clipped to 0" in found.advice
 
 
 def test_a_watch_without_records_is_not_healthy():
