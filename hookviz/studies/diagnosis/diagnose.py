@@ -15,8 +15,6 @@ from ...run.errors import refuse_quantized
 from ...run.inputs import Transform, prepare_input
 from ...run.session import Session
 from ...run.target import Target, logits_of, score_of
-from ..graph.graph import failing
-from ..graph.page import drawing
 from ..showing import widget
 from .all_checks import causes, findings_of, looked_at, new_checks
 from .check import LayerCall, RunRecord
@@ -157,8 +155,6 @@ def diagnose(
     run.judged, run.optimizers, run.scaler = target is not None, list(optimizers), scaler
     found = causes(findings_of(run))
     diagnosis.set_findings(found, looked_at(run), partial(_explored, session, run))
-    if run.error is not None and (ran := failing(session)) is not None:
-        diagnosis.set_drawing(drawing(ran.nodes, ran.edges, ran.verdict))
     return diagnosis
 
 

@@ -139,7 +139,6 @@ class Diagnosis(TablePage, Sequence[Finding]):
         self._name, self._ignored = name, _checked(ignore)
         self._findings: list[Finding] = []
         self._explore: Callable[[Finding], Any] | None = None
-        self._drawing = ""
         self.looked_at: list[str] = []
 
     def set_findings(
@@ -152,10 +151,6 @@ class Diagnosis(TablePage, Sequence[Finding]):
         found = _without(findings, self._ignored)
         self._findings = sorted(found, key=lambda each: SEVERITIES.index(each.severity))
         self.looked_at, self._explore = list(looked_at), explore
-
-    def set_drawing(self, drawing: str) -> None:
-        """Add a picture of the way to an error, as SVG, to the table of the findings."""
-        self._drawing = drawing
 
     @overload
     def __getitem__(self, index: int) -> Finding: ...
@@ -279,19 +274,11 @@ class Diagnosis(TablePage, Sequence[Finding]):
             f"<p><b>{escape(self._name)}</b> {_chip(self._counts, worst)}</p>"
             + (f"<table>{first}</table>" if first else "")
             + (_DETAILS.format(f"{len(rows) - ROWS} more", f"<table>{more}</table>") * bool(more))
-            + (_SCROLLED.format(self._drawing) if self._drawing else "")
             + _DETAILS.format("What was looked at", f"{looked_at}.")
         )
 
 
 _DETAILS = "<details><summary>{}</summary>{}</details>"
-
-# A tall drawing begins at its end, where the error is.
-_SCROLLED = (
-    "<details open><summary>What ran until the forward failed</summary><div "
-    'style="max-height: 420px; overflow: auto; display: flex; flex-direction: column-reverse; '
-    'align-items: flex-start"><div style="flex: none">{}</div></div></details>'
-)
 
 
 def _row(place: int, each: Finding) -> str:

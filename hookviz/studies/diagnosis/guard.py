@@ -19,8 +19,6 @@ from ...hooking.tensors import tensors
 from ...run.errors import first_sentence, message_of
 from ...run.inputs import ModelInput
 from ...run.session import Session
-from ..graph.graph import failing
-from ..graph.page import drawing
 from .all_checks import causes, findings_of, looked_at, new_checks
 from .check import RunRecord
 from .checks.in_place import overwrite
@@ -117,11 +115,11 @@ class Guard(Diagnosis):
         if why := watch.changed(started):
             return None, why
         try:
-            return self._examined(started, error), "it did not appear when the call was repeated"
+            return self._examined(started), "it did not appear when the call was repeated"
         except Exception as other:
             return None, f"running it again raised {type(other).__name__}: {first_sentence(other)}"
 
-    def _examined(self, started: RecordedCall, error: BaseException | None) -> RunRecord:
+    def _examined(self, started: RecordedCall) -> RunRecord:
         with started.autocast():
             given = ModelInput(tuple(started.args), dict(started.kwargs))
             session = Session(self._model, given)
@@ -133,10 +131,6 @@ class Guard(Diagnosis):
                 record=False,
             )
             seen.optimizers, seen.scaler = self._optimizers, self._scaler
-            if error is not None and seen.error is not None:
-                ran = failing(session, begin=started.restore)
-                picture = drawing(ran.nodes, ran.edges, ran.verdict) if ran is not None else ""
-                self.set_drawing(picture)
         return seen
 
     def _outside(self, watch: StepWatch, error: BaseException, seen: RunRecord | None) -> Finding:

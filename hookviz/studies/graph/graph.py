@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from torch import nn
@@ -22,7 +22,7 @@ from ...hooking.transforms import TransformError
 from ...run.errors import first_line
 from ...run.inputs import Transform
 from ...run.recorder import OperationRecorder
-from ...run.session import Session, clone_inputs
+from ...run.session import Session
 from ...tables import for_terminal, html_table, plain, text_table
 from .listener import INPUT, OUTPUT, GraphListener, Node, Place, own_memory
 from .page import drawing, shortened
@@ -99,7 +99,8 @@ def graph_of(session: Session, chosen: dict[nn.Module, str]) -> Graph:
 
     def observe() -> Block:
         listeners.append(GraphListener(chosen))
-        return _observing(session, listeners[-1], chosen)
+        recorder = OperationRecorder(listeners[-1], model=session.model, backward=False)
+        return Block([HookManager(own_memory(chosen, recorder)), recorder])
 
     error = None
     try:
@@ -111,34 +112,6 @@ def graph_of(session: Session, chosen: dict[nn.Module, str]) -> Graph:
             raise
         error = raised
     return graph_from(session, chosen, listeners[0 if error else -1], error)
-
-
-def failing(session: Session, begin: Callable[[], object] = lambda: None) -> Graph | None:
-    """Return the graph up to the error of a model that raises as it stands, in its own mode.
-
-    None if its forward does not fail, or fails before anything of it has run. ``begin`` is called
-    first, within the block that puts buffers and random numbers back.
-    """
-    chosen = chosen_layers(session.model, None)
-    seen = GraphListener(chosen)
-    try:
-        with session.active(grad=False, keep_mode=True):
-            begin()
-            args, kwargs, _ = clone_inputs(
-                session.model, session.inputs.args, session.inputs.kwargs
-            )
-            with _observing(session, seen, chosen):
-                session.call(*args, **kwargs)
-    except TransformError:
-        return None
-    except Exception as error:
-        return graph_from(session, chosen, seen, error) if seen.nodes else None
-    return None
-
-
-def _observing(session: Session, listener: GraphListener, chosen: dict[nn.Module, str]) -> Block:
-    recorder = OperationRecorder(listener, model=session.model, backward=False)
-    return Block([HookManager(own_memory(chosen, recorder)), recorder])
 
 
 def graph_from(

@@ -98,7 +98,7 @@ def _finding(
     if not advice and kind == "shape" and call is not None:
         advice = (
             f"Make {call.layer or 'forward'!r} fit its input, or change what made the input; "
-            "finding.evidence['shapes'] lists the shapes up to there."
+            "hookviz.graph(model, x) draws the layers up to there, with their shapes."
         )
     return {
         "kind": kind,
