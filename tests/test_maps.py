@@ -3,12 +3,15 @@
 import numpy as np
 import pytest
 import torch
+import torchvision
 from torch import nn
 
+import hookviz
 from hookviz.draw.colours import to_numpy
 from hookviz.hooking.maps import as_maps
 from hookviz.hooking.records import statistics
 from hookviz.view.layer import channel_order, channel_statistics, layer_view
+from hookviz.view.payload import layer_payload
 
 
 @pytest.mark.parametrize(
@@ -23,10 +26,98 @@ from hookviz.view.layer import channel_order, channel_statistics, layer_view
         ((2, 10), nn.Linear(3, 10), (2, 10, 1)),
         ((2, 4, 5, 10), nn.Linear(3, 10), (2, 10, 4, 5)),
         ((2, 4, 5, 6, 10), nn.LayerNorm(10), (2, 10, 4, 5, 6)),  # the shape of a video transformer
+        ((2, 7, 10), nn.Linear(3, 10), (2, 10, 7)),
+        ((2, 7, 10), nn.Embedding(50, 10), (2, 10, 7)),
+        ((2, 7, 10), nn.LSTM(3, 10, batch_first=True), (2, 10, 7)),
+        ((2, 7, 10), nn.GRU(3, 5, batch_first=True, bidirectional=True), (2, 10, 7)),
+        ((2, 7, 4), nn.LSTM(3, 10, batch_first=True, proj_size=4), (2, 4, 7)),
+        ((2, 7, 8), nn.MultiheadAttention(8, 2, batch_first=True), (2, 8, 7)),
     ],
 )
 def test_as_maps_adds_or_moves_dimensions_by_the_type_of_layer(shape, module, maps):
     assert as_maps(torch.zeros(shape), module).shape == maps
+
+
+class TextTransformer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(16, 2, 24, batch_first=True)
+        self.embedding, self.encoder = nn.Embedding(50, 16), nn.TransformerEncoder(layer, 2)
+
+    def forward(self, words):
+        return self.encoder(self.embedding(words)).mean(1)
+
+
+@pytest.mark.parametrize("tokens", [5, 7, 9, 16, 17, 30])
+def test_the_tokens_of_a_text_stay_a_sequence_and_none_is_left_out(tokens):
+    """A count may well be a square, or a square and one token: no picture was cut here."""
+    torch.manual_seed(0)
+    layers = [
+        "embedding",
+        "encoder.layers.1",
+        "encoder.layers.0.dropout",
+        "encoder.layers.1.linear1",
+    ]
+    model, words = TextTransformer().eval(), torch.randint(0, 50, (2, tokens))
+    with hookviz.capture(model, layers) as cache:
+        model(words)
+    for name in layers:
+        call = cache[name].last
+        maps = layer_view(call.activation, None, call.module, 1, grid=call.grid).maps
+        assert (maps[:, 0] == call.activation[1].mT.numpy()).all(), name
+    explorer = hookviz.explore(model, words[:1], layers=layers, layer="encoder.layers.1")
+    assert layer_payload(explorer.displayed())[0].extent == "whole layer"
+
+
+class CutWithoutConvolution(nn.Module):
+    """A vision transformer that cuts its patches by reshaping."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.start = nn.Linear(48, 12), nn.Parameter(torch.zeros(1, 1, 12))
+        self.drop = nn.Dropout()
+
+    def forward(self, x):
+        rows, columns = x.shape[2] // 4, x.shape[3] // 4
+        cut = x.unflatten(3, (columns, 4)).unflatten(2, (rows, 4))
+        patches = self.embed(cut.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2))
+        return self.drop(torch.cat([self.start.expand(len(x), -1, -1), patches], 1)).mean(1)
+
+
+def test_patches_that_are_cut_without_a_convolution_are_arranged_as_in_the_picture():
+    model = CutWithoutConvolution().eval()
+    with hookviz.capture(model, ["embed", "drop"]) as cache:
+        model(torch.rand(2, 3, 24, 16))
+    for name in cache:
+        call = cache[name].last
+        maps = as_maps(call.activation, call.module, call.grid)
+        assert torch.equal(maps, call.activation[:, -24:].unflatten(1, (6, 4)).movedim(-1, 1))
+
+
+def test_tokens_of_a_convolution_lie_as_its_positions_and_other_tokens_do_not():
+    class Detector(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stem, self.norm = nn.Conv2d(3, 8, 3, 2, 1), nn.LayerNorm(8)
+            self.queries, self.head = nn.Parameter(torch.rand(1, 9, 8)), nn.Linear(8, 5)
+
+        def forward(self, x):
+            tokens = self.norm(self.stem(x).flatten(2).mT)
+            return self.head(self.queries + tokens.mean(1, keepdim=True))
+
+    model = Detector().eval()
+    with hookviz.capture(model, ["norm", "head"]) as cache:
+        model(torch.rand(1, 3, 12, 20))
+    assert cache["norm"].last.grid == (6, 10)
+    call = cache["head"].last  # nine queries, not 3×3 patches
+    assert as_maps(call.activation, call.module, call.grid).shape == (1, 5, 9)
+
+
+def test_the_numbers_of_a_layer_name_the_tokens_that_the_maps_leave_out():
+    model = torchvision.models.VisionTransformer(64, 16, 1, 2, 16, 32, num_classes=5)
+    explorer = hookviz.explore(model, torch.rand(1, 3, 64, 64), layers="*", layer="encoder.ln")
+    header, _ = layer_payload(explorer.displayed())
+    assert header.extent == "all patches, without 1 token"
 
 
 def test_tensors_that_cannot_be_maps_are_refused():

@@ -220,6 +220,7 @@ export interface LayerHeader {
   shape: number[];
   dtype: string;
   magnitudes: string;
+  extent: string;
   which: string;
   shown_after: string;
   word?: string | null;

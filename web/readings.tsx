@@ -25,7 +25,10 @@ export function Readings({ data, channel, pairs, hint, notes }: Reading) {
   if (data.arrays.gradient_numbers) {
     rows.push(["its gradient", ofChannel(data, "gradient_numbers", channel)]);
   }
-  rows.push([`whole layer, ${data.header.dtype}${data.header.magnitudes}`, ofLayer(data)]);
+  rows.push([
+    `${data.header.extent}, ${data.header.dtype}${data.header.magnitudes}`,
+    ofLayer(data),
+  ]);
   const isBad = rows.some(([, numbers]) => numbers.nans || numbers.infs);
   const names = [...NAMES, ...(isBad ? ["NaN", "Inf"] : [])];
   return (

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from .handles import Hook
+from .select import unwrapped
+from .tensors import tensors
 
 _SPATIAL = {"1d": 1, "2d": 2, "3d": 3}
 
@@ -27,10 +29,10 @@ def as_maps(
         transformer's tokens ``(N, T, C)`` or patches ``(N, *spatial, C)``.
     module : torch.nn.Module, optional
         The layer. Tells an unbatched output from a batched one, and tokens from 1d maps: the
-        sizes of the norms and linear layers in it say which dimension holds the channels.
+        sizes of the layers in it say which dimension holds the channels.
     grid : tuple of int, optional
-        Rows and columns of the tokens' patches; a square if left out. Tokens that come before
-        the patches, such as the class token, are dropped.
+        Rows and columns of the tokens' patches. Tokens that come before the patches, such as the
+        class token, are dropped. If left out, the tokens are a sequence, ``(N, C, T)``.
 
     Raises
     ------
@@ -46,6 +48,8 @@ def as_maps(
     >>> as_maps(torch.zeros(8, 5, 5), nn.Conv2d(3, 8, 3)).shape
     torch.Size([1, 8, 5, 5])
     >>> as_maps(torch.zeros(2, 197, 768), nn.LayerNorm(768)).shape
+    torch.Size([2, 768, 197])
+    >>> as_maps(torch.zeros(2, 197, 768), nn.LayerNorm(768), grid=(14, 14)).shape
     torch.Size([2, 768, 14, 14])
     """
     channels = channel_dimension(tensor, module, grid)
@@ -54,7 +58,9 @@ def as_maps(
     if tensor.ndim == 2:
         return tensor[..., None]
     if channels == -1:
-        return _token_maps(tensor, grid) if tensor.ndim == 3 else tensor.movedim(-1, 1)
+        if grid is not None and tensor.ndim == 3:
+            return _token_maps(tensor, grid)
+        return tensor.movedim(-1, 1)
     if tensor.ndim in (3, 4, 5):
         return tensor
     raise ValueError(
@@ -67,11 +73,9 @@ def channel_dimension(
     tensor: Tensor, module: nn.Module | None = None, grid: tuple[int, ...] | None = None
 ) -> int:
     """Return the dimension of the channels: 0 without a batch, 1, or −1; see `as_maps`."""
-    if module is not None and hasattr(module, "kernel_size"):
-        name = type(module).__name__.lower()
-        spatial = next((count for end, count in _SPATIAL.items() if name.endswith(end)), 0)
-        if tensor.ndim == spatial + 1:
-            return 0
+    windows = 0 if module is None else _window_dimensions(module)
+    if windows and tensor.ndim == windows + 1:
+        return 0
     if tensor.ndim in (3, 4, 5) and _channels_last(tensor, module, grid):
         return -1
     return 1 if tensor.ndim > 1 else 0
@@ -98,18 +102,20 @@ def _channel_counts(module: nn.Module) -> tuple[set[int], set[int]]:
     for part in module.modules():
         if hasattr(part, "out_channels"):
             convolved.add(int(part.out_channels))  # type: ignore[arg-type]
-        elif isinstance(part, nn.LayerNorm):
+        elif isinstance(part, (nn.LayerNorm, nn.RMSNorm)):
             others.add(part.normalized_shape[-1])
         elif isinstance(part, nn.Linear):
             others.add(part.out_features)
+        elif isinstance(part, nn.Embedding):
+            others.add(part.embedding_dim)
+        elif isinstance(part, nn.RNNBase):
+            others.add((part.proj_size or part.hidden_size) * (1 + part.bidirectional))
     return convolved, others
 
 
-def _token_maps(tokens: Tensor, grid: tuple[int, ...] | None) -> Tensor:
+def _token_maps(tokens: Tensor, grid: tuple[int, ...]) -> Tensor:
     """Arrange tokens ``(N, T, C)`` as maps ``(N, C, *grid)``: the last tokens are the patches."""
     count = tokens.shape[1]
-    side = math.isqrt(count)
-    grid = grid or (side, side)
     before = count - math.prod(grid)
     if before < 0 or before > MAX_PREFIX_TOKENS:
         raise ValueError(
@@ -122,38 +128,102 @@ def _token_maps(tokens: Tensor, grid: tuple[int, ...] | None) -> Tensor:
 MAX_PREFIX_TOKENS = 8
 """The most tokens before the patches: a class token, a distillation token and registers."""
 
+_TOKEN_LAYERS = (nn.Embedding, nn.RNNBase, nn.MultiheadAttention)
+_CHANNELS_SECOND = (nn.modules.batchnorm._NormBase, nn.GroupNorm)
+
 
 class PatchGrid:
-    """The rows and columns of patches into which a vision transformer cuts its input.
+    """The rows and columns in which a network's tokens lie on its input picture.
 
-    The first convolution cuts, if its stride equals its kernel, so that patches do not overlap. A
-    hook stores the grid each time it has run.
+    A vision transformer's first convolution cuts the picture, if its stride equals its kernel, so
+    that patches do not overlap. Other networks take the positions of a convolution or pooling for
+    tokens, or cut the picture without a convolution. Hooks store these sizes when the layers run.
+    All other tokens are a sequence.
     """
 
-    grid: tuple[int, ...] | None = None  # once it has run
+    grid: tuple[int, ...] | None = None  # of the patches that the first convolution has cut
+
+    def __init__(self) -> None:
+        self._sizes: list[tuple[int, ...]] = []  # of convolutions and poolings, the latest first
+        self._picture: tuple[int, ...] | None = None  # of the input, without convolutions
+        self._sequences = False  # True if each output (N, T, C) of the network is one of tokens
 
     def hooks(self, model: nn.Module) -> list[Hook]:
-        """Return the hook, or an empty list if no layer cuts the input into patches."""
-        for module in model.modules():
+        """Return the hooks that store the sizes."""
+        model, _ = unwrapped(model)
+        modules = list(model.modules())
+        windows = [module for module in modules if _window_dimensions(module)]
+        if not windows:
+            channels_second = any(isinstance(module, _CHANNELS_SECOND) for module in modules)
+            tokens = any(isinstance(module, _TOKEN_LAYERS) for module in modules)
+            self._sequences = tokens and not channels_second
+            return [(model, "forward_pre", self._note_picture)]
+        planes = [window for window in windows if _window_dimensions(window) > 1]
+        hooks: list[Hook] = [(window, "forward", self._note_size) for window in planes]
+        for module in windows:
             kernel, stride = getattr(module, "kernel_size", None), getattr(module, "stride", None)
             if isinstance(kernel, tuple) and isinstance(stride, tuple):
                 patching = kernel == stride and max(stride) > 1
-                return [(module, "forward", self._note)] if patching else []
-        return []
+                return [*hooks, (module, "forward", self._note_patches)] if patching else hooks
+        return hooks
 
-    def _note(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+    def _note_patches(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         if isinstance(output, Tensor):
             self.grid = tuple(output.shape[2:])
 
+    def _note_size(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        if isinstance(output, Tensor):
+            size = tuple(output.shape[-_window_dimensions(module) :])
+            self._sizes = [size, *(other for other in self._sizes if other != size)]
+
+    def _note_picture(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        pictures = (t for t in tensors(args, kwargs) if t.ndim == 4 and t.is_floating_point())
+        self._picture = next((tuple(picture.shape[2:]) for picture in pictures), None)
+
     def of(self, shape: tuple[int, ...]) -> tuple[int, ...] | None:
         """Return the grid, if tokens of this shape ``(N, T, C)`` still have as many patches."""
-        if self.grid is None or len(shape) != 3:
+        if len(shape) != 3:
             return None
-        if 0 <= shape[1] - math.prod(self.grid) <= MAX_PREFIX_TOKENS:
-            return self.grid
+        grid = self._of_count(shape[1])
+        return (shape[1],) if grid is None and self._sequences else grid
+
+    def _of_count(self, count: int) -> tuple[int, ...] | None:
+        if self._picture is not None:
+            return _cut_into(self._picture, count)
+        limits = [(size, 1) for size in self._sizes if math.prod(size) > 1]
+        if self.grid is not None:
+            limits = [(self.grid, MAX_PREFIX_TOKENS), *limits]
+        for size, most in limits:
+            if 0 <= count - math.prod(size) <= most:
+                return size
         # Patches that were merged two by two, once or several times, with none before them.
-        merged = [tuple(-(-size // 2**n) for size in self.grid) for n in range(1, 6)]
-        return next((grid for grid in merged if math.prod(grid) == shape[1]), None)
+        merged = [
+            tuple(-(-n // 2**times) for n in size)
+            for size, _ in limits[:1]
+            for times in range(1, 6)
+        ]
+        return next((size for size in merged if math.prod(size) == count), None)
+
+
+def _window_dimensions(module: nn.Module) -> int:
+    """Return the number of dimensions in which a convolution's or pooling's window moves; or 0."""
+    if not hasattr(module, "kernel_size"):
+        return 0
+    names = [kind.__name__.lower()[-2:] for kind in type(module).__mro__]
+    return next((_SPATIAL[end] for end in names if end in _SPATIAL), 0)
+
+
+def _cut_into(picture: tuple[int, ...], count: int) -> tuple[int, ...] | None:
+    """Return the grid of square patches that makes this many tokens, with or without a class token.
+
+    >>> _cut_into((224, 224), 197)
+    (14, 14)
+    >>> _cut_into((224, 224), 7) is None
+    True
+    """
+    sides = [side for side in range(2, min(picture) + 1) if not any(n % side for n in picture)]
+    grids = [tuple(size // side for size in picture) for side in sides]
+    return next((grid for grid in grids if math.prod(grid) in (count, count - 1)), None)
 
 
 def enlarged(maps: Tensor, size: Sequence[int]) -> Tensor:

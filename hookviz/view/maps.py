@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 from dataclasses import replace
 from typing import Any
@@ -180,6 +181,17 @@ def describe(view: View) -> str:
         f"{layer_name(view)} ({kind}), a map of {map_size(maps)}{seen}, in {view.session.name}"
     )
     return f"{view.run_names[1]} less {view.run_names[0]}: {words}" if view.difference else words
+
+
+def extent_words(view: View) -> str:
+    """Return which part of the layer's output, of one sample, the maps are."""
+    shape, grid = call_of(view).outputs[0].shape, call_of(view).grid
+    if layer_of(view).depths > 1:
+        return "whole slice"
+    before = shape[1] - math.prod(grid) if grid is not None and len(shape) == 3 else 0
+    if before <= 0:
+        return "whole layer"
+    return f"all patches, without {before} token{'s' * (before > 1)}"
 
 
 def rows_of(call: Call) -> int:

@@ -297,6 +297,7 @@ class LayerHeader(Message):
     shape: list[int]
     dtype: str
     magnitudes: str
+    extent: str
     which: str
     shown_after: str
     word: str | None = None

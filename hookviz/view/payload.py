@@ -30,6 +30,7 @@ from .maps import (
     call_of,
     channel_word,
     counts_of,
+    extent_words,
     field_of,
     is_attention,
     layer_of,
@@ -218,6 +219,7 @@ def layer_payload(view: View) -> tuple[m.LayerHeader, dict[str, np.ndarray]]:
         shape=list(output.shape),
         dtype=str(output.dtype).removeprefix("torch."),
         magnitudes=magnitudes_note(view),
+        extent=extent_words(view),
         which=view.which,
         shown_after=shown_after_words(view),
     )
