@@ -853,11 +853,11 @@ NOT_FAULTS = {"silent", "training mode"}
 
 
 def test_the_cure_of_every_kind_of_finding_is_tested():
-    """Those of NaN and Inf in test_causes.py."""
+    """Those of NaN and Inf in test_causes.py, of merged steps in test_doctor_in_scripts.py."""
     tried = {fault.kind for fault in FAULTS.values()} | {
         kind for kind, _ in [*OPTIMIZERS, *WATCHED]
     }
-    assert set(KINDS) - tried == NOT_FAULTS | {"empty"}
+    assert set(KINDS) - tried == NOT_FAULTS | {"empty", "merged steps"}
 
 
 def test_a_finding_lists_all_layers_of_its_cause():

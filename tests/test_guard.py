@@ -127,6 +127,73 @@ def test_an_optimizer_step_before_a_backward_is_found():
     assert findings[0].kind == "in place" and "optimizer.step() after" in findings[0].advice
 
 
+STEPS = {
+    "backward, zero, step": False,
+    "zero, backward, step": True,
+    "backward, step, zero": True,
+    "backward, clip, step": True,
+    "backward, backward, step": True,  # accumulation
+    "backward, step, zero, backward, step": True,
+    "backward, zero, backward, step": True,
+    "backward": True,
+    "closure, zero, closure": True,
+    "nothing, backward, zero, step": True,  # the gradient itself is 0
+}
+"""The parts of a step -> whether the optimizer learns from the gradients."""
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+@pytest.mark.parametrize("order", STEPS)
+def test_gradients_set_to_zero_before_the_optimizer_steps_are_found(order, set_to_none):
+    model, factor = net(), 0.0 if order.startswith("nothing") else 1.0
+    half = [*model.parameters()][:2], [*model.parameters()][2:]
+    optimizers = [torch.optim.SGD(each, 0.01) for each in half]
+
+    def backward():
+        loss = cross_entropy(model(pictures())) * factor
+        loss.backward()
+        return loss
+
+    def all_do(name, *arguments, **options):
+        for optimizer in optimizers:
+            getattr(optimizer, name)(*arguments, **options)
+
+    parts = {
+        "nothing": lambda: None,
+        "backward": backward,
+        "zero": lambda: all_do("zero_grad", set_to_none=set_to_none),
+        "step": lambda: all_do("step"),
+        "clip": lambda: nn.utils.clip_grad_norm_(model.parameters(), 1e-3),
+        "closure": lambda: all_do("step", backward),
+    }
+    before = [len(each._optimizer_step_pre_hooks) for each in optimizers]
+    with hookviz.diagnose(model, optimizer=optimizers) as findings:
+        for part in order.split(", "):
+            parts[part]()
+    assert [len(each._optimizer_step_pre_hooks) for each in optimizers] == before
+    found = [each for each in faults_of(findings) if each.kind == "optimizer"]
+    if STEPS[order]:
+        assert not found and (factor == 0.0 or findings.healthy), findings
+    else:
+        (found,) = found
+        assert "'0.weight': it learns nothing" in found.message and found.layers == ["0", "1", "6"]
+        assert "before backward() or after optimizer.step()" in found.advice
+
+
+@pytest.mark.parametrize("step", [True, False])
+def test_a_parameter_with_nan_is_named_although_the_optimizer_steps(step):
+    model = changed(net(), lambda m: m[6].weight[0].fill_(torch.nan))
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    with hookviz.diagnose(model, optimizer=optimizer) as findings:
+        for _ in range(2):
+            cross_entropy(model(pictures())).backward()
+            if step:
+                optimizer.step()
+    (found,) = faults_of(findings)
+    assert (found.kind, found.layer) == ("nan", "6")
+    assert found.message == "Parameter '6.weight' holds NaN before anything has run."
+
+
 def trained_norm_network():
     """Return a network whose BatchNorm has seen enough batches."""
     model = net()

@@ -39,9 +39,13 @@ FIRST = {"raw": 2, "edit": 1}
 """Kinds of forward hooks that run before all others, the largest number first: ``"edit"`` changes
 an output, ``"raw"`` sees it before any edit."""
 
-TENSOR_KINDS = {"tensor": "hook", "accumulated": "post_accumulate_grad_hook"}
+OTHER_KINDS = {
+    "tensor": "hook",
+    "accumulated": "post_accumulate_grad_hook",
+    "step": "step_pre_hook",
+}
 """Kinds of hooks on a tensor: called with the gradient that reaches it; called with a parameter
-once its ``.grad`` is accumulated."""
+once its ``.grad`` is accumulated. On an optimizer: called before its step."""
 
 
 class HookManager(Block):
@@ -52,8 +56,8 @@ class HookManager(Block):
     hooks : iterable of (target, kind, function), optional
         Set in this order when the block begins. The target is a module, the kind one of ``KINDS``,
         and the function is called as torch calls such a hook, forward ones with ``kwargs``; or the
-        target is a tensor, the kind one of ``TENSOR_KINDS``, and the function gets the gradient, or
-        None; of ``"accumulated"`` the parameter.
+        target is a tensor, the kind one of ``OTHER_KINDS``, and the function gets the gradient, or
+        None; of ``"accumulated"`` the parameter; of ``"step"`` an optimizer and its arguments.
 
     Raises
     ------
@@ -94,8 +98,8 @@ class HookManager(Block):
     @defer_interrupts  # a hook without its handle could never be removed
     def add(self, target: Any, kind: str, function: Callable[..., Any]) -> None:
         """Set one more hook; it is removed with the others."""
-        if kind in TENSOR_KINDS:
-            register = getattr(target, f"register_{TENSOR_KINDS[kind]}")
+        if kind in OTHER_KINDS:
+            register = getattr(target, f"register_{OTHER_KINDS[kind]}")
             handle = register(_Hook(self, None, function))
         else:
             hook = _Hook(self, target, function, first=FIRST.get(kind, 0))

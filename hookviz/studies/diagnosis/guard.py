@@ -24,6 +24,7 @@ from .check import RunRecord
 from .checks.in_place import overwrite
 from .checks.model_error import place_of, raised_outside
 from .checks.no_gradient import NoGradient
+from .checks.nonfinite import SOURCES
 from .error_messages import WRONG_ARGUMENTS
 from .examination import examine
 from .findings import Diagnosis, Finding, Ignored
@@ -56,7 +57,9 @@ class Guard(Diagnosis):
 
     def _enter(self) -> Guard:
         if self._watch is None:
-            self._watch = StepWatch(self._model, self._core, new_checks(live=True))
+            self._watch = StepWatch(
+                self._model, self._core, new_checks(live=True), self._optimizers
+            )
         self._watch.__enter__()
         return self
 
@@ -88,7 +91,8 @@ class Guard(Diagnosis):
         found += _of_replay(found, seen, hit, error) if seen is not None else []
         lost = any(each.kind in (*LOST, "exploding") for each in found)
         if hit is not None and not lost and (error is None or seen is None or seen.error is None):
-            found.append(_coarse(hit, why, self._scaler))
+            broken = watch.broken.get(hit.started)
+            found.append(_of_weight(*broken) if broken else _coarse(hit, why, self._scaler))
         given = tensors([(call.args, call.kwargs) for call in watch.calls])
         if any(not tensor.numel() for tensor in given):
             found.insert(0, _EMPTY)
@@ -176,6 +180,12 @@ def _first(hits: list[Sum]) -> Sum:
     """Return the first non-finite sum, except gradients that the loss itself sent."""
     sent = (h for h in hits if h.phase == "sent" and h.started is hits[0].started)
     return hits[0] if hits[0].phase == "forward" else next(sent, hits[0])
+
+
+def _of_weight(name: str, word: str) -> Finding:
+    """Report a weight that held NaN or Inf before the optimizer's step."""
+    message, advice = (text.format(word=word, named=name) for text in SOURCES["weights"])
+    return Finding(word.lower(), "error", message, advice, name.rpartition(".")[0])
 
 
 def _coarse(hit: Sum, why: str, scaler: Any) -> Finding:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +21,7 @@ from ...run.recorder import OperationRecorder
 from .check import Check, LayerCall, RunRecord, overridden
 from .checks.modes import ACTING
 from .checks.no_gradient import GraphBreak, NoGradient
+from .checks.optimizer import Optimizers, held_by, is_gone
 from .examination import batch_size
 from .loss_log import LossLog
 from .recorded_call import RecordedCall, recorded_call
@@ -67,8 +68,14 @@ class StepWatch(HookManager):
 
     follows = TRANSFORMS  # a refusal would stop the training
 
-    def __init__(self, model: nn.Module, core: nn.Module, checks: list[Check]) -> None:
-        self.core = core
+    def __init__(
+        self,
+        model: nn.Module,
+        core: nn.Module,
+        checks: list[Check],
+        optimizers: Sequence[Any] = (),
+    ) -> None:
+        self.core, self._optimizers = core, optimizers
         names = {module: known[0] for module, known in module_names(model).items()}
         self.run = RunRecord(model, names, checks, watched=True)
         self.log = LossLog(self.run)
@@ -78,6 +85,10 @@ class StepWatch(HookManager):
         self.count, self.output = 0, 0.0
         self.gradients: dict[str, float] = {}
         self._sums: list[Sum] = []
+        # Sums of the gradients that came since the optimizer's last step, by parameter.
+        self._came: dict[str, Tensor] = {}
+        # Calls with NaN or Inf in a weight before the optimizer's step: its name, and which.
+        self.broken: dict[RecordedCall | None, tuple[str, str]] = {}
         self._waiting: set[tuple[int, int]] = set()  # outputs that no gradient has reached yet
         self._entering = overridden(checks, "enter")
         super().__init__(self._wanted())
@@ -95,6 +106,9 @@ class StepWatch(HookManager):
         for name, parameter in self.parameters.items():
             if parameter.requires_grad:
                 self.add(parameter, "tensor", partial(self._arrived, name))
+        for optimizer in self._optimizers:
+            if hasattr(optimizer, "register_step_pre_hook"):
+                self.add(optimizer, "step", self._steps)
         self.exit_stack.enter_context(self.outside)
 
     # The hooks
@@ -128,7 +142,35 @@ class StepWatch(HookManager):
             self.run.gradient_norms[name] = 0.0
             # The gradient of a bias before a norm is next to nothing, and rightly so.
             phase = "backward" if gradient.ndim > 1 else "bias"
-            self._add(name.rpartition(".")[0], phase, gradient)
+            value = self._add(name.rpartition(".")[0], phase, gradient)
+            if value is not None:
+                self._came[name] = value
+
+    def _steps(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Note what the step destroys, and gradients that were gone before it."""
+        self._note_broken()
+        if len(args) > 1 or kwargs.get("closure") is not None:
+            return  # the closure runs backward within the step
+        names = held_by(optimizer, self.run) & self._came.keys()
+        came = {name: self._came.pop(name) for name in names}
+        with torch.no_grad(), self.outside.silent():
+            gone = all(is_gone(self.parameters[name].grad) for name in names)
+            # Gradients with NaN may have been set to zero on purpose.
+            if gone and any(0 < abs(float(each)) < math.inf for each in came.values()):
+                self.run.check(Optimizers).gone |= names
+
+    def _note_broken(self) -> None:
+        """Find a parameter with NaN or Inf while the weights are still those of the last call."""
+        started = self.calls[-1] if self.calls else None
+        if started is None or started.changed:
+            return
+        own = (each for each in self._sums if each.started is started and each.phase == "forward")
+        if all(bool(each.value.isfinite()) for each in own):
+            return
+        for name, parameter in self.parameters.items():
+            if not bool(parameter.isfinite().all()):
+                self.broken[started] = name, "NaN" if bool(parameter.isnan().any()) else "Inf"
+                return
 
     def _ends(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         started = self.calls[-1]
@@ -154,9 +196,9 @@ class StepWatch(HookManager):
             if not self._waiting:  # the loss's part of the backward is over
                 self.outside.skip_backward()
 
-    def _add(self, layer: str, phase: str, tensor: Tensor) -> None:
+    def _add(self, layer: str, phase: str, tensor: Tensor) -> Tensor | None:
         if not (tensor.is_floating_point() or tensor.is_complex()) or is_wrapped(tensor):
-            return
+            return None
         # Half precision would overflow in the sum.
         dtype = torch.float32 if tensor.dtype.itemsize < 4 else None
         # Without dispatch modes it is quick; a tensor of a subclass needs them.
@@ -169,6 +211,7 @@ class StepWatch(HookManager):
                 value = tensor.sum(dtype=dtype)
         started = self.calls[-1] if self.calls else None
         self._sums.append(Sum(layer, phase, value, tensor.numel(), started))
+        return value
 
     # What the sums say
 

@@ -46,6 +46,10 @@ class Optimizers(Check):
 
     live = True
 
+    def __init__(self) -> None:
+        #: The parameters whose gradients were gone when their optimizer stepped.
+        self.gone: set[str] = set()
+
     def looked_at(self, run: RunRecord) -> str:
         return "the optimizer" if run.optimizers else ""
 
@@ -54,10 +58,27 @@ class Optimizers(Check):
         own = [each for each in run.optimizers if held_by(each, run)] or run.optimizers
         if own:
             yield from _missing(run, own)
+        if self.gone:
+            names = [name for name in run.parameter_names.values() if name in self.gone]
+            yield _about(
+                names,
+                f"The gradients of {len(names)} parameters came in backward(), and are None or 0 "
+                f"when the optimizer steps, such as {names[0]!r}: it learns nothing.",
+                "Call zero_grad() before backward() or after optimizer.step(), not between them; "
+                "do not clip gradients to 0.",
+            )
         for each in own:
             yield from _held_in_vain(run, each)
             yield from _groups(run, each)
             yield from _lengths(run, each)
+
+
+def is_gone(gradient: Tensor | None) -> bool:
+    """Return True if a gradient is None, or 0 everywhere."""
+    if gradient is None:
+        return True
+    values = gradient.coalesce().values() if gradient.is_sparse else gradient
+    return not bool((values != 0).any())
 
 
 def held_by(optimizer: Any, run: RunRecord) -> set[str]:
