@@ -210,7 +210,7 @@ def test_layers_that_get_the_inputs_in_another_order_are_left_out():
     assert "'second' is left out: its rows are the inputs in another order." in messages
     assert "'third' is left out: it returns shape (64, 2, 7, 7) for 32 inputs" in messages[-1]
     assert list(survey) == ["first"] and set(survey.left_out) == {"second", "third"}
-    assert "left out: second (" in survey.title and "third (" in survey.title
+    assert "; left out: " in survey.title and "second (its rows" in survey.title
     with pytest.raises(KeyError, match="was left out"):
         survey["third"]
 

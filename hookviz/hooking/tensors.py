@@ -117,6 +117,8 @@ def count_nonzero(values: Tensor) -> Tensor:
     """Count the values that are not zero along the last dimension; NaN is not zero."""
     if values.device.type != "cpu" or values.shape[-1] > _EXACT:
         return values.count_nonzero(-1)
-    # On the CPU, torch sums floats twenty times faster than it counts booleans.
     values = values.detach()
+    if values.dtype in (torch.float32, torch.float64) and (values.numpy() != 0).all():
+        return torch.full(values.shape[:-1], values.shape[-1])  # the most frequent case
+    # On the CPU, torch sums floats twenty times faster than it counts booleans.
     return torch.ne(values, 0, out=torch.empty_like(values)).sum(-1).long()

@@ -94,7 +94,7 @@ def call_origins(session: Session, layers: Iterable[str]) -> dict[CallKey, RowSo
     [0, 1, 0, 1]
     """
     pictures, names = picture_tensors(session.inputs), frozenset(layers)
-    followed = follow(session, lambda: _InputListener(session, names, pictures))
+    followed = follow(session, lambda: InputListener(session, names, pictures))
     settled, doubtful = followed.settled, followed.doubtful
     if not doubtful:
         return settled
@@ -284,7 +284,7 @@ class _Mark(NamedTuple):
     layout: SampleLayout | None  # None if unknown
 
 
-class _InputListener(Follower[_Mark]):
+class InputListener(Follower[_Mark]):
     """Follows the input pictures to the outputs of layers.
 
     Attributes

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -81,8 +81,12 @@ class Moments(NamedTuple):
             counts = torch.zeros(shape, dtype=torch.int64, device=device)
             sums = torch.zeros(shape, dtype=wide(device), device=device)
             return cls(counts, sums, sums, counts, counts, counts)
+        return cls.of_reduced(values, *in_blocks(values, *REDUCTIONS))
+
+    @classmethod
+    def of_reduced(cls, values: Tensor, total: Tensor, norm: Tensor, nonzero: Tensor) -> Moments:
+        """Return the moments of values for which `REDUCTIONS` have returned the other arguments."""
         size, dtype = values.shape[-1], wide(values.device)
-        total, norm, nonzero = _sums(values)
         total, raw = total.to(dtype), norm.to(dtype).square()
         moments = cls.of_sums(size, total, raw, nonzero)
         doubtful = ~(are_exact(size, total, raw, values.dtype) | (nonzero == 0))
@@ -154,22 +158,26 @@ class Moments(NamedTuple):
         return (self.squares + self.count * self.mean.square()).clamp(min=0).sqrt()
 
 
+REDUCTIONS: tuple[Callable[[Tensor], Tensor], ...] = (
+    partial(torch.sum, dim=-1),
+    partial(torch.linalg.vector_norm, dim=-1),
+    count_nonzero,
+)
+"""Sum, Euclidean norm and number of nonzero values along the last dimension."""
+
 _AT_ONCE = 1 << 18
-"""Values that stay in the processor's cache while they are summed up in several ways."""
+"""Values that stay in the processor's cache while they are reduced in several ways."""
 
 
-def _sums(values: Tensor) -> tuple[Tensor, ...]:
-    """Return sum, Euclidean norm and number of nonzero values along the last dimension."""
+def in_blocks(values: Tensor, *reductions: Callable[[Tensor], Tensor]) -> list[Tensor]:
+    """Return several reductions along the last dimension, each with one value for a row."""
     rows = values.reshape(-1, values.shape[-1])
     step = max(1, len(rows))
     if values.device.type == "cpu" and values.numel() >= 8 * _AT_ONCE:
-        # Otherwise each sum would read all values from memory: three times slower.
+        # Otherwise each reduction would read all values from memory: three times slower.
         step = max(1, _AT_ONCE // rows.shape[1])
-    parts = [
-        (part.sum(-1), torch.linalg.vector_norm(part, dim=-1), count_nonzero(part))
-        for part in rows.split(step)
-    ]
-    return tuple(torch.cat(each).view(values.shape[:-1]) for each in zip(*parts, strict=True))
+    parts = [[reduction(part) for reduction in reductions] for part in rows.split(step)]
+    return [torch.cat(each).view(values.shape[:-1]) for each in zip(*parts, strict=True)]
 
 
 def are_exact(size: int, total: Any, raw: Any, dtype: torch.dtype) -> Any:
@@ -265,7 +273,8 @@ class LogBins:
         # several times faster than torch.bucketize.
         shift, table = self._lookup(values.device)
         leading = (values.float().view(torch.int32) >> shift) + len(table) // 2
-        return table[leading].masked_fill(values.isnan(), self.size - 1)
+        bins = table.index_select(0, leading.flatten()).view(leading.shape)
+        return bins.masked_fill(values.isnan(), self.size - 1)
 
     def _lookup(self, device: torch.device) -> tuple[int, Tensor]:
         """Return by how many bits a float32 is shifted, and the bin for each result."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -18,11 +19,19 @@ from ...hooking.handles import Hook, HookManager
 from ...hooking.interrupts import defer_interrupts
 from ...hooking.maps import PatchGrid, as_maps
 from ...hooking.select import Layers, select_layers, type_name, unwrapped
-from ...hooking.tensors import at_least_float32, tensors
+from ...hooking.tensors import at_least_float32, map_tensors, tensors
 from ...hooking.transforms import TransformError
 from ...run.inputs import ModelInput, Transform, as_the_model_takes, moved, where_inputs_go
-from ...run.origins import PictureSource, call_origins
+from ...run.origins import (
+    CallKey,
+    InputListener,
+    PictureSource,
+    RowSources,
+    call_origins,
+    picture_tensors,
+)
 from ...run.progress import Progress
+from ...run.recorder import OperationRecorder
 from ...run.session import Session
 from ...run.target import class_names_of
 from ..receptive_field.field import receptive_field
@@ -143,8 +152,6 @@ def survey(
         reader=reader,
     )
     hooks = SurveyHooks(session, chosen, found)
-    for name in _in_another_order(model, layer_names, reader) if batch_size > 1 else ():
-        hooks.leave_out(name, "its rows are the inputs in another order")
     spans = _spans(len(data), batch_size, shard)
     read = reader.batches(spans, num_workers)
     total = sum(map(len, spans))
@@ -204,20 +211,12 @@ def _fields(model: nn.Module, layers: list[nn.Module], reader: Reader) -> dict[s
     }
 
 
-def _in_another_order(model: nn.Module, layers: Sequence[str], reader: Reader) -> list[str]:
-    """Return the layers that see the samples of a batch in another order, judged by two inputs."""
-    try:
-        batch = reader.read(range(min(2, len(reader.data))))
-        if len(batch.indices) < 2:
-            return []
-        inputs = as_the_model_takes(batch.inputs, unwrapped(model)[0])
-        origins = call_origins(Session(model, inputs), layers)
-    except (ValueError, TransformError):  # of two sizes; or it is behind the layers
-        return []
+def _in_another_order(origins: Mapping[CallKey, RowSources], count: int) -> list[str]:
+    """Return the layers whose rows are the ``count`` inputs of a batch in another order."""
     return [
         layer
         for (layer, _), rows in origins.items()
-        if len(rows) == 2
+        if len(rows) == count
         and any(isinstance(row, PictureSource) and row.sample != n for n, row in enumerate(rows))
     ]
 
@@ -279,6 +278,9 @@ class SurveyHooks(HookManager):
         self._waiting: dict[SurveyedRun, list[_Waiting]] = {}
         self._calls: Counter[nn.Module] = Counter()
         self._grid = PatchGrid()
+        self._ordered = False  # whether the order of the layers' rows has been checked
+        self._paused = False
+        self._silent: Callable[[], AbstractContextManager[Any]] = nullcontext
         hooks: list[Hook] = [*self._grid.hooks(session.given)]
         for order, (module, names) in enumerate(chosen.items()):
             hooks.append((module, "forward", partial(self._after, order, names[0])))
@@ -307,8 +309,39 @@ class SurveyHooks(HookManager):
             sizes = {tuple(rule["input_size"]) for rule in fields.values()}
             if inputs.main is not None and sizes - {tuple(inputs.main.shape[2:])}:
                 fields.clear()
-            self.session.observed(lambda: self._run(inputs))
+            first = not self._ordered and len(batch.indices) > 1
+            run = self._run_first if first else self._run
+            self.session.observed(lambda: run(inputs))
         self._merge(batch)
+
+    def _run_first(self, inputs: ModelInput) -> None:
+        """Run the model, and leave out the layers whose rows are the inputs in another order."""
+        pictures = picture_tensors(inputs)
+        origins = InputListener(self.session, self._found.fingerprint.layers, pictures)
+        recorder = OperationRecorder(origins, model=self.session.model, backward=False)
+        self._silent = recorder.silent
+        try:
+            with recorder:
+                self._run(inputs)
+        except TransformError:  # if it is behind the layers, the survey can do without
+            self._silent = nullcontext
+            self._run(inputs)
+        else:
+            self._check_order(origins, inputs)
+        self._silent, self._ordered = nullcontext, True
+
+    def _check_order(self, origins: InputListener, inputs: ModelInput) -> None:
+        """Leave out the layers whose rows are the inputs in another order."""
+        wrong = _in_another_order(origins.settled, len(self._indices))
+        if origins.doubtful:
+            args, kwargs = map_tensors((inputs.args, inputs.kwargs), lambda tensor: tensor[:2])
+            two = Session(self.session.given, replace(inputs, args=args, kwargs=kwargs))
+            self._paused = True
+            wrong += _in_another_order(call_origins(two, [name for name, _ in origins.doubtful]), 2)
+            self._paused = False
+        for name in dict.fromkeys(wrong):
+            self.leave_out(name, "its rows are the inputs in another order")
+        self._batch = {run: maps for run, maps in self._batch.items() if run.name not in wrong}
 
     def _run(self, inputs: ModelInput) -> None:
         self._batch, self._calls = {}, Counter()
@@ -346,18 +379,19 @@ class SurveyHooks(HookManager):
     ) -> None:
         call = self._calls[module]
         self._calls[module] += 1
-        if name in self._found.left_out:
+        if self._paused or name in self._found.left_out:
             return
-        try:
-            maps = self._maps(module, output)
-        except ValueError as error:
-            self.leave_out(name, str(error).rstrip("."))
-            return
-        run = SurveyedRun(order, name, type_name(module), call)
-        if maps.numel() < _SMALL:
-            self._batch[run] = maps.clone()
-        else:
-            self._batch[run] = reduce_maps(maps, self._indices, self._found.fingerprint.length)
+        with self._silent():
+            try:
+                maps = self._maps(module, output)
+            except ValueError as error:
+                self.leave_out(name, str(error).rstrip("."))
+                return
+            run = SurveyedRun(order, name, type_name(module), call)
+            if maps.numel() < _SMALL:
+                self._batch[run] = maps.clone()
+            else:
+                self._batch[run] = reduce_maps(maps, self._indices, self._found.fingerprint.length)
 
     def _maps(self, module: nn.Module, output: Any) -> Tensor:
         first = next((one for one in tensors(output) if one.is_floating_point()), None)

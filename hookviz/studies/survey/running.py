@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ...run.statistics import NONE, LogBins, Moments, TopK
+from ...run.statistics import NONE, REDUCTIONS, LogBins, Moments, TopK, in_blocks
 
 BINS = LogBins(-24, 24, 4)
 """The bins of the histograms: four to each octave from 2⁻²⁴ to 2²⁴, of either sign."""
@@ -39,26 +39,23 @@ class BatchStatistics:
 
     shape: tuple[int, ...]  #: of a map
     top: Tensor  #: the largest value of each map, ``(N, C)``; −Inf if all are NaN
-    positions: Tensor  #: its position in the map, ``(N, C, D)`` in int32
+    places: Tensor  #: its index in the flat map, ``(N, C)``
     moments: Moments  #: of each map, ``(N, C)``
-    bins: Tensor  #: bins of a few values of each map, ``(N, C, P)``
+    sampled: Tensor  #: a few values of each map, ``(N, C, P)``
 
     def numel(self) -> int:
-        """Return the number of numbers, about: those of a channel with three bins."""
+        """Return the number of numbers, about: those of a channel with three sampled values."""
         return 12 * self.top.numel()
 
     @staticmethod
     def joined(parts: Sequence[BatchStatistics]) -> BatchStatistics:
         """Return the statistics of the inputs of several batches, of maps of one shape."""
-        tops, positions, moments, bins = zip(
-            *((each.top, each.positions, each.moments, each.bins) for each in parts), strict=True
-        )
         return BatchStatistics(
             parts[0].shape,
-            torch.cat(tops),
-            torch.cat(positions),
-            Moments(*map(torch.cat, zip(*moments, strict=True))),
-            torch.cat(bins),
+            torch.cat([part.top for part in parts]),
+            torch.cat([part.places for part in parts]),
+            Moments(*map(torch.cat, zip(*(part.moments for part in parts), strict=True))),
+            torch.cat([part.sampled for part in parts]),
         )
 
 
@@ -66,16 +63,14 @@ def reduce_maps(maps: Tensor, indices: Tensor, length: int) -> BatchStatistics:
     """Reduce maps ``(N, C, *spatial)`` of the inputs ``indices`` out of ``length``."""
     shape = tuple(maps.shape[2:])
     flat = maps.detach().flatten(2) if shape else maps.detach()[..., None]
-    moments = Moments.of(flat)
-    places = _argmax(flat)
+    places, *reduced = in_blocks(flat, _argmax, *REDUCTIONS)
+    moments = Moments.of_reduced(flat, *reduced)
     top = flat.gather(2, places[..., None])[..., 0]
     if bool((partly := moments.nans > 0).any()):
         known = flat[partly]
         top[partly], places[partly] = known.masked_fill(known.isnan(), -math.inf).max(-1)
-    positions = torch.stack(torch.unravel_index(places, shape or (1,)), -1).int()
-    bins = BINS.index(flat.gather(2, _picked(indices, length, flat.shape)))
-    # Adding 0 turns −0 into 0: both are one value in a ranking.
-    return BatchStatistics(shape, top + 0.0, positions, moments, bins)
+    sampled = flat.gather(2, _picked(indices, length, flat.shape))
+    return BatchStatistics(shape, top, places, moments, sampled)
 
 
 def _argmax(flat: Tensor) -> Tensor:
@@ -127,9 +122,9 @@ class LayerStatistics:
     @classmethod
     def begun(cls, batch: BatchStatistics, k: int) -> LayerStatistics:
         """Return the statistics of no input yet, of maps like those of the batch."""
-        _, channels, dimensions = batch.positions.shape
+        channels, dimensions = batch.top.shape[1], len(batch.shape) or 1
         nothing = batch.top.new_empty(channels, 0)
-        positions = batch.positions.new_empty(channels, 0, dimensions)
+        positions = nothing.int()[..., None].expand(-1, -1, dimensions)
         return cls(
             batch.shape,
             TopK.of(nothing, nothing.long()[0], k, positions=positions, labels=nothing.int()),
@@ -151,14 +146,14 @@ class LayerStatistics:
         self.shape = tuple(map(max, self.shape, batch.shape))
         self.moments += batch.moments.merged()
         starts = torch.arange(len(self), device=labels.device)[:, None] * BINS.size
-        places = (batch.bins + starts).flatten()
+        places = (BINS.index(batch.sampled) + starts).flatten()
         self.histogram.view(-1).index_add_(0, places, torch.ones_like(places, dtype=torch.int32))
         if bool(batch.moments.nans.any()):
             with_nan = indices[:, None].where(batch.moments.nans > 0, NONE)
             self.first_nan = self.first_nan.minimum(with_nan.amin(0))
-        top = batch.top.T.contiguous()
-        ranked: dict[str, Any] = {"labels": labels.expand(top.shape)}
-        self.top.add(top, indices, positions=batch.positions.transpose(0, 1), **ranked)
+        top = batch.top.T + 0.0  # −0 becomes 0: both are one value in a ranking
+        positions = torch.stack(torch.unravel_index(batch.places.T, batch.shape or (1,)), -1).int()
+        self.top.add(top, indices, positions=positions, labels=labels.expand(top.shape))
 
     def __add__(self, other: LayerStatistics) -> LayerStatistics:
         return LayerStatistics(
