@@ -390,32 +390,25 @@ class TopK:
     @classmethod
     def of(cls, values: Tensor, indices: Tensor, k: int, **more: Tensor) -> TopK:
         """Return the largest of ``values (rows, n)`` without NaN, whose indices are ``(n,)``."""
-        indices = indices.expand(values.shape).masked_fill(values == -math.inf, NONE)
         missing = max(0, k - values.shape[1])
-        padded = cls(
-            _padded(values, missing, -math.inf),
-            _padded(indices, missing, NONE),
-            {name: _padded(tensor, missing, 0) for name, tensor in more.items()},
+        by_index = indices.argsort()
+        # A stable sort: equal values stay in the order of their indices.
+        order = values[:, by_index].argsort(dim=1, descending=True, stable=True)
+        largest = cls(values, indices.expand(values.shape), more).each(
+            lambda tensor: _taken(tensor, by_index[order[:, :k]])
         )
-        return padded._largest(k)
+        largest.indices.masked_fill_(largest.values == -math.inf, NONE)
+        return cls(
+            _padded(largest.values, missing, -math.inf),
+            _padded(largest.indices, missing, NONE),
+            {name: _padded(tensor, missing, 0) for name, tensor in largest.more.items()},
+        )
 
     def __add__(self, other: TopK) -> TopK:
         pairs = zip(self._tensors(), other._tensors(), strict=True)
         values, indices, *more = (torch.cat(pair, 1) for pair in pairs)
         both = TopK(values, indices, dict(zip(self.more, more, strict=True)))
         return both._largest(self.values.shape[1])
-
-    def add(self, values: Tensor, indices: Tensor, **more: Tensor) -> None:
-        """Add further values in place; rows whose k largest stay the same are skipped."""
-        entered = (values >= self.values[:, -1:]).any(1).nonzero()[:, 0]
-        if not len(entered):
-            return
-        new = {name: tensor[entered] for name, tensor in more.items()}
-        k = self.values.shape[1]
-        both = self.each(lambda tensor: tensor[entered])
-        both += TopK.of(values[entered], indices, k, **new)
-        for tensor, rows in zip(self._tensors(), both._tensors(), strict=True):
-            tensor[entered] = rows
 
     def each(self, function: Callable[[Tensor], Tensor]) -> TopK:
         """Apply a function to each tensor."""

@@ -6,7 +6,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -319,7 +319,15 @@ class SurveyHooks(HookManager):
         pictures = picture_tensors(inputs)
         origins = InputListener(self.session, self._found.fingerprint.layers, pictures)
         recorder = OperationRecorder(origins, model=self.session.model, backward=False)
-        self._silent = recorder.silent
+
+        @contextmanager
+        def silent() -> Iterator[None]:
+            with recorder.silent():
+                recorder.mute(True)
+                yield
+                recorder.mute(False)
+
+        self._silent = silent
         try:
             with recorder:
                 self._run(inputs)
@@ -370,9 +378,8 @@ class SurveyHooks(HookManager):
                 found = reduce_maps(torch.cat(parts), indices, mark.length)
             else:
                 found = BatchStatistics.joined(parts)
-            if run not in layers:
-                layers[run] = LayerStatistics.begun(found, mark.k)
-            layers[run].add(found, indices, labels)
+            new = LayerStatistics.of(found, indices, labels, mark.k)
+            layers[run] = layers[run] + new if run in layers else new
 
     def _after(
         self, order: int, name: str, module: nn.Module, args: Any, kwargs: Any, output: Any

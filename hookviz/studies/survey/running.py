@@ -120,17 +120,22 @@ class LayerStatistics:
     first_nan: Tensor
 
     @classmethod
-    def begun(cls, batch: BatchStatistics, k: int) -> LayerStatistics:
-        """Return the statistics of no input yet, of maps like those of the batch."""
-        channels, dimensions = batch.top.shape[1], len(batch.shape) or 1
-        nothing = batch.top.new_empty(channels, 0)
-        positions = nothing.int()[..., None].expand(-1, -1, dimensions)
+    def of(cls, batch: BatchStatistics, indices: Tensor, labels: Tensor, k: int) -> LayerStatistics:
+        """Return the statistics of a batch."""
+        top = batch.top.T + 0.0  # −0 becomes 0: both are one value in a ranking
+        positions = torch.stack(torch.unravel_index(batch.places.T, batch.shape or (1,)), -1).int()
+        ranked = {"positions": positions, "labels": labels.expand(top.shape)}
+        starts = torch.arange(len(top), device=top.device)[:, None] * BINS.size
+        bins = (BINS.index(batch.sampled) + starts).flatten()
+        histogram = torch.zeros(len(top), BINS.size, dtype=torch.int32, device=top.device)
+        histogram.view(-1).index_add_(0, bins, torch.ones_like(bins, dtype=torch.int32))
+        with_nan = indices[:, None].where(batch.moments.nans > 0, NONE)
         return cls(
             batch.shape,
-            TopK.of(nothing, nothing.long()[0], k, positions=positions, labels=nothing.int()),
-            Moments.of(nothing),
-            torch.zeros(channels, BINS.size, dtype=torch.int32, device=nothing.device),
-            torch.full((channels,), NONE, device=nothing.device),
+            TopK.of(top, indices, k, **ranked),
+            batch.moments.merged(),
+            histogram,
+            with_nan.amin(0),
         )
 
     def __len__(self) -> int:
@@ -140,20 +145,6 @@ class LayerStatistics:
     def labels(self) -> Tensor:
         """Classes of the top inputs, ``(C, k)``; −1 where there is none."""
         return self.top.more["labels"].where(self.top.indices != NONE, -1)
-
-    def add(self, batch: BatchStatistics, indices: Tensor, labels: Tensor) -> None:
-        """Take in a batch of inputs in place."""
-        self.shape = tuple(map(max, self.shape, batch.shape))
-        self.moments += batch.moments.merged()
-        starts = torch.arange(len(self), device=labels.device)[:, None] * BINS.size
-        places = (BINS.index(batch.sampled) + starts).flatten()
-        self.histogram.view(-1).index_add_(0, places, torch.ones_like(places, dtype=torch.int32))
-        if bool(batch.moments.nans.any()):
-            with_nan = indices[:, None].where(batch.moments.nans > 0, NONE)
-            self.first_nan = self.first_nan.minimum(with_nan.amin(0))
-        top = batch.top.T + 0.0  # −0 becomes 0: both are one value in a ranking
-        positions = torch.stack(torch.unravel_index(batch.places.T, batch.shape or (1,)), -1).int()
-        self.top.add(top, indices, positions=positions, labels=labels.expand(top.shape))
 
     def __add__(self, other: LayerStatistics) -> LayerStatistics:
         return LayerStatistics(
