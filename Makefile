@@ -13,7 +13,7 @@ PINS := tests/constraints.txt
 RUNTIME := build/runtime/onnxruntime-web-1.30.0.tgz
 
 LIBRARIES := accelerate diffusers fastai kornia lightning monai open-clip-torch peft pytorchvideo
-LIBRARIES += segmentation-models-pytorch torchao transformers ultralytics nnsight torchlens torchscan
+LIBRARIES += segmentation-models-pytorch torchao transformers ultralytics torchlens
 SAMPLE := ultralytics/yolov8n-cls monai/DenseNet121 transformers/ConvNextV2Model
 SAMPLE += diffusers/UNet2DModel kornia/HardNet
 
@@ -60,13 +60,13 @@ messages: $(VENV)/.test  ## write the browser's types of messages from Python's
 face: $(VENV)/.test  ## bundle web/ into hookviz/static/, which is committed
 	$(BIN)/python tests/bundles.py
 
-zoo: $(VENV)/.test  ## check hookviz and others on every model: about an hour
+zoo: $(VENV)/.test  ## check hookviz on every model: about an hour
 	$(BIN)/python -m tests.zoo
 
 network: $(VENV)/.test  ## export classifiers for a page and compare each number: half an hour
 	$(BIN)/python -W ignore -m tests.zoo.network
 
-edits: $(ECOSYSTEM)/.test  ## check edits, by hookviz and others, on every classifier: about an hour
+edits: $(ECOSYSTEM)/.test  ## check edits on every classifier: about an hour
 	$(ECOSYSTEM)/bin/python -m tests.zoo.edits
 
 faults: $(ECOSYSTEM)/.test  ## plant faults in real models and have them looked for: about an hour
@@ -76,8 +76,7 @@ faults: $(ECOSYSTEM)/.test  ## plant faults in real models and have them looked 
 against-0.3: $(VENV)/.test $(BASELINE)/.test  ## compare with 0.3, or only MODELS="resnet18 small/*", or MODELS=all
 	$(BIN)/python -m tests.zoo.against $(BASELINE)/bin/python $(foreach name,$(MODELS),'$(name)')
 
-# torch-receptive-field is on no index: where it cannot be imported, the page says so.
-fields: $(ECOSYSTEM)/.test  ## check receptive fields by perturbing pixels, and others': half an hour
+fields: $(ECOSYSTEM)/.test  ## check receptive fields by perturbing pixels: half an hour
 	$(ECOSYSTEM)/bin/python -m tests.zoo.fields
 
 ecosystem: $(ECOSYSTEM)/.test  ## check hookviz on models of other libraries: a quarter of an hour

@@ -1,1 +1,1 @@
-"""Check hookviz and its rivals on every torchvision model and a model of each timm family."""
+"""Check hookviz on every torchvision model and a model of each timm family."""

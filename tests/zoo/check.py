@@ -8,7 +8,6 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Protocol
 
 import ipywidgets
@@ -20,7 +19,6 @@ from untouched import Snapshot, changes, snapshot
 
 import hookviz
 
-from .rivals import RIVALS, Rival, Subject, Tally, measure
 from .running import ask, call, score, seed
 
 GAINS = (1.0, 0.8, 0.6)
@@ -67,7 +65,6 @@ class Result:
     changing: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)  # hookviz's refusals
     absent: str = ""  # why the library cannot be imported
-    rivals: dict[str, Tally] = field(default_factory=dict)
     error: str = ""
 
     @property
@@ -86,10 +83,8 @@ Step = Callable[[Case, Truths, Result], None]
 """One thing that is done with a model; what it raises is a fault."""
 
 
-def check(
-    case: Case, rivals: Sequence[Rival] = RIVALS, steps: Sequence[Step] | None = None
-) -> Result:
-    """Check hookviz, and measure its rivals, on one model; never raises."""
+def check(case: Case, steps: Sequence[Step] | None = None) -> Result:
+    """Check hookviz on one model; never raises."""
     steps = (capture, explore) if steps is None else steps
     result = Result(case.name, case.kind, case.shape)
     with warnings.catch_warnings():
@@ -107,7 +102,6 @@ def check(
                 step(case, truths, result)
             except Exception as error:
                 result.raised.append(f"{step.__name__}: {said(error)}")
-        _rivals(case, truths, result, rivals)
     return result
 
 
@@ -171,14 +165,6 @@ def note_changes(step: str, model: nn.Module, before: Snapshot, result: Result) 
 def _what(change: str) -> str:
     """Describe a change without torch's numbers of hooks."""
     return re.sub(r"hooks'\]\[\d+\]", "hooks']", change.partition(" is ")[0])
-
-
-def _rivals(case: Case, truths: Truths, result: Result, rivals: Sequence[Rival]) -> None:
-    made = partial(build, case, result.gain)
-    subject = Subject(made, partial(ask, inputs=case.input()), case.input(), score, truths)
-    for rival in rivals:
-        seed()
-        result.rivals |= measure(rival, subject)
 
 
 def build(case: Case, gain: float) -> nn.Module:

@@ -9,16 +9,10 @@ a second run checks only models without a result or with a fault.
 
 from __future__ import annotations
 
-import contextlib
-import copy
-import importlib
-import io
 import json
 import sys
 import time
-import warnings
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,7 +66,6 @@ class Found:
     too_large: int = 0  # positions whose box no round of perturbations filled
     rounds: int = 0
     seconds: float = 0.0
-    others: dict[str, str] = field(default_factory=dict)
 
     @property
     def wrong(self) -> int:
@@ -115,115 +108,6 @@ def look(name: str) -> Found:
     return found
 
 
-def others(name: str) -> dict[str, str]:
-    """Return the answers of other tools for a model on which hookviz is right."""
-    model, x = (each.float() for each in built(name))
-    boxes = {layer: told(each) for layer, each in hookviz.receptive_field(model, x, None).items()}
-    return {label: asked(ask, model, x, boxes) for label, ask in OTHERS.items()}
-
-
-# Other tools, each used as its documentation says. Their answers are compared with hookviz's boxes,
-# which have been checked before.
-
-Answers = Callable[[nn.Module, Tensor, dict[str, Boxes]], dict[str, bool]]
-"""Of a model, an input and the right boxes: for each layer of which it says something, if right."""
-
-
-def torchlens(model: nn.Module, x: Tensor, boxes: dict[str, Boxes]) -> dict[str, bool]:
-    """``tl.trace(model, x).modules[layer].receptive_field.at(place)``, every place."""
-    trace = importlib.import_module("torchlens").trace(model, x)
-    right = {}
-    for name, box in boxes.items():
-        with contextlib.suppress(Exception):  # it raises if it does not know
-            view = trace.modules[name].receptive_field
-            if view.status.value == "whole_input":
-                whole = torch.tensor([0] * (x.ndim - 2) + list(x.shape[2:])).float()
-                right[name] = bool((whole == box.flatten(1).T).all())
-            elif view.status.value == "exact":
-                right[name] = all(_same(view.at(place), box, place) for place in _places(box))
-    return right
-
-
-def _same(answer: Any, box: Boxes, place: tuple[int, ...]) -> bool:
-    axes = answer.axes[2:]
-    ends = [axis.clipped_start for axis in axes], [axis.clipped_stop for axis in axes]
-    return [*ends[0], *ends[1]] == box[(slice(None), *place)].tolist()
-
-
-def _places(box: Boxes) -> list[tuple[int, ...]]:
-    return [tuple(place) for place in torch.ones(box.shape[1:]).nonzero().tolist()]
-
-
-def torch_receptive_field(model: nn.Module, x: Tensor, boxes: dict[str, Boxes]) -> dict[str, bool]:
-    """``receptive_field(model, shape, device="cpu")``: r, j and start, cut off at the border."""
-    module = importlib.import_module("torch_receptive_field")
-    ran: list[str] = []
-    hooks = [
-        each.register_forward_hook(lambda *given, name=name: ran.append(name))
-        for name, each in model.named_modules()
-        if name and not isinstance(each, (nn.Sequential, nn.ModuleList, nn.Linear))
-    ]
-    with contextlib.redirect_stdout(io.StringIO()):
-        answers = module.receptive_field(model, tuple(x.shape[1:]), device="cpu")
-    for hook in hooks:
-        hook.remove()
-    right = {}
-    for number, name in enumerate(ran, 1):
-        if name in boxes:
-            answer, box, half = answers[str(number)], boxes[name], x.ndim - 2
-            ends = []
-            for axis, size in enumerate(x.shape[2:]):
-                first = answer["start"] - answer["r"] / 2
-                at = torch.arange(box.shape[axis + 1]).view(
-                    [-1 if d == axis else 1 for d in range(half)]
-                )
-                low = (first + answer["j"] * at).expand(box.shape[1:])
-                ends.append((low.clamp(0, size), (low + answer["r"]).clamp(0, size)))
-            right[name] = bool(
-                torch.equal(torch.stack([*(e[0] for e in ends), *(e[1] for e in ends)]), box)
-            )
-    return right
-
-
-def torchscan(model: nn.Module, x: Tensor, boxes: dict[str, Boxes]) -> dict[str, bool]:
-    """``crawl_module(model, shape)``: its size, cut off, beside that of the largest box."""
-    report = importlib.import_module("torchscan").crawl_module(model, tuple(x.shape[1:]))
-    right = {}
-    for layer in report["layers"]:
-        said = layer["metrics"].get("receptive_field") or {}  # it has none for some kinds of layers
-        size, name = said.get("value"), layer["path"]
-        if name in boxes and size is not None:
-            half = x.ndim - 2
-            largest = (boxes[name][half:] - boxes[name][:half]).flatten(1).amax(1).tolist()
-            right[name] = largest == [min(size, extent) for extent in x.shape[2:]]
-    return right
-
-
-OTHERS: dict[str, Answers] = {
-    "torchlens": torchlens,
-    "torch-receptive-field": torch_receptive_field,
-    "torchscan": torchscan,
-}
-
-
-def asked(answers: Answers, model: nn.Module, x: Tensor, boxes: dict[str, Boxes]) -> str:
-    """Count a tool's right, wrong and missing layers, or say why it failed."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            right = answers(copy.deepcopy(model), x, boxes)  # some tools leave hooks on the model
-    except ModuleNotFoundError as error:
-        return f"not there ({error.name})"
-    except Exception as error:
-        return (
-            f"{type(error).__name__}: {str(error).splitlines()[0][:60]}"
-            if str(error)
-            else type(error).__name__
-        )
-    wrong = len(right) - sum(right.values())
-    return f"{sum(right.values())} / {wrong} / {len(boxes) - len(right)}"
-
-
 def written(found: list[Found]) -> str:
     """Return the page."""
     convolutions = sum(sum(each.statuses.values()) for each in found)
@@ -240,12 +124,11 @@ def written(found: list[Found]) -> str:
             each.too_large,
             each.rounds,
             f"{each.seconds:.1f}",
-            *each.others.values(),
         )
         for each in found
     ]
     header = ["model", "input", "exact", "whole input", "neither", "places", "too small"]
-    header += ["too large", "rounds", "seconds", *OTHERS]
+    header += ["too large", "rounds", "seconds"]
     lines = [
         "# Receptive fields",
         "",
@@ -259,12 +142,9 @@ def written(found: list[Found]) -> str:
         "",
         *table(header, rows),
         "",
-        "Seconds: of all fields of the model, on one thread. Others: layers of which all that they",
-        "say is right / wrong / of which they say nothing, or that they know no more than a bound.",
-        "torchscan says sizes alone.",
+        "Seconds: of all fields of the model, on one thread.",
         "",
-        ", ".join(with_version(each) for each in ("torch", "torchvision", "torchlens", "torchscan"))
-        + "; torch-receptive-field is on no index: github.com/Fangyh09/pytorch-receptive-field.",
+        ", ".join(with_version(each) for each in ("torch", "torchvision")),
     ]
     return "\n".join(lines) + "\n"
 
@@ -273,11 +153,9 @@ def kept(name: str) -> Found:
     """Return the stored result of a model, of this or an earlier run."""
     file = Path("test-output/zoo/fields", f"{name}.json")
     found = Found(**json.loads(file.read_text())) if file.exists() else None
-    if found is not None and not found.wrong and found.others:
+    if found is not None and not found.wrong:
         return found
-    if found is None or found.wrong:
-        found = look(name)
-    found.others = others(name) if not found.wrong else dict.fromkeys(OTHERS, "not asked")
+    found = look(name)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(asdict(found), indent=1))
     print(found, flush=True)

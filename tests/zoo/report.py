@@ -6,13 +6,12 @@ from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 
 from .check import Result
-from .rivals import CLOSE, RIVALS, Tally
 
-PACKAGES = ("torch", "torchvision", "timm", "captum", "grad-cam", "torchcam", "ipywidgets")
+PACKAGES = ("torch", "torchvision", "timm", "ipywidgets")
 
 
 def report(results: list[Result], cases: int) -> str:
-    """Return the page: the claim, the summary, the rivals, and a line for each model."""
+    """Return the page: the claim, the summary, and a line for each model."""
     return "\n".join(
         [
             "# The zoo",
@@ -21,14 +20,13 @@ def report(results: list[Result], cases: int) -> str:
             "model of nearly every timm family, with random weights. "
             "Written by `python -m tests.zoo`; not to be edited.",
             "",
-            "Edits by `hookviz.edit` and by others, on the classifiers: [EDITS.md](EDITS.md).",
+            "Edits by `hookviz.edit`, on the classifiers: [EDITS.md](EDITS.md). Other tools on the "
+            "same models, measured once: [OTHERS.md](OTHERS.md).",
             "",
             f"{len(results)} of {cases} models, {_families(results)} timm families. "
             f"{', '.join(map(with_version, PACKAGES))}.",
             "",
             *_summary(results),
-            "",
-            *_rivals(results),
             "",
             *_models(results),
             "",
@@ -90,66 +88,8 @@ def _explored(result: Result) -> bool:
     return result.explored == result.ran > 0 and not result.error
 
 
-def _rivals(results: list[Result]) -> Iterator[str]:
-    yield "## Others, on the same models"
-    yield ""
-    rows = []
-    for rival in RIVALS:
-        for label, quantity in rival.finds.items():
-            tallies = [result.rivals[label] for result in results if label in result.rivals]
-            rows.append((label, quantity, *_counts(tallies)))
-    yield from table(
-        [
-            "",
-            "of it, measured",
-            "models",
-            "crashed on",
-            "models wrong",
-            "calls",
-            "in crashes",
-            "wrong",
-            "lost",
-            "right",
-        ],
-        rows,
-    )
-    yield ""
-    yield (
-        f"Wrong: another shape, or further from the truth than {CLOSE:g} of the tensor's largest "
-        "magnitude. Lost: no value for the call. Right: share of all calls, crashes included. "
-        "Calls that no gradient reaches do not count where gradients are measured, nor do layers "
-        "that a tool was not given. Asked of each:"
-    )
-    yield ""
-    for rival in RIVALS:
-        said = " ".join((rival.run.__doc__ or "").split())
-        yield f"- {' / '.join(rival.finds)}: {said}"
-
-
-def _counts(tallies: list[Tally]) -> tuple[object, ...]:
-    calls = sum(tally.calls for tally in tallies)
-    crashed = sum(tally.calls for tally in tallies if tally.crashed)
-    wrong, lost = sum(tally.wrong for tally in tallies), sum(tally.lost for tally in tallies)
-    right = (calls - crashed - wrong - lost) / calls if calls else float("nan")
-    return (
-        len(tallies),
-        sum(bool(tally.crashed) for tally in tallies),
-        sum(bool(tally.wrong) for tally in tallies),
-        calls,
-        crashed,
-        wrong,
-        lost,
-        f"{100 * right:.1f} %",
-    )
-
-
 def _models(results: list[Result]) -> Iterator[str]:
     yield "## Model by model"
-    yield ""
-    yield (
-        "Of each rival the calls that it got wrong or lost; — means that it crashed. "
-        "In the order of the table above: " + ", ".join(_labels()) + "."
-    )
     yield ""
     header = [
         "model",
@@ -161,16 +101,10 @@ def _models(results: list[Result]) -> Iterator[str]:
         "zero",
         "hookviz",
     ]
-    yield from table([*header, "others"], map(_line, results))
-
-
-def _labels() -> list[str]:
-    return [label for rival in RIVALS for label in rival.finds]
+    yield from table(header, map(_line, results))
 
 
 def _line(result: Result) -> tuple[object, ...]:
-    tallies = (result.rivals.get(label) for label in _labels())
-    others = [_missed(tally) for tally in tallies if tally]
     return (
         result.name,
         result.kind,
@@ -180,12 +114,7 @@ def _line(result: Result) -> tuple[object, ...]:
         result.not_graded,
         result.zero,
         cell(result.verdict),
-        " ".join(others),
     )
-
-
-def _missed(tally: Tally) -> str:
-    return "—" if tally.crashed else str(tally.wrong + tally.lost)
 
 
 def cell(text: str) -> str:

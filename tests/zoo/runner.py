@@ -15,7 +15,6 @@ from typing import TypeGuard
 import torch
 
 from .check import Case, Result
-from .rivals import Tally
 
 
 @dataclass(frozen=True)
@@ -102,9 +101,7 @@ class Runner:
         """Return the stored result, of this or an earlier run."""
         if not self._file(case).exists():
             return None
-        found = json.loads(self._file(case).read_text(encoding="utf-8"))
-        found["rivals"] = {label: Tally(**tally) for label, tally in found["rivals"].items()}
-        return self.result(**found)
+        return self.result(**json.loads(self._file(case).read_text(encoding="utf-8")))
 
     def _file(self, case: Case | Result) -> Path:
         return self.folder / f"{case.name.replace('/', '-').replace(' ', '-')}.json"

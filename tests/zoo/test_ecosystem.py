@@ -14,7 +14,7 @@ from zoo.ecosystem.report import report
 from zoo.ecosystem.use import STEPS
 
 CASES = all_foreign()
-examine = partial(check, rivals=(), steps=STEPS)
+examine = partial(check, steps=STEPS)
 
 
 SAMPLE = ["torch/DataParallel", "torch/replaced forward"]

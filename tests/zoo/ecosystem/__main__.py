@@ -21,6 +21,6 @@ from zoo.ecosystem.report import report
 from zoo.ecosystem.use import STEPS
 
 if __name__ == "__main__":
-    runner = Libraries(Path("test-output/ecosystem"), partial(check, rivals=(), steps=STEPS))
+    runner = Libraries(Path("test-output/ecosystem"), partial(check, steps=STEPS))
     page = Path(__file__).parents[1] / "ECOSYSTEM.md"
     sys.exit(runner.main(__doc__, all_foreign(), page, report))

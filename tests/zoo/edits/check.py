@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -13,10 +12,8 @@ from untouched import snapshot
 
 from ..check import GAINS, Result, note_changes, said
 from ..models import Case
-from ..rivals import CLOSE, Tally
 from ..running import score, seed
-from .ways import HOOKVIZ, WAYS, Way, ask, by_reference
-from .written import Edit, written
+from .written import Edit, ask, by_hookviz, by_reference, written
 
 CHANNELS = {  # attribute with their number, and their dimension in the output
     nn.modules.conv._ConvNd: ("out_channels", 1),
@@ -52,14 +49,14 @@ class Subject:
         return self.model
 
 
-def check(case: Case, ways: Mapping[str, Way] = WAYS) -> Result:
-    """Edit a layer of a model in all ways; never raises."""
+def check(case: Case) -> Result:
+    """Edit a layer of a model; never raises."""
     result = Result(case.name, case.kind, case.shape)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             subject, plain = _trusted(case, result)
-            _check_edits(subject, _edits(subject, result), plain, ways, result)
+            _check_edits(subject, _edits(subject, result), plain, result)
         except Exception as error:
             result.error = said(error)
     return result
@@ -153,18 +150,8 @@ def _channels(layer: nn.Module) -> tuple[int, int]:
     return count, dimension
 
 
-def _check_edits(
-    subject: Subject,
-    edits: list[Edit],
-    plain: list[Tensor],
-    ways: Mapping[str, Way],
-    result: Result,
-) -> None:
-    """Test hookviz and hooks on one model, which must not change, other tools on another."""
-    size = sum(each.numel() for each in subject.model.parameters())
-    able = {label: way for label, way in ways.items() if way.there and size <= way.most}
-    guests = {label: able.pop(label) for label in list(able) if able[label].package != "hookviz"}
-    truths = {}
+def _check_edits(subject: Subject, edits: list[Edit], plain: list[Tensor], result: Result) -> None:
+    """Make all edits on one model, which must not change; an error of hookviz is a fault."""
     before, model = snapshot(subject.fresh()), subject.model
     for edit in edits:
         truth = by_reference(subject.fresh(), subject.given, edit)
@@ -173,59 +160,25 @@ def _check_edits(
         if equal(truth, plain):
             raise ArithmeticError(f"{edit.label}: the edit changes nothing")
         result.calls += 1
-        for label, way in able.items():
-            model = subject.fresh()
-            if not subject.steady:
-                before = snapshot(model)
-            _note(model, subject.given, edit, label, way, truth, result)
-            if not subject.steady:
-                note_changes(f"{label}, {edit.label}", model, before, result)
-        if guests:
-            truths[edit.label] = truth
+        model = subject.fresh()
+        if not subject.steady:
+            before = snapshot(model)
+        try:
+            found = by_hookviz(model, subject.given, edit)
+        except Exception as error:
+            result.raised.append(f"{edit.label}: {said(error)[:200]}")
+        else:
+            if not equal(found, truth):
+                result.wrong.append(f"{edit.label}: {_differing(found, truth)}")
+        if not subject.steady:
+            note_changes(edit.label, model, before, result)
     if subject.steady:
         note_changes("an edit", model, before, result)
-    for label, way in guests.items():
-        own = Subject(subject.case, subject.gain)
-        own.steady = subject.steady
-        for edit in edits:
-            _note(own.fresh(), own.given, edit, label, way, truths[edit.label], result)
-
-
-def _note(
-    model: nn.Module,
-    given: Tensor,
-    edit: Edit,
-    label: str,
-    way: Way,
-    truth: list[Tensor],
-    result: Result,
-) -> None:
-    """Record the result of a way; an error of hookviz is a fault."""
-    tally = Tally(1)
-    try:
-        found = way.run(model, given, edit)
-        if found is None:
-            return
-        same = equal if label == HOOKVIZ else close
-        tally.wrong = int(not same(found, truth))
-    except Exception as error:
-        tally.crashed = said(error)[:200]
-    result.rivals[f"{label} · {edit.label}"] = tally
-    if label == HOOKVIZ and tally.wrong:
-        result.wrong.append(f"{edit.label}: {_differing(found, truth)}")
-    if label == HOOKVIZ and tally.crashed:
-        result.raised.append(f"{edit.label}: {tally.crashed}")
 
 
 def equal(found: list[Tensor], truth: list[Tensor]) -> bool:
     """Return whether all tensors are bitwise equal."""
     return len(found) == len(truth) and all(map(torch.equal, found, truth))
-
-
-def close(found: list[Tensor], truth: list[Tensor]) -> bool:
-    """Return whether all tensors are equal up to rounding."""
-    pairs = zip(found, truth, strict=True)
-    return all(bool(((a - b).abs() <= CLOSE * b.abs().max()).all()) for a, b in pairs)
 
 
 def _differing(found: list[Tensor], truth: list[Tensor]) -> str:

@@ -13,6 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+import hookviz
+
+from ..running import score
+
 
 @dataclass(frozen=True)
 class Edit:
@@ -113,3 +117,25 @@ def made(model: nn.Module, edit: Edit) -> Iterator[None]:
         change = lambda tensor: Backward.apply(tensor, edit.by_hand)  # noqa: E731
     with written(model, {edit.layer: change}):
         yield
+
+
+def ask(model: nn.Module, given: Tensor) -> list[Tensor]:
+    """Return logits, and the score's gradient for the input and every parameter."""
+    given = given.clone().requires_grad_()
+    output = model(given)
+    sources = [given, *(each for each in model.parameters() if each.requires_grad)]
+    found = torch.autograd.grad(score(output), sources, materialize_grads=True)
+    return [output.detach(), *found]
+
+
+def by_reference(model: nn.Module, given: Tensor, edit: Edit) -> list[Tensor]:
+    """Make the edit in the model's code."""
+    with made(model, edit):
+        return ask(model, given)
+
+
+def by_hookviz(model: nn.Module, given: Tensor, edit: Edit) -> list[Tensor]:
+    """Make the edit by `hookviz.edit`."""
+    change, channels, gradient = edit.change, edit.channels, edit.gradient
+    with hookviz.edit(model, edit.layer, change, channels=channels, gradient=gradient):
+        return ask(model, given)
