@@ -180,15 +180,6 @@ def test_a_note_reports_an_error_of_the_receptive_field(monkeypatch):
     assert "unknown: no field of such a model." in explorer.frame.input.note
 
 
-def test_without_an_input_picture_the_note_is_at_the_map():
-    model = nn.Sequential(nn.Unflatten(1, (1, 4, 4)), nn.Conv2d(1, 2, 3), nn.Flatten())
-    explorer = hookviz.explore(model, torch.rand(2, 16), target=torch.sum)
-    explorer.place = (0, 0)
-    assert explorer.frame.input is None
-    assert "row 0, column 0: " in explorer.frame.panels[0].note
-    assert "; sees places 0–10" in explorer.frame.panels[0].note
-
-
 # The order of the channels at a position
 
 

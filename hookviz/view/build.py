@@ -91,10 +91,7 @@ def _at_place(view: View, frame: Frame) -> Frame:
         if panel.role == "heatmap":
             return replace(panel, box=cell if panel.values.shape == (height, width) else box)
         value = str(panel.values[row, column]).replace("-", "−")
-        if not words:
-            return _noted(panel, value, cell)
-        unsaid = panel.role == "map" and frame.input is None
-        return _noted(panel, f"{here}: {value}" + f"; sees {words}" * unsaid, cell)
+        return _noted(panel, f"{here}: {value}" if words else value, cell)
 
     return replace(
         frame,
