@@ -17,7 +17,7 @@ CALLS = [(True, BATCH, True), (True, 4, False), (False, BATCH, False), (False, 4
 CALLS += [(False, 1, False), (False, 1, True)]
 """Whether in training mode, the number of pictures, and whether with a loss."""
 
-QUICK = {"gru", "three heads"}  # the latter has the layers of "plain" and norms
+QUICK = {"three heads"}  # it has the layers of "plain" and norms
 
 
 def alarms(findings):

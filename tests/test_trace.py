@@ -125,25 +125,6 @@ def test_order_in_a_residual_block():
     }
 
 
-def test_order_in_a_module_that_calls_itself():
-    class Recursive(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.fc = nn.Linear(3, 3)
-
-        def forward(self, x, more=1):
-            x = self.fc(x)
-            return self(x, more - 1) if more else x
-
-    trace = hookviz.trace(Recursive(), torch.rand(1, 3))
-    got = [(event.kind, event.name, event.call, event.depth) for event in trace]
-    numbered = order(">M >fc <fc >M >fc <fc <M <M (M ~M (M ~M (fc ~fc )fc )M (fc ~fc )fc )M")
-    calls = [0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0]
-    depths = [0, 1, 1, 1, 2, 2, 1, 0, 0, 0, 1, 1, 2, 2, 2, 1, 1, 1, 1, 0]
-    wanted = [(*pair, c, d) for pair, c, d in zip(numbered, calls, depths, strict=True)]
-    assert got == wanted
-
-
 def test_call_numbers_are_right_if_only_the_first_call_gets_a_gradient():
     class Twice(nn.Module):
         def __init__(self):
