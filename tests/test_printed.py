@@ -25,7 +25,7 @@ WIDGETS = {
     "explorer": (explorer, "channel 17 of 96"),
     "side by side": (
         lambda: hookviz.compare(MODEL, MODEL, PICTURES[0], inputs_b=PICTURES[1]).show(),
-        "b − a",
+        "b less a",
     ),
     "browser": (lambda: hookviz.survey(MODEL, PICTURES[:3]).show(LAYER), LAYER),
     "player": (lambda: hookviz.trace(MODEL, PICTURES[0]).show(), "hooks fired"),
