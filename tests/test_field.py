@@ -106,14 +106,13 @@ def test_size_stride_and_start_may_differ_by_dimension():
     assert (field.size, field.stride, field.start) == ((1, 9), (2, 3), (0, -4))
 
 
-def test_a_map_of_one_position_has_no_stride():
-    """A larger input would show it; on this one, nobody can say where the next field begins."""
-    field = hookviz.receptive_field(
-        torchvision.models.resnet18(), torch.zeros(1, 3, 32, 32), "layer4.1.conv2"
-    )
-    assert field.map_size == (1, 1) and field.status == "exact"
-    assert (field.size, field.stride, field.start) == ((32, 32), (None, None), (None, None))
-    assert field.box(0, 0) == (0, 0, 32, 32) and field.box(0, 0).padding is None
+def test_the_field_of_a_1x1_map_is_computed_on_a_larger_input():
+    model = torchvision.models.resnet18()
+    fields = hookviz.receptive_field(model, torch.zeros(1, 3, 32, 32), "layer4.*conv*")
+    field = fields["layer4.1.conv2"]
+    assert field.map_size == (1, 1) and field.box(0, 0) == (0, 0, 32, 32)
+    assert (field.size, field.stride, field.start) == ((435, 435), (32, 32), (-217, -217))
+    assert field.box(0, 0).padding == ((217, 186), (217, 186))
 
 
 # Operations between two convolutions, compared with perturbing single pixels
@@ -154,6 +153,11 @@ def padded_by_hand(y):
     return F.max_pool2d(wide, 3, 1)
 
 
+def sobel(y):
+    kernel = torch.tensor([[1.0, 0.0, 0.0], [2.0, 0.0, 0.0], [0.0, 0.0, 0.0]], dtype=y.dtype)
+    return F.conv2d(y, kernel.expand(y.shape[1], 1, 3, 3), groups=y.shape[1])
+
+
 BETWEEN = {
     "nothing": lambda y: y,
     "residual": lambda y: y + F.avg_pool2d(y, 3, 1, 1),
@@ -187,10 +191,14 @@ BETWEEN = {
     "channels last": lambda y: y.contiguous(memory_format=torch.channels_last).clone().relu_(),
     "complex": lambda y: torch.view_as_real(torch.view_as_complex(y.unflatten(1, (2, 2)).movedim(
         2, -1).contiguous()) * 1j).flatten(-1).movedim(-1, 2).flatten(1, 2),
+    "masked places": lambda y: torch.where(torch.arange(y.shape[-1]) % 5 < 3, y, 0.0),
+    "masked products": lambda y: y * (torch.arange(y.shape[-1]) % 5 < 3),
     "triangle": lambda y: torch.tril(y, 2),
     "cumulative": lambda y: y.cumsum(-1),
+    "sobel": sobel,
     "windows of attention": windowed_attention,
     "padded by hand": padded_by_hand,
+    "matrix of zeros": lambda y: y @ torch.eye(y.shape[-1], dtype=y.dtype).roll(2, 0)[:, ::2],
     "einsum": lambda y: torch.einsum("nchw,wv->nchv", y, torch.ones(y.shape[-1], 3, dtype=y.dtype)),
     "fourier, one way": lambda y: torch.fft.irfft(torch.fft.rfft(y, dim=-1), dim=-1),
     "indexed": lambda y: y[..., torch.tensor([3, 0, 5, 5, 2])],
@@ -251,6 +259,46 @@ def test_fields_in_three_dimensions_equal_perturbation():
         equal_to_perturbed(Net(between, dimensions=3), torch.zeros(1, 3, 6, 8, 7))
 
 
+class Causal(nn.Module):
+    """Causal attention between two convolutions."""
+
+    def __init__(self, attend):
+        super().__init__()
+        self.attend, self.query, self.last = attend, nn.Conv1d(3, 4, 1), nn.Conv1d(4, 4, 1)
+
+    def forward(self, x):
+        tokens = self.query(x).mT
+        return self.last(self.attend(tokens).mT)
+
+
+def masked(tokens, value):
+    count = tokens.shape[1]
+    later = torch.ones(count, count, dtype=torch.bool).triu(1)
+    return torch.softmax((tokens @ tokens.mT).masked_fill(later, value), -1) @ tokens
+
+
+def mask_added(tokens):
+    least, count = torch.finfo(tokens.dtype).min, tokens.shape[1]
+    later = torch.full((count, count), least, dtype=tokens.dtype).triu(1)
+    return torch.softmax(tokens @ tokens.mT + later, -1) @ tokens
+
+
+@pytest.mark.parametrize(
+    "attend",
+    [
+        lambda tokens: masked(tokens, -torch.inf),
+        mask_added,
+        lambda tokens: F.scaled_dot_product_attention(tokens, tokens, tokens, is_causal=True),
+        lambda tokens: F.scaled_dot_product_attention(
+            tokens, tokens, tokens, torch.ones(9, 9, dtype=torch.bool).tril()
+        ),
+    ],
+)
+def test_causal_attention_sees_no_future(attend):
+    field = equal_to_perturbed(Causal(attend), torch.zeros(1, 3, 9))
+    assert [field.box(n) for n in (0, 4, 8)] == [(0, 1), (0, 5), (0, 9)]
+
+
 class Recurrent(nn.Module):
     def __init__(self, recurrent):
         super().__init__()
@@ -273,30 +321,37 @@ def test_an_lstm_that_runs_as_one_operation_is_named():
     assert field.known or "rnn" in field.why
 
 
+class PixelCnnConvolution(nn.Conv2d):
+    """A PixelCNN convolution, which sees the pixels above and to the left."""
+
+    def __init__(self, *given, in_place, **options):
+        super().__init__(*given, **options)
+        kept = torch.ones_like(self.weight)
+        kept[:, :, 1, 1:], kept[:, :, 2:] = 0, 0
+        self.register_buffer("kept", kept)
+        self.in_place = in_place
+
+    def forward(self, x):
+        if self.in_place:
+            self.weight.data *= self.kept
+            return super().forward(x)
+        return F.conv2d(x, self.weight * self.kept, self.bias, padding=1)
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_masked_weights_reduce_the_field(in_place):
+    model = nn.Sequential(
+        *(PixelCnnConvolution(3, 3, 3, padding=1, in_place=in_place) for _ in range(2))
+    )
+    field = equal_to_perturbed(model, torch.zeros(1, 3, 9, 8), ("0", "1"))
+    assert field.box(4, 4) == (2, 2, 5, 7) and field.size == (3, 5)
+
+
 def test_weights_that_happen_to_be_zero_count():
     model = nn.Sequential(nn.Conv2d(1, 1, 3), nn.BatchNorm2d(1), nn.Conv2d(1, 1, 3))
     for parameter in model.parameters():
         nn.init.zeros_(parameter)
     assert hookviz.receptive_field(model, torch.zeros(1, 1, 9, 9), "2").size == (5, 5)
-
-
-def causal(y):
-    tokens = y.flatten(2).mT
-    return F.scaled_dot_product_attention(tokens, tokens, tokens, is_causal=True).mT.view_as(y)
-
-
-MASKED = {
-    "selected": (lambda y: torch.where(torch.arange(y.shape[-1]) % 5 < 3, y, 0.0), (5, 5)),
-    "multiplied": (lambda y: y * (torch.arange(y.shape[-1]) % 5 < 3), (5, 5)),
-    "kernel": (lambda y: F.conv2d(y, torch.ones(4, 4, 3, 3).tril(), padding=1), (7, 7)),
-    "attention": (causal, (12, 12)),
-}
-
-
-@pytest.mark.parametrize(("between", "size"), MASKED.values(), ids=MASKED)
-def test_masks_count_as_if_they_hid_nothing(between, size):
-    field = hookviz.receptive_field(Net(between), torch.zeros(1, 3, 12, 12), "last")
-    assert field.known and field.size == size
 
 
 # The whole input

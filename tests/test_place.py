@@ -8,9 +8,11 @@ import torch
 import traitlets
 from browsing import Browser
 from test_field import (
+    Causal,
     Net,
     Siamese,
     chain,
+    masked,
     swin,
     through_numpy,
     where_it_is_largest,
@@ -58,7 +60,7 @@ SENT = {
     "a rule": (MODEL, torch.zeros(1, 3, 112, 112), "layer3.0.conv1"),
     "shifted windows": (swin(), torch.zeros(1, 3, 12, 12), "features.1.1"),
     "triangle": (Net(lambda y: torch.tril(y, 2)), torch.zeros(1, 3, 8, 6), "last"),
-    "signal": (chain(1, [(3, 2, 1, 1)]), torch.zeros(1, 2, 10), "0"),
+    "signal": (Causal(lambda tokens: masked(tokens, -torch.inf)), torch.zeros(1, 3, 9), "last"),
     "volume": (chain(3, [(3, 2, 1, 1)]), torch.zeros(1, 2, 10, 8, 6), "0"),
 }  # fmt: skip
 
@@ -83,7 +85,7 @@ def test_outlines_and_words_describe_the_part_of_the_input():
         == "2×2 pixels, rows 10–11 and 1 in the padding, columns 0–1 and 1 in the padding"
     )
     signal = hookviz.receptive_field(*SENT["signal"])
-    assert outline(signal, place_in(signal, 0, 0, 4)) == (7 / 10, 0, 3 / 10, 1)
+    assert outline(signal, place_in(signal, 0, 0, 4)) == (0, 0, 5 / 9, 1)
     volume = hookviz.receptive_field(*SENT["volume"])
     place = place_in(volume, 4, 1, 1)
     assert place == (4, 1, 1) and outline(volume, place) == (1 / 6, 1 / 8, 3 / 6, 3 / 8)

@@ -4,8 +4,7 @@ Beside each tensor lies its footprint: for every element, from where to where in
 pixels lie that it was computed from. The model runs unchanged while a listener sees each operation;
 what an operation returns has the union of its inputs' footprints, and `rules.py` says which
 elements go into which. Weights count as if none of them were zero, gates and maxima as if they let
-everything through, masks as if they hid nothing: a footprint is what the structure allows,
-whatever the values are.
+everything through: a footprint is what the structure allows, whatever the values are.
 
 A footprint has the layout of the tensor's memory, so that views need no rule.
 """
@@ -71,17 +70,22 @@ class DependencyTracker(Listener):
 
     Parameters
     ----------
+    model : torch.nn.Module
+        Its parameters count as nonzero.
     source : torch.Tensor
         The input, ``(..., *spatial)``.
     dimensions : int
         D, the number of its spatial dimensions.
     """
 
-    def __init__(self, source: Tensor, dimensions: int) -> None:
+    def __init__(self, model: nn.Module, source: Tensor, dimensions: int) -> None:
         self.planes = 4 * dimensions
         self.extent = tuple(source.shape[source.ndim - dimensions :])
         self._doubt: Uncertainty | None = None  # about all that is still to come
         self._footprints: StorageMap[_Footprint] = StorageMap()
+        self._weights: StorageMap[bool] = StorageMap()
+        for parameter in model.parameters():
+            self._weights[parameter] = True
         axes = (torch.arange(size, device=source.device) for size in self.extent)
         pixels = torch.stack(torch.meshgrid(*axes, indexing="ij")).float()
         planes = torch.cat([-pixels, pixels + 1] * 2)
@@ -113,6 +117,10 @@ class DependencyTracker(Listener):
         if self.of(tensor) is not None:
             self._all_doubtful("unknown", f"numbers leave torch by .{name}()")
 
+    def is_weight(self, tensor: Tensor) -> bool:
+        """Return True for a parameter, whose zeros may be learned."""
+        return tensor in self._weights
+
     def _all_doubtful(self, status: str, why: str) -> None:
         self._doubt = self._doubt or Uncertainty(status, why)
 
@@ -120,6 +128,8 @@ class DependencyTracker(Listener):
         """Run the operation, and note what its results depend on."""
         self._footprints.prune(lazily=True)
         if not any(tensor in self._footprints for tensor in operation.reads):
+            for tensor in operation.written:  # a mask on a weight's memory: its zeros count
+                self._weights.pop(tensor)
             return
         if torch.Tag.data_dependent_output in operation.function.tags:
             why = f"the code asks for a number that was computed ({operation.name})"
@@ -195,6 +205,7 @@ class LayerFootprint:
     ) -> None:
         self.planes, self.input_size, self.doubt, self.source = planes, input_size, doubt, source
         self.axes = range(len(input_size))
+        self.larger: LayerFootprint | None = None  # on a larger input, if that is needed
 
     def ends(self, axis: int, *, unpadded: bool = False) -> tuple[Tensor, Tensor]:
         """Return where the pixels of each position begin and end, within the input or unpadded."""
@@ -210,17 +221,32 @@ class LayerFootprint:
         return not bool((low < high).any())
 
     def whole(self, axis: int) -> bool:
-        """Return True if every position sees all of the input in a dimension, whatever its size."""
+        """Return True if every position sees all of the input in a dimension."""
         low, high = self.ends(axis)
-        all_of_it = bool((low == 0).all() and (high == self.input_size[axis]).all())
-        return all_of_it and bool(torch.stack(self.ends(axis, unpadded=True)).isinf().all())
+        return bool((low == 0).all() and (high == self.input_size[axis]).all())
+
+    @property
+    def without_step(self) -> bool:
+        """True if it has so few positions that the distance between their fields is not known."""
+        if self.planes is None or self.doubt or self.empty:
+            return False
+        return any(
+            size < 3
+            and not torch.stack(self.ends(axis, unpadded=True)).isinf().all()
+            and self._fitted(axis) is None
+            for axis, size in zip(self.axes, self.planes.shape[1:], strict=False)
+        )
 
     def rule(self, axis: int) -> Rule:
         """Return the rule of a dimension; without stride and start if none fits the positions."""
-        if self.whole(axis):
+        rule = self._fitted(axis)
+        if rule is None and self.larger is not None:
+            rule = self.larger._fitted(axis)
+            rule = rule if rule and self._allows(rule, axis, even=True) else None
+        if self.whole(axis) and not (rule and rule.stride):
             return Rule(self.input_size[axis], 0, 0)
         low, high = self.ends(axis)
-        return self._fitted(axis) or Rule(int((high - low).max()), None, None)
+        return rule or Rule(int((high - low).max()), None, None)
 
     def _fitted(self, axis: int) -> Rule | None:
         low, high = self.ends(axis, unpadded=True)
@@ -278,16 +304,31 @@ def seen_by(session: Session, layers: Mapping[nn.Module, str]) -> dict[Key, Laye
                 found[key] = seen
         if not any(seen.planes is not None and seen.empty for seen in found.values()):
             break
+    if any(seen.without_step for seen in found.values()) and len(pictures) == 1:
+        for key, seen in _run(session, layers, pictures[0], larger=True).items():
+            if key in found and seen.planes is not None and not seen.doubt:
+                found[key].larger = seen
     return found
 
 
+_MOST_PIXELS, _MOST_TILES = 700_000, 8
+
+
 def _run(
-    session: Session, layers: Mapping[nn.Module, str], index: int
+    session: Session, layers: Mapping[nn.Module, str], index: int, *, larger: bool = False
 ) -> dict[Key, LayerFootprint]:
     """Run the model once, and follow the pixels of one of its input tensors."""
-    args, kwargs = map_tensors((session.inputs.args, session.inputs.kwargs), torch.clone)
+    source = tensors(session.inputs.args, session.inputs.kwargs)[index]
+    count = spatial(session, source)
+    most = (_MOST_PIXELS / max(source.numel(), 1)) ** (1 / count)
+    tiles = [min(_MOST_TILES, int(most)) if larger else 1] * count
+
+    def given(tensor: Tensor) -> Tensor:
+        return tensor.repeat(*[1] * (tensor.ndim - count), *tiles) if larger else tensor.clone()
+
+    args, kwargs = map_tensors((session.inputs.args, session.inputs.kwargs), given)
     source = tensors(args, kwargs)[index]
-    tracker = DependencyTracker(source, spatial(session, source))
+    tracker = DependencyTracker(session.model, source, count)
     recorder, grid = OperationRecorder(tracker), PatchGrid()
     found: dict[Key, LayerFootprint] = {}
 
@@ -300,8 +341,12 @@ def _run(
 
     hooks = [*grid.hooks(session.model), *((module, "forward", after) for module in layers)]
     escapes = EscapeDetector(tracker.escape)
-    with session.active(grad=False), HookManager(hooks), escapes, recorder:
-        session.call(*args, **kwargs)
+    try:
+        with session.active(grad=False), HookManager(hooks), escapes, recorder:
+            session.call(*args, **kwargs)
+    except Exception:
+        if not larger:  # a later layer may refuse it
+            raise
     return found
 
 

@@ -79,8 +79,8 @@ class ReceptiveField(TablePage):
         For each dimension of the input, in pixels: how many a position sees, the distance from one
         position's pixels to the next one's, and where those of position 0 begin, negative in the
         padding. So position ``p`` sees ``size`` pixels from ``start + stride * p`` on. Without such
-        a rule (one position, interpolated maps, shifted windows) stride and start are None, and the
-        size is the largest of a position; all are None if the status is data-dependent or unknown.
+        a rule (interpolated maps, shifted windows) stride and start are None, and the size is the
+        largest of a position; all are None if the status is data-dependent or unknown.
     input_size, map_size : tuple of int
         The input's spatial size, and the number of positions in the layer's map.
     boxes : torch.Tensor
@@ -283,8 +283,7 @@ def receptive_field(
     eval mode, and beside each element of a tensor stands from where to where in the input the
     pixels lie that it was computed from. So residual sums, concatenations, dilation, functional
     calls and your own code are right by themselves. The field is what the structure allows: weights
-    and constants count as if none were zero, ReLU, gates, maxima and masks as if they let
-    everything through.
+    count as if none were zero, ReLU, gates and maxima as if they let everything through.
 
     Parameters
     ----------
@@ -316,7 +315,8 @@ def receptive_field(
     Notes
     -----
     Norms by their own statistics (GroupNorm, InstanceNorm) see the whole input, as do
-    squeeze-and-excitation and attention, masked or not. The operations that are followed
+    squeeze-and-excitation and attention. A mask of −Inf, or of the least number, hides; one of
+    −100, as in Swin, does not, since a large score overcomes it. The operations that are followed
     are listed in ``hookviz/studies/receptive_field/rules.py``; after any other one the status is
     unknown, with its name.
 
@@ -390,7 +390,8 @@ def _field(key: Key, seen: LayerFootprint, origin: _Origin) -> ReceptiveField:
         sides = [torch.full(map_size, side) for side in (*[0] * len(extent), *extent)]
     else:
         rules, why = [seen.rule(axis) for axis in axes], ""
-        status = "whole input" if all(map(seen.whole, axes)) else "exact"
+        whole = all(seen.whole(axis) and rules[axis].stride == 0 for axis in axes)
+        status = "whole input" if whole else "exact"
         low, high = zip(*(seen.ends(axis) for axis in axes), strict=True)
         sides = [side.where(low[0] < high[0], 0) for side in (*low, *high)]  # or it sees nothing
     size, stride, start = zip(*rules, strict=True)

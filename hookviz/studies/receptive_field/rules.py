@@ -28,6 +28,8 @@ from ...run.recorder import Operation
 EMPTY = -torch.inf
 """In place of coordinates: no pixel goes into an element."""
 
+_MASKED = -1e30  # added to a score, it leaves nothing of it; transformers add the least number
+
 
 class TracedOperation:
     """An operation and the footprints of its inputs.
@@ -89,6 +91,19 @@ class TracedOperation:
     def depends(self, value: Any) -> bool:
         """Return whether pixels go into any of an argument's tensors."""
         return any(self.tracker.of(tensor) is not None for tensor in tensors([value]))
+
+    def constant(self, tensor: Tensor) -> Tensor:
+        """Return the mask of a tensor's elements into which no pixel goes."""
+        return self.footprint(tensor)[0] == EMPTY
+
+    def zeros(self, factor: Any) -> Tensor | None:
+        """Return the mask of a factor's elements that are zero for all inputs and weights."""
+        if not isinstance(factor, Tensor):
+            factor = torch.tensor(factor, device=self.first.device)
+        if self.tracker.is_weight(factor):
+            return None
+        found = self.constant(factor) & (factor == 0)
+        return found if found.any() else None
 
     def unknown(self, status: str, why: str) -> list[Tensor | None]:
         """Return footprints without bounds, and note why."""
@@ -201,6 +216,41 @@ def made_anew(traced: TracedOperation) -> Any:
     return elementwise(traced) if drawn or not traced.operation.values_read else NotImplemented
 
 
+def product(traced: TracedOperation) -> Tensor:
+    """Nothing is left of what is multiplied by zero."""
+    found = united(traced, traced.operation.reads)
+    for factor in (traced["self"], traced["other"]):
+        zeros = traced.zeros(factor)
+        found = found if zeros is None else found.masked_fill(zeros, EMPTY)
+    return found
+
+
+def added(traced: TracedOperation) -> Tensor:
+    """Nothing is left of a score to which −Inf is added."""
+    found = united(traced, traced.operation.reads)
+    for part in (traced["self"], traced["other"]):
+        if isinstance(part, Tensor) and part.is_floating_point():
+            found = _without_masked(traced, found, part)
+    return found
+
+
+def _without_masked(traced: TracedOperation, planes: Tensor, scores: Tensor) -> Tensor:
+    masked = traced.constant(scores) & (scores < _MASKED)
+    return planes.masked_fill(masked, EMPTY) if masked.any() else planes
+
+
+def chosen(traced: TracedOperation) -> Tensor:
+    """Depend on both candidates and on the condition, unless the condition is constant."""
+    if traced.name == "where":
+        condition, *candidates = traced["condition"], traced["self"], traced["other"]
+    else:
+        condition, *candidates = traced["mask"], traced["value"], traced["self"]
+    one, other = (united(traced, candidate) for candidate in candidates)
+    either = torch.maximum(united(traced, condition), torch.maximum(one, other))
+    by_constant = torch.where(condition.bool(), one, other)
+    return torch.where(traced.constant(condition), by_constant, either)
+
+
 # Along dimensions
 
 
@@ -225,6 +275,11 @@ def mixed(traced: TracedOperation) -> Any:
     return reduced(traced, keep=True)
 
 
+def softmax(traced: TracedOperation) -> Tensor:
+    """Depend on all elements along a dimension; those that −Inf masks stay zero."""
+    return _without_masked(traced, mixed(traced)[0], traced["self"])
+
+
 def cumulative(traced: TracedOperation) -> Tensor:
     """Depend on all elements before it along a dimension."""
     planes = traced.footprint(traced["self"])
@@ -246,12 +301,11 @@ def multiplied(traced: TracedOperation) -> Tensor:
     first, second = (traced[name] for name in FACTORS[traced.name])
     rows = first[None] if first.ndim == 1 else first
     columns = second[:, None] if second.ndim == 1 else second
-    summed = (rows, rows.ndim), (columns, columns.ndim - 1)
-    parts = [
-        traced.union(traced.footprint(factor), [axis])
-        for factor, axis in summed
-        if traced.depends(factor)
-    ]
+    parts = []
+    if traced.depends(first):
+        parts.append(_summed(traced, rows.mT, columns.mT).mT)
+    if traced.depends(second):
+        parts.append(_summed(traced, columns, rows))
     shape = (*rows.shape[:-1], columns.shape[-1])
     parts = [part.expand(-1, *shape).reshape(-1, *traced.shape) for part in parts]
     if "add" in traced.name:
@@ -259,16 +313,48 @@ def multiplied(traced: TracedOperation) -> Tensor:
     return reduce(torch.maximum, parts)
 
 
+def _summed(traced: TracedOperation, tensor: Tensor, factor: Tensor) -> Tensor:
+    """Unite the rows of a tensor ``(..., K, J)`` that a factor ``(..., I, K)`` sums."""
+    zeros, planes = traced.zeros(factor), traced.footprint(tensor)
+    if zeros is None:
+        return traced.union(planes, [planes.ndim - 2])
+    return _without_zeros(planes, zeros.expand(factor.shape))
+
+
+def _without_zeros(planes: Tensor, zeros: Tensor) -> Tensor:
+    """Unite ``(P, ..., K, J)`` to ``(P, ..., I, J)``, without the ``zeros`` ``(..., I, K)``.
+
+    Most rows of a mask are equal, or each is one longer than the one before.
+    """
+    patterns, which = zeros.flatten(0, -2).unique(dim=0, return_inverse=True)
+    which = which.view(*zeros.shape[:-1], 1)
+    found = planes.new_full((), EMPTY)
+    for number, pattern in enumerate(patterns):
+        part = planes.masked_fill(pattern[:, None], EMPTY).amax(-2, keepdim=True)
+        found = torch.where(which == number, part, found)
+    return found
+
+
 def attention(traced: TracedOperation) -> list[Tensor | None]:
-    """Depend on the query, on all keys and values, and on the mask."""
+    """Depend on the query, and on all keys and values that are not masked."""
     query, key, value = (traced.footprint(traced[name]) for name in ("query", "key", "value"))
     seen = torch.maximum(key.amax(-1, keepdim=True), value)
     if query.shape[-3] > key.shape[-3]:  # several heads of queries share one of keys
         seen = seen.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
-    parts = [query.amax(-1, keepdim=True), traced.union(seen, [seen.ndim - 2])]
-    mask = traced.get("attn_mask", traced.get("attn_bias"))
+    mask, shape = (
+        traced.get("attn_mask", traced.get("attn_bias")),
+        (*query.shape[1:-1], key.shape[-2]),
+    )
+    hidden = torch.full(shape[-2:], traced["is_causal"], device=seen.device).triu(1)
+    parts = [query.amax(-1, keepdim=True)]
     if mask is not None:
+        off = ~mask if mask.dtype == torch.bool else mask < _MASKED
+        hidden = hidden | (off & traced.constant(mask))
         parts.append(traced.footprint(mask).amax(-1, keepdim=True))
+    if hidden.any():
+        parts.append(_without_zeros(seen, hidden.expand(shape)))
+    else:
+        parts.append(traced.union(seen, [seen.ndim - 2]))
     found = reduce(torch.maximum, [spread(part, traced.shape) for part in parts])
     return [found, *[None] * (len(traced.made) - 1)]
 
@@ -348,22 +434,41 @@ def _each(value: Any, count: int) -> list[int]:
 
 
 def convolution(traced: TracedOperation) -> Tensor:
-    """Unite the windows of each group of channels; all weights count."""
+    """Unite the windows of each group of channels; all weights count, unless a mask zeroes them."""
     planes, weight = traced.footprint(traced["input"]), traced["weight"]
     channels = list(traced.shape)[1]
     kernel, groups, transposed = weight.shape[2:], traced["groups"], traced["transposed"]
     options = (_each(traced[name], len(kernel)) for name in ("stride", "padding", "dilation"))
     sizes = zip(traced.shape[2:], kernel, *options, strict=True)
     taps = [window_taps(*each, transposed) for each in sizes]  # type: ignore[call-arg]
-    if compact(planes).shape[2] == 1:  # equal in all channels, and so in all groups
-        groups, planes = 1, planes[:, :, :1]
-    planes = slid(planes.unflatten(2, (groups, -1)).amax(3), taps)
-    planes = planes[:, :, :, None].expand(-1, -1, -1, channels // groups, *planes.shape[3:])
+    zeros = traced.zeros(weight)
+    if zeros is None:
+        if compact(planes).shape[2] == 1:  # equal in all channels, and so in all groups
+            groups, planes = 1, planes[:, :, :1]
+        planes = slid(planes.unflatten(2, (groups, -1)).amax(3), taps)
+        planes = planes[:, :, :, None].expand(-1, -1, -1, channels // groups, *planes.shape[3:])
+    else:
+        planes = _masked_convolution(planes, zeros, taps, groups, transposed)
     planes = planes.reshape(-1, *traced.shape)
     for parameter in filter(traced.depends, (weight, traced["bias"])):  # computed from the input
         every = traced.footprint(parameter).flatten(1).amax(1)
         planes = torch.maximum(planes, every.view(-1, *[1] * len(traced.shape)))
     return planes
+
+
+def _masked_convolution(
+    planes: Tensor, zeros: Tensor, taps: Sequence[Tensor], groups: int, transposed: bool
+) -> Tensor:
+    """Unite only the taps whose weights are not zeroed, as the product of two matrices."""
+    count = len(taps)
+    for index, positions in enumerate(taps):  # to (P, N, C, *kernel, *spatial)
+        planes = torch.stack(at_taps(planes, 3 + 2 * index, positions), 3 + index)
+    planes = planes.unflatten(2, (groups, -1)).flatten(-count).flatten(3, -2)
+    if transposed:
+        zeros = zeros.unflatten(0, (groups, -1)).transpose(1, 2)
+    else:
+        zeros = zeros.unflatten(0, (groups, -1))
+    return _without_zeros(planes, zeros.flatten(2))
 
 
 def pooled(traced: TracedOperation) -> Any:
@@ -472,13 +577,16 @@ _BY_KIND: dict[Kind, Function] = {
     Kind.LOOKUP: routed,
 }
 _BY_RULE: list[tuple[Function, str]] = [
-    (elementwise, "where masked_fill"),
+    (product, "mul"),
+    (added, "add"),
+    (chosen, "where masked_fill"),
     (
         reduced,
         "sum mean amax amin max min prod var std var_mean std_mean any all argmax argmin logsumexp "
         "linalg_vector_norm norm median nanmedian mode kthvalue count_nonzero nansum aminmax",
     ),
-    (mixed, "sort topk fft_r2c fft_c2r fft_c2c softmax log_softmax safe_softmax"),
+    (mixed, "sort topk fft_r2c fft_c2r fft_c2c"),
+    (softmax, "softmax log_softmax safe_softmax"),
     (cumulative, "cumsum cumprod logcumsumexp"),
     (batch_norm, " ".join(BATCH_NORMS)),
     (multiplied, " ".join(FACTORS)),
