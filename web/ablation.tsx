@@ -6,9 +6,9 @@ import type { Layer } from "./layer.ts";
 
 /** A step of the work. */
 export interface Part {
-  share: number;
+  share?: number;
   order: ArrayLike<number> | null;
-  none: string;
+  none?: string | null;
 }
 interface Work {
   layer: string;
@@ -49,7 +49,7 @@ export class Ablation {
       else if (part.none) this.stop(part.none);
       else if (part.order) this.end(work, part.order);
       else {
-        work.share = part.share;
+        work.share = part.share!;
         this.step(work);
       }
       this.app.schedule();

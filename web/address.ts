@@ -102,6 +102,7 @@ export function hashOf(
  * @param first Where the page opens.
  */
 export function keepAddress(app: App, first: Settings) {
+  app.source.link = location.protocol !== "about:";
   let timer = 0;
   let own = location.hash;
   const write = () => {
@@ -148,9 +149,4 @@ export function goToTarget(app: App, target: number | string) {
   if (number !== facts.target.number && (known || number < facts.classes.count)) {
     app.toTarget(number);
   }
-}
-
-export function linkOf(app: App, first: Settings) {
-  return location.href.replace(/#.*$/, "") +
-    hashOf(app.state.settings, first, targetIn(app), app.facts);
 }

@@ -132,7 +132,6 @@ export function ColourMenu({ facts, state, at, of, range }: Controls & {
 const RANGES: Record<string, string> = {
   channel: "of the channel",
   layer: "of the layer",
-  network: "of the network",
   percentile: "1 to 99 %",
   symmetric: "± maximum",
 };

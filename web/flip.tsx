@@ -4,16 +4,12 @@ import { Canvas, Toggle } from "./controls.tsx";
 import { contextOf } from "./levels.ts";
 import { percent } from "./numbers.ts";
 import type { App } from "./app.ts";
+import type { FlipAnswer } from "./messages.d.ts";
 
-/** A step of the search. */
-export interface Part {
-  share: number;
-  curve: number[];
-  answer: string;
-  flipped: string | null;
-  channels: number[];
-  none?: string;
-}
+/** A step of the search, or only why there is none. */
+export type Part =
+  & Pick<FlipAnswer, "share" | "answer" | "flipped" | "channels" | "none">
+  & { curve: number[] };
 interface Work {
   layer: string;
   count: number;

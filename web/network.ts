@@ -16,7 +16,6 @@ import { answered } from "./walk.ts";
 import type { Runner, Tensor } from "./runner.ts";
 import type { Rgb } from "./resize.ts";
 import type { Found } from "./output.tsx";
-import type { App } from "./app.ts";
 import type { Goal } from "./targets.ts";
 import type { Part } from "./ablation.tsx";
 import type {
@@ -74,7 +73,7 @@ export class NetworkSource {
   running: Running;
   live = true;
   busy = false; // a stroke is in the picture at once, before the network has run
-  link: ((app: App) => string) | undefined = undefined;
+  link = false;
   listeners: Set<(now?: boolean) => void> = new Set();
   original: Input;
   given = 0; // inputs that were asked for, each with its number

@@ -1,18 +1,17 @@
 // The entry of a page that runs its network: the same face, whose numbers are computed here.
 
-import { goToTarget, keepAddress, linkOf, viewIn } from "./address.ts";
-import { App } from "./app.ts";
 import { block, fileIn, inflated, tellSize } from "./blocks.ts";
 import { el, readJson, sure } from "./dom.ts";
 import { Intake } from "./intake.tsx";
-import { Lesson } from "./lesson.tsx";
 import { NetworkSource } from "./network.ts";
+import { openView } from "./opening.ts";
 import { pictureOf } from "./pictures.ts";
 import { publicObject } from "./publicObject.ts";
 import { Runner } from "./runner.ts";
 import type { PictureHeader } from "./messages.d.ts";
 import type { PageFacts } from "./network.ts";
 import type { NetworkGraph, Refused } from "./source.ts";
+import type { Settings } from "./state.ts";
 import type { HeldAnswers } from "./walk.ts";
 
 /** Unpack model and runtime, and start the worker. */
@@ -42,21 +41,11 @@ async function begin() {
   tellSize();
   try {
     const network = await source;
-    const linked = viewIn(location.hash, facts, settings);
-    if (location.protocol !== "about:") network.link = (app) => linkOf(app, settings);
-    const ready = () => {
-      if (!network.layer(linked.settings) && !network.failed) return;
-      network.listeners.delete(ready);
-      root.replaceChildren();
-      const app = new App(root, network, linked.settings, document);
-      keepAddress(app, settings);
-      if (linked.target !== null) goToTarget(app, linked.target);
+    const isReady = (settings: Settings) => Boolean(network.layer(settings) || network.failed);
+    openView(root, network, settings, isReady, (app) => {
       new Intake(app, network);
       app.parts.input.below.prepend(network.running.root);
-      if (facts.lesson) new Lesson(facts.lesson, app, root);
-    };
-    network.listeners.add(ready);
-    ready();
+    });
   } catch (error) {
     const why = `This browser cannot run the network: ${(error as Error).message}`;
     root.prepend(el("p", { role: "alert" }, why));

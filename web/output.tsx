@@ -6,7 +6,8 @@ import { sure } from "./dom.ts";
 import { paint, put, rangeOf, toLevels } from "./levels.ts";
 import { mapSize, percent, short } from "./numbers.ts";
 import { objectId } from "./objectId.ts";
-import { Panel, PanelView } from "./panel.tsx";
+import { Panel, PanelView, putPicture } from "./panel.tsx";
+import { pictureOf } from "./pictures.ts";
 import type { App } from "./app.ts";
 import type { Bar } from "./colourbar.tsx";
 import type { Option } from "./controls.tsx";
@@ -164,7 +165,10 @@ export class Output {
         (canvas) => put(canvas, new Uint8ClampedArray(drawn.buffer), width, height),
       );
     } else if (pixels) {
-      panel.draw(key, (canvas) => put(canvas, opaque(pixels.values), width, height));
+      panel.draw(
+        key,
+        (canvas) => putPicture(canvas, pictureOf(pixels.values, { height, width, words: "" })),
+      );
     }
   }
 
@@ -279,15 +283,6 @@ function rgbOf(number: number): [number, number, number] {
     return Math.round(255 * (light - strong * Math.max(-1, Math.min(k - 3, 9 - k, 1))));
   };
   return [part(0), part(8), part(4)];
-}
-
-/** RGB as RGBA. */
-function opaque(pixels: ArrayLike<number>) {
-  const made = new Uint8ClampedArray((pixels.length / 3) * 4).fill(255);
-  for (let i = 0; i < pixels.length / 3; i++) {
-    for (let part = 0; part < 3; part++) made[4 * i + part] = pixels[3 * i + part];
-  }
-  return made;
 }
 
 /** The boxes of a detector's output. */

@@ -1,11 +1,9 @@
 // The entry of a page: all numbers are in it, packed; no kernel, no network.
 
-import { goToTarget, keepAddress, linkOf, viewIn } from "./address.ts";
-import { App } from "./app.ts";
 import { block, tellSize } from "./blocks.ts";
 import { readJson } from "./dom.ts";
 import { Layer } from "./layer.ts";
-import { Lesson } from "./lesson.tsx";
+import { openView } from "./opening.ts";
 import { pictureOf } from "./pictures.ts";
 import { answered } from "./walk.ts";
 import type { Block } from "./blocks.ts";
@@ -21,7 +19,7 @@ class PageSource {
   listeners: Set<() => void> = new Set();
   known: Map<string, unknown> = new Map();
   pending: Set<string> = new Set();
-  link: ((app: App) => string) | undefined = undefined;
+  link = false;
   reasons: Map<string, Reason<ReasonQuestion["ask"]>> = new Map();
 
   constructor(public facts: Facts) {
@@ -155,20 +153,12 @@ function start() {
   const root = document.getElementById("hookviz");
   if (!root) return;
   const source = new PageSource(facts);
-  const linked = viewIn(location.hash, facts, settings);
-  if (location.protocol !== "about:") source.link = (app) => linkOf(app, settings);
-  const ready = () => {
-    const there = source.layer(linked.settings) && (facts.blind || source.picture());
-    if (!there) return;
-    source.listeners.delete(ready);
-    root.replaceChildren();
-    const app = new App(root, source, linked.settings, document);
-    keepAddress(app, settings);
-    if (linked.target !== null) goToTarget(app, linked.target);
-    if (facts.lesson) new Lesson(facts.lesson, app, root);
-  };
-  source.listeners.add(ready);
-  ready();
+  openView(
+    root,
+    source,
+    settings,
+    (settings) => Boolean(source.layer(settings) && (facts.blind || source.picture())),
+  );
   tellSize();
 }
 

@@ -2,7 +2,6 @@
 
 import type { Part as Scores } from "./ablation.tsx";
 import type { Step } from "./resize.ts";
-import type { App } from "./app.ts";
 import type { Course } from "./answers.ts";
 import type { Field } from "./field.ts";
 import type { Part as Flips } from "./flip.tsx";
@@ -165,7 +164,8 @@ export interface Source {
     settings: Settings & Record<string, unknown>,
   ) => Promise<{ bytes: Uint8Array<ArrayBuffer> | null; none: string }>;
   code?: (settings: Settings & Record<string, unknown>) => Promise<{ code: string; none: string }>;
-  link?: (app: App) => string;
+  /** Whether the address follows the view. */
+  link?: boolean;
   scores?: (
     at: At,
     spot: { row: number; column: number },

@@ -1,7 +1,7 @@
 // All layers' heatmaps over the input, from first to last; a click goes to the layer.
 
 import { useMemo } from "preact/hooks";
-import { Canvas } from "./controls.tsx";
+import { Breakable, Canvas } from "./controls.tsx";
 import { heatRange, put } from "./levels.ts";
 import { middle } from "./numbers.ts";
 import { blended, upsampled } from "./overlay.ts";
@@ -48,10 +48,7 @@ export function Strip({ row, now, onChoose }: {
               deps={[heat, ground, row.alpha, row.isDark]}
             />
             <span>
-              {wrapping(middle(name || "(model)", 26)).map((
-                part,
-                n,
-              ) => [n > 0 && <wbr key={n} />, part])}
+              <Breakable name={middle(name || "(model)", 26)} />
             </span>
           </button>
         ))}
@@ -73,9 +70,6 @@ function paintThumb(
   const colours = palette(range?.diverging ?? false);
   put(canvas, blended(pixels, values, range, colours, ground ? alpha : 1), width, height);
 }
-
-/** A name that may go on in another line after a dot: cut to one line, layers would look alike. */
-const wrapping = (name: string) => name.split(/(?<=\.)|(?<=[^._])(?=_)/);
 
 function blank(): Picture {
   const pixels = new Uint8ClampedArray(4 * SIDE * SIDE).fill(128);

@@ -4,12 +4,7 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Popup, Toggle } from "./controls.tsx";
 import { download } from "./dom.ts";
 import { Help, Sheet } from "./help.tsx";
-import { snapshot } from "./snapshot.ts";
 import type { App } from "./app.ts";
-
-/** The parts of the saved picture. */
-const PICTURED =
-  ".hv-model, .hv-facts, .hv-cells, .hv-blocks, .hv-name, .hv-does, .hv-value-line > .hv-number-now, .hv-by, .hv-main";
 
 /** What the buttons at the end of the header do. */
 export class Tools {
@@ -22,11 +17,10 @@ export class Tools {
   /** What can be saved or copied here: the button, its title, and what it does. */
   get acts() {
     const { file, code, link } = this.app.source;
-    const acts: Array<[string, string, () => void]> = [
-      ["save picture", "the shown view as a PNG file", () => this.save()],
-    ];
+    const acts: Array<[string, string, () => void]> = [];
     if (file) {
       acts.push(
+        ["save picture", "the shown view as a PNG file", () => this.file("png", "image/png")],
         ["save PDF", "the shown view as a figure", () => this.file("pdf", "application/pdf")],
         [
           "save page",
@@ -34,12 +28,12 @@ export class Tools {
           () => this.file("html", "text/html"),
         ],
       );
-    }
+    } else acts.push(["print", "the shown view on paper, or as a PDF file", () => print()]);
     if (code) {
       acts.push(["copy code", "this view without hookviz, as PyTorch code", () => this.code()]);
     }
     if (link) {
-      acts.push(["copy link", "this page at this view", () => this.copy(link(this.app))]);
+      acts.push(["copy link", "this page at this view", () => this.copy(location.href)]);
     }
     return acts;
   }
@@ -48,14 +42,6 @@ export class Tools {
   open(sheet: "help" | { copy: string } | null) {
     this.sheet = sheet;
     this.app.schedule();
-  }
-
-  /** The shown view as a file. */
-  save() {
-    const { root } = this.app;
-    snapshot(root, [...root.querySelectorAll<HTMLElement>(PICTURED)]).toBlob((blob) => {
-      if (blob) download(blob, this.name("png"));
-    });
   }
 
   /** Of what is shown. */

@@ -18,7 +18,6 @@ import type {
   Facts as KernelFacts,
   FlipAnswer,
   HeatmapQuestion,
-  LayerFacts,
   LayerQuestion,
   SentQuestion,
   TargetFacts,
@@ -115,7 +114,6 @@ class KernelSource {
   moves: Moves;
   requests: Requests;
   local = false; // whether the model's settings are just set here
-  attending: WeakMap<LayerFacts[], Set<string>> = new WeakMap();
   /** Why nothing new comes; or empty. */
   gone = "";
   refused = 0; // how often the gone kernel was asked to do something
@@ -358,13 +356,8 @@ class KernelSource {
 
   /** Maps of attention are of the chosen query. */
   query({ place }: At, layer: string) {
-    const { layers } = this.facts;
-    let names = this.attending.get(layers);
-    if (!names) {
-      names = new Set(layers.filter((each) => each.attends).map((each) => each.name));
-      this.attending.set(layers, names);
-    }
-    return names.has(layer) ? { place } : {};
+    const attends = this.facts.layers.some((each) => each.attends && each.name === layer);
+    return attends ? { place } : {};
   }
 
   /**
@@ -389,26 +382,14 @@ class KernelSource {
       if (arrays?.order && known instanceof Layer) {
         this.known.set(own, known.ablated(arrays.drops, arrays.order));
       }
-      told(
-        part &&
-          { share: part.share ?? 0, none: part.none ?? "", order: arrays?.order?.values ?? null },
-      );
+      told(part && { ...part, order: arrays?.order?.values ?? null });
     });
   }
 
   /** Switch channels off, in their order, until the answer is another. */
   flip({ layer, call, sample, depth }: At, channels: number[], told: (part: Flips | null) => void) {
     this.work({ ask: "flip", layer, call, sample, depth, channels }, (part) => {
-      told(
-        part && {
-          share: part.share ?? 0,
-          curve: (part.curve ?? []).map((score) => score ?? NaN),
-          answer: part.answer ?? "",
-          flipped: part.flipped ?? null,
-          channels: part.channels ?? [],
-          none: part.none ?? "",
-        },
-      );
+      told(part && { ...part, curve: part.curve?.map((score) => score ?? NaN) } as Flips);
     });
   }
 
@@ -438,16 +419,12 @@ class KernelSource {
 
   /** What the kernel writes for once. */
   written(question: AnyQuestion): Promise<WorkPart> {
-    this.asked += 1;
-    const key = `${this.facts.run} ${question.ask} ${this.asked}`;
-    return new Promise((resolve) => {
-      this.parts.set(
-        key,
+    return new Promise((resolve) =>
+      this.work(
+        question,
         (said) => resolve(said ?? { none: "the network has changed: once more", arrays: {} }),
-      );
-      if (this.refuses()) this.take({ key, none: NO_KERNEL }, {});
-      else this.ask({ key, ...question });
-    });
+      )
+    );
   }
 
   get thumbnails() {
