@@ -20,6 +20,7 @@ import hookviz
 from hookviz.attribution.cam import HEATMAPS
 from hookviz.draw.colours import colour_ranges, palette, to_levels
 from hookviz.draw.overlay import blend, heat_colours
+from hookviz.export.network.page import CAMS
 from hookviz.export.packing import half, quantize, raw
 from hookviz.view.payload import settings_payload
 from hookviz.view.settings import choices
@@ -212,9 +213,8 @@ def cams():
     gradients[0, 2] = 0
     maps[0, 1] = 0
     found = []
-    for name, method in HEATMAPS.items():
-        both = name not in ("eigencam", "activation")
-        heat = method(maps, gradients) if both else method(maps)
+    for name in CAMS:
+        heat = HEATMAPS[name](maps, *([] if name == "activation" else [gradients]))
         said = {"name": name, "count": 5, "size": 12, "heat": written(heat[0].numpy())}
         said |= {"maps": written(maps.numpy()), "gradients": written(gradients.numpy())}
         found.append(said)

@@ -1,7 +1,7 @@
 // A source of pictures that runs the network itself, in a worker: another input, another class, or
 // another factor of a channel is another answer, and only what is looked at is asked for.
 
-import { CAMS, WITHOUT_GRADIENT } from "./cams.ts";
+import { CAMS } from "./cams.ts";
 import { ARRIVES_NOT } from "./heatmaps.ts";
 import { averaged, type Header, Layer } from "./layer.ts";
 import { rangeOf, toLevels } from "./levels.ts";
@@ -442,7 +442,7 @@ export class NetworkSource {
     if (!at.ofAll && !at.script) this.running.leave();
     const cam = CAMS[at.heatmap];
     if (!cam) return NONE;
-    if (!this.graded(facts) && !WITHOUT_GRADIENT.has(at.heatmap)) {
+    if (!this.graded(facts) && at.heatmap !== "activation") {
       return { ...NONE, none: ARRIVES_NOT };
     }
     const depth = at.depth ?? 0;

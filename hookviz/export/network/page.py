@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...attribution.cam import HEATMAPS
 from ...draw.document import script
 from ...hooking.maps import as_maps
 from ...hooking.records import Call
@@ -46,6 +45,8 @@ from .transform import page_transform
 THUMBNAILS = 12
 """The most pictures of a batch that are in the page, to choose from."""
 _NO_WALK = "this page computes its numbers in the browser and holds no answers."
+CAMS = "gradcam", "gradcam++", "hirescam", "xgradcam", "layercam", "gradient", "activation"
+"""The heatmaps that the page computes from maps and gradients, see ``web/cams.ts``."""
 OCCLUSION = "occlusion"
 """The heatmap for which the page runs its network many times, see ``web/running.ts``."""
 
@@ -85,7 +86,7 @@ def write_network_page(
     if not names:
         raise ValueError("A page's network has no attention: choose layers that return maps.")
     runtime = load_runtime()
-    heatmaps = {name for name in heatmap_names(view) if name in HEATMAPS or name == PRODUCT}
+    heatmaps = {name for name in heatmap_names(view) if name in (*CAMS, PRODUCT)}
     begun = begin_page(view, names, heatmaps, title, computes=True)
     view, facts = begun.view, begun.facts
     at, session = view.settings, view.session
