@@ -82,6 +82,7 @@ class Canvas(anywidget.AnyWidget):
         self._edits: dict[int, LayerEdit] = {}  # all that the browser may name, by a number
         self._keys = itertools.count()
         self._inputs: ModelInput | None = None
+        self._replaced: dict[str, str] = {}  # what the browser calls a name, and the name
         super().__init__(token=uuid4().hex, **self._traits_now())
         self.observe(self._moved, "settings")
         self.on_msg(self._received)
@@ -93,8 +94,8 @@ class Canvas(anywidget.AnyWidget):
         traits = self._traits_now()
         with self._unobserved(), self.hold_trait_notifications(), self.hold_sync():
             self._set_traits(traits)
-            self.note = _sent(note)
-            self.pictures = _sent(m.as_json(self._explored.thumbnails()))
+            self.note = self._sent(note)
+            self.pictures = self._sent(m.as_json(self._explored.thumbnails()))
 
     @property
     def _explored(self) -> Explored:
@@ -120,7 +121,23 @@ class Canvas(anywidget.AnyWidget):
                 self._run += 1
                 self._answer_coming()
             traits["facts"] = self._facts(view)
-        return _sent(traits)
+        return self._sent(traits)
+
+    def _sent(self, value: Any) -> Any:
+        """Replace lone surrogates in all texts, which no message of a kernel can hold."""
+        return with_texts(value, self._sent_text)
+
+    def _sent_text(self, text: str) -> str:
+        sent = without_half_characters(text)
+        if sent != text:
+            self._replaced[sent] = text
+        return sent
+
+    def _meant(self, value: Any) -> Any:
+        """Return what the browser sends, with the names of layers as they are here."""
+        if not self._replaced:
+            return value
+        return with_texts(value, lambda text: self._replaced.get(text, text))
 
     def _facts(self, view: View) -> dict[str, Any]:
         inputs = view.session.inputs
@@ -153,7 +170,7 @@ class Canvas(anywidget.AnyWidget):
     @alone
     def _moved(self, change: dict[str, Any]) -> None:
         """Follow the browser, unless a request that was sent later has told of it before."""
-        settings, count = change["new"], self.moved.get("count", self.seen)
+        settings, count = self._meant(change["new"]), self.moved.get("count", self.seen)
         if count > self.seen:  # what Python has set meanwhile stays
             settings = {name: settings[name] for name in self.moved["names"] if name in settings}
         elif count < self.seen:
@@ -182,6 +199,7 @@ class Canvas(anywidget.AnyWidget):
 
     @alone
     def _received(self, _: Any, message: dict[str, Any], data: Sequence[Any]) -> None:
+        message = self._meant(message)
         if "set" in message:
             request = m.read_request(message)
             self._coming = request.questions
@@ -233,7 +251,7 @@ class Canvas(anywidget.AnyWidget):
 
     def _send_answer(self, answer: m.Reply, arrays: Sequence[Packed] = ()) -> None:
         codings = [m.read(m.Coding, coding) for coding, _ in arrays]
-        sent = _sent(m.as_json(replace(answer, arrays=codings)))
+        sent = self._sent(m.as_json(replace(answer, arrays=codings)))
         self.send(sent, [data for _, data in arrays])
 
     def close(self) -> None:
@@ -242,11 +260,6 @@ class Canvas(anywidget.AnyWidget):
         self.unobserve_all()
         self._latest = ()
         super().close()
-
-
-def _sent(value: Any) -> Any:
-    """Replace lone surrogates in all texts, which no message of a kernel can hold."""
-    return with_texts(value, without_half_characters)
 
 
 def _addressed(answer: m.Reply, question: m.Question) -> m.Reply:
