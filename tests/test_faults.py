@@ -384,16 +384,16 @@ FAULTS = {
         "loss", "takes logits", "without the softmax", sick=net(last=nn.Softmax(1)),
     ),
     "sigmoid before BCE with logits": Fault(
-        "loss", "Binary_cross_entropy_with_logits", "without the sigmoid",
+        "loss", "binary_cross_entropy_with_logits", "without the sigmoid",
         sick=net(last=nn.Sigmoid()), wrong=with_logits, right=with_logits,
     ),
     "a column of a softmax": Fault(
-        "loss", "Binary_cross_entropy_with_logits", "without the softmax",
+        "loss", "binary_cross_entropy_with_logits", "without the softmax",
         sick=net(last=nn.Sequential(nn.Softmax(1), Column())), cured=net(last=Column()),
         wrong=with_logits, right=with_logits,
     ),
     "sigmoid in the loss": Fault(
-        "loss", "Log_softmax", wrong=lambda out, y: F.cross_entropy(out.sigmoid(), y),
+        "loss", "cross_entropy (", wrong=lambda out, y: F.cross_entropy(out.sigmoid(), y),
     ),
     "softmax twice": Fault(
         "loss", "output of softmax of 'the model' (test_faults.py", "remove this", layer="",
@@ -406,7 +406,7 @@ FAULTS = {
     ),
     "nll of logits": Fault("loss", "never above 0", "log_softmax", wrong=F.nll_loss),
     "kl_div of probabilities": Fault(
-        "loss", "Kl_div", "log_softmax in place", right=divergence,
+        "loss", "kl_div (", "log_softmax in place", right=divergence,
         wrong=lambda out, y: F.kl_div(out.softmax(1), ONE_HOT, reduction="batchmean"),
     ),
     "kl_div of logits": Fault(

@@ -55,6 +55,24 @@ def test_a_finding_names_and_shows_its_line_of_code(file, line):
     assert "ipykernel" not in repr(found) + found._repr_html_()
 
 
+def test_a_finding_outside_the_model_names_the_function_that_the_user_called():
+    """Not the layer "", which is the model itself, and not an operation within the function."""
+    model = torch.nn.Linear(4, 3)
+    losses = {
+        "loss outside the model, cross_entropy, test_findings.py:": lambda out: (
+            torch.nn.CrossEntropyLoss()(out.softmax(1), torch.tensor([0, 1]))
+        ),
+        "nan outside the model, log, test_findings.py:": lambda out: (out * 0 - 1).log().sum(),
+    }
+    for title, loss in losses.items():
+        with hookviz.diagnose(model) as guarded:
+            loss(model(X)).backward()
+        for found in (guarded[0], hookviz.diagnose(model, X, loss)[0]):
+            assert found.title.startswith(title), found
+            operation = title.split(", ")[1]
+            assert found.message.startswith((f"{operation} (", f"{operation} made NaN"))
+
+
 def test_to_json_is_complete_and_worst_filters_by_severity():
     """``to_json`` is complete, for scripts; ``worst`` leaves out less severe findings."""
     found = hookviz.diagnose(entropy("/home/me/net.py").train(), X)

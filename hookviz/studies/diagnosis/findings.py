@@ -64,6 +64,7 @@ class Finding:
     operation: str = ""  #: torch's name of what ran, such as ``"log"``; empty if none is to blame
     file: str = ""  #: where the user's code calls it; empty if it is not known
     line: int = 0  #: in that file, from 1
+    outside: bool = field(default=False, repr=False)  #: True if the operation is not the model's
     #: The numbers behind it, by name.
     evidence: Mapping[str, Any] = field(default_factory=dict, repr=False)
     layers: list[str] = field(default_factory=list)  #: every layer that shows it, `layer` first
@@ -80,9 +81,14 @@ class Finding:
             self.layers.append(self.layer)
 
     @property
+    def _is_outside(self) -> bool:
+        return self.outside and not self.layer
+
+    @property
     def where(self) -> str:
         """Layer, call, operation and line, in words."""
         layer = f"layer {self.layer!r}" if self.layer else "the model itself"
+        layer = "outside the model" if self._is_outside else layer
         call = f" (call {self.call})" if self.call else ""
         return ", ".join(filter(None, (layer + call, self.operation, self.at)))
 
@@ -100,7 +106,7 @@ class Finding:
     def title(self) -> str:
         """The fault and its place, in words."""
         phase = "" if self.phase == "forward" else f" ({self.phase})"
-        return f"{self.kind}{phase} in {self.where}"
+        return f"{self.kind}{phase} {'' if self._is_outside else 'in '}{self.where}"
 
     @for_terminal
     def __str__(self) -> str:

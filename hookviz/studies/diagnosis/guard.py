@@ -195,7 +195,7 @@ def _coarse(hit: Sum, why: str, scaler: Any) -> Finding:
     where = "the gradient that the loss sent to the output of the model"
     if hit.phase != "sent":
         what = "the gradient of the weights of" if backward else "the output of"
-        where = f"{what} {hit.layer or 'the model'!r}"
+        where = f"{what} {repr(hit.layer) if hit.layer else 'the model'}"
     message = f"{word} is in {where}; which operation made it is unknown, since {why}."
     scale = loss_scale(scaler) if backward else None
     return Finding(

@@ -111,6 +111,8 @@ class OperationRecord:
         Least and largest value of each channel, of operations that make or rectify maps.
     reached : str
         ``"nan"`` or ``"inf"``, if what arose here left a layer, or reached a weight.
+    function : str
+        Outside of the model: the function of ``torch.nn.functional`` that the user called.
     """
 
     index: int
@@ -136,6 +138,7 @@ class OperationRecord:
     overwrote: OperationRecord | None = None
     channels: tuple[Tensor, Tensor] | None = None
     reached: str = ""
+    function: str = ""
 
     @property
     def unwritten(self) -> bool:
@@ -158,13 +161,19 @@ class OperationRecord:
         return line_of(self.file, self.line)
 
     @property
+    def called(self) -> str:
+        """The function that the user called, or torch's name of the operation."""
+        return self.function or self.name.removesuffix("_forward")
+
+    @property
     def place(self) -> dict[str, Any]:
         """The operation's place, as keyword arguments of a `Finding`."""
         return {
             "layer": "" if self.layer == OUTSIDE else self.layer,
             "call": self.call,
             "phase": self.phase,
-            "operation": self.name if self.index >= 0 else "",
+            "operation": self.called if self.index >= 0 else "",
+            "outside": self.layer == OUTSIDE,
             "file": self.file,
             "line": self.line,
         }
@@ -283,6 +292,7 @@ def record_of(operation: Operation, index: int) -> OperationRecord:
         kind=operation.kind,
         overwrites=operation.mutates,
         again=operation.again,
+        function=operation.functional[0] if layer == OUTSIDE else "",
     )
 
 

@@ -44,7 +44,7 @@ class HalfPrecision(Check):
             yield Finding(
                 "half precision",
                 "warning",
-                f"{worst.name.capitalize()} reaches {number(made.magnitude)} of the {largest:g} "
+                f"{worst.called} reaches {number(made.magnitude)} of the {largest:g} "
                 f"that {_name(made.dtype)} holds.",
                 "Scale down the input of this layer, compute it in float32, or use bfloat16.",
                 **worst.place,

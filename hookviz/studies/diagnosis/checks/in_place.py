@@ -76,7 +76,7 @@ def overwrite(run: RunRecord, error: BaseException, score: Tensor) -> Finding | 
             return Finding(
                 "in place",
                 "error",
-                f"{record.name.capitalize()} overwrites a tensor in place, but the gradient of "
+                f"{record.called} overwrites a tensor in place, but the gradient of "
                 f"{label.name}{at} needs the old values.",
                 "Write a new tensor in that line: x = x + 1, x.relu(), inplace=False; or overwrite "
                 f"a clone() of the output of {label.name}.",

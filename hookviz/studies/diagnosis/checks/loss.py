@@ -139,17 +139,14 @@ def _wired(record: OperationRecord, source: OperationRecord) -> Iterator[Finding
 
 
 def _wrong(record: OperationRecord, what: str, advice: str) -> Finding:
-    named = _named(record)
-    return Finding(
-        "loss", "warning", f"{named[0].upper()}{named[1:]} {what}.", advice, **record.place
-    )
+    return Finding("loss", "warning", f"{_named(record)} {what}.", advice, **record.place)
 
 
 def _named(record: OperationRecord) -> str:
     """Name an operation, its layer and its line."""
     layer = "" if record.layer == OUTSIDE else f" of {record.layer or 'the model'!r}"
     line = f" ({record.where})" if record.where else ""
-    return record.name.removesuffix("_forward") + layer + line
+    return record.called + layer + line
 
 
 def _are_pairs(ran: RanOperation) -> bool:

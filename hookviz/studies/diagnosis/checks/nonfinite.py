@@ -66,11 +66,11 @@ def _finding(operation: OperationRecord, run: RunRecord, more: int) -> Finding:
         source = SOURCES["truth" if outside and not operation.title else operation.name]
         message, advice = (each.format(word=word, named=operation.title) for each in source)
     else:
-        cause, name = operation.cause or UNKNOWN, operation.name.removesuffix("_forward")
-        what = name if operation.phase == "forward" else f"the gradient of {name}"
+        cause, name = operation.cause or UNKNOWN, operation.called
+        what = name if operation.phase == "forward" else f"The gradient of {name}"
         given = " and ".join(map(str, operation.given)) or "no numbers"
         why = "; ".join(filter(None, (cause.words, f"input: {given}")))
-        message, advice = f"{what[0].upper()}{what[1:]} made {word}: {why}.", cause.fix
+        message, advice = f"{what} made {word}: {why}.", cause.fix
     scale = loss_scale(run.scaler, operation) if operation.phase == "backward" else None
     if scale is not None:
         severity, message, advice = "note", message + scale[0], scale[1]

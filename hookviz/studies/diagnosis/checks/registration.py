@@ -57,7 +57,7 @@ class NotRegistered(Check):
                 yield Finding(
                     "not registered",
                     "warning",
-                    f"{record.name.capitalize()} reads weights{tensor} that are not in "
+                    f"{record.name} reads weights{tensor} that are not in "
                     "model.parameters(): no optimizer trains them, and neither state_dict() nor "
                     "to(device) includes them.",
                     "Put layers into nn.ModuleList instead of a list or dict; store a tensor as "

@@ -113,7 +113,7 @@ class Targets(Check):
             yield Finding(
                 "loss",
                 "error" if lost else "warning",
-                f"{loss[0].upper()}{loss[1:]} takes {DOMAINS[loss].takes}, but {described}.",
+                f"{loss} takes {DOMAINS[loss].takes}, but {described}.",
                 DOMAINS[loss].fix,
                 **{**record.place, "operation": loss.partition(" ")[0]},
                 explains=frozenset({"nan", "inf"} if lost else ()),
