@@ -14,10 +14,12 @@ from torchvision.ops import MultiScaleRoIAlign
 
 import hookviz
 from hookviz.run.output import leaves_of, read_output
+from hookviz.view.build import summary
+from hookviz.view.health import verdict_of
 from hookviz.view.messages import WhyQuestion
 from hookviz.view.outputs import SHOWN, map_values, read_output_pictures
 from hookviz.view.payload import answer_facts
-from hookviz.view.predictions import output_of
+from hookviz.view.predictions import output_of, target_name_of
 from hookviz.view.reason import why_answer
 
 SIZE = (1, 3, 40, 80)
@@ -272,3 +274,43 @@ def test_why_of_a_score_stays_in_its_part_of_the_picture():
     said, _ = why_answer(explorer.displayed(), step)
     row, column = said.position
     assert float(said.value) == pytest.approx(float(first[0, said.channel, row, column]))
+
+
+class TwoLevels(nn.Module):
+    """A detector with two feature levels: a box's score depends on the maps of one of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.deep = nn.Conv2d(3, 4, 3, 2, 1), nn.Conv2d(4, 4, 3, 2, 1)
+        self.head, self.deep_head = nn.Conv2d(4, 1, 1), nn.Conv2d(4, 1, 1)
+
+    def forward(self, x):
+        first = self.stem(x).relu()
+        levels = self.head(first), self.deep_head(self.deep(first).relu())
+        scores = torch.cat([level.flatten() for level in levels]).sigmoid()
+        corners = torch.rand(len(scores), 2)
+        boxes = torch.cat([corners, corners + 1], 1)
+        return [{"boxes": boxes, "scores": scores, "labels": torch.ones(len(scores)).long()}]
+
+
+def test_layers_on_which_a_box_does_not_depend_are_no_warning_and_not_shown():
+    torch.manual_seed(0)
+    explorer = hookviz.explore(TwoLevels().eval(), torch.rand(1, 3, 16, 16))
+    assert explorer.layer == "deep_head"
+    assert "click a prediction" in " ".join(summary(explorer.displayed()))
+    explorer.target = 'output[0]["scores"][3]'
+    verdict = verdict_of(explorer.displayed())
+    assert (verdict.kind, verdict.text) == ("good", "No problems found")
+    assert "does not depend on 2 layers" in verdict.details
+    assert explorer.layer in ("stem", "head")
+    assert explorer.displayed().cache[explorer.layer].gradient.any()
+    boxes = [box.target for box in output_of(explorer.displayed()).boxes]
+    explorer.target = boxes[1]
+    assert target_name_of(explorer.displayed()) == "box 2, class 1"
+
+
+def test_a_gradient_that_is_stopped_on_its_way_from_a_value_is_a_warning():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 3)).eval()
+    nn.init.constant_(model[0].bias, -9)
+    explorer = hookviz.explore(model, torch.rand(1, 3, 16, 16), hookviz.output[0, 0, 3, 3])
+    assert verdict_of(explorer.displayed()).text == "Zero gradient in 1 layer"

@@ -189,14 +189,15 @@ export function noGradient(facts: Facts) {
   return facts.scored ? ARRIVES_NOT : "choose a target first";
 }
 
-/** The nearest layer at which a gradient arrives, where none arrives here; of two the earlier. */
+/** The nearest layer with a gradient, not zero everywhere, where none arrives here; of two the earlier. */
 export function wayTo({ facts, reaches }: Source, data: Layer, none: string): string | null {
   if (none !== ARRIVES_NOT) return null;
   const { layers } = facts;
   const own = layers.findIndex(({ name }) => name === data.header.layer);
-  const graded = [...layers.keys()].filter((
-    n,
-  ) => (reaches ? reaches(sure(layers[n]).name) : layers[n]?.gradient !== null));
+  const graded = [...layers.keys()].filter((n) => {
+    const { name, gradient } = sure(layers[n]);
+    return reaches ? reaches(name) : gradient !== null && gradient !== 0;
+  });
   graded.sort((a, b) => Math.abs(a - own) - Math.abs(b - own) || a - b);
   return layers[graded[0] ?? -1]?.name ?? null;
 }

@@ -292,9 +292,10 @@ export function boxesOf({ answer, facts }: Source): OutputBox[] {
 
 /** The boxes as bars, best first, which need no pointer. */
 export function barsOf(boxes: OutputBox[]) {
+  const often = (name: string) => boxes.filter(({ label }) => label === name).length > 1;
   return boxes.slice(0, 8).map(({ label, score }, number) => ({
     number,
-    name: label,
+    name: often(label) ? `box ${number + 1}, ${label}` : label,
     value: score,
     words: percent(score),
     before: null,

@@ -121,7 +121,8 @@ def summary(view: View) -> list[str]:
     found += [view.session.inputs.note] if view.session.inputs.note else []
     found += [cache.unseen] if cache.unseen else []
     if not view.run.scored and view.run.logits is None:
-        click = "click a pixel of the output or " if output_of(view) else ""
+        what = "a prediction" if output_of(view).boxes else "a pixel of the output"
+        click = f"click {what} or " if output_of(view) else ""
         found.append(
             f"no class scores: {click}give target=hookviz.output[…] to choose what to explain"
         )

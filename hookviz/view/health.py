@@ -15,6 +15,7 @@ from ..hooking.maps import as_maps
 from ..hooking.records import Call, CapturedTensor, FeatureCache, Statistics
 from ..hooking.select import is_convolution
 from ..hooking.weights import stored_tensor
+from ..run.output import Output
 from ..studies.diagnosis.checks.magnitudes import LIMIT, trends
 from ..studies.diagnosis.checks.silent import silence
 from ..studies.diagnosis.modules import LINEAR, is_zero, next_to_zero, zeroed
@@ -37,7 +38,8 @@ def verdict_of(view: View) -> HealthSummary:
     cells = overview_of(view)
     blocked = any(cell.gradient == 0 for cell in cells)
     zero = zeroed(view.session.given) if blocked else ()
-    return verdict(cells, view.session.inputs.samples, kind, zero)
+    one_value = isinstance(view.target, Output)
+    return verdict(cells, view.session.inputs.samples, kind, zero, one_value)
 
 
 @dataclass(frozen=True)
@@ -248,7 +250,11 @@ def blocks_of(names: Sequence[str]) -> list[str]:
 
 
 def verdict(
-    cells: Sequence[Cell], samples: int = 1, kind: str = "input", zeroed: Sequence[str] = ()
+    cells: Sequence[Cell],
+    samples: int = 1,
+    kind: str = "input",
+    zeroed: Sequence[str] = (),
+    one_value: bool = False,
 ) -> HealthSummary:
     """Summarize the health of the network as far as these cells show it, judged as by `diagnose`.
 
@@ -261,6 +267,9 @@ def verdict(
         What an input is called.
     zeroed : sequence of str
         Linear layers among all of the model, not only these, whose weights are all zero.
+    one_value : bool
+        True if the target is a single value of the output, such as the score of a box: many layers
+        may not contribute to it.
 
     Examples
     --------
@@ -287,6 +296,9 @@ first in a.')
     layers = [cell for cell in cells if cell.weighted]
     on = f"{samples} {kind}" + "s" * (samples != 1)
     blocked = [cell for cell in cells if cell.gradient == 0]
+    # A gradient that arrives at the first layer has not been stopped on its way.
+    if beside := blocked if one_value and cells[0].gradient else []:
+        blocked = []
     if blocked and zeroed and not any(cell.zero_weights for cell in layers):
         text = (
             f"All weights of {' and '.join(zeroed)} are zero, so the gradient is zero in "
@@ -310,6 +322,8 @@ first in a.')
             sentence = f"{words} in {_named(odd[0])}{more}."
             return HealthSummary(f"{what} in {_count(odd)}", "odd", odd[0].name, sentence)
     clean = f"No NaN or Inf in {len(cells)} layer{'s' * (len(cells) != 1)}, on {on}."
+    if beside:
+        clean += f" The target does not depend on {_count(beside)}: the gradient is zero there."
     for what, sizes in (
         ("activation", [cell.activation for cell in layers]),
         ("gradient", [c.gradient for c in reversed(layers) if c.gradient is not None]),

@@ -50,6 +50,13 @@ def initial_view(view: View) -> View:
     return _opened_at(view, next(reached, first), strongest_channel, "")
 
 
+def where_the_gradient_arrives(view: View) -> View:
+    """Return the view at another layer if the gradient is zero in the shown one."""
+    gradients = {cell.name: cell.gradient for cell in overview_of(view)}
+    zero = gradients.get(view.settings.layer) == 0
+    return initial_view(view) if zero and any(gradients.values()) else view
+
+
 SPATIAL = "the last layer whose gradient and heatmap differ between positions"
 FLAT_GRADIENT = "the last layer whose heatmap differs between positions"
 UNSCORED = "the last layer whose maps differ between positions"

@@ -42,6 +42,9 @@ def target_name_of(view: View) -> str:
     """Return the name of the target."""
     names, logits, predictions = view.session.class_names, view.run.logits, predictions_of(view)
     target = view.target
+    for rank, box in enumerate(output_of(view).boxes if isinstance(target, Output) else (), 1):
+        if box.target == str(target):
+            return f"box {rank}, {box.label}"
     if target is None and logits is not None and not predictions:
         return "NaN scores" if logits.numel() else "nothing"
     return target_name(target, input_sample(view), names, predictions)

@@ -20,6 +20,7 @@ from ..hooking.records import FeatureCache
 from ..hooking.select import Layers, close_names, select_layers
 from ..models import pretrained
 from ..run.inputs import ModelInput, Transform, prepare_input
+from ..run.output import Output
 from ..run.progress import Progress
 from ..run.session import Session, alone
 from ..run.target import Target, check_target, named_target
@@ -29,7 +30,7 @@ from ..view.frame import Frame
 from ..view.layer import SCORE_DROP, SIMILARITY
 from ..view.maps import fitted
 from ..view.messages import BesideRequest, Request, TargetRequest
-from ..view.opening import first_shown
+from ..view.opening import first_shown, where_the_gradient_arrives
 from ..view.orders import ablate, channels_of, flip_of, flip_order
 from ..view.predictions import prediction_moved, predictions_of
 from ..view.runs import (
@@ -251,6 +252,8 @@ class Explorer(ViewResults):
         if name == "order" and self.children:
             view = with_order(view)
         view = fitted(view)
+        if name == "target" and isinstance(view.target, Output):
+            view = where_the_gradient_arrives(view)
         if name == "layer":
             view = first_shown(before, view, self._channels)
         self._go_to(view)
