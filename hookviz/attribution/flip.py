@@ -81,7 +81,7 @@ class Flip:
         self.answer = int(shares.argmax())
         self.curve, self.channels = [float(shares[self.answer])], list[int]()
         self.flipped: int | None = None
-        self._untried: list[int] | None = None  # after the change: those that may be left out
+        self._untried: list[int] = []  # after the change: those that may be left out
 
     def __repr__(self) -> str:
         tried = len(self.curve) - 1
@@ -93,33 +93,31 @@ class Flip:
     def work(self, seconds: float = math.inf) -> float:
         """Run the model once or more; return the fraction done, 0 to 1."""
         end = time.monotonic() + seconds
-        while (share := self._share) < 1:
-            if self._untried is None:
-                self._one_more()
-            else:
-                self._one_less(self._untried.pop())
+        while self._fraction < 1:
+            self._step()
             if time.monotonic() >= end:
-                return self._share
-        return share
+                break
+        return self._fraction
 
     @property
-    def _share(self) -> float:
-        if self._untried is not None:
-            return 1.0 if not self._untried else 1 - len(self._untried) / (2 * len(self.curve))
+    def _fraction(self) -> float:
+        if self.flipped is not None:
+            return 1 - len(self._untried) / (2 * len(self.curve))
         off = len(self.curve) - 1
         return 1.0 if off == len(self._order) else off / (2 * len(self._order))
 
-    def _one_more(self) -> None:
-        off = self._order[: len(self.curve)]
+    def _step(self) -> None:
+        """Switch one more channel off; after the change, switch one on again."""
+        searching = self.flipped is None
+        left_out = None if searching else self._untried.pop()
+        tried = self._order[: len(self.curve)] if searching else self.channels
+        off = [each for each in tried if each != left_out]
         shares = self._shares(off)
-        self.curve.append(float(shares[self.answer]))
+        if searching:
+            self.curve.append(float(shares[self.answer]))
         if (answer := int(shares.argmax())) != self.answer:
-            self.channels, self.flipped, self._untried = off, answer, off[:-1]
-
-    def _one_less(self, channel: int) -> None:
-        fewer = [each for each in self.channels if each != channel]
-        if (answer := int(self._shares(fewer).argmax())) != self.answer:
-            self.channels, self.flipped = fewer, answer
+            self.channels, self.flipped = off, answer
+            self._untried = off[:-1] if searching else self._untried
 
     def _shares(self, channels: list[int]) -> torch.Tensor:
         """Return the classes' probabilities, ``(K,)``, with these channels off."""
