@@ -16,10 +16,9 @@ from importlib.util import find_spec
 from linecache import getline
 
 import torch
-from torch import nn
+from torch import distributed, nn
 from torch.utils._pytree import tree_structure, tree_unflatten
 
-from ..edits.ways import become_rank_0
 from .fault import PLANTED, Fault
 
 
@@ -102,7 +101,8 @@ def by_torchlens(fault: Fault, model: nn.Module) -> Answer:
     import torchlens
     from torchlens import debug
 
-    become_rank_0()
+    if not distributed.is_initialized():  # in a child process TorchLens runs only as a rank
+        distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
     given = fault.given()
     named = given if isinstance(given, dict) else None
     args = () if named is not None else given
