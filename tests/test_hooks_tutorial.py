@@ -415,19 +415,6 @@ def test_terms_of_a_value_are_kernel_times_patch(lesson):
     assert abs(why.value - maps.max().item()) < 1e-4
 
 
-def test_sliders_show_the_terms_of_the_selected_value(lesson):
-    live = lesson.drawn_by("draw_15")
-    live.controls["row"].value, live.controls["column"].value = 3, 9
-    *terms, others, value = readings(live)[1:]
-    added = [float(row[1]) for row in (*terms, others)]
-    maps = lesson["eye_maps"].outputs[0][0, lesson["eye_channel"]]
-    assert len(terms) == 4
-    assert (
-        abs(sum(added) - maps[3, 9].item()) < 1e-2
-    )  # the table shows four digits; the layer has no bias
-    assert abs(float(value[1]) - maps[3, 9].item()) < 1e-2
-
-
 def test_the_notebook_leaves_no_hooks_or_gradients_on_the_model(lesson):
     demo = lesson["demo"]
     for module in demo.modules():

@@ -90,23 +90,6 @@ def test_the_first_cell_installs_hookviz_if_it_is_missing(monkeypatch, tmp_path)
     assert run_first_cell(monkeypatch, False, True) == [wanted]
 
 
-def test_has_static_view_detects_widgets_without_one():
-    view = {WIDGET: {}, "text/plain": "Live()"}
-
-    def seen(**more):
-        names = {"html": "text/html", "png": "image/png"}
-        data = view | {names[kind]: value for kind, value in more.items()}
-        alt = {"image/png": {"alt": more.get("png", "")}}
-        return has_static_view(nbformat.v4.new_output("display_data", data, metadata=alt))
-
-    assert not seen()
-    assert not seen(html='<div style="width:10px"></div>')
-    assert not seen(html='<img src="data:,"> 5')
-    assert not seen(png="")
-    assert seen(html="<td>5</td>")
-    assert seen(png="a map")
-
-
 def test_run_all_selects_notebooks_and_drops_useless_outputs(monkeypatch):
     monkeypatch.syspath_prepend(NOTEBOOKS[0].parent)
     from run_all import paths, worth_keeping

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 import torchvision
-from captum.attr import LayerGradCam, LayerGradientXActivation
+from captum.attr import LayerGradCam
 from pytorch_grad_cam import GradCAM
 from pytorch_grad_cam.utils.model_targets import ClassifierOutputTarget
 from torch import Tensor, nn
@@ -49,13 +49,11 @@ def picture(quick: bool) -> Tensor:
 
 def capture(quick: bool) -> Iterator[Table]:
     """Capture every convolution's output and the gradient that reaches it."""
-    rounds, slow_rounds = (2, 1) if quick else (15, 1)
+    rounds = 2 if quick else 15
     for name in ("vgg11",) if quick else ("resnet50", "vgg11"):
         model, x = network(name), picture(quick)
         plain = partial(input_gradient, model, x)
         yield raced(f"{name}: all convolutions, forward", forwards(model, x), rounds)
-        with torch.no_grad():
-            yield raced(f"{name}: the same within no_grad", forwards(model, x), rounds)
         both = {
             "plain": plain,
             "tensor hooks, gradients by reference": lambda m=model, x=x: by_hand(
@@ -65,15 +63,6 @@ def capture(quick: bool) -> Iterator[Table]:
             "hookviz.capture": lambda m=model, x=x: captured(m, partial(input_gradient, m, x)),
         }
         yield raced(f"{name}: forward, and backward to the input", both, rounds)
-        layers = convolutions(model)
-        slow = {
-            "plain": plain,
-            "captum, a list of all layers": lambda m=model, x=x, each=layers: by_captum(m, x, each),
-            "captum, layer by layer": lambda m=model, x=x, each=layers: [
-                by_captum(m, x, one) for one in each
-            ],
-        }
-        yield raced(f"{name}: activations and gradients by captum", slow, slow_rounds, 0)
 
 
 def forwards(model: nn.Module, x: Tensor) -> dict[str, Callable[[], Any]]:
@@ -113,13 +102,6 @@ def by_hand(model: nn.Module, x: Tensor, keep_gradient: Callable[[Tensor], Tenso
 
     with hooked(convolutions(model), after):
         return input_gradient(model, x), kept
-
-
-def by_captum(model: nn.Module, x: Tensor, layers: Any) -> Any:
-    gradient = LayerGradientXActivation(model, layers, multiply_by_inputs=False)
-    with warnings.catch_warnings():  # captum warns that it sets requires_grad on the input
-        warnings.simplefilter("ignore")
-        return gradient.attribute(x.clone(), CLASS)
 
 
 def input_gradient(model: nn.Module, x: Tensor) -> Tensor:
