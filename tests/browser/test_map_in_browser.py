@@ -8,7 +8,7 @@ from collections import OrderedDict
 import pytest
 import torch
 from face import find_layer, open_drawer
-from front_end import WIDGETS, wait_for
+from front_end import WIDGETS, canvas_pixels, wait_for
 from playwright.sync_api import expect
 from torch import nn
 
@@ -41,19 +41,6 @@ def layer_of(app):
     return app.locator(".hv-name").inner_text()
 
 
-def test_map_boxes_have_names_and_labels(shown):
-    made = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layers="layer3.*.conv2")
-    page = shown(made.to_html())
-    made.close()
-    page.locator(".hv-tile").first.wait_for()
-    page.keyboard.press("m")
-    boxes = page.locator(".hv-net-box")
-    boxes.first.wait_for()
-    names = boxes.locator("b").all_inner_texts()
-    assert (names[0], names[-1]) == ("input", "output")
-    assert boxes.first.get_attribute("aria-label") == "input, 3×112×112"
-
-
 def test_the_map_is_used_by_pointer_keyboard_and_search(shown, explorer_page):
     page = shown(explorer_page.read_text(encoding="utf-8"))
     page.locator(".hv-tile").first.wait_for()
@@ -64,10 +51,25 @@ def test_the_map_is_used_by_pointer_keyboard_and_search(shown, explorer_page):
     assert layer_of(app) == "layer2.0.conv1"
     wait_for(lambda: named(page, "hv-on") == {"layer2.0.conv1"}, "the layer's box")
     before = boxes.count()
+    names = boxes.locator("b").all_inner_texts()
+    assert (names[0], names[-1]) == ("input", "output")
+    assert boxes.first.get_attribute("aria-label") == "input, 3×112×112"
+    assert canvas_pixels(page.locator(".hv-net-edges")).any()
 
     page.locator('.hv-net-box[data-name="layer3.0"]').click()
     inner = page.locator('.hv-net-box[data-name="layer3.0.conv2"]')
     inner.click()
+    # The frame holds its boxes; those that run in parallel are stacked.
+    parts = ("conv1", "downsample.0", "conv2")
+    first, beside, last = (
+        page.locator(f'.hv-net-box[data-name="layer3.0.{part}"]').bounding_box() for part in parts
+    )
+    assert first["x"] == beside["x"] < first["x"] + first["width"] < last["x"]
+    assert first["y"] + first["height"] < beside["y"]
+    frame = page.locator('.hv-net-frame[data-key="layer3.0"]').bounding_box()
+    for box in (first, beside, last):
+        assert frame["x"] < box["x"] and box["x"] + box["width"] < frame["x"] + frame["width"]
+        assert frame["y"] < box["y"] and box["y"] + box["height"] < frame["y"] + frame["height"]
     wait_for(lambda: layer_of(app) == "layer3.0.conv2", "the layer of the box")
     # layer2.0 was open only for its layer, and is closed again.
     wait_for(lambda: boxes.count() == before, "the boxes of a block")
