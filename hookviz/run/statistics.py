@@ -120,10 +120,6 @@ class Moments(NamedTuple):
         """Apply a function, such as an indexing, to each tensor."""
         return Moments(*map(function, self))
 
-    def unbound(self) -> list[Moments]:
-        """Return the moments of each element along the first dimension."""
-        return [Moments(*row) for row in zip(*map(torch.unbind, self), strict=True)]
-
     @classmethod
     def stacked(cls, parts: Sequence[Moments]) -> Moments:
         """Stack moments of one shape along a new first dimension."""

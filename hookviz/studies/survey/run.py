@@ -276,6 +276,7 @@ class SurveyHooks(HookManager):
         self._indices = torch.zeros(0, dtype=torch.int64)
         self._batch: dict[SurveyedRun, BatchStatistics | Tensor] = {}
         self._waiting: dict[SurveyedRun, list[_Waiting]] = {}
+        self._waiting_numbers = 0  # in all of these
         self._calls: Counter[nn.Module] = Counter()
         self._grid = PatchGrid()
         self._ordered = False  # whether the order of the layers' rows has been checked
@@ -363,7 +364,8 @@ class SurveyHooks(HookManager):
             if waiting and not waiting[-1].fits(found):
                 self._reduce_waiting(run)
             self._waiting.setdefault(run, []).append(_Waiting(found, self._indices, labels))
-        if sum(each.found.numel() for run in self._waiting.values() for each in run) > _TOGETHER:
+            self._waiting_numbers += found.numel()
+        if self._waiting_numbers > _TOGETHER:
             self._reduce_waiting(*self._waiting)
         self._found.covered[batch.span.start : batch.span.stop] = True
         self._found.unread.update(batch.unread)
@@ -373,6 +375,7 @@ class SurveyHooks(HookManager):
         layers, mark = self._found.layers, self._found.fingerprint
         for run in runs:
             parts, *others = zip(*self._waiting.pop(run), strict=True)
+            self._waiting_numbers -= sum(part.numel() for part in parts)
             indices, labels = map(torch.cat, others)
             if isinstance(parts[0], Tensor):
                 found = reduce_maps(torch.cat(parts), indices, mark.length)
