@@ -144,6 +144,20 @@ def cut(text: str, width: int) -> str:
     return f"{text[:half]}…{text[half + 1 - width :]}" if width > 2 else text[:width]
 
 
+def cut_list(text: str, width: int) -> str:
+    """Name as many of several layers as there is room for, and the number of the others.
+
+    >>> cut_list("layer1.1.conv2, layer1.0.add, stem.0", 24)
+    'layer1.1.conv2 + 2 more'
+    """
+    names = text.split(", ")
+    for count in range(len(names) - 1, 0, -1):
+        shown = f"{', '.join(names[:count])} + {len(names) - count} more"
+        if len(shown) <= width < len(text):
+            return shown
+    return cut(text, width)
+
+
 def cut_parts(text: str, width: int) -> str:
     """Cut the longest of a name's parts: more of them are told apart, fewer read well.
 
@@ -256,10 +270,15 @@ def _cut_down(columns: Columns) -> dict[str, Sequence[str]]:
         widths[over.index(max(over))] -= 1
     narrowed: dict[str, Sequence[str]] = {}
     for (name, cells), width in zip(columns.items(), widths, strict=True):
-        narrowed[name] = [cut(cell, width) for cell in cells]
+        narrowed[name] = [_cut_cell(cell, width) for cell in cells]
         if len({*narrowed[name]}) < len({*cells}):  # two names became the same
-            narrowed[name] = [cut_parts(cell, width) for cell in cells]
+            narrowed[name] = [_cut_cell(cell, width, cut_parts) for cell in cells]
     return narrowed
+
+
+def _cut_cell(cell: str, width: int, cut_name: Callable[[str, int], str] = cut) -> str:
+    is_list = ", " in cell and " " not in cell.replace(", ", "").replace(" (call", "")
+    return cut_list(cell, width) if is_list else cut_name(cell, width)
 
 
 def _header(columns: Columns, widths: Sequence[int]) -> list[list[str]]:

@@ -82,8 +82,8 @@ def test_a_row_of_the_table_goes_to_its_layer(model, pictures):
     both = comparison.show("layer3.*conv?")
     rows = both.children[0]
     texts = [text.replace("\N{NO-BREAK SPACE}", " ").split() for text, _ in rows.options]
-    assert texts[0][:3] == ["first:", "layer3.1.bn1", "BatchNorm2d"]
-    assert rows.index == 0 and both.layer == "layer3.1.bn1"
+    assert texts[1][:3] == ["first:", "layer3.1.bn1", "BatchNorm2d"]
+    assert rows.index == 1 and both.layer == "layer3.1.bn1"
     (second,) = (
         n for n, words in enumerate(texts) if words[:3] == ["layer3.1.relu", "(call", "1)"]
     )
@@ -95,7 +95,7 @@ def test_a_row_of_the_table_goes_to_its_layer(model, pictures):
         wanted = cache["layer3.1.relu"].calls[1].outputs[0].value[0, both.channel]
         assert np.array_equal(frame.panels[0].values, wanted.numpy())
     both.layer = "layer3.0.conv1"  # equal, and therefore in a row with others
-    assert "equal: stem.0 … layer3.1.conv1" in " ".join(texts[rows.index])
+    assert rows.index == 0 and texts[0][1] == "equal"
     assert both.layer == "layer3.0.conv1"  # rather than the first layer of that row
     both.close()
     for network, state in zip((model, port), before, strict=True):

@@ -260,9 +260,9 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         return f"rounding explains all differences (relative difference up to {largest:.2g})"
 
     def row_groups(self) -> list[list[LayerDifference]]:
-        """Return the layers of each row of the table: the first difference, then all, folded."""
+        """Return the layers of each row of the table: equal ones that follow each other are one."""
         first = self.first()
-        groups = [] if first is None else [[first]]
+        groups = []
 
         def is_equal(row: LayerDifference) -> bool:
             # A difference changes the gradients of all layers before it.
@@ -275,13 +275,12 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         return groups
 
     def table(self) -> list[tuple[str, ...]]:
-        """Return rows of text, see `row_groups`."""
-        groups = self.row_groups()
-        rows = [folded(rows) if len(rows) > 1 else rows[0].cells() for rows in groups]
-        if self.first() is not None:
-            name, *cells = rows[0]
-            rows[0] = f"first: {name}", *cells
-        return rows
+        """Return rows of text, see `row_groups`; the first difference is marked."""
+        first, table = self.first(), []
+        for rows in self.row_groups():
+            name, *cells = folded(rows) if len(rows) > 1 else rows[0].cells()
+            table.append((f"first: {name}" if rows[0] is first else name, *cells))
+        return table
 
     @for_terminal
     def __repr__(self) -> str:

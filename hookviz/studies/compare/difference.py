@@ -268,12 +268,11 @@ class LayerDifference:
 
 def folded(rows: Sequence[LayerDifference]) -> tuple[str, ...]:
     """Return one row of the table for layers in a row that are equal."""
-    name = f"{len(rows)} equal: {rows[0].name} … {rows[-1].name}"
     gradient = max_difference(row.gradient for row in rows if row.gradient is not None)
     words = _in_short(gradient)
     if gradient is not None and not gradient.equal:
         words = f"≤ {words}"
-    return name, "", "", "equal", *[""] * 5, _in_short(rows[0].inputs), words
+    return f"{len(rows)} equal", "", "", "equal", *[""] * 5, _in_short(rows[0].inputs), words
 
 
 def shape_text(shape: Sequence[int]) -> str:

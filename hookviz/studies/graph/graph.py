@@ -25,7 +25,7 @@ from ...run.recorder import OperationRecorder
 from ...run.session import Session
 from ...tables import for_terminal, html_table, plain, text_table
 from .listener import INPUT, OUTPUT, GraphListener, Node, Place, own_memory
-from .page import drawing, shortened
+from .page import drawing
 
 
 def graph(
@@ -276,11 +276,7 @@ class Graph(TablePage):
 
     @for_terminal
     def __repr__(self) -> str:
-        rows = [
-            tuple(shortened(cell, wide) for cell, wide in zip(row, _WIDE, strict=True))
-            for row in self.rows()
-        ]
-        return text_table(self.verdict, HEADER, rows)
+        return text_table(self.verdict, HEADER, self.rows())
 
     def _heading(self) -> str:
         return f"Graph of {self.model}"
@@ -291,7 +287,6 @@ class Graph(TablePage):
 
 
 HEADER = ("node", "operation", "shape", "from")
-_WIDE = (26, 14, 14, 20)  # with the spaces between, 80 columns
 
 
 def _counted(count: int, thing: str) -> str:
