@@ -415,9 +415,9 @@ class OtherSoftmaxes(nn.Module):
 def test_softmaxes_other_than_attention_are_not_found():
     assert dict(hookviz.attention(OtherSoftmaxes(), torch.randn(2, 4, 8))) == {}
     maps = hookviz.attention(torchvision.models.resnet18().eval(), picture(1, 64))
-    assert not maps and maps.records() == [] and "nothing attends" in repr(maps)
+    assert not maps and maps.records() == [] and "no attention" in repr(maps)
     assert maps.gradients == {}
-    assert "nothing attends" in maps.to_html()
+    assert "no attention" in maps.to_html()
 
 
 MIXED_WEIGHTS = []

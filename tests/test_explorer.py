@@ -339,7 +339,7 @@ def test_controls_set_the_explorer(explorer, no_pictures):
     assert explorer.channel == best  # the first channel in the new order
     rank = control(explorer, "rank")
     assert (rank.min, rank.value, rank.max) == (1, 1, len(explorer.frame.channels))
-    assert says(explorer, f"rank 1 of {rank.max} by max: channel {best}")
+    assert says(explorer, f"rank 1 of {rank.max} by largest maximum: channel {best}")
     rank.value = 3
     assert explorer.channel == explorer.frame.channels[2]
     explorer.channel = 0

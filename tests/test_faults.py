@@ -552,7 +552,7 @@ FAULTS = {
         cured=lambda: Unfolded(nn.init.orthogonal_(torch.empty(8, 8)), torch.tanh),
     ),
     "nn.RNN with relu": Fault(
-        "exploding", "The activation is ", "nn.init.orthogonal_", layer="rnn", given=sequences,
+        "exploding", "have a size of ", "nn.init.orthogonal_", layer="rnn", given=sequences,
         sick=Rnn, cured=Between, prepared=lambda x: x.mean(1) * 5,
     ),
     "forty sigmoids": Fault(

@@ -138,3 +138,10 @@ def test_one_figure_serves_all_channels_of_a_layer(explorer, monkeypatch):
     explorer.alpha = 0.2
     figure.draw(explorer.frame)
     assert len(built) == 1
+
+
+def test_the_orders_have_the_words_of_the_canvas(explorer):
+    """They come from one table, which the browser gets with the facts."""
+    words = dict(control(explorer, "order").options)
+    assert words["z-score here"] == "contrast" and words["number"] == "index"
+    assert words["value × gradient here"] == "contribution"

@@ -109,7 +109,7 @@ export function ChannelRow({ app, word }: { app: App; word: string }) {
             </span>
             <Menu
               label="order of the channels"
-              options={app.facts.choices.order.map((name) => [name, ORDERS[name] ?? name])}
+              options={app.facts.choices.order.map((name) => [name, app.facts.order_names[name]])}
               value={at.order}
               onChoose={(order) => app.toOrder(order)}
             />
@@ -156,18 +156,4 @@ const SHOWN_AFTER: Record<string, string> = {
   output: "raw output",
   norm: "after normalization",
   activation: "after activation",
-};
-
-const ORDERS: Record<string, string> = {
-  index: "number",
-  mean: "largest mean",
-  max: "largest maximum",
-  zeros: "most zeros",
-  gradient: "largest gradient",
-  "gradcam weight": "Grad-CAM weight",
-  "score drop": "score lost if switched off (runs the model)",
-  value: "value here",
-  contrast: "z-score here",
-  contribution: "value × gradient here",
-  similarity: "similarity",
 };

@@ -118,7 +118,7 @@ function LessonView({ lesson }: { lesson: Lesson }) {
   const right = lesson.given !== undefined && answer?.right
     ? judged(step, lesson.given)
     : answer?.right;
-  const words = right ? "✓ right" : right === null ? "saved" : "✗ not yet";
+  const words = right ? "✓ right" : right === null ? "answered" : "✗ not right, try again";
   const isJudged = answer && !message;
   return (
     <>
@@ -136,7 +136,11 @@ function LessonView({ lesson }: { lesson: Lesson }) {
           value={lesson.name}
           onInput={(event) => lesson.set({ name: event.currentTarget.value })}
         />
-        <button type="button" title="a file to hand in" onClick={() => lesson.handIn()}>
+        <button
+          type="button"
+          title="save a file with all answers, to hand in"
+          onClick={() => lesson.handIn()}
+        >
           save answers
         </button>
         <button
@@ -157,7 +161,7 @@ function LessonView({ lesson }: { lesson: Lesson }) {
         }}
       >
         <Field lesson={lesson} />
-        <button type="submit" class="hv-check">{step.kind === "open" ? "save" : "check"}</button>
+        <button type="submit" class="hv-check">{step.kind === "open" ? "answer" : "check"}</button>
         <button type="button" disabled={!place} onClick={() => lesson.go(place - 1)}>back</button>
         <button
           type="button"
@@ -183,8 +187,8 @@ function Mark({ lesson, number }: { lesson: Lesson; number: number }) {
     : answer.right
     ? "right"
     : answer.right === null
-    ? "saved"
-    : "not yet";
+    ? "answered"
+    : "not right";
   return (
     <button
       type="button"

@@ -543,6 +543,7 @@ export interface Facts {
   pair: boolean;
   methods: string[];
   method_names: Record<string, string>;
+  order_names: Record<string, string>;
   flat: string[];
   opened: Opening | null;
   product: string;

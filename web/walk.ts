@@ -52,7 +52,7 @@ function answer(
     return {
       none: NEEDS +
         (none ||
-          "the page holds the path of the largest terms from the prediction to the input. Begin there."),
+          "this page explains only the prediction and the values that contribute most to it. Start at the prediction."),
     };
   }
   const own = ["kernel", "patch"].map((name) => [name, arrays[`${number} ${name}`]]);

@@ -525,10 +525,16 @@ function plus(text: string) {
 
 /** What is left of an input beside the parts. */
 const REMAINDERS: Record<string, string> = {
-  constant: "biases and shifts: what no layer made",
+  constant: "biases and shifts: they come from no layer",
   linearisation:
     "the path is not piecewise linear: the parts are gradient × value, and this is what is left",
   unexplained: "autograd does not follow all of the path",
+};
+
+/** The same in few words. */
+const LEFT: Record<string, string> = {
+  constant: "from biases",
+  linearisation: "left over: the path is not linear",
 };
 
 /** What an input was made of beside the parts that are shown one by one. */
@@ -540,9 +546,7 @@ function besides({ origins, traced, others, rest, remainder, kind, bent_by: by }
   const size = origins.reduce((sum, { part }) => sum + Math.abs(number(part)), Math.abs(left));
   if (Math.abs(left) > 1e-5 * size) {
     parts.push(
-      `${short(left)} ${kind === "linearisation" ? "left over: the path is not linear" : kind}${
-        by?.length ? ` (${by.join(", ")})` : ""
-      }`,
+      `${short(left)} ${LEFT[kind ?? ""] ?? kind}${by?.length ? ` (${by.join(", ")})` : ""}`,
     );
   }
   return parts.join("; ");

@@ -22,7 +22,7 @@ from ..run.inputs import Transform
 from ..run.recorder import OperationRecorder
 from ..run.session import Session
 from ..run.target import Target, check_target, logits_of
-from ..tables import number, plain
+from ..tables import counted, number, plain
 from .attention_listener import AttentionListener
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def attention(
     Attention
         A mapping from the name of a module to its weights ``(N, heads, queries, keys)``, in the
         order in which they ran. A single head has a dimension of one. The second call in one
-        forward is ``"name#1"``. If nothing attends, the mapping is empty.
+        forward is ``"name#1"``. Without attention the mapping is empty.
 
     Raises
     ------
@@ -325,10 +325,10 @@ class Attention(TablePage, Mapping[str, Tensor]):
     def verdict(self) -> str:
         """The modules that attend, in one line."""
         if not self:
-            return f"{self.model}: nothing attends"
+            return f"{self.model}: no attention"
         heads = sum(each.shape[1] for each in self._weights.values())
-        count = f"{len(self)} module{'s attend' if len(self) != 1 else ' attends'}"
-        return f"{self.model}: {count} with {heads} head{'s' * (heads != 1)}"
+        count = counted(len(self), "module")
+        return f"{self.model}: {count} with attention, {counted(heads, 'head')}"
 
     def records(self) -> list[dict[str, Any]]:
         """Return one dict per head.

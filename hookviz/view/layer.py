@@ -136,6 +136,21 @@ Grad-CAM weight first; or the largest drop of the target's score without the cha
 the model runs. At the chosen position: the largest value, the value most standard deviations above
 the channel's mean, or the largest activation × gradient. Or the maps most like one channel's."""
 
+ORDER_NAMES = {
+    "index": "number",
+    "mean": "largest mean",
+    "max": "largest maximum",
+    "zeros": "most zeros",
+    GRADIENT: "largest gradient",
+    WEIGHT: "Grad-CAM weight",
+    SCORE_DROP: "score lost if switched off (runs the model)",
+    VALUE: "value here",
+    CONTRAST: "z-score here",
+    CONTRIBUTION: "value × gradient here",
+    SIMILARITY: "similarity",
+}
+"""Order -> its words in a menu."""
+
 
 def channel_order(view: LayerView, order: str, scores: np.ndarray | None = None) -> np.ndarray:
     """Return channel numbers in the order in which they are stepped through, ``(C,)``.

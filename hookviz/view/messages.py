@@ -701,6 +701,7 @@ class Facts(Message):
     pair: bool
     methods: list[str]
     method_names: dict[str, str]
+    order_names: dict[str, str]
     flat: list[str]
     opened: Opening | None
     product: str

@@ -25,7 +25,7 @@ from .attending import weights_beside
 from .build import run_names_of, summary
 from .health import overview_of, verdict_of
 from .heatmaps import side_names
-from .layer import FIXED, SCORE_DROP, ChannelStatistics, channel_order
+from .layer import FIXED, ORDER_NAMES, SCORE_DROP, ChannelStatistics, channel_order
 from .maps import (
     call_of,
     channel_word,
@@ -94,6 +94,7 @@ def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
         pair=view.run_names != RUN_NAMES,
         methods=list(HEATMAPS),
         method_names=METHOD_NAMES,
+        order_names=ORDER_NAMES,
         flat=list(FLAT),
         opened=view.opened,
         product=PRODUCT,

@@ -13,6 +13,7 @@ from ..draw import html
 from ..files import without_half_characters
 from ..run.target import read_target
 from ..view.frame import Frame, Panel
+from ..view.layer import ORDER_NAMES
 from ..view.predictions import Prediction
 from ..view.settings import DECLARED, INDICES
 from .lifecycle import in_front_end, visible
@@ -136,7 +137,7 @@ class PlainFace(widgets.VBox):
         controls["channel"].description = "rank" if first else "channel"
         for name in MENUS:
             values = list(dict.fromkeys([*frame.choices[name], getattr(at, name)]))
-            names = [method_name(each) for each in values]
+            names = [ORDER_NAMES.get(each) or method_name(each) for each in values]
             if name == "shown_run" and frame.run_names:
                 original, edited, difference = frame.run_names
                 names = [edited, original, difference]
@@ -158,7 +159,7 @@ def _place(frame: Frame) -> str:
     count, order, here = frame.counts["channel"], frame.settings.order, frame.settings.channel
     if order == "index":
         return html.plain(f"of {count}", "place", f"channel {here} of {count}")
-    text = f"rank {frame.position + 1} of {count} by {order}: channel {here}"
+    text = f"rank {frame.position + 1} of {count} by {ORDER_NAMES[order]}: channel {here}"
     return html.plain(text, "place", text)
 
 

@@ -41,7 +41,9 @@ def test_answers_are_checked_and_collected_in_a_table(written, shown, tmp_path):
     expect(verdict).to_have_text("Write your name first.")
     lesson.get_by_role("textbox", name="your name").fill("Ada Lovelace")
     check.click()
-    assert "not yet" in verdict.inner_text() and "Walk with the arrow keys." in verdict.inner_text()
+    assert (
+        "not right" in verdict.inner_text() and "Walk with the arrow keys." in verdict.inner_text()
+    )
     page.get_by_role("slider", name="channel", exact=True).focus()
     for _ in range(5):
         page.keyboard.press("ArrowRight")
@@ -66,10 +68,10 @@ def test_answers_are_checked_and_collected_in_a_table(written, shown, tmp_path):
     lesson.get_by_role("button", name="question 3, open").click()
     lesson.get_by_role("combobox", name="your answer").select_option("fish")
     check.click()
-    assert "not yet" in verdict.inner_text()
+    assert "not right" in verdict.inner_text()
     lesson.get_by_role("button", name="next").click()
     lesson.get_by_role("textbox", name="your answer").press_sequentially("because\nit is")
-    lesson.get_by_role("button", name="save", exact=True).click()
+    lesson.get_by_role("button", name="answer", exact=True).click()
     with page.expect_download() as download:
         lesson.get_by_role("button", name="save answers").click()
     assert download.value.suggested_filename == "Ada-Lovelace.json"
@@ -114,7 +116,7 @@ def test_a_page_that_runs_its_network_asks_for_edits(shown, tmp_path):
     off.click()
     lesson.get_by_text("your answer: off layer3.1.conv2,3").wait_for()
     check.click()
-    expect(verdict).to_contain_text("not yet")
+    expect(verdict).to_contain_text("not right")
     off.click()  # switch the channel on again
     page.get_by_role("slider", name="channel", exact=True).focus()
     for _ in range(2):
@@ -155,7 +157,7 @@ def test_each_step_opens_its_view_and_a_click_answers_a_position_question(shown)
     lesson.get_by_text("your answer: position none").wait_for()
     check, verdict = lesson.get_by_role("button", name="check"), lesson.get_by_role("status")
     check.click()
-    expect(verdict).to_contain_text("not yet")
+    expect(verdict).to_contain_text("not right")
     point(page.locator(".hv-activation .hv-frame"), 4.5 / 14, 12.5 / 14, click=True)
     lesson.get_by_text("your answer: position 4,12").wait_for()
     check.click()

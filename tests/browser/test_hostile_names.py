@@ -37,7 +37,7 @@ def test_scripts_in_questions_and_answers_are_shown_as_text(shown, network, tmp_
     lesson.get_by_role("textbox", name="your name").fill(NAME)
     lesson.get_by_role("combobox", name="your answer").select_option(index=2)
     check.click()
-    expect(verdict).to_contain_text("not yet")  # with the hint
+    expect(verdict).to_contain_text("not right")  # with the hint
     lesson.get_by_role("combobox", name="your answer").select_option(index=1)
     check.click()
     expect(verdict).to_contain_text("right")  # with the explanation
@@ -48,7 +48,7 @@ def test_scripts_in_questions_and_answers_are_shown_as_text(shown, network, tmp_
             expect(verdict).to_contain_text("right" if step.answer.get("channel") == 1 else "")
         else:
             lesson.get_by_role("textbox", name="your answer").fill(NAME)
-            lesson.get_by_role("button", name="save", exact=True).click()
+            lesson.get_by_role("button", name="answer", exact=True).click()
     with page.expect_download() as download:
         lesson.get_by_role("button", name="save answers").click()
     file = tmp_path / "answers.json"

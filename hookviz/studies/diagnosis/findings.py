@@ -182,7 +182,7 @@ class Diagnosis(TablePage, Sequence[Finding]):
     @property
     def _counts(self) -> str:
         if not self and not self.looked_at:
-            return "not looked at, since no block has ended in which the model was called"
+            return "not looked at: the model was not called in a finished `with` block"
         counts = Counter(each.severity for each in self)
         said = [f"{counts[s]} {s}{'s' * (counts[s] > 1)}" for s in SEVERITIES if counts[s]]
         return ", ".join(["healthy"] * self.healthy + said)

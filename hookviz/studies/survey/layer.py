@@ -25,7 +25,7 @@ RULE = ("size", "stride", "start", "input_size")
 
 HEADER = (
     *("layer", "channels", "map size", "mean", "standard deviation", "zeros", "never above 0"),
-    *("NaN", "of one class"),
+    *("NaN", "one class"),
 )
 SPARE = ("standard deviation", "map size", "mean")
 """Columns that a narrow terminal can do without, the first ones first."""

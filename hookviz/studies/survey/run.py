@@ -232,8 +232,8 @@ def _pass(
                 if batch.unread and on_error == "raise":
                     index, why = next(iter(batch.unread.items()))
                     raise ValueError(
-                        f"Input {index} of the data set cannot be read ({why}): fix it, or pass "
-                        'on_error="skip".'
+                        f"Input {index} of the data set cannot be read ({why}): fix it, or leave "
+                        'such inputs out with on_error="skip", in a terminal with --skip.'
                     )
                 hooks.take(batch)
                 done += len(batch.span)

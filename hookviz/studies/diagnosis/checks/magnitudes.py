@@ -98,7 +98,7 @@ def _findings(
         yield Finding(
             "exploding",
             "warning",
-            f"The activation is {number(size)} in {call.layer!r}.",
+            f"Activations in {call.layer!r} have a size of {number(size)}.",
             advice or _ADVICE["exploding"],
             call.layer,
             call.call,
@@ -130,7 +130,7 @@ def _trend(
         by = "smaller" if kind == "vanishing" else "larger"
         factor = number(_ratio(kind, sizes[0], sizes[last]))
         named = f"{calls[last].layer!r} than in {calls[0].layer!r}"
-        return f"The {what} is {factor} times {by} in {named}"
+        return f"The {what}s are {factor} times {by} in {named}"
 
     steps = [_ratio(kind, a, b) for a, b in pairwise(sizes)]
     small = [index for index, step in enumerate(steps) if 1 < step < math.inf]

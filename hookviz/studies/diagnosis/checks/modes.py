@@ -61,7 +61,7 @@ class OtherMode(Check):
 class Dropout(Check):
     """Report a dropout function that drops in eval mode, and a dropout of everything."""
 
-    looks_at = "dropout as a function, and one that leaves nothing"
+    looks_at = "dropout functions in eval mode, and a dropout of everything"
 
     found: dict[str, OperationRecord] = field(default_factory=dict)  # by layer
 
