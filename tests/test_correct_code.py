@@ -100,6 +100,12 @@ def nearly_constant():
 # Parts that begin at zero, or were pruned
 
 
+def zero_head():
+    model = Between(lambda x: x + (x.round() - x).detach())
+    model.second.weight.data.zero_()
+    return model
+
+
 class WithGain(nn.Conv2d):
     """A convolution that standardizes its kernel, with a gain that starts at 0."""
 
@@ -170,6 +176,12 @@ def pruned():
         nn.Conv2d(1, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 36, 4)
     )
     nn.utils.prune.ln_structured(model[0], "weight", 0.6, n=2, dim=0)
+    return model
+
+
+def dropout_of_nothing():
+    model = Between(nn.Dropout(0.0)).eval()
+    model.change.train()
     return model
 
 
@@ -268,6 +280,7 @@ HEALTHY = {
     "a slope that is passed on": (
         lambda: Between(lambda x: x + (x.round() - x).detach()), entropy,
     ),
+    "a slope that is passed on before a layer that begins at zero": (zero_head, entropy),
     "a mask": (lambda: Between(lambda x: x * (x > 0)), entropy),
     "a mask of ones beside words": (
         Words, entropy, lambda: (torch.arange(192).view(16, 12), torch.ones(16, 12)),
@@ -293,6 +306,7 @@ HEALTHY = {
     "word2vec": (Skipgram, near_and_far, lambda: (torch.arange(16), torch.arange(16) + 20)),
     "pruned": (pruned, entropy, digits),
     "a dropout of everything in eval mode": (lambda: Between(nn.Dropout(1.0)).eval(), entropy),
+    "a dropout of nothing in another mode": (dropout_of_nothing, entropy),
     "a critic's step": (
         lambda: gan(lambda m, x: (m.critic(x.flatten(1)), m.critic(fake_pictures(m, x)))),
         critic_loss, digits,
