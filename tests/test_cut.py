@@ -518,12 +518,14 @@ class WithMixing(nn.Module):
         nn.GroupNorm(1, 3),
         nn.InstanceNorm2d(3),
         lambda x: x.flip(-1),
+        lambda x: x.transpose(2, 3),
+        lambda x: torch.cat([x, x], 1)[:, 1:4],
         lambda x: x.cumsum(-1),
         lambda x: F.conv2d(x, torch.ones(3, 3, 1, 1)),
         nn.BatchNorm2d(3, track_running_stats=False),
     ],
 )
-def test_a_value_is_followed_until_several_values_are_mixed(mix):
+def test_a_value_is_followed_until_values_are_mixed_or_moved(mix):
     torch.manual_seed(0)
     run = cut_of(WithMixing(mix), torch.randn(1, 2, 4, 4))
     value = run.value("one", 1, (2, 3))

@@ -314,7 +314,7 @@ function sumOf({ value, bias, rest, others, constant, constants, terms }: Answer
 /** Where the value is, what follows it, and what has to be known about it. */
 function onwardOf(found: Answer, sample: number) {
   const after = found.after.map(([name, now]) => `${name} ${short(number(now))}`);
-  if (found.mixed) after.push(`${found.mixed} (of several values)`);
+  if (found.mixed) after.push(`${found.mixed} (not followed further)`);
   const then = after.length ? `; then ${after.join(" → ")}` : "";
   const edited = found.edited
     ? `; its edits (${found.edits.join(", ")}) make it ${short(number(found.edited))}`

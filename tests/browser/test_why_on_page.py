@@ -111,7 +111,7 @@ def test_the_formula_names_the_operations_that_follow(shown):
     wait_for(lambda: why.locator(".hv-why-term").count() > 2, "the terms")
     words = why.locator("> .hv-dim").first.inner_text()
     assert "; then batch_norm " in words
-    assert "→ mean (of several values)" in words
+    assert "→ mean (not followed further)" in words
 
 
 def test_terms_are_exact_and_lead_back_to_the_pixels(shown, shots):
