@@ -690,3 +690,14 @@ def test_a_linear_layer_has_one_position():
     field = hookviz.receptive_field(model, torch.rand(1, 1, 8, 8), "2")
     assert field.status == "whole input" and field.map_size == (1,)
     assert field.box(0) == (0, 0, 8, 8)
+
+
+def test_a_forgotten_input_is_named_and_fields_are_printed_as_a_table():
+    model, x = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Conv2d(2, 1, 3)), torch.zeros(1, 1, 9, 9)
+    with pytest.raises(ValueError, match=r"'1' is a layer.*receptive_field\(model, image, '1'\)"):
+        hookviz.receptive_field(model, "1")
+    lines = repr(hookviz.receptive_field(model, x)).splitlines()
+    assert lines[0] == "Receptive fields of 2 layers, in pixels"
+    assert lines[-1].split() == ["1", "exact", "5×5", "1×1", "0,", "0", "5×5", "9×9"]
+    page = hookviz.receptive_field(model, x, "1")._repr_html_()
+    assert "<th>starts at</th>" in page and "map_size" not in page

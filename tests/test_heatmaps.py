@@ -415,3 +415,11 @@ def test_complex_layers_are_treated_as_twice_as_many_real_channels():
     for method in METHODS:
         expected = hookviz.heatmap(captured_call(*doubled), method)
         assert torch.equal(hookviz.heatmap(captured_call(maps, slopes), method), expected)
+
+
+def test_a_model_or_an_empty_capture_instead_of_a_layer_is_refused():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3))
+    with pytest.raises(TypeError, match="not of a model: run the model within hookviz.capture"):
+        hookviz.heatmap(model, torch.rand(1, 3, 8, 8))
+    with pytest.raises(ValueError, match="No layer has run in this capture"):
+        hookviz.heatmap(hookviz.capture(model), "gradcam")

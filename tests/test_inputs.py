@@ -533,3 +533,20 @@ def test_class_names_come_from_several_sources():
     model.class_names = ["cat", "dog"]  # names for another number of classes
     explorer = hookviz.explore(model, x)
     assert explorer.frame.predictions[0].name not in model.class_names
+
+
+class ColourAndDepth(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.colour, self.depth = nn.Conv2d(3, 4, 3), nn.Conv2d(1, 4, 3)
+
+    def forward(self, rgb, depth):
+        return (self.colour(rgb) * self.depth(depth)).mean((2, 3))
+
+
+def test_a_list_of_tensors_is_the_arguments_of_a_model_that_needs_as_many():
+    both = [torch.rand(1, 3, 8, 8), torch.rand(1, 1, 8, 8)]
+    args = prepare_input(both, ColourAndDepth()).args
+    assert [arg.shape for arg in args] == [tensor.shape for tensor in both]
+    hookviz.explore(ColourAndDepth().eval(), both).close()
+    assert isinstance(prepare_input([torch.rand(3, 8, 8)], RGB).args[0], list)

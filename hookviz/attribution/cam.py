@@ -18,7 +18,7 @@ import inspect
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..hooking.maps import as_maps
 from ..hooking.records import Call, FeatureCache, LayerRecord
@@ -96,12 +96,21 @@ def heatmap(
             near = close_names(method, ATTENTION_HEATMAPS)
             raise ValueError(f"Unknown heatmap of attention method={method!r}; {near}.")
         return ATTENTION_HEATMAPS[method](record)
+    if isinstance(record, nn.Module):
+        raise TypeError(
+            "A heatmap is of a captured layer, not of a model: run the model within "
+            "hookviz.capture, and give one of the records, as cache['layer1']."
+        )
     check_method(method)
     if isinstance(record, FeatureCache):
-        first = next(iter(record), "layer1")
+        if not record:
+            raise ValueError(
+                "No layer has run in this capture: call the model, and backward() of a score, "
+                "within its block."
+            )
         raise TypeError(
             f"A heatmap is of one layer, and this is a capture of {len(record)}: give one of its "
-            f"records, as cache[{first!r}]."
+            f"records, as cache[{next(iter(record))!r}]."
         )
     call = record.last if isinstance(record, LayerRecord) else record
     grid = grid or call.grid

@@ -95,8 +95,8 @@ def prepare_input(
         is passed to the model unchanged. If the model raises on it, a tensor without a batch
         dimension gets one, and a tensor of bytes is read as a picture. A tuple holds the model's
         positional arguments, a dict its keyword arguments, or one argument if the names do not fit;
-        a list of tensors is one argument (as detection models take). The result of this function is
-        returned unchanged.
+        a list of tensors is one argument (as detection models take), unless the model's forward
+        needs as many arguments. The result of this function is returned unchanged.
     model : torch.nn.Module
         Its first parameter's device is where the input goes.
     weights : torchvision weights entry, optional
@@ -266,9 +266,13 @@ def _arguments(inputs: Any, model: nn.Module) -> tuple[tuple[Any, ...], dict[str
     """Return positional and keyword arguments; a dict is the latter if the names fit."""
     if isinstance(inputs, Mapping):
         named = {str(key): value for key, value in inputs.items()}
-        return ((), named) if _takes(model, named) else ((inputs,), {})
+        return ((), named) if _binds(model, (), named) else ((inputs,), {})
     if isinstance(inputs, tuple):
         return inputs, {}
+    if isinstance(inputs, list) and all(isinstance(value, Tensor) for value in inputs):
+        # A model that needs as many arguments cannot take the list as one of them.
+        apart = _binds(model, tuple(inputs), {}) and not _binds(model, (inputs,), {})
+        return (tuple(inputs) if apart else (inputs,)), {}
     if isinstance(inputs, (Tensor, list)):
         return (inputs,), {}
     if isinstance(inputs, DataLoader):
@@ -286,10 +290,10 @@ def _arguments(inputs: Any, model: nn.Module) -> tuple[tuple[Any, ...], dict[str
     )
 
 
-def _takes(model: nn.Module, named: Mapping[str, Any]) -> bool:
-    """Return whether the model's forward has arguments of these names."""
+def _binds(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Return whether the model's forward takes these arguments."""
     try:
-        inspect.signature(model.forward).bind(**named)
+        inspect.signature(model.forward).bind(*args, **kwargs)
     except TypeError:
         return False
     except ValueError:  # no signature, as of a ScriptModule

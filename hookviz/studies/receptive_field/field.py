@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from ...draw.document import TablePage
 from ...hooking.handles import HookManager
 from ...hooking.maps import PatchGrid, as_maps
-from ...hooking.select import Layers, select_layers
+from ...hooking.select import Layers, check_model, module_names, select_layers
 from ...hooking.tensors import tensors
 from ...run.follow import StopForward
 from ...run.inputs import ModelInput, Transform, prepare_input
 from ...run.session import Session, clone_inputs
-from ...tables import for_terminal, html_table, paragraph, plain
+from ...tables import counted, for_terminal, html_table, paragraph, plain, text_table
 from .dependency import Key, LayerFootprint, Uncertainty, seen_by, spatial
 
 
@@ -246,9 +246,18 @@ class ReceptiveField(TablePage):
         return f"Receptive field of {self.layer or 'the model'}"
 
     def _repr_html_(self) -> str:
-        (record,) = self.records()
-        cells = [_times(each) if isinstance(each, list) else str(each) for each in record.values()]
-        return html_table("Receptive field", tuple(record), [cells])
+        return html_table("Receptive field", HEADER, [self._row()])
+
+    def _row(self) -> tuple[str, ...]:
+        """Return the cells below `HEADER`."""
+        name = self.layer or "(model)"
+        start = (
+            "" if None in self.start else ", ".join(str(n).replace("-", "−") for n in self.start)
+        )
+        stride = "" if None in self.stride else _times(self.stride)
+        sizes = _times(self.size) if self.known else "", stride, start
+        status = f"{self.status}: {self.why}" if self.why else self.status
+        return name, status, *sizes, _times(self.map_size), _times(self.input_size)
 
     @for_terminal
     def __repr__(self) -> str:
@@ -264,6 +273,27 @@ class ReceptiveField(TablePage):
         return paragraph(f"ReceptiveField({', '.join(said)})")
 
 
+HEADER = ("layer", "status", "sees", "stride", "starts at", "positions", "of the input")
+"""The columns of a table of fields; all sizes are in pixels."""
+
+
+class ReceptiveFields(dict[str, ReceptiveField]):
+    """The receptive fields of several layers, by name."""
+
+    @for_terminal
+    def __repr__(self) -> str:
+        return text_table(self._title(), HEADER, self._rows(), ("of the input",))
+
+    def _repr_html_(self) -> str:
+        return html_table(self._title(), HEADER, self._rows())
+
+    def _title(self) -> str:
+        return f"Receptive fields of {counted(len(self), 'layer')}, in pixels"
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        return [field._row() for field in self.values()]
+
+
 def _times(numbers: Sequence[int | None]) -> str:
     return "×".join("?" if n is None else str(n).replace("-", "−") for n in numbers)
 
@@ -276,7 +306,7 @@ def receptive_field(
     call: int = -1,
     weights: Any = None,
     transform: Transform | None = None,
-) -> ReceptiveField | dict[str, ReceptiveField]:
+) -> ReceptiveField | ReceptiveFields:
     """Find the pixels of the input that each position of a layer's map depends on.
 
     They follow from the operations that run, not from a table of layers: the model runs once, in
@@ -302,9 +332,9 @@ def receptive_field(
 
     Returns
     -------
-    ReceptiveField or dict of str to ReceptiveField
-        A dict for several layers, without those that do not run, or not that often, or return no
-        map.
+    ReceptiveField or ReceptiveFields
+        A dict of fields by name for several layers, without those that do not run, or not that
+        often, or return no map.
 
     Raises
     ------
@@ -331,6 +361,12 @@ def receptive_field(
     >>> field.box(0, 1), field.box(0, 1).padding
     ((0, 1, 7, 9), ((1, 0), (0, 0)))
     """
+    check_model(model)
+    if isinstance(inputs, str) and any(inputs in names for names in module_names(model).values()):
+        raise ValueError(
+            f"{inputs!r} is a layer, and the second argument is the input: give "
+            f"receptive_field(model, image, {inputs!r})."
+        )
     origin = _Origin(model, weights, transform)
     pattern = isinstance(layer, str) and set("*?[") & set(layer)
     if pattern or not isinstance(layer, str | nn.Module):
@@ -353,8 +389,8 @@ def receptive_field(
 Chosen = dict[nn.Module, list[str]]
 
 
-def _fields(origin: _Origin, chosen: Chosen, inputs: Any, call: int) -> dict[str, ReceptiveField]:
-    seen, found = _seen(origin, chosen, inputs), {}
+def _fields(origin: _Origin, chosen: Chosen, inputs: Any, call: int) -> ReceptiveFields:
+    seen, found = _seen(origin, chosen, inputs), ReceptiveFields()
     for name, *_ in chosen.values():
         calls = [key for key in seen if key[0] == name]
         if -len(calls) <= call < len(calls) and seen[calls[call]].planes is not None:

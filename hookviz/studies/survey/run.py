@@ -202,7 +202,7 @@ def _fields(model: nn.Module, layers: list[nn.Module], reader: Reader) -> dict[s
     inputs = as_the_model_takes(first.inputs, unwrapped(model)[0])
     try:
         found: Any = receptive_field(model, inputs, layers, call=0)
-    except TransformError:  # behind the layers: the survey itself can do without
+    except (ValueError, TransformError):  # such as words: the survey itself can do without
         return {}
     return {
         name: {key: list(getattr(field, key)) for key in RULE}
