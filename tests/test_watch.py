@@ -570,9 +570,9 @@ def test_a_saved_training_is_loaded_unchanged(tmp_path):
 @pytest.mark.parametrize(
     ("change", "model", "options", "message"),
     [
-        (lambda content: b"", Net, {}, "broken, or not a (survey, )?watch"),
-        (lambda content: b"PK no zip", Net, {}, "broken, or not a (survey, )?watch"),
-        (lambda content: content[:5000], Net, {}, "broken, or not a (survey, )?watch"),
+        (lambda content: b"", Net, {}, "broken, or not a (survey or )?watch"),
+        (lambda content: b"PK no zip", Net, {}, "broken, or not a (survey or )?watch"),
+        (lambda content: content[:5000], Net, {}, "broken, or not a (survey or )?watch"),
         (bytes, lambda: nn.Sequential(nn.Linear(1, 1)), {}, "its model differs"),
         (bytes, Net, {"layers": "conv"}, "its layers differ"),
         (bytes, Net, {"every": 7}, "its every= differs"),
