@@ -21,6 +21,7 @@ from hookviz.run.inputs import prepare_input
 from hookviz.run.pictures import load_picture
 from hookviz.run.session import Session
 from hookviz.run.target import class_names_of
+from hookviz.view.build import summary
 from hookviz.view.payload import model_payload
 
 RGB = nn.Conv2d(3, 2, 1)
@@ -550,3 +551,11 @@ def test_a_list_of_tensors_is_the_arguments_of_a_model_that_needs_as_many():
     assert [arg.shape for arg in args] == [tensor.shape for tensor in both]
     hookviz.explore(ColourAndDepth().eval(), both).close()
     assert isinstance(prepare_input([torch.rand(3, 8, 8)], RGB).args[0], list)
+
+
+def test_the_title_line_says_that_the_transform_of_a_gray_picture_is_a_guess():
+    digit = RANDOM.random((28, 28), dtype=np.float32)
+    explorer = hookviz.explore(classifier(1), digit)
+    assert any("a guess: give transform=" in fact for fact in summary(explorer.displayed()))
+    tensor = hookviz.explore(classifier(1), torch.from_numpy(digit)[None, None])
+    assert not any("a guess" in fact for fact in summary(tensor.displayed()))

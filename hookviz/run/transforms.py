@@ -59,7 +59,9 @@ class Preprocessing:
         """Transform a picture; return the model's input and a note, which is usually empty."""
         if not self.given:
             _refuse_too_long(picture)
-            return _batched(self.transform(picture.converted(self.channels or 3))), picture.note
+            note = GRAY_GUESS if self.guessed and self.channels == 1 else ""
+            made = _batched(self.transform(picture.converted(self.channels or 3)))
+            return made, "; ".join(filter(None, (picture.note, note)))
         return self._apply_own(picture)
 
     def _apply_own(self, picture: LoadedPicture) -> tuple[Arguments, str]:
@@ -108,6 +110,11 @@ class Preprocessing:
 
 
 GUESS = "ImageNet's transform, a guess"
+
+# Networks for ImageNet take colours, so that the guess is probably wrong for a gray picture.
+GRAY_GUESS = (
+    "resized and normalized as for ImageNet, a guess: give transform=, or a tensor to use unchanged"
+)
 
 
 def preprocessing_for(
