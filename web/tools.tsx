@@ -4,6 +4,7 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Popup, Toggle } from "./controls.tsx";
 import { download } from "./dom.ts";
 import { Help, Sheet } from "./help.tsx";
+import { stillOf } from "./still.ts";
 import type { App } from "./app.ts";
 
 /** What the buttons at the end of the header do. */
@@ -28,7 +29,12 @@ export class Tools {
           () => this.file("html", "text/html"),
         ],
       );
-    } else acts.push(["print", "the shown view on paper, or as a PDF file", () => print()]);
+    } else {
+      acts.push(
+        ["save picture", "the shown view as a PNG file", () => this.picture()],
+        ["print", "the shown view on paper, or as a PDF file", () => print()],
+      );
+    }
     if (code) {
       acts.push(["copy code", "this view without hookviz, as PyTorch code", () => this.code()]);
     }
@@ -49,6 +55,11 @@ export class Tools {
     const { facts, at } = this.app;
     const name = [facts.model, at.layer, at.channel].filter((part) => part !== "").join("-");
     return `${name.replace(/[^\p{L}\p{N}._-]+/gu, "-")}.${ending}`;
+  }
+
+  /** Where there is no kernel, the page draws it. */
+  picture() {
+    stillOf(this.app).toBlob((blob) => blob && download(blob, this.name("png")), "image/png");
   }
 
   /** The kernel writes it. */

@@ -10,6 +10,7 @@ import pytest
 import torch
 from face import choose, find_layer, go_to_trouble, open_drawer, save_menu
 from front_end import SAID, canvas_pixels, next_frame, nothing_wrong, point, wait_for
+from PIL import Image
 from playwright.sync_api import expect
 
 import hookviz
@@ -178,6 +179,20 @@ def test_the_page_can_be_printed(page):
     page.evaluate("globalThis.print = () => { globalThis.isPrinted = true }")
     save_menu(page, "print")
     assert page.evaluate("isPrinted")
+
+
+def test_the_shown_view_is_saved_as_a_picture(page, shots):
+    with page.expect_download() as waited:
+        save_menu(page, "save picture")
+    assert re.fullmatch(r"DemoNet-[\w.]+-\d+\.png", waited.value.suggested_filename)
+    waited.value.save_as(shots / "saved-view.png")
+    picture = np.array(Image.open(shots / "saved-view.png").convert("RGB"))
+    for name, left in (("activation", 528), ("gradient", 1032)):  # after a gap of 24 pixels
+        shown = canvas_pixels(frame(page, name).locator("canvas"))[..., :3]
+        side = 480 / shown.shape[1]
+        for row, column in ((2, 3), (5, 9), (11, 7)):
+            y, x = 24 + 2 * 34 + (row + 0.5) * side, left + (column + 0.5) * side
+            assert (picture[round(y), round(x)] == shown[row, column]).all()
 
 
 def test_the_health_chip_opens_the_layer_with_nan(shown):
