@@ -306,7 +306,7 @@ def receptive_field(
     call: int = -1,
     weights: Any = None,
     transform: Transform | None = None,
-) -> ReceptiveField | ReceptiveFields:
+) -> ReceptiveField | dict[str, ReceptiveField]:
     """Find the pixels of the input that each position of a layer's map depends on.
 
     They follow from the operations that run, not from a table of layers: the model runs once, in
@@ -332,8 +332,8 @@ def receptive_field(
 
     Returns
     -------
-    ReceptiveField or ReceptiveFields
-        A dict of fields by name for several layers, without those that do not run, or not that
+    ReceptiveField or dict of str to ReceptiveField
+        A dict, printed as a table, for several layers, without those that do not run, or not that
         often, or return no map.
 
     Raises
