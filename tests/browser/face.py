@@ -39,12 +39,6 @@ def save_menu(app: Any, act: str) -> None:
     app.get_by_role("button", name=act, exact=True).click()
 
 
-def go_to_trouble(app: Any) -> None:
-    """Click the health chip to go to the layer that it names."""
-    app.locator(".hv-chip").click()
-    app.locator(".hv-popup:visible").get_by_role("button", name="go to").click()
-
-
 def close_drawer(app: Any) -> None:
     """Close the open drawer."""
     app.locator(".hv-tab[aria-expanded=true]").click()

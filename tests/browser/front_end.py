@@ -319,7 +319,7 @@ class OpenNotebook:
         self.page.set_viewport_size({"width": 1400, "height": 1300})
         self.errors: list[str] = []
         self.page.on("console", self._note_console)
-        self.page.on("pageerror", self._note)
+        self.page.on("pageerror", lambda error: self._note(f"{error}\n{error.stack}"))
         self.open(seconds)
         self.run_all(seconds)
 

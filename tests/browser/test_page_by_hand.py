@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import numpy as np
 import pytest
 import torch
-from face import choose, find_layer, go_to_trouble, open_drawer, save_menu
+from face import choose, find_layer, open_drawer, save_menu
 from front_end import SAID, canvas_pixels, next_frame, nothing_wrong, point, wait_for
 from PIL import Image
 from playwright.sync_api import expect
@@ -214,7 +214,7 @@ def test_the_health_chip_opens_the_layer_with_nan(shown):
 
 # Choose another order before the browser has read the layer.
 AT_ONCE = """() => {
-  document.querySelector(".hv-chip + .hv-popup button").click();
+  document.querySelector("[data-layer='layer2.1.conv1']").click();
   const order = document.querySelector("[aria-label='order of the channels']");
   order.value = "zeros";
   order.dispatchEvent(new Event("change"));
@@ -222,14 +222,14 @@ AT_ONCE = """() => {
 
 
 def test_silent_channels_are_marked_and_found(shown):
-    """The health chip, the colours of the layers, an order and labels show silent channels."""
+    """The colours of the layers, an order and labels show silent channels."""
     model = hookviz.demo_model()
     with torch.no_grad():
         model.layer2[1].conv1.weight[1::2] = 0
     explorer = hookviz.explore(model, hookviz.demo_images()[6])
     page = shown(explorer.to_html())
     explorer.close()
-    go_to_trouble(page)
+    find_layer(page, "layer2.1.conv1")
     page.locator(".hv-name", has_text="layer2.1.conv1").wait_for()
     wait_for(lambda: page.locator(".hv-words.hv-tag").count() == 0, "the new layer's words")
     page.get_by_label("order of the channels").select_option("zeros")
