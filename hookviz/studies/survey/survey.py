@@ -21,7 +21,7 @@ from ...run.inputs import Transform
 from ...run.progress import Progress
 from ...run.statistics import NONE
 from ...run.target import class_index
-from ...tables import Row, Tabular, megabytes, some
+from ...tables import Row, Tabular, counted, megabytes, some
 from ..showing import widget
 from .file import FORMAT, pack, unpack
 from .fingerprint import Fingerprint, data_marks, differences, model_marks
@@ -354,7 +354,8 @@ class Survey(Tabular, Mapping[Key, LayerSurvey]):
         if self.complete:
             inputs = f"{length:,} inputs"
         name = self.fingerprint.model
-        facts = [f"Survey of {name}: {len(self)} layers, {channels:,} channels, {inputs}"]
+        sizes = f"{counted(len(self), 'layer')}, {counted(channels, 'channel')}"
+        facts = [f"Survey of {name}: {sizes}, {inputs}"]
         if self.unread:
             facts.append(f"{len(self.unread)} could not be read ({some(self.unread, 5)})")
         if self.left_out:
