@@ -137,7 +137,7 @@ def test_survey_writes_a_file(tmp_path, pictures, capsys):
     assert main(["survey", "--demo", pictures, "-o", out, "--layers", "stem.0", "-k", "2"]) == 0
     survey = hookviz.load(out)
     assert survey.complete and len(survey["stem.0"].top(3)) == 2
-    assert "1 layers, 24 channels, 6 inputs" in capsys.readouterr().err
+    assert "1 layer, 24 channels, 6 inputs" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

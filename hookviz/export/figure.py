@@ -283,9 +283,12 @@ def _column(picture: Panel | ImagePanel) -> Image.Image:
     else:
         colours = _colours(picture.cmap)
         levels = to_levels(picture.values, picture.low, picture.high)
-        if len(levels) == 1:
-            levels = levels.repeat(strip_height(levels.shape[1]), 0)
-        drawn = _fit(Image.fromarray(colours[levels]), SIDE, SIDE, picture.box)
+        drawn = Image.fromarray(colours[levels])
+        if drawn.height == 1:  # not as high as a long signal is wide
+            wide = min(drawn.width, SIDE)
+            drawn = drawn.resize((wide, 1), Image.Resampling.BOX)
+            drawn = drawn.resize((wide, strip_height(wide)), Image.Resampling.NEAREST)
+        drawn = _fit(drawn, SIDE, SIDE, picture.box)
         bar, right = Image.fromarray(colours[np.arange(COLOURS)[::-1]][:, None]), SIDE + 2 * GAP
         column.paste(bar.resize((BAR, drawn.height)), (right, 3 * LINE))
         for value, down in ((picture.high, 0), (picture.low, drawn.height - LINE + 2)):

@@ -25,7 +25,7 @@ STILL = 3
 
 
 class Page(LiveWidget):
-    """The widget that `show()` of a survey and of a trace returns; its controls are the page's.
+    """The widget that ``show()`` of a survey and of a trace returns; its controls are the page's.
 
     Parameters
     ----------

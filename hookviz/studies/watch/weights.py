@@ -38,11 +38,11 @@ class Weights:
 
     def begin(self) -> None:
         """Copy the weights, which takes as much memory as they do."""
-        grads = {id(p): p.grad for p in self._parameters if p.grad is not None}
+        grads = {id(p): p.grad.detach() for p in self._parameters if p.grad is not None}
         grads = {key: grad for key, grad in grads.items() if grad.layout is torch.strided}
-        with torch.no_grad():
-            self._before = [p.detach().clone() for p in self._parameters]
-            self._sizes, sizes = _norms(self._before), _norms(grads.values())
+        # Without torch.no_grad(): an interrupt at its end would leave it on.
+        self._before = [p.detach().clone() for p in self._parameters]
+        self._sizes, sizes = _norms(self._before), _norms(grads.values())
         self._standing = {
             key: (grad.data_ptr(), grad._version)
             for (key, grad), size in zip(grads.items(), sizes, strict=True)
@@ -92,8 +92,7 @@ class Weights:
     def updates(self) -> list[float]:
         """Return the update of each layer, divided by its norm."""
         pairs = zip(self._parameters, self._before, strict=False)
-        with torch.no_grad():
-            moves = _norms(p.detach().to(before.device) - before for p, before in pairs)
+        moves = _norms(p.detach().to(before.device) - before for p, before in pairs)
         moved, sizes = self._by_layer(moves), self._by_layer(self._sizes)
         return [
             move / size if size else (math.inf if move else math.nan)
