@@ -207,12 +207,13 @@ export class NetworkMap {
     if (own) return own;
     const last = unit.nodes.findLast((n) => {
       const { layer, call } = nodes[n];
-      return sizes[layer]?.[0] || (layer === "input" && call === 0 && this.input());
+      const isShown = layer === "input" && call === this.app.data?.header.place?.[2];
+      return sizes[layer]?.[0] || (isShown && this.input());
     });
     return last === undefined ? "" : nodes[last].layer;
   }
 
-  /** The input's picture, if it is one. */
+  /** The picture of the input from which the shown layer's map comes, if it is one. */
   input() {
     return this.app.source.picture(this.app.data?.header.place ?? null);
   }

@@ -99,7 +99,7 @@ function Sheet({ map, layout }: { map: NetworkMap; layout: Layout }) {
   // The same elements while nothing of them changes: a view is drawn at every move of the pointer.
   const boxes = useMemo(
     () => boxesOf(map, layout, setNear),
-    [layout, graph, at.layer, at.call, at.health, layers, parts.map.key],
+    [layout, graph, at.layer, at.call, at.health, layers, parts.map.key, map.input()],
   );
   const shown = layout.boxes.find(({ key }) => key === near) ?? layout.boxes[map.now];
   const measured = useMemo(() => ({ paths: null as Path[] | null }), [layout, graph, room]);
