@@ -37,7 +37,7 @@ def test_heatmap_opacity_and_target_are_set_by_keyboard(open_notebook, shots):
             assert widget.get_by_role(role, name=name, exact=True).count() == 1
 
     def sources():
-        return [picture.get_attribute("src") for picture in pictures.all()]
+        return pictures.evaluate_all("all => all.map((picture) => picture.src)")
 
     def moves(act):
         """Wait until an action has changed a picture."""
