@@ -94,7 +94,10 @@ class Flip:
         """Run the model once or more; return the fraction done, 0 to 1."""
         end = time.monotonic() + seconds
         while self._fraction < 1:
-            self._step()
+            if self.flipped is None:
+                self._one_more()
+            else:
+                self._one_less()
             if time.monotonic() >= end:
                 break
         return self._fraction
@@ -106,18 +109,20 @@ class Flip:
         off = len(self.curve) - 1
         return 1.0 if off == len(self._order) else off / (2 * len(self._order))
 
-    def _step(self) -> None:
-        """Switch one more channel off; after the change, switch one on again."""
-        searching = self.flipped is None
-        left_out = None if searching else self._untried.pop()
-        tried = self._order[: len(self.curve)] if searching else self.channels
-        off = [each for each in tried if each != left_out]
+    def _one_more(self) -> None:
+        """Switch the next channel off."""
+        off = self._order[: len(self.curve)]
         shares = self._shares(off)
-        if searching:
-            self.curve.append(float(shares[self.answer]))
+        self.curve.append(float(shares[self.answer]))
         if (answer := int(shares.argmax())) != self.answer:
-            self.channels, self.flipped = off, answer
-            self._untried = off[:-1] if searching else self._untried
+            self.channels, self.flipped, self._untried = off, answer, off[:-1]
+
+    def _one_less(self) -> None:
+        """Switch one of the channels on again, and leave it on if it is not needed."""
+        tried = self._untried.pop()
+        fewer = [each for each in self.channels if each != tried]
+        if (answer := int(self._shares(fewer).argmax())) != self.answer:
+            self.channels, self.flipped = fewer, answer
 
     def _shares(self, channels: list[int]) -> torch.Tensor:
         """Return the classes' probabilities, ``(K,)``, with these channels off."""
