@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -152,14 +153,18 @@ class PatchGrid:
         """Return the hooks that store the sizes."""
         model, _ = unwrapped(model)
         modules = list(model.modules())
-        windows = [module for module in modules if _window_dimensions(module)]
+        found = {module: _window_dimensions(module) for module in modules}
+        windows = {module: count for module, count in found.items() if count}
         if not windows:
             channels_second = any(isinstance(module, _CHANNELS_SECOND) for module in modules)
             tokens = any(isinstance(module, _TOKEN_LAYERS) for module in modules)
             self._sequences = tokens and not channels_second
             return [(model, "forward_pre", self._note_picture)]
-        planes = [window for window in windows if _window_dimensions(window) > 1]
-        hooks: list[Hook] = [(window, "forward", self._note_size) for window in planes]
+        hooks: list[Hook] = [
+            (module, "forward", partial(self._note_size, count))
+            for module, count in windows.items()
+            if count > 1
+        ]
         for module in windows:
             kernel, stride = getattr(module, "kernel_size", None), getattr(module, "stride", None)
             if isinstance(kernel, tuple) and isinstance(stride, tuple):
@@ -171,9 +176,11 @@ class PatchGrid:
         if isinstance(output, Tensor):
             self.grid = tuple(output.shape[2:])
 
-    def _note_size(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+    def _note_size(
+        self, dimensions: int, module: nn.Module, args: Any, kwargs: Any, output: Any
+    ) -> None:
         if isinstance(output, Tensor):
-            size = tuple(output.shape[-_window_dimensions(module) :])
+            size = tuple(output.shape[-dimensions:])
             self._sizes = [size, *(other for other in self._sizes if other != size)]
 
     def _note_picture(self, module: nn.Module, args: Any, kwargs: Any) -> None:
