@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable
 from dataclasses import replace
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..attribution.attention import prefix_of
 from ..attribution.cam import HEATMAPS
 from ..attribution.heads import AttentionRecord, attention_beside, with_attention
 from ..hooking.maps import as_maps
@@ -20,6 +20,7 @@ from ..run.session import Run, Session
 from ..run.target import Target
 from ..studies.graph.stages import RETURNED, stages_of, tensor_after, words_after
 from ..studies.receptive_field.field import ReceptiveField, receptive_field
+from ..tables import counted
 from .layer import LayerView, LayerWords, layer_view, layer_words, showable
 from .settings import INDICES, heatmap_names
 from .view import View, cached
@@ -188,10 +189,8 @@ def extent_words(view: View) -> str:
     shape, grid = call_of(view).outputs[0].shape, call_of(view).grid
     if layer_of(view).depths > 1:
         return "whole slice"
-    before = shape[1] - math.prod(grid) if grid is not None and len(shape) == 3 else 0
-    if before <= 0:
-        return "whole layer"
-    return f"all patches, without {before} token{'s' * (before > 1)}"
+    before = prefix_of(shape[1], grid) if len(shape) == 3 else None
+    return f"all patches, without {counted(before, 'token')}" if before else "whole layer"
 
 
 def rows_of(call: Call) -> int:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..hooking.edit import LayerEdit
 from ..run.inputs import ModelInput
+from ..tables import counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,8 +33,7 @@ class Stroke(LayerEdit):
         return self.where
 
     def __str__(self) -> str:
-        count = int(self.pixels.sum())
-        return f"{self.layer}, {count:,} pixel{'s' * (count != 1)}: mean"
+        return f"{self.layer}, {counted(int(self.pixels.sum()), 'pixel')}: mean"
 
 
 def painted(

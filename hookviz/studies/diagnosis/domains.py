@@ -1,8 +1,8 @@
 """Why an operation made NaN or Inf, in words, with the fix.
 
-The values behind one broken value of the result are the cause: an elementwise operation is told as
-a formula, ``log(0) is −Inf``, with what it takes from `DOMAINS`. Other operations have `REASONS`,
-of which the first that is true is the cause.
+The cause is found in the inputs from which one NaN or Inf of the result was computed. For an
+elementwise operation it is a formula, ``log(0) is −Inf``, with the numbers that the operation
+takes, from `DOMAINS`; for another one it is the first of its `REASONS` that is true.
 """
 
 from __future__ import annotations

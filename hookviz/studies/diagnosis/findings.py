@@ -13,7 +13,7 @@ from typing import Any, overload
 from ...draw.document import TablePage
 from ...hooking.select import close_names
 from ...run.errors import line_of
-from ...tables import WIDTH, cut, escape, for_terminal, paragraph, plain
+from ...tables import WIDTH, counted, cut, escape, for_terminal, paragraph, plain
 
 SEVERITIES = ("error", "warning", "note")
 """Worst first: the model is useless, it will suffer, the user should know."""
@@ -23,14 +23,8 @@ KINDS = (
     *("exploding", "vanishing", "dead", "silent", "constant", "saturated"),
     *("loss", "input scale", "zero weights", "same channels", "not registered", "one module"),
     *("no gradient", "unused", "batchnorm", "dropout", "training mode", "in place"),
-    *(
-        "hooks left behind",
-        "optimizer",
-        "learning rate",
-        "does not move",
-        "adds up",
-        "merged steps",
-    ),
+    *("hooks left behind", "optimizer", "learning rate"),
+    *("does not move", "adds up", "merged steps"),
 )
 """The kinds of findings."""
 
@@ -184,7 +178,7 @@ class Diagnosis(TablePage, Sequence[Finding]):
         if not self and not self.looked_at:
             return "not looked at: the model was not called in a finished `with` block"
         counts = Counter(each.severity for each in self)
-        said = [f"{counts[s]} {s}{'s' * (counts[s] > 1)}" for s in SEVERITIES if counts[s]]
+        said = [counted(counts[each], each) for each in SEVERITIES if counts[each]]
         return ", ".join(["healthy"] * self.healthy + said)
 
     def records(self) -> list[dict[str, Any]]:

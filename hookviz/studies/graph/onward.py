@@ -87,7 +87,7 @@ class OnwardListener(Follower[tuple[MemoryLayout, list[Steps]]]):
         old: tuple[MemoryLayout, list[Steps]] | None,
         new: tuple[MemoryLayout, list[Steps]] | None,
     ) -> tuple[MemoryLayout, list[Steps]] | None:
-        """Follow only what has been written."""
+        """Return the mark of the written numbers: the others are no longer followed."""
         return new
 
 

@@ -34,10 +34,7 @@ LOOKED = (
 def verdicts(log: TrainingLog) -> list[Finding]:
     """Return the findings in the recorded steps of training."""
     history = log.histories["train"]
-    checks = (
-        *(_not_finite(log), _too_far(history), _still(history), _adds_up(log)),
-        _merged(log),
-    )
+    checks = (_not_finite(log), _too_far(history), _still(history), _adds_up(log), _merged(log))
     findings = [finding for check in checks for finding in check]
     # An optimizer does not set the gradients of parameters to zero that it does not hold.
     lacks = any(f.kind == "does not move" and f.evidence.get("others move") for f in findings)
