@@ -74,7 +74,7 @@ class Page(LiveWidget):
         return data | {"image/png": png}, {"image/png": {"alt": self._words}}
 
     def close(self) -> None:
-        """Release what is shown and every widget that belongs to it; may be called twice."""
+        """Release the page and its widgets; may be called twice."""
         super().close()
         self._write = self._still = None
 

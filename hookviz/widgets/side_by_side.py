@@ -88,7 +88,7 @@ def _list_of_rows(comparison: Comparison) -> widgets.Select:
 
 
 SIDES = {"original": "a", "edited": "b", "difference": "b − a"}
-"""The setting ``shown_run`` -> what it shows."""
+"""The side that each value of the setting ``shown_run`` shows."""
 
 
 class SideBySide(Explorer):

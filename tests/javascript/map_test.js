@@ -136,7 +136,7 @@ test("each part stands to the right of all that feed it", () => {
   }
 });
 
-test("what runs in parallel shares a column, and what is fed through another module does not", () => {
+test("parallel modules share a column; a module that another one feeds does not", () => {
   const nodes = [node("a.one"), node("b.x"), node("b.y"), node("a.two"), node("last")];
   const tree = treeOf(graphOf(nodes, []));
   const open = visibleUnits(tree, everything);
@@ -149,7 +149,7 @@ test("what runs in parallel shares a column, and what is fed through another mod
   ]);
 });
 
-test("a list whose parts run between others is no box", () => {
+test("a list is not folded if other modules run between its parts", () => {
   const graph = graphOf([node("up.0"), node("join.0"), node("up.1"), node("join.1"), node("down.0"), node("down.1")]);
   for (const list of ["up", "join", "down"]) graph.modules[list] = "ModuleList";
   assert.deepEqual(names(visibleUnits(treeOf(graph), closed)), ["up.0", "join.0", "up.1", "join.1", "down"]);
