@@ -83,8 +83,8 @@ ecosystem: $(ECOSYSTEM)/.test  ## check hookviz on models of other libraries: a 
 	$(ECOSYSTEM)/bin/python -m tests.zoo.ecosystem
 
 ecosystem-sample: $(ECOSYSTEM)/.test  ## the same on a small model of five libraries; the callbacks
-	$(ECOSYSTEM)/bin/python $(PYTEST) -W ignore tests/test_lightning.py tests/test_trainer.py \
-	  tests/test_attention_elsewhere.py tests/test_answer_elsewhere.py
+	$(ECOSYSTEM)/bin/python $(PYTEST) -W ignore tests/studies/test_lightning.py tests/studies/test_trainer.py \
+	  tests/attribution/test_attention_elsewhere.py tests/view/test_answer_elsewhere.py
 	$(ECOSYSTEM)/bin/python -m tests.zoo.ecosystem --fresh --page test-output/ECOSYSTEM.md $(SAMPLE)
 
 runtime: $(RUNTIME)  ## fetch the program that runs a network in a page

@@ -31,14 +31,21 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 SEED = int(os.environ.get("HOOKVIZ_SEED", "0"))
 
 # The longest files start first, so that no worker is still busy with one of them at the end.
-LONG = ("code", "explorer", "docs", "hooks_tutorial", "records", "interrupts")
+LONG = [
+    "tests/export/test_code.py",
+    "tests/widgets/test_explorer.py",
+    "tests/test_docs.py",
+    "tests/notebooks/test_hooks_tutorial.py",
+    "tests/test_records.py",
+    "tests/hooking/test_interrupts.py",
+]
 # Each group runs in one worker: its files share a Chromium or an ONNX export, a Lab, or a kernel.
 TOGETHER = {
-    "pages": r"tests/browser/test_\w*page|tests/test_network_export",
+    "pages": r"tests/browser/test_\w*page|tests/export/test_network_export",
     "notebooks": "tests/browser/",
     "limits": "tests/limits/",
 }
-FIRST = ["notebooks", "pages", *(f"tests/test_{name}.py" for name in LONG), "limits"]
+FIRST = ["notebooks", "pages", *LONG, "limits"]
 
 
 def group_of(nodeid: str) -> str:
@@ -46,8 +53,8 @@ def group_of(nodeid: str) -> str:
 
     Examples
     --------
-    >>> group_of("tests/test_code.py::test_it[3]"), group_of("tests/browser/test_a.py::test_it")
-    ('tests/test_code.py', 'notebooks')
+    >>> group_of("tests/run/test_a.py::test_it[3]"), group_of("tests/browser/test_a.py::test_it")
+    ('tests/run/test_a.py', 'notebooks')
     """
     groups = (name for name, files in TOGETHER.items() if re.match(files, nodeid))
     return next(groups, nodeid.partition("::")[0])

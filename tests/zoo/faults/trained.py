@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # as pytest has it
+sys.path.insert(0, str(Path(__file__).parents[2] / "diagnosis"))
 
 import torch
 from digits import NETS, digits, trained

@@ -26,7 +26,7 @@ from hookviz.view.payload import settings_payload
 from hookviz.view.settings import choices
 
 LAST = "layer3.1.conv2"
-HERE = Path(__file__).parent / "javascript"
+HERE = Path(__file__).parent
 
 
 def written(array):

@@ -14,7 +14,7 @@ COUNT = 40
 @pytest.fixture(scope="module")
 def digits():
     """Return the network, correctly classified pictures, and the digit's fraction of each patch."""
-    helper = run_path(str(Path(__file__).parents[1] / "assets" / "train_digit_transformer.py"))
+    helper = run_path(str(Path(__file__).parents[2] / "assets" / "train_digit_transformer.py"))
     model = hookviz.models.demo_transformer()
     pictures, labels = helper["digits"](train=False)
     x, corners = helper["scattered"](pictures, torch.Generator().manual_seed(1))

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 import hookviz
 
-CLINIC = Path(__file__).resolve().parent.parent / "notebooks" / "debug_in_colab.ipynb"
+CLINIC = Path(__file__).resolve().parents[2] / "notebooks" / "debug_in_colab.ipynb"
 CELLS = nbformat.read(CLINIC, as_version=4).cells
 FOUND = {
     "zero weights": "zero weights",

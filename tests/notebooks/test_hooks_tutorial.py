@@ -20,7 +20,7 @@ from torch import nn
 
 import hookviz
 
-TUTORIAL = Path(__file__).resolve().parent.parent / "notebooks" / "hooks_tutorial.ipynb"
+TUTORIAL = Path(__file__).resolve().parents[2] / "notebooks" / "hooks_tutorial.ipynb"
 BOOK = nbformat.read(TUTORIAL, as_version=4)
 NUMBERS = range(1, 16)
 

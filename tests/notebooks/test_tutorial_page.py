@@ -18,7 +18,7 @@ import pytest
 import torch
 from torch import nn
 
-TUTORIAL = Path(__file__).resolve().parent.parent / "notebooks" / "hooks_tutorial.ipynb"
+TUTORIAL = Path(__file__).resolve().parents[2] / "notebooks" / "hooks_tutorial.ipynb"
 CELLS = nbformat.read(TUTORIAL, as_version=4).cells
 CODE = [cell for cell in CELLS if cell.cell_type == "code"]
 CHECKS = [cell.source for cell in CODE if "\ndef check_" in cell.source]

@@ -136,7 +136,7 @@ def test_reduced_maps_keep_seven_positions_and_small_maps_are_not_reduced():
     assert EXACT.factor((64, 112, 112)) == HALF.factor((64, 112, 112)) == 1
 
 
-WEB = Path(__file__).resolve().parent.parent / "web"
+WEB = Path(__file__).resolve().parents[2] / "web"
 
 
 def test_our_scripts_create_no_html_from_text_and_use_no_eval():

@@ -261,7 +261,7 @@ def test_the_documented_torchrun_script_runs(tmp_path, monkeypatch):
     Path("pictures").mkdir()
     for number, picture in enumerate(hookviz.demo_images()[:16]):
         picture.resize((24, 24)).save(f"pictures/{number}.png")
-    script = Path(__file__).parents[1] / "docs" / "howto" / "survey_part.py"
+    script = Path(__file__).parents[2] / "docs" / "howto" / "survey_part.py"
     monkeypatch.setenv("WORLD_SIZE", "2")
     for rank in range(2):
         monkeypatch.setenv("RANK", str(rank))
