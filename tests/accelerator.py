@@ -5,8 +5,9 @@
 
 Each subject runs in float32, with ``channels_last`` tensors and under autocast. Captured maps and
 gradients must be bit-identical to a reference without hooks on the same device. All results are
-compared with those of the CPU in float32, by the norm of the difference. The last line is the
-verdict, and the exit status is 1 if anything disagrees.
+compared with those of the CPU in float32, by the norm of the difference. Then the time and the
+memory of a training step are printed, with and without hookviz. The last line is the verdict, and
+the exit status is 1 if anything disagrees.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import torchvision
+from benchmarks.race import race, timed
 from reference import true_outputs
 from torch import Tensor, nn
 
@@ -173,7 +176,7 @@ def attributions(setting: Setting) -> Results:
     results: Results = {}
     # Each device draws different noise, so SmoothGrad gets almost none.
     fewer = {
-        "smoothgrad": {"nt_samples": 4, "stdevs": 1e-6},
+        "smoothgrad": {"nt_samples": 4, "stdevs": 1e-9},
         "integrated_gradients": {"n_steps": 8},
     }
     for method in hookviz.attribution.ATTRIBUTIONS:
@@ -305,6 +308,66 @@ def line(rows: Sequence[Row]) -> str:
     return f"{rows[0].subject:16}" + "".join(found)
 
 
+# ---- time and memory of a step
+
+
+def costs(device: torch.device, rounds: int) -> None:
+    """Print the time and the peak memory of a step, with and without hookviz."""
+    setting = Setting(device)
+    if device.type == "cpu":
+        model, x = setting.demo()
+    else:
+        model = torchvision.models.resnet50()
+        model, x = setting.place(model, torch.randn(16, 3, 224, 224))
+    model.train()
+    watching = hookviz.watch(model, every=1)
+
+    def plain() -> None:
+        model(x).sum().backward()
+        synchronize(device)
+
+    def captured() -> Any:
+        with hookviz.capture(model) as cache:
+            plain()
+        return cache
+
+    def guarded() -> None:
+        with hookviz.diagnose(model):
+            plain()
+
+    def watched() -> None:
+        with watching:
+            plain()
+
+    steps = {"plain": plain, "capture": captured, "guard": guarded, "watch, every step": watched}
+    title = f"A training step of {type(model).__name__}, batch of {len(x)}"
+    table = timed(title, race(steps, rounds, clock=time.perf_counter))
+    rows = [(*row, peak_memory(device, steps[row[0]])) for row in table.rows]
+    print(replace(table, head=(*table.head, "peak MB"), rows=rows).markdown())
+
+
+def peak_memory(device: torch.device, step: Callable[[], Any]) -> str:
+    """Return the peak memory of a step in megabytes, "–" for a CPU."""
+    if device.type == "cpu":
+        return "–"
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        step()
+        used = torch.cuda.max_memory_allocated(device)
+    else:
+        # MPS reports no peak, but its allocator keeps the largest amount that the step used.
+        torch.mps.empty_cache()
+        step()
+        used = torch.mps.driver_allocated_memory()
+    return f"{used / 1e6:.0f}"
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has done its work."""
+    if device.type != "cpu":
+        getattr(torch, device.type).synchronize()
+
+
 # ---- the program
 
 
@@ -336,6 +399,7 @@ def reproducible() -> Iterator[None]:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--device", default=available(), help="cuda, mps or cpu")
+    parser.add_argument("--rounds", type=int, default=10, help="timed rounds of a step")
     options = parser.parse_args(arguments)
     device = torch.device(options.device)
     print(f"torch {torch.__version__} on {device}: {device_description(device)}")
@@ -350,6 +414,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     message = f"{type(error).__name__}: {error}"
                     rows.append(Row(subject, name, float("nan"), (message,)))
             print(line(rows[-len(TOLERANCES) :]))
+    if options.rounds:
+        costs(device, options.rounds)
     wrong = [row for row in rows if row.wrong]
     for row in wrong:
         print(f"WRONG: {row.subject}, {row.setting}: {'; '.join(row.wrong[:3])}")

@@ -15,13 +15,15 @@ def few_subjects(monkeypatch):
 
 @pytest.mark.heavy
 def test_the_script_passes_on_the_cpu(capsys):
-    assert accelerator.main(["--device", "cpu"]) == 0
+    assert accelerator.main(["--device", "cpu", "--rounds", "1"]) == 0
     printed = capsys.readouterr().out
     header, *rows = [line.split() for line in printed.splitlines()[1 : len(SUBJECTS) + 2]]
     assert header == ["float32", "channels_last", "autocast"]
     assert [row[0] for row in rows] == SUBJECTS
     assert all(float(number) < 0.2 for _, *numbers in rows for number in numbers)
     assert "agrees with the CPU in 9 of 9 comparisons" in printed
+    for step in ("plain", "capture", "guard", "watch, every step"):
+        assert f"\n| {step} | " in printed
 
 
 def _slightly_wrong(setting):
@@ -49,7 +51,7 @@ def _raises(setting):
 )
 def test_the_script_reports_results_that_differ(monkeypatch, capsys, subject, count, message):
     monkeypatch.setattr(accelerator, "SUBJECTS", {"planted": subject})
-    assert accelerator.main(["--device", "cpu"]) == 1
+    assert accelerator.main(["--device", "cpu", "--rounds", "0"]) == 1
     printed = capsys.readouterr().out
     assert f"WRONG: planted, {message}" in printed
     assert f"in {count} of 3 comparisons" in printed
