@@ -327,6 +327,21 @@ def test_a_learning_rate_that_is_far_too_high_at_first_is_found(make, rate, ever
     assert found.kind == "learning rate" and "far too high" in found.message
 
 
+@pytest.mark.parametrize("every", [1, 10, 50])
+@pytest.mark.parametrize("scale", [0.01, 0.02, 0.05])
+def test_weights_that_begin_far_too_small_may_grow(every, scale):
+    """The first updates are large beside such weights, and right beside the usual ones."""
+    make = torch.optim.Adam
+    assert not len(findings_of_a_watch(make, 0.01, every, scale=scale))
+    (found,) = findings_of_a_watch(make, 1.0, every, scale=scale)
+    assert found.kind == "learning rate" and "far too high" in found.message
+
+
+def test_one_large_step_of_two_recorded_ones_is_not_most_of_them():
+    """Weights of a usual size, whose first update is as large as they are."""
+    assert not len(findings_of_a_watch(torch.optim.Adam, 0.2, 50))
+
+
 @pytest.mark.parametrize("every", [1, 4])
 @pytest.mark.parametrize(("make", "later"), [(torch.optim.SGD, 1e4), (torch.optim.Adam, 3.0)])
 def test_a_learning_rate_that_becomes_far_too_high_is_found(make, later, every):

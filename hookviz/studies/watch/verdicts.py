@@ -23,6 +23,9 @@ JUMP = 10.0
 after one, updates become shorter in comparison with the growing weights."""
 OUTGROWN = 20.0
 """Weights that grow by this factor, beginning with a large update, have too large updates."""
+USUAL = 0.5
+"""With the usual initializations the weights of an output channel have this norm, or a larger one.
+Weights that begin far below it have to grow, by updates that are large beside them."""
 
 LOOKED = (
     "NaN and Inf in the recorded steps",
@@ -64,44 +67,62 @@ def _norms(history: History, name: str) -> dict[str, np.ndarray]:
 
 def _too_far(history: History) -> Iterator[Finding]:
     ratios = _norms(history, "update_ratio")
-    sizes = _norms(history, "weight_norm")
-    known = {layer: each[(sizes[layer] > 0) & np.isfinite(each)] for layer, each in ratios.items()}
-    known = {layer: each for layer, each in known.items() if len(each) >= FEW}
+    # Weights that are zero have no ratio.
+    sizes = {
+        n: np.where(each > 0, each, np.nan) for n, each in _norms(history, "weight_norm").items()
+    }
+    usual = _usual_norms(history)
+    floors = {layer: np.maximum(each, usual.get(layer, 0.0)) for layer, each in sizes.items()}
+    lengths = {layer: each * sizes[layer] / floors[layer] for layer, each in ratios.items()}
+    known = {layer: np.isfinite(each) for layer, each in lengths.items()}
+    known = {layer: each for layer, each in known.items() if each.sum() >= FEW}
     # Large updates make the weights grow, and later updates small in comparison.
     for first, words in ((None, ""), (EARLY, f"first {EARLY} ")):
-        middles = {layer: float(np.median(each[:first])) for layer, each in known.items()}
+        middles = {layer: _middle(lengths[layer][each][:first]) for layer, each in known.items()}
         if middles and np.median([*middles.values()]) > TOO_FAR:
             far = [layer for layer, middle in middles.items() if middle > TOO_FAR]
+            shown = {layer: _middle(ratios[layer][each][:first]) for layer, each in known.items()}
             yield _too_high(
                 f"The median of the {words}recorded steps changes the weights of {far[0]!r} by "
-                f"{number(middles[far[0]])} of their norm",
+                f"{number(shown[far[0]])} of their norm",
                 far,
-                {"update ratios": middles},
+                {"update ratios": shown},
             )
             return
-    yield from [*_jumped(history, ratios, sizes), *_outgrown(ratios, sizes)][:1]
+    yield from [*_jumped(history, ratios, lengths), *_outgrown(ratios, sizes, floors)][:1]
+
+
+def _middle(ratios: np.ndarray) -> float:
+    """Return the median; of an even number the lower one, since one of two steps is not most."""
+    return float(np.quantile(ratios, 0.5, method="lower"))
+
+
+def _usual_norms(history: History) -> dict[str, float]:
+    """Return the norm of each layer's weights as usual initializations make them, or less."""
+    return {
+        row.layer: USUAL * math.sqrt(channels)
+        for step in history.steps
+        for row, channels in zip(step.layout.rows, step.layout.channels, strict=True)
+    }
 
 
 def _jumped(
-    history: History, ratios: dict[str, np.ndarray], sizes: dict[str, np.ndarray]
+    history: History, ratios: dict[str, np.ndarray], lengths: dict[str, np.ndarray]
 ) -> Iterator[Finding]:
     """Find the first step that is far longer than those before it, as when training diverges."""
     before: list[float] = []
     for index, step in enumerate(history.steps):
-        moved = {
-            layer: float(each[index])
-            for layer, each in ratios.items()
-            if each[index] > 0 and sizes[layer][index] > 0
-        }
+        moved = {layer: float(each[index]) for layer, each in lengths.items() if each[index] > 0}
         middle = float(np.median([*moved.values()])) if moved else math.nan
         if before and middle > max(TOO_FAR, JUMP * float(np.median(before))):
-            far = [layer for layer, ratio in moved.items() if ratio > TOO_FAR]
+            far = [layer for layer, length in moved.items() if length > TOO_FAR]
+            shown = {layer: float(ratios[layer][index]) for layer in moved}
             yield _too_high(
-                f"Step {step.at:,} changes the weights of {far[0]!r} by {number(moved[far[0]])} of "
+                f"Step {step.at:,} changes the weights of {far[0]!r} by {number(shown[far[0]])} of "
                 "their norm; in the recorded steps before it, the median over the layers was "
                 f"{number(float(np.median(before)))}",
                 far,
-                {"update ratios": moved},
+                {"update ratios": shown},
             )
             return
         before += [middle] * bool(moved)
@@ -120,15 +141,19 @@ def _too_high(what: str, layers: list[str], evidence: dict[str, Any]) -> Finding
     )
 
 
-def _outgrown(ratios: dict[str, np.ndarray], sizes: dict[str, np.ndarray]) -> Iterator[Finding]:
+def _outgrown(
+    ratios: dict[str, np.ndarray], sizes: dict[str, np.ndarray], floors: dict[str, np.ndarray]
+) -> Iterator[Finding]:
     """Find weights that the first update replaced, and that are many times as large ever since."""
-    known = [layer for layer, each in sizes.items() if each[0] > 0 and np.isfinite(each).all()]
-    first = {layer: float(ratios[layer][0]) for layer in known if np.isfinite(ratios[layer][0])}
-    grown = {layer: float(sizes[layer].max() / sizes[layer][0]) for layer in first}
-    if not grown or np.median([*first.values()]) <= TOO_FAR:
+    known = [layer for layer, each in sizes.items() if np.isfinite([*each, ratios[layer][0]]).all()]
+    first = {layer: float(ratios[layer][0]) for layer in known}
+    grown = {layer: float(sizes[layer].max() / sizes[layer][0]) for layer in known}
+    # Both are less beside the usual norm.
+    begins = {layer: float(sizes[layer][0] / floors[layer][0]) for layer in known}
+    if not known or np.median([first[layer] * begins[layer] for layer in known]) <= TOO_FAR:
         return
-    if np.median([*grown.values()]) > OUTGROWN:
-        layers = [layer for layer in grown if grown[layer] > OUTGROWN]
+    if np.median([grown[layer] * begins[layer] for layer in known]) > OUTGROWN:
+        layers = [layer for layer in known if grown[layer] * begins[layer] > OUTGROWN]
         yield _too_high(
             f"The first recorded step changes the weights of {layers[0]!r} by "
             f"{number(first[layers[0]])} of their norm, and they become {number(grown[layers[0]])} "
