@@ -262,10 +262,10 @@ LAYER_KINDS = frozenset((Kind.CONVOLUTION, Kind.PRODUCT))
 BATCH_NORMS = frozenset(name for name in _KINDS if "batch_norm" in name)
 """The batch norms of all devices and export formats. An instance norm runs as one of them."""
 
-RECTIFIERS = frozenset(("relu", "threshold", "hardtanh", "clamp_min", "clamp"))
+RECTIFIERS = frozenset(("relu", "threshold", "relu6", "hardtanh", "clamp_min", "clamp"))
 """Activations that may set everything below a bound to the bound."""
 
-CLAMPS = frozenset(("clamp", "clamp_min", "clamp_max", "hardtanh"))
+CLAMPS = frozenset(("clamp", "clamp_min", "clamp_max", "relu6", "hardtanh"))
 """Activations with a derivative of 0 outside of an interval, whose ends are arguments."""
 
 STEPS = frozenset(("round", "floor", "ceil", "trunc", "sign", "sgn", "heaviside"))
@@ -307,6 +307,11 @@ FACTORS: dict[str, tuple[str, str]] = {
     "dot": ("self", "tensor"),
 }
 """The arguments that a matrix product multiplies."""
+
+
+def name_of_hardtanh(low: float, high: float) -> str:
+    """Return ``"relu6"`` for the bounds 0 and 6: torch computes it as a hardtanh."""
+    return "relu6" if (low, high) == (0, 6) else "hardtanh"
 
 
 def uses_running_statistics(name: str, arguments: Mapping[str, Any]) -> bool:

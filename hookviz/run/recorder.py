@@ -27,7 +27,7 @@ from ..hooking.select import module_names
 from ..hooking.tensors import tensors
 from ..hooking.transforms import refuse_transforms
 from .errors import no_grad_line, users_line
-from .operations import Kind, operation_type
+from .operations import Kind, name_of_hardtanh, operation_type
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +96,10 @@ class Operation:
     @property
     def name(self) -> str:
         """Torch's name without the marks of variants: ``"log"``, ``"convolution"``."""
-        return self._type.name
+        name = self._type.name
+        if name == "hardtanh":
+            return name_of_hardtanh(self.argument["min_val"], self.argument["max_val"])
+        return name
 
     @property
     def kind(self) -> Kind:

@@ -210,6 +210,17 @@ def test_a_saturated_activation_between_layers_is_found(x, between):
     assert not kinds(hookviz.diagnose(model[:2], x))  # answers may be at the ends
 
 
+def test_relu6_is_named_relu6_in_findings(x):
+    """Torch computes it as a hardtanh, a name that is in nobody's code."""
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU6(), nn.Conv2d(8, 8, 3))
+    nn.init.constant_(model[0].bias, -100.0)
+    (finding,) = hookviz.diagnose(model, x)
+    assert (finding.kind, finding.layer, finding.operation) == ("dead", "1", "relu6")
+    nn.init.constant_(model[0].bias, 100.0)
+    (finding,) = hookviz.diagnose(model, x)
+    assert "the slope of relu6 is 0 everywhere" in finding.message
+
+
 def test_layers_without_a_gradient_or_a_call_are_found(x):
     class Parts(nn.Module):
         def __init__(self):

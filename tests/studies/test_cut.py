@@ -299,7 +299,7 @@ def test_clipped_values_are_listed_as_sources(inplace):
     parts = [(part.position, part.value, part.part) for part in found.parts]
     assert parts == [((0, 0), 11, 0), ((0, 1), 3, 0.75), ((1, 1), 2, 0.5)]
     assert (found.value, found.remainder) == (2.75, 1.5)  # a quarter of 6
-    assert (found.kind, found.bent_by) == ("linearisation", ["hardtanh"])
+    assert (found.kind, found.bent_by) == ("linearisation", ["relu6"])
 
 
 def test_an_input_that_is_overwritten_later_keeps_its_values():

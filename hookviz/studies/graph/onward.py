@@ -79,7 +79,7 @@ class OnwardListener(Follower[tuple[MemoryLayout, list[Steps]]]):
             return None
         values = self._keep(made.detach())
         for steps in ways.values():
-            steps.append((_name_of(operation), values))
+            steps.append((operation.name, values))
         return MemoryLayout.of(made), [*ways.values()]
 
     def mark_of_mixture(
@@ -89,14 +89,6 @@ class OnwardListener(Follower[tuple[MemoryLayout, list[Steps]]]):
     ) -> tuple[MemoryLayout, list[Steps]] | None:
         """Return the mark of the written numbers: the others are no longer followed."""
         return new
-
-
-def _name_of(operation: Operation) -> str:
-    """Return torch's name, but of ReLU6, which torch computes as a hardtanh from 0 to 6."""
-    if operation.name == "hardtanh":
-        limits = operation.argument["min_val"], operation.argument["max_val"]
-        return "relu6" if limits == (0, 6) else operation.name
-    return operation.name
 
 
 def _is_numberwise(operation: Operation, made: Tensor) -> bool:

@@ -16,7 +16,7 @@ from torch.autograd.function import BackwardCFunction
 from ...hooking.handles import HookManager
 from ...hooking.interrupts import Block
 from ...run.errors import first_line
-from ...run.operations import CLAMPS, RECTIFIERS, STEPS
+from ...run.operations import CLAMPS, RECTIFIERS, STEPS, name_of_hardtanh
 from .listener import Place
 
 MOST_PARTS = 100
@@ -284,7 +284,10 @@ def _operation_of(node: Any) -> str:
     """
     name = re.sub(r"Backward\d*$", "", node.name())
     name = re.sub(r"(?<=\d)D", "d", name)
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().removeprefix("native_")
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().removeprefix("native_")
+    if name == "hardtanh":
+        return name_of_hardtanh(node._saved_min_val, node._saved_max_val)
+    return name
 
 
 _VIEWS = frozenset(
@@ -299,7 +302,7 @@ _PIECEWISE_LINEAR = _VIEWS | frozenset(
     masked_scatter scatter scatter_add where flip roll repeat pixel_shuffle pixel_unshuffle
     channel_shuffle constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d
     replication_pad1d replication_pad2d replication_pad3d cumsum tril triu trace im2col col2im
-    relu threshold leaky_relu hardtanh clamp clamp_min clamp_max hardshrink softshrink rrelu
+    relu relu6 threshold leaky_relu hardtanh clamp clamp_min clamp_max hardshrink softshrink rrelu
     hardsigmoid abs maximum minimum max min amax amin sort topk kthvalue median max_pool2d
     max_pool2d_with_indices max_pool3d_with_indices adaptive_max_pool2d adaptive_max_pool3d
     fractional_max_pool2d avg_pool2d avg_pool3d adaptive_avg_pool2d adaptive_avg_pool3d

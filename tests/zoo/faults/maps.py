@@ -21,7 +21,7 @@ def norms_bias_far_below_zero(model):
     nn.init.constant_(model.layer2[0].bn1.bias, -100.0)
 
 
-@fault("torchvision/mobilenet_v2", "dead", "features.4.conv.0.2", "hardtanh")
+@fault("torchvision/mobilenet_v2", "dead", "features.4.conv.0.2", "relu6")
 def dead_relu6(model):
     """A BatchNorm's bias of −100 before a ReLU6."""
     nn.init.constant_(model.features[4].conv[0][1].bias, -100.0)
