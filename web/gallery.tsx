@@ -79,7 +79,7 @@ export class Gallery implements Pictures {
     this.camera.stop();
     if (beside) this.source.edit({ set: "beside", key, sample });
     else if (now) this.app.state.set({ sample });
-    else this.source.edit({ set: "again", key });
+    else this.source.edit({ set: "again", key, sample });
   }
 
   /** A file goes to the kernel as it is, which the model's own transform makes an input of. */

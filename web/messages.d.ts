@@ -456,6 +456,7 @@ export interface PictureRequest extends Request {
 export interface AgainRequest extends Request {
   set: "again";
   key: number;
+  sample: number;
 }
 
 export interface BesideRequest extends Request {

@@ -588,6 +588,7 @@ class AgainRequest(Request):
     """Shows an earlier picture again."""
 
     key: int
+    sample: int
 
 
 class BesideRequest(Request):

@@ -83,6 +83,24 @@ def opening_words(view: View, reason: str) -> str:
     return words + most * bool(contributions[channel] > 0) + "."
 
 
+def without_silence(before: View, view: View) -> View:
+    """Return the view of another input at the strongest channel if the shown one is silent there.
+
+    A channel that was silent before stays: it is switched off, or was chosen for its silence.
+    """
+    channel = view.settings.channel
+    if _is_silent(before) or not _is_silent(view):
+        return view
+    view = view.with_settings(channel=strongest_channel(view))
+    words = f"Channel {channel} is silent on this input; channel {view.settings.channel} is not."
+    return replace(view, opened=Opening(view.settings.layer, view.settings.channel, words))
+
+
+def _is_silent(view: View) -> bool:
+    """Return whether the shown channel is zero everywhere."""
+    return bool(layer_of(view).statistics.silent[view.settings.channel])
+
+
 def strongest_channel(view: View) -> int:
     """Return the channel that contributes most to the target; without one, as `ranges_in` says."""
     layer = layer_of(view)

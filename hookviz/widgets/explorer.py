@@ -30,7 +30,7 @@ from ..view.frame import Frame
 from ..view.layer import SCORE_DROP, SIMILARITY
 from ..view.maps import fitted
 from ..view.messages import BesideRequest, Request, TargetRequest
-from ..view.opening import first_shown, where_the_gradient_arrives
+from ..view.opening import first_shown, where_the_gradient_arrives, without_silence
 from ..view.orders import ablate, channels_of, flip_of, flip_order
 from ..view.predictions import prediction_moved, predictions_of
 from ..view.runs import (
@@ -295,15 +295,28 @@ class Explorer(ViewResults):
     def image(self) -> Any:
         """The user's inputs; setting them runs the model again and keeps all settings.
 
-        Edits of layers stay; edits of the input belong to the picture and go with it.
+        A channel that is silent on the new input gives way to the one that contributes most to the
+        target. Edits of layers stay; edits of the input belong to the picture and go with it.
         """
         return self._given.image
 
     @image.setter
-    @alone
     def image(self, image: Any) -> None:
-        before = predictions_of(self._now)[:1]
-        self._rerun(self.session_for(image))
+        self.show_image(image)
+
+    @alone
+    @defer_interrupts
+    def show_image(self, image: Any, sample: int | None = None, *, is_frame: bool = False) -> None:
+        """Explore another input.
+
+        ``sample`` is the one to show, None for the present number. ``is_frame`` is True for a
+        camera's next frame, which keeps its channel: it may be silent for a moment.
+        """
+        now = self._now
+        before = predictions_of(now)[:1]
+        at = now.settings if sample is None else replace(now.settings, sample=sample)
+        view = fitted(self._view_of(self.session_for(image), at))
+        self._go_to(view if is_frame else without_silence(now, view))
         self._given = replace(self._given, image=image)
         self._show()  # the code names the picture
         self.say(prediction_moved(before, predictions_of(self._now)[:1]))

@@ -19,8 +19,11 @@ from ..view.messages import Thumbnail
 SIDE = 64
 """The longest side of a thumbnail, in pixels."""
 
-SAMPLES, GIVEN = 24, 12
-"""The most thumbnails of one input's samples; and of inputs, of which the oldest but one go."""
+SAMPLES, GIVEN, THUMBNAILS = 24, 12, 48
+"""The most thumbnails of one input's samples, the most inputs, and the most thumbnails in all.
+
+Beyond them the second oldest input goes: the first one stays.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +71,7 @@ class Gallery:
         return self._given[key][0]
 
     def thumbnails(self, given: Any, inputs: ModelInput) -> list[Thumbnail]:
-        """Return thumbnails: of what is explored now each sample's, else the first."""
+        """Return thumbnails of each sample of each input."""
         now = next((key for key, (each, _) in self._given.items() if each is given), None)
         if now is None:
             is_file = isinstance(given, (str, PathLike, list, tuple))
@@ -77,10 +80,14 @@ class Gallery:
             self._drop(self._replaced)
         if now not in self._urls:
             self._urls[now] = list(_thumbnails(inputs))
+        for key in list(self._given)[1:]:
+            count = sum(map(len, self._urls.values()))
+            if key != now and (len(self._given) > GIVEN or count > THUMBNAILS):
+                self._drop(key)
         found = []
         for key, (each, name) in self._given.items():
             urls = self._urls.get(key, [])
-            for sample, url in enumerate(urls if key == now else urls[:1]):
+            for sample, url in enumerate(urls):
                 label = _sample_name(each, name, sample, len(urls))
                 found.append(Thumbnail(key=key, sample=sample, name=label, now=key == now, url=url))
         return found
@@ -89,8 +96,6 @@ class Gallery:
         key = self._count
         self._count += 1
         self._given[key] = given, name
-        if len(self._given) > GIVEN:  # the first one stays
-            self._drop(list(self._given)[1])
         return key
 
     def _drop(self, key: int) -> None:

@@ -39,6 +39,9 @@ class Explored(Protocol):
     def handle(self, request: m.Request, data: Sequence[Any]) -> None: ...
     def edit_named(self, key: int) -> LayerEdit | None: ...
     def show_beside(self, key: int, sample: int) -> None: ...
+    def show_image(
+        self, image: Any, sample: int | None = None, *, is_frame: bool = False
+    ) -> None: ...
     def code(self) -> str: ...
     def file(self, ending: str) -> bytes: ...
 
@@ -76,7 +79,7 @@ def _edits(explorer: Explored, request: m.EditsRequest, data: bytes) -> None:
 
 
 def _again(explorer: Explored, request: m.AgainRequest, data: bytes) -> None:
-    explorer.image = explorer.gallery.given(request.key)
+    explorer.show_image(explorer.gallery.given(request.key), request.sample)
 
 
 def _beside(explorer: Explored, request: m.BesideRequest, data: bytes) -> None:
@@ -105,7 +108,7 @@ def _pixels(explorer: Explored, shape: tuple[int, int], data: bytes) -> torch.Te
 def _picture(explorer: Explored, request: m.PictureRequest, data: bytes) -> None:
     part = request.name, request.part, request.parts, data, request.again
     if (file := explorer.gallery.received(*part)) is not None:
-        explorer.image = file
+        explorer.show_image(file, is_frame=request.again)
 
 
 HANDLERS: dict[type[m.Request], Callable[[Explored, Any, bytes], None]] = {

@@ -68,7 +68,7 @@ def test_a_changed_top_class_is_noted_and_the_target_is_kept(explorer):
     send(explorer, encoded_picture(PICTURES[2]))
     assert Browser(explorer).canvas.note == ""
     explorer.target = 3
-    Browser(explorer).request("again", key=0)
+    Browser(explorer).request("again", key=0, sample=0)
     assert explorer.target == 3 and "top class is" in explorer.frame.note
     assert explorer.image is PICTURES[6] and len(Browser(explorer).canvas.pictures) == 3
 
@@ -84,7 +84,7 @@ def test_frames_of_a_camera_are_one_picture_of_the_strip(explorer):
     send(
         explorer, encoded_picture(PICTURES[3]), "camera", again=False
     )  # the camera is switched on again
-    Browser(explorer).request("again", key=1)
+    Browser(explorer).request("again", key=1, sample=0)
     send(explorer, encoded_picture(PICTURES[4]), "camera", again=True)
     names = [each["name"] for each in Browser(explorer).canvas.pictures]
     assert names == ["picture 1", "flower.png", "camera", "camera"]
@@ -123,8 +123,67 @@ def test_pictures_of_a_batch_are_in_the_strip(tmp_path):
         ("12.png", 2, True),
     ]
     send(made, encoded_picture(PICTURES[3]), "3.png")
-    strip = [(each["name"], each["now"]) for each in Browser(made).canvas.pictures]
-    assert strip == [("2.png", False), ("3.png", True)]
+    strip = [(each["name"], each["sample"], each["now"]) for each in Browser(made).canvas.pictures]
+    batch = [("2.png", 0, False), ("6.png", 1, False), ("12.png", 2, False)]
+    assert strip == [*batch, ("3.png", 0, True)]
+    Browser(made).request("again", key=0, sample=2)
+    wanted = [prepare_input(path, MODEL).args[0] for path in paths]
+    assert made.sample == 2 and torch.equal(made.inputs.args[0], torch.cat(wanted))
+
+
+def test_the_oldest_pictures_but_the_first_go_when_there_are_too_many(explorer):
+    batches = [torch.rand(20, 3, 32, 32) for _ in range(3)]
+    for batch in batches:
+        explorer.image = batch
+    keys = [each["key"] for each in Browser(explorer).canvas.pictures]
+    assert keys == [0] + 20 * [2] + 20 * [3]
+    for number in range(12):
+        explorer.image = PICTURES[number]
+    keys = [each["key"] for each in Browser(explorer).canvas.pictures]
+    assert keys == [0, *range(4, 15)]  # picture 6 was the first input already
+
+
+def explore_red_and_blue():
+    """Return an explorer of a channel for red and two for blue, at the first, of a red picture."""
+    colours = torch.tensor([[1.0, 0, 0], [0, 0, 1], [0, 0, 3]])
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 3, 1, bias=False),
+        torch.nn.ReLU(),
+        torch.nn.AdaptiveAvgPool2d(1),
+        torch.nn.Flatten(),
+        torch.nn.Linear(3, 1, bias=False),
+    )
+    model[0].weight.data = colours[:, :, None, None]
+    model[4].weight.data.fill_(1.0)
+    return hookviz.explore(model, RED, layers="1", channel=0, face="canvas")
+
+
+RED, BLUE = Image.new("RGB", (8, 8), "red"), Image.new("RGB", (8, 8), "blue")
+
+
+def test_a_channel_that_is_silent_on_a_new_picture_gives_way():
+    made = explore_red_and_blue()
+    send(made, encoded_picture(BLUE))
+    assert made.channel == 2  # it contributes most
+    assert made.frame.opened == "Channel 0 is silent on this input; channel 2 is not."
+    Browser(made).request("again", key=0, sample=0)
+    assert made.channel == 0
+
+
+def test_a_channel_that_was_silent_before_stays():
+    made = explore_red_and_blue()
+    made.channel = 1
+    made.image = BLUE.resize((9, 9))
+    made.edit()
+    made.image = BLUE
+    assert made.channel == 1
+
+
+def test_a_camera_keeps_the_channel_that_is_silent_in_a_frame():
+    made = explore_red_and_blue()
+    send(made, encoded_picture(RED), "camera")
+    send(made, encoded_picture(BLUE), "camera", again=True)
+    assert made.channel == 0
 
 
 def test_a_model_of_signals_has_no_strip():
@@ -135,7 +194,7 @@ def test_a_model_of_signals_has_no_strip():
 def test_two_pictures_are_compared_in_one_explorer(explorer):
     """Shift+click on a thumbnail shows both runs and their difference in one explorer."""
     send(explorer, encoded_picture(PICTURES[2]), "flower.png")
-    Browser(explorer).request("again", key=0)
+    Browser(explorer).request("again", key=0, sample=0)
     explorer.target = 3
     press = {"set": "beside", "key": 1, "sample": 0}
     browser = Browser(explorer)
@@ -163,7 +222,7 @@ def test_two_pictures_are_compared_in_one_explorer(explorer):
     browser.request(**press)
     assert not browser.canvas.facts["pair"] and explorer.frame.run_names == ()
     browser.request(**press)
-    browser.request("again", key=1)  # another picture ends it
+    browser.request("again", key=1, sample=0)  # another picture ends it
     assert not browser.canvas.facts["pair"] and explorer.channel == 20
     browser.request("beside", key=0, sample=0)
     browser.request("factor", layer=LAYER, channel=3, factor=0)  # so does an edit

@@ -66,7 +66,7 @@ def test_strokes_are_removed_with_their_picture(explorer):
     explorer.edit("layer2.0.conv1", 0.5, channels=3)
     explorer.image = PICTURES[2]
     assert [edit.layer for edit in explorer.edits] == ["layer2.0.conv1"]
-    browser.request("again", key=0)
+    browser.request("again", key=0, sample=0)
     assert [edit.layer for edit in explorer.edits] == ["layer2.0.conv1"]
 
 
