@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -108,6 +108,28 @@ def at_least_float32(tensor: Tensor) -> Tensor:
         return tensor.dequantize()
     exact = tensor.dtype == torch.float64 or tensor.is_complex()
     return tensor if exact else tensor.float()
+
+
+def on_cpu(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Move tensors to the CPU together: each transfer waits until an accelerator is idle.
+
+    Those of one device arrive in one data type, the widest of them.
+
+    >>> import torch
+    >>> on_cpu([torch.ones(2), torch.ones(())])
+    [tensor([1., 1.]), tensor(1.)]
+    """
+    found = list(tensors)
+    for device in {each.device for each in tensors if each.device.type != "cpu"}:
+        indices = [i for i, each in enumerate(tensors) if each.device == device]
+        if device.type == "cuda":
+            # A hook may have run on another stream than the current one.
+            torch.cuda.synchronize(device)
+        joined = torch.cat([tensors[i].reshape(-1) for i in indices]).cpu()
+        parts = joined.split([tensors[i].numel() for i in indices])
+        for index, part in zip(indices, parts, strict=True):
+            found[index] = part.view(tensors[index].shape)
+    return found
 
 
 _EXACT = 1 << 24  # a sum of up to this many ones is exact in float32

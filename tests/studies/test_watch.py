@@ -10,10 +10,11 @@ import pytest
 import torch
 from seen import blocks
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 import hookviz
-from hookviz.studies.watch import log
+from hookviz.studies.watch import log, summary
 from hookviz.studies.watch.log import NAMES
 from hookviz.studies.watch.recorder import Row
 from hookviz.studies.watch.summary import BINS, STATISTICS, merged, sums_of
@@ -132,7 +133,10 @@ MAPS = torch.randn(4, 6, 5, 7, generator=torch.Generator().manual_seed(2)).relu(
     ],
     ids=lambda tensor: f"{tensor.dtype} {tuple(tensor.shape)}",
 )
-def test_statistics_equal_numpys(tensor):
+@pytest.mark.parametrize("accelerator", [False, True])
+def test_statistics_equal_numpys(tensor, accelerator, monkeypatch):
+    if accelerator:  # which has no quick way, since it would have to wait for the sums
+        monkeypatch.setattr(summary, "_quick_numbers", lambda *_: None)
     statistics, _, channels = numbers_of(tensor)
     tensor = tensor.abs() if tensor.is_complex() else tensor
     wanted = by_hand(tensor.double().numpy())
@@ -141,6 +145,25 @@ def test_statistics_equal_numpys(tensor):
     axes = [axis for axis in range(tensor.ndim) if axis != 1]
     means = tensor.double().mean(axes).numpy()
     np.testing.assert_allclose(channels, means, rtol=1e-4, atol=1e-6)
+
+
+class Reads(TorchDispatchMode):
+    """Counts the numbers that are read from a device."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count += function is torch.ops.aten._local_scalar_dense.default
+        return function(*args, **(kwargs or {}))
+
+
+def test_an_accelerator_is_not_read_from_while_a_layer_is_summed_up(monkeypatch):
+    with Reads() as plain:
+        sums_of(MAPS, 1)
+    monkeypatch.setattr(summary, "_quick_numbers", lambda *_: None)
+    with Reads() as reads:
+        sums_of(MAPS, 1)
+    assert (plain.count > 0, reads.count) == (True, 0)
 
 
 def test_a_histogram_equals_a_count_by_hand():

@@ -1,8 +1,8 @@
 """The summary of a tensor: a few numbers, a histogram and the mean of each channel.
 
 Tensors are summed up on their device, in the hook, before a later layer can overwrite them. The
-sums of all tensors are merged together at the end of the step: most tensors of a network are small,
-and each call of torch costs time.
+sums of all tensors are moved to the CPU and merged together at the end of the step: most tensors of
+a network are small, each call of torch costs time, and an accelerator would wait for each transfer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...hooking.tensors import count_nonzero
+from ...hooking.tensors import count_nonzero, on_cpu
 from ...run.statistics import Extremes, LogBins, Moments, are_exact, as_real
 
 STATISTICS = ("mean", "std", "min", "max", "zeros", "nans", "infs", "count")
@@ -30,9 +30,9 @@ _NOTHING = (0.0,) * 7 + (math.inf, -math.inf)  # the numbers of no tensor
 
 
 class TensorSums(NamedTuple):
-    """The sums of one tensor, in the processor's memory."""
+    """The sums of one tensor, on its device."""
 
-    numbers: tuple[float, ...]  #: those of `Moments`, the number of −Inf, minimum and maximum
+    numbers: Tensor  #: those of `Moments`, the number of −Inf, minimum and maximum, ``(9,)``
     some: Tensor  #: the values that the histogram looks at, ``(S,)``
     channels: Tensor  #: sum of each channel with its NaN and Inf, ``(C,)``
 
@@ -46,19 +46,32 @@ def sums_of(tensor: Tensor, channel: int | None) -> TensorSums:
         channel = None if channel is None else order.index(channel)
         values = values.permute(order)
     flat, others = values.reshape(-1), [axis for axis in range(values.ndim) if axis != channel]
-    channels, size = values.sum(others).reshape(-1), len(flat)
+    channels = values.sum(others).reshape(-1)
+    # Only a CPU can look at the sums at once without losing time.
+    numbers = _quick_numbers(flat, channels) if flat.device.type == "cpu" else None
+    # An odd step does not meet the same columns in all rows of a map.
+    some = flat[:: math.ceil(len(flat) / _COUNTED) | 1].clone()
+    return TensorSums(_numbers(flat) if numbers is None else numbers, some, channels)
+
+
+def _quick_numbers(flat: Tensor, channels: Tensor) -> Tensor | None:
+    """Return the numbers of values on the CPU; None if their sums do not determine them."""
     sums = channels.sum(), torch.linalg.vector_norm(flat), flat.amin(), flat.amax()
     total, norm, low, high = torch.stack(sums).tolist()
-    nonzero, raw, minus = int(count_nonzero(flat)), norm * norm, 0
-    if not nonzero or are_exact(size, total, raw, values.dtype):
-        numbers = [size, total / size, raw - total * total / size, size - nonzero, 0, 0]
-    else:
-        numbers = [*map(float, Moments.of(flat))]
-        low, high = map(float, Extremes.of(flat))
-        minus = int((flat == -math.inf).sum())
-    # An odd step does not meet the same columns in all rows of a map.
-    some = flat[:: math.ceil(size / _COUNTED) | 1].to("cpu", copy=True)
-    return TensorSums((*numbers, minus, low, high), some, channels.cpu())
+    size, nonzero, raw = len(flat), int(count_nonzero(flat)), norm * norm
+    if nonzero and not are_exact(size, total, raw, flat.dtype):
+        return None
+    squares = raw - total * total / size
+    numbers = [size, total / size, squares, size - nonzero, 0, 0, 0, low, high]
+    return torch.tensor(numbers, dtype=torch.float64)
+
+
+def _numbers(flat: Tensor) -> Tensor:
+    """Return the numbers of any values, without a look at them."""
+    moments, minus = Moments.of_any(flat), (flat == -math.inf).sum()
+    low = flat.nan_to_num(math.inf, math.inf, math.inf).amin()
+    high = flat.nan_to_num(-math.inf, -math.inf, -math.inf).amax()
+    return torch.stack([each.to(moments.mean) for each in (*moments, minus, low, high)])
 
 
 class Summaries(NamedTuple):
@@ -82,37 +95,44 @@ def merged(groups: Sequence[Sequence[TensorSums]], scales: Sequence[float]) -> S
     >>> found.channels[0].tolist(), found.bins[0].nonzero()[0].tolist()
     ([1.0, nan], [65, 106, 107, 131])
     """
-    most = max(map(len, groups))
-    rows = [[*(each.numbers for each in one), *[_NOTHING] * (most - len(one))] for one in groups]
-    *counts, minus, low, high = torch.tensor(rows, dtype=torch.float64).unbind(-1)
+    several = [each for one in groups for each in one]
+    numbers, some, channels = (on_cpu(parts) for parts in zip(*several, strict=True))
+    group = torch.tensor([index for index, one in enumerate(groups) for _ in one])
+    index = torch.tensor([index for one in groups for index in range(len(one))])
+    known = torch.stack(numbers).double()
+    table = torch.tensor(_NOTHING, dtype=torch.float64).repeat(len(groups), int(index.max()) + 1, 1)
+    table[group, index] = known
+    *counts, minus, low, high = table.unbind(-1)
     moments, extremes = Moments(*counts).merged(1), Extremes(low, high).merged(1)
     whole, scale = moments.size, torch.tensor(scales, dtype=torch.float64)
-    values = [
+    scaled = [
         each.where(moments.count > 0, math.nan) / scale
         for each in (moments.mean, moments.std, *extremes)
     ]
     counts = [moments.zeros / whole, moments.nans, moments.infs, whole]
-    statistics = torch.stack([*values, *counts], 1).masked_fill(whole[:, None] == 0, math.nan)
+    statistics = torch.stack([*scaled, *counts], 1).masked_fill(whole[:, None] == 0, math.nan)
 
     # One histogram for all: the values of each group have bins of their own.
-    several = [(index, each) for index, one in enumerate(groups) for each in one]
-    lengths = torch.tensor([len(each.some) for _, each in several])
-    sizes = torch.tensor([sum(each.numbers[i] for i in (0, 4, 5)) for _, each in several])
-    group = torch.tensor([index for index, _ in several]).repeat_interleave(lengths)
-    some = torch.cat([each.some for _, each in several]) / scale[group]
-    bins = (BINS.index(some) + group * BINS.size).bincount(
+    lengths = torch.tensor([*map(len, some)])
+    sizes = known[:, [0, 4, 5]].sum(1)
+    owner = group.repeat_interleave(lengths)
+    values = torch.cat(some) / scale[owner]
+    bins = (BINS.index(values) + owner * BINS.size).bincount(
         (sizes / lengths).repeat_interleave(lengths), minlength=len(groups) * BINS.size
     )
     bins = bins.view(len(groups), BINS.size)
     # Every NaN and Inf counts, also between the values that the histogram looks at.
     negative, infs, nans = minus.sum(1), moments.infs, moments.nans
     bins[:, [0, -2, -1]] = torch.stack([negative, infs - negative, nans], 1).to(bins)
-    return Summaries(statistics.numpy(), bins.numpy(), _channel_means(groups, whole * scale))
+    sums = torch.cat(channels).double().numpy()
+    means = _channel_means(groups, sums, whole * scale)
+    return Summaries(statistics.numpy(), bins.numpy(), means)
 
 
-def _channel_means(groups: Sequence[Sequence[TensorSums]], divisors: Tensor) -> list[np.ndarray]:
+def _channel_means(
+    groups: Sequence[Sequence[TensorSums]], sums: np.ndarray, divisors: Tensor
+) -> list[np.ndarray]:
     """Return the mean of each channel; ``divisors`` are the sizes of the groups, scaled."""
-    sums = torch.cat([each.channels for one in groups for each in one]).double().numpy()
     lengths = [sum(len(each.channels) for each in one) for one in groups]
     parts = np.split(sums, np.cumsum(lengths)[:-1])
     return [

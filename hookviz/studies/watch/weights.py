@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ...hooking.handles import Hook
-from ...hooking.tensors import at_least_float32
+from ...hooking.tensors import at_least_float32, on_cpu
 
 NORMS = ("weight_norm", "weight_gradient_norm", "update_ratio")
 """Norms of a layer's own parameters as a vector: of the weights when the step begins, of ``.grad``
@@ -29,7 +29,7 @@ class Weights:
         }
         self._parameters = [p for own in self._layers.values() for p in own]
         self._before: list[Tensor] = []
-        self._sizes: list[Tensor] = []
+        self._sizes: list[Tensor] = []  # norms
         self._gradients: dict[int, Tensor] = {}  # norms, by the parameters' ids
         self._standing: dict[int, tuple[int, int]] = {}  # .grad of before: address and version
         self._came = {True: 0, False: 0}  # to gradients that were there before, and not
@@ -42,7 +42,7 @@ class Weights:
         grads = {key: grad for key, grad in grads.items() if grad.layout is torch.strided}
         # Without torch.no_grad(): an interrupt at its end would leave it on.
         self._before = [p.detach().clone() for p in self._parameters]
-        self._sizes, sizes = _norms(self._before), _norms(grads.values())
+        self._sizes, sizes = _norms(self._before), on_cpu(_norms(grads.values()))
         self._standing = {
             key: (grad.data_ptr(), grad._version)
             for (key, grad), size in zip(grads.items(), sizes, strict=True)
@@ -101,7 +101,8 @@ class Weights:
 
     def _by_layer(self, norms: Sequence[Tensor | None]) -> list[float]:
         """Return the norm of each layer's parameters as one vector; NaN if all are None."""
-        each = iter(norms)
+        found = iter(on_cpu([norm for norm in norms if norm is not None]))
+        each = (norm if norm is None else next(found) for norm in norms)
         layers = [
             [float(norm) for _ in own if (norm := next(each)) is not None]
             for own in self._layers.values()
