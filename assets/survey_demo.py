@@ -43,7 +43,7 @@ class Drawn:
 
 
 def table(survey: hookviz.results.Survey) -> str:
-    """How many channels answer to each class, layer by layer."""
+    """Return a table with the number of channels that respond most to each class, by layer."""
     lines = [
         f"| class | {' | '.join(LAYERS)} | the clearest channel of {LAYERS[-1]} |",
         f"|---|{'---|' * len(LAYERS)}---|",

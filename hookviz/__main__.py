@@ -175,7 +175,7 @@ def diagnose_parser(commands: Any) -> None:
         "--fail-on",
         choices=["error", "warning", "note"],
         default="error",
-        help="exit with 1 if there is one of these, or worse (error)",
+        help="exit with 1 for a finding of this severity or worse (error)",
     )
     add("--ignore", action="append", default=[], metavar="KIND[:LAYER]", help="leave these out")
 

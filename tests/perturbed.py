@@ -1,8 +1,8 @@
-"""What places see, found without looking into a model: pixels are changed one by one.
+"""The receptive field of each position, measured by changing pixels one by one.
 
-One change does not get through everywhere: a ReLU or a maximum stops it, or it drowns in rounding.
-So it is done again with other weights and other pixels; in every second round with neither input
-nor biases, where the smallest change is seen.
+Not every change reaches the map: a ReLU or a maximum stops it, or rounding hides it. So each pixel
+is changed in several rounds, with other weights and values; every second round has a zero input and
+no biases, in which even the smallest change is visible.
 """
 
 from __future__ import annotations

@@ -198,7 +198,7 @@ def test_quantized_convolutions_are_shown():
     assert hookviz.heatmap(cache["0"], "eigencam").shape == (1, 14, 14)
     explorer = hookviz.explore(model, x, layer="0", heatmap="activation")
     assert np.array_equal(explorer.frame.panels[0].values, exact[0, explorer.channel].numpy())
-    assert any("without a graph, as by int8 layers" in fact for fact in explorer.frame.summary)
+    assert any("without a graph, as in int8 layers" in fact for fact in explorer.frame.summary)
 
 
 class Deformed(nn.Module):

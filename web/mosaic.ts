@@ -22,7 +22,7 @@ interface Tile {
 
 const LEAST_TILE = 36; // a tile's side, in pixels of the page
 const MOST_TILE = 240;
-const NUMBERED = 64; // smaller tiles would be hidden by their number: the title has it
+const NUMBERED = 64; // smaller tiles have no number, which would hide them; the title has it
 const SPACE = 4;
 
 /** The mosaic; `onChoose` gets a channel number. */

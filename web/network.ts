@@ -67,7 +67,7 @@ const MAP_SIDE = 32; // of a picture in the map, at most, as in `hookviz.view.ma
 export class NetworkSource {
   /** The map as it was last. */
   drawn: NetworkGraph | Refused | null = null;
-  /** The maps of the output as they were last. */
+  /** The latest maps of the output. */
   shownAnswers: Map<string, Found> = new Map();
   first: Facts;
   running: Running;

@@ -11,7 +11,7 @@ export function short(value: number | null | undefined) {
   return signed(text);
 }
 
-/** The shortest text that is this very number: in single precision, if it is one. */
+/** The shortest text that parses to this number, in single precision unless `double` is set. */
 export function shortest(value: number, double: boolean = false) {
   if (!Number.isFinite(value)) return Number.isNaN(value) ? "NaN" : short(value);
   if (double) return signed(String(value));

@@ -43,7 +43,7 @@ import type { Found as Sides } from "./pair.tsx";
 import type { Settings } from "./state.ts";
 
 const BUDGET = 300e6; // bytes of layers that are kept
-const SOON = 60; // milliseconds until the kernel is told of a setting
+const SOON = 60; // milliseconds before a setting is sent to the kernel
 const PAUSE = 200; // and between two such messages: at each the front end shows a busy kernel
 
 const AT_ONCE = 4; // questions at the kernel; the next one is asked when one of them is answered
@@ -386,7 +386,7 @@ class KernelSource {
     });
   }
 
-  /** Switch channels off, in their order, until the answer is another. */
+  /** Switch channels off, in their order, until the prediction changes. */
   flip({ layer, call, sample, depth }: At, channels: number[], told: (part: Flips | null) => void) {
     this.work({ ask: "flip", layer, call, sample, depth, channels }, (part) => {
       told(part && { ...part, curve: part.curve?.map((score) => score ?? NaN) } as Flips);

@@ -12,7 +12,7 @@ from torch import nn
 T = TypeVar("T")
 
 FORWARD = -1
-"""Stands for a backward's number where this thread runs no backward."""
+"""The number of the backward in a thread that runs none."""
 
 
 def current_backward() -> int:

@@ -110,7 +110,8 @@ def _sharded(modules: list[nn.Module]) -> list[nn.Module]:
 class _Snapshot:
     """The content of a model's objects, at any depth.
 
-    No user code runs to find it: objects are told apart by their type and compared by identity.
+    Reading it runs no user code: containers are recognized by their type, and other objects are
+    compared by identity.
     """
 
     def __init__(self, sharded: bool) -> None:

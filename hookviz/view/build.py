@@ -1,4 +1,4 @@
-"""A view becomes a `Frame`: everything that is displayed."""
+"""Build a `Frame`, which is everything that is displayed, from a view."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def summary(view: View) -> list[str]:
             f"no class scores: {click}give target=hookviz.output[…] to choose what to explain"
         )
     elif not view.run.scored:
-        found.append("no gradient: the scores are computed without a graph, as by int8 layers")
+        found.append("no gradient: the scores are computed without a graph, as in int8 layers")
     found += ["input " + "×".join(map(str, main.shape))] if main is not None else []
     found += [str(parameter.device)] if parameter is not None else []
     return [*found, f"{megabytes(cache.nbytes)} in memory"]

@@ -20,7 +20,7 @@ from ..draw.colours import to_numpy
 from ..run.output import Leaf, Output
 
 Finite = Annotated[float, "neither NaN nor infinite"]
-"""A number that JSON has; of other floats the browser expects that they may be null."""
+"""A number that JSON can represent; the browser accepts null for any other float."""
 
 SHOWN = 20
 """The most boxes that are drawn."""

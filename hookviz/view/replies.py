@@ -38,7 +38,7 @@ def _named_part(question: LayerPart) -> dict[str, Any]:
 
 
 def run_of(view: View, shown_run: str | None) -> View:
-    """Return the view of the edited run, the original one or the difference; None is the view."""
+    """Return the view of the edited run, the original one or the difference; None for this one."""
     if shown_run is None:
         return view
     return displayed_view((view.edited or view).with_settings(shown_run=shown_run))

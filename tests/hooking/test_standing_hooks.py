@@ -380,7 +380,7 @@ def test_hooks_of_a_repeated_cell_are_reported():
         "registered 2 times",
     ]
     assert "&lt;lambda&gt;" in found._repr_html_()
-    # The function of the last run stands for those of the earlier runs.
+    # The function of the last run also selects those of the earlier runs.
     assert len(hookviz.remove_hooks(names["model"], of=names["save"])) == 6
     assert len(hookviz.remove_hooks(names["model"])) == 3
     assert_like_fresh(names["model"])

@@ -192,8 +192,8 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         Parameters
         ----------
         layers : optional
-            As in `hookviz.capture`, of those that both models have under one name, with maps of one
-            size; None is every convolution. A layer that is chosen in the table joins them.
+            As in `hookviz.capture`, among layers with the same name and map size in both models;
+            None for every convolution. A layer that is chosen in the table is added.
 
         Returns
         -------

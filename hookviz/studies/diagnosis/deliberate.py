@@ -28,7 +28,7 @@ def deliberate_cut(name: str, without: list[str], run: RunRecord) -> str:
         if _is_copy(run.modules[name], run.modules[other]):
             return f"they are a copy of those of {other!r}, as a target network's are"
         if _is_critic(other, name, run):
-            return f"{other!r} also takes other samples, as in a critic's step"
+            return f"{other!r} also receives other samples, as a critic does"
     return ""
 
 

@@ -1,8 +1,8 @@
-"""One forward that is cut at every layer, so that its numbers are taken apart and traced back.
+"""A forward that is cut at every layer, to split values into terms and trace them back.
 
 A hook replaces the output of each layer by a copy of a new leaf. What lies between two layers is
 then a small graph of its own: the gradient of one number of a layer's input, with respect to the
-leaves, tells on which channels and positions of which earlier layers it depends, and by which
+leaves, tells on which channels and positions of which earlier layers it depends, with which
 weight, through any normalization, activation, sum, concatenation, slice or pooling.
 """
 

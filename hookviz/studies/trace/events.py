@@ -246,7 +246,7 @@ class EventPicture:
 
 
 def event_picture(event: Event) -> EventPicture | None:
-    """Draw an event; zero in the middle where it is signed. None without a sample."""
+    """Draw an event's values; zero is in the middle of signed ones. None without a sample."""
     values = event.sample
     if values is None:
         return None
@@ -540,7 +540,7 @@ def _why_silent(output: Any) -> str:
 
 
 def _alike(event: Event, other: Event) -> bool:
-    """Return True if two hooks received the same, as far as was written down."""
+    """Return True if the records of two hooks describe the same arguments."""
     one, two = ((each.shapes, each.dtypes, each.statistics) for each in (event, other))
     return repr(one) == repr(two)  # as text, NaN is equal to itself
 

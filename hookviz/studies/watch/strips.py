@@ -162,7 +162,7 @@ def write_page(
     title: str | None,
     max_bytes: float,
 ) -> str:
-    """Write the page; steps are left out, as evenly as can be, until it fits.
+    """Write the page, leaving out evenly spaced steps until it fits.
 
     Raises
     ------

@@ -1,8 +1,8 @@
 """Plant faults in trained networks, diagnose them in both forms, and write TRAINED_FAULTS.md.
 
 EfficientNet-Lite0 with ImageNet's weights and photographs, and networks that learn the digits: some
-minutes. A fault is named if its finding is an error or a warning of the kind, and found alone if no
-other error or warning stands beside it.
+minutes. A fault is named if an error or a warning has its kind, and found alone if there is no
+other error or warning.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from ..findings import Finding
 from ..records import HALF, OperationRecord, RanOperation
 
 LOST = 0.1
-"""The fraction of numbers that become 0 from which on it is reported."""
+"""The least fraction of values that become 0 that is reported."""
 
 
 @dataclass

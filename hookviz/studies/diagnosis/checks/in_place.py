@@ -53,7 +53,7 @@ class InPlace(Check):
 
 
 def overwrite(run: RunRecord, error: BaseException, score: Tensor) -> Finding | None:
-    """Report the operation that overwrote what a gradient needs; None if the error is another one.
+    """Report the operation that overwrote what a gradient needs; None for other errors.
 
     A node of autograd's graph says by raising the same error which of the tensors that it keeps has
     changed.

@@ -18,7 +18,7 @@ from ..records import Range
 from .zero_weights import CONSTANT, VANISHING
 
 SOME = 16
-"""This many numbers of an input are not equal by chance."""
+"""Number of equal values that cannot be a coincidence."""
 SAMPLES = 8
 """This many samples show where a batch lies."""
 SHIFT, SPREAD = 5.0, 10.0
