@@ -91,7 +91,7 @@ class Moments(NamedTuple):
         moments = cls.of_sums(size, total, raw, nonzero)
         doubtful = ~(are_exact(size, total, raw, values.dtype) | (nonzero == 0))
         if bool(doubtful.any()):
-            careful = cls.of_any(values[doubtful])
+            careful = cls._of_any(values[doubtful])
             for tensor, exact in zip(moments, careful, strict=True):
                 tensor[doubtful] = exact
         return moments
@@ -105,7 +105,7 @@ class Moments(NamedTuple):
         return cls(zeros + nonzero, mean, raw - total * mean, zeros, nothing, nothing.clone())
 
     @classmethod
-    def of_any(cls, values: Tensor) -> Moments:
+    def _of_any(cls, values: Tensor) -> Moments:
         """Return the moments of values that may be NaN or infinite, in two passes."""
         finite, nans = values.isfinite(), values.isnan().sum(-1)
         count = finite.sum(-1)

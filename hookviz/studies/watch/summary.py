@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ...hooking.tensors import count_nonzero, on_cpu
-from ...run.statistics import Extremes, LogBins, Moments, are_exact, as_real
+from ...run.statistics import Extremes, LogBins, Moments, are_exact, as_real, wide
 
 STATISTICS = ("mean", "std", "min", "max", "zeros", "nans", "infs", "count")
 """Statistics of a layer's activations, or of the gradients that reach it. NaN and Inf enter the
@@ -26,13 +26,16 @@ BINS = LogBins(-40, 24)
 """The bins of the histograms: one for each power of two, of either sign."""
 
 _COUNTED = 1 << 11  # values of a tensor that its histogram looks at, at most
-_NOTHING = (0.0,) * 7 + (math.inf, -math.inf)  # the numbers of no tensor
+_NOTHING = (0.0,) * 7 + (math.inf, -math.inf)  # the size and the numbers of no tensor
 
 
 class TensorSums(NamedTuple):
     """The sums of one tensor, on its device."""
 
-    numbers: Tensor  #: those of `Moments`, the number of −Inf, minimum and maximum, ``(9,)``
+    size: int  #: the number of values
+    #: Mean and variance, with 0 in place of NaN and Inf; the numbers of values other than 0, of
+    #: NaN, Inf and −Inf; minimum and maximum without these: ``(8,)``.
+    numbers: Tensor
     some: Tensor  #: the values that the histogram looks at, ``(S,)``
     channels: Tensor  #: sum of each channel with its NaN and Inf, ``(C,)``
 
@@ -51,7 +54,8 @@ def sums_of(tensor: Tensor, channel: int | None) -> TensorSums:
     numbers = _quick_numbers(flat, channels) if flat.device.type == "cpu" else None
     # An odd step does not meet the same columns in all rows of a map.
     some = flat[:: math.ceil(len(flat) / _COUNTED) | 1].clone()
-    return TensorSums(_numbers(flat) if numbers is None else numbers, some, channels)
+    numbers = _numbers(flat) if numbers is None else numbers
+    return TensorSums(len(flat), numbers, some, channels)
 
 
 def _quick_numbers(flat: Tensor, channels: Tensor) -> Tensor | None:
@@ -61,17 +65,20 @@ def _quick_numbers(flat: Tensor, channels: Tensor) -> Tensor | None:
     size, nonzero, raw = len(flat), int(count_nonzero(flat)), norm * norm
     if nonzero and not are_exact(size, total, raw, flat.dtype):
         return None
-    squares = raw - total * total / size
-    numbers = [size, total / size, squares, size - nonzero, 0, 0, 0, low, high]
+    variance = (raw - total * total / size) / size
+    numbers = [total / size, variance, nonzero, 0, 0, 0, low, high]
     return torch.tensor(numbers, dtype=torch.float64)
 
 
 def _numbers(flat: Tensor) -> Tensor:
-    """Return the numbers of any values, without a look at them."""
-    moments, minus = Moments.of_any(flat), (flat == -math.inf).sum()
+    """Return the numbers of any values, in few operations and without a look at them."""
+    finite = flat.nan_to_num(0.0, 0.0, 0.0)
+    variance, mean = torch.var_mean(finite.to(wide(flat.device)), correction=0)
+    masks = [finite != 0, flat != flat, flat == math.inf, flat == -math.inf]
+    counts = torch.stack(masks).sum(1)
     low = flat.nan_to_num(math.inf, math.inf, math.inf).amin()
     high = flat.nan_to_num(-math.inf, -math.inf, -math.inf).amax()
-    return torch.stack([each.to(moments.mean) for each in (*moments, minus, low, high)])
+    return torch.stack([mean, variance, *counts.to(mean), low.to(mean), high.to(mean)])
 
 
 class Summaries(NamedTuple):
@@ -96,14 +103,15 @@ def merged(groups: Sequence[Sequence[TensorSums]], scales: Sequence[float]) -> S
     ([1.0, nan], [65, 106, 107, 131])
     """
     several = [each for one in groups for each in one]
-    numbers, some, channels = (on_cpu(parts) for parts in zip(*several, strict=True))
+    lengths, *parts = zip(*several, strict=True)
+    numbers, some, channels = map(on_cpu, parts)
     group = torch.tensor([index for index, one in enumerate(groups) for _ in one])
     index = torch.tensor([index for one in groups for index in range(len(one))])
-    known = torch.stack(numbers).double()
     table = torch.tensor(_NOTHING, dtype=torch.float64).repeat(len(groups), int(index.max()) + 1, 1)
-    table[group, index] = known
-    *counts, minus, low, high = table.unbind(-1)
-    moments, extremes = Moments(*counts).merged(1), Extremes(low, high).merged(1)
+    size = torch.tensor(lengths, dtype=torch.float64)
+    table[group, index] = torch.cat([size[:, None], torch.stack(numbers)], 1)
+    moments, minus, extremes = _moments(*table.unbind(-1))
+    moments, minus, extremes = moments.merged(1), minus.sum(1), extremes.merged(1)
     whole, scale = moments.size, torch.tensor(scales, dtype=torch.float64)
     scaled = [
         each.where(moments.count > 0, math.nan) / scale
@@ -113,20 +121,39 @@ def merged(groups: Sequence[Sequence[TensorSums]], scales: Sequence[float]) -> S
     statistics = torch.stack([*scaled, *counts], 1).masked_fill(whole[:, None] == 0, math.nan)
 
     # One histogram for all: the values of each group have bins of their own.
-    lengths = torch.tensor([*map(len, some)])
-    sizes = known[:, [0, 4, 5]].sum(1)
-    owner = group.repeat_interleave(lengths)
+    counted = torch.tensor([*map(len, some)])
+    owner = group.repeat_interleave(counted)
     values = torch.cat(some) / scale[owner]
     bins = (BINS.index(values) + owner * BINS.size).bincount(
-        (sizes / lengths).repeat_interleave(lengths), minlength=len(groups) * BINS.size
+        (size / counted).repeat_interleave(counted), minlength=len(groups) * BINS.size
     )
     bins = bins.view(len(groups), BINS.size)
     # Every NaN and Inf counts, also between the values that the histogram looks at.
-    negative, infs, nans = minus.sum(1), moments.infs, moments.nans
-    bins[:, [0, -2, -1]] = torch.stack([negative, infs - negative, nans], 1).to(bins)
+    special = [minus, moments.infs - minus, moments.nans]
+    bins[:, [0, -2, -1]] = torch.stack(special, 1).to(bins)
     sums = torch.cat(channels).double().numpy()
     means = _channel_means(groups, sums, whole * scale)
     return Summaries(statistics.numpy(), bins.numpy(), means)
+
+
+def _moments(
+    size: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    nonzero: Tensor,
+    nans: Tensor,
+    plus: Tensor,
+    minus: Tensor,
+    low: Tensor,
+    high: Tensor,
+) -> tuple[Moments, Tensor, Extremes]:
+    """Return the moments of the finite values, the number of −Inf, and the extremes."""
+    others = nans + plus + minus
+    count = size - others
+    own = size * mean / count.clamp(min=1)
+    squares = variance * size - count * (own - mean).square() - others * mean.square()
+    zeros = count - nonzero
+    return Moments(count, own, squares, zeros, nans, plus + minus), minus, Extremes(low, high)
 
 
 def _channel_means(
