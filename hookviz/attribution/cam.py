@@ -262,7 +262,7 @@ def first_component(maps: Tensor) -> Tensor:
     # Decomposing NaN is an error: such a sample is zeroed here and NaN in the result.
     finite = peaks.isfinite()
     products = products.where(finite, 0).cpu().double()
-    vectors = first_eigenvectors(products).to(channels)
+    vectors = torch.linalg.eigh(products).eigenvectors[..., -1:].to(channels)
     direction = scaled @ vectors if wide else vectors  # (N, C, 1)
     length = direction.norm(dim=1, keepdim=True).clamp(min=1e-30)
     component = ((direction / length).mT @ channels).squeeze(1)
@@ -270,28 +270,6 @@ def first_component(maps: Tensor) -> Tensor:
     component = torch.where(peak < 0, -component, component)  # its sign is arbitrary
     component = component.where(finite.squeeze(2), torch.nan)
     return component.unflatten(1, maps.shape[2:])
-
-
-def first_eigenvectors(products: Tensor) -> Tensor:
-    """Find the eigenvector of the largest eigenvalue of each positive matrix.
-
-    ``(N, n, n)``, float64, to ``(N, n, 1)``. Large matrices are multiplied with a vector until it
-    stays (Golub & Van Loan, "Matrix Computations", 8.2.1), which is ten times faster; where two
-    eigenvalues lie too near for that, and for small matrices, all eigenvectors are computed.
-    """
-    size = products.shape[-1]
-    start = torch.arange(1.0, size + 1).to(products).sin()
-    vectors = start[:, None].expand(len(products), size, 1)
-    # The trace sums the eigenvalues: with it as 1, four steps stay in the range.
-    traces = products.diagonal(dim1=1, dim2=2).sum(1)[:, None, None]
-    steady = products / traces.clamp(min=1e-300)
-    for _ in range(50 if size > 100 else 0):
-        before, vectors = vectors, steady @ (steady @ (steady @ (steady @ vectors)))
-        lengths = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
-        vectors = vectors / lengths.clamp(min=1e-300)
-        if torch.linalg.vector_norm(vectors - before, dim=1).max() < 1e-9:
-            return vectors
-    return torch.linalg.eigh(products).eigenvectors[..., -1:]
 
 
 def mean_gradient(activation: Tensor, gradient: Tensor) -> Tensor:
