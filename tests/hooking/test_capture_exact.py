@@ -2,89 +2,10 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
 from reference import assert_exact, true_outputs
 from torch import nn
 
 import hookviz
-
-
-class InPlaceFunction(nn.Module):
-    """The convolution's output is overwritten by a function."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 8, 3)
-        self.last = nn.Conv2d(8, 4, 3)
-
-    def forward(self, x):
-        return self.last(F.relu_(self.conv(x)))
-
-
-class InPlaceResidual(nn.Module):
-    """The input is added in place to the convolution's output."""
-
-    def __init__(self):
-        super().__init__()
-        self.first = nn.Conv2d(3, 3, 3, padding=1)
-        self.second = nn.Conv2d(3, 3, 3, padding=1)
-
-    def forward(self, x):
-        out = self.first(x)
-        out += x
-        out = self.second(out)
-        out += x
-        return out.mul_(0.5).relu_()
-
-
-class InPlaceOnView(nn.Module):
-    """Part of the convolution's output is overwritten through a view of it."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 8, 3)
-        self.last = nn.Conv2d(8, 2, 1)
-
-    def forward(self, x):
-        out = self.conv(x)
-        half = out[:, :4]
-        half.mul_(3.0)
-        out.flatten(2)[:, 5].relu_()
-        return self.last(out)
-
-
-class Reused(nn.Module):
-    """One convolution runs three times, each time overwritten in place."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(4, 4, 3, padding=1)
-        self.relu = nn.ReLU(inplace=True)
-
-    def forward(self, x):
-        for _ in range(3):
-            x = self.relu(self.conv(x))
-        return x
-
-
-def one_dimensional():
-    inner = nn.Sequential(nn.ConvTranspose1d(8, 4, 4, stride=2), nn.ReLU(inplace=True))
-    return nn.Sequential(nn.Conv1d(2, 8, 5), nn.ReLU(inplace=True), inner)
-
-
-def three_dimensional():
-    inner = nn.Sequential(nn.Conv3d(6, 4, 3, groups=2), nn.ConvTranspose3d(4, 2, 2))
-    return nn.Sequential(nn.Conv3d(1, 6, 3), nn.SiLU(inplace=True), inner)
-
-
-HAND_MADE = {
-    InPlaceFunction: (2, 3, 12, 12),
-    InPlaceResidual: (2, 3, 9, 9),
-    InPlaceOnView: (2, 3, 9, 9),
-    Reused: (1, 4, 8, 8),
-    one_dimensional: (2, 2, 40),
-    three_dimensional: (1, 1, 8, 9, 10),
-}
 
 
 def score(output):
@@ -92,27 +13,17 @@ def score(output):
     return (output * torch.linspace(-1, 1, output.numel()).view_as(output)).sum()
 
 
-def check(model, x):
-    with true_outputs(model) as truths:
-        score(model(x)).backward()
-    with hookviz.capture(model) as cache:
-        score(model(x)).backward()
-    count = assert_exact(cache, truths)
-    assert count == sum(map(len, truths.values())) > 0
-    return cache
+class Slice(nn.Module):
+    """Returns a part of its result, as a view."""
 
-
-@pytest.mark.parametrize("kind", HAND_MADE, ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("frozen", [False, True])
-def test_captures_of_in_place_models_are_exact(kind, frozen):
-    torch.manual_seed(0)
-    model = kind().requires_grad_(not frozen)
-    check(model, torch.randn(HAND_MADE[kind], requires_grad=frozen))
+    def forward(self, x):
+        return x.sin()[:, 1:]
 
 
 @pytest.mark.parametrize(
     ("model", "shape"),
     [
+        (nn.Sequential(Slice(), nn.ReLU(inplace=True)), (3, 4, 6)),
         (nn.Sequential(nn.Conv2d(2, 4, 3), nn.ReLU(inplace=True)), (2, 6, 6)),
         (nn.Sequential(nn.Conv1d(2, 4, 3), nn.SiLU(inplace=True)), (2, 9)),
         (nn.Sequential(nn.Conv2d(2, 4, 3), nn.Flatten(), nn.Identity()), (3, 2, 6, 6)),
@@ -120,8 +31,8 @@ def test_captures_of_in_place_models_are_exact(kind, frozen):
 )
 def test_views_that_are_overwritten_keep_value_and_gradient(model, shape):
     """A convolution of one sample returns a view, and so does a Flatten."""
-    x = torch.randn(shape)
-    kinds = (nn.Conv1d, nn.Conv2d, nn.Flatten)
+    x = torch.randn(shape, requires_grad=True)
+    kinds = (nn.Conv1d, nn.Conv2d, nn.Flatten, Slice)
     with true_outputs(model, lambda module: isinstance(module, kinds)) as truths:
         score(model(x)).backward()
     with hookviz.capture(model, kinds) as cache:
@@ -130,12 +41,14 @@ def test_views_that_are_overwritten_keep_value_and_gradient(model, shape):
     assert all(record.gradient is not None for record in cache.values())
 
 
-def test_an_overwritten_view_of_an_input_gets_no_wrong_gradient():
+@pytest.mark.parametrize("of_a_view", [False, True])
+def test_an_overwritten_view_of_an_input_gets_no_wrong_gradient(of_a_view):
     """The view's base has other uses, whose gradient is not the layer's."""
     model = nn.Flatten()
     w = torch.rand(2, 2, 3, requires_grad=True)
     with hookviz.capture(model, "") as cache:
         x = w - 0.3
+        x = x[:] if of_a_view else x
         skip = x.sigmoid()  # a second use that bypasses the layer
         y = torch.relu_(model(x))
         (10 * skip.flatten(1) + 3 * y).sum().backward()
@@ -174,15 +87,6 @@ def test_quantized_sparse_and_complex_tensors_are_captured(kind):
     assert torch.equal(densified(cache[""].activation), densified(out))
     assert cache[""].calls[0].outputs[0].statistics.nans == 0
     assert "2×3×4×4" in repr(cache)
-
-
-def test_every_call_is_stored():
-    torch.manual_seed(0)
-    cache = check(Reused(), torch.randn(1, 4, 8, 8))
-    record = cache["conv"]
-    assert len(record.calls) == 3
-    assert torch.equal(record.activation, record.calls[2].activation)
-    assert not torch.equal(record.calls[0].activation, record.calls[1].activation)
 
 
 def test_a_shared_module_has_one_record_under_all_names():

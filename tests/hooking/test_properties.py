@@ -19,8 +19,16 @@ from untouched import assert_untouched, snapshot
 import hookviz
 
 CHANNELS = 4
-CONVOLUTIONS = {1: (nn.Conv1d, nn.ConvTranspose1d), 2: (nn.Conv2d, nn.ConvTranspose2d)}
-NORMS = {1: (nn.BatchNorm1d, nn.InstanceNorm1d), 2: (nn.BatchNorm2d, nn.InstanceNorm2d)}
+CONVOLUTIONS = {
+    1: (nn.Conv1d, nn.ConvTranspose1d),
+    2: (nn.Conv2d, nn.ConvTranspose2d),
+    3: (nn.Conv3d, nn.ConvTranspose3d),
+}
+NORMS = {
+    1: (nn.BatchNorm1d, nn.InstanceNorm1d),
+    2: (nn.BatchNorm2d, nn.InstanceNorm2d),
+    3: (nn.BatchNorm3d, nn.InstanceNorm3d),
+}
 
 ACTIVATIONS = {
     "relu": lambda: nn.ReLU(),
@@ -173,7 +181,7 @@ RECIPES = st.fixed_dictionaries(
 )
 NETS = st.fixed_dictionaries(
     {
-        "spatial": st.sampled_from([1, 2]),
+        "spatial": st.sampled_from([1, 2, 3]),
         "recipes": st.lists(RECIPES, min_size=1, max_size=4),
         "nesting": st.sampled_from(["Sequential", "deep", "ModuleDict", "ModuleList"]),
         "again": st.booleans(),
@@ -216,7 +224,7 @@ def check(net, training, frozen, batch, asks, seed):
     model = Net(**net).train(training)
     for number, parameter in enumerate(model.parameters()):
         parameter.requires_grad_(not frozen[number % len(frozen)])
-    x = torch.randn(batch, CHANNELS, *(8,) * net["spatial"])
+    x = torch.randn(batch, CHANNELS, *(8, 8, 4)[: net["spatial"]])
     asks = asks or not any(parameter.requires_grad for parameter in model.parameters())
     buffers = [buffer.clone() for buffer in model.buffers()]
 
