@@ -333,20 +333,8 @@ def test_the_explained_lines_are_in_the_source_of_hookviz(lesson):
         assert line in source
 
 
-def test_silencing_channels_equals_zeroing_the_activation(lesson):
-    demo, fish = lesson["demo"], lesson["fish_input"]
-    with torch.no_grad():
-        block = demo.layer2(demo.layer1(demo.stem(fish)))
-        without = block.clone()
-        without[:, [43, 11]] = 0
-        assert torch.equal(lesson["by_silence"], demo.head(demo.layer3(without)))
-        losses = []
-        for channel in range(48):
-            without = block.clone()
-            without[:, channel] = 0
-            losses.append((demo(fish) - demo.head(demo.layer3(without)))[0, lesson["a_fish"]])
-    assert torch.equal(lesson["fish_losses"], torch.stack(losses))
-    # As the text states: six channels may go, but not seven; in the other order more than half.
+def test_as_many_channels_may_be_silenced_as_the_text_states(lesson):
+    """Six channels may go, but not seven; in the other order more than half."""
     first, last, _ = lesson["silencing_orders"].values()
     assert is_still_a_fish(lesson, first[:6]) and not is_still_a_fish(lesson, first[:7])
     assert is_still_a_fish(lesson, last[:25])
@@ -360,59 +348,10 @@ def is_still_a_fish(lesson, channels):
         return demo.head(demo.layer3(block))[0].argmax() == lesson["a_fish"]
 
 
-def test_edited_gradients_equal_a_function_that_clamps_in_its_backward(lesson):
-    """The reference has no hooks: an autograd function clamps the gradients."""
-
-    class Clamped(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x.clone()
-
-        @staticmethod
-        def backward(ctx, grad):
-            return grad.clamp(min=0)
-
-    demo = copy.deepcopy(lesson["demo"])
-    for module in demo.modules():
-        if isinstance(module, nn.Conv2d):
-            own = module.forward
-            module.forward = lambda x, own=own: Clamped.apply(own(x))
-    nn.functional.cross_entropy(demo(lesson["all_inputs"][:4]), lesson["targets"]).backward()
-    for name, parameter in demo.named_parameters():
-        wanted = parameter.grad * (name != "head.2.bias")
-        assert torch.equal(lesson["by_edit"][name], wanted), name
-    assert (lesson["clamped"].count, lesson["zeroed"].count) == (15, 1)
-    assert torch.equal(
-        lesson["plain_gradients"]["head.2.weight"], lesson["by_edit"]["head.2.weight"]
-    )
-
-
-def test_clipped_gradients_have_at_most_the_given_norm(lesson):
-    free, clipped = lesson["free"], lesson["norms"](0.1)
-    assert len(free) == 15
-    assert max(free.values()) > 0.1
-    assert all(norm <= 0.1001 for norm in clipped.values())
-
-
 def test_terms_of_a_value_are_kernel_times_patch(lesson):
     """The input has the squares of 0 to 24 in rows of five; the kernel is Laplace's."""
     assert lesson["terms"][0].tolist() == [[0, 0, 0], [1, -16, 9], [0, 49, 0]]
     assert lesson["output"][0, 0, 0, 1].item() == 43 + 10
-    demo, why, eye = (
-        copy.deepcopy(lesson["demo"]).double(),
-        lesson["why"],
-        lesson["eye_input"].double(),
-    )
-    row, column = lesson["largest"]
-    with torch.no_grad():
-        given = demo.layer2(demo.layer1(demo.stem(eye)))
-        layer = demo.layer3[0].conv1
-        patches = nn.functional.unfold(given, 3, padding=1, stride=layer.stride)
-        patch = patches.view(48, 3, 3, 14, 14)[..., row, column]
-        assert torch.allclose(why.products, layer.weight[why.channel] * patch, atol=1e-4)
-        maps = layer(given)[0, why.channel]
-    assert divmod(maps.argmax().item(), 14) == (row, column)
-    assert abs(why.value - maps.max().item()) < 1e-4
 
 
 def test_the_notebook_leaves_no_hooks_or_gradients_on_the_model(lesson):
