@@ -58,6 +58,7 @@ def test_page_takes_a_users_function_and_weights(tmp_path, photo, monkeypatch):
         (["--demo", "--layers", "nothing*"], "nothing"),
         (["--demo", "--target", "unicorn"], "No class is called 'unicorn'"),
         (["--demo", "--target", "99"], "its classes are 0 to 9"),
+        (["--demo", "--target", "output[0, 99]"], "a tensor of shape (1, 10)"),
     ],
 )
 def test_errors_of_page_are_one_sentence(arguments, message, photo, tmp_path, capsys, monkeypatch):

@@ -11,7 +11,6 @@ from torch import nn
 from untouched import assert_untouched, snapshot
 
 import hookviz
-from hookviz.hooking.checkpoint import ModuleCallStack
 from hookviz.hooking.handles import HookManager
 
 
@@ -112,12 +111,3 @@ def test_a_backward_that_returns_none_gives_no_gradient():
         out = model(x)
         (BackwardOfNone.apply(out).sum() + 0 * x.sum()).backward()
     assert cache[""].gradient is None
-
-
-def test_the_call_stack_drops_modules_that_raised():
-    running, outer, inner = ModuleCallStack(), nn.ReLU(), nn.ReLU()
-    assert running.end(outer) is None
-    assert [running.begin(outer, 1), running.begin(inner, 2), running.begin(inner, 3)] == [0, 1, 2]
-    assert running.end(inner) == 3
-    assert running.end(outer) == 1
-    assert running.end(inner) is None

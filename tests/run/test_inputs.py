@@ -269,21 +269,6 @@ def test_several_pictures_become_a_batch(tmp_path):
 # Tensors
 
 
-@pytest.mark.parametrize(
-    ("model", "shape"),
-    [
-        (nn.Conv2d(3, 2, 1), (3, 4, 5)),  # the session adds a batch dimension if needed
-        (nn.Conv2d(3, 2, 1), (2, 3, 4, 5)),
-        (nn.Conv1d(3, 2, 1), (3, 9)),
-        (nn.Conv3d(1, 2, 1), (1, 4, 5, 6)),
-        (nn.Linear(3, 2), (3, 4)),
-    ],
-)
-def test_tensors_stay_unchanged(model, shape):
-    tensor = torch.rand(shape)
-    assert torch.equal(prepare_input(tensor, model).args[0], tensor)
-
-
 def test_tuples_dicts_and_lists_become_arguments():
     x = torch.rand(1, 3, 4, 4)
     assert len(prepare_input((x, x), RGB).args) == 2
@@ -345,12 +330,6 @@ def test_rejected_inputs_are_reported_with_advice(inputs, cure, study):
     with pytest.raises(RuntimeError, match=cure) as error:
         study(nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten()), inputs)
     assert "\n" not in str(error.value)
-
-
-def test_graph_and_diagnose_advise_on_the_batch_of_a_dataloader():
-    model = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten())
-    assert "give batch[0]" in hookviz.graph(model, [X, LABELS]).error
-    assert "batch[0]" in hookviz.diagnose(model, [X, LABELS])[0].advice
 
 
 def test_unsupported_inputs_are_refused():

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 import hookviz
 from hookviz import output
-from hookviz.__main__ import main
 from hookviz.run.output import Output, read_output
 from hookviz.run.target import read_target
 
@@ -172,24 +171,3 @@ def test_typed_targets_are_parsed():
         read_target("tigre cat - Egyptian cat", names)
     with pytest.raises(ValueError, match="no class names are known"):
         read_target("tiger cat")
-
-
-def test_the_command_line_takes_expressions(tmp_path, capsys):
-    path = tmp_path / "page.html"
-    given = ["page", "--demo", "--layers", "layer3.1.conv2", "-o", str(path), "--target"]
-    assert main([*given, "output[0, 3] - output[0, 2]"]) == 0
-    assert '"output[0, 3] - output[0, 2]"' in path.read_text(encoding="utf-8")
-    assert main([*given, "moon - ball"]) == 0
-    assert '"moon against ball"' in path.read_text(encoding="utf-8")
-    assert main([*given, "output[0, 99]"]) == 2
-    assert "a tensor of shape (1, " in capsys.readouterr().err
-
-
-def test_the_explorer_without_canvas_takes_expressions(no_pictures):
-    explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[0], face="plain")
-    from seen import control
-
-    control(explorer, "target").value = "output[0, 2]"
-    assert explorer.target == output[0, 2]
-    control(explorer, "target").value = "moon - ball"
-    assert explorer.frame.target == "moon against ball"

@@ -56,12 +56,6 @@ def test_other_functions_see_the_model_inside_wrappers(wrapped):
         torch.testing.assert_close(call(wrapped), expected)
 
 
-def test_layers_can_be_named_as_in_the_wrapper():
-    model = nn.DataParallel(hookviz.demo_model())
-    explorer = hookviz.explore(model, PICTURE, layers="module.stem.0")
-    assert list(explorer.cache) == ["stem.0"]
-
-
 @pytest.mark.parametrize(("model_dtype", "dtype"), [("bfloat16", "float32"), ("float32", "double")])
 def test_a_dtype_that_differs_from_the_weights_is_reported(model_dtype, dtype):
     model = hookviz.demo_model().to(getattr(torch, model_dtype))
