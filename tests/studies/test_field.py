@@ -4,6 +4,7 @@ import pytest
 import torch
 import torchvision
 from perturbed import Perturbed, told
+from registered import cudnn_rnn, strange
 from torch import nn
 from torch.nn import functional as F
 
@@ -300,25 +301,56 @@ def test_causal_attention_sees_no_future(attend):
 
 
 class Recurrent(nn.Module):
-    def __init__(self, recurrent):
+    """A recurrent layer between two convolutions, of which features in ``part`` go on."""
+
+    def __init__(self, recurrent, part=slice(None), run=None):
         super().__init__()
-        self.first, self.recurrent, self.last = nn.Conv1d(3, 3, 1), recurrent, nn.Conv1d(4, 4, 1)
+        self.first, self.recurrent, self.last = nn.Conv1d(3, 3, 1), recurrent, nn.Conv1d(1, 4, 1)
+        self.part, self.run = part, run or recurrent
 
     def forward(self, x):
-        return self.last(self.recurrent(self.first(x).mT)[0].mT)
+        axes = (0, 2, 1) if self.recurrent.batch_first else (2, 0, 1)
+        steps = self.run(self.first(x).permute(axes))[0].permute([axes.index(n) for n in range(3)])
+        return self.last(steps[:, self.part].sum(1, keepdim=True))
 
 
-def test_a_step_of_a_recurrent_layer_sees_the_steps_before_it():
-    model = Recurrent(nn.GRU(3, 4, batch_first=True))
-    field = hookviz.receptive_field(model, torch.rand(1, 3, 9), "last")
-    assert [field.box(n) for n in (0, 4, 8)] == [(0, 1), (0, 5), (0, 9)]
+BEFORE, BEHIND = [(0, n + 1) for n in range(6)], [(n, 6) for n in range(6)]
 
 
-def test_an_lstm_that_runs_as_one_operation_is_named():
-    model = Recurrent(nn.LSTM(3, 2, bidirectional=True, batch_first=True))
-    field = hookviz.receptive_field(model, torch.rand(1, 3, 9), "last")
-    assert field.box(0) == field.box(8) == (0, 9)
-    assert field.known or "rnn" in field.why
+@pytest.mark.parametrize("kind", [nn.GRU, nn.LSTM])  # many operations; one for each direction
+@pytest.mark.parametrize(
+    ("options", "part", "boxes"),
+    [
+        ({"num_layers": 2}, slice(None), BEFORE),
+        ({"batch_first": True}, slice(None), BEFORE),
+        ({"bidirectional": True, "batch_first": True}, slice(4), BEFORE),
+        ({"bidirectional": True}, slice(4, 8), BEHIND),
+        ({"bidirectional": True}, slice(None), [(0, 6)] * 6),
+    ],
+)
+def test_a_step_of_a_recurrent_layer_sees_the_steps_before_it(kind, options, part, boxes):
+    model = Recurrent(kind(3, 4, **options), part)
+    field = hookviz.receptive_field(model, torch.rand(1, 3, 6), "last")
+    assert field.known and [field.box(n) for n in range(6)] == boxes
+
+
+@pytest.mark.parametrize("with_state", [False, True])
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("both", [False, True])
+def test_an_lstm_that_is_one_operation_equals_perturbation(both, batch_first, with_state):
+    lstm = nn.LSTM(3, 4, 2, batch_first=batch_first, bidirectional=both)
+
+    def on_gpu(steps):
+        batch = steps if batch_first else steps.transpose(0, 1)
+        state = batch.new_zeros(4 if both else 2, len(batch), 4)
+        state = state + batch[:, 4, :1] if with_state else state  # computed from step 4
+        numbers = 2, 4, 0, 2, batch_first, 0.0, False, both, [], None
+        return cudnn_rnn(steps, lstm._flat_weights, 4, None, state, state, *numbers)
+
+    model = Recurrent(lstm, run=on_gpu)
+    status = "whole input" if both else "exact"
+    field = equal_to_perturbed(model, torch.zeros(1, 3, 6), status=status)
+    assert field.box(1) == ((0, 6) if both else (0, 5 if with_state else 2))
 
 
 class PixelCnnConvolution(nn.Conv2d):
@@ -461,14 +493,6 @@ def test_grid_sampling_with_a_constant_grid_is_exact():
 
 def through_numpy(y):
     return y + torch.from_numpy(y.numpy() * 1)
-
-
-# `test_place` imports this file again, and torch crashes if an operation is defined twice.
-LIBRARY = torch.library.Library("hookviz_tests", "FRAGMENT")
-if not hasattr(torch.ops.hookviz_tests, "strange"):
-    LIBRARY.define("strange(Tensor y) -> Tensor")
-    LIBRARY.impl("strange", lambda y: y.flip(-1).clone(), "CompositeExplicitAutograd")
-strange = torch.ops.hookviz_tests.strange.default
 
 
 def folded(y):

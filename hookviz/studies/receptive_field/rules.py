@@ -359,6 +359,30 @@ def attention(traced: TracedOperation) -> list[Tensor | None]:
     return [found, *[None] * (len(traced.made) - 1)]
 
 
+def recurrent(traced: TracedOperation) -> Any:
+    """Depend on the initial state and all previous steps; in both directions, on all steps."""
+    argument, source = traced.operation.argument, traced["input"]
+    weights = [value for name, value in argument.items() if name.startswith(("weight", "params"))]
+    if argument.get("batch_sizes") or traced.depends(weights):  # packed sequences
+        return NotImplemented
+    # mkldnn runs a layer in one direction, with the steps in front whatever batch_first says.
+    one_direction = "reverse" in argument
+    axis = 2 if traced["batch_first"] and not one_direction else 1
+    steps = traced.union(traced.footprint(source), [3]).transpose(1, axis)
+    last = traced.union(steps, [1])
+    if one_direction and traced["reverse"]:
+        steps = steps.flip(1).cummax(1).values.flip(1)
+    else:
+        steps = last if traced["bidirectional"] and not one_direction else steps.cummax(1).values
+    for state in tensors([argument.get(name) for name in ("hx", "cx", "hx_", "cx_")]):
+        given = traced.footprint(state).reshape(len(last), -1, *state.shape[-2:])
+        given = given.amax([1, 3])[:, None, :, None]
+        steps, last = torch.maximum(steps, given), torch.maximum(last, given)
+    states = [spread(last[:, 0], tuple(each.shape)) for each in traced.made[1:3]]
+    # What follows is only for the backward.
+    return [steps.transpose(1, axis), *states, *[None] * len(traced.made[3:])]
+
+
 # Windows: which positions of a map go into each position of the result, axis by axis
 
 _ABSENT = -(2**40)  # in place of a position: none
@@ -590,6 +614,7 @@ _BY_RULE: list[tuple[Function, str]] = [
     (cumulative, "cumsum cumprod logcumsumexp"),
     (batch_norm, " ".join(BATCH_NORMS)),
     (multiplied, " ".join(FACTORS)),
+    (recurrent, "mkldnn_rnn_layer cudnn_rnn miopen_rnn lstm_mps"),
     (convolution, "convolution convolution_overrideable"),
     (padded, "constant_pad_nd"),
     (concatenated, "cat"),

@@ -1,0 +1,20 @@
+"""Operations registered with torch, which allows that once: tests are imported several times."""
+
+import torch
+
+LIBRARY = torch.library.Library("hookviz_tests", "FRAGMENT")
+LIBRARY.define("strange(Tensor y) -> Tensor")
+LIBRARY.impl("strange", lambda y: y.flip(-1).clone(), "CompositeExplicitAutograd")
+strange = torch.ops.hookviz_tests.strange.default
+
+
+def lstm(x, weight, stride, buffer, hx, cx, mode, size, projected, layers, batch_first, *rest):
+    dropout, train, both, _, _ = rest
+    made = torch.lstm(x, (hx, cx), weight, True, layers, dropout, train, both, batch_first)
+    return *made, x.new_empty(0), x.new_empty(0)
+
+
+# On a GPU a whole LSTM is one operation. It has no kernel for the CPU, so this one stands in.
+CUDNN = torch.library.Library("aten", "IMPL")
+CUDNN.impl("_cudnn_rnn", lstm, "CPU")
+cudnn_rnn = torch.ops.aten._cudnn_rnn.default
