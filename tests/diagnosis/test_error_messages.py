@@ -69,6 +69,7 @@ RAISED = {
         lambda: nn.Conv2d(3, 4, 3)(torch.zeros(1, 3, 8, 8, dtype=torch.uint8)), "error", "/ 255",
     ),
     "an index": (lambda: nn.Embedding(3, 4)(TWO + 5), "error", "num_embeddings"),
+    "an index of a dimension": (lambda: X[:, TWO + 9], "shape", "the dimension less 1"),
     "a label": (lambda: F.cross_entropy(X, TWO + 3), "error", "the number of classes less 1"),
 }  # fmt: skip
 

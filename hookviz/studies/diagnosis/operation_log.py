@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ...hooking.storage import StorageMap
 from ...run.operations import RECTIFIERS, Kind
 from ...run.recorder import Listener, Operation
+from . import device_asserts
 from .check import RunRecord, overridden
 from .domains import cause_of
 from .records import (
@@ -74,6 +75,10 @@ class OperationLog(Listener):
             if not (record.unwritten or operation.name in RECTIFIERS):
                 given = [each.clone() if each.is_floating_point() else each for each in given]
         operation.notes[self] = record, given
+        error = device_asserts.error_of(operation)
+        if error is not None:
+            self.failed(operation)
+            raise error
 
     def failed(self, operation: Operation) -> None:
         failed, given = operation.notes.get(self) or (record_of(operation, 0), operation.inputs)
