@@ -10,6 +10,7 @@ Names are needed here because torch's own tags do not suffice: ``pointwise`` is 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -53,7 +54,7 @@ class Kind(Enum):
     UNKNOWN = "not in the table: from another library, or new in torch"
 
 
-# Names as in `OperationType.name`: without the underscores of variants and without "native_".
+# Names as in `OperationType.name`: without the marks of variants and of libraries such as cuDNN.
 _NAMES = {
     Kind.COPY: "clone to_copy copy lift_fresh_copy lift contiguous lazy_clone conj_copy "
     "copy_from conj_physical",
@@ -67,26 +68,24 @@ _NAMES = {
     Kind.DROPOUT: "dropout fused_dropout",
     Kind.NORMALIZATION: "batch_norm batch_norm_legit batch_norm_legit_no_training "
     "batch_norm_legit_functional batch_norm_with_update batch_norm_with_update_functional "
-    "batch_norm_no_update cudnn_batch_norm miopen_batch_norm quantized_batch_norm instance_norm "
+    "batch_norm_no_update quantized_batch_norm instance_norm "
     "group_norm layer_norm rms_norm fused_rms_norm renorm weight_norm_interface",
     Kind.SOFTMAX: "softmax log_softmax safe_softmax masked_softmax sparse_softmax "
     "sparse_log_softmax",
     Kind.CONVOLUTION: "convolution convolution_overrideable conv1d conv2d conv3d conv_tbc "
     "conv_transpose1d conv_transpose2d conv_transpose3d conv_depthwise2d conv_depthwise3d "
-    "cudnn_convolution cudnn_convolution_transpose cudnn_convolution_relu "
-    "cudnn_convolution_add_relu miopen_convolution miopen_convolution_transpose "
-    "miopen_depthwise_convolution mkldnn_convolution mps_convolution mps_convolution_transpose "
+    "convolution_transpose convolution_relu convolution_add_relu depthwise_convolution "
     "nnpack_spatial_convolution slow_conv2d_forward slow_conv3d_forward slow_conv_dilated2d "
     "slow_conv_dilated3d slow_conv_transpose2d slow_conv_transpose3d",
-    Kind.PRODUCT: "mm bmm addmm baddbmm addbmm addmm_activation matmul linear mkldnn_linear mv "
+    Kind.PRODUCT: "mm bmm addmm baddbmm addbmm addmm_activation matmul linear mv "
     "addmv dot vdot addr outer einsum bilinear trilinear int_mm scaled_mm grouped_mm sspaddmm "
     "sparse_addmm sparse_mm sparse_sparse_matmul sparse_semi_structured_linear hspmm "
     "weight_int8pack_mm weight_int4pack_mm weight_int4pack_mm_for_cpu",
     Kind.ATTENTION: "multi_head_attention transformer_encoder_layer_fwd",
-    Kind.RECURRENCE: "mkldnn_rnn_layer cudnn_rnn miopen_rnn lstm_mps lstm gru rnn_tanh rnn_relu "
+    Kind.RECURRENCE: "rnn_layer rnn lstm_mps lstm gru rnn_tanh rnn_relu "
     "lstm_cell gru_cell thnn_fused_lstm_cell thnn_fused_gru_cell quantized_lstm quantized_gru",
     Kind.LOOKUP: "grid_sampler_2d grid_sampler_2d_cpu_fallback grid_sampler_3d "
-    "cudnn_grid_sampler max_unpool2d max_unpool3d roi_align roi_pool ps_roi_align ps_roi_pool "
+    "grid_sampler max_unpool2d max_unpool3d roi_align roi_pool ps_roi_align ps_roi_pool "
     "deform_conv2d nms isin bucketize searchsorted",
     Kind.REDUCTION: "sum mean amax amin max min prod var std var_mean std_mean any all argmax "
     "argmin logsumexp linalg_vector_norm linalg_norm norm median nanmedian mode kthvalue "
@@ -102,25 +101,25 @@ _NAMES = {
     "as_strided_scatter",
     Kind.REARRANGEMENT: "flip roll rot90 repeat repeat_interleave tile pixel_shuffle "
     "pixel_unshuffle channel_shuffle im2col col2im tril triu diag_embed block_diag unfold_copy "
-    "unsafe_split unsafe_split_with_sizes unsafe_view reshape reshape_copy mkldnn_reshape "
-    "mkldnn_transpose glu resize resize_as set combinations",
+    "unsafe_split unsafe_split_with_sizes unsafe_view reshape reshape_copy "
+    "transpose glu resize resize_as set combinations",
     Kind.PADDING: "constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d "
     "replication_pad1d replication_pad2d replication_pad3d",
-    Kind.CONCATENATION: "cat stack chunk_cat",
+    Kind.CONCATENATION: "cat stack chunk_cat rnn_flatten_weight",
     Kind.FACTORY: "empty empty_strided empty_permuted empty_quantized efficientzerotensor zeros "
     "ones full eye arange range linspace logspace scalar_tensor tril_indices triu_indices fill "
     "zero hann_window hamming_window bartlett_window blackman_window kaiser_window fft_fftfreq "
     "fft_rfftfreq new_zeros_with_same_feature_meta "
-    "cudnn_init_dropout_state from_file",
+    "init_dropout_state from_file",
     Kind.RANDOM: "rand randn randint randperm bernoulli uniform normal normal_functional random "
     "exponential log_normal cauchy geometric multinomial poisson binomial standard_gamma "
     "sample_dirichlet",
     Kind.LOSS: "nll_loss nll_loss_forward nll_loss2d_forward mse_loss l1_loss smooth_l1_loss "
-    "huber_loss binary_cross_entropy binary_cross_entropy_with_logits ctc_loss cudnn_ctc_loss "
-    "miopen_ctc_loss multi_margin_loss multilabel_margin_loss_forward soft_margin_loss kl_div",
-    Kind.TRANSFORM: "affine_grid_generator cudnn_affine_grid_generator "
-    "fft_r2c fft_c2r fft_c2c cdist_forward pdist_forward cholesky_solve "
-    "cholesky_inverse cholesky_solve_helper triangular_solve geqrf ormqr lu_unpack spsolve",
+    "huber_loss binary_cross_entropy binary_cross_entropy_with_logits ctc_loss "
+    "multi_margin_loss multilabel_margin_loss_forward soft_margin_loss kl_div",
+    Kind.TRANSFORM: "affine_grid_generator fft_r2c fft_c2r fft_c2c cdist_forward pdist_forward "
+    "cholesky_solve cholesky_inverse cholesky_solve_helper triangular_solve geqrf ormqr lu_unpack "
+    "spsolve",
     Kind.CONVERSION: "to_sparse to_sparse_coo to_sparse_csr to_sparse_csc to_sparse_bsr "
     "to_sparse_bsc to_dense to_mkldnn sparse_coo_tensor sparse_compressed_tensor sparse_mask "
     "sparse_sum coalesced sparse_coo_tensor_with_dims_and_tensors sparse_coo_tensor_with_dims "
@@ -131,7 +130,7 @@ _NAMES = {
     Kind.QUERY: "local_scalar_dense equal is_same_size nested_tensor_size nested_tensor_strides "
     "nested_tensor_storage_offsets nested_tensor_from_mask_left_aligned assert_async "
     "functional_assert_async record_stream amp_foreach_non_finite_check_and_unscale "
-    "amp_update_scale",
+    "amp_update_scale use_cudnn_ctc_loss use_cudnn_rnn_flatten_weight use_miopen_ctc_loss",
 }
 _KINDS = {name: kind for kind, names in _NAMES.items() for name in names.split()}
 
@@ -143,11 +142,11 @@ class OperationType:
     Attributes
     ----------
     name : str
-        Torch's name without the marks of variants: ``"relu"`` for ``aten::relu_``,
-        ``"batch_norm"`` for ``aten::native_batch_norm``.
+        Torch's name without the marks of variants and libraries: ``"relu"`` for ``aten::relu_``,
+        ``"batch_norm"`` for ``aten::native_batch_norm`` and ``aten::cudnn_batch_norm``.
     kind : Kind
     defaults : mapping of str to object
-        The default values by the names of all arguments.
+        The default values by the names of all arguments; those of cuDNN's have the usual names.
     mutates : bool
         True if it writes into an input tensor, or changes its shape.
     outs : frozenset of str
@@ -185,13 +184,13 @@ def operation_type(function: Any) -> OperationType:
     """
     arguments = function._schema.arguments
     written = [a.name for a in arguments if a.alias_info and a.alias_info.is_write]
-    name = function.overloadpacket.__name__.strip("_").removeprefix("native_")
+    name = plain_name(function.overloadpacket.__name__.strip("_"))
     kind, mutates = _kind(function, name), function._schema.is_mutable
     makes_new = kind in (Kind.FACTORY, Kind.RANDOM)
     return OperationType(
         name,
         kind,
-        {argument.name: argument.default_value for argument in arguments},
+        {_ARGUMENTS.get(each.name, each.name): each.default_value for each in arguments},
         mutates,
         frozenset(argument.name for argument in arguments if argument.is_out),
         () if torch.Tag.inplace_view in function.tags else tuple(written),
@@ -199,6 +198,21 @@ def operation_type(function: Any) -> OperationType:
         forgets=mutates and name in OVERWRITING,
         tensors=tuple(n for n, each in enumerate(arguments) if "Tensor" in str(each.type)),
     )
+
+
+def plain_name(name: str) -> str:
+    """Return the name of an operation without that of the library which computes it.
+
+    Examples
+    --------
+    >>> plain_name("native_batch_norm"), plain_name("cudnn_batch_norm")
+    ('batch_norm', 'batch_norm')
+    """
+    return re.sub("^(native|cudnn|miopen|mkldnn|mps)_", "", name)
+
+
+_ARGUMENTS = {"epsilon": "eps", "exponential_average_factor": "momentum"}
+"""The names of arguments in cuDNN's and MIOpen's operations -> those in torch's own."""
 
 
 def kind_of(function: Any) -> Kind:

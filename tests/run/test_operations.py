@@ -293,7 +293,18 @@ def test_sets_of_names_have_the_right_kinds():
     assert kinds(UNINITIALIZED) == {Kind.FACTORY}
     assert kinds(FACTORS) == {Kind.PRODUCT}
     assert kinds(OVERWRITING) == {Kind.COPY, Kind.FACTORY, Kind.RANDOM}
-    assert {"batch_norm", "cudnn_batch_norm", "miopen_batch_norm"} < BATCH_NORMS
+    assert "batch_norm" in BATCH_NORMS
+
+
+@pytest.mark.parametrize("library", ["cudnn", "miopen"])
+def test_a_batch_norm_has_the_same_name_and_arguments_on_each_device(library):
+    plain = operation_type(aten.native_batch_norm.default)
+    other = operation_type(getattr(aten, f"{library}_batch_norm").default)
+    assert (other.name, other.kind, set(other.defaults)) == (
+        plain.name,
+        plain.kind,
+        set(plain.defaults),
+    )
 
 
 def test_only_a_factory_is_independent_of_values():

@@ -249,7 +249,7 @@ _REASONS: dict[str, list[Reason]] = {
             "Leave one position of every row unmasked, or mask with a large negative number, −1e4.",
         )
     ],
-    "layer_norm group_norm batch_norm cudnn_batch_norm": [
+    "layer_norm group_norm batch_norm": [
         Reason(
             lambda broken: broken["eps"].low == 0,
             "the variance is 0 and eps is 0: 0 divided by 0",
@@ -268,7 +268,7 @@ _REASONS: dict[str, list[Reason]] = {
             "Give the classes that occur a positive weight, or use reduction='sum'.",
         ),
     ],
-    "ctc_loss cudnn_ctc_loss": [
+    "ctc_loss": [
         Reason(
             lambda broken: not (broken.nan or infinite(broken)),
             "a target does not fit into its input: CTC needs a step for each label, and one more "

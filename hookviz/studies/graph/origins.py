@@ -16,7 +16,7 @@ from torch.autograd.function import BackwardCFunction
 from ...hooking.handles import HookManager
 from ...hooking.interrupts import Block
 from ...run.errors import first_line
-from ...run.operations import CLAMPS, RECTIFIERS, STEPS, name_of_hardtanh
+from ...run.operations import CLAMPS, RECTIFIERS, STEPS, name_of_hardtanh, plain_name
 from .listener import Place
 
 MOST_PARTS = 100
@@ -284,7 +284,7 @@ def _operation_of(node: Any) -> str:
     """
     name = re.sub(r"Backward\d*$", "", node.name())
     name = re.sub(r"(?<=\d)D", "d", name)
-    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().removeprefix("native_")
+    name = plain_name(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower())
     if name == "hardtanh":
         return name_of_hardtanh(node._saved_min_val, node._saved_max_val)
     return name
@@ -306,14 +306,14 @@ _PIECEWISE_LINEAR = _VIEWS | frozenset(
     hardsigmoid abs maximum minimum max min amax amin sort topk kthvalue median max_pool2d
     max_pool2d_with_indices max_pool3d_with_indices adaptive_max_pool2d adaptive_max_pool3d
     fractional_max_pool2d avg_pool2d avg_pool3d adaptive_avg_pool2d adaptive_avg_pool3d
-    mkldnn_adaptive_avg_pool2d dropout fused_dropout upsample_nearest1d upsample_nearest2d
+    dropout fused_dropout upsample_nearest1d upsample_nearest2d
     upsample_nearest3d upsample_linear1d upsample_bilinear2d upsample_bicubic2d
     upsample_trilinear3d""".split()  # noqa: SIM905
 )
 
 _PRODUCTS = frozenset(
-    """mul div mm bmm addmm baddbmm addmv mv dot matmul linear convolution mkldnn_linear prelu
-    prelu_kernel lerp addcmul batch_norm cudnn_batch_norm miopen_batch_norm""".split()  # noqa: SIM905
+    """mul div mm bmm addmm baddbmm addmv mv dot matmul linear convolution prelu
+    prelu_kernel lerp addcmul batch_norm""".split()  # noqa: SIM905
 )
 """Linear in one of their inputs, as long as the others depend on no layer."""
 
