@@ -13,7 +13,7 @@ PINS := tests/constraints.txt
 RUNTIME := build/runtime/onnxruntime-web-1.30.0.tgz
 
 LIBRARIES := accelerate diffusers fastai kornia lightning monai open-clip-torch peft pytorchvideo
-LIBRARIES += segmentation-models-pytorch torchao transformers ultralytics torchlens
+LIBRARIES += segmentation-models-pytorch torchao transformers ultralytics
 SAMPLE := ultralytics/yolov8n-cls monai/DenseNet121 transformers/ConvNextV2Model
 SAMPLE += diffusers/UNet2DModel kornia/HardNet
 
@@ -66,18 +66,18 @@ zoo: $(VENV)/.test  ## check hookviz on every model: about an hour
 network: $(VENV)/.test  ## export classifiers for a page and compare each number: half an hour
 	$(BIN)/python -W ignore -m tests.zoo.network
 
-edits: $(ECOSYSTEM)/.test  ## check edits on every classifier: about an hour
-	$(ECOSYSTEM)/bin/python -m tests.zoo.edits
+edits: $(VENV)/.test  ## check edits on every classifier: about an hour
+	$(BIN)/python -m tests.zoo.edits
 
-faults: $(ECOSYSTEM)/.test  ## plant faults in real models and have them looked for: about an hour
-	$(ECOSYSTEM)/bin/python -m tests.zoo.faults.trained
-	$(ECOSYSTEM)/bin/python -m tests.zoo.faults
+faults: $(VENV)/.test  ## plant faults in real models, and look for them by diagnose: about an hour
+	$(BIN)/python -m tests.zoo.faults.trained
+	$(BIN)/python -m tests.zoo.faults
 
 against-0.3: $(VENV)/.test $(BASELINE)/.test  ## compare with 0.3, or only MODELS="resnet18 small/*", or MODELS=all
 	$(BIN)/python -m tests.zoo.against $(BASELINE)/bin/python $(foreach name,$(MODELS),'$(name)')
 
-fields: $(ECOSYSTEM)/.test  ## check receptive fields by perturbing pixels: half an hour
-	$(ECOSYSTEM)/bin/python -m tests.zoo.fields
+fields: $(VENV)/.test  ## check receptive fields by perturbing pixels: half an hour
+	$(BIN)/python -m tests.zoo.fields
 
 ecosystem: $(ECOSYSTEM)/.test  ## check hookviz on models of other libraries: a quarter of an hour
 	$(ECOSYSTEM)/bin/python -m tests.zoo.ecosystem

@@ -19,7 +19,7 @@ BATCH = 64
 
 
 def randomize(model: nn.Module, generator: torch.Generator, biases: bool) -> None:
-    """Random weights of a size with which numbers neither vanish nor explode."""
+    """Draw random weights with which values neither vanish nor explode."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             normal = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
@@ -32,13 +32,13 @@ def randomize(model: nn.Module, generator: torch.Generator, biases: bool) -> Non
 
 
 class StopForward(Exception):
-    """All layers have run: what comes after them need not."""
+    """All layers have run, so the rest of the forward can be skipped."""
 
 
 class Perturbed:
-    """The box around the pixels that each place of some layers has been seen to see so far.
+    """The box around the pixels that changed each position of some layers so far.
 
-    ``boxes`` are ``(2 * D, *places)``, from and to (half-open), zero where nothing was seen.
+    ``boxes`` are ``(2 * D, *places)``, from and to (half-open), zero where nothing changed.
     """
 
     def __init__(self, model: nn.Module, layers: Iterable[str], x: Tensor) -> None:
@@ -46,7 +46,7 @@ class Perturbed:
         self._extent, self._layers = tuple(x.shape[2:]), list(layers)
         self._from: dict[str, Tensor] = {}
         self._to: dict[str, Tensor] = {}
-        self._runs = 0  # of all layers, in one run of the model; 0 until that is known
+        self._runs = 0  # calls of all layers in one run of the model; 0 before the first run
 
     @property
     def boxes(self) -> dict[str, Tensor]:
@@ -55,14 +55,14 @@ class Perturbed:
         return {name: pair.where(pair[:1] < torch.inf, 0) for name, pair in pairs.items()}
 
     def round(self, seed: int, *, size: float = 1e3) -> None:
-        """Give the model other weights, and change each pixel once."""
+        """Give the model new weights, and change each pixel once."""
         generator = torch.Generator().manual_seed(seed)
         empty = seed % 2 == 0
         randomize(self.model, generator, biases=not empty)
         self.change(generator, empty, size)
 
     def change(self, generator: torch.Generator, empty: bool, size: float = 1e3) -> None:
-        """Change each pixel once, with the weights that are there."""
+        """Change each pixel once, with the current weights."""
         base = torch.randn(self.x.shape, generator=generator, dtype=self.x.dtype) * (not empty)
         before = self._maps(base)
         for pixels in torch.cartesian_prod(*map(torch.arange, self._extent)).split(BATCH):
@@ -71,7 +71,7 @@ class Perturbed:
             change = torch.randn(batch.shape[:2], generator=generator, dtype=self.x.dtype)
             batch[(range(len(batch)), slice(None), *pixels.T)] += change * size
             for name, maps in self._maps(batch).items():
-                # What is left of rounding, which differs with the size of a batch.
+                # Rounding differs with the size of the batch.
                 least = before[name].abs().max() * 1e-11
                 self._note(name, ((maps - before[name]).abs() > least).any(1), pixels)
 
@@ -99,7 +99,7 @@ class Perturbed:
         return kept
 
     def _note(self, name: str, changed: Tensor, pixels: Tensor) -> None:
-        """Widen the boxes of those places that changed with a pixel, ``(B, *places)``."""
+        """Widen the boxes of the positions that changed with a pixel, ``(B, *places)``."""
         at = pixels.T.float().reshape(*pixels.T.shape, *[1] * (changed.ndim - 1))
         low = torch.where(changed, at, torch.inf).amin(1)
         high = torch.where(changed, at + 1, -torch.inf).amax(1)
@@ -107,8 +107,8 @@ class Perturbed:
         self._to[name] = torch.maximum(self._to.get(name, high), high)
 
 
-def told(found) -> Tensor:
-    """All boxes of a `hookviz.results.ReceptiveField`, as those above."""
+def all_boxes(found) -> Tensor:
+    """Return the boxes of all positions of a `hookviz.results.ReceptiveField`, as `boxes` above."""
     places = torch.ones(found.map_size).nonzero().tolist()
     boxes = torch.tensor([found.box(*place) for place in places]).float()
     return boxes.T.reshape(-1, *found.map_size)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torchvision
-from perturbed import Perturbed, told
+from perturbed import Perturbed, all_boxes
 from registered import cudnn_rnn, strange
 from torch import nn
 from torch.nn import functional as F
@@ -36,7 +36,7 @@ def equal_to_perturbed(model, x, layers=("last",), status="exact"):
     fields = hookviz.receptive_field(model, x, list(layers))
     assert {field.status for field in fields.values()} == {status}, fields
     truth = Perturbed(model, layers, x)
-    boxes = {layer: told(field) for layer, field in fields.items()}
+    boxes = {layer: all_boxes(field) for layer, field in fields.items()}
     for seed in range(ROUNDS):
         truth.round(seed)
         if all(torch.equal(box, boxes[layer]) for layer, box in truth.boxes.items()):
@@ -609,7 +609,7 @@ def test_the_field_does_not_depend_on_input_values():
         for x in (torch.zeros(1, 3, 40, 40), torch.rand(3, 3, 40, 40) * 1e6)
     ]
     for one, other in zip(*(each.values() for each in fields), strict=True):
-        assert torch.equal(told(one), told(other)) and one.size == other.size
+        assert torch.equal(all_boxes(one), all_boxes(other)) and one.size == other.size
 
 
 def test_each_call_of_a_reused_layer_has_its_own_field():

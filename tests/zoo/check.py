@@ -75,8 +75,11 @@ class Result:
 
     @property
     def verdict(self) -> str:
-        """Return the faults in words, or that there is none."""
-        return "; ".join(self.faults) or "exact, untouched"
+        """Return the faults in words, or that there is none; or why the model is not checked."""
+        if self.absent:
+            return self.absent
+        refused = [f"refused: {self.refused[0]}"] if self.refused else []
+        return "; ".join([*(self.faults or ["exact, untouched"]), *refused])
 
 
 Step = Callable[[Case, Truths, Result], None]

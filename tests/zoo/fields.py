@@ -3,17 +3,16 @@
 On every convolution of 20 torchvision models with random weights, each pixel of a small input is
 changed, and the positions of each map that change with it are recorded. The field of a position is
 the box around its pixels; `hookviz.receptive_field` must have the same box for every position.
-`perturbed.py` explains the method. Results are stored in test-output/zoo/fields, a file per model;
+`perturbed.py` explains the method. Results are stored in test-output/fields, a file per model;
 a second run checks only models without a result or with a fault.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,13 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # as pytest has it
 
 import torch
 import torchvision
-from perturbed import Perturbed, randomize, told
+from perturbed import Perturbed, all_boxes, randomize
 from torch import Tensor, nn
 
 import hookviz
-from zoo.report import table, with_version
+from zoo.check import Result, said
+from zoo.report import NAME, Report
+from zoo.runner import Runner
 
 SIZE, ROUNDS = (40, 32), 12
 MODELS: dict[str, dict[str, Any]] = {
@@ -50,126 +51,111 @@ MODELS: dict[str, dict[str, Any]] = {
     "fcn_resnet50": {"weights_backbone": None, "size": (32, 24)},
     "r3d_18": {"size": (4, 16, 12)},
 }
-Boxes = Tensor
-"""``(2 * D, *places)``: from, and to."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model of torchvision in double precision, and its input."""
+
+    name: str
+    kind = "fields"
+    refused = ""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape of the input."""
+        return 1, 3, *MODELS[self.name].get("size", SIZE)
+
+    def build(self, gain: float = 1.0) -> nn.Module:
+        """Build the model with random weights."""
+        options = {key: value for key, value in MODELS[self.name].items() if key != "size"}
+        model = torchvision.models.get_model(self.name, weights=None, **options).eval().double()
+        randomize(model, torch.Generator().manual_seed(0), biases=True)
+        return model
+
+    def input(self) -> Tensor:
+        return torch.zeros(self.shape, dtype=torch.float64)
 
 
 @dataclass
-class Found:
-    """The result of one model: its convolutions by status, and those that were not equal."""
+class Fields(Result):
+    """The result for one model: its convolutions by status, and the positions that differ."""
 
-    name: str
-    size: tuple[int, ...]
     statuses: dict[str, int] = field(default_factory=dict)
-    places: int = 0
+    positions: int = 0
     too_small: int = 0  # positions that changed with a pixel outside their box
     too_large: int = 0  # positions whose box no round of perturbations filled
     rounds: int = 0
     seconds: float = 0.0
 
-    @property
-    def wrong(self) -> int:
-        """Return the number of positions whose boxes differ."""
-        return self.too_small + self.too_large
+
+def check(case: Case) -> Fields:
+    """Check one model; never raises."""
+    result = Fields(case.name, case.kind, case.shape)
+    try:
+        _compare(case, result)
+    except Exception as error:
+        result.error = said(error)
+    return result
 
 
-def built(name: str) -> tuple[nn.Module, Tensor]:
-    """Return a model in double precision, and an input."""
-    options = dict(MODELS[name])
-    size = options.pop("size", SIZE)
-    model = torchvision.models.get_model(name, weights=None, **options).eval().double()
-    return model, torch.zeros(1, 3, *size, dtype=torch.float64)
-
-
-def look(name: str) -> Found:
-    """Check one model."""
-    model, x = built(name)
-    randomize(model, torch.Generator().manual_seed(0), biases=True)
-    found = Found(name, tuple(x.shape[2:]))
+def _compare(case: Case, result: Fields) -> None:
+    model, x = case.build(), case.input()
     begun = time.perf_counter()
     fields = hookviz.receptive_field(model, x, None)
-    found.seconds = time.perf_counter() - begun
-    found.statuses = dict(Counter(each.status for each in fields.values()))
-    boxes = {layer: told(each) for layer, each in fields.items()}
+    result.seconds = time.perf_counter() - begun
+    result.layers = result.calls = len(fields)
+    result.statuses = dict(Counter(each.status for each in fields.values()))
+    boxes = {layer: all_boxes(each) for layer, each in fields.items()}
     truth = Perturbed(model, fields, x)
     for seed in range(ROUNDS):
         truth.round(seed)
-        found.rounds = seed + 1
+        result.rounds = seed + 1
         if all(torch.equal(box, boxes[layer]) for layer, box in truth.boxes.items()):
             break
     half = x.ndim - 2
     for layer, seen in truth.boxes.items():
-        said = boxes[layer]
-        outside = (seen[:half] < said[:half]).any(0) | (seen[half:] > said[half:]).any(0)
-        unlike = (seen != said).any(0)
-        found.places += unlike.numel()
-        found.too_small += int(outside.sum())
-        found.too_large += int((unlike & ~outside).sum())
-    return found
+        expected = boxes[layer]
+        outside = (seen[:half] < expected[:half]).any(0) | (seen[half:] > expected[half:]).any(0)
+        unlike = (seen != expected).any(0)
+        result.positions += unlike.numel()
+        result.too_small += int(outside.sum())
+        result.too_large += int((unlike & ~outside).sum())
+        if unlike.any():
+            result.wrong.append(f"{layer}: {unlike.sum()} positions")
 
 
-def written(found: list[Found]) -> str:
-    """Return the page."""
-    convolutions = sum(sum(each.statuses.values()) for each in found)
-    places = sum(each.places for each in found)
-    wrong = sum(each.wrong for each in found)
-    rows = [
-        (
-            each.name,
-            "×".join(map(str, each.size)),
-            *(each.statuses.get(status, 0) for status in ("exact", "whole input")),
-            each.statuses.get("data-dependent", 0) + each.statuses.get("unknown", 0),
-            each.places,
-            each.too_small,
-            each.too_large,
-            each.rounds,
-            f"{each.seconds:.1f}",
-        )
-        for each in found
-    ]
-    header = ["model", "input", "exact", "whole input", "neither", "places", "too small"]
-    header += ["too large", "rounds", "seconds"]
-    lines = [
-        "# Receptive fields",
-        "",
-        "Written by `python -m tests.zoo.fields`. Each pixel of an input was changed, one by one,",
-        "and the places that changed with it noted, in every convolution; in each round with other",
-        "random weights. Too small: places that saw a pixel outside of the box that",
-        "`hookviz.receptive_field` says. Too large: boxes of which some side was never seen.",
-        "",
-        f"**{len(found)} models, {convolutions} convolutions, {places} places: "
-        f"{wrong} boxes differ.**",
-        "",
-        *table(header, rows),
-        "",
-        "Seconds: of all fields of the model, on one thread.",
-        "",
-        ", ".join(with_version(each) for each in ("torch", "torchvision")),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def kept(name: str) -> Found:
-    """Return the stored result of a model, of this or an earlier run."""
-    file = Path("test-output/zoo/fields", f"{name}.json")
-    found = Found(**json.loads(file.read_text())) if file.exists() else None
-    if found is not None and not found.wrong:
-        return found
-    found = look(name)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(asdict(found), indent=1))
-    print(found, flush=True)
-    return found
-
-
-def main() -> int:
-    torch.set_num_threads(1)
-    names = sys.argv[1:] or list(MODELS)
-    found = [kept(name) for name in names]
-    if names == list(MODELS):
-        Path(__file__).with_name("FIELDS.md").write_text(written(found))
-    return int(any(each.wrong for each in found))
-
+FIELDS = Report(
+    "Receptive fields",
+    "Each pixel of an input was changed, one by one, and the positions that changed with it "
+    "recorded, in every convolution; in each round with other random weights. Written by `make "
+    "fields`.",
+    "Too small: positions that changed with a pixel outside of the box that "
+    "`hookviz.receptive_field` names. Too large: boxes of which some side was never seen. Seconds: "
+    "of all fields of the model, on one thread.",
+    {
+        "convolutions": lambda result: result.layers,
+        "positions": lambda result: result.positions,
+        "boxes that differ": lambda result: result.too_small + result.too_large,
+    },
+    {
+        **NAME,
+        "exact": lambda result: result.statuses.get("exact", 0),
+        "whole input": lambda result: result.statuses.get("whole input", 0),
+        "neither": lambda result: (
+            result.statuses.get("data-dependent", 0) + result.statuses.get("unknown", 0)
+        ),
+        "positions": lambda result: result.positions,
+        "too small": lambda result: result.too_small,
+        "too large": lambda result: result.too_large,
+        "rounds": lambda result: result.rounds,
+        "seconds": lambda result: f"{result.seconds:.1f}",
+    },
+    ("torch", "torchvision"),
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    runner = Runner(Path("test-output/fields"), check, Fields)
+    cases = {name: Case(name) for name in MODELS}
+    page = Path(__file__).with_name("FIELDS.md")
+    sys.exit(runner.main(__doc__, cases, page, FIELDS))

@@ -1,125 +1,107 @@
-"""Write RESULTS.md from the results."""
+"""Write a page about the results of one check."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from typing import Any
 
 from .check import Result
 
-PACKAGES = ("torch", "torchvision", "timm", "ipywidgets")
+
+@dataclass(frozen=True)
+class Report:
+    """A page: a heading, what was checked, counts, and a line for each model.
+
+    Attributes
+    ----------
+    title, introduction, explanation : str
+        The explanation stands below the counts.
+    counts : mapping
+        What is counted -> a number of each result; the page has their sum.
+    columns : mapping
+        Heading -> the cell of a result.
+    packages : iterable of str
+        Those whose versions the page names.
+    """
+
+    title: str
+    introduction: str
+    explanation: str
+    counts: Mapping[str, Callable[[Any], float]]
+    columns: Mapping[str, Callable[[Any], object]]
+    packages: Iterable[str] = ("torch", "torchvision", "timm")
+
+    def __call__(self, results: list[Result], cases: int) -> str:
+        """Return the page, in Markdown."""
+        sums = [(what, sum(map(count, results))) for what, count in self.counts.items()]
+        rows = [tuple(column(each) for column in self.columns.values()) for each in results]
+        versions = ", ".join(map(with_version, self.packages))
+        lines = [f"# {self.title}", "", f"{self.introduction} Not to be edited.", ""]
+        lines += [f"{len(results)} of {cases} models. {versions}.", "", *table(["", "count"], sums)]
+        lines += ["", self.explanation, "", "## Model by model", ""]
+        return "\n".join([*lines, *table([*self.columns], rows), ""])
 
 
-def report(results: list[Result], cases: int) -> str:
-    """Return the page: the claim, the summary, and a line for each model."""
-    return "\n".join(
-        [
-            "# The zoo",
-            "",
-            "Every torchvision model for classification, segmentation, detection and video, and a "
-            "model of nearly every timm family, with random weights. "
-            "Written by `python -m tests.zoo`; not to be edited.",
-            "",
-            "Edits by `hookviz.edit`, on the classifiers: [EDITS.md](EDITS.md). Other tools on the "
-            "same models, measured once: [OTHERS.md](OTHERS.md).",
-            "",
-            f"{len(results)} of {cases} models, {_families(results)} timm families. "
-            f"{', '.join(map(with_version, PACKAGES))}.",
-            "",
-            *_summary(results),
-            "",
-            *_models(results),
-            "",
-        ]
-    )
+NAME: dict[str, Callable[[Any], object]] = {
+    "model": lambda result: result.name,
+    "input": lambda result: "×".join(map(str, result.shape)),
+}
+"""The first columns of every page."""
+
+ZOO = Report(
+    "The zoo",
+    "Every torchvision model for classification, segmentation, detection and video, and a model of "
+    "nearly every timm family, with random weights. Written by `make zoo`. Edits by "
+    "`hookviz.edit`, on the classifiers: [EDITS.md](EDITS.md). Other tools on the same models, "
+    "measured once: [OTHERS.md](OTHERS.md).",
+    "Exact: activation and gradient of every call equal to the bit those of a reference that uses "
+    "no hook (`tests/reference.py`), through `capture` and through `explore`. Untouched: no hook, "
+    "attribute, flag, `.grad`, parameter, buffer or random state differs from before "
+    "(`tests/untouched.py`); some parameters are frozen, some have a `.grad`, and training flags "
+    "are mixed. The score is a randomly weighted sum of all floating-point numbers that the model "
+    "returns in eval mode.",
+    {
+        "convolutions": lambda result: result.layers,
+        "those that ran": lambda result: result.ran,
+        "their calls": lambda result: result.calls,
+        "calls that no gradient reaches (None)": lambda result: result.not_graded,
+        "calls whose gradient is all zero": lambda result: result.zero,
+        "layers wrong, by `capture` or by `explore`, to the bit": lambda result: len(
+            result.wrong + result.explored_wrong
+        ),
+        "models wrong": lambda result: bool(result.wrong or result.explored_wrong),
+        "models changed": lambda result: bool(result.touched),
+        "layers shown in the explorer": lambda result: result.explored,
+        "widgets or figures left": lambda result: bool(result.left),
+        "models that could not be checked": lambda result: bool(result.error),
+    },
+    {
+        **NAME,
+        "kind or family": lambda result: result.kind,
+        "convolutions": lambda result: result.layers,
+        "calls": lambda result: result.calls,
+        "no gradient": lambda result: result.not_graded,
+        "zero": lambda result: result.zero,
+        "hookviz": lambda result: result.verdict,
+    },
+    ("torch", "torchvision", "timm", "ipywidgets"),
+)
 
 
-def with_version(package: str, distribution: str = "") -> str:
+def with_version(package: str) -> str:
     """Return a package and its version; its distribution may have a different name."""
     try:
-        return f"{package} {version(distribution or package)}"
+        return f"{package} {version(package)}"
     except PackageNotFoundError:
-        return f"{package} (not there)"
+        names = packages_distributions().get(package)
+        return f"{package} {version(names[0])}" if names else f"{package} (not there)"
 
 
-def _families(results: list[Result]) -> int:
-    return len({result.kind for result in results if result.name.startswith("timm/")})
-
-
-def _summary(results: list[Result]) -> Iterator[str]:
-    calls = sum(result.calls for result in results)
-    wrong = sum(len(result.wrong) + len(result.explored_wrong) for result in results)
-    yield "## hookviz"
-    yield ""
-    yield from table(
-        ["", "of", "count"],
-        [
-            ("models", "", len(results)),
-            ("convolutions", "", sum(result.layers for result in results)),
-            ("those that ran", "", _ran(results)),
-            ("their calls", "", calls),
-            ("calls that no gradient reaches (None)", calls, sum(r.not_graded for r in results)),
-            ("calls whose gradient is all zero", calls, sum(r.zero for r in results)),
-            ("layers wrong, by `capture` or by `explore`, to the bit", calls, wrong),
-            ("models wrong", len(results), sum(bool(r.wrong or r.explored_wrong) for r in results)),
-            ("models touched", len(results), sum(bool(result.touched) for result in results)),
-            ("models explored layer by layer", len(results), sum(map(_explored, results))),
-            ("layers shown in the explorer", _ran(results), sum(r.explored for r in results)),
-            ("widgets or figures left", len(results), sum(bool(r.left) for r in results)),
-            ("models that could not be checked", len(results), sum(bool(r.error) for r in results)),
-        ],
-    )
-    yield ""
-    yield (
-        "Exact: activation and gradient of every call equal to the bit those of a reference that "
-        "uses no hook (`tests/reference.py`), through `capture` and through `explore`. Untouched: "
-        "no hook, attribute, flag, `.grad`, parameter, buffer or random state is another than "
-        "before (`tests/untouched.py`); some parameters are frozen, some have a `.grad`, and "
-        "training flags are mixed. The score is a randomly weighted sum of all floating-point "
-        "numbers that the model returns in eval mode."
-    )
-
-
-def _ran(results: list[Result]) -> int:
-    return sum(result.ran for result in results)
-
-
-def _explored(result: Result) -> bool:
-    return result.explored == result.ran > 0 and not result.error
-
-
-def _models(results: list[Result]) -> Iterator[str]:
-    yield "## Model by model"
-    yield ""
-    header = [
-        "model",
-        "kind or family",
-        "input",
-        "convolutions",
-        "calls",
-        "no gradient",
-        "zero",
-        "hookviz",
-    ]
-    yield from table(header, map(_line, results))
-
-
-def _line(result: Result) -> tuple[object, ...]:
-    return (
-        result.name,
-        result.kind,
-        "×".join(map(str, result.shape)),
-        result.layers,
-        result.calls,
-        result.not_graded,
-        result.zero,
-        cell(result.verdict),
-    )
-
-
-def cell(text: str) -> str:
-    """Escape a text for a table cell."""
-    return text.replace("|", "/").replace("\n", " ")[:300]
+def cell(content: object) -> str:
+    """Return the text of a table's cell."""
+    return str(content).replace("|", "/").replace("\n", " ")[:300]
 
 
 def table(header: list[str], rows: Iterable[tuple[object, ...]]) -> Iterator[str]:
@@ -127,4 +109,4 @@ def table(header: list[str], rows: Iterable[tuple[object, ...]]) -> Iterator[str
     yield "| " + " | ".join(header) + " |"
     yield "|" + "---|" * len(header)
     for row in rows:
-        yield "| " + " | ".join(map(str, row)) + " |"
+        yield "| " + " | ".join(map(cell, row)) + " |"

@@ -112,6 +112,7 @@ def _well(result: Result | None) -> TypeGuard[Result]:
 
 
 def _print(result: Result, left: int) -> None:
-    said = f"WRONG: {'; '.join(result.faults[:3])}" if result.faults else "exact, untouched"
-    calls = f"{result.calls} calls, {said}"
-    print(f"{result.name}: {result.absent or calls} ({left} to go)", flush=True)
+    wrong = "WRONG: " if result.faults else ""
+    print(
+        f"{result.name}: {result.calls} calls, {wrong}{result.verdict} ({left} to go)", flush=True
+    )

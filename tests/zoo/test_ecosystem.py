@@ -10,7 +10,6 @@ import hookviz
 from zoo.check import check
 from zoo.ecosystem.cases import Foreign, all_foreign
 from zoo.ecosystem.libraries import Libraries
-from zoo.ecosystem.report import report
 from zoo.ecosystem.use import STEPS
 
 CASES = all_foreign()
@@ -47,6 +46,6 @@ def test_a_missing_library_is_reported_without_a_fault(tmp_path):
     libraries = Libraries(tmp_path, examine)
     case = Foreign("no_such_library/Model", (1, 3, 8, 8), nn.Identity)
     libraries._run_library("no_such_library", [case], 1)
-    (found,) = [libraries.kept(case)]
+    found = libraries.kept(case)
     assert not found.faults
-    assert "No module named 'no_such_library'" in report([found], 1)
+    assert "No module named 'no_such_library'" in found.verdict

@@ -6,13 +6,12 @@ from heavy import heavy_but
 from torch import nn
 
 from hookviz.hooking.edit import Edit
-from zoo.check import Result
 from zoo.edits.check import check
-from zoo.edits.report import LABELS, report
 from zoo.edits.written import written
 from zoo.models import classifiers
 
 CASES = classifiers()
+LABELS = ["scale", "replace", "function", "gradient, scale", "gradient, function"]
 
 SAMPLE = [
     "torchvision/squeezenet1_1",  # followed by an in-place ReLU
@@ -73,13 +72,3 @@ def test_the_check_finds_an_unedited_gradient_and_a_remaining_hook(monkeypatch):
     result = check(CASES["torchvision/squeezenet1_1"])
     assert {each.partition(":")[0] for each in result.wrong} == set(LABELS[3:])
     assert "_forward_hooks" in result.touched[0]
-
-
-def test_the_report_counts_the_results():
-    fine = Result("timm/a", "vgg", (1, 3), layer="conv (Conv2d)", ran=4)
-    bad = Result("timm/b", "vgg", (2, 3), wrong=["scale: x|y"])
-    lines = report([fine, bad], 3).splitlines()
-    assert any(line.startswith("2 of 3 models") for line in lines)
-    assert "| models wrong, to the bit | 2 | 1 |" in lines
-    assert "| timm/a | 1×3 | conv (Conv2d) | 4 | exact, untouched |" in lines
-    assert "| timm/b | 2×3 |  | 0 | scale: x/y |" in lines

@@ -11,7 +11,7 @@ from hookviz.hooking.capture import Capture
 from hookviz.hooking.records import TensorStore
 from zoo.check import Result, check
 from zoo.models import TORCHVISION, all_cases
-from zoo.report import report
+from zoo.report import ZOO
 
 CASES = all_cases()
 
@@ -112,7 +112,8 @@ def test_the_zoo_has_most_timm_families():
 def test_the_report_counts_the_results():
     fine = Result("torchvision/a", "video", (1, 3), calls=5, layers=4)
     wrong = Result("timm/b", "vgg", (2, 3), wrong=["x|y"], calls=5, layers=4)
-    lines = report([fine, wrong], 3).splitlines()
-    assert "2 of 3 models, 1 timm families" in "\n".join(lines)
-    assert "| models wrong | 2 | 1 |" in lines
-    assert "| timm/b | vgg | 2×3 | 4 | 5 | 0 | 0 | x/y |" in lines
+    lines = ZOO([fine, wrong], 3).splitlines()
+    assert any(line.startswith("2 of 3 models. torch ") for line in lines)
+    assert "| convolutions | 8 |" in lines and "| models wrong | 1 |" in lines
+    assert "| torchvision/a | 1×3 | video | 4 | 5 | 0 | 0 | exact, untouched |" in lines
+    assert "| timm/b | 2×3 | vgg | 4 | 5 | 0 | 0 | x/y |" in lines

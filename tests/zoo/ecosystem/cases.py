@@ -38,16 +38,12 @@ class Foreign:
     given: Callable[[Tensor], Any] = lambda x: x
     finish: Callable[[nn.Module], nn.Module] = lambda model: model
     refused: str = ""
+    kind = "foreign"
 
     @property
     def library(self) -> str:
         """The module to import."""
         return self.name.partition("/")[0]
-
-    @property
-    def kind(self) -> str:
-        """Return the kind of the input."""
-        return type(self.input()).__name__.lower()
 
     def build(self, gain: float = 1.0) -> nn.Module:
         """Build the model with random weights, see `fill`, in eval mode."""

@@ -1,13 +1,12 @@
 """Plant every fault, diagnose it, diagnose healthy models, and write FAULTS.md.
 
 Each case has its own process. Results are stored in test-output/faults, a file per fault or model;
-a second run repeats only missing or wrong ones. transformers and TorchLens are tested if installed.
+a second run repeats only missing or wrong ones.
 """
 
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # as pytest has it
@@ -17,7 +16,6 @@ from zoo.faults.check import Diagnosed, check
 from zoo.faults.fault import Fault
 from zoo.faults.healthy import Healthy, check_healthy, healthy
 from zoo.faults.report import report
-from zoo.faults.tools import TOOLS
 from zoo.runner import Runner
 
 
@@ -27,9 +25,6 @@ def checked(case: Fault | Healthy) -> Diagnosed:
 
 
 if __name__ == "__main__":
-    for way in TOOLS.values():
-        if way.there:
-            import_module(way.package)  # once, before the processes fork
     page = Path(__file__).parents[1] / "FAULTS.md"
     runner = Runner(Path("test-output/faults"), checked, Diagnosed)
     sys.exit(runner.main(__doc__, FAULTS | healthy(), page, report))

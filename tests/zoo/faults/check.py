@@ -1,9 +1,9 @@
-"""Check one fault: whether hookviz and other tools name it and leave the model unchanged."""
+"""Check one fault: whether hookviz names it and leaves the model unchanged."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -16,9 +16,23 @@ from hookviz.results import Finding
 
 from ..check import Result, said
 from .fault import Fault
-from .tools import TOOLS, Answer, Way
 
 ONCE, AROUND = "hookviz.diagnose(model, x)", "with hookviz.diagnose(model)"
+
+
+@dataclass
+class Answer:
+    """The answer to a fault, and whether it has the right layer, operation and line."""
+
+    said: str = ""
+    layer: bool = False
+    operation: bool = False
+    line: bool = False
+
+    @property
+    def named(self) -> bool:
+        """Return whether layer and operation are right."""
+        return self.layer and self.operation
 
 
 @dataclass
@@ -39,8 +53,8 @@ class Diagnosed(Result):
         self.answers = {k: Answer(**v) if isinstance(v, dict) else v for k, v in plain}
 
 
-def check(fault: Fault, tools: Mapping[str, Way] = TOOLS) -> Diagnosed:
-    """Plant a fault and search for it, with both forms of hookviz and other tools; never raises."""
+def check(fault: Fault) -> Diagnosed:
+    """Plant a fault and search for it with both forms of hookviz; never raises."""
     truth = fault.truth
     result = Diagnosed(fault.name, fault.kind, fault.shape, calls=1, model=fault.model)
     result.words, result.truth, result.line = fault.words, truth.words, truth.line
@@ -55,9 +69,6 @@ def check(fault: Fault, tools: Mapping[str, Way] = TOOLS) -> Diagnosed:
                 result.answers[AROUND] = _around(fault, twin, result)
         except Exception as error:
             result.error = said(error)
-        for label, way in tools.items():
-            if way.there and fault.numeric:
-                result.answers[label] = _asked(way, fault)
     return result
 
 
@@ -124,12 +135,3 @@ def differing(found: Snapshot, truth: Snapshot) -> list[str]:
     wrong = [n for n, (a, b) in pairs.items() if a is None or b is None or not torch.equal(a, b)]
     keys = [n for n in truth.objects if n.startswith("the keys of")]
     return wrong + [name for name in keys if found.objects.get(name) != truth.objects[name]]
-
-
-def _asked(way: Way, fault: Fault) -> Answer:
-    try:
-        answer = way.run(fault, fault.build())
-    except Exception as error:
-        return Answer(crashed=said(error)[:200])
-    answer.operation |= fault.truth.operation is None and answer.layer
-    return answer

@@ -7,15 +7,14 @@ from collections.abc import Callable, Iterator
 
 from ..check import Result
 from ..report import cell, table, with_version
-from .check import AROUND, ONCE, Diagnosed
+from .check import AROUND, ONCE, Answer, Diagnosed
 from .healthy import HEALTHY, MODES
-from .tools import TOOLS, Answer
 
-PACKAGES = ("torch", "torchvision", "timm", "transformers", "torchlens")
+PACKAGES = ("torch", "torchvision", "timm")
 START, END = "<!-- summary -->", "<!-- end of the summary -->"
 """Between them is what the documentation shows, too."""
 
-EVERYONE = (ONCE, AROUND, *TOOLS)
+BOTH = (ONCE, AROUND)
 
 
 def report(results: list[Result], cases: int) -> str:
@@ -27,9 +26,9 @@ def report(results: list[Result], cases: int) -> str:
         [
             "# Faults",
             "",
-            "Faults planted in models of torchvision and timm: what `hookviz.diagnose` and other "
-            "tools say of them, and what it says of models that are well. Written by `make "
-            "faults`; not to be edited.",
+            "Faults planted in models of torchvision and timm, and what `hookviz.diagnose` says of "
+            "them and of healthy models. Other tools on the same faults, measured once: "
+            "[OTHERS.md](OTHERS.md). Written by `make faults`; not to be edited.",
             "",
             f"{len(every)} of {cases} cases. {', '.join(map(with_version, PACKAGES))}.",
             "",
@@ -59,14 +58,13 @@ def _summary(faults: list[Diagnosed]) -> Iterator[str]:
         lambda answer: answer.operation,
     ]
     rows: list[tuple[object, ...]] = []
-    for label in EVERYONE:
+    for label in BOTH:
         asked = [fault for fault in faults if label in fault.answers]
         counts = [sum(mark(f.answers[label]) for f in asked) for mark in marks]
         lines = [f for f in asked if f.line]
         line = f"{sum(f.answers[label].line for f in lines)} of {len(lines)}"
-        crashed = sum(bool(f.answers[label].crashed) for f in asked)
-        rows.append((label, len(asked), *counts, line, crashed) if asked else (label, *"——————"))
-    yield from table(["", "asked", "named", "layer", "operation", "line", "raised"], rows)
+        rows.append((label, len(asked), *counts, line))
+    yield from table(["", "asked", "named", "layer", "operation", "line"], rows)
     yield ""
     yield (
         f"Models touched: {sum(bool(f.touched) for f in faults)}. "
@@ -76,23 +74,15 @@ def _summary(faults: list[Diagnosed]) -> Iterator[str]:
     yield (
         "Each fault is planted by a small function beside which the truth is written "
         "(`tests/zoo/faults`): what kind it is, in which layer, in which of its calls, forward or "
-        "backward, and by which operation, where one is to blame. Before anyone is asked, a plain "
-        "step shows that the fault is there, and without it hookviz must not name it. Named: the "
-        "layer and the operation are right; of hookviz also the kind, the call and the phase, in "
-        "an error or a warning, and of NaN and Inf only the first finding counts. Line: the "
-        "planted line is pointed at, where there is one. Untouched: after `diagnose(model, x)` "
-        "all is as before, see RESULTS.md; a step in the block leaves weights, gradients, "
-        "buffers, random numbers and hooks as a plain step does, to the bit."
+        "backward, and by which operation, if it is the fault of one. First a plain step shows "
+        "that the fault has an effect, and hookviz must not name it in the model without it. "
+        "Named: kind, layer, operation, call and phase are right, in an error or a warning; of NaN "
+        "and Inf only the first finding counts. Line: the finding shows the planted line, where "
+        "there is one. Untouched: `diagnose(model, x)` leaves the model unchanged, see RESULTS.md; "
+        "a step in the block leaves weights, gradients, buffers, random numbers and hooks as a "
+        "plain step does, to the bit. The block is tested on NaN, Inf and errors, for which it "
+        "stands guard."
     )
-    yield ""
-    yield (
-        "The block is asked for NaN, Inf and errors, for which it stands guard; the other tools "
-        "for NaN and Inf. They have no such ability for the rest (TorchLens has tables of "
-        "gradients and of neurons to be read)."
-    )
-    yield ""
-    for label, way in TOOLS.items():
-        yield f"- {label}: {' '.join((way.run.__doc__ or '').split())}"
 
 
 def _unnamed(faults: list[Diagnosed]) -> Iterator[str]:
@@ -111,8 +101,8 @@ def _groups(faults: list[Diagnosed]) -> Iterator[str]:
     rows: list[tuple[object, ...]] = []
     for group in groups:
         own = [fault for fault in faults if fault.kind == group]
-        rows.append((group, len(own), *(_named(label, own) for label in EVERYONE)))
-    yield from table(["", "faults", *EVERYONE], rows)
+        rows.append((group, len(own), *(_named(label, own) for label in BOTH)))
+    yield from table(["", "faults", *BOTH], rows)
 
 
 def _named(label: str, faults: list[Diagnosed]) -> str:
@@ -124,43 +114,41 @@ def _each(faults: list[Diagnosed]) -> Iterator[str]:
     yield "## Fault by fault"
     yield ""
     yield (
-        "✓ named; l, o: the layer or the operation alone is right; ✗ neither; ! the tool raised; "
-        "— not asked. What was said is beside it where it is not the truth."
+        "✓ named; l, o: the layer or the operation alone is right; ✗ neither; — not tested. A "
+        "wrong answer stands beside the mark."
     )
     yield ""
-    header = ["model", "planted", "truth", *EVERYONE]
+    header = ["model", "planted", "truth", *BOTH]
     yield from table(header, (_line(fault) for fault in faults))
     yield ""
 
 
 def _line(fault: Diagnosed) -> tuple[object, ...]:
     name = fault.model.partition("/")[2]
-    given = (_said(fault.answers.get(label)) for label in EVERYONE)
-    words = cell(fault.error) if fault.error else f"{fault.kind}: {cell(fault.words)}"
-    return name, words, cell(fault.truth), *given
+    given = (_said(fault.answers.get(label)) for label in BOTH)
+    words = fault.error or f"{fault.kind}: {fault.words}"
+    return name, words, fault.truth, *given
 
 
 def _said(answer: Answer | None) -> str:
     if answer is None:
         return "—"
-    if answer.crashed:
-        return "! " + cell(answer.crashed.partition(":")[0])
     if answer.named:
         return "✓"
     right = "l" * answer.layer + "o" * answer.operation * bool(answer.said)
-    return f"{right or '✗'} {cell(answer.said)}".strip()
+    return f"{right or '✗'} {answer.said}".strip()
 
 
 def _alarms(calm: list[Diagnosed]) -> Iterator[str]:
-    yield f"## False alarms: {len({each.model for each in calm})} models that are well"
+    yield f"## False alarms: {len({each.model for each in calm})} healthy models"
     yield ""
     yield (
         "The zoo's classifiers as their libraries initialise them, given two pictures of random "
         "numbers, in training and in eval mode. A finding that is more than a note is counted. "
-        "In eval a model whose BatchNorm layers have never seen a batch does vanish or explode, "
-        "and is told so. Read kind by kind, what is told is so: heads that a library initialises "
-        "with zeros send no gradient back, a BatchNorm that sees two pictures has channels that "
-        "vary by less than its eps, an inception's side branch needs a larger picture."
+        "In eval a model whose BatchNorm layers have never seen a batch does vanish or explode. "
+        "The other findings are true, too: heads that a library initialises with zeros send no "
+        "gradient back, a BatchNorm that sees two pictures has channels that vary by less than its "
+        "eps, and an inception's side branch needs a larger picture."
     )
     yield ""
     rows: list[tuple[object, ...]] = []
@@ -179,11 +167,7 @@ def _alarms(calm: list[Diagnosed]) -> Iterator[str]:
     yield "Every one of them:"
     yield ""
     lines = [(e.name, *alarm) for e in calm for alarm in e.alarms]
-    yield from table(["model", "severity", "kind", "where", "message"], map(_cells, lines))
+    yield from table(["model", "severity", "kind", "where", "message"], lines)
     errors = [each for each in calm if each.error]
     for each in errors:
         yield f"- {each.name} could not be checked: {cell(each.error)}"
-
-
-def _cells(line: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(map(cell, line))
