@@ -134,7 +134,7 @@ function LessonView({ lesson }: { lesson: Lesson }) {
           placeholder="your name"
           aria-label="your name"
           value={lesson.name}
-          onInput={(event) => lesson.set({ name: event.currentTarget.value })}
+          onInput={(event) => lesson.set({ name: event.currentTarget.value, message: "" })}
         />
         <button
           type="button"
