@@ -111,19 +111,6 @@ def test_a_page_contains_the_steps_with_their_full_views(explorer):
     assert facts_of(explorer.to_html(layers="layer3.0.conv1", max_bytes=1e6))["lesson"] is None
 
 
-def test_a_network_page_contains_steps_with_answers_by_switched_off_channels(explorer):
-    pytest.importorskip("onnxscript", reason="the oldest versions have no such export")
-    steps = [Step("Which one?", answer={"off": ("layer3.0.conv1", 17)}), Step("?", answer=96)]
-    steps += [Step("Now a fish.", answer={"prediction": "fish"})]
-    page = explorer.to_html(layers="layer3.0.conv1", network=True, steps=steps)
-    lesson = facts_of(page)["lesson"]
-    wanted = [{"off": [["layer3.0.conv1", 17]]}, 96, {"prediction": ["fish"]}]
-    assert [step["answer"] for step in lesson["steps"]] == wanted
-    wrong = Step("?", answer={"prediction": "fsh"})
-    with pytest.raises(ValueError, match=r"Step 1: no class is called 'fsh'; .*'fish'"):
-        explorer.to_html(layers="layer3.0.conv1", network=True, steps=[wrong])
-
-
 @pytest.mark.parametrize(
     ("step", "message"),
     [
@@ -140,6 +127,21 @@ def test_a_network_page_contains_steps_with_answers_by_switched_off_channels(exp
 def test_a_view_that_the_page_cannot_show_is_refused(explorer, step, message):
     with pytest.raises(ValueError, match=f"Step 2: .*{re.escape(message)}"):
         explorer.to_html(layers="layer3.0.conv1", max_bytes=1e6, steps=[OPEN, step])
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ({"prediction": "fsh"}, r"no class is called 'fsh'; .*'fish'"),
+        ({"off": ("layer3.0.conv1", 96)}, "channel=96 is not in"),
+    ],
+)
+def test_a_network_page_refuses_impossible_answers_before_the_export(
+    explorer, answer, message, monkeypatch
+):
+    monkeypatch.setattr("hookviz.export.network.page.export_network", None)
+    with pytest.raises(ValueError, match=f"Step 1: {message}"):
+        explorer.to_html(network=True, steps=[Step("?", answer=answer)])
 
 
 def test_steps_of_a_wrong_type_are_refused(explorer):

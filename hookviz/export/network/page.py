@@ -85,11 +85,19 @@ def write_network_page(
     names = [n for n in chosen_layers(view, layers) if not hasattr(view.cache[n], "attends")]
     if not names:
         raise ValueError("A page's network has no attention: choose layers that return maps.")
-    runtime = load_runtime()
     heatmaps = {name for name in heatmap_names(view) if name in (*CAMS, PRODUCT)}
     begun = begin_page(view, names, heatmaps, title, computes=True)
     view, facts = begun.view, begun.facts
     at, session = view.settings, view.session
+    facts |= {"edits": [], "run_names": [], "net": {}}
+    facts["methods"] = [each for each in facts["methods"] if each != OCCLUSION]
+    choices = facts["choices"]
+    if view.run.logits is not None:
+        found = [each for each in choices["heatmap"] if each != OCCLUSION]
+        choices["heatmap"] = [*found, *([OCCLUSION] if begun.picture is not None else [])]
+        choices["order"] = [*choices["order"], SCORE_DROP]
+    begun.ask(steps)  # a wrong one is refused before the export, which takes seconds
+    runtime = load_runtime()
     on_progress(0.05)
     answers = [each.at for each in output_of(view).maps]
     network = export_network(
@@ -104,16 +112,6 @@ def write_network_page(
     on_progress(0.8)
     given = session.inputs.args[0][at.sample : at.sample + 1].detach()
     transform, note = page_transform(session.inputs, given)
-    facts |= {"edits": [], "run_names": []}
-    facts["methods"] = [each for each in facts["methods"] if each != OCCLUSION]
-    choices = facts["choices"]
-    if "logits" in network.outputs:
-        found = [each for each in choices["heatmap"] if each != OCCLUSION]
-        choices["heatmap"] = [*found, *([OCCLUSION] if begun.picture is not None else [])]
-        choices["order"] = [
-            *choices["order"],
-            *([SCORE_DROP] if "scales" in network.inputs else []),
-        ]
     own = target_weights(session, view.run, at.sample, at.target)
     facts["net"] = {
         "inputs": {name: list(shape) for name, shape in network.inputs.items()},
@@ -142,7 +140,6 @@ def write_network_page(
     weights, tiles = page_kernels(view, names)
     held = {"answers": [], "weights": weights, "none": _NO_WALK}
     drawn, _ = page_map(view, names)
-    begun.ask(steps)
     said, pixels = begun.picture or (None, None)
     arrays = [raw("input", given.cpu().numpy(), planes=True)]
     arrays += [packed_picture("pixels", pixels)] if pixels is not None else []
