@@ -21,7 +21,6 @@ from ..attribution import cam
 from ..draw.colours import SEQUENTIAL
 from ..draw.figures import no_formula
 from ..draw.overlay import heat_colours
-from ..hooking.checkpoint import FORWARD
 from ..hooking.maps import as_maps
 from ..hooking.select import unwrapped
 from ..run.output import Output
@@ -149,8 +148,7 @@ def refusals(view: View) -> Iterator[tuple[str, str]]:
         yield "signals and volumes", "explorer.figure() draws them"
 
     core = unwrapped(view.session.given)[0]
-    recomputed = any(each.outputs[0].hooked_in_task not in (None, FORWARD) for each in record.calls)
-    if recomputed or view.run.source == "everything":
+    if view.run.source == "everything":  # the backward of a reentrant checkpoint
         yield "layers that run again in backward", "switch checkpointing off"
     if view.run.source == "parameters":
         yield "layers that do not depend on the input", capture

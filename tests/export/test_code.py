@@ -232,6 +232,26 @@ def test_code_of_linear_layers_and_the_model_itself_in_half_precision(dtype):
             assert_code_equals_view(explorer)
 
 
+class Patches(nn.Module):
+    """A transformer whose first norm has patches ``(N, H, W, C)``, and the second tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.patches, self.first = nn.Conv2d(3, 6, 4, stride=4), nn.LayerNorm(6)
+        self.second, self.head = nn.LayerNorm(6), nn.Linear(6, 4)
+
+    def forward(self, x):
+        patches = self.first(self.patches(x).permute(0, 2, 3, 1)).flatten(1, 2)
+        return self.head(self.second(torch.cat([patches[:, :1].sin(), patches], 1)).tanh().mean(1))
+
+
+@pytest.mark.parametrize("layer", ["first", "second"])
+def test_code_of_layers_with_channels_last(layer):
+    torch.manual_seed(0)
+    with opened(Patches(), torch.rand(1, 3, 16, 20), layers=layer, channel=2) as explorer:
+        assert_code_equals_view(explorer)
+
+
 @pytest.mark.parametrize(
     "wrapped", [nn.DataParallel, partial(torch.compile, backend="eager")], ids=["data", "compiled"]
 )
@@ -325,6 +345,7 @@ RARE = {
     "do not depend on the input": (FromParameters(), X, {}),
     "a target for each sample": (MODEL, PICTURE, {"target": ["moon"]}),
     "heatmap 'saliency'": (Through(plain), X, {"heatmap": "saliency"}),
+    "shown_after='activation'": (MODEL, PICTURE, {"shown_after": "activation"}),
 }
 
 
