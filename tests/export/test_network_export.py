@@ -23,7 +23,7 @@ onnx = pytest.importorskip("onnx", reason="the oldest versions have no such expo
 onnxruntime = pytest.importorskip("onnxruntime", reason="the oldest versions have no such export")
 pytest.importorskip("onnxscript")
 
-from hookviz.export.network.onnx_graph import export_network  # noqa: E402
+from hookviz.export.network.onnx_graph import export_network, target_weights  # noqa: E402
 from hookviz.export.network.traced import NetworkError  # noqa: E402
 
 
@@ -55,17 +55,21 @@ def ran(model, x, target=None, layers=None, **options):
     return export_network(session, run, list(run.cache), target=target, **options), run
 
 
-def answer(network, x, number=0, classes=5, scales=None):
-    weights = np.zeros(classes, np.float32)
-    if number is not None:
-        weights[number] = 1
-    given = {"input": x.numpy(), "classes": weights[None]}
-    size = network.inputs["scales"]
-    given["scales"] = np.ones(size, np.float32) if scales is None else scales
+def run_file(model, outputs, given):
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(network.model, options)
-    return dict(zip(network.outputs, session.run(network.outputs, given), strict=True))
+    session = onnxruntime.InferenceSession(model, options)
+    assert {each.name for each in session.get_outputs()} == {*outputs}
+    return dict(zip(outputs, session.run(outputs, given), strict=True))
+
+
+def answer(network, x, number=None, scales=None):
+    given = {name: np.zeros(shape, np.float32) for name, shape in network.inputs.items()}
+    if number is not None:
+        given["classes"][0, number] = 1
+    given["input"] = x.numpy()
+    given["scales"] = np.ones_like(given["scales"]) if scales is None else scales
+    return run_file(network.model, network.outputs, given)
 
 
 @pytest.fixture(scope="module")
@@ -85,35 +89,45 @@ def close(found, wanted):
     return float(np.abs(found - wanted).max()) <= 2e-5 * float(np.abs(wanted).max())
 
 
+def assert_equals_torch(network, model, x, number, **options):
+    """Compare the logits, maps and gradients of a class with torch; return those of the file."""
+    found = answer(network, x, number, **options)
+    with hookviz.capture(model, [each.layer for each in network.layers]) as cache:
+        logits = model(x)
+        (logits.max() if number is None else logits[0, number]).backward()
+    assert close(found["logits"], logits)
+    for each in network.layers:
+        call = cache[each.layer].calls[each.call]
+        assert close(found[f"activation:{each.name}"], call.activation), each
+        assert close(found[f"gradient:{each.name}"], call.gradient), each
+    return found
+
+
 def test_maps_and_gradients_equal_torch_for_any_class_and_picture(small):
     model, _, network = small
     assert [each.name for each in network.layers] == ["stem", "grouped", "grouped#1", "up", "down"]
     assert network.difference < 1e-5 and network.gradient_difference < 1e-5
     for number in (1, 4):
-        x = torch.randn(1, 3, 21, 26)
-        found = answer(network, x, number)
-        with hookviz.capture(model) as cache:
-            logits = model(x)
-            logits[0, number].backward()
-        assert close(found["logits"], logits)
-        for each in network.layers:
-            call = cache[each.layer].calls[each.call]
-            assert close(found[f"activation:{each.name}"], call.activation), each
-            assert close(found[f"gradient:{each.name}"], call.gradient), each
+        assert_equals_torch(network, model, torch.randn(1, 3, 21, 26), number)
 
 
 def test_without_a_class_the_gradients_are_of_the_top_class(small):
     model, _, network = small
     likeliest = set()
     for size in (1, 300):
-        x = size * torch.randn(1, 3, 21, 26)
-        with hookviz.capture(model) as cache:
-            logits = model(x)
-            logits.max().backward()
-        likeliest.add(int(logits.argmax()))
-        found = answer(network, x, None)
-        assert close(found["gradient:stem"], cache["stem"].gradient)
+        found = assert_equals_torch(network, model, size * torch.randn(1, 3, 21, 26), None)
+        likeliest.add(int(found["logits"].argmax()))
     assert len(likeliest) > 1
+
+
+def test_the_weights_of_a_class_against_others_give_its_score(small):
+    model, x, _ = small
+    target = 1, 3, 4
+    session = Session(model, prepare_input(x, model))
+    run = session.run(target)
+    score = (target_weights(session, run, 0, target) * run.logits.numpy()).sum()
+    logits = run.logits[0]
+    assert score == pytest.approx(float(logits[1] - (logits[3] + logits[4]) / 2))
 
 
 class Skipping(nn.Module):
@@ -133,11 +147,7 @@ def test_the_gradient_of_a_tensor_that_a_layer_passes_on_equals_torch():
     torch.manual_seed(0)
     model, x, layers = Skipping().eval(), torch.randn(1, 3, 9, 8), ["before", "inner", "skip"]
     network, _ = ran(model, x, layers=layers)
-    found = answer(network, x, 2)
-    with hookviz.capture(model, layers) as cache:
-        model(x)[0, 2].backward()
-    for name in layers:
-        assert close(found[f"gradient:{name}"], cache[name].gradient), name
+    assert_equals_torch(network, model, x, 2)
     assert network.gradient_difference < 1e-5
 
 
@@ -178,13 +188,8 @@ def test_pooling_layers_have_the_gradients_of_torch():
     model, x = Pooled([12, 9, 5], means).eval(), torch.randn(1, 3, 12, 13)
     model(x)  # creates the lazy weights
     network, _ = ran(model, x)
-    found = answer(network, x, 2)
-    with hookviz.capture(model) as cache:
-        model(x)[0, 2].backward()
     assert network.note == ""
-    layers = ["last", *(f"convs.{number}" for number in range(len(model.pools)))]
-    for each in layers:
-        assert close(found[f"gradient:{each}"], cache[each].gradient), each
+    assert_equals_torch(network, model, x, 2)
 
 
 class Dense(nn.Module):
@@ -232,8 +237,7 @@ def test_gradients_of_selected_output_values_equal_torch(how):
     given = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
     given["input"], given["scales"] = x[1:].numpy(), np.ones(shapes["scales"], np.float32)
     given["weights:0"][0, 0, 4, 7], given["weights:1"][0, 0, 2, 2] = 1, -2
-    session = onnxruntime.InferenceSession(network.model)
-    found = dict(zip(network.outputs, session.run(network.outputs, given), strict=True))
+    found = run_file(network.model, network.outputs, given)
     with hookviz.capture(model) as cache:
         returned = model(x)
         (returned["out"][1, 0, 4, 7] - 2 * returned["aside"][1, 0, 2, 2]).backward()
@@ -243,20 +247,13 @@ def test_gradients_of_selected_output_values_equal_torch(how):
 
 def test_the_first_bytes_of_the_model_are_a_forward_only_model(small):
     """A runtime computes all of the model that it loads, so the forward is stored separately."""
-    _, _, network = small
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
+    _, x, network = small
     begins = network.model[: network.forward]
-    forward = onnxruntime.InferenceSession(begins, options)
-    x = torch.randn(1, 3, 21, 26)
-    scales = np.ones(network.inputs["scales"], np.float32)
     asked = [each for each in network.outputs if not each.startswith("gradient:")]
-    assert [each.name for each in forward.get_inputs()] == ["input", "scales"]
-    assert {each.name for each in forward.get_outputs()} == set(asked)
-    found = forward.run(asked, {"input": x.numpy(), "scales": scales})
-    whole = answer(network, x)
-    for name, each in zip(asked, found, strict=True):
-        assert np.allclose(each, whole[name], 1e-6, 1e-6), name
+    given = {"input": x.numpy(), "scales": np.ones(network.inputs["scales"], np.float32)}
+    found, whole = run_file(begins, asked, given), answer(network, x)
+    for name in asked:
+        assert np.allclose(found[name], whole[name], 1e-6, 1e-6), name
     first, every = (onnx.load_from_string(each).graph for each in (begins, network.model))
     assert len(first.node) < 0.7 * len(every.node)
     names = [each.name for each in every.initializer]
@@ -267,20 +264,12 @@ def test_a_channel_scale_applies_to_all_calls_like_an_edit(small):
     model, x, network = small
     layer = network.layers[1]
     scales = np.ones(network.inputs["scales"], np.float32)
-    scales[layer.start + 3] = 0
-    scales[layer.start + 6] = 2
-    found = answer(network, x, 2, scales=scales)
+    scales[layer.start + 3], scales[layer.start + 6] = 0, 2
     off = hookviz.edit(model, "grouped", 0, channels=3)
     twice = hookviz.edit(model, "grouped", 2, channels=6)
-    with off, twice, hookviz.capture(model) as cache:
-        logits = model(x)
-        logits[0, 2].backward()
-    assert close(found["logits"], logits)
+    with off, twice:
+        found = assert_equals_torch(network, model, x, 2, scales=scales)
     assert (found["activation:grouped#1"][0, 3] == 0).all()
-    for each in network.layers:
-        call = cache[each.layer].calls[each.call]
-        assert close(found[f"activation:{each.name}"], call.activation), each
-        assert close(found[f"gradient:{each.name}"], call.gradient), each
 
 
 def test_the_export_leaves_the_model_unchanged(small):
@@ -302,19 +291,16 @@ def test_reduced_weight_precision_is_smaller_and_reports_its_error():
     assert quarter.farthest == "0"
 
 
-def test_a_linear_layers_weights_are_stored_once():
+def test_linear_layers_weights_are_stored_once_each():
+    """Two matrices that are as large as each other's transpose, but not equal, stay two."""
     torch.manual_seed(0)
-    layers = nn.Conv2d(3, 64, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten()
-    model = nn.Sequential(*layers, nn.Linear(1024, 100)).eval()
-    x = torch.randn(1, 3, 12, 12)
+    layers = nn.Conv2d(3, 16, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten()
+    rest = nn.Linear(256, 40), nn.Tanh(), nn.Linear(40, 256), nn.Tanh(), nn.Linear(256, 100)
+    model, x = nn.Sequential(*layers, *rest).eval(), torch.randn(1, 3, 12, 12)
     network, _ = ran(model, x)
     weights = 4 * sum(each.numel() for each in model.parameters())
     assert len(network.model) < weights + 50_000
-    found = answer(network, x, 2, classes=100)
-    with hookviz.capture(model) as cache:
-        logits = model(x)
-        logits[0, 2].backward()
-    assert close(found["logits"], logits) and close(found["gradient:0"], cache["0"].gradient)
+    assert_equals_torch(network, model, x, 2)
 
 
 class Branching(nn.Module):
@@ -383,17 +369,18 @@ def archive(path, files):
     return path
 
 
-def use_digests(script, binary, monkeypatch):
-    """Register the digests of these two files as those of the tested runtime."""
-    digests = {runtime.SCRIPT: script, runtime.BINARY: binary}
-    digests = {name: hashlib.sha256(data).hexdigest() for name, data in digests.items()}
-    monkeypatch.setattr(runtime, "DIGESTS", digests)
-
-
-def test_the_runtime_is_read_from_an_archive_or_a_folder(tmp_path, monkeypatch):
+@pytest.fixture
+def files(monkeypatch):
+    """Return two small files that pass for the runtime: pages can be written, but not opened."""
     script = b"export{a as env};\n//# sourceMappingURL=ort.map\n"
-    use_digests(script, b"\0asm", monkeypatch)
-    path = archive(tmp_path / ARCHIVE, {runtime.SCRIPT: script, runtime.BINARY: b"\0asm"})
+    made = {runtime.SCRIPT: script, runtime.BINARY: b"\0asm"}
+    digests = {name: hashlib.sha256(data).hexdigest() for name, data in made.items()}
+    monkeypatch.setattr(runtime, "DIGESTS", digests)
+    return made
+
+
+def test_the_runtime_is_read_from_an_archive_or_a_folder(files, tmp_path, monkeypatch):
+    path = archive(tmp_path / ARCHIVE, files)
     monkeypatch.setenv(runtime.VARIABLE, str(path))
     found = runtime.load_runtime()
     assert found.script == "export{a as env};\n" and found.binary == b"\0asm"
@@ -401,7 +388,7 @@ def test_the_runtime_is_read_from_an_archive_or_a_folder(tmp_path, monkeypatch):
         opened.extractall(tmp_path / "there", filter="data")
     assert read_runtime(tmp_path / "there").binary == b"\0asm"
     with pytest.raises(ValueError, match=r"holds no ort-wasm-simd-threaded\.wasm"):
-        read_runtime(archive(tmp_path / "half.tgz", {runtime.SCRIPT: script}))
+        read_runtime(archive(tmp_path / "half.tgz", {runtime.SCRIPT: files[runtime.SCRIPT]}))
     monkeypatch.setenv(runtime.VARIABLE, str(tmp_path / "gone"))
     with pytest.raises(FileNotFoundError, match="is missing: give the file"):
         runtime.load_runtime()
@@ -409,10 +396,8 @@ def test_the_runtime_is_read_from_an_archive_or_a_folder(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("changed", [runtime.SCRIPT, runtime.BINARY, "half"])
 def test_a_changed_runtime_is_refused_if_passed_and_fetched_again_if_cached(
-    changed, tmp_path, monkeypatch
+    changed, files, tmp_path, monkeypatch
 ):
-    files = {runtime.SCRIPT: b"export{a as env};\n", runtime.BINARY: b"\0asm"}
-    use_digests(*files.values(), monkeypatch)
     good = archive(tmp_path / "good.tgz", files).read_bytes()
     if changed == "half":
         bad = good[: len(good) // 2]
@@ -446,16 +431,8 @@ def test_the_error_for_a_missing_runtime_says_how_to_get_it(tmp_path, monkeypatc
     assert not list(tmp_path.iterdir())
 
 
-@pytest.fixture
-def no_runtime(tmp_path, monkeypatch):
-    """Use a runtime archive without a program: pages can be written, but not opened."""
-    script = b"export{a as env};\n"
-    files = {runtime.SCRIPT: script, runtime.BINARY: b"\0asm"}
-    use_digests(*files.values(), monkeypatch)
+def test_the_command_line_writes_a_page_that_runs_the_network(files, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv(runtime.VARIABLE, str(archive(tmp_path / ARCHIVE, files)))
-
-
-def test_the_command_line_writes_a_page_that_runs_the_network(no_runtime, tmp_path, capsys):
     path, picture = tmp_path / "network.html", tmp_path / "picture.png"
     hookviz.demo_images()[0].save(picture)
     asked = ["page", f"{__name__}:Small", str(picture), "--layers", "stem", "--network"]

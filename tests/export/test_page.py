@@ -26,7 +26,7 @@ def page(explorer):
 
 
 def arrays(block):
-    """Return the arrays of a block that are stored in single precision."""
+    """Return the arrays of a block that are stored in single or half precision."""
     data, header = base64.b64decode(block["data"]), block["header"]
     whole, at = b"", 0
     for length in header["streams"]:
@@ -34,9 +34,11 @@ def arrays(block):
     found, at = {}, 0
     for coding in header["arrays"]:
         part, at = whole[at : at + coding["bytes"]], at + coding["bytes"]
-        if coding["kind"] == "f4":
-            part = np.frombuffer(part, np.uint8).reshape(4, -1).T.tobytes()
-            found[coding["name"]] = np.frombuffer(part, np.float32).reshape(coding["shape"])
+        if coding["kind"] in ("f4", "f2"):
+            size = int(coding["kind"][1])
+            part = np.frombuffer(part, np.uint8).reshape(size, -1).T.tobytes()
+            values = np.frombuffer(part, coding["kind"]).reshape(coding["shape"])
+            found[coding["name"]] = values * np.float32(coding.get("scale", 1))
     return found
 
 
@@ -101,6 +103,10 @@ def test_a_page_keeps_its_size_and_names_what_was_reduced(explorer, most):
         record = explorer.cache[explorer.layer]
         assert (shown["maps"] == record.activation[0].numpy()).all()
         assert (shown["gradients"] == record.gradient[0].numpy()).all()
+    if "half precision" in note:
+        wanted = explorer.cache["stem.0"].gradient[0].numpy()
+        rounded = arrays(found[f"layer-{list(explorer.cache).index('stem.0')}"])["gradients"]
+        assert np.allclose(rounded, wanted, rtol=1e-3, atol=1e-6 * np.abs(wanted).max())
     # The explanation is small and never left out.
     assert found["why"]["header"]["answers"][-1]["layer"] == "stem.0"
 

@@ -38,6 +38,8 @@ def page_transform(inputs: ModelInput, given: Tensor) -> tuple[dict[str, Any] | 
     (None, 'The network takes 7 channels, so no picture can be given to it.')
     >>> page_transform(ModelInput(()), torch.zeros(1, 1, 8, 8))[0]["steps"][0]
     {'kind': 'gray'}
+    >>> page_transform(ModelInput(()), torch.zeros(1, 3, 6, 8))[0]["steps"]
+    [{'kind': 'resize', 'size': [6, 8], 'filter': 'bilinear'}]
     """
     if given.ndim != 4 or given.shape[1] not in (1, 3):
         channels = given.shape[1] if given.ndim > 1 else 0
