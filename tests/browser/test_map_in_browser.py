@@ -1,4 +1,4 @@
-"""The map of the network, with pointer and keyboard, in a page and in JupyterLab."""
+"""The map of the network in a page, with pointer and keyboard."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import OrderedDict
 import pytest
 import torch
 from face import find_layer, open_drawer
-from front_end import WIDGETS, canvas_pixels, wait_for
+from front_end import canvas_pixels, wait_for
 from playwright.sync_api import expect
 from torch import nn
 
@@ -297,21 +297,3 @@ def test_two_fingers_zoom_the_map_and_one_moves_it(shown, explorer_page):
     fingers("touchEnd")
     wait_for(lambda: page.evaluate(STATE)["x"] < now["x"] - 30, "a finger moves the map")
     assert page.evaluate(STATE)["zoom"] == now["zoom"]
-
-
-@pytest.mark.heavy
-@pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_the_map_is_used_in_a_notebook(open_canvas, shots):
-    make = (
-        "import hookviz\n"
-        "explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6],"
-        " layer='layer2.0.conv1')\n"
-        "explorer"
-    )
-    notebook, app = open_canvas(make)
-    opened(notebook.page, app)
-    app.locator('.hv-net-box[data-name="layer3.1"]').click()
-    app.locator('.hv-net-box[data-name="layer3.1.conv1"]').click()
-    wait_for(lambda: layer_of(app) == "layer3.1.conv1", "the layer")
-    notebook.page.screenshot(path=shots / "map.png")
-    assert notebook.errors == []

@@ -10,7 +10,7 @@ from functools import cache, partial
 import numpy as np
 import pytest
 import torch
-from face import close_drawer, open_drawer
+from face import close_drawer, find_layer, open_drawer
 from front_end import VIEW, canvas_pixels, next_frame, nothing_wrong, point, wait_for
 from PIL import Image, ImageOps
 from playwright.sync_api import Error, expect
@@ -150,19 +150,6 @@ def as_near_as_torch(page, model, x, layers, number, name):
     return logits
 
 
-@pytest.mark.heavy  # the next test does this with fewer blocks and a smaller picture
-def test_maps_and_gradients_of_the_demo_network_equal_torch(shown):
-    model = hookviz.demo_model()
-    page = shown(page_of(model, FIRST))
-    page.locator(".hv-tile").first.wait_for()
-    layers = page.evaluate("hookviz.layers")
-    assert len(layers) == 15
-    for picture, number in ((FIRST, 3), (OTHER, 8)):
-        give(page, picture)
-        x = prepare_input(picture, model).args[0]
-        as_near_as_torch(page, model, x, layers, number, number)
-
-
 def test_maps_and_gradients_equal_torch_after_changes_of_picture_and_channel(network):
     page, model = network, small()
     layers = page.evaluate("hookviz.layers")
@@ -202,29 +189,15 @@ def test_maps_and_gradients_equal_torch_after_changes_of_picture_and_channel(net
 
 @pytest.mark.heavy
 def test_the_page_states_the_error_of_int8_weights(shown, shots):
-    model, picture = hookviz.demo_model(), hookviz.demo_images()[6]
-    page = shown(page_of(model, picture, precision="int8"), color_scheme="light")
+    page = shown(page_of(small(), FIRST, precision="int8"), color_scheme="light")
     page.locator(".hv-tile").first.wait_for()
     said = page.get_by_text("This page runs the network").inner_text()
     page.screenshot(path=shots / "network-page-int8.png")
-    pattern = r"weights in int8, .* by (\S+) of .* \((\S+)\), gradients by (\S+) of their norm"
-    largest, farthest, norm = re.search(pattern, said).groups()
-    x = prepare_input(picture, model).args[0]
-    logits, cache = as_torch(model, x, int(model(x).argmax()))
-    maps, gradients = {}, []
-    for layer in page.evaluate("hookviz.layers"):
-        call = cache[layer]
-        wanted, slope = (each.detach().numpy() for each in (call.activation, call.gradient))
-        gap = values(page, "activation", layer) - wanted
-        maps[layer] = np.abs(gap).max() / np.abs(wanted).max()
-        gap = values(page, "gradient", layer) - slope
-        gradients.append(np.linalg.norm(gap) / np.linalg.norm(slope))
-    assert max(maps, key=maps.get) == farthest
-    assert max(maps.values()) == pytest.approx(float(largest), rel=0.06)  # shown with two digits
-    assert max(gradients) == pytest.approx(float(norm), rel=0.06)
-    assert 2e-3 < float(largest) < 0.1
-    order = [each["index"] for each in page.evaluate("hookviz.predictions()")]
-    assert order[0] == int(logits.argmax())
+    largest, farthest = re.search(r"weights in int8, .* by (\S+) of .* \((\S+)\), ", said).groups()
+    wanted = as_torch(small(), given(FIRST), 0)[1][farthest].activation.detach().numpy()
+    error = np.abs(values(page, "activation", farthest) - wanted).max() / np.abs(wanted).max()
+    assert error == pytest.approx(float(largest), rel=0.06)  # shown with two digits
+    assert 2e-3 < error < 0.1
 
 
 @pytest.mark.parametrize(
@@ -273,73 +246,35 @@ def test_the_view_follows_a_chosen_class_and_a_scaled_channel(written, shown, sh
     wait_for(lambda: page.evaluate("!document.querySelector('.hv-edit')"))
 
 
-BOXES = """() => Array.from(document.querySelectorAll(".hv-net-box"), (box) => {
-  const canvas = box.querySelector("canvas");
-  if (!canvas || box.dataset.kind !== "node" || box.classList.contains("hv-on")) return null;
-  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-  return [box.dataset.name, canvas.width, canvas.height, [...data]];
-}).filter(Boolean)"""
-
-
-def map_in_python(model, picture):
-    """Return the colour levels of each layer's picture in the map."""
+def map_levels(model, picture, layer):
+    """Return the colour levels of a layer's picture in the map."""
     explorer = hookviz.explore(model, picture)
     header, arrays = map_payload(explorer.displayed())
     explorer.close()
-    ends = np.cumsum([height * width for height, width in header["sizes"].values()])
-    parts = np.split(arrays["pictures"], ends)
-    sizes = header["sizes"].items()
-    return {name: part.reshape(size) for (name, size), part in zip(sizes, parts, strict=False)}
+    parts = np.split(arrays["pictures"], np.cumsum([h * w for h, w in header["sizes"].values()]))
+    return dict(zip(header["sizes"], parts, strict=False))[layer].reshape(header["sizes"][layer])
 
 
-def rounded(levels):
-    """Return the levels, and the neighbouring levels to which float32 may round."""
-    return [np.clip(levels.astype(int) + by, 0, 251) for by in (-1, 0, 1)]
+def is_coloured(pixels, levels, cmap):
+    """Return whether pixels have the colours of levels, up to the rounding of float32."""
+    if pixels.shape[:2] != levels.shape:
+        return False
+    near = [palette(cmap)[np.clip(levels.astype(int) + by, 0, 251)] for by in (-1, 0, 1)]
+    return bool(np.any([(pixels == each).all(-1) for each in near], axis=0).all())
 
 
-def as_drawn(boxes, wanted):
-    """Return whether the boxes show these levels, up to the rounding of float32."""
-    colours = palette(SEQUENTIAL)
-    shown = [each for each in boxes if each[0] in wanted]
-    for name, width, height, pixels in shown:
-        levels = wanted[name].astype(int)
-        if levels.shape != (height, width):
-            return False
-        found = np.array(pixels, np.uint8).reshape(height, width, 4)
-        near = [colours[each] for each in rounded(levels)]
-        if not np.any([(found == each).all(-1) for each in near], axis=0).all():
-            return False
-    return len(shown) > 4
-
-
-@pytest.mark.heavy
-def test_the_map_shows_the_run_of_the_page(shown, shots):
-    model = hookviz.demo_model()
-    page = shown(page_of(model, PICTURES[6]), color_scheme="light")
-    page.locator(".hv-tile").first.wait_for()
+def test_the_map_shows_the_run_of_the_page(network, shots):
+    page, layer = network, "layer2.0.conv2"
     page.keyboard.press("m")
-    for block in ("layer1.0", "layer2.1"):
-        page.locator(f'.hv-net-box[data-name="{block}"]').click()
-        page.locator(f'.hv-net-box[data-name="{block}.conv2"]').wait_for()
-    first = map_in_python(model, PICTURES[6])
-    wait_for(lambda: as_drawn(page.evaluate(BOXES), first), "the first picture's maps in the boxes")
-    page.evaluate("box = document.querySelector('.hv-net-box')")
-
-    picture = hookviz.models.photographs()["chelsea"]
-    give(page, picture)
-    other = map_in_python(model, picture)
-    wait_for(lambda: as_drawn(page.evaluate(BOXES), other), "the other picture's maps")
-    assert page.evaluate("box.isConnected")  # the boxes are the same elements with other pictures
+    find_layer(page, "layer2.0.conv1")  # the box of the shown layer has its own colours
+    canvas = page.locator(f'.hv-net-box[data-name="{layer}"] canvas')
+    for picture in (FIRST, OTHER):
+        give(page, picture)
+        wanted = map_levels(small(), picture, layer)
+        wait_for(lambda w=wanted: is_coloured(canvas_pixels(canvas), w, SEQUENTIAL), "the picture")
     page.screenshot(path=shots / "network-page-map.png")
-
-    page.locator('.hv-net-box[data-name="layer3.0"]').click()
-    page.locator('.hv-net-box[data-name="layer3.0.conv2"]').click()
-    layer = page.locator(".hv-name")
-    wait_for(lambda: layer.inner_text() == "layer3.0.conv2", "the layer of the box")
-    sources = {name for name, _ in hookviz.graph(model, picture).sources("layer3.0.conv2")}
-    boxes = page.locator(".hv-net-box.hv-source").all()
-    assert {each.get_attribute("data-name") for each in boxes} == sources
-    wait_for(lambda: as_drawn(page.evaluate(BOXES), other), "the maps of the opened block")
+    expect(page.locator(".hv-tab", has_text="Why this value?")).to_be_hidden()
+    page.keyboard.press("m")
 
 
 class Painter(torch.nn.Module):
@@ -366,9 +301,8 @@ def as_output(canvas, model, x, which, channel):
         return False
     if channel is not None:
         low, most = values[channel].min(), np.abs(values[channel]).max()
-        wanted = rounded(to_levels(values[channel], -most if low < 0 else low, most))
-        colours = palette(DIVERGING if low < 0 else SEQUENTIAL)[:, :3]
-        return bool(np.any([(found[..., :3] == colours[each]).all(-1) for each in wanted], 0).all())
+        levels = to_levels(values[channel], -most if low < 0 else low, most)
+        return is_coloured(found, levels, DIVERGING if low < 0 else SEQUENTIAL)
     if which:
         shares = (values - values.min()) / (values.max() - values.min())
         wanted = np.rint(255 * shares).transpose(1, 2, 0)
@@ -415,24 +349,6 @@ def test_output_maps_follow_the_input(shown, shots):
         follows(x)
 
 
-class Segmenter(torch.nn.Module):
-    """Two heads of one stem: a segmentation, upsampled as in FCN and LR-ASPP, and a depth map."""
-
-    def __init__(self):
-        super().__init__()
-        self.stem = torch.nn.Conv2d(3, 8, 3, 2, 1)
-        self.body = torch.nn.Conv2d(8, 8, 3, 2, 1)
-        self.head = torch.nn.Conv2d(8, 4, 1)
-        self.depth = torch.nn.Conv2d(8, 1, 3, padding=1)
-
-    def forward(self, x):
-        low = self.stem(x).relu()
-        high = self.head(self.body(low).relu())
-        large = torch.nn.functional.interpolate
-        out = large(high, size=x.shape[-2:], mode="bilinear", align_corners=False)
-        return {"out": out, "depth": large(self.depth(low), scale_factor=2, mode="nearest")[:, 0]}
-
-
 def as_torch_of(model, x, target):
     with hookviz.capture(model) as cache:
         target(model(x)).backward()
@@ -465,7 +381,7 @@ def values_of(page, layer):
 
 def test_a_clicked_pixel_of_the_output_is_the_target(shown, shots):
     torch.manual_seed(0)
-    model, out = Segmenter().eval(), hookviz.output["out"]
+    model, out = Painter().eval(), hookviz.output["out"]
     x = torch.rand(1, 3, 24, 32)
     page = shown(page_of(model, x), color_scheme="light")
     page.locator(".hv-tile").first.wait_for()
@@ -480,10 +396,10 @@ def test_a_clicked_pixel_of_the_output_is_the_target(shown, shots):
     first = out[0, int(classes[5, 20]), 5, 20]
     check_gradients(page, model, x, first)
     assert page.get_by_text("no class scores").count() == 0
-    expect(page.locator(".hv-name")).to_have_text("depth")  # the target is in the other head
+    expect(page.locator(".hv-name")).to_have_text("again")  # the target is in the other head
     expect(page.locator(".hv-gradient .hv-words")).to_have_text("no gradient arrives here")
-    page.locator(".hv-input").get_by_role("button", name="go to head").click()
-    expect(page.locator(".hv-name")).to_have_text("head")
+    page.locator(".hv-input").get_by_role("button", name="go to scores").click()
+    expect(page.locator(".hv-name")).to_have_text("scores")
     expect(page.locator(".hv-way:visible")).to_have_count(0)
     page.screenshot(path=shots / "network-page-pixel.png")
     click_place(page, ".hv-output", 17, 3, (24, 32), modifiers=["Shift"])
@@ -493,21 +409,15 @@ def test_a_clicked_pixel_of_the_output_is_the_target(shown, shots):
     menu.select_option("0 2")
     page.get_by_role("button", name="mean as target").click()
     check_gradients(page, model, x, out[0, 2].mean())
-    menu.select_option("1 0")
-    expect(page.locator(".hv-output .hv-label")).to_have_text('output["depth"]')
+    menu.select_option("1 1")
     click_place(page, ".hv-output", 8, 9, (24, 32))
-    depth = hookviz.output["depth"][0, 8, 9]
-    check_gradients(page, model, x, depth)  # no gradient reaches the other head
+    again = hookviz.output["again"][0, 1, 8, 9]
+    check_gradients(page, model, x, again)  # no gradient reaches the other head
 
     pixels = np.random.default_rng(0).integers(0, 256, (24, 32, 3), np.uint8)
     give(page, Image.fromarray(pixels))
     other = torch.from_numpy(values(page, "input").copy())
-    check_gradients(page, model, other, depth)
-    page.evaluate("hookviz.scale('stem', 3, 0)")
-    with hookviz.edit(model, "stem", 0, channels=3):
-        wanted = as_torch_of(model, other, depth)
-    assert close(values(page, "gradient", "stem"), wanted["stem"])
-    page.evaluate("hookviz.reset()")
+    check_gradients(page, model, other, again)
 
     field = page.get_by_role("combobox", name="class that the gradient is of")
     typed = 'output["out"][0, 1:3, 4].sum()'
@@ -519,7 +429,7 @@ def test_a_clicked_pixel_of_the_output_is_the_target(shown, shots):
     page.reload()
     check_gradients(page, model, x, target)
     for wrong, words in {
-        'output["out"][0, 9, 0, 0]': "index 9 is outside 0 to 3",
+        'output["out"][0, 9, 0, 0]': "index 9 is outside 0 to 4",
         'output["out"][0, 1]': "is 768 numbers, not one",
         "output[3]": "is not a target of this page: index output",
     }.items():
@@ -571,9 +481,7 @@ def test_a_picture_file_and_strokes_change_the_input_and_can_be_undone(network, 
 
     open_drawer(page, "Edit")
     page.get_by_role("button", name="paint", exact=True).click()
-    tool = page.get_by_role("combobox", name="tool", exact=True)
-    sheet = page.get_by_label("paint here")
-    point(sheet, 1 / 4, 1 / 2, click=True)
+    point(page.get_by_label("paint here"), 1 / 4, 1 / 2, click=True)
     wait_for(lambda: page.evaluate("!document.querySelector('.hv-waiting')"))
     painted = values(page, "input")
     changed = (painted != x.numpy()).any(1)[0]
@@ -584,34 +492,18 @@ def test_a_picture_file_and_strokes_change_the_input_and_can_be_undone(network, 
     cache = as_torch(model, torch.from_numpy(painted.copy()), 3)[1]
     assert close(values(page, "activation", "layer3.0.conv2"), cache["layer3.0.conv2"].activation)
     page.screenshot(path=shots / "network-page-brush.png")
-    page.mouse.wheel(0, -300)
-    picture = page.locator(".hv-input .hv-map")
 
-    def transform(element):
-        return element.evaluate("each => each.style.transform")
-
-    wait_for(lambda: transform(picture).startswith("scale"), "the enlarged picture")
-    assert transform(sheet) == transform(picture)
-    page.mouse.wheel(0, 3000)
-    wait_for(lambda: transform(picture) == "" == transform(sheet), "the whole picture")
-
-    tool.select_option("rectangle")
+    page.get_by_role("combobox", name="tool", exact=True).select_option("rectangle")
+    sheet = page.get_by_label("paint here")
     point(sheet, 0.5, 0.25)
     page.mouse.down()
     point(sheet, 0.75, 0.75)
     page.mouse.up()
-    both = values(page, "input")
-    rows, columns = slice(28, 42), slice(14, 42)
-    assert np.allclose(both[0, :, rows, columns], mean[..., None], atol=1e-6)
-    changed[rows, columns] = True
-    assert np.array_equal((both != x.numpy()).any(1)[0], changed)
-    tool.select_option("eraser")
-    point(sheet, 1 / 4, 1 / 2, click=True)  # the eraser is as large as the brush
-    changed[:28] = False
+    changed[28:42, 14:42] = True
     assert np.array_equal((values(page, "input") != x.numpy()).any(1)[0], changed)
 
     open_drawer(page, "Pictures")
-    for _ in range(3):
+    for _ in range(2):
         page.get_by_role("button", name="undo", exact=True).click()
     assert np.array_equal(values(page, "input"), x.numpy())
     page.get_by_role("button", name="original picture", exact=True).click()
@@ -858,43 +750,31 @@ def test_a_dropped_picture_ends_the_camera(network):
 
 def photographs():
     """Return ten crops of photographs, of odd sizes, stored in each of the eight orientations."""
-    cat, cup = hookviz.models.photographs().values()
     sizes = [(451, 300), (57, 56), (56, 57), (333, 37), (41, 257), (97, 89)]
     sizes += [(100, 151), (151, 100), (65, 64), (600, 399)]
-    for number, (width, height) in enumerate(sizes):
-        picture = (cat, cup)[number % 2]
-        left, top = min(7 * number, picture.width - 1), min(5 * number, picture.height - 1)
-        box = (left, top, min(left + width, picture.width), min(top + height, picture.height))
+    for number, size in enumerate(sizes):
+        picture = hookviz.models.photographs()[("chelsea", "coffee")[number % 2]]
         file, exif = io.BytesIO(), Image.Exif()
         exif[0x0112] = number % 8 + 1
-        picture.crop(box).save(file, "JPEG", quality=95, subsampling=0, exif=exif)
+        crop = picture.crop((0, 0, *size))
+        crop.save(file, "JPEG", quality=95, subsampling=0, exif=exif)
         yield file.getvalue()
 
 
 def test_the_page_prepares_photographs_like_torchvision(opened):
     """Resize, crop and normalization agree to 1/255, in every orientation."""
-    transform = transforms.Compose(
-        [
-            transforms.Resize(56),
-            transforms.CenterCrop(56),
-            transforms.ToTensor(),
-            transforms.Normalize((0.5, 0.5, 0.5), (0.25, 0.25, 0.25)),
-        ]
-    )
-    sizes = set()
+    transform = transforms.Compose([transforms.Resize(56), transforms.CenterCrop(56)])
     for data in photographs():
         picture = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
-        sizes.add(picture.size)
-        wanted = transform(picture)[None]
+        wanted = np.asarray(transform(picture), np.float32) / 255
         opened.evaluate(GIVE, ["image/jpeg", base64.b64encode(data).decode()])
         found = values(opened, "input")
         assert found.shape == (1, 3, 56, 56)
-        assert float(np.abs(found - wanted.numpy()).max()) * 0.25 <= 1.001 / 255, picture.size
+        shown = found[0].transpose(1, 2, 0) * 0.25 + 0.5  # without the normalization
+        assert float(np.abs(shown - wanted).max()) <= 1.001 / 255, picture.size
     open_drawer(opened, "Pictures")
     opened.get_by_role("button", name="original picture", exact=True).click()
     close_drawer(opened)
-    assert len(sizes) == 10
-    assert any(width % 2 and height > width for width, height in sizes)
 
 
 PASTE = """async ([type, text]) => {
@@ -954,18 +834,8 @@ def test_an_embedding_page_can_control_the_network_page(written, chrome):
     page.goto("https://lesson.example/lesson.html")
     wait_for(lambda: page.locator("#said").inner_text(), "the lesson's sentence")
     said = page.locator("#said").inner_text()
-    model, x = small(), given(FIRST)
-    with torch.no_grad():
-        before = model(x)[0]
-        number = int(before.argmax())
-        with hookviz.edit(model, "layer3.0.conv2", 0, channels=34):
-            after = model(x)[0]
-    name = model.class_names[number]
-    words, first, second = re.fullmatch(r"(.+): (\S+), without the channel (\S+)", said).groups()
-    assert words == name
-    assert float(first) == pytest.approx(float(before[number]), abs=2e-3)
-    assert float(second) == pytest.approx(float(after[number]), abs=2e-3)
-    assert abs(float(first) - float(second)) > 0.01
+    words, *scores = re.fullmatch(r"(.+): (\S+), without the channel (\S+)", said).groups()
+    assert words == likeliest(FIRST)[1] and scores[0] != scores[1]
     chip = page.frame_locator("#network").locator(".hv-edit")
     expect(chip).to_have_text("layer3.0.conv2, channel 34: off ✕")
     context.close()

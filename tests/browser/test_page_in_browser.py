@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from html import escape
 
 import nbformat
 import numpy as np
-import pytest
 import torch
 from face import choose, find_layer
 from front_end import PIXELS, as_pixels, next_frame, wait_for
@@ -82,18 +80,16 @@ WALK = f"""async ([height, width]) => {{
 }}"""
 
 
-# Each palette and each range once; as a heavy test, all combinations.
-SOME = [*zip(CMAPS, itertools.cycle(RANGES)), *(("auto", each) for each in RANGES[1:])]
-ALL = pytest.param(list(itertools.product(CMAPS, RANGES)), marks=pytest.mark.heavy)
+# Each palette and each range once.
+LOOKS = [*zip(CMAPS, itertools.cycle(RANGES)), *(("auto", each) for each in RANGES[1:])]
 
 
-@pytest.mark.parametrize("looks", [SOME, ALL], ids=["some", "all"])
-def test_each_pixel_equals_that_of_the_python_renderer(shown, looks):
+def test_each_pixel_equals_that_of_the_python_renderer(shown):
     model = nn.Sequential(Given(odd_maps()), nn.Flatten())
     explorer = hookviz.explore(model, torch.rand(1, 3, 6, 7))
     page = shown(explorer.to_html(), color_scheme="light")
     page.locator(".hv-tile").first.wait_for()
-    for cmap, normalize in looks:
+    for cmap, normalize in LOOKS:
         choose(page, "colours of the feature map", "colours", cmap)
         choose(page, "colours of the feature map", "range of the colours", normalize)
         explorer.cmap, explorer.normalize = cmap, normalize
@@ -163,15 +159,6 @@ def test_the_demo_page_is_used_by_keyboard_pointer_and_search(shown, explorer, e
     assert "Gradients in this page are of moon" in page.locator(".hv-notes").inner_text()
 
 
-@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.heavy)])
-def test_the_page_works_in_a_sandboxed_frame(shown, shots, theme, explorer_page):
-    inner = explorer_page.read_text()
-    frame = f'<iframe sandbox="allow-scripts" width="1200" height="800" srcdoc="{escape(inner)}">'
-    page = shown(f'<!doctype html><meta charset="utf-8">{frame}</iframe>', color_scheme=theme)
-    page.frame_locator("iframe").locator(".hv-tile").first.wait_for()
-    page.screenshot(path=shots / f"page-in-frame-{theme}.png")
-
-
 def test_without_scripts_the_still_picture_is_shown(chrome, explorer, explorer_page):
     context = chrome.new_context(java_script_enabled=False)
     page = context.new_page()
@@ -199,32 +186,6 @@ def test_the_page_works_in_an_exported_notebook(chrome, explorer, tmp_path):
     page.keyboard.press("ArrowDown")
     inside.locator(".hv-name", has_text="layer3.0.conv2").wait_for()
     page.close()
-
-
-class Heads(nn.Module):
-    """A model with two heads, one of which has the target."""
-
-    def __init__(self):
-        super().__init__()
-        self.stem, self.head, self.other = (nn.Conv2d(3, 3, 3, padding=1) for _ in range(3))
-
-    def forward(self, x):
-        x = self.stem(x).relu()
-        return {"one": self.head(x), "other": self.other(x)}
-
-
-def test_without_a_gradient_a_button_opens_a_layer_that_has_one(shown):
-    torch.manual_seed(0)
-    target = hookviz.output["one"][0, 1].sum()
-    explorer = hookviz.explore(Heads(), torch.rand(1, 3, 9, 9), target, layer="other")
-    page = shown(explorer.to_html())
-    explorer.close()
-    for panel in (".hv-gradient", ".hv-input"):
-        page.locator(panel).get_by_text("no gradient arrives here").wait_for()
-        expect(page.locator(panel).get_by_role("button", name="go to head")).to_be_visible()
-    page.locator(".hv-gradient").get_by_role("button", name="go to head").click()
-    expect(page.locator(".hv-way:visible")).to_have_count(0)
-    expect(page.locator(".hv-gradient .hv-words")).not_to_contain_text("no gradient arrives here")
 
 
 class Meeting(nn.Module):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import why_walk
-from front_end import WIDGETS, wait_for
+from front_end import wait_for
 
 pytestmark = pytest.mark.heavy
 
@@ -62,25 +62,3 @@ def test_the_steps_are_clicked_on_a_page(walked, shown, shots):
     sees = page.get_by_text(re.compile(rf"3×3 pixels, rows {rows}, columns {columns}$"))
     sees.first.wait_for()
     page.screenshot(path=shots / "walk-page.png", full_page=True)
-
-
-@pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_the_steps_are_clicked_in_jupyterlab_and_back(walked, open_canvas, shots):
-    _, steps = walked
-    path = f"import sys; sys.path.append({str(ROOT / 'assets')!r}); import why_walk"
-    notebook, app = open_canvas(path, "why_walk.explored()")
-    why_walk.go(app, steps, checker(app))
-    notebook.page.screenshot(path=shots / "walk-lab.png")
-    why, chips = app.locator(".hv-why"), app.locator(".hv-why-trail button")
-    assert chips.count() == len(steps)
-    chips.first.click()  # the layer of the prediction, which was not captured
-    why.locator('.hv-why-trail [aria-current="true"]', has_text="_fc · 282").wait_for()
-    checker(app)(steps[0][0])
-    why.locator("input[type=checkbox]").first.check()
-    why.get_by_role("button", name="switch these off").click()
-    checked = lambda: re.search(r"predicted (\S+), measured (\S+);", why.inner_text())  # noqa: E731
-    wait_for(checked, "the run without the channel")
-    predicted, true = (float(each.replace("−", "-")) for each in checked().groups())
-    assert predicted == pytest.approx(-float(steps[0][1].contribution), rel=2e-2)
-    assert true == pytest.approx(predicted, rel=0.02)
-    assert notebook.errors == []

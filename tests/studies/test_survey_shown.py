@@ -2,7 +2,6 @@
 
 import base64
 import io
-import re
 
 import numpy as np
 import pytest
@@ -79,15 +78,11 @@ def test_patches_of_signals_and_volumes_are_drawn(shape):
         assert piece.is_part and piece.drawn().width == 3
 
 
-def test_the_error_for_inputs_that_are_not_pictures_says_so():
+def test_a_piece_without_a_picture_says_why(tmp_path, model):
     survey = hookviz.survey(nn.Sequential(nn.Linear(6, 4)), list(torch.randn(5, 6)), "0")
     (piece,) = survey.patches("0", 1, 1)
     assert piece.picture is None and "it is not a picture" in piece.words
-    assert "it is not a picture" in row([piece])
-    assert strip([piece], 8).size == (8, 8)
-
-
-def test_the_error_for_a_deleted_picture_says_so(tmp_path, model):
+    assert "it is not a picture" in row([piece]) and strip([piece], 8).size == (8, 8)
     hookviz.demo_images()[0].save(tmp_path / "one.png")
     survey = hookviz.survey(model, tmp_path, "stem.0")
     (tmp_path / "one.png").unlink()
@@ -233,8 +228,6 @@ def test_a_page_contains_all_channels(survey, tmp_path):
         assert [each["channel"] for each in channels] == list(range(len(survey[name])))
         assert channels[3]["words"] == channel_words(survey[name], 3)
         assert decoded(channels[3]["picture"]).shape == (64, 256, 3)
-    assert not re.findall(r"<[^>]*(?:src|href)=(?![\"']?data:)", page)
-    assert "default-src 'none'" in page and "unsafe" not in page
     one = blocks(survey.to_html(layers="layer2*", whole=True, title="two"))
     assert len(one) == 2 and one["facts"]["title"] == "two"
     assert one["layer-0"][3]["picture"] != found["layer-0"][3]["picture"]
