@@ -528,6 +528,11 @@ export interface Choices {
   shown_run: string[];
 }
 
+export interface Overview {
+  layers: LayerFacts[];
+  verdict: HealthSummary;
+}
+
 export interface Facts {
   model: string;
   summary: string[];
@@ -537,7 +542,6 @@ export interface Facts {
   predictions: Prediction[];
   classes: ClassFacts;
   scored: boolean;
-  layers: LayerFacts[];
   palettes: Record<string, string>;
   choices: Choices;
   run_names: string[];
@@ -549,7 +553,6 @@ export interface Facts {
   opened: Opening | null;
   product: string;
   auto: [string, string, string, string];
-  verdict: HealthSummary;
   transform: TransformWords | null;
   edits: EditFacts[];
   run: number;

@@ -1,6 +1,6 @@
 // The model of a widget, as anywidget hands it over: traits that are synchronized, and messages.
 
-import type { Facts, Moved, Thumbnail } from "./messages.d.ts";
+import type { Facts, Moved, Overview, Thumbnail } from "./messages.d.ts";
 import type { Settings } from "./state.ts";
 
 /** The traits that the browser reads or sets. */
@@ -9,6 +9,7 @@ interface Traits {
   facts: Facts;
   moved: Moved;
   note: string;
+  overview: Overview;
   pictures: Thumbnail[];
   seen: number;
   settings: Settings;

@@ -14,6 +14,7 @@ import type {
   FeatureAnswer,
   LayerFacts,
   MapAnswer,
+  Overview,
   PictureHeader,
   Reply,
   TargetFacts,
@@ -101,7 +102,7 @@ export interface NetFacts {
   notes: string[];
 }
 
-export type Facts = Omit<KernelFacts, "layers"> & {
+export type Facts = KernelFacts & Omit<Overview, "layers"> & {
   layers: Array<LayerFacts & { map?: number[] }>;
   note?: string;
   notes?: string[];

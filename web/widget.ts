@@ -19,6 +19,7 @@ import type {
   FlipAnswer,
   HeatmapQuestion,
   LayerQuestion,
+  Overview,
   SentQuestion,
   TargetFacts,
 } from "./messages.d.ts";
@@ -75,7 +76,7 @@ type WorkPart = Partial<Part<AblationAnswer> & Part<FlipAnswer> & Part<CodeAnswe
   arrays: Record<string, Numbers>;
 };
 
-type Facts = KernelFacts & { note: string };
+type Facts = KernelFacts & Overview & { note: string };
 
 /** What is made of the answers that are remembered. */
 type Answers = { [Word in keyof Reasons]: Reason<Word> } & {
@@ -125,8 +126,7 @@ class KernelSource {
   events = (globalThis as { Jupyter?: { notebook?: { events: NotebookEvents } } }).Jupyter?.notebook
     ?.events;
   ended: () => void;
-  ownFacts!: KernelFacts;
-  ownNote!: string;
+  own: unknown[] = []; // the traits that the facts were last put together from
   shownFacts!: Facts;
 
   constructor(public model: WidgetModel) {
@@ -146,7 +146,9 @@ class KernelSource {
     model.on("comm:close", this.ended);
     model.on("comm_live_update", () => this.ask({ ask: "here", key: "here" })); // to either
     model.on("change:facts", () => this.changed());
-    for (const name of ["note", "pictures"]) model.on(`change:${name}`, () => this.tell());
+    for (const name of ["note", "overview", "pictures"]) {
+      model.on(`change:${name}`, () => this.tell());
+    }
     model.on("change:seen", () => {
       this.requests.next();
       this.found();
@@ -155,12 +157,12 @@ class KernelSource {
   }
 
   get facts(): Facts {
-    const note = this.model.get("note");
-    const facts = this.model.get("facts");
-    if (facts === this.ownFacts && note === this.ownNote) return this.shownFacts;
-    this.ownFacts = facts;
-    this.ownNote = note;
-    this.shownFacts = { ...facts, note };
+    const { model } = this;
+    const [facts, overview, note] = [model.get("facts"), model.get("overview"), model.get("note")];
+    if ([facts, overview, note].some((trait, place) => trait !== this.own[place])) {
+      this.own = [facts, overview, note];
+      this.shownFacts = { ...facts, ...overview, note };
+    }
     return this.shownFacts;
   }
 

@@ -684,8 +684,15 @@ class Choices(Message):
     shown_run: list[str]
 
 
+class Overview(Message):
+    """The layers of a run, and the summary of its health."""
+
+    layers: list[LayerFacts]
+    verdict: HealthSummary
+
+
 class Facts(Message):
-    """The facts of a run that are the same for all layers."""
+    """The other facts of a run that are the same for all layers."""
 
     model: str
     summary: list[str]
@@ -695,7 +702,6 @@ class Facts(Message):
     predictions: list[Prediction]
     classes: ClassFacts
     scored: bool
-    layers: list[LayerFacts]
     palettes: dict[str, str]
     choices: Choices
     run_names: list[str]
@@ -707,7 +713,6 @@ class Facts(Message):
     opened: Opening | None
     product: str
     auto: tuple[str, str, str, str]
-    verdict: HealthSummary
     transform: TransformWords | None
     edits: list[EditFacts]
     run: int = 0

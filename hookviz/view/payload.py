@@ -63,7 +63,17 @@ NUMBERS = ("min", "max", "mean", "zeros", "norm", "nans", "infs")
 
 
 def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
-    """Return the facts of a run that are the same for all layers, as JSON values.
+    """Return the overview and all other facts of a run, as JSON values."""
+    return overview_payload(view) | facts_payload(view, classes=classes)
+
+
+def overview_payload(view: View) -> dict[str, Any]:
+    """Return the layers of a run and the summary of its health, as JSON values."""
+    return m.as_json(m.Overview(layers=layer_list(view), verdict=verdict_of(view)))
+
+
+def facts_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
+    """Return the other facts of a run that are the same for all layers, as JSON values.
 
     Parameters
     ----------
@@ -87,7 +97,6 @@ def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
         predictions=predictions_of(view),
         classes=m.ClassFacts(count=count, names=list(names[:count])),
         scored=run.scored,
-        layers=layer_list(view),
         palettes={name: palette_text(name) for name in palette_names(view)},
         choices=m.Choices(**choices(view)),
         run_names=list(run_names_of(view)),
@@ -99,7 +108,6 @@ def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
         opened=view.opened,
         product=PRODUCT,
         auto=(SEQUENTIAL, DIVERGING, DARK, HEAT),
-        verdict=verdict_of(view),
         transform=transform_of(view),
         edits=edit_list(view),
     )

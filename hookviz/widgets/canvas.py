@@ -24,7 +24,7 @@ from ..run.inputs import ModelInput
 from ..run.origins import picture_tensors
 from ..run.session import alone
 from ..view import messages as m
-from ..view.payload import model_payload, settings_payload
+from ..view.payload import facts_payload, overview_payload, settings_payload
 from ..view.replies import reply
 from ..view.source import input_sample
 from ..view.view import View
@@ -67,6 +67,7 @@ class Canvas(anywidget.AnyWidget):
     alive = traitlets.Bool(False).tag(sync=True)
     token = traitlets.Unicode().tag(sync=True)
     facts = traitlets.Dict().tag(sync=True)
+    overview = traitlets.Dict().tag(sync=True)
     settings = traitlets.Dict().tag(sync=True)
     note = traitlets.Unicode().tag(sync=True)
     pictures: Any = traitlets.List().tag(sync=True)
@@ -76,14 +77,16 @@ class Canvas(anywidget.AnyWidget):
 
     def __init__(self, explorer: Explored) -> None:
         self._explorer: Explored | None = explorer
-        self._latest: tuple[Any, ...] = ()
+        self._latest: tuple[Any, ...] = ()  # what the facts were computed from
+        self._described: tuple[Any, ...] = ()  # what the overview was computed from
         self._run = 0
         self._coming: Sequence[m.Question] = ()  # those that came with a request
         self._edits: dict[int, LayerEdit] = {}  # all that the browser may name, by a number
         self._keys = itertools.count()
         self._inputs: ModelInput | None = None
         self._replaced: dict[str, str] = {}  # what the browser calls a name, and the name
-        super().__init__(token=uuid4().hex, **self._traits_now())
+        self._handling = False  # True while a change of the browser is handled
+        super().__init__(token=uuid4().hex, **self._traits_now(), **self._overview_now())
         self.observe(self._moved, "settings")
         self.on_msg(self._received)
 
@@ -96,6 +99,8 @@ class Canvas(anywidget.AnyWidget):
             self._set_traits(traits)
             self.note = self._sent(note)
             self.pictures = self._sent(m.as_json(self._explored.thumbnails()))
+        if not self._handling:
+            self._set_traits(self._overview_now())
 
     @property
     def _explored(self) -> Explored:
@@ -123,6 +128,17 @@ class Canvas(anywidget.AnyWidget):
             traits["facts"] = self._facts(view)
         return self._sent(traits)
 
+    def _overview_now(self) -> dict[str, Any]:
+        """Return the overview after a change of the facts.
+
+        It is sent last: it examines every tensor of the run, which may take as long as all that the
+        first pictures need.
+        """
+        if self._described == self._latest:
+            return {}
+        self._described = self._latest
+        return self._sent({"overview": overview_payload(self._explored.displayed())})
+
     def _sent(self, value: Any) -> Any:
         """Replace lone surrogates in all texts, which no message of a kernel can hold."""
         return with_texts(value, self._sent_text)
@@ -144,7 +160,7 @@ class Canvas(anywidget.AnyWidget):
         if inputs is not self._inputs:  # edits of the input belong to the picture and go with it
             self._edits = {key: each for key, each in self._edits.items() if not each.of_input}
             self._inputs = inputs
-        facts = model_payload(view) | {
+        facts = facts_payload(view) | {
             "run": self._run,
             "blind": not picture_tensors(inputs),
         }
@@ -179,14 +195,17 @@ class Canvas(anywidget.AnyWidget):
 
     def _handle(self, count: int, do: Callable[[], None]) -> None:
         """Do what the browser asks, and tell it so, whatever comes of it."""
+        self._handling = True
         try:
             do()
         finally:
+            self._handling = False
             if not self.closed:
                 traits = self._traits_now()
                 with self._unobserved(), self.hold_sync():  # in one message
                     self._set_traits(traits)
                     self.seen = max(self.seen, count)
+                self._set_traits(self._overview_now())
 
     @contextmanager
     def _unobserved(self) -> Iterator[None]:
@@ -258,7 +277,7 @@ class Canvas(anywidget.AnyWidget):
         """Release all references to the explorer."""
         self.closed, self._explorer, self._edits, self._inputs = True, None, {}, None
         self.unobserve_all()
-        self._latest = ()
+        self._latest = self._described = ()
         super().close()
 
 

@@ -13,6 +13,7 @@ import hookviz
 from hookviz.view.heatmaps import heatmap_of
 from hookviz.view.maps import layer_of
 from hookviz.view.orders import score_drops
+from hookviz.view.payload import overview_payload
 from hookviz.view.source import shown_picture
 from hookviz.view.strokes import painted
 
@@ -214,12 +215,18 @@ def test_the_browser_gets_answers_before_the_facts_of_a_new_run(explorer):
         {"ask": "heatmap", **at, "method": "layercam", "key": "the heatmap"},
     ]
     run = browser.canvas.facts["run"]
-    answered_by = []
-    browser.canvas.observe(lambda change: answered_by.append(len(browser.answers)), "facts")
+    sent = []
+    browser.canvas.observe(
+        lambda change: sent.append((change["name"], len(browser.answers))),
+        ["facts", "seen", "overview"],
+    )
     covered = np.zeros((112, 112), np.uint8)
     covered[20:60, 20:60] = 1
-    browser.request("paint", covered.tobytes(), shape=covered.shape, questions=questions)
-    assert browser.canvas.facts["run"] == run + 1 and answered_by == [3]
+    browser.request("paint", covered.tobytes(), shape=covered.shape, questions=questions, moved=5)
+    # The overview examines every tensor: it comes when all is drawn and the brush is free.
+    assert sent == [("facts", 3), ("seen", 3), ("overview", 3)]
+    assert browser.canvas.facts["run"] == run + 1
+    assert browser.canvas.overview == overview_payload(explorer.displayed())
     assert [answer["key"] for answer in browser.answers] == [
         f"{run + 1} {question['key']}" for question in questions
     ]
@@ -230,6 +237,7 @@ def test_the_browser_gets_answers_before_the_facts_of_a_new_run(explorer):
     assert np.array_equal(heat["heat"], heatmap_of(view.with_settings(heatmap="layercam")))
     explorer.undo()  # a run that no request of the browser has led to
     assert len(browser.answers) == 3
+    assert browser.canvas.overview == overview_payload(explorer.displayed())
 
 
 def test_an_interrupt_of_the_answers_does_not_end_the_request_of_the_browser(explorer, monkeypatch):
