@@ -188,14 +188,17 @@ def _attending(modules: Iterable[nn.Module]) -> Iterator[nn.Module]:
         if isinstance(module, nn.MultiheadAttention):
             yield module
             continue
-        is_own = not kind.__module__.startswith("torch.nn.")
         name, words = kind.__name__.lower(), words_of(kind)
+        if "scaled_dot_product_attention" in words:
+            yield module
+            continue
+        is_own = not kind.__module__.startswith("torch.nn.")
         likely = is_own and ("attention" in name or "attn" in name)
+        if not (likely or "softmax" in words):  # most modules: reading attributes of each is slow
+            continue
         counts = any(isinstance(getattr(module, each, None), int) for each in HEADS)
         projects = sum(isinstance(part, nn.Linear) for part in module.children()) > 1
-        if "scaled_dot_product_attention" in words or (
-            (likely and (counts or projects)) or ("softmax" in words and projects)
-        ):
+        if projects or (likely and counts):
             yield module
 
 
