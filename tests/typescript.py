@@ -1,6 +1,6 @@
-"""Writes `web/messages.d.ts` from `hookviz/view/messages.py`.
+"""Writes `web/messages.d.ts` from `hookviz/view/messages.py` and the settings.
 
-Run ``make messages`` after a change of a message.
+Run ``make messages`` after a change of a message or a setting.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from hookviz.view import messages
+from hookviz.view.settings import Settings
 
 FILE = Path(__file__).parent.parent / "web" / "messages.d.ts"
 PLAIN = {int: "number", float: "number", str: "string", bool: "boolean", Any: "unknown"}
@@ -35,7 +36,8 @@ export type AnyRequest =
 /** A reply; some hold arrays alone. */
 export type AnyReply = {} | (Reply & {{ ask: {} }});
 """
-HEAD = "// Generated from hookviz/view/messages.py by `make messages`: change that file.\n"
+NOT_SENT = (Settings, "target")  # it may be any object: the facts have it in words
+HEAD = "// Generated from hookviz/view/messages.py and settings.py by `make messages`.\n"
 
 
 def type_of(hint: Any, asked: bool = False) -> str:
@@ -71,7 +73,7 @@ def type_of(hint: Any, asked: bool = False) -> str:
 def interface(kind: type) -> str:
     """Return the declaration of a dataclass or a named tuple."""
     hints = get_type_hints(kind, include_extras=True)
-    asked = issubclass(kind, (messages.Question, messages.Request))
+    asked = issubclass(kind, (messages.Question, messages.Request, Settings))
     base = next((each for each in kind.__bases__ if is_dataclass(each)), None)
     inherited = {each.name for each in fields(base)} if base is not None else set()
     lines = [f"export interface {kind.__name__}{f' extends {base.__name__}' if base else ''} {{"]
@@ -81,10 +83,10 @@ def interface(kind: type) -> str:
             lines.append(f'  {word}: "{messages.word_of(kind)}";')
     if is_dataclass(kind):
         for each in fields(kind):
-            if each.name not in inherited:
+            if each.name not in inherited and (kind, each.name) != NOT_SENT:
                 default = each.default is not MISSING or each.default_factory is not MISSING
                 # The kernel leaves out only what is None; the browser may leave out any default.
-                optional = default and (asked or each.default is None)
+                optional = default and (asked or each.default is None) and kind is not Settings
                 name = each.name.rstrip("_")
                 lines.append(f"  {name}{'?' * optional}: {type_of(hints[each.name], asked)};")
     else:
@@ -94,7 +96,7 @@ def interface(kind: type) -> str:
 
 def kinds() -> Iterator[type]:
     """Yield the messages and their parts, each after those that it extends."""
-    for kind in vars(messages).values():
+    for kind in (Settings, *vars(messages).values()):
         if isinstance(kind, type) and (is_dataclass(kind) or hasattr(kind, "_fields")):
             yield kind
 

@@ -3,8 +3,7 @@
 import { placeIn, positionIn } from "./state.ts";
 import type { App } from "./app.ts";
 import type { Facts, NetFacts } from "./source.ts";
-import type { Choices } from "./messages.d.ts";
-import type { Settings } from "./state.ts";
+import type { Choices, Settings } from "./messages.d.ts";
 
 // A page has the numbers of one value of these; without its network, of those below, too.
 const FIXED = new Set(["sample", "shown_after"]);

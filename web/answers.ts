@@ -1,7 +1,8 @@
 // A guided page without its elements: which answers are right, and what is handed in.
 
+import type { Settings } from "./messages.d.ts";
 import type { Facts } from "./source.ts";
-import type { Settings, Values } from "./state.ts";
+import type { Values } from "./state.ts";
 
 type Kind = "view" | "number" | "text" | "open";
 export interface Step {

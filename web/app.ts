@@ -26,13 +26,14 @@ import { Tools } from "./tools.tsx";
 import { pointed, valueOf } from "./tooltip.ts";
 import { Weights } from "./weights.tsx";
 import { Why } from "./why.tsx";
+import type { Settings } from "./messages.d.ts";
 import type { Bar } from "./colourbar.tsx";
 import type { Ranking } from "./here.ts";
 import type { Pictures } from "./intake.tsx";
 import type { Layer } from "./layer.ts";
 import type { Range } from "./levels.ts";
 import type { Picture, Source } from "./source.ts";
-import type { Settings, Values } from "./state.ts";
+import type { Values } from "./state.ts";
 
 /** What the pictures show: the previous layer's while the next is on its way. */
 interface Shown {

@@ -1,4 +1,23 @@
-// Generated from hookviz/view/messages.py by `make messages`: change that file.
+// Generated from hookviz/view/messages.py and settings.py by `make messages`.
+
+export interface Settings {
+  layer: string;
+  call: number;
+  sample: number;
+  depth: number;
+  channel: number;
+  order: string;
+  reference_channel: number;
+  cmap: string;
+  normalize: string;
+  heatmap: string;
+  alpha: number;
+  over_input: boolean;
+  all_layers: boolean;
+  shown_after: string;
+  place: [number, number] | null;
+  shown_run: string;
+}
 
 export interface HealthSummary {
   text: string;

@@ -1,7 +1,6 @@
 // The model of a widget, as anywidget hands it over: traits that are synchronized, and messages.
 
-import type { Facts, Moved, Overview, Thumbnail } from "./messages.d.ts";
-import type { Settings } from "./state.ts";
+import type { Facts, Moved, Overview, Settings, Thumbnail } from "./messages.d.ts";
 
 /** The traits that the browser reads or sets. */
 interface Traits {

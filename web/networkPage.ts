@@ -8,10 +8,9 @@ import { openView } from "./opening.ts";
 import { pictureOf } from "./pictures.ts";
 import { publicObject } from "./publicObject.ts";
 import { Runner } from "./runner.ts";
-import type { PictureHeader } from "./messages.d.ts";
+import type { PictureHeader, Settings } from "./messages.d.ts";
 import type { PageFacts } from "./network.ts";
 import type { NetworkGraph, Refused } from "./source.ts";
-import type { Settings } from "./state.ts";
 import type { HeldAnswers } from "./walk.ts";
 
 /** Unpack model and runtime, and start the worker. */

@@ -3,8 +3,8 @@
 import { goToTarget, keepAddress, viewIn } from "./address.ts";
 import { App } from "./app.ts";
 import { Lesson } from "./lesson.tsx";
+import type { Settings } from "./messages.d.ts";
 import type { Source } from "./source.ts";
-import type { Settings } from "./state.ts";
 
 /**
  * @param settings Where the page opens without an address.

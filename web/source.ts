@@ -17,6 +17,7 @@ import type {
   Overview,
   PictureHeader,
   Reply,
+  Settings,
   TargetFacts,
   WeightsAnswer,
   WhyAnswer,
@@ -25,7 +26,7 @@ import type {
 import type { CallFacts } from "./network.ts";
 import type { Found } from "./output.tsx";
 import type { Found as Sides } from "./pair.tsx";
-import type { Settings, Values } from "./state.ts";
+import type { Values } from "./state.ts";
 
 /** An answer with its arrays decoded. */
 type Decoded<Answer extends Reply> =

@@ -1,27 +1,10 @@
 // All that can be set, and one event when something of it changes.
 
+import type { Settings } from "./messages.d.ts";
+
 export interface Ends {
   low: number;
   high: number;
-}
-/** The explorer's own. */
-export interface Settings {
-  layer: string;
-  channel: number;
-  call: number;
-  sample: number;
-  depth: number;
-  order: string;
-  reference_channel: number;
-  cmap: string;
-  normalize: string;
-  heatmap: string;
-  alpha: number;
-  over_input: boolean;
-  all_layers: boolean;
-  place: [number, number] | null;
-  shown_after: string;
-  shown_run: string;
 }
 export type Values = Settings & {
   targetClass: number | null;

@@ -21,6 +21,7 @@ import type {
   LayerQuestion,
   Overview,
   SentQuestion,
+  Settings,
   TargetFacts,
 } from "./messages.d.ts";
 import type { Part as Scores } from "./ablation.tsx";
@@ -41,7 +42,6 @@ import type {
   Refused,
 } from "./source.ts";
 import type { Found as Sides } from "./pair.tsx";
-import type { Settings } from "./state.ts";
 
 const BUDGET = 300e6; // bytes of layers that are kept
 const SOON = 60; // milliseconds before a setting is sent to the kernel

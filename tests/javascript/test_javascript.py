@@ -3,9 +3,8 @@
 import base64
 import json
 import os
-import re
 import subprocess
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -317,19 +316,6 @@ def cases(tmp_path_factory):
     path = tmp_path_factory.mktemp("javascript") / "cases.json"
     path.write_text(json.dumps(made), encoding="utf-8")
     return path
-
-
-def test_typescript_settings_have_the_types_of_python():
-    from hookviz.view.settings import Settings
-
-    text = (bundles.WEB / "state.ts").read_text(encoding="utf-8")
-    (typed,) = re.findall(r"export interface Settings \{([^{}]*)\}", text)
-    found = dict(line.strip(" ;").split(": ") for line in typed.strip().splitlines())
-    kinds = {"str": "string", "int": "number", "float": "number", "bool": "boolean"}
-    kinds["tuple[float, float] | None"] = "[number, number] | null"
-    assert found == {
-        each.name: kinds[each.type] for each in fields(Settings) if each.name != "target"
-    }
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in HERE.glob("*_test.js")))
