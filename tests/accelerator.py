@@ -186,6 +186,27 @@ def attributions(setting: Setting) -> Results:
     return results
 
 
+class Recurrent(nn.Module):
+    """A recurrent network; cuDNN computes no gradient of one in eval mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(8, 16, batch_first=True), nn.Linear(16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.lstm(x)[0][:, -1])
+
+
+def recurrence(setting: Setting) -> Results:
+    torch.manual_seed(0)
+    model = Recurrent().eval().to(setting.device)
+    x = torch.randn(2, 6, 8).to(setting.device)
+    with setting.autocast():
+        gradient = hookviz.attribute(model, x, TARGET, method="saliency")
+        box = hookviz.receptive_field(model, x, "lstm").box(3)
+    return {"saliency": gradient, "box": box}
+
+
 def attention(setting: Setting) -> Results:
     model = hookviz.models.demo_transformer().to(setting.device)
     with setting.autocast():
@@ -256,6 +277,7 @@ SUBJECTS: dict[str, Callable[[Setting], Results]] = {
         survey,
         watch,
         attributions,
+        recurrence,
         attention,
         field,
         compare_models,

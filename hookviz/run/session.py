@@ -59,6 +59,19 @@ GradientSource = Literal["inputs", "parameters", "everything"]
 """The tensors whose gradient is computed: the inputs; parameters too; or all, by backward()."""
 
 
+def _has_no_backward(module: nn.Module) -> bool:
+    """Return True for a recurrent layer of which cuDNN computes no gradient: in eval mode."""
+    return (
+        isinstance(module, nn.RNNBase)
+        and not module.training
+        and any(p.device.type in _CUDNN for p in module.parameters())
+    )
+
+
+_CUDNN = {"cuda"}
+"""The types of devices on which cuDNN runs recurrent layers."""
+
+
 def clone_inputs(model: nn.Module, args: Any, kwargs: Any) -> tuple[list, dict, list[Tensor]]:
     """Clone the arguments of a call; also return the tensors whose gradient a backward computes.
 
@@ -295,6 +308,8 @@ class Session:
             yield force_eager()
             yield torch.set_grad_enabled(grad)  # in effect from here on
             yield WithoutFastPath()
+            if any(map(_has_no_backward, self.model.modules())):
+                yield torch.backends.cudnn.flags(enabled=False)
             yield from edits
 
         return Block(contexts())

@@ -191,6 +191,31 @@ def test_an_error_of_the_target_is_raised_unchanged():
     assert shapes == [(1, 5)]
 
 
+class Recurrent(nn.Module):
+    """A recurrent network that notes in each forward whether cuDNN is on."""
+
+    def __init__(self, seen):
+        super().__init__()
+        self.lstm = nn.LSTM(3, 4, batch_first=True)
+        self.note = lambda: seen.append(torch.backends.cudnn.enabled)
+
+    def forward(self, x):
+        self.note()
+        return self.lstm(x)[0]
+
+
+@pytest.mark.parametrize("devices, seen", [({"cpu"}, False), ({"cuda"}, True)])
+def test_cudnn_does_not_run_recurrent_layers_of_which_it_has_no_gradient(
+    monkeypatch, devices, seen
+):
+    monkeypatch.setattr("hookviz.run.session._CUDNN", devices)
+    seen_by = []
+    model = Recurrent(seen_by).eval()
+    hookviz.attribute(model, torch.randn(1, 5, 3), lambda output: output.sum())
+    hookviz.trace(model, torch.randn(1, 5, 3), lambda output: output.sum())
+    assert seen_by and set(seen_by) == {seen} and torch.backends.cudnn.enabled
+
+
 def test_another_thread_waits_until_a_run_has_ended():
     """JupyterLab handles widget messages in a separate thread while a cell runs."""
     todo, begun = [], []
