@@ -321,6 +321,8 @@ class ViewResults(FacedWidget):
         """
         view, run = self.displayed(), self._run
         assert run is not None  # otherwise it is closed
+        if not isinstance(network, bool):
+            raise TypeError(f"network= must be True or False, not {network!r}; see precision=.")
         options: dict[str, Any] = {"layers": layers, "title": title, "steps": steps}
         check_folder(path)
         with Progress() as bar:

@@ -150,3 +150,8 @@ def test_trace_and_survey_pages_refuse_invalid_sizes(size):
     for result in (traced, surveyed):
         with pytest.raises(ValueError, match="is not a size: give a number of bytes"):
             result.to_html(max_bytes=size)
+
+
+def test_a_precision_is_not_taken_for_network_true(explorer):
+    with pytest.raises(TypeError, match="network= must be True or False, not 'int8'; see precision"):
+        explorer.to_html(network="int8")
