@@ -51,6 +51,7 @@ export class App {
   isWaiting = true;
   used: Map<string, number> = new Map(); // by layer: the channel that was shown last
   stepped = false; // to a layer whose channel is chosen when its data arrives
+  leavesSilence = false; // on a new picture, once its maps are here
   frame = 0;
   width = 0; // of the view: measured when it changes, since each reading would force a layout
   toFirst = false;
@@ -227,6 +228,11 @@ export class App {
     this.rank = null;
     this.stepped = false;
     this.state.set({ layer, channel, targetClass });
+  }
+
+  /** Show another picture at the strongest channel if this one, which is not silent now, is so there. */
+  meetPicture() {
+    this.leavesSilence = this.data?.still[this.at.channel] !== "silent";
   }
 
   /** The channel of a new layer: the one that was shown there last, or what contributes most. */
@@ -439,6 +445,12 @@ export class App {
     if (this.stepped) {
       this.stepped = false;
       this.state.set({ channel: this.channelOf(data) });
+    }
+    if (this.leavesSilence) {
+      this.leavesSilence = false;
+      const { channel } = this.at;
+      const isSilent = data.still[channel] === "silent";
+      if (isSilent) this.state.set({ channel: data.strongest ?? channel });
     }
     if (this.at.channel >= data.count) this.state.set({ channel: data.count - 1 });
     return this.at !== at;

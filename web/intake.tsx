@@ -165,7 +165,7 @@ export class Intake implements Pictures {
   camera: Camera;
   brush: Brush;
 
-  constructor(app: App, public source: NetworkSource) {
+  constructor(public app: App, public source: NetworkSource) {
     this.camera = new Camera(() => app.schedule(), app.ended.signal);
     this.brush = new Brush(app, source, this);
     listenForFiles(document, (file) => this.take(file));
@@ -223,7 +223,8 @@ export class Intake implements Pictures {
     if (!file) return this.source.say("What was dropped is not a file: drop a picture.");
     this.camera.stop();
     try {
-      return await this.source.read(pixelsOf(file));
+      await this.source.read(pixelsOf(file));
+      return this.app.meetPicture();
     } catch (error) {
       return this.source.say((error as Error).message);
     }

@@ -72,7 +72,7 @@ export class Layer {
     return `Head ${channel}, query ${query}: ${weights.join(", ")}.`;
   }
 
-  /** The channel with the largest sum of activation × gradient; null if there is none. */
+  /** The channel with the largest sum of activation × gradient, a silent one never; null if there is none. */
   get strongest() {
     const { maps, gradients } = this.arrays;
     if (!gradients) return null;
@@ -86,7 +86,7 @@ export class Layer {
           sum += maps.values[i] * gradients.values[i];
         }
         graded ||= sum !== 0;
-        if (sum > most) [best, most] = [channel, sum];
+        if (sum > most && this.still[channel] !== "silent") [best, most] = [channel, sum];
       }
       return graded ? best : null;
     });

@@ -89,7 +89,7 @@ def without_silence(before: View, view: View) -> View:
     A channel that was silent before stays: it is switched off, or was chosen for its silence.
     """
     channel = view.settings.channel
-    if _is_silent(before) or not _is_silent(view):
+    if _is_silent(before) or not _is_silent(view) or layer_of(view).statistics.silent.all():
         return view
     view = view.with_settings(channel=strongest_channel(view))
     words = f"Channel {channel} is silent on this input; channel {view.settings.channel} is not."
@@ -115,14 +115,14 @@ def ranges_in(layer: LayerView) -> np.ndarray:
 
 
 def strongest_in(layer: LayerView) -> int | None:
-    """Return the channel of a layer that contributes most to the target.
+    """Return the channel of a layer that contributes most to the target, a silent one never.
 
     None without a gradient, and where no channel contributes anything.
     """
     contributions = contributions_in(layer)
     if contributions is None or not contributions.any():
         return None
-    return int(contributions.argmax())
+    return int(np.where(layer.statistics.silent, -np.inf, contributions).argmax())
 
 
 def gradient_varies(layer: LayerView, channel: int) -> bool:

@@ -30,3 +30,11 @@ test("a layer's orders, rows and small maps", () => {
   assert.deepEqual(layer.small(2, 0), { values: Float32Array.from([3, 4.5]), height: 1, width: 2 });
   assert.deepEqual(layer.small(1, 1).values, maps.values.subarray(6));
 });
+
+test("the strongest channel is never silent, not even where all others lower the score", () => {
+  const numbers = { shape: [7, 2], values: Float32Array.from({ length: 14 }, (_, i) => ([0, 2].includes(i) ? 0 : 1)) };
+  const maps = { shape: [2, 1, 2], values: Float32Array.from([0, 0, 2, 1]) };
+  const gradients = { shape: [2, 1, 2], values: Float32Array.from([-1, -1, -1, -1]) };
+  const made = /** @type {any} */ ({ maps, gradients, numbers });
+  assert.equal(new Layer({ size: [1, 2] }, made, ["index"], []).strongest, 1);
+});

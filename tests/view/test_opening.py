@@ -9,6 +9,8 @@ from torchvision.models import VisionTransformer
 import hookviz
 from hookviz.draw.colours import robust_end
 from hookviz.view.health import Cell, verdict
+from hookviz.view.layer import LayerView
+from hookviz.view.opening import strongest_in
 from hookviz.view.panels import FLAT
 
 
@@ -164,3 +166,10 @@ def test_the_health_chip_has_three_to_six_words(changes):
     said = verdict([Cell(name, name, 8, **values) for name in "abc"], samples=64)
     assert 3 <= len(said.text.split()) <= 6 and said.details.endswith(".")
     assert (said.kind == "good") == (not changes)
+
+
+def test_the_strongest_channel_is_never_silent():
+    """Not even where all others lower the score: a map of zeros shows nothing."""
+    maps = np.array([[[0.0, 0.0]], [[2.0, 1.0]], [[0.5, 1.0]]], np.float32)
+    layer = LayerView(maps, -np.ones_like(maps), None, 1, 1)
+    assert strongest_in(layer) == 2
