@@ -71,9 +71,18 @@ export function pointedAt(step: Step, settings: Partial<Settings>, facts: Partia
 
 /** Settings in words. */
 export function inWords(settings: Record<string, unknown>) {
-  return Object.entries(settings)
-    .map(([name, value]) => `${name} ${String(value ?? "") || "none"}`)
-    .join(", ");
+  return Object.entries(settings).map(([name, value]) => {
+    if (name === "off") return offInWords([value].flat(2));
+    if (name === "position" && Array.isArray(value)) return `row ${value[0]}, column ${value[1]}`;
+    return value === null ? `no ${name} yet` : `${name} ${value}`;
+  }).join(", ");
+}
+
+/** @param off Layers and channels by turns. */
+function offInWords(off: unknown[]) {
+  const layers = off.filter((_, place) => place % 2 === 0);
+  const words = layers.map((layer, number) => `channel ${off[2 * number + 1]} of layer ${layer}`);
+  return words.length ? `${words.join(", ")} off` : "no channel off";
 }
 
 /** The answer after one more try; once right, it stays right. */

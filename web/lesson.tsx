@@ -71,10 +71,9 @@ export class Lesson {
       return this.set({ message: "Write your name first." });
     }
     const text = JSON.stringify(sheet(this.course, name, this.answers), null, 1);
-    return download(
-      new Blob([text], { type: "application/json" }),
-      `${name.replace(/[^\p{L}\p{N}]+/gu, "-")}.json`,
-    );
+    const file = `${name.replace(/[^\p{L}\p{N}]+/gu, "-")}.json`;
+    download(new Blob([text], { type: "application/json" }), file);
+    return this.set({ message: `Saved as ${file}: hand in this file.` });
   }
 
   /** The second click in a row deletes everything: browsers block dialogs in frames. */
@@ -183,7 +182,7 @@ function LessonView({ lesson }: { lesson: Lesson }) {
 function Mark({ lesson, number }: { lesson: Lesson; number: number }) {
   const answer = lesson.answers[number];
   const verdict = !answer
-    ? "open"
+    ? "not answered"
     : answer.right
     ? "right"
     : answer.right === null
@@ -193,7 +192,7 @@ function Mark({ lesson, number }: { lesson: Lesson; number: number }) {
     <button
       type="button"
       class="hv-step"
-      data-right={answer?.right}
+      data-right={answer && String(answer.right)}
       aria-current={number === lesson.place ? "step" : undefined}
       aria-label={`question ${number + 1}, ${verdict}`}
       onClick={() => lesson.go(number)}
@@ -209,7 +208,7 @@ function Field({ lesson }: { lesson: Lesson }) {
   const label = "your answer";
   const write = (written: string) => lesson.set({ written });
   if (kind === "view") {
-    const now = `${label}: ${inWords(lesson.pointed)} (move the view to change it)`;
+    const now = `${label}: ${inWords(lesson.pointed)} (it changes with the view)`;
     return <span class="hv-dim">{now}</span>;
   }
   if (choices.length) {

@@ -36,7 +36,11 @@ test("a channel that is switched off alone is an answer, and so is the top class
   assert.equal(judged(view, alone), true);
   const two = pointedAt(view, {}, { edits: [off, { ...off, channel: 5 }], predictions });
   assert.equal(judged(view, two), false);
-  assert.equal(inWords(pointedAt(view, {}, { edits: [], predictions })), "off none, prediction cat");
+  assert.equal(inWords(alone), "channel 3 of layer a off, prediction cat");
+  assert.equal(inWords(pointedAt(view, {}, { edits: [off, half, { ...off, channel: 5 }], predictions })), "channel 3 of layer a, channel 5 of layer a off, prediction cat");
+  assert.equal(inWords(pointedAt(view, {}, { edits: [], predictions: [] })), "no channel off, no prediction yet");
+  assert.equal(inWords({ position: [4, 12] }), "row 4, column 12");
+  assert.equal(inWords({ position: null }), "no position yet");
 });
 
 test("a number may have a decimal comma; a word is none", () => {
