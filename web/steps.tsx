@@ -215,9 +215,7 @@ function StripView({ view }: { view: Steps }) {
           <Canvas
             class="hv-steps-strip"
             role="img"
-            aria-label={`${
-              statisticName(statistic)
-            } of ${names.length} rows in ${steps.length} recorded steps`}
+            aria-label={`${statisticName(statistic)} of ${names.length} rows in ${inSteps(steps)}`}
             style={{ height: `${high}px` }}
             paint={(canvas) =>
               paint(canvas, levels, steps.length, names.length, palettes[strip.palette])}
@@ -352,6 +350,8 @@ function drawBars(
   }
 }
 
+const inSteps = ({ length }: number[]) => `${length} recorded step${length === 1 ? "" : "s"}`;
+
 /** The histograms of all steps. */
 function OverTime({ view, what, side }: Side) {
   const { steps, row, known, facts, palettes } = view;
@@ -371,7 +371,7 @@ function OverTime({ view, what, side }: Side) {
       <Canvas
         class="hv-steps-dimension"
         role="img"
-        aria-label={`Histograms of ${what} of ${row} in ${steps.length} steps, ${ends}`}
+        aria-label={`Histograms of ${what} of ${row} in ${inSteps(steps)}, ${ends}`}
         style={{ maxWidth: `${WIDE * steps.length}px` }}
         hidden={!bins}
         paint={(canvas) => bins && drawDimension(canvas, found, bins, palettes.sequential)}

@@ -165,6 +165,22 @@ def test_all_pages_of_the_mosaic_are_full(page):
     expect(page.locator('.hv-tile[data-channel="95"]')).to_be_visible()
 
 
+def test_tabs_below_the_mosaic_of_a_narrow_window_can_be_clicked(page):
+    """The tabs move up over the room that the tiles leave free, which took the clicks."""
+    page.set_viewport_size({"width": 760, "height": 900})
+    find_layer(page, "layer3.1.conv1")
+    channels = page.get_by_role("slider", name="channel", exact=True)
+    channels.press("Home")
+    tab = page.locator(".hv-tab").first
+    tab.scroll_into_view_if_needed()
+    hit = """(tab) => {
+      const { left, top, width, height } = tab.getBoundingClientRect();
+      return document.elementFromPoint(left + width / 2, top + height / 2) === tab;
+    }"""
+    assert float(page.locator(".hv-mosaic").evaluate("e => e.style.getPropertyValue('--unused')"))
+    assert tab.evaluate(hit)
+
+
 def test_the_page_can_be_printed(page):
     pdf = page.pdf(print_background=True)
     assert pdf.startswith(b"%PDF") and len(pdf) > 20_000
