@@ -112,7 +112,7 @@ def test_a_page_that_runs_its_network_asks_for_edits(shown, tmp_path):
     explorer.close()
     lesson = page.get_by_role("region", name="questions")
     check, verdict = lesson.get_by_role("button", name="check"), lesson.get_by_role("status")
-    lesson.get_by_text("your answer: no channel off (it changes with the view)").wait_for(timeout=120e3)
+    lesson.get_by_text("your answer: no channel off").wait_for(timeout=120e3)
     open_drawer(page, "Edit")
     off = page.get_by_role("button", name="off", exact=True)
     off.click()

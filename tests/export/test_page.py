@@ -153,5 +153,5 @@ def test_trace_and_survey_pages_refuse_invalid_sizes(size):
 
 
 def test_a_precision_is_not_taken_for_network_true(explorer):
-    with pytest.raises(TypeError, match="network= must be True or False, not 'int8'; see precision"):
+    with pytest.raises(TypeError, match="network= must be True or False, not 'int8'"):
         explorer.to_html(network="int8")
