@@ -41,10 +41,10 @@ def diagnose(
 
     ``diagnose(model, inputs)`` runs one forward and one backward and examines every operation.
     ``with diagnose(model) as findings:`` guards a training step of the user, which stays the same,
-    to the bit: while it runs, one sum is taken of each output of the model and one of each
-    gradient that reaches an output or a weight. If the model raises, or if something looks wrong,
-    such as a sum that is not finite, the call is repeated with the same inputs, random numbers and
-    buffers, and examined. The findings are there when the block is over.
+    to the bit: while it runs, the least and the largest value are taken of each output of the model
+    and of each gradient that reaches an output or a weight. If the model raises, or if something
+    looks wrong, such as a value that is not finite, the call is repeated with the same inputs,
+    random numbers and buffers, and examined. The findings are there when the block is over.
 
     Parameters
     ----------

@@ -236,8 +236,8 @@ class Diagnosis(TablePage, Sequence[Finding]):
             raise ValueError(f"Unknown finding {finding}: there are {len(self)} of them.")
         if self._explore is None or self[finding].kind in ("shape", "error"):
             raise ValueError(
-                "No maps can be shown: the model did not run to its end, or only its sums "
-                "were looked at."
+                "No maps can be shown: the model did not run to its end, or only its outputs and "
+                "gradients were looked at."
             )
         return self._explore(self[finding])
 

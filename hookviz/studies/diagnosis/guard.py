@@ -1,12 +1,13 @@
 """A guard around the user's own step: watched cheaply, and examined if anything looks wrong.
 
-While the block runs, `StepWatch` sums up the model's outputs and the gradients of its weights, and
-records the loss. If a sum is not finite, if something raises, or if gradients are missing or of
-very different sizes, the call of the model is repeated and examined.
+While the block runs, `StepWatch` takes the least and the largest value of the model's outputs and
+of its weights' gradients, and records the loss. If one is not finite, if something raises, or if
+gradients are missing or of very different sizes, the call of the model is repeated and examined.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -30,7 +31,7 @@ from .examination import examine
 from .findings import Diagnosis, Finding, Ignored
 from .loss_scale import loss_scale
 from .recorded_call import RecordedCall
-from .watching import StepWatch, Sum
+from .watching import Ends, StepWatch
 
 LOST = "nan", "inf"
 
@@ -104,7 +105,7 @@ class Guard(Diagnosis):
         self.set_findings(found, [watch.looked_at, *looked_at(run), *more] if watch.count else [])
 
     def _replayed(
-        self, watch: StepWatch, hit: Sum | None, error: BaseException | None
+        self, watch: StepWatch, hit: Ends | None, error: BaseException | None
     ) -> tuple[RunRecord | None, str]:
         """Examine the call that looks wrong, if there is one; else say why it is not examined."""
         if not watch.calls:
@@ -152,7 +153,7 @@ class Guard(Diagnosis):
 
 
 def _of_replay(
-    live: list[Finding], seen: RunRecord, hit: Sum | None, error: BaseException | None
+    live: list[Finding], seen: RunRecord, hit: Ends | None, error: BaseException | None
 ) -> list[Finding]:
     """Return what the examination adds to the findings of the step itself."""
     found = findings_of(seen)
@@ -176,8 +177,8 @@ _EMPTY = Finding(
 )
 
 
-def _first(hits: list[Sum]) -> Sum:
-    """Return the first non-finite sum, except gradients that the loss itself sent."""
+def _first(hits: list[Ends]) -> Ends:
+    """Return the first one in the order in which they ran, but the gradient of the loss first."""
     sent = (h for h in hits if h.phase == "sent" and h.started is hits[0].started)
     return hits[0] if hits[0].phase == "forward" else next(sent, hits[0])
 
@@ -188,9 +189,9 @@ def _of_weight(name: str, word: str) -> Finding:
     return Finding(word.lower(), "error", message, advice, name.rpartition(".")[0])
 
 
-def _coarse(hit: Sum, why: str, scaler: Any) -> Finding:
-    """Describe a sum that is not finite without knowing the operation."""
-    word = "NaN" if bool(hit.value.isnan()) else "Inf"
+def _coarse(hit: Ends, why: str, scaler: Any) -> Finding:
+    """Describe NaN or Inf without knowing the operation."""
+    word = "NaN" if math.isnan(hit.size) else "Inf"
     backward = hit.phase != "forward"
     where = "the gradient that the loss sent to the output of the model"
     if hit.phase != "sent":

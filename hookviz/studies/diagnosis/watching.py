@@ -1,11 +1,11 @@
-"""A step of training that is only watched: the sums of its outputs and gradients, and its loss."""
+"""A step of training that is only watched: how large outputs and gradients are, and the loss."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ...hooking.handles import HookManager
 from ...hooking.select import module_names, type_name
-from ...hooking.tensors import tensors
+from ...hooking.tensors import on_cpu, tensors
 from ...hooking.transforms import TRANSFORMS, hiding_transform, is_wrapped
 from ...run.errors import caller, no_grad_line
 from ...run.recorder import OperationRecorder
@@ -28,27 +28,32 @@ from .recorded_call import RecordedCall, recorded_call
 from .records import OperationRecord
 
 CHECK_EVERY = 16
-"""After this many calls of the model in one block the sums are read, and what is finite is
+"""After this many calls of the model in one block the sizes are read, and what is finite is
 released."""
 
 UNEVEN, FAR_TOO_LARGE = 1e5, 1e10
-"""A step is examined from this ratio of the mean absolute values of gradients on, between the
-weights of two layers, and from this mean value on."""
+"""A step is examined from this ratio of the largest gradients on, between the weights of two
+layers, and from this largest value on."""
 
 
 @dataclass(frozen=True, eq=False)
-class Sum:
-    """The sum of absolute values of an output, or of the gradient that reached it or weights."""
+class Ends:
+    """The least and largest value of an output, or of the gradient that reached it or weights."""
 
     layer: str  # the owner of the weights; empty for an output of the model
-    phase: str  # "forward", "backward", or "sent" for the gradient of an output of the model
-    value: Tensor
-    count: int  # of values
+    phase: str  # "forward", "backward", "bias", or "sent" for the gradient of the model's output
+    low: Tensor
+    high: Tensor
     started: RecordedCall | None
+
+    @property
+    def size(self) -> float:
+        """The largest absolute value; NaN if there is one."""
+        return max(abs(float(self.low)), abs(float(self.high)))
 
 
 class StepWatch(HookManager):
-    """A block that sums up outputs and gradients, and records the loss.
+    """A block that measures outputs and gradients, and records the loss.
 
     NaN and Inf that arise within the model are in its output, or in the gradients of its weights.
 
@@ -61,9 +66,9 @@ class StepWatch(HookManager):
     count : int
         The number of all its calls.
     output : float
-        The largest mean absolute value of an output of the model.
+        The largest absolute value of an output of the model.
     gradients : dict of str to float
-        Mean absolute values of weights' gradients by layer.
+        The largest absolute value of the weights' gradients by layer.
     """
 
     follows = TRANSFORMS  # a refusal would stop the training
@@ -84,9 +89,9 @@ class StepWatch(HookManager):
         self.calls: list[RecordedCall] = []
         self.count, self.output = 0, 0.0
         self.gradients: dict[str, float] = {}
-        self._sums: list[Sum] = []
-        # Sums of the gradients that came since the optimizer's last step, by parameter.
-        self._came: dict[str, Tensor] = {}
+        self._measured: list[Ends] = []
+        # Those of the gradients that came since the optimizer's last step, by parameter.
+        self._came: dict[str, Ends] = {}
         # Calls with NaN or Inf in a weight before the optimizer's step: its name, and which.
         self.broken: dict[RecordedCall | None, tuple[str, str]] = {}
         self._waiting: set[tuple[int, int]] = set()  # outputs that no gradient has reached yet
@@ -122,7 +127,7 @@ class StepWatch(HookManager):
             record = OperationRecord(0, "no_grad", "", file=line[0], line=line[1])
             self.run.check(NoGradient).breaks.append(GraphBreak(record, 0))
         if len(self.calls) >= CHECK_EVERY and not self.hits():
-            self._sums.clear()
+            self._measured.clear()
             self.run.operations.clear()
             # Calls whose gradient has not come yet stay.
             self.calls = [each for each in self.calls if not each.gradients][-CHECK_EVERY:]
@@ -142,9 +147,9 @@ class StepWatch(HookManager):
             self.run.gradient_norms[name] = 0.0
             # The gradient of a bias before a norm is next to nothing, and rightly so.
             phase = "backward" if gradient.ndim > 1 else "bias"
-            value = self._add(name.rpartition(".")[0], phase, gradient)
-            if value is not None:
-                self._came[name] = value
+            ends = self._add(name.rpartition(".")[0], phase, gradient)
+            if ends is not None:
+                self._came[name] = ends
 
     def _steps(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note what the step destroys, and gradients that were gone before it."""
@@ -156,7 +161,7 @@ class StepWatch(HookManager):
         with torch.no_grad(), self.outside.silent():
             gone = all(is_gone(self.parameters[name].grad) for name in names)
             # Gradients with NaN may have been set to zero on purpose.
-            if gone and any(0 < abs(float(each)) < math.inf for each in came.values()):
+            if gone and any(0 < each.size < math.inf for each in came.values()):
                 self.run.check(Optimizers).gone |= names
 
     def _note_broken(self) -> None:
@@ -164,8 +169,10 @@ class StepWatch(HookManager):
         started = self.calls[-1] if self.calls else None
         if started is None or started.changed:
             return
-        own = (each for each in self._sums if each.started is started and each.phase == "forward")
-        if all(bool(each.value.isfinite()) for each in own):
+        own = (
+            each for each in self._measured if each.started is started and each.phase == "forward"
+        )
+        if all(math.isfinite(each.size) for each in own):
             return
         for name, parameter in self.parameters.items():
             if not bool(parameter.isfinite().all()):
@@ -196,42 +203,40 @@ class StepWatch(HookManager):
             if not self._waiting:  # the loss's part of the backward is over
                 self.outside.skip_backward()
 
-    def _add(self, layer: str, phase: str, tensor: Tensor) -> Tensor | None:
-        if not (tensor.is_floating_point() or tensor.is_complex()) or is_wrapped(tensor):
+    def _add(self, layer: str, phase: str, tensor: Tensor) -> Ends | None:
+        numbers = tensor.is_floating_point() or tensor.is_complex()
+        if not numbers or is_wrapped(tensor) or not tensor.numel():
             return None
-        # Half precision would overflow in the sum.
-        dtype = torch.float32 if tensor.dtype.itemsize < 4 else None
         # Without dispatch modes it is quick; a tensor of a subclass needs them.
         plain = type(tensor) in (Tensor, nn.Parameter)
         with torch._C._DisableTorchDispatch() if plain else nullcontext():
             tensor = tensor.detach()
+            if tensor.is_complex():
+                tensor = torch.view_as_real(tensor.resolve_conj())
+            tensor = tensor.float() if tensor.dtype.itemsize < 4 else tensor
             if tensor.layout is torch.strided:
-                value = torch.linalg.vector_norm(tensor, 1, dtype=dtype)
+                low, high = tensor.aminmax()
             else:
-                value = tensor.sum(dtype=dtype)
+                low = high = tensor.sum()
         started = self.calls[-1] if self.calls else None
-        self._sums.append(Sum(layer, phase, value, tensor.numel(), started))
-        return value
+        self._measured.append(Ends(layer, phase, low, high, started))
+        return self._measured[-1]
 
-    # What the sums say
+    # What the sizes say
 
-    def hits(self) -> list[Sum]:
-        """Return the sums that are not finite, and note the sizes; all are read at once."""
-        devices: dict[torch.device, list[Sum]] = {}
-        for each in self._sums:
-            devices.setdefault(each.value.device, []).append(each)
-        found = []
-        for sums in devices.values():
-            read = torch.stack([each.value.float() for each in sums]).tolist()
-            for each, size in zip(sums, read, strict=True):
-                if not math.isfinite(size):
-                    found.append(each)
-                elif each.phase == "forward" and each.count:
-                    self.output = max(self.output, size / each.count)
-                elif each.phase == "backward" and each.count:
-                    known = self.gradients.get(each.layer, 0.0)
-                    self.gradients[each.layer] = known + size / each.count
-        return sorted(found, key=self._sums.index)
+    def hits(self) -> list[Ends]:
+        """Return those that are not finite, and note the sizes of all, which are read together."""
+        read = on_cpu([end for each in self._measured for end in (each.low, each.high)])
+        self._measured = [
+            replace(each, low=low, high=high)
+            for each, low, high in zip(self._measured, read[::2], read[1::2], strict=True)
+        ]
+        for each in self._measured:
+            if each.phase == "forward" and math.isfinite(each.size):
+                self.output = max(self.output, each.size)
+            elif each.phase == "backward" and math.isfinite(each.size):
+                self.gradients[each.layer] = max(self.gradients.get(each.layer, 0.0), each.size)
+        return [each for each in self._measured if not math.isfinite(each.size)]
 
     @property
     def suspect(self) -> bool:
@@ -244,7 +249,7 @@ class StepWatch(HookManager):
 
     @property
     def looked_at(self) -> str:
-        """The outputs and gradients that the sums cover, in words."""
+        """The outputs and gradients that were measured, in words."""
         times = "1 call" if self.count == 1 else f"{self.count} calls"
         return f"NaN and Inf in outputs and gradients of the model, in {times}"
 
@@ -268,5 +273,5 @@ class StepWatch(HookManager):
     def release(self) -> None:
         """Release inputs, the graph and the error: findings need none of them."""
         self.calls.clear()
-        self._sums.clear()
+        self._measured.clear()
         self.outside.error = self.log.root = None
