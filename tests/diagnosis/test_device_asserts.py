@@ -79,7 +79,7 @@ def test_diagnose_does_not_run_a_loss_that_would_abort(asserting_cpu, monkeypatc
     ran, y = [], torch.tensor([0, 3])
     found = hookviz.diagnose(model, torch.randn(2, 4), lambda output: F.cross_entropy(output, y))
     assert "Target 3 is out of bounds." in found[0].message and found[0].severity == "error"
-    assert "from 0 to 2" in found[0].advice
+    assert "from 0 to 2" in found[0].advice and found[0].phase == "forward"
     assert "addmm" in ran and "nll_loss_forward" not in ran
 
 

@@ -48,8 +48,8 @@ class ModelError(Check):
         where = f"The model raised {type(error).__name__} in {_in_words(call)}"
         found = _finding(error, where, call, run.check(NoGradient).last_break())
         if run.failed is not None:
-            found["operation"] = run.failed.name
-        if any(each.module is run.root and each.finished for each in run.calls):
+            found |= {"operation": run.failed.name, "phase": run.failed.phase}
+        elif any(each.module is run.root and each.finished for each in run.calls):
             found["phase"] = "backward"
         shapes = [(each.layer, each.type, each.shapes) for each in run.calls if each.shapes]
         yield Finding(**found, evidence={"shapes": shapes})
