@@ -1,13 +1,17 @@
 """Inspecting a parametrized model changes its state no more than a plain run does."""
 
+import re
+from inspect import signature
+
 import pytest
 import torch
+from test_grammar import FUNCTIONS
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune
 from untouched import assert_untouched, snapshot
 
 import hookviz
-from hookviz import metrics
+from hookviz import attribution, metrics
 
 
 class Noise(nn.Module):
@@ -95,8 +99,21 @@ def explored(model):
     explorer.close()
 
 
+def perturbed(model):
+    attribution.scorecam(model, X[:1], "first")
+    attribution.ablationcam(model, X[:1], "first")
+    attribution.occlusion(model, X[:1], window=9)
+    metrics.deletion_curve(model, X[:1], X[0, 0], steps=1)
+    metrics.insertion_curve(model, X[:1], X[0, 0], steps=1)
+    metrics.sanity_check(model, X[:1], "activation", "first", steps=1)
+
+
 INSPECTIONS = {
     "explore": explored,
+    "scorecam, ablationcam, occlusion and metrics": perturbed,
+    "feature_visualization": lambda m: hookviz.feature_visualization(
+        m, "first", 0, size=16, steps=1, transform=lambda picture: torch.zeros(3, 16, 16)
+    ),
     "trace": lambda m: hookviz.trace(m, X),
     "diagnose": lambda m: hookviz.diagnose(m, X, loss),
     "diagnose with an optimizer": lambda m: hookviz.diagnose(
@@ -115,9 +132,22 @@ INSPECTIONS = {
     "receptive_field": lambda m: hookviz.receptive_field(m, X),
     "hooks": lambda m: repr(hookviz.hooks(m)),
     "remove_hooks": lambda m: hookviz.remove_hooks(m, of="no such function"),
-    "deletion_curve": lambda m: metrics.deletion_curve(m, X[:1], X[0, 0], steps=3),
 }  # fmt: skip
 """Functions that run the model themselves, or not at all."""
+
+
+def test_every_function_that_takes_a_model_is_tested():
+    models = {"model", "model_a"}
+    taking = {
+        name.rpartition(".")[2]
+        for name, function in FUNCTIONS.items()
+        if models & signature(function).parameters.keys()
+    }
+    tested = re.findall(r"\w+", " ".join([*INSPECTIONS, *AROUND]))
+    assert taking - set(tested) == {
+        *("prepare_input", "load"),  # they run no model
+        *("deletion_curve", "insertion_curve", "sanity_check"),  # the metrics
+    }
 
 
 @pytest.mark.parametrize("training", [True, False], ids=["training", "eval"])

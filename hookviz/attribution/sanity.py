@@ -114,7 +114,7 @@ def sanity_check(
         raise ValueError("The model has no weights, so its heatmaps cannot depend on them.")
     size = -(-len(order) // steps)
     groups = [order[first : first + size] for first in range(0, len(order), size)]
-    twin = copy.deepcopy(session.given)
+    twin = _copy_of(session.given)
     shuffled = Session(twin, session.inputs, weights=weights, class_names=class_names)
     generator = torch.Generator().manual_seed(seed)
     original = compute(session).abs().cpu()
@@ -131,6 +131,12 @@ def sanity_check(
             maps.append(compute(shuffled).abs().cpu())
             progress.update(done / len(groups))
     return SanityCheck(method, [", ".join(group) for group in groups], torch.stack(maps))
+
+
+def _copy_of(model: nn.Module) -> nn.Module:
+    """Copy a model; where a hook computes a weight, its last result is copied without its graph."""
+    tensors = [t for m in model.modules() for t in vars(m).values() if isinstance(t, Tensor)]
+    return copy.deepcopy(model, {id(t): t.detach().clone() for t in tensors if not t.is_leaf})
 
 
 def _heatmap_of(
