@@ -261,6 +261,23 @@ def test_a_function_as_target_gets_one_picture_at_a_time(method):
     assert shapes == {(1, 3, 6, 4)}
 
 
+def test_ablationcam_switches_channels_off_in_the_last_call_only():
+    class Reused(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(2, 2, 1)
+
+        def forward(self, x):
+            return self.conv(self.conv(x)).mean((2, 3))
+
+    model, x = Reused(), small_batch().float()
+    with torch.no_grad():
+        first, _ = model.conv(model.conv(x)).unbind(1)
+    # The score is the mean of the first channel, to which the second one contributes nothing.
+    sign = first.mean((1, 2), keepdim=True).sign()
+    torch.testing.assert_close(ablationcam(model, x, "conv", 0), (sign * first).relu())
+
+
 @pytest.mark.parametrize(("less", "divisor"), [(20, 12), (8, 1)])
 def test_ablationcam_divides_by_the_absolute_score_unless_it_is_zero(less, divisor):
     # The score is 8 minus this number; the drops are those of the test by hand.
