@@ -614,7 +614,7 @@ _BY_RULE: list[tuple[Function, str]] = [
     (cumulative, "cumsum cumprod logcumsumexp"),
     (batch_norm, " ".join(BATCH_NORMS)),
     (multiplied, " ".join(FACTORS)),
-    (recurrent, "mkldnn_rnn_layer cudnn_rnn miopen_rnn lstm_mps"),
+    (recurrent, "rnn_layer rnn lstm_mps"),
     (convolution, "convolution convolution_overrideable"),
     (padded, "constant_pad_nd"),
     (concatenated, "cat"),
