@@ -163,6 +163,10 @@ def test_nan_is_counted_and_not_ranked():
     assert flat.isnan().any() and flat.isnan().all(2).any()
     assert_agrees(survey["1"], flat, tops)
     assert torch.equal(survey["1"].statistics.first_nan, flat.isnan().any(2).int().argmax(0))
+    parts = [
+        hookviz.survey(model, list(inputs), ["0", "1"], **SETTINGS, shard=(n, 2)) for n in (1, 0)
+    ]
+    assert_same(parts[0] + parts[1], survey)
     assert "NaN in 1 (channels " in survey.title and "first in input" in survey.title
     assert_agrees(survey["0"], *brute_force(model, inputs, "0"))
 
@@ -175,6 +179,7 @@ def test_inputs_of_several_sizes_need_batch_size_1():
     with torch.no_grad():
         maps = model(inputs[index][None])[0, 1]
     assert maps[position] == maps.max() == value and box is None
+    assert survey["0"].shape == (6, 7)  # the largest of each side
     with pytest.raises(ValueError, match="Inputs 0 and 1 differ in shape, 1×5×9 and 1×6×8"):
         hookviz.survey(model, inputs)
 
