@@ -360,7 +360,8 @@ def test_channels_are_found_by_the_classes_of_their_top_inputs(whole):
     survey = hookviz.survey(model, inputs, k=4, class_names=list("vwxyz"))
     assert survey["0"].classes(0) == [("z", 4)]
     assert [survey.find(name) for name in ("z", 0, "x")] == [[("0", 0, 4)], [("0", 1, 4)], []]
-    assert hookviz.survey(model, inputs, k=6).find(4, fraction=0.5) == [("0", 0, 4)]
+    six = hookviz.survey(model, inputs, k=6)
+    assert six.find(4, fraction=0.5) == [("0", 0, 4)] and six.find(4) == []
     assert whole.class_names == ["a", "b", "c"]
     with pytest.raises(ValueError, match="No class is called 'eye'"):
         survey.find("eye")
@@ -414,6 +415,7 @@ def test_a_folder_of_pictures_can_be_surveyed(tmp_path):
     model = hookviz.demo_model()
     survey = hookviz.survey(model, tmp_path, "layer3.1.conv2", k=2)
     assert survey.class_names[:2] == ["ball", "fish"] and len(survey.covered) == 6
+    assert survey.records()[0]["class"] in survey.class_names
     (tmp_path / "loose.png").write_bytes(b"no picture")
     with pytest.raises(ValueError, match=r"Input 4 .* cannot be read as a picture"):
         hookviz.survey(model, tmp_path, "stem.0")

@@ -146,6 +146,14 @@ def test_call_numbers_are_right_if_only_the_first_call_gets_a_gradient():
     assert (silent.kind, silent.call) == ("tensor", 1)
 
 
+def test_the_backward_goes_through_the_last_call_first():
+    shared = nn.Linear(3, 3)
+    trace = hookviz.trace(nn.Sequential(shared, nn.Tanh(), shared), torch.rand(1, 3))
+    backward = [(e.kind, e.call) for e in trace if e.layer == "0" and e.backward]
+    kinds = ("full_backward_pre", "tensor", "full_backward")
+    assert backward == [(kind, call) for call in (1, 0) for kind in kinds]
+
+
 # The values that hooks receive
 
 
@@ -286,6 +294,7 @@ def test_activation_checkpointing_is_traced(reentrant):
     assert {e.name for e in again} == {"body", "body.0", "body.1"}
     assert {e.call for e in trace} == {0}
     assert {name for kind, name in fired(trace) if kind == "tensor"} >= {"body.0", "body.1"}
+    assert not [name for kind, name in unfired(trace) if kind == "tensor"]
 
 
 def test_modules_that_accept_no_hook_get_a_note():
