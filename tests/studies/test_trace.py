@@ -283,7 +283,9 @@ def test_activation_checkpointing_is_traced(reentrant):
             self.body = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
 
         def forward(self, x):
-            return checkpoint(self.body, x, use_reentrant=reentrant)
+            for _ in range(2):
+                x = checkpoint(self.body, x, use_reentrant=reentrant)
+            return x
 
     model = Checkpointed()
     x = torch.rand(1, 3)
@@ -292,7 +294,7 @@ def test_activation_checkpointing_is_traced(reentrant):
     assert_untouched(model, before)
     again = [e for e in trace if "run again" in e.note]
     assert {e.name for e in again} == {"body", "body.0", "body.1"}
-    assert {e.call for e in trace} == {0}
+    assert [e.call for e in again if (e.kind, e.name) == ("forward_pre", "body")] == [1, 0]
     assert {name for kind, name in fired(trace) if kind == "tensor"} >= {"body.0", "body.1"}
     assert not [name for kind, name in unfired(trace) if kind == "tensor"]
 
@@ -322,6 +324,22 @@ def test_a_note_names_the_old_style_hook_that_prevents_a_full_backward_hook():
     assert_untouched(model, before)
     assert list(unfired(trace)) == [("full_backward", "0")]
     assert "regular backward hooks" in unfired(trace)["full_backward", "0"]
+
+
+def test_a_note_says_whether_the_score_depends_on_the_input_or_the_output():
+    class Constant(nn.Module):
+        """Return a parameter, whatever the input is."""
+
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(1, 3))
+
+        def forward(self, x):
+            return 2 * self.weight
+
+    notes = unfired(hookviz.trace(nn.Sequential(nn.Linear(3, 3), Constant()), torch.rand(1, 3)))
+    assert notes["full_backward", "1"].endswith("the score does not depend on its input")
+    assert notes["full_backward", "0"].endswith("the score does not depend on its output")
 
 
 def test_full_backward_hooks_are_left_out_where_they_raise():
