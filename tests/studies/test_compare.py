@@ -11,7 +11,8 @@ from torch.nn import functional as F
 from untouched import assert_untouched, snapshot
 
 import hookviz
-from hookviz.studies.compare.difference import difference
+from hookviz.results import Comparison
+from hookviz.studies.compare.difference import LayerDifference, TensorDifference, difference
 
 
 @pytest.fixture
@@ -171,6 +172,17 @@ def test_a_difference_in_gradients_only_is_found(model, picture):
     assert found.first() is None
     assert found.first(gradient=True).layer.startswith("layer3.1")
     assert "gradient" in found.verdict
+    for rows in found.row_groups():  # a row of the table folds only what is equal
+        assert len(rows) == 1 or all(row.gradient is None or row.gradient.equal for row in rows)
+
+
+@pytest.mark.parametrize(("apart", "first"), [(9e-3, None), (11e-3, "conv")])
+def test_a_relu_next_to_zero_explains_gradients_as_far_apart_as_the_root(apart, first):
+    output, gradient = (TensorDifference(relative=each) for each in (1e-4, apart))
+    row = LayerDifference("conv", "conv", 0, "Conv2d", (1, 2, 3, 3), output, None, gradient)
+    found = Comparison(("A", "B"), [row], [], (None, None), [], lambda layers, found: None)
+    found = found.first(gradient=True)
+    assert (found and found.layer) == first
 
 
 class Port(nn.Module):
