@@ -218,6 +218,16 @@ def test_layers_with_other_names_are_paired():
         hookviz.compare(model, port, torch.randn(1, 3, 8, 8), pairs={"0": "nine"})
 
 
+def test_layers_of_one_shape_are_paired_by_their_class():
+    model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.ReLU(), nn.Tanh())
+    parts = {"conv": model[0], "tanh": model[2]}
+    found = hookviz.compare(
+        model, Renamed(parts, nn.Sequential(*parts.values())), torch.rand(1, 1, 3, 3)
+    )
+    assert {row.layer: row.layer_b for row in found} == {"0": "conv", "2": "tanh", "": ""}
+    assert found.unmatched == [("a", "1", "b has no such layer")]
+
+
 def folded(model):
     fused = copy.deepcopy(model).eval()
     return torch.ao.quantization.fuse_modules(fused, [["0", "1", "2"]])
