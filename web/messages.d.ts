@@ -262,7 +262,6 @@ export interface PictureHeader {
   height?: number | null;
   width?: number | null;
   size?: number[] | null;
-  of?: number[] | null;
   fed?: AsFed | null;
   words: string;
 }

@@ -10,7 +10,16 @@ import type { Block } from "./blocks.ts";
 import type { Arrays, Header, Numbers } from "./layer.ts";
 import type { PictureHeader } from "./messages.d.ts";
 import type { Found } from "./output.tsx";
-import type { At, Facts, HeatAt, NetworkGraph, Reason, ReasonQuestion, Refused } from "./source.ts";
+import type {
+  At,
+  Facts,
+  HeatAt,
+  NetworkGraph,
+  Picture,
+  Reason,
+  ReasonQuestion,
+  Refused,
+} from "./source.ts";
 import type { HeldAnswers } from "./walk.ts";
 
 /** What is in the page. */
@@ -70,18 +79,12 @@ class PageSource {
     return this.get("map", made) as NetworkGraph | Refused | null;
   }
 
-  /** The picture of the page, unless a layer's maps are of another one. */
-  picture(place?: [number, number, number] | null) {
-    if (place === null) return null;
-    const found = this.get(
-      "picture",
-      ({ header, arrays }: Block<PictureHeader & { of: number[] }>) => ({
-        ...pictureOf(arrays.pixels.values, header),
-        of: header.of,
-      }),
-    );
-    const other = found && place && (found.of[0] !== place[0] || found.of[1] !== place[2]);
-    return other ? null : found;
+  /** The picture that a layer's maps were computed from. */
+  picture(place: [number, number, number] | null) {
+    if (!place) return null;
+    const made = ({ header, arrays }: Block<PictureHeader>) =>
+      pictureOf(arrays.pixels.values, header);
+    return this.get(`picture-${place[0]}-${place[2]}`, made) as Picture | null;
   }
 
   /** A map of the output; the same object each time. */
@@ -157,7 +160,10 @@ function start() {
     root,
     source,
     settings,
-    (settings) => Boolean(source.layer(settings) && (facts.blind || source.picture())),
+    (settings) => {
+      const place = source.layer(settings)?.header.place;
+      return place === null || Boolean(place && source.picture(place)); // undefined: no layer yet
+    },
   );
   tellSize();
 }

@@ -44,7 +44,7 @@ from ..view.payload import (
 )
 from ..view.predictions import output_of
 from ..view.settings import NORM, PRODUCT, Settings, has_attention
-from ..view.source import input_sample
+from ..view.source import input_sample, picture_at
 from ..view.view import View
 from .figure import still_png
 from .lesson import Step, lesson_payload
@@ -130,6 +130,7 @@ def write_page(
         here = for_layer(view, layer=name)
         set_map_size(facts, here)
         blocks[f"layer-{place}"], own = _layer(here, f"layer-{place}")
+        _add_picture(here, blocks[f"layer-{place}"][0], blocks)
         maps += own
         for method in heatmaps:
             heats |= _heatmap(here.with_settings(heatmap=method), f"{method} {place}")
@@ -137,9 +138,6 @@ def write_page(
         on_progress(0.6 * (place + 1) / len(names))
     heats |= _other_classes(view, places, run, facts["predictions"])
     on_progress(0.8)
-    if begun.picture is not None:
-        said, pixels = begun.picture
-        blocks["picture"] = as_json(said), [Stream.of([packed_picture("pixels", pixels)])]
     whole_heats = Stream.of(_packed_heatmaps(heats, 1))
     large = len(whole_heats.data) > HEATS * max_bytes
     drawn = Stream.of(_packed_heatmaps(heats, 2)) if large else whole_heats
@@ -282,7 +280,6 @@ def begin_page(
         for name, without in left_out.items()
     }
     picture = picture_payload(view)
-    facts["blind"] = picture is None
     still = html.data_url(still_png(build_frame(view)))
     title = title or f"{facts['model']} in hookviz"
     return PageBeginning(view, facts, title, still, picture)
@@ -334,6 +331,20 @@ def _layer(view: View, block: str) -> tuple[PageBlock, list[MapsPart]]:
     header["counts"] = header["counts"] | {"call": 1, "sample": 1, "depth": 1}
     header["field"] = field_payload(view)
     return (header, [small]), parts
+
+
+def _add_picture(view: View, header: dict[str, Any], blocks: dict[str, PageBlock]) -> None:
+    """Add the picture that a layer's maps were computed from, once for all its layers."""
+    if (at := picture_at(view)) is None:
+        return
+    name = f"picture-{at[0]}-{at[2]}"
+    if name in blocks:
+        return
+    if (found := picture_payload(view, at)) is None:
+        header["place"] = None
+    else:
+        words, pixels = found
+        blocks[name] = as_json(words), [Stream.of([packed_picture("pixels", pixels)])]
 
 
 def _answer(view: View, room: float) -> Stream:

@@ -128,7 +128,10 @@ def summary(view: View) -> list[str]:
         )
     elif not view.run.scored:
         found.append("no gradient: the scores are computed without a graph, as in int8 layers")
-    found += ["input " + "×".join(map(str, main.shape))] if main is not None else []
+    pictures = [*picture_tensors(view.session.inputs).values()]
+    given = pictures if len(pictures) > 1 else [main] if main is not None else []
+    shapes = " and ".join("×".join(map(str, each.shape)) for each in given)
+    found += [f"input{'s' * (len(given) > 1)} {shapes}"] if given else []
     found += [str(parameter.device)] if parameter is not None else []
     return [*found, f"{megabytes(cache.nbytes)} in memory"]
 

@@ -325,7 +325,6 @@ class PictureHeader(Message):
     height: int | None = None
     width: int | None = None
     size: list[int] | None = None
-    of: list[int] | None = None
     fed: AsFed | None = None
     words: str = ""
 

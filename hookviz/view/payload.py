@@ -285,7 +285,7 @@ def picture_payload(
     """
     if (at := of or picture_at(view)) is None:
         return None
-    sample, _, tensor = at
+    tensor = at[2]
     picture, words = picture_part(view, *at)
     if picture is None:
         return None
@@ -294,7 +294,6 @@ def picture_payload(
         height=picture.shape[0],
         width=picture.shape[1],
         size=list(picture_tensors(view.session.inputs)[tensor].shape[-2:]),
-        of=[sample, tensor],
         fed=None if fed is None else m.AsFed(**fed),
         words="" if words == UNDONE else words,
     )

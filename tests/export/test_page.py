@@ -8,7 +8,9 @@ from html import unescape
 
 import numpy as np
 import pytest
+import torch
 from seen import blocks
+from torch import nn
 
 import hookviz
 
@@ -155,3 +157,25 @@ def test_trace_and_survey_pages_refuse_invalid_sizes(size):
 def test_a_precision_is_not_taken_for_network_true(explorer):
     with pytest.raises(TypeError, match="network= must be True or False, not 'int8'"):
         explorer.to_html(network="int8")
+
+
+def test_a_page_of_two_input_pictures_has_both():
+    class Pair(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.two, self.head = nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3), nn.Linear(8, 3)
+
+        def forward(self, a, b):
+            maps = self.one(a), self.two(b)
+            return self.head(torch.cat([each.mean((2, 3)) for each in maps], 1))
+
+    explorer = hookviz.explore(Pair(), (torch.rand(1, 3, 8, 8), torch.rand(1, 3, 9, 9)))
+    found = blocks(explorer.to_html())
+    explorer.close()
+    assert "inputs 1×3×8×8 and 1×3×9×9" in found["facts"]["facts"]["summary"]
+    assert [found[f"layer-{place}"]["header"]["place"] for place in (0, 1)] == [
+        [0, 0, 0],
+        [0, 0, 1],
+    ]
+    sizes = [found[f"picture-0-{tensor}"]["header"]["size"] for tensor in (0, 1)]
+    assert sizes == [[8, 8], [9, 9]]
