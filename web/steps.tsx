@@ -186,8 +186,8 @@ function stripOf({ facts, steps, rows, known, statistic }: Steps) {
     over: shown.map((row) => limit !== undefined && row.values.some((value) => value > limit)),
     levels: Uint8Array.from(all, level),
     palette: signed ? "diverging" : "sequential",
-    scale: `${statisticName(statistic)}: ${ends}, steps ${steps[0]} to ${
-      steps[steps.length - 1]
+    scale: `${statisticName(statistic)}: ${ends}, ${
+      steps.length > 1 ? `steps ${steps[0]} to ${steps.at(-1)}` : `step ${steps[0]}`
     }; NaN and Inf magenta${marks}`,
   };
 }

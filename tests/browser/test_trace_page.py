@@ -158,6 +158,8 @@ def test_the_layout_is_the_same_for_all_events(opened, shots, trace, width, them
         page.screenshot(path=shots / f"trace-page-{width}-{theme}-{wanted}.png")
     assert len(boxes) == 1
     assert page.evaluate("document.documentElement.scrollWidth") == width
+    page.set_viewport_size({"width": 390, "height": 800})  # a phone
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
 
 
 def dark_or_same(cmap):
