@@ -331,7 +331,7 @@ def test_weights_of_multihead_attention_with_every_option(options, first):
 
 
 class OtherSoftmaxes(nn.Module):
-    """Softmaxes that are not attention: a gate, a table look-up, a router and class scores."""
+    """A gate, a table look-up, a router, a softmax over the queries and class scores."""
 
     def __init__(self):
         super().__init__()
@@ -344,6 +344,7 @@ class OtherSoftmaxes(nn.Module):
         x = torch.einsum(
             "nte,neto->nto", self.gate(x).softmax(-1), torch.stack([e(x) for e in self.expert], 1)
         )
+        x = (x @ x.mT).softmax(1) @ x
         return self.gate(x.mean(1)).softmax(-1)
 
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 from reference import assert_exact, true_outputs
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import hookviz
 
@@ -162,8 +163,6 @@ def test_gradients_are_copied_before_other_hooks_change_them():
 @pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize("inputs", [False, True])
 def test_reruns_of_checkpointing_do_not_count_as_calls(reentrant, inputs):
-    from torch.utils.checkpoint import checkpoint
-
     class Checkpointed(nn.Module):
         def __init__(self):
             super().__init__()
@@ -192,3 +191,19 @@ def test_reruns_of_checkpointing_do_not_count_as_calls(reentrant, inputs):
     assert assert_exact(cache, truths) == 4
     if inputs:
         assert all(call.input_gradient is not None for call in cache["shared"].calls)
+
+
+def test_checkpointed_calls_of_equal_values_keep_their_gradients():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 3, 1)
+
+        def forward(self, x):
+            first, second = (checkpoint(self.conv, x, use_reentrant=True) for _ in range(2))
+            return first + 3 * second
+
+    model, x = Twice(), torch.rand(1, 3, 2, 2, requires_grad=True)
+    with hookviz.capture(model) as cache:
+        model(x).sum().backward()
+    assert [call.gradient.unique().item() for call in cache["conv"].calls] == [1, 3]

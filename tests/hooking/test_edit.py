@@ -256,25 +256,33 @@ def test_edits_apply_in_order_and_captures_see_their_results():
 
 
 class Twice(nn.Module):
-    def __init__(self, checkpointed=None):
+    """Runs a convolution one after the other, or ``beside``, with equal values."""
+
+    def __init__(self, checkpointed=None, beside=False):
         super().__init__()
         self.conv, self.checkpointed = nn.Conv2d(2, 2, 1), checkpointed
+        self.beside = beside
 
     def run(self, x):
         return self.conv(self.conv(x).tanh()).tanh()
 
-    def forward(self, x):
+    def once(self, function, x):
         if self.checkpointed is None:
-            return self.run(x)
-        return checkpoint(self.run, x, use_reentrant=self.checkpointed)
+            return function(x)
+        return checkpoint(function, x, use_reentrant=self.checkpointed)
+
+    def forward(self, x):
+        if self.beside:
+            return self.once(self.conv, x) + 3 * self.once(self.conv, x)
+        return self.once(self.run, x)
 
 
 @pytest.mark.parametrize("call", [0, 1])
-@pytest.mark.parametrize("reentrant", [False, True])
-def test_one_call_can_be_edited_also_under_checkpointing(call, reentrant):
+@pytest.mark.parametrize(("reentrant", "beside"), [(False, False), (True, False), (True, True)])
+def test_one_call_can_be_edited_also_under_checkpointing(call, reentrant, beside):
     torch.manual_seed(0)
-    plain = Twice()
-    checkpointed = Twice(reentrant)
+    plain = Twice(beside=beside)
+    checkpointed = Twice(reentrant, beside)
     checkpointed.load_state_dict(plain.state_dict())
     outcomes = []
     for model in (plain, checkpointed):
@@ -286,8 +294,12 @@ def test_one_call_can_be_edited_also_under_checkpointing(call, reentrant):
         outcomes.append([y.detach(), x.grad, *(p.grad for p in model.parameters())])
     assert_equal(*outcomes)
     y = plain.conv(x)
-    first = plain.conv((torch.sin(y) if call == 0 else y).tanh())
-    assert torch.equal(outcomes[0][0], (first if call == 0 else torch.sin(first)).tanh())
+    if beside:
+        expected = torch.sin(y) + 3 * y if call == 0 else y + 3 * torch.sin(y)
+    else:
+        first = plain.conv((torch.sin(y) if call == 0 else y).tanh())
+        expected = (first if call == 0 else torch.sin(first)).tanh()
+    assert torch.equal(outcomes[0][0], expected)
 
 
 class AttributeDict(OrderedDict):

@@ -161,6 +161,7 @@ def test_without_a_transform_pictures_get_the_models_channels(mode, channels):
     model = nn.Conv2d(channels, 2, 3)
     prepared = prepare_input(np.asarray(picture) / 255 if mode == "F" else picture, model)
     assert prepared.args[0].shape == (1, channels, 224, 224)
+    assert sum(prepared.mean[:3]) / min(channels, 3) == pytest.approx(0.449, abs=1e-3)
     shown = picture_of(prepared)[0]
     assert shown.shape == (224, 224, 3)
     small = np.asarray(Image.fromarray(shown).resize((56, 56)), float)
