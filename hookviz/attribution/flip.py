@@ -51,14 +51,17 @@ class Flip:
 
     Examples
     --------
-    >>> import hookviz
-    >>> model, picture = hookviz.demo_model(), hookviz.demo_images()[6]
-    >>> session = Session.of(model, picture)
-    >>> flip = Flip(session, lambda channels: LayerEdit("layer3.1", 0, channels), range(96))
+    >>> import torch
+    >>> head = torch.nn.Linear(3, 2)
+    >>> head.weight.data = torch.tensor([[0.0, 2.0, 2.0], [0.0, 0.0, 0.0]])
+    >>> head.bias.data = torch.tensor([0.0, 1.0])
+    >>> model = torch.nn.Sequential(torch.nn.Identity(), head)
+    >>> session = Session.of(model, torch.ones(1, 3))
+    >>> flip = Flip(session, lambda channels: LayerEdit("0", 0, channels), range(3))
     >>> while flip.work(seconds=0) < 1:
     ...     pass
-    >>> flip.answer != flip.flipped, len(flip.channels) < len(flip.curve)
-    (True, True)
+    >>> flip.answer, flip.flipped, flip.channels
+    (0, 1, [1, 2])
     """
 
     def __init__(
