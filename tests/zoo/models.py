@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 import timm
@@ -12,7 +14,6 @@ import torch
 import torchvision
 from torch import Tensor, nn
 
-from .timm_families import FAMILIES
 from .weights import fill, unfilled
 
 TORCHVISION = {
@@ -120,7 +121,9 @@ def _torchvision_cases() -> Iterator[Case]:
 
 
 def _timm_cases() -> Iterator[Case]:
-    for name, (size, told) in FAMILIES.items():
+    families = tomllib.loads(Path(__file__).with_name("timm_families.toml").read_text())
+    for name in families["names"]:
         family = timm.model_entrypoint(name).__module__.rpartition(".")[2]
-        options = {"img_size": size} if told else {}
-        yield Case(f"timm/{name}", family, (2, 3, size, size), options)
+        side = families["sides"].get(name, 64)
+        options = {"img_size": side} if name in families["resized"] else {}
+        yield Case(f"timm/{name}", family, (2, 3, side, side), options)
