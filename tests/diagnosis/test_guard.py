@@ -67,6 +67,14 @@ def test_an_error_of_the_loss_is_reported_with_the_nan_that_caused_it():
         assert {("nan", "6"), ("error", "")} <= set(kinds_and_layers(findings)), findings
 
 
+def test_a_fault_that_the_step_and_its_repetition_show_is_reported_once():
+    block = nn.Linear(8, 8)
+    model = nn.Sequential(block, block, nn.Linear(8, 4), nn.Linear(4, 4))
+    changed(model, lambda m: m[3].weight[0].fill_(torch.nan))
+    findings = guarded(model, cross_entropy, rows())
+    assert sorted(kinds_and_layers(findings)) == [("nan", "3"), ("one module", "0")]
+
+
 def perceptron(width, bias):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, width), nn.ReLU(), nn.Linear(width, 4))

@@ -135,10 +135,8 @@ def _trend(
     steps = [_ratio(kind, a, b) for a, b in pairwise(sizes)]
     small = [index for index, step in enumerate(steps) if 1 < step < math.inf]
     logs = sorted((math.log(steps[index]) for index in small), reverse=True)
-    # What becomes 0 at once, from a size that is not small, is cut off.
-    cut = any(math.isinf(step) and sizes[i] > sizes[0] / LIMIT for i, step in enumerate(steps))
     many = len(small) >= MANY and sum(logs) > math.log(LIMIT) and sum(logs[:2]) < sum(logs) / 2
-    if many and not cut:
+    if many:
         behind = calls[small[0] + 1 :]
         mean = number(math.exp(sum(logs) / len(small)))
         return replace(
