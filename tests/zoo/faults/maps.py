@@ -95,7 +95,7 @@ def gradient_that_vanishes(model):
     "exploding",
     "stages.1.blocks.1.conv_dw",
     phase="backward",
-    unnamed="told of the block before, around which the gradient goes by the shortcut",
+    unnamed="it names the block before, where the gradient takes the shortcut",
 )
 def gradient_that_explodes(model):
     """A convolution multiplies its gradient by 1e14, on a branch scaled by 1e-6."""
