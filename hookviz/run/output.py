@@ -12,7 +12,6 @@ from numbers import Integral
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 REDUCTIONS = ("sum", "mean", "max")
@@ -304,38 +303,6 @@ def leaves_of(value: Any, limit: int = 200) -> list[Leaf]:
 
     look(output, output, None, value, 0)
     return leaves
-
-
-def index_of(expression: Output, leaves: Sequence[Leaf]) -> tuple[int, tuple[int, ...]] | None:
-    """Return an expression's tensor, as a number of a leaf, and its index in that tensor.
-
-    None if the expression is not a single value of a leaf.
-
-    Examples
-    --------
-    >>> import torch
-    >>> leaves = leaves_of({"out": torch.zeros(2, 3, 8), "more": [torch.ones(3)]})
-    >>> index_of(output["out"][1][2, -1], leaves), index_of(output["more"][0][0], leaves)
-    ((0, (1, 2, 7)), (1, (0,)))
-    >>> index_of(output["out"].sum(), leaves) is None
-    True
-    """
-    indices: list[Any] = []
-    base = expression
-    while (number := next((n for n, leaf in enumerate(leaves) if leaf.at == base), None)) is None:
-        tree = _parsed(str(base))
-        if not isinstance(tree, ast.Subscript):
-            return None
-        indices.insert(0, _literal(tree.slice))
-        base = _part(base, tree.value)
-    shape = leaves[number].value.shape
-    numbers = torch.arange(shape.numel()).reshape(shape)
-    for index in indices:
-        numbers = numbers[index]
-    if numbers.numel() != 1:
-        return None
-    position = torch.unravel_index(numbers.flatten()[0], shape)
-    return number, tuple(map(int, position))
 
 
 def attributes(value: Any) -> dict[str, Any]:
