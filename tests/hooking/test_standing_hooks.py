@@ -371,15 +371,7 @@ def test_hooks_of_a_repeated_cell_are_reported():
     assert found.title == (
         "9 hooks on Sequential; several times: save, <lambda>. Was a cell run twice?"
     )
-    text, *rows = repr(found).splitlines()
-    assert text == found.title
-    assert len(rows) == 4  # a header, and a row for each function and note
-    assert rows[1].split()[:4] == ["forward", "save", "0,", "2"]
-    assert [row.rpartition("  ")[2] for row in rows[1:3]] == [
-        "registered 3 times",
-        "registered 2 times",
-    ]
-    assert "&lt;lambda&gt;" in found._repr_html_()
+    assert "registered 3 times" in repr(found)
     # The function of the last run also selects those of the earlier runs.
     assert len(hookviz.remove_hooks(names["model"], of=names["save"])) == 6
     assert len(hookviz.remove_hooks(names["model"])) == 3
