@@ -12,6 +12,7 @@ from untouched import assert_untouched, snapshot
 
 import hookviz
 from hookviz.results import Comparison
+from hookviz.studies.compare.compare import OrderedCapture
 from hookviz.studies.compare.difference import LayerDifference, TensorDifference, difference
 
 
@@ -88,6 +89,30 @@ def test_rows_equal_the_differences_of_two_captures(model, picture):
             assert known.largest == pytest.approx(float((a - b).abs().max()), rel=1e-4)
             assert known.fraction == float((a != b).double().mean())
     assert found.first().layer == "layer2.0.conv1"
+
+
+class Whole(nn.Module):
+    def forward(self, x):
+        return x[:]
+
+
+class Aliased(nn.Module):
+    """A layer that returns a view of its whole input, which is used beside it."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.alias = nn.Conv2d(1, 1, 1), Whole()
+
+    def forward(self, x):
+        x = self.conv(x)
+        return 2 * self.alias(x) + 3 * x
+
+
+def test_a_view_of_a_stored_tensor_has_its_own_gradient():
+    model = Aliased()
+    with OrderedCapture(model, ["conv", "alias"]) as cache:
+        model(torch.rand(1, 1, 2, 2)).sum().backward()
+    assert [cache[name].gradient.unique().item() for name in ("conv", "alias")] == [5, 2]
 
 
 @pytest.mark.parametrize(
@@ -302,6 +327,7 @@ def test_changed_predictions_and_the_worst_input_are_reported(model):
     assert found.predictions[0][1:] == pytest.approx(wanted)
     record = found.records()[0]
     assert (record["changed_answers"], record["worst_sample"]) == (len(changed), worst)
+    assert found[-1].gradient.equal  # both models' are of a's top class
     assert found.verdict in " ".join(repr(found).split()) and found.verdict in found._repr_html_()
     swapped = hookviz.compare(model, model, pictures[:1], inputs_b=pictures[3:])
     assert swapped[0].inputs_differ and swapped.predictions[0][1] != swapped.predictions[0][2]
