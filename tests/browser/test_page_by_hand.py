@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import urlencode
 
 import numpy as np
 import pytest
@@ -349,7 +348,7 @@ def test_a_key_opens_the_list_of_keys_and_a_tour(page, shots):
     expect(page.locator(".hv-pointed")).to_have_count(0)
 
 
-def test_the_view_is_in_the_address(chrome, explorer, explorer_page, page):
+def test_the_view_is_in_the_address(chrome, explorer_page, page):
     find_layer(page, "layer3.1.conv2")
     page.locator(".hv-name", has_text="layer3.1.conv2").wait_for()
     page.locator(".hv-tile").nth(5).click()
@@ -379,18 +378,6 @@ def test_the_view_is_in_the_address(chrome, explorer, explorer_page, page):
     other = chrome.new_page(viewport={"width": 1280, "height": 900})
     other.goto(link)
     is_there(other)
-    # Python's settings also become a link.
-    view = {"layer": "layer3.1.conv2", "channel": 5, "heatmap": "hirescam", "position": [10, 3]}
-    other.goto("about:blank")
-    other.goto(
-        f"{explorer_page.as_uri()}#{urlencode(explorer.settings() | view | {'target': number})}"
-    )
-    is_there(other)
-    # A link with unknown names opens the page's default view.
-    other.goto("about:blank")
-    other.goto(f"{explorer_page.as_uri()}#layer=conv9&channel=x&order=none&place=2,3&target=99999")
-    expect(other.locator(".hv-name")).to_have_text("layer2.0.conv1")
-    expect(other.locator(".hv-number-now").first).to_have_text("4")
     other.close()
 
 
