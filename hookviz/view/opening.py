@@ -44,7 +44,7 @@ def initial_view(view: View) -> View:
         large = (cell.name for cell in reversed(overview_of(view)) if cell.side > 1)
         for name in large:
             opened = _opened_at(view, name, strongest_channel, UNSCORED)
-            if ranges_in(layer_of(opened)).any():
+            if _differs(layer_of(opened)):
                 return opened
     reached = (cell.name for cell in overview_of(view) if cell.gradient is not None)
     return _opened_at(view, next(reached, first), strongest_channel, "")
@@ -112,6 +112,12 @@ def ranges_in(layer: LayerView) -> np.ndarray:
     """Return the difference between largest and smallest value of each map, ``(C,)``."""
     with np.errstate(invalid="ignore"):
         return np.nan_to_num(np.ptp(layer.maps, (1, 2)))
+
+
+def _differs(layer: LayerView) -> bool:
+    """Return whether a map differs between positions by more than rounding does."""
+    size = np.nan_to_num(np.abs(layer.maps)).max((1, 2))
+    return bool((ranges_in(layer) > 1e-5 * size).any())
 
 
 def strongest_in(layer: LayerView) -> int | None:

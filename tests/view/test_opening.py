@@ -10,7 +10,7 @@ import hookviz
 from hookviz.draw.colours import robust_end
 from hookviz.view.health import Cell, verdict
 from hookviz.view.layer import LayerView
-from hookviz.view.opening import strongest_in
+from hookviz.view.opening import _differs, strongest_in
 from hookviz.view.panels import FLAT
 
 
@@ -173,3 +173,14 @@ def test_the_strongest_channel_is_never_silent():
     maps = np.array([[[0.0, 0.0]], [[2.0, 1.0]], [[0.5, 1.0]]], np.float32)
     layer = LayerView(maps, -np.ones_like(maps), None, 1, 1)
     assert strongest_in(layer) == 2
+
+
+def test_maps_that_differ_by_rounding_alone_are_not_opened():
+    flat = np.full((1, 2, 2), 0.3, np.float32)
+    rounded = flat.copy()
+    rounded[0, 0, 0] = np.nextafter(np.float32(0.3), np.float32(1))
+    differ = [
+        _differs(LayerView(maps, None, None, 1, 1)) for maps in (flat, rounded, 1000 * rounded)
+    ]
+    assert differ == [False, False, False]
+    assert _differs(LayerView(np.array([[[1e-9, 2e-9]]], np.float32), None, None, 1, 1))
