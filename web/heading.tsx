@@ -3,6 +3,7 @@
 import { useMemo } from "preact/hooks";
 import { Breakable, Menu, Slider } from "./controls.tsx";
 import { AblationView } from "./ablation.tsx";
+import { firstOf } from "./numbers.ts";
 import { Search } from "./search.tsx";
 import type { App } from "./app.ts";
 import type { LayerFacts } from "./messages.d.ts";
@@ -25,7 +26,7 @@ export function LayerWords({ layer, rank, waiting }: {
         <Breakable name={nameOf(layer)} />
       </h2>
       <span class="hv-dim hv-does" title={[does, layer.size].filter(Boolean).join(" · ")}>
-        <span>{waiting || [rank, does.split(",")[0]].filter(Boolean).join(" · ")}</span>
+        <span>{waiting || [rank, firstOf(does)].filter(Boolean).join(" · ")}</span>
         {/* never cut */}
         <span>{waiting || !layer.size ? "" : `· ${layer.size}`}</span>
       </span>

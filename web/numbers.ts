@@ -49,3 +49,6 @@ export function middle(name: string, most: number) {
   const head = Math.floor((most - 1) / 3);
   return `${name.slice(0, head)}…${name.slice(name.length - (most - 1 - head))}`;
 }
+
+/** The first of several things in words, whose numbers may have commas: of "3×3, 9,248 parameters". */
+export const firstOf = (words: string) => words.split(", ")[0];

@@ -39,7 +39,7 @@ from .maps import (
     query_of,
     run_session,
 )
-from .predictions import target_name, target_name_of
+from .predictions import has_classes, target_name, target_name_of
 from .settings import NORM, PRODUCT
 from .source import input_sample, is_of_parts, shown_picture
 from .view import View, cached
@@ -276,7 +276,8 @@ def side_names(view: View) -> tuple[str, str] | None:
     if (targets := two_targets(view)) is None:
         return None
     names = view.session.class_names
-    one, two = (target_name(each, input_sample(view), names, []) for each in targets)
+    sample, classes = input_sample(view), has_classes(view)
+    one, two = (target_name(each, sample, names, [], classes) for each in targets)
     return one, two
 
 

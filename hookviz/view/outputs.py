@@ -343,9 +343,10 @@ def _best(rows: Rows, names: Sequence[str]) -> list[OutputBox]:
     return found
 
 
-def class_name(index: int, class_names: Sequence[str]) -> str:
-    """Return the name of a class, or its number in words."""
-    return class_names[index] if index < len(class_names) else f"class {index}"
+def class_name(index: int, class_names: Sequence[str], classes: bool = True) -> str:
+    """Return the name of a class, or its number in words; `classes` as `are_classes` says."""
+    number = f"class {index}" if classes else f"output {index}"
+    return class_names[index] if index < len(class_names) else number
 
 
 # For the browser and the page

@@ -22,10 +22,15 @@ TOP = 5
 def predictions_of(view: View) -> list[Prediction]:
     """Return the shown sample's top classes, and last the target, if it is another class."""
     names, logits, sample = view.session.class_names, view.run.logits, input_sample(view)
-    classes = are_classes(view.session.model, logits, names)
+    classes = has_classes(view)
     before = None if view.original is None else view.original.run.logits
     number = class_number(view)
     return ranked(logits, sample, names, classes, before, [] if number is None else [number])
+
+
+def has_classes(view: View) -> bool:
+    """Return whether the outputs are known to be classes."""
+    return are_classes(view.session.model, view.run.logits, view.session.class_names)
 
 
 def class_number(view: View) -> int | None:
@@ -47,14 +52,14 @@ def target_name_of(view: View) -> str:
             return f"box {rank}, {box.label}"
     if target is None and logits is not None and not predictions:
         return "NaN scores" if logits.numel() else "nothing"
-    return target_name(target, input_sample(view), names, predictions)
+    return target_name(target, input_sample(view), names, predictions, has_classes(view))
 
 
 @cached()
 def classes_of(view: View) -> list[str]:
     """Return the names of all classes; empty without a classifier."""
-    logits = view.run.logits
-    return class_labels(0 if logits is None else logits.shape[1], view.session.class_names)
+    logits, names = view.run.logits, view.session.class_names
+    return class_labels(0 if logits is None else logits.shape[1], names, has_classes(view))
 
 
 @cached(input_sample)
@@ -123,7 +128,7 @@ def ranked(
         words = f"{100 * value:.1f} %" if softmax else f"score {in_words(value)}"
         if len(row) == 1:
             words += f", sigmoid {100 * float(row.sigmoid()):.1f} %"
-        name = class_name(number, class_names) if classes else f"output {number}"
+        name = class_name(number, class_names, classes)
         earlier, change = None, ""
         if was is not None:
             earlier = float(was[number])
@@ -166,7 +171,7 @@ def are_classes(model: nn.Module, logits: Tensor | None, class_names: Sequence[s
     return logits.shape[1] in said
 
 
-def class_labels(count: int, class_names: Sequence[str]) -> list[str]:
+def class_labels(count: int, class_names: Sequence[str], classes: bool = True) -> list[str]:
     """Return a distinct name for each class, for a menu.
 
     Examples
@@ -174,18 +179,24 @@ def class_labels(count: int, class_names: Sequence[str]) -> list[str]:
     >>> class_labels(4, ["crane", "moon", "crane"])
     ['crane (0)', 'moon', 'crane (2)', 'class 3']
     """
-    names = [class_name(index, class_names) for index in range(count)]
+    names = [class_name(index, class_names, classes) for index in range(count)]
     often = Counter(names)
     return [f"{name} ({i})" if often[name] > 1 else name for i, name in enumerate(names)]
 
 
 def target_name(
-    target: Target, sample: int, class_names: Sequence[str], predictions: list[Prediction]
+    target: Target,
+    sample: int,
+    class_names: Sequence[str],
+    predictions: list[Prediction],
+    classes: bool = True,
 ) -> str:
     """Return the name of a sample's target.
 
     >>> target_name(["ball", (1, 0)], 1, ["ball", "moon"], [])
     'moon against ball'
+    >>> target_name((1, 0), 0, [], [], classes=False)
+    'output 1 against output 0'
     """
     if isinstance(target, list):
         target = target[min(sample, len(target) - 1)]
@@ -196,6 +207,7 @@ def target_name(
         return name if name.isidentifier() else "your function"  # "<lambda>" says nothing
     if target is None:
         return predictions[0][1] if predictions else "nothing"
-    classes: Any = target if isinstance(target, tuple) else (target,)
-    first, *others = (c if isinstance(c, str) else class_name(c, class_names) for c in classes)
+    parts: Any = target if isinstance(target, tuple) else (target,)
+    names = [c if isinstance(c, str) else class_name(c, class_names, classes) for c in parts]
+    first, *others = names
     return f"{first} against {' and '.join(others)}" if others else first

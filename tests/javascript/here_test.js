@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 const { test } = Deno;
+import { firstOf } from "../../web/numbers.ts";
 import { scoresOf } from "../../web/here.ts";
 import { Layer } from "../../web/layer.ts";
 import { descending } from "../../web/measures.ts";
@@ -20,3 +21,8 @@ for (const { order, maps, gradients, shape, row, column, like, scores, sorted } 
     });
     assert.deepEqual([...descending(found)], [...array(sorted)]);
   });
+
+test("the first of several things in words may be a number with a comma", () => {
+  assert.equal(firstOf("EncoderBlock 33,472 parameters"), "EncoderBlock 33,472 parameters");
+  assert.equal(firstOf("Conv2d 3×3, stride 2, 9,248 parameters"), "Conv2d 3×3");
+});
