@@ -152,7 +152,7 @@ export interface Source {
   flip?: (at: At, channels: number[], told: (part: Flips | null) => void) => void;
   why?: <Asked extends ReasonQuestion>(question: Asked) => Reason<Asked["ask"]> | null;
   map?: (at: At) => NetworkGraph | Refused | null;
-  /** Ask once more for what was stopped. */
+  /** Repeat the requests that were stopped. */
   retry?: () => void;
   /** The drawer that was open when the view was drawn last. */
   opened?: string;

@@ -47,7 +47,7 @@ export function pointed(app: App, data: Layer): Array<[string, string]> | null {
   ];
 }
 
-/** The exact value, or what the browser has. */
+/** The exact value, or the rounded one that the browser has. */
 export function valueOf(
   { source, at }: App,
   data: Layer,

@@ -581,7 +581,7 @@ class KernelSource {
     const own = !layer?.arrays.maps.approximate && layer?.height === height &&
       layer?.width === width;
     if (!layer || own) return null;
-    // One question at a time: when its answer comes, the pointer's place then is asked for.
+    // One question at a time: its answer is followed by a question about the latest position.
     const waiting = [...this.pending].some((key) => key.includes('"ask":"value"'));
     const { layer: name, call, sample, depth, shown_after, channel } = at;
     const question = {

@@ -372,7 +372,7 @@ class Attention(TablePage, Mapping[str, Tensor]):
         Parameters
         ----------
         layers : sequence of str, optional
-            Names; up to twelve of all if left out.
+            Names; by default at most twelve of all layers.
         query : int or tuple of int
             As in `patches`.
         sample : int

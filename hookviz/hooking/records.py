@@ -54,7 +54,8 @@ def statistics(tensor: Tensor) -> Statistics:
     zeros = (size - int(count_nonzero(values))) / max(size, 1)
     nans = infs = 0
     low, high = (end.item() for end in values.aminmax()) if size else (nan, nan)
-    # The ends of values with NaN are NaN. Most tensors are finite, and need no further passes.
+    # The minimum and maximum of values with NaN are NaN. Most tensors are finite, and need no
+    # further passes.
     if not (math.isfinite(low) and math.isfinite(high)):
         nans, infs = int(values.isnan().sum()), int(values.isinf().sum())
         values = values[values.isfinite()]

@@ -167,7 +167,7 @@ _OURS, _TORCHS = str(Path(__file__).parents[1]), str(Path(torch.__file__).parent
 def users_line(frame: FrameType | None) -> tuple[str, int]:
     """Return file and line of the innermost code that is neither torch's nor hookviz's.
 
-    Frames outside of one of hookviz's do not belong to the model: then return ``("", 0)``.
+    Return ``("", 0)`` if hookviz did not call that code, since it is not the model's then.
     """
     while frame is not None:
         whose = _whose(frame.f_code.co_filename)

@@ -53,7 +53,7 @@ def place_at(view: View, position: Sequence[int] | None) -> tuple[float, float] 
 
 
 def at_written(view: View, settings: Mapping[str, Any]) -> View:
-    """Return the view at these settings; a ``ValueError`` names one that it cannot have.
+    """Return the view at these settings; raise ``ValueError`` with the name of an impossible one.
 
     The target stays: for another one the model would have to run.
     """

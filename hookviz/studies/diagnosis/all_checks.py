@@ -61,7 +61,7 @@ def new_checks(*, live: bool = False) -> list[Check]:
 
 
 def findings_of(run: RunRecord) -> list[Finding]:
-    """Return all that the checks of a run find, with consequences."""
+    """Return all findings of a run's checks, with their consequences."""
     return [finding for check in run.checks for finding in check.findings(run)]
 
 

@@ -64,7 +64,7 @@ def _by_design(run: RunRecord, name: str, learning: set[str]) -> bool:
     joins = bool(made & _uniform_before(sums))  # it may also lead to a gate
     if not joins and any(run.uses.get(each) for each in made):
         return False  # a norm makes noise of it, and the next layer has nothing to learn from
-    # Without a backward nobody can tell.
+    # Without a backward this is unknown.
     return name in learning or bool(learning) or not run.backward
 
 
