@@ -152,10 +152,10 @@ def result_footprints(traced: TracedOperation) -> list[Tensor | None]:
     return traced.unknown("unknown", f"{function} is an operation without a rule")
 
 
-def decomposed(traced: TracedOperation) -> Any:
-    """Return the footprints by the simpler operations into which torch decomposes this one."""
+def decomposed(traced: TracedOperation, simpler: Callable[..., Any] | None = None) -> Any:
+    """Return the footprints by simpler operations: those into which torch decomposes this one."""
     function = traced.functional
-    simpler = decomposition_table.get(function) or getattr(function, "decompose", None)
+    simpler = simpler or decomposition_table.get(function) or getattr(function, "decompose", None)
     if simpler is None:
         return NotImplemented
     result = traced.operation.run_simpler(simpler, traced.tracker)
@@ -335,28 +335,22 @@ def _without_zeros(planes: Tensor, zeros: Tensor) -> Tensor:
     return found
 
 
-def attention(traced: TracedOperation) -> list[Tensor | None]:
-    """Depend on the query, and on all keys and values that are not masked."""
-    query, key, value = (traced.footprint(traced[name]) for name in ("query", "key", "value"))
-    seen = torch.maximum(key.amax(-1, keepdim=True), value)
-    if query.shape[-3] > key.shape[-3]:  # several heads of queries share one of keys
-        seen = seen.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
-    mask, shape = (
-        traced.get("attn_mask", traced.get("attn_bias")),
-        (*query.shape[1:-1], key.shape[-2]),
-    )
-    hidden = torch.full(shape[-2:], traced["is_causal"], device=seen.device).triu(1)
-    parts = [query.amax(-1, keepdim=True)]
-    if mask is not None:
-        off = ~mask if mask.dtype == torch.bool else mask < _MASKED
-        hidden = hidden | (off & traced.constant(mask))
-        parts.append(traced.footprint(mask).amax(-1, keepdim=True))
-    if hidden.any():
-        parts.append(_without_zeros(seen, hidden.expand(shape)))
-    else:
-        parts.append(traced.union(seen, [seen.ndim - 2]))
-    found = reduce(torch.maximum, [spread(part, traced.shape) for part in parts])
-    return [found, *[None] * (len(traced.made) - 1)]
+def attention(traced: TracedOperation) -> Any:
+    """Follow the products and the softmax of a fused attention."""
+    if not traced.name.startswith("scaled_dot_product"):
+        return NotImplemented  # the axes may be in another order
+    tensors = [traced[name] for name in ("query", "key", "value")]
+    mask, causal = traced.get("attn_mask", traced.get("attn_bias")), traced["is_causal"]
+    # Several heads of queries may share one of keys. Torch 2.4 does not know that argument.
+    shared = tensors[0].shape[-3] != tensors[1].shape[-3]
+    options = {"enable_gqa": True} if shared else {}
+
+    def plain(*args: Any, **kwargs: Any) -> list[Tensor]:
+        function = torch.ops.aten._scaled_dot_product_attention_math.default
+        result, _ = function.decompose(*tensors, mask, 0.0, causal, **options)
+        return [result, *traced.made[1:]]  # the others are only for the backward
+
+    return decomposed(traced, plain)
 
 
 def recurrent(traced: TracedOperation) -> Any:
