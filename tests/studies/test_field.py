@@ -556,7 +556,7 @@ def scattered(y):
 
 def overwritten_in_part(y):
     made = strange(y)
-    made[..., 0] = y[..., 0]
+    torch.add(y[..., 0], 1, out=made[..., 0])
     return made
 
 
@@ -570,6 +570,7 @@ def drawn(y):
         (through_numpy, "numpy"),
         (strange, "strange"),
         (overwritten_in_part, "strange"),
+        (lambda y: y.to_sparse().to_dense(), "sparse"),
         (folded, "index_put"),
         (scattered, "scatter"),
         (drawn, "multinomial"),
