@@ -29,7 +29,7 @@ def share(prediction) -> str:
 
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_edits_change_predictions_maps_and_the_order_by_score_drop(open_canvas, twin, shots):
+def test_edits_change_predictions_and_maps(open_canvas, twin, shots):
     notebook, app = open_canvas("import hookviz", MAKE, "explorer")
     page = notebook.page
     first = app.locator(".hv-prediction").first
@@ -63,10 +63,6 @@ def test_edits_change_predictions_maps_and_the_order_by_score_drop(open_canvas, 
             shown = app.locator(part).evaluate_all(CUT)
             assert shown and not any(shown), (width, part, shown)
     page.set_viewport_size({"width": 1400, "height": 1300})
-    app.get_by_role("combobox", name="order of the channels").select_option("score drop")
-    wait_for(lambda: app.locator(".hv-drop:visible").count() > 3, "the bars of the tiles")
-    wait_for(lambda: "rank 1 of" in app.locator(".hv-by").inner_text(), "the first of them")
-    page.screenshot(path=shots / "hands-ablation.png")
     app.get_by_role("button", name="channel 32: × 0.5").click()
     twin.reset()
     wait_for(lambda: share(twin.frame.predictions[0]) in first.inner_text(), "the bars")
