@@ -83,7 +83,7 @@ def test_a_new_picture_keeps_the_view(open_notebook, shots):
     file = {"name": "four.png", "mimeType": "image/png", "buffer": png(4)}
     app.get_by_label("a picture's file").set_input_files(file)
     shows(4)
-    wait_for(lambda: thumbs.count() == 2, "the batch and the new one")
+    wait_for(lambda: thumbs.count() == 3, "the batch of two and the new one")
     page.evaluate(BRING, ["drop", base64.b64encode(png(3)).decode(), "three.png"])
     shows(3)
     # A second picture is dropped while the first is still being read: the second stays.
@@ -91,14 +91,14 @@ def test_a_new_picture_keeps_the_view(open_notebook, shots):
     page.evaluate(BRING, ["drop", base64.b64encode(png(5)).decode(), "five.png"])
     page.evaluate(BRING, ["paste", base64.b64encode(png(9)).decode(), "image.png"])
     page.evaluate("goOn()")
-    wait_for(lambda: thumbs.count() == 5, "all that was given")
+    wait_for(lambda: thumbs.count() == 6, "all that was given")
     shows(9)
-    assert thumbs.nth(3).get_attribute("aria-label") == "five.png"
+    assert thumbs.nth(4).get_attribute("aria-label") == "five.png"
     page.screenshot(path=shots / "gallery.png")
     app.get_by_role("button", name="three.png").focus()
     page.keyboard.press("Enter")
     shows(3)
-    expect(thumbs.nth(2)).to_have_attribute("aria-pressed", "true")
+    expect(thumbs.nth(3)).to_have_attribute("aria-pressed", "true")
     # Two pictures are compared for one channel until the comparison is chosen again.
     thumbs.first.click(modifiers=["Shift"])
     pair = app.locator(".hv-pair")
@@ -167,8 +167,8 @@ def test_camera_frames_are_explored_and_a_refusal_is_reported(open_notebook, sho
     wait_for(lambda: page.evaluate(LIGHTS) == ["ended"], "the light to go out")
     expect(lens).to_have_text("camera")
     notebook.settle()
-    expect(thumbs).to_have_count(2)  # the first original picture, and one of the camera
-    expect(thumbs.nth(1)).to_have_attribute("aria-pressed", "true")
+    expect(thumbs).to_have_count(3)  # the original pictures, and one of the camera
+    expect(thumbs.nth(2)).to_have_attribute("aria-pressed", "true")
     expect(app.locator(".hv-name")).to_have_text("layer3.1.conv2")
     expect(app.locator(".hv-number-now").first).to_have_text("17")
 
