@@ -47,11 +47,6 @@ class FacedWidget(SettingsWidget):
             self._frame = replace(build_frame(self._now), note=self._note)
         return self._frame
 
-    @property
-    def is_canvas(self) -> bool:
-        """True if the browser draws."""
-        return self._canvas is not None and self._canvas in self.children
-
     def frame_of(self, run: str) -> Frame:
         """Return the frame of the same view with another ``shown_run``."""
         return build_frame(self._now.with_settings(shown_run=run))
