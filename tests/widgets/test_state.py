@@ -52,14 +52,6 @@ def test_a_channel_out_of_range_from_the_browser_is_clipped(explorer):
     assert (explorer.layer, explorer.channel) == ("stem.0", 23)
 
 
-def test_ten_quick_steps_end_ten_layers_earlier(explorer):
-    browser, layers = Browser(explorer), explorer.frame.layers
-    start = layers.index(explorer.layer)
-    for step in range(1, min(10, start) + 1):
-        browser.move(layer=layers[start - step])
-    assert explorer.layer == browser.canvas.settings["layer"] == layers[max(start - 10, 0)]
-
-
 def test_strokes_are_removed_with_their_picture(explorer):
     browser = Browser(explorer)
     paint(browser)
