@@ -2,13 +2,14 @@
 
 import { App } from "./app.ts";
 import { decoded } from "./arrays.ts";
+import { Connection } from "./connection.ts";
 import { sure } from "./dom.ts";
 import { Gallery } from "./gallery.tsx";
 import { Layer } from "./layer.ts";
 import { Moves, Requests } from "./moves.ts";
 import { pictureOf } from "./pictures.ts";
 import { keepShortcutsFrom } from "./shortcuts.ts";
-import type { Kernel, WidgetModel } from "./model.ts";
+import type { WidgetModel } from "./model.ts";
 import type {
   AblationAnswer,
   AnyQuestion,
@@ -48,16 +49,6 @@ const SOON = 60; // milliseconds before a setting is sent to the kernel
 const PAUSE = 200; // and between two such messages: at each the front end shows a busy kernel
 
 const AT_ONCE = 4; // questions at the kernel; the next one is asked when one of them is answered
-const LONG = 10000; // milliseconds without an answer until that is said
-const GONE =
-  "The kernel was restarted or has ended: run the cell again. What was shown before can still be moved.";
-const SILENT =
-  "No answer from the kernel for 10 seconds: it is busy, or gone. Then run the cell again.";
-const BUSY = "The kernel is busy: the answer comes when it is free.";
-const ENDS = new Set(["restarting", "autorestarting", "starting", "terminating", "dead"]); // a kernel's states
-const ENDED = [...ENDS].map((each) => `kernel_${each}.Kernel`).join(" "); // as the classic Notebook calls them
-const LATE = 500; // milliseconds by which an answer may come after the kernel is said to be idle
-
 const NO_KERNEL = "no kernel: run the cell again";
 const IN_WORDS = new Set([
   "heatmap",
@@ -93,12 +84,6 @@ type Answers = { [Word in keyof Reasons]: Reason<Word> } & {
 };
 type Remembered = Extract<AnyQuestion, { ask: keyof Answers }>;
 
-/** The classic Notebook's events. */
-interface NotebookEvents {
-  on: (names: string, act: () => void) => void;
-  off: (names: string, act: () => void) => void;
-}
-
 /** What the kernel sends, remembered. */
 class KernelSource {
   live = true;
@@ -115,17 +100,8 @@ class KernelSource {
   moves: Moves;
   requests: Requests;
   local = false; // whether the model's settings are just set here
-  /** Why nothing new comes; or empty. */
-  gone = "";
-  refused = 0; // how often the gone kernel was asked to do something
+  connection: Connection;
   refusals: Map<string, unknown> = new Map();
-  timer = 0;
-  heard = 0; // how often the kernel has said something
-  kernel: Kernel | undefined;
-  /** The classic Notebook tells of it by events. */
-  events = (globalThis as { Jupyter?: { notebook?: { events: NotebookEvents } } }).Jupyter?.notebook
-    ?.events;
-  ended: () => void;
   own: unknown[] = []; // the traits that the facts were last put together from
   shownFacts!: Facts;
 
@@ -133,18 +109,12 @@ class KernelSource {
     this.moves = new Moves(() => Math.max(model.get("seen") ?? 0, 0));
     this.requests = new Requests(
       this.moves,
-      (request) => this.ask({ ...request, questions: this.next }),
+      (request) => this.connection.send({ ...request, questions: this.next }),
     );
     model.on("msg:custom", (said: AnyReply, buffers: DataView[]) => {
       this.arrive(said, buffers ?? []);
     });
-    /** The kernel, where the front end shows it. */
-    this.kernel = model.widget_manager?.kernel;
-    this.kernel?.statusChanged?.connect(this.ends, this);
-    this.ended = () => this.lose(GONE);
-    this.events?.on(ENDED, this.ended);
-    model.on("comm:close", this.ended);
-    model.on("comm_live_update", () => this.ask({ ask: "here", key: "here" })); // to either
+    this.connection = new Connection(model, () => this.tell(), () => this.end());
     model.on("change:facts", () => this.changed());
     for (const name of ["note", "overview", "pictures"]) {
       model.on(`change:${name}`, () => this.tell());
@@ -198,10 +168,10 @@ class KernelSource {
       this.known.set(key, found);
       return found;
     }
-    if (this.gone === GONE) return this.unanswered(question.ask);
+    if (this.connection.isOver) return this.unanswered(question.ask);
     if (!this.pending.has(key) && this.pending.size < AT_ONCE) {
       this.pending.add(key);
-      this.ask({ key, ...question, stops: this.model.get("stops") });
+      this.connection.send({ key, ...question, stops: this.model.get("stops") });
     }
     return null;
   }
@@ -216,51 +186,13 @@ class KernelSource {
     return this.requests.written;
   }
 
-  /**
-   * Where no answer comes in a while, that is said; a kernel that was done without one is another.
-   */
-  ask({ bytes, ...said }: Record<string, unknown> & { bytes?: Uint8Array }) {
-    const { heard } = this;
-    const status = ({ content }: { content: { execution_state: string } }) => {
-      if (content.execution_state === "idle") {
-        setTimeout(() => this.heard === heard && this.lose(GONE), LATE);
-      }
-    };
-    const jupyter = this.kernel || this.events; // marimo would call what is given as a function
-    try {
-      this.model.send(
-        said,
-        jupyter ? { iopub: { status } } : undefined,
-        bytes ? [bytes] : undefined,
-      );
-    } catch {
-      this.lose(GONE);
-    }
-    if (!this.timer) this.wait();
+  /** Why nothing new comes; or empty. */
+  get gone() {
+    return this.connection.words;
   }
 
-  /** Say after a while that there is no answer yet. */
-  wait() {
-    this.timer = setTimeout(() => this.lose(this.kernel?.status === "busy" ? BUSY : SILENT), LONG);
-  }
-
-  /** Another kernel has taken the place of ours, or none; or ours is just busy. */
-  ends(_: unknown, status: string) {
-    if (ENDS.has(status)) this.ended();
-    else if (status === "busy" && this.gone === SILENT) this.lose(BUSY);
-  }
-
-  /** Nobody listens any more. */
-  leave() {
-    this.kernel?.statusChanged?.disconnect(this.ends, this);
-    this.events?.off(ENDED, this.ended);
-  }
-
-  lose(words: string) {
-    if (this.gone === GONE || this.gone === words) return;
-    this.gone = words;
-    if (words === GONE) this.end();
-    setTimeout(() => this.tell());
+  get refused() {
+    return this.connection.refused;
   }
 
   /** Nothing that was asked for will come. */
@@ -280,26 +212,12 @@ class KernelSource {
 
   /** What is not there yet, in words. */
   get waiting() {
-    return this.gone === GONE ? NO_KERNEL : "on its way …";
-  }
-
-  /**
-   * Whether the kernel is gone; then that is shown once more, where someone has asked it to do something.
-   */
-  refuses() {
-    if (this.gone !== GONE) return false;
-    this.refused += 1;
-    this.tell();
-    return true;
+    return this.connection.isOver ? NO_KERNEL : "on its way …";
   }
 
   /** The kernel has answered. */
   found() {
-    this.heard += 1;
-    clearTimeout(this.timer);
-    this.timer = 0;
-    if (this.pending.size || this.requests.doing) this.wait();
-    this.gone = "";
+    this.connection.answered(Boolean(this.pending.size || this.requests.doing));
   }
 
   arrive(said: AnyReply, buffers: DataView[]) {
@@ -370,8 +288,8 @@ class KernelSource {
     this.asked += 1;
     const key = `${this.facts.run} ${question.ask} ${this.asked}`;
     this.parts.set(key, told);
-    if (this.refuses()) queueMicrotask(() => this.take({ key, none: NO_KERNEL }, {}));
-    else this.ask({ key, ...question });
+    if (this.connection.refuses()) queueMicrotask(() => this.take({ key, none: NO_KERNEL }, {}));
+    else this.connection.send({ key, ...question });
   }
 
   /** With the last part of it comes the order. */
@@ -497,14 +415,14 @@ class KernelSource {
   }
 
   target(number: number) {
-    if (this.refuses()) return;
+    if (this.connection.refuses()) return;
     this.requests.add({ set: "target", number });
     this.tell();
   }
 
   /** A target as it is written in Python. */
   write(written: string) {
-    if (this.refuses()) return;
+    if (this.connection.refuses()) return;
     this.requests.add({ set: "target", written });
     this.tell();
   }
@@ -538,7 +456,7 @@ class KernelSource {
   }
 
   edit(what: AnyRequest) {
-    if (!this.refuses()) this.requests.add(what);
+    if (!this.connection.refuses()) this.requests.add(what);
   }
 
   /** Terms of a value; one question at a time, so that the newest is next. */
@@ -692,7 +610,7 @@ export default {
     source.listeners.add(ready);
     ready();
     return () => {
-      source.leave();
+      source.connection.leave();
       sources.delete(model.get("token"));
     };
   },
