@@ -105,9 +105,12 @@ def test_the_target_class_is_that_of_the_original_weights():
     model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.Tanh(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     x = torch.rand(1, 1, 6, 6)
     top = int(model(x).argmax())
-    by_itself = sanity_check(model, x, "gradient", "0", steps=1)
-    named = sanity_check(model, x, "gradient", "0", top, steps=1)
-    assert torch.equal(by_itself.maps, named.maps)
+    for seed in range(4):
+        by_itself, named = (
+            sanity_check(model, x, "gradient", "0", target, steps=1, seed=seed)
+            for target in (None, top)
+        )
+        assert torch.equal(by_itself.maps, named.maps)
 
 
 def test_a_sanity_check_has_records_a_verdict_a_page_and_a_figure(tmp_path):
