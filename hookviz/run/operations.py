@@ -190,7 +190,7 @@ def operation_type(function: Any) -> OperationType:
     return OperationType(
         name,
         kind,
-        {_ARGUMENTS.get(each.name, each.name): each.default_value for each in arguments},
+        {str(_ARGUMENTS.get(each.name, each.name)): each.default_value for each in arguments},
         mutates,
         frozenset(argument.name for argument in arguments if argument.is_out),
         () if torch.Tag.inplace_view in function.tags else tuple(written),
