@@ -18,13 +18,6 @@ def test_explorers_in_a_box_are_closed_with_the_cell_that_made_them(run):
     assert [run(cell, "a") for _ in range(3)] == [2, 2, 2]
 
 
-def test_an_explorer_displayed_by_another_cell_stays_open(kernel, run):
-    cell = "box = HBox([new(), new()])\nbox"
-    run(cell, "b")
-    run("display(box.children[0])", "c")
-    assert run(cell, "b") == 3
-
-
 def test_other_widgets_in_the_box_stay_open(kernel, run):
     run("slider = ipywidgets.IntSlider(); panel = VBox()\npanel", "d")
     for _ in range(2):
