@@ -445,6 +445,38 @@ class Experts(nn.Module):
         return torch.cat([self.experts[0](x[:5]), self.experts[1](x[5:])])
 
 
+class EarlyExit(nn.Module):
+    """A second layer that runs only where the first one's scores say so."""
+
+    def __init__(self, looks_at):
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 4), nn.Linear(4, 4)
+        self.looks_at = looks_at
+
+    def forward(self, x):
+        y = self.first(x)
+        return y if (y if self.looks_at == "scores" else x).abs().max() < 1e6 else self.second(y)
+
+
+class MixtureOfExperts(nn.Module):
+    """Two experts, the first of which gets all tokens of all samples."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate = nn.Linear(8, 2)
+        self.experts = nn.ModuleList(nn.Linear(8, 4) for _ in range(2))
+        self.gate.bias.data[0] = 100.0
+
+    def forward(self, x):
+        tokens = torch.cat([x, x.flip(0)])
+        scores = self.gate(tokens).softmax(1)
+        chosen, y = scores.argmax(1), tokens.new_zeros(len(tokens), 4)
+        for number, expert in enumerate(self.experts):
+            if len(places := (chosen == number).nonzero()[:, 0]):
+                y = y.index_add(0, places, expert(tokens[places]) * scores[places, number, None])
+        return y[: len(x)]
+
+
 def with_frozen_spare():
     model = Between()
     model.spare = nn.Linear(4, 4).requires_grad_(False)
@@ -457,6 +489,8 @@ def rounding():
 
 NOTES = {
     "an expert without samples": (Experts, "unused", "experts.2"),
+    "an expert without tokens": (MixtureOfExperts, "unused", "experts.1"),
+    "a layer behind an early exit": (partial(EarlyExit, "scores"), "unused", "second"),
     "a frozen layer that never runs": (with_frozen_spare, "unused", "spare"),
     "an argmax in eval mode": (rounding, "no gradient", "first"),
 }
@@ -467,6 +501,11 @@ def test_what_may_be_deliberate_is_a_note(name):
     build, kind, layer = NOTES[name]
     findings = hookviz.diagnose(build(), rows(), entropy)
     assert findings.healthy and (kind, layer) in [(each.kind, each.layer) for each in findings]
+
+
+def test_a_check_of_the_input_does_not_excuse_a_layer_that_never_runs():
+    findings = hookviz.diagnose(EarlyExit("input"), rows(), entropy)
+    assert [(each.kind, each.layer) for each in faults_of(findings)] == [("unused", "second")]
 
 
 def test_nan_in_the_gradient_of_the_targets_is_healthy():

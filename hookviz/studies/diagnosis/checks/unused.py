@@ -5,15 +5,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from ....run.recorder import Operation
 from ..check import Check, RunRecord
 from ..findings import Finding
 from ..modules import has_weights, outermost
+from ..records import OperationRecord
+
+READS = frozenset(("local_scalar_dense", "nonzero"))
+"""The operations that give numbers of a tensor to Python, as for an ``if``, and a mask's places."""
 
 
 class Unused(Check):
     """Report layers with weights that never ran, and whose weights nothing read."""
 
     looks_at = "layers that never ran"
+
+    def __init__(self) -> None:
+        self._reads: list[OperationRecord] = []
+
+    def heard(self, operation: Operation, record: OperationRecord, run: RunRecord) -> None:
+        if record.name in READS:
+            self._reads.append(record)
 
     def findings(self, run: RunRecord) -> Iterator[Finding]:
         if run.error is not None:
@@ -28,8 +40,10 @@ class Unused(Check):
         ]
         for name in outermost(idle):
             module = run.modules[name]
-            # Experts to which nothing was sent, and layers that are left out at random.
-            meant = _is_routed(run, name) or (run.root.training and run.drew)
+            # Experts to which nothing was sent, layers behind an early exit, and layers that are
+            # left out at random.
+            chosen = self._is_chosen(name) or _is_routed(run, name)
+            meant = chosen or (run.root.training and run.drew)
             frozen = not any(p.requires_grad for p in module.parameters())
             yield Finding(
                 "unused",
@@ -42,6 +56,23 @@ class Unused(Check):
                 cause="unused",
                 evidence={"parameters": sorted(run.parameters[name])},
             )
+
+    def _is_chosen(self, name: str) -> bool:
+        """Return True if the code around a layer read numbers that other layers computed."""
+        around = (e for e in self._reads if not e.layer or name.startswith(f"{e.layer}."))
+        return any(map(_is_of_weights, around))
+
+
+def _is_of_weights(record: OperationRecord) -> bool:
+    """Return True if an operation's values are computed with weights."""
+    queue, seen = [record], {record}
+    while queue:
+        makers = {maker for maker in queue.pop().makers if maker is not None}
+        if any(maker.name == "weights" for maker in makers):
+            return True
+        queue += makers - seen
+        seen |= makers
+    return False
 
 
 def _is_routed(run: RunRecord, name: str) -> bool:
