@@ -15,7 +15,7 @@ from ..draw.html import ROOT_CLASS
 from ..hooking.select import close_names
 from ..run.progress import Progress
 from ..studies.survey.layer import Key, channel_words, key_words
-from ..studies.survey.survey import NO_PICTURES, SHOWN, Start, Survey, write_page
+from ..studies.survey.survey import NO_PICTURES, SHOWN, Start, Survey, shown_layers, write_page
 from ..studies.trace.events import Event
 from ..studies.trace.trace import write_page as write_trace
 from .lifecycle import LiveWidget, close_earlier, register
@@ -83,9 +83,7 @@ def browse(survey: Survey, layer: Key | None, channel: int | None, order: str, w
     """Make the widget of `Survey.show`; see there for the arguments."""
     if survey.dataset is None:
         raise ValueError(NO_PICTURES)
-    keys = list(survey)
-    if not keys:
-        raise ValueError("This survey has no layers to show.")
+    keys = shown_layers(survey)
     if layer is None:
         layer = keys[-1]
     elif layer not in survey:

@@ -208,6 +208,27 @@ class Mixed(nn.Module):
         return self.first(x) + self.second(x.flip(0)) + self.third(torch.cat([x, x]))[: len(x)]
 
 
+class Frames(nn.Module):
+    """A model of clips whose convolution takes their frames as samples."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 2, 1)
+
+    def forward(self, clips):
+        return self.conv(clips.flatten(0, 1)).mean((2, 3)).view(len(clips), -1)
+
+
+def test_a_survey_without_any_layer_says_why_it_cannot_be_shown():
+    with pytest.warns(RuntimeWarning, match="'conv' is left out"):
+        survey = hookviz.survey(Frames(), [torch.rand(4, 3, 5, 5)] * 3)
+    for show in (survey.show, survey.to_html):
+        with pytest.raises(
+            ValueError, match=r"no layers to show.*left out: conv \(it returns shape"
+        ):
+            show()
+
+
 def test_layers_that_get_the_inputs_in_another_order_are_left_out():
     with pytest.warns(RuntimeWarning, match="is left out: ") as told:
         survey = hookviz.survey(Mixed(), Pictures())

@@ -471,9 +471,16 @@ def write_page(
     return fitting(pages(), max_bytes, advice)
 
 
+def shown_layers(survey: Survey) -> list[Key]:
+    """Return a survey's layers; raise ValueError with the reasons if all are left out."""
+    if not survey:
+        raise ValueError(f"This survey has no layers to show. {survey.title}.")
+    return list(survey)
+
+
 def _chosen(survey: Survey, layers: str | Sequence[Key] | None) -> list[Key]:
     if layers is None:
-        return list(survey)
+        return shown_layers(survey)
     wanted = [layers] if isinstance(layers, (str, tuple)) else list(layers)
     chosen: dict[Key, None] = {}
     for name in wanted:
