@@ -226,6 +226,37 @@ def test_reentrant_checkpoints_are_refused_in_one_sentence():
         origins_of(run, "two", 0, (2, 3))
 
 
+class Checkpointed(nn.Module):
+    """A model in training mode, whose block a backward runs again."""
+
+    def __init__(self, on):
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(1, 3, 1), nn.BatchNorm2d(3)
+        self.second, self.on = nn.Conv2d(3, 2, 1), on
+
+    def block(self, x):
+        return F.dropout(self.norm(x).sigmoid(), 0.5, self.training)
+
+    def forward(self, x):
+        x = self.first(x)
+        return self.second(
+            checkpoint(self.block, x, use_reentrant=False) if self.on else self.block(x)
+        )
+
+
+def test_a_checkpointed_block_is_run_again_as_in_the_forward():
+    """Not in training mode, in which its BatchNorm and its dropout do something else."""
+    found = []
+    for on in (True, False):
+        torch.manual_seed(0)
+        model, x = Checkpointed(on).train(), torch.randn(2, 1, 4, 4)
+        run, before = cut_of(model, x), snapshot(model)
+        found.append(origins_of(run, "second", 0, (1, 2), given=1).parts)
+        assert_untouched(model, before)
+    checkpointed, plain = found
+    assert [part.weight for part in checkpointed] == [part.weight for part in plain]
+
+
 def test_a_model_that_autograd_cannot_follow_is_refused_in_one_sentence():
     model, x = Between(lambda x: torch.from_numpy(x.numpy() * 2)), torch.randn(1, 2, 4, 4)
     run = CutRun(Session(model, prepare_input(x, model)))

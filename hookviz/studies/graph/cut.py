@@ -9,6 +9,7 @@ weight, through any normalization, activation, sum, concatenation, slice or pool
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import count
 from math import isfinite
@@ -464,7 +465,12 @@ class CutRun:
         if self.problem:
             raise ValueError(self.problem)
         leaves = {place: self._listener.leaves[place] for place in sources}
-        return split(tensor, index, leaves, self._address, **how)
+        # Checkpointing runs layers again in this backward: in the mode and with the edits of the
+        # forward, and without changing the model.
+        session = self._session
+        differs = session.edits or any(module.training for module in session.model.modules())
+        with session.active() if differs else nullcontext():
+            return split(tensor, index, leaves, self._address, **how)
 
     def _address(
         self, place: Place, leaf: Tensor, index: tuple[int, ...]
