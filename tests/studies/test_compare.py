@@ -138,6 +138,29 @@ def test_a_view_of_a_stored_tensor_has_its_own_gradient():
         "compiled",
     ],
 )
+class InferenceTeacher(nn.Module):
+    """A frozen layer that runs in inference mode, in which nothing counts what is overwritten."""
+
+    def __init__(self):
+        super().__init__()
+        self.teacher, self.student = nn.Conv2d(1, 2, 3), nn.Conv2d(2, 2, 3)
+
+    def forward(self, x):
+        with torch.inference_mode():
+            features = F.relu_(self.teacher(x))
+        return self.student(features.clone()).mean((2, 3))
+
+
+def test_models_with_a_part_in_inference_mode_are_compared():
+    torch.manual_seed(0)
+    model = InferenceTeacher()
+    other = copy.deepcopy(model)
+    assert hookviz.compare(model, copy.deepcopy(model), torch.rand(1, 1, 8, 8)).first() is None
+    other.student.bias.data += 0.5
+    first = hookviz.compare(model, other, torch.rand(1, 1, 8, 8)).first()
+    assert first is not None and first.layer == "student"
+
+
 def test_equivalent_models_have_no_first_difference(model, small, change):
     found = hookviz.compare(model, change(model), small)
     assert found.first() is None

@@ -34,6 +34,8 @@ class SharedTensorStore(TensorStore):
 
     def store(self, layer: str, path: str, tensor: Tensor) -> CapturedTensor:
         """Copy a tensor as it is now, unless that has been done."""
+        if tensor.is_inference():  # nothing counts how often it is overwritten
+            return super().store(layer, path, tensor)
         known = self._known.get(tensor)
         if known is None:
             known = self._known[tensor] = {}
