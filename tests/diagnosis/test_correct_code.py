@@ -496,6 +496,26 @@ NOTES = {
 }
 
 
+class FixedPoint(nn.Module):
+    """A layer that runs again and again, from a state of zeros on."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(1, 4, 3, padding=1), nn.Linear(4, 4)
+        self.conv.bias.data.fill_(-0.1)
+
+    def forward(self, x):
+        z = torch.zeros_like(x)
+        for _ in range(4):
+            z = self.conv(z).relu().mean(1, keepdim=True) + x
+        return self.head(self.conv(z).mean((2, 3)))
+
+
+def test_a_state_that_begins_at_zero_is_healthy():
+    findings = hookviz.diagnose(FixedPoint(), torch.randn(16, 1, 8, 8), entropy)
+    assert findings.healthy and not faults_of(findings)
+
+
 @pytest.mark.parametrize("name", NOTES)
 def test_what_may_be_deliberate_is_a_note(name):
     build, kind, layer = NOTES[name]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from ....run.operations import BATCH_NORMS, RECTIFIERS
+from ....run.operations import BATCH_NORMS, RECTIFIERS, Kind
 from ..check import Check, RunRecord
 from ..findings import Finding
 from ..modules import untrained_norms
@@ -94,8 +94,10 @@ class SilentChannels(Check):
         for record, channels in self.found.items():
             if record.of_zero_weights:
                 continue
+            # A state that begins at zero is the same everywhere, as is what a layer makes of it.
+            begins = record.maker is not None and record.maker.kind is Kind.FACTORY
             behind = record.maker.passed_on() if record.maker is not None else ()
-            follows = any(each.layer in silent for each in (record, *behind))
+            follows = begins or any(each.layer in silent for each in (record, *behind))
             if bool(channels.still.all()):
                 silent.add(record.layer)
             if follows or channels.values < FEW:
