@@ -147,6 +147,8 @@ def test_values_are_traced_through_pooling_and_to_the_input(branching):
     (logit,) = found.parts
     assert (logit.layer, logit.channel, logit.position, logit.path) == ("last", 2, (), [])
     assert (logit.weight, found.remainder) == (1, 0)
+    found = run.origins_of_output(run.output[1] @ torch.tensor([1.0, -3.0, 2.0]))
+    assert [part.channel for part in found.parts] == [2, 0, 1]  # by weight
     found = origins_of(run, "last", 2, None, 1, 3, ())
     assert {(part.layer, part.channel) for part in found.parts} == {("three", 3)}
     assert found.parts[0].path == ["max_pool2d_with_indices", "mean"]
@@ -642,6 +644,16 @@ def test_terms_of_an_edited_layer_add_up_to_the_value_before_its_edit(branching,
     lost = -float(why.by_channel[1])
     assert float(checked.predicted) == pytest.approx(lost)
     assert float(checked.true) == pytest.approx(lost, abs=1e-5)
+
+
+def test_an_edited_value_stays_although_it_is_overwritten_later():
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Conv2d(2, 3, 1), nn.ReLU(inplace=True)), torch.randn(1, 2, 3, 3)
+    explorer = hookviz.explore(model, x, layer="0")
+    explorer.edit("0", change=-2)
+    for channel in range(3):
+        why = explorer.contributions(channel=channel, position=(1, 1))
+        assert why.edited == -2 * why.value == model[0](x)[0, channel, 1, 1].item() * -2
 
 
 class Twice(nn.Module):
