@@ -121,18 +121,18 @@ class Residual(nn.Module):
 
     def forward(self, x):
         y = self.one(x)
-        z = F.relu(self.norm(y))
+        z = F.relu_(self.norm(y))
         return self.two(torch.cat([x, z], 1))
 
 
 def test_the_value_is_followed_through_norm_and_activation():
     model, x = Residual().eval(), torch.randn(1, 2, 4, 4)
-    nn.init.uniform_(model.norm.running_mean)
+    nn.init.constant_(model.norm.bias, -10)
     before = snapshot(model)
     why = hookviz.contributions(model, x, "one", channel=1, position=(2, 3))
     assert_untouched(model, before)
     normed = model.norm(model.one(x))[0, 1, 2, 3].item()
-    assert why.after == [("batch_norm", normed), ("relu", max(normed, 0))]
+    assert why.after == [("batch_norm", normed), ("relu", 0)] and normed < 0
     two = hookviz.contributions(model, x, "two", channel=0, position=(0, 0))
     assert two.sources == [("input", 0), ("one", 0)]
     assert two.after == []
