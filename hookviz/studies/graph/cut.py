@@ -8,6 +8,7 @@ weight, through any normalization, activation, sum, concatenation, slice or pool
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -469,8 +470,11 @@ class CutRun:
         # forward, and without changing the model.
         session = self._session
         differs = session.edits or any(module.training for module in session.model.modules())
-        with session.active() if differs else nullcontext():
-            return split(tensor, index, leaves, self._address, **how)
+        with warnings.catch_warnings():
+            # Without checkpointing no layer runs here, and each edit would warn of that.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            with session.active() if differs else nullcontext():
+                return split(tensor, index, leaves, self._address, **how)
 
     def _address(
         self, place: Place, leaf: Tensor, index: tuple[int, ...]
