@@ -211,7 +211,7 @@ def _merged(log: TrainingLog) -> Iterator[Finding]:
             "warning",
             f"One block held {log.merged:,} steps of the optimizer: they are recorded as one step, "
             "with merged numbers.",
-            "Put `with watch:` around each step, within the loop.",
+            "Put `with watch:` around each step, within the loop; with LBFGS, within the closure.",
         )
 
 
