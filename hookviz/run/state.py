@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import warnings
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -19,7 +18,6 @@ import torch
 from torch import Tensor, nn
 
 from ..hooking.interrupts import Block
-from ..tables import some
 
 _MAPPINGS = frozenset((dict, OrderedDict, defaultdict, Counter))
 # Immutable types, and parameters, whose values are not copied: that would double the model's size.
@@ -38,7 +36,7 @@ def preserved_state(model: nn.Module, *, keep_mode: bool = False) -> Block:
     mode.
 
     The content of other objects is not restored. Nor are parameters' values that the forward
-    overwrites in place, as a momentum encoder does: a warning names them.
+    overwrites in place, as a momentum encoder may do.
     """
     return Block([_preserved_state(model, keep_mode)])
 
@@ -53,8 +51,8 @@ def _preserved_state(model: nn.Module, keep_mode: bool) -> Iterator[None]:
         snapshot.add(module)
     own = (module._parameters.values() for module in modules)
     parameters = [(p, p.requires_grad, p.grad) for p in {*chain(*own)} if p is not None]
-    # A training or a momentum encoder may write to weights, or give them another tensor.
-    weights = [(p, p.data, p._version) for p, _, _ in parameters if not sharded and _is_plain(p)]
+    # A forward may give a weight another tensor, as a momentum encoder does.
+    weights = [(p, p.data) for p, _, _ in parameters if not sharded and _is_plain(p)]
     with (
         _preserved_random_state(p for p, _, _ in parameters),
         torch.inference_mode(False),
@@ -75,28 +73,15 @@ def _preserved_state(model: nn.Module, keep_mode: bool) -> Iterator[None]:
                     parameter.requires_grad_(requires_grad)
                 if parameter.grad is not gradient:
                     parameter.grad = gradient
-            for parameter, data, _ in weights:
+            for parameter, data in weights:
                 if parameter.data_ptr() != data.data_ptr():
                     parameter.data = data
-            _warn_of_written(model, {p for p, _, version in weights if p._version != version})
 
 
 def _is_plain(parameter: nn.Parameter) -> bool:
-    """Return True for a parameter with a storage and a version."""
+    """Return True for a parameter with a storage."""
     plain = type(parameter) is nn.Parameter and parameter.layout is torch.strided
     return plain and not parameter.is_inference()
-
-
-def _warn_of_written(model: nn.Module, written: set[nn.Parameter]) -> None:
-    """Name the parameters that the forward has written to."""
-    if names := [name for name, parameter in model.named_parameters() if parameter in written]:
-        warnings.warn(
-            f"The forward of {type(model).__name__} overwrites its own weights ({some(names, 2)}): "
-            "they stay changed, since hookviz restores buffers and attributes alone. Update them "
-            "outside of forward.",
-            RuntimeWarning,
-            stacklevel=2,
-        )
 
 
 def preserved_random_state(model: nn.Module) -> Block:

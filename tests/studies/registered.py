@@ -1,11 +1,8 @@
-"""Operations registered with torch, which allows that once: tests are imported several times."""
+"""Operations registered with torch, which allows that once: a search for doctests imports again."""
 
 import torch
 
 LIBRARY = torch.library.Library("hookviz_tests", "FRAGMENT")
-LIBRARY.define("strange(Tensor y) -> Tensor")
-LIBRARY.impl("strange", lambda y: y.flip(-1).clone(), "CompositeExplicitAutograd")
-strange = torch.ops.hookviz_tests.strange.default
 
 
 def lstm(x, weight, stride, buffer, hx, cx, mode, size, projected, layers, batch_first, *rest):
@@ -16,5 +13,11 @@ def lstm(x, weight, stride, buffer, hx, cx, mode, size, projected, layers, batch
 
 # On a GPU a whole LSTM is one operation. It has no kernel for the CPU, so this one stands in.
 CUDNN = torch.library.Library("aten", "IMPL")
-CUDNN.impl("_cudnn_rnn", lstm, "CPU")
+
+if not hasattr(torch.ops.hookviz_tests, "strange"):
+    LIBRARY.define("strange(Tensor y) -> Tensor")
+    LIBRARY.impl("strange", lambda y: y.flip(-1).clone(), "CompositeExplicitAutograd")
+    CUDNN.impl("_cudnn_rnn", lstm, "CPU")
+
+strange = torch.ops.hookviz_tests.strange.default
 cudnn_rnn = torch.ops.aten._cudnn_rnn.default

@@ -115,29 +115,6 @@ def test_a_view_of_a_stored_tensor_has_its_own_gradient():
     assert [cache[name].gradient.unique().item() for name in ("conv", "alias")] == [5, 2]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        copy.deepcopy,
-        nn.DataParallel,
-        partial(torch.compile, backend="eager"),
-        lambda model: copy.deepcopy(model).half(),
-        lambda model: copy.deepcopy(model).bfloat16(),
-        lambda model: copy.deepcopy(model).double(),
-        lambda model: copy.deepcopy(model).to(memory_format=torch.channels_last),
-        pytest.param(torch.compile, marks=pytest.mark.heavy),  # compiling takes a second
-    ],
-    ids=[
-        "copy",
-        "DataParallel",
-        "traced",
-        "half",
-        "bfloat16",
-        "double",
-        "channels last",
-        "compiled",
-    ],
-)
 class InferenceTeacher(nn.Module):
     """A frozen layer that runs in inference mode, in which nothing counts what is overwritten."""
 
@@ -161,6 +138,29 @@ def test_models_with_a_part_in_inference_mode_are_compared():
     assert first is not None and first.layer == "student"
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        copy.deepcopy,
+        nn.DataParallel,
+        partial(torch.compile, backend="eager"),
+        lambda model: copy.deepcopy(model).half(),
+        lambda model: copy.deepcopy(model).bfloat16(),
+        lambda model: copy.deepcopy(model).double(),
+        lambda model: copy.deepcopy(model).to(memory_format=torch.channels_last),
+        pytest.param(torch.compile, marks=pytest.mark.heavy),  # compiling takes a second
+    ],
+    ids=[
+        "copy",
+        "DataParallel",
+        "traced",
+        "half",
+        "bfloat16",
+        "double",
+        "channels last",
+        "compiled",
+    ],
+)
 def test_equivalent_models_have_no_first_difference(model, small, change):
     found = hookviz.compare(model, change(model), small)
     assert found.first() is None
