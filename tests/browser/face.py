@@ -41,4 +41,6 @@ def save_menu(app: Any, act: str) -> None:
 
 def close_drawer(app: Any) -> None:
     """Close the open drawer."""
-    app.locator(".hv-tab[aria-expanded=true]").click()
+    expanded = app.locator(".hv-tab[aria-expanded=true]")
+    expanded.click()
+    expanded.wait_for(state="detached")  # with the next frame; until then it seems to be open
