@@ -10,9 +10,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from types import FrameType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +38,29 @@ class ModuleCall:
     call: int
     module: nn.Module = field(repr=False)
     fingerprints: tuple[Any, ...] = field(repr=False)  # of its input tensors
+
+
+V = TypeVar("V")
+
+
+class _Computed(Generic[V]):
+    """A property that is computed when it is first read.
+
+    In Python 3.11 `functools.cached_property` takes a lock, which takes longer than the properties
+    of an operation.
+    """
+
+    def __init__(self, function: Callable[[Any], V]) -> None:
+        self._function, self.__doc__ = function, function.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type) -> V:
+        if instance is None:
+            return self  # type: ignore[return-value]
+        value = instance.__dict__[self._name] = self._function(instance)
+        return value
 
 
 class Operation:
@@ -90,19 +112,19 @@ class Operation:
         forward = self._forward.name
         return forward if forward and not self._own_line[0] else self.name
 
-    @cached_property
+    @_Computed
     def argument(self) -> dict[str, Any]:
         """All arguments by torch's names, defaults included."""
         defaults = self._type.defaults
         return dict(defaults) | dict(zip(defaults, self.args, strict=False)) | self.kwargs
 
-    @cached_property
+    @_Computed
     def inputs(self) -> list[Tensor]:
         """All input tensors, ``out=`` included."""
         given = self.args
         return tensors([given[n] for n in self._type.tensors if n < len(given)], self.kwargs)
 
-    @cached_property
+    @_Computed
     def reads(self) -> list[Tensor]:
         """The tensors that it may read: all inputs but ``out=``."""
         outs = self._type.outs
@@ -110,7 +132,7 @@ class Operation:
             return self.inputs
         return tensors([v for k, v in self.argument.items() if k not in outs])
 
-    @cached_property
+    @_Computed
     def values_read(self) -> list[Tensor]:
         """The tensors whose values are in the result.
 
@@ -137,7 +159,7 @@ class Operation:
         """The tensors that it returned."""
         return self._returned if self._ran else []
 
-    @cached_property
+    @_Computed
     def _returned(self) -> list[Tensor]:
         return tensors(self.output)
 
@@ -163,7 +185,7 @@ class Operation:
         line = no_grad_line(self._frame)
         return line if line[0] else self.line
 
-    @cached_property
+    @_Computed
     def functional(self) -> tuple[str, Mapping[str, Any]]:
         """The function of ``torch.nn.functional`` that calls it, and its local variables."""
         if self._frame is None or self._frame.f_code.co_filename != nn.functional.__file__:
@@ -175,7 +197,7 @@ class Operation:
         """True in a backward whose forward operation was reported."""
         return bool(self._forward.name)
 
-    @cached_property
+    @_Computed
     def _own_line(self) -> tuple[str, int]:
         # A backward has its own line only within a user's autograd.Function.
         node = torch._C._current_autograd_node()
