@@ -29,10 +29,11 @@ def row(method: str, models: list[tuple[nn.Module, Any]]) -> str:
             check = hookviz.metrics.sanity_check(model, inputs, method, steps=STEPS)
         except ValueError as error:  # guided backpropagation needs a ReLU, and Lite0 has ReLU6
             print(error)
-            cells.append("–")
+            cells += ["–", "–"]
             continue
-        values = check.correlations.mean(1)
-        cells.append(f"{values[1]:.2f} / {values[-1]:.2f}".replace("-", "−"))
+        for measure in (check.correlations, check.similarities):
+            values = measure.mean(1)
+            cells.append(f"{values[1]:.2f} / {values[-1]:.2f}".replace("-", "−"))
     return f"| `{method}` | " + " | ".join(cells) + " |"
 
 
@@ -44,11 +45,11 @@ def main() -> None:
     cat = weights.transforms()(hookviz.models.photographs()["chelsea"])[None]
     models = [(demo, torch.cat(pictures)), (lite0, cat)]
     lines = [
-        "The rank correlation with the last quarter of the layers shuffled / with all of them.",
-        "Made by `python assets/check_heatmaps.py`.",
+        "With the last quarter of the layers shuffled / with all of them. Made by `python",
+        "assets/check_heatmaps.py`.",
         "",
-        "| method | demo | Lite0 |",
-        "|---|---|---|",
+        "| method | demo: rank correlation | similarity | Lite0: rank correlation | similarity |",
+        "|---|---|---|---|---|",
     ]
     for method in (*HEATMAPS, *ATTRIBUTIONS):
         lines.append(row(method, models))

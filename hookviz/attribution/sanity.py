@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..draw.document import TablePage
@@ -75,7 +76,7 @@ def sanity_check(
     Returns
     -------
     SanityCheck
-        The rank correlation at each step, a curve and a verdict.
+        Rank correlation and structural similarity at each step, a curve and a verdict.
 
     Raises
     ------
@@ -220,13 +221,17 @@ class SanityCheck(TablePage):
     correlations : torch.Tensor
         ``(steps + 1, N)``, Spearman's rank correlation of each map with the original, -1 to 1; 0 if
         it is the same everywhere or has NaN.
+    similarities : torch.Tensor
+        ``(steps + 1, N)``, the structural similarity (SSIM, Wang et al. 2004) of the maps scaled to
+        0..1, in windows of up to 7 positions; 0 if the map is the same everywhere or has NaN.
     """
 
-    _header = ("step", "weights shuffled", "rank correlation")
+    _header = ("step", "weights shuffled", "rank correlation", "similarity")
 
     def __init__(self, method: str, layers: Sequence[str], maps: Tensor) -> None:
         self.method, self.layers, self.maps = method, list(layers), maps
         self.correlations = torch.stack([_rank_correlation(maps[0], each) for each in maps])
+        self.similarities = torch.stack([_similarity(maps[0], each) for each in maps])
 
     @property
     def depends(self) -> bool:
@@ -244,11 +249,11 @@ class SanityCheck(TablePage):
         return f"{name} does not depend on the weights, it looks the same: {said}"
 
     def records(self) -> list[dict[str, Any]]:
-        """Return one dict per step: ``step shuffled correlation``, the mean of the samples."""
-        means = zip(["", *self.layers], self.correlations.mean(1).tolist(), strict=True)
+        """Return one dict per step: ``step shuffled correlation similarity``, means of samples."""
+        means = self.correlations.mean(1).tolist(), self.similarities.mean(1).tolist()
         return [
-            {"step": step, "shuffled": name, "correlation": plain(mean)}
-            for step, (name, mean) in enumerate(means)
+            {"step": step, "shuffled": name, "correlation": plain(one), "similarity": plain(other)}
+            for step, (name, one, other) in enumerate(zip(["", *self.layers], *means, strict=True))
         ]
 
     def _heading(self) -> str:
@@ -256,7 +261,12 @@ class SanityCheck(TablePage):
 
     def _cells(self) -> list[tuple[str, ...]]:
         return [
-            (str(row["step"]), row["shuffled"] or "(none)", number(row["correlation"]))
+            (
+                str(row["step"]),
+                row["shuffled"] or "(none)",
+                number(row["correlation"]),
+                number(row["similarity"]),
+            )
             for row in self.records()
         ]
 
@@ -264,10 +274,13 @@ class SanityCheck(TablePage):
         return self.figure()._repr_png_()
 
     def figure(self) -> ShownFigure:
-        """Draw the correlation over the steps, as the mean of the samples."""
+        """Draw both measures over the steps, as means of the samples."""
         from ..draw.figures import draw_curves
 
-        curves = {"rank correlation": self.correlations.mean(1).tolist()}
+        curves = {
+            "rank correlation": self.correlations.mean(1).tolist(),
+            "structural similarity": self.similarities.mean(1).tolist(),
+        }
         return draw_curves(curves, "steps: weights shuffled, the last layer first", self.verdict)
 
 
@@ -283,3 +296,26 @@ def _ranks(values: Tensor) -> Tensor:
         return torch.full((values.numel(),), torch.nan)
     _, place, count = values.flatten().unique(return_inverse=True, return_counts=True)
     return (count.cumsum(0) - (count - 1) / 2)[place].float()
+
+
+def _similarity(one: Tensor, other: Tensor) -> Tensor:
+    """Return the structural similarity ``(N,)`` of maps ``(N, *spatial)``, each scaled to 0..1."""
+    sizes = one.shape[1:]
+    mean = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[len(sizes) - 1]
+    window = [min(7, size) for size in sizes]
+    local = lambda maps: mean(maps[:, None], window, stride=1)  # noqa: E731
+    x, y = (_to_unit(each) for each in (one, other))
+    mean_x, mean_y = local(x), local(y)
+    variances = local(x * x) - mean_x**2, local(y * y) - mean_y**2
+    covariance = local(x * y) - mean_x * mean_y
+    small, smaller = 0.01**2, 0.03**2
+    above = (2 * mean_x * mean_y + small) * (2 * covariance + smaller)
+    below = (mean_x**2 + mean_y**2 + small) * (variances[0] + variances[1] + smaller)
+    return (above / below).flatten(1).mean(1).nan_to_num(0)
+
+
+def _to_unit(maps: Tensor) -> Tensor:
+    """Scale each map to 0..1; NaN if it is the same everywhere."""
+    flat = maps.flatten(1).double()
+    low, high = flat.amin(1, keepdim=True), flat.amax(1, keepdim=True)
+    return ((flat - low) / (high - low)).view_as(maps)

@@ -1,7 +1,8 @@
-"""`sanity_check` tells whether a heatmap depends on the weights; its correlation equals scipy's."""
+"""`sanity_check` tells whether a heatmap depends on the weights; its measures equal scipy's."""
 
 import json
 
+import numpy as np
 import pytest
 import scipy.stats
 import torch
@@ -33,6 +34,7 @@ def test_the_verdict_distinguishes_gradcam_from_an_edge_detector(monkeypatch):
     assert real.depends and real.verdict.startswith("Grad-CAM depends on the weights: ")
     assert not fake.depends and "edges does not depend on the weights" in fake.verdict
     assert torch.allclose(fake.correlations, torch.ones(3, 1))
+    assert torch.allclose(fake.similarities, torch.ones(3, 1).double())
     assert "rank correlation 1 " in fake.verdict
     # The first map is the unshuffled heatmap of the last convolution with several positions.
     with hookviz.capture(MODEL, "layer3.1.conv2") as cache:
@@ -40,16 +42,29 @@ def test_the_verdict_distinguishes_gradcam_from_an_edge_detector(monkeypatch):
     torch.testing.assert_close(real.maps[0], hookviz.heatmap(cache["layer3.1.conv2"]))
 
 
-def test_correlations_equal_scipys():
-    maps = torch.rand(3, 2, 9, 12, generator=torch.Generator().manual_seed(0))
+def test_correlations_equal_scipys_and_similarities_equal_a_loop():
+    generator = torch.Generator().manual_seed(0)
+    maps = torch.rand(3, 2, 9, 12, generator=generator)
     maps[1] = (maps[1] * 4).round()  # ties
-    maps[2, 0], maps[2, 1] = 1, torch.nan
+    maps[2, 1] = torch.nan
     check = SanityCheck("m", ["last", "first"], maps)
-    pair = (each[0].flatten().numpy() for each in maps[:2])
-    rank = scipy.stats.spearmanr(*pair).statistic
+    x, y = (each.double().numpy() for each in (maps[0, 0], maps[1, 0]))
+    rank = scipy.stats.spearmanr(x.flatten(), y.flatten()).statistic
     assert float(check.correlations[1, 0]) == pytest.approx(rank, abs=1e-5)
+    x, y = ((each - each.min()) / (each.max() - each.min()) for each in (x, y))
+    found = []
+    for row in range(3):
+        for column in range(6):
+            a, b = (each[row : row + 7, column : column + 7] for each in (x, y))
+            covariance = ((a - a.mean()) * (b - b.mean())).mean()
+            light = (2 * a.mean() * b.mean() + 1e-4) / (a.mean() ** 2 + b.mean() ** 2 + 1e-4)
+            found.append(light * (2 * covariance + 9e-4) / (a.var() + b.var() + 9e-4))
+    assert float(check.similarities[1, 0]) == pytest.approx(np.mean(found))
+    # Maps with NaN have similarity 0.
+    assert check.correlations[2, 1] == check.similarities[2, 1] == 0
     assert torch.allclose(check.correlations[0], torch.ones(2))
-    assert not check.correlations[2].any()  # a flat map, and one with NaN
+    flat = SanityCheck("m", ["all"], torch.stack([maps[0], torch.ones(2, 9, 12)]))
+    assert not flat.correlations[1].any() and not flat.similarities[1].any()
 
 
 class Parts(nn.Module):
@@ -122,7 +137,7 @@ def test_a_sanity_check_has_records_a_verdict_a_page_and_a_figure(tmp_path):
     check.to_html(tmp_path / "check.html")
     assert "<img" in (tmp_path / "check.html").read_text(encoding="utf-8")
     (axes,) = check.figure().axes
-    assert axes.lines[0].get_ydata().tolist() == check.correlations.mean(1).tolist()
+    assert np.allclose(axes.lines[0].get_ydata(), check.correlations.mean(1))
 
 
 @pytest.mark.parametrize(
