@@ -52,6 +52,13 @@ class Range:
         return f"{number(self.low)} … {number(self.high)} ({size})"
 
 
+def real_numbers(tensor: Tensor) -> Tensor:
+    """Return a tensor's numbers, of complex ones both parts, as float32 or float64."""
+    values = tensor.detach()
+    values = torch.view_as_real(values.resolve_conj()) if values.is_complex() else values
+    return values if values.dtype in (torch.float32, torch.float64) else values.float()
+
+
 def range_of(tensor: Tensor) -> Range | None:
     """Return the range of a floating-point or complex tensor; None if it cannot be read.
 
@@ -61,9 +68,7 @@ def range_of(tensor: Tensor) -> Range | None:
     if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.is_meta:
         return None
     try:
-        values = tensor.detach()
-        values = torch.view_as_real(values.resolve_conj()) if values.is_complex() else values
-        values = values if values.dtype in (torch.float32, torch.float64) else values.float()
+        values = real_numbers(tensor)
         low, high = (each.item() for each in values.aminmax()) if values.numel() else (0.0, 0.0)
     except (RuntimeError, NotImplementedError, TypeError):  # sparse, quantized, nested
         return None

@@ -25,10 +25,10 @@ from .checks.optimizer import Optimizers, held_by, is_gone
 from .examination import batch_size
 from .loss_log import LossLog
 from .recorded_call import RecordedCall, recorded_call
-from .records import OperationRecord
+from .records import OperationRecord, real_numbers
 
 CHECK_EVERY = 16
-"""After this many calls of the model in one block the sizes are read, and what is finite is
+"""After this many calls of the model in one block their sizes are read. If all are finite, they are
 released."""
 
 UNEVEN, FAR_TOO_LARGE = 1e5, 1e10
@@ -210,19 +210,16 @@ class StepWatch(HookManager):
         # Without dispatch modes it is quick; a tensor of a subclass needs them.
         plain = type(tensor) in (Tensor, nn.Parameter)
         with torch._C._DisableTorchDispatch() if plain else nullcontext():
-            tensor = tensor.detach()
-            if tensor.is_complex():
-                tensor = torch.view_as_real(tensor.resolve_conj())
-            tensor = tensor.float() if tensor.dtype.itemsize < 4 else tensor
-            if tensor.layout is torch.strided:
-                low, high = tensor.aminmax()
+            values = real_numbers(tensor)
+            if values.layout is torch.strided:
+                low, high = values.aminmax()
             else:
-                low = high = tensor.sum()
+                low = high = values.sum()
         started = self.calls[-1] if self.calls else None
         self._measured.append(Ends(layer, phase, low, high, started))
         return self._measured[-1]
 
-    # What the sizes say
+    # Reading the sizes
 
     def hits(self) -> list[Ends]:
         """Return those that are not finite, and note the sizes of all, which are read together."""
