@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import count
 from math import isfinite
@@ -470,11 +469,12 @@ class CutRun:
         # forward, and without changing the model.
         session = self._session
         differs = session.edits or any(module.training for module in session.model.modules())
-        with warnings.catch_warnings():
-            # Without checkpointing no layer runs here, and each edit would warn of that.
-            warnings.simplefilter("ignore", RuntimeWarning)
-            with session.active() if differs else nullcontext():
-                return split(tensor, index, leaves, self._address, **how)
+        if not differs:
+            return split(tensor, index, leaves, self._address, **how)
+        # Without checkpointing no layer runs here, and each edit would warn of that.
+        quiet = warnings.catch_warnings(action="ignore", category=RuntimeWarning)
+        with quiet, session.active():
+            return split(tensor, index, leaves, self._address, **how)
 
     def _address(
         self, place: Place, leaf: Tensor, index: tuple[int, ...]
