@@ -19,6 +19,7 @@ from ..run.output import Output
 from ..studies.diagnosis.checks.magnitudes import LIMIT, trends
 from ..studies.diagnosis.checks.silent import silence
 from ..studies.diagnosis.modules import LINEAR, is_zero, next_to_zero, zeroed
+from ..tables import counted
 from .maps import layers_of
 from .view import View, cached
 
@@ -292,7 +293,8 @@ first in a.')
     for what, bad in wrong:
         if bad:
             first = f"{what} in {len(bad)} of {len(cells)} layers, first in {_named(bad[0])}."
-            return HealthSummary(f"{what} in {_count(bad)}", "bad", bad[0].name, first)
+            where = counted(len(bad), "layer")
+            return HealthSummary(f"{what} in {where}", "bad", bad[0].name, first)
     layers = [cell for cell in cells if cell.weighted]
     on = f"{samples} {kind}" + "s" * (samples != 1)
     blocked = [cell for cell in cells if cell.gradient == 0]
@@ -320,10 +322,12 @@ first in a.')
         if odd:
             more = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
             sentence = f"{words} in {_named(odd[0])}{more}."
-            return HealthSummary(f"{what} in {_count(odd)}", "odd", odd[0].name, sentence)
+            where = counted(len(odd), "layer")
+            return HealthSummary(f"{what} in {where}", "odd", odd[0].name, sentence)
     clean = f"No NaN or Inf in {len(cells)} layer{'s' * (len(cells) != 1)}, on {on}."
     if beside:
-        clean += f" The target does not depend on {_count(beside)}: the gradient is zero there."
+        apart = counted(len(beside), "layer")
+        clean += f" The target does not depend on {apart}: the gradient is zero there."
     for what, sizes in (
         ("activation", [cell.activation for cell in layers]),
         ("gradient", [c.gradient for c in reversed(layers) if c.gradient is not None]),
@@ -333,10 +337,6 @@ first in a.')
             words = f"It changes more than {LIMIT:,.0f} times along the layers. {clean}"
             return HealthSummary(f"The {what} is {trend}", "odd", at.name, words)
     return HealthSummary("No problems found", "good", None, clean)
-
-
-def _count(cells: Sequence[Cell]) -> str:
-    return f"{len(cells)} layer{'s' * (len(cells) != 1)}"
 
 
 def _named(cell: Cell) -> str:

@@ -23,7 +23,7 @@ from ...run.errors import first_line
 from ...run.inputs import Transform
 from ...run.recorder import OperationRecorder
 from ...run.session import Session
-from ...tables import for_terminal, html_table, plain, text_table
+from ...tables import counted, for_terminal, html_table, plain, text_table
 from .listener import INPUT, OUTPUT, GraphListener, Node, Place, own_memory
 from .page import drawing
 
@@ -213,7 +213,7 @@ class Graph(TablePage):
             raise ValueError(f"No layer {layer!r} is in this graph; {close_names(layer, names)}.")
         if not -len(calls) <= call < len(calls):
             raise ValueError(
-                f"Layer {layer!r} ran {_counted(len(calls), 'time')}: call={call} is out of range."
+                f"Layer {layer!r} ran {counted(len(calls), 'time')}: call={call} is out of range."
             )
         return calls[call]
 
@@ -228,9 +228,9 @@ class Graph(TablePage):
         ran = [node.layer for node in self.nodes if node.layer not in ("", INPUT)]
         operations = [node.operation for node in self.nodes if not node.layer]
         layers = len(set(ran))
-        facts = [_counted(sum(node.layer == INPUT for node in self.nodes), "input")]
-        facts += [_counted(layers, "layer")] + [_counted(len(ran), "call")] * (len(ran) != layers)
-        facts += [_counted(len(operations) - operations.count(OUTPUT), "join")]
+        facts = [counted(sum(node.layer == INPUT for node in self.nodes), "input")]
+        facts += [counted(layers, "layer")] + [counted(len(ran), "call")] * (len(ran) != layers)
+        facts += [counted(len(operations) - operations.count(OUTPUT), "join")]
         facts += [f"{len(self.unused)} unused"] * bool(self.unused)
         end = f"; the forward failed: {self.error}" if self.error else ""
         return f"{self.model}: {', '.join(facts)}{end}"
@@ -287,10 +287,6 @@ class Graph(TablePage):
 
 
 HEADER = ("node", "operation", "shape", "from")
-
-
-def _counted(count: int, thing: str) -> str:
-    return f"{count} {thing}{'s' * (count != 1)}"
 
 
 def _without_dead_ends(
