@@ -303,12 +303,13 @@ class Session:
 
         def contexts() -> Iterator[AbstractContextManager[Any]]:
             yield _RUN_LOCK
-            yield open_run(m for m in self.model.modules() if isinstance(m, nn.Module))
+            modules = [m for m in self.model.modules() if isinstance(m, nn.Module)]
+            yield open_run(modules)
             yield preserved_state(self.model, keep_mode=keep_mode)
             yield force_eager()
             yield torch.set_grad_enabled(grad)  # in effect from here on
             yield WithoutFastPath()
-            if any(map(_has_no_backward, self.model.modules())):
+            if any(map(_has_no_backward, modules)):
                 yield torch.backends.cudnn.flags(enabled=False)
             yield from edits
 
