@@ -80,6 +80,7 @@ class Weights:
 
     def norms(self) -> list[tuple[str, float, float]]:
         """Return each layer, its norm and its gradient's norm, which is NaN if no gradient came."""
+        self._sizes = on_cpu(self._sizes)  # `updates` needs them once more
         came = [self._gradients.get(id(p)) for p in self._parameters]
         sides = self._by_layer(self._sizes), self._by_layer(came)
         return [*zip(self._layers, *sides, strict=True)]
