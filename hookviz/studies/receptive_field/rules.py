@@ -373,7 +373,7 @@ def recurrent(traced: TracedOperation) -> Any:
         given = given.amax([1, 3])[:, None, :, None]
         steps, last = torch.maximum(steps, given), torch.maximum(last, given)
     states = [spread(last[:, 0], tuple(each.shape)) for each in traced.made[1:3]]
-    # What follows is only for the backward.
+    # The other results are only for the backward.
     return [steps.transpose(1, axis), *states, *[None] * len(traced.made[3:])]
 
 
