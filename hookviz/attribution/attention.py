@@ -67,7 +67,7 @@ def attention(
     Attention
         A mapping from the name of a module to its weights ``(N, heads, queries, keys)``, in the
         order in which they ran. A single head has a dimension of one. The second call in one
-        forward is ``"name#1"``. Without attention the mapping is empty.
+        forward is ``"name#1"``. If none is found, the mapping is empty.
 
     Raises
     ------
@@ -78,10 +78,15 @@ def attention(
     -----
     The name is that of the module that attends: not its ``nn.Softmax``, and not a helper without
     weights that gets queries and keys as inputs. Windows (Swin) are samples: N is the batch times
-    the windows. Not recognised are compiled or foreign kernels (``flash_attn``, ``xformers``,
-    ``flex_attention``), attention without a softmax over the last dimension (linear attention,
-    keys before queries), and weights that are multiplied with the values by anything but a matrix
-    product.
+    the windows. Samples and heads are told apart by the output projection, whose input has the
+    heads' results for one query of one sample side by side; without one, heads are the dimension
+    before the queries.
+
+    Attention is found if a softmax of matrix products of queries and keys weights the values in
+    another matrix product. Not found are compiled or foreign kernels (``flash_attn``,
+    ``xformers``, ``flex_attention``), linear and additive attention, other functions in place of
+    the softmax (a sigmoid, or ``exp`` and a division), queries that are parameters without a
+    projection, and products with the values that are written as sums.
 
     PyTorch's fast path for ``nn.TransformerEncoder`` is off while hookviz runs a model, so that its
     layers run one by one. Its results are the same, apart from the tokens that
@@ -325,7 +330,7 @@ class Attention(TablePage, Mapping[str, Tensor]):
     def verdict(self) -> str:
         """The modules that attend, in one line."""
         if not self:
-            return f"{self.model}: no attention"
+            return f"{self.model}: no attention found"
         heads = sum(each.shape[1] for each in self._weights.values())
         count = counted(len(self), "module")
         return f"{self.model}: {count} with attention, {counted(heads, 'head')}"

@@ -98,10 +98,6 @@ def _fused_weights(operation: Operation) -> Tensor:
     )
 
 
-HEADS = ("num_heads", "n_heads", "num_attention_heads", "nhead", "n_head", "heads", "nheads")
-"""The attributes in which modules keep their number of heads."""
-
-
 @dataclass(eq=False)
 class Attended:
     """One attention.
@@ -116,13 +112,18 @@ class Attended:
     place : int
         How many captured layers had run before.
     projection : str
-        The name of the linear layer that takes the heads' results side by side; empty if there is
-        none, or if they are not side by side. If ``projection_runs`` is False, the module that
-        attends reads that layer's weight and does not call it.
+        The name of the module that gets the heads' results side by side, usually a linear layer;
+        empty if there is none. If ``projection_runs`` is False, the module that attends reads that
+        layer's weight and does not call it.
     """
 
     path: tuple[ModuleCall, ...]  # the calls that its parts have in common, the outermost first
-    raw: Tensor | None  # the result of the softmax, in its shape; None if it is not needed
+    raw: Tensor | None  # the result of the softmax, keys last; None if it is not needed
+    gradient: Tensor | None = None  # the gradient at it
+    keys: int = -1  # the dimension of the softmax
+    queries: int = -2  # that of the queries in `raw`
+    layout: tuple[int, int] | None = None  # heads, and the distance between two of a sample
+    first: Tensor | None = None  # (samples * heads, d), their results for the first query
     given: tuple[torch.Size, ...] = ()  # the shapes of the module's inputs
     name: str = ""
     module: nn.Module | None = field(default=None, repr=False)
@@ -130,6 +131,26 @@ class Attended:
     place: int = 0
     projection: str = ""
     projection_runs: bool = True
+
+    def arranged(self, tensor: Tensor) -> Tensor:
+        """Arrange a tensor of the shape of ``raw`` as ``(N, heads, queries, keys)``.
+
+        If windows or samples lie between the heads, each window counts as a sample.
+        """
+        tensor = tensor.movedim(self.queries, -2)
+        heads, stride = self.layout or self._usual_layout(tensor.shape[:-2])
+        by_head = tensor.reshape(-1, heads, stride, *tensor.shape[-2:])
+        return by_head.transpose(1, 2).flatten(0, 1)
+
+    def _usual_layout(self, sizes: torch.Size) -> tuple[int, int]:
+        """Return the likely layout if the heads' results do not go side by side into a layer."""
+        given, count = self.given[0] if self.given else torch.Size(), sizes.numel()
+        batch = given[0] if len(given) > 2 else 1
+        # Queries (N, L, D) without a dimension for heads: torch puts one before them.
+        added = len(sizes) == 2 and (1, batch) == sizes
+        if len(sizes) > 1 and not added:
+            return sizes[-1], 1
+        return (1 if count % batch else count // batch), 1
 
 
 # The marks of tensors that the listener follows. The fourth is `Attended`, at its softmax's result.
@@ -151,10 +172,9 @@ class _Product:
 
 @dataclass(eq=False)
 class _Result:
-    """The result of an attention, with all heads' values for the first query side by side."""
+    """The result of an attention."""
 
     attended: Attended
-    first: Tensor | None
 
 
 _Mark = _Weight | _Product | Attended | _Result
@@ -219,9 +239,13 @@ class AttentionListener(Follower[_Mark]):
             recorder.add(*hook)
 
     def enter(self, call: ModuleCall, given: list[Tensor], again: bool) -> None:
-        """Note which modules run within which."""
+        """Note which modules run within which, and which get the result of an attention."""
         self._running.append(call)
         self._given.setdefault(call, tuple(each.shape for each in given))
+        mark = self.marks.get(given[0]) if len(given) == 1 else None
+        # A module without weights, such as a dropout, may run at several places.
+        if isinstance(mark, _Result) and any(True for _ in call.module.parameters()):
+            _find_projection(mark.attended, given[0], call.layer, runs=True)
 
     def leave(self, call: ModuleCall, returned: list[Tensor], again: bool) -> None:
         """Note that a module has run."""
@@ -229,16 +253,22 @@ class AttentionListener(Follower[_Mark]):
             del self._running[self._running.index(call) :]
 
     def end(self) -> None:
-        """Discard the marks, and give each attention a unique name."""
+        """Discard the marks, give each attention a unique name, and arrange what was kept."""
         self.marks = StorageMap()
         counts = Counter[str]()
         for each in self.found:
             counts[each.name] += 1
             if counts[each.name] > 1:
                 each.name += f"#{counts[each.name] - 1}"
-            if each.raw is not None and each.captured is not None:
-                each.captured.keep(_arranged(each, each.raw))
-                each.raw = None
+            if each.captured is None:
+                continue
+            unarranged = torch.empty(each.captured.shape, device="meta")
+            each.captured.shape = each.arranged(unarranged).shape
+            if each.raw is not None:
+                each.captured.keep(each.arranged(each.raw))
+            if each.gradient is not None:
+                each.captured.keep_gradient(each.arranged(each.gradient))
+            each.raw = each.gradient = None
 
     # The operations
 
@@ -274,24 +304,27 @@ class AttentionListener(Follower[_Mark]):
         """Follow products to a softmax and on to values; take what fused operations hide."""
         if current_backward() != FORWARD:
             self._recorder.skip_backward()
-        elif operation.name in PROBABILITIES or _is_fused(operation):
-            with self._recorder.silent(), torch.no_grad():
-                self._begin_attention(operation)
-        elif operation.name not in FACTORS or not self._take_product(operation):
-            super().after(operation)
-
-    def _begin_attention(self, operation: Operation) -> None:
-        result, path = operation.outputs[0], tuple(self._running)
-        if _is_fused(operation):
-            attended = Attended(path, _fused_weights(operation))
-            self._watch(attended, operation)
-            self._confirm(attended, result)
             return
-        product, dimension = self.marks.get(operation.inputs[0]), operation.argument["dim"]
-        over_keys = dimension in (-1, result.ndim - 1)
-        if isinstance(product, _Product) and over_keys and result.shape[-1] in product.sizes:
+        with self._recorder.silent(), torch.no_grad():
+            if _is_fused(operation):
+                attended = Attended(tuple(self._running), _fused_weights(operation))
+                self._watch(attended, operation)
+                self._confirm(attended, operation.outputs[0])
+                return
+            if operation.name in PROBABILITIES:
+                self._take_softmax(operation)
+                return
+            if operation.name in FACTORS and self._take_product(operation):
+                return
+        super().after(operation)
+
+    def _take_softmax(self, operation: Operation) -> None:
+        product, keys = self.marks.get(operation.inputs[0]), operation.argument["dim"]
+        result = operation.outputs[0]
+        if isinstance(product, _Product) and result.shape[keys] in product.sizes:
             # A copy: a dropout in place, for example, overwrites the result.
-            attended = Attended(path, at_least_float32(result.detach().clone()))
+            raw = at_least_float32(result.detach().movedim(keys, -1).clone())
+            attended = Attended(tuple(self._running), raw, keys=keys)
             self._watch(attended, operation)
             self.marks[result] = attended
 
@@ -309,53 +342,46 @@ class AttentionListener(Follower[_Mark]):
             with self._recorder.silent(), torch.no_grad():
                 gradient = at_least_float32(gradient)
                 if value is None:
-                    gradient = gradient.clone()
+                    attended.gradient = gradient.movedim(attended.keys, -1).clone()
                 else:  # of A V: the gradient at A is that at the product times V^T
-                    gradient = gradient @ _for_each_head(at_least_float32(value), gradient).mT
-                attended.captured.keep_gradient(_arranged(attended, gradient))
+                    each = _for_each_head(at_least_float32(value), gradient)
+                    attended.gradient = gradient @ each.mT
 
         self._unhooked.append((operation.outputs[0], hook))
 
     def _take_product(self, operation: Operation) -> bool:
         """Return whether the product is a part of attention."""
+        output = operation.output
         first, second = (operation.argument[name] for name in FACTORS[operation.name])
         one, other = map(self.marks.get, (first, second))
-        sides = (one, other, first.shape[-1]), (other, one, second.shape[-min(second.ndim, 2)])
-        for mark, factor, size in sides:
+        for mark, weights, factor in (
+            (one, first, other),
+            (other, second.mT if second.ndim > 1 else second, one),
+        ):
             if isinstance(mark, Attended) and mark.raw is not None:
-                if mark.raw.shape[-1] != size or isinstance(factor, _Weight):
-                    return False  # heads are mixed, as talking heads are
+                if isinstance(factor, _Weight) or not _sums_over_keys(mark, weights):
+                    return False
                 if mark not in self.found:
                     pairs = zip(mark.path, self._running, strict=False)
                     mark.path = tuple(call for call, running in pairs if call is running)
-                    with self._recorder.silent(), torch.no_grad():
-                        self._confirm(mark, operation.output)
+                    self._confirm(mark, output if mark is one else output.mT)
                 return True
         if isinstance(one, _Result) and isinstance(other, _Weight):
-            self._take_projection(one, other, first, operation)
+            # Not its own parameter: the columns of a linear layer's weight belong to its inputs.
+            if isinstance(self._model.get_submodule(other.owner), nn.Linear):
+                _find_projection(one.attended, first, other.owner, runs=False)
             return True
         if operation.name in ("mm", "addmm") and any(isinstance(m, _Weight) for m in (one, other)):
             return False  # a linear layer
-        if operation.output.ndim > 1:
-            self.marks[operation.output] = _Product(operation.output.shape[-2:])
+        if output.ndim > 1:
+            self.marks[output] = _Product(output.shape[-2:])
         return True
 
-    def _take_projection(
-        self, result: _Result, weight: _Weight, given: Tensor, operation: Operation
-    ) -> None:
-        """Note the output projection, if its input has the heads' results side by side."""
-        if result.first is None or given.shape[-1] != len(result.first):
-            return
-        with self._recorder.silent(), torch.no_grad():
-            row = given.reshape(-1, given.shape[-1])[0].to(result.first)
-            beside, result.first = torch.equal(row, result.first), None
-        runs = operation.call is not None and operation.call.layer == weight.owner
-        # A weight that is only read is known to have a column for each input value in `nn.Linear`.
-        if beside and (runs or isinstance(self._model.get_submodule(weight.owner), nn.Linear)):
-            result.attended.projection, result.attended.projection_runs = weight.owner, runs
-
     def _confirm(self, attended: Attended, result: Tensor) -> None:
-        """Find the module that attends, and keep its weights as far as there is room."""
+        """Find the module that attends, and keep its weights as far as there is room.
+
+        ``result`` is the product with the values, ``(..., queries, d)``.
+        """
         weights = attended.raw
         assert weights is not None
         *around, call = attended.path or (None,)
@@ -370,13 +396,18 @@ class AttentionListener(Follower[_Mark]):
         if self._chosen is not None and attended.module not in self._chosen:
             attended.raw = None
             return
+        places = (-2, *range(weights.ndim - 2))
+        attended.queries = next((n for n in places if weights.shape[n] == result.shape[-2]), -2)
+        if result[..., 0].numel() * weights.shape[-1] == weights.numel():
+            rows = result.reshape(-1, weights.shape[attended.queries], result.shape[-1])
+            attended.first = rows[:, 0].clone()
+        self.marks[result] = _Result(attended)
         needs, limit = weights.nbytes * (1 + self._gradients), self._store.max_bytes
-        shape = _arranged(attended, weights).shape
-        captured = CapturedTensor(attended.name, "", shape, weights.dtype, needs, limit)
-        attended.captured = captured
-        self.marks[result] = _Result(attended, _first_query(result, shape))
+        attended.captured = CapturedTensor(
+            attended.name, "", weights.shape, weights.dtype, needs, limit
+        )
         if not self._store.reserve(needs):
-            captured.keep(statistics(weights))
+            attended.captured.keep(statistics(weights))
             attended.raw = None
 
     def _is_helper(self, call: ModuleCall) -> bool:
@@ -385,33 +416,32 @@ class AttentionListener(Follower[_Mark]):
         return ready and all(each.ndim < 2 for each in call.module.parameters())
 
 
-def _arranged(attended: Attended, tensor: Tensor) -> Tensor:
-    """Arrange a tensor of the softmax's shape as ``(N, heads, queries, keys)``."""
-    shape = tensor.shape
-    numbers = (getattr(attended.module, name, None) for name in HEADS)
-    heads = next((each for each in numbers if isinstance(each, int)), None)
-    given = attended.given[0] if attended.given else torch.Size()
-    batches = given[:2] if len(given) > 2 else (1,)  # the batch may be first or second
-    if tensor.ndim == 2:
-        return tensor[None, None]
-    if tensor.ndim == 3:
-        count = heads or shape[0] // batches[0]
-        fits = any(shape[0] == count * batch for batch in batches)
-        return tensor.unflatten(0, (-1, count if fits else 1))
-    if tensor.ndim == 4:
-        # Queries (N, L, D) without a dimension for heads: torch puts one before them.
-        if shape[0] == 1 and shape[1] == batches[0] and 1 not in batches:
-            return tensor.transpose(0, 1)
-        swapped = heads is not None and shape[1] != heads and shape[2] == heads
-        return tensor.transpose(1, 2) if swapped else tensor
-    # Each window counts as a sample.
-    place = next((d for d in range(1, tensor.ndim - 2) if shape[d] == heads), tensor.ndim - 3)
-    return tensor.movedim(place, -3).flatten(0, -4)
+def _sums_over_keys(attended: Attended, weights: Tensor) -> bool:
+    """Return whether a product of weights with values sums over the softmax's dimension.
+
+    The weights' last dimension is the one that the product sums over.
+    """
+    raw = attended.raw
+    if raw is None or raw.shape[-1] != weights.shape[-1]:
+        return False  # heads are mixed, as talking heads are
+    if attended.keys in (-1, raw.ndim - 1):
+        return True
+    # The softmax may have been over the queries, of which there may be as many.
+    return bool(((weights.sum(-1) - 1).abs() < 64 * torch.finfo(weights.dtype).eps).all())
 
 
-def _first_query(result: Tensor, shape: torch.Size) -> Tensor | None:
-    """Return all heads' results for the first query, side by side; None if unknown."""
-    _, heads, queries, _ = shape
-    if result.shape[-2] != queries or result.shape[:-2].numel() % heads:
-        return None
-    return result.reshape(-1, heads, queries, result.shape[-1])[0, :, 0].flatten().clone()
+def _find_projection(attended: Attended, given: Tensor, layer: str, runs: bool) -> None:
+    """Note the output projection, if its input has the heads' results side by side."""
+    if attended.first is None or not given.ndim:
+        return
+    row, first = given.detach().reshape(-1, given.shape[-1])[:1], attended.first
+    heads, rest = divmod(row.numel(), first.shape[-1])
+    if rest or not heads or len(first) % heads:
+        return
+    between = len(first) // heads
+    for stride in (each for each in range(1, between + 1) if between % each == 0):
+        beside = first[: heads * stride : stride]
+        if torch.equal(beside.flatten(), row.flatten().to(first)):
+            attended.layout, attended.first = (heads, stride), None
+            attended.projection, attended.projection_runs = layer, runs
+            return

@@ -27,8 +27,10 @@ from .attention import (
     blocks_of_attention,
     prefix_of,
 )
-from .attention_listener import HEADS
 from .scorer import Scorer
+
+HEADS = ("num_heads", "n_heads", "num_attention_heads", "nhead", "n_head", "heads", "nheads")
+"""The attributes in which modules keep their number of heads."""
 
 MEAN = -1
 """The query that stands for the mean over all."""
@@ -196,9 +198,9 @@ def _attending(modules: Iterable[nn.Module]) -> Iterator[nn.Module]:
         likely = is_own and ("attention" in name or "attn" in name)
         if not (likely or "softmax" in words):  # most modules: reading attributes of each is slow
             continue
-        counts = any(isinstance(getattr(module, each, None), int) for each in HEADS)
-        projects = sum(isinstance(part, nn.Linear) for part in module.children()) > 1
-        if projects or (likely and counts):
+        parts = module.children()
+        projects = sum(isinstance(part, nn.Linear) or is_convolution(part) for part in parts) > 1
+        if projects or any(isinstance(getattr(module, each, None), int) for each in HEADS):
             yield module
 
 

@@ -356,6 +356,87 @@ def test_softmaxes_other_than_attention_are_not_found():
     assert "no attention" in maps.to_html()
 
 
+class Layout(Attention):
+    """Attention whose weights have their dimensions in an unusual order until the projection."""
+
+    def __init__(self, layout):
+        super().__init__("", heads=4)
+        self.layout, self.heads = layout, 2 if layout == "grouped" else 4
+
+    def split(self, x, other=None):
+        q, k, v = super().split(x)
+        if self.layout == "grouped":  # two heads of queries for each of keys and values
+            k, v = (each[:, ::2].repeat_interleave(2, 1) for each in (k, v))
+        if self.layout == "one for all":
+            k, v = (each[:, :1].expand_as(q) for each in (k, v))
+        return q, k, v
+
+    def forward(self, x):
+        q, k, v = self.split(x)
+        q = q / math.sqrt(q.shape[-1])
+        if self.layout == "heads first":
+            q, k, v = (each.transpose(0, 1).flatten(0, 1) for each in (q, k, v))
+            result = (torch.bmm(q, k.mT).softmax(-1) @ v).unflatten(0, (4, -1)).transpose(0, 1)
+        elif self.layout == "heads last":
+            weights = torch.einsum("nhqd,nhkd->nqkh", q, k).softmax(2)
+            result = torch.einsum("nqkh,nhkd->nhqd", weights, v)
+        elif self.layout == "heads between":
+            weights = torch.einsum("nhqd,nhkd->nqhk", q, k).softmax(-1)
+            result = torch.einsum("nqhk,nhkd->nhqd", weights, v)
+        elif self.layout == "keys first":
+            result = (v.mT @ (k @ q.mT).softmax(-2)).mT
+        elif self.layout == "grouped":
+            grouped = q.unflatten(1, (2, 2))
+            weights = (grouped @ k[:, ::2, None].mT).softmax(-1)
+            result = (weights @ v[:, ::2, None]).flatten(1, 2)
+        else:
+            weights = torch.einsum("nhqd,nkd->nhqk", q, k[:, 0]).softmax(-1)
+            result = torch.einsum("nhqk,nkd->nhqd", weights, v[:, 0])
+        return self.out(result.transpose(1, 2).flatten(2))
+
+
+LAYOUTS = ["heads first", "heads last", "heads between", "keys first", "grouped", "one for all"]
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_samples_and_heads_are_told_apart_in_every_layout(layout, samples):
+    model, x = scattered(nn.Sequential(Layout(layout))), torch.randn(samples, 5, 8)
+    expected = model[0].weights(x)
+    score = lambda y: y[:, 0, 1].sum()  # noqa: E731
+    maps = hookviz.attention(model, x, target=score)
+    assert list(maps) == ["0"] and maps["0"].shape == (samples, 4, 5, 5)
+    assert (maps["0"] - expected).abs().max() < 1e-6
+    twin = scattered(nn.Sequential(Attention("softmax module", heads=4)))
+    twin.load_state_dict(model.state_dict())
+    if layout not in ("grouped", "one for all"):  # the twin has as many keys as queries
+        wanted = hookviz.attention(twin, x, target=score)
+        assert (maps.gradients["0"] - wanted.gradients["0"]).abs().max() < 1e-6
+
+
+class Banded(Attention):
+    """Each query sees its five neighbours, which are cut out first."""
+
+    def __init__(self):
+        super().__init__("", heads=4)
+
+    def forward(self, x):
+        q, k, v = self.split(x)
+        k, v = (functional.pad(each, (0, 0, 2, 2)).unfold(2, 5, 1) for each in (k, v))
+        weights = (q[:, :, :, None] @ k).softmax(-1)  # (N, heads, queries, 1, 5)
+        return self.out((weights @ v.mT)[:, :, :, 0].transpose(1, 2).flatten(2))
+
+
+def test_neighbourhoods_of_queries_are_samples():
+    model, x = scattered(Banded()), torch.randn(2, 6, 8)
+    (found,) = hookviz.attention(model, x).values()
+    q, k, _ = model.split(x)
+    near = torch.cat([torch.zeros(2, 4, 2, 2), k, torch.zeros(2, 4, 2, 2)], 2)
+    third = (q[1, :, None, 3] @ near[1, :, 3:8].mT).softmax(-1)
+    assert found.shape == (12, 4, 1, 5)
+    assert (found[6 + 3] - third).abs().max() < 1e-6
+
+
 MIXED_WEIGHTS = []
 
 

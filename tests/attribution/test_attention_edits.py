@@ -125,6 +125,47 @@ def test_heads_are_edited_if_the_projection_is_not_called_as_a_module(kind, fact
         assert torch.allclose(found, model(x), atol=1e-5)
 
 
+class Adapted(nn.Module):
+    """A linear layer with a low-rank addition, as LoRA has it."""
+
+    def __init__(self, linear):
+        super().__init__()
+        self.base, self.down, self.up = linear, nn.Linear(8, 2), nn.Linear(2, 8)
+
+    def forward(self, x):
+        return self.base(x) + self.up(self.down(x))
+
+
+class SharedDropout(ScaledHeads):
+    """Attention whose dropout also runs before the projection of its input."""
+
+    def __init__(self):
+        super().__init__()
+        self.dropout = nn.Dropout()
+
+    def attend(self, x):
+        return super().attend(self.dropout(x))
+
+    def joined(self, y):
+        return self.dropout(super().joined(y))
+
+
+@pytest.mark.parametrize("kind", ["activation", "adapter", "dropout"])
+def test_heads_are_edited_before_whatever_takes_them_side_by_side(kind):
+    model, x = TwoAttentions().double(), torch.rand(2, 5, 8, dtype=torch.float64)
+    if kind == "activation":  # as in LeViT
+        model.attn.proj = nn.Sequential(nn.Hardswish(), nn.Linear(8, 8))
+    elif kind == "adapter":
+        model.attn.proj = Adapted(model.attn.proj)
+    else:
+        model.attn = SharedDropout()
+    scattered(model).double()
+    with head_edit(model, x, "attn", 0, 1).block(model):
+        found = model(x)
+    model.attn.factors[1] = 0
+    assert torch.allclose(found, model(x), atol=1e-12)
+
+
 class Interleaved(ScaledHeads):
     """Attention that interleaves the values of its heads before the projection."""
 
@@ -132,14 +173,22 @@ class Interleaved(ScaledHeads):
         return y.permute(0, 2, 3, 1).flatten(2)
 
 
-@pytest.mark.parametrize("between", [True, False])
-def test_heads_that_are_not_adjacent_inputs_of_a_linear_layer_are_refused(between):
-    """Either an activation precedes the projection, as in LeViT, or heads are interleaved."""
+class OwnWeight(ScaledHeads):
+    """Attention with its projection as a parameter, as wide as its input."""
+
+    def __init__(self):
+        super().__init__()
+        del self.proj
+        self.weight = nn.Parameter(torch.rand(8, 8))
+
+    def proj(self, y):
+        return y @ self.weight
+
+
+@pytest.mark.parametrize("kind", [Interleaved, OwnWeight])
+def test_heads_that_are_not_adjacent_inputs_of_a_layer_are_refused(kind):
     model, x = TwoAttentions(), torch.rand(2, 5, 8)
-    if between:
-        model.attn.proj = nn.Sequential(nn.Hardswish(), nn.Linear(8, 8))
-    else:
-        model.attn = Interleaved(fused=True)
+    model.attn = kind()
     scattered(model)
     with pytest.raises(ValueError, match="Heads of 'attn.heads' cannot be scaled"):
         head_edit(model, x, "attn", 0, 1)
