@@ -221,6 +221,26 @@ def test_paths_that_autograd_does_not_follow_are_unexplained(between):
     )
 
 
+def test_a_layer_that_only_decides_leaves_a_value_unexplained():
+    """A comparison has no gradient, so the values of its layer are missing among the parts."""
+
+    class Gated(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.gate, self.two = (nn.Conv2d(2, 2, 1) for _ in range(3))
+
+        def forward(self, x):
+            return self.two(torch.where(self.gate(x) > 0, self.one(x), 0.5))
+
+    torch.manual_seed(0)
+    run = cut_of(Gated(), torch.randn(1, 2, 4, 4))
+    assert run.graph.sources("two") == [("gate", 0), ("one", 0)]
+    for column in range(4):
+        found = origins_of(run, "two", 0, (0, column), given=1)
+        check_that_parts_add_up(found)
+        assert found.kind == "unexplained"
+
+
 def test_reentrant_checkpoints_are_refused_in_one_sentence():
     between = partial(checkpoint, torch.relu, use_reentrant=True)
     run = cut_of(Between(between), torch.randn(1, 2, 4, 4))

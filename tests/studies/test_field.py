@@ -429,6 +429,33 @@ def test_masked_weights_reduce_the_field(in_place):
     assert field.box(4, 4) == (2, 2, 5, 7) and field.size == (3, 5)
 
 
+class MaskedTransposed(nn.ConvTranspose1d):
+    """A transposed convolution whose mask hides other taps from each of its two groups."""
+
+    def __init__(self):
+        super().__init__(4, 4, 3, groups=2)
+        kept = torch.ones_like(self.weight)
+        kept[0, 0, 1:], kept[1, :, 1:] = 0, 0  # the first group's channels use the first tap,
+        kept[0, 1, :2] = 0  # but one of its channels also the last tap of another
+        kept[2:, :, :2] = 0  # the second group's use the last tap
+        self.register_buffer("kept", kept)
+
+    def forward(self, x):
+        masked = self.weight * self.kept
+        return F.conv_transpose1d(x, masked, self.bias, groups=self.groups)
+
+
+@pytest.mark.parametrize("channels", [[0], [1], [2, 3], [0, 1, 2, 3]])
+def test_a_masked_transposed_convolution_sees_the_taps_of_its_group(channels):
+    net = Net(
+        lambda y, part: part(torch.cat([y[:, :2], y[:, 2:].roll(2, 2)], 1))[:, channels],
+        dimensions=1,
+        inner=len(channels),
+        parts=[MaskedTransposed()],
+    )
+    equal_to_perturbed(net, torch.zeros(1, 3, 9))
+
+
 def test_weights_that_happen_to_be_zero_count():
     model = nn.Sequential(nn.Conv2d(1, 1, 3), nn.BatchNorm2d(1), nn.Conv2d(1, 1, 3))
     for parameter in model.parameters():
