@@ -137,9 +137,13 @@ class Block:
         self._leave(*error)
 
 
+def _in_main_thread() -> bool:
+    return threading.get_ident() == threading.main_thread().ident
+
+
 def hold() -> bool:
     """Install the handler until `release`; return False where that is unnecessary."""
-    if threading.current_thread() is not threading.main_thread():
+    if not _in_main_thread():
         return False
     handler = _signal.getsignal(signal.SIGINT)
     if handler is not _interrupted:  # none yet, or other code, such as IPython, has replaced it
@@ -155,7 +159,7 @@ def hold() -> bool:
 def release() -> None:
     """Undo one `hold`."""
     _State.holds -= 1
-    if _State.holds or threading.current_thread() is not threading.main_thread():
+    if _State.holds or not _in_main_thread():
         return
     if _signal.getsignal(signal.SIGINT) is _interrupted:
         _signal.signal(signal.SIGINT, _State.previous)
@@ -173,7 +177,7 @@ def _interrupted(number: int, frame: FrameType | None) -> None:
 
 def _raise_deferred(frame: FrameType | None) -> None:
     """Raise the deferred interrupt, unless ``frame`` defers it too."""
-    if _State.deferred and threading.current_thread() is threading.main_thread():
+    if _State.deferred and _in_main_thread():
         _State.deferred = False
         _interrupted(signal.SIGINT, frame)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from inspect import signature
 from typing import Any
 
@@ -91,10 +92,15 @@ def check_module(model: nn.Module) -> None:
 
 def is_convolution(module: nn.Module) -> bool:
     """Return whether the module is a convolution, quantized ones included."""
+    return isinstance(module, CONVOLUTIONS) or _is_quantized_convolution(type(module).__mro__)
+
+
+@lru_cache(maxsize=256)
+def _is_quantized_convolution(bases: tuple[type, ...]) -> bool:
     # Quantized convolutions are not subclasses, and their package is not imported here.
-    return isinstance(module, CONVOLUTIONS) or any(
-        kind.__name__ in _CONVOLUTION_NAMES and kind.__module__.startswith("torch.ao.nn.quantized")
-        for kind in type(module).__mro__
+    return any(
+        base.__name__ in _CONVOLUTION_NAMES and base.__module__.startswith("torch.ao.nn.quantized")
+        for base in bases
     )
 
 
@@ -117,7 +123,9 @@ def _is_scripted_convolution(module: nn.Module) -> bool:
 
 def type_name(module: nn.Module) -> str:
     """Return the class's name; for a ScriptModule that of the class that was scripted."""
-    return str(getattr(module, "original_name", type(module).__name__))
+    if isinstance(module, torch.jit.ScriptModule):
+        return str(getattr(module, "original_name", type(module).__name__))
+    return type(module).__name__
 
 
 def select_layers(model: nn.Module, layers: Layers = None) -> dict[nn.Module, list[str]]:
@@ -173,20 +181,45 @@ def select_layer(model: nn.Module, layer: str | nn.Module) -> tuple[nn.Module, s
     return module, name
 
 
+def all_modules(model: nn.Module) -> list[nn.Module]:
+    """List a module and all modules in it, each once, in the order of ``model.modules()``.
+
+    That takes five times as long, for its nested generators.
+
+    >>> all_modules(nn.Sequential(nn.ReLU(), nn.Sequential(nn.Tanh())))[1:]
+    [ReLU(), Sequential(
+      (0): Tanh()
+    ), Tanh()]
+    """
+    found: dict[nn.Module, None] = {}
+    waiting: list[Any] = [model]
+    while waiting:
+        module = waiting.pop()
+        # A ScriptModule may list anything as a module.
+        if module not in found and isinstance(module, nn.Module):
+            found[module] = None
+            waiting += reversed(module._modules.values())
+    return list(found)
+
+
 def module_names(model: nn.Module) -> dict[nn.Module, list[str]]:
     """Return all modules of ``model`` with all their names, without wrappers."""
     core, wrapper = unwrapped(model)
     names: dict[nn.Module, list[str]] = {}
-    for name, module in core.named_modules(remove_duplicate=False):
+
+    def add(name: str, plain: str, module: Any) -> None:
         if not isinstance(module, nn.Module):  # a ScriptModule's attribute may be anything
-            continue
-        if not _WRAPPED.isdisjoint(module._modules.keys()):  # the wrapped module has its name
-            continue
-        aliases = names.setdefault(module, [])
-        plain = ".".join(part for part in name.split(".") if part not in _WRAPPED)
-        for alias in (plain, name, f"{wrapper}.{name}".strip(".") if wrapper else name):
-            if alias not in aliases:
-                aliases.append(alias)
+            return
+        if _WRAPPED.isdisjoint(module._modules.keys()):  # else the wrapped module has its name
+            aliases = names.setdefault(module, [])
+            for alias in (plain, name, f"{wrapper}.{name}".strip(".") if wrapper else name):
+                if alias not in aliases:
+                    aliases.append(alias)
+        for key, inner in module._modules.items():
+            plain_key = "" if key in _WRAPPED else key
+            add(f"{name}.{key}".strip("."), f"{plain}.{plain_key}".strip("."), inner)
+
+    add("", "", core)
     return names
 
 

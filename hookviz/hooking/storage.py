@@ -71,10 +71,11 @@ class StorageMap(Generic[V]):
 
 
 def _storage(tensor: Tensor) -> torch.UntypedStorage | None:
-    if tensor.layout is torch.sparse_coo:
-        tensor = tensor._values()
-    elif tensor.layout is not torch.strided and tensor.layout is not torch._mkldnn:  # type: ignore[attr-defined]
-        tensor = tensor.values()
+    if tensor.layout is not torch.strided:
+        if tensor.layout is torch.sparse_coo:
+            tensor = tensor._values()
+        elif tensor.layout is not torch._mkldnn:  # type: ignore[attr-defined]
+            tensor = tensor.values()
     try:
         return tensor.untyped_storage()
     except (RuntimeError, NotImplementedError):

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from ..hooking.select import dimensions, is_convolution, module_names
+from ..hooking.select import all_modules, dimensions, is_convolution, module_names
 from ..hooking.tensors import tensors
 
 
@@ -86,17 +86,34 @@ def innermost_call(
     """Return the innermost module that was running when the error arose, and its arguments."""
     innermost, traceback = None, error.__traceback__
     while traceback is not None:
-        variables = traceback.tb_frame.f_locals
-        calls_module = traceback.tb_frame.f_code.co_name == "_call_impl"
-        module = variables.get("self") if calls_module else None
+        module = _called_by(traceback.tb_frame)
         if module is not None and module in names:
-            innermost = module, variables.get("args", ())
+            innermost = module, traceback.tb_frame.f_locals.get("args", ())
         traceback = traceback.tb_next
     return innermost
 
 
+def running_module(frame: FrameType | None, among: Container[nn.Module]) -> nn.Module | None:
+    """Return the innermost of some modules that is running around a frame."""
+    while frame is not None:
+        module = _called_by(frame)
+        if module is not None and module in among:
+            return module
+        frame = frame.f_back
+    return None
+
+
+def _called_by(frame: FrameType) -> nn.Module | None:
+    """Return the module that this frame calls, if it is the frame of torch's call of a module."""
+    return frame.f_locals.get("self") if frame.f_code.co_name == "_call_impl" else None
+
+
 def refuse_without_weights(model: nn.Module) -> None:
     """Raise ``ValueError`` for a layer that has no weights, or whose weights have no values."""
+    modules = all_modules(model)
+    weights = (p for module in modules for p in module._parameters.values())
+    if not any(is_lazy(p) or p.is_meta for p in weights if p is not None):
+        return
     without = {name: p for name, p in model.named_parameters() if is_lazy(p) or p.is_meta}
     for name, parameter in without.items():
         if is_lazy(parameter):
@@ -106,7 +123,7 @@ def refuse_without_weights(model: nn.Module) -> None:
             )
     for name in without:
         # Offloaded weights (accelerate) are on the meta device, too, until the layer runs.
-        if not any(hasattr(module, "_hf_hook") for module in model.modules()):
+        if not any(hasattr(module, "_hf_hook") for module in modules):
             raise ValueError(
                 f"{name!r} is on the meta device and has no values: load the weights first, for "
                 "example with model.to_empty(device='cpu') and model.load_state_dict(...)."

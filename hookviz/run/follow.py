@@ -55,16 +55,20 @@ class Follower(Listener, Generic[M]):
         if operation.kind is Kind.VIEW or not operation.outputs:
             return
         self.marks.prune(lazily=True)
-        marked = ((tensor, self.marks.get(tensor)) for tensor in operation.values_read)
-        reads = [(tensor, mark) for tensor, mark in marked if mark is not None]
-        if not reads and not operation.mutates:
+        reads, mutates = list[tuple[Tensor, M]](), operation.mutates
+        for tensor in operation.values_read:
+            mark = self.marks.get(tensor)
+            if mark is not None:
+                reads.append((tensor, mark))
+        if not reads and not mutates:
             return
-        for tensor in operation.written if operation.mutates else operation.outputs:
+        for tensor in operation.written if mutates else operation.outputs:
             old = self.marks.get(tensor)
-            if old is not None and not operation.mutates:
-                continue  # an undeclared view, such as the result of unsafe_view
+            # An undeclared view, such as the result of unsafe_view; a result without a number.
+            if not mutates and (old is not None or not tensor.numel()):
+                continue
             mark = self.mark_of_result(operation, tensor, reads) if reads else None
-            if operation.mutates and not fills_its_memory(tensor):
+            if mutates and not fills_its_memory(tensor):
                 mark = self.mark_of_mixture(old, mark)
             if mark is not None:
                 self.marks[tensor] = mark

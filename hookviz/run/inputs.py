@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from ..hooking.select import check_model, dimensions, first_convolution, unwrapped
+from ..hooking.select import all_modules, check_model, dimensions, first_convolution, unwrapped
 from ..hooking.tensors import map_tensors, tensors
 from .pictures import MODES, is_picture, load_picture, name_of
 from .transforms import (
@@ -345,10 +345,11 @@ def _with_nonfinite(prepared: ModelInput, finite: bool) -> ModelInput:
 
 
 def _stored(tensor: Tensor) -> Tensor:
-    """Return the values that a sparse tensor stores; other tensors unchanged."""
+    """Return the values that a sparse or nested tensor stores; other tensors unchanged."""
     if tensor.layout is torch.sparse_coo:
         return tensor.detach().coalesce().values()
-    return tensor.detach() if tensor.layout is torch.strided else tensor.detach().values()
+    plain = tensor.layout is torch.strided and not tensor.is_nested
+    return tensor.detach() if plain else tensor.detach().values()
 
 
 def refuse_nonfinite(inputs: ModelInput, output: Any) -> None:
@@ -418,7 +419,7 @@ def where_inputs_go(model: nn.Module) -> tuple[torch.device, torch.dtype]:
     weights = (p for p in model.parameters() if p.is_floating_point())
     first = next(weights, None)
     dtype = torch.float32 if first is None else first.dtype
-    hooks = (vars(module).get("_hf_hook") for module in model.modules())
+    hooks = (vars(module).get("_hf_hook") for module in all_modules(model))
     devices = (getattr(hook, "execution_device", None) for hook in hooks)
     offloaded = next((device for device in devices if device is not None), None)
     if offloaded is not None:

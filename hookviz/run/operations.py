@@ -200,6 +200,19 @@ def operation_type(function: Any) -> OperationType:
     )
 
 
+@cache
+def is_composite(function: Any) -> bool:
+    """Return True if torch composes an operation of others, which have the derivatives.
+
+    Examples
+    --------
+    >>> is_composite(torch.ops.aten.conv2d.default), is_composite(torch.ops.aten.relu.default)
+    (True, False)
+    """
+    key = "CompositeImplicitAutograd"
+    return torch._C._dispatch_has_kernel_for_dispatch_key(function.name(), key)
+
+
 def plain_name(name: str) -> str:
     """Return the name of an operation without that of the library which computes it.
 

@@ -8,7 +8,7 @@ and after it runs. Properties of an operation are computed only when a listener 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Generic, TypeVar
@@ -26,8 +26,8 @@ from ..hooking.interrupts import raise_if_stopped
 from ..hooking.select import module_names
 from ..hooking.tensors import tensors
 from ..hooking.transforms import refuse_transforms
-from .errors import no_grad_line, users_line
-from .operations import Kind, name_of_hardtanh, operation_type
+from .errors import no_grad_line, running_module, users_line
+from .operations import Kind, is_composite, name_of_hardtanh, operation_type
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,10 +72,15 @@ class Operation:
     ----------
     function : torch._ops.OpOverload
     args, kwargs
+    kind : Kind
+        The kind in the table of operations.
+    mutates : bool
+        True if it writes into an input tensor, or changes its shape.
     output
         The result, once it has run.
     call : ModuleCall or None
-        The innermost module that was running; in a backward, the one whose gradient it computes.
+        The innermost module that was running, of those that a listener needs; in a backward, the
+        one whose gradient it computes.
     again : bool
         True if activation checkpointing runs it a second time.
     phase : str
@@ -87,6 +92,8 @@ class Operation:
     def __init__(self, function: Any, args: Any, kwargs: Any, frame: FrameType | None) -> None:
         self.function, self.args, self.kwargs, self._frame = function, args, kwargs, frame
         self._type = operation_type(function)
+        self.kind: Kind = self._type.kind
+        self.mutates = self._type.mutates
         self.output: Any = None
         self.call: ModuleCall | None = None
         self.again, self.phase, self._forward = False, "forward", _NO_LABEL
@@ -100,11 +107,6 @@ class Operation:
         if name == "hardtanh":
             return name_of_hardtanh(self.argument["min_val"], self.argument["max_val"])
         return name
-
-    @property
-    def kind(self) -> Kind:
-        """The kind in the table of operations."""
-        return self._type.kind
 
     @property
     def title(self) -> str:
@@ -122,7 +124,8 @@ class Operation:
     def inputs(self) -> list[Tensor]:
         """All input tensors, ``out=`` included."""
         given = self.args
-        return tensors([given[n] for n in self._type.tensors if n < len(given)], self.kwargs)
+        positional = [given[n] for n in self._type.tensors if n < len(given)]
+        return tensors(*positional, self.kwargs) if self.kwargs else tensors(*positional)
 
     @_Computed
     def reads(self) -> list[Tensor]:
@@ -143,11 +146,6 @@ class Operation:
         if self._type.forgets:
             return [tensor for tensor in self.reads if tensor is not self.argument.get("self")]
         return self.reads
-
-    @property
-    def mutates(self) -> bool:
-        """True if it writes into an input tensor, or changes its shape."""
-        return self._type.mutates
 
     @property
     def written(self) -> list[Tensor]:
@@ -184,6 +182,10 @@ class Operation:
         """File and line of the user's ``torch.no_grad()`` around it; else its own line."""
         line = no_grad_line(self._frame)
         return line if line[0] else self.line
+
+    def module_among(self, modules: Container[nn.Module]) -> nn.Module | None:
+        """Return the innermost running module of these, whether or not its calls are reported."""
+        return running_module(self._frame, modules)
 
     @_Computed
     def functional(self) -> tuple[str, Mapping[str, Any]]:
@@ -226,10 +228,14 @@ class Listener:
 
     Attributes
     ----------
+    modules : collection of torch.nn.Module, or None
+        The modules whose calls it needs beside the model's own; None for all. Hooks on modules
+        that nobody asks for would take longer than the operations.
     labels_backward : bool
         True if a backward's operations need the layer, line and name of their forward operation.
     """
 
+    modules: Collection[nn.Module] | None = None
     labels_backward = False
 
     def begin(self, recorder: OperationRecorder) -> None:
@@ -262,7 +268,8 @@ class OperationRecorder(HookManager):
     *listeners : Listener
         Called in this order.
     model : torch.nn.Module, optional
-        Its modules' calls are reported too, and each operation has the call in which it ran.
+        The calls of its modules that a listener needs are reported too, and each operation has the
+        innermost of them in which it ran.
     backward : bool
         True if a backward may follow, in which checkpointing runs modules again.
     follows : frozenset of str
@@ -307,8 +314,11 @@ class OperationRecorder(HookManager):
         super().__init__(self._hooks_of_modules())
 
     def _hooks_of_modules(self) -> Iterator[Hook]:
-        for module in self.names:
-            if not isinstance(module, torch.jit.ScriptModule):
+        needed = [listener.modules for listener in self._listeners]
+        several = [modules for modules in needed if modules is not None]
+        for number, module in enumerate(self.names):
+            wanted = not number or len(several) < len(needed) or any(module in m for m in several)
+            if wanted and not isinstance(module, torch.jit.ScriptModule):
                 yield module, "forward_pre", self._enter_module
                 yield module, "forward", self._leave_module
 
@@ -434,6 +444,7 @@ class _Mode(TorchDispatchMode):
         self._unlabelled: tuple[list[Tensor], _Label] = ([], _NO_LABEL)
         # How many other modes were on when this one was suspended; -1 if it is not.
         self._suspended_at = -1
+        self._frame_of_whole: FrameType | None = None  # of the operation that runs in parts
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -475,7 +486,9 @@ class _Mode(TorchDispatchMode):
             return function(*args, **kwargs)
         with torch._C.DisableTorchFunction():
             # None in a backward on an accelerator, whose threads begin without Python frames.
-            frame = sys._getframe().f_back
+            frame = self._frame_of_whole or sys._getframe().f_back
+            if torch.is_inference_mode_enabled() and is_composite(function):
+                return self._in_parts(function, args, kwargs, frame)
             operation = Operation(function, args, kwargs, frame)
             if self._labels:
                 self._label_nodes()
@@ -493,6 +506,15 @@ class _Mode(TorchDispatchMode):
             if self._labels:
                 self._unlabelled = operation.outputs, _label_of(operation)
             return operation.output
+
+    def _in_parts(self, function: Any, args: Any, kwargs: Any, frame: FrameType | None) -> Any:
+        """Run the operations of which torch composes one, as it does outside of inference mode."""
+        before, self._frame_of_whole = self._frame_of_whole, frame
+        try:
+            with self:
+                return function.decompose(*args, **kwargs)
+        finally:
+            self._frame_of_whole = before
 
     def _locate(self, operation: Operation) -> None:
         """Set the operation's call and phase."""

@@ -24,7 +24,7 @@ from ..hooking.edit import LayerEdit
 from ..hooking.handles import WithoutFastPath, force_eager
 from ..hooking.interrupts import Block
 from ..hooking.records import FeatureCache, TensorStore
-from ..hooking.select import Layers, check_model, unwrapped
+from ..hooking.select import Layers, all_modules, check_model, unwrapped
 from ..hooking.tensors import map_tensors
 from ..hooking.threads import open_run
 from ..hooking.transforms import TransformError
@@ -303,7 +303,7 @@ class Session:
 
         def contexts() -> Iterator[AbstractContextManager[Any]]:
             yield _RUN_LOCK
-            modules = [m for m in self.model.modules() if isinstance(m, nn.Module)]
+            modules = all_modules(self.model)
             yield open_run(modules)
             yield preserved_state(self.model, keep_mode=keep_mode)
             yield force_eager()

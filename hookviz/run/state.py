@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import is_dataclass
 from functools import partial
@@ -18,8 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from ..hooking.interrupts import Block
+from ..hooking.select import all_modules
 
 _MAPPINGS = frozenset((dict, OrderedDict, defaultdict, Counter))
+_EMPTIABLE = _MAPPINGS | {set}
 # Immutable types, and parameters, whose values are not copied: that would double the model's size.
 _SKIPPED = frozenset((str, int, float, bool, bytes, type(None), nn.Parameter))
 
@@ -43,8 +45,7 @@ def preserved_state(model: nn.Module, *, keep_mode: bool = False) -> Block:
 
 @contextmanager
 def _preserved_state(model: nn.Module, keep_mode: bool) -> Iterator[None]:
-    # A ScriptModule may list anything as a module.
-    modules = [module for module in model.modules() if isinstance(module, nn.Module)]
+    modules = all_modules(model)
     sharded = _sharded(modules)
     snapshot = _Snapshot(sharded=bool(sharded))
     for module in modules:
@@ -131,7 +132,6 @@ class _Snapshot:
         self._undo: list[Callable[[], object]] = []
         # A module has a dozen of these, most of them empty, so a function for each would be slow.
         self._mappings: list[tuple[dict, dict]] = []  # with a copy
-        self._empty: list[dict | set] = []
         self._seen: dict[int, Any] = {}  # holds the objects, so that no id is used twice
 
     def restore(self) -> None:
@@ -140,9 +140,9 @@ class _Snapshot:
                 undo()
         for mapping, content in self._mappings:
             _refill_mapping(mapping, content)
-        for each in self._empty:
-            if each:
-                each.clear()
+            for value in content.values():  # those that were empty were not added
+                if type(value) in _EMPTIABLE and value and id(value) not in self._seen:
+                    value.clear()
 
     def add(self, value: Any) -> None:
         kind = type(value)
@@ -162,7 +162,9 @@ class _Snapshot:
                 self.add(buffer)
         elif isinstance(value, nn.Module):
             # FSDP adds parameters to this dict and removes them, and keeps track of them itself.
-            self._add_mapping(value.__dict__, skip=value._parameters if self._sharded else None)
+            if self._sharded:
+                self._seen[id(value._parameters)] = value._parameters
+            self._add_mapping(value.__dict__)
         elif kind is SimpleNamespace or (is_dataclass(kind) and hasattr(value, "__dict__")):
             self._add_mapping(value.__dict__)
         elif kind in (list, deque):
@@ -184,23 +186,28 @@ class _Snapshot:
             bits = value.bit_generator
             self._undo.append(partial(setattr, bits, "state", bits.state))
 
-    def _add_mapping(self, mapping: dict, skip: Any = None) -> None:
+    def _add_mapping(self, mapping: dict) -> None:
         content = dict(mapping)
         self._mappings.append((mapping, content))
-        for value in content.values():
-            kind = type(value)
-            # A module holds many values of these types, and a call for each would be slow.
-            if kind in _SKIPPED or (kind is tuple and _SKIPPED.issuperset(map(type, value))):
-                continue
-            if (kind is set or kind in _MAPPINGS) and not value:
-                self._empty.append(value)
-            elif value is not skip:
+        # A module holds many values of the other types, and a call for each would be slow.
+        values = [
+            value
+            for value in content.values()
+            if (kind := type(value)) not in _SKIPPED and (kind not in _EMPTIABLE or value)
+        ]
+        for value in values:
+            if not (type(value) is tuple and _SKIPPED.issuperset(map(type, value))):
                 self.add(value)
 
 
 def _refill_mapping(mapping: dict, content: dict) -> None:
-    """Restore a mapping's items, and their order if it has one."""
-    if _is_same(mapping, content) and _is_same(mapping.values(), content.values()):
+    """Restore a mapping's items, and their order if it has one; call no ``__eq__``."""
+    same_size = len(mapping) == len(content)
+    if (
+        same_size
+        and all(map(is_, mapping, content))
+        and all(map(is_, mapping.values(), content.values()))
+    ):
         return
     mapping.clear()
     for key, value in content.items():  # a Counter's own update would add
@@ -208,7 +215,7 @@ def _refill_mapping(mapping: dict, content: dict) -> None:
 
 
 def _refill_sequence(sequence: Any, content: list) -> None:
-    if not _is_same(sequence, content):
+    if len(sequence) != len(content) or not all(map(is_, sequence, content)):
         sequence.clear()
         sequence.extend(content)
 
@@ -216,8 +223,3 @@ def _refill_sequence(sequence: Any, content: list) -> None:
 def _refill_set(value: set, content: set) -> None:
     value.clear()
     value.update(content)
-
-
-def _is_same(items: Collection[Any], others: Collection[Any]) -> bool:
-    """Compare two collections by the identity of their items; never call ``__eq__``."""
-    return len(items) == len(others) and all(map(is_, items, others))

@@ -252,6 +252,45 @@ def test_the_sum_is_exact_after_any_function_and_in_any_dtype(between, kind):
     assert why.sources == [("first", 0)]
 
 
+class InferenceMode(nn.Module):
+    """A model that runs its layers in inference mode, in which torch reports other operations."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.norm = nn.Conv2d(2, 3, 3, padding=1), nn.BatchNorm2d(3)
+        self.two, self.last = nn.Conv2d(3, 4, 1), nn.Linear(4, 2)
+
+    def forward(self, x):
+        with torch.inference_mode():
+            x = self.two(self.norm(self.one(x)).relu_())
+            return self.last(x.mean((2, 3)))
+
+
+def test_layers_that_run_in_inference_mode_are_taken_apart():
+    torch.manual_seed(0)
+    model, x = InferenceMode().eval(), torch.randn(1, 2, 5, 5)
+    with torch.no_grad():
+        made = model.one(x)[0, 1, 2, 3]
+        wanted = model(x)[0, 1]
+    why = hookviz.contributions(model, x, "one", channel=1, position=(2, 3))
+    assert why.value == pytest.approx(made.item())
+    assert why.value == pytest.approx(why.bias + float(why.products.sum()))
+    assert [name for name, _ in why.after] == ["batch_norm", "relu"]
+    why = hookviz.contributions(model, x, "last", channel=1)
+    assert why.value == pytest.approx(wanted.item()) and len(why.by_channel) == 4
+    assert hookviz.graph(model, x).after("two") == ["mean"]
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_a_nested_tensor_is_refused(layout):
+    parts = [torch.randn(2, 4), torch.randn(3, 4)]
+    x = torch.nested.nested_tensor(parts, layout=layout)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    with pytest.raises(ValueError, match="'0' .* returned a nested tensor: contributions need"):
+        hookviz.contributions(model, x, "0", channel=1, position=(1,))
+
+
 def test_complex_and_quantized_numbers_are_refused():
     x = torch.randn(1, 3, 6, 6)
     net = Inside(lambda y: y.to(torch.cfloat), dtype=torch.cfloat)

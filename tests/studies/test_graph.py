@@ -303,6 +303,64 @@ def test_a_failed_forward_has_a_graph_up_to_its_error():
     assert 'class="failed"' in graph.to_html()
 
 
+def test_only_the_layers_and_the_model_have_hooks():
+    """Hooks on all modules would take as long as a small network's operations."""
+    hooked = []
+
+    def forward(net, x):
+        x = net.b(net.relu(net.a(x)))
+        hooked.extend(name for name, module in net.named_modules() if module._forward_hooks)
+        return x
+
+    net = Net(forward)
+    net.relu = nn.ReLU()
+    hookviz.graph(net, torch.randn(1, 4, 5, 5))
+    assert hooked == ["", "a", "b", "c", "d"]
+
+
+def test_an_error_between_layers_names_the_module_that_raised():
+    """It may be a module that is not a layer of the graph, and may raise before any operation."""
+    model = nn.Sequential(nn.Conv2d(1, 2, 1), nn.Sequential(nn.BatchNorm1d(2)), nn.Conv2d(2, 1, 1))
+    graph = hookviz.graph(model, torch.randn(1, 1, 4, 4))
+    assert (graph.failed.module, graph.unused) == ("1.0", ["2"])
+    assert edges_by_name(graph) >= {("0", graph.failed.name)}
+
+
+def test_a_join_has_the_name_of_the_module_that_ran_it():
+    class Sum(nn.Module):
+        def forward(self, x, y):
+            return x + y
+
+    net = Net(lambda net, x: net.c(net.inner["sum"](net.a(x), net.b(x))))
+    net.inner = nn.ModuleDict({"sum": Sum()})
+    graph = hookviz.graph(net, torch.randn(1, 4, 5, 5))
+    assert [node.module for node in graph.nodes if node.operation == "add"] == ["inner.sum"]
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_a_nested_tensor_has_no_shape(layout):
+    """Its samples differ in size."""
+
+    class Packed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.two = nn.Linear(4, 3), nn.Linear(3, 2)
+
+        def forward(self, *samples):
+            packed = torch.nested.as_nested_tensor(list(samples), layout=layout)
+            return torch.nested.to_padded_tensor(self.two(self.one(packed).relu()), 0.0)
+
+    samples = torch.randn(2, 4), torch.randn(3, 4)
+    graph = hookviz.graph(Packed(), samples)
+    assert graph.error == "" and graph.sources("two") == [("one", 0)]
+    shapes = {node.name: node.shape for node in graph.nodes}
+    assert shapes == shapes | {"one": None, "two": None, "output": (2, 3, 2)}
+    nested = torch.nested.nested_tensor(list(samples), layout=layout)
+    graph = hookviz.graph(nn.Sequential(nn.Linear(4, 3)), nested)
+    assert json.loads(json.dumps(graph.records()))[1]["shape"] is None
+
+
 def test_an_empty_selection_has_no_sources():
     """A detector selects nothing if no score is high enough."""
 

@@ -109,6 +109,8 @@ class _CutListener(GraphListener):
         self.output_lost = False
         self.bytes = 0
         self._kept, self._edited, self._cut = kept, edited, cut
+        # A layer's own operations are told from those of modules in it, such as parametrizations.
+        self.modules = {inner for layer in layers for inner in layer.modules()}
         self._fresh: list[Tensor] = []  # the leaves of the layer that has just run
         self._shared = StorageMap[list[Tensor]]()
         self._running: dict[ModuleCall, CutCall] = {}
@@ -181,7 +183,7 @@ class _CutListener(GraphListener):
         if call.module in self._kept:
             self._running[call] = kept = CutCall((call.layer, call.call), call.module)
             kept.lost = any(map(self.is_lost, given))
-            if given and isinstance(call.module, nn.Linear):
+            if given and isinstance(call.module, nn.Linear) and not given[0].is_nested:
                 kept.given = self._own(given[0])
 
     def after(self, operation: Operation) -> None:
@@ -191,7 +193,7 @@ class _CutListener(GraphListener):
             kept, made = self._running[operation.call], operation.output
             kept.given = self._own(operation.argument["input"])
             kept.arguments = operation.argument | {"input": kept.given}
-            self._made = made, made._version
+            self._made = made, version_of(made)
         elif operation.name in ("mm", "addmm") and operation.call in self._running:
             # A parametrization may compute another weight when the module is asked again.
             kept, argument = self._running[operation.call], operation.argument
@@ -224,6 +226,8 @@ class _CutListener(GraphListener):
     def _complete(self, kept: CutCall, returned: Tensor) -> str:
         """Note a layer's output; return why it is not linear in its input, or an empty string."""
         kept.returned = returned
+        if returned.is_nested:
+            return "returned a nested tensor: contributions need a plain one, such as one sample."
         if returned.is_complex():
             return "computes with complex numbers: contributions need real ones."
         if "quantized" in type(kept.module).__module__:
@@ -236,7 +240,7 @@ class _CutListener(GraphListener):
             return "" if isinstance(kept.module, nn.Linear) else NOT_LINEAR
         if not share_memory(made, returned):
             return _MORE
-        if made._version != version:
+        if version_of(made) != version:
             return "overwrites what its convolution made: it is not linear in its input."
         kept.made, kept.layout = MemoryLayout.of(made), MemoryLayout.of(returned)
         return ""

@@ -122,7 +122,7 @@ def graph_from(
 ) -> Graph:
     """Return the graph that a listener has recorded, up to an error."""
     if error is not None:
-        seen.fail()
+        seen.fail(error.__cause__ or error)
     ran = {node.layer for node in seen.nodes}
     unused = [name for name in chosen.values() if name not in ran]
     nodes, edges = _without_dead_ends(seen.nodes, seen.edges)
@@ -140,7 +140,8 @@ def chosen_layers(model: nn.Module, layers: Layers) -> dict[nn.Module, str]:
 def _has_matrix(module: nn.Module) -> bool:
     if is_convolution(module) or isinstance(module, nn.Linear):
         return True  # parametrized ones, too
-    if isinstance(module, nn.LayerNorm) or next(module.children(), None) is not None:
+    inner = module._modules.values()
+    if isinstance(module, nn.LayerNorm) or any(each is not None for each in inner):
         return False
     own = module._parameters.values()
     return type_name(module) == "Linear" or any(each is not None and each.ndim > 1 for each in own)

@@ -132,6 +132,10 @@ class _NormListener(StageListener):
     At the next end of a module: an exception from an operation would not get through TorchScript.
     """
 
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self.modules = None
+
     def leave(self, call: ModuleCall, returned: list[Tensor], again: bool) -> None:
         if any(NORMALIZED in stages for stages in self.calls):
             raise StopForward

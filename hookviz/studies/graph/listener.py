@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from ...hooking.handles import Hook
 from ...hooking.select import is_convolution
 from ...hooking.storage import share_memory
 from ...hooking.tensors import map_tensors, tensors
+from ...run.errors import innermost_call
 from ...run.follow import Follower
 from ...run.recorder import ModuleCall, Operation, OperationRecorder
 
@@ -36,7 +37,7 @@ class Node:
     operation : str
         The layer's class, torch's name of the operation, ``"input"`` or ``"output"``.
     shape : tuple of int, or None
-        Of the (first) tensor that it returned.
+        Of the (first) tensor that it returned; None without one, and for a nested tensor.
     module : str
         The module whose code ran it.
     failed : bool
@@ -79,7 +80,8 @@ class GraphListener(Follower[int]):
         super().__init__()
         self.nodes: list[Node] = []
         self.edges: list[tuple[int, int]] = []
-        self._layers = layers
+        self._layers = self.modules = layers
+        self._module_names: Mapping[nn.Module, str] = {}
         self._open: list[ModuleCall] = []
         self._taken: dict[ModuleCall, list[int]] = {}  # the nodes of a layer's input
         self._sources: list[frozenset[int]] = []  # of each node: numbers of layers and inputs
@@ -88,6 +90,10 @@ class GraphListener(Follower[int]):
         self._joined: int | None = None
         self._raised = ""  # the operation that has raised
         self._names: set[str] = set()
+
+    def begin(self, recorder: OperationRecorder) -> None:
+        """Note the names of all modules."""
+        self._module_names = recorder.names
 
     def enter(self, call: ModuleCall, given: list[Tensor], again: bool) -> None:
         """Note the nodes of a layer's input."""
@@ -135,9 +141,10 @@ class GraphListener(Follower[int]):
         if self._joined is None:  # an operation with several results is one node
             operation = self._operation
             assert operation is not None
-            module = "" if operation.call is None else operation.call.layer
+            module = operation.module_among(self._module_names)
+            name = "" if module is None else self._module_names[module]
             made = operation.outputs[:1]
-            self._joined = self.add(("", 0), operation.name, numbers, made, module)
+            self._joined = self.add(("", 0), operation.name, numbers, made, name)
         return self._joined
 
     def after(self, operation: Operation) -> None:
@@ -152,16 +159,17 @@ class GraphListener(Follower[int]):
         """Store the name of an operation that has raised."""
         self._raised = operation.name
 
-    def fail(self) -> None:
-        """Add a node for the innermost call that did not return."""
+    def fail(self, error: BaseException) -> None:
+        """Add a node for the layer, or the operation, that has raised."""
         layers = [call for call in self._taken if call in self._open]
         if layers:
             self._add_layer(layers[-1], [])
         else:
             starts = {start for start, _ in self.edges}
             loose = [number for number in range(len(self.nodes)) if number not in starts]
-            module = self._open[-1].layer if self._open else ""
-            self.add(("", 0), self._raised or "error", loose[-1:], [], module)
+            running = innermost_call(error, self._module_names)
+            name = self._module_names[running[0]] if running else ""
+            self.add(("", 0), self._raised or "error", loose[-1:], [], name)
         self.nodes[-1].failed = True
 
     def sources_of(self, numbers: Collection[int]) -> frozenset[int]:
@@ -193,7 +201,7 @@ class GraphListener(Follower[int]):
         number = len(self.nodes)
         name = self._named(layer or ".".join(filter(None, (module, operation))), call)
         node = Node(name, layer, call, operation, module=module)
-        if returned:
+        if returned and not returned[0].is_nested:  # samples of a nested tensor differ in size
             node.shape = tuple(returned[0].shape)
         if layer:
             node.after = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection, Container
 
 import torch
 from torch import Tensor, nn
@@ -38,13 +38,14 @@ class OnwardListener(Follower[tuple[MemoryLayout, list[Steps]]]):
 
     def __init__(
         self,
-        layers: Container[nn.Module],
+        layers: Collection[nn.Module],
         followed: Container[nn.Module],
         keep: Callable[[Tensor], Tensor],
     ) -> None:
         super().__init__()
         self.steps: dict[Place, Steps] = {}
         self._layers, self._followed, self._keep = layers, followed, keep
+        self.modules = layers
 
     def enter(self, call: ModuleCall, given: list[Tensor], again: bool) -> None:
         """End the way of all numbers that a layer takes."""
@@ -57,7 +58,8 @@ class OnwardListener(Follower[tuple[MemoryLayout, list[Steps]]]):
         if call.module in self._followed:
             steps: Steps = []
             self.steps[call.layer, call.call] = steps
-            if returned and returned[0].layout is torch.strided:
+            plain = returned and not returned[0].is_nested
+            if plain and returned[0].layout is torch.strided:
                 self.marks[returned[0]] = MemoryLayout.of(returned[0]), [steps]
 
     def mark_of_result(

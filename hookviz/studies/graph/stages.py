@@ -63,6 +63,7 @@ class StageListener(Follower[tuple[int, str]]):
         self.calls: list[dict[str, Tensor]] = []
         self.affine: tuple[Tensor, Tensor] | None = None
         self._module, self._shapes = module, list[torch.Size]()
+        self.modules = [module]
 
     def leave(self, call: ModuleCall, returned: list[Tensor], again: bool) -> None:
         """Start to follow an output."""
