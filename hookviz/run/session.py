@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from itertools import count
 from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar
@@ -95,22 +95,27 @@ def clone_inputs(model: nn.Module, args: Any, kwargs: Any) -> tuple[list, dict, 
 
 def run_backward(
     score: Tensor, sources: list[Tensor], model: nn.Module, source: GradientSource
-) -> GradientSource | None:
-    """Run backward without writing ``.grad``; return another source if this one is unsupported."""
+) -> dict[Tensor, Tensor] | None:
+    """Run backward without writing ``.grad``; return None if this source is unsupported.
+
+    Otherwise return the gradients of the parameters that one reached, if the source includes them.
+    """
     if source == "everything":
         for parameter in model.parameters():
             parameter.grad = None  # `preserved_state` restores it
         score.backward()
-        return None
+        return {p: p.grad for p in model.parameters() if p.grad is not None}
+    trained: list[Tensor] = []
     if source == "parameters":
-        sources = sources + [p for p in model.parameters() if p.requires_grad]
+        trained = [p for p in model.parameters() if p.requires_grad]
     try:
-        torch.autograd.grad(score, sources, allow_unused=True)
+        found = torch.autograd.grad(score, sources + trained, allow_unused=True)
     except RuntimeError as error:
         if "checkpoint" not in message_of(error).lower():
             raise
-        return "everything"  # reentrant checkpointing supports backward() only
-    return None
+        return None  # reentrant checkpointing supports backward() only
+    pairs = zip(trained, found[len(sources) :], strict=True)
+    return {parameter: gradient for parameter, gradient in pairs if gradient is not None}
 
 
 @contextmanager
@@ -176,6 +181,8 @@ class PassResult(Generic[O]):
     output: Any
     scored: bool  # False if there was no score to run backward from
     source: GradientSource  # whose gradient was computed in the end
+    #: Of the parameters, if the source includes them.
+    gradients: Mapping[Tensor, Tensor] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -416,7 +423,9 @@ class Session:
         check_target(target)
 
         def once(source: GradientSource) -> tuple[PassResult[O], GradientSource | None]:
-            observer, wider = observe(), None
+            observer = observe()
+            gradients: dict[Tensor, Tensor] | None = {}
+            wider: GradientSource | None = None
             with self.active(keep_mode=keep_mode):
                 args, kwargs, sources = clone_inputs(
                     self.model, self._inputs.args, self._inputs.kwargs
@@ -426,11 +435,13 @@ class Session:
                     self._check_names(output)
                     score = score_of(output, target, self.class_names)
                     if score is not None:
-                        wider = run_backward(score, sources, self.model, source)
+                        gradients = run_backward(score, sources, self.model, source)
             trainable = any(parameter.requires_grad for parameter in self.model.parameters())
-            if score is not None and wider is None and source == "inputs" and trainable:
+            if gradients is None:
+                wider = "everything"
+            elif score is not None and source == "inputs" and trainable:
                 wider = "parameters" if observer.missing_gradients else None
-            return PassResult(observer, output, score is not None, source), wider
+            return PassResult(observer, output, score is not None, source, gradients or {}), wider
 
         while True:
             result, wider = self._with_replacement(partial(once, source))

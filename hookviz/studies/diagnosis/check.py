@@ -237,6 +237,10 @@ class RunRecord:
         return found
 
 
+EVERY = "*"
+"""All operations, in `Check.hears`."""
+
+
 class Check:
     """One kind of fault; a new check is made for each run and stores what it observes.
 
@@ -249,12 +253,16 @@ class Check:
         What it examines, in words, for `Diagnosis.looked_at`.
     operations : collection of str
         The names of the operations after which `after` is called.
+    hears : collection of str
+        The names of the operations after which `heard` is called; ``"F.kl_div"`` stands for those
+        within that function of ``torch.nn.functional``, and `EVERY` for all.
     live : bool
         True if it can also judge a step that is only watched: see `watching.StepWatch`.
     """
 
     looks_at: ClassVar[str] = ""
     operations: ClassVar[Collection[str]] = ()
+    hears: ClassVar[Collection[str]] = ()
     live: ClassVar[bool] = False
 
     def enter(self, call: LayerCall, given: list[Tensor], run: RunRecord) -> None:
@@ -264,7 +272,7 @@ class Check:
         """Observe a module's call after it has run, with its output tensors."""
 
     def heard(self, operation: Operation, record: OperationRecord, run: RunRecord) -> None:
-        """Observe any operation of the forward, views included."""
+        """Observe an operation of the forward that `hears` names, views included."""
 
     def after(self, ran: RanOperation, run: RunRecord) -> None:
         """Observe one of `operations` that returned finite values."""

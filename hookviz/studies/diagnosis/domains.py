@@ -20,7 +20,8 @@ from torch.autograd.function import BackwardCFunction
 from ...run.operations import ELEMENTWISE_KINDS, Kind
 from ...run.recorder import Operation
 from ...tables import number
-from .records import HALF, Cause, Range, range_of
+from .ranges import Range, range_of
+from .records import HALF, Cause
 
 
 @dataclass(frozen=True)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ...hooking.select import type_name
-from ...hooking.tensors import at_least_float32
+from ...hooking.tensors import on_cpu
 from ...hooking.transforms import TransformError
 from ...run.recorder import ModuleCall, OperationRecorder
 from ...run.session import Session
@@ -22,7 +22,17 @@ from ...run.target import Target
 from .check import Check, LayerCall, RunRecord, overridden
 from .modules import has_weights, plain_tensors
 from .operation_log import OperationLog
-from .records import OperationRecord, range_of
+from .ranges import Range, bounds_of, norm_of, norms_of, range_of
+from .records import OperationRecord
+
+
+class _Size(NamedTuple):
+    """A norm that has not been read yet, of a layer's output or of its gradient."""
+
+    layer: LayerCall
+    values: int  # in an output; 0 for a gradient
+    learns: bool  # whether a gradient leads to weights
+    norm: Tensor
 
 
 class Examination(OperationLog):
@@ -60,19 +70,24 @@ class Examination(OperationLog):
         self._leaving = overridden(checks, "leave")
         self._calls: dict[ModuleCall, LayerCall] = {}
         self._skips = False
+        self._sizes: list[_Size] = []
+        self._weights: dict[Tensor, str] = {}
         self._drawn = ""  # the state of Python's and NumPy's random numbers
 
     def begin(self, recorder: OperationRecorder) -> None:
         self._start()
         self._drawn = _random_states()
-        named = list(self.run.root.named_parameters())
-        for name, parameter in named:
-            if parameter.requires_grad:
-                self._listen(parameter, partial(self._arrived_at_weights, name))
+        parameters = dict(self.run.root.named_parameters())
+        self._weights = {parameter: name for name, parameter in parameters.items()}
+        for name, parameter in parameters.items():
             self._parameters[parameter] = [*(self._parameters.get(parameter) or ()), name]
-        for kind, tensors in (("weights", named), ("buffer", self.run.root.named_buffers())):
-            for name, tensor in tensors:
-                self._note_source(kind, name, tensor)
+        for kind, named in (
+            ("weights", parameters),
+            ("buffer", dict(self.run.root.named_buffers())),
+        ):
+            bounds = bounds_of(list(named.values()))
+            for (name, tensor), extent in zip(named.items(), bounds, strict=True):
+                self._note_source(kind, name, tensor, extent)
         for module, owner in self.run.names.items():
             for name, tensor in plain_tensors(module):
                 if tensor not in self.makers:
@@ -84,9 +99,8 @@ class Examination(OperationLog):
         )
         torch.set_autocast_cache_enabled(False)
 
-    def _note_source(self, kind: str, name: str, tensor: Tensor) -> None:
+    def _note_source(self, kind: str, name: str, tensor: Tensor, extent: Range | None) -> None:
         """Record weights, buffers and inputs: values that no operation made."""
-        extent = range_of(tensor)
         if extent is not None:
             meant = kind == "buffer" and not extent.nan  # a mask that is stored as a buffer
             layer = name.rpartition(".")[0]
@@ -96,6 +110,14 @@ class Examination(OperationLog):
 
     def end(self) -> None:
         self.run.drew |= self._drawn != _random_states()
+        norms = on_cpu([size.norm for size in self._sizes])
+        for (layer, values, learns, _), norm in zip(self._sizes, norms, strict=True):
+            size = norm.item()
+            if values:
+                layer.size = size / values**0.5
+            else:
+                layer.gradient = size
+            self.run.suspect |= math.isinf(size) or (learns and math.isnan(size))
 
     # Calls of layers
 
@@ -105,7 +127,7 @@ class Examination(OperationLog):
         if not self.run.calls:
             self.run.samples = batch_size(given)
             for tensor in given:
-                self._note_source("input", "input", tensor)
+                self._note_source("input", "input", tensor, range_of(tensor))
         made_by = tuple(dict.fromkeys(filter(None, map(self.makers.get, given))))
         shapes = tuple([tuple(tensor.shape) for tensor in given])
         kind = type_name(call.module)
@@ -116,13 +138,12 @@ class Examination(OperationLog):
             enter(layer, given, self.run)
 
     def leave(self, call: ModuleCall, returned: list[Tensor], again: bool) -> None:
-        for tensor in returned:
-            self.reaches(tensor)
+        made = [self.reaches(tensor) for tensor in returned]
         layer = self._calls[call]
         layer.finished = True
         if not again:
             layer.shapes = tuple([tuple(tensor.shape) for tensor in returned])
-            layer.made = tuple(filter(None, map(self.makers.get, returned)))
+            layer.made = tuple(filter(None, made))
             layer.tracked = any(tensor.requires_grad for tensor in returned)
             for leave in self._leaving:
                 leave(layer, returned, self.run)
@@ -135,7 +156,7 @@ class Examination(OperationLog):
                     self._listen(tensor, self.run.output_gradient.add)
         first = floating[0]
         if has_weights(layer.module):
-            layer.size = norm_of(first) / first.numel() ** 0.5
+            self._size(layer, first, values=first.numel())
         if first.requires_grad and (layer.leaf or self.thorough):
             # What reaches the input before any weights may be the truth: nothing learns from it.
             learns = bool(self.run.used) or next(self.run.root.parameters(), None) is None
@@ -155,21 +176,27 @@ class Examination(OperationLog):
 
     def _arrived(self, layer: LayerCall, learns: bool, gradient: Tensor) -> None:
         if layer.leaf:
-            layer.gradient = self._norm(gradient) if learns else norm_of(gradient)
+            self._size(layer, gradient, learns=learns)
         if learns and self.thorough:
             self.reaches(gradient)
 
-    def _arrived_at_weights(self, name: str, gradient: Tensor) -> None:
-        self.run.backward = True
-        norms = self.run.gradient_norms
-        norms[name] = norms.get(name, 0.0) + self._norm(gradient)
-        if self.thorough:
-            self.reaches(gradient)
+    def arrived(self, gradients: Mapping[Tensor, Tensor]) -> None:
+        """Record the gradients of the weights."""
+        norms = norms_of(list(gradients.values()))
+        for (weights, gradient), norm in zip(gradients.items(), norms, strict=True):
+            if weights not in self._weights:  # the forward has made them
+                continue
+            self.run.backward = True
+            self.run.gradient_norms[self._weights[weights]] = norm
+            self.run.suspect |= not math.isfinite(norm)
+            if self.thorough:
+                self.reaches(gradient)
 
-    def _norm(self, gradient: Tensor) -> float:
-        norm = norm_of(gradient)
-        self.run.suspect |= not math.isfinite(norm)
-        return norm
+    def _size(
+        self, layer: LayerCall, tensor: Tensor, values: int = 0, learns: bool = False
+    ) -> None:
+        """Compute a norm, which is read when the run is over."""
+        self._sizes.append(_Size(layer, values, learns, norm_of(tensor, exact=self.thorough)))
 
     def skip_backward(self) -> None:
         """Stop listening before the backward, unless its operations are recorded."""
@@ -190,17 +217,6 @@ def _random_states() -> str:
     """Identify the state of Python's and NumPy's random numbers."""
     _, keys, position, *_ = np.random.get_state()
     return f"{hash(random.getstate())} {hash(np.asarray(keys).tobytes())} {position}"
-
-
-def norm_of(tensor: Tensor) -> float:
-    """Euclidean norm, ``sqrt(sum(x**2))``, summed in single precision at least."""
-    tensor = tensor.detach()
-    tensor = tensor if tensor.layout is torch.strided else tensor.to_dense()
-    norm = float(torch.linalg.vector_norm(at_least_float32(tensor)))
-    if math.isinf(norm):  # its squares may be, where it is not
-        double = torch.promote_types(tensor.dtype, torch.float64)
-        norm = float(torch.linalg.vector_norm(tensor, dtype=double))
-    return norm
 
 
 def examine(
@@ -244,7 +260,7 @@ def examine(
             return scores[-1]
 
         try:
-            session.forward_backward(
+            result = session.forward_backward(
                 target, observe, source="parameters", keep_mode=True, score_of=score
             )
         except TransformError:
@@ -260,6 +276,7 @@ def examine(
             run.error = own if isinstance(own, Exception) else error
         else:
             run = examinations[-1].run
+            examinations[-1].arrived(result.gradients)
             if (last := scores[-1]) is not None:
                 run.score = float(last.detach())
                 examinations[-1].reaches(last)  # it may be NaN with a gradient of 0

@@ -12,7 +12,8 @@ from torch import Tensor
 from ...run.recorder import Operation
 from .checks.loss import WIRED
 from .operation_log import OperationLog
-from .records import OperationRecord, range_of
+from .ranges import range_of
+from .records import OperationRecord
 
 
 class LossLog(OperationLog):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
@@ -11,19 +11,17 @@ from ...hooking.storage import StorageMap
 from ...run.operations import RECTIFIERS, Kind
 from ...run.recorder import Listener, Operation
 from . import device_asserts
-from .check import RunRecord, overridden
+from .check import EVERY, RunRecord, overridden
 from .domains import cause_of
+from .ranges import Range, channel_ranges, range_of
 from .records import (
     HALF,
     MAPS,
     OperationRecord,
-    Range,
     RanOperation,
     channel_dimension,
-    channel_ranges,
     constant_of,
     origin_of,
-    range_of,
     record_of,
 )
 
@@ -45,21 +43,19 @@ class OperationLog(Listener):
         self.makers: StorageMap[OperationRecord] = StorageMap()
         self._parameters: StorageMap[list[str]] = StorageMap()  # their names
         self._stored: StorageMap[str] = StorageMap()  # tensors that are plain attributes
-        self._hearing = overridden(run.checks, "heard")
-        self._observing: dict[str, list[Callable[..., None]]] = {}  # by the operation's name
-        for observe in overridden(run.checks, "after"):
-            for name in observe.__self__.operations:  # type: ignore[attr-defined]
-                self._observing.setdefault(name, []).append(observe)
+        self._hearing = _by_name(overridden(run.checks, "heard"), "hears")
+        self._observing = _by_name(overridden(run.checks, "after"), "operations")
 
-    def reaches(self, tensor: Tensor) -> None:
-        """Note that NaN or Inf reached this tensor, with the operation where it arose."""
+    def reaches(self, tensor: Tensor) -> OperationRecord | None:
+        """Note that NaN or Inf reached this tensor; return the operation that made it."""
         maker = self.makers.get(tensor)
         if maker is None or maker.finite:
-            return
+            return maker
         extent = range_of(tensor)  # maybe a part of the memory that is finite
         origin = maker.origin or maker
         if extent is not None and not extent.finite and (extent.nan or not origin.constant):
             origin.reached = origin.reached or ("nan" if extent.nan else "inf")
+        return maker
 
     def before(self, operation: Operation) -> None:
         if operation.phase == "backward" and not self.thorough:
@@ -91,8 +87,9 @@ class OperationLog(Listener):
         record, given = operation.notes[self]
         returned = operation.outputs
         if record.phase == "forward":
-            for hear in self._hearing:
-                hear(operation, record, self.run)
+            for name in (EVERY, operation.name, "F." + operation.functional[0]):
+                for hear in self._hearing.get(name, ()):
+                    hear(operation, record, self.run)
         if operation.is_view or not returned:
             return
         self.run.drew |= operation.kind is Kind.RANDOM and returned[0].numel() == 1
@@ -113,6 +110,8 @@ class OperationLog(Listener):
         if maker is not None:
             if maker.name == "weights":
                 self.run.used.update(self._parameters.get(tensor) or ())
+            elif type(tensor) is nn.Parameter and maker.index >= 0:
+                maker.loose |= tensor.requires_grad and tensor not in self._parameters
             return maker
         if record.phase == "backward" or not (tensor.is_floating_point() or tensor.is_complex()):
             return None
@@ -125,7 +124,7 @@ class OperationLog(Listener):
 
     def _measure(self, record: OperationRecord, returned: list[Tensor]) -> None:
         """Measure the outputs; of maps each channel, in the same pass."""
-        first, *others = returned
+        first = returned[0]
         self.run.half |= first.dtype in HALF
         plain = first.is_floating_point() and first.layout is torch.strided and not first.is_meta
         maps = record.name in RECTIFIERS or record.name in MAPS
@@ -135,8 +134,8 @@ class OperationLog(Listener):
         record.channels = least, most = channel_ranges(
             first.detach(), channel_dimension(first, record.maker)
         )
-        whole = Range(least.amin().item(), most.amax().item(), tuple(first.shape), first.dtype)
-        record.made = whole, *filter(None, map(range_of, others))
+        ends = least.amin().item(), most.amax().item()
+        record.made = (Range(*ends, tuple(first.shape), first.dtype),)
 
     def _find_origin(
         self, record: OperationRecord, operation: Operation, given: list[Tensor]
@@ -147,3 +146,14 @@ class OperationLog(Listener):
         if record.origin is record:
             maker = next((each.name for each in record.makers if each is not None), "")
             record.cause = cause_of(operation, given, record.made, maker)
+
+
+def _by_name(
+    methods: Iterable[Callable[..., None]], listed: str
+) -> dict[str, list[Callable[..., None]]]:
+    """Sort the methods of checks by the names in an attribute of the checks."""
+    found: dict[str, list[Callable[..., None]]] = {}
+    for method in methods:
+        for name in getattr(method.__self__, listed):  # type: ignore[attr-defined]
+            found.setdefault(name, []).append(method)
+    return found

@@ -24,8 +24,9 @@ from .checks.no_gradient import GraphBreak, NoGradient
 from .checks.optimizer import Optimizers, held_by, is_gone
 from .examination import batch_size
 from .loss_log import LossLog
+from .ranges import real_numbers
 from .recorded_call import RecordedCall, recorded_call
-from .records import OperationRecord, real_numbers
+from .records import OperationRecord
 
 CHECK_EVERY = 16
 """After this many calls of the model in one block their sizes are read. If all are finite, they are

@@ -14,7 +14,7 @@ from ....hooking.transforms import is_wrapped
 from ....tables import number
 from ..check import Check, LayerCall, RunRecord
 from ..findings import Finding
-from ..records import Range
+from ..ranges import Range
 from .zero_weights import CONSTANT, VANISHING
 
 SOME = 16

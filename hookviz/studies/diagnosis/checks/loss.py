@@ -59,6 +59,7 @@ class Wiring(Check):
     looks_at = "how losses and softmaxes are wired"
     live = True
     operations = (*SOFTMAXES, *PAIRED)
+    hears = ("F.kl_div",)
 
     #: Softmaxes of a matrix: the dimension along which they run, and the shape.
     axes: dict[OperationRecord, tuple[int, torch.Size]] = field(default_factory=dict)
@@ -68,11 +69,10 @@ class Wiring(Check):
 
     def heard(self, operation: Operation, record: OperationRecord, run: RunRecord) -> None:
         loss, arguments = operation.functional
-        if loss == "kl_div":
-            for tensor, maker in zip(operation.inputs, record.makers, strict=True):
-                if tensor is arguments.get("input"):
-                    found = replace(record, name=loss, makers=(maker,))
-                    self.divergences.setdefault((record.file, record.line), found)
+        for tensor, maker in zip(operation.inputs, record.makers, strict=True):
+            if tensor is arguments.get("input"):
+                found = replace(record, name=loss, makers=(maker,))
+                self.divergences.setdefault((record.file, record.line), found)
 
     def after(self, ran: RanOperation, run: RunRecord) -> None:
         record = ran.record

@@ -18,6 +18,14 @@ from .zero_weights import CONSTANT
 
 ACTING = (_BatchNorm, _DropoutNd)
 _KINDS = {"batchnorm": _BatchNorm, "dropout": _DropoutNd}
+_DROPOUTS = (
+    "dropout",
+    "dropout1d",
+    "dropout2d",
+    "dropout3d",
+    "alpha_dropout",
+    "feature_alpha_dropout",
+)
 
 
 @dataclass
@@ -62,13 +70,13 @@ class Dropout(Check):
     """Report a dropout function that drops in eval mode, and a dropout of everything."""
 
     looks_at = "dropout functions in eval mode, and a dropout of everything"
+    hears = tuple(f"F.{name}" for name in _DROPOUTS)
 
     found: dict[str, OperationRecord] = field(default_factory=dict)  # by layer
 
     def heard(self, operation: Operation, record: OperationRecord, run: RunRecord) -> None:
-        name, arguments = operation.functional
-        drops = arguments.get("training") and arguments.get("p") == 1
-        if drops and name.rstrip("123d").endswith("dropout"):
+        arguments = operation.functional[1]
+        if arguments.get("training") and arguments.get("p") == 1:
             self.found.setdefault(record.layer, record)
 
     def findings(self, run: RunRecord) -> Iterator[Finding]:

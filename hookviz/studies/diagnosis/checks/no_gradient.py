@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ....hooking.checkpoint import FORWARD, current_backward
 from ....run.recorder import Operation, labelled
-from ..check import Check, LayerCall, RunRecord
+from ..check import EVERY, Check, LayerCall, RunRecord
 from ..deliberate import deliberate_cut
 from ..findings import Finding
 from ..modules import outermost
@@ -57,11 +57,12 @@ class NoGradient(Check):
 
     looks_at = "parameters that no gradient reaches"
     live = True
+    hears = (EVERY,)
 
     breaks: list[GraphBreak] = field(default_factory=list)
     chosen: bool = False  # whether the model returned whole numbers, as a detector its labels
     untracked: set[Place] = field(default_factory=set)  # calls that read under torch.no_grad()
-    result: int = 0  # the address of the last result, which autograd may be about to keep
+    last: OperationRecord | None = None  # whose result autograd may be about to keep
     cut_off: bool = False  # whether the score's graph leads to no weights
 
     # Where the graph ends
@@ -70,12 +71,11 @@ class NoGradient(Check):
         if operation.inputs and record.file and current_backward() == FORWARD:
             if not torch.is_grad_enabled():
                 self._under_no_grad(operation, record, run)
-            elif self._ends(operation):
+            elif self._ends(operation, record):
                 self.breaks.append(break_at(record, operation, run))
-        returned = operation.outputs
-        self.result = returned[0].data_ptr() if returned and operation.name != "detach" else 0
+        self.last = record if operation.name != "detach" else None
 
-    def _ends(self, operation: Operation) -> bool:
+    def _ends(self, operation: Operation, record: OperationRecord) -> bool:
         given, name = operation.inputs[0], operation.name
         if name == "lift_fresh":  # torch.tensor, maybe of what tolist() returned
             return operation.call is not None and given.is_floating_point() and given.ndim > 0
@@ -84,7 +84,7 @@ class NoGradient(Check):
         if not given.requires_grad or not (whole or name in ("detach", "local_scalar_dense")):
             return False
         # Autograd detaches a result that the gradient needs.
-        return given.data_ptr() != self.result or not hasattr(given.grad_fn, "_saved_result")
+        return record.maker is not self.last or not hasattr(given.grad_fn, "_saved_result")
 
     def _under_no_grad(self, operation: Operation, record: OperationRecord, run: RunRecord) -> None:
         """Note under which ``torch.no_grad()`` a layer reads what has a gradient."""

@@ -14,7 +14,8 @@ from ....run.operations import CLAMPS, STEPS
 from ....run.recorder import Operation
 from ..check import Check, RunRecord
 from ..findings import Finding
-from ..records import OUTSIDE, OperationRecord, RanOperation, range_of
+from ..ranges import range_of
+from ..records import OUTSIDE, OperationRecord, RanOperation
 from .no_gradient import GraphBreak, backward_place, break_at, place_of
 from .zero_weights import CONSTANT
 
@@ -29,6 +30,7 @@ class NoSlope(Check):
     looks_at = "whether the score has a gradient"
     live = True
     operations = tuple(CLAMPS)
+    hears = {*STEPS, "mul"}
 
     flat: list[GraphBreak] = field(default_factory=list)
 

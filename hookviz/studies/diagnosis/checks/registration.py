@@ -3,37 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from torch import nn
 
 from ....run.operations import LAYER_KINDS
-from ....run.recorder import Operation
 from ..check import Check, RunRecord
 from ..findings import Finding
 from ..records import OUTSIDE, OperationRecord
 
 
-@dataclass
 class NotRegistered(Check):
     """Report weights that the model reads and that are not in its ``parameters()``."""
 
     looks_at = "weights that are in no module"
 
-    own: set[int] = field(default_factory=set)  # ids of the model's parameters
-    made: dict[int, OperationRecord] = field(default_factory=dict)  # in the forward, by line
-
-    def heard(self, operation: Operation, record: OperationRecord, run: RunRecord) -> None:
-        if record.layer == OUTSIDE:
-            return
-        self.own = self.own or {id(parameter) for parameter in run.root.parameters()}
-        for tensor, maker in zip(operation.inputs, record.makers, strict=True):
-            foreign = type(tensor) is nn.Parameter and id(tensor) not in self.own
-            if foreign and tensor.requires_grad and maker is not None and maker.index >= 0:
-                self.made.setdefault(maker.line, maker)
-
     def findings(self, run: RunRecord) -> Iterator[Finding]:
-        for made in self.made.values():
+        forward = [e for e in run.operations if e.layer != OUTSIDE and e.phase == "forward"]
+        made_here = {each.line: each for each in forward[::-1] if each.loose}
+        for made in reversed(made_here.values()):
             yield Finding(
                 "not registered",
                 "warning",
@@ -43,11 +30,9 @@ class NotRegistered(Check):
                 **made.place,
             )
         found = set[OperationRecord]()
-        for record in run.operations:
-            if record.layer == OUTSIDE or record.phase == "backward":
-                continue
+        for record in forward:
             for source in record.makers:
-                if source is None or source in found:
+                if source is None or source.index >= 0 or source in found:
                     continue
                 plain = source.stored and source.matrix and record.kind in LAYER_KINDS
                 if not (plain or source.loose):

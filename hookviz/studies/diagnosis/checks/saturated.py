@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from ..check import Check, RunRecord
 from ..findings import Finding
-from ..records import OperationRecord, RanOperation, range_of
+from ..ranges import range_of
+from ..records import OperationRecord, RanOperation
 from .zero_weights import VANISHING
 
 ENDS = {"sigmoid": (0.0, 1.0), "tanh": (-1.0, 1.0)}

@@ -11,14 +11,8 @@ from ....run.operations import BATCH_NORMS, RECTIFIERS, Kind
 from ..check import Check, RunRecord
 from ..findings import Finding
 from ..modules import untrained_norms
-from ..records import (
-    MAPS,
-    OUTSIDE,
-    OperationRecord,
-    RanOperation,
-    channel_dimension,
-    channel_ranges,
-)
+from ..ranges import channel_ranges
+from ..records import MAPS, OUTSIDE, OperationRecord, RanOperation, channel_dimension
 from .zero_weights import VANISHING
 
 MARGIN = 1.0

@@ -84,6 +84,7 @@ class Targets(Check):
 
     looks_at = "the targets of losses"
     live = True
+    hears = tuple(f"F.{name}" for name in DOMAINS)
 
     #: By the line of a loss: one of its operations, its name, and what the target is like.
     wrong: dict[tuple[str, int], tuple[OperationRecord, str, str]] = field(default_factory=dict)
@@ -92,7 +93,7 @@ class Targets(Check):
     def heard(self, operation: Operation, record: OperationRecord, run: RunRecord) -> None:
         loss, arguments = operation.functional
         line = record.file, record.line
-        if loss not in DOMAINS or line in self.known:
+        if line in self.known:
             return
         self.known.add(line)
         if arguments.get("log_target"):

@@ -19,13 +19,13 @@ class Unused(Check):
     """Report layers with weights that never ran, and whose weights nothing read."""
 
     looks_at = "layers that never ran"
+    hears = READS
 
     def __init__(self) -> None:
         self._reads: list[OperationRecord] = []
 
     def heard(self, operation: Operation, record: OperationRecord, run: RunRecord) -> None:
-        if record.name in READS:
-            self._reads.append(record)
+        self._reads.append(record)
 
     def findings(self, run: RunRecord) -> Iterator[Finding]:
         if run.error is not None:
