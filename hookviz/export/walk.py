@@ -7,6 +7,7 @@ chosen position, always on at the largest term, back to the input.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from ..hooking.select import is_convolution
@@ -78,6 +79,9 @@ def page_kernels(view: View, names: Sequence[str]) -> tuple[list[dict[str, Any]]
         if is_convolution(module) and module.in_channels == 3 and len(module.kernel_size) == 2:
             at: dict[str, Any] = {"key": "", "layer": name, "call": 0, "sample": 0}
             questions = [WeightsQuestion(channel=n, **at) for n in range(module.out_channels)]
-            found = [weights_answer(view, each) for each in questions]
-            return [as_json(answer) for answer, _ in found], [raw("tiles", found[0][1]["tiles"])]
+            with suppress(ValueError):  # such as kernels that another network makes
+                found = [weights_answer(view, each) for each in questions]
+                tiles = [raw("tiles", found[0][1]["tiles"])]
+                return [as_json(answer) for answer, _ in found], tiles
+            break
     return [], []

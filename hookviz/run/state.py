@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import warnings
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -38,7 +39,7 @@ def preserved_state(model: nn.Module, *, keep_mode: bool = False) -> Block:
     mode.
 
     The content of other objects is not restored. Nor are parameters' values that the forward
-    overwrites in place, as a momentum encoder may do.
+    overwrites in place, as a momentum encoder may do: a warning names them if they are frozen.
     """
     return Block([_preserved_state(model, keep_mode)])
 
@@ -54,6 +55,10 @@ def _preserved_state(model: nn.Module, keep_mode: bool) -> Iterator[None]:
     parameters = [(p, p.requires_grad, p.grad) for p in {*chain(*own)} if p is not None]
     # A forward may give a weight another tensor, as a momentum encoder does.
     weights = [(p, p.data) for p, _, _ in parameters if not sharded and _is_plain(p)]
+    frozen = [p for p, _ in weights if not p.requires_grad and p.numel()]
+    # Without trained weights there are none that frozen ones could follow.
+    follow = len(frozen) < len(weights)
+    middles = [(p, p._version, _middle(p).clone()) for p in frozen if follow]
     with (
         _preserved_random_state(p for p, _, _ in parameters),
         torch.inference_mode(False),
@@ -77,6 +82,24 @@ def _preserved_state(model: nn.Module, keep_mode: bool) -> Iterator[None]:
             for parameter, data in weights:
                 if parameter.data_ptr() != data.data_ptr():
                     parameter.data = data
+            written = [(p, old) for p, version, old in middles if p._version != version]
+            if any(_middle(p) != old for p, old in written):
+                _warn_overwritten(model, [p for p, _ in written])
+
+
+def _middle(parameter: nn.Parameter) -> Tensor:
+    return parameter.detach()[tuple(size // 2 for size in parameter.shape)]
+
+
+def _warn_overwritten(model: nn.Module, weights: Collection[nn.Parameter]) -> None:
+    names = [name for name, weight in model.named_parameters() if weight in {*weights}]
+    shown = ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+    warnings.warn(
+        f"The model overwrites the frozen weights {shown} in place when it runs, as a momentum "
+        "encoder may do, which hookviz cannot undo: look at copy.deepcopy(model) instead.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
 def _is_plain(parameter: nn.Parameter) -> bool:

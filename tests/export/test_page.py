@@ -179,3 +179,22 @@ def test_a_page_of_two_input_pictures_has_both():
     ]
     sizes = [found[f"picture-0-{tensor}"]["header"]["size"] for tensor in (0, 1)]
     assert sizes == [[8, 8], [9, 9]]
+
+
+class Generated(nn.Module):
+    """Its convolution gets another tensor as kernels in each run."""
+
+    def __init__(self):
+        super().__init__()
+        self.make, self.code = nn.Linear(2, 4 * 27), nn.Parameter(torch.rand(2))
+        self.conv = nn.Conv2d(3, 4, 3, bias=False)
+        del self.conv.weight
+
+    def forward(self, x):
+        self.conv.weight = self.make(self.code).view(4, 3, 3, 3)
+        return self.conv(x).mean((2, 3))
+
+
+def test_page_of_a_model_whose_first_kernels_are_generated():
+    explorer = hookviz.explore(Generated(), torch.rand(1, 3, 8, 8), face="plain")
+    assert blocks(explorer.to_html())["why"]["header"]["weights"] == []

@@ -288,6 +288,26 @@ class MomentumEncoder(nn.Module):
         return (self.encoder(x) * self.slow(x)).mean((2, 3))
 
 
+def test_frozen_weights_that_the_forward_overwrites_in_place_are_named():
+    class InPlace(MomentumEncoder):
+        def forward(self, x):
+            with torch.no_grad():
+                for slow, own in zip(
+                    self.slow.parameters(), self.encoder.parameters(), strict=True
+                ):
+                    slow.lerp_(own, self.share)
+            return self.encoder(x).mean((2, 3)), self.slow(x)
+
+    model, x = InPlace(), torch.rand(2, 1, 8, 8)
+    model.share = 0.1
+    with pytest.warns(
+        RuntimeWarning, match=r"overwrites the frozen weights slow\.weight, slow\.bias"
+    ):
+        hookviz.attention(model, x)
+    model.share = 0.0  # writes the same values
+    hookviz.attention(model, x)
+
+
 def test_weights_that_the_forward_replaces_are_restored():
     model = MomentumEncoder()
     before = [parameter.clone() for parameter in model.parameters()]
