@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,7 +20,6 @@ from front_end import (
     WIDGETS,
     FrontEnd,
     OpenNotebook,
-    next_frame,
     nothing_wrong,
     write_notebook,
 )
@@ -27,7 +27,6 @@ from lab import Lab, Tab
 from playwright.sync_api import (
     Browser,
     BrowserContext,
-    Locator,
     Page,
     expect,
     sync_playwright,
@@ -57,7 +56,7 @@ LATE = f"""() => {{
   }};
 }}"""
 
-# HOOKVIZ_SHOTS=1 takes screenshots for people to look at, a quarter of a second each.
+# HOOKVIZ_SHOTS=1 takes a screenshot at the end of each test, for people to look at.
 SHOTS = bool(os.environ.get("HOOKVIZ_SHOTS"))
 
 FAILED = pytest.StashKey[bool]()
@@ -78,12 +77,16 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
     return report
 
 
-@pytest.fixture(scope="session")
-def shots() -> Path:
-    """Return the folder of the screenshots; see `SHOTS`."""
-    folder = ROOT / "test-output" / f"screenshots-ipywidgets{WIDGETS}"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+@pytest.fixture
+def shoot(request: pytest.FixtureRequest) -> Callable[[Page], None]:
+    """Return a function that takes a screenshot of a page if people asked for it; see `SHOTS`."""
+
+    def taken(page: Page) -> None:
+        if SHOTS and not page.is_closed():
+            name = re.sub(r"\W+", "-", request.node.name)
+            page.screenshot(path=ROOT / "test-output" / f"ipywidgets{WIDGETS}" / f"{name}.png")
+
+    return taken
 
 
 @pytest.fixture(scope="session")
@@ -108,26 +111,12 @@ def with_timeout(new_page: Callable[..., Any]) -> Callable[..., Any]:
     return opened
 
 
-def if_asked(screenshot: Callable[..., bytes]) -> Callable[..., bytes]:
-    """Replace screenshots into files by a wait for the next frame."""
-
-    def taken(self: Any, **options: Any) -> bytes:
-        if "path" not in options:
-            return screenshot(self, **options)
-        next_frame(self.page if isinstance(self, Locator) else self)
-        return b""
-
-    return taken
-
-
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     expect.set_options(timeout=1000 * PATIENCE)
     with sync_playwright() as playwright, pytest.MonkeyPatch.context() as patch:
         for kind in (Browser, BrowserContext):
             patch.setattr(kind, "new_page", with_timeout(kind.new_page))
-        for shot in () if SHOTS else (Page, Locator):
-            patch.setattr(shot, "screenshot", if_asked(shot.screenshot))
         chromium = playwright.chromium.launch(executable_path=executable(), args=FLAGS)
         # All pages share one context, so that they find the front end's scripts in its cache.
         yield chromium.new_context()
@@ -188,7 +177,10 @@ def failed(request: pytest.FixtureRequest) -> Callable[[], bool]:
 
 @pytest.fixture
 def blank(
-    chrome: Browser, spare: list[Page], failed: Callable[[], bool]
+    chrome: Browser,
+    spare: list[Page],
+    failed: Callable[[], bool],
+    shoot: Callable[[Page], None],
 ) -> Iterator[Callable[..., Page]]:
     """Open an empty page without a network; with `apart` or options, a page that is not reused."""
     kept: list[Page] = []
@@ -203,6 +195,8 @@ def blank(
         return page
 
     yield opened
+    for page in kept + closed:
+        shoot(page)
     for page in kept:
         if spare or page.is_closed() or failed():
             closed.append(page)
@@ -235,7 +229,7 @@ def shown(blank: Callable[..., Page], tmp_path: Path) -> Iterator[Callable[..., 
 
 @pytest.fixture
 def open_notebook(
-    lab: FrontEnd, browser: Any, failed: Callable[[], bool]
+    lab: FrontEnd, browser: Any, failed: Callable[[], bool], shoot: Callable[[Page], None]
 ) -> Iterator[Callable[..., OpenNotebook]]:
     opened: list[OpenNotebook] = []
 
@@ -251,6 +245,8 @@ def open_notebook(
         return opened[-1]
 
     yield open_it
+    for notebook in opened:
+        shoot(notebook.page)
     if failed():
         lab.forget()
         return

@@ -7,6 +7,7 @@ import re
 import pytest
 from face import open_drawer
 from front_end import CANVAS_ON, WIDGETS, wait_for
+from playwright.sync_api import expect
 from test_slow_in_lab import delayed
 
 import hookviz
@@ -58,7 +59,7 @@ def controls(app):
     )
 
 
-def test_clicks_act_on_the_shown_channel_while_the_order_changes(open_canvas, hold, shots):
+def test_clicks_act_on_the_shown_channel_while_the_order_changes(open_canvas, hold):
     notebook, app = open_canvas(TWO, "explorer", first=ON)
     page = notebook.page
     order, working, button, off, chips = controls(app)
@@ -70,7 +71,6 @@ def test_clicks_act_on_the_shown_channel_while_the_order_changes(open_canvas, ho
         order.select_option("score drop")
         working.wait_for()
         assert number.inner_text() == "70"
-        page.screenshot(path=shots / "ablation-working.png")
         off.click()
         hold.unlink()
         chips.first.wait_for()
@@ -85,10 +85,10 @@ def test_clicks_act_on_the_shown_channel_while_the_order_changes(open_canvas, ho
         tile = app.locator(".hv-tile:not(.hv-on)").first  # a tile on the page with channel 70
         other = tile.get_attribute("data-channel")
         tile.click()
-        wait_for(lambda: number.inner_text() == other, "the tile")
+        expect(number).to_have_text(other)
         off.click()
         hold.unlink()
-        wait_for(lambda: chips.count() == 2, "the second edit")
+        expect(chips).to_have_count(2)
         assert f"channel {other}: off" in chips.nth(1).inner_text()
 
         # After a stop by hand, nothing has changed.
@@ -109,26 +109,26 @@ def test_clicks_act_on_the_shown_channel_while_the_order_changes(open_canvas, ho
         third = tile.get_attribute("data-channel")
         tile.click()
         hold.unlink()
-        wait_for(lambda: order.input_value() == "score drop", "the order")
-        wait_for(lambda: working.count() == 0, "no share")
+        expect(order).to_have_value("score drop")
+        expect(working).to_have_count(0)
         assert number.inner_text() == third and app.locator(".hv-drop:visible").count() > 3
         page.keyboard.press("Home")
-        wait_for(lambda: "rank 1 of 96" in app.locator(".hv-by").inner_text(), "the first")
+        expect(app.locator(".hv-by")).to_contain_text("rank 1 of 96")
         first = number.inner_text()
         off.click()
-        wait_for(lambda: chips.count() == 3, "the third edit")
+        expect(chips).to_have_count(3)
         assert f"channel {first}: off" in chips.nth(2).inner_text()
         app.get_by_text("by channel number: not computed for this layer").wait_for()
         assert order.input_value() == "score drop" and number.inner_text() == first
 
         app.get_by_role("button", name="restore all").click()
-        wait_for(lambda: chips.count() == 0, "no edit")
+        expect(chips).to_have_count(0)
         notebook.settle()
         assert order.input_value() == "score drop" and number.inner_text() == first
     assert notebook.errors == []
 
 
-def test_channels_that_change_the_prediction(open_canvas, hold, shots):
+def test_channels_that_change_the_prediction(open_canvas, hold):
     twin = hookviz.explore(
         hookviz.demo_model(),
         hookviz.demo_images()[6],
@@ -144,7 +144,7 @@ def test_channels_that_change_the_prediction(open_canvas, hold, shots):
     bars, chips = app.locator(".hv-prediction"), app.locator(".hv-edits button")
     order = app.get_by_role("combobox", name="order of the channels")
     order.select_option("gradcam weight")
-    wait_for(lambda: "rank 1 of 96" in app.locator(".hv-by").inner_text(), "the first")
+    expect(app.locator(".hv-by")).to_contain_text("rank 1 of 96")
     button = app.locator(".hv-flip button")
     with delayed(page, 100):
         page.evaluate("() => { globalThis.looking = 0; }")
@@ -169,13 +169,12 @@ def test_channels_that_change_the_prediction(open_canvas, hold, shots):
     words = f"Prediction flips to {names[flip.flipped]} after {len(flip.curve) - 1} channels; "
     assert words in app.locator(".hv-flip").inner_text()
     best = twin.frame.predictions[0]
-    wait_for(lambda: best.words in bars.first.inner_text(), "the bars")
+    expect(bars.first).to_contain_text(best.words)
     assert best.name in bars.first.inner_text()
     assert words in app.locator(".hv-flip").inner_text()  # shown as long as the edit exists
-    page.screenshot(path=shots / "flip.png")
     page.keyboard.press("Control+z")
-    wait_for(lambda: chips.count() == 0, "no edit")
-    wait_for(lambda: words not in app.locator(".hv-flip").inner_text(), "its sentence to go")
+    expect(chips).to_have_count(0)
+    expect(app.locator(".hv-flip")).not_to_contain_text(words)
     wait_for(lambda: [each.split("\n")[-1] for each in bars.all_inner_texts()] == plain, "the bars")
     twin.close()
     assert notebook.errors == []

@@ -8,6 +8,7 @@ import pytest
 import torch
 from face import open_drawer
 from front_end import CANVAS_ON, SAID, WIDGETS, canvas_pixels, point, wait_for
+from playwright.sync_api import expect
 from test_slow_in_lab import delayed
 from torch import nn
 
@@ -65,7 +66,7 @@ def click(panel, row, column, size, **how):
     point(frame, (row + 0.5) / height, (column + 0.5) / width, click=True, **how)
 
 
-def test_a_click_in_a_face_map_is_the_target(opened, shots):
+def test_a_click_in_a_face_map_is_the_target(opened):
     notebook, app, said = opened(PNET)
     output = app.locator(".hv-output")
     output.get_by_role("combobox", name="map of the output").select_option(
@@ -75,7 +76,7 @@ def test_a_click_in_a_face_map_is_the_target(opened, shots):
     output.locator(".hv-words").evaluate(SAID)
     click(output, 12, 9, (25, 19))
     written = "output[1][0, 1, 12, 9]"
-    wait_for(lambda: f"{written} | {written}" in said.inner_text(), "the target")
+    expect(said).to_contain_text(f"{written} | {written}")
     wait_for(lambda: f"gradient of {written}" in app.text_content(), "the gradient")
     # The gradient of that single value reaches one position of conv3.
     slope = app.locator(".hv-gradient canvas").first
@@ -84,14 +85,13 @@ def test_a_click_in_a_face_map_is_the_target(opened, shots):
     assert (pixels != pixels[0, 0]).any(-1).nonzero()[0].tolist() in ([12], [])
     click(output, 3, 4, (25, 19), modifiers=["Shift"])
     other = f"{written} - output[1][0, 1, 3, 4]"
-    wait_for(lambda: f"{other} | {other}" in said.inner_text(), "the difference")
+    expect(said).to_contain_text(f"{other} | {other}")
     wait_for(lambda: f"gradient of {other}" in app.text_content(), "the gradient")
     open_drawer(app, "Why this value?")
     why = app.locator(".hv-why")
     why.get_by_role("button", name=f"start at {other}").click()
     begins = re.compile(r"conv4_1, channel 1 at \(12, 9\).* raises it most: by 0\.\d+ for each 1")
     why.get_by_text(begins).wait_for()
-    notebook.page.screenshot(path=shots / "answer-why.png")
     open_drawer(app, "Pictures")
     output.locator(".hv-frame").focus()
     notebook.page.mouse.move(0, 0)
@@ -99,37 +99,35 @@ def test_a_click_in_a_face_map_is_the_target(opened, shots):
     notebook.page.keyboard.press("Shift+ArrowDown")  # moves from the middle position
     notebook.page.keyboard.press("Enter")
     by_key = "output[1][0, 1, 13, 9]"
-    wait_for(lambda: f"{by_key} | {by_key}" in said.inner_text(), "the target by keyboard")
+    expect(said).to_contain_text(f"{by_key} | {by_key}")
     field = app.get_by_role("combobox", name="class that the gradient is of")
     field.fill("output[0].sum() - output[1].sum()")
     field.press("Enter")
-    wait_for(lambda: "output[0].sum() - output[1].sum() |" in said.inner_text(), "what was typed")
+    expect(said).to_contain_text("output[0].sum() - output[1].sum() |")
     field.fill("output[7] - output[1].sum()")
     field.press("Enter")
     app.get_by_text("The model's output has no output[7]").first.wait_for()
     assert "output[0].sum() - output[1].sum() |" in said.inner_text()
     # The output is unchanged, so its map stays and accepts clicks before the answer arrives.
     assert not any(notebook.page.evaluate("said"))
-    notebook.page.screenshot(path=shots / "answer-pnet.png")
     assert notebook.errors == []
 
 
-def test_a_click_on_a_box_of_a_detector_is_the_target(opened, shots):
+def test_a_click_on_a_box_of_a_detector_is_the_target(opened):
     notebook, app, said = opened(DETECTS)
     boxes = app.locator(".hv-input .hv-box")
-    wait_for(lambda: boxes.count() == 6, "the boxes")
+    expect(boxes).to_have_count(6)
     bars = app.locator(".hv-prediction")
-    wait_for(lambda: bars.count() == 6, "a bar for each")
+    expect(bars).to_have_count(6)
     bars.nth(2).click()
-    wait_for(lambda: 'output[0]["scores"][2] |' in said.inner_text(), "the third box")
+    expect(said).to_contain_text('output[0]["scores"][2] |')
     wait_for(lambda: "gradient of box 3" in app.text_content(), "the gradient")
-    wait_for(lambda: bars.nth(2).get_attribute("aria-pressed") == "true", "the bar")
+    expect(bars.nth(2)).to_have_attribute("aria-pressed", "true")
     first = app.locator('.hv-box[data-place="0"]')
     first.locator("span").click()
-    wait_for(lambda: 'output[0]["scores"][0] |' in said.inner_text(), "the first box")
+    expect(said).to_contain_text('output[0]["scores"][0] |')
     first.locator("span").click(modifiers=["Shift"])
-    wait_for(lambda: first.get_attribute("aria-pressed") == "true", "the box")
-    notebook.page.screenshot(path=shots / "answer-boxes.png")
+    expect(first).to_have_attribute("aria-pressed", "true")
     assert notebook.errors == []
 
 
@@ -158,10 +156,10 @@ PLACES = """all => all.map((each) => {
 
 
 @pytest.mark.heavy
-def test_a_click_on_a_keypoint_is_the_target(opened, shots):
+def test_a_click_on_a_keypoint_is_the_target(opened):
     notebook, app, said = opened(POSES)
     points = app.locator(".hv-input button.hv-point")
-    wait_for(lambda: points.count() == 4, "the keypoints")
+    expect(points).to_have_count(4)
     places = dict(points.evaluate_all(PLACES))
     wanted = [[[12, 20], [30, 44]], [[44, 20], [56, 44]]]
     for place, number in ((0, 1), (1, 0)):
@@ -169,40 +167,39 @@ def test_a_click_on_a_keypoint_is_the_target(opened, shots):
         assert places[target] == wanted[place][number]
         point = app.locator(f".hv-point[data-target='{target}']")
         point.click()
-        wait_for(lambda t=target: f"{t} | {t}" in said.inner_text(), "the target")
-        wait_for(lambda p=point: p.get_attribute("aria-pressed") == "true", "the keypoint")
+        expect(said).to_contain_text(f"{target} | {target}")
+        expect(point).to_have_attribute("aria-pressed", "true")
         wait_for(lambda t=target: f"gradient of {t}" in app.text_content(), "the gradient")
-    notebook.page.screenshot(path=shots / "answer-keypoints.png")
     assert notebook.errors == []
 
 
-def test_the_difference_of_two_classes_is_the_target(opened, shots):
+def test_the_difference_of_two_classes_is_the_target(opened):
     make = "explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])"
     notebook, app, said = opened(make)
     field = app.get_by_role("combobox", name="class that the gradient is of")
     field.fill("moon - fish")
     field.press("Enter")
-    wait_for(lambda: "('moon', 'fish') | moon against fish" in said.inner_text(), "the difference")
+    expect(said).to_contain_text("('moon', 'fish') | moon against fish")
     bars = app.locator(".hv-prediction")
     bars.nth(0).click()
     first = int(bars.nth(0).get_attribute("data-number"))
     second = int(bars.nth(2).get_attribute("data-number"))
     wait_for(lambda: said.inner_text().startswith(f"{first} |"), "one class")
     bars.nth(2).click(modifiers=["Shift"])
-    wait_for(lambda: f"({first}, {second}) |" in said.inner_text(), "one against another")
+    expect(said).to_contain_text(f"({first}, {second}) |")
     # Click twice before the kernel answers.
     with delayed(notebook.page, 100):
         notebook.page.evaluate("() => { globalThis.looking = 0; }")
         bars.nth(1).click()
         bars.nth(0).click(modifiers=["Shift"])
         other = int(bars.nth(1).get_attribute("data-number"))
-        wait_for(lambda: f"({other}, {first}) |" in said.inner_text(), "the sides as clicked")
+        expect(said).to_contain_text(f"({other}, {first}) |")
         notebook.settle()
     bars.nth(0).click()
     bars.nth(2).click(modifiers=["Shift"])
-    wait_for(lambda: f"({first}, {second}) |" in said.inner_text(), "one against another")
+    expect(said).to_contain_text(f"({first}, {second}) |")
     three = app.locator(".hv-sides figure")
-    wait_for(lambda: app.locator(".hv-sides canvas:visible").count() == 3, "both sides")
+    expect(app.locator(".hv-sides canvas:visible")).to_have_count(3)
     twin = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], (first, second))
     sides = twin.sides()
     most = short(max(heat.max() for heat in sides.heats))
@@ -216,9 +213,8 @@ def test_the_difference_of_two_classes_is_the_target(opened, shots):
     captions = three.locator("figcaption")
     wait_for(lambda: [t.split("\n") for t in captions.all_inner_texts()] == told, "the captions")
     three.first.scroll_into_view_if_needed()
-    notebook.page.screenshot(path=shots / "answer-sides.png")
     bars.nth(0).click()
-    wait_for(lambda: app.locator(".hv-sides canvas:visible").count() == 0, "one class")
+    expect(app.locator(".hv-sides canvas:visible")).to_have_count(0)
     twin.close()
     assert notebook.errors == []
 
@@ -228,7 +224,7 @@ def short(value: float) -> str:
     return str(float(f"{value:.3g}")).removesuffix(".0")
 
 
-def test_a_page_shows_maps_and_boxes(shown, shots):
+def test_a_page_shows_maps_and_boxes(shown):
     """A page without the network says that a click cannot choose a target."""
     torch.manual_seed(0)
     names = {"hookviz": hookviz, "torch": torch, "nn": torch.nn}
@@ -251,7 +247,6 @@ def test_a_page_shows_maps_and_boxes(shown, shots):
     frame = output.locator(".hv-frame")
     assert "needs the notebook" in frame.get_attribute("title")
     frame.click()
-    page.screenshot(path=shots / "answer-page.png")
     explorer.close()
 
 
@@ -269,7 +264,7 @@ class Quarters(nn.Module):
         return self.classify(self.parts(parts).relu().mean((0, 2, 3)))[None] + still
 
 
-def test_positions_of_cropped_inputs_are_not_outlined_in_the_input(shown, shots):
+def test_positions_of_cropped_inputs_are_not_outlined_in_the_input(shown):
     torch.manual_seed(0)
     x = torch.rand(1, 3, 32, 32)
     explorer = hookviz.explore(Quarters().eval(), x, layers=["whole", "parts"], layer="parts")
@@ -281,7 +276,6 @@ def test_positions_of_cropped_inputs_are_not_outlined_in_the_input(shown, shots)
     page = shown(explorer.to_html())
     thumb = page.locator(".hv-thumb canvas")
     assert canvas_pixels(thumb).shape[:2] == (72, 72)  # the picture is 32×32
-    page.locator(".hv-strip").screenshot(path=shots / "strip-parts.png")
     page.keyboard.press("a")
     lines = "all => all.map((each) => each.checkVisibility())"
     cross = ".hv-cross, .hv-cell:not(.hv-field)"
@@ -297,8 +291,6 @@ def test_positions_of_cropped_inputs_are_not_outlined_in_the_input(shown, shots)
     wait_for(lambda: outlined() == {"input", "activation", "gradient"}, "the part's own pictures")
     assert canvas_pixels(page.locator(".hv-input canvas").first).shape[:2] == (16, 16)
     assert "ran on parts of the input" in page.locator(".hv-notes").inner_text()
-    page.screenshot(path=shots / "answer-parts.png")
     page.keyboard.press("ArrowUp")
     wait_for(lambda: outlined() == {"input", "activation"}, "no place where no gradient is")
-    page.screenshot(path=shots / "answer-no-gradient.png")
     explorer.close()

@@ -8,7 +8,7 @@ import io
 import numpy as np
 import pytest
 from face import open_drawer
-from front_end import CANVAS_ON, WIDGETS, canvas_pixels, point, wait_for
+from front_end import CANVAS_ON, WIDGETS, canvas_pixels, next_frame, point, wait_for
 from playwright.sync_api import expect
 
 import hookviz
@@ -58,7 +58,7 @@ def answer(number):
 
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_a_new_picture_keeps_the_view(open_notebook, shots):
+def test_a_new_picture_keeps_the_view(open_notebook):
     notebook = open_notebook([CANVAS_ON, MAKE])
     page = notebook.page
     app = page.locator(".hookviz-app").first
@@ -74,7 +74,7 @@ def test_a_new_picture_keeps_the_view(open_notebook, shots):
         expect(app.locator(".hv-number-now").first).to_have_text("17")
         if moved:
             words = f"The top class is {name} now"
-            wait_for(lambda: words in app.locator(".hv-said").inner_text(), "that it is said")
+            expect(app.locator(".hv-said")).to_contain_text(words)
 
     open_drawer(app, "Pictures")
     expect(thumbs).to_have_count(2)
@@ -83,7 +83,7 @@ def test_a_new_picture_keeps_the_view(open_notebook, shots):
     file = {"name": "four.png", "mimeType": "image/png", "buffer": png(4)}
     app.get_by_label("a picture's file").set_input_files(file)
     shows(4)
-    wait_for(lambda: thumbs.count() == 3, "the batch of two and the new one")
+    expect(thumbs).to_have_count(3)
     page.evaluate(BRING, ["drop", base64.b64encode(png(3)).decode(), "three.png"])
     shows(3)
     # A second picture is dropped while the first is still being read: the second stays.
@@ -91,10 +91,9 @@ def test_a_new_picture_keeps_the_view(open_notebook, shots):
     page.evaluate(BRING, ["drop", base64.b64encode(png(5)).decode(), "five.png"])
     page.evaluate(BRING, ["paste", base64.b64encode(png(9)).decode(), "image.png"])
     page.evaluate("goOn()")
-    wait_for(lambda: thumbs.count() == 6, "all that was given")
+    expect(thumbs).to_have_count(6)
     shows(9)
     assert thumbs.nth(4).get_attribute("aria-label") == "five.png"
-    page.screenshot(path=shots / "gallery.png")
     app.get_by_role("button", name="three.png").focus()
     page.keyboard.press("Enter")
     shows(3)
@@ -109,7 +108,7 @@ def test_a_new_picture_keeps_the_view(open_notebook, shots):
     expect(pair).to_be_hidden()
     broken = {"name": "broken.png", "mimeType": "image/png", "buffer": b"nothing"}
     app.get_by_label("a picture's file").set_input_files(broken)
-    wait_for(lambda: "picture" in app.locator(".hv-said").inner_text(), "what is wrong with it")
+    expect(app.locator(".hv-said")).to_contain_text("picture")
     shows(3, moved=False)
     assert notebook.errors == []
 
@@ -130,7 +129,7 @@ LIGHTS = "globalThis.seen.getTracks().map((track) => track.readyState)"
 
 @pytest.mark.heavy
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_camera_frames_are_explored_and_a_refusal_is_reported(open_notebook, shots):
+def test_camera_frames_are_explored_and_a_refusal_is_reported(open_notebook):
     """Frames are explored until a stop, which keeps the last frame and releases the camera."""
     notebook = open_notebook([CANVAS_ON, MAKE])
     page = notebook.page
@@ -158,11 +157,10 @@ def test_camera_frames_are_explored_and_a_refusal_is_reported(open_notebook, sho
 
     page.evaluate("() => { globalThis.refusal = ''; }")
     lens.click()
-    wait_for(lambda: lens.inner_text() == "stop camera", "the camera")
+    expect(lens).to_have_text("stop camera")
     wait_for(lambda: drawn() != before, "a frame")
     first = drawn()
     wait_for(lambda: drawn() != first, "the next frame")
-    page.screenshot(path=shots / "camera.png")
     lens.click()
     wait_for(lambda: page.evaluate(LIGHTS) == ["ended"], "the light to go out")
     expect(lens).to_have_text("camera")
@@ -174,11 +172,11 @@ def test_camera_frames_are_explored_and_a_refusal_is_reported(open_notebook, sho
 
     # Another picture ends the camera, and so does clearing the cell's output.
     lens.click()
-    wait_for(lambda: lens.inner_text() == "stop camera", "the camera")
+    expect(lens).to_have_text("stop camera")
     thumbs.first.click()
     wait_for(lambda: page.evaluate(LIGHTS) == ["ended"], "the light to go out")
     lens.click()
-    wait_for(lambda: lens.inner_text() == "stop camera", "the camera")
+    expect(lens).to_have_text("stop camera")
     page.evaluate("() => endOfCamera()")
     notebook.command("await app.commands.execute('notebook:clear-all-cell-outputs');")
     wait_for(lambda: page.evaluate(LIGHTS) == ["ended"], "the light to go out")
@@ -194,14 +192,14 @@ PAINT = (
 
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_rectangle_brush_and_eraser_change_the_input(open_canvas, shots):
+def test_rectangle_brush_and_eraser_change_the_input(open_canvas):
     """The network gets the mean at painted pixels; undo and the eraser restore the picture."""
     notebook, app = open_canvas(PAINT)
     page = notebook.page
     first = app.locator(".hv-prediction", has_text="moon")
     twin = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
     moon = {each.name: each for each in twin.frame.predictions}["moon"]
-    wait_for(lambda: f"{100 * moon.value:.1f} %" in first.inner_text(), "moon's share")
+    expect(first).to_contain_text(f"{100 * moon.value:.1f} %")
     open_drawer(app, "Edit")
     app.get_by_role("slider", name="opacity of the heatmap").fill("0")
     app.get_by_role("button", name="paint", exact=True).click()
@@ -211,7 +209,7 @@ def test_rectangle_brush_and_eraser_change_the_input(open_canvas, shots):
     point(frame, 28 / 112, 28 / 112)
     page.mouse.down()
     point(frame, 70 / 112, 84 / 112)
-    page.screenshot(path=shots / "brush-dragged.png")
+    next_frame(page)
     page.mouse.up()
     rows, columns = slice(28, 70), slice(28, 84)
     twin.edit("input", "mean", where=(rows, columns))
@@ -219,7 +217,7 @@ def test_rectangle_brush_and_eraser_change_the_input(open_canvas, shots):
     def follows(picture):
         found = {each.name: each for each in picture.frame.predictions}["moon"]
         words = f"{100 * found.value:.1f} %"
-        wait_for(lambda: words in first.inner_text(), f"{words} of moon")
+        expect(first).to_contain_text(words)
 
     follows(twin)
     chip = app.locator(".hv-edit", has_text="input, 2,352 pixels: mean")
@@ -239,7 +237,7 @@ def test_rectangle_brush_and_eraser_change_the_input(open_canvas, shots):
     page.mouse.down()
     point(frame, 0.4375, 0.75)
     page.mouse.up()
-    wait_for(lambda: chip.count() == 0, "the rectangle to go")
+    expect(chip).to_have_count(0)
     twin.reset()
     follows(twin)
     twin.close()

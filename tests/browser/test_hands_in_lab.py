@@ -29,7 +29,7 @@ def share(prediction) -> str:
 
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_edits_change_predictions_and_maps(open_canvas, twin, shots):
+def test_edits_change_predictions_and_maps(open_canvas, twin):
     notebook, app = open_canvas("import hookviz", MAKE, "explorer")
     page = notebook.page
     first = app.locator(".hv-prediction").first
@@ -39,19 +39,18 @@ def test_edits_change_predictions_and_maps(open_canvas, twin, shots):
     page.keyboard.press("Space")
     twin.reset()
     twin.edit()
-    wait_for(lambda: share(twin.frame.predictions[0]) in first.inner_text(), "the bars")
+    expect(first).to_contain_text(share(twin.frame.predictions[0]))
     bars, changes = app.locator(".hv-prediction"), [e.change for e in twin.frame.predictions]
     expect(bars).to_contain_text(changes)
     chip = app.get_by_role("button", name="layer3.1.conv2, channel 32: off")
     chip.wait_for()
-    wait_for(lambda: "0.00" in app.locator(".hv-hands b").first.inner_text(), "the factor")
-    page.screenshot(path=shots / "hands-canvas.png")
+    expect(app.locator(".hv-hands b").first).to_contain_text("0.00")
 
     app.get_by_role("slider", name="factor of 32").fill("0.5")
     app.get_by_role("button", name="channel 32: × 0.5").wait_for()
     twin.reset()
     twin.edit(change=0.5)
-    wait_for(lambda: share(twin.frame.predictions[0]) in first.inner_text(), "the bars")
+    expect(first).to_contain_text(share(twin.frame.predictions[0]))
 
     app.get_by_role("combobox", name="whose pictures").select_option("difference")
     wait_for(lambda: "edited − original" in app.inner_text(), "the difference")
@@ -65,5 +64,5 @@ def test_edits_change_predictions_and_maps(open_canvas, twin, shots):
     page.set_viewport_size({"width": 1400, "height": 1300})
     app.get_by_role("button", name="channel 32: × 0.5").click()
     twin.reset()
-    wait_for(lambda: share(twin.frame.predictions[0]) in first.inner_text(), "the bars")
+    expect(first).to_contain_text(share(twin.frame.predictions[0]))
     assert notebook.errors == []

@@ -63,7 +63,7 @@ MORE = [pytest.param(end, marks=pytest.mark.heavy) for end in (by_request, by_de
 
 
 @pytest.mark.parametrize("end", [by_menu, *MORE])
-def test_the_canvas_reports_that_the_kernel_has_ended(open_canvas, lab, end, shots):
+def test_the_canvas_reports_that_the_kernel_has_ended(open_canvas, lab, end):
     notebook, app = open_canvas(PROCESS, MAKE)
     notebook.settle()
     told = app.get_by_role("alert")
@@ -76,7 +76,6 @@ def test_the_canvas_reports_that_the_kernel_has_ended(open_canvas, lab, end, sho
     notebook.page.keyboard.press("Home")  # a layer that has not been loaded
     expect(told).to_contain_text("The kernel was restarted or has ended: run the cell again.")
     app.get_by_text("no kernel: run the cell again").first.wait_for()
-    notebook.page.screenshot(path=shots / f"kernel-gone-{end.__name__}.png")
 
 
 @pytest.mark.heavy

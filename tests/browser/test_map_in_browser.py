@@ -72,7 +72,7 @@ def test_the_map_is_used_by_pointer_keyboard_and_search(shown, explorer_page):
         assert frame["y"] < box["y"] and box["y"] + box["height"] < frame["y"] + frame["height"]
     wait_for(lambda: layer_of(app) == "layer3.0.conv2", "the layer of the box")
     # layer2.0 was open only for its layer, and is closed again.
-    wait_for(lambda: boxes.count() == before, "the boxes of a block")
+    expect(boxes).to_have_count(before)
     sources = {name for name, _ in graph.sources("layer3.0.conv2")}
     fed = {
         node.name
@@ -108,7 +108,7 @@ def test_the_map_is_used_by_pointer_keyboard_and_search(shown, explorer_page):
     find.press("Escape")
     page.locator("body").click(position={"x": 2, "y": 2})
     page.keyboard.press("m")
-    wait_for(lambda: not page.locator(".hv-net").is_visible(), "the map closes by its key")
+    expect(page.locator(".hv-net")).to_be_hidden()
 
 
 def test_on_a_phone_nothing_scrolls_sideways(shown, explorer_page):

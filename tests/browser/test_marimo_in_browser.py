@@ -95,9 +95,7 @@ def answers(address: str) -> bool:
 
 
 @pytest.mark.heavy
-def test_canvas_and_python_follow_each_other_in_marimo(
-    marimo: str, chrome: Any, shots: Path
-) -> None:
+def test_canvas_and_python_follow_each_other_in_marimo(marimo: str, chrome: Any) -> None:
     page = chrome.new_page(viewport={"width": 1400, "height": 1000})
     raised: list[str] = []
     page.on("pageerror", lambda error: raised.append(str(error)))
@@ -108,7 +106,6 @@ def test_canvas_and_python_follow_each_other_in_marimo(
     page.get_by_role("slider", name="channel", exact=True).focus()
     page.keyboard.press("ArrowRight")
     page.get_by_text("Python has channel 4.").wait_for()
-    page.screenshot(path=shots / "marimo.png")
     page.get_by_role("button", name="choose 5").click()
     page.get_by_text("Python has channel 5.").wait_for()
     page.get_by_role("img", name=re.compile(r"^channel 5 of 96")).first.wait_for()

@@ -188,11 +188,10 @@ def test_maps_and_gradients_equal_torch_after_changes_of_picture_and_channel(net
 
 
 @pytest.mark.heavy
-def test_the_page_states_the_error_of_int8_weights(shown, shots):
+def test_the_page_states_the_error_of_int8_weights(shown):
     page = shown(page_of(small(), FIRST, precision="int8"), color_scheme="light")
     page.locator(".hv-tile").first.wait_for()
     said = page.get_by_text("This page runs the network").inner_text()
-    page.screenshot(path=shots / "network-page-int8.png")
     largest, farthest = re.search(r"weights in int8, .* by (\S+) of .* \((\S+)\), ", said).groups()
     wanted = as_torch(small(), given(FIRST), 0)[1][farthest].activation.detach().numpy()
     error = np.abs(values(page, "activation", farthest) - wanted).max() / np.abs(wanted).max()
@@ -225,7 +224,7 @@ def test_on_a_phone_nothing_scrolls_sideways(opened):
     opened.set_viewport_size(VIEW)
 
 
-def test_the_view_follows_a_chosen_class_and_a_scaled_channel(written, shown, shots):
+def test_the_view_follows_a_chosen_class_and_a_scaled_channel(written, shown):
     page = shown(written, color_scheme="light")
     page.locator(".hv-tile").first.wait_for()
     name = likeliest(FIRST, 1)[1]
@@ -241,7 +240,6 @@ def test_the_view_follows_a_chosen_class_and_a_scaled_channel(written, shown, sh
     page.get_by_label("whose pictures are shown").select_option("difference")
     page.locator(".hv-activation .hv-label", has_text="difference").first.wait_for()
     wait_for(lambda: page.evaluate("!document.querySelector('.hv-waiting')"))
-    page.screenshot(path=shots / "network-page.png")
     chip.click()
     wait_for(lambda: page.evaluate("!document.querySelector('.hv-edit')"))
 
@@ -263,7 +261,7 @@ def is_coloured(pixels, levels, cmap):
     return bool(np.any([(pixels == each).all(-1) for each in near], axis=0).all())
 
 
-def test_the_map_shows_the_run_of_the_page(network, shots):
+def test_the_map_shows_the_run_of_the_page(network):
     page, layer = network, "layer2.0.conv2"
     page.keyboard.press("m")
     find_layer(page, "layer2.0.conv1")  # the box of the shown layer has its own colours
@@ -272,7 +270,6 @@ def test_the_map_shows_the_run_of_the_page(network, shots):
         give(page, picture)
         wanted = map_levels(small(), picture, layer)
         wait_for(lambda w=wanted: is_coloured(canvas_pixels(canvas), w, SEQUENTIAL), "the picture")
-    page.screenshot(path=shots / "network-page-map.png")
     expect(page.locator(".hv-tab", has_text="Why this value?")).to_be_hidden()
     page.keyboard.press("m")
 
@@ -313,7 +310,7 @@ def as_output(canvas, model, x, which, channel):
     return distinct and all((found[classes == n] == c).all() for n, c in colour_of.items())
 
 
-def test_output_maps_follow_the_input(shown, shots):
+def test_output_maps_follow_the_input(shown):
     torch.manual_seed(0)
     model = Painter().eval()
     first = torch.rand(1, 3, 24, 32)
@@ -341,7 +338,6 @@ def test_output_maps_follow_the_input(shown, shots):
     # Dividing by 255 rounds differently.
     assert np.abs(values(page, "input") - x.numpy()).max() < 1e-6
     follows(x)
-    page.screenshot(path=shots / "network-page-output.png")
     assert page.get_by_text("The network failed").count() == 0
 
     page.evaluate("hookviz.scale('first', 3, 0)")
@@ -364,7 +360,7 @@ def click_place(page, panel, row, column, size, **how):
 def check_gradients(page, model, x, target):
     """Compare the page's target, gradients and heatmaps with torch in all layers it reaches."""
     gradient = page.locator(".hv-gradient .hv-label")
-    wait_for(lambda: gradient.get_attribute("title") == f"gradient of {target}", f"{target}")
+    expect(gradient).to_have_attribute("title", f"gradient of {target}")
     for layer, wanted in as_torch_of(model, x, target).items():
         if wanted is None:
             with pytest.raises(Error, match=f"No gradient reaches {layer}"):
@@ -379,7 +375,7 @@ def values_of(page, layer):
     return torch.from_numpy(values(page, "activation", layer).copy())
 
 
-def test_a_clicked_pixel_of_the_output_is_the_target(shown, shots):
+def test_a_clicked_pixel_of_the_output_is_the_target(shown):
     torch.manual_seed(0)
     model, out = Painter().eval(), hookviz.output["out"]
     x = torch.rand(1, 3, 24, 32)
@@ -401,7 +397,6 @@ def test_a_clicked_pixel_of_the_output_is_the_target(shown, shots):
     page.locator(".hv-input").get_by_role("button", name="go to scores").click()
     expect(page.locator(".hv-name")).to_have_text("scores")
     expect(page.locator(".hv-way:visible")).to_have_count(0)
-    page.screenshot(path=shots / "network-page-pixel.png")
     click_place(page, ".hv-output", 17, 3, (24, 32), modifiers=["Shift"])
     check_gradients(page, model, x, first - out[0, int(classes[17, 3]), 17, 3])
 
@@ -466,7 +461,7 @@ def test_the_runtime_starts_before_the_network_is_read(written, shown):
     expect(page.get_by_role("alert")).to_have_text(said)
 
 
-def test_a_picture_file_and_strokes_change_the_input_and_can_be_undone(network, shots, tmp_path):
+def test_a_picture_file_and_strokes_change_the_input_and_can_be_undone(network, tmp_path):
     page, model = network, small()
     number, name = likeliest(OTHER)
     first = values(page, "input")
@@ -491,7 +486,6 @@ def test_a_picture_file_and_strokes_change_the_input_and_can_be_undone(network, 
     assert np.allclose(painted[0][:, changed], mean, atol=1e-6)
     cache = as_torch(model, torch.from_numpy(painted.copy()), 3)[1]
     assert close(values(page, "activation", "layer3.0.conv2"), cache["layer3.0.conv2"].activation)
-    page.screenshot(path=shots / "network-page-brush.png")
 
     page.get_by_role("combobox", name="tool", exact=True).select_option("rectangle")
     sheet = page.get_by_label("paint here")
@@ -531,7 +525,7 @@ RUNS_WAIT = """(first) => {
 }"""
 
 
-def test_occlusion_runs_the_network_equals_pythons_and_can_be_stopped(network, shots):
+def test_occlusion_runs_the_network_equals_pythons_and_can_be_stopped(network):
     """Its progress is shown while it is computed."""
     page, layer = network, "layer1.0.conv1"
     model, picture = small(), FIRST
@@ -555,18 +549,17 @@ def test_occlusion_runs_the_network_equals_pythons_and_can_be_stopped(network, s
     work.get_by_role("button", name="stop").click()
     page.locator(".hv-input").get_by_text("stopped", exact=True).wait_for()
     page.evaluate("goOn()")
-    page.screenshot(path=shots / "network-page-occlusion-stopped.png")
+    next_frame(page)
     assert some.match(work.locator("[role=status]").inner_text())
     work.get_by_role("button", name="go on").click()
-    wait_for(lambda: not work.is_visible(), "all windows")
+    expect(work).to_be_hidden()
     page.locator(".hv-input canvas").first.wait_for()
-    page.screenshot(path=shots / "network-page-occlusion.png")
     assert close(values(page, "heatmap", layer, "occlusion"), edited[0])
     menu.select_option(before)
 
 
 @pytest.mark.heavy
-def test_the_order_by_score_drop_equals_pythons(written, shown, shots):
+def test_the_order_by_score_drop_equals_pythons(written, shown):
     page = shown(written)
     page.locator(".hv-tile").first.wait_for()
     model, picture, layer = small(), FIRST, "layer1.0.conv1"
@@ -587,7 +580,6 @@ def test_the_order_by_score_drop_equals_pythons(written, shown, shots):
     tiles = page.locator(".hv-tile").evaluate_all("all => all.map((each) => +each.dataset.channel)")
     assert sorted(tiles) == [*range(len(drops))]
     assert (np.diff(drops[tiles]) < 1e-4).all()
-    page.screenshot(path=shots / "network-page-ablation.png")
 
 
 DROP = """async (text) => {

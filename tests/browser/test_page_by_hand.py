@@ -192,12 +192,12 @@ def test_the_page_can_be_printed(page):
     assert page.evaluate("isPrinted")
 
 
-def test_the_shown_view_is_saved_as_a_picture(page, shots):
+def test_the_shown_view_is_saved_as_a_picture(page, tmp_path):
     with page.expect_download() as waited:
         save_menu(page, "save picture")
     assert re.fullmatch(r"DemoNet-[\w.]+-\d+\.png", waited.value.suggested_filename)
-    waited.value.save_as(shots / "saved-view.png")
-    picture = np.array(Image.open(shots / "saved-view.png").convert("RGB"))
+    waited.value.save_as(tmp_path / "view.png")
+    picture = np.array(Image.open(tmp_path / "view.png").convert("RGB"))
     for name, left in (("activation", 528), ("gradient", 1032)):  # after a gap of 24 pixels
         shown = canvas_pixels(frame(page, name).locator("canvas"))[..., :3]
         side = 480 / shown.shape[1]
@@ -242,7 +242,7 @@ def test_silent_channels_are_marked_and_found(shown):
     explorer.close()
     find_layer(page, "layer2.1.conv1")
     page.locator(".hv-name", has_text="layer2.1.conv1").wait_for()
-    wait_for(lambda: page.locator(".hv-words.hv-tag").count() == 0, "the new layer's words")
+    expect(page.locator(".hv-words.hv-tag")).to_have_count(0)
     page.get_by_label("order of the channels").select_option("zeros")
     page.locator(".hv-by", has_text="rank 1 of 48").wait_for()
     assert page.locator(".hv-words.hv-tag").inner_text() == "zero everywhere"
@@ -264,14 +264,14 @@ def test_silent_channels_are_marked_and_found(shown):
     assert page.locator(".hv-words.hv-tag").inner_text() == "zero everywhere"
 
 
-def test_a_click_shows_the_receptive_field_of_a_position(page, explorer, shots):
+def test_a_click_shows_the_receptive_field_of_a_position(page, explorer):
     here, box = page.locator(".hv-here"), page.locator(".hv-input .hv-field")
     field = hookviz.receptive_field(
         hookviz.demo_model(), hookviz.demo_images()[6], "layer2.0.conv1"
     )
 
     def agrees(field, row, column):
-        wait_for(lambda: words(field, (row, column)) in here.inner_text(), "the place's words")
+        expect(here).to_contain_text(words(field, (row, column)))
         next_frame(page)
         whole, seen = frame(page, "input").bounding_box(), box.bounding_box()
         left, top, width, height = outline(field, (row, column))
@@ -289,7 +289,6 @@ def test_a_click_shows_the_receptive_field_of_a_position(page, explorer, shots):
     value = explorer.cache["layer2.0.conv1"].activation[0, 4, 20, 7].item()
     shown = page.locator(".hv-here dd").nth(1).inner_text().replace("−", "-")
     assert np.float32(shown) == np.float32(value)
-    page.screenshot(path=shots / "place.png")
     page.keyboard.press("Shift+ArrowRight")
     page.keyboard.press("Shift+ArrowUp")
     agrees(field, 19, 8)
@@ -316,7 +315,7 @@ def tour(page):
     return page.get_by_role("dialog", name="tour")
 
 
-def test_a_key_opens_the_list_of_keys_and_a_tour(page, shots):
+def test_a_key_opens_the_list_of_keys_and_a_tour(page):
     page.keyboard.press("?")
     keys = page.get_by_role("dialog", name="keys")
     expect(keys).to_contain_text("Ctrl + scroll")
@@ -336,7 +335,6 @@ def test_a_key_opens_the_list_of_keys_and_a_tour(page, shots):
         inside = box["x"] >= 0 and box["x"] + box["width"] <= 1280
         assert inside and box["y"] >= 0 and box["y"] + box["height"] <= 900
         said.append(tour(page).locator("p").inner_text())
-        page.screenshot(path=shots / f"tour-{number}.png")
         page.keyboard.press("Enter")
     assert len(set(said)) == 5
     expect(tour(page)).to_have_count(0)

@@ -58,7 +58,7 @@ def test_an_exported_explorer_is_one_picture(open_notebook, lab, chrome, tmp_pat
 
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the error is JupyterLab's")
-def test_a_reopened_notebook_shows_a_still_picture_of_the_explorer(open_notebook, lab, shots):
+def test_a_reopened_notebook_shows_a_still_picture_of_the_explorer(open_notebook, lab):
     notebook = open_notebook([CELL, "'the next cell'"])
     page = notebook.page
     page.locator(".hookviz-explorer .hookviz img.smooth").first.wait_for()
@@ -90,7 +90,6 @@ def test_a_reopened_notebook_shows_a_still_picture_of_the_explorer(open_notebook
         return box and box["height"] / box["width"] == picture.height / picture.width
 
     wait_for(loaded, "the picture's shape")
-    page.screenshot(path=shots / "reopened.png")
     seen = Image.open(io.BytesIO(still.screenshot())).convert("RGB")
     drawn = picture.convert("RGB").resize(seen.size)
     difference = np.abs(np.asarray(seen, int) - np.asarray(drawn, int))

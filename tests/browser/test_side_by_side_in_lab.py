@@ -20,7 +20,7 @@ PORTED = [
 ]
 
 
-def test_the_plain_face_of_a_pair_shows_the_difference_and_each_run(open_notebook, shots):
+def test_the_plain_face_of_a_pair_shows_the_difference_and_each_run(open_notebook):
     notebook = open_notebook(TWO_PICTURES)
     page = notebook.page
     shown = page.locator(PLAIN_MAP)
@@ -38,23 +38,20 @@ def test_the_plain_face_of_a_pair_shows_the_difference_and_each_run(open_noteboo
     assert names == ["b", "a", "b − a"]
     run.select_option("b")
     wait_for(lambda: shown.get_attribute("alt").startswith("channel 1"), "b itself")
-    page.screenshot(path=shots / "side-by-side-pictures.png")
     assert notebook.errors == []
 
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_a_click_on_a_row_of_the_table_goes_to_its_layer(open_canvas, shots):
+def test_a_click_on_a_row_of_the_table_goes_to_its_layer(open_canvas):
     notebook, app = open_canvas(*PORTED)
     page = notebook.page
     heading, rows = app.locator("h2.hv-name"), page.get_by_role("listbox")
     expect(heading).to_have_text("layer3.0.bn1")
     chosen = rows.locator("option:checked")
     expect(chosen).to_contain_text("first: layer3.0.bn1")
-    page.screenshot(path=shots / "compare-table.png")
     rows.locator("option", has_text="layer3.1.relu (call 1)").click()
     expect(heading).to_have_text("layer3.1.relu")  # it was not captured before the click
     expect(app.get_by_role("slider", name="call")).to_have_value("1")
-    page.screenshot(path=shots / "compare-table-clicked.png")
     app.get_by_role("slider", name="layer").press("Home")
     expect(chosen).to_contain_text("equal")
     assert notebook.errors == []

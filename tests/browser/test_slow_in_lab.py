@@ -104,8 +104,8 @@ def test_held_keys_and_changes_of_class_do_not_move_the_view_back(shown):
         page.keyboard.press(key)
         wait_for(lambda: now(page) == (before[0], before[1] + by), "the last step")
         last, went = now(page), places(page.evaluate("recorded"))
-        wait_for(lambda: f" {last[1]} {third} 0." in said.inner_text(), "Python to follow")
-        wait_for(lambda: bars.nth(2).get_attribute("aria-pressed") == "true", "the class")
+        expect(said).to_contain_text(f" {last[1]} {third} 0.")
+        expect(bars.nth(2)).to_have_attribute("aria-pressed", "true")
         notebook.settle()
         assert now(page) == last
         layers = app.get_by_role("slider", name="layer", exact=True)
@@ -130,7 +130,7 @@ def test_the_last_of_many_clicked_classes_wins(shown):
             next_frame(notebook.page)
             pressed.append(bars.nth(place).get_attribute("aria-pressed"))
         assert pressed == ["true"] * 7  # immediately, before any answer
-        wait_for(lambda: f" {numbers[3]} 0." in said.inner_text(), "the last class")
+        expect(said).to_contain_text(f" {numbers[3]} 0.")
         notebook.settle()
         assert bars.nth(3).get_attribute("aria-pressed") == "true"
 
@@ -151,9 +151,9 @@ def test_a_change_by_python_and_one_by_the_browser_are_both_kept(open_notebook):
         for _ in range(8):
             page.keyboard.press("ArrowRight")
             next_frame(page)
-        wait_for(lambda: "magma 8 " in said.inner_text(), "both")
+        expect(said).to_contain_text("magma 8 ")
         colours = app.get_by_label("colours", exact=True)
-        wait_for(lambda: colours.input_value() == "magma", "the colours")
+        expect(colours).to_have_value("magma")
         notebook.settle()
         assert "magma 8 " in said.inner_text()
         went = places(page.evaluate("recorded"))
@@ -241,7 +241,7 @@ def test_the_run_of_a_large_picture_can_be_interrupted(open_notebook, lab):
     finally:
         wait.unlink()
     app.locator(".hv-tile").nth(2).click()
-    wait_for(lambda: said.inner_text() == "0 2 0 True.", "the explorer to answer")
+    expect(said).to_have_text("0 2 0 True.")
     again = f"{LARGE}\nprint('made at layer', large.layer)"
     notebook.command(RUN_ONE_MORE.replace("CODE_OF_CELL", json.dumps(again)))
     page.get_by_text("made at layer 4").last.wait_for()

@@ -36,7 +36,7 @@ def survey():
 
 
 @pytest.mark.heavy
-def test_a_survey_is_shown_beside_the_core_widgets_and_alone(open_notebook, survey, shots):
+def test_a_survey_is_shown_beside_the_core_widgets_and_alone(open_notebook, survey):
     notebook = open_notebook([MAKE, SHOW, "survey.show(channel=15)"])
     page = notebook.page
     explorer = page.locator(".hookviz-explorer").first
@@ -49,7 +49,6 @@ def test_a_survey_is_shown_beside_the_core_widgets_and_alone(open_notebook, surv
     explorer.get_by_role("button", name="whole pictures").focus()
     page.keyboard.press("Space")
     wait_for(lambda: agree(row, patches(survey, "layer3.1.conv2", 16, True)), "the whole")
-    explorer.screenshot(path=shots / "survey-explorer.png")
     explorer.get_by_role("slider", name="layer").focus()
     page.keyboard.press("ArrowLeft")
     sentence = explorer.get_by_text("This survey has no layer 'layer3.1.conv1'; close to it")
@@ -62,13 +61,12 @@ def test_a_survey_is_shown_beside_the_core_widgets_and_alone(open_notebook, surv
     expect(cards.first).to_have_attribute("aria-label", "channel 15")
     alone.get_by_label("order of the channels").select_option("purity")
     first = survey["layer3.1.conv2"].order("purity")[0]
-    wait_for(lambda: cards.first.get_attribute("aria-label") == f"channel {first}", "the purest")
-    page.screenshot(path=shots / "survey-alone.png")
+    expect(cards.first).to_have_attribute("aria-label", f"channel {first}")
     assert notebook.errors == []
 
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_a_survey_is_shown_beside_the_canvas(open_notebook, survey, shots):
+def test_a_survey_is_shown_beside_the_canvas(open_notebook, survey):
     notebook = open_notebook([CANVAS_ON, MAKE, SHOW])
     page, row = notebook.page, notebook.page.locator(".pieces img")
     page.locator(".hookviz-app .hv-tile").first.wait_for()
@@ -78,11 +76,10 @@ def test_a_survey_is_shown_beside_the_canvas(open_notebook, survey, shots):
     wait_for(lambda: agree(row, patches(survey, "layer3.1.conv2", 18)), "the third one's")
     row.first.scroll_into_view_if_needed()
     assert all(row.nth(n).bounding_box()["width"] > 90 for n in range(row.count()))
-    page.locator(".pieces").screenshot(path=shots / "survey-canvas.png")
     assert notebook.errors == []
 
 
-def test_the_page_of_a_survey_is_searched_and_sorted(browser, survey, shots, tmp_path):
+def test_the_page_of_a_survey_is_searched_and_sorted(browser, survey, tmp_path):
     survey.to_html(tmp_path / "survey.html")
     page = browser.browser.new_page(viewport={"width": 1280, "height": 900})
     noted = []
@@ -105,7 +102,6 @@ def test_the_page_of_a_survey_is_searched_and_sorted(browser, survey, shots, tmp
         assert each.get_attribute("aria-label").endswith("channel 17")
         assert "eye" in each.inner_text()
     page.get_by_label("find channels").fill("")
-    page.screenshot(path=shots / "survey-page.png")
     page.get_by_role("button", name="more").scroll_into_view_if_needed()
     wait_for(lambda: cards.count() > 48, "more channels")
     page.close()

@@ -57,7 +57,7 @@ def test_the_first_view_of_a_cat_fits_all_screens(chrome, cat):
     # The caption names the preprocessing, which is known.
     page.locator(".hv-activation .hv-frame").click()
     note = page.locator(".hv-here")
-    wait_for(lambda: "the whole input" in note.inner_text(), "the place's words")
+    expect(note).to_contain_text("the whole input")
     assert "preprocessing" not in note.inner_text()
     caption = page.locator(".hv-input .hv-label")
     assert "; preprocessing: from the weights" in caption.get_attribute("title")

@@ -28,7 +28,7 @@ def trained(broken=BROKEN):
     return watch
 
 
-def test_strip_numbers_and_labels_of_a_training_are_shown(shown, shots):
+def test_strip_numbers_and_labels_of_a_training_are_shown(shown):
     watch = trained()
     page = shown(watch.to_html(), color_scheme="light")
     strip = page.locator(".hv-steps-strip")
@@ -70,4 +70,3 @@ def test_strip_numbers_and_labels_of_a_training_are_shown(shown, shots):
     assert box["width"] > 0.85 * page.evaluate("document.body.clientWidth")
     page.mouse.move(box["x"] + box["width"] * 5.5 / STEPS, box["y"] + box["height"] * 1.5 / 4)
     assert page.get_by_text("step 5, 1: dead 1").count() == 1
-    page.screenshot(path=shots / "training-page.png", full_page=True)

@@ -33,7 +33,7 @@ STEPS = 12
 
 @pytest.mark.heavy
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_a_training_is_shown_while_its_cell_runs(open_notebook, shots, tmp_path):
+def test_a_training_is_shown_while_its_cell_runs(open_notebook, tmp_path):
     end = tmp_path / "end"
     end.touch()
     notebook = open_notebook([MAKE, TRAIN.format(steps=STEPS, end=str(end))])
@@ -47,7 +47,6 @@ def test_a_training_is_shown_while_its_cell_runs(open_notebook, shots, tmp_path)
 
     wait_for(lambda: shown_step() == STEPS - 1, "the last step")
     app.scroll_into_view_if_needed()
-    page.screenshot(path=shots / "watch.png")
     numbers = app.locator(".hv-steps-numbers")
     slider.focus()
     slider.press("ArrowLeft")
@@ -55,7 +54,6 @@ def test_a_training_is_shown_while_its_cell_runs(open_notebook, shots, tmp_path)
     app.get_by_role("combobox", name="which row").select_option("layer1.0.conv1")
     expect(numbers).to_contain_text(f"step {STEPS - 2}, layer1.0.conv1")
     app.get_by_role("combobox", name="what the colours are of").select_option("update_ratio")
-    page.screenshot(path=shots / "watch-updates.png")
 
     # Run the cell again, and look at the training while the cell runs.
     end.unlink()
@@ -74,7 +72,6 @@ def test_a_training_is_shown_while_its_cell_runs(open_notebook, shots, tmp_path)
     expect(numbers).to_contain_text(f"step {here}, layer1.0.conv1")
     wait_for(lambda: int(slider.get_attribute("max")) > here + 2, "more steps")
     assert shown_step() == here  # new steps do not move the slider
-    page.screenshot(path=shots / "watch-while-it-runs.png")
     assert prompt.inner_text() == "[*]:"
     end.touch()
     wait_for(lambda: prompt.inner_text() != "[*]:", "the end of the training")

@@ -20,19 +20,19 @@ MAKE = (
 
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_the_terms_of_a_value_are_shown_followed_and_checked(open_canvas, shots):
+def test_the_terms_of_a_value_are_shown_followed_and_checked(open_canvas):
     notebook, app = open_canvas(MAKE)
     why, offer = app.locator(".hv-why"), app.locator(".hv-why-offer")
     assert not offer.is_visible()
     open_drawer(app, "Why this value?")
-    wait_for(lambda: "Click a value" in why.inner_text(), "the panel")
+    expect(why).to_contain_text("Click a value")
     notebook.page.keyboard.press("w")
-    wait_for(lambda: not why.is_visible(), "the panel to close")
+    expect(why).to_be_hidden()
     app.locator(".hv-activation .hv-frame").click()
     offer.click()  # the button beside the value
-    wait_for(lambda: not offer.is_visible(), "the panel in place of the offer")
+    expect(offer).to_be_hidden()
     terms, chips = why.locator("input[type=checkbox]"), why.locator(".hv-why-trail button")
-    wait_for(lambda: terms.count() == 8, "the largest terms")
+    expect(terms).to_have_count(8)
     total = why.locator(".hv-why-sum")
     wait_for(lambda: re.search(r"= bias .* \(88 others\)", total.inner_text()), "the sum")
     assert "layer3.1.conv2, channel 17 at" in why.inner_text()
@@ -47,21 +47,20 @@ def test_the_terms_of_a_value_are_shown_followed_and_checked(open_canvas, shots)
     wait_for(checked, "the run without the channel")
     predicted, true = (float(each.replace("−", "-")) for each in checked().groups())
     assert predicted == pytest.approx(true, rel=0.02, abs=1e-3)
-    notebook.page.screenshot(path=shots / "why.png")
 
     why.locator(".hv-why-from button").first.click()
-    wait_for(lambda: "layer3.1.conv1, channel" in why.inner_text(), "the layer before")
-    wait_for(lambda: chips.count() == 2, "the trail")
+    expect(why).to_contain_text("layer3.1.conv1, channel")
+    expect(chips).to_have_count(2)
     layer = app.get_by_label("layer", exact=True).first
     expect(layer).to_have_attribute("aria-valuetext", re.compile(r"^layer3\.1\.conv1"))
     chips.first.click()
-    wait_for(lambda: "layer3.1.conv2, channel 17" in why.inner_text(), "the way forth")
-    wait_for(lambda: chips.count() == 2, "the trail")
+    expect(why).to_contain_text("layer3.1.conv2, channel 17")
+    expect(chips).to_have_count(2)
 
     open_drawer(app, "Edit")
     app.get_by_role("button", name="off", exact=True).click()
     open_drawer(app, "Why this value?")
-    wait_for(lambda: "; its edits (off) make it 0; then batch_norm" in why.inner_text(), "the edit")
+    expect(why).to_contain_text("; its edits (off) make it 0; then batch_norm")
     assert total.inner_text().startswith(before)  # the value before the edit
     assert terms.count() == 8
     assert notebook.errors == []
@@ -95,16 +94,16 @@ def test_interrupting_the_kernel_ends_the_explanation_and_the_map(open_canvas, l
     app.locator(".hv-why-offer").click()
     app.get_by_text("interrupt the kernel to stop").wait_for()
     wait_for(waits.exists, "the network to run")  # an earlier interrupt would have no effect
-    wait_for(lambda: "on its way" in why.inner_text(), "the panel to say so")
+    expect(why).to_contain_text("on its way")
     stop.click()
-    wait_for(lambda: "Stopped. Press w twice" in why.inner_text(), "the stop")
+    expect(why).to_contain_text("Stopped. Press w twice")
     assert wait.exists()  # without the interrupt, the network would still wait
     # The explorer still answers to a change of channel and layer.
     app.locator(".hv-tile").nth(1).click()
     sliders = app.get_by_label("channel", exact=True).first
     wait_for(lambda: "channel 1" in sliders.get_attribute("aria-valuetext"), "the channel")
     find_layer(app, "0")
-    wait_for(lambda: app.locator(".hv-tile").count() == 4, "the other layer's maps")
+    expect(app.locator(".hv-tile")).to_have_count(4)
     waits.unlink()
     open_drawer(app, "Map")
     app.get_by_text("the map is being made").wait_for()
@@ -117,7 +116,7 @@ def test_interrupting_the_kernel_ends_the_explanation_and_the_map(open_canvas, l
     app.locator('.hv-net-box[data-name="2"]').wait_for()
     open_drawer(app, "Why this value?")
     app.locator(".hv-activation .hv-frame").click(position={"x": 40, "y": 30})
-    wait_for(lambda: why.locator("input[type=checkbox]").count() == 3, "the terms")
+    expect(why.locator("input[type=checkbox]")).to_have_count(3)
     expect(app.get_by_text("interrupt the kernel to stop")).to_be_hidden()
     assert notebook.errors == []
 
@@ -141,7 +140,7 @@ def within(panel):
 
 @pytest.mark.heavy
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_the_weights_panel_shows_slices_kernels_and_rows(open_canvas, shots):
+def test_the_weights_panel_shows_slices_kernels_and_rows(open_canvas):
     layers = "['stem.0', 'layer3.1.conv2', 'head.2']"
     notebook, app = open_canvas(MAKE.replace("layer=", f"layers={layers}, layer="))
     layer, channel = "layer3.1.conv2", 17
@@ -151,7 +150,7 @@ def test_the_weights_panel_shows_slices_kernels_and_rows(open_canvas, shots):
     made.close()
     panel, kernels = app.locator(".hv-weights-panel"), app.locator(".hv-kernel")
     open_drawer(app, "Weights")
-    wait_for(lambda: kernels.count() == 64, "the slices")
+    expect(kernels).to_have_count(64)
 
     def listed():
         return [int(each) for each in app.locator(".hv-kernel > .hv-dim").all_inner_texts()]
@@ -159,21 +158,18 @@ def test_the_weights_panel_shows_slices_kernels_and_rows(open_canvas, shots):
     assert listed() == [each["channel"] for each in wanted.slices()[:64]]
     assert f"norm {float(wanted.norms[channel]):.3g}" in panel.inner_text()
     within(panel)
-    panel.screenshot(path=shots / "lab-weights-slices.png")
 
     find_layer(app, "stem.0")
     wait_for(lambda: listed() == first.order, "the kernels in colour")
     app.get_by_role("button", name="what excites it?").click()
-    wait_for(lambda: panel.locator("img").count() == 6, "two made and four natural pictures")
+    expect(panel.locator("img")).to_have_count(6)
     assert "any of 32 natural pictures" in panel.inner_text()
     within(panel)
-    panel.screenshot(path=shots / "lab-weights-feature.png")
     kernels.nth(3).click()
-    wait_for(lambda: panel.locator("img").count() == 0, "the pictures of another channel")
+    expect(panel.locator("img")).to_have_count(0)
     pressed = lambda: kernels.nth(3).get_attribute("aria-pressed") == "true"  # noqa: E731
     wait_for(pressed, "the channel of a kernel")
     within(panel)
-    panel.screenshot(path=shots / "lab-weights-colour.png")
 
     find_layer(app, "head.2")
     shown = app.locator(".hv-kernel-bar")
@@ -188,7 +184,6 @@ def test_the_weights_panel_shows_slices_kernels_and_rows(open_canvas, shots):
     )
     assert [n for n, _ in numbers] == rows[own].abs().argsort(descending=True)[:24].tolist()
     within(panel)
-    panel.screenshot(path=shots / "lab-weights-row.png")
     close_drawer(app)
-    wait_for(lambda: not panel.is_visible(), "the panel closes")
+    expect(panel).to_be_hidden()
     assert notebook.errors == []

@@ -9,6 +9,7 @@ import pytest
 import torch
 from face import find_layer, open_drawer
 from front_end import next_frame, point, wait_for
+from playwright.sync_api import expect
 from torch import nn
 
 import hookviz
@@ -40,7 +41,7 @@ def at_prediction(page):
     """Open the panel at the prediction's row."""
     why = opened(page)
     why.get_by_role("button", name=re.compile("^start at ")).click()
-    wait_for(lambda: "head.2, channel" in why.inner_text(), "the prediction's row")
+    expect(why).to_contain_text("head.2, channel")
     return why
 
 
@@ -78,7 +79,7 @@ def check(why, model, x):
     return wanted
 
 
-def test_focusing_the_strip_below_the_terms_scrolls_it_into_view(shown, shots):
+def test_focusing_the_strip_below_the_terms_scrolls_it_into_view(shown):
     page = shown(written())
     page.set_viewport_size({"width": 1280, "height": 600})
     why = opened(page)
@@ -93,7 +94,6 @@ def test_focusing_the_strip_below_the_terms_scrolls_it_into_view(shown, shots):
             page.evaluate("scrollTo(0, 0)")
         else:
             wait_for(lambda: strip.evaluate(inside), "the strip in view")
-    page.screenshot(path=shots / "why-strip.png")
     page.evaluate("scrollTo(0, 0)")
     page.keyboard.press("ArrowRight")  # only the key press scrolls to the strip
     next_frame(page)
@@ -115,7 +115,7 @@ def test_the_formula_names_the_operations_that_follow(shown):
     assert "→ mean (not followed further)" in words
 
 
-def test_terms_are_exact_and_lead_back_to_the_pixels(shown, shots):
+def test_terms_are_exact_and_lead_back_to_the_pixels(shown):
     model, x = hookviz.demo_model(), hookviz.demo_images()[6]
     page = shown(written())
     why = opened(page)
@@ -129,7 +129,6 @@ def test_terms_are_exact_and_lead_back_to_the_pixels(shown, shots):
     page.set_viewport_size({"width": 1280, "height": 900})
     # A page cannot run the network for a check.
     assert why.locator("input[type=checkbox]").count() == 0
-    page.screenshot(path=shots / "why-page.png")
 
     why.locator(".hv-why-picture").nth(1).hover()
     cell = why.locator(".hv-why-cell").inner_text()
@@ -143,9 +142,8 @@ def test_terms_are_exact_and_lead_back_to_the_pixels(shown, shots):
         assert found == pytest.approx(float(tensor[inside]), rel=5.1e-3, abs=1e-30)
 
     why.get_by_role("button", name=re.compile("^start at ")).click()
-    wait_for(lambda: "head.2, channel" in why.inner_text(), "the prediction's row")
+    expect(why).to_contain_text("head.2, channel")
     assert check(why, model, x).layer == "head.2"
-    page.screenshot(path=shots / "why-page-linear.png")
     seen = []
     while why.locator(".hv-why-from button").count():
         before = why.locator(".hv-why-trail button").count()
@@ -153,27 +151,26 @@ def test_terms_are_exact_and_lead_back_to_the_pixels(shown, shots):
         wait_for(
             lambda n=before: why.locator(".hv-why-trail button").count() > n, "one layer further"
         )
-        wait_for(lambda: "on its way" not in why.inner_text(), "its terms")
+        expect(why).not_to_contain_text("on its way")
         seen.append(check(why, model, x).layer)
         assert len(seen) < 30
     assert seen[-1] == "stem.0" and len(seen) > 5
     assert "← input" in why.inner_text()
-    page.screenshot(path=shots / "why-page-stem.png")
 
 
 def test_terms_off_the_stored_path_refer_to_the_notebook(shown):
     why = at_prediction(shown(written()))
     value, terms = value_and_terms(why)
     why.locator(".hv-why-from button").nth(1).click()  # not the largest term
-    wait_for(lambda: "This needs the notebook" in why.inner_text(), "what is missing")
+    expect(why).to_contain_text("This needs the notebook")
     chips = why.locator(".hv-why-trail button")
     assert chips.count() == 2
     chips.first.click()
-    wait_for(lambda: "head.2, channel" in why.inner_text(), "the way back")
+    expect(why).to_contain_text("head.2, channel")
     assert value_and_terms(why) == (value, terms)
 
 
-def test_the_kernels_of_the_first_layer_are_shown(shown, shots):
+def test_the_kernels_of_the_first_layer_are_shown(shown):
     made = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
     first = made.weights("stem.0")
     made.close()
@@ -181,7 +178,7 @@ def test_the_kernels_of_the_first_layer_are_shown(shown, shots):
     page.locator(".hv-tile").first.wait_for()
     open_drawer(page, "Weights")
     panel = page.locator(".hv-weights-panel")
-    wait_for(lambda: "This needs the notebook" in panel.inner_text(), "what is missing")
+    expect(panel).to_contain_text("This needs the notebook")
     find_layer(page, "stem.0")
     kernels = page.locator(".hv-kernel")
 
@@ -190,7 +187,7 @@ def test_the_kernels_of_the_first_layer_are_shown(shown, shots):
 
     wait_for(lambda: listed() == first.order, "the kernels in colour")
     kernels.nth(3).click()
-    wait_for(lambda: kernels.nth(3).get_attribute("aria-pressed") == "true", "the channel")
+    expect(kernels.nth(3)).to_have_attribute("aria-pressed", "true")
     channel = first.order[3]
     assert f"norm {float(first.norms[channel]):.3g}" in panel.inner_text()
     assert page.locator(".hv-histogram-bars > span").count() == 40
@@ -202,4 +199,3 @@ def test_the_kernels_of_the_first_layer_are_shown(shown, shots):
     grey = 127.5 * (1 + first.kernels[channel] / first.kernels.abs().max())
     colours = torch.tensor(pixels).view(5, 5, 4)[..., :3].permute(2, 0, 1)
     assert (colours - grey).abs().max() <= 0.51
-    page.screenshot(path=shots / "weights-colour.png", full_page=True)

@@ -51,7 +51,7 @@ def checker(app):
     return seen
 
 
-def test_the_steps_are_clicked_on_a_page(walked, shown, shots):
+def test_the_steps_are_clicked_on_a_page(walked, shown):
     explorer, steps = walked
     page = shown(explorer.to_html(max_bytes=400e6))
     page.locator(".hv-tile").first.wait_for()
@@ -61,4 +61,3 @@ def test_the_steps_are_clicked_on_a_page(walked, shown, shots):
     rows, columns = (rf"{2 * n}–{2 * n + 2}" for n in (row, column))
     sees = page.get_by_text(re.compile(rf"3×3 pixels, rows {rows}, columns {columns}$"))
     sees.first.wait_for()
-    page.screenshot(path=shots / "walk-page.png", full_page=True)
