@@ -222,7 +222,6 @@ def test_half_characters_are_replaced_in_messages_to_the_browser(face):
         assert name != explorer.layer == LAYER
         browser.move(channel=2, layer=name)
         assert (explorer.layer, explorer.channel) == (LAYER, 2)
-    explorer.close()
 
 
 def test_saved_svg_figures_have_no_scripts(explorer, tmp_path):

@@ -176,5 +176,4 @@ def test_channels_that_change_the_prediction(open_canvas, hold):
     expect(chips).to_have_count(0)
     expect(app.locator(".hv-flip")).not_to_contain_text(words)
     wait_for(lambda: [each.split("\n")[-1] for each in bars.all_inner_texts()] == plain, "the bars")
-    twin.close()
     assert notebook.errors == []

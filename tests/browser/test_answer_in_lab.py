@@ -215,7 +215,6 @@ def test_the_difference_of_two_classes_is_the_target(opened):
     three.first.scroll_into_view_if_needed()
     bars.nth(0).click()
     expect(app.locator(".hv-sides canvas:visible")).to_have_count(0)
-    twin.close()
     assert notebook.errors == []
 
 
@@ -293,4 +292,3 @@ def test_positions_of_cropped_inputs_are_not_outlined_in_the_input(shown):
     assert "ran on parts of the input" in page.locator(".hv-notes").inner_text()
     page.keyboard.press("ArrowUp")
     wait_for(lambda: outlined() == {"input", "activation"}, "no place where no gradient is")
-    explorer.close()

@@ -240,5 +240,4 @@ def test_rectangle_brush_and_eraser_change_the_input(open_canvas):
     expect(chip).to_have_count(0)
     twin.reset()
     follows(twin)
-    twin.close()
     assert notebook.errors == []

@@ -109,7 +109,6 @@ def test_a_page_that_runs_its_network_asks_for_edits(shown, tmp_path):
         ),
     ]
     page = shown(explorer.to_html(network=True, steps=steps, title="Edits"))
-    explorer.close()
     lesson = page.get_by_role("region", name="questions")
     check, verdict = lesson.get_by_role("button", name="check"), lesson.get_by_role("status")
     lesson.get_by_text("your answer: no channel off").wait_for(timeout=120e3)
@@ -149,7 +148,6 @@ def test_each_step_opens_its_view_and_a_click_answers_a_position_question(shown)
     explorer.position, explorer.channel = None, 17
     steps = [Step("Go on.", view), Step("Where?", explorer.settings(), {"position": (4, 12)})]
     page = shown(explorer.to_html(layers="layer3.0.conv1", max_bytes=1.5e6, steps=steps))
-    explorer.close()
     lesson, number = page.get_by_role("region", name="questions"), page.locator(".hv-number-now")
     expect(number.first).to_have_text("3")
     expect(page.locator(".hv-here")).to_contain_text("row 2, column 9")

@@ -30,7 +30,6 @@ def test_scripts_in_questions_and_answers_are_shown_as_text(shown, network, tmp_
     steps = hostile_steps(explorer.frame.target if network else None)
     options = {"network": True} if network else {}
     page = shown(explorer.to_html(title=NAME, steps=steps, **options))
-    explorer.close()
     page.locator(".hv-tile").first.wait_for()
     lesson = page.get_by_role("region", name="questions")
     verdict, check = lesson.get_by_role("status"), lesson.get_by_role("button", name="check")

@@ -139,7 +139,6 @@ def test_map_boxes_are_as_wide_as_their_labels(shown):
     net.add_module("last", nn.Conv2d(4, 2, 3))
     explorer = hookviz.explore(net, torch.rand(1, 3, 24, 24), layer="last")
     page = shown(explorer.to_html())
-    explorer.close()
     opened(page, page.locator(".hookviz-app"))
     page.get_by_role("button", name="close all that was opened").click()
     box = page.locator('.hv-net-box[data-name="classification_head"]')
@@ -155,7 +154,6 @@ def test_the_box_of_the_shown_module_is_marked_in_its_group(shown):
     names = {"layers": ["3", "15"], "layer": "15", "face": "plain"}
     explorer = hookviz.explore(nn.Sequential(*blocks), torch.rand(1, 3, 8, 8), **names)
     page = shown(explorer.to_html())
-    explorer.close()
     opened(page, page.locator(".hookviz-app"))
     wait_for(lambda: named(page, "hv-on") == {"15"}, "the module's box")
     expect(page.locator(".hv-net-words")).to_have_text("15 is a module")
@@ -175,7 +173,6 @@ def test_the_picture_in_the_map_is_at_its_own_input(shown, layer, name):
     given = torch.rand(1, 3, 8, 8), torch.rand(1, 1, 8, 8)
     explorer = hookviz.explore(TwoInputs(), given, layer=layer, face="plain")
     page = shown(explorer.to_html())
-    explorer.close()
     opened(page, page.locator(".hookviz-app"))
     pictured = page.locator(".hv-net-box:has(.hv-smooth)")
     expect(pictured).to_have_attribute("data-name", name)

@@ -65,7 +65,6 @@ explorer"""
 def test_the_canvas_works_in_other_front_ends(front_end, page_of, browser, tmp_path):
     twin = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layer="stem.0")
     maps = twin.cache["stem.0"].activation[0]
-    twin.close()
     server = front_end(tmp_path)
     try:
         path = write_notebook(server.files / "explorer.ipynb", [LIVE])

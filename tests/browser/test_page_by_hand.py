@@ -214,7 +214,6 @@ def test_the_health_chip_opens_the_layer_with_nan(shown):
         model, hookviz.demo_images()[6], layers=["stem.0", "layer3.*conv?"], layer="stem.0"
     )
     page = shown(explorer.to_html(max_bytes=10e6))
-    explorer.close()
     verdict = page.get_by_role("button", name="NaN in 4 layers")
     verdict.focus()
     page.keyboard.press("Enter")
@@ -239,7 +238,6 @@ def test_silent_channels_are_marked_and_found(shown):
         model.layer2[1].conv1.weight[1::2] = 0
     explorer = hookviz.explore(model, hookviz.demo_images()[6])
     page = shown(explorer.to_html())
-    explorer.close()
     find_layer(page, "layer2.1.conv1")
     page.locator(".hv-name", has_text="layer2.1.conv1").wait_for()
     expect(page.locator(".hv-words.hv-tag")).to_have_count(0)

@@ -102,7 +102,6 @@ def test_each_pixel_equals_that_of_the_python_renderer(shown):
             large, small = as_pixels(seen["large"][channel]), np.array(seen["small"][channel])
             assert (large == wanted).all(), (cmap, normalize, channel)
             assert (small.reshape(6, 7, 4) == wanted).all(), (cmap, normalize, channel)
-    explorer.close()
 
 
 def test_the_demo_page_is_used_by_keyboard_pointer_and_search(shown, explorer, explorer_page):
@@ -204,7 +203,6 @@ def test_only_the_input_of_the_shown_maps_is_beside_them(shown):
     pictures = torch.rand(1, 3, 9, 9), torch.rand(1, 3, 9, 9)
     explorer = hookviz.explore(Meeting(), pictures, layer="each", call=1)
     page = shown(explorer.to_html())
-    explorer.close()
     drawn = page.locator(".hv-input canvas").first
     page.get_by_role("slider", name="opacity of the heatmap").fill("0")
     first, second = ((each[0] * 255).round().permute(1, 2, 0).byte().numpy() for each in pictures)

@@ -110,7 +110,6 @@ def test_labels_of_blocks_are_distinct_and_do_not_overlap(shown):
     page = shown(explorer.to_html(max_bytes=2e6))
     page.locator(".hv-tile").first.wait_for()
     assert labels(page) == ["conv_proj", "encoder.layers.encoder_layer_0", "1", "2"]
-    explorer.close()
     torch.manual_seed(0)
     resnet = torchvision.models.resnet18(num_classes=5).eval()
     explorer = hookviz.explore(resnet, torch.rand(1, 3, 64, 64))
@@ -128,7 +127,6 @@ def test_labels_of_blocks_are_distinct_and_do_not_overlap(shown):
         wait_for(
             lambda wanted=names[shorter:]: labels(page) == wanted and apart(), "the blocks' names"
         )
-    explorer.close()
 
 
 TEXT_ENDS = """spans => spans.filter((span) => span.textContent).map((span) => {
@@ -157,7 +155,6 @@ def test_a_page_has_the_maps_after_the_activation(shown):
         colours = palette(panel.cmap)[to_levels(panel.values, panel.low, panel.high)]
         canvas = page.locator(f".hv-{name} canvas.hv-map")
         wait_for(lambda c=canvas, w=colours: np.array_equal(canvas_pixels(c), w), name)
-    explorer.close()
 
 
 @pytest.mark.heavy

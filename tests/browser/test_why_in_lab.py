@@ -147,7 +147,6 @@ def test_the_weights_panel_shows_slices_kernels_and_rows(open_canvas):
     made = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layer=layer)
     wanted, first = made.weights(layer, channel=channel), made.weights("stem.0")
     rows = made.weights("head.2").kernels
-    made.close()
     panel, kernels = app.locator(".hv-weights-panel"), app.locator(".hv-kernel")
     open_drawer(app, "Weights")
     expect(kernels).to_have_count(64)

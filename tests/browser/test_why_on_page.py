@@ -107,7 +107,6 @@ def test_the_formula_names_the_operations_that_follow(shown):
     made = hookviz.explore(model, torch.rand(1, 3, 12, 12), layer="0")
     made.place = PLACE
     html = made.to_html()
-    made.close()
     why = opened(shown(html))
     wait_for(lambda: why.locator(".hv-why-term").count() > 2, "the terms")
     words = why.locator("> .hv-dim").first.inner_text()
@@ -173,7 +172,6 @@ def test_terms_off_the_stored_path_refer_to_the_notebook(shown):
 def test_the_kernels_of_the_first_layer_are_shown(shown):
     made = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
     first = made.weights("stem.0")
-    made.close()
     page = shown(written())
     page.locator(".hv-tile").first.wait_for()
     open_drawer(page, "Weights")

@@ -171,7 +171,6 @@ def test_a_page_of_two_input_pictures_has_both():
 
     explorer = hookviz.explore(Pair(), (torch.rand(1, 3, 8, 8), torch.rand(1, 3, 9, 9)))
     found = blocks(explorer.to_html())
-    explorer.close()
     assert "inputs 1×3×8×8 and 1×3×9×9" in found["facts"]["facts"]["summary"]
     assert [found[f"layer-{place}"]["header"]["place"] for place in (0, 1)] == [
         [0, 0, 0],

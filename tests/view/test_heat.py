@@ -182,7 +182,6 @@ def test_layers_of_a_transformer_get_the_grid_of_the_patches():
     maps = explorer.heatmaps("activation")
     assert {"blocks.3", "blocks.3.mlp.act"} <= set(maps)
     assert all(maps[name].shape == (1, 4, 6) for name in ("blocks.3", "blocks.3.mlp.act"))
-    explorer.close()
     assert not any(module._forward_hooks for module in model.modules())
 
 

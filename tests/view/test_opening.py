@@ -111,7 +111,6 @@ def test_a_note_explains_a_flat_gradient():
         model = nn.Sequential(conv, middle, nn.AdaptiveAvgPool2d(1), nn.Flatten(), head)
         explorer = hookviz.explore(model, x, channel=0)
         assert explorer.frame.panels[1].note == FLAT[kind]
-        explorer.close()
 
 
 def test_a_head_of_zeros_is_named():

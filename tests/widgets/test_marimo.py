@@ -40,7 +40,6 @@ def test_marimo_shows_the_page_without_a_canvas(monkeypatch):
     monkeypatch.setenv("HOOKVIZ_CANVAS", "off")
     explorer = explore()
     assert explorer.page().data == shown(explorer).data
-    explorer.close()
 
 
 def test_marimo_shows_traces_and_surveys_as_pages():
