@@ -1,7 +1,4 @@
-"""Names are shown as text: nothing in them becomes HTML or a formula.
-
-The HTML of the widget and the tables is parsed as a browser would.
-"""
+"""Names are shown as text: nothing in them becomes HTML, a formula or a command."""
 
 import ast
 import builtins
@@ -9,7 +6,6 @@ import inspect
 import json
 import os
 import pickle
-from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -18,65 +14,14 @@ import pytest
 import torch
 import torchvision
 from browsing import Browser
-from hostile import CLASSES, CONTROL, LAYER, NAME, RESULTS, Harmless, X, hostile_model
-from seen import NOTE, control, html, labels
-from torch import nn
+from hostile import CLASSES, CONTROL, LAYER, MARKUP, NAME, RESULTS, Harmless, X, hostile_model
+from seen import NOTE, control, html, labels, parts
 
 import hookviz
 from hookviz import models
 from hookviz.draw.html import note
 
-EVIL = "<img src=x onerror=alert(1)>\"'&amp;</style><script>alert(2)</script> $x_1$ {0}"
 ROOT = Path(hookviz.__file__).parent
-
-# The tags that hookviz writes, and the attributes that each may have.
-TAGS = {
-    "style": set(),
-    "div": {"class", "style", "title", "role", "aria-label"},
-    "figure": set(),
-    "figcaption": {"title"},
-    "img": {"class", "alt", "src", "style", "onload"},
-    "span": {"class", "style", "title"},
-    "b": set(),
-    "i": {"class", "title", "style"},
-    "u": {"style"},
-    "table": {"class"},
-    **{name: set() for name in ("p", "thead", "tbody", "tr", "th", "td")},
-}
-
-
-class Page(HTMLParser):
-    """Checks tags and attributes, and collects the visible and read-out text."""
-
-    def __init__(self, html):
-        super().__init__(convert_charrefs=True)
-        self.text, self.scripts = "", set()
-        self.feed(html)
-        self.close()
-
-    def handle_starttag(self, tag, attributes):
-        assert tag in TAGS, tag
-        assert {name for name, _ in attributes} <= TAGS[tag], (tag, attributes)
-        values = dict(attributes)
-        assert values.get("src", "data:image/").startswith("data:image/"), values
-        self.scripts |= {values["onload"]} if "onload" in values else set()
-        said = (values.get(name) for name in ("alt", "title", "aria-label"))
-        self.text += " ".join(filter(None, said))
-        assert EVIL[:9] not in (values.get("class") or "") + (values.get("style") or "")
-
-    def handle_data(self, data):
-        self.text += data
-
-    def handle_comment(self, data):
-        raise AssertionError(f"a comment: {data}")
-
-    handle_decl = handle_pi = unknown_decl = handle_comment
-
-
-def pages(widget):
-    """Parse all HTML of a widget and its children."""
-    found = [Page(widget.value)] if isinstance(widget, widgets.HTML) else []
-    return found + [page for child in getattr(widget, "children", ()) for page in pages(child)]
 
 
 def every_widget(widget):
@@ -84,109 +29,66 @@ def every_widget(widget):
     return [widget, *(each for child in children for each in every_widget(child))]
 
 
-def evil_model():
-    kind = type(EVIL, (nn.Sequential,), {})
-    model = kind()
-    layer = type(EVIL, (nn.Conv2d,), {})(3, 4, 3)
-    model.add_module(EVIL.replace(".", ""), layer)
-    model.add_module("pooled", nn.AdaptiveAvgPool2d(1))
-    model.add_module("flat", nn.Flatten())
-    return model.eval()
-
-
-NAMES = [f"{EVIL} {i}" for i in range(4)]
-
-
-def evil_target(output):
+def named_target(output):
     return output[:, 0].sum()
 
 
-evil_target.__name__ = EVIL
+named_target.__name__ = NAME
 
 
 @pytest.fixture
 def explorer(tmp_path):
-    path = tmp_path / "<img src=x onerror=alert(3)>&.png"
+    path = tmp_path / f"{MARKUP.replace('/', '')[:60]}.png"
     hookviz.demo_images()[0].save(path)
-    return hookviz.explore(evil_model(), path, class_names=NAMES, all_layers=True)
+    names = [f"{NAME} {number}" for number in range(3)]
+    return hookviz.explore(hostile_model(), path, class_names=names, all_layers=True)
 
 
-def text_of_all(explorer):
+def text_of(explorer):
     """Return all text of an explorer; fail if a name has become more than text."""
-    found = pages(explorer)
-    assert len(found) > 4
-    assert {script for page in found for script in page.scripts} == OWN_SCRIPTS
-    return "\n".join(page.text for page in found)
-
-
-def own_scripts():
-    plain = hookviz.explore(nn.Conv2d(3, 2, 1), torch.rand(1, 3, 4, 4))
-    found = {script for page in pages(plain) for script in page.scripts}
-    plain.close()
-    return found
-
-
-OWN_SCRIPTS = own_scripts()
+    pages = [Harmless(part.value) for part in parts(explorer) if isinstance(part, widgets.HTML)]
+    assert len(pages) > 4
+    return "\n".join(page.text for page in pages)
 
 
 def test_names_in_the_explorer_are_text(explorer):
-    text = text_of_all(explorer)
-    assert EVIL in text  # layer, model, class
-    assert any(f"{EVIL} {number}" in text for number in range(4))  # the name of the top class
-    assert "<img src=x onerror=alert(3)>&.png" in explorer.frame.input.alt
+    assert MARKUP in text_of(explorer)  # model, layer, top class
+    assert MARKUP[:20] in explorer.frame.input.alt  # the file
     for heatmap in ("activation × gradient", "layercam"):
         explorer.heatmap, explorer.over_input = heatmap, not explorer.over_input
-        assert EVIL in text_of_all(explorer)
-
-
-@pytest.mark.parametrize("target", [1, (0, 2), evil_target, [EVIL + " 3"]])
-def test_names_of_targets_are_text(explorer, target):
-    explorer.target = target
-    assert EVIL in text_of_all(explorer)
+        assert MARKUP in text_of(explorer)
+    for explorer.target in (1, (0, 2), named_target, [f"{NAME} 2"]):
+        assert MARKUP in text_of(explorer)
 
 
 def test_options_of_menus_are_text(explorer):
     """Options and labels are drawn as text by ipywidgets unless HTML is enabled."""
     menus = labels(explorer)
-    assert any(EVIL in label for label in menus["target"].options)
+    assert any(MARKUP in label for label in menus["target"].options)
     for menu in menus.values():
         assert not getattr(menu, "description_allow_html", False)
         assert not isinstance(menu, widgets.HTML)
 
 
-def test_error_messages_in_the_explorer_are_text(explorer, monkeypatch):
+def test_errors_and_heatmaps_in_the_explorer_are_text(explorer, monkeypatch):
     def fail(*args, **kwargs):
-        raise RuntimeError(EVIL)
+        raise RuntimeError(MARKUP)
 
     monkeypatch.setattr(explorer.cache[explorer.layer].module, "forward", fail)
     field = control(explorer, "target")
     field.value = field.options[2]
-    assert EVIL in Page(html(explorer, NOTE).value).text
-    text_of_all(explorer)
-    monkeypatch.undo()
-    monkeypatch.setitem(hookviz.attribution.HEATMAPS, EVIL, fail)
-    menu = control(explorer, "heatmap")
-    explorer.channel = int(explorer.channel == 0)  # another channel, so that the menus are updated
-    menu.value = next(value for _, value in menu.options if value == EVIL)
-    assert EVIL in Page(html(explorer, NOTE).value).text
-
-
-def test_the_name_of_a_heatmap_is_text(explorer, monkeypatch):
-    monkeypatch.setitem(hookviz.attribution.HEATMAPS, EVIL, lambda activation: activation.mean(1))
-    explorer.heatmap = EVIL
-    assert text_of_all(explorer).count(EVIL) > 3
-
-
-def test_names_in_the_table_of_a_cache_are_text(explorer):
-    page = Page(explorer.cache._repr_html_())
-    assert page.text.count(EVIL) == 2  # the layer's name, and its type
+    assert MARKUP in Harmless(html(explorer, NOTE).value).text
+    text_of(explorer)
+    monkeypatch.setitem(hookviz.attribution.HEATMAPS, NAME, lambda activation: activation.mean(1))
+    explorer.heatmap = NAME
+    assert text_of(explorer).count(MARKUP) > 3
 
 
 def test_the_notebook_output_of_an_explorer_has_no_html(explorer):
     data, metadata = explorer._repr_mimebundle_()
     assert not any("html" in kind or "svg" in kind for kind in data)
-    assert EVIL in data["text/plain"]
-    assert EVIL in metadata["image/png"]["alt"]
+    assert MARKUP in data["text/plain"]
+    assert MARKUP in metadata["image/png"]["alt"]
 
 
 @pytest.mark.parametrize("name", RESULTS)
@@ -313,9 +215,8 @@ def test_weights_are_loaded_as_data():
 
 
 def test_names_of_pictures_in_errors_are_text(tmp_path):
-    path = tmp_path / f"{EVIL.replace('/', '')[:60]}.png"
+    path = tmp_path / f"{MARKUP.replace('/', '')[:60]}.png"
     path.write_text("no picture")
     with pytest.raises(ValueError) as raised:
         hookviz.explore(hookviz.demo_model(), path)
-    page = Page(note(str(raised.value)))
-    assert "cannot be read as a picture" in page.text
+    assert "cannot be read as a picture" in Harmless(note(str(raised.value))).text
