@@ -38,7 +38,7 @@ class RandomAndStateful(nn.Module):
     def __init__(self):
         super().__init__()
         self.body = nn.Sequential(
-            nn.Conv2d(2, 6, 3), nn.BatchNorm2d(6), nn.ReLU(inplace=True), nn.Dropout(0.5)
+            nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU(inplace=True), nn.Dropout(0.5)
         )
         self.shared, self.head = nn.Conv2d(6, 6, 3, padding=1), nn.Linear(6, 3)
         self.attention = nn.MultiheadAttention(6, 2, batch_first=True)
@@ -57,7 +57,7 @@ class RandomAndStateful(nn.Module):
 
 def model_and_input():
     torch.manual_seed(0)
-    model, x = RandomAndStateful(), torch.rand(2, 2, 12, 12)
+    model, x = RandomAndStateful(), torch.rand(2, 3, 12, 12)
     model.body[1].running_var.fill_(1.5)
     return model, x
 
@@ -116,7 +116,7 @@ CALLS = {
     "receptive_field": lambda model, x: float(
         hookviz.receptive_field(model, x, "shared").effective(x).sum()
     ),
-    "cam": lambda model, x: [
+    "scorecam and ablationcam": lambda model, x: [
         float(method(model, x, "shared").sum())
         for method in (attribution.scorecam, attribution.ablationcam)
     ],
