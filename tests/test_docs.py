@@ -30,9 +30,12 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"
 HOWTOS = (
     "attention",
     "edit",
+    "feature-visualization",
+    "field",
     "heatmaps",
     "layers",
     "map",
+    "models",
     "network-page",
     "other-tools",
     "places",

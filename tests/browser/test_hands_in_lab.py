@@ -28,6 +28,7 @@ def share(prediction) -> str:
     return f"{100 * prediction.value:.1f} %"
 
 
+@pytest.mark.heavy  # test_hands.py sends the same requests, test_network_page.py has the gestures
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
 def test_edits_change_predictions_and_maps(open_canvas, twin):
     notebook, app = open_canvas("import hookviz", MAKE, "explorer")

@@ -21,7 +21,7 @@ def test_no_script_of_a_name_runs(shown, name):
     assert page.evaluate("globalThis.hacked") is None
 
 
-@pytest.mark.parametrize("network", [False, True], ids=["stored", "network"])
+@pytest.mark.parametrize("network", [False, pytest.param(True, marks=pytest.mark.heavy)])
 def test_scripts_in_questions_and_answers_are_shown_as_text(shown, network, tmp_path):
     """Go from the question to the table of answers, also on a page that runs its network."""
     if network:

@@ -288,6 +288,14 @@ class Painter(torch.nn.Module):
         return {"out": self.scores(x), "again": self.again(x)}
 
 
+@pytest.fixture(scope="module")
+def painter():
+    """Return the network, its input, and a page that runs it."""
+    torch.manual_seed(0)
+    model, x = Painter().eval(), torch.rand(1, 3, 24, 32)
+    return model, x, page_of(model, x)
+
+
 def as_output(canvas, model, x, which, channel):
     """Return whether a canvas shows a map of the output."""
     found = canvas_pixels(canvas)
@@ -310,11 +318,8 @@ def as_output(canvas, model, x, which, channel):
     return distinct and all((found[classes == n] == c).all() for n, c in colour_of.items())
 
 
-def test_output_maps_follow_the_input(shown):
-    torch.manual_seed(0)
-    model = Painter().eval()
-    first = torch.rand(1, 3, 24, 32)
-    written = page_of(model, first, hookviz.output["out"][0, 2, 5, 6])
+def test_output_maps_follow_the_input(painter, shown):
+    model, first, written = painter
     page = shown(written, color_scheme="light")
     page.locator(".hv-tile").first.wait_for()
     open_drawer(page, "Pictures")
@@ -375,11 +380,9 @@ def values_of(page, layer):
     return torch.from_numpy(values(page, "activation", layer).copy())
 
 
-def test_a_clicked_pixel_of_the_output_is_the_target(shown):
-    torch.manual_seed(0)
-    model, out = Painter().eval(), hookviz.output["out"]
-    x = torch.rand(1, 3, 24, 32)
-    page = shown(page_of(model, x), color_scheme="light")
+def test_a_clicked_pixel_of_the_output_is_the_target(painter, shown):
+    (model, x, written), out = painter, hookviz.output["out"]
+    page = shown(written, color_scheme="light")
     page.locator(".hv-tile").first.wait_for()
     open_drawer(page, "Pictures")
     page.locator(".hv-output canvas").first.wait_for()

@@ -20,6 +20,7 @@ PORTED = [
 ]
 
 
+@pytest.mark.heavy  # test_side_by_side.py moves the same controls without a browser
 def test_the_plain_face_of_a_pair_shows_the_difference_and_each_run(open_notebook):
     notebook = open_notebook(TWO_PICTURES)
     page = notebook.page

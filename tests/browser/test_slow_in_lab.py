@@ -62,6 +62,7 @@ def shown(open_notebook: Any) -> Any:
     assert notebook.errors == []
 
 
+@pytest.mark.heavy  # moves_test.js tests the order of requests
 def test_the_last_of_many_clicked_classes_wins(shown):
     """A clicked bar is marked immediately, and a pending request is replaced by a later one."""
     notebook, app, said = shown

@@ -82,7 +82,7 @@ def surveyed(model, x):
 
 def scored(model, x):
     curve = metrics.deletion_curve(model, x, x[:, 0], steps=4)
-    check = metrics.sanity_check(model, x, layer="shared", steps=2)
+    check = metrics.sanity_check(model, x, "activation", "shared", steps=2)
     return [repr(curve), repr(check)]
 
 
