@@ -142,7 +142,8 @@ def test_code_of_every_page_runs(page, folder_with_photo):
         if not block.left_out:
             run(block, names)
     names.clear()
-    gc.collect()  # lets a page's watch write its last records before the folder is deleted
+    if "hookviz.watch(" in page.read_text():
+        gc.collect()  # lets the watch write its last records before the folder is deleted
 
 
 def test_lines_of_code_fit_into_the_column():

@@ -28,6 +28,7 @@ def canvas(open_canvas):
     return open_canvas("import hookviz, ipywidgets", MAKE, "explorer", TELL)
 
 
+@pytest.mark.heavy  # test_page_by_hand.py holds keys, test_state.py has the strongest channel
 def test_quick_key_presses_end_at_the_last_layer_and_its_strongest_channel(canvas):
     """Press ten keys that step over layers not loaded yet."""
     notebook, app = canvas

@@ -35,6 +35,7 @@ def survey():
     return names["survey"]
 
 
+@pytest.mark.heavy  # test_survey_shown.py has the same row without a browser
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
 def test_a_survey_is_shown_beside_the_canvas(open_notebook, survey):
     notebook = open_notebook([CANVAS_ON, MAKE, SHOW])

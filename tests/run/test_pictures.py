@@ -403,7 +403,7 @@ def test_pictures_are_read_from_urls(server, page):
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_invalid_responses_of_servers_are_reported(server, page):
     assert "could not be downloaded" in refused(server + page, RuntimeError)
-    gc.collect()  # urllib leaves the socket open after an invalid status line
+    gc.collect(1)  # urllib leaves the socket open after an invalid status line
 
 
 @pytest.mark.parametrize(
