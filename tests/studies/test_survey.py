@@ -479,3 +479,12 @@ def test_a_file_needs_no_pickle(whole, tmp_path):
     np.savez(tmp_path / "other.npz", **arrays)
     with pytest.raises(ValueError, match="its arrays do not fit its settings"):
         hookviz.load(tmp_path / "other.npz")
+
+
+def test_words_can_be_surveyed_though_they_have_no_receptive_fields():
+    model = nn.Sequential(nn.Embedding(20, 6), nn.LayerNorm(6)).eval()
+    words = [torch.randint(0, 20, (7,)) for _ in range(5)]
+    survey = hookviz.survey(model, words, "1")
+    with torch.no_grad():
+        wanted = model(torch.stack(words)).mean((0, 1))
+    assert survey["1"].mean == pytest.approx(wanted.tolist(), abs=1e-6)
