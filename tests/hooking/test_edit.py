@@ -243,14 +243,17 @@ def test_gradients_of_an_overwritten_view_are_edited():
 def test_edits_apply_in_order_and_captures_see_their_results():
     layer, x = nn.Conv2d(1, 1, 1), torch.ones(1, 1, 2, 2)
     plain = layer(x).detach()
-    seen = []
+    seen, order = [], []
     handle = layer.register_forward_hook(lambda module, args, output: seen.append(output.detach()))
+    for name in "ab":
+        layer.register_forward_hook(lambda module, args, output, name=name: order.append(name))
     first, second = hookviz.edit(layer, "", lambda y: y + 1), hookviz.edit(layer, "", 3)
     with hookviz.capture(layer, "") as cache, first, second:
         layer(x)
     handle.remove()
     assert torch.equal(cache[""].activation, (plain + 1) * 3)
     assert torch.equal(seen[0], (plain + 1) * 3)
+    assert order == ["a", "b"]
 
 
 class Twice(nn.Module):
