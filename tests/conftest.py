@@ -32,12 +32,14 @@ SEED = int(os.environ.get("HOOKVIZ_SEED", "0"))
 
 # The longest files start first, so that no worker is still busy with one of them at the end.
 LONG = [
-    "tests/export/test_code.py",
-    "tests/widgets/test_explorer.py",
-    "tests/test_docs.py",
+    "tests/diagnosis/test_faults.py",
+    "tests/diagnosis/test_doctor_in_scripts.py",
     "tests/notebooks/test_hooks_tutorial.py",
-    "tests/test_records.py",
+    "tests/widgets/test_explorer.py",
     "tests/hooking/test_interrupts.py",
+    "tests/export/test_code.py",
+    "tests/test_docs.py",
+    "tests/test_records.py",
 ]
 # Each group runs in one worker: its files share a Chromium or an ONNX export, a Lab, or a kernel.
 TOGETHER = {
