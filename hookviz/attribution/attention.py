@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from itertools import chain, groupby
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -143,17 +143,10 @@ def run_attention(
 
     ``options`` are those of `AttentionListener`.
     """
-    recorders: list[AttentionRecorder] = []
-
-    def observe() -> AttentionRecorder:
-        recorders.append(AttentionRecorder(session.model, gradients=gradients, **options))
-        return recorders[-1]
-
+    observe = partial(AttentionRecorder, session.model, gradients=gradients, **options)
     if gradients:
-        session.forward_backward(target, observe)
-    else:
-        session.forward(observe, grad=False)
-    return recorders[-1].listener
+        return session.forward_backward(target, observe).observer.listener
+    return session.forward(observe, grad=False).listener
 
 
 class AttentionRecorder(OperationRecorder):
@@ -344,8 +337,19 @@ class Attention(TablePage, Mapping[str, Tensor]):
             ``layer head samples queries keys``; ``entropy``, the mean over the queries, 1 if all
             keys get the same weight; ``peak``, the largest weight, averaged over the queries.
         """
-        heads = (head_records(name, each.detach()) for name, each in self._weights.items())
-        return [*chain.from_iterable(heads)]
+        return [
+            {
+                "layer": name,
+                "head": head,
+                "samples": len(weights),
+                "queries": weights.shape[-2],
+                "keys": weights.shape[-1],
+                "entropy": plain(spread),
+                "peak": plain(peak),
+            }
+            for name, weights in self.items()
+            for head, (spread, peak) in enumerate(_spread_and_peak(weights.detach()))
+        ]
 
     def _heading(self) -> str:
         return f"Attention of {self.model}"
@@ -403,26 +407,12 @@ def prefix_of(tokens: int, grid: tuple[int, ...] | None) -> int | None:
     return before if 0 <= before <= MAX_PREFIX_TOKENS else None
 
 
-def head_records(name: str, tensor: Tensor) -> list[dict[str, Any]]:
-    """Return a dict for each head of ``(N, heads, queries, keys)``; see `Attention.records`."""
-    samples, _, queries, keys = tensor.shape
-    seen = tensor.sum(-1) > 0  # a query that may look nowhere has no entropy
-    count = seen.sum((0, 2)).clamp(min=1)
-    entropy = torch.special.entr(tensor).sum(-1) / math.log(max(keys, 2))
-    means = [each.where(seen, 0).sum((0, 2)) / count for each in (entropy, tensor.amax(-1))]
-    columns = zip(*(each.tolist() for each in means), strict=True)
-    return [
-        {
-            "layer": name,
-            "head": head,
-            "samples": samples,
-            "queries": queries,
-            "keys": keys,
-            "entropy": plain(spread),
-            "peak": plain(peak),
-        }
-        for head, (spread, peak) in enumerate(columns)
-    ]
+def _spread_and_peak(weights: Tensor) -> list[list[float]]:
+    """Return each head's entropy and largest weight, averaged over samples and queries."""
+    seen = weights.sum(-1) > 0  # a query that may look nowhere has no entropy
+    entropy = torch.special.entr(weights).sum(-1) / math.log(max(weights.shape[-1], 2))
+    sums = [each.where(seen, 0).sum((0, 2)) for each in (entropy, weights.amax(-1))]
+    return (torch.stack(sums, 1) / seen.sum((0, 2)).clamp(min=1)[:, None]).tolist()
 
 
 def _range(values: Sequence[float | None]) -> str:

@@ -271,30 +271,29 @@ class AttentionLayers(AttentionRecorder):
 
     def joined(self, cache: FeatureCache) -> FeatureCache:
         """Return the cache with the attention in the order in which all ran."""
-        model = self._session.model
+        model, listener = self._session.model, self.listener
         records: dict[str, AttentionRecord] = {}
-        order = [(place, 1, name, record) for place, (name, record) in enumerate(cache.items())]
         names = {known[0] for known in module_names(model).values()}
-        for attended in self.listener.found:
+        places: list[tuple[float, LayerRecord]] = [*enumerate(cache.values())]
+        for attended in listener.found:
             if attended.captured is None:
                 continue  # not chosen
             attends = attended.name.partition("#")[0]
-            name = heads_name(attends, names)
+            name = attended.captured.layer = heads_name(attends, names)
             if name not in records:
                 records[name] = AttentionRecord(
                     name,
                     attended.module or model,
                     () if attends in cache or attended.module is None else (attends,),
-                    grid=self.listener.patches.grid,
+                    grid=listener.patches.grid,
                     tokens=token_names(model),
                     attends=attends,
                     projection=attended.projection,
                     projection_runs=attended.projection_runs,
                 )
-                order.append((attended.place, 0, name, records[name]))
-            attended.captured.layer = name
+                places.append((attended.place - 0.5, records[name]))
             records[name].calls.append(Call((self._edited(attended.captured),), (), name))
-        ran = {name: record for *_, name, record in sorted(order, key=lambda entry: entry[:2])}
+        ran = {each.name: each for _, each in sorted(places, key=lambda place: place[0])}
         return cache.with_records([*records.values()], ran)
 
     def _edited(self, captured: CapturedTensor) -> CapturedTensor:

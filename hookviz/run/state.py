@@ -91,7 +91,7 @@ def _middle(parameter: nn.Parameter) -> Tensor:
     return parameter.detach()[tuple(size // 2 for size in parameter.shape)]
 
 
-def _warn_overwritten(model: nn.Module, weights: Collection[nn.Parameter]) -> None:
+def _warn_overwritten(model: nn.Module, weights: list[nn.Parameter]) -> None:
     names = [name for name, weight in model.named_parameters() if weight in {*weights}]
     shown = ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
     warnings.warn(
