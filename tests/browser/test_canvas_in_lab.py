@@ -100,7 +100,7 @@ def test_the_canvas_replaces_the_core_widgets_and_updates_the_traits(open_notebo
 
     app.locator(".hv-prediction").nth(1).click()
     expect(said).to_contain_text("flower")
-    wait_for(lambda: "gradient of flower" in app.text_content(), "the gradient")
+    expect(app).to_contain_text("gradient of flower")
     twin.target = 3
     slope = app.locator(".hv-gradient canvas").first
     wait_for(lambda: drawn(slope, twin.frame.panels[1]), "the gradient's map")
