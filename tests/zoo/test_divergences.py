@@ -60,16 +60,6 @@ def half_accumulation(layer: nn.Module, x: Tensor) -> Tensor:
     ).float()
 
 
-def transposed_kernel(layer: nn.Module) -> None:
-    with torch.no_grad():
-        layer.weight.copy_(layer.weight.transpose(2, 3).clone())
-
-
-def swapped_channels(layer: nn.Module) -> None:
-    with torch.no_grad():
-        layer.weight.copy_(layer.weight.flip(1))
-
-
 def scaled(name: str, by: float) -> Callable[[nn.Module], None]:
     def plant(layer: nn.Module) -> None:
         with torch.no_grad():
@@ -86,22 +76,17 @@ def shifted(name: str, by: float) -> Callable[[nn.Module], None]:
     return plant
 
 
-def no_shortcut(block: nn.Module) -> None:
-    """Halve a block's shortcut in the sum: in the block's code, not in any layer."""
+def joined(join: Callable[[Tensor, Tensor], Tensor]) -> Callable[[nn.Module], None]:
+    """Join a block's branch and shortcut differently: in the block's code, not in any layer."""
 
-    def forward(x: Tensor) -> Tensor:
-        out = block.bn2(block.conv2(block.relu(block.bn1(block.conv1(x)))))
-        return block.relu(out + 0.5 * (x if block.downsample is None else block.downsample(x)))
+    def plant(block: nn.Module) -> None:
+        def forward(x: Tensor) -> Tensor:
+            branch = block.bn2(block.conv2(block.relu(block.bn1(block.conv1(x)))))
+            return block.relu(join(branch, block.downsample(x) if block.downsample else x))
 
-    block.forward = forward
+        block.forward = forward
 
-
-def relu_before_sum(block: nn.Module) -> None:
-    def forward(x: Tensor) -> Tensor:
-        out = F.relu(block.bn2(block.conv2(block.relu(block.bn1(block.conv1(x))))))
-        return block.relu(out + (x if block.downsample is None else block.downsample(x)))
-
-    block.forward = forward
+    return plant
 
 
 def nearest(model: nn.Module) -> None:
@@ -127,32 +112,24 @@ def one_off(layer: nn.Module) -> None:
 
 PLANTED = [
     Planted("a weight, one bit of its exponent", "resnet18", "layer2.0.conv2", flip_exponent),
-    Planted("a weight, one bit, in the last stage", "resnet50", "layer4.2.conv2", flip_exponent),
     Planted("mantissas of a channel", "densenet121", "features.denseblock2.denselayer3.conv2",
             flip_lower_bit),
     Planted("epsilon of a BatchNorm", "resnet18", "layer3.0.bn1", setting("eps", 1e-3)),
     Planted("epsilon of a LayerNorm among tokens", "vit_b_16",
             "encoder.layers.encoder_layer_4.ln_1", setting("eps", 1e-2), 224),
-    Planted("LeakyReLU for ReLU", "vgg11_bn", "features.5",
-            returns(lambda m, x: F.leaky_relu(x, 0.01))),
     Planted("ReLU6 for ReLU", "squeezenet1_1", "features.3.squeeze_activation",
             returns(lambda m, x: x.clamp(0, 0.05))),
-    Planted("sigmoid for hard sigmoid", "mobilenet_v3_large",
-            "features.4.block.2.scale_activation", returns(lambda m, x: x.sigmoid())),
     Planted("mean pooling for max pooling", "googlenet", "maxpool2",
             returns(lambda m, x: F.avg_pool2d(x, 3, 2, ceil_mode=True))),
     Planted("padding off by one", "resnet18", "layer1.0.conv1", one_off),
-    Planted("padding by reflection", "vgg11", "features.3", setting("padding_mode", "reflect")),
     Planted("half-precision sums", "resnet18", "layer3.1.conv1", returns(half_accumulation)),
-    Planted("a transposed kernel of one channel each", "shufflenet_v2_x1_0",
-            "stage3.1.branch2.3", transposed_kernel),
-    Planted("input channels swapped", "regnet_y_400mf", "trunk_output.block2.block2-1.f.a.0",
-            swapped_channels),
     Planted("a running variance, 1 %", "wide_resnet50_2", "layer2.1.bn3",
             scaled("running_var", 1.01)),
     Planted("a bias", "swin_t", "features.1.0.mlp.3", shifted("bias", 0.001), 224),
-    Planted("the shortcut halved", "resnet18", "layer3.1", no_shortcut),
-    Planted("ReLU before the sum", "resnet34", "layer2.2", relu_before_sum),
+    Planted("the shortcut halved", "resnet18", "layer3.1",
+            joined(lambda branch, shortcut: branch + 0.5 * shortcut)),
+    Planted("ReLU before the sum", "resnet34", "layer2.2",
+            joined(lambda branch, shortcut: F.relu(branch) + shortcut)),
     Planted("another interpolation", "fcn_resnet50", "", nearest, 64),
     Planted("dropout left on", "alexnet", "classifier.3",
             returns(lambda m, x: F.dropout(x, 0.5, True))),
