@@ -36,13 +36,11 @@ class StorageMap(Generic[V]):
 
     def get(self, tensor: Tensor) -> V | None:
         """Return the value of a tensor's storage; None if it has none."""
-        storage = _storage(tensor)
-        entry = None if storage is None else self._entries.get(storage._cdata)
+        entry = self._entries.get(_address(tensor))
         return None if entry is None else entry[1]
 
     def __contains__(self, tensor: Tensor) -> bool:
-        storage = _storage(tensor)
-        return storage is not None and storage._cdata in self._entries
+        return _address(tensor) in self._entries
 
     def __setitem__(self, tensor: Tensor, value: V) -> None:
         if (storage := _storage(tensor)) is not None:
@@ -52,8 +50,7 @@ class StorageMap(Generic[V]):
 
     def pop(self, tensor: Tensor) -> V | None:
         """Remove and return the value of a tensor's storage."""
-        storage = _storage(tensor)
-        entry = None if storage is None else self._entries.pop(storage._cdata, None)
+        entry = self._entries.pop(_address(tensor), None)
         return None if entry is None else entry[1]
 
     def values(self) -> Iterator[V]:
@@ -68,6 +65,17 @@ class StorageMap(Generic[V]):
             key: entry for key, entry in self._entries.items() if not entry[0].expired()
         }
         self._prune_at = 2 * len(self._entries) + 20
+
+
+def _address(tensor: Tensor) -> int:
+    """Return the address of a tensor's storage; 0 if it has none."""
+    if tensor.layout is torch.strided:
+        try:
+            return tensor.untyped_storage()._cdata
+        except (RuntimeError, NotImplementedError):
+            return 0
+    storage = _storage(tensor)
+    return 0 if storage is None else storage._cdata
 
 
 def _storage(tensor: Tensor) -> torch.UntypedStorage | None:

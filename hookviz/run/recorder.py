@@ -30,7 +30,7 @@ from .errors import no_grad_line, running_module, users_line
 from .operations import Kind, is_composite, name_of_hardtanh, operation_type
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)  # not frozen: there is one for each module that runs, and that is slower
 class ModuleCall:
     """One call of one module; a second run by activation checkpointing is the same call."""
 
@@ -123,9 +123,15 @@ class Operation:
     @_Computed
     def inputs(self) -> list[Tensor]:
         """All input tensors, ``out=`` included."""
-        given = self.args
-        positional = [given[n] for n in self._type.tensors if n < len(given)]
-        return tensors(*positional, self.kwargs) if self.kwargs else tensors(*positional)
+        given, found = self.args, list[Tensor]()
+        for number in self._type.tensors:
+            if number < len(given):
+                value = given[number]
+                if isinstance(value, Tensor):  # nearly always, and `tensors` would be slower
+                    found.append(value)
+                elif value is not None:
+                    found += tensors(value)
+        return found + tensors(self.kwargs) if self.kwargs else found
 
     @_Computed
     def reads(self) -> list[Tensor]:
@@ -159,7 +165,7 @@ class Operation:
 
     @_Computed
     def _returned(self) -> list[Tensor]:
-        return tensors(self.output)
+        return [self.output] if isinstance(self.output, Tensor) else tensors(self.output)
 
     @property
     def is_view(self) -> bool:

@@ -88,6 +88,7 @@ class GraphListener(Follower[int]):
         self._on_the_way: set[int] = set()  # layers and inputs whose output no layer has taken
         self._operation: Operation | None = None  # the latest, and the node that it has become
         self._joined: int | None = None
+        self._made_node: int | None = None  # the node of its results; None if that is not so clear
         self._raised = ""  # the operation that has raised
         self._names: set[str] = set()
 
@@ -121,10 +122,13 @@ class GraphListener(Follower[int]):
     ) -> int:
         """Return the only node that was read, or add a node that joins several."""
         self._operation = operation
-        return self._join([node for _, node in reads])
+        one = len(reads) == 1
+        self._made_node = reads[0][1] if one else self._join([node for _, node in reads])
+        return self._made_node
 
     def mark_of_mixture(self, old: int | None, new: int | None) -> int | None:
         """Join the node of the remaining part and that of the overwritten part."""
+        self._made_node = None
         if old is None or new is None:
             return old if new is None else new
         if new != self._joined:
@@ -149,10 +153,14 @@ class GraphListener(Follower[int]):
 
     def after(self, operation: Operation) -> None:
         """Follow an operation, and note it on the way of the layers whose output it takes."""
+        self._made_node = None
         super().after(operation)
         self._operation = self._joined = None
         if self._on_the_way and not operation.is_view:
-            for source in self.sources_of(self._nodes_of(operation.outputs)) & self._on_the_way:
+            made = (
+                self._nodes_of(operation.outputs) if self._made_node is None else [self._made_node]
+            )
+            for source in self.sources_of(made) & self._on_the_way:
                 self.nodes[source].after.append(operation.name)  # type: ignore[union-attr]
 
     def failed(self, operation: Operation) -> None:
