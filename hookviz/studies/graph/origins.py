@@ -110,12 +110,13 @@ def split(
     value = float(tensor.detach()[index])
     if not (tensor.requires_grad and leaves):
         return Origins(value, [], remainder=value, kind="unexplained" if sources else "constant")
-    gradients = _slopes(tensor, index, [leaf for _, leaf in leaves])
+    path, cut_off = _Path(tensor.grad_fn), list[Any]()
+    with _hooked(path.nodes, _UPPER_BOUNDS, partial(_note_cut_off, cut_off)):
+        gradients = _slopes(tensor, index, [leaf for _, leaf in leaves])
     pairs = zip(leaves, gradients, strict=True)
     reached = [(place, leaf, slope) for (place, leaf), slope in pairs if slope is not None]
     if not reached:
         return Origins(value, [], remainder=value, kind="unexplained")
-    path = _Path(tensor.grad_fn)
     nodes = path.between([leaf for _, leaf, _ in reached])
     unknown = _unknown(nodes)
     # At an upper bound such as that of ReLU6 the slope is 0, as it is where all was cut off by
@@ -125,13 +126,12 @@ def split(
     own = [leaf for (_, leaf, _), where in zip(reached, spots, strict=True) if len(where)]
     curved = _curved(path.between(own))
     for passes, kinds in ((_pass_above, _UPPER_BOUNDS), (_pass_through, _BOUNDS)):
-        bounds = [node for node in nodes if _operation_of(node) in kinds]
-        if bounds and (passes is _pass_above or not any(map(len, spots))):
-            with HookManager([(node, "tensor", partial(passes, node)) for node in bounds]):
+        if cut_off if passes is _pass_above else not any(map(len, spots)):
+            with _hooked(nodes, kinds, passes):
                 ranks = _slopes(tensor, index, [leaf for _, leaf, _ in reached])
             spots = _nonzero(ranks)
             if passes is _pass_above and any(map(_differ, ranks, slopes)):
-                curved += dict.fromkeys(map(_operation_of, bounds))
+                curved += dict.fromkeys(map(_operation_of, cut_off))
     candidates, count, total = list[tuple[float, Part]](), 0, 0.0
     for (place, leaf, slope), rank, where in zip(reached, ranks, spots, strict=True):
         values, weights, ranked = (
@@ -184,6 +184,14 @@ def _differ(one: Tensor, other: Tensor) -> bool:
     return bool((one != other).any())
 
 
+def _hooked(
+    nodes: Sequence[Any], kinds: Collection[str], passes: Callable[..., Any]
+) -> HookManager:
+    """Return a block within which a function sees, or changes, the gradients of some nodes."""
+    bounds = [node for node in nodes if _operation_of(node) in kinds]
+    return HookManager([(node, "tensor", partial(passes, node)) for node in bounds])
+
+
 def _pass_through(node: Any, inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> tuple[Any, ...]:
     """Let an activation's node in autograd's graph pass its gradient on unchanged."""
     return (*outputs, *inputs[1:])
@@ -191,14 +199,27 @@ def _pass_through(node: Any, inputs: tuple[Any, ...], outputs: tuple[Any, ...]) 
 
 def _pass_above(node: Any, inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> tuple[Any, ...]:
     """Let such a node pass its gradient on unchanged where values reach an upper bound."""
+    above = _at_upper_bound(node)
+    return inputs if above is None else (torch.where(above, outputs[0], inputs[0]), *inputs[1:])
+
+
+def _note_cut_off(
+    cut_off: list[Any], node: Any, inputs: tuple[Any, ...], outputs: tuple[Any, ...]
+) -> None:
+    """Note such a node if an upper bound sets a slope to 0."""
+    above = _at_upper_bound(node)
+    if above is not None and bool((outputs[0].ne(0) & above).any()):
+        cut_off.append(node)
+
+
+def _at_upper_bound(node: Any) -> Tensor | None:
+    """Return the mask of the values of an activation's node that reach its upper bound."""
     high = getattr(node, "_saved_max_val", None) or getattr(node, "_saved_max", None)
     if node.name().startswith("Hardsigmoid"):
         high = 3.0
     # In place, only the result is saved.
     values = getattr(node, "_saved_self", getattr(node, "_saved_result", None))
-    if values is None or not isinstance(high, (int, float)):
-        return inputs
-    return (torch.where(values >= high, outputs[0], inputs[0]), *inputs[1:])
+    return values >= high if values is not None and isinstance(high, (int, float)) else None
 
 
 class SameMemory(torch.autograd.Function):
@@ -226,7 +247,7 @@ class _Path:
     def __init__(self, root: Any) -> None:
         self._onward: dict[Any, list[Any]] = {root: []}  # the nearest to the root first
         self._ends: dict[int, Any] = {}
-        waiting = [root]
+        self.nodes = waiting = [root]
         for node in waiting:  # grows
             self._ends[id(getattr(node, "variable", None))] = node
             for behind in (each for each, _ in node.next_functions if each is not None):
