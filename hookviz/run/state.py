@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from ..hooking.interrupts import Block
 from ..hooking.select import all_modules
+from ..tables import some
 
 _MAPPINGS = frozenset((dict, OrderedDict, defaultdict, Counter))
 _EMPTIABLE = _MAPPINGS | {set}
@@ -92,11 +93,12 @@ def _middle(parameter: nn.Parameter) -> Tensor:
 
 
 def _warn_overwritten(model: nn.Module, weights: list[nn.Parameter]) -> None:
-    names = [name for name, weight in model.named_parameters() if weight in {*weights}]
-    shown = ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+    written = {*weights}  # by identity
+    names = [name for name, weight in model.named_parameters() if weight in written]
     warnings.warn(
-        f"The model overwrites the frozen weights {shown} in place when it runs, as a momentum "
-        "encoder may do, which hookviz cannot undo: look at copy.deepcopy(model) instead.",
+        f"While {type(model).__name__} ran, frozen weights were overwritten in place "
+        f"({some(names, 2)}): by its forward, as a momentum encoder may do, or by a training in "
+        "another thread. hookviz cannot undo that: look at copy.deepcopy(model) instead.",
         RuntimeWarning,
         stacklevel=2,
     )
