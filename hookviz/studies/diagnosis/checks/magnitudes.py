@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from ....tables import number
 from ..check import Check, LayerCall, RunRecord
 from ..findings import Finding
-from ..modules import has_weights, is_zero, untrained_norms
+from ..modules import has_weights, untrained_norms
 
 LIMIT = 1e6
 """The factor between two layers from which on something has exploded or vanished."""
@@ -35,7 +35,7 @@ class Magnitudes(Check):
 
     def findings(self, run: RunRecord) -> Iterator[Finding]:
         leaves = [each for each in run.calls if each.leaf]
-        zero = {each.layer for each in leaves if is_zero(each.module)}
+        zero = run.zero_layers
         ran = [e for e in leaves if e.layer not in zero and has_weights(e.module)]
         new = untrained_norms(run.names)
         forward = list(_findings("activation", [(e, e.size) for e in ran], new))
@@ -116,9 +116,15 @@ def _trend(
 ) -> Finding:
     """Report it as a whole if many small steps make most of it, else at its largest step."""
     backward = what == "gradient"
+    steps = [_ratio(kind, a, b) for a, b in pairwise(sizes)]
+    small = [index for index, step in enumerate(steps) if 1 < step < math.inf]
+    logs = sorted((math.log(steps[index]) for index in small), reverse=True)
+    many = len(small) >= MANY and sum(logs) > math.log(LIMIT) and sum(logs[:2]) < sum(logs) / 2
+    most = max(steps)
     found = Finding(
         kind,
-        "warning",
+        # Layers that do not normalize yet add up to it, unless one makes most of it by itself.
+        "note" if advice and (many or most < LIMIT**0.5) else "warning",
         "",
         advice or _ADVICE[kind],
         phase="backward" if backward else "forward",
@@ -132,23 +138,18 @@ def _trend(
         named = f"{calls[last].layer!r} than in {calls[0].layer!r}"
         return f"The {what}s are {factor} times {by} in {named}"
 
-    steps = [_ratio(kind, a, b) for a, b in pairwise(sizes)]
-    small = [index for index, step in enumerate(steps) if 1 < step < math.inf]
-    logs = sorted((math.log(steps[index]) for index in small), reverse=True)
-    many = len(small) >= MANY and sum(logs) > math.log(LIMIT) and sum(logs[:2]) < sum(logs) / 2
     if many:
         behind = calls[small[0] + 1 :]
         mean = number(math.exp(sum(logs) / len(small)))
         return replace(
             found,
-            severity="note" if advice else "warning",  # nothing has been learnt yet
             message=f"{compared(small[-1] + 1)}: no single layer is the cause, each of "
             f"{len(small)} steps changes it {mean} times.",
             layer=behind[0].layer,
             call=behind[0].call,
             layers=[each.layer for each in behind],
         )
-    most, end = max(steps), sizes.index(sizes[-1])
+    end = sizes.index(sizes[-1])
     first, call = calls[steps.index(most) :][:2]
     if backward:
         between = leaves[leaves.index(call) : leaves.index(first) + 1]
