@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 
 import torch
@@ -140,6 +141,8 @@ class OperationLog(Listener):
     def _find_origin(
         self, record: OperationRecord, operation: Operation, given: list[Tensor]
     ) -> None:
+        scalars = (*operation.args, *operation.kwargs.values())
+        record.constant |= any(isinstance(each, float) and math.isinf(each) for each in scalars)
         before = [range_of(each) for each in given]
         record.given = tuple(filter(None, before))
         record.origin = origin_of(record, before)

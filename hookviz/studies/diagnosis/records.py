@@ -6,7 +6,6 @@ read off that graph it computes when the run is over; only values have to be loo
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import attrgetter
@@ -235,7 +234,6 @@ def record_of(operation: Operation, index: int) -> OperationRecord:
     layer, call = OUTSIDE, 0
     if operation.call is not None:
         layer, call = operation.call.layer, operation.call.call
-    scalars = (each for each in (*operation.args, *operation.kwargs.values()))
     return OperationRecord(
         index,
         operation.title,
@@ -243,8 +241,7 @@ def record_of(operation: Operation, index: int) -> OperationRecord:
         call,
         operation.phase,
         *operation.line,
-        constant=operation.name in _CONSTANT
-        or any(isinstance(each, float) and math.isinf(each) for each in scalars),
+        constant=operation.name in _CONSTANT,
         kind=operation.kind,
         overwrites=operation.mutates,
         again=operation.again,
@@ -284,7 +281,7 @@ MAPS = frozenset(("convolution", "group_norm", *BATCH_NORMS))
 HALF = (torch.float16, torch.bfloat16)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class RanOperation:
     """An operation that has just run, with its tensors.
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
 
 from ....run.operations import BATCH_NORMS, uses_running_statistics
 from ....tables import number
@@ -30,9 +29,9 @@ class BatchNormVariance(Check):
     looks_at = "BatchNorm's variances"
     operations = BATCH_NORMS
 
-    #: Channels that vary now and did not in training, and the largest root mean square of their
-    #: output.
-    blown: dict[OperationRecord, tuple[Tensor, float]] = field(default_factory=dict)
+    #: How many channels of how many vary now and did not in training, and the largest root mean
+    #: square of their output.
+    blown: dict[OperationRecord, tuple[int, int, float]] = field(default_factory=dict)
 
     def after(self, ran: RanOperation, run: RunRecord) -> None:
         arguments = ran.operation.argument
@@ -47,13 +46,13 @@ class BatchNormVariance(Check):
             values = ran.given[0].detach().movedim(1, 0).flatten(1).float()[channels]
             away = values - arguments["running_mean"][channels, None]
             factors = (away.square().mean(1) / (variance + eps)).sqrt()
-            channels[channels.clone()] = factors > torch.where(variance < NONE, BLOWN, 5 * BLOWN)
-            self.blown[ran.record] = channels, factors.max().item()
+            count = int((factors > torch.where(variance < NONE, BLOWN, 5 * BLOWN)).sum())
+            if count:
+                self.blown[ran.record] = count, len(running), factors.max().item()
 
     def findings(self, run: RunRecord) -> Iterator[Finding]:
-        for record, (blown, factor) in self.blown.items():
-            if bool(blown.any()) and record.maker_layer not in run.zero_layers:
-                count, of = int(blown.sum()), len(blown)
+        for record, (count, of, factor) in self.blown.items():
+            if record.maker_layer not in run.zero_layers:
                 yield Finding(
                     "batchnorm",
                     "warning",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
@@ -23,16 +23,17 @@ class HalfPrecision(Check):
     looks_at = "half precision"
     operations = ("to_copy", "mul", "div", "pow")  # they make a number small, but never 0
 
-    underflow: dict[OperationRecord, float] = field(default_factory=dict)
+    underflow: tuple[OperationRecord, float] | None = None  # the first one, and its lost fraction
 
     def after(self, ran: RanOperation, run: RunRecord) -> None:
         output = ran.output
-        if output.dtype in HALF:
+        if output.dtype in HALF and self.underflow is None:
             nonzero = torch.ones_like(output, dtype=torch.bool)
             for each in ran.given:
                 nonzero &= each != 0
-            lost = int((nonzero & (output == 0)).sum())
-            self.underflow[ran.record] = lost / max(int(nonzero.sum()), 1)
+            lost = int((nonzero & (output == 0)).sum()) / max(int(nonzero.sum()), 1)
+            if lost > LOST:
+                self.underflow = ran.record, lost
 
     def findings(self, run: RunRecord) -> Iterator[Finding]:
         forward = [each for each in run.operations if each.phase == "forward"]
@@ -50,19 +51,18 @@ class HalfPrecision(Check):
                 **worst.place,
                 evidence={"share of the largest": fraction},
             )
-        for record, lost in self.underflow.items():
-            if lost > LOST:
-                what = "gradients" if record.phase == "backward" else "numbers"
-                yield Finding(
-                    "half precision",
-                    "warning",
-                    f"{100 * lost:.3g} % of the {what} other than 0 become 0 in "
-                    f"{_name(record.made[0].dtype)}.",
-                    "Scale them up before the cast, as GradScaler does gradients, or use bfloat16.",
-                    **record.place,
-                    evidence={"lost": lost},
-                )
-                return
+        if self.underflow is not None:
+            record, lost = self.underflow
+            what = "gradients" if record.phase == "backward" else "numbers"
+            yield Finding(
+                "half precision",
+                "warning",
+                f"{100 * lost:.3g} % of the {what} other than 0 become 0 in "
+                f"{_name(record.made[0].dtype)}.",
+                "Scale them up before the cast, as GradScaler does gradients, or use bfloat16.",
+                **record.place,
+                evidence={"lost": lost},
+            )
 
 
 def _fraction_of_largest(record: OperationRecord) -> float:

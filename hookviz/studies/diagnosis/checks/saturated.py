@@ -21,14 +21,6 @@ MOST = 0.9
 
 
 @dataclass
-class Gate:
-    """The output of a sigmoid or tanh: the fraction at its ends; whether all of it is stuck."""
-
-    fraction: float
-    stuck: bool
-
-
-@dataclass
 class Saturated(Check):
     """Report saturated sigmoids and tanhs.
 
@@ -39,7 +31,8 @@ class Saturated(Check):
     looks_at = "sigmoids and tanhs at their ends"
     operations = tuple(ENDS)
 
-    gates: dict[OperationRecord, Gate] = field(default_factory=dict)
+    #: The fraction of its values at the ends, and whether no input moves them.
+    gates: dict[OperationRecord, tuple[float, bool]] = field(default_factory=dict)
 
     def after(self, ran: RanOperation, run: RunRecord) -> None:
         if ran.record.phase == "backward" or not ran.output.numel():
@@ -47,25 +40,26 @@ class Saturated(Check):
         low, high = ENDS[ran.record.name]
         edge = NEAR * (high - low)
         at_ends = (ran.output <= low + edge) | (ran.output >= high - edge)
-        before = range_of(ran.given[0])
-        stuck = before is not None and (before.low > STUCK or before.high < -STUCK)
-        self.gates[ran.record] = Gate(at_ends.float().mean().item(), stuck)
+        fraction = at_ends.float().mean().item()
+        if fraction > MOST:
+            before = range_of(ran.given[0])
+            stuck = before is not None and (before.low > STUCK or before.high < -STUCK)
+            self.gates[ran.record] = fraction, stuck
 
     def findings(self, run: RunRecord) -> Iterator[Finding]:
         products = [each for each in run.operations if each.name == "mul"]
         scaling = {each for product in products for each in product.makers}
-        for record, gate in self.gates.items():
-            fault = bool(run.uses.get(record)) or (record in scaling and gate.stuck)
-            if gate.fraction > MOST and fault:
+        for record, (fraction, stuck) in self.gates.items():
+            if run.uses.get(record) or (record in scaling and stuck):
                 yield Finding(
                     "saturated",
                     "warning",
-                    f"{100 * gate.fraction:.3g} % of the values that {record.name} returned are at "
+                    f"{100 * fraction:.3g} % of the values that {record.name} returned are at "
                     f"its ends, over {run.samples} input{'s' * (run.samples != 1)}: hardly any "
                     "gradient passes.",
                     "Make its input smaller: a normalization before it, or smaller weights.",
                     **record.place,
-                    evidence={"fraction": gate.fraction, "after": record.maker_layer},
+                    evidence={"fraction": fraction, "after": record.maker_layer},
                     cause="saturated",
                     explains=VANISHING,
                 )
