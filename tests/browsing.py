@@ -23,9 +23,12 @@ class Browser:
         self._asked = 0
 
     def _arrived(self, answer: dict[str, Any], buffers: Any = None) -> None:
-        self.answers.append(answer)
-        codings = [read(Coding, coding) for coding in answer["arrays"]]
-        self.arrays.append({c.name: _decoded(c, b) for c, b in zip(codings, buffers, strict=True)})
+        left = iter(buffers or ())
+        for each in answer.get("answers", [answer]):
+            self.answers.append(each)
+            codings = [read(Coding, coding) for coding in each["arrays"]]
+            self.arrays.append({coding.name: _decoded(coding, next(left)) for coding in codings})
+        assert not list(left)
 
     def ask(self, ask: str, **fields: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """Send a question; return the answer and its arrays."""

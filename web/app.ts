@@ -425,7 +425,8 @@ export class App {
     this.offerDrawers();
     render(h(Face, { app: this }), this.root);
     this.network.show();
-    if (this.shown) source.prefetch(at, this.neighbours());
+    // After the frame: sending may take longer than drawing.
+    if (this.shown) setTimeout(() => this.frame < 0 || source.prefetch(this.at, this.neighbours()));
   }
 
   /** Make the choices of a channel that had to wait for the layer; returns whether a setting changed. */

@@ -24,12 +24,13 @@ export function upsampled(
   const values = new Float32Array(height * width);
   for (let y = 0; y < height; y++) {
     const { first, second, share } = rows[y];
+    const [above, below] = [first * wide, second * wide];
     for (let x = 0; x < width; x++) {
       const at = columns[x];
-      const value = (row: number, cell: number) => heat[row * wide + cell];
-      const mix = (row: number) =>
-        value(row, at.first) * (1 - at.share) + value(row, at.second) * at.share;
-      values[y * width + x] = mix(first) * (1 - share) + mix(second) * share;
+      const [left, right] = [at.first, at.second];
+      const upper = heat[above + left] * (1 - at.share) + heat[above + right] * at.share;
+      const lower = heat[below + left] * (1 - at.share) + heat[below + right] * at.share;
+      values[y * width + x] = upper * (1 - share) + lower * share;
     }
   }
   return values;
@@ -47,9 +48,12 @@ function steps(cells: number, pixels: number): Cells[] {
 const GAMMA = 2.2;
 const LIGHT = Float64Array.from({ length: 256 }, (_, byte) => (byte / 255) ** GAMMA);
 
-function lightOf(picture: Uint8ClampedArray, i: number) {
-  return LIGHT[picture[i]];
-}
+// The way back, by the root of the light: a power for every pixel would take most of the time.
+const STEPS = 4095;
+const BYTES = Float64Array.from(
+  { length: STEPS + 1 },
+  (_, step) => 255 * (step / STEPS) ** (2 / GAMMA),
+);
 
 /**
  * As `blend` of hookviz/render/overlay.py: colours go, in linear light, and the luminance stays.
@@ -77,15 +81,11 @@ export function blended(
     const scaled = flat ? 0 : Math.min((Math.abs(value) - least) / span, 1);
     const share = Number.isFinite(value) ? scaled : 1;
     const p = 4 * i;
-    const [red, green, blue] = [
-      lightOf(picture, p),
-      lightOf(picture, p + 1),
-      lightOf(picture, p + 2),
-    ];
-    const grey = 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+    const grey = 0.2126 * LIGHT[picture[p]] + 0.7152 * LIGHT[picture[p + 1]] +
+      0.0722 * LIGHT[picture[p + 2]];
     for (let c = 0; c < 3; c++) {
-      const light = c === 0 ? red : c === 1 ? green : blue;
-      const ground = 255 * (light + alpha * (grey - light)) ** (1 / GAMMA);
+      const light = LIGHT[picture[p + c]];
+      const ground = BYTES[Math.round(STEPS * Math.sqrt(light + alpha * (grey - light)))];
       const colour = colours[4 * levels[i] + c];
       mixed[p + c] = ground + alpha * share * (colour - ground);
     }

@@ -111,8 +111,12 @@ class KernelSource {
       this.moves,
       (request) => this.connection.send({ ...request, questions: this.next }),
     );
-    model.on("msg:custom", (said: AnyReply, buffers: DataView[]) => {
-      this.arrive(said, buffers ?? []);
+    model.on("msg:custom", (said: AnyReply | { answers: AnyReply[] }, buffers: DataView[] = []) => {
+      let first = 0; // the arrays of several answers come one after the other
+      for (const answer of "answers" in said ? said.answers : [said]) {
+        const count = answer.arrays?.length ?? 0;
+        this.arrive(answer, buffers.slice(first, first += count));
+      }
     });
     this.connection = new Connection(model, () => this.tell(), () => this.end());
     model.on("change:facts", () => this.changed());

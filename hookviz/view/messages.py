@@ -16,6 +16,7 @@ import math
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
 from typing import (
     Any,
     TypeVar,
@@ -792,10 +793,15 @@ def read(kind: type[Kind], values: Mapping[str, Any]) -> Kind:
     if wrong := (values.keys() - declared.keys()) | (needed - values.keys()):
         names = ", ".join(sorted(wrong))
         raise ValueError(f"{kind.__name__} has other fields than this message: {names}.")
-    hints = get_type_hints(kind)
+    hints = _hints_of(kind)
     return kind(
         **{declared[n].name: _read_value(hints[declared[n].name], v) for n, v in values.items()}
     )
+
+
+@cache
+def _hints_of(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)  # it evaluates each annotation
 
 
 def _read_value(hint: Any, value: Any) -> Any:

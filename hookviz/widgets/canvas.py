@@ -85,7 +85,7 @@ class Canvas(anywidget.AnyWidget):
         self._keys = itertools.count()
         self._inputs: ModelInput | None = None
         self._replaced: dict[str, str] = {}  # what the browser calls a name, and the name
-        self._handling = False  # True while a change of the browser is handled
+        self._handling: int | None = None  # the count of the browser's change that is handled
         super().__init__(token=uuid4().hex, **self._traits_now(), **self._overview_now())
         self.observe(self._moved, "settings")
         self.on_msg(self._received)
@@ -95,11 +95,14 @@ class Canvas(anywidget.AnyWidget):
     def show(self, note: str) -> None:
         """Update the browser to the explorer's present view, with a note."""
         traits = self._traits_now()
-        with self._unobserved(), self.hold_trait_notifications(), self.hold_sync():
+        if "facts" in traits and self._handling is not None:
+            traits["seen"] = self._handling  # the browser draws at once, not after another message
+        # In one message: traits are sent when they notify, so that this must come first.
+        with self.hold_sync(), self._unobserved(), self.hold_trait_notifications():
             self._set_traits(traits)
             self.note = self._sent(note)
             self.pictures = self._sent(m.as_json(self._explored.thumbnails()))
-        if not self._handling:
+        if self._handling is None:
             self._set_traits(self._overview_now())
 
     @property
@@ -195,16 +198,15 @@ class Canvas(anywidget.AnyWidget):
 
     def _handle(self, count: int, do: Callable[[], None]) -> None:
         """Do what the browser asks, and tell it so, whatever comes of it."""
-        self._handling = True
+        self._handling = seen = max(self.seen, count)
         try:
             do()
         finally:
-            self._handling = False
+            self._handling = None
             if not self.closed:
-                traits = self._traits_now()
+                traits = self._traits_now() | {"seen": seen}
                 with self._unobserved(), self.hold_sync():  # in one message
                     self._set_traits(traits)
-                    self.seen = max(self.seen, count)
                 self._set_traits(self._overview_now())
 
     @contextmanager
@@ -230,13 +232,21 @@ class Canvas(anywidget.AnyWidget):
         self._reply(m.read_question(message))
 
     def _answer_coming(self) -> None:
-        """Answer the questions that came with the request for this run."""
+        """Answer the questions that came with the request for this run, in one message."""
+        answered = []
         # An interrupt ends the answers and not the request: the browser asks for those it lacks.
         with suppress(KeyboardInterrupt):
             for question in self._coming:
-                self._reply(replace(question, key=f"{self._run} {question.key}"))
+                answered.append(self._replied(replace(question, key=f"{self._run} {question.key}")))
+        if answered:
+            messages, arrays = zip(*answered, strict=True)
+            self.send({"answers": list(messages)}, list(itertools.chain.from_iterable(arrays)))
 
     def _reply(self, question: m.Question) -> None:
+        self.send(*self._replied(question))
+
+    def _replied(self, question: m.Question) -> tuple[dict[str, Any], list[bytes]]:
+        """Return the answer to a question, as it is sent."""
         again = HOW_TO_ASK_AGAIN.get(type(question))
         arrays: dict[str, np.ndarray] = {}
         try:
@@ -249,13 +259,11 @@ class Canvas(anywidget.AnyWidget):
             answer = m.Reply(none=str(error))
         except BaseException as error:  # interrupted: it may be asked again
             if again is None or not isinstance(error, KeyboardInterrupt):
-                self._send_answer(_addressed(m.Reply(lost=True), question))
+                self.send(*self._packed(m.Reply(lost=True), question, {}))
                 raise
             self.stops += 1
             answer = _stopped(question, again)
-        self._send_answer(
-            _addressed(answer, question), [_encoded(*array) for array in arrays.items()]
-        )
+        return self._packed(answer, question, arrays)
 
     def _answer(self, question: m.Question) -> tuple[m.Reply, dict[str, np.ndarray]]:
         if isinstance(question, m.CodeQuestion):
@@ -268,10 +276,14 @@ class Canvas(anywidget.AnyWidget):
             }
         return reply(self._explored.displayed(), question)
 
-    def _send_answer(self, answer: m.Reply, arrays: Sequence[Packed] = ()) -> None:
-        codings = [m.read(m.Coding, coding) for coding, _ in arrays]
-        sent = self._sent(m.as_json(replace(answer, arrays=codings)))
-        self.send(sent, [data for _, data in arrays])
+    def _packed(
+        self, answer: m.Reply, question: m.Question, arrays: dict[str, np.ndarray]
+    ) -> tuple[dict[str, Any], list[bytes]]:
+        packed = [_encoded(*array) for array in arrays.items()]
+        codings = [m.read(m.Coding, coding) for coding, _ in packed]
+        word = m.word_of(type(question))
+        addressed = replace(answer, ask=word, key=question.key, arrays=codings)
+        return self._sent(m.as_json(addressed)), [data for _, data in packed]
 
     def close(self) -> None:
         """Release all references to the explorer."""
@@ -279,10 +291,6 @@ class Canvas(anywidget.AnyWidget):
         self.unobserve_all()
         self._latest = self._described = ()
         super().close()
-
-
-def _addressed(answer: m.Reply, question: m.Question) -> m.Reply:
-    return replace(answer, ask=m.word_of(type(question)), key=question.key)
 
 
 def _stopped(question: m.Question, again: str) -> m.Reply:

@@ -16,7 +16,7 @@ import hookviz
 TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS), str(TESTS / "browser")]  # as in pytest
 
-from benchmarks import in_browser, passes, showing, studies  # noqa: E402
+from benchmarks import in_browser, passes, showing, strokes, studies  # noqa: E402
 from benchmarks.race import Table, one_thread  # noqa: E402
 
 PAGE = TESTS.parent / "docs" / "explanation" / "benchmarks.md"
@@ -39,6 +39,7 @@ BENCHMARKS: dict[str, Callable[[bool], Iterator[Table]]] = {
     "memory": showing.memory,
     "keypress": in_browser.key_press,
     "network": in_browser.network_pages,
+    "strokes": strokes.strokes,
 }
 
 
