@@ -350,7 +350,11 @@ export class App {
       "/": () => this.find(true),
       LayerHome: () => this.toLayer(-Infinity),
       LayerEnd: () => this.toLayer(Infinity),
-      Escape: () => this.state.set({ place: null, hover: null }),
+      Escape: () => {
+        // In full screen the browser takes this key.
+        if (this.tools.presents) this.tools.present(false);
+        else this.state.set({ place: null, hover: null });
+      },
     };
   }
 

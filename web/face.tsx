@@ -4,6 +4,7 @@ import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { BrushView, Sheet } from "./brush.tsx";
 import { ColourMenu, HeatmapMenu, InputCaption } from "./captions.tsx";
 import { CardView } from "./card.tsx";
+import { className } from "./classes.ts";
 import { Colourbar } from "./colourbar.tsx";
 import { ByHand, Popup, Slider, Toggle } from "./controls.tsx";
 import { DrawersView } from "./drawers.tsx";
@@ -214,12 +215,13 @@ const HINTS: Array<[string, string]> = [
 /** The predictions, and other ways to choose a target. */
 function Answers({ app }: { app: App }) {
   const { facts, source, at } = app;
-  const { classes: { count, names }, predictions, answer } = facts;
+  const { classes, predictions, answer } = facts;
+  const { count, names } = classes;
   const items = useMemo(
     () =>
       Array.from({ length: count }, (_, number) => ({
         key: String(number),
-        name: names[number] ?? `class ${number}`,
+        name: className(classes, number),
         more: String(number),
       })),
     [names, count],
@@ -229,7 +231,7 @@ function Answers({ app }: { app: App }) {
   const wanted = source.wanted ?? null;
   const target = wanted === null
     ? targetOf(source, at)
-    : { number: wanted, name: names[wanted] ?? `class ${wanted}` };
+    : { number: wanted, name: className(classes, wanted) };
   const box = bars.find(({ number }) => boxes[number].target === facts.target.written);
   const [shown, aim, words] = bars.length
     ? [

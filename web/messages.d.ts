@@ -509,6 +509,7 @@ export interface OutputFacts {
 export interface ClassFacts {
   count: number;
   names: string[];
+  word: string;
 }
 
 export interface LayerFacts {

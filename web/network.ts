@@ -2,6 +2,7 @@
 // another factor of a channel is another answer, and only what is looked at is asked for.
 
 import { CAMS } from "./cams.ts";
+import { className, rankedClasses } from "./classes.ts";
 import { ARRIVES_NOT } from "./heatmaps.ts";
 import { averaged, type Header, Layer } from "./layer.ts";
 import { rangeOf, toLevels } from "./levels.ts";
@@ -318,7 +319,7 @@ export class NetworkSource {
     if (this.edits.length && !before) return;
     const predictions = rankedClasses(
       logits.values,
-      this.facts.classes.names,
+      this.facts.classes,
       before?.values ?? null,
     ).slice(0, TOP);
     this.facts = { ...this.facts, predictions };
@@ -328,8 +329,8 @@ export class NetworkSource {
   /** The answer is here, and the target is what it was asked for. */
   aimed() {
     const { goal, targetClass: number, facts } = this;
-    const { names, count } = facts.classes;
-    const name = number === null ? facts.target.name : (names[number] ?? `class ${number}`);
+    const { count } = facts.classes;
+    const name = number === null ? facts.target.name : className(facts.classes, number);
     const chosen = !this.follows;
     const ofClass = count && number !== facts.net.number
       ? { name, number, written: String(number), chosen }
@@ -866,43 +867,4 @@ function flatShape(shape: number[]): [number, number, number] {
     shape.length > 2 ? (shape.at(-2) ?? 1) : 1,
     shape.length > 1 ? (shape.at(-1) ?? 1) : 1,
   ];
-}
-
-/** The softmax of logits, probabilities unchanged, and the sigmoid of a single output. */
-export function probabilitiesOf(logits: Float32Array): number[] {
-  const all = [...logits];
-  if (all.length === 1) return all.map((value) => 1 / (1 + Math.exp(-value)));
-  const sum = all.reduce((total, each) => total + each, 0);
-  if (all.every((value) => value >= 0) && Math.abs(sum - 1) < 1e-3) return all;
-  const most = Math.max(...all);
-  const raised = all.map((value) => Math.exp(value - most));
-  const whole = raised.reduce((total, each) => total + each, 0);
-  return raised.map((value) => value / whole);
-}
-
-/**
- * Classes, the likeliest first, as the app shows them.
- * @param before Those without the edits.
- */
-function rankedClasses(logits: Float32Array, names: string[], before: Float32Array | null) {
-  const now = probabilitiesOf(logits);
-  const was = before && probabilitiesOf(before);
-  if (now.some(Number.isNaN)) return [];
-  const order = now.map((_, number) => number).sort((a, b) => now[b] - now[a] || a - b);
-  return order.map((number) => {
-    const value = now[number];
-    const earlier = was ? was[number] : null;
-    return {
-      number,
-      name: names[number] ?? `class ${number}`,
-      value,
-      words: `${(100 * value).toFixed(1)} %`,
-      before: earlier,
-      change: earlier === null ? "" : `${signedText(100 * (value - earlier))} pp`,
-    };
-  });
-}
-
-function signedText(value: number) {
-  return `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(1)}`;
 }

@@ -1,8 +1,8 @@
 // `window.hookviz`: the page for scripts. What it takes and returns is in docs/howto/network-page.md.
 
 import { CAMS } from "./cams.ts";
+import { className, probabilitiesOf } from "./classes.ts";
 import { pixelsOf } from "./intake.tsx";
-import { probabilitiesOf } from "./network.ts";
 import { OCCLUSION } from "./running.ts";
 import { readTarget } from "./targets.ts";
 import type { NetworkSource } from "./network.ts";
@@ -123,7 +123,7 @@ export function publicObject(facts: PageFacts, source: Promise<NetworkSource>) {
         return [...data]
           .map((logit, index) => ({
             index,
-            name: classes.names[index] ?? `class ${index}`,
+            name: className(classes, index),
             logit,
             probability: shares[index],
           }))

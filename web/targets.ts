@@ -1,5 +1,6 @@
 // What a page's network runs backward from: a target, as it is written in Python, as weights of its outputs.
 
+import { className } from "./classes.ts";
 import type { PageFacts } from "./network.ts";
 
 /** `weights` by input of the graph; `number` of a single class. */
@@ -50,7 +51,7 @@ function classTerm(text: string, { net, classes }: PageFacts): Term | null {
     places: [number],
     each: 1,
     said: String(number),
-    name: classes.names[number] ?? `class ${number}`,
+    name: className(classes, number),
   };
 }
 

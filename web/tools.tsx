@@ -11,6 +11,7 @@ import type { App } from "./app.ts";
 export class Tools {
   timer = 0;
   words = "";
+  presents = false;
   sheet: "help" | { copy: string } | null = null;
 
   constructor(public app: App) {}
@@ -48,6 +49,20 @@ export class Tools {
   open(sheet: "help" | { copy: string } | null) {
     this.sheet = sheet;
     this.app.schedule();
+  }
+
+  async present(on: boolean) {
+    if (on === this.presents) return;
+    this.presents = on;
+    const { root } = this.app;
+    root.classList.toggle("hv-presenter", on);
+    this.app.schedule();
+    try {
+      if (on) await root.requestFullscreen();
+      else if (document.fullscreenElement) await document.exitFullscreen();
+    } catch {
+      // a frame that may not fill the screen: large type is what is left
+    }
   }
 
   /** Of what is shown. */
@@ -127,7 +142,7 @@ export function ToolButtons({ tools }: { tools: Tools }) {
             </Toggle>
           ))}
       </Popup>
-      <Present root={tools.app.root} />
+      <Present tools={tools} />
       <Toggle title="keys, and a tour of half a minute: key ?" onClick={() => tools.open("help")}>
         ?
       </Toggle>
@@ -155,27 +170,18 @@ function Selected({ text }: { text: string }) {
 }
 
 /** For a projector: larger text and pictures, full screen; leaving the full screen turns it off. */
-function Present({ root }: { root: HTMLElement }) {
-  const [on, setOn] = useState(false);
-  useLayoutEffect(() => {
-    root.classList.toggle("hv-presenter", on);
-  }, [on]);
+function Present({ tools }: { tools: Tools }) {
   useEffect(() => {
-    const leave = () => document.fullscreenElement || setOn(false);
-    document.addEventListener("fullscreenchange", leave);
-    return () => document.removeEventListener("fullscreenchange", leave);
+    const changed = () => document.fullscreenElement || tools.present(false);
+    document.addEventListener("fullscreenchange", changed);
+    return () => document.removeEventListener("fullscreenchange", changed);
   }, []);
-  const toggle = async () => {
-    setOn(!on);
-    try {
-      if (!on) await root.requestFullscreen();
-      else if (document.fullscreenElement) await document.exitFullscreen();
-    } catch {
-      // a frame that may not fill the screen: large type is what is left
-    }
-  };
   return (
-    <Toggle title="larger, full screen, for a projector" aria-pressed={on} onClick={toggle}>
+    <Toggle
+      title="larger, full screen, for a projector; Escape leaves it"
+      aria-pressed={tools.presents}
+      onClick={() => tools.present(!tools.presents)}
+    >
       present
     </Toggle>
   );

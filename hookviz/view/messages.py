@@ -637,10 +637,14 @@ class OutputFacts(Message):
 
 
 class ClassFacts(Message):
-    """The number of classes, and their names."""
+    """The number of classes, their names, and what one without a name is called.
+
+    ``word`` is ``"output"`` for a model that is not a classifier, whose scores are no logits.
+    """
 
     count: int
     names: list[str]
+    word: str
 
 
 class LayerFacts(Message):
@@ -793,7 +797,7 @@ def read(kind: type[Kind], values: Mapping[str, Any]) -> Kind:
     if wrong := (values.keys() - declared.keys()) | (needed - values.keys()):
         names = ", ".join(sorted(wrong))
         raise ValueError(f"{kind.__name__} has other fields than this message: {names}.")
-    hints = _hints_of(kind)
+    hints = _hints_of(kind)  # type: ignore[arg-type]
     return kind(
         **{declared[n].name: _read_value(hints[declared[n].name], v) for n, v in values.items()}
     )

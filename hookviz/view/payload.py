@@ -44,7 +44,7 @@ from .maps import (
 from .orders import score_drops
 from .outputs import ShownOutput, main_map
 from .panels import FLAT, flatness
-from .predictions import class_number, output_of, predictions_of, target_name_of
+from .predictions import class_number, has_classes, output_of, predictions_of, target_name_of
 from .settings import CMAPS, PRODUCT, choices
 from .source import (
     input_sample,
@@ -95,7 +95,11 @@ def facts_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
         sides=side_names(view),
         answer=answer_facts(output_of(view), input_sample(view)),
         predictions=predictions_of(view),
-        classes=m.ClassFacts(count=count, names=list(names[:count])),
+        classes=m.ClassFacts(
+            count=count,
+            names=list(names[:count]),
+            word="class" if has_classes(view) else "output",
+        ),
         scored=run.scored,
         palettes={name: palette_text(name) for name in palette_names(view)},
         choices=m.Choices(**choices(view)),

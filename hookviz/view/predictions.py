@@ -154,12 +154,13 @@ def prediction_moved(before: Sequence[Prediction], now: Sequence[Prediction]) ->
 
 
 def signed(value: float, how: str = ".3g") -> str:
-    """Format a change, with its sign.
+    """Format a change, with its sign; zero has none, also after rounding.
 
-    >>> signed(-0.25), signed(3.04, ".1f")
-    ('−0.25', '+3.0')
+    >>> signed(-0.25), signed(3.04, ".1f"), signed(-0.04, ".1f")
+    ('−0.25', '+3.0', '0.0')
     """
-    return f"{value:+{how}}".replace("-", "−", 1)
+    text = f"{value:+{how}}"
+    return text.replace("-", "−", 1) if float(text) else text.lstrip("+-")
 
 
 def are_classes(model: nn.Module, logits: Tensor | None, class_names: Sequence[str]) -> bool:

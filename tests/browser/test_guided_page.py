@@ -182,3 +182,15 @@ def test_present_enlarges_the_view(written, shown):
     page.wait_for_function("document.fullscreenElement === null")
     expect(predictions).to_be_visible()
     expect(button).to_have_attribute("aria-pressed", "false")
+
+
+def test_escape_leaves_the_presentation_where_full_screen_is_refused(written, shown):
+    page = shown(written)
+    page.evaluate("() => { Element.prototype.requestFullscreen = () => Promise.reject(); }")
+    page.locator(".hv-tile").first.wait_for()
+    button, predictions = page.get_by_role("button", name="present"), page.locator(".hv-answers")
+    button.click()
+    expect(predictions).to_be_hidden()
+    page.keyboard.press("Escape")
+    expect(predictions).to_be_visible()
+    expect(button).to_have_attribute("aria-pressed", "false")

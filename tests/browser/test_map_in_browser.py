@@ -125,6 +125,15 @@ def test_on_a_phone_nothing_scrolls_sideways(shown, explorer_page):
     assert len(tops) == 5 and len(set(tops)) == 1, "the buttons stand in one line"
 
 
+def test_a_graph_page_on_a_phone_scrolls_its_drawing_and_not_the_page(shown):
+    graph = hookviz.graph(hookviz.demo_model(), torch.zeros(1, 3, 112, 112))
+    page = shown(graph.to_html())
+    page.set_viewport_size({"width": 390, "height": 800})
+    drawing = page.locator("svg[role=img]")
+    assert drawing.bounding_box()["width"] > 390
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
 class SpatialPyramidPooling(nn.Module):
     def __init__(self) -> None:
         super().__init__()

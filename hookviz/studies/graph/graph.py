@@ -284,7 +284,8 @@ class Graph(TablePage):
 
     def _repr_html_(self) -> str:
         picture = drawing(self.nodes, self.edges, self.verdict)
-        return picture + html_table(self.verdict, HEADER, self.rows())
+        scrolled = f'<div style="overflow-x: auto">{picture}</div>'  # wider than a phone
+        return scrolled + html_table(self.verdict, HEADER, self.rows())
 
 
 HEADER = ("node", "operation", "shape", "from")
