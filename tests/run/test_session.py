@@ -6,6 +6,7 @@ import pytest
 import torch
 from heavy import heavy_but
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import hookviz
 
@@ -69,6 +70,34 @@ def test_a_dtype_that_differs_from_the_weights_is_reported(model_dtype, dtype):
 def test_a_wrong_number_of_channels_is_reported():
     with pytest.raises(ValueError, match=r"shape \(1, 4, 9, 9\), does not fit layer 'stem.0'"):
         hookviz.explore(hookviz.demo_model(), torch.rand(1, 4, 9, 9))
+
+
+class Checkpointed(nn.Module):
+    """One convolution in two checkpointed blocks; it runs twice in the second."""
+
+    def __init__(self, reentrant):
+        super().__init__()
+        self.conv, self.reentrant = nn.Conv2d(2, 2, 3, padding=1), reentrant
+
+    def forward(self, x):
+        x = checkpoint(self.conv, x, use_reentrant=self.reentrant)
+        twice = nn.Sequential(self.conv, self.conv)
+        return checkpoint(twice, x, use_reentrant=self.reentrant).mean((2, 3))
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_a_trace_names_the_call_that_checkpointing_repeats(reentrant):
+    torch.manual_seed(0)
+    model, x = Checkpointed(reentrant), torch.rand(1, 2, 5, 5)
+    trace = hookviz.trace(model, x)
+    forward = [e for e in trace if e.layer == "conv" and e.kind == "forward" and e.fired]
+    first = {e.call: e.statistics for e in forward if not e.note}
+    again = [e for e in forward if e.note]
+    assert len(first) == 3
+    assert again
+    for event in again:
+        assert event.statistics == first[event.call]
+    assert again[0].call in (1, 2)  # the second checkpoint comes first
 
 
 class Normed(nn.Module):

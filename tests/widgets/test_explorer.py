@@ -206,6 +206,26 @@ def test_layers_that_do_not_depend_on_the_input_get_their_gradient():
         assert torch.equal(explorer.cache[name].gradient, cache[name].gradient)
 
 
+@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: ({"x": x},), lambda x: ([x],)])
+def test_inputs_that_a_model_overwrites_stay_unchanged(wrap):
+    class Careless(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 1)
+
+        def forward(self, x):
+            x = x["x"] if isinstance(x, dict) else x[0] if isinstance(x, list) else x
+            with torch.no_grad():
+                x.mul_(2)
+            return self.conv(x).mean((2, 3))
+
+    x = torch.rand(1, 3, 4, 4)
+    before = x.clone()
+    explorer = explore(Careless(), wrap(x))
+    assert torch.equal(x, before)
+    assert explorer.frame.input is not None and explorer.cache["conv"].gradient is not None
+
+
 class WithConstantLayer(nn.Module):
     """A model with a convolution and a layer that returns a constant."""
 
