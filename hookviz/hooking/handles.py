@@ -93,9 +93,11 @@ class HookManager(Block):
         self.exit_stack.enter_context(WithoutFastPath())
         self.exit_stack.callback(self._remove_hooks)
         for hook in self._hooks:
-            self._set_hook(*hook)
+            self.add(*hook)
 
-    def _set_hook(self, target: Any, kind: str, function: Callable[..., Any]) -> None:
+    @defer_interrupts  # a hook without its handle could never be removed
+    def add(self, target: Any, kind: str, function: Callable[..., Any]) -> None:
+        """Set one more hook; it is removed with the others."""
         if kind in OTHER_KINDS:
             register = getattr(target, f"register_{OTHER_KINDS[kind]}")
             handle = register(_Hook(self, None, function))
@@ -106,11 +108,6 @@ class HookManager(Block):
             if hook.first:
                 _prepend(target._forward_hooks)
         self._handles.append(handle)
-
-    @defer_interrupts  # a hook without its handle could never be removed
-    def add(self, target: Any, kind: str, function: Callable[..., Any]) -> None:
-        """Set one more hook; it is removed with the others."""
-        self._set_hook(target, kind, function)
 
     def _remove_hooks(self) -> None:
         while self._handles:
