@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from torch import nn
 
 import hookviz
 from hookviz.studies.trace.trace import trace_figure
@@ -20,6 +21,7 @@ def draw_howtos(folder: Path, write: Callable[[Path, bytes], None]) -> None:
     """Draw the pictures into `folder`, each named after its page."""
     for draw in (
         heatmaps, trust, edit, side_by_side, field, port, feature_visualization, plain, layers,
+        debug, teach, network_page, lesson_plan,
     ):  # fmt: skip
         name = draw.__name__.replace("_", "-")
         write(folder / f"{name}.png", as_png(draw(), dpi=90, bbox_inches="tight"))
@@ -143,6 +145,55 @@ def layers() -> Figure:
         activation = explorer.cache[name].activation[0]
         shown[name] = activation[int(activation.flatten(1).amax(1).argmax())].numpy()
     explorer.close()
+    return row(shown)
+
+
+def debug() -> Figure:
+    """Draw a layer whose gradient has an infinite value wherever a square root is 0."""
+
+    class Root(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.sqrt().sum((1, 2, 3))
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), Root())
+    x = hookviz.attribution.prepare_input(hookviz.demo_images()[6], hookviz.demo_model()).args[0]
+    explorer = hookviz.explore(model, x, layers="1", target=lambda output: output.sum())
+    figure = explorer.figure()
+    explorer.close()
+    return figure
+
+
+def teach() -> Figure:
+    """Draw the channel that is the answer to a question."""
+    explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[3])
+    explorer.layer, explorer.channel = "layer3.0.conv1", 81
+    figure = explorer.figure()
+    explorer.close()
+    return figure
+
+
+def network_page() -> Figure:
+    """Draw the difference in the last convolution after an earlier channel is switched off."""
+    model, fish = hookviz.demo_model(), hookviz.demo_images()[12]
+    explorer = hookviz.explore(model, fish, layer="layer3.1.conv2", target="fish")
+    explorer.edit("layer3.0.conv1", 0, channels=17)
+    explorer.shown_run = "difference"
+    figure = explorer.figure()
+    explorer.close()
+    return figure
+
+
+def lesson_plan() -> Figure:
+    """Draw pictures with the class that the demo model sees in them."""
+    model, pictures = hookviz.demo_model(), hookviz.demo_images()
+    shown = {}
+    for number in (0, 3, 6, 12):
+        (x,) = hookviz.attribution.prepare_input(pictures[number], model).args
+        with torch.no_grad():
+            probability, top = model(x).softmax(1).max(1)
+        name = model.class_names[int(top)]
+        shown[f"{name}, {float(probability):.0%}"] = np.asarray(pictures[number])
     return row(shown)
 
 
