@@ -79,8 +79,8 @@ def attention(
     The name is that of the module that attends: not its ``nn.Softmax``, and not a helper without
     weights that gets queries and keys as inputs. Windows (Swin) are samples: N is the batch times
     the windows. Samples and heads are told apart by the output projection, whose input has the
-    heads' results for one query of one sample side by side; without one, heads are the dimension
-    before the queries.
+    heads' results for one query of one sample side by side; without one, by an attribute such as
+    ``num_heads`` and the size of the batch.
 
     Attention is found if a softmax of matrix products of queries and keys weights the values in
     another matrix product. Not found are compiled or foreign kernels (``flash_attn``,

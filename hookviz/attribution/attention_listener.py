@@ -23,7 +23,7 @@ from ..hooking.records import CapturedTensor, TensorStore, statistics
 from ..hooking.storage import StorageMap
 from ..hooking.tensors import at_least_float32
 from ..run.follow import Follower
-from ..run.operations import FACTORS, PROBABILITIES, Kind
+from ..run.operations import FACTORS, LAYER_KINDS, PROBABILITIES, Kind
 from ..run.recorder import ModuleCall, Operation, OperationRecorder
 
 
@@ -98,6 +98,10 @@ def _fused_weights(operation: Operation) -> Tensor:
     )
 
 
+HEADS = ("num_heads", "n_heads", "num_attention_heads", "nhead", "n_head", "heads", "nheads")
+"""The attributes in which modules keep their number of heads."""
+
+
 @dataclass(eq=False)
 class Attended:
     """One attention.
@@ -113,8 +117,8 @@ class Attended:
         How many captured layers had run before.
     projection : str
         The name of the module that gets the heads' results side by side, usually a linear layer;
-        empty if there is none. If ``projection_runs`` is False, the module that attends reads that
-        layer's weight and does not call it.
+        empty if there is none, or if the results are of mixed heads. If ``projection_runs`` is
+        False, the module that attends reads that layer's weight and does not call it.
     """
 
     path: tuple[ModuleCall, ...]  # the calls that its parts have in common, the outermost first
@@ -124,6 +128,7 @@ class Attended:
     queries: int = -2  # that of the queries in `raw`
     layout: tuple[int, int] | None = None  # heads, and the distance between two of a sample
     first: Tensor | None = None  # (samples * heads, d), their results for the first query
+    mixed: bool = False  # True if a layer mixes the heads' weights, as with talking heads
     given: tuple[torch.Size, ...] = ()  # the shapes of the module's inputs
     name: str = ""
     module: nn.Module | None = field(default=None, repr=False)
@@ -144,13 +149,19 @@ class Attended:
 
     def _usual_layout(self, sizes: torch.Size) -> tuple[int, int]:
         """Return the likely layout if the heads' results do not go side by side into a layer."""
+        numbers = (getattr(self.module, name, None) for name in HEADS)
+        heads = next((each for each in numbers if isinstance(each, int)), 0)
         given, count = self.given[0] if self.given else torch.Size(), sizes.numel()
         batch = given[0] if len(given) > 2 else 1
         # Queries (N, L, D) without a dimension for heads: torch puts one before them.
         added = len(sizes) == 2 and (1, batch) == sizes
-        if len(sizes) > 1 and not added:
-            return sizes[-1], 1
-        return (1 if count % batch else count // batch), 1
+        if len(sizes) < 2 or added:
+            heads = heads or count // batch
+            return (heads if count == heads * batch else 1), 1
+        if heads not in sizes[1:] and sizes[0] == heads * batch:
+            return heads, sizes[1:].numel()
+        place = sizes.index(heads, 1) if heads in sizes[1:] else len(sizes) - 1
+        return sizes[place], sizes[place + 1 :].numel()
 
 
 # The marks of tensors that the listener follows. The fourth is `Attended`, at its softmax's result.
@@ -286,6 +297,8 @@ class AttentionListener(Follower[_Mark]):
             else:  # what is scaled or masked keeps its number of values
                 follows = tensor.numel() == made.numel()
             if follows:
+                if isinstance(mark, Attended) and operation.kind in LAYER_KINDS:
+                    mark.mixed = True
                 return mark
         return None
 
@@ -443,5 +456,6 @@ def _find_projection(attended: Attended, given: Tensor, layer: str, runs: bool) 
         beside = first[: heads * stride : stride]
         if torch.equal(beside.flatten(), row.flatten().to(first)):
             attended.layout, attended.first = (heads, stride), None
-            attended.projection, attended.projection_runs = layer, runs
+            if not attended.mixed:
+                attended.projection, attended.projection_runs = layer, runs
             return

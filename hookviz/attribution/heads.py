@@ -27,10 +27,8 @@ from .attention import (
     blocks_of_attention,
     prefix_of,
 )
+from .attention_listener import HEADS
 from .scorer import Scorer
-
-HEADS = ("num_heads", "n_heads", "num_attention_heads", "nhead", "n_head", "heads", "nheads")
-"""The attributes in which modules keep their number of heads."""
 
 MEAN = -1
 """The query that stands for the mean over all."""
@@ -62,8 +60,8 @@ class AttentionRecord(LayerRecord):
         """Return the edit that multiplies heads by a number."""
         if not self.projection:
             raise ValueError(
-                f"Heads of {self.name!r} cannot be scaled: their results do not go side by side "
-                "into a linear layer. Edit the layer that attends with hookviz.edit."
+                f"Heads of {self.name!r} cannot be scaled: a layer mixes them, or their results do "
+                "not go side by side into a layer. Edit the layer that attends with hookviz.edit."
             )
         of = self.attends, self.last.outputs[0].shape[1], self.projection, self.projection_runs
         return HeadEdit(self.name, change, channels, where, *of)

@@ -414,6 +414,31 @@ def test_samples_and_heads_are_told_apart_in_every_layout(layout, samples):
         assert (maps.gradients["0"] - wanted.gradients["0"]).abs().max() < 1e-6
 
 
+class Blocks(Attention):
+    """Two blocks of tokens that attend to themselves; the heads' values are interleaved after."""
+
+    def __init__(self, merged):
+        super().__init__("", heads=4)
+        self.merged = merged
+
+    def forward(self, x):
+        q, k, v = (each.unflatten(2, (2, -1)) for each in self.split(x))  # (N, heads, 2, L, d)
+        if self.merged:  # as in HaloNet; else as in NesT
+            q, k, v = (each.flatten(0, 1) for each in (q, k, v))
+        result = ((q @ k.mT).softmax(-1) @ v).view(len(x), 4, 2, -1, 2)
+        return self.out(result.flatten(2, 3).movedim(1, -1).flatten(2))
+
+
+@pytest.mark.parametrize("merged", [True, False])
+def test_the_number_of_heads_tells_them_from_blocks_if_they_are_interleaved(merged):
+    model, x = scattered(nn.Sequential(Blocks(merged))), torch.randn(3, 6, 8)
+    (found,) = hookviz.attention(model, x).values()
+    q, k, _ = (each.unflatten(2, (2, -1)) for each in model[0].split(x))
+    expected = (q @ k.mT).softmax(-1).transpose(1, 2).flatten(0, 1)
+    assert found.shape == expected.shape == (6, 4, 3, 3)
+    assert (found - expected).abs().max() < 1e-6
+
+
 class Banded(Attention):
     """Each query sees its five neighbours, which are cut out first."""
 

@@ -185,8 +185,21 @@ class OwnWeight(ScaledHeads):
         return y @ self.weight
 
 
-@pytest.mark.parametrize("kind", [Interleaved, OwnWeight])
-def test_heads_that_are_not_adjacent_inputs_of_a_layer_are_refused(kind):
+class Talking(ScaledHeads):
+    """Attention that mixes its heads' weights by a linear layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.mix = nn.Linear(2, 2)
+
+    def attend(self, x):
+        q, k, v = self.qkv(x).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
+        weights = self.mix((q @ k.mT).softmax(-1).movedim(1, -1)).movedim(-1, 1)
+        return self.proj(self.joined(weights @ v))
+
+
+@pytest.mark.parametrize("kind", [Interleaved, OwnWeight, Talking])
+def test_heads_that_are_mixed_or_not_adjacent_inputs_of_a_layer_are_refused(kind):
     model, x = TwoAttentions(), torch.rand(2, 5, 8)
     model.attn = kind()
     scattered(model)
