@@ -19,7 +19,7 @@ from ...hooking.maps import as_maps
 from ...hooking.records import Call
 from ...hooking.select import Layers
 from ...run.inputs import ModelInput
-from ...tables import megabytes
+from ...tables import megabytes, number
 from ...view.layer import SCORE_DROP
 from ...view.maps import for_layer
 from ...view.messages import as_json
@@ -158,11 +158,11 @@ def write_network_page(
 def _thumbnails(inputs: ModelInput) -> list[dict[str, str]]:
     """Return the pictures of a batch, to choose from; none of a single one."""
     found = []
-    for number, picture in enumerate(inputs.pictures[:THUMBNAILS]):
+    for index, picture in enumerate(inputs.pictures[:THUMBNAILS]):
         file = io.BytesIO()
         picture.convert("RGB").save(file, "JPEG", quality=92)
         url = "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()
-        found.append({"name": f"picture {number}", "url": url})
+        found.append({"name": f"picture {index}", "url": url})
     return found if len(found) > 1 else []
 
 
@@ -171,12 +171,21 @@ def _measured(network: ExportedNetwork) -> str:
     said = (
         f"This page runs the network: weights in {network.precision}, "
         f"{megabytes(len(network.model))}. Maps differ from the notebook's by "
-        f"{network.difference:.1e} of a layer's largest value at most"
+        f"{_percent(network.difference)} of a layer's largest value at most"
     )
     said += f" ({network.farthest})" if network.farthest else ""
     if network.gradient_difference == network.gradient_difference:
-        said += f", gradients by {network.gradient_difference:.1e} of their norm"
+        said += f", gradients by {_percent(network.gradient_difference)} of their norm"
     return said + "."
+
+
+def _percent(share: float) -> str:
+    """Return a share in per cent, with two digits.
+
+    >>> _percent(0.0112), _percent(1.93e-7)
+    ('1.1 %', '1.9e−05 %')
+    """
+    return f"{number(float(f'{100 * share:.1e}'))} %"
 
 
 def _layer_facts(
