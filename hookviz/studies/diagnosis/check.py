@@ -17,7 +17,7 @@ from ...run.operations import LAYER_KINDS, Kind
 from ...run.recorder import Operation
 from .findings import Finding
 from .modules import LINEAR, is_zero, next_to_zero
-from .records import OperationRecord, Place, RanOperation
+from .records import OperationRecord, Place
 
 
 @dataclass(eq=False)
@@ -274,8 +274,13 @@ class Check:
     def heard(self, operation: Operation, record: OperationRecord, run: RunRecord) -> None:
         """Observe an operation of the forward that `hears` names, views included."""
 
-    def after(self, ran: RanOperation, run: RunRecord) -> None:
-        """Observe one of `operations` that returned finite values."""
+    def after(
+        self, operation: Operation, record: OperationRecord, given: list[Tensor], run: RunRecord
+    ) -> None:
+        """Observe one of `operations` that returned finite values.
+
+        ``given`` are its inputs as they were before it ran.
+        """
 
     def finish(self, score: Tensor | None, run: RunRecord) -> None:
         """Look at the score, if there is one, while its graph still exists."""

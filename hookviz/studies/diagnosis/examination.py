@@ -71,14 +71,12 @@ class Examination(OperationLog):
         self._calls: dict[ModuleCall, LayerCall] = {}
         self._skips = False
         self._sizes: list[_Size] = []
-        self._weights: dict[Tensor, str] = {}
         self._drawn = ""  # the state of Python's and NumPy's random numbers
 
     def begin(self, recorder: OperationRecorder) -> None:
         self._start()
         self._drawn = _random_states()
         parameters = dict(self.run.root.named_parameters())
-        self._weights = {parameter: name for name, parameter in parameters.items()}
         for name, parameter in parameters.items():
             self._parameters[parameter] = [*(self._parameters.get(parameter) or ()), name]
         for kind, named in (
@@ -184,10 +182,9 @@ class Examination(OperationLog):
         """Record the gradients of the weights."""
         norms = norms_of(list(gradients.values()))
         for (weights, gradient), norm in zip(gradients.items(), norms, strict=True):
-            if weights not in self._weights:  # the forward has made them
-                continue
-            self.run.backward = True
-            self.run.gradient_norms[self._weights[weights]] = norm
+            names = self._parameters.get(weights) or ()  # none of weights that the forward made
+            self.run.gradient_norms |= dict.fromkeys(names, norm)
+            self.run.backward |= bool(names)
             self.run.suspect |= not math.isfinite(norm)
             if self.thorough:
                 self.reaches(gradient)

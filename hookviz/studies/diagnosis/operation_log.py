@@ -19,7 +19,6 @@ from .records import (
     HALF,
     MAPS,
     OperationRecord,
-    RanOperation,
     channel_dimension,
     constant_of,
     origin_of,
@@ -100,7 +99,7 @@ class OperationLog(Listener):
             self._find_origin(record, operation, given)
         elif not record.again:
             for observe in self._observing.get(record.name, ()):
-                observe(RanOperation(record, operation, given), self.run)
+                observe(operation, record, given, self.run)
         self.run.operations.append(record)
         for tensor in returned:
             self.makers[tensor] = record

@@ -281,25 +281,6 @@ MAPS = frozenset(("convolution", "group_norm", *BATCH_NORMS))
 HALF = (torch.float16, torch.bfloat16)
 
 
-@dataclass(eq=False, slots=True)
-class RanOperation:
-    """An operation that has just run, with its tensors.
-
-    Attributes
-    ----------
-    given : list of torch.Tensor
-        Its inputs as they were before it ran.
-    """
-
-    record: OperationRecord
-    operation: Operation
-    given: list[Tensor]
-
-    @property
-    def output(self) -> Tensor:
-        return self.operation.outputs[0]
-
-
 def channel_dimension(output: Tensor, maker: OperationRecord | None) -> int:
     """Return the channels' dimension: the last for tokens, as a product of matrices makes them."""
     tokens = maker is not None and (maker.kind is Kind.PRODUCT or maker.name == "layer_norm")

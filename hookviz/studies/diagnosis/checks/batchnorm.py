@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
 from ....run.operations import BATCH_NORMS, uses_running_statistics
+from ....run.recorder import Operation
 from ....tables import number
 from ..check import Check, RunRecord
 from ..findings import Finding
-from ..records import OperationRecord, RanOperation
+from ..records import OperationRecord
 
 BLOWN, NONE = 20.0, 1e-8
 """Root mean square, 1 is expected, above which a BatchNorm's output is too large if there was no
@@ -33,22 +35,24 @@ class BatchNormVariance(Check):
     #: square of their output.
     blown: dict[OperationRecord, tuple[int, int, float]] = field(default_factory=dict)
 
-    def after(self, ran: RanOperation, run: RunRecord) -> None:
-        arguments = ran.operation.argument
+    def after(
+        self, operation: Operation, record: OperationRecord, given: list[Tensor], run: RunRecord
+    ) -> None:
+        arguments = operation.argument
         running = arguments.get("running_var")
-        used = uses_running_statistics(ran.record.name, arguments)
-        if ran.record.phase == "backward" or not used or running is None:
+        used = uses_running_statistics(record.name, arguments)
+        if record.phase == "backward" or not used or running is None:
             return
         eps: float = arguments["eps" if "eps" in arguments else "epsilon"]
         channels = running < eps
         if bool(channels.any()):
             variance = running[channels]
-            values = ran.given[0].detach().movedim(1, 0).flatten(1).float()[channels]
+            values = given[0].detach().movedim(1, 0).flatten(1).float()[channels]
             away = values - arguments["running_mean"][channels, None]
             factors = (away.square().mean(1) / (variance + eps)).sqrt()
             count = int((factors > torch.where(variance < NONE, BLOWN, 5 * BLOWN)).sum())
             if count:
-                self.blown[ran.record] = count, len(running), factors.max().item()
+                self.blown[record] = count, len(running), factors.max().item()
 
     def findings(self, run: RunRecord) -> Iterator[Finding]:
         for record, (count, of, factor) in self.blown.items():

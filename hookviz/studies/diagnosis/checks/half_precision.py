@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
+from ....run.recorder import Operation
 from ....tables import number
 from ..check import Check, RunRecord
 from ..findings import Finding
-from ..records import HALF, OperationRecord, RanOperation
+from ..records import HALF, OperationRecord
 
 LOST = 0.1
 """The least fraction of values that become 0 that is reported."""
@@ -25,15 +27,17 @@ class HalfPrecision(Check):
 
     underflow: tuple[OperationRecord, float] | None = None  # the first one, and its lost fraction
 
-    def after(self, ran: RanOperation, run: RunRecord) -> None:
-        output = ran.output
+    def after(
+        self, operation: Operation, record: OperationRecord, given: list[Tensor], run: RunRecord
+    ) -> None:
+        output = operation.outputs[0]
         if output.dtype in HALF and self.underflow is None:
             nonzero = torch.ones_like(output, dtype=torch.bool)
-            for each in ran.given:
+            for each in given:
                 nonzero &= each != 0
             lost = int((nonzero & (output == 0)).sum()) / max(int(nonzero.sum()), 1)
             if lost > LOST:
-                self.underflow = ran.record, lost
+                self.underflow = record, lost
 
     def findings(self, run: RunRecord) -> Iterator[Finding]:
         forward = [each for each in run.operations if each.phase == "forward"]

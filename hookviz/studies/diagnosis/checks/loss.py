@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import torch
+from torch import Tensor
 
 from ....run.recorder import Operation
 from ..check import Check, RunRecord
 from ..findings import Finding
-from ..records import OUTSIDE, OperationRecord, RanOperation
+from ..records import OUTSIDE, OperationRecord
 
 PAIRED = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "sub"}
 PAIRED |= {"binary_cross_entropy_with_logits"}
@@ -74,15 +75,16 @@ class Wiring(Check):
                 found = replace(record, name=loss, makers=(maker,))
                 self.divergences.setdefault((record.file, record.line), found)
 
-    def after(self, ran: RanOperation, run: RunRecord) -> None:
-        record = ran.record
-        if record.phase == "backward" or not ran.given:
+    def after(
+        self, operation: Operation, record: OperationRecord, given: list[Tensor], run: RunRecord
+    ) -> None:
+        if record.phase == "backward" or not given:
             return
         if record.name in SOFTMAXES:
-            if ran.given[0].ndim == 2:
-                self.axes[record] = ran.operation.argument["dim"] % 2, ran.given[0].shape
+            if given[0].ndim == 2:
+                self.axes[record] = operation.argument["dim"] % 2, given[0].shape
         # Within a model a difference of all with all may be deliberate.
-        elif (record.layer == OUTSIDE or record.name != "sub") and _are_pairs(ran):
+        elif (record.layer == OUTSIDE or record.name != "sub") and _are_pairs(given):
             self.pairs.add(record)
 
     def findings(self, run: RunRecord) -> Iterator[Finding]:
@@ -149,11 +151,11 @@ def _named(record: OperationRecord) -> str:
     return record.called + layer + line
 
 
-def _are_pairs(ran: RanOperation) -> bool:
+def _are_pairs(given: list[Tensor]) -> bool:
     """Return True if (N, 1) and (N,) became (N, N): each sample against each other's target."""
-    if len(ran.given) < 2:
+    if len(given) < 2:
         return False
-    one, two = ran.given[:2]
+    one, two = given[:2]
     if one.untyped_storage().data_ptr() == two.untyped_storage().data_ptr():
         return False  # each with each, as in a ranking
     if one.shape == two.shape and one.ndim == 2 and len(one) == one.shape[1] > 1:

@@ -15,7 +15,7 @@ from ....run.recorder import Operation
 from ..check import Check, RunRecord
 from ..findings import Finding
 from ..ranges import range_of
-from ..records import OUTSIDE, OperationRecord, RanOperation
+from ..records import OUTSIDE, OperationRecord
 from .no_gradient import GraphBreak, backward_place, break_at, place_of
 from .zero_weights import CONSTANT
 
@@ -39,16 +39,17 @@ class NoSlope(Check):
         if (step or _by_zero(operation)) and record.file and current_backward() == FORWARD:
             self.flat.append(break_at(record, operation, run))
 
-    def after(self, ran: RanOperation, run: RunRecord) -> None:
+    def after(
+        self, operation: Operation, record: OperationRecord, given: list[Tensor], run: RunRecord
+    ) -> None:
         """Note a clamp whose whole input is out of range; if it returns 0, that is "dead"."""
-        record = ran.record
         if record.phase != "forward" or not record.uniform or not torch.is_grad_enabled():
             return
-        made, extent = record.made[0], range_of(ran.given[0])
-        if made.low == 0 or math.prod(made.shape) < SOME or not ran.given[0].requires_grad:
+        made, extent = record.made[0], range_of(given[0])
+        if made.low == 0 or math.prod(made.shape) < SOME or not given[0].requires_grad:
             return
         if extent is not None and (extent.low > made.high or extent.high < made.low):
-            self.flat.append(break_at(record, ran.operation, run))
+            self.flat.append(break_at(record, operation, run))
 
     def finish(self, score: Tensor | None, run: RunRecord) -> None:
         if all(run.gradient_norms.values()):

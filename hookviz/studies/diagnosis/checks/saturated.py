@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from torch import Tensor
+
+from ....run.recorder import Operation
 from ..check import Check, RunRecord
 from ..findings import Finding
 from ..ranges import range_of
-from ..records import OperationRecord, RanOperation
+from ..records import OperationRecord
 from .zero_weights import VANISHING
 
 ENDS = {"sigmoid": (0.0, 1.0), "tanh": (-1.0, 1.0)}
@@ -34,17 +37,19 @@ class Saturated(Check):
     #: The fraction of its values at the ends, and whether no input moves them.
     gates: dict[OperationRecord, tuple[float, bool]] = field(default_factory=dict)
 
-    def after(self, ran: RanOperation, run: RunRecord) -> None:
-        if ran.record.phase == "backward" or not ran.output.numel():
+    def after(
+        self, operation: Operation, record: OperationRecord, given: list[Tensor], run: RunRecord
+    ) -> None:
+        if record.phase == "backward" or not operation.outputs[0].numel():
             return
-        low, high = ENDS[ran.record.name]
+        low, high = ENDS[record.name]
         edge = NEAR * (high - low)
-        at_ends = (ran.output <= low + edge) | (ran.output >= high - edge)
+        at_ends = (operation.outputs[0] <= low + edge) | (operation.outputs[0] >= high - edge)
         fraction = at_ends.float().mean().item()
         if fraction > MOST:
-            before = range_of(ran.given[0])
+            before = range_of(given[0])
             stuck = before is not None and (before.low > STUCK or before.high < -STUCK)
-            self.gates[ran.record] = fraction, stuck
+            self.gates[record] = fraction, stuck
 
     def findings(self, run: RunRecord) -> Iterator[Finding]:
         products = [each for each in run.operations if each.name == "mul"]

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from ....run.operations import BATCH_NORMS, RECTIFIERS, Kind
+from ....run.recorder import Operation
 from ..check import Check, RunRecord
 from ..findings import Finding
 from ..modules import untrained_norms
 from ..ranges import channel_ranges
-from ..records import MAPS, OUTSIDE, OperationRecord, RanOperation, channel_dimension
+from ..records import MAPS, OUTSIDE, OperationRecord, channel_dimension
 from .zero_weights import VANISHING
 
 MARGIN = 1.0
@@ -58,8 +59,9 @@ class SilentChannels(Check):
 
     found: dict[OperationRecord, Still] = field(default_factory=dict)
 
-    def after(self, ran: RanOperation, run: RunRecord) -> None:
-        record = ran.record
+    def after(
+        self, operation: Operation, record: OperationRecord, given: list[Tensor], run: RunRecord
+    ) -> None:
         if record.channels is None or record.layer == OUTSIDE:
             return  # a loss with a margin is 0 where the answers are beyond it
         least, most = record.channels
@@ -68,15 +70,19 @@ class SilentChannels(Check):
         if not bool(still.any()) or (rectifies and record.made[0].low != 0):
             return
         dead = still & (least == 0)
-        far = _far_below(ran, dead) if rectifies and _most(int(dead.sum()), dead) else 0
-        values = ran.output.numel() // len(still)
-        self.found[record] = Still(values, still, dead, self._follows(ran, still), far)
+        far = (
+            _far_below(record, given[0], dead) if rectifies and _most(int(dead.sum()), dead) else 0
+        )
+        values = operation.outputs[0].numel() // len(still)
+        self.found[record] = Still(
+            values, still, dead, self._follows(operation, record, still), far
+        )
 
-    def _follows(self, ran: RanOperation, still: Tensor) -> int:
+    def _follows(self, operation: Operation, record: OperationRecord, still: Tensor) -> int:
         """Count the channels that were one number before an operation that keeps them apart."""
-        record, count = ran.record, len(still)
+        count = len(still)
         apart = record.name in {*RECTIFIERS, "convolution", *BATCH_NORMS}
-        if apart and ran.operation.argument.get("groups", count) == count and record.maker:
+        if apart and operation.argument.get("groups", count) == count and record.maker:
             *_, source = record.maker.passed_on()
             before = self.found.get(source)
             if before is not None and len(before.still) == count:
@@ -178,14 +184,14 @@ _ADVICE = {
 }
 
 
-def _far_below(ran: RanOperation, dead: Tensor) -> int:
+def _far_below(record: OperationRecord, given: Tensor, dead: Tensor) -> int:
     """Count the dead channels that stay below zero by far more than they vary."""
-    maker = ran.record.maker
+    maker = record.maker
     if maker is not None and maker.channels is not None:
         least, most = maker.channels
-    elif ran.record.overwrites:
+    elif record.overwrites:
         return 0
     else:
-        given = ran.given[0].detach()
+        given = given.detach()
         least, most = channel_ranges(given, channel_dimension(given, maker))
     return int((dead & (most < -MARGIN * (most - least))).sum())
