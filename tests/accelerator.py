@@ -102,6 +102,14 @@ def exactness(setting: Setting) -> Results:
     return {"layers that differ from the reference": different}
 
 
+def heatmaps(setting: Setting) -> Results:
+    model, x = setting.demo()
+    with hookviz.capture(model, LAYER) as cache, setting.autocast():
+        model(x)[:, TARGET].sum().backward()
+    methods = ["gradcam", "gradcam++", "hirescam", "layercam"]
+    return {method: hookviz.heatmap(cache[LAYER], method) for method in methods}
+
+
 def edits(setting: Setting) -> Results:
     model, x = setting.demo()
     changes = {"a factor": 0.5, "mean": "mean", "a function": torch.tanh}
@@ -261,6 +269,7 @@ SUBJECTS: dict[str, Callable[[Setting], Results]] = {
     for each in (
         exactness,
         capture,
+        heatmaps,
         edits,
         graph,
         contributions,

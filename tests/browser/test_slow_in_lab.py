@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from front_end import CANVAS_ON, DELAY, WIDGETS, next_frame
+from front_end import CANVAS_ON, DELAY, WIDGETS, next_frame, wait_for
 from playwright.sync_api import Page, expect
 
 pytestmark = pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
@@ -53,6 +54,16 @@ def places(recorded: list[str]) -> list[tuple[int, int]]:
     return [(number(layer, ", layer "), number(channel, "channel ")) for layer, channel in halves]
 
 
+def hold(page: Page, key: str) -> None:
+    """Press a key, and send one of the repeats that come while it is held."""
+    page.keyboard.down(key)
+    page.keyboard.down(key)
+
+
+def now(page: Page) -> tuple[int, int]:
+    return places([page.evaluate("recorded.at(-1)")])[0]
+
+
 @pytest.fixture
 def shown(open_notebook: Any) -> Any:
     notebook = open_notebook([ON, MAKE, TELL, "explorer"])
@@ -60,6 +71,50 @@ def shown(open_notebook: Any) -> Any:
     app.locator(".hv-tile").first.wait_for()
     yield notebook, app, notebook.page.locator(".said").first
     assert notebook.errors == []
+
+
+@pytest.mark.heavy
+def test_held_keys_and_changes_of_class_do_not_move_the_view_back(shown):
+    notebook, app, said = shown
+    page = notebook.page
+    channel = app.get_by_role("slider", name="channel", exact=True)
+    bars = app.locator(".hv-prediction")
+    third = int(bars.nth(2).get_attribute("data-number"))
+    with delayed(page, 300):
+        app.evaluate(RECORD)
+        channel.focus()
+        hold(page, "ArrowRight")
+        for step, place in ((4, 1), (9, 2), (14, 1)):  # each click runs the model
+            wait_for(lambda s=step: now(page)[1] >= s, "the held key to go on")
+            bars.nth(place).click()
+        wait_for(lambda: now(page)[1] >= 18, "the held key to go on")
+        page.keyboard.up("ArrowRight")
+        channel.focus()
+        hold(page, "ArrowDown")
+        wait_for(lambda: now(page)[0] >= 5, "the held key to go on")
+        page.keyboard.up("ArrowDown")
+        notebook.settle()  # the layer has arrived and shows its strongest channel
+        for _ in range(2):  # one frame to draw, one to record
+            next_frame(page)
+        before = now(page)
+        bars.nth(2).click()
+        channel.focus()
+        # The layer opens at its strongest channel, which may be the first.
+        key, by = ("ArrowLeft", -1) if before[1] else ("ArrowRight", 1)
+        page.keyboard.press(key)
+        wait_for(lambda: now(page) == (before[0], before[1] + by), "the last step")
+        last, went = now(page), places(page.evaluate("recorded"))
+        wait_for(lambda: f" {last[1]} {third} 0." in said.inner_text(), "Python to follow")
+        wait_for(lambda: bars.nth(2).get_attribute("aria-pressed") == "true", "the class")
+        notebook.settle()
+        assert now(page) == last
+        layers = app.get_by_role("slider", name="layer", exact=True)
+        assert layers.get_attribute("aria-valuetext").startswith(said.inner_text().split()[0] + ",")
+        assert places(page.evaluate("recorded")) == went
+    steps = [layer for layer, _ in went[:-1]]
+    assert steps == sorted(steps), went  # the layer never goes back
+    held = [channel for layer, channel in went[:-1] if layer == steps[0]]
+    assert held == sorted(held), went
 
 
 @pytest.mark.heavy  # moves_test.js tests the order of requests
@@ -76,7 +131,7 @@ def test_the_last_of_many_clicked_classes_wins(shown):
             next_frame(notebook.page)
             pressed.append(bars.nth(place).get_attribute("aria-pressed"))
         assert pressed == ["true"] * 7  # immediately, before any answer
-        expect(said).to_contain_text(f" {numbers[3]} 0.")
+        wait_for(lambda: f" {numbers[3]} 0." in said.inner_text(), "the last class")
         notebook.settle()
         assert bars.nth(3).get_attribute("aria-pressed") == "true"
 
@@ -97,9 +152,9 @@ def test_a_change_by_python_and_one_by_the_browser_are_both_kept(open_notebook):
         for _ in range(8):
             page.keyboard.press("ArrowRight")
             next_frame(page)
-        expect(said).to_contain_text("magma 8 ")
+        wait_for(lambda: "magma 8 " in said.inner_text(), "both")
         colours = app.get_by_label("colours", exact=True)
-        expect(colours).to_have_value("magma")
+        wait_for(lambda: colours.input_value() == "magma", "the colours")
         notebook.settle()
         assert "magma 8 " in said.inner_text()
         went = places(page.evaluate("recorded"))
@@ -136,4 +191,59 @@ def test_a_closed_view_has_sent_its_last_change(open_notebook):
     page.get_by_text("python has activation").last.wait_for()
     after = app.get_by_label("raw output, or after normalization or activation")
     expect(after).to_have_value("activation")
+    assert notebook.errors == []
+
+
+SLOW = """import pathlib, time, torch
+patch("hookviz.run.progress.PATIENCE", 0.0).start()
+class Slow(torch.nn.Conv2d):
+    def forward(self, x):
+        while pathlib.Path("wait").exists():
+            time.sleep(0.01)
+        return super().forward(x)
+torch.manual_seed(0)
+net = torch.nn.Sequential(*[torch.nn.Conv2d(3, 3, 1) for _ in range(4)], Slow(3, 4, 3))
+before = {name: value.clone() for name, value in net.state_dict().items()}
+explorer = hookviz.explore(net, torch.rand(1, 3, 16, 16), layer='0')
+said = ipywidgets.Label('').add_class('said')
+def tell(change=None):
+    same = all(torch.equal(before[name], value) for name, value in net.state_dict().items())
+    said.value = f'{explorer.layer} {explorer.channel} {len(hookviz.hooks(net))} {same}.'
+explorer.observe(tell)
+said"""
+LARGE = "large = hookviz.explore(net, torch.rand(1, 3, 600, 800))"
+RUN_ONE_MORE = """
+    const cells = found.content.model.sharedModel;
+    cells.insertCell(cells.cells.length, { cell_type: "code", source: CODE_OF_CELL });
+    found.content.activeCellIndex = cells.cells.length - 1;
+    app.shell.activateById(found.id);
+    app.commands.execute("notebook:run-cell"); // not waited for: it is to be stopped
+"""
+INTERRUPT = """
+    app.shell.activateById(found.id);
+    await app.commands.execute("notebook:interrupt-kernel");
+"""
+
+
+@pytest.mark.heavy
+def test_the_run_of_a_large_picture_can_be_interrupted(open_notebook, lab):
+    """The progress bar says how to stop; afterwards the previous explorer still answers."""
+    notebook = open_notebook([ON, SLOW, "explorer"])
+    page = notebook.page
+    app, said = page.locator(".hookviz-app"), page.locator(".said").first
+    app.locator(".hv-tile").first.wait_for()
+    wait = lab.files / "wait"
+    wait.touch()
+    try:
+        notebook.command(RUN_ONE_MORE.replace("CODE_OF_CELL", json.dumps(LARGE)))
+        page.get_by_text("interrupt the kernel to stop", exact=True).wait_for()
+        notebook.command(INTERRUPT)
+        page.get_by_text("KeyboardInterrupt").first.wait_for()
+    finally:
+        wait.unlink()
+    app.locator(".hv-tile").nth(2).click()
+    wait_for(lambda: said.inner_text() == "0 2 0 True.", "the explorer to answer")
+    again = f"{LARGE}\nprint('made at layer', large.layer)"
+    notebook.command(RUN_ONE_MORE.replace("CODE_OF_CELL", json.dumps(again)))
+    page.get_by_text("made at layer 4").last.wait_for()
     assert notebook.errors == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from front_end import CANVAS_ON, WIDGETS, wait_for
+from front_end import CANVAS_ON, WIDGETS, wait_for, wait_for_names
 from playwright.sync_api import expect
 
 from hookviz.draw.mosaic import data_url
@@ -33,6 +33,36 @@ def survey():
     names = {}
     exec(MAKE, names)
     return names["survey"]
+
+
+@pytest.mark.heavy
+def test_a_survey_is_shown_beside_the_core_widgets_and_alone(open_notebook, survey):
+    notebook = open_notebook([MAKE, SHOW, "survey.show(channel=15)"])
+    page = notebook.page
+    explorer = page.locator(".hookviz-explorer").first
+    wait_for_names(explorer)
+    row = explorer.locator(".pieces img")
+    wait_for(lambda: agree(row, patches(survey, "layer3.1.conv2", 15)), "its patches")
+    explorer.get_by_role("slider", name="channel").focus()
+    page.keyboard.press("ArrowRight")
+    wait_for(lambda: agree(row, patches(survey, "layer3.1.conv2", 16)), "the next one's")
+    explorer.get_by_role("button", name="whole pictures").focus()
+    page.keyboard.press("Space")
+    wait_for(lambda: agree(row, patches(survey, "layer3.1.conv2", 16, True)), "the whole")
+    explorer.get_by_role("slider", name="layer").focus()
+    page.keyboard.press("ArrowLeft")
+    sentence = explorer.get_by_text("This survey has no layer 'layer3.1.conv1'; close to it")
+    sentence.wait_for()
+    expect(row).to_have_count(0)
+
+    alone = page.frame_locator(".hookviz-explorer iframe")
+    cards = alone.get_by_role("region")
+    cards.first.wait_for()
+    expect(cards.first).to_have_attribute("aria-label", "channel 15")
+    alone.get_by_label("order of the channels").select_option("purity")
+    first = survey["layer3.1.conv2"].order("purity")[0]
+    wait_for(lambda: cards.first.get_attribute("aria-label") == f"channel {first}", "the purest")
+    assert notebook.errors == []
 
 
 @pytest.mark.heavy  # test_survey_shown.py has the same row without a browser

@@ -92,6 +92,21 @@ def test_many_steps_leak_nothing(rounds):
     assert_flat(counts, memory)
 
 
+@pytest.mark.heavy
+def test_opened_and_closed_explorers_leak_nothing():
+    counts, memory = [], []
+    image = pictures(1, 48)
+    for number in range(200):
+        explorer = hookviz.explore(MODEL, image, all_layers=number % 2 == 1)
+        explorer.channel = 3
+        explorer.close()
+        del explorer
+        if (number + 1) % 20 == 0:
+            counts.append(census(MODEL))
+            memory.append(resident())
+    assert_flat(counts, memory)
+
+
 # Running a cell again in a real kernel
 
 

@@ -389,6 +389,13 @@ def test_nonsensical_answers_get_one_sentence(lesson, capsys, number, answer):
 # Mistakes of people who tried the exercises, with a part of the explanation that each should get.
 
 
+def answer_for_rows(grad):
+    """Answer correctly for gradients with two dimensions only."""
+    return torch.tensor(
+        [[0.0 if value != value else value for value in row] for row in grad.tolist()]
+    )
+
+
 def detached_channel(module, args, output):
     output = output.detach().clone()
     output[:, 5] = 0
@@ -407,6 +414,13 @@ def small_kernels(model):
         for name, module in model.named_modules()
         if isinstance(module, nn.Conv2d) and module.kernel_size == (1, 1)
     ]
+
+
+def keeps_positive(store):
+    def hook(module, args, output):
+        output.register_hook(lambda grad: store.update({module: grad.clamp(min=0)}))
+
+    return hook
 
 
 def stops_the_gradient(store):
@@ -441,6 +455,19 @@ def collected_outputs(net, x, always=True):
     return kept
 
 
+def global_outputs(net, x):
+    """Return outputs by a global hook that stays."""
+    kept, register = [], nn.modules.module.register_module_forward_hook
+
+    def keep(module, args, output):
+        if isinstance(module, nn.Conv2d):
+            kept.append(output.detach().clone())
+
+    register(keep)
+    net(x)
+    return kept
+
+
 def on_every_leaf(net, x, hook, keep=False):
     handles = [
         module.register_forward_hook(hook)
@@ -454,22 +481,48 @@ def on_every_leaf(net, x, hook, keep=False):
             [handle.remove() for handle in handles]
 
 
-def patched_scores(net, name, x, other):
-    """Replace two channels by those of another input."""
+def patched_scores(net, name, x, other, channels=(0, 1)):
+    """Replace some channels by those of another input."""
     with hookviz.capture(net, name) as cache:
         net(other)
-    with hookviz.edit(net, name, cache[name].activation, channels=[0, 1]):
+    with hookviz.edit(net, name, cache[name].activation, channels=list(channels)):
         return net(x)
 
 
-def clipped(net, x, gradient=True, kinds=nn.Conv2d):
+def layer_alone(net, name, x, other):
+    """Patch correctly only for the first layer of a network."""
+    theirs = net.get_submodule(name)(other)
+    with hookviz.edit(net, name, theirs, channels=[0, 1]):
+        return net(x)
+
+
+def clipped(net, x, biases=True, gradient=True, kinds=nn.Conv2d, reduce=torch.sum):
     """Clip gradients of outputs in one backward, and set those of biases to zero."""
     with (
         hookviz.edit(net, kinds, hookviz.edits.clip_norm(1.0), gradient=gradient),
-        hookviz.edit(net, "*.bias", 0, gradient=True),
+        hookviz.edit(net, "*.bias", 0, gradient=True) if biases else nullcontext(),
     ):
-        net(x).sum().backward()
+        reduce(net(x)).backward()
     return {name: parameter.grad for name, parameter in net.named_parameters()}
+
+
+def clips_all_together(net, x):
+    net(x).sum().backward()
+    nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+    return {
+        name: parameter.grad * (not name.endswith("bias"))
+        for name, parameter in net.named_parameters()
+    }
+
+
+def freezes_biases(net, x):
+    for name, parameter in net.named_parameters():
+        parameter.requires_grad_(not name.endswith("bias"))
+    return clipped(net, x, biases=False)
+
+
+def removes_bias_gradients(net, x):
+    return {n: None if n.endswith("bias") else grad for n, grad in clipped(net, x).items()}
 
 
 def names_by_a_global_hook(net, x, keep=False):
@@ -484,7 +537,7 @@ def names_by_a_global_hook(net, x, keep=False):
     return ran
 
 
-def products(padding=(2, 2, 1, 1), column_stride=1):
+def products(padding=(2, 2, 1, 1), column_stride=1, of_input=False):
     """Return a function for kernel × patch by a hook; other arguments are mistakes."""
 
     def answer(net, name, x, channel, row, column):
@@ -495,7 +548,8 @@ def products(padding=(2, 2, 1, 1), column_stride=1):
         padded = nn.functional.pad(padded, (0, 9, 0, 9))  # so that a wrong patch has the shape
         left = column * column_stride
         patch = padded[:, 2 * row : 2 * row + 3, left : left + 5]
-        return module.weight[channel].detach() * patch
+        kernel = module.weight[:, channel] if of_input else module.weight[channel]
+        return kernel.detach() * patch
 
     return answer
 
@@ -508,8 +562,17 @@ WRONG = {
             lambda grad: grad.nan_to_num(0.0, float("inf")),
             "−Inf became -3.403e+38, and only NaN should change. torch.nan_to_num replaces",
         ),
+        (lambda grad: torch.zeros_like(grad), "−Inf became 0, and only NaN should change."),
         (lambda grad: torch.where(grad == float("nan"), 0.0, grad), "NaN equals nothing"),
-        (lambda grad: grad * 0 if grad.isnan() else grad, "In words: `if` needs one truth value"),
+        (
+            lambda grad: answer_for_rows(grad).double(),
+            "is torch.float64, and grad is torch.float32",
+        ),
+        (answer_for_rows, "for a gradient with two dimensions, but not for one with one"),
+        (
+            lambda grad: grad * 0 if grad.isnan() else grad,
+            "In words: `if` needs one truth value",
+        ),
     ],
     3: [
         (lambda module, args, output: None, "nothing changed"),
@@ -519,8 +582,15 @@ WRONG = {
         ),
         (detached_channel, "has no graph: with detach(), .data or NumPy nothing before"),
         (by_the_weights, "changed the layer's weights, for good"),
+        (lambda module, args, output: output.clone()[10], "In words: the index goes beyond"),
     ],
     4: [
+        (
+            lambda model: [
+                n for n, m in model.named_modules() if getattr(m, "kernel_size", 0) == 1
+            ],
+            "kernel_size is a pair, (1, 1), which never equals 1",
+        ),
         (lambda model: set(small_kernels(model)), "returned a set, which has no order"),
         (
             lambda model: [f"{name}.weight" for name in small_kernels(model)],
@@ -529,6 +599,7 @@ WRONG = {
     ],
     5: [
         (lambda module, grad_input, grad_output: (grad_input[0].abs(),), "−4 became 4"),
+        (lambda module, grad_input, grad_output: (grad_input[0] * 0,), "all gradients became 0"),
         (
             lambda module, grad_input, grad_output: (*grad_input,) * 2,
             "In words: return one gradient for each",
@@ -536,6 +607,7 @@ WRONG = {
     ],
     6: [
         (stops_the_gradient, "also returned something"),
+        (keeps_positive, "the gradient has negative values, and yours has none"),
         (returns_the_handle, "In words: the value that a forward hook returns replaces the output"),
     ],
     7: [
@@ -547,6 +619,7 @@ WRONG = {
             lambda net, x: collected_outputs(net, x, always=False),
             "after an error in the model: hooks that stayed behind on the model: 2",
         ),
+        (global_outputs, "a global hook stayed behind"),
     ],
     9: [
         (lambda net, x, hook: net(x), "the hook was never called"),
@@ -555,7 +628,10 @@ WRONG = {
             "hooks that stayed behind on the model: 3",
         ),
     ],
-    10: [("stem.0", "in stem.0 44.8% are negative, and another layer has 87.0%")],
+    10: [
+        ("stem.0", "in stem.0 44.8% are negative, and another layer has 87.0%"),
+        ("layer1.1.conv2", "has the largest *number* of negative values"),
+    ],
     11: [
         ([43, 48], "no channel 48"),
         ([8, 43, 11, 37, 1, 13], "it is still a fish, with "),
@@ -566,10 +642,20 @@ WRONG = {
             lambda net, name, x, other: patched_scores(net, name, other, x),
             "x and other have changed places",
         ),
+        (
+            lambda net, name, x, other: patched_scores(net, name, x, other, channels=[1, 2]),
+            "channels 1, 2 were patched, not 0 and 1",
+        ),
+        (layer_alone, "In words: this layer gets another input than the network"),
+        (lambda net, name, x, other: getattr(net, name), "In words: net.get_submodule(name)"),
     ],
     13: [
         (lambda net, x: clipped(net, x, gradient=False), "add gradient=True to clip gradients"),
+        (clips_all_together, "this is clip_grad_norm_"),
         (lambda net, x: clipped(net, x, kinds=nn.Module), "every layer's gradient was"),
+        (lambda net, x: clipped(net, x, reduce=torch.mean), "gradients of net(x).mean()"),
+        (freezes_biases, "a bias was frozen with requires_grad_(False)"),
+        (removes_bias_gradients, "the gradient of 0.bias is None, and zeros are asked for"),
     ],
     14: [
         (
@@ -580,10 +666,14 @@ WRONG = {
             lambda net, x: names_by_a_global_hook(net, x)[:-1],
             "the model itself, 'Sequential', is missing",
         ),
+        (lambda net, x: set(names_by_a_global_hook(net, x)), "returned a set, which has no order"),
+        (lambda net, x: net.register_module_forward_hook(print), "In words: the global hooks are"),
     ],
     15: [
         (products(column_stride=2), "the columns have their own stride"),
         (products(padding=(1, 1, 2, 2)), "F.pad takes (left, right, above, below)"),
+        (products(padding=(0, 9, 0, 9)), "the input is not padded"),
+        (products(of_input=True), "this is the kernel of an input channel"),
     ],
 }
 

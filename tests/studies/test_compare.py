@@ -169,6 +169,28 @@ def test_equivalent_models_have_no_first_difference(model, small, change):
     assert not found.unmatched
 
 
+def test_both_models_are_unchanged_even_after_an_error(model, picture):
+    other = copy.deepcopy(model).train()
+    other.layer3[0].bn1.eps = 0.1
+    before = snapshot(model), snapshot(other)
+    found = hookviz.compare(model, other, picture)
+    assert found.first().layer == "layer3.0.bn1"
+    assert_untouched(model, before[0])
+    assert_untouched(other, before[1])
+    assert other.training
+
+    def fails(module, args):
+        raise RuntimeError("no")
+
+    handle = other.layer2.register_forward_pre_hook(fails)
+    before = snapshot(model), snapshot(other)
+    with pytest.raises(RuntimeError, match="layer2"):
+        hookviz.compare(model, other, picture)
+    assert_untouched(model, before[0])
+    assert_untouched(other, before[1])
+    handle.remove()
+
+
 def test_a_layer_differs_if_it_exceeds_its_tolerance_or_the_argument(model, small):
     other = copy.deepcopy(model)
     other.layer2[0].conv1.weight.data.mul_(1.01)

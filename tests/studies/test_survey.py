@@ -270,6 +270,17 @@ def test_parts_add_up_to_the_whole_in_any_order(whole, count):
         assert_same(reduce(add, order), whole)
 
 
+def test_equal_values_are_ranked_by_index_in_any_order_of_parts():
+    model = nn.Sequential(nn.Conv2d(2, 3, 1))
+    model[0].weight.data.copy_(torch.eye(3, 2)[..., None, None])
+    model[0].bias.data.zero_()
+    inputs = Pictures().inputs
+    halves = [hookviz.survey(model, list(inputs), **SETTINGS, shard=(n, 2)) for n in (1, 0)]
+    flat, tops = brute_force(model, inputs, "0")
+    assert len({value for _, value, _ in tops[0]}) == 1
+    assert_agrees((halves[0] + halves[1])["0"], flat, tops)
+
+
 def test_the_documented_torchrun_script_runs(tmp_path, monkeypatch):
     """Run the how-to's torchrun script in one process after the other."""
     monkeypatch.chdir(tmp_path)

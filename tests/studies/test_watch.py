@@ -399,6 +399,29 @@ def test_a_probe_under_autocast_does_not_change_the_training():
     assert not watch.log.left_out
 
 
+def test_a_compiled_model_runs_eagerly_while_it_is_recorded():
+    calls = []
+
+    def backend(graph, inputs):
+        def run(*args):
+            calls.append(1)
+            return graph(*args)
+
+        return run
+
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
+    compiled = torch.compile(model, backend=backend)
+    compiled(X)
+    watch, ran = hookviz.watch(compiled, every=2), []
+    for _ in range(4):
+        before = len(calls)
+        with watch:
+            compiled(X).sum().backward()
+        ran.append(len(calls) > before)
+    assert ran == [False, True, False, True]
+    assert {record["layer"] for record in watch.records()} == {"0", "1"}
+
+
 def test_layers_that_return_several_tensors_or_none_are_recorded():
     class Odd(nn.Module):
         def __init__(self):
