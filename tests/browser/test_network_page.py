@@ -192,10 +192,10 @@ def test_the_page_states_the_error_of_int8_weights(shown):
     page = shown(page_of(small(), FIRST, precision="int8"), color_scheme="light")
     page.locator(".hv-tile").first.wait_for()
     said = page.get_by_text("This page runs the network").inner_text()
-    largest, farthest = re.search(r"weights in int8, .* by (\S+) of .* \((\S+)\), ", said).groups()
+    largest, farthest = re.search(r"in int8, .* at most (\S+) % of .* \((\S+)\), ", said).groups()
     wanted = as_torch(small(), given(FIRST), 0)[1][farthest].activation.detach().numpy()
     error = np.abs(values(page, "activation", farthest) - wanted).max() / np.abs(wanted).max()
-    assert error == pytest.approx(float(largest), rel=0.06)  # shown with two digits
+    assert error == pytest.approx(float(largest) / 100, rel=0.06)  # shown with two digits
     assert 2e-3 < error < 0.1
 
 

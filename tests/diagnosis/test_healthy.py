@@ -26,6 +26,7 @@ def alarms(findings):
     return told + ([repr(findings)] if len(findings) > MAX_NOTES else [])
 
 
+@pytest.mark.filterwarnings("ignore:While Averaged ran, frozen weights were overwritten")
 @pytest.mark.parametrize("name", heavy_but(QUICK, NETS))
 def test_networks_that_learn_the_digits_are_healthy(name):
     found = trained(name)

@@ -439,5 +439,5 @@ def test_the_command_line_writes_a_page_that_runs_the_network(files, tmp_path, m
     assert main([*asked, "--precision", "float16", "-o", str(path)]) == 0
     page = path.read_text(encoding="utf-8")
     assert "wasm-unsafe-eval" in page and "This page runs the network: weights in float16" in page
-    assert re.search(r"gradients by \d[\d.e−]* % of their norm", page)
+    assert re.search(r"gradients by \d[\d.]* % of their norm", page)
     assert f"{path}: {len(page) / 1e6:.1f} MB, 1 layers" in capsys.readouterr().err

@@ -171,7 +171,7 @@ def _measured(network: ExportedNetwork) -> str:
     said = (
         f"This page runs the network: weights in {network.precision}, "
         f"{megabytes(len(network.model))}. Maps differ from the notebook's by "
-        f"{_percent(network.difference)} of a layer's largest value at most"
+        f"at most {_percent(network.difference)} of a layer's largest value"
     )
     said += f" ({network.farthest})" if network.farthest else ""
     if network.gradient_difference == network.gradient_difference:
@@ -180,12 +180,12 @@ def _measured(network: ExportedNetwork) -> str:
 
 
 def _percent(share: float) -> str:
-    """Return a share in per cent, with two digits.
+    """Return an upper limit of a share in per cent, with two digits.
 
     >>> _percent(0.0112), _percent(1.93e-7)
-    ('1.1 %', '1.9e−05 %')
+    ('1.1 %', '0.0001 %')
     """
-    return f"{number(float(f'{100 * share:.1e}'))} %"
+    return f"{number(max(float(f'{100 * share:.1e}'), 1e-4))} %"
 
 
 def _layer_facts(

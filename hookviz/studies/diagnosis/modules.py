@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 
-import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -24,9 +23,8 @@ def is_zero(module: nn.Module) -> bool:
     weight = stored_tensor(module, "weight")
     if weight is None or weight.is_meta or not weight.numel():
         return False
-    weight = weight.detach()
-    first = weight.as_strided((), ()) if weight.layout is torch.strided else weight
-    return not bool(first.any()) and not bool(weight.any())
+    first = weight.detach().flatten()[:1]
+    return not bool(first.any()) and not bool(weight.detach().any())
 
 
 def zeroed(model: nn.Module) -> list[str]:
