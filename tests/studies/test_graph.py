@@ -337,8 +337,12 @@ def test_a_join_has_the_name_of_the_module_that_ran_it():
     assert [node.module for node in graph.nodes if node.operation == "add"] == ["inner.sum"]
 
 
+# torch 2.4 cannot pad the second kind.
+NESTED = [torch.strided, *([torch.jagged] if torch.__version__ >= (2, 5) else [])]
+
+
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+@pytest.mark.parametrize("layout", NESTED)
 def test_a_nested_tensor_has_no_shape(layout):
     """Its samples differ in size."""
 

@@ -1,5 +1,7 @@
 """Brush, rectangle and eraser change the input, and undo restores it."""
 
+from unittest.mock import MagicMock
+
 import numpy as np
 import pytest
 import torch
@@ -109,6 +111,8 @@ def test_a_mask_of_another_size_is_refused_and_an_empty_mask_is_ignored(explorer
 def test_the_browser_draws_a_new_run_after_two_messages(explorer, monkeypatch):
     """The answers to its questions are the first, the facts the second."""
     canvas, sent = explorer.children[0], []
+    # Without a kernel, ipywidgets 7 sends no traits.
+    monkeypatch.setattr(type(canvas.comm), "kernel", MagicMock(), raising=False)
     monkeypatch.setattr(canvas, "_send", lambda message, buffers=None: sent.append(message))
     questions = [
         {"ask": "picture", "key": "input", "of": [0, 0, 0]},
