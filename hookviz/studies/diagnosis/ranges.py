@@ -65,12 +65,17 @@ def range_of(tensor: Tensor) -> Range | None:
     return Range(low, high, tuple(tensor.shape), tensor.dtype)
 
 
-def bounds_of(tensors: Sequence[Tensor]) -> list[Range | None]:
-    """Return ranges of several tensors: −m to m for the largest absolute value m, if it is finite.
+SMALL = 4096
+"""The largest number of values of a small tensor."""
 
-    A model has many small weights, and reading each range by itself would take longer.
+
+def bounds_of(tensors: Sequence[Tensor]) -> list[Range | None]:
+    """Return ranges of several tensors: of small ones −m to m for the largest absolute value m.
+
+    A model has many small weights, and reading each range by itself would take longer. The range of
+    a large one, and of one with NaN or Inf, is its minimum and maximum, which are faster there.
     """
-    common = [each for each in tensors if _is_common(each)]
+    common = [each for each in tensors if each.numel() <= SMALL and _is_common(each)]
     largest = dict(zip(map(id, common), norms_of(common, math.inf), strict=True))
     sizes = [largest.get(id(each), math.nan) for each in tensors]
     return [
