@@ -36,6 +36,13 @@ def as_png(figure: Figure, **options: Any) -> bytes:
     return content.getvalue()
 
 
+def shown_once(explorer: Any) -> Figure:
+    """Return the figure of an explorer, and close it."""
+    figure: Figure = explorer.figure()
+    explorer.close()
+    return figure
+
+
 def row(pictures: dict[str, np.ndarray]) -> Figure:
     """Draw pictures in a row, each below its title."""
     figure = Figure(figsize=(2.5 * len(pictures), 2.8), layout="constrained")
@@ -79,18 +86,14 @@ def edit() -> Figure:
     explorer = hookviz.explore(model, fish, layer="layer3.0.conv1", channel=17, target="fish")
     explorer.edit("input", "mean", where=(slice(10, 48), slice(14, 62)))
     explorer.shown_run = "difference"
-    figure = explorer.figure()
-    explorer.close()
-    return figure
+    return shown_once(explorer)
 
 
 def side_by_side() -> Figure:
     """Draw the maps of two pictures at one layer, and their difference."""
     model, pictures = hookviz.demo_model(), hookviz.demo_images()
     both = hookviz.compare(model, model, pictures[6], inputs_b=pictures[9]).show()
-    figure = both.figure()
-    both.close()
-    return figure
+    return shown_once(both)
 
 
 def field() -> Figure:
@@ -131,9 +134,7 @@ def feature_visualization() -> Figure:
 def plain() -> Figure:
     """Draw the plain face's picture."""
     explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], face="plain")
-    figure = explorer.figure()
-    explorer.close()
-    return figure
+    return shown_once(explorer)
 
 
 def layers() -> Figure:
@@ -159,18 +160,14 @@ def debug() -> Figure:
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), Root())
     x = hookviz.attribution.prepare_input(hookviz.demo_images()[6], hookviz.demo_model()).args[0]
     explorer = hookviz.explore(model, x, layers="1", target=lambda output: output.sum())
-    figure = explorer.figure()
-    explorer.close()
-    return figure
+    return shown_once(explorer)
 
 
 def teach() -> Figure:
     """Draw the channel that is the answer to a question."""
     explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[3])
     explorer.layer, explorer.channel = "layer3.0.conv1", 81
-    figure = explorer.figure()
-    explorer.close()
-    return figure
+    return shown_once(explorer)
 
 
 def network_page() -> Figure:
@@ -179,9 +176,7 @@ def network_page() -> Figure:
     explorer = hookviz.explore(model, fish, layer="layer3.1.conv2", target="fish")
     explorer.edit("layer3.0.conv1", 0, channels=17)
     explorer.shown_run = "difference"
-    figure = explorer.figure()
-    explorer.close()
-    return figure
+    return shown_once(explorer)
 
 
 def lesson_plan() -> Figure:
