@@ -69,11 +69,6 @@ class StorageMap(Generic[V]):
 
 def _address(tensor: Tensor) -> int:
     """Return the address of a tensor's storage; 0 if it has none."""
-    if tensor.layout is torch.strided:
-        try:
-            return tensor.untyped_storage()._cdata
-        except (RuntimeError, NotImplementedError):
-            return 0
     storage = _storage(tensor)
     return 0 if storage is None else storage._cdata
 

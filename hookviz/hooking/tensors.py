@@ -71,6 +71,18 @@ def _collect(values: Iterable[Any], found: list[Tensor]) -> None:
             _collect((getattr(value, item.name) for item in fields(value)), found)
 
 
+def central_value(tensor: Tensor) -> Tensor:
+    """Return the central number of a strided tensor that is not empty, as a view.
+
+    >>> central_value(torch.arange(9.0).reshape(3, 3))
+    tensor(4.)
+    """
+    pairs = zip(tensor.shape, tensor.stride(), strict=True)
+    centre = tensor.storage_offset() + sum(size // 2 * stride for size, stride in pairs)
+    with torch.no_grad():
+        return tensor.as_strided((), (), centre)
+
+
 def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """Return lists, tuples and dicts with each tensor changed; the originals stay unchanged.
 

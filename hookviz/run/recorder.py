@@ -24,7 +24,7 @@ from ..hooking.checkpoint import FORWARD, ModuleCallStack, Reruns, current_backw
 from ..hooking.handles import Hook, HookManager
 from ..hooking.interrupts import raise_if_stopped
 from ..hooking.select import module_names
-from ..hooking.tensors import tensors
+from ..hooking.tensors import central_value, tensors
 from ..hooking.transforms import refuse_transforms
 from .errors import no_grad_line, running_module, users_line
 from .operations import Kind, is_composite, name_of_hardtanh, operation_type
@@ -392,10 +392,7 @@ def _fingerprint(tensor: Tensor) -> tuple[Any, ...]:
     """Return shape and central value, which identify a checkpoint's second run of a call."""
     if not tensor.numel() or tensor.layout is not torch.strided:
         return tuple(tensor.shape), None
-    pairs = zip(tensor.shape, tensor.stride(), strict=True)
-    centre = tensor.storage_offset() + sum(size // 2 * stride for size, stride in pairs)
-    with torch.no_grad():
-        return tuple(tensor.shape), tensor.as_strided((), (), centre).clone()
+    return tuple(tensor.shape), central_value(tensor).clone()
 
 
 def _is_same(prints: Iterable[Any], others: Iterable[Any]) -> bool:

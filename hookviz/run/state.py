@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from ..hooking.interrupts import Block
 from ..hooking.select import all_modules
+from ..hooking.tensors import central_value
 from ..tables import some
 
 _MAPPINGS = frozenset((dict, OrderedDict, defaultdict, Counter))
@@ -59,7 +60,7 @@ def _preserved_state(model: nn.Module, keep_mode: bool) -> Iterator[None]:
     frozen = [p for p, _ in weights if not p.requires_grad and p.numel()]
     # Without trained weights there are none that frozen ones could follow.
     follow = len(frozen) < len(weights)
-    middles = [(p, p._version, _middle(p).clone()) for p in frozen if follow]
+    middles = [(p, p._version, central_value(p).clone()) for p in frozen if follow]
     with (
         _preserved_random_state(p for p, _, _ in parameters),
         torch.inference_mode(False),
@@ -84,12 +85,8 @@ def _preserved_state(model: nn.Module, keep_mode: bool) -> Iterator[None]:
                 if parameter.data_ptr() != data.data_ptr():
                     parameter.data = data
             written = [(p, old) for p, version, old in middles if p._version != version]
-            if any(_middle(p) != old for p, old in written):
+            if any(central_value(p) != old for p, old in written):
                 _warn_overwritten(model, [p for p, _ in written])
-
-
-def _middle(parameter: nn.Parameter) -> Tensor:
-    return parameter.detach()[tuple(size // 2 for size in parameter.shape)]
 
 
 def _warn_overwritten(model: nn.Module, weights: list[nn.Parameter]) -> None:
