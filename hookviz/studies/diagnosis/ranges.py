@@ -76,7 +76,7 @@ def bounds_of(tensors: Sequence[Tensor]) -> list[Range | None]:
     a large one, and of one with NaN or Inf, is its minimum and maximum, which are faster there.
     """
     common = [each for each in tensors if each.numel() <= SMALL and _is_common(each)]
-    largest = dict(zip(map(id, common), norms_of(common, math.inf), strict=True))
+    largest = dict(zip(map(id, common), _common_norms(common, math.inf), strict=True))
     sizes = [largest.get(id(each), math.nan) for each in tensors]
     return [
         Range(-m, m, tuple(each.shape), each.dtype) if math.isfinite(m) else range_of(each)
@@ -84,10 +84,14 @@ def bounds_of(tensors: Sequence[Tensor]) -> list[Range | None]:
     ]
 
 
-def norms_of(tensors: Sequence[Tensor], order: float = 2.0) -> list[float]:
-    """Return the norms of several tensors."""
-    if not all(map(_is_common, tensors)):
-        return [norm_of(each, exact=True).item() for each in tensors]
+def norms_of(tensors: Sequence[Tensor]) -> list[float]:
+    """Return the Euclidean norms of several tensors."""
+    if all(map(_is_common, tensors)):
+        return _common_norms(tensors, 2.0)
+    return [norm_of(each, exact=True).item() for each in tensors]
+
+
+def _common_norms(tensors: Sequence[Tensor], order: float) -> list[float]:
     with torch.no_grad():
         norms = torch.ops.aten._foreach_norm(list(tensors), order) if tensors else ()
     return [each.item() for each in on_cpu(norms)]
