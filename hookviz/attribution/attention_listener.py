@@ -264,7 +264,7 @@ class AttentionListener(Follower[_Mark]):
             del self._running[self._running.index(call) :]
 
     def end(self) -> None:
-        """Discard the marks, give each attention a unique name, and arrange what was kept."""
+        """Discard the marks, give each attention a unique name, and arrange its weights."""
         self.marks = StorageMap()
         counts = Counter[str]()
         for each in self.found:
@@ -318,18 +318,24 @@ class AttentionListener(Follower[_Mark]):
         if current_backward() != FORWARD:
             self._recorder.skip_backward()
             return
-        with self._recorder.silent(), torch.no_grad():
-            if _is_fused(operation):
-                attended = Attended(tuple(self._running), _fused_weights(operation))
-                self._watch(attended, operation)
-                self._confirm(attended, operation.outputs[0])
-                return
-            if operation.name in PROBABILITIES:
-                self._take_softmax(operation)
-                return
-            if operation.name in FACTORS and self._take_product(operation):
-                return
-        super().after(operation)
+        taken = False
+        if operation.name in PROBABILITIES or operation.name in FACTORS or _is_fused(operation):
+            with self._recorder.silent(), torch.no_grad():
+                taken = self._take(operation)
+        if not taken:
+            super().after(operation)
+
+    def _take(self, operation: Operation) -> bool:
+        """Return whether the operation is a part of attention."""
+        if _is_fused(operation):
+            attended = Attended(tuple(self._running), _fused_weights(operation))
+            self._watch(attended, operation)
+            self._confirm(attended, operation.outputs[0])
+        elif operation.name in PROBABILITIES:
+            self._take_softmax(operation)
+        else:
+            return self._take_product(operation)
+        return True
 
     def _take_softmax(self, operation: Operation) -> None:
         product, keys = self.marks.get(operation.inputs[0]), operation.argument["dim"]
