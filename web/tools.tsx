@@ -61,7 +61,7 @@ export class Tools {
       if (on) await root.requestFullscreen();
       else if (document.fullscreenElement) await document.exitFullscreen();
     } catch {
-      // a frame that may not fill the screen: large type is what is left
+      // full screen is not allowed here: the larger text and pictures stay
     }
   }
 

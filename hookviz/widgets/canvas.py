@@ -246,7 +246,7 @@ class Canvas(anywidget.AnyWidget):
         self.send(*self._replied(question))
 
     def _replied(self, question: m.Question) -> tuple[dict[str, Any], list[bytes]]:
-        """Return the answer to a question, as it is sent."""
+        """Return the message that answers a question, and its arrays."""
         again = HOW_TO_ASK_AGAIN.get(type(question))
         arrays: dict[str, np.ndarray] = {}
         try:

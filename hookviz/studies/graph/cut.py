@@ -109,7 +109,7 @@ class _CutListener(GraphListener):
         self.output_lost = False
         self.bytes = 0
         self._kept, self._edited, self._cut = kept, edited, cut
-        # A layer's own operations are told from those of modules in it, such as parametrizations.
+        # With the modules in a layer: their operations, as a parametrization's, are not its own.
         self.modules = {inner for layer in layers for inner in layer.modules()}
         self._fresh: list[Tensor] = []  # the leaves of the layer that has just run
         self._shared = StorageMap[list[Tensor]]()

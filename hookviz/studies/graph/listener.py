@@ -37,7 +37,7 @@ class Node:
     operation : str
         The layer's class, torch's name of the operation, ``"input"`` or ``"output"``.
     shape : tuple of int, or None
-        Of the (first) tensor that it returned; None without one, and for a nested tensor.
+        Of the first tensor that it returned; None if there is none, or if it is nested.
     module : str
         The module whose code ran it.
     failed : bool
