@@ -282,10 +282,11 @@ export class App {
       : {};
     const ranking = data && this.rankings.of(data, { ...this.at, order, ...reference });
     this.toFirst = !ranking || isGoing(ranking);
-    const known = ranking && order !== "index" && ranking.name !== "index";
-    this.state.set(
-      known ? { order, ...reference, channel: Number(ranking.order[0]) } : { order, ...reference },
-    );
+    const change = { order, ...reference };
+    if (!ranking || order === "index" || ranking.name === "index") return this.state.set(change);
+    this.rank = null;
+    this.stepped = false;
+    this.state.set({ ...change, channel: Number(ranking.order[0]) });
   }
 
   /** The first channel at the chosen place, or else where the pointer is. */

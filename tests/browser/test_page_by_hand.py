@@ -262,6 +262,21 @@ def test_silent_channels_are_marked_and_found(shown):
     assert page.locator(".hv-words.hv-tag").inner_text() == "zero everywhere"
 
 
+def test_an_order_chosen_while_a_layer_loads_shows_its_first_channel(page):
+    page.get_by_role("button", name="search", exact=True).click()
+    page.get_by_role("combobox", name="find a layer").fill("layer2.1.conv1")
+    # Both choices in one task, so that the layer is not unpacked between them.
+    page.evaluate("""() => {
+        const field = document.activeElement;
+        field.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", bubbles: true }));
+        const order = document.querySelector("[aria-label='order of the channels']");
+        order.value = "mean";
+        order.dispatchEvent(new Event("change", { bubbles: true }));
+    }""")
+    page.locator(".hv-name", has_text="layer2.1.conv1").wait_for()
+    expect(page.locator(".hv-by")).to_contain_text("rank 1 of 48")
+
+
 def test_a_click_shows_the_receptive_field_of_a_position(page, explorer):
     here, box = page.locator(".hv-here"), page.locator(".hv-input .hv-field")
     field = hookviz.receptive_field(
