@@ -9,6 +9,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import hookviz
+from hookviz.run.session import Session
 
 WRAPPERS = {
     "DataParallel": nn.DataParallel,
@@ -300,3 +301,35 @@ def test_weights_that_the_forward_replaces_are_restored():
     hookviz.graph(model, torch.rand(2, 1, 8, 8))
     hookviz.diagnose(model, torch.rand(2, 1, 8, 8))
     assert all(map(torch.equal, model.parameters(), before))
+
+
+class Overwriting(nn.Module):
+    """A model that overwrites its input, of pixels or of whole numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.conv = nn.Embedding(9, 3), nn.Conv2d(3, 4, 3)
+
+    def forward(self, x):
+        x += 1
+        return self.conv(x if x.is_floating_point() else self.words(x).movedim(3, 1)).mean((2, 3))
+
+
+@pytest.mark.parametrize("x", [torch.zeros(2, 3, 8, 8), torch.zeros(2, 8, 8, dtype=torch.long)])
+def test_an_input_that_the_model_overwrites_is_unchanged(x):
+    findings = hookviz.diagnose(Overwriting(), x)
+    assert findings.looked_at and not x.any()
+
+
+def test_reading_the_input_of_a_session_runs_the_model_on_a_copy():
+    """The first read runs the model, to see if a single picture needs a batch dimension."""
+    x = torch.zeros(3, 8, 8)
+    session = Session.of(Overwriting(), x)
+    assert session.inputs.args[0] is session.inputs.args[0]
+    assert not session.inputs.args[0].any() and not x.any()
+
+
+def test_an_input_made_in_inference_mode_gets_a_gradient():
+    with torch.inference_mode():
+        x = torch.rand(2, 3, 8, 8)
+    assert hookviz.explore(Overwriting(), x, layers="conv").cache["conv"].gradient is not None
