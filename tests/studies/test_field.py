@@ -557,6 +557,40 @@ def test_data_dependent_operations_have_no_field(between):
     assert field.box(0, 0) == (0, 0, 8, 6) and field.box(0, 0).padding is None
 
 
+def with_a_part_left_out(y):
+    """A masked autoencoder: only some columns go on, another choice in each run."""
+    kept = torch.rand(y.shape[3]).argsort()[:4]
+    return y.gather(3, kept.expand(*y.shape[:3], -1))
+
+
+def with_a_part_by_a_mask(y):
+    return y[..., torch.rand(y.shape[3]).argsort() < 4]
+
+
+@pytest.mark.parametrize("between", [with_a_part_left_out, with_a_part_by_a_mask])
+def test_a_field_of_random_positions_is_not_called_exact(between):
+    field = hookviz.receptive_field(Net(between), torch.rand(1, 3, 8, 6), "last")
+    assert field.status == "data-dependent" and "at random positions" in field.why
+
+
+def with_a_random_mask(y):
+    """Replace half of the pixels by a constant, as SimMIM does."""
+    mask = (torch.rand(y.shape[2:]) < 0.5).to(y.dtype)
+    return y * (1 - mask) + mask
+
+
+def with_a_random_choice(y):
+    return torch.where(torch.rand(y.shape[2:]) < 0.5, y, torch.zeros(()))
+
+
+@pytest.mark.parametrize("between", [with_a_random_mask, with_a_random_choice])
+def test_pixels_that_a_random_mask_removes_belong_to_the_field(between):
+    x = torch.rand(1, 3, 8, 6)
+    masked = hookviz.receptive_field(Net(between), x, "last")
+    plain = hookviz.receptive_field(Net(lambda y: y), x, "last")
+    assert masked.status == "exact" and torch.equal(masked.boxes, plain.boxes)
+
+
 def test_layers_before_a_data_dependent_operation_are_exact():
     net = Net(where_it_is_largest)
     assert hookviz.receptive_field(net, torch.rand(1, 3, 8, 6), "first").status == "exact"

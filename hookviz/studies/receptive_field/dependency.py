@@ -25,6 +25,7 @@ from ...hooking.select import dimensions, first_convolution
 from ...hooking.storage import StorageMap, share_memory
 from ...hooking.tensors import map_tensors, tensors
 from ...run.follow import EscapeDetector
+from ...run.operations import Kind
 from ...run.recorder import Listener, Operation, OperationRecorder
 from ...run.session import Session
 from .rules import EMPTY, TracedOperation, result_footprints
@@ -84,6 +85,7 @@ class DependencyTracker(Listener):
         self._doubt: Uncertainty | None = None  # about all that is still to come
         self._footprints: StorageMap[_Footprint] = StorageMap()
         self._weights: StorageMap[bool] = StorageMap()
+        self._drawn: StorageMap[bool] = StorageMap()
         for parameter in model.parameters():
             self._weights[parameter] = True
         axes = (torch.arange(size, device=source.device) for size in self.extent)
@@ -121,13 +123,23 @@ class DependencyTracker(Listener):
         """Return True for a parameter, whose zeros may be learned."""
         return tensor in self._weights
 
+    def is_drawn(self, tensor: Tensor) -> bool:
+        """Return True if other random numbers would give this tensor other values."""
+        return tensor in self._drawn
+
     def _all_doubtful(self, status: str, why: str) -> None:
         self._doubt = self._doubt or Uncertainty(status, why)
 
     def before(self, operation: Operation) -> None:
         """Run the operation, and note what its results depend on."""
         self._footprints.prune(lazily=True)
-        if not any(tensor in self._footprints for tensor in operation.reads):
+        of_pixels = any(tensor in self._footprints for tensor in operation.reads)
+        random = not of_pixels and any(map(self.is_drawn, operation.reads))
+        if random or operation.kind is Kind.RANDOM:
+            operation.run()
+            for tensor in (*operation.written, *operation.outputs):
+                self._drawn[tensor] = True
+        if not of_pixels:
             for tensor in operation.written:  # a mask on a weight's memory: its zeros count
                 self._weights.pop(tensor)
             return

@@ -71,8 +71,8 @@ class ReceptiveField(TablePage):
         The layer, and the index of its call, from 0.
     status : str
         ``"exact"``; ``"whole input"`` if every position depends on all of it, and would on all of
-        a larger one; ``"data-dependent"`` if computed numbers choose the pixels; ``"unknown"`` if
-        an operation ran that cannot be followed.
+        a larger one; ``"data-dependent"`` if computed or random numbers choose the pixels;
+        ``"unknown"`` if an operation ran that cannot be followed.
     why : str
         What made it data-dependent or unknown; else empty.
     size, stride, start : tuple of int

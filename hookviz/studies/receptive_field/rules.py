@@ -93,7 +93,9 @@ class TracedOperation:
         return any(self.tracker.of(tensor) is not None for tensor in tensors([value]))
 
     def constant(self, tensor: Tensor) -> Tensor:
-        """Return the mask of a tensor's elements into which no pixel goes."""
+        """Return the mask of a tensor's elements into which no pixel and no random number goes."""
+        if self.tracker.is_drawn(tensor):
+            return torch.zeros_like(tensor, dtype=torch.bool)
         return self.footprint(tensor)[0] == EMPTY
 
     def zeros(self, factor: Any) -> Tensor | None:
@@ -562,8 +564,11 @@ def concatenated(traced: TracedOperation) -> Tensor:
 def moved(traced: TracedOperation) -> Any:
     """Move the footprint as the elements; where torch writes zeros, it is empty."""
     arguments = traced.operation.argument
-    if any(traced.depends(arguments[name]) for name in _INDICES & set(arguments)):
+    indices = [arguments[name] for name in _INDICES & set(arguments)]
+    if traced.depends(indices):
         return routed(traced)
+    if any(map(traced.tracker.is_drawn, tensors(indices))):
+        return traced.unknown("data-dependent", f"{traced.name} reads at random positions")
     if arguments.get("accumulate") or arguments.get("reduce") or traced.functional is None:
         return NotImplemented
 
