@@ -7,6 +7,7 @@ from test_faults import faults_of, rows
 from torch import nn
 
 import hookviz
+from hookviz.studies.diagnosis.examination import Examination
 
 X = rows(16, 8)
 
@@ -118,3 +119,62 @@ def test_a_wrong_input_scale_is_found_although_some_kernels_are_tiny(count):
     for factor in (255, 1 / 255):
         found = faults(hookviz.diagnose(model, pictures() * factor, entropy), "input scale")
         assert found, factor
+
+
+class Residual(nn.Sequential):
+    def forward(self, x):
+        return x + super().forward(x)
+
+
+def residual_network(bias):
+    torch.manual_seed(0)
+    first = nn.Conv2d(3, 16, 3)
+    nn.init.constant_(first.bias, bias)
+    convolution = lambda: nn.Conv2d(16, 16, 3, padding=1, bias=False)  # noqa: E731
+    return nn.Sequential(first, nn.ReLU(), *[Residual(convolution()) for _ in range(3)])
+
+
+def test_layers_behind_a_dead_one_are_not_reported_across_sums():
+    findings = hookviz.diagnose(residual_network(-100.0), pictures())
+    assert [(each.kind, each.layer) for each in faults_of(findings)] == [("dead", "1")]
+    assert hookviz.diagnose(residual_network(0.0), pictures()).healthy
+
+
+def test_a_dead_sum_is_reported_beside_the_dead_one_of_its_branches():
+    model = nn.Sequential(
+        nn.Conv2d(3, 16, 3), Residual(nn.Conv2d(16, 16, 3, padding=1), nn.ReLU()), nn.ReLU()
+    )
+    for layer in (model[0], model[1][0]):
+        nn.init.constant_(layer.bias, -100.0)
+    nn.init.normal_(model[1][0].weight, std=0.01)
+    found = faults(hookviz.diagnose(model, pictures()), "dead")
+    assert [each.layers for each in found] == [["1.1", "2"]]
+
+
+class OfComplexNumbers(nn.Module):
+    """A complex convolution of real numbers, before an optional shift that silences it."""
+
+    def __init__(self, shift):
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv, self.shift = nn.Conv2d(3, 8, 3, dtype=torch.complex64), shift
+
+    def forward(self, x):
+        return (self.conv(x.to(torch.complex64)).abs() - self.shift).relu().mean((2, 3))
+
+
+def test_a_complex_convolution_of_real_numbers_is_healthy():
+    """Torch computes it by three real ones, one of which convolves an imaginary part of zero."""
+    assert hookviz.diagnose(OfComplexNumbers(0.0), pictures()).healthy
+    found = faults(hookviz.diagnose(OfComplexNumbers(100.0), pictures()), "dead")
+    assert [each.operation for each in found] == ["relu"]
+
+
+def test_a_gradient_whose_squares_overflow_has_a_finite_norm(monkeypatch):
+    """Otherwise the model would run once more, to look for an operation that made Inf."""
+    runs, begin = [], Examination.begin
+    monkeypatch.setattr(Examination, "begin", lambda *given: (runs.append(1), begin(*given)))
+    model = network()
+    x = X * 1e15  # the squares of its gradient by the weights overflow, those of no output do
+    findings = hookviz.diagnose(model, x, lambda output: output.mean() * 1e6)
+    assert len(runs) == 1 and not faults(findings, "inf")

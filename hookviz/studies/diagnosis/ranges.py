@@ -85,10 +85,18 @@ def bounds_of(tensors: Sequence[Tensor]) -> list[Range | None]:
 
 
 def norms_of(tensors: Sequence[Tensor]) -> list[float]:
-    """Return the Euclidean norms of several tensors."""
-    if all(map(_is_common, tensors)):
-        return _common_norms(tensors, 2.0)
-    return [norm_of(each, exact=True).item() for each in tensors]
+    """Return the Euclidean norms of several tensors.
+
+    >>> [f"{norm:.3g}" for norm in norms_of([torch.tensor([3.0, 4.0]), torch.tensor([3e30, 4e30])])]
+    ['5', '5e+30']
+    """
+    common = all(map(_is_common, tensors))
+    norms = _common_norms(tensors, 2.0) if common else [math.inf] * len(tensors)
+    # The squares of large numbers overflow in single precision.
+    return [
+        norm_of(each, exact=True).item() if norm == math.inf else norm
+        for each, norm in zip(tensors, norms, strict=True)
+    ]
 
 
 def _common_norms(tensors: Sequence[Tensor], order: float) -> list[float]:

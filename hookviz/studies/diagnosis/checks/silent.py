@@ -64,6 +64,9 @@ class SilentChannels(Check):
     ) -> None:
         if record.channels is None or record.layer == OUTSIDE:
             return  # a loss with a margin is 0 where the answers are beyond it
+        before = record.maker.made if record.maker is not None else ()
+        if before and before[0].dtype.is_complex and not given[0].is_complex():
+            return  # torch convolves the parts of complex numbers; the imaginary one may be zero
         least, most = record.channels
         still = least == most
         rectifies = record.name in RECTIFIERS
@@ -96,8 +99,7 @@ class SilentChannels(Check):
                 continue
             # A state that begins at zero is the same everywhere, as is what a layer makes of it.
             begins = record.maker is not None and record.maker.kind is Kind.FACTORY
-            behind = record.maker.passed_on() if record.maker is not None else ()
-            follows = begins or any(each.layer in silent for each in (record, *behind))
+            follows = begins or record.layer in silent or _is_of(record.maker, silent)
             if bool(channels.still.all()):
                 silent.add(record.layer)
             if follows or channels.values < FEW:
@@ -106,6 +108,16 @@ class SilentChannels(Check):
             for kind, count in (("dead", dead), ("constant", int(channels.still.sum()) - dead)):
                 if _most(count - channels.follows, channels.still):
                     yield _finding(record, channels, kind, count, run)
+
+
+def _is_of(record: OperationRecord | None, layers: set[str]) -> bool:
+    """Return True if these layers made all values of an operation that passes or adds them up."""
+    for each in record.passed_on() if record is not None else ():
+        if each.layer in layers:
+            return True
+        if each.name == "add":
+            return all(_is_of(maker, layers) for maker in each.makers)
+    return False
 
 
 def _most(count: int, mask: Tensor) -> bool:
