@@ -11,7 +11,7 @@ from ..attribution.cam import heatmap
 from ..hooking.records import FeatureCache
 from .health import overview_of, verdict_of
 from .layer import SIMILARITY, LayerView, contributions_in, showable, why_not_shown
-from .maps import fitted, for_layer, layer_name, layer_of
+from .maps import channel_word, fitted, for_layer, layer_name, layer_of
 from .orders import channels_of, order_of, rank_of
 from .panels import flatness
 from .predictions import target_name_of
@@ -79,7 +79,7 @@ def opening_words(view: View, reason: str) -> str:
     if reason == BROKEN or contributions is None:
         return f"{words}."
     channel = view.settings.channel
-    most = f"; channel {channel} contributes most to {target_name_of(view)}"
+    most = f"; {channel_word(view)} {channel} contributes most to {target_name_of(view)}"
     return words + most * bool(contributions[channel] > 0) + "."
 
 
@@ -92,7 +92,8 @@ def without_silence(before: View, view: View) -> View:
     if _is_silent(before) or not _is_silent(view) or layer_of(view).statistics.silent.all():
         return view
     view = view.with_settings(channel=strongest_channel(view))
-    words = f"Channel {channel} is silent on this input; channel {view.settings.channel} is not."
+    word, shown = channel_word(view), view.settings.channel
+    words = f"{word.capitalize()} {channel} is silent on this input; {word} {shown} is not."
     return replace(view, opened=Opening(view.settings.layer, view.settings.channel, words))
 
 

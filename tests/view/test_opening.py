@@ -93,6 +93,12 @@ def test_the_explorer_opens_where_nan_begins():
     assert opened(model, x, layer="1")[0] == "1"
 
 
+def test_heads_of_attention_are_called_heads():
+    digit = hookviz.models.demo_digits()[3]
+    explorer = hookviz.explore(hookviz.models.demo_transformer(), digit)
+    assert f"; head {explorer.channel} contributes most to 5." in explorer.frame.opened
+
+
 def test_a_note_explains_a_flat_gradient():
     """Average pooling follows, also after a ReLU, or a ReLU blocks one channel or all."""
     torch.manual_seed(0)

@@ -42,7 +42,7 @@ def as_optimizers(optimizer: Any) -> tuple[Any, ...]:
 
 
 class Optimizers(Check):
-    """Report what the optimizers lack, hold in vain or do not move, and steps that are too long."""
+    """Report parameters that no optimizer has or moves, lost gradients, and too large steps."""
 
     live = True
 
