@@ -68,6 +68,7 @@ def test_the_curve_and_the_channels_are_confirmed_by_plain_pytorch(model, explor
     assert_untouched(model, before)
 
 
+@pytest.mark.heavy
 def test_existing_edits_stay_active(model, explorer):
     (x,) = explorer.inputs.args
     explorer.edit("stem.0", 0.5)

@@ -64,7 +64,7 @@ def test_clicks_act_on_the_shown_channel_while_the_order_changes(open_canvas, ho
     page = notebook.page
     order, working, button, off, chips = controls(app)
     number = app.locator(".hv-heading .hv-number-now").first
-    with delayed(page, 100):
+    with delayed(page, 40):
         page.evaluate("() => { globalThis.looking = 0; }")
         # Switching off the shown channel ends the computation, which belongs to the unedited run.
         hold.touch()
@@ -146,7 +146,7 @@ def test_channels_that_change_the_prediction(open_canvas, hold):
     order.select_option("gradcam weight")
     expect(app.locator(".hv-by")).to_contain_text("rank 1 of 96")
     button = app.locator(".hv-flip button")
-    with delayed(page, 100):
+    with delayed(page, 40):
         page.evaluate("() => { globalThis.looking = 0; }")
         hold.touch()
         button.click()

@@ -59,10 +59,8 @@ def by_death(notebook, lab):
 
 
 # Each way ends a kernel, so the next test must import torch again.
-MORE = [pytest.param(end, marks=pytest.mark.heavy) for end in (by_request, by_death)]
-
-
-@pytest.mark.parametrize("end", [by_menu, *MORE])
+@pytest.mark.heavy
+@pytest.mark.parametrize("end", [by_menu, by_request, by_death])
 def test_the_canvas_reports_that_the_kernel_has_ended(open_canvas, lab, end):
     notebook, app = open_canvas(PROCESS, MAKE)
     notebook.settle()

@@ -318,6 +318,7 @@ def as_output(canvas, model, x, which, channel):
     return distinct and all((found[classes == n] == c).all() for n, c in colour_of.items())
 
 
+@pytest.mark.heavy
 def test_output_maps_follow_the_input(painter, shown):
     model, first, written = painter
     page = shown(written, color_scheme="light")

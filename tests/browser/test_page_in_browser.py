@@ -6,6 +6,7 @@ import itertools
 
 import nbformat
 import numpy as np
+import pytest
 import torch
 from face import choose, find_layer
 from front_end import PIXELS, as_pixels, next_frame, wait_for
@@ -166,6 +167,7 @@ def test_without_scripts_the_still_picture_is_shown(chrome, explorer, explorer_p
     context.close()
 
 
+@pytest.mark.heavy
 def test_the_page_works_in_an_exported_notebook(chrome, explorer, tmp_path):
     """The output of `explorer.page` still works after nbconvert's export to HTML."""
     explorer.layer, explorer.channel = "layer3.0.conv1", 4

@@ -79,6 +79,7 @@ def check(why, model, x):
     return wanted
 
 
+@pytest.mark.heavy
 def test_focusing_the_strip_below_the_terms_scrolls_it_into_view(shown):
     page = shown(written())
     page.set_viewport_size({"width": 1280, "height": 600})

@@ -58,6 +58,7 @@ def test_colour_channels_of_the_demo_model_get_their_colours():
     )
 
 
+@pytest.mark.heavy
 def test_the_picture_of_the_class_eye_is_classified_as_an_eye():
     eye = MODEL.class_names.index("eye")
     found = feature_visualization(MODEL, "head.2", eye, size=64, steps=96)

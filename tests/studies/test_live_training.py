@@ -61,6 +61,7 @@ def test_a_page_contains_all_recorded_steps():
     assert "https://" not in page and 'src="http' not in page
 
 
+@pytest.mark.heavy
 def test_a_page_leaves_steps_out_to_stay_within_max_bytes(tmp_path, monkeypatch):
     watch, _ = watched_training(60, 1)
     monkeypatch.setattr(strips, "small_png", lambda figure: STILL)

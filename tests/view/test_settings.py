@@ -110,7 +110,7 @@ def wander(explorer, targets, draw):
 
 
 @pytest.mark.parametrize("name", MODELS)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(data=st.data())
 def test_settings_open_the_same_view(name, data):
     kind, shape, targets = MODELS[name]

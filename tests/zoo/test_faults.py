@@ -63,6 +63,7 @@ def test_notes_and_later_findings_are_not_accepted():
     assert not fault.truth.judged([other, first])[0]
 
 
+@pytest.mark.heavy
 def test_the_check_finds_a_changed_model(monkeypatch):
     settle = doctor.Diagnosis.set_findings
 
