@@ -123,7 +123,7 @@ export function keepAddress(app: App, first: Settings) {
   addEventListener("hashchange", () => {
     if (location.hash === own) return;
     const { settings, target } = viewIn(location.hash, app.facts, first);
-    app.state.set(settings);
+    app.goTo(settings);
     if (target !== null) goToTarget(app, target);
   });
   addEventListener("pagehide", () => {

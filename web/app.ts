@@ -43,6 +43,12 @@ interface Shown {
   position: number; // of the channel in the ranking
 }
 
+/**
+ * How the channel is chosen once the layer is here: the first in the order, the layer's own (see
+ * `channelOf`), or by rank.
+ */
+type Awaited = "first" | "own" | { rank: number };
+
 /** The explorer in the browser. */
 export class App {
   state: State;
@@ -50,12 +56,10 @@ export class App {
   shown: Shown | null = null;
   isWaiting = true;
   used: Map<string, number> = new Map(); // by layer: the channel that was shown last
-  stepped = false; // to a layer whose channel is chosen when its data arrives
+  awaited: Awaited | null = null; // the choice of a channel that has to wait for the layer
   leavesSilence = false; // on a new picture, once its maps are here
   frame = 0;
   width = 0; // of the view: measured when it changes, since each reading would force a layout
-  toFirst = false;
-  rank: number | null = null; // of the channel to show when the layer's data arrives
   rankings: Rankings;
   colours: Colours;
   heatmaps: Heatmaps;
@@ -98,7 +102,7 @@ export class App {
       input: new Panel(this.state, "input"),
       map: new Panel(this.state, "activation"),
       slope: new Panel(this.state, "gradient"),
-      mosaic: new Mosaic((channel) => this.set({ channel })),
+      mosaic: new Mosaic((channel) => this.goTo({ channel })),
     };
     const { input, slope, mosaic } = this.parts;
     for (const panel of [slope, input]) panel.onWay = (layer) => this.set({ layer });
@@ -215,19 +219,20 @@ export class App {
    * of the next. Otherwise its channel is chosen once it is here, see `channelOf`.
    */
   set(changes: Partial<Values>) {
-    if ("layer" in changes && changes.layer !== this.at.layer && this.data) {
+    const isStep = "layer" in changes && changes.layer !== this.at.layer;
+    // The first of an order that was just chosen is shown at the next layer, too.
+    if (isStep && this.data && this.awaited !== "first") {
       const sorted = this.at.order !== "similarity" && this.ranking.name !== "index";
-      this.rank = sorted ? (this.rank ?? this.position) : null;
-      this.stepped = !sorted && !("channel" in changes);
+      this.awaited = sorted ? { rank: this.rank } : "own";
     }
     this.state.set(changes);
   }
 
-  /** To a channel that was shown before. */
-  toChannel(layer: string, channel: number, targetClass: number | null) {
-    this.rank = null;
-    this.stepped = false;
-    this.state.set({ layer, channel, targetClass });
+  /** Show a chosen channel, or a whole view: choices that were made before and still wait are void. */
+  goTo(changes: Partial<Values>) {
+    this.awaited = null;
+    this.leavesSilence = false;
+    this.state.set(changes);
   }
 
   /** Show another picture at the strongest channel if this one, which is not silent now, is so there. */
@@ -263,8 +268,12 @@ export class App {
 
   toPosition(position: number) {
     if (!this.data) return;
-    const { order } = this.ranking;
-    this.state.set({ channel: order[Math.min(Math.max(position, 0), order.length - 1)] });
+    const { order, name } = this.ranking;
+    const rank = Math.min(Math.max(position, 0), order.length - 1);
+    const isComing = this.data.header.layer !== this.at.layer;
+    this.goTo({ channel: order[rank] });
+    // Until the layer is here, the order is that of the layer before.
+    if (isComing && name !== "index") this.awaited = { rank };
   }
 
   /**
@@ -281,12 +290,23 @@ export class App {
       ? { reference_channel: this.at.channel }
       : {};
     const ranking = data && this.rankings.of(data, { ...this.at, order, ...reference });
-    this.toFirst = !ranking || isGoing(ranking);
     const change = { order, ...reference };
-    if (!ranking || order === "index" || ranking.name === "index") return this.state.set(change);
-    this.rank = null;
-    this.stepped = false;
-    this.state.set({ ...change, channel: Number(ranking.order[0]) });
+    if (order !== "index" && ranking && ranking.name !== "index") {
+      return this.goTo({ ...change, channel: Number(ranking.order[0]) });
+    }
+    if (order === "index") this.awaited &&= "own";
+    else if (!ranking || isGoing(ranking)) this.awaited = "first";
+    return this.state.set(change);
+  }
+
+  /** The channel that contributes most, in the shown layer or in the one that is on its way. */
+  toStrongest() {
+    const { data } = this;
+    if (data?.header.layer === this.at.layer) {
+      return this.goTo({ channel: data.strongest ?? this.at.channel });
+    }
+    this.used.delete(this.at.layer);
+    this.awaited = "own";
   }
 
   /** The first channel at the chosen place, or else where the pointer is. */
@@ -313,6 +333,12 @@ export class App {
     const now = layers.findIndex((each) => each.name === this.at.layer);
     const next = layers[Math.min(Math.max(now + by, 0), layers.length - 1)];
     this.set({ layer: sure(next).name });
+  }
+
+  /** Of the shown channel, or of the one that will be shown. */
+  get rank() {
+    const { awaited } = this;
+    return awaited && typeof awaited === "object" ? awaited.rank : this.position;
   }
 
   get position() {
@@ -344,7 +370,7 @@ export class App {
       "?": () => this.tools.open("help"),
       b: () => this.best(),
       l: () => this.alike(),
-      t: () => this.data && this.state.set({ channel: this.data.strongest ?? this.at.channel }),
+      t: () => this.toStrongest(),
       w: () => this.parts.drawers.toggle("why"),
       m: () => this.network.toggleByKey(),
       a: () => this.parts.drawers.toggle("heatmaps"),
@@ -436,21 +462,16 @@ export class App {
 
   /** Make the choices of a channel that had to wait for the layer; returns whether a setting changed. */
   corrected(data: Layer) {
-    const { at } = this;
-    const isSorted = !isGoing(this.ranking);
-    if (this.toFirst && isSorted) {
-      this.toFirst = false;
-      this.toOrder(at.order);
-    }
-    if (this.rank !== null && isSorted) {
+    const { at, awaited } = this;
+    if (awaited && (awaited === "own" || !isGoing(this.ranking))) {
+      this.awaited = null;
       const { order, name } = this.ranking;
-      const channel = Number(order[Math.min(this.rank, order.length - 1)]);
-      this.rank = null;
-      if (name !== "index") this.state.set({ channel });
-    }
-    if (this.stepped) {
-      this.stepped = false;
-      this.state.set({ channel: this.channelOf(data) });
+      const isRank = typeof awaited === "object" && name !== "index";
+      const channel = isRank
+        ? Number(order[Math.min(awaited.rank, order.length - 1)])
+        : this.channelOf(data);
+      this.state.set({ channel });
+      if (awaited === "first") this.toOrder(at.order);
     }
     if (this.leavesSilence) {
       this.leavesSilence = false;

@@ -115,7 +115,7 @@ function Best({ app, data, at }: { app: App; data: Layer; at: Values }) {
           title={`show ${data.word} ${channel}: its value here is ${
             short(Number(scores[channel]))
           } standard deviations above its mean`}
-          onClick={() => app.state.set({ channel })}
+          onClick={() => app.goTo({ channel })}
         >
           <b>{channel}</b>
           {` ${Number(scores[channel]).toFixed(1)}`}

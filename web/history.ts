@@ -23,7 +23,7 @@ export class History {
   requested = 0; // number of requests to the source, after the last step back or forth
 
   constructor(
-    public app: Pick<App, "at" | "facts" | "schedule" | "source" | "toChannel">,
+    public app: Pick<App, "at" | "facts" | "schedule" | "source" | "goTo">,
   ) {}
 
   get now(): Moment {
@@ -112,15 +112,17 @@ export class History {
     this.at = to;
     const { layer, channel, targetClass, target, edits } = moment;
     const { source, facts } = app;
-    if (underWay || edits.join() !== this.now.edits.join()) {
+    // What is shown says nothing about the result of a request that is under way.
+    const { busy } = source;
+    if (busy || edits.join() !== this.now.edits.join()) {
       source.edit({ set: "edits", keys: edits });
     }
     const isSameTarget = target.chosen === facts.target.chosen &&
       target.written === facts.target.written;
-    if (underWay || !isSameTarget) source.retarget?.(target);
+    if (busy || !isSameTarget) source.retarget?.(target);
     this.requested = source.requested ?? 0;
     this.going = true;
-    app.toChannel(layer, channel, targetClass);
+    app.goTo({ layer, channel, targetClass });
     app.schedule();
   }
 }

@@ -87,7 +87,7 @@ export class Lesson {
     this.place = Math.min(Math.max(place, 0), this.course.steps.length - 1);
     const { step } = this;
     this.app.source.restart?.(); // a network: no edits, and the page's picture
-    this.app.state.set({ targetClass: null, ...step.state });
+    this.app.goTo({ targetClass: null, ...step.state });
     this.app.state.fit();
     const before = step.kind === "view" ? "" : this.answers[this.place]?.given;
     this.set({ written: String(before ?? ""), given: undefined, message: "" });

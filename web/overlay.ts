@@ -56,7 +56,7 @@ const BYTES = Float64Array.from(
 );
 
 /**
- * As `blend` of hookviz/render/overlay.py: colours go, in linear light, and the luminance stays.
+ * As `blend` of hookviz/draw/overlay.py: colours go, in linear light, and the luminance stays.
  * @param picture RGBA
  * @param heat At the picture's size.
  */

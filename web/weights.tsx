@@ -144,7 +144,7 @@ function Tile({ app, found, place }: { app: App; found: Found; place: number }) 
       class="hv-kernel"
       title={label}
       aria-pressed={own === channel}
-      onClick={() => app.state.set({ channel: own })}
+      onClick={() => app.goTo({ channel: own })}
     >
       <Coloured {...picture} />
       {name}

@@ -99,7 +99,7 @@ export class Why {
     if (!high || !wide || row === undefined || column === undefined) return;
     const place: [number, number] = [(row + 0.5) / high, (column + 0.5) / wide];
     this.followed = key({ ...this.app.at, layer, channel, place });
-    this.app.state.set({ layer, channel, place });
+    this.app.goTo({ layer, channel, place });
   }
 
   /** A newly chosen position begins a new trail. */

@@ -277,6 +277,26 @@ def test_an_order_chosen_while_a_layer_loads_shows_its_first_channel(page):
     expect(page.locator(".hv-by")).to_contain_text("rank 1 of 48")
 
 
+# Go to a layer and move the channel's slider before the browser has read the layer.
+STEP_AND_SLIDE = """([layer, position]) => {
+  document.querySelector(`[data-layer='${layer}']`).click();
+  const slider = document.querySelector(".hv-channels");
+  slider.value = position;
+  slider.dispatchEvent(new Event("input", { bubbles: true }));
+}"""
+
+
+def test_a_channel_chosen_while_a_layer_loads_is_shown(page):
+    page.evaluate(STEP_AND_SLIDE, ["layer2.1.conv1", 7])
+    page.locator(".hv-name", has_text="layer2.1.conv1").wait_for()
+    expect(page.locator(".hv-heading .hv-number-now").first).to_have_text("7")
+    page.get_by_label("order of the channels").select_option("mean")
+    page.locator(".hv-by", has_text="rank 1 of 48").wait_for()
+    page.evaluate(STEP_AND_SLIDE, ["layer3.1.conv1", 5])
+    page.locator(".hv-name", has_text="layer3.1.conv1").wait_for()
+    expect(page.locator(".hv-by")).to_contain_text("rank 6 of 96")
+
+
 def test_a_click_shows_the_receptive_field_of_a_position(page, explorer):
     here, box = page.locator(".hv-here"), page.locator(".hv-input .hv-field")
     field = hookviz.receptive_field(

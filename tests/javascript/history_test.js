@@ -24,7 +24,7 @@ function app() {
       edit: (request) => made.ask(() => made.facts.edits = request.keys.map((key) => ({ key }))),
       retarget: (target) => made.ask(() => made.facts.target = target),
     },
-    toChannel: (layer, channel, targetClass) => made.at = { layer, channel, targetClass },
+    goTo: (at) => made.at = at,
     schedule: () => {},
     ask(act) {
       asked.push(act);
@@ -115,6 +115,17 @@ test("an edit during a step back follows what the step shows", () => {
   assert.deepEqual(made.shown(), ["a", 0, 6, "0,2"]);
   assert.deepEqual(go(-1), ["a", 0, 6, "0"]);
   assert.deepEqual(go(-1), ["a", 0, 6, ""]);
+});
+
+test("a step forth is shown although the step back before it is under way", () => {
+  const { made, history, edit } = app();
+  made.source.retarget(CLASS(2));
+  made.work();
+  edit([0]);
+  made.work();
+  for (const by of [-1, -1, 1, 1]) history.go(by);
+  while (made.source.busy) made.work();
+  assert.deepEqual(made.shown(), ["a", 0, 2, "0"]);
 });
 
 test("a target is a step, also where an edit comes before its layer is loaded", () => {
