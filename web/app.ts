@@ -136,10 +136,8 @@ export class App {
       { signal },
     );
     for (const move of ["pointerdown", "wheel", "keydown"]) {
-      const left = () => {
-        this.parts.drawers.fresh = false;
-      };
-      addEventListener(move, left, { capture: true, passive: true, signal });
+      const followed = (event: Event) => this.parts.drawers.follow(move, event.composedPath()[0]);
+      addEventListener(move, followed, { capture: true, passive: true, signal });
     }
     listenToUndo(keys, root, this.history, signal);
     const size = new ResizeObserver(([{ contentRect: { width } }]) => {

@@ -8,7 +8,7 @@ export class Drawers {
   open = ""; // empty: all are closed
   offered: Set<string> = new Set();
   root: HTMLElement | null = null;
-  // The content of a drawer arrives later: the drawer stays in view until the user's next input.
+  // What was asked of a drawer arrives later: it stays in view until the user turns to something else.
   fresh = false;
 
   /** @param onChange Is called with the names of the closed and of the opened drawer. */
@@ -35,6 +35,12 @@ export class Drawers {
     }
     this.open = next;
     this.onChange(before, next);
+  }
+
+  /** A click or a key in the open drawer may make it grow; other input leaves it. */
+  follow(event: string, target: EventTarget | null) {
+    const drawer = this.root?.querySelector(".hv-drawer:not([hidden])");
+    this.fresh = event !== "wheel" && Boolean(drawer?.contains(target as Node | null));
   }
 
   reveal() {

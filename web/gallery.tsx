@@ -29,7 +29,7 @@ export class Gallery implements Pictures {
   ) {
     this.camera = new Camera(() => app.schedule(), app.ended.signal);
     this.brush = new Brush(app, source, this);
-    listenForFiles(app.root, (file) => {
+    listenForFiles(app.root, app.root, (file) => {
       if (this.isOffered) this.take(file);
     });
     app.pictures = this;

@@ -26,9 +26,10 @@ export function LayerWords({ layer, rank, waiting }: {
         <Breakable name={nameOf(layer)} />
       </h2>
       <span class="hv-dim hv-does" title={[does, layer.size].filter(Boolean).join(" · ")}>
-        <span>{waiting || [rank, firstOf(does)].filter(Boolean).join(" · ")}</span>
-        {/* never cut */}
-        <span>{waiting || !layer.size ? "" : `· ${layer.size}`}</span>
+        <span>{waiting || [rank, layer.size].filter(Boolean).join(" · ")}</span>
+        {/* Each is shown whole, or not at all: what does not fit wraps out of sight. */}
+        {!waiting && layer.kind && <span>{`· ${layer.kind}`}</span>}
+        {!waiting && <span>{firstOf(layer.text)}</span>}
       </span>
     </div>
   );

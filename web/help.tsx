@@ -95,9 +95,9 @@ export function Help({ app, onClose }: { app: App; onClose: () => void }) {
   );
 }
 
-/** Five parts of the face, and what they are for. */
-function stops({ root, source }: App): Array<[HTMLElement, string]> {
-  const off = source.live
+/** The parts of the face that are shown, five at most, and what they are for. */
+function stops({ root, source, tools }: App): Array<[HTMLElement, string]> {
+  const off = source.live && !tools.presents
     ? " Under Edit you scale it or switch it off, and the prediction follows."
     : "";
   const all: Array<[string, string]> = [
@@ -115,7 +115,7 @@ function stops({ root, source }: App): Array<[HTMLElement, string]> {
   ];
   return all.flatMap(([part, words]) => {
     const element = root.querySelector<HTMLElement>(part);
-    return element && !element.hidden ? [[element, words]] : [];
+    return element?.checkVisibility() ? [[element, words]] : [];
   });
 }
 

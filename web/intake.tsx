@@ -51,12 +51,28 @@ function overWhite({ data, width, height }: ImageData) {
   return { pixels, width, height };
 }
 
-/** Files that are dropped or pasted; what the clipboard has beside files is left alone. */
-export function listenForFiles(where: EventTarget, take: (file: File | null) => void) {
-  where.addEventListener("dragover", (event) => event.preventDefault());
+/**
+ * Files that are dropped or pasted; what the clipboard has beside files is left alone.
+ * @param root Marked while a file is dragged over `where`.
+ */
+export function listenForFiles(
+  where: Node,
+  root: HTMLElement,
+  take: (file: File | null) => void,
+) {
+  const mark = (on: boolean) => root.classList.toggle("hv-takes-file", on);
+  where.addEventListener("dragover", (event) => {
+    event.preventDefault();
+    mark((event as DragEvent).dataTransfer?.types.includes("Files") ?? false);
+  });
+  where.addEventListener("dragleave", (event) => {
+    // The pointer's new place: null outside of the window.
+    if (!where.contains((event as DragEvent).relatedTarget as Node | null)) mark(false);
+  });
   where.addEventListener("drop", (event) => {
     event.preventDefault();
     event.stopPropagation();
+    mark(false);
     take((event as DragEvent).dataTransfer?.files[0] ?? null);
   });
   where.addEventListener("paste", (event) => {
@@ -168,7 +184,7 @@ export class Intake implements Pictures {
   constructor(public app: App, public source: NetworkSource) {
     this.camera = new Camera(() => app.schedule(), app.ended.signal);
     this.brush = new Brush(app, source, this);
-    listenForFiles(document, (file) => this.take(file));
+    listenForFiles(document, app.root, (file) => this.take(file));
     app.pictures = this;
     app.schedule();
   }

@@ -291,7 +291,7 @@ def weights_answer(
     answer = m.WeightsAnswer(
         layer=found.layer,
         channel=channel,
-        words=found.verdict if found.in_colour else f"{found.layer}, channel {channel}{name}",
+        words=found.verdict if found.in_colour else f"{found.layer}, channel {channel}{name}{found.note}",
         kind="colour" if found.in_colour else "row" if row else "slices",
         by=by,
         channels=[channels[n] for n in order],

@@ -46,7 +46,7 @@ from ..view.view import View
 from ..view.written import at_written
 from .below import TopInputs
 from .canvas import Canvas
-from .gallery import Gallery, Given, sample_of
+from .gallery import Gallery, Given, sample_of, with_sample
 from .lifecycle import close_earlier, close_tree, register
 from .plain import PlainFace
 from .requests import handle
@@ -277,8 +277,10 @@ class Explorer(ViewResults):
         if self._other == other:
             self._pair_with(None, None)
         else:
-            session = self.session_for(sample_of(self.gallery.given(key), sample))
-            self._pair_with(session, other)
+            # In the place of the shown sample: runs are compared at the same one of equal batches.
+            picture, shown = sample_of(self.gallery.given(key), sample), self._now.settings.sample
+            image = with_sample(self._given.image, shown, picture)
+            self._pair_with(self.session_for(image), other)
 
     def _pair_with(self, session: Session | None, other: tuple[int, int] | None) -> None:
         before = self._beside, self._other

@@ -11,6 +11,7 @@ from pathlib import PurePath
 from typing import Any
 
 from PIL import Image
+from torch import Tensor
 
 from ..draw.overlay import picture_of
 from ..run.inputs import ModelInput, Transform
@@ -114,6 +115,21 @@ def sample_of(given: Any, sample: int) -> Any:
     if getattr(given, "ndim", 0) == 4 and len(given) > 1:
         return given[sample : sample + 1]
     return given
+
+
+def with_sample(given: Any, sample: int, picture: Any) -> Any:
+    """Return a list or batch with another picture as a sample; one picture is replaced whole.
+
+    >>> with_sample(["cat.png", "dog.png"], 1, "cow.png"), with_sample("cat.png", 0, "cow.png")
+    (['cat.png', 'cow.png'], 'cow.png')
+    """
+    if isinstance(given, (list, tuple)) and sample < len(given):
+        return [*given[:sample], picture, *given[sample + 1 :]]
+    if getattr(given, "ndim", 0) == 4 and len(given) > 1 and type(picture) is type(given):
+        batch = given.clone() if isinstance(given, Tensor) else given.copy()
+        batch[sample : sample + 1] = picture
+        return batch
+    return picture
 
 
 def _thumbnails(inputs: ModelInput) -> Iterator[str]:

@@ -69,7 +69,7 @@ def test_the_first_view_of_a_cat_fits_all_screens(chrome, cat):
         cut = "all => all.filter((one) => one.scrollWidth > one.clientWidth + 1).length"
         head = ".hv-activation .hv-label"
         for part in (
-            ".hv-does :last-child",
+            ".hv-does :first-child",
             ".hv-prediction em",
             ".hv-model",
             ".hv-chip",

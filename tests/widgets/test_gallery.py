@@ -191,6 +191,24 @@ def test_a_model_of_signals_has_no_strip():
     assert Browser(made).canvas.pictures == []
 
 
+@pytest.mark.parametrize("is_tensor", [False, True])
+def test_two_pictures_of_a_batch_are_compared(is_tensor):
+    pictures = [PICTURES[number] for number in (2, 6, 12)]
+    inputs = torch.cat([prepare_input(picture, MODEL).args[0] for picture in pictures])
+    made = hookviz.explore(
+        MODEL, inputs if is_tensor else pictures, layer=LAYER, sample=1, face="canvas"
+    )
+    browser = Browser(made)
+    browser.request("beside", key=0, sample=2)
+    with hookviz.capture(MODEL, LAYER) as cache, torch.no_grad():
+        MODEL(inputs)
+    maps = cache[LAYER].activation.numpy()
+    wanted = {"original": maps[2], "edited": maps[1], "difference": maps[1] - maps[2]}
+    for run, values in wanted.items():
+        _, arrays = browser.ask("layer", layer=LAYER, sample=1, shown_run=run)
+        assert np.array_equal(arrays["maps"], values)
+
+
 def test_two_pictures_are_compared_in_one_explorer(explorer):
     """Shift+click on a thumbnail shows both runs and their difference in one explorer."""
     send(explorer, encoded_picture(PICTURES[2]), "flower.png")

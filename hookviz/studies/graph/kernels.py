@@ -79,15 +79,13 @@ def layer_weights(
             "layer."
         )
     groups = getattr(module, "groups", 1)
-    kernels = by_output(
-        weight.detach().double().cpu(), groups, getattr(module, "transposed", False)
-    )
+    kernels = by_output(_shown(weight), groups, getattr(module, "transposed", False))
     if channel is not None and not 0 <= channel < len(kernels):
         raise ValueError(
             f"Layer {name!r} has no channel {channel}: there are {len(kernels)}, counted from 0."
         )
     bias = computed_tensor(session, module, "bias")
-    bias = None if bias is None else bias.detach().double().cpu()
+    bias = None if bias is None else _shown(bias)
     scale, shift = _norm_after(session, module, len(kernels))
     names = session.class_names if isinstance(module, nn.Linear) else []
     return LayerWeights(
@@ -102,7 +100,14 @@ def layer_weights(
         contributions,
         tuple(position),
         list(names) if len(names) == len(kernels) else [],
+        weight.is_complex(),
     )
+
+
+def _shown(values: Tensor) -> Tensor:
+    """Return real float64 values, of complex numbers their absolute values."""
+    values = values.detach()
+    return (values.abs() if values.is_complex() else values).double().cpu()
 
 
 def by_output(weight: Tensor, groups: int, transposed: bool) -> Tensor:
@@ -173,6 +178,8 @@ class LayerWeights(TablePage):
     position : tuple of int
     class_names : list of str
         Of a linear layer whose outputs are the classes.
+    is_complex : bool
+        The layer computes with complex numbers; `kernels` and `bias` are their absolute values.
     """
 
     layer: str
@@ -186,6 +193,7 @@ class LayerWeights(TablePage):
     contributions: Tensor | None = field(default=None, repr=False)
     position: tuple[int, ...] = ()
     class_names: list[str] = field(default_factory=list, repr=False)
+    is_complex: bool = False
 
     @property
     def norms(self) -> Tensor:
@@ -225,7 +233,13 @@ class LayerWeights(TablePage):
         of = f"{inputs} of {inputs * self.groups}" if self.groups > 1 else str(inputs)
         facts = f"{things} of {of} input channels, norm {number(float(self.norms.min()))} to "
         end = "; a BatchNorm follows" if self.scale is not None else ""
-        return f"{self.layer} ({self.type}): {facts}{number(float(self.norms.max()))}{end}"
+        largest = number(float(self.norms.max()))
+        return f"{self.layer} ({self.type}): {facts}{largest}{self.note}{end}"
+
+    @property
+    def note(self) -> str:
+        """What has to be said beside the kernels of complex numbers."""
+        return ", absolute values" if self.is_complex else ""
 
     def slices(self, channel: int | None = None) -> list[dict[str, Any]]:
         """Take a channel's kernel apart by input channel, the largest first.
