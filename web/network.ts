@@ -340,9 +340,12 @@ export class NetworkSource {
       : ofClass;
     this.told = this.answers.edited;
     const first = goal && !facts.scored; // now there is a gradient
+    // A network of rounded weights may have another likeliest class than the notebook's.
+    const opened = goal || number !== facts.net.number ? null : facts.opened;
     this.facts = {
       ...facts,
       target,
+      opened,
       scored: facts.scored || Boolean(goal),
       summary: first
         ? facts.summary.filter((fact) => !/^no (class scores|gradient)/.test(fact))

@@ -422,7 +422,8 @@ def _packed_heatmaps(heats: dict[str, np.ndarray], factor: int) -> list[Packed]:
 
 def _notes(reductions: list[str], max_bytes: float) -> list[str]:
     if not reductions:
-        return ["This page needs no kernel: all numbers in it are exact."]
+        exact = "values and gradients are exact, heatmaps have 252 levels"
+        return [f"This page needs no kernel: {exact}."]
     told = "; ".join(reductions)
     return [f"This page needs no kernel. To fit {megabytes(int(max_bytes))}: {told}."]
 

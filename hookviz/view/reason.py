@@ -288,10 +288,11 @@ def weights_answer(
         facts |= {"norm with BatchNorm": found.folded.flatten(1).norm(dim=1)}
         facts |= {"bias with BatchNorm": found.folded_bias}
     name = f" {found.class_names[channel]}" if found.class_names else ""
+    words = f"{found.layer}, channel {channel}{name}{found.note}"
     answer = m.WeightsAnswer(
         layer=found.layer,
         channel=channel,
-        words=found.verdict if found.in_colour else f"{found.layer}, channel {channel}{name}{found.note}",
+        words=found.verdict if found.in_colour else words,
         kind="colour" if found.in_colour else "row" if row else "slices",
         by=by,
         channels=[channels[n] for n in order],

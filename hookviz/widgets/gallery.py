@@ -10,6 +10,7 @@ from os import PathLike, fspath
 from pathlib import PurePath
 from typing import Any
 
+import numpy as np
 from PIL import Image
 from torch import Tensor
 
@@ -126,7 +127,7 @@ def with_sample(given: Any, sample: int, picture: Any) -> Any:
     if isinstance(given, (list, tuple)) and sample < len(given):
         return [*given[:sample], picture, *given[sample + 1 :]]
     if getattr(given, "ndim", 0) == 4 and len(given) > 1 and type(picture) is type(given):
-        batch = given.clone() if isinstance(given, Tensor) else given.copy()
+        batch = given.clone() if isinstance(given, Tensor) else np.array(given)
         batch[sample : sample + 1] = picture
         return batch
     return picture

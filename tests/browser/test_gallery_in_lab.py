@@ -32,6 +32,16 @@ BRING = """([kind, text, name]) => {
     : new ClipboardEvent("paste", {...given, clipboardData: held}));
 }"""
 
+# Drag a file over the input, and away.
+DRAG = """(kind) => {
+  const held = new DataTransfer();
+  held.items.add(new File(["a"], "a.png"));
+  const given = {bubbles: true, cancelable: true, dataTransfer: held};
+  const frame = document.querySelector(".hv-input .hv-frame");
+  frame.dispatchEvent(new DragEvent(kind, {...given, relatedTarget: document.body}));
+  return getComputedStyle(frame, "::after").borderStyle;
+}"""
+
 # Delay the reading of the next file until the page is told to continue.
 LATE = """() => {
   const { arrayBuffer } = Blob.prototype;
@@ -64,6 +74,7 @@ def test_a_new_picture_keeps_the_view(open_notebook):
     app = page.locator(".hookviz-app").first
     app.locator(".hv-tile").first.wait_for()
     first, thumbs = app.locator(".hv-prediction").first, app.locator(".hv-gallery button")
+    assert [page.evaluate(DRAG, kind) for kind in ("dragover", "dragleave")] == ["dashed", "none"]
 
     def shows(number, moved=True):
         name, share = answer(number)

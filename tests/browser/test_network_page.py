@@ -233,10 +233,14 @@ def test_the_view_follows_a_chosen_class_and_a_scaled_channel(written, shown):
     page.get_by_role("button", name=re.compile(f"^{name}")).click()
     page.locator(".hv-gradient .hv-label", has_text=f"gradient of {name}").wait_for()
     expect(opening).to_have_count(0)  # it is about the first class
-    open_drawer(page, "Edit")
+    page.set_viewport_size({"width": 1280, "height": 640})
+    drawer = open_drawer(page, "Edit")
     page.get_by_role("button", name="off", exact=True).click()
     chip = page.locator(".hv-edit").first
     chip.wait_for()
+    next_frame(page)
+    box = drawer.bounding_box()
+    assert round(box["y"] + box["height"]) <= 640  # the drawer grew, and is still in view
     page.get_by_label("whose pictures are shown").select_option("difference")
     page.locator(".hv-activation .hv-label", has_text="difference").first.wait_for()
     wait_for(lambda: page.evaluate("!document.querySelector('.hv-waiting')"))

@@ -52,7 +52,7 @@ def test_numbers_are_exact_if_they_fit_the_budget(page, explorer):
         own = arrays(found[f"layer-{place}"])
         assert (own["maps"] == explorer.cache[name].activation[0].numpy()).all()
         assert (own["gradients"] == explorer.cache[name].gradient[0].numpy()).all()
-    assert "all numbers in it are exact" in found["facts"]["facts"]["notes"][0]
+    assert "values and gradients are exact" in found["facts"]["facts"]["notes"][0]
     assert found["facts"]["settings"]["layer"] == "layer3.1.conv2"
 
 

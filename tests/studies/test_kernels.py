@@ -87,6 +87,14 @@ def test_parametrized_weights_are_the_computed_ones():
     found.figure()
 
 
+def test_complex_kernels_are_absolute_values():
+    layer = nn.Conv2d(2, 4, 3, dtype=torch.complex64)
+    found = weights_of(nn.Sequential(layer), torch.rand(1, 2, 5, 5, dtype=torch.complex64))
+    assert torch.equal(found.kernels, layer.weight.detach().abs().double())
+    assert torch.equal(found.bias, layer.bias.detach().abs().double())
+    assert found.verdict.endswith(", absolute values")
+
+
 def test_records_are_sorted_by_norm_and_strict_json():
     layer = nn.Conv2d(3, 3, 2)
     with torch.no_grad():

@@ -33,14 +33,15 @@ def drawing(nodes: list[Node], connections: list[tuple[int, int]], label: str) -
         parts.append(f'<path stroke="#8796a6" d="M{x:.0f} {y}{way}"/>')
     for box, name in enumerate(names):
         x, y = centre[box] - _WIDE / 2, ranks[box] * _STEP
-        title, words, colours = name, shortened(name), 'fill="#fff" stroke="#56708f"'
+        title, words, colours = name, shortened(name), 'fill="#8796a6" stroke="#7088a3"'
         if box in failed:
             title, words = f"{name}: the forward failed here", f"✗ {shortened(name, 22)}"
-            colours = 'class="failed" fill="#ffd9d6" stroke="#c00"'
+            colours = 'class="failed" fill="#e00" stroke="#e00"'
         parts.append(
             f'<g><title>{escape(title)}</title><rect x="{x:.0f}" y="{y}" width="{_WIDE}" '
-            f'height="{_HIGH}" rx="5" {colours}/><text x="{centre[box]:.0f}" y="{y + 17}" '
-            f'fill="#1b2733" text-anchor="middle">{escape(words)}</text></g>'
+            f'height="{_HIGH}" rx="5" fill-opacity="0.12" {colours}/>'
+            f'<text x="{centre[box]:.0f}" y="{y + 17}" '
+            f'fill="currentColor" text-anchor="middle">{escape(words)}</text></g>'
         )
     return (
         f'<svg role="img" aria-label="{escape(label)}" width="{width:.0f}" '
