@@ -238,7 +238,7 @@ class LayerWeights(TablePage):
 
     @property
     def note(self) -> str:
-        """What has to be said beside the kernels of complex numbers."""
+        """A note beside the kernels of complex numbers, or an empty text."""
         return ", absolute values" if self.is_complex else ""
 
     def slices(self, channel: int | None = None) -> list[dict[str, Any]]:
