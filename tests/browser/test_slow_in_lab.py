@@ -223,6 +223,13 @@ INTERRUPT = """
     app.shell.activateById(found.id);
     await app.commands.execute("notebook:interrupt-kernel");
 """
+# For a moment after an error, ipykernel refuses what it is asked to run.
+UNTIL_IT_RUNS_CODE = """
+    const { kernel } = found.sessionContext.session;
+    let reply;
+    do reply = await kernel.requestExecute({ code: "", silent: true }).done;
+    while (reply.content.status === "aborted");
+"""
 
 
 @pytest.mark.heavy
@@ -243,6 +250,7 @@ def test_the_run_of_a_large_picture_can_be_interrupted(open_notebook, lab):
         wait.unlink()
     app.locator(".hv-tile").nth(2).click()
     wait_for(lambda: said.inner_text() == "0 2 0 True.", "the explorer to answer")
+    notebook.command(UNTIL_IT_RUNS_CODE)
     again = f"{LARGE}\nprint('made at layer', large.layer)"
     notebook.command(RUN_ONE_MORE.replace("CODE_OF_CELL", json.dumps(again)))
     page.get_by_text("made at layer 4").last.wait_for()
