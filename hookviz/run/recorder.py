@@ -423,10 +423,16 @@ class _Silence:
 
     def __enter__(self) -> None:
         self._previous, self._mode.silent = self._mode.silent, True
+        # Each operation that passes a silent mode takes ten times as long as one without it.
+        self._innermost = _get_current_dispatch_mode() is self._mode
+        if self._innermost:
+            torch._C._pop_torch_dispatch_stack(None)
         self._without.__enter__()
 
     def __exit__(self, *error: Any) -> None:
         self._without.__exit__(*error)
+        if self._innermost:
+            torch._C._push_on_torch_dispatch_stack(self._mode)
         self._mode.silent = self._previous
 
 
