@@ -178,3 +178,20 @@ def test_a_gradient_whose_squares_overflow_has_a_finite_norm(monkeypatch):
     x = X * 1e15  # the squares of its gradient by the weights overflow, those of no output do
     findings = hookviz.diagnose(model, x, lambda output: output.mean() * 1e6)
     assert len(runs) == 1 and not faults(findings, "inf")
+
+
+@pytest.mark.parametrize("seen, severity", [(0, "note"), (100, "warning")])
+def test_a_constant_output_behind_norms_without_a_batch_is_a_note(seen, severity):
+    """They do not normalize yet: so little is left at the end that the last bias rounds it away."""
+    torch.manual_seed(0)
+    blocks = [
+        nn.Sequential(nn.Conv2d(16, 16, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU())
+        for _ in range(24)
+    ]
+    model = nn.Sequential(nn.Conv2d(3, 16, 1), *blocks, nn.Conv2d(16, 16, 1)).eval()
+    for block in blocks:
+        block[1].num_batches_tracked += seen
+    findings = hookviz.diagnose(model, pictures())
+    (found,) = (each for each in findings if each.kind == "constant")
+    assert found.severity == severity and findings.healthy == (not seen)
+    assert ("seen no batch" in found.advice) == (not seen)

@@ -133,13 +133,15 @@ def _finding(
     certain = kind == "constant" or (channels.values > run.samples and channels.far > of / 2)
     certain |= count == of and (of >= FEW or channels.far == of or record.name in MAPS)
     judged = silence(count, of, away, run.samples, certain)
-    if judged == "dead" and count < of and untrained_norms(run.names):
-        judged = "silent"  # a BatchNorm that does not normalize yet shifts its inputs
     owner = record.layer if record.name in MAPS else record.maker_layer or record.layer
-    advice = _ADVICE[kind if judged == "dead" else judged].format(owner)
-    kind, severity = "silent" if judged == "silent" else kind, "note"
-    if judged == "dead":
-        severity = "warning"
+    # A BatchNorm that does not normalize yet shifts its inputs, or lets them vanish behind a bias.
+    new = untrained_norms(run.names) if kind == "constant" or count < of else ""
+    if new and judged != "trained away":
+        judged, advice = "silent", new
+    else:
+        advice = _ADVICE[kind if judged == "dead" else judged].format(owner)
+    kind = "silent" if judged == "silent" and kind == "dead" else kind
+    severity = "warning" if judged == "dead" else "note"
     near = f"; the weights of {away} of them are next to zero" if away else ""
     return Finding(
         kind,
