@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from untouched import changes, snapshot
 
 import hookviz
 
 from ..check import said
-from ..models import Case, classifiers
+from ..models import Case, all_cases
 from ..running import seed
 from .check import Diagnosed
 from .fault import built, picture
+from .nested import all_losses, boxes
 
 HEALTHY = "healthy"
 MODES = {True: "training", False: "eval"}
@@ -22,7 +26,7 @@ MODES = {True: "training", False: "eval"}
 
 @dataclass(frozen=True)
 class Healthy:
-    """A classifier of the zoo, in one mode."""
+    """A model of the zoo, in one mode."""
 
     case: Case
     training: bool
@@ -35,8 +39,20 @@ class Healthy:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Return the shape of a batch of two."""
-        return (2, *self.case.shape[1:])
+        """Return the shape of a batch of two, or of a detector's picture."""
+        return self.case.shape if self.case.kind == "detection" else (2, *self.case.shape[1:])
+
+    def given(self) -> tuple[Any, Callable[[Any], Tensor] | None]:
+        """Return the input, with boxes and a loss for a detector in training."""
+        if self.case.kind != "detection":
+            return picture(*self.shape), None
+        pictures, (target,) = boxes()
+        if not self.training:
+            return 2 * pictures, None
+        mask = torch.zeros(1, *self.shape[1:], dtype=torch.uint8)
+        mask[:, 20:60, 20:50] = 1
+        target |= {"masks": mask, "keypoints": torch.tensor([[[20.0, 30.0, 1.0]] * 17])}
+        return (2 * pictures, [target, target]), all_losses
 
     def build(self) -> nn.Module:
         """Build the model with its default initialisation."""
@@ -47,8 +63,8 @@ class Healthy:
 
 
 def healthy() -> dict[str, Healthy]:
-    """Return every classifier in each mode."""
-    cases = [Healthy(case, mode) for case in classifiers().values() for mode in MODES]
+    """Return every model in each mode."""
+    cases = [Healthy(case, mode) for case in all_cases().values() for mode in MODES]
     return {each.name: each for each in cases}
 
 
@@ -61,7 +77,7 @@ def check_healthy(case: Healthy) -> Diagnosed:
             model = case.build()
             seed()
             before = snapshot(model)
-            findings = hookviz.diagnose(model, picture(*case.shape))
+            findings = hookviz.diagnose(model, *case.given())
             result.touched = changes(model, before)
         except Exception as error:
             result.error = said(error)
