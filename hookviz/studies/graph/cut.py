@@ -544,6 +544,11 @@ def _index(
 ) -> tuple[int, ...]:
     """Return a value's index in a layer's output."""
     at = tuple(position or ())
+    sizes = returned.shape[1:-1] if channels_last else returned.shape[2:]
+    if sizes and not at:
+        words = {1: "(index,)", 2: "(row, column)", 3: "(depth, row, column)"}
+        how = words.get(len(sizes), "with an index for each")
+        raise ValueError(f"has {' × '.join(map(str, sizes))} positions: pass position={how}.")
     inner = (*at, channel) if channels_last else (channel, *at)
     batched = returned.ndim == len(inner) + 1
     index = (sample, *inner) if batched else inner
