@@ -302,7 +302,9 @@ class AttentionListener(Follower[_Mark]):
                 return mark
         return None
 
-    def mark_of_mixture(self, old: _Mark | None, new: _Mark | None) -> _Mark | None:
+    def mark_of_mixture(
+        self, operation: Operation, old: _Mark | None, new: _Mark | None
+    ) -> _Mark | None:
         """Keep the mark where a part is overwritten, as masks of scores are."""
         return old or new
 

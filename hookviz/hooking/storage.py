@@ -31,40 +31,44 @@ class StorageMap(Generic[V]):
 
     def __init__(self) -> None:
         # An address is not used again while a weak reference to its storage exists.
-        self._entries: dict[int, tuple[StorageWeakRef, V]] = {}
+        self._references: dict[int, StorageWeakRef] = {}
+        self._values: dict[int, V] = {}
         self._prune_at = 0
 
     def get(self, tensor: Tensor) -> V | None:
         """Return the value of a tensor's storage; None if it has none."""
-        entry = self._entries.get(_address(tensor))
-        return None if entry is None else entry[1]
+        return self._values.get(_address(tensor))
 
     def __contains__(self, tensor: Tensor) -> bool:
-        return _address(tensor) in self._entries
+        return _address(tensor) in self._values
 
     def __setitem__(self, tensor: Tensor, value: V) -> None:
-        if (storage := _storage(tensor)) is not None:
-            entry = self._entries.get(storage._cdata)
-            reference = StorageWeakRef(storage) if entry is None else entry[0]
-            self._entries[storage._cdata] = reference, value
+        storage = _storage(tensor)
+        if storage is None:
+            return
+        address = storage._cdata
+        if address not in self._references:
+            if len(self._references) >= self._prune_at:
+                self._prune()
+            self._references[address] = StorageWeakRef(storage)
+        self._values[address] = value
 
     def pop(self, tensor: Tensor) -> V | None:
         """Remove and return the value of a tensor's storage."""
-        entry = self._entries.pop(_address(tensor), None)
-        return None if entry is None else entry[1]
+        return self._values.pop(_address(tensor), None)
 
     def values(self) -> Iterator[V]:
         """Yield the values of live storages."""
-        return (value for reference, value in self._entries.values() if not reference.expired())
+        self._prune()
+        yield from self._values.values()
 
-    def prune(self, *, lazily: bool = False) -> None:
-        """Discard the values of storages that are gone; lazily, once the entries have doubled."""
-        if lazily and len(self._entries) < self._prune_at:
-            return
-        self._entries = {
-            key: entry for key, entry in self._entries.items() if not entry[0].expired()
-        }
-        self._prune_at = 2 * len(self._entries) + 20
+    def _prune(self) -> None:
+        """Discard the values of storages that are gone, each time the entries have doubled."""
+        gone = [address for address, each in self._references.items() if each.expired()]
+        for address in gone:
+            del self._references[address]
+            self._values.pop(address, None)
+        self._prune_at = 2 * len(self._references) + 20
 
 
 def _address(tensor: Tensor) -> int:

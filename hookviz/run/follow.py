@@ -46,15 +46,14 @@ class Follower(Listener, Generic[M]):
         """
         raise NotImplementedError
 
-    def mark_of_mixture(self, old: M | None, new: M | None) -> M | None:
+    def mark_of_mixture(self, operation: Operation, old: M | None, new: M | None) -> M | None:
         """Return the mark of partly overwritten memory from its old and new marks; default None."""
         return None
 
     def after(self, operation: Operation) -> None:
         """Pass marks on."""
-        if operation.kind is Kind.VIEW or not operation.outputs:
+        if operation.kind is Kind.VIEW:
             return
-        self.marks.prune(lazily=True)
         reads, mutates = list[tuple[Tensor, M]](), operation.mutates
         for tensor in operation.values_read:
             mark = self.marks.get(tensor)
@@ -68,8 +67,10 @@ class Follower(Listener, Generic[M]):
             if not mutates and (old is not None or not tensor.numel()):
                 continue
             mark = self.mark_of_result(operation, tensor, reads) if reads else None
+            if mark is old:
+                continue
             if mutates and not fills_its_memory(tensor):
-                mark = self.mark_of_mixture(old, mark)
+                mark = self.mark_of_mixture(operation, old, mark)
             if mark is not None:
                 self.marks[tensor] = mark
             elif old is not None:

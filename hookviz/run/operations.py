@@ -157,8 +157,10 @@ class OperationType:
         True if the result depends on the shape of the input tensors, not on their values.
     forgets : bool
         True if it overwrites a tensor and uses none of its old values.
-    tensors : tuple of int
-        The positions of the arguments that are tensors, or lists of them.
+    tensors : tuple of bool
+        Which arguments are tensors, or lists of them.
+    lists : bool
+        True if some are lists.
     """
 
     name: str
@@ -169,7 +171,8 @@ class OperationType:
     writes: tuple[str, ...]
     of_shapes: bool
     forgets: bool
-    tensors: tuple[int, ...]
+    tensors: tuple[bool, ...]
+    lists: bool
 
 
 @cache
@@ -196,7 +199,8 @@ def operation_type(function: Any) -> OperationType:
         () if torch.Tag.inplace_view in function.tags else tuple(written),
         of_shapes=makes_new and (name.endswith("_like") or name.startswith("new_")),
         forgets=mutates and name in OVERWRITING,
-        tensors=tuple(n for n, each in enumerate(arguments) if "Tensor" in str(each.type)),
+        tensors=tuple("Tensor" in str(each.type) for each in arguments),
+        lists=any("List[" in str(each.type) for each in arguments if "Tensor" in str(each.type)),
     )
 
 

@@ -357,7 +357,9 @@ class InputListener(Follower[_Mark]):
         }
         return _Mark(inputs, layouts.pop() if len(layouts) == 1 else None)
 
-    def mark_of_mixture(self, old: _Mark | None, new: _Mark | None) -> _Mark | None:
+    def mark_of_mixture(
+        self, operation: Operation, old: _Mark | None, new: _Mark | None
+    ) -> _Mark | None:
         """Unite the inputs; the layout stays known if both are the same."""
         if old is None or new is None:
             return old or new

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import compress
 from types import FrameType
 from typing import Any, Generic, TypeVar
 
@@ -123,17 +124,12 @@ class Operation:
     @_Computed
     def inputs(self) -> list[Tensor]:
         """All input tensors, ``out=`` included."""
-        given, found = self.args, list[Tensor]()
-        for number in self._type.tensors:
-            if number < len(given):
-                value = given[number]
-                if isinstance(value, Tensor):  # nearly always, and `tensors` would be slower
-                    found.append(value)
-                elif value is not None:
-                    found += tensors(value)
-        return found + tensors(self.kwargs) if self.kwargs else found
+        given = compress(self.args, self._type.tensors)
+        if self.kwargs or self._type.lists:
+            return tensors(*given, self.kwargs)
+        return [each for each in given if isinstance(each, Tensor)]  # `tensors` would be slower
 
-    @_Computed
+    @property
     def reads(self) -> list[Tensor]:
         """The tensors that it may read: all inputs but ``out=``."""
         outs = self._type.outs
@@ -141,7 +137,7 @@ class Operation:
             return self.inputs
         return tensors([v for k, v in self.argument.items() if k not in outs])
 
-    @_Computed
+    @property
     def values_read(self) -> list[Tensor]:
         """The tensors whose values are in the result.
 
@@ -161,10 +157,6 @@ class Operation:
     @property
     def outputs(self) -> list[Tensor]:
         """The tensors that it returned."""
-        return self._returned if self._ran else []
-
-    @_Computed
-    def _returned(self) -> list[Tensor]:
         return [self.output] if isinstance(self.output, Tensor) else tensors(self.output)
 
     @property

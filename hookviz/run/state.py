@@ -152,19 +152,25 @@ class _Snapshot:
     def __init__(self, sharded: bool) -> None:
         self._sharded = sharded
         self._undo: list[Callable[[], object]] = []
-        # A module has a dozen of these, most of them empty, so a function for each would be slow.
-        self._mappings: list[tuple[dict, dict]] = []  # with a copy
+        # There are many of these, so a function for each would be slow, and pairs of mappings would
+        # make Python collect garbage.
+        self._tensors: list[tuple[Tensor, Tensor]] = []  # with a copy
+        self._mappings: list[dict] = []
+        self._contents: list[dict] = []  # their copies
+        self._empty: list[Any] = []
         self._seen: dict[int, Any] = {}  # holds the objects, so that no id is used twice
 
     def restore(self) -> None:
         with torch.no_grad():
             for undo in self._undo:
                 undo()
-        for mapping, content in self._mappings:
+            for tensor, values in self._tensors:
+                restore_tensor(tensor, values)
+        for mapping, content in zip(self._mappings, self._contents, strict=True):
             _refill_mapping(mapping, content)
-            for value in content.values():  # those that were empty were not added
-                if type(value) in _EMPTIABLE and value and id(value) not in self._seen:
-                    value.clear()
+        for each in self._empty:
+            if each:
+                each.clear()
 
     def add(self, value: Any) -> None:
         kind = type(value)
@@ -177,7 +183,7 @@ class _Snapshot:
             # Weights may be of a subclass, too; other layouts cannot be copied in place.
             copyable = value.layout is torch.strided and not value.is_meta
             if copyable and not isinstance(value, nn.Parameter):
-                self._undo.append(partial(restore_tensor, value, value.detach().clone()))
+                self._tensors.append((value, value.detach().clone()))
         elif isinstance(value, torch.jit.ScriptModule):  # its content is not in its __dict__
             self._undo.append(partial(setattr, value, "training", value.training))
             for buffer in value.buffers():
@@ -210,15 +216,16 @@ class _Snapshot:
 
     def _add_mapping(self, mapping: dict) -> None:
         content = dict(mapping)
-        self._mappings.append((mapping, content))
-        # A module holds many values of the other types, and a call for each would be slow.
-        values = [
-            value
-            for value in content.values()
-            if (kind := type(value)) not in _SKIPPED and (kind not in _EMPTIABLE or value)
-        ]
-        for value in values:
-            if not (type(value) is tuple and _SKIPPED.issuperset(map(type, value))):
+        self._mappings.append(mapping)
+        self._contents.append(content)
+        # A module holds many of these values, and a call of `add` for each would be slow.
+        for value in content.values():
+            kind = type(value)
+            if kind in _SKIPPED or (kind is tuple and _SKIPPED.issuperset(map(type, value))):
+                continue
+            if kind in _EMPTIABLE and not value and id(value) not in self._seen:
+                self._empty.append(value)
+            else:
                 self.add(value)
 
 

@@ -292,7 +292,7 @@ HEADER = ("node", "operation", "shape", "from")
 
 
 def _without_dead_ends(
-    nodes: list[Node], edges: list[tuple[int, int]]
+    nodes: list[Node], edges: dict[tuple[int, int], None]
 ) -> tuple[list[Node], list[tuple[int, int]]]:
     """Leave out operations that lead to no layer and no output, such as those inside a layer."""
     kept = {n for n, node in enumerate(nodes) if node.layer or node.failed}

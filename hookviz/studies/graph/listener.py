@@ -73,22 +73,20 @@ class GraphListener(Follower[int]):
     Attributes
     ----------
     nodes : list of Node
-    edges : list of (int, int)
+    edges : dict of (int, int) to None
+        An ordered set.
     """
 
     def __init__(self, layers: Collection[nn.Module]) -> None:
         super().__init__()
         self.nodes: list[Node] = []
-        self.edges: list[tuple[int, int]] = []
+        self.edges: dict[tuple[int, int], None] = {}
         self._layers = self.modules = layers
         self._module_names: Mapping[nn.Module, str] = {}
         self._open: list[ModuleCall] = []
         self._taken: dict[ModuleCall, list[int]] = {}  # the nodes of a layer's input
         self._sources: list[frozenset[int]] = []  # of each node: numbers of layers and inputs
         self._on_the_way: set[int] = set()  # layers and inputs whose output no layer has taken
-        self._operation: Operation | None = None  # the latest, and the node that it has become
-        self._joined: int | None = None
-        self._made_node: int | None = None  # the node of its results; None if that is not so clear
         self._raised = ""  # the operation that has raised
         self._names: set[str] = set()
 
@@ -121,45 +119,36 @@ class GraphListener(Follower[int]):
         self, operation: Operation, made: Tensor, reads: list[tuple[Tensor, int]]
     ) -> int:
         """Return the only node that was read, or add a node that joins several."""
-        self._operation = operation
-        one = len(reads) == 1
-        self._made_node = reads[0][1] if one else self._join([node for _, node in reads])
-        return self._made_node
+        if len(reads) == 1:
+            return reads[0][1]
+        return self._join(operation, [node for _, node in reads])
 
-    def mark_of_mixture(self, old: int | None, new: int | None) -> int | None:
+    def mark_of_mixture(self, operation: Operation, old: int | None, new: int | None) -> int | None:
         """Join the node of the remaining part and that of the overwritten part."""
-        self._made_node = None
         if old is None or new is None:
             return old if new is None else new
-        if new != self._joined:
-            return self._join([old, new])
-        if (old, new) not in self.edges:
-            self.edges.append((old, new))
-            self._sources[new] |= self._sources[old]
-        return new
+        return self._join(operation, [old, new])
 
-    def _join(self, taken: list[int]) -> int:
+    def _join(self, operation: Operation, taken: list[int]) -> int:
         numbers = [*dict.fromkeys(taken)]
         if len(numbers) == 1:
             return numbers[0]
-        if self._joined is None:  # an operation with several results is one node
-            operation = self._operation
-            assert operation is not None
+        # An operation with several results is one node.
+        joined = operation.notes.get(self)
+        if joined is None:
             module = operation.module_among(self._module_names)
             name = "" if module is None else self._module_names[module]
-            made = operation.outputs[:1]
-            self._joined = self.add(("", 0), operation.name, numbers, made, name)
-        return self._joined
+            joined = self.add(("", 0), operation.name, [], operation.outputs[:1], name)
+            operation.notes[self] = joined
+        self.edges |= dict.fromkeys((each, joined) for each in numbers if each != joined)
+        self._sources[joined] |= self.sources_of(numbers)
+        return joined
 
     def after(self, operation: Operation) -> None:
         """Follow an operation, and note it on the way of the layers whose output it takes."""
-        self._made_node = None
         super().after(operation)
-        self._operation = self._joined = None
         if self._on_the_way and not operation.is_view:
-            made = (
-                self._nodes_of(operation.outputs) if self._made_node is None else [self._made_node]
-            )
+            made = self._nodes_of(operation.outputs)
             for source in self.sources_of(made) & self._on_the_way:
                 self.nodes[source].after.append(operation.name)  # type: ignore[union-attr]
 
@@ -215,7 +204,7 @@ class GraphListener(Follower[int]):
             node.after = []
             self._on_the_way.add(number)
         self.nodes.append(node)
-        self.edges += [(each, number) for each in taken]
+        self.edges |= dict.fromkeys((each, number) for each in taken)
         self._sources.append(frozenset([number]) if layer else self.sources_of(taken))
         if operation != OUTPUT:
             for each in returned:

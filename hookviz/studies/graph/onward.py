@@ -86,6 +86,7 @@ class OnwardListener(Follower[tuple[MemoryLayout, list[Steps]]]):
 
     def mark_of_mixture(
         self,
+        operation: Operation,
         old: tuple[MemoryLayout, list[Steps]] | None,
         new: tuple[MemoryLayout, list[Steps]] | None,
     ) -> tuple[MemoryLayout, list[Steps]] | None:

@@ -132,7 +132,6 @@ class DependencyTracker(Listener):
 
     def before(self, operation: Operation) -> None:
         """Run the operation, and note what its results depend on."""
-        self._footprints.prune(lazily=True)
         of_pixels = any(tensor in self._footprints for tensor in operation.reads)
         random = not of_pixels and any(map(self.is_drawn, operation.reads))
         if random or operation.kind is Kind.RANDOM:
