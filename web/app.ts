@@ -22,6 +22,7 @@ import { objectId } from "./objectId.ts";
 import { boxesOf, Output } from "./output.tsx";
 import { Panel } from "./panel.tsx";
 import { positionIn, State } from "./state.ts";
+import { followTheme } from "./theme.ts";
 import { Tools } from "./tools.tsx";
 import { pointed, valueOf } from "./tooltip.ts";
 import { Weights } from "./weights.tsx";
@@ -130,11 +131,7 @@ export class App {
     this.again = (now: boolean = false) => (now ? this.drawNow() : this.schedule());
     source.listeners.add(this.again);
     const { signal } = this.ended;
-    matchMedia("(prefers-color-scheme: dark)").addEventListener(
-      "change",
-      () => this.schedule(),
-      { signal },
-    );
+    followTheme(() => this.schedule(), signal);
     for (const move of ["pointerdown", "wheel", "keydown"]) {
       const followed = (event: Event) => this.parts.drawers.follow(move, event.composedPath()[0]);
       addEventListener(move, followed, { capture: true, passive: true, signal });

@@ -162,7 +162,7 @@ function mapsOf({ at, colours }: App, sides: Side[], names: string[]): Cell[] {
 
 /** Two heatmaps on one scale; the third, their difference, about zero on its own. */
 function heatsOf(
-  { at: { alpha, over_input }, colours }: App,
+  { at: { alpha, over_input }, colours, facts }: App,
   sides: Heated[],
   names: string[],
   method: string,
@@ -180,7 +180,7 @@ function heatsOf(
     return {
       name: names[n],
       range,
-      words: heat?.values ? `heatmap ${method}` : (heat?.none ?? ""),
+      words: heat?.values ? `${methodName(facts, method)}: zero everywhere` : (heat?.none ?? ""),
       isSmooth: true,
       paint: (canvas) => {
         if (heat?.values && range && (over_input || !picture)) {

@@ -1,6 +1,7 @@
 // The entry of a survey's page: channels with their patches, to be searched and sorted.
 
 import { el, menu, readJson, setText, visible } from "./dom.ts";
+import { followTheme } from "./theme.ts";
 
 const AT_ONCE = 48; // channels that are added at once
 
@@ -168,5 +169,6 @@ class SurveyPage {
   }
 }
 
+followTheme();
 const place = document.getElementById("hookviz");
 if (place) new SurveyPage(place, readJson("facts"));

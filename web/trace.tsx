@@ -6,10 +6,10 @@ import { readJson } from "./dom.ts";
 import { listenToKeys } from "./keyboard.ts";
 import { COLOURS, fromBase64, MINUS_INF, paint, paletteOf } from "./levels.ts";
 import { ModuleTree } from "./moduleTree.tsx";
+import { followTheme, isDarkPage } from "./theme.ts";
 import { Timeline } from "./timeline.tsx";
 import type { Tick } from "./timeline.tsx";
 
-const DARK_PAGE = matchMedia("(prefers-color-scheme: dark)");
 const SPEEDS = ["1", "2.5", "5", "10", "25"]; // events a second
 const AT_FIRST = "2.5";
 const NUMBERS = ["min", "max", "mean", "norm", "zeros", "NaN", "Inf"];
@@ -88,7 +88,7 @@ class Trace {
       if (target.closest("input, select")) return "";
       return key === " " && target.closest("button") ? "" : key;
     });
-    DARK_PAGE.addEventListener("change", () => this.draw());
+    followTheme(() => this.draw());
     this.filter({});
   }
 
@@ -194,7 +194,7 @@ function TraceView({ trace }: { trace: Trace }) {
         ticks={ticks}
         found={found}
         at={trace.at}
-        isDark={DARK_PAGE.matches}
+        isDark={isDarkPage()}
         words={describe}
         onGo={(place) => trace.go(trace.nearest(place))}
       />
@@ -302,7 +302,7 @@ function PictureOf({ event: { picture, fired }, trace }: { event: TraceEvent; tr
   const { low, high, diverging = false, alt } = picture ?? {};
   const levels = fromBase64(text);
   const palette = paletteOf(
-    trace.facts.palettes[!diverging ? "sequential" : DARK_PAGE.matches ? "dark" : "diverging"],
+    trace.facts.palettes[!diverging ? "sequential" : isDarkPage() ? "dark" : "diverging"],
   );
   const isOdd = levels.some((level) => level >= MINUS_INF);
   const none = picture === null
@@ -310,7 +310,7 @@ function PictureOf({ event: { picture, fired }, trace }: { event: TraceEvent; tr
     : fired
     ? "no values came with it"
     : "it did not fire";
-  const deps = [picture, DARK_PAGE.matches];
+  const deps = [picture, isDarkPage()];
   return (
     <div>
       <div class="hv-frame">

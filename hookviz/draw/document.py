@@ -36,11 +36,16 @@ IN_NOTEBOOK = 6e6
 All layers of EfficientNet-Lite0 need 5.0 MB, and marimo takes up to 8 MB in one output.
 """
 
-# The page posts its height; it has no other access to its surroundings.
+# The page posts its height, and is told JupyterLab's theme; it has no other access to its
+# surroundings.
 _SIZED = (
-    "const frame = this; addEventListener('message', (event) => { "
+    "const frame = this, { body } = document; addEventListener('message', (event) => { "
     "if (event.source === frame.contentWindow && event.data.hookvizHeight) "
-    "frame.style.height = event.data.hookvizHeight + 'px'; });"
+    "frame.style.height = event.data.hookvizHeight + 'px'; }); "
+    "const tell = () => frame.contentWindow?.postMessage("
+    "{ hookvizDark: body.dataset.jpThemeLight === 'false' }, '*'); "
+    "new MutationObserver(tell).observe(body, { attributeFilter: ['data-jp-theme-light'] }); "
+    "tell();"
 )
 
 

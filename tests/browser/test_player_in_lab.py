@@ -12,6 +12,8 @@ CELLS = [
     "trace",
 ]
 
+TEXT = {"light": "rgb(28, 30, 33)", "dark": "rgb(230, 232, 235)"}
+
 
 def twin():
     return hookviz.trace(hookviz.demo_model(), hookviz.demo_images()[6])
@@ -38,6 +40,7 @@ def test_the_player_steps_and_plays_in_its_frame(open_notebook):
     frame.get_by_role("button", name="pause", exact=True).click()
     frame.get_by_role("button", name="play", exact=True).wait_for()
     assert code.inner_text() == trace[place()].code
-    for theme in notebook.themes:
+    for theme in reversed(notebook.themes):  # the frame follows
         notebook.theme(theme)
+        expect(frame.locator(".hookviz-app")).to_have_css("color", TEXT[theme])
     assert notebook.errors == []
