@@ -147,9 +147,12 @@ class GraphListener(Follower[int]):
     def after(self, operation: Operation) -> None:
         """Follow an operation, and note it on the way of the layers whose output it takes."""
         super().after(operation)
-        if self._on_the_way and not operation.is_view:
-            made = self._nodes_of(operation.outputs)
-            for source in self.sources_of(made) & self._on_the_way:
+        made = operation.outputs[:1]  # all results are of one node
+        if not made or operation.is_view or not self._on_the_way:
+            return
+        node = self.marks.get(made[0])
+        if node is not None:
+            for source in self._sources[node] & self._on_the_way:
                 self.nodes[source].after.append(operation.name)  # type: ignore[union-attr]
 
     def failed(self, operation: Operation) -> None:
