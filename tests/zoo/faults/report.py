@@ -143,12 +143,12 @@ def _alarms(calm: list[Diagnosed]) -> Iterator[str]:
     yield f"## False alarms: {len({each.model for each in calm})} healthy models"
     yield ""
     yield (
-        "The zoo's classifiers as their libraries initialise them, given two pictures of random "
-        "numbers, in training and in eval mode. A finding that is more than a note is counted. "
-        "In eval a model whose BatchNorm layers have never seen a batch does vanish or explode. "
-        "The other findings are true, too: heads that a library initialises with zeros send no "
-        "gradient back, a BatchNorm that sees two pictures has channels that vary by less than its "
-        "eps, and an inception's side branch needs a larger picture."
+        "The zoo's models as their libraries initialise them, in training and in eval mode, given "
+        "two pictures of random numbers, and boxes where a detector needs them. A finding that is "
+        "more than a note is counted. Two are left, and both are true for pictures that small: a "
+        "side branch of torchvision's inception_v3 needs larger ones, and in timm's the last "
+        "BatchNorm layers see two values of a channel, so that gradients explode; with eight "
+        "pictures, or larger ones, they do not."
     )
     yield ""
     rows: list[tuple[object, ...]] = []
