@@ -179,7 +179,7 @@ class LayerWeights(TablePage):
     class_names : list of str
         Of a linear layer whose outputs are the classes.
     is_complex : bool
-        The layer computes with complex numbers; `kernels` and `bias` are their absolute values.
+        The layer computes with complex numbers, whose absolute values ``kernels`` and ``bias`` are.
     """
 
     layer: str
