@@ -8,7 +8,7 @@ export class Drawers {
   open = ""; // empty: all are closed
   offered: Set<string> = new Set();
   root: HTMLElement | null = null;
-  // What was asked of a drawer arrives later: it stays in view until the user turns to something else.
+  // A drawer's content arrives later: the drawer stays in view until the next input elsewhere.
   fresh = false;
 
   /** @param onChange Is called with the names of the closed and of the opened drawer. */

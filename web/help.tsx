@@ -95,7 +95,7 @@ export function Help({ app, onClose }: { app: App; onClose: () => void }) {
   );
 }
 
-/** The parts of the face that are shown, five at most, and what they are for. */
+/** The visible parts of the face, five at most, and what each is for. */
 function stops({ root, source, tools }: App): Array<[HTMLElement, string]> {
   const off = source.live && !tools.presents
     ? " Under Edit you scale it or switch it off, and the prediction follows."

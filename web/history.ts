@@ -112,7 +112,7 @@ export class History {
     this.at = to;
     const { layer, channel, targetClass, target, edits } = moment;
     const { source, facts } = app;
-    // What is shown says nothing about the result of a request that is under way.
+    // While a request is under way, its result is not shown yet.
     const { busy } = source;
     if (busy || edits.join() !== this.now.edits.join()) {
       source.edit({ set: "edits", keys: edits });

@@ -36,7 +36,7 @@ IN_NOTEBOOK = 6e6
 All layers of EfficientNet-Lite0 need 5.0 MB, and marimo takes up to 8 MB in one output.
 """
 
-# The page posts its height, and is told JupyterLab's theme; it has no other access to its
+# The page sends its height and receives JupyterLab's theme; it has no other access to its
 # surroundings.
 _SIZED = (
     "const frame = this, { body } = document; addEventListener('message', (event) => { "

@@ -330,9 +330,12 @@ def _replacement(
 def _with_nonfinite(prepared: ModelInput, finite: bool) -> ModelInput:
     """Add a note on NaN and Inf; a session refuses them if they reach the model's output."""
     values = [_stored(t) for t in tensors(prepared.args, prepared.kwargs) if t.numel()]
-    # A sum is finite only if all its terms are, and takes 2 % of the time.
-    values = [t for t in values if t.is_floating_point() and not t.sum().isfinite()]
-    values = [t for t in values if not t.isfinite().all()]
+    # A sum is finite only if all its terms are, and is much faster to check.
+    values = [
+        t
+        for t in values
+        if t.is_floating_point() and not t.sum().isfinite() and not t.isfinite().all()
+    ]
     if not values:
         return prepared
     nans = sum(int(tensor.isnan().sum()) for tensor in values)

@@ -223,7 +223,7 @@ INTERRUPT = """
     app.shell.activateById(found.id);
     await app.commands.execute("notebook:interrupt-kernel");
 """
-# For a moment after an error, ipykernel refuses what it is asked to run.
+# For a moment after an error, ipykernel runs no code.
 UNTIL_IT_RUNS_CODE = """
     const { kernel } = found.sessionContext.session;
     let reply;

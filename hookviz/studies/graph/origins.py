@@ -122,14 +122,14 @@ def split(
     # At an upper bound such as that of ReLU6 the slope is 0, as it is where all was cut off by
     # ReLUs. The numbers behind are listed with weight 0.
     slopes = ranks = [slope for _, _, slope in reached]
-    spots = _nonzero(ranks)
+    spots = [*map(_where_nonzero, ranks)]
     own = [leaf for (_, leaf, _), where in zip(reached, spots, strict=True) if len(where)]
     curved = _curved(path.between(own))
     for passes, kinds in ((_pass_above, _UPPER_BOUNDS), (_pass_through, _BOUNDS)):
         if cut_off if passes is _pass_above else not any(map(len, spots)):
             with _hooked(nodes, kinds, passes):
                 ranks = _slopes(tensor, index, [leaf for _, leaf, _ in reached])
-            spots = _nonzero(ranks)
+            spots = [*map(_where_nonzero, ranks)]
             if passes is _pass_above and not all(map(torch.equal, ranks, slopes)):
                 curved += dict.fromkeys(map(_operation_of, cut_off))
     candidates, count, total = list[tuple[float, Part]](), 0, 0.0
@@ -173,10 +173,6 @@ def _slopes(tensor: Tensor, index: tuple[int, ...], leaves: Sequence[Tensor]) ->
             if "inplace operation" in reason:
                 reason = "the weights have changed since the run: run the model again."
             raise ValueError(f"This number cannot be traced back: {reason}") from error
-
-
-def _nonzero(slopes: Sequence[Tensor]) -> list[Tensor]:
-    return [_where_nonzero(slope) for slope in slopes]
 
 
 def _where_nonzero(slope: Tensor) -> Tensor:

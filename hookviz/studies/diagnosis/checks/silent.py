@@ -99,7 +99,7 @@ class SilentChannels(Check):
                 continue
             # A state that begins at zero is the same everywhere, as is what a layer makes of it.
             begins = record.maker is not None and record.maker.kind is Kind.FACTORY
-            follows = begins or record.layer in silent or _is_of(record.maker, silent)
+            follows = begins or record.layer in silent or _is_made_by(record.maker, silent)
             if bool(channels.still.all()):
                 silent.add(record.layer)
             if follows or channels.values < FEW:
@@ -110,13 +110,13 @@ class SilentChannels(Check):
                     yield _finding(record, channels, kind, count, run)
 
 
-def _is_of(record: OperationRecord | None, layers: set[str]) -> bool:
+def _is_made_by(record: OperationRecord | None, layers: set[str]) -> bool:
     """Return True if these layers made all values of an operation that passes or adds them up."""
     for each in record.passed_on() if record is not None else ():
         if each.layer in layers:
             return True
         if each.name == "add":
-            return all(_is_of(maker, layers) for maker in each.makers)
+            return all(_is_made_by(maker, layers) for maker in each.makers)
     return False
 
 
