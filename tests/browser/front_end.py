@@ -5,14 +5,17 @@ from __future__ import annotations
 import base64
 import json
 import os
+import secrets
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,9 @@ PATIENCE = 180.0  # seconds before a wait fails; passing tests wait a fraction o
 VIEW = ViewportSize(width=1280, height=900)
 # The map of the plain face, or its still picture of all: their description tells the view.
 PLAIN_MAP = 'img.smooth[alt*="channel "]:not([alt^="gradient"]):visible'
+# A kernel whose port another process took before it could never gets a page: it starts again on
+# other ports, and servers keep listening on the first ones. Sockets of files have no ports.
+SOCKETS = {"KernelManager.transport": "ipc"} if os.name == "posix" else {}
 WIDGETS = int(ipywidgets.__version__.partition(".")[0])  # 7 or 8
 
 
@@ -38,10 +44,12 @@ runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)"""
 
 
 def free_port() -> int:
-    """Return a port that no server uses."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port that no server uses, of those that systems do not give away by themselves."""
+    while True:
+        port = secrets.choice(range(20_000, 32_000))
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class FrontEnd:
@@ -59,12 +67,14 @@ class FrontEnd:
         self.files.mkdir()
         self.configure()
         self.port = free_port()
+        # A socket's path has 103 characters at most on macOS, so pytest's folder is too long.
+        self.runtime = Path(tempfile.mkdtemp(prefix="hv-", dir="/tmp" if SOCKETS else None))
         self.log = (home / "server.log").open("w")
         variables = {
             "HOME": home,
             "JUPYTER_CONFIG_DIR": home / "config",
             "JUPYTER_DATA_DIR": home / "data",
-            "JUPYTER_RUNTIME_DIR": home / "runtime",
+            "JUPYTER_RUNTIME_DIR": self.runtime,
             "IPYTHONDIR": home / "ipython",
             "OMP_WAIT_POLICY": "PASSIVE",
             # Tests use core widgets unless a cell turns the canvas on.
@@ -72,7 +82,7 @@ class FrontEnd:
         }
         self.process = subprocess.Popen(
             [sys.executable, "-c", START, self.module, "--no-browser", *self.flags()]
-            + [f"--{name}={value}" for name, value in self.options().items()],
+            + [f"--{name}={value}" for name, value in (SOCKETS | self.options()).items()],
             env=os.environ | {name: str(value) for name, value in variables.items()},
             stdout=self.log,
             stderr=subprocess.STDOUT,
@@ -123,7 +133,7 @@ class FrontEnd:
 
     def sweep(self) -> None:
         """Remove all names, widgets and patches from the shared kernel."""
-        connection = self.home / "runtime" / f"kernel-{self.shared}.json"
+        connection = self.runtime / f"kernel-{self.shared}.json"
         client = BlockingKernelClient(connection_file=str(connection))
         client.load_connection_file()
         # The client's `wait_for_ready` would wait a fifth of a second for further messages.
@@ -149,6 +159,7 @@ class FrontEnd:
         except subprocess.TimeoutExpired:
             self.process.kill()
         self.log.close()
+        shutil.rmtree(self.runtime)
 
 
 def write_notebook(path: Path, cells: list[str]) -> Path:
