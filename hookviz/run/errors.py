@@ -40,8 +40,7 @@ def located_error(error: Exception, model: nn.Module, arguments: Any) -> Excepti
             f"The input, shape {shape}, does not fit {where}, which takes {takes(layer)}: "
             f"{first_line(error)}"
         )
-    shapes = " and ".join(str(tuple(tensor.shape)) for tensor in received)
-    shapes = shapes or _kinds(layer_arguments)
+    shapes = _joined([str(tuple(tensor.shape)) for tensor in received]) or _kinds(layer_arguments)
     wants = f", which takes {takes(layer)}" if takes(layer) else ""
     return RuntimeError(
         f"The model raised {type(error).__name__} in {where}{wants}, given {shapes}: "
@@ -59,7 +58,17 @@ def _kinds(arguments: Any) -> str:
         f"a list of {len(argument)}" if isinstance(argument, list) else type(argument).__name__
         for argument in arguments
     ]
-    return " and ".join(words) or "nothing"
+    return _joined(words) or "nothing"
+
+
+def _joined(words: list[str], most: int = 4) -> str:
+    """Join words for a sentence, and count those after the first few.
+
+    >>> _joined(["int", "str"]), _joined(["(3,)"] * 11)
+    ('int and str', '(3,) and (3,) and (3,) and (3,) and 7 more')
+    """
+    rest = len(words) - most
+    return " and ".join([*words[:most], f"{rest} more"] if rest > 1 else words)
 
 
 def takes(layer: nn.Module) -> str:
