@@ -38,7 +38,7 @@ def located_error(error: Exception, model: nn.Module, arguments: Any) -> Excepti
     if of_torch and is_convolution(layer) and shape in [tuple(t.shape) for t in received]:
         return ValueError(
             f"The input, shape {shape}, does not fit {where}, which takes {takes(layer)}: "
-            f"{first_line(error)}"
+            f"{_convolved_shape(layer, shape) or first_line(error)}"
         )
     shapes = _joined([str(tuple(tensor.shape)) for tensor in received]) or _kinds(layer_arguments)
     wants = f", which takes {takes(layer)}" if takes(layer) else ""
@@ -46,6 +46,23 @@ def located_error(error: Exception, model: nn.Module, arguments: Any) -> Excepti
         f"The model raised {type(error).__name__} in {where}{wants}, given {shapes}: "
         f"{first_line(error)}"
     )
+
+
+def _convolved_shape(layer: nn.Module, shape: tuple[int, ...]) -> str:
+    """Say which shape a convolution takes if this one has other dimensions or channels.
+
+    >>> _convolved_shape(nn.Conv1d(2, 8, 3), (1, 9)), _convolved_shape(nn.Conv1d(2, 8, 3), (2, 9))
+    ('give a tensor (N, 2, L).', '')
+    >>> _convolved_shape(nn.Conv2d(3, 8, 3), (1, 1, 9, 9))
+    'give a tensor (N, 3, H, W); tensor.expand(-1, 3, -1, -1) repeats a grey picture.'
+    """
+    axes = "L" if dimensions(layer) == 1 else "DHW"[-dimensions(layer) :]
+    channels, batched = layer.in_channels, len(shape) == len(axes) + 2
+    if (batched or len(shape) == len(axes) + 1) and shape[-len(axes) - 1] == channels:
+        return ""
+    gray = axes == "HW" and channels == 3 and batched and shape[1] == 1
+    how = "; tensor.expand(-1, 3, -1, -1) repeats a grey picture" if gray else ""
+    return f"give a tensor (N, {channels}, {', '.join(axes)}){how}."
 
 
 def _kinds(arguments: Any) -> str:
