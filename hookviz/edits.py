@@ -9,6 +9,12 @@ from torch import Tensor
 
 from .hooking.tensors import at_least_float32
 
+__all__ = ["blur", "clip_norm", "noise"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 def clip_norm(max_norm: float) -> Callable[[Tensor], Tensor]:
     """Make a change that scales a tensor down to a norm, if it is longer.

@@ -20,6 +20,23 @@ from .hooking.select import close_names
 from .run.target import class_names_of
 from .run.transforms import Transform, transform_for
 
+__all__ = [
+    "DemoNet",
+    "PretrainedWeights",
+    "at_hand",
+    "demo_digits",
+    "demo_images",
+    "demo_model",
+    "demo_transformer",
+    "photographs",
+    "pretrained",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 CLASS_NAMES = "ball", "eye", "fish", "flower", "heart", "house", "moon", "mushroom", "ring", "star"
 
 

@@ -29,6 +29,14 @@ def test_the_list_of_functions_is_complete():
     assert {"hookviz.explore", "hookviz.metrics.deletion_curve"} <= set(FUNCTIONS)
 
 
+@pytest.mark.parametrize("room", ["attribution", "classroom", "edits", "metrics", "models"])
+def test_only_public_names_are_offered_for_completion(room):
+    offered = getattr(hookviz, room)
+    shown = {name for name in dir(offered) if not name.startswith("_")}
+    assert shown == set(offered.__all__)
+    assert all(getattr(offered, name) is not None for name in offered.__all__)
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_model_input_is_called_inputs_and_follows_the_models(name):
     known = list(parameters(FUNCTIONS[name]))
