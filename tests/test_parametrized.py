@@ -45,19 +45,21 @@ REWRITES = {
 
 # Three of them change their state or draw random numbers, and the two spectral norms only in
 # training; the others find the same faults.
-QUICK = {"spectral norm", "spectral norm by a hook", "random"}
-MODES = {f"{name} in training": (name, True) for name in REWRITES}
-MODES |= {"spectral norm in eval": ("spectral norm", False), "random in eval": ("random", False)}
-QUICK_MODES = {mode for mode, (name, _) in MODES.items() if name in QUICK}
-in_modes = pytest.mark.parametrize("mode", heavy_but(QUICK_MODES, MODES))
+MIXED = "spectral norm by a hook", "spectral norm", "random"
+MODES = {f"{name} in training": ((name,) * 3, True) for name in REWRITES}
+MODES |= {f"{name} in eval": ((name,) * 3, False) for name in ("spectral norm", "random")}
+MODES["mixed in training"] = MIXED, True
+in_modes = pytest.mark.parametrize(
+    "mode", heavy_but({"mixed in training", "random in eval"}, MODES)
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated")
 
 
-def build(name, training):
+def build(names, training):
     """Return a model that draws random numbers, with three parametrized layers, and its input."""
     model, x = model_and_input()
-    for layer in (model.body[0], model.shared, model.head):
+    for name, layer in zip(names, (model.body[0], model.shared, model.head), strict=True):
         REWRITES[name](layer)
     return model.train(training), x
 
@@ -71,7 +73,7 @@ def explored(model, x):
     for layer in ("shared", "attention", "head", "body.0"):
         explorer.layer = layer
         _ = explorer.frame
-    for layer in ("body.0", "head"):
+    for layer in ("shared", "head"):
         explorer.weights(layer, channel=1)
     explorer.contributions("shared", channel=1, position=(1, 1))
     explorer.contributions("head", channel=1)
@@ -198,7 +200,7 @@ def test_blocks_do_not_change_a_training_step(block, mode):
 
 @pytest.mark.parametrize("name", REWRITES)
 def test_contributions_use_the_computed_weights(name):
-    model, x = build(name, False)
+    model, x = build((name,) * 3, False)
     model(x)  # hooks compute the weight when the layer runs
     if name != "random":  # which draws different weights in each run
         weight, bias = model.head.weight.detach().double(), model.head.bias.detach().double()
@@ -211,10 +213,10 @@ def test_contributions_use_the_computed_weights(name):
 
 
 @pytest.mark.parametrize("name", [name for name in REWRITES if name != "random"])
-@pytest.mark.parametrize("layer", ["body.0", "head"])
-def test_the_explorer_shows_the_computed_weights(name, layer):
-    model, x = build(name, False)
+def test_the_explorer_shows_the_computed_weights(name):
+    model, x = build((name,) * 3, False)
     model(x)
     explorer = hookviz.explore(model, x)
-    weight = model.get_submodule(layer).weight.detach().double()
-    assert torch.equal(explorer.weights(layer).kernels, weight)
+    for layer in ("body.0", "head"):
+        weight = model.get_submodule(layer).weight.detach().double()
+        assert torch.equal(explorer.weights(layer).kernels, weight)

@@ -28,7 +28,10 @@ from hookviz.export.network.traced import NetworkError  # noqa: E402
 
 
 class Small(nn.Module):
-    """Strides, groups, a dilation, two transposed convolutions, in-place work and a second call."""
+    """Strides, groups, a dilation, a transposed convolution, in-place work and a second call.
+
+    The last block has a skip connection that passes its input on, as many ResNets have it.
+    """
 
     def __init__(self):
         super().__init__()
@@ -39,6 +42,7 @@ class Small(nn.Module):
         self.pool = nn.MaxPool2d(2)
         self.up = nn.ConvTranspose2d(8, 6, 3, stride=2, padding=1, output_padding=1)
         self.down = nn.Conv2d(6, 8, 1, stride=2)
+        self.inner, self.skip = nn.Conv2d(8, 8, 3, padding=1), nn.Identity()
         self.head = nn.Linear(8, 5)
 
     def forward(self, x):
@@ -46,7 +50,7 @@ class Small(nn.Module):
         x = self.relu(self.grouped(x))
         x = self.pool(self.relu(self.grouped(x)))
         x = self.relu(self.down(self.relu(self.up(x))))
-        return self.head(x.mean((2, 3)))
+        return self.head((self.inner(x).sin() + self.skip(x)).mean((2, 3)))
 
 
 def ran(model, x, target=None, layers=None, **options):
@@ -74,12 +78,12 @@ def answer(network, x, number=None, scales=None):
 
 @pytest.fixture(scope="module")
 def small():
-    torch.manual_seed(0)
+    torch.manual_seed(4)  # with which the top class depends on the size of the values
     model = Small().eval()
     with torch.no_grad():
         model.bn.running_var.uniform_(0.5, 2)
     x = torch.randn(1, 3, 21, 26)
-    network, _ = ran(model, x)
+    network, _ = ran(model, x, layers=["stem", "grouped", "up", "down", "inner", "skip"])
     return model, x, network
 
 
@@ -105,7 +109,8 @@ def assert_equals_torch(network, model, x, number, **options):
 
 def test_maps_and_gradients_equal_torch_for_any_class_and_picture(small):
     model, _, network = small
-    assert [each.name for each in network.layers] == ["stem", "grouped", "grouped#1", "up", "down"]
+    names = ["stem", "grouped", "grouped#1", "up", "down", "inner", "skip"]
+    assert [each.name for each in network.layers] == names
     assert network.difference < 1e-5 and network.gradient_difference < 1e-5
     for number in (1, 4):
         assert_equals_torch(network, model, torch.randn(1, 3, 21, 26), number)
@@ -128,27 +133,6 @@ def test_the_weights_of_a_class_against_others_give_its_score(small):
     score = (target_weights(session, run, 0, target) * run.logits.numpy()).sum()
     logits = run.logits[0]
     assert score == pytest.approx(float(logits[1] - (logits[3] + logits[4]) / 2))
-
-
-class Skipping(nn.Module):
-    """A block whose skip connection passes its input on, as many ResNets have it."""
-
-    def __init__(self):
-        super().__init__()
-        self.before, self.inner = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3, padding=1)
-        self.skip, self.head = nn.Identity(), nn.Linear(4, 5)
-
-    def forward(self, x):
-        x = self.before(x).tanh()
-        return self.head((self.inner(x).sin() + self.skip(x)).mean((2, 3)))
-
-
-def test_the_gradient_of_a_tensor_that_a_layer_passes_on_equals_torch():
-    torch.manual_seed(0)
-    model, x, layers = Skipping().eval(), torch.randn(1, 3, 9, 8), ["before", "inner", "skip"]
-    network, _ = ran(model, x, layers=layers)
-    assert_equals_torch(network, model, x, 2)
-    assert network.gradient_difference < 1e-5
 
 
 class Pooled(nn.Module):
