@@ -36,62 +36,6 @@ def test_a_weight_decay_that_erases_the_weights_is_found(optimizer, decay, erase
     assert len(found) == erases and all("erases" in each.message for each in found)
 
 
-def test_a_quantized_model_is_refused_in_a_sentence():
-    quantized = torch.ao.quantization.quantize_dynamic(network().eval(), {nn.Linear})
-    with pytest.raises(ValueError, match="'0' .* is quantized.* take the float model"):
-        hookviz.diagnose(quantized, X)
-    with pytest.raises(ValueError, match="is quantized"):
-        hookviz.diagnose(quantized)
-    assert hookviz.diagnose(network().eval(), X).healthy
-
-
-class WithMissingValues(nn.Module):
-    """A model that replaces NaN in its input and passes a mask, or passes NaN on."""
-
-    def __init__(self, handles):
-        super().__init__()
-        torch.manual_seed(0)
-        self.net, self.handles = nn.Conv2d(4, 4, 3), handles
-
-    def forward(self, x):
-        known = x.isfinite()
-        values = torch.where(known, x, 0.0) if self.handles else x
-        return self.net(torch.cat([values, known.all(1, True).float()], 1)).mean((2, 3))
-
-
-def test_nan_that_the_model_handles_is_a_note():
-    x = torch.randn(16, 3, 8, 8, generator=torch.Generator().manual_seed(0))
-    x[0, 0, 0, 0] = torch.nan
-    findings = hookviz.diagnose(WithMissingValues(True), x, entropy)
-    assert findings.healthy and [each.kind for each in findings] == ["nan"]
-    assert faults(hookviz.diagnose(WithMissingValues(False), x, entropy), "nan")
-
-
-class Ensemble(nn.Module):
-    """An ensemble that runs its members by vmap, by jvp, or one after the other."""
-
-    def __init__(self, by):
-        super().__init__()
-        torch.manual_seed(0)
-        self.members, self.by = nn.ModuleList([nn.Linear(8, 4) for _ in range(3)]), by
-
-    def forward(self, x):
-        if self.by == "vmap":
-            parameters, buffers = torch.func.stack_module_state(list(self.members))
-            call = lambda p, b: torch.func.functional_call(self.members[0], (p, b), (x,))  # noqa: E731
-            return torch.vmap(call)(parameters, buffers).mean(0)
-        if self.by == "jvp":
-            return sum(torch.func.jvp(self.members[0], (x,), (torch.ones_like(x),)))
-        return sum(member(x) for member in self.members) / 3
-
-
-@pytest.mark.parametrize(("by", "transform"), [("vmap", "torch.vmap"), ("jvp", "torch.func.jvp")])
-def test_models_with_vmap_or_jvp_are_refused(by, transform):
-    with pytest.raises(RuntimeError, match=f"within .*{transform}"):
-        hookviz.diagnose(Ensemble(by), X, entropy)
-    assert hookviz.diagnose(Ensemble("loop"), X, entropy).healthy
-
-
 def network_with_tiny_kernels(count):
     """Return a network trained on inputs from 0 to 1 with some kernels close to 0."""
     torch.manual_seed(0)
