@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 import torchvision
 from perturbed import randomize
@@ -48,3 +51,11 @@ def built(name: str) -> tuple[nn.Module, torch.Tensor]:
     randomize(model, torch.Generator().manual_seed(0), biases=True)
     side = MODELS[name]
     return model, torch.randn(2, 3, side, side, dtype=torch.float64)
+
+
+def model_of(forward: Callable[..., Any], **parts: Any) -> nn.Module:
+    """Return a module of these parts; `forward` gets the module and its inputs."""
+    model = type("Model", (nn.Module,), {"forward": forward})()
+    for name, part in parts.items():
+        setattr(model, name, part)
+    return model

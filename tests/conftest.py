@@ -147,12 +147,6 @@ def restored_heatmaps() -> Iterator[None]:
     HEATMAPS.update(methods)
 
 
-@pytest.fixture
-def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Skip drawing with matplotlib, for tests that only check other effects of a control."""
-    monkeypatch.setattr("hookviz.widgets.plain.Pictures.show", lambda pictures, frame: None)
-
-
 @pytest.fixture(scope="session")
 def translations() -> Iterator[None]:
     """Cache torch's operator tables: each export to ONNX would spend a second on reading them."""

@@ -18,6 +18,7 @@ import pytest
 import torch
 import torch.distributed.fsdp
 import torchvision
+from architectures import model_of
 from torch import nn
 from torch.func import grad, jacrev
 from untouched import assert_untouched, snapshot
@@ -30,20 +31,16 @@ from hookviz.run.target import class_names_of
 TESTS = Path(__file__).parent
 
 
-class Raw(nn.Module):
+def raw(m, x):
     """Take waveforms ``(N, T)`` and add the channel dimension."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv, self.head = nn.Conv1d(1, 4, 9, 4), nn.Linear(4, 3)
-
-    def forward(self, x):
-        assert x.ndim == 2, "waves (N, T)"
-        return self.head(self.conv(x[:, None]).mean(2))
+    assert x.ndim == 2, "waves (N, T)"
+    return m.head(m.conv(x[:, None]).mean(2))
 
 
 def test_a_batch_of_one_waveform_gets_no_extra_dimension():
-    explorer = hookviz.explore(Raw(), torch.randn(1, 4000))
+    explorer = hookviz.explore(
+        model_of(raw, conv=nn.Conv1d(1, 4, 9, 4), head=nn.Linear(4, 3)), torch.randn(1, 4000)
+    )
     assert explorer.inputs.args[0].shape == (1, 4000)
     assert explorer.inputs.note == ""
 
@@ -201,18 +198,15 @@ def test_quantized_convolutions_are_shown():
     assert any("without a graph, as in int8 layers" in fact for fact in explorer.frame.summary)
 
 
-class Deformed(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.offsets = nn.Conv2d(3, 18, 3, padding=1)
-        self.deform = torchvision.ops.DeformConv2d(3, 4, 3, padding=1)
-
-    def forward(self, x):
-        return self.deform(x, self.offsets(x))
-
-
 def test_the_summary_names_layers_left_out_and_code_that_adds_them():
-    model, x = Deformed(), torch.rand(1, 3, 8, 8)
+    model, x = (
+        model_of(
+            lambda m, x: m.deform(x, m.offsets(x)),
+            offsets=nn.Conv2d(3, 18, 3, padding=1),
+            deform=torchvision.ops.DeformConv2d(3, 4, 3, padding=1),
+        ),
+        torch.rand(1, 3, 8, 8),
+    )
     explorer = hookviz.explore(model, x, target=torch.sum)
     told = next(fact for fact in explorer.frame.summary if "not among them" in fact)
     assert told in " ".join(repr(hookviz.capture(model)).split())
@@ -225,17 +219,14 @@ def test_the_summary_names_layers_left_out_and_code_that_adds_them():
     assert cache.unseen == ""
 
 
-class Spectral(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(1, 2, 3, dtype=torch.complex64)
-
-    def forward(self, x):
-        return self.conv(torch.complex(x, x * x)).abs().mean((2, 3))
-
-
 def test_the_summary_says_that_complex_maps_show_absolute_values():
-    model, x = Spectral(), torch.rand(1, 1, 8, 8)
+    model, x = (
+        model_of(
+            lambda m, x: m.conv(torch.complex(x, x * x)).abs().mean((2, 3)),
+            conv=nn.Conv2d(1, 2, 3, dtype=torch.complex64),
+        ),
+        torch.rand(1, 1, 8, 8),
+    )
     explorer = hookviz.explore(model, x, target=1, channel=1, heatmap="activation × gradient")
     shown, slopes = explorer.frame.panels[:2]
     with hookviz.capture(model) as cache:

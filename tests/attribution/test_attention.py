@@ -7,6 +7,7 @@ import pytest
 import timm
 import torch
 import torchvision
+from architectures import model_of
 from torch import nn
 from torch.nn import functional
 from untouched import assert_untouched, snapshot
@@ -330,26 +331,32 @@ def test_weights_of_multihead_attention_with_every_option(options, first):
     assert (maps["mha"] - expected).abs().max() < 1e-6
 
 
-class OtherSoftmaxes(nn.Module):
+def other_softmaxes(m, x):
     """A gate, a table look-up, a router, a softmax over the queries and class scores."""
-
-    def __init__(self):
-        super().__init__()
-        self.gate, self.table = nn.Linear(8, 8), nn.Parameter(torch.randn(8, 8))
-        self.expert = nn.ModuleList(nn.Linear(8, 8) for _ in range(8))
-
-    def forward(self, x):
-        x = x * self.gate(x).softmax(-1)
-        x = self.gate(x).softmax(-1) @ self.table
-        x = torch.einsum(
-            "nte,neto->nto", self.gate(x).softmax(-1), torch.stack([e(x) for e in self.expert], 1)
-        )
-        x = (x @ x.mT).softmax(1) @ x
-        return self.gate(x.mean(1)).softmax(-1)
+    x = x * m.gate(x).softmax(-1)
+    x = m.gate(x).softmax(-1) @ m.table
+    x = torch.einsum(
+        "nte,neto->nto", m.gate(x).softmax(-1), torch.stack([e(x) for e in m.expert], 1)
+    )
+    x = (x @ x.mT).softmax(1) @ x
+    return m.gate(x.mean(1)).softmax(-1)
 
 
 def test_softmaxes_other_than_attention_are_not_found():
-    assert dict(hookviz.attention(OtherSoftmaxes(), torch.randn(2, 4, 8))) == {}
+    assert (
+        dict(
+            hookviz.attention(
+                model_of(
+                    other_softmaxes,
+                    gate=nn.Linear(8, 8),
+                    table=nn.Parameter(torch.randn(8, 8)),
+                    expert=nn.ModuleList(nn.Linear(8, 8) for _ in range(8)),
+                ),
+                torch.randn(2, 4, 8),
+            )
+        )
+        == {}
+    )
     maps = hookviz.attention(torchvision.models.resnet18().eval(), picture(1, 64))
     assert not maps and maps.records() == [] and "no attention" in repr(maps)
     assert maps.gradients == {}
@@ -560,16 +567,11 @@ def test_the_figure_shows_the_selected_query_and_sample():
 
 
 def test_weights_of_a_model_that_uses_autocast():
-    class Cast(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = Block("softmax module")
+    def cast(m, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            return m.inner(x)
 
-        def forward(self, x):
-            with torch.autocast("cpu", torch.bfloat16):
-                return self.inner(x)
-
-    model, x = scattered(Cast()), torch.randn(2, 4, 8)
+    model, x = scattered(model_of(cast, inner=Block("softmax module"))), torch.randn(2, 4, 8)
     maps = hookviz.attention(model, x)
     assert list(maps) == ["inner.attn"]
     assert (maps["inner.attn"] - model.inner.attn.weights(x)).abs().max() < 2e-2

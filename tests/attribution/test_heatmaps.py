@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from architectures import model_of
 from torch import nn
 
 import hookviz
@@ -234,20 +235,15 @@ def test_a_users_method_takes_one_or_two_arguments(monkeypatch):
         hookviz.heatmap(captured_call(activation), "both")
 
 
-class Reused(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 3, 3, padding=1)
-
-    def forward(self, x):
-        for _ in range(3):
-            x = torch.relu_(self.conv(x))
-        return x
+def reused(m, x):
+    for _ in range(3):
+        x = torch.relu_(m.conv(x))
+    return x
 
 
 def test_the_heatmap_of_a_record_is_that_of_its_last_call():
     torch.manual_seed(0)
-    model = Reused()
+    model = model_of(reused, conv=nn.Conv2d(3, 3, 3, padding=1))
     with hookviz.capture(model) as cache:
         model(torch.randn(2, 3, 5, 6)).square().sum().backward()
     record = cache["conv"]

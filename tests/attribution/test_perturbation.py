@@ -8,6 +8,7 @@ import pytorch_grad_cam
 import pytorch_grad_cam.base_cam
 import torch
 import torchvision
+from architectures import model_of
 from pytorch_grad_cam.utils.model_targets import ClassifierOutputTarget
 from torch import nn
 from torch.nn import functional
@@ -242,35 +243,27 @@ def test_targets_may_be_numbers_names_functions_or_lists(method):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_function_as_target_gets_one_picture_at_a_time(method):
-    class Segmenter(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv = nn.Conv2d(2, 3, 3)
-
-        def forward(self, x):
-            return {"out": self.conv(x), "aux": None}
-
     shapes = set()
 
     def score(output):
         shapes.add(output["out"].shape)
         return output["out"][0, 1].sum()
 
-    found = method(Segmenter(), small_batch().float(), "conv", score)
+    found = method(
+        model_of(lambda m, x: {"out": m.conv(x), "aux": None}, conv=nn.Conv2d(2, 3, 3)),
+        small_batch().float(),
+        "conv",
+        score,
+    )
     assert found.shape == (2, 6, 4)
     assert shapes == {(1, 3, 6, 4)}
 
 
 def test_ablationcam_switches_channels_off_in_the_last_call_only():
-    class Reused(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv = nn.Conv2d(2, 2, 1)
-
-        def forward(self, x):
-            return self.conv(self.conv(x)).mean((2, 3))
-
-    model, x = Reused(), small_batch().float()
+    model, x = (
+        model_of(lambda m, x: m.conv(m.conv(x)).mean((2, 3)), conv=nn.Conv2d(2, 2, 1)),
+        small_batch().float(),
+    )
     with torch.no_grad():
         first, _ = model.conv(model.conv(x)).unbind(1)
     # The score is the mean of the first channel, to which the second one contributes nothing.

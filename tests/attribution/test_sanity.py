@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
+from architectures import model_of
 from torch import nn
 from untouched import assert_untouched, snapshot
 
@@ -67,25 +68,25 @@ def test_correlations_equal_scipys_and_similarities_equal_a_loop():
     assert not flat.correlations[1].any() and not flat.similarities[1].any()
 
 
-class Parts(nn.Module):
+def parts(m, x):
     """Modules that run in a different order than they are defined, one of them only read."""
-
-    def __init__(self):
-        super().__init__()
-        self.last = nn.Linear(4, 2)
-        self.first = nn.Conv2d(1, 4, 3)
-        self.attends = nn.MultiheadAttention(4, 2, batch_first=True)
-
-    def forward(self, x):
-        tokens = self.first(x).flatten(2).mT
-        return self.last(self.attends(tokens, tokens, tokens)[0].mean(1))
+    tokens = m.first(x).flatten(2).mT
+    return m.last(m.attends(tokens, tokens, tokens)[0].mean(1))
 
 
 @pytest.mark.parametrize("steps", [2, 10])
 def test_weights_are_shuffled_from_the_last_layer_to_the_first(steps):
     """A layer's map changes only once that layer is shuffled."""
     torch.manual_seed(0)
-    model, x = Parts(), torch.rand(2, 1, 6, 6)
+    model, x = (
+        model_of(
+            parts,
+            last=nn.Linear(4, 2),
+            first=nn.Conv2d(1, 4, 3),
+            attends=nn.MultiheadAttention(4, 2, batch_first=True),
+        ),
+        torch.rand(2, 1, 6, 6),
+    )
     check = sanity_check(model, x, "activation", "first", steps=steps)
     order = ["last", "attends", "attends.out_proj", "first"]
     assert ", ".join(check.layers).split(", ") == order

@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.utils.prune
+from architectures import model_of
 from test_faults import (
     LABELS,
     ONE_HOT,
@@ -195,23 +196,10 @@ def encoder():
     )  # fmt: skip
 
 
-class NamedParts(nn.Module):
-    """A module of named parts, with a forward that gets all of them."""
-
-    def __init__(self, run, **parts):
-        super().__init__()
-        self.run = run
-        for name, part in parts.items():
-            self.add_module(name, part)
-
-    def forward(self, x):
-        return self.run(self, x)
-
-
 def gan(run):
     made = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 64))
     critic = nn.Sequential(nn.Linear(64, 32), nn.LeakyReLU(0.2), nn.Linear(32, 1))
-    return NamedParts(run, generator=made, critic=critic)
+    return model_of(run, generator=made, critic=critic)
 
 
 def fake_pictures(parts, x):
@@ -225,7 +213,7 @@ def with_target_network(run):
         for parameter in target.parameters():  # as after some steps of a moving average
             parameter.mul_(0.9).add_(0.02 * torch.randn_like(parameter))
     head = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16))
-    return NamedParts(run, online=online, target=target, predictor=head)
+    return model_of(run, online=online, target=target, predictor=head)
 
 
 def without_graph(part, x):
@@ -328,17 +316,17 @@ HEALTHY = {
         similarity_loss, digits,
     ),
     "SimSiam": (
-        lambda: NamedParts(simsiam, encoder=encoder(), head=nn.Sequential(
+        lambda: model_of(simsiam, encoder=encoder(), head=nn.Sequential(
             nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 16))),
         similarity_loss, digits,
     ),
     "VQ-VAE": (
-        lambda: NamedParts(quantised, encoder=encoder(), book=nn.Embedding(32, 16),
+        lambda: model_of(quantised, encoder=encoder(), book=nn.Embedding(32, 16),
                       decoder=nn.Linear(16, 64)),
         lambda output: output[0].square().mean() + output[1], digits,
     ),
     "a head beside, behind a stopped gradient": (
-        lambda: NamedParts(
+        lambda: model_of(
             two_heads, body=encoder(), head=nn.Linear(16, 10), beside=nn.Linear(16, 10)
         ),
         entropy, digits,
@@ -363,7 +351,7 @@ NEED_OPTIMIZER = {
         "critic",
     ),
     "a head on a body that stays": (
-        lambda: NamedParts(lambda m, x: m.head(m.body(x).detach()), body=encoder(),
+        lambda: model_of(lambda m, x: m.head(m.body(x).detach()), body=encoder(),
                       head=nn.Linear(16, 10)),
         entropy,
         "head",
@@ -413,8 +401,8 @@ def in_sequence():
 @FORMS
 def test_layers_of_the_same_shape_are_not_target_networks(form):
     """Equal layers in a sequence, or layers whose weights differ."""
-    row = NamedParts(lambda m, x: m.row[2:](m.row[:2](x).detach()), row=in_sequence())
-    pair = NamedParts(
+    row = model_of(lambda m, x: m.row[2:](m.row[:2](x).detach()), row=in_sequence())
+    pair = model_of(
         lambda m, x: m.second(m.first(x).detach()), first=nn.Linear(8, 8), second=nn.Linear(8, 8)
     )
     for model, cut in ((row, {"row.0", "row.1"}), (pair, {"first"})):
@@ -531,14 +519,11 @@ def test_a_check_of_the_input_does_not_excuse_a_layer_that_never_runs():
 def test_nan_in_the_gradient_of_the_targets_is_healthy():
     """A model computes its loss, and the gradient of the targets is not used."""
 
-    class Own(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.prepare, self.net = nn.Identity(), nn.Linear(8, 3)
-
-        def forward(self, truth, x):
-            weight = self.prepare(truth).square().sqrt()
-            return (self.net(x) * weight).sum()
+    def run_own(m, truth, x):
+        weight = m.prepare(truth).square().sqrt()
+        return (m.net(x) * weight).sum()
 
     given = torch.tensor([[0.0, 1.0, 2.0]]), rows()
-    assert hookviz.diagnose(Own(), given, lambda loss: loss).healthy
+    assert hookviz.diagnose(
+        model_of(run_own, prepare=nn.Identity(), net=nn.Linear(8, 3)), given, lambda loss: loss
+    ).healthy

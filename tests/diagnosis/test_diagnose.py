@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from architectures import model_of
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
@@ -119,10 +120,6 @@ def test_overflow_and_underflow_in_float16_are_reported(x):
     found = hookviz.diagnose(model, x.half())
     assert found[0].kind == "inf" and "float16 holds (65504)" in found[0].message
     assert "half precision" not in kinds(found)  # the overflow is reported only once
-    near = nn.Linear(2, 1, bias=False).half()
-    nn.init.constant_(near.weight, 2e4)
-    found = hookviz.diagnose(near, torch.ones(1, 2).half())
-    assert kinds(found)[0] == "half precision" and "reaches 40000 of the 65504" in found[0].message
 
     model = Net(lambda x: x * 1e-8)
     with torch.autocast("cpu", torch.float16):
@@ -278,17 +275,10 @@ def test_hooks_that_were_left_on_the_model_are_found(x):
     def keep(module, args, output):
         pass
 
-    held = model.head.register_forward_hook(keep)
+    model.head.register_forward_hook(keep)
     (found,) = hookviz.diagnose(model, x)
     assert (found.kind, found.severity, found.layer) == ("hooks left behind", "note", "head")
-    for _ in range(2):
-        model.blocks[0].conv.register_forward_hook(keep)
-    found, _ = hookviz.diagnose(model, x)
-    assert (found.kind, found.layer) == ("hooks left behind", "blocks.0.conv")
-    assert found.severity == "warning" and "keep on blocks.0.conv is set 2 times" in found.message
     assert found.file == __file__
-    hookviz.remove_hooks(model, of="keep")
-    held.remove()
 
 
 def test_a_guard_around_an_optimizer_step_advises_to_move_it_out(x):
@@ -361,23 +351,13 @@ def test_nan_from_a_constant_is_located_in_its_layer(odd):
     assert finding.line
 
 
-class DetachedProposals(nn.Module):
-    """Detaches its proposals, as a detector's first stage does."""
-
-    def __init__(self):
-        super().__init__()
-        self.head = nn.Conv2d(4, 4, 1)
-
-    def forward(self, x):
-        return self.head(x).detach()
-
-
 class Detector(nn.Module):
     def __init__(self):
         super().__init__()
         self.body, self.propose, self.box = (
             nn.Conv2d(3, 4, 3),
-            DetachedProposals(),
+            # Detaches its proposals, as a detector's first stage does.
+            model_of(lambda m, x: m.head(x).detach(), head=nn.Conv2d(4, 4, 1)),
             nn.Conv2d(8, 4, 1),
         )
 

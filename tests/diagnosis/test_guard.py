@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from architectures import model_of
 from digits import Rounded
 from test_faults import LABELS, ONE_HOT, Between, faults_of, rows
 from torch import nn
@@ -339,17 +340,14 @@ def test_a_failing_block_leaves_random_numbers_and_buffers_as_they_were():
 
 
 def test_broadcasting_in_a_loss_within_the_model_is_found():
-    class Own(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.net, self.loss = nn.Linear(8, 1), nn.MSELoss()
-
-        def forward(self, x, truth):
-            return self.loss(self.net(x), truth)
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        (found,) = hookviz.diagnose(Own(), (rows(), rows(16)))
+        (found,) = hookviz.diagnose(
+            model_of(
+                lambda m, x, truth: m.loss(m.net(x), truth), net=nn.Linear(8, 1), loss=nn.MSELoss()
+            ),
+            (rows(), rows(16)),
+        )
     assert found.kind == "loss" and "(N, N)" in found.message
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torchvision
+from architectures import model_of
 from torch import nn
 
 import hookviz
@@ -69,23 +70,21 @@ def test_the_tokens_of_a_text_stay_a_sequence_and_none_is_left_out(tokens):
     assert layer_payload(explorer.displayed())[0].extent == "whole layer"
 
 
-class CutWithoutConvolution(nn.Module):
+def cut_without_convolution(m, x):
     """A vision transformer that cuts its patches by reshaping."""
-
-    def __init__(self):
-        super().__init__()
-        self.embed, self.start = nn.Linear(48, 12), nn.Parameter(torch.zeros(1, 1, 12))
-        self.drop = nn.Dropout()
-
-    def forward(self, x):
-        rows, columns = x.shape[2] // 4, x.shape[3] // 4
-        cut = x.unflatten(3, (columns, 4)).unflatten(2, (rows, 4))
-        patches = self.embed(cut.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2))
-        return self.drop(torch.cat([self.start.expand(len(x), -1, -1), patches], 1)).mean(1)
+    rows, columns = x.shape[2] // 4, x.shape[3] // 4
+    cut = x.unflatten(3, (columns, 4)).unflatten(2, (rows, 4))
+    patches = m.embed(cut.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2))
+    return m.drop(torch.cat([m.start.expand(len(x), -1, -1), patches], 1)).mean(1)
 
 
 def test_patches_that_are_cut_without_a_convolution_are_arranged_as_in_the_picture():
-    model = CutWithoutConvolution().eval()
+    model = model_of(
+        cut_without_convolution,
+        embed=nn.Linear(48, 12),
+        start=nn.Parameter(torch.zeros(1, 1, 12)),
+        drop=nn.Dropout(),
+    ).eval()
     with hookviz.capture(model, ["embed", "drop"]) as cache:
         model(torch.rand(2, 3, 24, 16))
     for name in cache:
@@ -95,17 +94,17 @@ def test_patches_that_are_cut_without_a_convolution_are_arranged_as_in_the_pictu
 
 
 def test_tokens_of_a_convolution_lie_as_its_positions_and_other_tokens_do_not():
-    class Detector(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.stem, self.norm = nn.Conv2d(3, 8, 3, 2, 1), nn.LayerNorm(8)
-            self.queries, self.head = nn.Parameter(torch.rand(1, 9, 8)), nn.Linear(8, 5)
+    def detector(m, x):
+        tokens = m.norm(m.stem(x).flatten(2).mT)
+        return m.head(m.queries + tokens.mean(1, keepdim=True))
 
-        def forward(self, x):
-            tokens = self.norm(self.stem(x).flatten(2).mT)
-            return self.head(self.queries + tokens.mean(1, keepdim=True))
-
-    model = Detector().eval()
+    model = model_of(
+        detector,
+        stem=nn.Conv2d(3, 8, 3, 2, 1),
+        norm=nn.LayerNorm(8),
+        queries=nn.Parameter(torch.rand(1, 9, 8)),
+        head=nn.Linear(8, 5),
+    ).eval()
     with hookviz.capture(model, ["norm", "head"]) as cache:
         model(torch.rand(1, 3, 12, 20))
     assert cache["norm"].last.grid == (6, 10)

@@ -11,6 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
+from architectures import model_of
 from browsing import Browser
 from seen import overlapping_texts
 from torch import nn
@@ -202,21 +203,19 @@ def test_code_without_a_target_draws_only_the_map():
 # The layer and the model
 
 
-class Twice(nn.Module):
+def run_twice(m, x):
     """One convolution that runs once without a graph, then twice with one."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv, self.head = nn.Conv2d(3, 3, 1), nn.Linear(3, 4)
-
-    def forward(self, x):
-        with torch.no_grad():
-            shift = self.conv(x).mean()
-        return self.head(self.conv(self.conv(x + shift)).mean((2, 3)))
+    with torch.no_grad():
+        shift = m.conv(x).mean()
+    return m.head(m.conv(m.conv(x + shift)).mean((2, 3)))
 
 
 def test_code_of_every_call_of_a_layer():
-    with opened(Twice(), torch.rand(2, 3, 6, 6), sample=1) as explorer:
+    with opened(
+        model_of(run_twice, conv=nn.Conv2d(3, 3, 1), head=nn.Linear(3, 4)),
+        torch.rand(2, 3, 6, 6),
+        sample=1,
+    ) as explorer:
         for explorer.call in range(3):
             assert_code_equals_view(explorer)
 
@@ -232,23 +231,27 @@ def test_code_of_linear_layers_and_the_model_itself_in_half_precision(dtype):
             assert_code_equals_view(explorer)
 
 
-class Patches(nn.Module):
+def run_patches(m, x):
     """A transformer whose first norm has patches ``(N, H, W, C)``, and the second tokens."""
-
-    def __init__(self):
-        super().__init__()
-        self.patches, self.first = nn.Conv2d(3, 6, 4, stride=4), nn.LayerNorm(6)
-        self.second, self.head = nn.LayerNorm(6), nn.Linear(6, 4)
-
-    def forward(self, x):
-        patches = self.first(self.patches(x).permute(0, 2, 3, 1)).flatten(1, 2)
-        return self.head(self.second(torch.cat([patches[:, :1].sin(), patches], 1)).tanh().mean(1))
+    patches = m.first(m.patches(x).permute(0, 2, 3, 1)).flatten(1, 2)
+    return m.head(m.second(torch.cat([patches[:, :1].sin(), patches], 1)).tanh().mean(1))
 
 
 @pytest.mark.parametrize("layer", ["first", "second"])
 def test_code_of_layers_with_channels_last(layer):
     torch.manual_seed(0)
-    with opened(Patches(), torch.rand(1, 3, 16, 20), layers=layer, channel=2) as explorer:
+    with opened(
+        model_of(
+            run_patches,
+            patches=nn.Conv2d(3, 6, 4, stride=4),
+            first=nn.LayerNorm(6),
+            second=nn.LayerNorm(6),
+            head=nn.Linear(6, 4),
+        ),
+        torch.rand(1, 3, 16, 20),
+        layers=layer,
+        channel=2,
+    ) as explorer:
         assert_code_equals_view(explorer)
 
 
@@ -319,18 +322,6 @@ class SecondOfPair(nn.Conv2d):
         return None, super().forward(x)
 
 
-class FromParameters(nn.Module):
-    """A model that convolves a parameter, and also the input."""
-
-    def __init__(self):
-        super().__init__()
-        self.position = nn.Parameter(torch.rand(1, 3, 4, 4))
-        self.conv, self.conv2 = nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3)
-
-    def forward(self, x):
-        return (self.conv(self.position) * self.conv2(x)).mean((2, 3))
-
-
 def plain(conv, x):
     return conv(x)
 
@@ -348,7 +339,17 @@ RARE = {
         torch.randint(9, (1,)),
         {},
     ),
-    "do not depend on the input": (FromParameters(), X, {}),
+    # A model that convolves a parameter, and also the input.
+    "do not depend on the input": (
+        model_of(
+            lambda m, x: (m.conv(m.position) * m.conv2(x)).mean((2, 3)),
+            position=nn.Parameter(torch.rand(1, 3, 4, 4)),
+            conv=nn.Conv2d(3, 4, 3),
+            conv2=nn.Conv2d(3, 4, 3),
+        ),
+        X,
+        {},
+    ),
     "a target for each sample": (MODEL, PICTURE, {"target": ["moon"]}),
     "heatmap 'saliency'": (Through(plain), X, {"heatmap": "saliency"}),
     "shown_after='activation'": (MODEL, PICTURE, {"shown_after": "activation"}),

@@ -9,6 +9,7 @@ from html import unescape
 import numpy as np
 import pytest
 import torch
+from architectures import model_of
 from seen import blocks
 from torch import nn
 
@@ -160,16 +161,14 @@ def test_a_precision_is_not_taken_for_network_true(explorer):
 
 
 def test_a_page_of_two_input_pictures_has_both():
-    class Pair(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.one, self.two, self.head = nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3), nn.Linear(8, 3)
+    def pair(m, a, b):
+        maps = m.one(a), m.two(b)
+        return m.head(torch.cat([each.mean((2, 3)) for each in maps], 1))
 
-        def forward(self, a, b):
-            maps = self.one(a), self.two(b)
-            return self.head(torch.cat([each.mean((2, 3)) for each in maps], 1))
-
-    explorer = hookviz.explore(Pair(), (torch.rand(1, 3, 8, 8), torch.rand(1, 3, 9, 9)))
+    explorer = hookviz.explore(
+        model_of(pair, one=nn.Conv2d(3, 4, 3), two=nn.Conv2d(3, 4, 3), head=nn.Linear(8, 3)),
+        (torch.rand(1, 3, 8, 8), torch.rand(1, 3, 9, 9)),
+    )
     found = blocks(explorer.to_html())
     assert "inputs 1×3×8×8 and 1×3×9×9" in found["facts"]["facts"]["summary"]
     assert [found[f"layer-{place}"]["header"]["place"] for place in (0, 1)] == [

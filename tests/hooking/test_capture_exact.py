@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from architectures import model_of
 from reference import assert_exact, true_outputs
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -57,15 +58,9 @@ def test_an_overwritten_view_of_an_input_gets_no_wrong_gradient(of_a_view):
 
 
 def test_a_recursive_layer_has_the_inputs_of_each_call():
-    class Recursive(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv = nn.Conv2d(1, 1, 1)
-
-        def forward(self, x, deep=2):
-            return self(self.conv(x), deep - 1) if deep else x
-
-    model = Recursive()
+    model = model_of(
+        lambda m, x, deep=2: m(m.conv(x), deep - 1) if deep else x, conv=nn.Conv2d(1, 1, 1)
+    )
     with hookviz.capture(model, "", inputs=True) as cache:
         model(torch.ones(1, 1, 2, 2))
     assert [len(call.inputs) for call in cache[""].calls] == [1, 1, 1]
@@ -102,15 +97,9 @@ def test_a_shared_module_has_one_record_under_all_names():
 
 
 def test_layers_are_in_the_order_of_execution():
-    class Backwards(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.last, self.first = nn.Conv2d(3, 3, 1), nn.Conv2d(3, 3, 1)
-
-        def forward(self, x):
-            return self.last(self.first(x))
-
-    model = Backwards()
+    model = model_of(
+        lambda m, x: m.last(m.first(x)), last=nn.Conv2d(3, 3, 1), first=nn.Conv2d(3, 3, 1)
+    )
     with hookviz.capture(model) as cache:
         model(torch.ones(1, 3, 2, 2))
     assert list(cache) == ["first", "last"]
@@ -163,24 +152,21 @@ def test_gradients_are_copied_before_other_hooks_change_them():
 @pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize("inputs", [False, True])
 def test_reruns_of_checkpointing_do_not_count_as_calls(reentrant, inputs):
-    class Checkpointed(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.blocks = nn.ModuleList(
-                nn.Sequential(nn.Conv2d(3, 3, 3, padding=1), nn.ReLU(inplace=True))
-                for _ in range(2)
-            )
-            self.shared = nn.Conv2d(3, 3, 1)
-            self.rerun = True
-
-        def forward(self, x):
-            for block in self.blocks:
-                step = lambda y, block=block: self.shared(block(y))  # noqa: E731
-                x = checkpoint(step, x, use_reentrant=reentrant) if self.rerun else step(x)
-            return x
+    def checkpointed(m, x):
+        for block in m.blocks:
+            step = lambda y, block=block: m.shared(block(y))  # noqa: E731
+            x = checkpoint(step, x, use_reentrant=reentrant) if m.rerun else step(x)
+        return x
 
     torch.manual_seed(0)
-    model = Checkpointed()
+    model = model_of(
+        checkpointed,
+        blocks=nn.ModuleList(
+            nn.Sequential(nn.Conv2d(3, 3, 3, padding=1), nn.ReLU(inplace=True)) for _ in range(2)
+        ),
+        shared=nn.Conv2d(3, 3, 1),
+        rerun=True,
+    )
     x = torch.randn(1, 3, 6, 6, requires_grad=True)
     model.rerun = False
     with true_outputs(model) as truths:
@@ -194,16 +180,11 @@ def test_reruns_of_checkpointing_do_not_count_as_calls(reentrant, inputs):
 
 
 def test_checkpointed_calls_of_equal_values_keep_their_gradients():
-    class Twice(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv = nn.Conv2d(3, 3, 1)
+    def twice(m, x):
+        first, second = (checkpoint(m.conv, x, use_reentrant=True) for _ in range(2))
+        return first + 3 * second
 
-        def forward(self, x):
-            first, second = (checkpoint(self.conv, x, use_reentrant=True) for _ in range(2))
-            return first + 3 * second
-
-    model, x = Twice(), torch.rand(1, 3, 2, 2, requires_grad=True)
+    model, x = model_of(twice, conv=nn.Conv2d(3, 3, 1)), torch.rand(1, 3, 2, 2, requires_grad=True)
     with hookviz.capture(model) as cache:
         model(x).sum().backward()
     assert [call.gradient.unique().item() for call in cache["conv"].calls] == [1, 3]

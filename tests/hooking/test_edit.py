@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 import torchvision
+from architectures import model_of
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from untouched import assert_untouched, snapshot
@@ -112,22 +113,20 @@ def test_positions_are_selected_in_1d_2d_and_3d():
             assert torch.equal(layer(x), wanted)
 
 
-class Tokens(nn.Module):
+def run_tokens(m, x):
     """Patches and a class token, as in a vision transformer."""
-
-    def __init__(self):
-        super().__init__()
-        self.patches, self.norm = nn.Conv2d(3, 6, 4, stride=4), nn.LayerNorm(6)
-        self.act = nn.GELU()
-
-    def forward(self, x):
-        tokens = self.patches(x).flatten(2).mT
-        return self.act(self.norm(torch.cat([tokens.mean(1, keepdim=True), tokens], 1)))
+    tokens = m.patches(x).flatten(2).mT
+    return m.act(m.norm(torch.cat([tokens.mean(1, keepdim=True), tokens], 1)))
 
 
 @pytest.mark.parametrize("layer", ["norm", "act"])  # GELU has no size to read
 def test_channels_and_positions_of_tokens_can_be_edited(layer):
-    model, x = Tokens(), torch.rand(2, 3, 16, 8)  # 4×2 patches
+    model, x = (
+        model_of(
+            run_tokens, patches=nn.Conv2d(3, 6, 4, stride=4), norm=nn.LayerNorm(6), act=nn.GELU()
+        ),
+        torch.rand(2, 3, 16, 8),
+    )  # 4×2 patches
     plain = model(x).detach()
     with hookviz.edit(model, layer, 0, channels=[5]):
         edited = model(x)

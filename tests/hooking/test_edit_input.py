@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from architectures import model_of
 from torch import nn
 from untouched import assert_untouched, snapshot
 
@@ -65,20 +66,15 @@ def test_blur_equals_scipys_gaussian_filter(x):
         blur(0)
 
 
-class SeveralInputs(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 2, 3)
-
-    def forward(self, image, mask=None, *, scale=1.0, other=None):
-        if isinstance(image, list):
-            return [self.conv(each).sum() for each in image]
-        y = self.conv(image).mean((2, 3)) * scale
-        return y if other is None else y + other["x"].mean()
+def several_inputs(m, image, mask=None, *, scale=1.0, other=None):
+    if isinstance(image, list):
+        return [m.conv(each).sum() for each in image]
+    y = m.conv(image).mean((2, 3)) * scale
+    return y if other is None else y + other["x"].mean()
 
 
 def test_one_of_several_inputs_is_edited():
-    model, x = SeveralInputs(), torch.rand(1, 3, 8, 8)
+    model, x = model_of(several_inputs, conv=nn.Conv2d(3, 2, 3)), torch.rand(1, 3, 8, 8)
     other = {"x": torch.rand(2, 2)}
     with hookviz.edit(model, 'input["other"]["x"]', 0), torch.no_grad():
         assert torch.equal(model(x, other=other), model(x, other={"x": torch.zeros(2, 2)}))
@@ -132,14 +128,6 @@ def test_random_and_repeated_edits_of_the_input_are_shown(model, explorer):
 
 
 def test_a_layer_named_input_is_a_layer():
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.input = nn.Conv2d(1, 2, 1)
-
-        def forward(self, x):
-            return self.input(x)
-
-    model, x = Net(), torch.ones(1, 1, 2, 2)
+    model, x = model_of(lambda m, x: m.input(x), input=nn.Conv2d(1, 2, 1)), torch.ones(1, 1, 2, 2)
     with hookviz.edit(model, "input", 0), torch.no_grad():
         assert not model(x).any()

@@ -7,6 +7,7 @@ import pytest
 import timm
 import torch
 import torch.nn.functional as F
+from architectures import model_of
 from matplotlib import cbook
 from PIL import Image
 from torch import nn
@@ -292,16 +293,8 @@ def test_tensors_of_bytes_are_read_as_pictures(order):
 
 
 def test_a_model_that_takes_bytes_gets_bytes():
-    class OfBytes(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv = nn.Conv2d(3, 2, 3)
-
-        def forward(self, x):
-            return self.conv(x / 255).mean((2, 3))
-
     x = torch.randint(0, 255, (2, 3, 8, 8), dtype=torch.uint8)
-    model = OfBytes()
+    model = model_of(lambda m, x: m.conv(x / 255).mean((2, 3)), conv=nn.Conv2d(3, 2, 3))
     assert torch.equal(Session(model, prepare_input(x, model)).inputs.args[0], x)
 
 
@@ -343,16 +336,14 @@ def test_unsupported_inputs_are_refused():
 
 
 def test_no_advice_on_lists_if_the_model_takes_lists():
-    class OfList(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv = nn.Conv2d(3, 2, 3)
-
-        def forward(self, tensors):
-            return self.conv(torch.stack(tensors)).mean((2, 3))
-
     with pytest.raises(RuntimeError, match="stack expects each tensor to be equal size") as error:
-        hookviz.explore(OfList(), [torch.rand(3, 9, 9), torch.rand(3, 8, 8)])
+        hookviz.explore(
+            model_of(
+                lambda m, tensors: m.conv(torch.stack(tensors)).mean((2, 3)),
+                conv=nn.Conv2d(3, 2, 3),
+            ),
+            [torch.rand(3, 9, 9), torch.rand(3, 8, 8)],
+        )
     assert "torch.stack(tensors)" not in str(error.value)
 
 
@@ -374,17 +365,11 @@ def test_functions_as_layers_are_refused(layers, words):
 # NaN
 
 
-class WithoutMissing(nn.Module):
+def without_missing(m, x):
     """Replaces NaN by 0 and passes its positions to the network."""
-
-    def __init__(self):
-        super().__init__()
-        self.net = classifier(4)
-
-    def forward(self, x):
-        known = x.isfinite()
-        present = known.all(1, keepdim=True).float()
-        return self.net(torch.cat([torch.where(known, x, 0.0), present], 1))
+    known = x.isfinite()
+    present = known.all(1, keepdim=True).float()
+    return m.net(torch.cat([torch.where(known, x, 0.0), present], 1))
 
 
 def with_nan():
@@ -403,7 +388,7 @@ def test_nan_that_reaches_the_output_is_refused(wrap, study):
 
 def test_a_model_that_handles_nan_is_explored_and_healthy():
     torch.manual_seed(0)
-    model, x = WithoutMissing().eval(), with_nan()
+    model, x = model_of(without_missing, net=classifier(4)).eval(), with_nan()
     explorer = hookviz.explore(model, x)
     assert "the input has 1 NaN and 1 infinite values of 48" in explorer.frame.summary
     assert explorer.frame.input.pixels.shape == (4, 4, 3)

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 import torch
+from architectures import model_of
 from heavy import heavy_but
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -209,22 +210,20 @@ def test_another_thread_waits_until_a_run_has_ended():
     """JupyterLab handles widget messages in a separate thread while a cell runs."""
     todo, begun = [], []
 
-    class Meets(nn.Module):
+    def meets(m, x):
         """A model that starts another thread during its next run."""
+        out = m.conv(x)
+        if todo:
+            begun.append(threading.Thread(target=todo.pop()))
+            begun[0].start()
+            begun[0].join(0.5)  # without the lock, the thread would finish within this time
+        return out.mean((2, 3))
 
-        def __init__(self):
-            super().__init__()
-            self.conv = nn.Conv2d(3, 4, 3)
-
-        def forward(self, x):
-            out = self.conv(x)
-            if todo:
-                begun.append(threading.Thread(target=todo.pop()))
-                begun[0].start()
-                begun[0].join(0.5)  # without the lock, the thread would finish within this time
-            return out.mean((2, 3))
-
-    model, first, second = Meets(), torch.rand(1, 3, 8, 8), torch.rand(1, 3, 8, 8)
+    model, first, second = (
+        model_of(meets, conv=nn.Conv2d(3, 4, 3)),
+        torch.rand(1, 3, 8, 8),
+        torch.rand(1, 3, 8, 8),
+    )
     explorer = hookviz.explore(model, first)
     todo.append(lambda: setattr(explorer, "image", second))
     why = hookviz.contributions(model, first, "conv", channel=0, position=(0, 0))
@@ -241,18 +240,13 @@ class Unprintable(Exception):
         raise ValueError("no text")
 
 
-class RaisesUnprintable(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 2, 1)
-
-    def forward(self, x):
-        self.conv(x)
-        raise Unprintable
+def raises_unprintable(m, x):
+    m.conv(x)
+    raise Unprintable
 
 
 def test_an_exception_whose_text_raises_is_still_reported():
-    model, x = RaisesUnprintable(), torch.rand(1, 3, 4, 4)
+    model, x = model_of(raises_unprintable, conv=nn.Conv2d(3, 2, 1)), torch.rand(1, 3, 4, 4)
     with pytest.raises(RuntimeError, match=r"raised Unprintable in .*: Unprintable\(\)") as error:
         hookviz.explore(model, x)
     assert isinstance(error.value.__cause__, Unprintable)

@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 import torch
+from architectures import model_of
 from torch import nn
 from torch.nn import functional as F
 from untouched import assert_untouched, snapshot
@@ -96,41 +97,29 @@ class Whole(nn.Module):
         return x[:]
 
 
-class Aliased(nn.Module):
+def aliased(m, x):
     """A layer that returns a view of its whole input, which is used beside it."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv, self.alias = nn.Conv2d(1, 1, 1), Whole()
-
-    def forward(self, x):
-        x = self.conv(x)
-        return 2 * self.alias(x) + 3 * x
+    x = m.conv(x)
+    return 2 * m.alias(x) + 3 * x
 
 
 def test_a_view_of_a_stored_tensor_has_its_own_gradient():
-    model = Aliased()
+    model = model_of(aliased, conv=nn.Conv2d(1, 1, 1), alias=Whole())
     with OrderedCapture(model, ["conv", "alias"]) as cache:
         model(torch.rand(1, 1, 2, 2)).sum().backward()
     assert [cache[name].gradient.unique().item() for name in ("conv", "alias")] == [5, 2]
 
 
-class InferenceTeacher(nn.Module):
+def inference_teacher(m, x):
     """A frozen layer that runs in inference mode, in which nothing counts what is overwritten."""
-
-    def __init__(self):
-        super().__init__()
-        self.teacher, self.student = nn.Conv2d(1, 2, 3), nn.Conv2d(2, 2, 3)
-
-    def forward(self, x):
-        with torch.inference_mode():
-            features = F.relu_(self.teacher(x))
-        return self.student(features.clone()).mean((2, 3))
+    with torch.inference_mode():
+        features = F.relu_(m.teacher(x))
+    return m.student(features.clone()).mean((2, 3))
 
 
 def test_models_with_a_part_in_inference_mode_are_compared():
     torch.manual_seed(0)
-    model = InferenceTeacher()
+    model = model_of(inference_teacher, teacher=nn.Conv2d(1, 2, 3), student=nn.Conv2d(2, 2, 3))
     other = copy.deepcopy(model)
     assert hookviz.compare(model, copy.deepcopy(model), torch.rand(1, 1, 8, 8)).first() is None
     other.student.bias.data += 0.5

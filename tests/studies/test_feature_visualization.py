@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from architectures import model_of
 from torch import nn
 from untouched import assert_untouched, snapshot
 
@@ -75,20 +76,15 @@ def test_the_picture_of_the_class_eye_is_classified_as_an_eye():
     assert len(patches) == 4
 
 
-class RandomAndStateful(nn.Module):
-    """A model with running statistics, dropout and random numbers."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv, self.norm, self.drop = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Dropout()
-
-    def forward(self, x):
-        return self.drop(self.norm(self.conv(x)).relu() + torch.rand(1))
-
-
 def test_the_model_is_unchanged_and_pictures_depend_on_the_seed():
     torch.manual_seed(0)
-    model = RandomAndStateful().train()
+    # A model with running statistics, dropout and random numbers.
+    model = model_of(
+        lambda m, x: m.drop(m.norm(m.conv(x)).relu() + torch.rand(1)),
+        conv=nn.Conv2d(3, 4, 3),
+        norm=nn.BatchNorm2d(4),
+        drop=nn.Dropout(),
+    ).train()
     before = snapshot(model)
     both = feature_visualization(model, "conv", [2, 3], size=16, steps=4)
     assert_untouched(model, before)
@@ -194,13 +190,14 @@ def test_wrong_arguments_are_refused(given, words):
 
 
 def test_a_layer_without_a_gradient_is_refused():
-    class Cut(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv, self.after = nn.Conv2d(3, 2, 3), nn.Identity()
-
-        def forward(self, x):
-            return self.after(self.conv(x).detach())
-
     with pytest.raises(ValueError, match="No gradient leads from layer 'after' to the input"):
-        feature_visualization(Cut(), "after", 0, size=16)
+        feature_visualization(
+            model_of(
+                lambda m, x: m.after(m.conv(x).detach()),
+                conv=nn.Conv2d(3, 2, 3),
+                after=nn.Identity(),
+            ),
+            "after",
+            0,
+            size=16,
+        )

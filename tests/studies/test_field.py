@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torchvision
+from architectures import model_of
 from perturbed import Perturbed, all_boxes
 from registered import cudnn_rnn, strange
 from torch import nn
@@ -686,19 +687,17 @@ def test_an_operation_that_overwrites_an_argument_and_returns_another_tensor_is_
 # Several inputs
 
 
-class Siamese(nn.Module):
-    """One convolution applied to both pictures, and one to their product."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv, self.last = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 2, 3)
-
-    def forward(self, one, other):
-        return self.last(self.conv(one).mean((2, 3), keepdim=True) * self.conv(other))
+def siamese():
+    """Return a model with one convolution of both pictures, and one of their product."""
+    return model_of(
+        lambda m, one, other: m.last(m.conv(one).mean((2, 3), keepdim=True) * m.conv(other)),
+        conv=nn.Conv2d(3, 4, 3),
+        last=nn.Conv2d(4, 2, 3),
+    )
 
 
 def test_each_call_of_a_shared_layer_has_the_field_of_its_own_input():
-    model, inputs = Siamese(), (torch.rand(1, 3, 9, 7), torch.rand(1, 3, 12, 10))
+    model, inputs = siamese(), (torch.rand(1, 3, 9, 7), torch.rand(1, 3, 12, 10))
     first, second = (hookviz.receptive_field(model, inputs, "conv", call=n) for n in (0, 1))
     assert [field.input for field in (first, second)] == [0, 1]
     assert [field.input_size for field in (first, second)] == [(9, 7), (12, 10)]

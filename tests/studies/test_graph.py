@@ -9,7 +9,7 @@ import json
 import pytest
 import torch
 import torchvision
-from architectures import MODELS, QUICK, built
+from architectures import MODELS, QUICK, built, model_of
 from heavy import heavy_but
 from perturbed import randomize
 from torch import nn
@@ -346,17 +346,12 @@ NESTED = [torch.strided, *([torch.jagged] if torch.__version__ >= (2, 5) else []
 def test_a_nested_tensor_has_no_shape(layout):
     """Its samples differ in size."""
 
-    class Packed(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.one, self.two = nn.Linear(4, 3), nn.Linear(3, 2)
-
-        def forward(self, *samples):
-            packed = torch.nested.as_nested_tensor(list(samples), layout=layout)
-            return torch.nested.to_padded_tensor(self.two(self.one(packed).relu()), 0.0)
+    def run_packed(m, *samples):
+        packed = torch.nested.as_nested_tensor(list(samples), layout=layout)
+        return torch.nested.to_padded_tensor(m.two(m.one(packed).relu()), 0.0)
 
     samples = torch.randn(2, 4), torch.randn(3, 4)
-    graph = hookviz.graph(Packed(), samples)
+    graph = hookviz.graph(model_of(run_packed, one=nn.Linear(4, 3), two=nn.Linear(3, 2)), samples)
     assert graph.error == "" and graph.sources("two") == [("one", 0)]
     shapes = {node.name: node.shape for node in graph.nodes}
     assert shapes == shapes | {"one": None, "two": None, "output": (2, 3, 2)}

@@ -3,29 +3,28 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from architectures import model_of
 from torch import nn
 
 import hookviz
 from hookviz.view.payload import layer_payload
 
 
-class Net(nn.Module):
-    """Layers followed by a norm and a functional ReLU, by an in-place ReLU, and by neither."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.norm = nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4)
-        self.second, self.last = nn.Conv2d(4, 4, 1), nn.Conv2d(4, 6, 1)
-        self.act = nn.ReLU(inplace=True)
-
-    def forward(self, x):
-        return self.last(self.act(self.second(F.relu(self.norm(self.first(x)))))).mean((2, 3))
-
-
 @pytest.fixture
 def made():
     torch.manual_seed(0)
-    model, x = Net().eval(), torch.randn(2, 3, 8, 8)
+    # Layers followed by a norm and a functional ReLU, by an in-place ReLU, and by neither.
+    model, x = (
+        model_of(
+            lambda m, x: m.last(m.act(m.second(F.relu(m.norm(m.first(x)))))).mean((2, 3)),
+            first=nn.Conv2d(3, 4, 3, padding=1),
+            norm=nn.BatchNorm2d(4),
+            second=nn.Conv2d(4, 4, 1),
+            last=nn.Conv2d(4, 6, 1),
+            act=nn.ReLU(inplace=True),
+        ).eval(),
+        torch.randn(2, 3, 8, 8),
+    )
     model.norm.running_mean.normal_()
     explorer = hookviz.explore(model, x, layers=nn.Conv2d, layer="first", sample=1)
     yield model, x, explorer

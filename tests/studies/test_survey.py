@@ -10,6 +10,7 @@ from runpy import run_path
 import numpy as np
 import pytest
 import torch
+from architectures import model_of
 from torch import nn
 
 import hookviz
@@ -208,20 +209,16 @@ class Mixed(nn.Module):
         return self.first(x) + self.second(x.flip(0)) + self.third(torch.cat([x, x]))[: len(x)]
 
 
-class Frames(nn.Module):
-    """A model of clips whose convolution takes their frames as samples."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 2, 1)
-
-    def forward(self, clips):
-        return self.conv(clips.flatten(0, 1)).mean((2, 3)).view(len(clips), -1)
-
-
 def test_a_survey_without_any_layer_says_why_it_cannot_be_shown():
     with pytest.warns(RuntimeWarning, match="'conv' is left out"):
-        survey = hookviz.survey(Frames(), [torch.rand(4, 3, 5, 5)] * 3)
+        # A model of clips whose convolution takes their frames as samples.
+        survey = hookviz.survey(
+            model_of(
+                lambda m, clips: m.conv(clips.flatten(0, 1)).mean((2, 3)).view(len(clips), -1),
+                conv=nn.Conv2d(3, 2, 1),
+            ),
+            [torch.rand(4, 3, 5, 5)] * 3,
+        )
     for show in (survey.show, survey.to_html):
         with pytest.raises(
             ValueError, match=r"no layers to show.*left out: conv \(it returns shape"
@@ -242,15 +239,16 @@ def test_layers_that_get_the_inputs_in_another_order_are_left_out():
 
 
 def test_each_call_of_a_layer_has_its_own_survey():
-    class Twice(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv, self.relu = nn.Conv2d(2, 2, 3, padding=1), nn.ReLU(True)
-
-        def forward(self, x):
-            return self.relu(self.conv(self.relu(self.conv(x))))
-
-    survey = hookviz.survey(Twice(), Pictures(), ["conv", "relu"], k=K)
+    survey = hookviz.survey(
+        model_of(
+            lambda m, x: m.relu(m.conv(m.relu(m.conv(x)))),
+            conv=nn.Conv2d(2, 2, 3, padding=1),
+            relu=nn.ReLU(True),
+        ),
+        Pictures(),
+        ["conv", "relu"],
+        k=K,
+    )
     assert list(survey) == ["conv", ("conv", 1), "relu", ("relu", 1)]
     assert survey["relu", 0] is survey["relu"]
     assert survey["relu", 1].top(0) != survey["relu"].top(0)
@@ -261,7 +259,7 @@ def test_each_call_of_a_layer_has_its_own_survey():
 # Parts of a data set
 
 
-@pytest.mark.parametrize("count", [1, 2, 7, 30])
+@pytest.mark.parametrize("count", [1, 2, 30])
 def test_parts_add_up_to_the_whole_in_any_order(whole, count):
     parts = parts_of(count)
     assert sum(part.seen for part in parts) == LENGTH

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torchvision
+from architectures import model_of
 from seen import framed, registered
 from torch import nn
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
@@ -47,26 +48,23 @@ def plain_sequential():
     return nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten())
 
 
-class Residual(nn.Module):
+def run_residual(m, x):
     """Two convolutions, an in-place ReLU that runs twice, and an in-place addition."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv1 = nn.Conv2d(2, 2, 3, padding=1)
-        self.conv2 = nn.Conv2d(2, 2, 3, padding=1)
-        self.side = nn.Conv2d(2, 2, 1)
-        self.relu = nn.ReLU(inplace=True)
-
-    def forward(self, x):
-        out = self.conv2(self.relu(self.conv1(x)))
-        out += self.side(x)
-        return self.relu(out)
+    out = m.conv2(m.relu(m.conv1(x)))
+    out += m.side(x)
+    return m.relu(out)
 
 
 class Classifier(nn.Module):
     def __init__(self):
         super().__init__()
-        self.block = Residual()
+        self.block = model_of(
+            run_residual,
+            conv1=nn.Conv2d(2, 2, 3, padding=1),
+            conv2=nn.Conv2d(2, 2, 3, padding=1),
+            side=nn.Conv2d(2, 2, 1),
+            relu=nn.ReLU(inplace=True),
+        )
         self.pool = nn.AdaptiveAvgPool2d(1)
 
     def forward(self, x):
@@ -125,17 +123,12 @@ def test_order_in_a_residual_block():
 
 
 def test_call_numbers_are_right_if_only_the_first_call_gets_a_gradient():
-    class Twice(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.fc = nn.Linear(3, 3)
+    def run_twice(m, x):
+        first = m.fc(x)
+        m.fc(2 * x)
+        return first
 
-        def forward(self, x):
-            first = self.fc(x)
-            self.fc(2 * x)
-            return first
-
-    trace = hookviz.trace(Twice(), torch.rand(1, 3))
+    trace = hookviz.trace(model_of(run_twice, fc=nn.Linear(3, 3)), torch.rand(1, 3))
     backward = [event for event in trace if event.layer == "fc" and event.backward]
     assert [(event.kind, event.call) for event in backward if event.fired] == [
         ("full_backward_pre", 0),
@@ -229,21 +222,15 @@ def test_event_samples_are_small_copies_of_the_first_sample_and_channel():
 
 
 def test_outputs_in_dicts_and_tuples_are_traced():
-    class Several(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.fc = nn.Linear(3, 4)
-            self.split = Split()
-
-        def forward(self, x):
-            out = self.split(self.fc(x))
-            return {"logits": out[0] * 2, "rest": [out[1]["b"], None]}
+    def several(m, x):
+        out = m.split(m.fc(x))
+        return {"logits": out[0] * 2, "rest": [out[1]["b"], None]}
 
     class Split(nn.Module):
         def forward(self, x):
             return x[:, :2], {"b": x[:, 2:]}
 
-    trace = hookviz.trace(Several(), torch.rand(1, 3))
+    trace = hookviz.trace(model_of(several, fc=nn.Linear(3, 4), split=Split()), torch.rand(1, 3))
     returned = {event.name: event.shapes for event in trace if event.kind == "forward"}
     assert returned == {
         "fc": ((1, 4),),
@@ -279,17 +266,12 @@ def test_a_note_says_that_an_integer_input_has_no_gradient():
 def test_activation_checkpointing_is_traced(reentrant, stop):
     """Without an early stop, a block that runs again returns what got its gradient before."""
 
-    class Checkpointed(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.body = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+    def checkpointed(m, x):
+        for _ in range(2):
+            x = checkpoint(m.body, x, use_reentrant=reentrant)
+        return x
 
-        def forward(self, x):
-            for _ in range(2):
-                x = checkpoint(self.body, x, use_reentrant=reentrant)
-            return x
-
-    model = Checkpointed()
+    model = model_of(checkpointed, body=nn.Sequential(nn.Linear(3, 3), nn.Tanh()))
     x = torch.rand(1, 3)
     before = snapshot(model)
     with set_checkpoint_early_stop(stop):
@@ -330,17 +312,16 @@ def test_a_note_names_the_old_style_hook_that_prevents_a_full_backward_hook():
 
 
 def test_a_note_says_whether_the_score_depends_on_the_input_or_the_output():
-    class Constant(nn.Module):
-        """Return a parameter, whatever the input is."""
-
-        def __init__(self):
-            super().__init__()
-            self.weight = nn.Parameter(torch.ones(1, 3))
-
-        def forward(self, x):
-            return 2 * self.weight
-
-    notes = unfired(hookviz.trace(nn.Sequential(nn.Linear(3, 3), Constant()), torch.rand(1, 3)))
+    # Return a parameter, whatever the input is.
+    notes = unfired(
+        hookviz.trace(
+            nn.Sequential(
+                nn.Linear(3, 3),
+                model_of(lambda m, x: 2 * m.weight, weight=nn.Parameter(torch.ones(1, 3))),
+            ),
+            torch.rand(1, 3),
+        )
+    )
     assert notes["full_backward", "1"].endswith("the score does not depend on its input")
     assert notes["full_backward", "0"].endswith("the score does not depend on its output")
 
@@ -352,15 +333,12 @@ def test_full_backward_hooks_are_left_out_where_they_raise():
         def forward(self, x):
             return torch.max(x, 1, keepdim=True)
 
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.fc, self.max, self.last = nn.Linear(3, 3), Peculiar(), nn.Linear(1, 2)
-
-        def forward(self, x):
-            return self.last(self.max(self.fc(x)).values)
-
-    model = Model()
+    model = model_of(
+        lambda m, x: m.last(m.max(m.fc(x)).values),
+        fc=nn.Linear(3, 3),
+        max=Peculiar(),
+        last=nn.Linear(1, 2),
+    )
     x = torch.rand(1, 3)
     before = snapshot(model)
     trace = hookviz.trace(model, x)
@@ -370,18 +348,12 @@ def test_full_backward_hooks_are_left_out_where_they_raise():
 
 
 def test_all_full_backward_hooks_are_left_out_if_one_is_not_enough():
-    class Suspicious(nn.Module):
+    def suspicious(m, x):
         """Overwrite a tensor only if a hook has touched it."""
+        out = m.fc(x)
+        return out.mul_(2) if "BackwardHook" in out.grad_fn.name() else out * 2
 
-        def __init__(self):
-            super().__init__()
-            self.fc = nn.Linear(3, 3)
-
-        def forward(self, x):
-            out = self.fc(x)
-            return out.mul_(2) if "BackwardHook" in out.grad_fn.name() else out * 2
-
-    trace = hookviz.trace(Suspicious(), torch.rand(1, 3))
+    trace = hookviz.trace(model_of(suspicious, fc=nn.Linear(3, 3)), torch.rand(1, 3))
     assert fired(trace) == order(">M >fc <fc <M ~M ~fc")
     assert len(unfired(trace)) == 4
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from architectures import model_of
 from seen import blocks
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -423,18 +424,14 @@ def test_a_compiled_model_runs_eagerly_while_it_is_recorded():
 
 
 def test_layers_that_return_several_tensors_or_none_are_recorded():
-    class Odd(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.lstm, self.index = nn.LSTM(3, 5, batch_first=True), nn.Identity()
-            self.empty = nn.Identity()
+    def run_odd(m, x):
+        m.index(torch.arange(3))
+        m.empty(x[:0])
+        return m.lstm(x)[0].sum()
 
-        def forward(self, x):
-            self.index(torch.arange(3))
-            self.empty(x[:0])
-            return self.lstm(x)[0].sum()
-
-    model = Odd()
+    model = model_of(
+        run_odd, lstm=nn.LSTM(3, 5, batch_first=True), index=nn.Identity(), empty=nn.Identity()
+    )
     watch = hookviz.watch(model)
     with watch:
         model(torch.randn(2, 4, 3)).backward()

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from architectures import model_of
 from torch import nn
 from torchvision.models.detection import FasterRCNN
 from torchvision.models.detection.anchor_utils import AnchorGenerator
@@ -29,28 +30,33 @@ def read(output, size=SIZE, sample=0, names=()):
     return read_output_pictures(leaves_of(output), size, sample, names)
 
 
-class PNet(nn.Module):
+def p_net(m, x):
     """MTCNN's first network: boxes and the probability of a face at every position."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv1, self.prelu1 = nn.Conv2d(3, 10, 3), nn.PReLU(10)
-        self.pool1 = nn.MaxPool2d(2, 2, ceil_mode=True)
-        self.conv2, self.prelu2 = nn.Conv2d(10, 16, 3), nn.PReLU(16)
-        self.conv3, self.prelu3 = nn.Conv2d(16, 32, 3), nn.PReLU(32)
-        self.conv4_1, self.softmax4_1 = nn.Conv2d(32, 2, 1), nn.Softmax(dim=1)
-        self.conv4_2 = nn.Conv2d(32, 4, 1)
-
-    def forward(self, x):
-        x = self.pool1(self.prelu1(self.conv1(x)))
-        x = self.prelu3(self.conv3(self.prelu2(self.conv2(x))))
-        return self.conv4_2(x), self.softmax4_1(self.conv4_1(x))
+    x = m.pool1(m.prelu1(m.conv1(x)))
+    x = m.prelu3(m.conv3(m.prelu2(m.conv2(x))))
+    return m.conv4_2(x), m.softmax4_1(m.conv4_1(x))
 
 
 @pytest.fixture(scope="module")
 def pnet():
+    return face_network()
+
+
+def face_network():
     torch.manual_seed(0)
-    return PNet().eval()
+    return model_of(
+        p_net,
+        conv1=nn.Conv2d(3, 10, 3),
+        prelu1=nn.PReLU(10),
+        pool1=nn.MaxPool2d(2, 2, ceil_mode=True),
+        conv2=nn.Conv2d(10, 16, 3),
+        prelu2=nn.PReLU(16),
+        conv3=nn.Conv2d(16, 32, 3),
+        prelu3=nn.PReLU(32),
+        conv4_1=nn.Conv2d(32, 2, 1),
+        softmax4_1=nn.Softmax(dim=1),
+        conv4_2=nn.Conv2d(32, 4, 1),
+    ).eval()
 
 
 @pytest.mark.parametrize(
@@ -243,22 +249,19 @@ def test_why_of_a_softmax_pixel_starts_at_the_number_that_raises_it_most(pnet):
     assert said.layer == "conv4_1" and said.channel == 1
 
 
-class CutPictures(nn.Module):
+def cut_pictures(m, x):
     """Cuts each picture into two and runs them as a batch, as a detector does with its boxes."""
-
-    def __init__(self):
-        super().__init__()
-        self.one, self.two = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 2, 3)
-
-    def forward(self, x):
-        parts = torch.cat(x.chunk(2, 3))
-        return [{"scores": self.two(self.one(parts).relu()).amax((2, 3)).softmax(1)[:, 1]}]
+    parts = torch.cat(x.chunk(2, 3))
+    return [{"scores": m.two(m.one(parts).relu()).amax((2, 3)).softmax(1)[:, 1]}]
 
 
 def test_why_of_a_score_stays_in_its_part_of_the_picture():
     """Each part is a sample of the layers' batch."""
     torch.manual_seed(0)
-    model, picture = CutPictures().eval(), torch.rand(1, 3, 10, 20)
+    model, picture = (
+        model_of(cut_pictures, one=nn.Conv2d(3, 4, 3), two=nn.Conv2d(4, 2, 3)).eval(),
+        torch.rand(1, 3, 10, 20),
+    )
     target = hookviz.output[0]["scores"][1]
     explorer = hookviz.explore(model, picture, target)
     said, _ = why_answer(explorer.displayed(), WhyQuestion(key="", written=str(target)))
@@ -276,26 +279,28 @@ def test_why_of_a_score_stays_in_its_part_of_the_picture():
     assert float(said.value) == pytest.approx(float(first[0, said.channel, row, column]))
 
 
-class TwoLevels(nn.Module):
+def two_levels(m, x):
     """A detector with two feature levels: a box's score depends on the maps of one of them."""
-
-    def __init__(self):
-        super().__init__()
-        self.stem, self.deep = nn.Conv2d(3, 4, 3, 2, 1), nn.Conv2d(4, 4, 3, 2, 1)
-        self.head, self.deep_head = nn.Conv2d(4, 1, 1), nn.Conv2d(4, 1, 1)
-
-    def forward(self, x):
-        first = self.stem(x).relu()
-        levels = self.head(first), self.deep_head(self.deep(first).relu())
-        scores = torch.cat([level.flatten() for level in levels]).sigmoid()
-        corners = torch.rand(len(scores), 2)
-        boxes = torch.cat([corners, corners + 1], 1)
-        return [{"boxes": boxes, "scores": scores, "labels": torch.ones(len(scores)).long()}]
+    first = m.stem(x).relu()
+    levels = m.head(first), m.deep_head(m.deep(first).relu())
+    scores = torch.cat([level.flatten() for level in levels]).sigmoid()
+    corners = torch.rand(len(scores), 2)
+    boxes = torch.cat([corners, corners + 1], 1)
+    return [{"boxes": boxes, "scores": scores, "labels": torch.ones(len(scores)).long()}]
 
 
 def test_layers_on_which_a_box_does_not_depend_are_no_warning_and_not_shown():
     torch.manual_seed(0)
-    explorer = hookviz.explore(TwoLevels().eval(), torch.rand(1, 3, 16, 16))
+    explorer = hookviz.explore(
+        model_of(
+            two_levels,
+            stem=nn.Conv2d(3, 4, 3, 2, 1),
+            deep=nn.Conv2d(4, 4, 3, 2, 1),
+            head=nn.Conv2d(4, 1, 1),
+            deep_head=nn.Conv2d(4, 1, 1),
+        ).eval(),
+        torch.rand(1, 3, 16, 16),
+    )
     assert explorer.layer == "deep_head"
     assert "click a prediction" in " ".join(summary(explorer.displayed()))
     explorer.target = 'output[0]["scores"][3]'

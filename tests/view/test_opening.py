@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from architectures import model_of
 from torch import nn
 from torchvision.models import VisionTransformer
 
@@ -53,17 +54,15 @@ def test_the_explorer_opens_where_gradient_and_heatmap_differ_between_positions(
 
 def test_the_explorer_opens_at_a_layer_that_the_gradient_reaches():
     """Of two heads, the target's is opened, even if all heatmaps are zero."""
-
-    class Heads(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.one, self.other = nn.Conv2d(3, 2, 3), nn.Conv2d(3, 2, 1)
-
-        def forward(self, x):
-            return {"one": self.one(x), "other": self.other(x)}
-
     torch.manual_seed(0)
-    model, x = Heads(), torch.rand(1, 3, 6, 6)
+    model, x = (
+        model_of(
+            lambda m, x: {"one": m.one(x), "other": m.other(x)},
+            one=nn.Conv2d(3, 2, 3),
+            other=nn.Conv2d(3, 2, 1),
+        ),
+        torch.rand(1, 3, 6, 6),
+    )
     with torch.no_grad():
         for each in (model.one, model.other):
             each.weight.zero_()

@@ -10,9 +10,9 @@ from browsing import Browser
 from test_field import (
     Causal,
     Net,
-    Siamese,
     chain,
     masked,
+    siamese,
     swin,
     through_numpy,
     where_it_is_largest,
@@ -120,7 +120,7 @@ def test_a_chosen_position_shows_its_box_and_value(explorer):
 def test_the_box_of_a_second_branch_lies_in_the_second_picture():
     inputs = torch.zeros(1, 3, 9, 7), torch.ones(1, 3, 12, 10)
     score = hookviz.output[0, 1, 0, 0]
-    explorer = hookviz.explore(Siamese(), inputs, score, layer="conv", call=1)
+    explorer = hookviz.explore(siamese(), inputs, score, layer="conv", call=1)
     at(explorer, 9, 7)
     assert explorer.frame.input.box == (7 / 10, 9 / 12, 3 / 10, 3 / 12)
     assert "3×3 pixels, rows 9–11, columns 7–9" in explorer.frame.input.note

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from test_answer import PNet
+from test_answer import face_network
 
 import hookviz
 
@@ -38,8 +38,7 @@ def test_sides_of_a_difference_of_two_classes():
 
 
 def test_sides_of_a_difference_of_two_positions():
-    torch.manual_seed(0)
-    model, x = PNet().eval(), torch.rand(1, 3, 60, 48)
+    model, x = face_network(), torch.rand(1, 3, 60, 48)
     explorer = hookviz.explore(model, x, layer="conv2")
     explorer.target = "output[1][0, 1, 12, 9] - output[1][0, 1, 3, 3]"
     sides = explorer.sides()

@@ -8,6 +8,7 @@ import timm
 import torch
 import torchvision
 import traitlets
+from architectures import model_of
 from test_attention import picture, scattered
 from torch import nn
 
@@ -95,19 +96,18 @@ def test_tokens_before_the_patches_are_named():
     assert list(names) == ["class token", *(f"token {n}" for n in range(1, 5))]
 
 
-class Words(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embedding = nn.Embedding(9, 8)
-        self.encoder = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-        self.head = nn.Linear(8, 3)
-
-    def forward(self, words):
-        return self.head(self.encoder(self.embedding(words)).mean(1))
-
-
 def test_attention_without_patches_is_shown_as_the_query_key_matrix():
-    model, words = scattered(Words()), torch.arange(6)[None]
+    model, words = (
+        scattered(
+            model_of(
+                lambda m, words: m.head(m.encoder(m.embedding(words)).mean(1)),
+                embedding=nn.Embedding(9, 8),
+                encoder=nn.TransformerEncoderLayer(8, 2, 16, batch_first=True),
+                head=nn.Linear(8, 3),
+            )
+        ),
+        torch.arange(6)[None],
+    )
     explorer = hookviz.explore(model, words, face="plain")
     weights = hookviz.attention(model, words)["encoder.self_attn"]
     explorer.layer, explorer.channel = "encoder.self_attn.heads", 0

@@ -7,6 +7,7 @@ import matplotlib.pyplot as plt
 import pytest
 import torch
 import traitlets
+from architectures import model_of
 from PIL import Image
 from reference import assert_exact, true_outputs
 from seen import HEADING, NOTE, control, html, labels, overlapping_texts, registered, says
@@ -143,16 +144,16 @@ def test_signals_and_volumes_are_shown():
 
 
 def test_calls_and_samples_can_be_selected():
-    class Twice(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv = nn.Conv2d(3, 3, 1)
-            self.other = nn.Conv2d(3, 2, 1)
-
-        def forward(self, x):
-            return self.other(self.conv(self.conv(x)))
-
-    explorer = explore(Twice(), torch.rand(4, 3, 6, 6), torch.sum, layer="conv")
+    explorer = explore(
+        model_of(
+            lambda m, x: m.other(m.conv(m.conv(x))),
+            conv=nn.Conv2d(3, 3, 1),
+            other=nn.Conv2d(3, 2, 1),
+        ),
+        torch.rand(4, 3, 6, 6),
+        torch.sum,
+        layer="conv",
+    )
     explorer.call, explorer.sample, explorer.channel = 1, 3, 2
     exact = explorer.cache["conv"].calls[1].activation[3, 2].numpy()
     assert (explorer.frame.panels[0].values == exact).all()
@@ -161,16 +162,11 @@ def test_calls_and_samples_can_be_selected():
 
 
 def test_a_text_model_with_frozen_weights_has_gradients():
-    class Text(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.embed = nn.Embedding(20, 8)
-            self.conv = nn.Conv1d(8, 6, 3)
-
-        def forward(self, tokens):
-            return self.conv(self.embed(tokens).mT).amax(2)
-
-    model = Text().requires_grad_(False)
+    model = model_of(
+        lambda m, tokens: m.conv(m.embed(tokens).mT).amax(2),
+        embed=nn.Embedding(20, 8),
+        conv=nn.Conv1d(8, 6, 3),
+    ).requires_grad_(False)
     explorer = explore(model, torch.randint(20, (2, 12)))
     assert explorer.cache["conv"].gradient is not None and explorer.frame.input is None
     assert not any(p.requires_grad or p.grad is not None for p in model.parameters())
@@ -188,16 +184,15 @@ def test_layers_over_the_memory_budget_are_computed_when_selected():
 
 
 def test_layers_that_do_not_depend_on_the_input_get_their_gradient():
-    class Constant(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.code = nn.Parameter(torch.rand(1, 2, 4, 4))
-            self.own, self.conv = nn.Conv2d(2, 3, 1), nn.Conv2d(3, 3, 1)
-
-        def forward(self, x):
-            return (self.own(self.code) * self.conv(x)).mean((2, 3))
-
-    model, x = Constant(), torch.rand(1, 3, 4, 4)
+    model, x = (
+        model_of(
+            lambda m, x: (m.own(m.code) * m.conv(x)).mean((2, 3)),
+            code=nn.Parameter(torch.rand(1, 2, 4, 4)),
+            own=nn.Conv2d(2, 3, 1),
+            conv=nn.Conv2d(3, 3, 1),
+        ),
+        torch.rand(1, 3, 4, 4),
+    )
     explorer = explore(model, x, target=1)
     assert all(parameter.grad is None for parameter in model.parameters())
     with hookviz.capture(model) as cache:
@@ -208,20 +203,15 @@ def test_layers_that_do_not_depend_on_the_input_get_their_gradient():
 
 @pytest.mark.parametrize("wrap", [lambda x: x, lambda x: ({"x": x},), lambda x: ([x],)])
 def test_inputs_that_a_model_overwrites_stay_unchanged(wrap):
-    class Careless(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv = nn.Conv2d(3, 4, 1)
-
-        def forward(self, x):
-            x = x["x"] if isinstance(x, dict) else x[0] if isinstance(x, list) else x
-            with torch.no_grad():
-                x.mul_(2)
-            return self.conv(x).mean((2, 3))
+    def careless(m, x):
+        x = x["x"] if isinstance(x, dict) else x[0] if isinstance(x, list) else x
+        with torch.no_grad():
+            x.mul_(2)
+        return m.conv(x).mean((2, 3))
 
     x = torch.rand(1, 3, 4, 4)
     before = x.clone()
-    explorer = explore(Careless(), wrap(x))
+    explorer = explore(model_of(careless, conv=nn.Conv2d(3, 4, 1)), wrap(x))
     assert torch.equal(x, before)
     assert explorer.frame.input is not None and explorer.cache["conv"].gradient is not None
 
@@ -329,7 +319,7 @@ def test_unknown_settings_are_refused(explorer):
     assert len(registered()) == count
 
 
-def test_controls_set_the_explorer(explorer, no_pictures):
+def test_controls_set_the_explorer(explorer):
     controls = labels(explorer)
     controls["layer"].value = 4
     assert explorer.layer == list(explorer.cache)[4]
@@ -354,7 +344,7 @@ def test_controls_set_the_explorer(explorer, no_pictures):
     assert explorer.shown_run == "difference"
 
 
-def test_a_class_can_be_typed_by_name_or_number(explorer, no_pictures):
+def test_a_class_can_be_typed_by_name_or_number(explorer):
     field = control(explorer, "target")
     for typed, target in (("fish", 2), ("3", 3), ("Moon", "Moon"), ("top prediction", None)):
         field.value = typed
@@ -365,7 +355,7 @@ def test_a_class_can_be_typed_by_name_or_number(explorer, no_pictures):
     assert explorer.target is None
 
 
-def test_an_error_in_a_control_is_shown(explorer, monkeypatch, no_pictures):
+def test_an_error_in_a_control_is_shown(explorer, monkeypatch):
     def fail(*args, **kwargs):
         raise RuntimeError("the <model> broke")
 
@@ -561,15 +551,6 @@ def test_an_observer_may_close_the_explorer(explorer):
 # Errors
 
 
-class UnusedLayer(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.unused = nn.Conv2d(1, 1, 1)
-
-    def forward(self, x):
-        return x
-
-
 @pytest.mark.parametrize(
     ("model", "inputs", "error", "words"),
     [
@@ -577,7 +558,12 @@ class UnusedLayer(nn.Module):
         (MODEL, "no.png", FileNotFoundError, "check the path"),
         (nn.LazyConv2d(3, 1), torch.rand(1, 3, 4, 4), ValueError, "is lazy and has no weights yet"),
         (MODEL, torch.full((1, 3, 112, 112), torch.nan), ValueError, "NaN"),
-        (UnusedLayer(), torch.rand(1, 1, 2, 2), ValueError, "None of the layers ran: unused"),
+        (
+            model_of(lambda m, x: x, unused=nn.Conv2d(1, 1, 1)),
+            torch.rand(1, 1, 2, 2),
+            ValueError,
+            "None of the layers ran: unused",
+        ),
     ],
 )
 def test_errors_before_the_first_view_are_clear(model, inputs, error, words):
