@@ -48,7 +48,7 @@ interface Shown {
  * How the channel is chosen once the layer is here: the first in the order, the layer's own (see
  * `channelOf`), or by rank.
  */
-type Awaited = "first" | "own" | { rank: number };
+export type Awaited = "first" | "own" | { rank: number };
 
 /** The explorer in the browser. */
 export class App {
@@ -131,7 +131,10 @@ export class App {
     this.again = (now: boolean = false) => (now ? this.drawNow() : this.schedule());
     source.listeners.add(this.again);
     const { signal } = this.ended;
-    followTheme(() => this.schedule(), signal);
+    followTheme(() => {
+      this.colours.looked = -Infinity;
+      this.schedule();
+    }, signal);
     for (const move of ["pointerdown", "wheel", "keydown"]) {
       const followed = (event: Event) => this.parts.drawers.follow(move, event.composedPath()[0]);
       addEventListener(move, followed, { capture: true, passive: true, signal });

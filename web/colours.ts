@@ -1,6 +1,7 @@
 // Palettes by name, and which of them a light and a dark page have.
 
 import { paletteOf } from "./levels.ts";
+import { isDark } from "./theme.ts";
 import type { Source } from "./source.ts";
 
 /** The colours of one explorer. */
@@ -12,13 +13,12 @@ export class Colours {
   constructor(public root: HTMLElement, public source: Source) {
   }
 
-  /** Whether the page is dark: its text is light. Asked now and then, since it costs a layout. */
+  /** Look whether the page is dark: now and then, since it costs a layout. */
   look() {
     // Before it is on the page it has no colour.
     if (!this.root.isConnected || performance.now() - this.looked < 400) return;
     this.looked = performance.now();
-    const [r, g, b] = (getComputedStyle(this.root).color.match(/[\d.]+/g) ?? [0, 0, 0]).map(Number);
-    this.dark = (r ?? 0) + (g ?? 0) + (b ?? 0) > 384;
+    this.dark = isDark(this.root);
   }
 
   palette(name: string) {

@@ -1,16 +1,24 @@
-// Whether a page is dark: as the system, or as the notebook in whose frame it is.
+// Whether the surroundings are dark: those of an element, or of the frame that a page is in.
 
-const SYSTEM = matchMedia("(prefers-color-scheme: dark)");
+/** Whether an element is on a dark ground: its text is light. It costs a layout. */
+export function isDark(element: Element) {
+  const [r = 0, g = 0, b = 0] = (getComputedStyle(element).color.match(/[\d.]+/g) ?? []).map(
+    Number,
+  );
+  return r + g + b > 384;
+}
 
-export const isDarkPage = () => document.body.dataset.jpThemeLight === "false" || SYSTEM.matches;
-
-/** Call a function after each change of the theme; in a frame, follow the notebook's. */
+/** Call a function after each change of the theme; in a frame, follow what surrounds it. */
 export function followTheme(changed: () => void = () => {}, signal?: AbortSignal) {
-  SYSTEM.addEventListener("change", changed, { signal });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changed, { signal });
+  const themes = new MutationObserver(changed); // JupyterLab's, VS Code's and marimo's
+  for (const each of [document.documentElement, document.body]) {
+    themes.observe(each, { attributeFilter: ["class", "data-jp-theme-light", "theme"] });
+  }
+  signal?.addEventListener("abort", () => themes.disconnect());
   addEventListener("message", ({ data, source }) => {
     if (globalThis.parent === globalThis.self || source !== globalThis.parent) return;
     if (typeof data?.hookvizDark !== "boolean") return;
     document.body.dataset.jpThemeLight = String(!data.hookvizDark);
-    changed();
   }, { signal });
 }

@@ -6,7 +6,7 @@ import { readJson } from "./dom.ts";
 import { listenToKeys } from "./keyboard.ts";
 import { COLOURS, fromBase64, MINUS_INF, paint, paletteOf } from "./levels.ts";
 import { ModuleTree } from "./moduleTree.tsx";
-import { followTheme, isDarkPage } from "./theme.ts";
+import { followTheme, isDark } from "./theme.ts";
 import { Timeline } from "./timeline.tsx";
 import type { Tick } from "./timeline.tsx";
 
@@ -65,6 +65,7 @@ class Trace {
   ticks: Tick[];
   received: Map<string, string>;
   back: Set<string>;
+  isDark = false; // the page, when it was drawn last
 
   constructor(
     public root: HTMLElement,
@@ -170,6 +171,7 @@ class Trace {
   }
 
   draw() {
+    this.isDark = isDark(this.root);
     render(<TraceView trace={this} />, this.root);
   }
 }
@@ -194,7 +196,7 @@ function TraceView({ trace }: { trace: Trace }) {
         ticks={ticks}
         found={found}
         at={trace.at}
-        isDark={isDarkPage()}
+        isDark={trace.isDark}
         words={describe}
         onGo={(place) => trace.go(trace.nearest(place))}
       />
@@ -302,7 +304,7 @@ function PictureOf({ event: { picture, fired }, trace }: { event: TraceEvent; tr
   const { low, high, diverging = false, alt } = picture ?? {};
   const levels = fromBase64(text);
   const palette = paletteOf(
-    trace.facts.palettes[!diverging ? "sequential" : isDarkPage() ? "dark" : "diverging"],
+    trace.facts.palettes[!diverging ? "sequential" : trace.isDark ? "dark" : "diverging"],
   );
   const isOdd = levels.some((level) => level >= MINUS_INF);
   const none = picture === null
@@ -310,7 +312,7 @@ function PictureOf({ event: { picture, fired }, trace }: { event: TraceEvent; tr
     : fired
     ? "no values came with it"
     : "it did not fire";
-  const deps = [picture, isDarkPage()];
+  const deps = [picture, trace.isDark];
   return (
     <div>
       <div class="hv-frame">

@@ -36,16 +36,20 @@ IN_NOTEBOOK = 6e6
 All layers of EfficientNet-Lite0 need 5.0 MB, and marimo takes up to 8 MB in one output.
 """
 
-# The page sends its height and receives JupyterLab's theme; it has no other access to its
-# surroundings.
+# The page sends its height and is told whether its surroundings are dark, which shows in the colour
+# of their text; it has no other access to them.
 _SIZED = (
-    "const frame = this, { body } = document; addEventListener('message', (event) => { "
+    "const frame = this; addEventListener('message', (event) => { "
     "if (event.source === frame.contentWindow && event.data.hookvizHeight) "
     "frame.style.height = event.data.hookvizHeight + 'px'; }); "
-    "const tell = () => frame.contentWindow?.postMessage("
-    "{ hookvizDark: body.dataset.jpThemeLight === 'false' }, '*'); "
-    "new MutationObserver(tell).observe(body, { attributeFilter: ['data-jp-theme-light'] }); "
-    "tell();"
+    "const seen = new MutationObserver(() => tell()); "
+    "const tell = () => { if (!frame.isConnected) return seen.disconnect(); "
+    "const { color } = getComputedStyle(frame); if (!color.startsWith('rgb')) return; "
+    "const [r, g, b] = color.match(/[\\d.]+/g).map(Number); "
+    "frame.contentWindow?.postMessage({ hookvizDark: r + g + b > 384 }, '*'); }; "
+    "for (const each of [document.body, document.documentElement]) "
+    "seen.observe(each, { attributes: true }); "
+    "matchMedia('(prefers-color-scheme: dark)').addEventListener('change', tell); tell();"
 )
 
 

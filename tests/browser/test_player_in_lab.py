@@ -40,7 +40,20 @@ def test_the_player_steps_and_plays_in_its_frame(open_notebook):
     frame.get_by_role("button", name="pause", exact=True).click()
     frame.get_by_role("button", name="play", exact=True).wait_for()
     assert code.inner_text() == trace[place()].code
-    for theme in reversed(notebook.themes):  # the frame follows
-        notebook.theme(theme)
-        expect(frame.locator(".hookviz-app")).to_have_css("color", TEXT[theme])
+    assert notebook.errors == []
+
+
+def test_a_frame_follows_the_notebook_and_not_the_system(open_notebook):
+    notebook = open_notebook(CELLS)
+    page = notebook.page
+    app = page.frame_locator(".hookviz-explorer iframe").first.locator(".hookviz-app")
+    try:
+        for system in ("dark", "light"):
+            page.emulate_media(color_scheme=system)
+            for theme in reversed(notebook.themes):
+                notebook.theme(theme)
+                expect(app).to_have_css("color", TEXT[theme])
+                expect(app).to_have_css("color-scheme", theme)
+    finally:
+        page.emulate_media(color_scheme="null")
     assert notebook.errors == []
