@@ -1,11 +1,13 @@
 // Undo and redo: one history of edits, target, layer and channel.
 
-import type { App } from "./app.ts";
+import type { App, Awaited } from "./app.ts";
 import type { TargetFacts } from "./messages.d.ts";
 
 interface Moment {
   layer: string;
   channel: number;
+  /** How the channel is chosen instead, if the layer was not loaded yet. */
+  awaited: Awaited | null;
   targetClass: number | null;
   target: TargetFacts;
   edits: number[];
@@ -23,14 +25,15 @@ export class History {
   requested = 0; // number of requests to the source, after the last step back or forth
 
   constructor(
-    public app: Pick<App, "at" | "facts" | "schedule" | "source" | "goTo">,
+    public app: Pick<App, "at" | "awaited" | "facts" | "schedule" | "source" | "goTo">,
   ) {}
 
   get now(): Moment {
-    const { at: { layer, channel, targetClass }, facts } = this.app;
+    const { at: { layer, channel, targetClass }, awaited, facts } = this.app;
     return {
       layer,
       channel,
+      awaited,
       targetClass,
       target: facts.target,
       edits: facts.edits.map(({ key }) => key),
@@ -46,6 +49,8 @@ export class History {
     const current = this.moments[this.at];
     if (!current) {
       if (isLoaded) this.moments.push(now);
+    } else if (isLoaded && current.awaited && this.isSameLayer(now, current)) {
+      this.moments[this.at] = now;
     } else if (this.going) this.follow(now, current);
     else if (!this.same(now, current) && (isLoaded || !this.isWalk(now, current))) {
       this.add(now, current);
@@ -80,6 +85,11 @@ export class History {
     return this.same({ ...one, layer: other.layer, channel: other.channel }, other);
   }
 
+  /** Whether two moments differ in the channel only. */
+  isSameLayer(one: Moment, other: Moment) {
+    return this.same({ ...one, channel: other.channel }, other);
+  }
+
   same(one: Moment, other: Moment) {
     const key = ({ layer, channel, targetClass, target, edits }: Moment) => {
       const { chosen, written, name } = target;
@@ -110,7 +120,7 @@ export class History {
     const moment = this.moments[to];
     if (!moment) return;
     this.at = to;
-    const { layer, channel, targetClass, target, edits } = moment;
+    const { layer, channel, awaited, targetClass, target, edits } = moment;
     const { source, facts } = app;
     // While a request is under way, its result is not shown yet.
     const { busy } = source;
@@ -123,6 +133,7 @@ export class History {
     this.requested = source.requested ?? 0;
     this.going = true;
     app.goTo({ layer, channel, targetClass });
+    app.awaited = awaited;
     app.schedule();
   }
 }

@@ -16,6 +16,7 @@ function app() {
   const asked = [];
   const made = {
     at: { layer: "a", channel: 0, targetClass: null },
+    awaited: null,
     facts: { target: CLASS(6, false), edits: [] },
     source: {
       live: true,
@@ -24,7 +25,7 @@ function app() {
       edit: (request) => made.ask(() => made.facts.edits = request.keys.map((key) => ({ key }))),
       retarget: (target) => made.ask(() => made.facts.target = target),
     },
-    goTo: (at) => made.at = at,
+    goTo: (at) => Object.assign(made, { at, awaited: null }),
     schedule: () => {},
     ask(act) {
       asked.push(act);
@@ -91,6 +92,30 @@ test("a walk in quick succession is one step", () => {
   }
   assert.deepEqual(go(-1), ["a", 0, 6, ""]);
   assert.deepEqual(go(1), ["a", 29, 6, ""]);
+});
+
+test("a layer that was left before its data came is redone with its own channel", () => {
+  const { made, history, move, go } = app();
+  const load = (channel) => {
+    made.awaited = null;
+    made.at.channel = channel;
+    history.record();
+  };
+  move({ channel: 4 });
+  made.at = { ...made.at, layer: "b" };
+  made.awaited = "own";
+  history.walked = -Infinity; // as after a while
+  history.record(false);
+  assert.deepEqual(go(-1), ["a", 4, 6, ""]);
+  assert.equal(made.awaited, null);
+  history.go(1);
+  history.record(false);
+  assert.equal(made.awaited, "own");
+  load(7);
+  assert.deepEqual(go(-1), ["a", 4, 6, ""]);
+  assert.deepEqual(go(1), ["b", 7, 6, ""]);
+  assert.equal(made.awaited, null);
+  assert.deepEqual(go(1), ["b", 7, 6, ""]); // it is one step
 });
 
 test("an edit that is not shown yet is undone, and can be redone", () => {
