@@ -128,6 +128,13 @@ function columnsOf(outer: Unit, boxes: Unit[], edges: Array<[number, number]>) {
   return columns.filter(Boolean);
 }
 
+/** The outermost unit whose first column holds the box, or the box itself. */
+function entered(box: Unit, columns: Layout["columns"]): Unit {
+  const { parent } = box;
+  const isFirst = parent?.parent && columns.get(parent)![0].includes(box);
+  return isFirst ? entered(parent, columns) : box;
+}
+
 /** A line of columns. */
 interface Line {
   top: number;
@@ -182,7 +189,9 @@ export function pathsOf({ boxes, edges, columns }: Layout, at: Map<Unit, Box>): 
     const by = lane * LANE;
     const beside = 6 + Math.min(lane, 4);
     const belowOf = (line: Line) => line.bottom + 8 + by;
-    const [out, into] = [left + beside, right - beside];
+    const out = left + beside;
+    // From a line above, it would cross the names of the frames that begin with the box.
+    const into = (start === end ? right : at.get(entered(to, columns))!.x) - beside;
     const points: Points = [[left, y], [out, y], [out, belowOf(start)]];
     if (end !== start && end.above !== start) {
       const margin = Math.min(start.left, end.left) - beside;

@@ -190,6 +190,23 @@ test("an edge enters its box from the left, and goes straight only where no othe
   for (const name of ["ae", "ce", "de", "af"]) assert.ok(found[name].points.some(([, y]) => y > 220), `${name} runs below its line`);
 });
 
+test("an edge from the line above passes on the left of the frames that begin with its box", () => {
+  const tree = treeOf(graphOf([node("a"), node("b.c.x"), node("b.c.y"), node("b.d")]));
+  const layout = layOut(tree, visibleUnits(tree, everything), [[0, 1], [1, 2], [2, 3], [0, 2]]);
+  const box = (/** @type {number} */ x, /** @type {number} */ y, width = 100, height = 100) => ({ x, y, width, height });
+  const places = {
+    a: box(0, 0), // b stands in the next line
+    b: box(0, 200, 450, 200), "b.c": box(10, 220, 260, 160), "b.c.x": box(20, 240), "b.c.y": box(150, 240), "b.d": box(300, 240),
+  };
+  const at = new Map([...layout.boxes, ...layout.columns.keys()].map((unit) => [unit, places[unit.name]]));
+  const downTo = (/** @type {string} */ name) => {
+    const { points } = /** @type {any} */ (pathsOf(layout, at).find(({ from, to }) => from.name === "a" && to.name === name));
+    return points.at(-2)[0];
+  };
+  assert.ok(downTo("b.c.x") < places.b.x);
+  assert.ok(places["b.c.x"].x + 100 < downTo("b.c.y") && downTo("b.c.y") < places["b.c.y"].x);
+});
+
 test("a thousand layers open as a few boxes", () => {
   const graph = residual(340);
   const tree = treeOf(graph);
