@@ -1,4 +1,4 @@
-"""Torchvision networks with random weights, and the picture size that each of them needs."""
+"""Torchvision networks with random weights and their picture sizes; small networks from parts."""
 
 from __future__ import annotations
 

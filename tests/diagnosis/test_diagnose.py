@@ -356,7 +356,7 @@ class Detector(nn.Module):
         super().__init__()
         self.body, self.propose, self.box = (
             nn.Conv2d(3, 4, 3),
-            # Detaches its proposals, as a detector's first stage does.
+            # It detaches its proposals, as a detector's first stage does.
             model_of(lambda m, x: m.head(x).detach(), head=nn.Conv2d(4, 4, 1)),
             nn.Conv2d(8, 4, 1),
         )

@@ -366,7 +366,7 @@ def test_functions_as_layers_are_refused(layers, words):
 
 
 def without_missing(m, x):
-    """Replaces NaN by 0 and passes its positions to the network."""
+    """Replace NaN by 0 and pass its positions to the network."""
     known = x.isfinite()
     present = known.all(1, keepdim=True).float()
     return m.net(torch.cat([torch.where(known, x, 0.0), present], 1))

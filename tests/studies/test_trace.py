@@ -312,7 +312,7 @@ def test_a_note_names_the_old_style_hook_that_prevents_a_full_backward_hook():
 
 
 def test_a_note_says_whether_the_score_depends_on_the_input_or_the_output():
-    # Return a parameter, whatever the input is.
+    # The last layer returns a parameter, whatever its input is.
     notes = unfired(
         hookviz.trace(
             nn.Sequential(

@@ -250,7 +250,7 @@ def test_why_of_a_softmax_pixel_starts_at_the_number_that_raises_it_most(pnet):
 
 
 def cut_pictures(m, x):
-    """Cuts each picture into two and runs them as a batch, as a detector does with its boxes."""
+    """Cut each picture into two and run them as a batch, as a detector does with its boxes."""
     parts = torch.cat(x.chunk(2, 3))
     return [{"scores": m.two(m.one(parts).relu()).amax((2, 3)).softmax(1)[:, 1]}]
 
