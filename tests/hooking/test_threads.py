@@ -83,7 +83,8 @@ def test_a_run_in_a_thread_without_its_own_block_is_captured():
     assert len(cache["0"].calls) == 1
 
 
-def test_a_watched_training_continues_beside_explorers():
+def test_a_watched_training_continues_beside_explorers(monkeypatch):
+    monkeypatch.setattr(threads, "PATIENCE", 300.0)  # after it, a thread goes on beside the other
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 4)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import nbformat
 import pytest
 from IPython.core.inputtransformer2 import TransformerManager
+from kernel_files import connection
 from nbclient import NotebookClient
 
 NOTEBOOKS = sorted((Path(__file__).resolve().parents[2] / "notebooks").glob("*.ipynb"))
@@ -39,7 +40,10 @@ def has_static_view(output):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=[path.stem for path in NOTEBOOKS])
 def test_every_notebook_runs_from_top_to_bottom(path, tmp_path):
     book = nbformat.read(path, as_version=4)
-    NotebookClient(book, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    resources = {"metadata": {"path": str(tmp_path)}}
+    with connection() as config:
+        options = {"timeout": 600, "startup_timeout": 300, "resources": resources}
+        NotebookClient(book, config=config, **options).execute()
     assert not [out for out in outputs(book) if out.output_type == "error"]
     assert widgets(book)
     assert all(has_static_view(out) for out in widgets(book))
