@@ -39,16 +39,25 @@ ROOT = Path(__file__).resolve().parents[2]
 # JupyterLab 4 shows only widgets of ipywidgets 8; those of 7 need the classic Notebook.
 SERVER, PAGE = (Lab, Tab) if WIDGETS > 7 else (Classic, ClassicNotebook)
 
-# HOOKVIZ_SLOW=6 makes the pages' processor six times slower and delays their sockets by 150 ms,
-# and outside the front ends' own pages also drawing and messages to workers. A test that reads
-# too early then fails every time instead of once in a thousand runs.
+# HOOKVIZ_SLOW=6 makes the pages' processor six times slower and delays their sockets, hookviz's
+# drawing and, outside the front ends, messages to workers by 150 ms. A test that reads too early
+# then fails every time instead of once in a thousand runs.
 SLOW = float(os.environ.get("HOOKVIZ_SLOW", "1"))
 LATE = f"""() => {{
   const late = {25 * SLOW};
   ({DELAY})(late);
-  if (location.protocol.startsWith("http")) return;
-  globalThis.requestAnimationFrame = (draw) => setTimeout(() => draw(performance.now()), late);
-  globalThis.cancelAnimationFrame = clearTimeout;
+  const isFrontEnd = location.protocol.startsWith("http");
+  const {{ requestAnimationFrame, cancelAnimationFrame }} = globalThis;
+  const first = 1e9; // the numbers of delayed frames
+  globalThis.lateFrame = (draw) => first + setTimeout(() => draw(performance.now()), late);
+  globalThis.requestAnimationFrame = (draw) => {{
+    const isOurs = !isFrontEnd || new Error().stack.includes("blob:"); // as anywidget's scripts
+    return isOurs ? lateFrame(draw) : requestAnimationFrame(draw);
+  }};
+  globalThis.cancelAnimationFrame = (frame) => {{
+    frame >= first ? clearTimeout(frame - first) : cancelAnimationFrame(frame);
+  }};
+  if (isFrontEnd) return;
   const {{ postMessage }} = Worker.prototype;
   Worker.prototype.postMessage = function (message, ...others) {{
     const asked = structuredClone(message);

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from playwright.sync_api import Locator
+from front_end import next_frame, wait_for
+from playwright.sync_api import Locator, expect
+
+ARRIVED = "button => !button.closest('.hookviz-app').classList.contains('hv-waiting')"
 
 
 def open_drawer(app: Any, name: str) -> Locator:
@@ -13,15 +16,19 @@ def open_drawer(app: Any, name: str) -> Locator:
     tab = app.locator(".hv-tab", has_text=re.compile(rf"^{re.escape(name)}( \(\d+\))?$"))
     if tab.get_attribute("aria-expanded") == "false":
         tab.click()
+    expect(tab).to_have_attribute("aria-expanded", "true")  # with the next frame
     return app.locator(".hv-drawer:visible")
 
 
 def find_layer(app: Any, words: str) -> Locator:
     """Go to the first layer that the search field finds for these words, and return the field."""
-    app.get_by_role("button", name="search", exact=True).click()
+    button = app.get_by_role("button", name="search", exact=True)
+    button.click()
     field = app.get_by_role("combobox", name="find a layer")
     field.fill(words)
     field.press("Enter")
+    next_frame(field.page)  # which draws the next layer's name, its maps once they are here
+    wait_for(lambda: button.evaluate(ARRIVED), "the layer's maps")
     return field
 
 

@@ -258,11 +258,16 @@ def numeral(text: str) -> float:
         return float("nan")
 
 
+# With HOOKVIZ_SLOW, hookviz's frames are late; see conftest.py.
+FRAMES = """() => new Promise((done) => {
+  const frame = globalThis.lateFrame ?? requestAnimationFrame;
+  frame(() => frame(done));
+})"""
+
+
 def next_frame(page: Page) -> None:
     """Wait until the page has drawn its pending changes, which it does once per frame."""
-    page.evaluate(
-        "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
-    )
+    page.evaluate(FRAMES)
 
 
 @contextmanager
@@ -355,6 +360,10 @@ class OpenNotebook:
         """Wait until the kernel has answered a request that does nothing."""
         raise NotImplementedError
 
+    def empty_queues(self) -> None:
+        """Wait until the kernel has handled all that the page sent before, in each thread."""
+        self.round_trip()
+
     def outputs(self) -> Locator:
         """Return the outputs of the cells, in order."""
         return self.page.locator(self.results)
@@ -369,7 +378,7 @@ class OpenNotebook:
         An answer may cause another message, up to three times for one cell.
         """
         for _ in range(3):
-            self.round_trip()
+            self.empty_queues()
             next_frame(self.page)
 
     def tells(self, words: str) -> bool:

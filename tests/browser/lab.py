@@ -79,6 +79,19 @@ ANSWER = """
     const { kernel } = found.sessionContext.session;
     await kernel.requestExecute({ code: "", silent: true, store_history: false }).done;
 """
+# The kernel handles widgets' messages in another thread, which JupyterLab calls a subshell.
+ANSWERS = """
+    const { kernel } = found.sessionContext.session;
+    const comms = await Promise.all(kernel._comms.values());
+    const threads = new Set([null, ...comms.map((comm) => comm.subshellId)]);
+    await Promise.all([...threads].map((thread) => {
+      kernel.subshellId = thread;
+      const request = { code: "", silent: true, store_history: false };
+      const { done } = kernel.requestExecute(request);
+      kernel.subshellId = null;
+      return done;
+    }));
+"""
 CLOSE = """
     found.context.model.dirty = false; // or it would ask whether to save
     found.dispose();
@@ -118,6 +131,9 @@ class Notebook(OpenNotebook):
 
     def round_trip(self) -> None:
         self.command(ANSWER)
+
+    def empty_queues(self) -> None:
+        self.command(ANSWERS)
 
     def theme(self, name: str) -> None:
         called = f"JupyterLab {name.title()}"

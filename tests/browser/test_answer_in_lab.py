@@ -53,8 +53,6 @@ def opened(open_notebook):
         notebook = open_notebook([ON, make, TELL, "explorer"])
         app = notebook.page.locator(".hookviz-app")
         app.locator(".hv-tile").first.wait_for()
-        if app.locator(".hv-tab", has_text="Pictures").is_visible():
-            open_drawer(app, "Pictures")
         return notebook, app, notebook.page.locator(".said").first
 
     return opened
@@ -68,11 +66,14 @@ def click(panel, row, column, size, **how):
 
 def test_a_click_in_a_face_map_is_the_target(opened):
     notebook, app, said = opened(PNET)
+    open_drawer(app, "Pictures")
     output = app.locator(".hv-output")
     output.get_by_role("combobox", name="map of the output").select_option(
         label="channel 1 of output[1]"
     )
-    wait_for(lambda: canvas_pixels(output.locator("canvas").first).shape[:2] == (25, 19), "the map")
+    described = "output output[1], channel 1, 25×19"
+    expect(output.locator(".hv-frame")).to_have_attribute("aria-label", described)
+    expect(output.locator(".hv-words")).to_be_empty()  # a click before would choose nothing
     output.locator(".hv-words").evaluate(SAID)
     click(output, 12, 9, (25, 19))
     written = "output[1][0, 1, 12, 9]"
@@ -80,9 +81,13 @@ def test_a_click_in_a_face_map_is_the_target(opened):
     expect(app).to_contain_text(f"gradient of {written}")
     # The gradient of that single value reaches one position of conv3.
     slope = app.locator(".hv-gradient canvas").first
-    wait_for(lambda: canvas_pixels(slope).shape[:2] == (25, 19), "the gradient's map")
-    pixels = canvas_pixels(slope)
-    assert (pixels != pixels[0, 0]).any(-1).nonzero()[0].tolist() in ([12], [])
+
+    def reaches_one_row():
+        pixels = canvas_pixels(slope)
+        rows = (pixels != pixels[0, 0]).any(-1).nonzero()[0].tolist()
+        return pixels.shape[:2] == (25, 19) and rows in ([12], [])
+
+    wait_for(reaches_one_row, "the gradient's map")
     click(output, 3, 4, (25, 19), modifiers=["Shift"])
     other = f"{written} - output[1][0, 1, 3, 4]"
     expect(said).to_contain_text(f"{other} | {other}")
@@ -274,7 +279,7 @@ def test_positions_of_cropped_inputs_are_not_outlined_in_the_input(shown):
     explorer.all_layers = True
     page = shown(explorer.to_html())
     thumb = page.locator(".hv-thumb canvas")
-    assert canvas_pixels(thumb).shape[:2] == (72, 72)  # the picture is 32×32
+    wait_for(lambda: canvas_pixels(thumb).shape[:2] == (72, 72))  # the picture is 32×32
     page.keyboard.press("a")
     lines = "all => all.map((each) => each.checkVisibility())"
     cross = ".hv-cross, .hv-cell:not(.hv-field)"

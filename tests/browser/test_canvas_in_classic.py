@@ -50,7 +50,7 @@ def test_the_canvas_replaces_the_core_widgets(lab, browser):
     notebook = opened(lab, browser)
     page, app = notebook.page, notebook.page.locator(".hookviz-app")
     app.locator(".hv-tile").first.wait_for()
-    assert page.locator(PLAIN_MAP).count() == 0
+    expect(page.locator(PLAIN_MAP)).to_have_count(0)
     wait_for(lambda: "on its way" not in app.inner_text(), "all pictures")
     canvas = app.locator(".hv-activation canvas").first
     before = canvas_pixels(canvas)
@@ -67,7 +67,7 @@ def test_without_anywidgets_front_end_the_core_widgets_stay(browser, tmp_path, m
     try:
         notebook = opened(server, browser)
         page = notebook.page
-        page.locator(PLAIN_MAP).wait_for()
+        page.locator(PLAIN_MAP).first.wait_for()
         notebook.settle()
         assert page.locator(".hookviz-app").count() == 0
         one_to_the_right(page)

@@ -64,7 +64,7 @@ def test_the_canvas_replaces_the_core_widgets_and_updates_the_traits(open_notebo
     page = notebook.page
     app = page.locator(".hookviz-app")
     app.locator(".hv-tile").first.wait_for()
-    assert page.locator(PLAIN_MAP).count() == 0
+    expect(page.locator(PLAIN_MAP)).to_have_count(0)
     canvas = app.locator(".hv-activation canvas").first
     wait_for(lambda: drawn(canvas, twin.frame.panels[0]), "the first map")
     said = page.locator(".said").first

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 
 import numpy as np
 import pytest
@@ -104,7 +105,7 @@ def test_a_new_picture_keeps_the_view(open_notebook):
     page.evaluate("goOn()")
     expect(thumbs).to_have_count(6)
     shows(9)
-    assert thumbs.nth(4).get_attribute("aria-label") == "five.png"
+    expect(thumbs.nth(4)).to_have_attribute("aria-label", "five.png")
     app.get_by_role("button", name="three.png").focus()
     page.keyboard.press("Enter")
     shows(3)
@@ -152,7 +153,9 @@ def test_camera_frames_are_explored_and_a_refusal_is_reported(open_notebook):
     names = ["sample 0 of 2 pictures", "sample 1 of 2 pictures"]
     shown = app.locator(".hv-input canvas.hv-map")
     drawn = lambda: canvas_pixels(shown).tobytes()  # noqa: E731
-    wait_for(lambda: canvas_pixels(shown).any() and thumbs.count() == 2, "the first picture")
+    expect(thumbs).to_have_count(2)
+    heatmap = re.compile("^heatmap .*, over the input$")
+    expect(app.locator(".hv-input .hv-frame")).to_have_attribute("aria-label", heatmap)
     before = drawn()
     lens = app.get_by_title("show what the camera sees")
     for reason, words in (
@@ -244,6 +247,7 @@ def test_rectangle_brush_and_eraser_change_the_input(open_canvas):
     # Move the eraser, which is wider than the rectangle is high, from left to right.
     tool.select_option("eraser")
     app.get_by_role("slider", name="size of brush and eraser").fill("50")
+    notebook.settle()
     point(frame, 0.4375, 0.25)  # through the middle; chips above have moved the picture
     page.mouse.down()
     point(frame, 0.4375, 0.75)

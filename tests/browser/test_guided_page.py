@@ -50,7 +50,7 @@ def test_answers_are_checked_and_collected_in_a_table(written, shown, tmp_path):
         page.keyboard.press("ArrowRight")
     lesson.get_by_text("your answer: channel 5 (it changes with the view)").wait_for()
     check.click()
-    assert "right" in verdict.inner_text()
+    expect(verdict).to_contain_text("✓ right")
     lesson.get_by_role("button", name="next").click()
     # As in a page that is opened directly.
     expect(page.locator(".hv-number-now").first).to_have_text("0")
@@ -60,16 +60,16 @@ def test_answers_are_checked_and_collected_in_a_table(written, shown, tmp_path):
     lesson.get_by_role("textbox", name="your answer").fill("96")
     page.keyboard.press("Enter")
     lesson.get_by_text("2 of 3 right").wait_for()
-    assert "As many as in the mosaic." in verdict.inner_text()
+    expect(verdict).to_contain_text("As many as in the mosaic.")
 
     page.reload()  # the progress and the name are kept
     lesson.get_by_text("2 of 3 right").wait_for()
     lesson.get_by_role("heading", name="2. How many channels are there?").wait_for()
-    assert lesson.get_by_role("textbox", name="your name").input_value() == "Ada Lovelace"
+    expect(lesson.get_by_role("textbox", name="your name")).to_have_value("Ada Lovelace")
     lesson.get_by_role("button", name="question 3, not answered").click()
     lesson.get_by_role("combobox", name="your answer").select_option("fish")
     check.click()
-    assert "not right" in verdict.inner_text()
+    expect(verdict).to_contain_text("not right")
     lesson.get_by_role("button", name="next").click()
     lesson.get_by_role("textbox", name="your answer").press_sequentially("because\nit is")
     lesson.get_by_role("button", name="answer", exact=True).click()
@@ -90,7 +90,7 @@ def test_answers_are_checked_and_collected_in_a_table(written, shown, tmp_path):
     again.click()
     lesson.get_by_role("button", name="delete all answers?").click()
     lesson.get_by_text("0 of 3 right").wait_for()
-    assert lesson.get_by_role("textbox", name="your name").input_value() == ""
+    expect(lesson.get_by_role("textbox", name="your name")).to_have_value("")
     page.reload()
     lesson.get_by_text("0 of 3 right").wait_for()
 
@@ -111,21 +111,24 @@ def test_a_page_that_runs_its_network_asks_for_edits(shown, tmp_path):
     page = shown(explorer.to_html(network=True, steps=steps, title="Edits"))
     lesson = page.get_by_role("region", name="questions")
     check, verdict = lesson.get_by_role("button", name="check"), lesson.get_by_role("status")
-    lesson.get_by_text("your answer: no channel off").wait_for(timeout=120e3)
+    lesson.get_by_text("your answer: no channel off").wait_for()
     open_drawer(page, "Edit")
     off = page.get_by_role("button", name="off", exact=True)
     off.click()
     lesson.get_by_text("your answer: channel 3 of layer 0 off").wait_for()
     check.click()
     expect(verdict).to_contain_text("not right")
+    expect(off).to_have_attribute("aria-pressed", "true")
     off.click()  # switch the channel on again
+    expect(off).to_have_attribute("aria-pressed", "false")
     page.get_by_role("slider", name="channel", exact=True).focus()
     for _ in range(2):
         page.keyboard.press("ArrowRight")
+    expect(page.locator(".hv-number-now").first).to_have_text("5")
     off.click()
     lesson.get_by_text("your answer: channel 5 of layer 0 off").wait_for()
     check.click()
-    expect(verdict).to_contain_text("right")
+    expect(verdict).to_contain_text("✓ right")
     lesson.get_by_role("button", name="next").click()
     lesson.get_by_text(f"your answer: prediction {top}").wait_for()
     check.click()
@@ -161,7 +164,7 @@ def test_each_step_opens_its_view_and_a_click_answers_a_position_question(shown)
     point(page.locator(".hv-activation .hv-frame"), 4.5 / 14, 12.5 / 14, click=True)
     lesson.get_by_text("your answer: row 4, column 12").wait_for()
     check.click()
-    expect(verdict).to_contain_text("right")
+    expect(verdict).to_contain_text("✓ right")
 
 
 def test_present_enlarges_the_view(written, shown):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from face import open_drawer
-from front_end import WIDGETS, next_frame, wait_for
+from front_end import WIDGETS, wait_for
 from playwright.sync_api import expect
 
 import hookviz
@@ -58,10 +58,10 @@ def test_edits_change_predictions_and_maps(open_canvas, twin):
     # The changes at the bars and the minimum of a diverging heatmap are not cut off.
     for width in (1400, 1000):
         page.set_viewport_size({"width": width, "height": 1300})
-        next_frame(page)
+        page.wait_for_function("(width) => innerWidth === width", arg=width)
         for part in (".hv-prediction small", ".hv-input .hv-end"):
-            shown = app.locator(part).evaluate_all(CUT)
-            assert shown and not any(shown), (width, part, shown)
+            expect(app.locator(part).first).to_be_visible()
+            wait_for(lambda p=part: not any(app.locator(p).evaluate_all(CUT)), f"all of {part}")
     page.set_viewport_size({"width": 1400, "height": 1300})
     app.get_by_role("button", name="channel 32: × 0.5").click()
     twin.reset()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import hostile
 import pytest
+from front_end import wait_for
 from hostile import NAME, RESULTS, X, hostile_model, hostile_steps
 from playwright.sync_api import expect
 
@@ -69,7 +70,8 @@ def test_no_script_of_a_name_runs_in_a_notebook(open_notebook):
     notebook = open_notebook(cells)
     notebook.settle()
     assert "hacked=1" in notebook.page.locator("body").inner_text()
-    assert len(notebook.page.frames) > 1  # the pages are frames
+    wait_for(lambda: len(notebook.page.frames) > 1, "the pages, which are frames")
     for frame in notebook.page.frames:
+        frame.wait_for_load_state()
         assert frame.evaluate("globalThis.hacked") is None
         assert frame.locator("img[src=x]").count() == 0

@@ -8,7 +8,7 @@ from collections import OrderedDict
 import pytest
 import torch
 from face import find_layer, open_drawer
-from front_end import canvas_pixels, wait_for
+from front_end import canvas_pixels, next_frame, wait_for
 from playwright.sync_api import expect
 from torch import nn
 
@@ -59,6 +59,9 @@ def test_the_map_is_used_by_pointer_keyboard_and_search(shown, explorer_page):
     page.locator('.hv-net-box[data-name="layer3.0"]').click()
     inner = page.locator('.hv-net-box[data-name="layer3.0.conv2"]')
     inner.click()
+    wait_for(lambda: layer_of(app) == "layer3.0.conv2", "the layer of the box")
+    # layer2.0 was open only for its layer, and is closed again.
+    expect(boxes).to_have_count(before)
     # The frame holds its boxes; those that run in parallel are stacked.
     parts = ("conv1", "downsample.0", "conv2")
     first, beside, last = (
@@ -70,9 +73,6 @@ def test_the_map_is_used_by_pointer_keyboard_and_search(shown, explorer_page):
     for box in (first, beside, last):
         assert frame["x"] < box["x"] and box["x"] + box["width"] < frame["x"] + frame["width"]
         assert frame["y"] < box["y"] and box["y"] + box["height"] < frame["y"] + frame["height"]
-    wait_for(lambda: layer_of(app) == "layer3.0.conv2", "the layer of the box")
-    # layer2.0 was open only for its layer, and is closed again.
-    expect(boxes).to_have_count(before)
     sources = {name for name, _ in graph.sources("layer3.0.conv2")}
     fed = {
         node.name
@@ -121,8 +121,10 @@ def test_on_a_phone_nothing_scrolls_sideways(shown, explorer_page):
     view = page.locator(".hv-net-view")
     inside = "each => each.scrollWidth - each.clientWidth"
     wait_for(lambda: view.evaluate(inside) <= 0, "the map to fit")
-    tops = page.locator(".hv-net-head button").evaluate_all("all => all.map(b => b.offsetTop)")
-    assert len(tops) == 5 and len(set(tops)) == 1, "the buttons stand in one line"
+    buttons = page.locator(".hv-net-head button")
+    expect(buttons).to_have_count(5)
+    tops = "all => all.map(b => b.offsetTop)"
+    wait_for(lambda: len(set(buttons.evaluate_all(tops))) == 1, "the buttons in one line")
 
 
 def test_a_graph_page_on_a_phone_scrolls_its_drawing_and_not_the_page(shown):
@@ -131,7 +133,8 @@ def test_a_graph_page_on_a_phone_scrolls_its_drawing_and_not_the_page(shown):
     page.set_viewport_size({"width": 390, "height": 800})
     drawing = page.locator("svg[role=img]")
     assert drawing.bounding_box()["width"] > 390
-    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    whole = "document.documentElement.scrollWidth"
+    wait_for(lambda: page.evaluate(whole) == 390, "the page to fit")
 
 
 class SpatialPyramidPooling(nn.Module):
@@ -151,6 +154,7 @@ def test_map_boxes_are_as_wide_as_their_labels(shown):
     opened(page, page.locator(".hookviz-app"))
     page.get_by_role("button", name="close all that was opened").click()
     box = page.locator('.hv-net-box[data-name="classification_head"]')
+    next_frame(page)
     if not box.count():
         page.locator(".hv-net-close").first.click()
     expect(box).to_contain_text("classification_head")
@@ -211,6 +215,7 @@ def test_the_wheel_zooms_the_map_at_the_pointer_and_a_drag_moves_it(shown, explo
     app = page.locator(".hookviz-app")
     opened(page, app)
     page.locator(".hv-net-view").scroll_into_view_if_needed()
+    next_frame(page)
     first = page.evaluate(STATE)
     assert first["zoom"] == 1
     at = 0.7 * first["wide"], 0.6 * first["high"]
@@ -246,6 +251,7 @@ def test_the_wheel_zooms_the_map_at_the_pointer_and_a_drag_moves_it(shown, explo
     page.mouse.up()
     moved = page.evaluate(STATE)
     assert (moved["x"] - now["x"], moved["y"] - now["y"]) == pytest.approx((61, 37), abs=1)
+    next_frame(page)
     assert (page.locator(".hv-net-box").count(), layer_of(app)) == (boxes, layer)
     page.mouse.click(box[0] + 61, box[1] + 37)  # without a drag, a click opens the box
     wait_for(
@@ -277,6 +283,7 @@ def test_two_fingers_zoom_the_map_and_one_moves_it(shown, explorer_page):
     page.locator(".hv-tile").first.wait_for()
     opened(page, page.locator(".hookviz-app"))
     page.locator(".hv-net-view").evaluate("each => each.scrollIntoView({block: 'center'})")
+    next_frame(page)
     before = page.evaluate(STATE)
     assert before["zoom"] == 1
     touch = page.context.new_cdp_session(page)
@@ -292,9 +299,10 @@ def test_two_fingers_zoom_the_map_and_one_moves_it(shown, explorer_page):
     for step in range(1, 6):  # the fingers move apart, equally to both sides
         fingers("touchMove", (140 - 4 * step, 120), (180 + 4 * step, 120))
     fingers("touchEnd")
-    now = page.evaluate(STATE)
     # The fingers are 80 pixels apart instead of 40.
-    assert now["zoom"] == pytest.approx(2, rel=1e-3)
+    twice = pytest.approx(2, rel=1e-3)
+    wait_for(lambda: page.evaluate(STATE)["zoom"] == twice, "the fingers to zoom")
+    now = page.evaluate(STATE)
     assert under(now, 160, 120) == pytest.approx(under(before, 160, 120), abs=1.5)
 
     fingers("touchStart", (200, 150))

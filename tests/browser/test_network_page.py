@@ -110,6 +110,7 @@ def network(opened, failed):
     opened.evaluate("hookviz.reset()")
     open_drawer(opened, "Pictures")
     first = opened.get_by_role("button", name="original picture", exact=True)
+    next_frame(opened)  # whether the button is enabled
     if first.is_enabled():
         first.click()
     expect(first).to_be_disabled()
@@ -238,9 +239,12 @@ def test_the_view_follows_a_chosen_class_and_a_scaled_channel(written, shown):
     page.get_by_role("button", name="off", exact=True).click()
     chip = page.locator(".hv-edit").first
     chip.wait_for()
-    next_frame(page)
-    box = drawer.bounding_box()
-    assert round(box["y"] + box["height"]) <= 640  # the drawer grew, and is still in view
+
+    def lowest():
+        box = drawer.bounding_box()
+        return round(box["y"] + box["height"])
+
+    wait_for(lambda: lowest() <= 640, "the drawer, which grew, to be in view")
     page.get_by_label("whose pictures are shown").select_option("difference")
     page.locator(".hv-activation .hv-label", has_text="difference").first.wait_for()
     wait_for(lambda: page.evaluate("!document.querySelector('.hv-waiting')"))
@@ -413,6 +417,9 @@ def test_a_clicked_pixel_of_the_output_is_the_target(painter, shown):
     page.get_by_role("button", name="mean as target").click()
     check_gradients(page, model, x, out[0, 2].mean())
     menu.select_option("1 1")
+    described = 'output output["again"], channel 1, 24×32'
+    expect(page.locator(".hv-output .hv-frame")).to_have_attribute("aria-label", described)
+    expect(page.locator(".hv-output .hv-words")).to_be_empty()  # there is no value until then
     click_place(page, ".hv-output", 8, 9, (24, 32))
     again = hookviz.output["again"][0, 1, 8, 9]
     check_gradients(page, model, x, again)  # no gradient reaches the other head

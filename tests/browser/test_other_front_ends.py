@@ -35,13 +35,14 @@ def test_core_widgets_work_in_other_front_ends(front_end, page_of, browser, tmp_
         notebook = page_of(server, browser, path)
         widget = notebook.page.locator(".hookviz-explorer")
         picture = widget.locator(PLAIN_MAP)
-        picture.wait_for()
+        picture.first.wait_for()
         wait_for_names(widget)
+        expect(picture).to_have_count(1)
         before = picture.get_attribute("src")
         widget.get_by_role("slider", name="channel").press("ArrowRight")
         wait_for(lambda: "channel 1 of 24" in picture.get_attribute("alt"), "the next channel")
         assert picture.get_attribute("src") != before  # the picture changes together with its words
-        assert picture.count() == 1
+        expect(picture).to_have_count(1)
         assert notebook.errors == []
         notebook.close()
     finally:
@@ -71,7 +72,7 @@ def test_the_canvas_works_in_other_front_ends(front_end, page_of, browser, tmp_p
         notebook = page_of(server, browser, path)
         page, app = notebook.page, notebook.page.locator(".hookviz-app")
         app.locator(".hv-tile").first.wait_for()
-        assert page.locator(PLAIN_MAP).count() == 0
+        expect(page.locator(PLAIN_MAP)).to_have_count(0)
         canvas = app.locator(".hv-activation canvas").first
         wait_for(lambda: canvas_pixels(canvas).any(), "the first map")
         wait_for(lambda: "on its way" not in app.inner_text(), "all pictures")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import nbformat
 import numpy as np
 import pytest
 import torch
 from face import choose, find_layer
-from front_end import PIXELS, as_pixels, next_frame, wait_for
+from front_end import PIXELS, as_pixels, wait_for
 from front_end import canvas_pixels as pixels
 from nbconvert import HTMLExporter
 from playwright.sync_api import expect
@@ -121,11 +122,8 @@ def test_the_demo_page_is_used_by_keyboard_pointer_and_search(shown, explorer, e
     layers = list(explorer.cache)
     explorer.layer = layers[layers.index("layer2.0.conv1") + 1]
     wait_for(agrees)
-    assert (
-        page.get_by_role("slider", name="layer")
-        .get_attribute("aria-valuetext")
-        .startswith(explorer.layer)
-    )
+    begins = re.compile(f"^{re.escape(explorer.layer)}")
+    expect(page.get_by_role("slider", name="layer")).to_have_attribute("aria-valuetext", begins)
 
     find_layer(page, "96×14 3.1.conv2")
     explorer.layer = "layer3.1.conv2"
@@ -138,25 +136,22 @@ def test_the_demo_page_is_used_by_keyboard_pointer_and_search(shown, explorer, e
     assert explorer.channel == explorer.frame.channels[0]
     wait_for(agrees)
 
-    assert (
-        "click to mark a position" in page.locator(".hv-here").inner_text()
-    )  # shown until the pointer is over a picture
+    # Shown until the pointer is over a picture.
+    expect(page.locator(".hv-here")).to_contain_text("click to mark a position")
     box = page.locator(".hv-activation .hv-frame").bounding_box()
     page.mouse.move(box["x"] + 0.5 * box["width"] + 2, box["y"] + 0.25 * box["height"] + 2)
-    next_frame(page)
+    expect(page.locator(".hv-here dd").nth(0)).to_have_text("row 3, column 7 (from 0)")
     value = explorer.cache[explorer.layer].activation[0, explorer.channel, 3, 7].item()
     said = page.locator(".hv-here dd").nth(1).inner_text()
     assert np.float32(said.replace("−", "-")) == np.float32(value)
-    assert page.locator(".hv-here dd").nth(0).inner_text() == "row 3, column 7 (from 0)"
 
     page.locator(".hv-layer").nth(5).click()
     explorer.layer = list(explorer.cache)[5]
     expect(page.locator("h2")).to_have_text(explorer.layer)
     other = page.locator(".hv-prediction").nth(2)
     other.click()
-    next_frame(page)
-    assert other.get_attribute("aria-pressed") == "true"
-    assert "Gradients in this page are of moon" in page.locator(".hv-notes").inner_text()
+    expect(other).to_have_attribute("aria-pressed", "true")
+    expect(page.locator(".hv-notes")).to_contain_text("Gradients in this page are of moon")
 
 
 def test_without_scripts_the_still_picture_is_shown(chrome, explorer, explorer_page):

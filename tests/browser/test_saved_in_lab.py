@@ -36,8 +36,7 @@ def saved(path):
 def test_an_exported_explorer_is_one_picture(open_notebook, lab, chrome, tmp_path):
     notebook = open_notebook([CELL])
     still = notebook.page.locator("[id^=hookviz-still]")
-    still.wait_for(state="attached")  # a cell's number may come before its output
-    assert still.count() == 1
+    expect(still).to_have_count(1)  # a cell's number may come before its output
     output = notebook.page.locator(".jp-OutputArea-child, .output_area").filter(has=still)
     expect(output).to_have_count(1)
     expect(output).to_be_hidden()
@@ -50,8 +49,7 @@ def test_an_exported_explorer_is_one_picture(open_notebook, lab, chrome, tmp_pat
     page.context.set_offline(True)
     page.goto((tmp_path / "book.html").as_uri(), wait_until="domcontentloaded")
     picture = page.locator(".jp-OutputArea-output img")
-    picture.wait_for()
-    assert picture.count() == 1
+    picture.first.wait_for()
     assert picture.get_attribute("src").endswith("".join(data["image/png"].split()))
     expect(page.locator("[id^=hookviz-still]")).to_be_hidden()
     page.close()
@@ -63,8 +61,7 @@ def test_a_reopened_notebook_shows_a_still_picture_of_the_explorer(open_notebook
     page = notebook.page
     page.locator(".hookviz-explorer .hookviz img.smooth").first.wait_for()
     still = page.locator("[id^=hookviz-still]")
-    still.wait_for(state="attached")
-    assert still.count() == 1
+    expect(still).to_have_count(1)
     expect(still).to_be_hidden()
     # Only the explorer and the next cell's output are visible: the picture takes no space.
     expect(page.locator(".jp-OutputArea-child:visible")).to_have_count(2)
@@ -90,10 +87,13 @@ def test_a_reopened_notebook_shows_a_still_picture_of_the_explorer(open_notebook
         return box and box["height"] / box["width"] == picture.height / picture.width
 
     wait_for(loaded, "the picture's shape")
-    seen = Image.open(io.BytesIO(still.screenshot())).convert("RGB")
-    drawn = picture.convert("RGB").resize(seen.size)
-    difference = np.abs(np.asarray(seen, int) - np.asarray(drawn, int))
-    assert difference.mean() < 4
+
+    def agrees():
+        seen = Image.open(io.BytesIO(still.screenshot())).convert("RGB")
+        drawn = picture.convert("RGB").resize(seen.size)
+        return np.abs(np.asarray(seen, int) - np.asarray(drawn, int)).mean() < 4
+
+    wait_for(agrees, "the picture")
 
     notebook.run_all()
     page.locator(".hookviz-explorer .hookviz img.smooth").first.wait_for()

@@ -72,8 +72,13 @@ def test_undo_and_redo_go_through_layers_channels_targets_and_edits(canvas):
 
     layer.focus()
     page.keyboard.press("ArrowLeft")
-    then(lambda: layer.input_value() != states[-1][0] and app.locator(".hv-waiting").count() == 0)
-    app.locator(".hv-predictions button").nth(2).click()
+    then(lambda: layer.input_value() != states[-1][0])
+    bar = app.locator(".hv-predictions button").nth(2)
+    bar.click()
+    # The bar is marked at once, the gradient's label with the new run.
+    expect(app.locator(".hv-gradient .hv-label")).to_have_text(
+        f"gradient of {bar.locator('b').inner_text()}"
+    )
     then(lambda: chosen.count() == 1 and chosen.inner_text() != states[-1][2])
     app.get_by_role("button", name="off", exact=True).click()
     then(lambda: edits.count() == 1)

@@ -76,7 +76,8 @@ def test_a_survey_is_shown_beside_the_canvas(open_notebook, survey):
         page.keyboard.press("ArrowRight")
     wait_for(lambda: agree(row, patches(survey, "layer3.1.conv2", 18)), "the third one's")
     row.first.scroll_into_view_if_needed()
-    assert all(row.nth(n).bounding_box()["width"] > 90 for n in range(row.count()))
+    widths = "all => all.map((each) => each.getBoundingClientRect().width)"
+    wait_for(lambda: min(row.evaluate_all(widths), default=0) > 90, "pictures of this size")
     assert notebook.errors == []
 
 

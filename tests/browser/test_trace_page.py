@@ -6,7 +6,7 @@ from datetime import datetime
 
 import numpy as np
 import pytest
-from front_end import canvas_pixels
+from front_end import canvas_pixels, next_frame, wait_for
 
 from hookviz.draw.colours import DIVERGING, dark_palette, palette, to_levels
 from hookviz.studies.trace.events import event_picture, numbers
@@ -24,6 +24,8 @@ def opened(shown, trace_page):
     def open_it(width=1100, theme="light"):
         page = shown(trace_page, color_scheme=theme)
         page.set_viewport_size({"width": width, "height": 900})
+        page.wait_for_function("(width) => innerWidth === width", arg=width)
+        next_frame(page)
         return page
 
     return open_it
@@ -156,9 +158,10 @@ def test_the_layout_is_the_same_for_all_events(opened, trace, width, theme):
             )
         )
     assert len(boxes) == 1
-    assert page.evaluate("document.documentElement.scrollWidth") == width
+    whole = "document.documentElement.scrollWidth"
+    assert page.evaluate(whole) == width
     page.set_viewport_size({"width": 390, "height": 800})  # a phone
-    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    wait_for(lambda: page.evaluate(whole) == 390, "the page to fit")
 
 
 def dark_or_same(cmap):

@@ -64,6 +64,7 @@ def test_the_first_view_of_a_cat_fits_all_screens(chrome, cat):
     page.keyboard.press("Escape")
     for width, height in ((1024, 768), (900, 700), (390, 844)):
         page.set_viewport_size({"width": width, "height": height})
+        page.wait_for_function("(width) => innerWidth === width", arg=width)
         next_frame(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         cut = "all => all.filter((one) => one.scrollWidth > one.clientWidth + 1).length"
@@ -109,7 +110,8 @@ def test_labels_of_blocks_are_distinct_and_do_not_overlap(shown):
     explorer = hookviz.explore(transformer, digit)
     page = shown(explorer.to_html(max_bytes=2e6))
     page.locator(".hv-tile").first.wait_for()
-    assert labels(page) == ["conv_proj", "encoder.layers.encoder_layer_0", "1", "2"]
+    names = ["conv_proj", "encoder.layers.encoder_layer_0", "1", "2"]
+    wait_for(lambda: labels(page) == names, "the blocks' names")
     torch.manual_seed(0)
     resnet = torchvision.models.resnet18(num_classes=5).eval()
     explorer = hookviz.explore(resnet, torch.rand(1, 3, 64, 64))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 from front_end import canvas_pixels as pixels
+from playwright.sync_api import expect
 from torch import nn
 
 import hookviz
@@ -69,4 +70,4 @@ def test_strip_numbers_and_labels_of_a_training_are_shown(shown):
     box = strip.bounding_box()
     assert box["width"] > 0.85 * page.evaluate("document.body.clientWidth")
     page.mouse.move(box["x"] + box["width"] * 5.5 / STEPS, box["y"] + box["height"] * 1.5 / 4)
-    assert page.get_by_text("step 5, 1: dead 1").count() == 1
+    expect(page.get_by_text("step 5, 1: dead 1")).to_have_count(1)

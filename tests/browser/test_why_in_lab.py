@@ -121,21 +121,21 @@ def test_interrupting_the_kernel_ends_the_explanation_and_the_map(open_canvas, l
     assert notebook.errors == []
 
 
+OUTSIDE = """(panel) => {
+  const box = panel.getBoundingClientRect();
+  return [...panel.querySelectorAll("*")].filter((each) => {
+    const own = each.getBoundingClientRect();
+    const scrolls = each.closest(".hv-kernels");
+    const cut = each.clientWidth && each.scrollWidth > each.clientWidth + 1;
+    return own.width && (own.left < box.left || own.right > box.right + 0.5
+      || (!scrolls && own.bottom > box.bottom + 0.5) || (each.tagName === "SPAN" && cut));
+  }).map((each) => `${each.className} ${each.textContent}`);
+}"""
+
+
 def within(panel):
-    """Assert that all elements of a panel lie inside it and no text is cut off."""
-    outside = panel.evaluate(
-        """(panel) => {
-          const box = panel.getBoundingClientRect();
-          return [...panel.querySelectorAll("*")].filter((each) => {
-            const own = each.getBoundingClientRect();
-            const scrolls = each.closest(".hv-kernels");
-            const cut = each.clientWidth && each.scrollWidth > each.clientWidth + 1;
-            return own.width && (own.left < box.left || own.right > box.right + 0.5
-              || (!scrolls && own.bottom > box.bottom + 0.5) || (each.tagName === "SPAN" && cut));
-          }).map((each) => `${each.className} ${each.textContent}`);
-        }"""
-    )
-    assert outside == []
+    """Wait until all elements of a panel lie inside it and no text is cut off."""
+    wait_for(lambda: panel.evaluate(OUTSIDE) == [], "all elements to be inside")
 
 
 @pytest.mark.heavy

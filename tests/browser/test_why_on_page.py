@@ -31,7 +31,7 @@ def written():
 
 def opened(page):
     """Open the panel with a click on a value and the key w, and return it."""
-    page.locator(".hv-tile").first.wait_for()
+    page.locator(".hv-tab", has_text="Why this value?").wait_for()  # the answers are unpacked
     point(page.locator(".hv-activation .hv-frame"), *PLACE, click=True)
     page.keyboard.press("w")
     return page.locator(".hv-why")
@@ -125,16 +125,16 @@ def test_terms_are_exact_and_lead_back_to_the_pixels(shown):
     assert f"then {after[0]} " in why.inner_text()
     page.set_viewport_size({"width": 390, "height": 844})
     cut = "all => all.filter((one) => one.scrollWidth > one.clientWidth + 1).length"
-    assert why.locator(".hv-why-from button").evaluate_all(cut) == 0
+    page.wait_for_function("innerWidth === 390")
+    wait_for(lambda: why.locator(".hv-why-from button").evaluate_all(cut) == 0, "whole words")
     page.set_viewport_size({"width": 1280, "height": 900})
     # A page cannot run the network for a check.
     assert why.locator("input[type=checkbox]").count() == 0
 
     why.locator(".hv-why-picture").nth(1).hover()
-    cell = why.locator(".hv-why-cell").inner_text()
-    tap = re.search(
-        r"channel (\d+), tap \((\d), (\d)\): kernel (\S+) × patch (\S+) = (\S+)$", cell
-    ).groups()
+    words = r"channel (\d+), tap \((\d), (\d)\): kernel (\S+) × patch (\S+) = (\S+)$"
+    cell = why.locator(".hv-why-cell")
+    tap = wait_for(lambda: re.search(words, cell.inner_text()), "the product").groups()
     inside = tuple(map(int, tap[:3]))
     numbers = [float(each.replace("−", "-")) for each in tap[3:]]
     for found, tensor in zip(numbers, (wanted.kernel, wanted.patch, wanted.products), strict=True):
@@ -164,7 +164,7 @@ def test_terms_off_the_stored_path_refer_to_the_notebook(shown):
     why.locator(".hv-why-from button").nth(1).click()  # not the largest term
     expect(why).to_contain_text("This needs the notebook")
     chips = why.locator(".hv-why-trail button")
-    assert chips.count() == 2
+    expect(chips).to_have_count(2)
     chips.first.click()
     expect(why).to_contain_text("head.2, channel")
     assert value_and_terms(why) == (value, terms)

@@ -46,7 +46,7 @@ def checker(app):
 
     def seen(answer):
         wanted = pytest.approx(float(answer.value), rel=1e-3, abs=1e-4)
-        wait_for(lambda: float(total.get_attribute("title")) == wanted, answer.layer)
+        wait_for(lambda: float(total.get_attribute("title") or "nan") == wanted, answer.layer)
 
     return seen
 
