@@ -88,7 +88,7 @@ type Remembered = Extract<AnyQuestion, { ask: keyof Answers }>;
 class KernelSource {
   live = true;
   switches = true; // channels of an input can be switched off, to see what follows
-  listeners: Set<() => void> = new Set();
+  listeners: Set<(now?: boolean) => void> = new Set();
   /** The one that was used last is last. */
   known: Map<string, unknown> = new Map();
   pending: Set<string> = new Set();
@@ -140,8 +140,8 @@ class KernelSource {
     return this.shownFacts;
   }
 
-  tell() {
-    for (const listener of [...this.listeners]) listener();
+  tell(now = false) {
+    for (const listener of [...this.listeners]) listener(now);
   }
 
   /** Another run: nothing that was sent is true any more. */
@@ -152,7 +152,8 @@ class KernelSource {
       for (const key of [...store.keys()]) if (!key.startsWith(`${run} `)) store.delete(key);
     }
     for (const [said, buffers] of this.early.splice(0)) this.arrive(said, buffers);
-    this.tell();
+    // Draw without waiting for a frame, but after the settings that came in the same message.
+    queueMicrotask(() => this.tell(true));
   }
 
   /** What is known, or null: then it is asked for, once. */

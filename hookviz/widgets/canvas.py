@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -140,6 +141,9 @@ class Canvas(anywidget.AnyWidget):
         if self._described == self._latest:
             return {}
         self._described = self._latest
+        # A notebook's kernel sends from another thread, which would have to wait for this one.
+        with suppress(Exception):  # any object may stand in for stdout
+            sys.stdout.flush()
         return self._sent({"overview": overview_payload(self._explored.displayed())})
 
     def _sent(self, value: Any) -> Any:

@@ -77,8 +77,8 @@ def report():
 """
 SHOW = "explorer = hookviz.explore(model, image, weights=weights)\nexplorer"
 
-# The browser notes its moments. It draws in an animation frame, and the clock stops in the task
-# after that frame.
+# The browser notes its moments. The clock stops in the task after the animation frame in which the
+# map is drawn, or after the next one if it is drawn between two.
 PAGE = """() => {
   const note = (name) => { moments[name] ??= performance.timeOrigin + performance.now(); };
   globalThis.moments = {};
@@ -98,8 +98,16 @@ PAGE = """() => {
     note("put");
     const { port1, port2 } = new MessageChannel();
     port1.onmessage = () => note("drawn");
-    port2.postMessage(null);
+    if (isFrame) port2.postMessage(null);
+    else request(() => port2.postMessage(null));
   };
+  const request = globalThis.requestAnimationFrame.bind(globalThis);
+  let isFrame = false;
+  globalThis.requestAnimationFrame = (act) => request((time) => {
+    isFrame = true;
+    act(time);
+    isFrame = false;
+  });
 }"""
 EXECUTE = """([name, code]) => {
   const panels = [...globalThis.jupyterapp.shell.widgets("main")];
