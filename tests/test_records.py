@@ -242,6 +242,7 @@ def test_result_pages_are_one_file_without_urls(result, odd, tmp_path):
     # Preact names these XML namespaces, which no browser fetches.
     own = re.sub("http://www.w3.org/(2000/svg|1999/xhtml|1998/Math/MathML)", "", page)
     assert "http://" not in own and "https://" not in own
+    assert page == found.to_html(title="<b>A page</b>")
 
 
 def test_verdicts_are_one_line(result, odd):

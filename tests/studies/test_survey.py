@@ -259,7 +259,7 @@ def test_each_call_of_a_layer_has_its_own_survey():
 # Parts of a data set
 
 
-@pytest.mark.parametrize("count", [1, 2, 30])
+@pytest.mark.parametrize("count", [1, 2, 7, 30])
 def test_parts_add_up_to_the_whole_in_any_order(whole, count):
     parts = parts_of(count)
     assert sum(part.seen for part in parts) == LENGTH
