@@ -12,7 +12,8 @@ from contextlib import contextmanager
 
 from traitlets.config import Config
 
-# Windows has no such files. A file's path has 103 characters at most on macOS.
+# Windows has no such files. A file's path has 103 characters at most on macOS, and pytest's folders
+# are too long for that.
 FOLDER = "/tmp" if os.name == "posix" else None
 
 

@@ -19,6 +19,10 @@ export function followTheme(changed: () => void = () => {}, signal?: AbortSignal
   addEventListener("message", ({ data, source }) => {
     if (globalThis.parent === globalThis.self || source !== globalThis.parent) return;
     if (typeof data?.hookvizDark !== "boolean") return;
-    document.body.dataset.jpThemeLight = String(!data.hookvizDark);
+    const isLight = String(!data.hookvizDark);
+    // Writing the same value again would count as a change, and redraw the page.
+    if (document.body.dataset.jpThemeLight !== isLight) {
+      document.body.dataset.jpThemeLight = isLight;
+    }
   }, { signal });
 }

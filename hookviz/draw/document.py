@@ -36,8 +36,8 @@ IN_NOTEBOOK = 6e6
 All layers of EfficientNet-Lite0 need 5.0 MB, and marimo takes up to 8 MB in one output.
 """
 
-# The page sends its height and is told whether its surroundings are dark, which shows in the colour
-# of their text; it has no other access to them.
+# The page sends its height. It is told whether the notebook is dark, judged by the colour of the
+# text around the frame. It has no other access to the notebook.
 _SIZED = (
     "const frame = this; addEventListener('message', (event) => { "
     "if (event.source === frame.contentWindow && event.data.hookvizHeight) "

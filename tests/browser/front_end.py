@@ -23,6 +23,7 @@ import ipywidgets
 import nbformat
 import numpy as np
 from jupyter_client import BlockingKernelClient
+from kernel_files import FOLDER
 from playwright.sync_api import ConsoleMessage, Locator, Page, Position, ViewportSize
 
 TOKEN = "hookviz"
@@ -32,7 +33,7 @@ VIEW = ViewportSize(width=1280, height=900)
 PLAIN_MAP = 'img.smooth[alt*="channel "]:not([alt^="gradient"]):visible'
 # A kernel whose port another process took before it could never gets a page: it starts again on
 # other ports, and servers keep listening on the first ones. Sockets of files have no ports.
-SOCKETS = {"KernelManager.transport": "ipc"} if os.name == "posix" else {}
+SOCKETS = {"KernelManager.transport": "ipc"} if FOLDER else {}
 WIDGETS = int(ipywidgets.__version__.partition(".")[0])  # 7 or 8
 
 
@@ -67,8 +68,7 @@ class FrontEnd:
         self.files.mkdir()
         self.configure()
         self.port = free_port()
-        # A socket's path has 103 characters at most on macOS, so pytest's folder is too long.
-        self.runtime = Path(tempfile.mkdtemp(prefix="hv-", dir="/tmp" if SOCKETS else None))
+        self.runtime = Path(tempfile.mkdtemp(prefix="hv-", dir=FOLDER))
         self.log = (home / "server.log").open("w")
         variables = {
             "HOME": home,

@@ -419,7 +419,7 @@ def test_a_clicked_pixel_of_the_output_is_the_target(painter, shown):
     menu.select_option("1 1")
     described = 'output output["again"], channel 1, 24×32'
     expect(page.locator(".hv-output .hv-frame")).to_have_attribute("aria-label", described)
-    expect(page.locator(".hv-output .hv-words")).to_be_empty()  # there is no value until then
+    expect(page.locator(".hv-output .hv-words")).to_be_empty()  # a click needs the values
     click_place(page, ".hv-output", 8, 9, (24, 32))
     again = hookviz.output["again"][0, 1, 8, 9]
     check_gradients(page, model, x, again)  # no gradient reaches the other head
