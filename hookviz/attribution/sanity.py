@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..draw.document import TablePage
 from ..hooking.handles import HookManager
-from ..hooking.interrupts import defer_interrupts
+from ..hooking.interrupts import Block, defer_interrupts
 from ..hooking.select import check_model, close_names, is_convolution, select_layer
 from ..run.inputs import Transform
 from ..run.progress import Progress
@@ -137,7 +137,10 @@ def sanity_check(
 def _copy_of(model: nn.Module) -> nn.Module:
     """Copy a model; where a hook computes a weight, its last result is copied without its graph."""
     tensors = [t for m in model.modules() for t in vars(m).values() if isinstance(t, Tensor)]
-    return copy.deepcopy(model, {id(t): t.detach().clone() for t in tensors if not t.is_leaf})
+    done = {id(t): t.detach().clone() for t in tensors if not t.is_leaf}
+    # Torch switches gradients off for each tensor: an interrupt could leave them off.
+    with Block([torch.set_grad_enabled(torch.is_grad_enabled())]):
+        return copy.deepcopy(model, done)
 
 
 def _heatmap_of(

@@ -83,7 +83,7 @@ def surveyed(model, x):
 def scored(model, x):
     curve = metrics.deletion_curve(model, x, x[:, 0], steps=4)
     check = metrics.sanity_check(model, x, "activation", "shared", steps=2)
-    return [repr(curve), repr(check)]
+    return [curve.scores.tolist(), check.correlations.tolist(), check.similarities.tolist()]
 
 
 def attributed(model, x):
@@ -249,6 +249,7 @@ def interrupts():
 
     before = signal.signal(signal.SIGINT, handler)
     yield came
+    torch.set_grad_enabled(True)  # a failed test must not make others fail
     assert signal.getsignal(signal.SIGINT) is handler
     signal.signal(signal.SIGINT, before)
 
@@ -283,6 +284,8 @@ def test_an_interrupt_at_a_random_moment_leaves_nothing(kind, moments, interrupt
 # At every step
 
 PACKAGE = Path(hookviz.__file__).parent
+SWITCHES = ("__enter__", "__exit__")
+CALLERS = 5  # lines that tell two moments apart
 TRACED = ("contextlib.py", "_contextlib.py", "grad_mode.py", "random.py", "hooks.py")
 CHECKS = (
     "CALL",
@@ -314,8 +317,11 @@ class Interrupter:
             return None
         if path.name not in TRACED and not path.is_relative_to(PACKAGE):
             return None
+        return self._follow(frame)
+
+    def _follow(self, frame):
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        self._moment()
+        self._moment(frame)
         return self._step
 
     def _step(self, frame, event, argument):
@@ -323,14 +329,44 @@ class Interrupter:
             before = self._last.get(frame)
             self._last[frame] = frame.f_lasti
             if before is not None and dis.opname[frame.f_code.co_code[before]] in CHECKS:
-                self._moment()
+                self._moment(frame)
         elif event == "return":
             self._last.pop(frame, None)
         return self._step
 
-    def _moment(self):
+    def _moment(self, frame):
         self.moments += 1
         if self.moments == self.at:
+            signal.raise_signal(signal.SIGINT)
+
+
+class SwitchInterrupter(Interrupter):
+    """Sends SIGINT while torch switches gradients on or off: its own blocks can be cut short.
+
+    Of all moments that the same lines of hookviz have led to, one is enough: `seen` has those of
+    earlier runs.
+    """
+
+    def __init__(self, seen):
+        super().__init__(None)
+        self.seen, self.lines = seen, None
+
+    def _called(self, frame, event, argument):
+        code = frame.f_code
+        switch = Path(code.co_filename).name == "grad_mode.py"
+        return self._follow(frame) if switch and code.co_name in SWITCHES else None
+
+    def _moment(self, frame):
+        if self.lines is not None:
+            return
+        lines = [(frame.f_code.co_name, frame.f_lasti)]
+        while frame := frame.f_back:
+            path = Path(frame.f_code.co_filename)
+            if path.is_relative_to(PACKAGE) or path == Path(__file__):
+                lines.append((path.name, frame.f_lineno))
+        if (key := tuple(lines[:CALLERS])) not in self.seen:
+            self.seen.add(key)
+            self.lines = lines
             signal.raise_signal(signal.SIGINT)
 
 
@@ -351,6 +387,25 @@ def test_an_interrupt_at_any_step_leaves_nothing(kind, many, interrupts):
             worker.work()
         assert worker.faults() == [], moment
     assert len(interrupts) > len(moments) / 2
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=() if kind == "diagnose" else pytest.mark.heavy)
+        for kind in WORKS
+        if kind not in ("edit", "watch", "remove_hooks")  # they switch nothing
+    ],
+)
+def test_an_interrupt_while_gradients_are_switched_leaves_nothing(kind, interrupts):
+    worker, seen = Worker(kind), set()
+    while True:
+        with suppress(KeyboardInterrupt), SwitchInterrupter(seen) as interrupter:
+            worker.work()
+        if interrupter.lines is None:
+            break
+        assert worker.faults() == [], interrupter.lines
+    assert seen
 
 
 def test_no_block_overrides_enter_or_exit():

@@ -100,8 +100,9 @@ def norms_of(tensors: Sequence[Tensor]) -> list[float]:
 
 
 def _common_norms(tensors: Sequence[Tensor], order: float) -> list[float]:
-    with torch.no_grad():
-        norms = torch.ops.aten._foreach_norm(list(tensors), order) if tensors else ()
+    # Detached and not under torch.no_grad(): an interrupt at its end would leave it on.
+    own = [each.detach() for each in tensors]
+    norms = torch.ops.aten._foreach_norm(own, order) if own else ()
     return [each.item() for each in on_cpu(norms)]
 
 
