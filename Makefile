@@ -1,7 +1,8 @@
 # Everything here works on a fresh machine with Python 3.11 or newer, pip and make.
 
 PYTHON ?= python3
-WORKERS ?= 2
+# One more than the cores of a small machine: browser tests wait for a third of their time.
+WORKERS ?= 3
 VENV := .venv
 COLAB := .venv-colab
 OLDEST := .venv-oldest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import random
@@ -100,12 +101,10 @@ def pytest_collection_finish() -> None:
     """Exclude the million objects of modules and tests from garbage collection."""
     gc.collect()
     gc.freeze()
+    # Otherwise libraries report leaks at exit. Before that, pytest collects garbage five times.
+    atexit.register(gc.unfreeze)
     gc.set_threshold(10_000)  # with the default threshold, collection took a tenth of the time
     gc.enable()
-
-
-def pytest_unconfigure() -> None:
-    gc.unfreeze()  # otherwise libraries report leaks at exit
 
 
 @pytest.hookimpl(tryfirst=True)
