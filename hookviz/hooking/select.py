@@ -198,7 +198,8 @@ def all_modules(model: nn.Module) -> list[nn.Module]:
         # A ScriptModule may list anything as a module.
         if module not in found and isinstance(module, nn.Module):
             found[module] = None
-            waiting += reversed(module._modules.values())
+            if inner := module._modules:
+                waiting += reversed(inner.values())
     return list(found)
 
 
@@ -216,8 +217,8 @@ def module_names(model: nn.Module) -> dict[nn.Module, list[str]]:
                 if alias not in aliases:
                     aliases.append(alias)
         for key, inner in module._modules.items():
-            plain_key = "" if key in _WRAPPED else key
-            add(f"{name}.{key}".strip("."), f"{plain}.{plain_key}".strip("."), inner)
+            plain_name = plain if key in _WRAPPED else f"{plain}.{key}" if plain else key
+            add(f"{name}.{key}" if name else key, plain_name, inner)
 
     add("", "", core)
     return names

@@ -169,7 +169,7 @@ class _Snapshot:
         for mapping, content in zip(self._mappings, self._contents, strict=True):
             _refill_mapping(mapping, content)
         for each in self._empty:
-            if each:
+            if each and id(each) not in self._seen:  # the parameters of a sharded module are
                 each.clear()
 
     def add(self, value: Any) -> None:
@@ -179,20 +179,13 @@ class _Snapshot:
         self._seen[id(value)] = value
         if kind in _MAPPINGS:
             self._add_mapping(value)
+        elif isinstance(value, nn.Module):
+            self._add_module(value)
         elif isinstance(value, Tensor):
             # Weights may be of a subclass, too; other layouts cannot be copied in place.
             copyable = value.layout is torch.strided and not value.is_meta
             if copyable and not isinstance(value, nn.Parameter):
                 self._tensors.append((value, value.detach().clone()))
-        elif isinstance(value, torch.jit.ScriptModule):  # its content is not in its __dict__
-            self._undo.append(partial(setattr, value, "training", value.training))
-            for buffer in value.buffers():
-                self.add(buffer)
-        elif isinstance(value, nn.Module):
-            # FSDP adds parameters to this dict and removes them, and keeps track of them itself.
-            if self._sharded:
-                self._seen[id(value._parameters)] = value._parameters
-            self._add_mapping(value.__dict__)
         elif kind is SimpleNamespace or (is_dataclass(kind) and hasattr(value, "__dict__")):
             self._add_mapping(value.__dict__)
         elif kind in (list, deque):
@@ -214,6 +207,17 @@ class _Snapshot:
             bits = value.bit_generator
             self._undo.append(partial(setattr, bits, "state", bits.state))
 
+    def _add_module(self, module: nn.Module) -> None:
+        if isinstance(module, torch.jit.ScriptModule):  # its content is not in its __dict__
+            self._undo.append(partial(setattr, module, "training", module.training))
+            for buffer in module.buffers():
+                self.add(buffer)
+            return
+        # FSDP adds parameters to this dict and removes them, and keeps track of them itself.
+        if self._sharded:
+            self._seen[id(module._parameters)] = module._parameters
+        self._add_mapping(module.__dict__)
+
     def _add_mapping(self, mapping: dict) -> None:
         content = dict(mapping)
         self._mappings.append(mapping)
@@ -221,11 +225,11 @@ class _Snapshot:
         # A module holds many of these values, and a call of `add` for each would be slow.
         for value in content.values():
             kind = type(value)
-            if kind in _SKIPPED or (kind is tuple and _SKIPPED.issuperset(map(type, value))):
-                continue
-            if kind in _EMPTIABLE and not value and id(value) not in self._seen:
+            if kind in _EMPTIABLE and not value:  # most of a module's, such as those for hooks
                 self._empty.append(value)
-            else:
+            elif kind not in _SKIPPED and not (
+                kind is tuple and _SKIPPED.issuperset(map(type, value))
+            ):
                 self.add(value)
 
 
