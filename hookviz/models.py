@@ -16,6 +16,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from .hooking.interrupts import Block
 from .hooking.select import close_names
 from .run.target import class_names_of
 from .run.transforms import Transform, transform_for
@@ -356,7 +357,7 @@ def pretrained(name: str, weights: Any = None) -> tuple[nn.Module, Any]:
             f"{', '.join(kind.name for kind in kinds)}."
         )
     try:
-        with _weights_only():
+        with Block([_weights_only()]):
             model = torchvision.models.get_model(name, weights=weights)
     except OSError as error:  # includes urllib's errors, time-outs and a full disk
         raise RuntimeError(_not_downloaded(str(weights), error)) from error

@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
+from ..hooking.functions import standing_in
+from ..hooking.interrupts import Block
 from ..hooking.select import check_model, close_names
 from ..run.errors import refuse_quantized
 from ..run.inputs import Transform
@@ -51,7 +52,7 @@ def baseline_like(name: str, given: Any, x: Tensor) -> Tensor:
         ) from None
 
 
-class GuidedReLUs(TorchFunctionMode):
+class GuidedReLUs(Block):
     """A block within which each ReLU passes on only the positive part of its gradient.
 
     Affected are ``nn.ReLU``, ``functional.relu``, ``torch.relu`` and ``Tensor.relu``, in place or
@@ -75,11 +76,12 @@ class GuidedReLUs(TorchFunctionMode):
     relus = (functional.relu, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_)
     count = 0  # of ReLUs that ran within the block
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if func in self.relus and result.requires_grad:
+    def __init__(self) -> None:
+        super().__init__([standing_in(self._call)])
+
+    def _call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = function(*args, **kwargs)
+        if function in self.relus and result.requires_grad:
             self.count += 1
             result.register_hook(lambda gradient: gradient.clamp(min=0))
         return result

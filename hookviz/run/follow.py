@@ -12,8 +12,9 @@ from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
+from ..hooking.functions import standing_in
+from ..hooking.interrupts import Block
 from ..hooking.storage import StorageMap
 from .operations import Kind
 from .recorder import Listener, Operation, OperationRecorder
@@ -88,8 +89,8 @@ def fills_its_memory(tensor: Tensor) -> bool:
 _ESCAPES = {"numpy", "tolist", "__array__", "__deepcopy__", "__dlpack__", "to_dlpack", "data_ptr"}
 
 
-class EscapeDetector(TorchFunctionMode):
-    """A block that reports tensors whose values leave torch, where they cannot be followed.
+def detect_escapes(report: Callable[[str, Tensor], object]) -> Block:
+    """Return a block that reports tensors whose values leave torch, where none can follow them.
 
     Parameters
     ----------
@@ -97,17 +98,13 @@ class EscapeDetector(TorchFunctionMode):
         Called with the name of the method, such as ``"numpy"``, and the tensor.
     """
 
-    def __init__(self, report: Callable[[str, Tensor], object]) -> None:
-        super().__init__()
-        self._report = report
-
-    def __torch_function__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def call(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         name = getattr(function, "__name__", "")
         if name in _ESCAPES:
-            self._report(name, args[0])
-        return function(*args, **(kwargs or {}))
+            report(name, args[0])
+        return function(*args, **kwargs)
+
+    return standing_in(call)
 
 
 class StopForward(BaseException):

@@ -30,7 +30,7 @@ from ..hooking.handles import Hook, HookManager
 from ..hooking.maps import channel_dimension
 from ..hooking.select import dimensions, first_convolution, module_names
 from ..hooking.tensors import map_tensors, tensors
-from .follow import EscapeDetector, Follower, follow
+from .follow import Follower, detect_escapes, follow
 from .inputs import ModelInput
 from .operations import BATCH_NORMS, ELEMENTWISE_KINDS, FACTORS, Kind
 from .recorder import ModuleCall, Operation, OperationRecorder
@@ -310,7 +310,7 @@ class InputListener(Follower[_Mark]):
         def escape(name: str, tensor: Tensor) -> None:
             self._escaped |= tensor in self.marks
 
-        recorder.exit_stack.enter_context(EscapeDetector(escape))
+        recorder.exit_stack.enter_context(detect_escapes(escape))
 
     def enter(self, call: ModuleCall, given: list[Tensor], again: bool) -> None:
         """Mark the model's input."""

@@ -26,6 +26,8 @@ import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
+from ..hooking.interrupts import Block
+
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 """Number of channels -> the mode of a picture with these channels of 8 bits."""
 
@@ -175,7 +177,7 @@ def _from_open_file(file: Any) -> LoadedPicture:
 
 def _opened(file: Any, named: str, name: str) -> LoadedPicture:
     try:
-        with warnings.catch_warnings():
+        with Block([warnings.catch_warnings()]):
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(file) as image:
                 return _of_image(image, name)

@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 
 from ..hooking.checkpoint import FORWARD, ModuleCallStack, Reruns, current_backward
 from ..hooking.handles import Hook, HookManager
-from ..hooking.interrupts import raise_if_stopped
+from ..hooking.interrupts import always_defer, defer_interrupts, raise_if_stopped
 from ..hooking.select import module_names
 from ..hooking.tensors import central_value, tensors
 from ..hooking.transforms import refuse_transforms
@@ -332,6 +332,7 @@ class OperationRecorder(HookManager):
         self.error = error[1]
         super()._leave(*error)
 
+    @defer_interrupts
     def mute(self, muted: bool) -> None:
         """Report no operation from now on, or all again."""
         self._mode.silent = muted
@@ -507,6 +508,8 @@ class _Mode(TorchDispatchMode):
             if self._labels:
                 self._unlabelled = operation.outputs, _label_of(operation)
             return operation.output
+
+    always_defer(__torch_dispatch__)  # so that no listener and no block in it is cut short
 
     def _in_parts(self, function: Any, args: Any, kwargs: Any, frame: FrameType | None) -> Any:
         """Run the operations of which torch composes one, as it does outside of inference mode."""

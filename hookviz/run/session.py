@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from itertools import count
@@ -380,9 +380,7 @@ class Session:
         """Return the model's output with the session's edits, without a graph; see `Replay`."""
 
         def run(edits: Sequence[LayerEdit]) -> Any:
-            with ExitStack() as stack:
-                for edit in edits:
-                    stack.enter_context(edit.block(self.given))
+            with Block(edit.block(self.given) for edit in edits):
                 inputs = self.inputs
                 args, kwargs = map_tensors((inputs.args, inputs.kwargs), torch.clone)
                 return self.call(*args, **kwargs)

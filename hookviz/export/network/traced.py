@@ -16,10 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.overrides import TorchFunctionMode
 
 from ...files import without_half_characters
+from ...hooking.functions import standing_in
 from ...hooking.handles import Hook, HookManager
+from ...hooking.interrupts import Block
 from ...hooking.maps import as_maps, channel_dimension
 from ...hooking.select import module_names
 from ...hooking.tensors import map_tensors, tensors
@@ -162,7 +163,7 @@ def trace_network(
             return map_tensors(output, lambda each: kept.clone() if each is first else each)
 
         hooks: list[Hook] = [(modules[name], "forward", partial(after, name)) for name in names]
-        with torch.enable_grad(), HookManager(hooks), _ContiguousPooling():
+        with torch.enable_grad(), HookManager(hooks), standing_in(_pool_contiguous):
             x = x.detach().clone().requires_grad_()
             returned = session.call(x.clone())
         logits = logits_of(returned)
@@ -265,19 +266,15 @@ def _at_sample(returned: Any, sample: int, target: Target) -> Any:
     return map_tensors(returned, spread)
 
 
-class _ContiguousPooling(TorchFunctionMode):
-    """A mode in which adaptive mean poolings get contiguous values.
+def _pool_contiguous(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Call a function of torch; give contiguous values to adaptive mean poolings.
 
     PyTorch pools channels-last values, as ConvNeXt and Swin have them, to one place by strides in
     memory (``as_strided_``), whose backward (``as_strided_scatter``) ONNX lacks.
     """
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if func in (functional.adaptive_avg_pool2d, functional.adaptive_avg_pool3d):
-            args = (args[0].contiguous(), *args[1:])
-        return func(*args, **(kwargs or {}))
+    if function in (functional.adaptive_avg_pool2d, functional.adaptive_avg_pool3d):
+        args = (args[0].contiguous(), *args[1:])
+    return function(*args, **kwargs)
 
 
 def _one_tensor(session: Session, sample: int) -> Tensor:
@@ -341,7 +338,9 @@ def _graph_of(
         return run(given)
 
     try:
-        with sdpa_kernel(SDPBackend.MATH):  # fused kernels have no backward of plain operations
+        with Block(
+            [sdpa_kernel(SDPBackend.MATH)]
+        ):  # fused kernels have no backward of plain operations
             graph = make_fx(called, decomposition_table=_decompositions())(*inputs.values())
     except NetworkError:
         raise

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence, Sized
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 
 from ...draw.document import TablePage
 from ...hooking.capture import Capture
+from ...hooking.interrupts import Block
 from ...hooking.records import TensorStore
 from ...hooking.select import Layers, select_layers
 from ...hooking.tensors import at_least_float32
@@ -217,9 +217,7 @@ def similarity(
     sums = [torch.zeros(())] * 3
     samples = small = 0
     total = len(inputs) if isinstance(inputs, Sized) else 0
-    with Progress() as bar, ExitStack() as stack:
-        for session in sessions:
-            stack.enter_context(session.active(grad=False))
+    with Progress() as bar, Block(session.active(grad=False) for session in sessions):
         for number, batch in enumerate(inputs):
             a, b = (_grams(*side, batch) for side in zip(sessions, names, strict=True))
             count = a.shape[-1]

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ...hooking.interrupts import allow_interrupts, defer_interrupts
 from ...hooking.select import type_name
 from ...hooking.tensors import on_cpu
 from ...hooking.transforms import TransformError
@@ -245,10 +246,11 @@ def examine(
         scores: list[Tensor | None] = [None]
         refused: list[Exception] = []  # such as a class that the model does not have
 
+        @defer_interrupts
         def score(*given: Any) -> Tensor | None:
             with nullcontext() if record else examinations[-1].recorder.silent():
                 try:
-                    scores.append(score_of(*given))
+                    scores.append(allow_interrupts(score_of, *given))
                 except Exception as error:
                     if target is not None and not callable(target):
                         refused.append(error)

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import nn
 
-from ...hooking.interrupts import allow_interrupts, defer_interrupts
+from ...hooking.interrupts import Block, allow_interrupts, defer_interrupts
 from ...hooking.select import type_name, unwrapped
 from ...hooking.tensors import tensors
 from ...run.errors import first_sentence, message_of
@@ -125,7 +125,7 @@ class Guard(Diagnosis):
             return None, f"running it again raised {type(other).__name__}: {first_sentence(other)}"
 
     def _examined(self, started: RecordedCall) -> RunRecord:
-        with started.autocast():
+        with Block([started.autocast()]):
             given = ModelInput(tuple(started.args), dict(started.kwargs))
             session = Session(self._model, given)
             seen = examine(

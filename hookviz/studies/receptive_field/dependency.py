@@ -24,7 +24,7 @@ from ...hooking.maps import PatchGrid, as_maps
 from ...hooking.select import dimensions, first_convolution
 from ...hooking.storage import StorageMap, share_memory
 from ...hooking.tensors import map_tensors, tensors
-from ...run.follow import EscapeDetector
+from ...run.follow import detect_escapes
 from ...run.operations import Kind
 from ...run.recorder import Listener, Operation, OperationRecorder
 from ...run.session import Session
@@ -351,7 +351,7 @@ def _run(
         found[name, call] = LayerFootprint(planes, tracker.extent, doubt, index)
 
     hooks = [*grid.hooks(session.model), *((module, "forward", after) for module in layers)]
-    escapes = EscapeDetector(tracker.escape)
+    escapes = detect_escapes(tracker.escape)
     try:
         with session.active(grad=False), HookManager(hooks), escapes, recorder:
             session.call(*args, **kwargs)

@@ -20,6 +20,7 @@ from ...draw.colours import DARK, DIVERGING, SEQUENTIAL, palette_text, to_levels
 from ...draw.document import check_size, document, fitting
 from ...draw.figures import small_png
 from ...files import page_to
+from ...hooking.interrupts import Block
 from ...hooking.select import module_names, type_name
 from ...run.errors import first_sentence, innermost_call
 from ...run.inputs import Transform
@@ -393,7 +394,7 @@ def _recorded(session: Session, names: Names, target: Target) -> PassResult[Even
     refused = _overwritten(session, names) if in_place else {}
 
     def once() -> PassResult[EventRecorder]:
-        with warnings.catch_warnings():
+        with Block([warnings.catch_warnings()]):
             # Torch's own, about hooks that it will not call or calls early: an event says it.
             for start in ("For backward hooks to be called", "Full backward hook is firing"):
                 warnings.filterwarnings("ignore", message=start)

@@ -1,0 +1,44 @@
+"""Stand in for torch's functions, which have no hooks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch.overrides import TorchFunctionMode, handle_torch_function
+
+from .interrupts import Block, allow_interrupts, deferring_within
+
+
+def standing_in(call: Callable[..., Any]) -> Block:
+    """Return a block within which torch's functions and tensors' methods are called by ``call``.
+
+    Parameters
+    ----------
+    call : callable
+        Called with the function, its positional arguments and a dict of the others. It returns
+        the result.
+
+    Examples
+    --------
+    >>> import torch
+    >>> def doubled(function, args, kwargs):
+    ...     return 2 * function(*args, **kwargs)
+    >>> with standing_in(doubled):
+    ...     torch.ones(2)
+    tensor([2., 2.])
+    """
+    # Torch takes the mode off while it calls it, in a block of its own. Cut short, that would put
+    # the mode back later, when this block is over.
+    return Block([deferring_within(handle_torch_function), _Mode(call)])
+
+
+class _Mode(TorchFunctionMode):
+    def __init__(self, call: Callable[..., Any]) -> None:
+        super().__init__()
+        self._call = call
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        return allow_interrupts(self._call, function, args, kwargs or {})
