@@ -30,10 +30,10 @@ def standing_in(call: Callable[..., Any]) -> Block:
     """
     # Torch takes the mode off while it calls it, in a block of its own. Cut short, that would put
     # the mode back later, when this block is over.
-    return Block([deferring_within(handle_torch_function), _Mode(call)])
+    return Block([deferring_within(handle_torch_function), _FunctionMode(call)])
 
 
-class _Mode(TorchFunctionMode):
+class _FunctionMode(TorchFunctionMode):
     def __init__(self, call: Callable[..., Any]) -> None:
         super().__init__()
         self._call = call
