@@ -25,7 +25,8 @@ def standing_in(call: Callable[..., Any]) -> Block:
     >>> def doubled(function, args, kwargs):
     ...     return 2 * function(*args, **kwargs)
     >>> with standing_in(doubled):
-    ...     torch.ones(2)
+    ...     result = torch.ones(2)
+    >>> result
     tensor([2., 2.])
     """
     # Torch takes the mode off while it calls it, in a block of its own. Cut short, that would put
