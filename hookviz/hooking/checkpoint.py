@@ -15,9 +15,8 @@ FORWARD = -1
 """The number of the backward in a thread that runs none."""
 
 
-def current_backward() -> int:
-    """Return the number of the backward that this thread runs, as torch's checkpointing does."""
-    return torch._C._current_graph_task_id()
+current_backward: Callable[[], int] = torch._C._current_graph_task_id
+"""Return the number of the backward that this thread runs, as torch's checkpointing does."""
 
 
 class Reruns(Generic[T]):

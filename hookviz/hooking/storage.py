@@ -37,7 +37,8 @@ class StorageMap(Generic[V]):
 
     def get(self, tensor: Tensor) -> V | None:
         """Return the value of a tensor's storage; None if it has none."""
-        return self._values.get(_address(tensor))
+        storage = _storage(tensor)
+        return None if storage is None else self._values.get(storage._cdata)
 
     def __contains__(self, tensor: Tensor) -> bool:
         return _address(tensor) in self._values

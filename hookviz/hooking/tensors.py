@@ -79,8 +79,7 @@ def central_value(tensor: Tensor) -> Tensor:
     """
     pairs = zip(tensor.shape, tensor.stride(), strict=True)
     centre = tensor.storage_offset() + sum(size // 2 * stride for size, stride in pairs)
-    with torch.no_grad():
-        return tensor.as_strided((), (), centre)
+    return tensor.detach().as_strided((), (), centre)
 
 
 def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:

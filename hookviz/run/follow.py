@@ -55,17 +55,15 @@ class Follower(Listener, Generic[M]):
         """Pass marks on."""
         if operation.kind is Kind.VIEW:
             return
-        reads, mutates = list[tuple[Tensor, M]](), operation.mutates
-        for tensor in operation.values_read:
-            mark = self.marks.get(tensor)
-            if mark is not None:
-                reads.append((tensor, mark))
+        marked, mutates = self.marks.get, operation.mutates
+        reads = [(t, mark) for t in operation.values_read if (mark := marked(t)) is not None]
         if not reads and not mutates:
             return
         for tensor in operation.written if mutates else operation.outputs:
-            old = self.marks.get(tensor)
-            # An undeclared view, such as the result of unsafe_view; a result without a number.
-            if not mutates and (old is not None or not tensor.numel()):
+            if not (mutates or tensor.numel()):
+                continue
+            old = marked(tensor)
+            if old is not None and not mutates:  # an undeclared view, as unsafe_view makes one
                 continue
             mark = self.mark_of_result(operation, tensor, reads) if reads else None
             if mark is old:

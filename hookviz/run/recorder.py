@@ -12,11 +12,11 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from dataclasses import dataclass, field
 from itertools import compress
 from types import FrameType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch._C import _len_torch_dispatch_stack
+from torch._C import DisableTorchFunction, _len_torch_dispatch_stack
 from torch.autograd import forward_ad
 from torch.autograd.function import BackwardCFunction
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
@@ -43,6 +43,8 @@ class ModuleCall:
 
 V = TypeVar("V")
 
+_FUNCTIONAL = nn.functional.__file__
+
 
 class _Computed(Generic[V]):
     """A property that is computed when it is first read.
@@ -60,7 +62,8 @@ class _Computed(Generic[V]):
     def __get__(self, instance: Any, owner: type) -> V:
         if instance is None:
             return self  # type: ignore[return-value]
-        value = instance.__dict__[self._name] = self._function(instance)
+        value = self._function(instance)
+        setattr(instance, self._name, value)  # creates no dict, as `instance.__dict__` would
         return value
 
 
@@ -86,6 +89,8 @@ class Operation:
         True if activation checkpointing runs it a second time.
     phase : str
         ``"forward"`` or ``"backward"``.
+    known_line : tuple of (str, int)
+        The own `line` if a listener has read it.
     notes : dict
         What each listener stored before the operation ran, for use afterwards.
     """
@@ -99,9 +104,9 @@ class Operation:
         self.call: ModuleCall | None = None
         self.again, self.phase, self._forward = False, "forward", _NO_LABEL
         self.notes: dict[Listener, Any] = {}
-        self._ran = False
+        self._ran, self.known_line = False, ("", 0)
 
-    @property
+    @_Computed
     def name(self) -> str:
         """Torch's name without the marks of variants: ``"log"``, ``"convolution"``."""
         name = self._type.name
@@ -132,8 +137,7 @@ class Operation:
     @property
     def reads(self) -> list[Tensor]:
         """The tensors that it may read: all inputs but ``out=``."""
-        outs = self._type.outs
-        if not outs:
+        if not (outs := self._type.outs):
             return self.inputs
         return tensors([v for k, v in self.argument.items() if k not in outs])
 
@@ -143,20 +147,18 @@ class Operation:
 
         ``zeros_like`` uses only the shape of its input, and ``fill_`` keeps none of the old values.
         """
-        if self._type.of_shapes:
-            return []
         if self._type.forgets:
             return [tensor for tensor in self.reads if tensor is not self.argument.get("self")]
-        return self.reads
+        return [] if self._type.of_shapes else self.reads
 
     @property
     def written(self) -> list[Tensor]:
         """The input tensors that it overwrites."""
         return tensors([self.argument[name] for name in self._type.writes])
 
-    @property
+    @_Computed
     def outputs(self) -> list[Tensor]:
-        """The tensors that it returned."""
+        """The tensors that it returned; to be read once it has run."""
         return [self.output] if isinstance(self.output, Tensor) else tensors(self.output)
 
     @property
@@ -186,11 +188,15 @@ class Operation:
         return running_module(self._frame, modules)
 
     @_Computed
-    def functional(self) -> tuple[str, Mapping[str, Any]]:
-        """The function of ``torch.nn.functional`` that calls it, and its local variables."""
-        if self._frame is None or self._frame.f_code.co_filename != nn.functional.__file__:
-            return "", {}
-        return self._frame.f_code.co_name, self._frame.f_locals
+    def functional(self) -> str:
+        """The name of the function of ``torch.nn.functional`` that calls it, or empty."""
+        code = self._frame and self._frame.f_code
+        return code.co_name if code and code.co_filename == _FUNCTIONAL else ""
+
+    @property
+    def variables(self) -> Mapping[str, Any]:
+        """The local variables of that function."""
+        return self._frame.f_locals if self.functional and self._frame else {}
 
     @property
     def labelled(self) -> bool:
@@ -199,10 +205,15 @@ class Operation:
 
     @_Computed
     def _own_line(self) -> tuple[str, int]:
+        self.known_line = self._find_line()
+        return self.known_line
+
+    def _find_line(self) -> tuple[str, int]:
         # A backward has its own line only within a user's autograd.Function.
-        node = torch._C._current_autograd_node()
-        if self.phase == "backward" and not isinstance(node, BackwardCFunction):
-            return "", 0
+        if self.phase == "backward":
+            node = torch._C._current_autograd_node()
+            if not isinstance(node, BackwardCFunction):
+                return "", 0
         return users_line(self._frame)
 
     def run(self) -> Any:
@@ -359,7 +370,7 @@ class OperationRecorder(HookManager):
 
     def _enter_module(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         with self.silent():
-            given = tensors(args, kwargs)
+            given = tensors(*args, *kwargs.values())
             prints = tuple(map(_fingerprint, given)) if self._backward else ()
             calls, call = self._calls.setdefault(module, []), None
             if self._backward:
@@ -396,8 +407,7 @@ def _is_same(prints: Iterable[Any], others: Iterable[Any]) -> bool:
     return [*map(comparable, prints)] == [*map(comparable, others)]
 
 
-@dataclass(frozen=True)
-class _Label:
+class _Label(NamedTuple):
     """The metadata of a node in autograd's graph: the operation that created it."""
 
     name: str = ""
@@ -412,7 +422,7 @@ class _Silence:
     """See `OperationRecorder.silent`; there are two for each module's call."""
 
     def __init__(self, mode: _Mode) -> None:
-        self._mode, self._without = mode, torch._C.DisableTorchFunction()
+        self._mode, self._without = mode, DisableTorchFunction()
 
     def __enter__(self) -> None:
         self._previous, self._mode.silent = self._mode.silent, True
@@ -486,7 +496,7 @@ class _Mode(TorchDispatchMode):
         if forward_ad._current_level >= 0:
             refuse_transforms(self._follows)
             return function(*args, **kwargs)
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             # None in a backward on an accelerator, whose threads begin without Python frames.
             frame = self._frame_of_whole or sys._getframe().f_back
             if torch.is_inference_mode_enabled() and is_composite(function):
@@ -544,8 +554,7 @@ class _Mode(TorchDispatchMode):
 def _label_of(operation: Operation) -> _Label:
     if operation.phase == "backward":
         return operation._forward
-    # The line is read from the cache, so that it is computed only for listeners that ask for it.
-    return _Label(operation.name, operation.call, vars(operation).get("_own_line", ("", 0)))
+    return _Label(operation.name, operation.call, operation.known_line)
 
 
 def _metadata(node: Any) -> dict[str, _Label]:

@@ -87,7 +87,7 @@ class OperationLog(Listener):
         record, given = operation.notes[self]
         returned = operation.outputs
         if record.phase == "forward":
-            for name in (EVERY, operation.name, "F." + operation.functional[0]):
+            for name in (EVERY, operation.name, "F." + operation.functional):
                 for hear in self._hearing.get(name, ()):
                     hear(operation, record, self.run)
         if operation.is_view or not returned:

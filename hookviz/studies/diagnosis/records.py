@@ -245,7 +245,7 @@ def record_of(operation: Operation, index: int) -> OperationRecord:
         kind=operation.kind,
         overwrites=operation.mutates,
         again=operation.again,
-        function=operation.functional[0] if layer == OUTSIDE else "",
+        function=operation.functional if layer == OUTSIDE else "",
     )
 
 

@@ -147,10 +147,10 @@ class GraphListener(Follower[int]):
     def after(self, operation: Operation) -> None:
         """Follow an operation, and note it on the way of the layers whose output it takes."""
         super().after(operation)
-        made = operation.outputs[:1]  # all results are of one node
+        made = operation.outputs
         if not made or operation.is_view or not self._on_the_way:
             return
-        node = self.marks.get(made[0])
+        node = self.marks.get(made[0])  # all results are of one node
         if node is not None:
             for source in self._sources[node] & self._on_the_way:
                 self.nodes[source].after.append(operation.name)  # type: ignore[union-attr]
@@ -244,9 +244,9 @@ def own_memory(layers: Collection[nn.Module], recorder: OperationRecorder) -> It
         with recorder.silent():
             return map_tensors(output, own)
 
-    for module in recorder.names:
+    for module in filter(layers.__contains__, recorder.names):
         computes = is_convolution(module) or isinstance(module, nn.Linear | torch.jit.ScriptModule)
-        if module in layers and not computes:
+        if not computes:
             yield module, "forward_pre", before
             yield module, "forward", after
 

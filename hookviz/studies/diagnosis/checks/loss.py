@@ -69,10 +69,10 @@ class Wiring(Check):
     divergences: dict[tuple[str, int], OperationRecord] = field(default_factory=dict)
 
     def heard(self, operation: Operation, record: OperationRecord, run: RunRecord) -> None:
-        loss, arguments = operation.functional
+        logarithms = operation.variables.get("input")
         for tensor, maker in zip(operation.inputs, record.makers, strict=True):
-            if tensor is arguments.get("input"):
-                found = replace(record, name=loss, makers=(maker,))
+            if tensor is logarithms:
+                found = replace(record, name=operation.functional, makers=(maker,))
                 self.divergences.setdefault((record.file, record.line), found)
 
     def after(

@@ -75,7 +75,7 @@ class Dropout(Check):
     found: dict[str, OperationRecord] = field(default_factory=dict)  # by layer
 
     def heard(self, operation: Operation, record: OperationRecord, run: RunRecord) -> None:
-        arguments = operation.functional[1]
+        arguments = operation.variables
         if arguments.get("training") and arguments.get("p") == 1:
             self.found.setdefault(record.layer, record)
 

@@ -91,7 +91,7 @@ class Targets(Check):
     known: set[tuple[str, int]] = field(default_factory=set)  # lines that have been looked at
 
     def heard(self, operation: Operation, record: OperationRecord, run: RunRecord) -> None:
-        loss, arguments = operation.functional
+        loss, arguments = operation.functional, operation.variables
         line = record.file, record.line
         if line in self.known:
             return
