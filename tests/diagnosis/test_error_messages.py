@@ -44,6 +44,12 @@ RAISED = {
     "no number": (lambda: X.clone().requires_grad_().exp().backward(), "error", "loss.mean()"),
     "twice": (backward_twice, "error", "Call backward() once"),
     "no batch": (lambda: nn.BatchNorm2d(3)(torch.rand(3, 8, 8)), "shape", "x[None]"),
+    "a kernel larger than its input": (
+        lambda: nn.Conv2d(3, 4, 5)(torch.rand(1, 3, 4, 4)), "shape", "larger one",
+    ),
+    "pooled to nothing": (
+        lambda: nn.MaxPool2d(2)(torch.rand(1, 3, 1, 1)), "shape", "F.interpolate(x",
+    ),
     "a list": (not_a_tensor, "error", "Give the tensor itself"),
     "one-hot labels": (
         lambda: F.multi_margin_loss(X, torch.ones(2, 4, dtype=torch.long)), "shape", "",

@@ -49,6 +49,8 @@ FIXES = {
     "up first, and detach() what you keep from one step to the next.",
     r"expected [2-5]D.* input \(got [1-4]D input\)": "Give it a batch, even if of one "
     "sample: x[None], with the samples in the first dimension.",
+    "Kernel size can't be greater|Output size is too small": "The input is too small here: give a "
+    "larger one, such as F.interpolate(x, scale_factor=2) of a picture.",
     "same device": "Move the input and the labels to the model's device: x.to(device).",
     r"not subscriptable|got \(list|list' object|not list|must be Tensor": "Give the tensor itself, "
     "not a list of it: model(x), not model([x]); of a DataLoader's batch, batch[0].",
