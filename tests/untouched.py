@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -29,8 +28,8 @@ def snapshot(model: nn.Module) -> Snapshot:
     That is: every module's class and ``__dict__`` (hooks, training flags, parameters, buffers,
     submodules and other attributes), the contents of the dicts and lists in it, each
     tensor's bits, ``.grad``, ``requires_grad`` and hooks, torch's hooks for all modules, the
-    states of the random generators, the grad and inference modes, the default dtype, the modes
-    that take the place of torch's functions, and Python's filters of warnings.
+    states of the random generators, the grad and inference modes, the default dtype and the
+    modes that take the place of torch's functions.
     """
     values = {key: _bits(tensor).clone() for key, tensor in _values(model)}
     return Snapshot(dict(_objects(model)), values)
@@ -75,7 +74,6 @@ def _objects(model: nn.Module) -> Iterator[tuple[str, Any]]:
     yield "default dtype", torch.get_default_dtype()
     yield "function modes", torch._C._len_torch_function_stack()
     yield "dispatch modes", torch._C._len_torch_dispatch_stack()
-    yield "filters of warnings", tuple(warnings.filters)
     yield "Python's random state", random.getstate()
     yield "numpy's random state", _numpy_state()
 
