@@ -137,11 +137,8 @@ PLANTED = [
 
 QUICK = {
     "a weight, one bit of its exponent",
-    "epsilon of a BatchNorm",
-    "padding off by one",
     "half-precision sums",
     "the shortcut halved",
-    "ReLU before the sum",
 }
 SAME: dict[str, Callable[[nn.Module], nn.Module]] = {
     "compiled": torch.compile,
