@@ -200,13 +200,15 @@ def diagnose(options: argparse.Namespace) -> int:
 
 def page(options: argparse.Namespace) -> None:
     """Write a page."""
-    from . import explore
     from .draw.document import check_size
     from .files import check_folder
 
     check_folder(options.output)
     check_size(options.max_bytes)
     model, inputs, weights = chosen(options)
+    # Imported late, since importing torch takes seconds and the errors above do not need it.
+    from . import explore
+
     tell("running the model …")
     explorer = explore(model, inputs, options.target, layers=options.layers, weights=weights)
     explorer.to_html(
@@ -222,10 +224,6 @@ def page(options: argparse.Namespace) -> None:
 
 def survey(options: argparse.Namespace) -> None:
     """Write a survey, or a part of it."""
-    import torch
-
-    from . import demo_model
-    from . import survey as survey_of
     from .files import check_folder
 
     check_folder(options.output)
@@ -234,6 +232,11 @@ def survey(options: argparse.Namespace) -> None:
         raise CommandError("give a model and a folder, or --demo; see hookviz survey --help.")
     if not Path(folder).is_dir():
         raise CommandError(f"missing folder {folder!r}: give one with pictures in it.")
+    import torch
+
+    from . import demo_model
+    from . import survey as survey_of
+
     torch.manual_seed(0)  # random weights must be the same for each part
     model, weights = (demo_model(), None) if options.demo else model_of(options)
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -254,10 +257,10 @@ def survey(options: argparse.Namespace) -> None:
 
 def chosen(options: argparse.Namespace) -> tuple[Any, Any, Any]:
     """Return the model, the picture, and torchvision's weights if known."""
-    from . import demo_images, demo_model
-
     name, picture = options.model, options.inputs
     if options.demo:
+        from . import demo_images, demo_model
+
         given = picture or name  # with --demo the first word is the picture
         return demo_model(), given or demo_images()[6], None
     if not name or not picture:
