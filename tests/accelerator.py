@@ -16,7 +16,7 @@ import argparse
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -44,16 +44,16 @@ class Setting:
     name: str = "float32"
 
     @property
-    def half(self) -> torch.dtype:
+    def half(self):
         """The dtype of autocast: MPS in torch 2.4 has float16 only."""
         return torch.float16 if self.device.type == "mps" else torch.bfloat16
 
-    def autocast(self) -> Any:
+    def autocast(self):
         if self.name != "autocast":
             return nullcontext()
         return torch.autocast(self.device.type, self.half)
 
-    def place(self, model: nn.Module, x: Tensor) -> tuple[nn.Module, Tensor]:
+    def place(self, model, x):
         """Return the model and its input on the device, in the setting's memory format."""
         last = self.name == "channels_last"
         memory_format = torch.channels_last if last else torch.contiguous_format
@@ -62,14 +62,14 @@ class Setting:
             x.to(self.device, memory_format=memory_format),
         )
 
-    def demo(self) -> tuple[nn.Module, Tensor]:
+    def demo(self):
         """Return the demo model and three of its pictures."""
         model = hookviz.demo_model()
         pictures = hookviz.demo_images()[:3]
         inputs = [hookviz.attribution.prepare_input(picture, model).args[0] for picture in pictures]
         return self.place(model, torch.cat(inputs))
 
-    def on_cpu(self) -> Setting:
+    def on_cpu(self):
         return replace(self, device=torch.device("cpu"), name="float32")
 
 
@@ -78,7 +78,7 @@ class Setting:
 Results = dict[str, Any]
 
 
-def capture(setting: Setting) -> Results:
+def capture(setting):
     model, x = setting.demo()
     with hookviz.capture(model) as cache, setting.autocast():
         model(x)[:, TARGET].sum().backward()
@@ -87,7 +87,7 @@ def capture(setting: Setting) -> Results:
     return maps | {f"gradient of {name}": call.gradient for name, call in calls.items()}
 
 
-def exactness(setting: Setting) -> Results:
+def exactness(setting):
     """Compare each map and gradient with the reference of the same device."""
     model, x = setting.demo()
     with true_outputs(model) as truths, setting.autocast():
@@ -102,7 +102,7 @@ def exactness(setting: Setting) -> Results:
     return {"layers that differ from the reference": different}
 
 
-def heatmaps(setting: Setting) -> Results:
+def heatmaps(setting):
     model, x = setting.demo()
     with hookviz.capture(model, LAYER) as cache, setting.autocast():
         model(x)[:, TARGET].sum().backward()
@@ -110,7 +110,7 @@ def heatmaps(setting: Setting) -> Results:
     return {method: hookviz.heatmap(cache[LAYER], method) for method in methods}
 
 
-def edits(setting: Setting) -> Results:
+def edits(setting):
     model, x = setting.demo()
     changes = {"a factor": 0.5, "mean": "mean", "a function": torch.tanh}
     results: Results = {}
@@ -120,7 +120,7 @@ def edits(setting: Setting) -> Results:
     return results
 
 
-def graph(setting: Setting) -> Results:
+def graph(setting):
     model, x = setting.demo()
     with setting.autocast():
         found = hookviz.graph(model, x)
@@ -129,7 +129,7 @@ def graph(setting: Setting) -> Results:
     return {"sources": {layer: found.sources(layer) for layer in layers}}
 
 
-def contributions(setting: Setting) -> Results:
+def contributions(setting):
     model, x = setting.demo()
     with setting.autocast():
         why = hookviz.contributions(model, x, LAYER, channel=CHANNEL, position=(3, 4))
@@ -138,7 +138,7 @@ def contributions(setting: Setting) -> Results:
     return terms | {"the remainder is rounding": rounding}
 
 
-def diagnose(setting: Setting) -> Results:
+def diagnose(setting):
     model, x = setting.demo()
     with setting.autocast():
         healthy = hookviz.diagnose(model, x)
@@ -150,7 +150,7 @@ def diagnose(setting: Setting) -> Results:
     }
 
 
-def survey(setting: Setting) -> Results:
+def survey(setting):
     model, x = setting.demo()
     with setting.autocast():
         found = hookviz.survey(model, list(x.cpu()), k=2, batch_size=2)
@@ -159,7 +159,7 @@ def survey(setting: Setting) -> Results:
     return {"top values": top, "mean": layer.mean, "standard deviation": layer.std}
 
 
-def watch(setting: Setting) -> Results:
+def watch(setting):
     model, x = setting.demo()
     optimizer = torch.optim.SGD(model.parameters(), 1e-3)
     watching = hookviz.watch(model, every=1)
@@ -171,7 +171,7 @@ def watch(setting: Setting) -> Results:
     return _numbers(watching.records())
 
 
-def attributions(setting: Setting) -> Results:
+def attributions(setting):
     model, x = setting.demo()
     results: Results = {}
     # Each device draws different noise, so SmoothGrad gets almost none.
@@ -189,15 +189,15 @@ def attributions(setting: Setting) -> Results:
 class Recurrent(nn.Module):
     """A recurrent network; cuDNN computes no gradient of one in eval mode."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.lstm, self.head = nn.LSTM(8, 16, batch_first=True), nn.Linear(16, 3)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return self.head(self.lstm(x)[0][:, -1])
 
 
-def recurrence(setting: Setting) -> Results:
+def recurrence(setting):
     torch.manual_seed(0)
     model = Recurrent().eval().to(setting.device)
     x = torch.randn(2, 6, 8).to(setting.device)
@@ -207,7 +207,7 @@ def recurrence(setting: Setting) -> Results:
     return {"saliency": gradient, "box": box}
 
 
-def attention(setting: Setting) -> Results:
+def attention(setting):
     model = hookviz.models.demo_transformer().to(setting.device)
     with setting.autocast():
         found = hookviz.attention(model, hookviz.models.demo_digits()[7], target=7)
@@ -215,7 +215,7 @@ def attention(setting: Setting) -> Results:
     return weights | {f"gradient of {layer}": found.gradients[layer] for layer in found}
 
 
-def field(setting: Setting) -> Results:
+def field(setting):
     model, x = setting.demo()
     with setting.autocast():
         found = hookviz.receptive_field(model, x, LAYER)
@@ -223,7 +223,7 @@ def field(setting: Setting) -> Results:
     return {"box": found.box(3, 4), "effective": effective}
 
 
-def compare_models(setting: Setting) -> Results:
+def compare_models(setting):
     """Compare the model with a copy on the CPU that differs in one layer."""
     (model, x), (other, _) = setting.demo(), setting.on_cpu().demo()
     other.get_submodule(LAYER).weight.data[CHANNEL] *= 1.5
@@ -233,7 +233,7 @@ def compare_models(setting: Setting) -> Results:
     return {"first layer that differs": first and first.layer}
 
 
-def trace(setting: Setting) -> Results:
+def trace(setting):
     model, x = setting.demo()
     with setting.autocast():
         events = [event for event in hookviz.trace(model, x, TARGET).records() if event["norm"]]
@@ -241,7 +241,7 @@ def trace(setting: Setting) -> Results:
     return {"norms": norms, "hooks": [(event["kind"], event["layer"]) for event in events]}
 
 
-def explorer(setting: Setting) -> Results:
+def explorer(setting):
     """Open the explorer on a picture, edit a layer and select another one."""
     model, _ = setting.demo()
     with setting.autocast():
@@ -254,7 +254,7 @@ def explorer(setting: Setting) -> Results:
     return predictions | maps
 
 
-def _numbers(records: Sequence[dict[str, Any]]) -> Results:
+def _numbers(records):
     """Return the columns of fractional numbers as tensors."""
     columns: Results = {}
     for name, first in records[0].items():
@@ -300,7 +300,7 @@ class Row:
     wrong: tuple[str, ...]
 
 
-def compare(subject: str, setting: Setting) -> Row:
+def compare(subject, setting):
     """Run a subject on the device and on the CPU."""
     measured, expected = (SUBJECTS[subject](one) for one in (setting, setting.on_cpu()))
     largest, wrong = 0.0, []
@@ -316,7 +316,7 @@ def compare(subject: str, setting: Setting) -> Row:
     return Row(subject, setting.name, largest, tuple(wrong))
 
 
-def distance(a: Tensor | float, b: Tensor | float) -> float:
+def distance(a, b):
     """Return ``norm(a - b) / norm(b)``, computed in float64 on the CPU."""
     a, b = (torch.as_tensor(value).detach().cpu().double() for value in (a, b))
     if a.shape != b.shape:
@@ -324,7 +324,7 @@ def distance(a: Tensor | float, b: Tensor | float) -> float:
     return float((a - b).norm() / b.norm().clamp(min=1e-12))
 
 
-def line(rows: Sequence[Row]) -> str:
+def line(rows):
     """Return the line of one subject: the largest difference in each setting."""
     found = [f"{'WRONG' if row.wrong else f'{row.difference:.1e}':>16}" for row in rows]
     return f"{rows[0].subject:16}" + "".join(found)
@@ -333,7 +333,7 @@ def line(rows: Sequence[Row]) -> str:
 # ---- time and memory of a step
 
 
-def costs(device: torch.device, rounds: int) -> None:
+def costs(device, rounds):
     """Print the time and the peak memory of a step, with and without hookviz."""
     setting = Setting(device)
     if device.type == "cpu":
@@ -344,20 +344,20 @@ def costs(device: torch.device, rounds: int) -> None:
     model.train()
     watching = hookviz.watch(model, every=1)
 
-    def plain() -> None:
+    def plain():
         model(x).sum().backward()
         synchronize(device)
 
-    def captured() -> Any:
+    def captured():
         with hookviz.capture(model) as cache:
             plain()
         return cache
 
-    def guarded() -> None:
+    def guarded():
         with hookviz.diagnose(model):
             plain()
 
-    def watched() -> None:
+    def watched():
         with watching:
             plain()
 
@@ -368,7 +368,7 @@ def costs(device: torch.device, rounds: int) -> None:
     print(replace(table, head=(*table.head, "peak MB"), rows=rows).markdown())
 
 
-def peak_memory(device: torch.device, step: Callable[[], Any]) -> str:
+def peak_memory(device, step):
     """Return the peak memory of a step in megabytes, "–" for a CPU."""
     if device.type == "cpu":
         return "–"
@@ -384,7 +384,7 @@ def peak_memory(device: torch.device, step: Callable[[], Any]) -> str:
     return f"{used / 1e6:.0f}"
 
 
-def synchronize(device: torch.device) -> None:
+def synchronize(device):
     """Wait until the device has done its work."""
     if device.type != "cpu":
         getattr(torch, device.type).synchronize()
@@ -393,20 +393,20 @@ def synchronize(device: torch.device) -> None:
 # ---- the program
 
 
-def available() -> str:
+def available():
     if torch.cuda.is_available():
         return "cuda"
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
-def device_description(device: torch.device) -> str:
+def device_description(device):
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return platform.processor() or platform.machine()
 
 
 @contextmanager
-def reproducible() -> Iterator[None]:
+def reproducible():
     """Choose the same algorithms in each run, without TensorFloat-32."""
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
     before = cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32
@@ -418,7 +418,7 @@ def reproducible() -> Iterator[None]:
         cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = before
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments=None):
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--device", default=available(), help="cuda, mps or cpu")
     parser.add_argument("--rounds", type=int, default=10, help="timed rounds of a step")

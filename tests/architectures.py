@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 import torchvision
 from perturbed import randomize
@@ -38,7 +35,7 @@ MODELS = {
 QUICK = {"resnet18", "squeezenet1_1"}
 
 
-def built(name: str) -> tuple[nn.Module, torch.Tensor]:
+def built(name):
     """Build one of `MODELS` in double precision; return it with two pictures."""
     options = {"weights": None}
     if name in ("googlenet", "inception_v3"):
@@ -53,7 +50,7 @@ def built(name: str) -> tuple[nn.Module, torch.Tensor]:
     return model, torch.randn(2, 3, side, side, dtype=torch.float64)
 
 
-def model_of(forward: Callable[..., Any], **parts: Any) -> nn.Module:
+def model_of(forward, **parts):
     """Return a module of these parts; `forward` gets the module and its inputs."""
     model = type("Model", (nn.Module,), {"forward": forward})()
     for name, part in parts.items():

@@ -21,7 +21,7 @@ SCRIPTS = ("page.ts", "networkPage.ts", "networkWorker.ts", "survey.ts", "trace.
 SHEETS = ("face.css", "survey.css", "trace.css", "steps.css")
 
 
-def build(folder: Path) -> None:
+def build(folder):
     """Write all bundles into a folder."""
     for name in (*MODULES, *SCRIPTS, *SHEETS):
         kind = "css" if name in SHEETS else "js"

@@ -9,10 +9,7 @@ import random
 import re
 import signal
 import sys
-from collections.abc import Generator, Iterator
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the kernels that notebooks start
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -53,7 +50,7 @@ TOGETHER = {
 FIRST = ["notebooks", "pages", *LONG, "limits"]
 
 
-def group_of(nodeid: str) -> str:
+def group_of(nodeid):
     """Name the group of tests that share a worker: one file, or several files that share a Lab.
 
     Examples
@@ -68,28 +65,28 @@ def group_of(nodeid: str) -> str:
 class Groups(LoadFileScheduling):
     """Give each group one worker; xdist's ``--dist loadgroup`` does not work with pytest 9.2."""
 
-    def _split_scope(self, nodeid: str) -> str:
+    def _split_scope(self, nodeid):
         return group_of(nodeid)
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups:
+def pytest_xdist_make_scheduler(config, log):
     return Groups(config, log)
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collect_file(file_path: Path) -> Generator[None, Any, list[pytest.Collector]]:
+def pytest_collect_file(file_path):
     """Look for examples only in helpers: looking through every test took a sixth of collection."""
     collectors = yield
     is_test = file_path.name.startswith("test_")
     return [each for each in collectors if not (is_test and isinstance(each, DoctestModule))]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     order = {group: place for place, group in enumerate(FIRST)}
     items.sort(key=lambda item: order.get(group_of(item.nodeid), len(FIRST)))
 
 
-def pytest_sessionstart(session: pytest.Session) -> None:
+def pytest_sessionstart(session):
     """Prepare the workers; the process that only distributes tests need not import torch."""
     if session.config.getoption("dist", "no") != "no" and not is_xdist_worker(session):
         return
@@ -107,7 +104,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     vars(models)["_demo_weights"] = cache(models._demo_weights)
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish():
     """Exclude the million objects of modules and tests from garbage collection."""
     gc.collect()
     gc.freeze()
@@ -118,7 +115,7 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup() -> None:
+def pytest_runtest_setup():
     """Seed before fixtures are made, so that they do not depend on the order of tests."""
     import torch
 
@@ -128,7 +125,7 @@ def pytest_runtest_setup() -> None:
 
 
 @pytest.fixture(autouse=True)
-def closed_explorers() -> Iterator[None]:
+def closed_explorers():
     """Close the test's explorers: ipywidgets keeps a reference to every open widget."""
     before = _live_widgets()
     yield
@@ -137,7 +134,7 @@ def closed_explorers() -> Iterator[None]:
             widget.close()
 
 
-def _live_widgets() -> dict[str, Any]:
+def _live_widgets():
     if "hookviz.widgets.lifecycle" not in sys.modules:
         return {}
     from hookviz.widgets.lifecycle import LiveWidget, living
@@ -146,7 +143,7 @@ def _live_widgets() -> dict[str, Any]:
 
 
 @pytest.fixture
-def restored_heatmaps() -> Iterator[None]:
+def restored_heatmaps():
     """Restore HEATMAPS, including the order of its methods, after the test."""
     from hookviz.attribution import HEATMAPS
 
@@ -157,7 +154,7 @@ def restored_heatmaps() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def translations() -> Iterator[None]:
+def translations():
     """Cache torch's operator tables: each export to ONNX would spend a second on reading them."""
     import torch._export.utils as export
     from torch.onnx._internal.exporter._registration import ONNXRegistry

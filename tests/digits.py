@@ -7,7 +7,7 @@ before the first step, after an epoch and at the end.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -22,7 +22,7 @@ STAGES = ("step 0", "an epoch", "the end")
 
 
 @cache
-def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def digits():
     """Return training pictures ``(N, 1, 8, 8)`` centred on zero with labels, and a test set."""
     from sklearn.datasets import load_digits
 
@@ -34,25 +34,25 @@ def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return x[learn], y[learn], x[judge], y[judge]
 
 
-def cross_entropy(output: Tensor, pictures: Tensor, labels: Tensor) -> Tensor:
+def cross_entropy(output, pictures, labels):
     return F.cross_entropy(output.float(), labels)
 
 
-def one_hot_bce(output: Tensor, pictures: Tensor, labels: Tensor) -> Tensor:
+def one_hot_bce(output, pictures, labels):
     """Binary cross entropy of probabilities: the network's last layer is a sigmoid."""
     return F.binary_cross_entropy(output, F.one_hot(labels, 10).float())
 
 
-def rebuilt(output: Tensor, pictures: Tensor, labels: Tensor) -> Tensor:
+def rebuilt(output, pictures, labels):
     return F.mse_loss(output, ink(pictures))
 
 
-def ink(pictures: Tensor) -> Tensor:
+def ink(pictures):
     """Scale pictures to 0 (paper) to 1 (ink)."""
     return (pictures * 6.0 + 4.9) / 16.0
 
 
-def inked(output: Tensor, pictures: Tensor, labels: Tensor) -> Tensor:
+def inked(output, pictures, labels):
     """Return segmentation targets: each pixel is paper or has the class of its digit."""
     truth = torch.where(ink(pictures)[:, 0] > 0.5, labels[:, None, None] + 1, 0)
     return F.cross_entropy(output, truth)
@@ -82,7 +82,7 @@ class Trained:
     net: Net
     stages: dict[str, nn.Module] = field(default_factory=dict)
 
-    def accuracy(self) -> float:
+    def accuracy(self):
         """The fraction of correct predictions at the end."""
         _, _, x, y = digits()
         model = self.stages["the end"].eval()
@@ -91,7 +91,7 @@ class Trained:
 
 
 @cache
-def trained(name: str) -> Trained:
+def trained(name):
     """Train a network reproducibly."""
     net = NETS[name]
     torch.manual_seed(0)
@@ -115,8 +115,8 @@ def trained(name: str) -> Trained:
 # The networks.
 
 
-def _plain(*norm: Callable[[int], nn.Module], width: int = 16) -> nn.Sequential:
-    def stage(before: int, after: int) -> list[nn.Module]:
+def _plain(*norm, width=16):
+    def stage(before, after):
         return [nn.Conv2d(before, after, 3, padding=1), *(n(after) for n in norm), nn.ReLU()]
 
     return nn.Sequential(
@@ -128,12 +128,12 @@ def _plain(*norm: Callable[[int], nn.Module], width: int = 16) -> nn.Sequential:
 class Around(nn.Module):
     """A residual connection around a scaled branch."""
 
-    def __init__(self, *branch: nn.Module, scale: Tensor | None = None) -> None:
+    def __init__(self, *branch, scale=None):
         super().__init__()
         self.branch = nn.Sequential(*branch)
         self.scale = None if scale is None else nn.Parameter(scale)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         y = self.branch(x)
         return x + (y if self.scale is None else self.scale * y)
 
@@ -141,22 +141,22 @@ class Around(nn.Module):
 class ChannelsLast(nn.Module):
     """LayerNorm over channels, as in ConvNeXt."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width):
         super().__init__()
         self.norm = nn.LayerNorm(width)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return self.norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
-def _pooled(width: int) -> list[nn.Module]:
+def _pooled(width):
     return [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10)]
 
 
-def convnext() -> nn.Module:
+def convnext():
     """Build a ConvNeXt whose LayerScale starts at 1e-6."""
 
-    def block() -> nn.Module:
+    def block():
         return Around(
             nn.Conv2d(32, 32, 7, padding=3, groups=32), ChannelsLast(32), nn.Conv2d(32, 128, 1),
             nn.GELU(), nn.Conv2d(128, 32, 1), scale=torch.full((32, 1, 1), 1e-6),
@@ -166,10 +166,10 @@ def convnext() -> nn.Module:
     return nn.Sequential(*stem, block(), block(), ChannelsLast(32), *_pooled(32))
 
 
-def depthwise() -> nn.Module:
+def depthwise():
     """Build a MobileNet: inverted bottlenecks with ReLU6."""
 
-    def block(width: int, wide: int) -> nn.Module:
+    def block(width, wide):
         return Around(
             nn.Conv2d(width, wide, 1, bias=False), nn.BatchNorm2d(wide), nn.ReLU6(inplace=True),
             nn.Conv2d(wide, wide, 3, padding=1, groups=wide, bias=False), nn.BatchNorm2d(wide),
@@ -183,16 +183,16 @@ def depthwise() -> nn.Module:
 class Gate(nn.Module):
     """Squeeze and excitation."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width):
         super().__init__()
         self.squeeze, self.excite = nn.Conv2d(width, width // 4, 1), nn.Conv2d(width // 4, width, 1)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return x * torch.sigmoid(self.excite(F.relu(self.squeeze(x.mean((2, 3), keepdim=True)))))
 
 
-def squeeze_excite() -> nn.Module:
-    def stage(before: int, after: int) -> list[nn.Module]:
+def squeeze_excite():
+    def stage(before, after):
         return [
             nn.Conv2d(before, after, 3, padding=1),
             nn.BatchNorm2d(after),
@@ -205,10 +205,10 @@ def squeeze_excite() -> nn.Module:
     )
 
 
-def resnet() -> nn.Module:
+def resnet():
     """Build a ResNet whose last BatchNorm in each branch starts with a scale of 0."""
 
-    def block() -> nn.Module:
+    def block():
         last = nn.BatchNorm2d(16)
         nn.init.zeros_(last.weight)
         return Around(
@@ -224,20 +224,20 @@ def resnet() -> nn.Module:
 class Recurrent(nn.Module):
     """A recurrent layer that reads a picture row by row."""
 
-    def __init__(self, layer: nn.Module) -> None:
+    def __init__(self, layer):
         super().__init__()
         self.layer, self.head = layer, nn.Linear(48, 10)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return self.head(self.layer(x[:, 0])[0][:, -1])
 
 
 class Attention(nn.Module):
-    def __init__(self, width: int) -> None:
+    def __init__(self, width):
         super().__init__()
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         parts = self.qkv(x).unflatten(-1, (3, 4, -1)).permute(2, 0, 3, 1, 4)
         return self.out(F.scaled_dot_product_attention(*parts).transpose(1, 2).flatten(2))
 
@@ -245,7 +245,7 @@ class Attention(nn.Module):
 class Vit(nn.Module):
     """A ViT with a class token, four attention blocks, and a head that starts at zero."""
 
-    def __init__(self, width: int = 32) -> None:
+    def __init__(self, width=32):
         super().__init__()
         self.patches = nn.Conv2d(1, width, 2, 2)
         self.token = nn.Parameter(torch.zeros(1, 1, width))
@@ -255,19 +255,19 @@ class Vit(nn.Module):
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
 
-    def _block(self, width: int) -> Iterator[nn.Module]:
+    def _block(self, width):
         yield Around(nn.LayerNorm(width), Attention(width))
         yield Around(
             nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
         )
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         x = self.patches(x).flatten(2).mT
         x = torch.cat([self.token.expand(len(x), -1, -1), x], 1) + self.places
         return self.head(self.norm(self.blocks(x))[:, 0])
 
 
-def autoencoder() -> nn.Module:
+def autoencoder():
     return nn.Sequential(
         nn.Conv2d(1, 16, 3, 2, 1), nn.ReLU(), nn.Flatten(), nn.Linear(256, 16), nn.Tanh(),
         nn.Linear(16, 256), nn.ReLU(), nn.Unflatten(1, (16, 4, 4)),
@@ -278,7 +278,7 @@ def autoencoder() -> nn.Module:
 class Segmenter(nn.Module):
     """Downsampling, upsampling and a skip connection, as in a U-Net."""
 
-    def __init__(self, width: int = 24) -> None:
+    def __init__(self, width=24):
         super().__init__()
         self.first = nn.Sequential(
             nn.Conv2d(1, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU()
@@ -291,12 +291,12 @@ class Segmenter(nn.Module):
         )  # fmt: skip
         self.head = nn.Conv2d(2 * width, 11, 1)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         x = self.first(x)
         return self.head(torch.cat([x, self.deep(x)], 1))
 
 
-def frozen() -> nn.Module:
+def frozen():
     """Build a frozen, trained network with a new head."""
     model = copy.deepcopy(trained("batchnorm").stages["the end"])
     model.requires_grad_(False)
@@ -304,7 +304,7 @@ def frozen() -> nn.Module:
     return model
 
 
-def sigmoids() -> nn.Module:
+def sigmoids():
     """Build a perceptron with sigmoids."""
     return nn.Sequential(
         nn.Flatten(),
@@ -319,12 +319,12 @@ def sigmoids() -> nn.Module:
 class Averaged(nn.Module):
     """A frozen teacher that is a moving average of its student and runs without a graph."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.pupil = _plain(nn.BatchNorm2d)
         self.teacher = copy.deepcopy(self.pupil).requires_grad_(False)
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, x):
         with torch.no_grad():
             for own, other in zip(self.teacher.parameters(), self.pupil.parameters(), strict=True):
                 own.lerp_(other, 0.05 if self.training else 0.0)
@@ -332,7 +332,7 @@ class Averaged(nn.Module):
         return self.pupil(x + 0.1 * torch.randn_like(x)), taught
 
 
-def consistent(output: tuple[Tensor, Tensor], pictures: Tensor, labels: Tensor) -> Tensor:
+def consistent(output, pictures, labels):
     own, taught = output
     alike = F.kl_div(own.log_softmax(1), taught.softmax(1), reduction="batchmean")
     return F.cross_entropy(own, labels) + 0.1 * alike
@@ -341,17 +341,17 @@ def consistent(output: tuple[Tensor, Tensor], pictures: Tensor, labels: Tensor) 
 class Tasks(nn.Module):
     """Three heads: the digit, whether it is even, and the amount of ink."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.body = _plain(nn.BatchNorm2d)[:-1]
         self.digit, self.even, self.ink = nn.Linear(128, 10), nn.Linear(128, 1), nn.Linear(128, 1)
 
-    def forward(self, x: Tensor) -> dict[str, Tensor]:
+    def forward(self, x):
         x = self.body(x)
         return {"digit": self.digit(x), "even": self.even(x)[:, 0], "ink": self.ink(x)[:, 0]}
 
 
-def tasks(output: dict[str, Tensor], pictures: Tensor, labels: Tensor) -> Tensor:
+def tasks(output, pictures, labels):
     even = F.binary_cross_entropy_with_logits(output["even"], (labels % 2 == 0).float())
     much = F.smooth_l1_loss(output["ink"], ink(pictures).mean((1, 2, 3)))
     return F.cross_entropy(output["digit"], labels) + 0.5 * even + 0.1 * much
@@ -360,11 +360,11 @@ def tasks(output: dict[str, Tensor], pictures: Tensor, labels: Tensor) -> Tensor
 class DropPath(nn.Module):
     """Residual branches that are dropped at random, per sample or for the whole batch."""
 
-    def __init__(self, branch: nn.Module, share: float, whole: bool) -> None:
+    def __init__(self, branch, share, whole):
         super().__init__()
         self.branch, self.share, self.whole = branch, share, whole
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         if not self.training:
             return x + self.branch(x)
         if self.whole:
@@ -373,8 +373,8 @@ class DropPath(nn.Module):
         return x + kept * self.branch(x)
 
 
-def droppath(whole: bool) -> nn.Module:
-    def block() -> nn.Module:
+def droppath(whole):
+    def block():
         inner = nn.Conv2d(24, 24, 3, padding=1, bias=False), nn.BatchNorm2d(24), nn.ReLU()
         return DropPath(nn.Sequential(*inner), 0.3, whole)
 
@@ -382,11 +382,11 @@ def droppath(whole: bool) -> nn.Module:
     return nn.Sequential(*stem, block(), block(), nn.MaxPool2d(2), block(), *_pooled(24))
 
 
-def frozen_norms() -> nn.Module:
+def frozen_norms():
     """Build a network for fine-tuning whose BatchNorm statistics and scales are frozen."""
 
     class Kept(nn.Sequential):
-        def train(self, mode: bool = True) -> Kept:
+        def train(self, mode=True):
             super().train(mode)
             for each in self:
                 if isinstance(each, nn.BatchNorm2d):
@@ -396,7 +396,7 @@ def frozen_norms() -> nn.Module:
     return Kept(*copy.deepcopy(trained("batchnorm").stages["the end"])).train()
 
 
-def twice(pictures: Tensor) -> Tensor:
+def twice(pictures):
     """Return two views of each picture; the second is shifted and noisy."""
     moved = pictures.roll(1, -1) + 0.1 * torch.randn_like(pictures)
     return torch.cat([pictures, moved])
@@ -405,24 +405,24 @@ def twice(pictures: Tensor) -> Tensor:
 class Contrastive(nn.Module):
     """An encoder to unit vectors, with a learned temperature."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.body = _plain(nn.BatchNorm2d)[:-1]
         self.project = nn.Sequential(nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 32))
         self.scale = nn.Parameter(torch.tensor(2.0))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return F.normalize(self.project(self.body(x)), dim=1) * self.scale.exp().sqrt()
 
 
-def info_nce(output: Tensor, pictures: Tensor, labels: Tensor) -> Tensor:
+def info_nce(output, pictures, labels):
     """InfoNCE: identify each view's partner among all views, with the diagonal masked."""
     alike = output @ output.T
     alike = alike.masked_fill(torch.eye(len(output), dtype=torch.bool), -torch.inf)
     return F.cross_entropy(alike, torch.arange(len(output)).roll(len(output) // 2))
 
 
-def ending_in_a_norm() -> nn.Module:
+def ending_in_a_norm():
     """Build a network with BatchNorm as its last layer before the pooling."""
     return nn.Sequential(
         nn.BatchNorm2d(1), nn.Conv2d(1, 16, 3, padding=1), nn.SiLU(), nn.BatchNorm2d(16),
@@ -434,11 +434,11 @@ def ending_in_a_norm() -> nn.Module:
 class Rounded(nn.Module):
     """Fake quantization whose buffer of limits is empty until the first batch."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.register_buffer("most", torch.zeros(0))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         largest = x.detach().abs().amax((0, 2, 3))
         if not self.most.numel():
             self.most.resize_(len(largest)).zero_()
@@ -448,13 +448,13 @@ class Rounded(nn.Module):
         return x + ((x / step).round().clamp(-128, 127) * step - x).detach()
 
 
-def quantized() -> nn.Module:
+def quantized():
     """Build a network for quantization-aware training."""
     layers = [*_plain(nn.BatchNorm2d)]
     return nn.Sequential(Rounded(), *layers[:3], Rounded(), *layers[3:])
 
 
-def bfloat16() -> AbstractContextManager[Any]:
+def bfloat16():
     return torch.autocast("cpu", torch.bfloat16)
 
 

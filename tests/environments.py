@@ -13,23 +13,23 @@ PINS = {
 }
 
 
-def normal(name: str) -> str:
+def normal(name):
     """Normalize the spelling of a package's name."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def installed() -> dict[str, str]:
+def installed():
     """Return package -> version, without local version labels such as +cpu in 2.11.0+cpu."""
     return {normal(d.metadata["Name"]): d.version.partition("+")[0] for d in distributions()}
 
 
-def pinned(path: Path) -> dict[str, str]:
+def pinned(path):
     """Return package -> version from a constraints file."""
     lines = [line.partition("#")[0].strip() for line in path.read_text().splitlines()]
     return {normal(name): version for name, version in (x.split("==") for x in lines if x)}
 
 
-def pins_here() -> Path:
+def pins_here():
     """Return the constraints file of this environment: the one that names its torch version."""
     torch = installed()["torch"]
     for path in PINS.values():

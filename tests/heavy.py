@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from typing import Any
-
 import pytest
 
 
-def heavy_but(
-    quick: Collection[str], cases: Iterable[Any], name: Callable[[Any], str] = str
-) -> list[Any]:
+def heavy_but(quick, cases, name=str):
     """Return named cases for ``pytest.mark.parametrize``; all but the quick ones are marked heavy.
 
     Examples

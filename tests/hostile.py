@@ -22,7 +22,7 @@ LAYER = f"conv{CLASS}"
 X = torch.rand(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 
 
-def hostile_model() -> nn.Module:
+def hostile_model():
     """Build a network with hostile names of its class, layers and a hook."""
     torch.manual_seed(0)
     model = type(f"Net{NAME}", (nn.Sequential,), {})()
@@ -32,7 +32,7 @@ def hostile_model() -> nn.Module:
     model.add_module("flat", nn.Flatten())
     model.add_module(f"head{NAME}", nn.Linear(4, 3))
 
-    def look(module: Any, args: Any, output: Any) -> None:
+    def look(module, args, output):
         """Do nothing."""
 
     look.__name__ = look.__qualname__ = f"look{NAME}"
@@ -41,26 +41,26 @@ def hostile_model() -> nn.Module:
     return model
 
 
-def captured() -> Any:
+def captured():
     model = hostile_model()
     with hookviz.capture(model) as cache:
         model(X)
     return cache
 
 
-def watched() -> Any:
+def watched():
     model = hostile_model()
     with hookviz.watch(model, every=1) as training:
         model(X).sum().backward()
     return training
 
 
-def surveyed() -> Any:
+def surveyed():
     pictures = [(x, n % 3) for n, x in enumerate(X)]
     return hookviz.survey(hostile_model(), pictures, class_names=[CLASS, "b", "c"])
 
 
-def hostile_steps(prediction: str | None) -> list[Step]:
+def hostile_steps(prediction):
     """Return steps with hostile texts, and one about the top class if its name is passed."""
     choices = [f"a{NAME}", f"b{NAME}"]
     words = {"hint": f"hint{NAME}", "explanation": f"explained{NAME}"}
@@ -97,13 +97,13 @@ CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e\ud800-\udfff]")
 class Harmless(HTMLParser):
     """Parser that fails if a name has become a tag, an event handler or a script."""
 
-    def __init__(self, page: str) -> None:
+    def __init__(self, page):
         super().__init__(convert_charrefs=True)
         self.text, self._code = "", False
         self.feed(page)
         self.close()
 
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attributes):
         known = dict(attributes)
         self._code = tag == "style" or (tag == "script" and known.get("type") is None)
         assert known.get("src") != "x"
@@ -111,9 +111,9 @@ class Harmless(HTMLParser):
             assert not (name.startswith("on") and "hacked" in (value or "")), attributes
         self.text += " ".join(str(known[name]) for name in ("alt", "title") if name in known)
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag):
         self._code = False
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         assert not (self._code and "hacked" in data)
         self.text += data

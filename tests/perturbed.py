@@ -8,17 +8,16 @@ no biases, in which even the smallest change is visible.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from hookviz.hooking.maps import as_maps
 
 BATCH = 64
 
 
-def randomize(model: nn.Module, generator: torch.Generator, biases: bool) -> None:
+def randomize(model, generator, biases):
     """Draw random weights with which values neither vanish nor explode."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -41,7 +40,7 @@ class Perturbed:
     ``boxes`` are ``(2 * D, *places)``, from and to (half-open), zero where nothing changed.
     """
 
-    def __init__(self, model: nn.Module, layers: Iterable[str], x: Tensor) -> None:
+    def __init__(self, model, layers, x):
         self.model, self.x = model, x
         self._extent, self._layers = tuple(x.shape[2:]), list(layers)
         self._from: dict[str, Tensor] = {}
@@ -49,19 +48,19 @@ class Perturbed:
         self._runs = 0  # calls of all layers in one run of the model; 0 before the first run
 
     @property
-    def boxes(self) -> dict[str, Tensor]:
+    def boxes(self):
         """By the layers' names."""
         pairs = {name: torch.cat([low, self._to[name]]) for name, low in self._from.items()}
         return {name: pair.where(pair[:1] < torch.inf, 0) for name, pair in pairs.items()}
 
-    def round(self, seed: int, *, size: float = 1e3) -> None:
+    def round(self, seed, *, size=1e3):
         """Give the model new weights, and change each pixel once."""
         generator = torch.Generator().manual_seed(seed)
         empty = seed % 2 == 0
         randomize(self.model, generator, biases=not empty)
         self.change(generator, empty, size)
 
-    def change(self, generator: torch.Generator, empty: bool, size: float = 1e3) -> None:
+    def change(self, generator, empty, size=1e3):
         """Change each pixel once, with the current weights."""
         base = torch.randn(self.x.shape, generator=generator, dtype=self.x.dtype) * (not empty)
         before = self._maps(base)
@@ -75,11 +74,11 @@ class Perturbed:
                 least = before[name].abs().max() * 1e-11
                 self._note(name, ((maps - before[name]).abs() > least).any(1), pixels)
 
-    def _maps(self, x: Tensor) -> dict[str, Tensor]:
+    def _maps(self, x):
         kept: dict[str, Tensor] = {}
         runs = 0
 
-        def keep(name: str, module: nn.Module, output: Tensor) -> None:
+        def keep(name, module, output):
             nonlocal runs
             kept[name], runs = as_maps(output.clone(), module), runs + 1
             if runs == self._runs:
@@ -98,7 +97,7 @@ class Perturbed:
             hook.remove()
         return kept
 
-    def _note(self, name: str, changed: Tensor, pixels: Tensor) -> None:
+    def _note(self, name, changed, pixels):
         """Widen the boxes of the positions that changed with a pixel, ``(B, *places)``."""
         at = pixels.T.float().reshape(*pixels.T.shape, *[1] * (changed.ndim - 1))
         low = torch.where(changed, at, torch.inf).amin(1)
@@ -107,7 +106,7 @@ class Perturbed:
         self._to[name] = torch.maximum(self._to.get(name, high), high)
 
 
-def all_boxes(found) -> Tensor:
+def all_boxes(found):
     """Return the boxes of all positions of a `hookviz.results.ReceptiveField`, as `boxes` above."""
     places = torch.ones(found.map_size).nonzero().tolist()
     boxes = torch.tensor([found.box(*place) for place in places]).float()

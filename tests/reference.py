@@ -8,7 +8,7 @@ graph untouched and retains its gradient.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager
 
 import torch
@@ -26,20 +26,18 @@ class Truths(defaultdict[str, list[Tensor]]):
         The layers' names in the order of all calls.
     """
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(list)
         self.order: list[str] = []
 
 
 @contextmanager
-def true_outputs(
-    model: nn.Module, is_layer: Callable[[nn.Module], bool] | None = None
-) -> Iterator[Truths]:
+def true_outputs(model, is_layer=None):
     """Layer name -> what it returned, call by call, with ``.grad`` after a backward."""
     is_layer = is_layer or (lambda module: isinstance(module, CONVOLUTION))
     outputs = Truths()
 
-    def wrap(name: str, module: nn.Module) -> None:
+    def wrap(name, module):
         forward = module.forward
         earlier.append((module, vars(module).get("forward")))  # as accelerate sets one
 
@@ -66,7 +64,7 @@ def true_outputs(
                 module.forward = forward
 
 
-def assert_exact(cache, outputs: dict[str, list[Tensor]]) -> int:
+def assert_exact(cache, outputs):
     """Every layer, every call, activation and gradient, bit for bit; returns how many calls."""
     assert set(cache) == {name for name, calls in outputs.items() if calls}
     count = 0

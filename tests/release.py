@@ -9,10 +9,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def faults(tag: str, root: Path = ROOT) -> list[str]:
+def faults(tag, root=ROOT):
     """What must be written before this tag can be released; nothing where all is there."""
 
-    def lines(name: str) -> list[str]:
+    def lines(name):
         return (root / name).read_text(encoding="utf-8").splitlines()
 
     version = tag.removeprefix("v")

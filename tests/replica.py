@@ -15,17 +15,17 @@ from environments import PINS, ROOT, normal
 COLAB = "torch torchvision numpy matplotlib pillow ipywidgets ipython ipykernel traitlets notebook"
 
 
-def run(*command: str) -> str:
+def run(*command):
     done = subprocess.run([sys.executable, "-m", *command], stdout=subprocess.PIPE, text=True)
     return done.stdout if not done.returncode else sys.exit(done.returncode)
 
 
-def versions() -> dict[str, str]:
+def versions():
     listed = json.loads(run("pip", "list", "--format=json", "--disable-pip-version-check"))
     return {normal(package["name"]): package["version"] for package in listed}
 
 
-def moved(before: dict[str, str], after: dict[str, str]) -> list[str]:
+def moved(before, after):
     """What is no longer as it was."""
     return [
         f"{name} {version} -> {after.get(name, 'gone')}"
@@ -34,7 +34,7 @@ def moved(before: dict[str, str], after: dict[str, str]) -> list[str]:
     ]
 
 
-def check(before: dict[str, str], what: str) -> None:
+def check(before, what):
     after = versions()
     if changes := moved(before, after):
         sys.exit(f"{what} changed versions that Colab has: {', '.join(changes)}.")
@@ -42,7 +42,7 @@ def check(before: dict[str, str], what: str) -> None:
     print(f"{what}: {len(before)} versions as before, {len(added)} added: {', '.join(added)}")
 
 
-def main() -> None:
+def main():
     uv = ("uv", "pip", "install", "--quiet", "--python", sys.executable, "-c", str(PINS["colab"]))
     run(*uv, *COLAB.split())
     before = versions()

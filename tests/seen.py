@@ -5,14 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterator
 from html import unescape
-from typing import Any
 
 import ipywidgets as widgets
 
 
-def parts(widget: widgets.Widget) -> Iterator[widgets.Widget]:
+def parts(widget):
     """The widget and all that is in it, but for what is hidden."""
     if is_shown(widget):
         yield widget
@@ -20,33 +18,33 @@ def parts(widget: widgets.Widget) -> Iterator[widgets.Widget]:
             yield from parts(child)
 
 
-def is_shown(widget: widgets.Widget) -> bool:
+def is_shown(widget):
     return widget.layout.display != "none"
 
 
-def labels(widget: widgets.Widget) -> dict[str, widgets.Widget]:
+def labels(widget):
     """Label -> the control or button that has it."""
     found = ((getattr(part, "description", ""), part) for part in parts(widget))
     return {label: part for label, part in found if label}
 
 
-def registered() -> set[str]:
+def registered():
     """Ids of all widgets that are alive, in ipywidgets 7 and 8."""
     module = widgets.widgets.widget
     return set(module._instances if hasattr(module, "_instances") else widgets.Widget.widgets)
 
 
-def control(widget: widgets.Widget, label: str) -> widgets.Widget:
+def control(widget, label):
     return labels(widget)[label]
 
 
-def html(widget: widgets.Widget, text: str) -> widgets.HTML:
+def html(widget, text):
     """The one HTML that says this, in its source."""
     (found,) = (p for p in parts(widget) if isinstance(p, widgets.HTML) and text in p.value)
     return found
 
 
-def says(widget: widgets.Widget, text: str) -> bool:
+def says(widget, text):
     """Whether any HTML does."""
     return any(isinstance(part, widgets.HTML) and text in part.value for part in parts(widget))
 
@@ -56,14 +54,14 @@ TITLE, HEADING = 'class="title"', 'class="heading"'
 NOTE = 'class="readings note"'
 
 
-def blocks(page: str) -> dict[str, Any]:
+def blocks(page):
     """What a page that `to_html` wrote holds as JSON, each by its id."""
     found = re.findall(r'<script type="application/json" id="([\w-]+)">(.*?)</script>', page, re.S)
     assert len(dict(found)) == len(found)
     return {name: json.loads(text) for name, text in found}
 
 
-def framed(widget: widgets.Widget) -> dict[str, Any]:
+def framed(widget):
     """The data of the page that a widget shows in its one frame."""
     (frame,) = widget.children
     (page,) = re.findall(r'srcdoc="([^"]*)"', frame.value)

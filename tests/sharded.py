@@ -20,14 +20,14 @@ import hookviz
 CPU = torch.device("cpu")
 
 
-def net() -> nn.Module:
+def net():
     torch.manual_seed(0)
     inner = nn.Sequential(nn.Conv2d(8, 8, 3), nn.ReLU(inplace=True))
     head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4))
     return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(inplace=True), inner, *head).eval()
 
 
-def sharded(kind: str) -> nn.Module:
+def sharded(kind):
     model = net()
     if kind == "fsdp2":
         from torch.distributed.device_mesh import init_device_mesh
@@ -42,7 +42,7 @@ def sharded(kind: str) -> nn.Module:
     return Fsdp(model, device_id=CPU, use_orig_params=True)
 
 
-def look(rank: int, kind: str, folder: str, answers: object) -> None:
+def look(rank, kind, folder, answers):
     torch.set_num_threads(1)
     store = f"file://{folder}/meeting"
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=2)
@@ -74,14 +74,14 @@ def look(rank: int, kind: str, folder: str, answers: object) -> None:
     os._exit(0)
 
 
-def works(model: nn.Module, x: torch.Tensor, expected: torch.Tensor) -> tuple[bool, bool]:
+def works(model, x, expected):
     after = torch.equal(model(x), expected)
     model.zero_grad()
     model(x).sum().backward()
     return after, all(p.grad is not None for p in model.parameters() if p.numel())
 
 
-def captured(model: nn.Module, x: torch.Tensor) -> hookviz.results.FeatureCache:
+def captured(model, x):
     with hookviz.capture(model) as cache:
         model(x)
     return cache

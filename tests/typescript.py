@@ -6,7 +6,6 @@ Run ``make messages`` after a change of a message or a setting.
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -40,7 +39,7 @@ NOT_SENT = (Settings, "target")  # it may be any object: the facts have it in wo
 HEAD = "// Generated from hookviz/view/messages.py and settings.py by `make messages`.\n"
 
 
-def type_of(hint: Any, asked: bool = False) -> str:
+def type_of(hint, asked=False):
     """Return a Python type as one of TypeScript.
 
     A float of the kernel may be NaN or infinite, which JSON lacks: it arrives as null. The
@@ -70,7 +69,7 @@ def type_of(hint: Any, asked: bool = False) -> str:
     return PLAIN.get(hint) or ("SentQuestion" if hint is messages.Question else hint.__name__)
 
 
-def interface(kind: type) -> str:
+def interface(kind):
     """Return the declaration of a dataclass or a named tuple."""
     hints = get_type_hints(kind, include_extras=True)
     asked = issubclass(kind, (messages.Question, messages.Request, Settings))
@@ -94,14 +93,14 @@ def interface(kind: type) -> str:
     return "\n".join([*lines, "}"])
 
 
-def kinds() -> Iterator[type]:
+def kinds():
     """Yield the messages and their parts, each after those that it extends."""
     for kind in (Settings, *vars(messages).values()):
         if isinstance(kind, type) and (is_dataclass(kind) or hasattr(kind, "_fields")):
             yield kind
 
 
-def text() -> str:
+def text():
     """Return the whole file."""
     questions = " | ".join(kind.__name__ for kind in messages.QUESTIONS.values())
     requests = " | ".join(kind.__name__ for kind in messages.REQUESTS.values())

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 _MISSING = object()
 
@@ -22,7 +21,7 @@ class Snapshot:
     bits: dict[str, Tensor]
 
 
-def snapshot(model: nn.Module) -> Snapshot:
+def snapshot(model):
     """Store everything that a run might change.
 
     That is: every module's class and ``__dict__`` (hooks, training flags, parameters, buffers,
@@ -35,7 +34,7 @@ def snapshot(model: nn.Module) -> Snapshot:
     return Snapshot(dict(_objects(model)), values)
 
 
-def changes(model: nn.Module, before: Snapshot) -> list[str]:
+def changes(model, before):
     """List the changes since the snapshot; empty if there are none."""
     objects, values = dict(_objects(model)), dict(_values(model))
     found = []
@@ -51,13 +50,13 @@ def changes(model: nn.Module, before: Snapshot) -> list[str]:
     return found
 
 
-def assert_untouched(model: nn.Module, before: Snapshot) -> None:
+def assert_untouched(model, before):
     """Fail with the names of what has changed since ``before``."""
     changed = changes(model, before)
     assert not changed, f"{len(changed)} things changed: " + "; ".join(changed[:10])
 
 
-def _objects(model: nn.Module) -> Iterator[tuple[str, Any]]:
+def _objects(model):
     """Yield everything that must be the identical object, or an equal plain value."""
     for name, module in model.named_modules():
         yield f"{name}.__class__", type(module)
@@ -78,7 +77,7 @@ def _objects(model: nn.Module) -> Iterator[tuple[str, Any]]:
     yield "numpy's random state", _numpy_state()
 
 
-def _held(name: str, holder: Any) -> Iterator[tuple[str, Any]]:
+def _held(name, holder):
     """Yield the entries of a dict or list in order, also of those one level deeper."""
     if not isinstance(holder, dict):
         yield name, holder
@@ -94,14 +93,14 @@ def _held(name: str, holder: Any) -> Iterator[tuple[str, Any]]:
             yield f"the entries of {name}[{key!r}]", tuple(value)
 
 
-def _tensors(model: nn.Module) -> Iterator[tuple[str, str, Tensor]]:
+def _tensors(model):
     for name, parameter in model.named_parameters():
         yield "parameter", name, parameter
     for name, buffer in model.named_buffers():
         yield "buffer", name, buffer
 
 
-def _values(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+def _values(model):
     """Yield the tensors that must be equal to the bit."""
     for kind, name, tensor in _tensors(model):
         yield f"{kind} {name}", tensor.detach()
@@ -110,7 +109,7 @@ def _values(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     yield "torch's random state", torch.get_rng_state()
 
 
-def _bits(tensor: Tensor) -> Tensor:
+def _bits(tensor):
     """Return the bytes: NaN equals itself, 0.0 differs from -0.0; none for meta tensors."""
     if tensor.is_meta:
         return torch.empty(0, dtype=torch.uint8)
@@ -119,7 +118,7 @@ def _bits(tensor: Tensor) -> Tensor:
     return tensor.cpu().contiguous().flatten().view(torch.uint8)
 
 
-def _numpy_state() -> tuple:
+def _numpy_state():
     kind, keys, *rest = np.random.get_state()
     return (kind, keys.tobytes(), *rest)
 
@@ -127,7 +126,7 @@ def _numpy_state() -> tuple:
 _PLAIN = (bool, int, float, str, bytes, type(None))
 
 
-def _same(first: Any, second: Any) -> bool:
+def _same(first, second):
     """Return whether these are the same object or equal plain values, also in tuples."""
     if first is second:
         return True
@@ -138,7 +137,7 @@ def _same(first: Any, second: Any) -> bool:
     return isinstance(first, _PLAIN) and first == second
 
 
-def _said(value: Any) -> str:
+def _said(value):
     if value is _MISSING:
         return "not there"
     if isinstance(value, Tensor):

@@ -43,7 +43,7 @@ BENCHMARKS: dict[str, Callable[[bool], Iterator[Table]]] = {
 }
 
 
-def main() -> None:
+def main():
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}")
     parser.add_argument("--quick", action="store_true", help="few rounds: does it run at all?")
@@ -62,7 +62,7 @@ def main() -> None:
             write(name, tables)
 
 
-def write(name: str, tables: list[Table]) -> None:
+def write(name, tables):
     """Replace a benchmark's section of the page."""
     text = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
     parts = {part.split("\n", 1)[0]: f"## {part}" for part in text.strip().split("\n## ")[1:]}
@@ -75,7 +75,7 @@ def write(name: str, tables: list[Table]) -> None:
     PAGE.write_text(page + "\n", encoding="utf-8")
 
 
-def machine() -> str:
+def machine():
     """Return the versions and the number of processors."""
     return (
         f"hookviz {hookviz.__version__}, Python {platform.python_version()}, torch "

@@ -9,7 +9,6 @@ import base64
 import io
 import statistics
 import tempfile
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +18,7 @@ import nbformat
 from chromium import FLAGS, executable
 from lab import Lab, Notebook
 from PIL import Image
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import sync_playwright
 
 import hookviz
 from benchmarks.race import Table, timed, turns
@@ -118,7 +117,7 @@ FOLLOW = """async (text) => {
 
 
 @contextmanager
-def chromium() -> Iterator[Browser]:
+def chromium():
     """Start a browser as the browser tests do."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable(), args=FLAGS)
@@ -127,7 +126,7 @@ def chromium() -> Iterator[Browser]:
 
 
 @contextmanager
-def jupyter_lab() -> Iterator[Any]:
+def jupyter_lab():
     """Start a JupyterLab."""
     with tempfile.TemporaryDirectory() as home:
         lab = Lab(Path(home))
@@ -137,7 +136,7 @@ def jupyter_lab() -> Iterator[Any]:
             lab.close()
 
 
-def opened(lab: Any, browser: Browser, name: str, cells: list[str]) -> Page:
+def opened(lab, browser, name, cells):
     """Run cells in a new notebook, and return its page."""
     notebook = nbformat.v4.new_notebook(
         cells=[nbformat.v4.new_code_cell(cell.strip()) for cell in cells],
@@ -161,7 +160,7 @@ class Pressed:
     seconds: list[float] = field(default_factory=list)  #: from a key to its picture
     held: list[tuple[float, float]] = field(default_factory=list)  #: pictures and frames a second
 
-    def block(self) -> None:
+    def block(self):
         """Press the key a few times, measure all presses but the first, then hold the key."""
         self.page.bring_to_front()  # a page behind another one gets no animation frames
         self.page.locator(self.slider).first.focus()
@@ -178,7 +177,7 @@ class Pressed:
         self.page.wait_for_timeout(1500)
 
 
-def key_press(quick: bool) -> Iterator[Table]:
+def key_press(quick):
     """Press a key on a slider in JupyterLab, and wait for another map of resnet18's first layer."""
     racing = [
         Pressed("interact and imshow", [MODEL, INTERACT], ".widget-output .jp-OutputArea img"),
@@ -205,7 +204,7 @@ def key_press(quick: bool) -> Iterator[Table]:
     yield Table("a key is held, each second", ["", "pictures", "frames of the browser"], rows)
 
 
-def network_pages(quick: bool) -> Iterator[Table]:
+def network_pages(quick):
     """Open a page that runs its network, wait for its first map, and give it other pictures."""
     files = []
     for picture in hookviz.models.photographs().values():
@@ -237,7 +236,7 @@ def network_pages(quick: bool) -> Iterator[Table]:
     yield Table("pages that run their network", head, rows)
 
 
-def first_map(browser: Browser, path: Path, loads: list[float]) -> Page:
+def first_map(browser, path, loads):
     """Open a page, and append the time to its first map to ``loads``."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.goto(path.as_uri())

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 import torch
 import torchvision
@@ -17,7 +15,7 @@ from torch import Tensor, nn
 from torchcam.methods import GradCAM as TorchCam
 
 import hookviz
-from benchmarks.race import Table, raced
+from benchmarks.race import raced
 from hookviz.view.map import map_payload
 from hookviz.view.messages import WhyQuestion
 from hookviz.view.reason import why_answer
@@ -34,7 +32,7 @@ TAKEN_APART = {
 """Network -> a layer in which a value is explained."""
 
 
-def network(name: str, **options: Any) -> nn.Module:
+def network(name, **options):
     """Return a network of torchvision with random weights, the same at every call."""
     torch.manual_seed(0)
     if name == "googlenet":
@@ -42,12 +40,12 @@ def network(name: str, **options: Any) -> nn.Module:
     return torchvision.models.get_model(name, **options).eval()
 
 
-def picture(quick: bool) -> Tensor:
+def picture(quick):
     side = 64 if quick else 224
     return torch.randn(1, 3, side, side, generator=torch.Generator().manual_seed(0))
 
 
-def capture(quick: bool) -> Iterator[Table]:
+def capture(quick):
     """Capture every convolution's output and the gradient that reaches it."""
     rounds = 2 if quick else 15
     for name in ("vgg11",) if quick else ("resnet50", "vgg11"):
@@ -65,13 +63,13 @@ def capture(quick: bool) -> Iterator[Table]:
         yield raced(f"{name}: forward, and backward to the input", both, rounds)
 
 
-def forwards(model: nn.Module, x: Tensor) -> dict[str, Callable[[], Any]]:
+def forwards(model, x):
     """Return several ways to store the outputs of one forward."""
 
-    def by_hooks(keep: Callable[[Tensor], Tensor]) -> Any:
+    def by_hooks(keep):
         kept: list[Tensor] = []
 
-        def after(module: nn.Module, args: object, output: Tensor) -> None:
+        def after(module, args, output):
             kept.append(keep(output))
 
         with hooked(convolutions(model), after):
@@ -87,16 +85,16 @@ def forwards(model: nn.Module, x: Tensor) -> dict[str, Callable[[], Any]]:
     }
 
 
-def captured(model: nn.Module, act: Callable[[], Any]) -> Any:
+def captured(model, act):
     with hookviz.capture(model) as cache:
         return act(), cache
 
 
-def by_hand(model: nn.Module, x: Tensor, keep_gradient: Callable[[Tensor], Tensor]) -> Any:
+def by_hand(model, x, keep_gradient):
     """Store the outputs and gradients of one forward and backward with hand-written hooks."""
     kept: list[Tensor] = []
 
-    def after(module: nn.Module, args: object, output: Tensor) -> None:
+    def after(module, args, output):
         kept.append(output.detach().clone())
         output.register_hook(lambda gradient: kept.append(keep_gradient(gradient)))
 
@@ -104,27 +102,27 @@ def by_hand(model: nn.Module, x: Tensor, keep_gradient: Callable[[Tensor], Tenso
         return input_gradient(model, x), kept
 
 
-def input_gradient(model: nn.Module, x: Tensor) -> Tensor:
+def input_gradient(model, x):
     """Run a forward, and a backward from one class to the picture."""
     x = x.clone().requires_grad_()
     return torch.autograd.grad(model(x)[0, CLASS], x)[0]
 
 
-def forward(model: nn.Module, x: Tensor) -> Tensor:
+def forward(model, x):
     with torch.no_grad():
         return model(x)
 
 
-def convolutions(model: nn.Module) -> list[nn.Module]:
+def convolutions(model):
     return modules_of(model, nn.Conv2d)
 
 
-def modules_of(model: nn.Module, *kinds: type[nn.Module]) -> list[nn.Module]:
+def modules_of(model, *kinds):
     return [module for module in model.modules() if isinstance(module, kinds)]
 
 
 @contextmanager
-def hooked(modules: Iterable[nn.Module], after: Callable[..., None]) -> Iterator[None]:
+def hooked(modules, after):
     """Register a forward hook on each module within the block."""
     handles = [module.register_forward_hook(after) for module in modules]
     try:
@@ -134,28 +132,28 @@ def hooked(modules: Iterable[nn.Module], after: Callable[..., None]) -> Iterator
             handle.remove()
 
 
-def heatmaps(quick: bool) -> Iterator[Table]:
+def heatmaps(quick):
     """Compute Grad-CAM for every layer."""
     rounds, slow_rounds = (2, 1) if quick else (10, 1)
     model, x = network("resnet50"), picture(quick)
     layers, plain = convolutions(model), partial(input_gradient, model, x)
 
-    def by_hookviz() -> Any:
+    def by_hookviz():
         with hookviz.capture(model) as cache:
             input_gradient(model, x)
         return [hookviz.heatmap(record) for record in cache.values()]
 
-    def by_torchcam() -> Any:
+    def by_torchcam():
         with TorchCam(model, list(layers)) as cam:
             return cam(CLASS, model(x))
 
-    def by_grad_cam() -> Any:
+    def by_grad_cam():
         with GradCAM(model, layers) as cam:
             heat = cam(x, [ClassifierOutputTarget(CLASS)])
         model.zero_grad()  # GradCAM also computes gradients of the weights
         return heat
 
-    def by_captum() -> Any:
+    def by_captum():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return [LayerGradCam(model, layer).attribute(x.clone(), CLASS) for layer in layers]
@@ -173,7 +171,7 @@ def heatmaps(quick: bool) -> Iterator[Table]:
     )
 
 
-def graph(quick: bool) -> Iterator[Table]:
+def graph(quick):
     """Record a network's graph and explain a value. The ratios are relative to one forward."""
     for name in [*TAKEN_APART][: 1 if quick else None]:
         model, x, layer = network(name), picture(quick), TAKEN_APART[name]

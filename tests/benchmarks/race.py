@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -30,19 +30,19 @@ class Table:
     rows: Sequence[Sequence[str]]
     note: str = ""  #: a sentence below the table
 
-    def markdown(self) -> str:
+    def markdown(self):
         """Return the table in Markdown."""
         lines = [self.head, ["---", *["---:"] * (len(self.head) - 1)], *self.rows]
         table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
         return "\n\n".join([f"**{self.title}**", table, *filter(None, [self.note])])
 
 
-def raced(title: str, contenders: Contenders, rounds: int, warmups: int = 1) -> Table:
+def raced(title, contenders, rounds, warmups=1):
     """Let contenders race, and return their medians and ratios as a table."""
     return timed(title, race(contenders, rounds, warmups))
 
 
-def timed(title: str, seconds: Mapping[str, Sequence[float]]) -> Table:
+def timed(title, seconds):
     """Return each contender's median time, and its ratio to that of the first contender."""
     baseline = statistics.median(next(iter(seconds.values())))
     rows = []
@@ -55,12 +55,7 @@ def timed(title: str, seconds: Mapping[str, Sequence[float]]) -> Table:
     return Table(title, ["", "median ms", "ratio", "9 of 10 within, ms"], rows)
 
 
-def race(
-    contenders: Contenders,
-    rounds: int,
-    warmups: int = 1,
-    clock: Callable[[], float] = time.process_time,
-) -> dict[str, list[float]]:
+def race(contenders, rounds, warmups=1, clock=time.process_time):
     """Time every contender once per round, after some rounds that do not count.
 
     The default clock is processor time, since other processes may take the processor meanwhile.
@@ -78,7 +73,7 @@ def race(
     return seconds
 
 
-def turns(contenders: Sequence[Contender], number: int) -> list[Contender]:
+def turns(contenders, number):
     """Return the order of a round: two rounds start with each, the second one backwards.
 
     A contender inherits the caches and the heap of the one before it. In a mere rotation that
@@ -96,7 +91,7 @@ def turns(contenders: Sequence[Contender], number: int) -> list[Contender]:
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
+def one_thread():
     """Run torch on one thread: two slow down badly if another process needs a core."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 from limits.peak import measure
-from PIL import Image
 
 import hookviz
 from benchmarks.passes import network
@@ -19,11 +17,11 @@ from benchmarks.race import Table, raced
 MB = 1_000_000
 
 
-def photograph() -> Image.Image:
+def photograph():
     return hookviz.models.photographs()["chelsea"]
 
 
-def explorers(quick: bool) -> Iterator[Table]:
+def explorers(quick):
     """Make an explorer, show it, and write it as a page."""
     rounds, warmups = (1, 0) if quick else (4, 1)
     lite, weights = hookviz.pretrained("efficientnet_lite0")
@@ -37,7 +35,7 @@ def explorers(quick: bool) -> Iterator[Table]:
             # In a kernel, too, the explorer draws its still picture when it is made.
             stack.enter_context(patch("hookviz.widgets.plain.in_front_end", lambda widget: True))
 
-            def make(stack=stack, model=model, picture=picture, given=given) -> Any:
+            def make(stack=stack, model=model, picture=picture, given=given):
                 explorer = hookviz.explore(model, picture, weights=given)
                 stack.callback(explorer.close)
                 return explorer
@@ -53,7 +51,7 @@ def explorers(quick: bool) -> Iterator[Table]:
             yield raced(f"{name}: an explorer and its page", contenders, rounds, warmups)
 
 
-def memory(quick: bool) -> Iterator[Table]:
+def memory(quick):
     """Measure each task's peak memory, above that of model and input."""
     case, budget = (("narrow", 1, 1024), 20) if quick else (("resnet50", 1, 1024), 250)
     bounded = f", max_bytes={budget} MB"

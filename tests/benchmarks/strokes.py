@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterator
-from typing import Any
-
-from playwright.sync_api import Browser
 
 from benchmarks.in_browser import CANVAS_ON, chromium, jupyter_lab, opened
 from benchmarks.race import Table
@@ -119,7 +115,7 @@ EXECUTE = """([name, code]) => {
 }"""
 
 
-def strokes(quick: bool) -> Iterator[Table]:
+def strokes(quick):
     """Paint over the input in JupyterLab, and wait for the new map."""
     with jupyter_lab() as lab, chromium() as browser:
         for name, case in CASES.items():
@@ -132,9 +128,7 @@ def strokes(quick: bool) -> Iterator[Table]:
             yield Table(f"{name}: the stages after a stroke", head, rows)
 
 
-def stroke_times(
-    lab: Any, browser: Browser, name: str, case: str, count: int
-) -> tuple[dict[str, list[float]], list[float]]:
+def stroke_times(lab, browser, name, case, count):
     """Return the milliseconds of each stage, and those of plain runs between the strokes."""
     page = opened(lab, browser, name, [CANVAS_ON, KERNEL, case, SHOW])
     execute = lambda code: page.evaluate(EXECUTE, [f"{name}.ipynb", code])  # noqa: E731

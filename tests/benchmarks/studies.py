@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 import torchvision
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
@@ -29,7 +29,7 @@ more values of each picture into its sketch if the data set is small."""
 WATCHED = nn.Conv2d, nn.Linear, nn.BatchNorm2d, nn.ReLU
 
 
-def tiny() -> nn.Sequential:
+def tiny():
     """Build a network for pictures of digits, 8×8."""
     return nn.Sequential(
         nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(),
@@ -42,11 +42,11 @@ def tiny() -> nn.Sequential:
 class Residual(nn.Sequential):
     """Adds its result to its input, so that no gradient explodes, however many blocks there are."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return x + 0.1 * super().forward(x)
 
 
-def chain(depth: int) -> nn.Sequential:
+def chain(depth):
     """Build a network of ``depth`` blocks with very little arithmetic."""
     blocks = [
         Residual(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()) for _ in range(depth)
@@ -54,13 +54,11 @@ def chain(depth: int) -> nn.Sequential:
     return nn.Sequential(*blocks, nn.Flatten(), nn.Linear(8 * 256, 10))
 
 
-def step(
-    model: nn.Module, x: Tensor, around: Around = nullcontext, train: bool = False
-) -> Callable[[], Tensor]:
+def step(model, x, around=nullcontext, train=False):
     """Return a function that runs a forward and backward in a block and, with ``train``, SGD."""
     optimizer = torch.optim.SGD(model.parameters(), 1e-4)
 
-    def once() -> Tensor:
+    def once():
         optimizer.zero_grad()
         with around():
             loss = loss_of(model(x))
@@ -72,11 +70,11 @@ def step(
     return once
 
 
-def loss_of(output: Tensor) -> Tensor:
+def loss_of(output):
     return cross_entropy(output, torch.arange(len(output)) % 10)
 
 
-def diagnose(quick: bool) -> Iterator[Table]:
+def diagnose(quick):
     """Diagnose networks of several depths, compared with a plain forward and backward."""
     rounds, side, depths = (1, 64, (20, 80)) if quick else (5, 224, (250, 1000))
     cases = {"resnet50": (network("resnet50").train(), torch.randn(4, 3, side, side))}
@@ -97,7 +95,7 @@ def diagnose(quick: bool) -> Iterator[Table]:
     yield Table("diagnose: how it grows with the layers", head, [row])
 
 
-def guard(quick: bool) -> Iterator[Table]:
+def guard(quick):
     """Watch a training step for NaN and Inf."""
     cases = {
         "resnet18": (network("resnet18").train(), torch.randn(8, 3, 224, 224)),
@@ -114,13 +112,13 @@ def guard(quick: bool) -> Iterator[Table]:
         yield raced(f"{title}: a guarded step", steps, 2 if quick else 7)
 
 
-def watch(quick: bool) -> Iterator[Table]:
+def watch(quick):
     """Record a training."""
     model, x = network("resnet18").train(), torch.randn(8, 3, *([32, 32] if quick else [128, 128]))
     layers = modules_of(model, *WATCHED)
     kept: list[Any] = []
 
-    def fastai_like(module: nn.Module, args: Any, output: Tensor) -> None:
+    def fastai_like(module, args, output):
         """Keep the statistics of fastai's ActivationStats with ``with_hist``."""
         values = output.detach().float()
         kept[:] = values.mean().item(), values.std().item(), values.cpu().histc(40, 0, 10)
@@ -149,7 +147,7 @@ def watch(quick: bool) -> Iterator[Table]:
     yield replace(timed("resnet18: every 50th step recorded", seconds), note=note)
 
 
-def survey(quick: bool) -> Iterator[Table]:
+def survey(quick):
     """Find what each channel responds to in a data set, compared with a plain pass over it."""
     cases: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
         "a tiny network": (tiny().eval(), (4096, 1, 8, 8)),
@@ -161,7 +159,7 @@ def survey(quick: bool) -> Iterator[Table]:
     for name, (model, size) in [*cases.items()][: 1 if quick else None]:
         pictures = list(torch.randn(64 if quick else size[0], *size[1:]))
 
-        def part(some: list[Tensor], model: nn.Module = model) -> Any:
+        def part(some, model=model):
             given = {"batch_size": BATCH, "shard": (0, LARGE)}
             return hookviz.survey(model, some * LARGE, **given)  # type: ignore[arg-type]
 
@@ -179,14 +177,14 @@ def survey(quick: bool) -> Iterator[Table]:
         yield replace(timed(f"{name}: a survey of {len(pictures)} pictures", found), note=note)
 
 
-def plain_pass(model: nn.Module, pictures: list[Tensor]) -> None:
+def plain_pass(model, pictures):
     """Run the model on all pictures."""
     with torch.no_grad():
         for batch in DataLoader(pictures, BATCH):  # type: ignore[arg-type]
             model(batch)
 
 
-def compare(quick: bool) -> Iterator[Table]:
+def compare(quick):
     """Compare two networks. The baseline is a forward and backward of each."""
     a, b, x = resnet20(), resnet20(), torch.randn(64, 3, 32, 32)
     one, other = step(a, x), step(b, x)
@@ -197,7 +195,7 @@ def compare(quick: bool) -> Iterator[Table]:
     yield raced("resnet20: compare", contenders, 1 if quick else 5)
 
 
-def resnet20() -> nn.Module:
+def resnet20():
     """Build ResNet20 for pictures of 32×32: three stages of three blocks, 16, 32 and 64 wide."""
     block, widths = torchvision.models.resnet.BasicBlock, (16, 16, 32, 64)
     layers: list[nn.Module] = [

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from front_end import PATIENCE, TOKEN, FrontEnd, OpenNotebook, number, wait_for
 
 
@@ -12,7 +10,7 @@ class Classic(FrontEnd):
 
     module = "notebook"
 
-    def options(self) -> dict[str, Any]:
+    def options(self):
         return {
             "ip": "127.0.0.1",
             "port": self.port,
@@ -22,7 +20,7 @@ class Classic(FrontEnd):
             "NotebookApp.notebook_dir": self.files,
         }
 
-    def address(self, name: str) -> str:
+    def address(self, name):
         return f"http://127.0.0.1:{self.port}/notebooks/{name}?token={TOKEN}"
 
 
@@ -51,17 +49,17 @@ class ClassicNotebook(OpenNotebook):
     # MathJax first looks for a local font.
     noise = (*OpenNotebook.noise, "Access to font at", "net::ERR_FAILED")
 
-    def open(self, seconds: float = PATIENCE) -> None:
+    def open(self, seconds=PATIENCE):
         super().open(seconds)
         self.page.wait_for_function(CONNECTED)  # before that, a command would be lost
 
-    def run_all(self, seconds: float = PATIENCE) -> None:
+    def run_all(self, seconds=PATIENCE):
         self.page.locator("#celllink").click()
         self.page.locator("#run_all_cells a").click()
         prompts = self.page.locator(".code_cell .input_prompt")
         problems = self.page.locator(self.problems)
 
-        def done() -> bool:
+        def done():
             texts = prompts.all_inner_texts()
             finished = bool(texts) and all(number(text).isdigit() for text in texts)
             return finished or problems.count() > 0
@@ -69,13 +67,13 @@ class ClassicNotebook(OpenNotebook):
         wait_for(done, "all cells to have run", seconds)
         assert not problems.count(), problems.first.inner_text()
 
-    def press_restart(self) -> None:
+    def press_restart(self):
         self.page.locator("#kernellink").click()
         self.page.locator("#restart_kernel a").click()
         self.page.locator(".modal-footer .btn-danger").click()
 
-    def round_trip(self) -> None:
+    def round_trip(self):
         self.page.evaluate(ANSWER)
 
-    def theme(self, name: str) -> None:
+    def theme(self, name):
         assert name in self.themes

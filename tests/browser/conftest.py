@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 from chromium import FLAGS, executable
@@ -18,7 +16,6 @@ from front_end import (
     PATIENCE,
     VIEW,
     WIDGETS,
-    FrontEnd,
     OpenNotebook,
     nothing_wrong,
     write_notebook,
@@ -71,7 +68,7 @@ SHOTS = bool(os.environ.get("HOOKVIZ_SHOTS"))
 FAILED = pytest.StashKey[bool]()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     # Run last the tests that end the shared kernel, since the next kernel imports torch again.
     items.sort(key=lambda item: "test_kernel_gone.py" in item.nodeid)
     for item in items:
@@ -80,17 +77,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+def pytest_runtest_makereport(item):
     report = yield
     item.stash[FAILED] = report.failed or (report.when != "setup" and item.stash[FAILED])
     return report
 
 
 @pytest.fixture
-def shoot(request: pytest.FixtureRequest) -> Callable[[Page], None]:
+def shoot(request):
     """Return a function that takes a screenshot of a page if people asked for it; see `SHOTS`."""
 
-    def taken(page: Page) -> None:
+    def taken(page):
         if SHOTS and not page.is_closed():
             name = re.sub(r"\W+", "-", request.node.name)
             page.screenshot(path=ROOT / "test-output" / f"ipywidgets{WIDGETS}" / f"{name}.png")
@@ -99,16 +96,16 @@ def shoot(request: pytest.FixtureRequest) -> Callable[[Page], None]:
 
 
 @pytest.fixture(scope="session")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrontEnd]:
+def lab(tmp_path_factory):
     server = SERVER(tmp_path_factory.mktemp("lab"))
     yield server
     server.close()
 
 
-def with_timeout(new_page: Callable[..., Any]) -> Callable[..., Any]:
+def with_timeout(new_page):
     """Make `new_page` use the timeout of `wait_for`, and slow pages down if requested."""
 
-    def opened(self: Any, **options: Any) -> Any:
+    def opened(self, **options):
         page = new_page(self, **options)
         page.set_default_timeout(1000 * PATIENCE)
         if SLOW > 1:
@@ -121,7 +118,7 @@ def with_timeout(new_page: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
+def browser():
     expect.set_options(timeout=1000 * PATIENCE)
     with sync_playwright() as playwright, pytest.MonkeyPatch.context() as patch:
         for kind in (Browser, BrowserContext):
@@ -133,13 +130,13 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def chrome(browser: Any) -> Any:
+def chrome(browser):
     """Return the shared browser; each of its pages has a separate context."""
     return browser.browser
 
 
 @pytest.fixture(scope="session")
-def explorer_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def explorer_page(tmp_path_factory):
     """Return the page of an explorer of the demo model, written once; see `explorer`."""
     path = tmp_path_factory.mktemp("page") / "explorer.html"
     made = demo_explorer()
@@ -149,14 +146,14 @@ def explorer_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def explorer() -> Iterator[Any]:
+def explorer():
     """Return an explorer in the state in which `explorer_page` opens."""
     made = demo_explorer()
     yield made
     made.close()
 
 
-def demo_explorer() -> Any:
+def demo_explorer():
     """Return an explorer of some layers: a page of all is twice as large and opens half as fast."""
     return hookviz.explore(
         hookviz.demo_model(),
@@ -168,34 +165,29 @@ def demo_explorer() -> Any:
 
 
 @pytest.fixture(scope="session")
-def trace() -> Any:
+def trace():
     return hookviz.trace(hookviz.demo_model(), hookviz.demo_images()[6])
 
 
 @pytest.fixture(scope="session")
-def spare() -> list[Page]:
+def spare():
     """Return a list with the page that tests reuse, since opening one is slow in Chromium."""
     return []
 
 
 @pytest.fixture
-def failed(request: pytest.FixtureRequest) -> Callable[[], bool]:
+def failed(request):
     """Return a function that tells whether the test failed, once it has run."""
     return lambda: request.node.stash.get(FAILED, True)
 
 
 @pytest.fixture
-def blank(
-    chrome: Browser,
-    spare: list[Page],
-    failed: Callable[[], bool],
-    shoot: Callable[[Page], None],
-) -> Iterator[Callable[..., Page]]:
+def blank(chrome, spare, failed, shoot):
     """Open an empty page without a network; with `apart` or options, a page that is not reused."""
     kept: list[Page] = []
     closed: list[Page] = []
 
-    def opened(color_scheme: Any = "light", apart: bool = False, **options: Any) -> Page:
+    def opened(color_scheme="light", apart=False, **options):
         shared = spare and not apart and not options
         page = spare.pop() if shared else chrome.new_page(viewport=VIEW, **options)
         (closed if apart or options else kept).append(page)
@@ -222,11 +214,11 @@ def blank(
 
 
 @pytest.fixture
-def shown(blank: Callable[..., Page], tmp_path: Path) -> Iterator[Callable[..., Any]]:
+def shown(blank, tmp_path):
     """Open a page from the disk, and fail at any request to a network or any error."""
     with ExitStack() as opened:
 
-        def show(html: str, **options: Any) -> Any:
+        def show(html, **options):
             path = tmp_path / "view.html"
             path.write_text(html, encoding="utf-8")
             page = opened.enter_context(nothing_wrong(blank(**options)))
@@ -237,12 +229,10 @@ def shown(blank: Callable[..., Page], tmp_path: Path) -> Iterator[Callable[..., 
 
 
 @pytest.fixture
-def open_notebook(
-    lab: FrontEnd, browser: Any, failed: Callable[[], bool], shoot: Callable[[Page], None]
-) -> Iterator[Callable[..., OpenNotebook]]:
+def open_notebook(lab, browser, failed, shoot):
     opened: list[OpenNotebook] = []
 
-    def open_it(notebook: Path | list[str]) -> OpenNotebook:
+    def open_it(notebook):
         """Run a notebook, or a list of cells, in a kernel without names, widgets and patches."""
         path = lab.files / f"n{len(list(lab.files.iterdir()))}.ipynb"
         if isinstance(notebook, Path):
@@ -264,10 +254,10 @@ def open_notebook(
 
 
 @pytest.fixture
-def open_canvas(open_notebook: Callable[..., OpenNotebook]) -> Callable[..., Any]:
+def open_canvas(open_notebook):
     """Run cells that end with an explorer; return the notebook and the drawn canvas."""
 
-    def opened(*cells: str, first: str = CANVAS_ON) -> tuple[OpenNotebook, Any]:
+    def opened(*cells, first=CANVAS_ON):
         notebook = open_notebook([first, *cells])
         app = notebook.page.locator(".hookviz-app")
         app.locator(".hv-tile").first.wait_for()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import urllib.request
-from typing import Any
 
 from front_end import FrontEnd, OpenNotebook
 
@@ -13,10 +12,10 @@ class Voila(FrontEnd):
 
     module = "voila"
 
-    def flags(self) -> list[str]:
+    def flags(self):
         return []
 
-    def options(self) -> dict[str, Any]:
+    def options(self):
         return {
             "Voila.ip": "127.0.0.1",
             "port": self.port,
@@ -25,13 +24,13 @@ class Voila(FrontEnd):
             "VoilaConfiguration.extension_denylist": "@jupyter-notebook/lab-extension",
         }
 
-    def started(self) -> bool:
+    def started(self):
         try:
             return urllib.request.urlopen(self.address(""), timeout=5).status == 200
         except OSError:
             return False
 
-    def address(self, name: str) -> str:
+    def address(self, name):
         return f"http://127.0.0.1:{self.port}/voila/{f'render/{name}' if name else 'tree'}"
 
 
@@ -42,9 +41,9 @@ class Dashboard(OpenNotebook):
     # Voilà's template loads icons and formulas from another host if there is a network.
     noise = (*OpenNotebook.noise, "net::ERR_NAME_NOT_RESOLVED", "net::ERR_INTERNET_DISCONNECTED")
 
-    def open(self, seconds: float) -> None:
+    def open(self, seconds):
         # Voilà has no list of sessions; its page opens when the kernel has started.
         self.page.goto(self.server.address(self.name), timeout=1000 * seconds)
 
-    def run_all(self, seconds: float) -> None:
+    def run_all(self, seconds):
         self.outputs().first.wait_for(timeout=1000 * seconds)

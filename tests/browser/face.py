@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from front_end import next_frame, wait_for
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import expect
 
 ARRIVED = "button => !button.closest('.hookviz-app').classList.contains('hv-waiting')"
 
 
-def open_drawer(app: Any, name: str) -> Locator:
+def open_drawer(app, name):
     """Open the drawer below a tab, if it is closed, and return it."""
     tab = app.locator(".hv-tab", has_text=re.compile(rf"^{re.escape(name)}( \(\d+\))?$"))
     if tab.get_attribute("aria-expanded") == "false":
@@ -20,7 +19,7 @@ def open_drawer(app: Any, name: str) -> Locator:
     return app.locator(".hv-drawer:visible")
 
 
-def find_layer(app: Any, words: str) -> Locator:
+def find_layer(app, words):
     """Go to the first layer that the search field finds for these words, and return the field."""
     button = app.get_by_role("button", name="search", exact=True)
     button.click()
@@ -32,7 +31,7 @@ def find_layer(app: Any, words: str) -> Locator:
     return field
 
 
-def choose(app: Any, opener: str, label: str, value: str) -> None:
+def choose(app, opener, label, value):
     """Choose a value in a menu that a button opens, and close the menu."""
     button = app.locator(f".hv-opener[title^='{opener}']")
     button.click()
@@ -40,13 +39,13 @@ def choose(app: Any, opener: str, label: str, value: str) -> None:
     button.click()
 
 
-def save_menu(app: Any, act: str) -> None:
+def save_menu(app, act):
     """Click an entry of the Save menu."""
     app.get_by_role("button", name="Save ▾").click()
     app.get_by_role("button", name=act, exact=True).click()
 
 
-def close_drawer(app: Any) -> None:
+def close_drawer(app):
     """Close the open drawer."""
     expanded = app.locator(".hv-tab[aria-expanded=true]")
     expanded.click()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from front_end import TOKEN
 from lab import Lab, Notebook
 
@@ -13,11 +11,11 @@ class Notebook7(Lab):
 
     module = "notebook"
 
-    def options(self) -> dict[str, Any]:
+    def options(self):
         exposed = super().options().pop("LabApp.expose_app_in_browser")
         return super().options() | {"JupyterNotebookApp.expose_app_in_browser": exposed}
 
-    def address(self, name: str) -> str:
+    def address(self, name):
         return f"http://127.0.0.1:{self.port}/notebooks/{name}?token={TOKEN}"
 
 

@@ -223,7 +223,7 @@ def test_the_difference_of_two_classes_is_the_target(opened):
     assert notebook.errors == []
 
 
-def short(value: float) -> str:
+def short(value):
     """Format a number with three digits, like web/numbers.ts."""
     return str(float(f"{value:.3g}")).removesuffix(".0")
 

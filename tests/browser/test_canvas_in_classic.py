@@ -25,7 +25,7 @@ explorer"""
 class WithoutAnywidget(Classic):
     """A Notebook server without anywidget's front end."""
 
-    def configure(self) -> None:
+    def configure(self):
         super().configure()
         folder = self.home / "config" / "nbconfig"
         folder.mkdir(parents=True)

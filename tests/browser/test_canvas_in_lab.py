@@ -173,7 +173,7 @@ def test_if_the_canvas_cannot_run_the_core_widgets_stay(open_notebook, broken):
 class WithoutAnywidget(Lab):
     """A JupyterLab without anywidget's front end, as if hookviz was installed while it ran."""
 
-    def configure(self) -> None:
+    def configure(self):
         super().configure()
         folder = self.home / "config" / "labconfig"
         folder.mkdir(parents=True)

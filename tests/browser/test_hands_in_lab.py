@@ -23,7 +23,7 @@ def twin():
 CUT = "all => all.map((one) => one.scrollWidth > one.clientWidth)"
 
 
-def share(prediction) -> str:
+def share(prediction):
     """Return a prediction's text at its bar."""
     return f"{100 * prediction.value:.1f} %"
 

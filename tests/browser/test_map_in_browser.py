@@ -138,7 +138,7 @@ def test_a_graph_page_on_a_phone_scrolls_its_drawing_and_not_the_page(shown):
 
 
 class SpatialPyramidPooling(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.one, self.other = nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3)
 

@@ -8,9 +8,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from front_end import PATIENCE, free_port, wait_for
@@ -56,7 +54,7 @@ def _(hookviz):
 
 
 @pytest.fixture(scope="module")
-def marimo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def marimo(tmp_path_factory):
     """Return the address of a marimo server in an environment on top of this one."""
     home = tmp_path_factory.mktemp("marimo")
     uv = [sys.executable, "-m", "uv"]
@@ -87,7 +85,7 @@ def marimo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             server.wait(PATIENCE)
 
 
-def answers(address: str) -> bool:
+def answers(address):
     try:
         return bool(urllib.request.urlopen(address, timeout=5).status == 200)
     except OSError:
@@ -95,7 +93,7 @@ def answers(address: str) -> bool:
 
 
 @pytest.mark.heavy
-def test_canvas_and_python_follow_each_other_in_marimo(marimo: str, chrome: Any) -> None:
+def test_canvas_and_python_follow_each_other_in_marimo(marimo, chrome):
     page = chrome.new_page(viewport={"width": 1400, "height": 1000})
     raised: list[str] = []
     page.on("pageerror", lambda error: raised.append(str(error)))

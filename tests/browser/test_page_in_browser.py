@@ -14,7 +14,7 @@ from front_end import PIXELS, as_pixels, wait_for
 from front_end import canvas_pixels as pixels
 from nbconvert import HTMLExporter
 from playwright.sync_api import expect
-from torch import Tensor, nn
+from torch import nn
 
 import hookviz
 from hookviz.draw.colours import palette, to_levels
@@ -27,15 +27,15 @@ RANGES = ["channel", "layer", "percentile", "symmetric"]
 class Given(nn.Conv2d):
     """A convolution that returns fixed maps of every kind."""
 
-    def __init__(self, maps: Tensor) -> None:
+    def __init__(self, maps):
         super().__init__(3, len(maps), 1)
         self.maps = maps[None]
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return self.maps + 0 * super().forward(x).mean()
 
 
-def odd_maps() -> Tensor:
+def odd_maps():
     torch.manual_seed(0)
     maps = torch.randn(9, 6, 7)
     maps[1] *= 1e-36

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 from front_end import CANVAS_ON, DELAY, WIDGETS, next_frame, wait_for
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 pytestmark = pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
 
@@ -36,7 +34,7 @@ RECORD = """(app) => {
 
 
 @contextmanager
-def delayed(page: Page, milliseconds: int) -> Iterator[None]:
+def delayed(page, milliseconds):
     page.evaluate(DELAY, milliseconds)
     try:
         yield
@@ -44,28 +42,28 @@ def delayed(page: Page, milliseconds: int) -> Iterator[None]:
         page.evaluate("() => { cancelAnimationFrame(globalThis.looking); return endOfDelay(); }")
 
 
-def places(recorded: list[str]) -> list[tuple[int, int]]:
+def places(recorded):
     """Return the numbers of layer and channel in each recorded text."""
 
-    def number(text: str, after: str) -> int:
+    def number(text, after):
         return int(text.rpartition(after)[2].split()[0])
 
     halves = [each.split(" | ") for each in recorded]
     return [(number(layer, ", layer "), number(channel, "channel ")) for layer, channel in halves]
 
 
-def hold(page: Page, key: str) -> None:
+def hold(page, key):
     """Press a key, and send one of the repeats that come while it is held."""
     page.keyboard.down(key)
     page.keyboard.down(key)
 
 
-def now(page: Page) -> tuple[int, int]:
+def now(page):
     return places([page.evaluate("recorded.at(-1)")])[0]
 
 
 @pytest.fixture
-def shown(open_notebook: Any) -> Any:
+def shown(open_notebook):
     notebook = open_notebook([ON, MAKE, TELL, "explorer"])
     app = notebook.page.locator(".hookviz-app")
     app.locator(".hv-tile").first.wait_for()

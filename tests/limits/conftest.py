@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from limits.kernel import Kernel, new_kernel
+from limits.kernel import new_kernel
 
 PREPARE = f"""
 import gc, re, sys
@@ -25,14 +24,14 @@ gc.collect(); gc.freeze()
 
 
 @pytest.fixture(scope="session")
-def started() -> Iterator[Kernel]:
+def started():
     with new_kernel() as kernel:
         assert kernel.run(PREPARE) == []
         yield kernel
 
 
 @pytest.fixture
-def kernel(started: Kernel) -> Iterator[Kernel]:
+def kernel(started):
     """Return the kernel without the widgets of the previous test."""
     yield started
     started.run("for w in list(every().values()): w.close()\nkept.clear()")

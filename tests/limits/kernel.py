@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from jupyter_client.manager import KernelManager
 from kernel_files import connection
@@ -14,11 +12,11 @@ from kernel_files import connection
 class Kernel:
     """Runs cells with metadata, which ``execute`` of jupyter_client's `client` does not send."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client):
         self.client = client
         self.open_comms: set[str] = set()  # as a page would count them
 
-    def run(self, code: str, metadata: dict | None = None, seconds: float = 300) -> list[str]:
+    def run(self, code, metadata=None, seconds=300):
         """Run a cell; return the texts that it printed and displayed.
 
         Parameters
@@ -38,14 +36,14 @@ class Kernel:
         self.client.shell_channel.send(request)
         return list(self._texts(request["header"]["msg_id"], seconds))
 
-    def slide(self, comm_id: str, value: int, seconds: float = 60) -> list[str]:
+    def slide(self, comm_id, value, seconds=60):
         """Move a slider as a page does; return the texts printed or displayed."""
         data = {"method": "update", "state": {"value": value}, "buffer_paths": []}
         request = self.client.session.msg("comm_msg", {"comm_id": comm_id, "data": data})
         self.client.shell_channel.send(request)
         return list(self._texts(request["header"]["msg_id"], seconds))
 
-    def _texts(self, request: str, seconds: float) -> Iterator[str]:
+    def _texts(self, request, seconds):
         while True:
             message = self.client.get_iopub_msg(timeout=seconds)
             kind, content = message["msg_type"], message["content"]
@@ -67,14 +65,14 @@ class Kernel:
             elif kind == "status" and content["execution_state"] == "idle":
                 return
 
-    def value(self, expression: str) -> Any:
+    def value(self, expression):
         """Evaluate an expression of numbers, texts, lists and dicts in the kernel."""
         printed = self.run(f"print(repr({expression}))")
         return ast.literal_eval("".join(printed))
 
 
 @contextmanager
-def new_kernel() -> Iterator[Kernel]:
+def new_kernel():
     with connection() as config:
         manager = KernelManager(kernel_name="python3", config=config)
         manager.start_kernel()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import torch
 import torchvision
-from torch import Tensor, nn
+from torch import nn
 
 
 class ManyConvolutions(nn.Module):
     """A residual chain of convolutions: ``(N, 3, H, W)`` to 10 classes."""
 
-    def __init__(self, count: int = 500, channels: int = 4) -> None:
+    def __init__(self, count=500, channels=4):
         super().__init__()
         self.first = nn.Conv2d(3, channels, 3, padding=1)
         self.convs = nn.ModuleList(
@@ -18,14 +18,14 @@ class ManyConvolutions(nn.Module):
         )
         self.head = nn.Linear(channels, 10)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         x = self.first(x)
         for conv in self.convs:
             x = x + 0.1 * conv(x).relu()
         return self.head(x.mean((2, 3)))
 
 
-def many_channels(count: int = 4096) -> nn.Module:
+def many_channels(count=4096):
     """Return a network with one layer of very many channels."""
     return nn.Sequential(
         nn.Conv2d(3, count, 3, padding=1),
@@ -37,7 +37,7 @@ def many_channels(count: int = 4096) -> nn.Module:
     )
 
 
-def narrow() -> nn.Module:
+def narrow():
     """Return the start of a ResNet with fewer channels, for pictures of very many pixels."""
     layers: list[nn.Module] = [nn.Conv2d(3, 16, 7, stride=2, padding=3), nn.ReLU(inplace=True)]
     layers.append(nn.MaxPool2d(3, stride=2, padding=1))
@@ -58,12 +58,12 @@ NETWORKS = {
 }
 
 
-def network(name: str) -> nn.Module:
+def network(name):
     """Return one of `NETWORKS` in eval mode, the same at each call."""
     torch.manual_seed(0)
     return NETWORKS[name]().eval()
 
 
-def pictures(batch: int, side: int) -> Tensor:
+def pictures(batch, side):
     """Return noise ``(batch, 3, side, side)``, which cannot be compressed."""
     return torch.rand(batch, 3, side, side, generator=torch.Generator().manual_seed(1))

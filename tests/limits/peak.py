@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 
-def measure(kind: str, name: str, batch: int, side: int, max_bytes: int | None = None) -> dict:
+def measure(kind, name, batch, side, max_bytes=None):
     """Measure one task in a new process.
 
     Parameters
@@ -54,7 +54,7 @@ def measure(kind: str, name: str, batch: int, side: int, max_bytes: int | None =
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def _measure_here(kind: str, name: str, batch: int, side: int, max_bytes: int | None) -> dict:
+def _measure_here(kind, name, batch, side, max_bytes):
     import gc  # import hookviz and its dependencies before the first reading
 
     from limits.networks import network, pictures
@@ -75,13 +75,13 @@ def _measure_here(kind: str, name: str, batch: int, side: int, max_bytes: int | 
     return {"peak": peak, "nbytes": getattr(cache, "nbytes", 0), "live": live}
 
 
-def _plain(model: Any, x: Any) -> None:
+def _plain(model, x):
     import torch
 
     torch.autograd.grad(model(x.requires_grad_()).amax(1).sum(), x)
 
 
-def _within(block: Any, model: Any, x: Any) -> Any:
+def _within(block, model, x):
     with block as result:
         _plain(model, x)
     return result
@@ -103,7 +103,7 @@ WORK: dict[str, Callable[..., Any]] = {
 }
 
 
-def _resident() -> int:
+def _resident():
     """Return the bytes of memory that the process holds now."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
@@ -111,7 +111,7 @@ def _resident() -> int:
         return _peak()
 
 
-def _peak() -> int:
+def _peak():
     """Return the peak memory in bytes. Linux's ru_maxrss may still be the parent's, so avoid it."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
@@ -121,7 +121,7 @@ def _peak() -> int:
         return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def _forget_peak() -> None:
+def _forget_peak():
     """Reset the peak to the current memory, if the system can."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")

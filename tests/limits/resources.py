@@ -9,17 +9,16 @@ from contextlib import suppress
 from pathlib import Path
 
 import torch
-from torch import nn
 from torch._subclasses import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
 
-def storages() -> dict[int, int]:
+def storages():
     """Return address -> bytes of the storage of every live tensor; views are not counted twice."""
     return _storages(_tensors(gc.get_objects()))
 
 
-def _tensors(objects: list) -> list[torch.Tensor]:
+def _tensors(objects):
     # Compare types: isinstance() would load lazy modules to ask for their class.
     kinds = {kind for kind in set(map(type, objects)) if issubclass(kind, torch.Tensor)}
     # From models compiled in other tests; they hold no memory.
@@ -27,12 +26,12 @@ def _tensors(objects: list) -> list[torch.Tensor]:
     return [each for each in objects if type(each) in kinds]
 
 
-def _storages(tensors: list[torch.Tensor]) -> dict[int, int]:
+def _storages(tensors):
     storages = [each.untyped_storage() for each in tensors if not each.is_meta]
     return {storage.data_ptr(): storage.nbytes() for storage in storages}
 
 
-def resident() -> int:
+def resident():
     """Return the bytes of memory that the process holds, after returning free memory."""
     gc.collect()
     with suppress(OSError):  # a C library without malloc_trim
@@ -43,7 +42,7 @@ def resident() -> int:
         return 0  # known only on Linux; the counts below work everywhere
 
 
-def census(model: nn.Module) -> dict[str, int]:
+def census(model):
     """Count everything that may leak. There are comms only in a kernel."""
     gc.collect()
     modules = list(model.modules())
@@ -60,21 +59,21 @@ def census(model: nn.Module) -> dict[str, int]:
     }
 
 
-def _widgets() -> dict:
+def _widgets():
     from ipywidgets.widgets import widget
 
     every = getattr(widget, "_instances", None)
     return widget.Widget.widgets if every is None else every  # ipywidgets 7
 
 
-def _comms() -> int:
+def _comms():
     from IPython import get_ipython
 
     kernel = getattr(get_ipython(), "kernel", None)
     return len(kernel.comm_manager.comms) if kernel else 0
 
 
-def _figures() -> int:
+def _figures():
     from matplotlib import pyplot
 
     return len(pyplot.get_fignums())

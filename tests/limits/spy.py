@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 from unittest.mock import patch
 
 import ipywidgets as widgets
 
 
 @contextmanager
-def sent_by() -> Iterator[list[int]]:
+def sent_by():
     """Yield a list that receives the bytes of each message that widgets send within the block."""
     sizes: list[int] = []
 
-    def note(publish: Any) -> Any:
-        def publish_msg(
-            self: Any,
-            msg_type: str,
-            data: Any = None,
-            metadata: Any = None,
-            buffers: Any = None,
-            **keys: Any,
-        ) -> Any:
+    def note(publish):
+        def publish_msg(self, msg_type, data=None, metadata=None, buffers=None, **keys):
             text = json.dumps([data, metadata, keys], default=str)
             sizes.append(len(text.encode()) + sum(memoryview(b).nbytes for b in buffers or ()))
             return publish(self, msg_type, data, metadata, buffers, **keys)
@@ -36,7 +27,7 @@ def sent_by() -> Iterator[list[int]]:
 
 
 @contextmanager
-def _patched(note: Any) -> Iterator[None]:
+def _patched(note):
     """Patch the method that sends all messages, of the comm class in use."""
     layout = widgets.Layout()
     kind = type(layout.comm)
@@ -51,8 +42,8 @@ def _patched(note: Any) -> Iterator[None]:
 class _Deaf:
     """A kernel that accepts all messages and stores none."""
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         return self
 
-    def __call__(self, *args: Any, **keys: Any) -> Any:
+    def __call__(self, *args, **keys):
         return self

@@ -6,7 +6,7 @@ import random
 import re
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -14,8 +14,7 @@ import ipywidgets
 import torch
 from matplotlib import pyplot
 from reference import CONVOLUTION, Truths, assert_exact, true_outputs
-from torch import nn
-from untouched import Snapshot, changes, snapshot
+from untouched import changes, snapshot
 
 import hookviz
 
@@ -34,11 +33,11 @@ class Case(Protocol):
     shape: tuple[int, ...]
 
     @property
-    def refused(self) -> str:
+    def refused(self):
         """Part of hookviz's message if it cannot show this model."""
 
-    def build(self, gain: float = 1.0) -> nn.Module: ...
-    def input(self) -> Any: ...
+    def build(self, gain=1.0): ...
+    def input(self): ...
 
 
 @dataclass
@@ -68,13 +67,13 @@ class Result:
     error: str = ""
 
     @property
-    def faults(self) -> list[str]:
+    def faults(self):
         """Return everything that is wrong with hookviz or the check itself."""
         found = [*self.wrong, *self.explored_wrong, *self.touched, *self.left, *self.raised]
         return [*found, self.error] if self.error else found
 
     @property
-    def verdict(self) -> str:
+    def verdict(self):
         """Return the faults in words, or that there is none; or why the model is not checked."""
         if self.absent:
             return self.absent
@@ -86,7 +85,7 @@ Step = Callable[[Case, Truths, Result], None]
 """One thing that is done with a model; what it raises is a fault."""
 
 
-def check(case: Case, steps: Sequence[Step] | None = None) -> Result:
+def check(case, steps=None):
     """Check hookviz on one model; never raises."""
     steps = (capture, explore) if steps is None else steps
     result = Result(case.name, case.kind, case.shape)
@@ -108,14 +107,14 @@ def check(case: Case, steps: Sequence[Step] | None = None) -> Result:
     return result
 
 
-def said(error: Exception) -> str:
+def said(error):
     """Describe an error in one line: its type, its message and its location."""
     lines = traceback.format_exception(error)
     message = " ".join(str(error).split())[:300]
     return f"{type(error).__name__}: {message} | {' '.join(lines[-2].split())}"
 
 
-def _trusted(case: Case, result: Result) -> Truths:
+def _trusted(case, result):
     """Run the model with the first gain that has gradients; return the truth of each call."""
     for result.gain in GAINS:
         model = build(case, result.gain)
@@ -129,7 +128,7 @@ def _trusted(case: Case, result: Result) -> Truths:
     raise ArithmeticError(trivial)
 
 
-def _refuse(case: Case, result: Result) -> None:
+def _refuse(case, result):
     """Check that hookviz refuses the model with one sentence and leaves it unchanged."""
     model = case.build()
     call(model, case.input())
@@ -145,7 +144,7 @@ def _refuse(case: Case, result: Result) -> None:
     note_changes("explore", model, before, result)
 
 
-def capture(case: Case, truths: Truths, result: Result) -> None:
+def capture(case, truths, result):
     """Capture every convolution of a new model, and compare each call."""
     model = build(case, result.gain)
     seed()
@@ -158,19 +157,19 @@ def capture(case: Case, truths: Truths, result: Result) -> None:
     note_changes("capture", model, before, result)
 
 
-def note_changes(step: str, model: nn.Module, before: Snapshot, result: Result) -> None:
+def note_changes(step, model, before, result):
     """Add to the result the state that a step has changed but a plain run does not."""
     for change in changes(model, before):
         if _what(change) not in result.changing:
             result.touched.append(f"{step}: {change}")
 
 
-def _what(change: str) -> str:
+def _what(change):
     """Describe a change without torch's numbers of hooks."""
     return re.sub(r"hooks'\]\[\d+\]", "hooks']", change.partition(" is ")[0])
 
 
-def build(case: Case, gain: float) -> nn.Module:
+def build(case, gain):
     """Build a model with state that could be disturbed: flags, frozen parameters, `.grad`."""
     model = case.build(gain)
     for place, module in enumerate(m for m in model.modules() if isinstance(m, CONVOLUTION)):
@@ -185,7 +184,7 @@ def build(case: Case, gain: float) -> nn.Module:
     return model
 
 
-def find_truths(model: nn.Module, given: Any) -> Truths:
+def find_truths(model, given):
     """Return each call's detached activation and ``.grad`` from the independent reference."""
     with true_outputs(model) as truths:
         value, _ = ask(model, given)
@@ -199,7 +198,7 @@ def find_truths(model: nn.Module, given: Any) -> Truths:
     return truths
 
 
-def _count(model: nn.Module, truths: Truths, result: Result) -> str:
+def _count(model, truths, result):
     """Count layers and calls; return why they are no evidence, if so.
 
     Neither NaN nor zeros are evidence that hookviz is right.
@@ -217,7 +216,7 @@ def _count(model: nn.Module, truths: Truths, result: Result) -> str:
     return ""
 
 
-def differences(cache: Any, truths: Truths) -> list[str]:
+def differences(cache, truths):
     """Return the names of calls that are not bitwise equal."""
     # Without the prefix of a wrapper.
     known = {cache[name].name for name in truths if name in cache}
@@ -232,7 +231,7 @@ def differences(cache: Any, truths: Truths) -> list[str]:
     return found
 
 
-def explore(case: Case, truths: Truths, result: Result) -> None:
+def explore(case, truths, result):
     """Open an explorer of a new model, walk through its layers, change the target, close it.
 
     A new model shows whether values cached in the first run, such as attention biases, remain.
@@ -258,7 +257,7 @@ def explore(case: Case, truths: Truths, result: Result) -> None:
     note_left(alive, figures, result)
 
 
-def note_left(alive: set[str], figures: set[int], result: Result) -> None:
+def note_left(alive, figures, result):
     """Add to the result the widgets and figures that were not closed."""
     if more := widgets() - alive:
         result.left.append(f"{len(more)} widgets")
@@ -266,7 +265,7 @@ def note_left(alive: set[str], figures: set[int], result: Result) -> None:
         result.left.append(f"{len(more)} figures")
 
 
-def widgets() -> set[str]:
+def widgets():
     """Return the ids of all open widgets, in ipywidgets 7 and 8."""
     module: Any = ipywidgets.widgets.widget
     return set(module._instances if hasattr(module, "_instances") else ipywidgets.Widget.widgets)

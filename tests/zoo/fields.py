@@ -21,7 +21,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # as pytest has it
 import torch
 import torchvision
 from perturbed import Perturbed, all_boxes, randomize
-from torch import Tensor, nn
 
 import hookviz
 from zoo.check import Result, said
@@ -62,18 +61,18 @@ class Case:
     refused = ""
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self):
         """Return the shape of the input."""
         return 1, 3, *MODELS[self.name].get("size", SIZE)
 
-    def build(self, gain: float = 1.0) -> nn.Module:
+    def build(self, gain=1.0):
         """Build the model with random weights."""
         options = {key: value for key, value in MODELS[self.name].items() if key != "size"}
         model = torchvision.models.get_model(self.name, weights=None, **options).eval().double()
         randomize(model, torch.Generator().manual_seed(0), biases=True)
         return model
 
-    def input(self) -> Tensor:
+    def input(self):
         return torch.zeros(self.shape, dtype=torch.float64)
 
 
@@ -89,7 +88,7 @@ class Fields(Result):
     seconds: float = 0.0
 
 
-def check(case: Case) -> Fields:
+def check(case):
     """Check one model; never raises."""
     result = Fields(case.name, case.kind, case.shape)
     try:
@@ -99,7 +98,7 @@ def check(case: Case) -> Fields:
     return result
 
 
-def _compare(case: Case, result: Fields) -> None:
+def _compare(case, result):
     model, x = case.build(), case.input()
     begun = time.perf_counter()
     fields = hookviz.receptive_field(model, x, None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any
 import timm
 import torch
 import torchvision
-from torch import Tensor, nn
 
 from .weights import fill, unfilled
 
@@ -78,7 +76,7 @@ class Case:
     options: dict[str, Any] = field(default_factory=dict)
     refused = ""
 
-    def build(self, gain: float = 1.0) -> nn.Module:
+    def build(self, gain=1.0):
         """Build the model with random weights, see `fill`, in eval mode."""
         source, name = self.name.split("/")
         with unfilled():
@@ -89,7 +87,7 @@ class Case:
         fill(model, gain)
         return model.eval()
 
-    def input(self) -> Tensor | list[Tensor]:
+    def input(self):
         """Return the model's input, the same each time."""
         generator = torch.Generator().manual_seed(1)
         if self.kind == "detection":
@@ -98,18 +96,18 @@ class Case:
         return torch.randn(self.shape, generator=generator)
 
 
-def all_cases() -> dict[str, Case]:
+def all_cases():
     """Return every model of the zoo by its name."""
     return {case.name: case for case in (*_torchvision_cases(), *_timm_cases())}
 
 
-def classifiers() -> dict[str, Case]:
+def classifiers():
     """Return the models that return logits."""
     other = {"detection", "segmentation"}
     return {name: case for name, case in all_cases().items() if case.kind not in other}
 
 
-def _torchvision_cases() -> Iterator[Case]:
+def _torchvision_cases():
     for kind, module in TORCHVISION.items():
         for name in torchvision.models.list_models(module):
             options: dict[str, Any] = {}
@@ -120,7 +118,7 @@ def _torchvision_cases() -> Iterator[Case]:
             yield Case(f"torchvision/{name}", kind, shape, options)
 
 
-def _timm_cases() -> Iterator[Case]:
+def _timm_cases():
     families = tomllib.loads(Path(__file__).with_name("timm_families.toml").read_text())
     for name in families["names"]:
         family = timm.model_entrypoint(name).__module__.rpartition(".")[2]

@@ -12,7 +12,6 @@ import time
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # as pytest has it
 
@@ -50,10 +49,10 @@ class Case:
     shape = (1, 3, SIDE, SIDE)
     refused = ""
 
-    def build(self, gain: float = 1.0) -> nn.Module:
+    def build(self, gain=1.0):
         return calibrated(self.name)
 
-    def input(self) -> Tensor:
+    def input(self):
         return torch.randn(self.shape, generator=torch.Generator().manual_seed(0))
 
 
@@ -73,7 +72,7 @@ class Exported(Result):
     by_norm: float = math.nan  # the gradients' distance, as a fraction of their norm
 
 
-def calibrated(name: str) -> nn.Module:
+def calibrated(name):
     """Return a network with random weights, with BatchNorm statistics of noise."""
     torch.manual_seed(0)
     model = torchvision.models.get_model(name, weights=None, **_options(name))
@@ -90,11 +89,11 @@ def calibrated(name: str) -> nn.Module:
     return model.eval()
 
 
-def _options(name: str) -> dict[str, Any]:
+def _options(name):
     return {"init_weights": True, "aux_logits": False} if name == "googlenet" else {}
 
 
-def check(case: Case) -> Exported:
+def check(case):
     """Export a network, and compare outputs and gradients for another input and class."""
     result = Exported(case.name, case.kind, case.shape)
     try:
@@ -106,7 +105,7 @@ def check(case: Case) -> Exported:
     return result
 
 
-def _compare(case: Case, result: Exported) -> None:
+def _compare(case, result):
     model, x = case.build(), case.input()
     session = Session(model, prepare_input(x, model))
     run = session.run()
@@ -136,7 +135,7 @@ def _compare(case: Case, result: Exported) -> None:
     result.wrong = [f"{what}: {found:.1e}" for what, found in distances if found > MOST[what]]
 
 
-def answered(network: Any, x: Tensor, classes: int) -> tuple[dict[str, np.ndarray], float]:
+def answered(network, x, classes):
     """Return all outputs for one class, and the seconds on one thread."""
     import onnxruntime  # imported here, since the oldest tested versions lack it
 
@@ -152,13 +151,13 @@ def answered(network: Any, x: Tensor, classes: int) -> tuple[dict[str, np.ndarra
     return dict(zip(network.outputs, found, strict=True)), time.perf_counter() - start
 
 
-def farthest(found: np.ndarray, wanted: Tensor) -> float:
+def farthest(found, wanted):
     """Return the largest difference, as a fraction of the largest value."""
     expected = wanted.detach().numpy()
     return float(np.abs(found - expected).max() / max(float(np.abs(expected).max()), 1e-30))
 
 
-def relative(found: np.ndarray, wanted: Tensor) -> float:
+def relative(found, wanted):
     """Return the Euclidean distance, as a fraction of the norm."""
     expected = wanted.detach().double().numpy()
     return float(np.linalg.norm(found - expected) / max(np.linalg.norm(expected), 1e-30))

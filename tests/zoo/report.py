@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from typing import Any
-
-from .check import Result
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class Report:
     columns: Mapping[str, Callable[[Any], object]]
     packages: Iterable[str] = ("torch", "torchvision", "timm")
 
-    def __call__(self, results: list[Result], cases: int) -> str:
+    def __call__(self, results, cases):
         """Return the page, in Markdown."""
         sums = [(what, sum(map(count, results))) for what, count in self.counts.items()]
         rows = [tuple(column(each) for column in self.columns.values()) for each in results]
@@ -90,7 +88,7 @@ ZOO = Report(
 )
 
 
-def with_version(package: str) -> str:
+def with_version(package):
     """Return a package and its version; its distribution may have a different name."""
     try:
         return f"{package} {version(package)}"
@@ -99,12 +97,12 @@ def with_version(package: str) -> str:
         return f"{package} {version(names[0])}" if names else f"{package} (not there)"
 
 
-def cell(content: object) -> str:
+def cell(content):
     """Return the text of a table's cell."""
     return str(content).replace("|", "/").replace("\n", " ")[:300]
 
 
-def table(header: list[str], rows: Iterable[tuple[object, ...]]) -> Iterator[str]:
+def table(header, rows):
     """Yield the Markdown lines of a table."""
     yield "| " + " | ".join(header) + " |"
     yield "|" + "---|" * len(header)

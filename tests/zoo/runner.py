@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import TypeGuard
 
 import torch
 
@@ -35,13 +34,7 @@ class Runner:
     check: Callable[[Case], Result]
     result: type[Result] = Result
 
-    def main(
-        self,
-        description: str,
-        cases: Mapping[str, Case],
-        page: Path,
-        report: Callable[[list[Result], int], str],
-    ) -> int:
+    def main(self, description, cases, page, report):
         """Run the command line; return exit code 1 if a model has a fault."""
         parser = argparse.ArgumentParser(description=description)
         parser.add_argument("names", nargs="*", metavar="NAME", help="or pattern, as 'timm/*'; all")
@@ -62,11 +55,11 @@ class Runner:
         options.page.write_text(report(results, len(cases)), encoding="utf-8")
         return int(any(not _well(self.kept(case)) for case in chosen))
 
-    def _done(self, case: Case) -> bool:
+    def _done(self, case):
         kept = self.kept(case)
         return _well(kept) and not kept.absent
 
-    def run(self, cases: Iterable[Case], jobs: int) -> None:
+    def run(self, cases, jobs):
         """Check each case in a process, which frees its memory and may die alone."""
         # Forked, to avoid new imports; therefore no backward may run in this process.
         context = multiprocessing.get_context("fork")
@@ -89,29 +82,29 @@ class Runner:
                     self.keep(result)
                 _print(result, len(waiting) + len(running))
 
-    def _check_one(self, case: Case) -> None:
+    def _check_one(self, case):
         torch.set_num_threads(1)
         self.keep(self.check(case))
 
-    def keep(self, result: Result) -> None:
+    def keep(self, result):
         """Store a result."""
         self._file(result).write_text(json.dumps(asdict(result), indent=1), encoding="utf-8")
 
-    def kept(self, case: Case) -> Result | None:
+    def kept(self, case):
         """Return the stored result, of this or an earlier run."""
         if not self._file(case).exists():
             return None
         return self.result(**json.loads(self._file(case).read_text(encoding="utf-8")))
 
-    def _file(self, case: Case | Result) -> Path:
+    def _file(self, case):
         return self.folder / f"{case.name.replace('/', '-').replace(' ', '-')}.json"
 
 
-def _well(result: Result | None) -> TypeGuard[Result]:
+def _well(result):
     return result is not None and not result.faults
 
 
-def _print(result: Result, left: int) -> None:
+def _print(result, left):
     wrong = "WRONG: " if result.faults else ""
     print(
         f"{result.name}: {result.calls} calls, {wrong}{result.verdict} ({left} to go)", flush=True

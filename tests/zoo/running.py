@@ -3,35 +3,34 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils._pytree import tree_map
 
 
-def seed() -> None:
+def seed():
     """Seed all random generators, the same for every run."""
     torch.manual_seed(3)
     np.random.seed(3)
     random.seed(3)
 
 
-def call(model: nn.Module, inputs: Any) -> Any:
+def call(model, inputs):
     """Call the model with a tuple or dict of its arguments, or with its one argument."""
     if isinstance(inputs, dict):
         return model(**inputs)
     return model(*inputs) if isinstance(inputs, tuple) else model(inputs)
 
 
-def ask(model: nn.Module, inputs: Any) -> tuple[Tensor, list[Tensor]]:
+def ask(model, inputs):
     """Run the model; return a score and the tensors that it may be differentiated by."""
     sources = [parameter for parameter in model.parameters() if parameter.requires_grad]
 
-    def leaf(value: Any) -> Any:
+    def leaf(value):
         if not isinstance(value, Tensor) or not value.is_floating_point():
             return value
         sources.append(value.clone().requires_grad_())
@@ -41,7 +40,7 @@ def ask(model: nn.Module, inputs: Any) -> tuple[Tensor, list[Tensor]]:
     return score(call(model, inputs)), sources
 
 
-def score(output: Any) -> Tensor:
+def score(output):
     """Return the sum of a model's floating-point outputs with random weights.
 
     A plain sum would be constant for a softmax.
@@ -53,7 +52,7 @@ def score(output: Any) -> Tensor:
     return torch.stack(weighted).sum()
 
 
-def _tensors(value: Any) -> Iterator[Tensor]:
+def _tensors(value):
     """Yield the tensors in mappings, sequences and dataclasses, at any depth."""
     if isinstance(value, Tensor):
         yield value

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 from .weights import fill
@@ -32,13 +32,13 @@ class Small:
     draw: Callable[[torch.Generator], Any]
     kind = "small"
 
-    def build(self, gain: float = 1.0) -> nn.Module:
+    def build(self, gain=1.0):
         """Build the model with random weights, see `fill`, in eval mode."""
         model = self.make()
         fill(model, gain)
         return model.eval()
 
-    def input(self) -> Any:
+    def input(self):
         """Draw the arguments, the same each time."""
         return self.draw(torch.Generator().manual_seed(1))
 
@@ -46,13 +46,13 @@ class Small:
 class Twins(nn.Module):
     """Two pictures through one shared trunk, joined with a vector."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.trunk = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.ReLU(inplace=True))
         self.joined, self.vector = nn.Conv2d(16, 8, 3, padding=1), nn.Linear(4, 8)
         self.head = nn.Linear(8, 5)
 
-    def forward(self, left: Tensor, right: Tensor, vector: Tensor) -> Tensor:
+    def forward(self, left, right, vector):
         x = self.joined(torch.cat([self.trunk(left), self.trunk(right)], 1))
         return self.head(F.relu(x + self.vector(vector)[..., None, None]).mean((2, 3)))
 
@@ -60,12 +60,12 @@ class Twins(nn.Module):
 class Reused(nn.Module):
     """A block that runs three times, with one activation module throughout and split channels."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.stem, self.block = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
         self.norm, self.act, self.head = nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.Linear(8, 5)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         x = self.act(self.stem(x))
         for _ in range(3):
             first, second = x.chunk(2, 1)
@@ -76,12 +76,12 @@ class Reused(nn.Module):
 class Signals(nn.Module):
     """Convolutions over time, an LSTM in both directions, and a transposed convolution."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.conv, self.lstm = nn.Conv1d(2, 8, 5, 2, 2), nn.LSTM(8, 6, 2, True, True, 0.1, True)
         self.up, self.head = nn.ConvTranspose1d(12, 4, 4, 2, 1), nn.Linear(4, 3)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         x, _ = self.lstm(F.gelu(self.conv(x)).mT)
         return self.head(self.up(x.mT).amax(2))
 
@@ -89,7 +89,7 @@ class Signals(nn.Module):
 class Text(nn.Module):
     """Tokens with a padding mask through two encoder layers with tied embedding weights."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.embedding = nn.Embedding(20, 16)
         layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True, norm_first=True)
@@ -97,16 +97,16 @@ class Text(nn.Module):
         self.head = nn.Linear(16, 20, bias=False)
         self.head.weight = self.embedding.weight
 
-    def forward(self, tokens: Tensor, padding: Tensor) -> Tensor:
+    def forward(self, tokens, padding):
         x = self.encoder(self.embedding(tokens), src_key_padding_mask=padding)
         return self.head(x[:, 0])
 
 
-def _pair(generator: torch.Generator) -> tuple[Tensor, ...]:
+def _pair(generator):
     return tuple(torch.randn(*shape, generator=generator) for shape in _PAIR)
 
 
-def _tokens(generator: torch.Generator) -> dict[str, Tensor]:
+def _tokens(generator):
     tokens = torch.randint(20, (2, 7), generator=generator)
     return {"tokens": tokens, "padding": torch.arange(7) >= torch.tensor([[7], [5]])}
 

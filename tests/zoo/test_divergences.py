@@ -5,13 +5,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 import torch
 import torchvision
 from heavy import heavy_but
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 import hookviz
@@ -28,59 +27,59 @@ class Planted:
     side: int = 96
 
 
-def flip_exponent(layer: nn.Module) -> None:
+def flip_exponent(layer):
     """Flip one bit in the exponent of one weight, which doubles or halves it."""
     with torch.no_grad():
         bits = layer.weight.view(torch.int32).flatten()
         bits[int(layer.weight.abs().argmax())] ^= 1 << 23
 
 
-def flip_lower_bit(layer: nn.Module) -> None:
+def flip_lower_bit(layer):
     """Flip the upper bit of the mantissa in a whole channel."""
     with torch.no_grad():
         layer.weight.view(torch.int32)[0] ^= 1 << 22
 
 
-def setting(name: str, value: Any) -> Callable[[nn.Module], None]:
+def setting(name, value):
     return lambda layer: setattr(layer, name, value)
 
 
-def returns(change: Callable[[nn.Module, Tensor], Tensor]) -> Callable[[nn.Module], None]:
+def returns(change):
     """Return a function that changes the forward of one module."""
 
-    def plant(layer: nn.Module) -> None:
+    def plant(layer):
         layer.forward = lambda x, *rest: change(layer, x)
 
     return plant
 
 
-def half_accumulation(layer: nn.Module, x: Tensor) -> Tensor:
+def half_accumulation(layer, x):
     return F.conv2d(
         x.half(), layer.weight.half(), None, layer.stride, layer.padding, 1, layer.groups
     ).float()
 
 
-def scaled(name: str, by: float) -> Callable[[nn.Module], None]:
-    def plant(layer: nn.Module) -> None:
+def scaled(name, by):
+    def plant(layer):
         with torch.no_grad():
             getattr(layer, name).mul_(by)
 
     return plant
 
 
-def shifted(name: str, by: float) -> Callable[[nn.Module], None]:
-    def plant(layer: nn.Module) -> None:
+def shifted(name, by):
+    def plant(layer):
         with torch.no_grad():
             getattr(layer, name).add_(by)
 
     return plant
 
 
-def joined(join: Callable[[Tensor, Tensor], Tensor]) -> Callable[[nn.Module], None]:
+def joined(join):
     """Join a block's branch and shortcut differently: in the block's code, not in any layer."""
 
-    def plant(block: nn.Module) -> None:
-        def forward(x: Tensor) -> Tensor:
+    def plant(block):
+        def forward(x):
             branch = block.bn2(block.conv2(block.relu(block.bn1(block.conv1(x)))))
             return block.relu(join(branch, block.downsample(x) if block.downsample else x))
 
@@ -89,21 +88,21 @@ def joined(join: Callable[[Tensor, Tensor], Tensor]) -> Callable[[nn.Module], No
     return plant
 
 
-def nearest(model: nn.Module) -> None:
+def nearest(model):
     """Upsample a segmentation's logits differently, in the model's code."""
 
-    def forward(x: Tensor) -> dict[str, Tensor]:
+    def forward(x):
         features = model.backbone(x)["out"]
         return {"out": F.interpolate(model.classifier(features), x.shape[-2:], mode="nearest")}
 
     model.forward = forward
 
 
-def one_off(layer: nn.Module) -> None:
+def one_off(layer):
     """Pad only at the right and the bottom instead of all around."""
     pad = layer.padding[0]
 
-    def forward(x: Tensor) -> Tensor:
+    def forward(x):
         wide = F.pad(x, (pad - 1, pad + 1, pad - 1, pad + 1))
         return F.conv2d(wide, layer.weight, layer.bias, layer.stride, 0, 1, layer.groups)
 
@@ -149,7 +148,7 @@ SAME: dict[str, Callable[[nn.Module], nn.Module]] = {
 }
 
 
-def build(name: str) -> nn.Module:
+def build(name):
     """Build a torchvision network with random weights large enough for every layer to matter."""
     torch.manual_seed(0)
     more = {"weights_backbone": None} if name.startswith("fcn") else {}

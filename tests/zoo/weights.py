@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
@@ -23,13 +22,13 @@ class _Unfilled(TorchFunctionMode):
 
 
 @contextmanager
-def unfilled() -> Iterator[None]:
+def unfilled():
     """Within the block, models are built without random initialization; call `fill` afterwards."""
     with _Unfilled():
         yield
 
 
-def fill(model: nn.Module, gain: float = 1.0) -> None:
+def fill(model, gain=1.0):
     """Give all parameters and the norms' statistics random values.
 
     Matrices and kernels are He-uniform, U(±gain · sqrt(6 / fan_in)), so that signals keep their
@@ -48,7 +47,7 @@ def fill(model: nn.Module, gain: float = 1.0) -> None:
                 buffer.uniform_(0.5, 1.5, generator=generator)
 
 
-def _range(name: str, parameter: nn.Parameter, gain: float) -> tuple[float, float]:
+def _range(name, parameter, gain):
     if parameter.numel() == max(parameter.shape, default=1):  # a vector or a scalar
         return (-0.1, 0.1) if "bias" in name.rpartition(".")[2] else (0.5, 1.5)
     bound = gain * (6 / parameter[0].numel()) ** 0.5

@@ -15,7 +15,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # as pytest has it
 
-from zoo.against.compare import Difference, Known, differences, known
+from zoo.against.compare import Difference, differences, known
 from zoo.against.measure import cases, file_of
 
 ROOT = Path(__file__).parents[3]
@@ -51,7 +51,7 @@ SHOWN = 6
 """Number of differences of one model and subject that are printed."""
 
 
-def main() -> int:
+def main():
     """Run the measurements in both environments, compare them, and print what differs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("python", type=Path, help="of the environment with 0.3")
@@ -74,7 +74,7 @@ def main() -> int:
     return report(names, before, now, known())
 
 
-def chosen(patterns: list[str]) -> list[str]:
+def chosen(patterns):
     """Return the names that match the patterns, in order; the sample without patterns."""
     wanted = ["*" if pattern == "all" else pattern for pattern in patterns or SAMPLE]
     return [
@@ -84,9 +84,7 @@ def chosen(patterns: list[str]) -> list[str]:
     ]
 
 
-def measuring(
-    python: list[str], folder: Path, names: list[str], **environment: str
-) -> subprocess.Popen[bytes]:
+def measuring(python, folder, names, **environment):
     """Start the measurement in one environment, without earlier results."""
     for name in names:
         file_of(folder, name).unlink(missing_ok=True)
@@ -97,7 +95,7 @@ def measuring(
     )
 
 
-def report(names: list[str], before: Path, now: Path, intended: list[Known]) -> int:
+def report(names, before, now, intended):
     """Compare the stored results and print the differences; return the exit status."""
     paths = [(folder / "hookviz.txt").read_text() for folder in (before, now)]
     print(f"0.3 is {paths[0]}, today's code is {paths[1]}.")
@@ -129,7 +127,7 @@ def report(names: list[str], before: Path, now: Path, intended: list[Known]) -> 
     return 1
 
 
-def show(name: str, found: list[Difference]) -> None:
+def show(name, found):
     """Print the first differences of one model in each subject."""
     if found:
         print(f"\n{name}")

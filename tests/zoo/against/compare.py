@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
 KNOWN = Path(__file__).with_name("known.toml")
 
@@ -29,7 +27,7 @@ class Difference:
     what: str
     reason: str = ""
 
-    def __str__(self) -> str:
+    def __str__(self):
         return f"{self.subject:<10} {self.key}: {self.what}"
 
 
@@ -43,20 +41,18 @@ class Known:
     key: str = "*"
     what: str = "*"
 
-    def covers(self, difference: Difference) -> bool:
+    def covers(self, difference):
         """Return whether all patterns match."""
         names = ("subject", "model", "key", "what")
         return all(fnmatchcase(getattr(difference, n), getattr(self, n)) for n in names)
 
 
-def known() -> list[Known]:
+def known():
     """Read the list of intended differences."""
     return [Known(**entry) for entry in tomllib.loads(KNOWN.read_text()).get("difference", [])]
 
 
-def differences(
-    model: str, before: dict[str, Any], now: dict[str, Any], intended: list[Known]
-) -> Iterator[Difference]:
+def differences(model, before, now, intended):
     """Yield the differences of one model, with the reason of those that are intended."""
     for subject in sorted(before.keys() | now.keys()):
         old, new = before.get(subject, {}), now.get(subject, {})
@@ -67,7 +63,7 @@ def differences(
                 yield Difference(model, subject, key, what, reason)
 
 
-def _differs(subject: str, old: Any, new: Any) -> Iterator[str]:
+def _differs(subject, old, new):
     if old is None or new is None:
         yield "is new" if old is None else "is missing"
     elif isinstance(old, dict) and isinstance(new, dict):
@@ -79,11 +75,11 @@ def _differs(subject: str, old: Any, new: Any) -> Iterator[str]:
         yield from (f"with {item}" for item in new if item not in old)
 
 
-def _short(entry: Any) -> str:
+def _short(entry):
     return "numbers" if isinstance(entry, dict) else ", ".join(entry)
 
 
-def _numbers_differ(subject: str, old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
+def _numbers_differ(subject, old, new):
     if old["type"] != new["type"]:
         yield f"was {old['type']}, is {new['type']}"
         return

@@ -12,7 +12,7 @@ import multiprocessing
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,11 +54,11 @@ class Demo:
     pictures: Callable[[], list[Any]]
     kind = "demo"
 
-    def build(self) -> nn.Module:
+    def build(self):
         """Load the network."""
         return self.make()
 
-    def input(self) -> Tensor:
+    def input(self):
         """Prepare two of its pictures."""
         model = self.build()
         prepared = (hookviz.attribution.prepare_input(x, model) for x in self.pictures()[5:7])
@@ -73,13 +73,13 @@ DEMOS = {
 }
 
 
-def cases() -> dict[str, Any]:
+def cases():
     """All models and planted faults by name."""
     faults = {f"fault/{name}": fault for name, fault in FAULTS.items()}
     return {**DEMOS, **SMALL, **all_cases(), **faults}
 
 
-def numbers(tensor: Tensor) -> Numbers:
+def numbers(tensor):
     """Describe a tensor: its type and shape, a digest of all its bits, and some of its values."""
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     values = torch.view_as_real(flat).reshape(-1) if flat.is_complex() else flat
@@ -90,7 +90,7 @@ def numbers(tensor: Tensor) -> Numbers:
     }
 
 
-def maps(case: Any) -> Measured:
+def maps(case):
     """Capture every leaf module in eval and training mode, with gradients, and make heatmaps."""
     measured: Measured = {"maps": {}, "gradients": {}, "heatmaps": {}}
     for mode in ("eval", "train"):
@@ -108,7 +108,7 @@ def maps(case: Any) -> Measured:
     return measured
 
 
-def captured(case: Any, training: bool) -> Any:
+def captured(case, training):
     """Capture a forward and a backward of a new model."""
     model = case.build().train(training)
     seed()
@@ -118,7 +118,7 @@ def captured(case: Any, training: bool) -> Any:
     return cache
 
 
-def outputs(cache: Any) -> Iterator[tuple[str, str, Tensor]]:
+def outputs(cache):
     """Yield subject, layer with its call and output, and tensor of everything captured."""
     for name, layer in cache.items():
         for number, ran in enumerate(layer.calls):
@@ -129,7 +129,7 @@ def outputs(cache: Any) -> Iterator[tuple[str, str, Tensor]]:
                     yield "gradients", key, output.gradient
 
 
-def heatmaps(case: Any, cache: Any) -> Subject:
+def heatmaps(case, cache):
     """Compute every heatmap of some layers; those that run the model for small models only."""
     names = [name for name in cache if cache[name].last.activation.ndim > 2]
     found: Subject = {}
@@ -144,7 +144,7 @@ def heatmaps(case: Any, cache: Any) -> Subject:
     return found
 
 
-def spread(items: Iterable[Any], count: int) -> list[Any]:
+def spread(items, count):
     """Choose at most `count` items, evenly spaced, always including the last."""
     items = list(items)
     step = max(1, -(-len(items) // count))
@@ -152,10 +152,10 @@ def spread(items: Iterable[Any], count: int) -> list[Any]:
 
 
 @contextmanager
-def recorded(subject: Subject, key: str) -> Iterator[Callable[[Tensor | Iterable[str]], None]]:
+def recorded(subject, key):
     """Store under a key what the block records, or the built-in type of the error it raises."""
 
-    def record(value: Tensor | Iterable[str]) -> None:
+    def record(value):
         subject[key] = numbers(value) if isinstance(value, Tensor) else sorted(set(value))
 
     try:
@@ -165,7 +165,7 @@ def recorded(subject: Subject, key: str) -> Iterator[Callable[[Tensor | Iterable
         subject[key] = [f"raised {builtin.__name__}"]
 
 
-def edges(case: Any) -> Measured:
+def edges(case):
     """Find the edges of the graph, and each layer's sources and the operations behind it."""
     found: Subject = {}
     with recorded(found, "edges") as record:
@@ -181,7 +181,7 @@ def edges(case: Any) -> Measured:
     return {"edges": found}
 
 
-def fields(case: Any) -> Measured:
+def fields(case):
     """Find the receptive field of every convolution."""
     found: Subject = {}
     with recorded(found, "all") as record:
@@ -194,7 +194,7 @@ def fields(case: Any) -> Measured:
     return {"fields": found}
 
 
-def terms(case: Any) -> Measured:
+def terms(case):
     """Decompose values of some layers into their terms."""
     found: Subject = {}
     model, inputs = case.build(), case.input()
@@ -216,7 +216,7 @@ def terms(case: Any) -> Measured:
     return {"terms": found}
 
 
-def attention(case: Any) -> Measured:
+def attention(case):
     """Read the attention weights, their gradients, and the heatmaps made of them."""
     found: Subject = {}
     with recorded(found, "attention") as record:
@@ -232,7 +232,7 @@ def attention(case: Any) -> Measured:
     return {"attention": found}
 
 
-def findings(case: Any) -> Measured:
+def findings(case):
     """Diagnose the model in both modes, or a planted fault at once and around a step."""
     found: Subject = {}
     if case.name in FAULTS:
@@ -252,11 +252,11 @@ def findings(case: Any) -> Measured:
     return {"findings": found}
 
 
-def _said(finding: Any) -> str:
+def _said(finding):
     return f"{finding.severity} {finding.kind}: {finding.layer or 'the model'}"
 
 
-def orders(case: Any) -> Measured:
+def orders(case):
     """Note the channel that is first in each order of the explorer, in some layers."""
     found: Subject = {}
     more = ["score drop"] if case.kind in ("demo", "small") else []  # runs the model many times
@@ -274,7 +274,7 @@ def orders(case: Any) -> Measured:
     return {"orders": found}
 
 
-def _set(explorer: Any, setting: str, value: str) -> None:
+def _set(explorer, setting, value):
     """Set a value by today's name, or by that of 0.3."""
     try:
         setattr(explorer, setting, value)
@@ -285,7 +285,7 @@ def _set(explorer: Any, setting: str, value: str) -> None:
 STEPS = (maps, edges, fields, terms, attention, findings, orders)
 
 
-def measure(case: Any) -> Measured:
+def measure(case):
     """Measure all subjects on one model."""
     measured: Measured = {}
     with warnings.catch_warnings():
@@ -295,17 +295,17 @@ def measure(case: Any) -> Measured:
     return measured
 
 
-def file_of(folder: Path, name: str) -> Path:
+def file_of(folder, name):
     """Return the file with the results of one model."""
     return folder / f"{name.replace('/', '-').replace(' ', '-')}.pt"
 
 
-def _write(case: Any, name: str, folder: Path) -> None:
+def _write(case, name, folder):
     torch.set_num_threads(1)
     torch.save(measure(case), file_of(folder, name))
 
 
-def main() -> None:
+def main():
     """Measure the named models, a process each, and write a file for each."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("folder", type=Path)

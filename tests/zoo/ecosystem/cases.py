@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,28 +41,28 @@ class Foreign:
     kind = "foreign"
 
     @property
-    def library(self) -> str:
+    def library(self):
         """The module to import."""
         return self.name.partition("/")[0]
 
-    def build(self, gain: float = 1.0) -> nn.Module:
+    def build(self, gain=1.0):
         """Build the model with random weights, see `fill`, in eval mode."""
         torch.manual_seed(0)
         model = self.make().eval()
         fill(model, gain)
         return self.finish(model)
 
-    def input(self) -> Any:
+    def input(self):
         """Return the model's input, the same each time."""
         return self.given(torch.randn(self.shape, generator=torch.Generator().manual_seed(1)))
 
 
-def all_foreign() -> dict[str, Foreign]:
+def all_foreign():
     """Return every model of the ecosystem by its name, library by library."""
     return {case.name: case for case in _every()}
 
 
-def _every() -> Iterator[Foreign]:
+def _every():
     from . import huggingface, pictures, transformed
 
     for module in (pictures, huggingface, transformed):

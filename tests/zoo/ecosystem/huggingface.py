@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from .cases import Foreign
 
@@ -33,17 +32,17 @@ PICTURES: dict[str, dict[str, Any]] = {
 }
 
 
-def cases() -> Iterator[Foreign]:
+def cases():
     """Yield all models of this file."""
     yield from _transformers()
     yield from _diffusers()
     yield from _others()
 
 
-def _pretrained(name: str, **config: Any) -> Callable[[], nn.Module]:
+def _pretrained(name, **config):
     """Return a builder of a transformers model with a small configuration."""
 
-    def make() -> nn.Module:
+    def make():
         import transformers
 
         kind = getattr(transformers, name)
@@ -52,11 +51,11 @@ def _pretrained(name: str, **config: Any) -> Callable[[], nn.Module]:
     return make
 
 
-def _as(name: str, **others: Any) -> Callable[[Tensor], dict[str, Any]]:
+def _as(name, **others):
     return lambda x: {name: x, **others}
 
 
-def _transformers() -> Iterator[Foreign]:
+def _transformers():
     for name, config in PICTURES.items():
         size = config.get("image_size", 64)
         shape = (1, 3, size, size)
@@ -90,7 +89,7 @@ def _transformers() -> Iterator[Foreign]:
     )
 
 
-def _resnet_config() -> Any:
+def _resnet_config():
     from transformers import ResNetConfig
 
     return ResNetConfig(
@@ -98,7 +97,7 @@ def _resnet_config() -> Any:
     )
 
 
-def _detr(small: dict[str, Any]) -> nn.Module:
+def _detr(small):
     from transformers import DetrConfig, DetrForObjectDetection
 
     return DetrForObjectDetection(
@@ -113,7 +112,7 @@ def _detr(small: dict[str, Any]) -> nn.Module:
     )
 
 
-def _clip() -> nn.Module:
+def _clip():
     from transformers import CLIPConfig, CLIPModel
 
     text = _SMALL | {"vocab_size": 16, "max_position_embeddings": 8, "eos_token_id": 2}
@@ -134,8 +133,8 @@ _ENCODED = {
 }
 
 
-def _diffused(name: str, **options: Any) -> Callable[[], nn.Module]:
-    def make() -> nn.Module:
+def _diffused(name, **options):
+    def make():
         import diffusers
 
         return getattr(diffusers, name)(**options)
@@ -143,15 +142,13 @@ def _diffused(name: str, **options: Any) -> Callable[[], nn.Module]:
     return make
 
 
-def _diffusers() -> Iterator[Foreign]:
+def _diffusers():
     text = torch.randn(1, 5, 16, generator=torch.Generator().manual_seed(7))
     shape = (1, 4, 16, 16)
     timed = _as("sample", timestep=10)
     told = _as("sample", timestep=10, encoder_hidden_states=text)
 
-    def case(
-        name: str, shape: tuple[int, ...], given: Any = lambda x: x, **options: Any
-    ) -> Foreign:
+    def case(name, shape, given=lambda x: x, **options):
         return Foreign(f"diffusers/{name}", shape, _diffused(name, **options), given)
 
     yield case("UNet2DModel", (1, 3, 16, 16), timed, **_BLOCKS, **_UP_DOWN)
@@ -170,7 +167,7 @@ def _diffusers() -> Iterator[Foreign]:
     )
 
 
-def _others() -> Iterator[Foreign]:
+def _others():
     picture = (2, 3, 32, 32)
     yield Foreign("peft/LoRA on resnet18", picture, _lora)
     yield Foreign("peft/DoRA on resnet18", picture, partial(_lora, use_dora=True))
@@ -183,13 +180,13 @@ def _others() -> Iterator[Foreign]:
     )
 
 
-def _resnet() -> nn.Module:
+def _resnet():
     from torchvision.models import resnet18
 
     return resnet18()
 
 
-def _lora(**options: Any) -> nn.Module:
+def _lora(**options):
     from peft import LoraConfig, get_peft_model
 
     model = _resnet()
@@ -197,7 +194,7 @@ def _lora(**options: Any) -> nn.Module:
     return get_peft_model(model, LoraConfig(r=2, target_modules=names, **options))
 
 
-def _offload(name: str, model: nn.Module) -> nn.Module:
+def _offload(name, model):
     import tempfile
 
     import accelerate

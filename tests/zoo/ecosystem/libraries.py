@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Iterable
 from contextlib import suppress
 from importlib import import_module
 from itertools import groupby
@@ -11,13 +10,12 @@ from operator import attrgetter
 
 from ..check import Result
 from ..runner import Runner
-from .cases import Foreign
 
 
 class Libraries(Runner):
     """Imports each library once in a separate process, since they change torch and each other."""
 
-    def run(self, cases: Iterable[Foreign], jobs: int) -> None:
+    def run(self, cases, jobs):
         """Check the cases library by library."""
         for library, its in groupby(cases, attrgetter("library")):
             arguments = library, list(its), jobs
@@ -27,7 +25,7 @@ class Libraries(Runner):
             process.start()
             process.join()
 
-    def _run_library(self, library: str, cases: list[Foreign], jobs: int) -> None:
+    def _run_library(self, library, cases, jobs):
         try:
             import_module(library)
         except Exception as error:

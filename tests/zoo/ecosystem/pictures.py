@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -27,7 +26,7 @@ MONAI: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
 }
 
 
-def cases() -> Iterator[Foreign]:
+def cases():
     """Yield all models of this file."""
     for name in YOLO:
         yield Foreign(f"ultralytics/{name}", (1, 3, 64, 64), partial(_yolo, name))
@@ -54,17 +53,17 @@ def cases() -> Iterator[Foreign]:
     yield Foreign("fastai/vision_learner", (2, 3, 64, 64), _fastai_learner)
 
 
-def _of(module: str, name: str, **options: Any) -> Callable[[], nn.Module]:
+def _of(module, name, **options):
     return lambda: getattr(import_module(module), name)(**options)
 
 
-def _yolo(name: str) -> nn.Module:
+def _yolo(name):
     from ultralytics import YOLO as Yolo
 
     return Yolo(f"{name}.yaml").model
 
 
-def _videos() -> Iterator[Foreign]:
+def _videos():
     module = "pytorchvideo.models"
     yield Foreign(
         "pytorchvideo/x3d",
@@ -79,14 +78,14 @@ def _videos() -> Iterator[Foreign]:
     )
 
 
-def _fastai_unet() -> nn.Module:
+def _fastai_unet():
     from fastai.vision.all import create_unet_model
     from torchvision.models import resnet18
 
     return create_unet_model(resnet18, 2, (64, 64), pretrained=False)
 
 
-def _fastai_learner() -> nn.Module:
+def _fastai_learner():
     from fastai.vision.all import DataLoaders, vision_learner
     from torchvision.models import resnet18
 

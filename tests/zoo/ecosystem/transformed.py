@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -15,7 +15,7 @@ from .huggingface import _PATCHES, _as, _pretrained, _resnet
 PICTURE = (2, 3, 32, 32)
 
 
-def cases() -> Iterator[Foreign]:
+def cases():
     """Yield all models of this file."""
     tools: dict[str, Callable[[nn.Module], nn.Module]] = {
         "fx.symbolic_trace": torch.fx.symbolic_trace,
@@ -57,28 +57,28 @@ def cases() -> Iterator[Foreign]:
 
 
 class _Cast(nn.Module):
-    def __init__(self, dtype: torch.dtype) -> None:
+    def __init__(self, dtype):
         super().__init__()
         self.dtype = dtype
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         return x.to(self.dtype)
 
 
-def _on_convolutions(change: Callable[[nn.Module], object], model: nn.Module) -> nn.Module:
+def _on_convolutions(change, model):
     for module in list(model.modules()):
         if isinstance(module, nn.Conv2d):
             change(module)
     return model
 
 
-def _prune(module: nn.Module) -> None:
+def _prune(module):
     from torch.nn.utils import prune
 
     prune.l1_unstructured(module, "weight", amount=0.3)
 
 
-def _forward_replaced(model: nn.Module) -> nn.Module:
+def _forward_replaced(model):
     """Replace the forward of an instance, like libraries that patch models."""
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
@@ -86,41 +86,41 @@ def _forward_replaced(model: nn.Module) -> nn.Module:
     return model
 
 
-def _scaled(forward: Callable, x: torch.Tensor) -> torch.Tensor:
+def _scaled(forward, x):
     return forward(x) * 1.01
 
 
-def _fused(model: nn.Module) -> nn.Module:
+def _fused(model):
     from torch.fx.experimental.optimization import fuse
 
     return fuse(model)
 
 
-def _exported(model: nn.Module) -> nn.Module:
+def _exported(model):
     return torch.export.export(model, (torch.randn(PICTURE),)).module()
 
 
-def _unflattened(model: nn.Module) -> nn.Module:
+def _unflattened(model):
     return torch.export.unflatten(torch.export.export(model, (torch.randn(PICTURE),)))
 
 
-def _torchao(name: str, model: nn.Module) -> nn.Module:
+def _torchao(name, model):
     import torchao.quantization
 
     torchao.quantization.quantize_(model, getattr(torchao.quantization, name)())
     return model
 
 
-def _lightning() -> nn.Module:
+def _lightning():
     import lightning
 
     class Classifier(lightning.LightningModule):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.save_hyperparameters()
             self.net = _resnet()
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def forward(self, x):
             return self.net(x)
 
         def training_step(self, batch, index):
@@ -135,7 +135,7 @@ def _lightning() -> nn.Module:
     return Classifier()
 
 
-def _fit(model: nn.Module) -> nn.Module:
+def _fit(model):
     """Train for one step; the model then refers to its trainer, optimizers and log."""
     import lightning
 

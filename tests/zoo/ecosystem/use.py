@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
-from typing import Any
 
 import torch
 from matplotlib import pyplot
-from reference import Truths
-from torch import Tensor, nn
 from untouched import snapshot
 
 import hookviz
 from hookviz.hooking.select import unwrapped
 
 from ..check import (
-    Case,
-    Result,
     build,
     capture,
     differences,
@@ -29,7 +23,7 @@ from ..check import (
 from ..running import score, seed
 
 
-def trace(case: Case, truths: Truths, result: Result) -> None:
+def trace(case, truths, result):
     """Trace all hooks of every module; the trace must have each call of each convolution."""
     model = build(case, result.gain)
     seed()
@@ -47,7 +41,7 @@ def trace(case: Case, truths: Truths, result: Result) -> None:
         result.raised.append("trace: no backward")
 
 
-def show(case: Case, truths: Truths, result: Result) -> None:
+def show(case, truths, result):
     """Show a layer of each shape in an explorer, and test figure and code of three of them."""
     model = build(case, result.gain)
     alive, figures = widgets(), set(pyplot.get_fignums())
@@ -71,14 +65,14 @@ def show(case: Case, truths: Truths, result: Result) -> None:
     note_left(alive, figures, result)
 
 
-def _check_figure(explorer: Any, result: Result) -> None:
+def _check_figure(explorer, result):
     figure = explorer.figure()
     figure.savefig(io.BytesIO(), format="png")
     if not any(axes.images or axes.lines for axes in figure.axes):
         result.raised.append(f"figure of {explorer.layer}: nothing is drawn")
 
 
-def _check_code(explorer: Any, model: nn.Module, result: Result) -> None:
+def _check_code(explorer, model, result):
     """Run the code, without hookviz, and compare it with what the explorer shows."""
     name = explorer.layer
     try:
@@ -109,7 +103,7 @@ def _check_code(explorer: Any, model: nn.Module, result: Result) -> None:
     result.raised += [f"code of {name}: {each}" for each in _otherwise(explorer, scope)]
 
 
-def _otherwise(explorer: Any, scope: dict[str, Any]) -> Iterator[str]:
+def _otherwise(explorer, scope):
     """Yield the names of results of the code that differ from the explorer's."""
     call = explorer.cache[explorer.layer].calls[explorer.call]
     wanted = {"activation": call.activation, "gradient": call.gradient}
@@ -124,7 +118,7 @@ def _otherwise(explorer: Any, scope: dict[str, Any]) -> Iterator[str]:
             yield f"{what} is another"
 
 
-def _close(got: Tensor, wanted: Tensor) -> bool:
+def _close(got, wanted):
     if got.numel() != wanted.numel():
         return False
     got, wanted = got.detach().double().flatten(), wanted.detach().double().flatten()

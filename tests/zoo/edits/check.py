@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from untouched import snapshot
 
 from ..check import GAINS, Result, note_changes, said
-from ..models import Case
 from ..running import score, seed
 from .written import Edit, ask, by_hookviz, by_reference, written
 
@@ -36,12 +35,12 @@ class Subject:
         run, so each run gets a new model.
     """
 
-    def __init__(self, case: Case, gain: float) -> None:
+    def __init__(self, case, gain):
         self.case, self.gain, self.steady = case, gain, True
         self.given = case.input()
         self.model = case.build(gain)
 
-    def fresh(self) -> nn.Module:
+    def fresh(self):
         """Return the model, ready for a run."""
         if not self.steady:
             self.model = self.case.build(self.gain)
@@ -49,7 +48,7 @@ class Subject:
         return self.model
 
 
-def check(case: Case) -> Result:
+def check(case):
     """Edit a layer of a model; never raises."""
     result = Result(case.name, case.kind, case.shape)
     with warnings.catch_warnings():
@@ -62,7 +61,7 @@ def check(case: Case) -> Result:
     return result
 
 
-def _trusted(case: Case, result: Result) -> tuple[Subject, list[Tensor]]:
+def _trusted(case, result):
     """Return the model with the first gain that has gradients, and its unedited results."""
     for result.gain in GAINS:
         subject = Subject(case, result.gain)
@@ -93,13 +92,13 @@ class _Seen:
     shapes: set[torch.Size] = field(default_factory=set)
     outputs: list[Tensor] = field(default_factory=list)
 
-    def __call__(self, output: Tensor) -> Tensor:
+    def __call__(self, output):
         self.shapes.add(output.shape)
         self.outputs.append(output)
         return output.clone()  # the model may overwrite the output
 
 
-def _edits(subject: Subject, result: Result) -> list[Edit]:
+def _edits(subject, result):
     """Return all edits of one layer with a gradient, which the model's name selects."""
     model, chance = subject.fresh(), random.Random(subject.case.name)
     seen = {
@@ -133,7 +132,7 @@ def _edits(subject: Subject, result: Result) -> list[Edit]:
     ]
 
 
-def _usable(layer: nn.Module, seen: _Seen) -> bool:
+def _usable(layer, seen):
     """Return whether the layer ran and has its channels in the expected dimension."""
     if len(seen.shapes) != 1 or not seen.outputs[0].requires_grad:
         return False
@@ -141,7 +140,7 @@ def _usable(layer: nn.Module, seen: _Seen) -> bool:
     return len(shape) > 1 and shape[dimension] == count
 
 
-def _channels(layer: nn.Module) -> tuple[int, int]:
+def _channels(layer):
     attribute, dimension = next(at for kind, at in CHANNELS.items() if isinstance(layer, kind))
     count = getattr(layer, attribute)
     if isinstance(layer, nn.LayerNorm):
@@ -150,7 +149,7 @@ def _channels(layer: nn.Module) -> tuple[int, int]:
     return count, dimension
 
 
-def _check_edits(subject: Subject, edits: list[Edit], plain: list[Tensor], result: Result) -> None:
+def _check_edits(subject, edits, plain, result):
     """Make all edits on one model, which must not change; an error of hookviz is a fault."""
     before, model = snapshot(subject.fresh()), subject.model
     for edit in edits:
@@ -176,12 +175,12 @@ def _check_edits(subject: Subject, edits: list[Edit], plain: list[Tensor], resul
         note_changes("an edit", model, before, result)
 
 
-def equal(found: list[Tensor], truth: list[Tensor]) -> bool:
+def equal(found, truth):
     """Return whether all tensors are bitwise equal."""
     return len(found) == len(truth) and all(map(torch.equal, found, truth))
 
 
-def _differing(found: list[Tensor], truth: list[Tensor]) -> str:
+def _differing(found, truth):
     pairs = enumerate(zip(found, truth, strict=True))
     wrong = [place for place, pair in pairs if not torch.equal(*pair)]
     return f"{len(wrong)} of {len(truth)} tensors, the first is {wrong[0]}"

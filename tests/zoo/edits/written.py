@@ -5,10 +5,9 @@ A module replaces the layer; it calls the layer and changes its output.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -43,11 +42,11 @@ class Edit:
     gradient: bool = False
 
     @property
-    def part(self) -> tuple[Any, ...]:
+    def part(self):
         """Return the index of the channels."""
         return (slice(None), self.channels) if self.dimension == 1 else (..., self.channels)
 
-    def by_hand(self, tensor: Tensor) -> Tensor:
+    def by_hand(self, tensor):
         """Compute the new tensor with products and sums only."""
         if callable(self.change):
             return self.change(tensor).clone()  # an in-place ReLU may follow
@@ -61,15 +60,15 @@ class Edit:
 class Written(nn.Module):
     """A layer with a change in its forward; other attributes are the layer's."""
 
-    def __init__(self, layer: nn.Module, change: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, layer, change):
         super().__init__()
         self.layer, self.change = layer, change
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args, **kwargs):
         """Return the layer's output with the change."""
         return self.change(self.layer(*args, **kwargs))
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         try:
             return super().__getattr__(name)
         except AttributeError:
@@ -80,17 +79,17 @@ class Backward(torch.autograd.Function):
     """The identity, with a change of the gradient."""
 
     @staticmethod
-    def forward(context: Any, tensor: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
+    def forward(context, tensor, change):
         context.change = change
         return tensor.clone()
 
     @staticmethod
-    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
+    def backward(context, gradient):
         return context.change(gradient), None
 
 
 @contextmanager
-def written(model: nn.Module, changes: Mapping[str, Callable[[Tensor], Tensor]]) -> Iterator[None]:
+def written(model, changes):
     """Within the block, replace the named layers by changed ones."""
     stand = {model.get_submodule(name): change for name, change in changes.items()}
     stand = {layer: Written(layer, change) for layer, change in stand.items()}
@@ -110,7 +109,7 @@ def written(model: nn.Module, changes: Mapping[str, Callable[[Tensor], Tensor]])
 
 
 @contextmanager
-def made(model: nn.Module, edit: Edit) -> Iterator[None]:
+def made(model, edit):
     """Within the block, make the edit part of the model's code."""
     change = edit.by_hand
     if edit.gradient:
@@ -119,7 +118,7 @@ def made(model: nn.Module, edit: Edit) -> Iterator[None]:
         yield
 
 
-def ask(model: nn.Module, given: Tensor) -> list[Tensor]:
+def ask(model, given):
     """Return logits, and the score's gradient for the input and every parameter."""
     given = given.clone().requires_grad_()
     output = model(given)
@@ -128,13 +127,13 @@ def ask(model: nn.Module, given: Tensor) -> list[Tensor]:
     return [output.detach(), *found]
 
 
-def by_reference(model: nn.Module, given: Tensor, edit: Edit) -> list[Tensor]:
+def by_reference(model, given, edit):
     """Make the edit in the model's code."""
     with made(model, edit):
         return ask(model, given)
 
 
-def by_hookviz(model: nn.Module, given: Tensor, edit: Edit) -> list[Tensor]:
+def by_hookviz(model, given, edit):
     """Make the edit by `hookviz.edit`."""
     change, channels, gradient = edit.change, edit.channels, edit.gradient
     with hookviz.edit(model, edit.layer, change, channels=channels, gradient=gradient):

@@ -14,12 +14,12 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # as pytest has it
 from zoo.faults.catalogue import FAULTS
 from zoo.faults.check import Diagnosed, check
 from zoo.faults.fault import Fault
-from zoo.faults.healthy import Healthy, check_healthy, healthy
+from zoo.faults.healthy import check_healthy, healthy
 from zoo.faults.report import report
 from zoo.runner import Runner
 
 
-def checked(case: Fault | Healthy) -> Diagnosed:
+def checked(case):
     """Check one case of either kind."""
     return check(case) if isinstance(case, Fault) else check_healthy(case)
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 import torch
-from torch import nn
-from untouched import Snapshot, changes, snapshot
+from untouched import changes, snapshot
 
 import hookviz
-from hookviz.results import Finding
 
 from ..check import Result, said
-from .fault import Fault
 
 ONCE, AROUND = "hookviz.diagnose(model, x)", "with hookviz.diagnose(model)"
 
@@ -30,7 +26,7 @@ class Answer:
     line: bool = False
 
     @property
-    def named(self) -> bool:
+    def named(self):
         """Return whether layer and operation are right."""
         return self.layer and self.operation
 
@@ -47,13 +43,13 @@ class Diagnosed(Result):
     answers: dict[str, Answer] = field(default_factory=dict)
     alarms: list[list[str]] = field(default_factory=list)  # severity, kind, where, message
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         """Convert values that were read from a file."""
         plain = self.answers.items()
         self.answers = {k: Answer(**v) if isinstance(v, dict) else v for k, v in plain}
 
 
-def check(fault: Fault) -> Diagnosed:
+def check(fault):
     """Plant a fault and search for it with both forms of hookviz; never raises."""
     truth = fault.truth
     result = Diagnosed(fault.name, fault.kind, fault.shape, calls=1, model=fault.model)
@@ -72,7 +68,7 @@ def check(fault: Fault) -> Diagnosed:
     return result
 
 
-def stepped(fault: Fault) -> tuple[nn.Module, bool]:
+def stepped(fault):
     """Return a model after a plain step, and whether the step raised."""
     model = fault.build()
     try:
@@ -82,7 +78,7 @@ def stepped(fault: Fault) -> tuple[nn.Module, bool]:
     return model, False
 
 
-def _plain(fault: Fault, twin: nn.Module, raised: bool) -> None:
+def _plain(fault, twin, raised):
     """Assert that the planted fault has an effect, and that nothing is named without it."""
     gradients = [each.grad for each in twin.parameters() if each.grad is not None]
     if fault.numeric and all(bool(each.isfinite().all()) for each in gradients):
@@ -93,12 +89,12 @@ def _plain(fault: Fault, twin: nn.Module, raised: bool) -> None:
         raise ArithmeticError("named, but not planted")
 
 
-def _findings(fault: Fault, model: nn.Module) -> hookviz.results.Diagnosis:
+def _findings(fault, model):
     with fault.around():
         return hookviz.diagnose(model, fault.given(), fault.loss)
 
 
-def _once(fault: Fault, result: Diagnosed) -> Answer:
+def _once(fault, result):
     model = fault.build()
     before = snapshot(model)
     findings = _findings(fault, model)
@@ -109,7 +105,7 @@ def _once(fault: Fault, result: Diagnosed) -> Answer:
     return answer
 
 
-def _around(fault: Fault, twin: nn.Module, result: Diagnosed) -> Answer:
+def _around(fault, twin, result):
     model = fault.build()
     with suppress(RuntimeError, ValueError), hookviz.diagnose(model) as findings:
         fault.step(model)
@@ -117,7 +113,7 @@ def _around(fault: Fault, twin: nn.Module, result: Diagnosed) -> Answer:
     return judged(fault, findings)[0]
 
 
-def judged(fault: Fault, findings: Iterable[Finding]) -> tuple[Answer, bool]:
+def judged(fault, findings):
     """Return the answer of the findings, and whether kind, call and phase are also right."""
     named, nearest = fault.truth.judged(findings)
     if nearest is None:
@@ -128,7 +124,7 @@ def judged(fault: Fault, findings: Iterable[Finding]) -> tuple[Answer, bool]:
     return Answer(words, not place, "operation" not in wrong, "line" not in wrong), named
 
 
-def differing(found: Snapshot, truth: Snapshot) -> list[str]:
+def differing(found, truth):
     """Return the names of state that differs from that after a plain step."""
     names = found.bits.keys() | truth.bits.keys()
     pairs = {name: (found.bits.get(name), truth.bits.get(name)) for name in names}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from types import MethodType
@@ -15,8 +15,6 @@ import torchvision
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hookviz.results import Finding
-
 from ..models import OPTIONS
 from ..running import seed
 
@@ -24,7 +22,7 @@ PLANTED = "# planted"
 """At the end of a planted line."""
 
 
-def built(name: str, training: bool = True, **options: Any) -> nn.Module:
+def built(name, training=True, **options):
     """Build a model as its library initialises it, the same each time."""
     seed()
     source, name = name.split("/")
@@ -33,12 +31,12 @@ def built(name: str, training: bool = True, **options: Any) -> nn.Module:
     return torchvision.models.get_model(name, **OPTIONS["*"] | options).train(training)
 
 
-def picture(*shape: int) -> Tensor:
+def picture(*shape):
     """Return random pictures ``(N, C, H, W)``, the same each time."""
     return torch.randn(shape or (2, 3, 64, 64), generator=torch.Generator().manual_seed(1))
 
 
-def cross_entropy(output: Any) -> Tensor:
+def cross_entropy(output):
     """Return the loss of a classifier; for a dictionary, its first tensor's mean square."""
     if isinstance(output, Tensor) and output.ndim == 2:
         return F.cross_entropy(output.float(), torch.arange(len(output)))
@@ -58,7 +56,7 @@ class Truth:
     line: bool  # whether the finding must name a planted line
 
     @property
-    def words(self) -> str:
+    def words(self):
         """Return the expected finding in one line."""
         call = f", call {self.call}" if self.call else ""
         name = f", {self.operation}" if self.operation else ""
@@ -66,7 +64,7 @@ class Truth:
         layer = "anywhere" if self.layer is None else self.layer or "the model"
         return f"{self.kind}: {layer}{call}{name}{phase}"
 
-    def wrong(self, finding: Finding) -> list[str]:
+    def wrong(self, finding):
         """Return the parts of a finding that differ from the truth."""
         asked = {"layer": self.layer, "operation": self.operation, "kind": self.kind}
         asked |= {"call": self.call if self.layer is not None else None, "phase": self.phase}
@@ -74,7 +72,7 @@ class Truth:
         found = [name for name, value in given.items() if getattr(finding, name) != value]
         return [*found, "line"] if self.line and PLANTED not in finding.code else found
 
-    def judged(self, findings: Iterable[Finding]) -> tuple[bool, Finding | None]:
+    def judged(self, findings):
         """Return whether the fault is named, and the closest finding.
 
         For NaN and Inf, only the first finding counts.
@@ -124,7 +122,7 @@ class Fault:
     unnamed: str = ""
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self):
         """Return the shape of the input, or of its first tensor."""
         given = self.given()
         first = next(iter(given.values())) if isinstance(given, dict) else given
@@ -132,21 +130,21 @@ class Fault:
         return tuple(first[0].shape if isinstance(first, list) else first.shape)
 
     @property
-    def numeric(self) -> bool:
+    def numeric(self):
         """Return whether the fault produces NaN or Inf."""
         return self.truth.kind in ("nan", "inf")
 
     @property
-    def outside(self) -> bool:
+    def outside(self):
         """Return whether the fault is in the input or the loss, not in the model."""
         return self.words.startswith("Nothing in the model")
 
     @property
-    def words(self) -> str:
+    def words(self):
         """Describe the fault by the docstring of the function that plants it."""
         return " ".join((self.plant.__doc__ or "").split()).rstrip(".")
 
-    def build(self, planted: bool = True) -> nn.Module:
+    def build(self, planted=True):
         """Build the model, with the fault or without it."""
         model = built(self.model, self.training, **self.options)
         if planted:
@@ -154,14 +152,14 @@ class Fault:
         seed()
         return model
 
-    def run(self, model: nn.Module) -> Any:
+    def run(self, model):
         """Run the model, and return its output."""
         given = self.given()
         if isinstance(given, dict):
             return model(**given)
         return model(*given) if isinstance(given, tuple) else model(given)
 
-    def step(self, model: nn.Module) -> None:
+    def step(self, model):
         """Run a forward and a backward with a loss, without an optimizer."""
         with self.around():
             loss = self.loss(self.run(model))
@@ -172,23 +170,13 @@ FAULTS: dict[str, Fault] = {}
 """All of them by name, as the files that plant them are imported."""
 
 
-def fault(
-    model: str,
-    kind: str,
-    layer: str | None,
-    operation: str | None = None,
-    *,
-    call: int = 0,
-    phase: str = "forward",
-    line: bool = False,
-    **others: Any,
-) -> Callable[[Callable[[Any], object]], Fault]:
+def fault(model, kind, layer, operation=None, *, call=0, phase="forward", line=False, **others):
     """Turn a function that changes a model into a fault; the arguments are the expected finding.
 
     ``line`` is for a planted line outside this function; one inside it is detected.
     """
 
-    def made(plant: Callable[[Any], object]) -> Fault:
+    def made(plant):
         planted = line or PLANTED in inspect.getsource(plant)
         truth = Truth(kind, layer, operation, call, phase, planted)
         name = plant.__name__.replace("_", " ")
@@ -202,28 +190,28 @@ def fault(
     return made
 
 
-def patch(module: nn.Module, forward: Callable[..., Any]) -> None:
+def patch(module, forward):
     """Replace the forward of one module."""
     module.forward = MethodType(forward, module)
 
 
-def own(module: nn.Module, *given: Any) -> Any:
+def own(module, *given):
     """Run the forward of the module's class."""
     return type(module).forward(module, *given)
 
 
-def heads(attention: Any, x: Tensor) -> tuple[Tensor, ...]:
+def heads(attention, x):
     """Return the queries, keys and values of an attention of timm, ``(N, heads, tokens, size)``."""
     qkv = attention.qkv(x).unflatten(-1, (3, attention.num_heads, -1))
     return qkv.permute(2, 0, 3, 1, 4).unbind(0)
 
 
-def joined(attention: Any, x: Tensor) -> Tensor:
+def joined(attention, x):
     """Join the heads and project them."""
     return attention.proj(x.transpose(1, 2).flatten(2))
 
 
-def replace(model: nn.Module, name: str, module: nn.Module) -> None:
+def replace(model, name, module):
     """Replace a layer by another module, in the model's mode."""
     parent, _, last = name.rpartition(".")
     setattr(model.get_submodule(parent), last, module.train(model.training))

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch import Tensor, nn
 from untouched import changes, snapshot
 
 import hookviz
@@ -33,16 +30,16 @@ class Healthy:
     kind = HEALTHY
 
     @property
-    def name(self) -> str:
+    def name(self):
         """Return the name of the model with the mode."""
         return f"{self.case.name} in {MODES[self.training]}"
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self):
         """Return the shape of a batch of two, or of a detector's picture."""
         return self.case.shape if self.case.kind == "detection" else (2, *self.case.shape[1:])
 
-    def given(self) -> tuple[Any, Callable[[Any], Tensor] | None]:
+    def given(self):
         """Return the input, with boxes and a loss for a detector in training."""
         if self.case.kind != "detection":
             return picture(*self.shape), None
@@ -54,7 +51,7 @@ class Healthy:
         target |= {"masks": mask, "keypoints": torch.tensor([[[20.0, 30.0, 1.0]] * 17])}
         return (2 * pictures, [target, target]), all_losses
 
-    def build(self) -> nn.Module:
+    def build(self):
         """Build the model with its default initialisation."""
         options = dict(self.case.options)
         if "init_weights" in options:
@@ -62,13 +59,13 @@ class Healthy:
         return built(self.case.name, self.training, **options)
 
 
-def healthy() -> dict[str, Healthy]:
+def healthy():
     """Return every model in each mode."""
     cases = [Healthy(case, mode) for case in all_cases().values() for mode in MODES]
     return {each.name: each for each in cases}
 
 
-def check_healthy(case: Healthy) -> Diagnosed:
+def check_healthy(case):
     """Diagnose a healthy model; never raises."""
     result = Diagnosed(case.name, case.kind, case.shape, calls=1, model=case.case.name)
     with warnings.catch_warnings():

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-from ..check import Result
 from ..report import cell, table, with_version
 from .check import AROUND, ONCE, Answer, Diagnosed
 from .healthy import HEALTHY, MODES
@@ -17,7 +16,7 @@ START, END = "<!-- summary -->", "<!-- end of the summary -->"
 BOTH = (ONCE, AROUND)
 
 
-def report(results: list[Result], cases: int) -> str:
+def report(results, cases):
     """Return the page: the claim, the counts, each fault, and the false alarms."""
     every = [each for each in results if isinstance(each, Diagnosed)]
     faults = [each for each in every if each.kind != HEALTHY]
@@ -49,7 +48,7 @@ def report(results: list[Result], cases: int) -> str:
     )
 
 
-def _summary(faults: list[Diagnosed]) -> Iterator[str]:
+def _summary(faults):
     yield f"## {len(faults)} planted faults"
     yield ""
     marks: list[Callable[[Answer], bool]] = [
@@ -85,7 +84,7 @@ def _summary(faults: list[Diagnosed]) -> Iterator[str]:
     )
 
 
-def _unnamed(faults: list[Diagnosed]) -> Iterator[str]:
+def _unnamed(faults):
     yield "What `diagnose(model, x)` does not name:"
     yield ""
     for fault in faults:
@@ -94,7 +93,7 @@ def _unnamed(faults: list[Diagnosed]) -> Iterator[str]:
             yield f"- {fault.model.partition('/')[2]}, {cell(fault.words)}: {cell(why)}"
 
 
-def _groups(faults: list[Diagnosed]) -> Iterator[str]:
+def _groups(faults):
     yield "Named, by sort of fault:"
     yield ""
     groups = dict.fromkeys(fault.kind for fault in faults)
@@ -105,12 +104,12 @@ def _groups(faults: list[Diagnosed]) -> Iterator[str]:
     yield from table(["", "faults", *BOTH], rows)
 
 
-def _named(label: str, faults: list[Diagnosed]) -> str:
+def _named(label, faults):
     answers = [fault.answers[label] for fault in faults if label in fault.answers]
     return f"{sum(each.named for each in answers)} of {len(answers)}" if answers else "—"
 
 
-def _each(faults: list[Diagnosed]) -> Iterator[str]:
+def _each(faults):
     yield "## Fault by fault"
     yield ""
     yield (
@@ -123,14 +122,14 @@ def _each(faults: list[Diagnosed]) -> Iterator[str]:
     yield ""
 
 
-def _line(fault: Diagnosed) -> tuple[object, ...]:
+def _line(fault):
     name = fault.model.partition("/")[2]
     given = (_said(fault.answers.get(label)) for label in BOTH)
     words = fault.error or f"{fault.kind}: {fault.words}"
     return name, words, fault.truth, *given
 
 
-def _said(answer: Answer | None) -> str:
+def _said(answer):
     if answer is None:
         return "—"
     if answer.named:
@@ -139,7 +138,7 @@ def _said(answer: Answer | None) -> str:
     return f"{right or '✗'} {answer.said}".strip()
 
 
-def _alarms(calm: list[Diagnosed]) -> Iterator[str]:
+def _alarms(calm):
     yield f"## False alarms: {len({each.model for each in calm})} healthy models"
     yield ""
     yield (

@@ -10,11 +10,10 @@ from __future__ import annotations
 import copy
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # as pytest has it
 sys.path.insert(0, str(Path(__file__).parents[2] / "diagnosis"))
@@ -31,29 +30,29 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 Case = tuple[nn.Module, Tensor, Tensor]
 
 
-def convolutions(model: nn.Module) -> list[nn.Conv2d]:
+def convolutions(model):
     return [each for each in model.modules() if isinstance(each, nn.Conv2d)]
 
 
-def norms(model: nn.Module) -> list[nn.BatchNorm2d]:
+def norms(model):
     return [each for each in model.modules() if isinstance(each, nn.BatchNorm2d)]
 
 
-def middle(layers: Sequence[Any]) -> Any:
+def middle(layers):
     return layers[len(layers) // 2]
 
 
-def change_output(layer: nn.Module, change: Callable[[Tensor], Tensor]) -> None:
+def change_output(layer, change):
     own = layer.forward
     layer.forward = lambda given: change(own(given))
 
 
-def without_graph(model: nn.Module) -> None:
+def without_graph(model):
     layer = middle(convolutions(model))
     layer.forward = torch.no_grad()(layer.forward)
 
 
-def with_zeros(layer: nn.Module) -> None:
+def with_zeros(layer):
     for each in layer.parameters():
         nn.init.zeros_(each)
 
@@ -81,7 +80,7 @@ INPUTS: dict[str, tuple[str, Callable[[Tensor], Tensor]]] = {
 """A fault of the input, its kind, and the change."""
 
 
-def divergence(output: Tensor, labels: Tensor) -> Tensor:
+def divergence(output, labels):
     return F.kl_div(output, F.one_hot(labels, output.shape[1]).float(), reduction="batchmean")
 
 
@@ -105,7 +104,7 @@ NETWORKS = (
 
 
 @cache
-def network(name: str) -> Case:
+def network(name):
     """Return a trained network in eval mode, with its inputs and labels."""
     if name == LITE0:
         lite0 = hookviz.pretrained("efficientnet_lite0")[0].eval()
@@ -114,7 +113,7 @@ def network(name: str) -> Case:
     return trained(name).stages["the end"].eval(), NETS[name].given(x[:32]), y[:32]
 
 
-def answers(fault: str, name: str) -> list[str]:
+def answers(fault, name):
     """Diagnose in both forms; return for each: found alone, with others, missed, or other kinds."""
     model, x, labels = copy.deepcopy(network(name))
     kind, loss = LOSSES.get(fault, ("", F.cross_entropy))
@@ -143,7 +142,7 @@ def answers(fault: str, name: str) -> list[str]:
     return said
 
 
-def page(cells: dict[tuple[str, str], list[str]]) -> str:
+def page(cells):
     """Return the table: a row a fault, a column a network, both answers where they differ."""
     planted = [said for (fault, _), said in cells.items() if fault != "nothing"]
     counts = [sum(not said[way].startswith("no") for said in planted) for way in range(2)]
