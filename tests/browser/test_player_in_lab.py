@@ -5,8 +5,6 @@ from __future__ import annotations
 from front_end import wait_for
 from playwright.sync_api import expect
 
-import hookviz
-
 CELLS = [
     "import hookviz\ntrace = hookviz.trace(hookviz.demo_model(), hookviz.demo_images()[6])",
     "trace",
@@ -15,12 +13,8 @@ CELLS = [
 TEXT = {"light": "rgb(28, 30, 33)", "dark": "rgb(230, 232, 235)"}
 
 
-def twin():
-    return hookviz.trace(hookviz.demo_model(), hookviz.demo_images()[6])
-
-
-def test_the_player_steps_and_plays_in_its_frame(open_notebook):
-    notebook, trace = open_notebook(CELLS), twin()
+def test_the_player_steps_and_plays_in_its_frame(open_notebook, trace):
+    notebook = open_notebook(CELLS)
     page = notebook.page
     frame = page.frame_locator(".hookviz-explorer iframe").first
     name, code = frame.locator("h3.hv-name"), frame.locator(".hv-code")

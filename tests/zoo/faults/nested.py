@@ -6,13 +6,14 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from .checkpointed import root_of_zeros
 from .fault import fault, own, patch, picture
 
 SEGMENTATION = {"weights_backbone": None, "num_classes": 5}
 
 
 def pair():
-    """Return two pictures, the input of a model of optical flow."""
+    """Return two consecutive pictures, the input of a model of optical flow."""
     return picture(1, 3, 128, 128), picture(1, 3, 128, 128).flip(-1)
 
 
@@ -71,13 +72,7 @@ def dict_output(model):
 )
 def one_of_two_outputs(model):
     """A root of zeros in the auxiliary head: only one of two outputs' gradient is not finite."""
-
-    def forward(self, x):
-        x = own(self, x)
-        x = x * (torch.arange(x.shape[-1]) > 0)
-        return x.square().sqrt()  # planted
-
-    patch(model.aux_classifier, forward)
+    patch(model.aux_classifier, root_of_zeros)
 
 
 @fault(

@@ -5,17 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from .fault import fault, own, patch, picture, replace
-
-
-def pictures():
-    """Return two consecutive pictures, the input of a model of optical flow."""
-    return picture(1, 3, 128, 128), picture(1, 3, 128, 128).flip(-1)
-
-
-def last_flow(flows):
-    """Return the loss of a model of optical flow."""
-    return flows[-1].abs().mean()
+from .fault import fault, own, patch, replace
+from .nested import last_flow, pair
 
 
 @fault("torchvision/squeezenet1_1", "inf", "features.1", "exp", call=1)
@@ -74,7 +65,7 @@ def shared_block(model):
     "update_block.recurrent_block.convgru1",
     "mul",
     call=3,
-    given=pictures,
+    given=pair,
     loss=last_flow,
 )
 def fourth_iteration(model):
@@ -92,7 +83,7 @@ def fourth_iteration(model):
     "update_block.flow_head",
     "div",
     call=2,
-    given=pictures,
+    given=pair,
     loss=last_flow,
 )
 def third_iteration(model):
