@@ -3,7 +3,8 @@
 Python raises ``KeyboardInterrupt`` between any two steps of the main thread: also halfway through
 a ``finally``, or on the way into ``__exit__``, which is then never run. Functions decorated with
 `defer_interrupts` run to their end first. Code in them that may take long, such as the model
-itself, is called through `allow_interrupts` and can be interrupted at once.
+itself, is called through `allow_interrupts` and can be interrupted at once. Where not even that may
+be cut short, as in torch's tracing, `uninterrupted` calls it.
 
 A counter of running functions would not do: the interrupt may come after ``__exit__`` was entered
 and before it has counted itself. So the signal handler looks at the stack, where the innermost of
@@ -87,6 +88,14 @@ def defer_interrupts(
 def allow_interrupts(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Call the function; an interrupt is raised at once, also within `defer_interrupts`."""
     _raise_deferred(sys._getframe())
+    return function(*args, **kwargs)
+
+
+def uninterrupted(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call a function, within a `Block`, of which nothing may be cut short.
+
+    Unlike `defer_interrupts`, it also holds for what the function calls by `allow_interrupts`.
+    """
     return function(*args, **kwargs)
 
 
@@ -187,10 +196,12 @@ def release() -> None:
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:
-    running = frame
-    while running is not None and running.f_code not in _defers:
+    running, defers = frame, None
+    while running is not None and running.f_code is not uninterrupted.__code__:
+        if defers is None:
+            defers = _defers.get(running.f_code)
         running = running.f_back
-    if running is not None and _defers[running.f_code]:
+    if running is not None or defers:
         _State.deferred = True
     else:
         _State.previous(number, frame)

@@ -21,7 +21,15 @@ from untouched import assert_untouched, changes, snapshot
 import hookviz
 from hookviz import attribution, metrics
 from hookviz.hooking.handles import HookManager
-from hookviz.hooking.interrupts import Block, _defers, _State, defer_interrupts, stoppable
+from hookviz.hooking.interrupts import (
+    Block,
+    _defers,
+    _State,
+    defer_interrupts,
+    stoppable,
+    uninterrupted,
+)
+from hookviz.run.session import Session
 
 # Python ignores an interrupt while it closes a generator or runs a __del__.
 pytestmark = pytest.mark.filterwarnings(
@@ -400,9 +408,12 @@ def test_an_interrupt_at_any_step_leaves_nothing(kind, many, interrupts):
 
 
 def is_deferred(frame):
-    while frame and frame.f_code not in _defers:
+    codes = []
+    while frame:
+        codes.append(frame.f_code)
         frame = frame.f_back
-    return bool(frame and _defers[frame.f_code])
+    deciding = next((code for code in codes if code in _defers), None)
+    return bool(_defers.get(deciding)) or uninterrupted.__code__ in codes
 
 
 ALL_DEFERRED = {"survey", "similarity", "graph", "contributions", "attention", "remove_hooks"} | {
@@ -420,6 +431,35 @@ def test_an_interrupt_as_a_block_begins_or_ends_leaves_nothing(kind, interrupts)
             break
         assert worker.faults() == [], interrupter.lines
     assert seen or kind in ALL_DEFERRED
+
+
+@pytest.mark.parametrize("step", ["trace", "export"])
+def test_an_interrupt_waits_until_torch_has_exported_a_network(step, interrupts, monkeypatch):
+    """Torch's tracing, cut short, would go on for ever; for its exporter output is redirected."""
+    pytest.importorskip("onnxscript", reason="the oldest versions have no export")
+    onnx_graph = importlib.import_module("hookviz.export.network.onnx_graph")
+    ended, export, outputs = [], torch.onnx.export, (sys.stdout, sys.stderr)
+
+    class Network(nn.Sequential):
+        def forward(self, x):
+            if step == "trace" and torch._C._len_torch_dispatch_stack():
+                signal.raise_signal(signal.SIGINT)
+                ended.append(step)
+            return super().forward(torch.relu(x))
+
+    def exporting(*args, **kwargs):
+        if step == "export":
+            signal.raise_signal(signal.SIGINT)
+            ended.append(step)
+        return export(*args, **kwargs)
+
+    network = Network(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3)).eval()
+    session, before = Session.of(network, torch.rand(1, 3, 8, 8)), snapshot(network)
+    monkeypatch.setattr(torch.onnx, "export", exporting)
+    with pytest.raises(KeyboardInterrupt):
+        onnx_graph.to_onnx(onnx_graph.trace_network(session, ["0"]), "network")
+    assert ended == [step]
+    assert changes(network, before) == [] and (sys.stdout, sys.stderr) == outputs
 
 
 def test_no_block_overrides_enter_or_exit():

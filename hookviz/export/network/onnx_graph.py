@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...hooking.interrupts import Block
+from ...hooking.interrupts import Block, uninterrupted
 from ...run.output import Output
 from ...run.session import Run, Session
 from ...run.target import Target, class_index
@@ -191,7 +191,8 @@ def to_onnx(traced: TracedNetwork, name: str) -> Any:
         # An interrupt must not leave the output redirected.
         with Block([warnings.catch_warnings(), redirect_stdout(quiet), redirect_stderr(quiet)]):
             warnings.simplefilter("ignore")
-            program = torch.onnx.export(
+            program = uninterrupted(
+                torch.onnx.export,
                 traced.graph,
                 tuple(traced.inputs.values()),
                 dynamo=True,

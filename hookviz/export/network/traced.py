@@ -20,7 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from ...files import without_half_characters
 from ...hooking.functions import standing_in
 from ...hooking.handles import Hook, HookManager
-from ...hooking.interrupts import Block
+from ...hooking.interrupts import Block, uninterrupted
 from ...hooking.maps import as_maps, channel_dimension
 from ...hooking.select import module_names
 from ...hooking.tensors import map_tensors, tensors
@@ -338,10 +338,11 @@ def _graph_of(
         return run(given)
 
     try:
-        with Block(
-            [sdpa_kernel(SDPBackend.MATH)]
-        ):  # fused kernels have no backward of plain operations
-            graph = make_fx(called, decomposition_table=_decompositions())(*inputs.values())
+        # Fused kernels have no backward of plain operations.
+        with Block([sdpa_kernel(SDPBackend.MATH)]):
+            traced = make_fx(called, decomposition_table=_decompositions())
+            # Cut short, torch would go on tracing for ever.
+            graph = uninterrupted(traced, *inputs.values())
     except NetworkError:
         raise
     except Exception as error:
