@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from heavy import heavy_but
 from torch import nn
 from untouched import assert_untouched, changes, snapshot
 
@@ -421,7 +422,9 @@ ALL_DEFERRED = {"survey", "similarity", "graph", "contributions", "attention", "
 }
 
 
-@pytest.mark.parametrize("kind", WORKS)
+@pytest.mark.parametrize(
+    "kind", heavy_but({"trace", "diagnose", "similarity", "receptive_field", "metrics"}, WORKS)
+)
 def test_an_interrupt_as_a_block_begins_or_ends_leaves_nothing(kind, interrupts):
     worker, seen = Worker(kind), set()
     while True:
