@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from contextlib import contextmanager
 from functools import partial
+from itertools import cycle
 
 import torch
 import torchvision
@@ -178,15 +179,19 @@ def graph(quick):
         where = {"channel": 3, "position": (3,) if name.startswith("vit") else (3, 3)}
         explorer = hookviz.explore(model, x, layers=[layer], face="plain")
         explorer.contributions(layer, **where)  # keeps a run
-        question = WhyQuestion(
-            key="", layer=layer, call=0, channel=3, position=list(where["position"])
-        )
+        columns = cycle(range(4 if quick else 14))  # the smallest map has so many
+
+        def why(explorer=explorer, layer=layer, where=where, columns=columns):
+            position = [*where["position"][:-1], next(columns)]
+            question = WhyQuestion(key="", layer=layer, call=0, channel=3, position=position)
+            return why_answer(explorer.displayed(), question)
+
         contenders = {
             "plain": partial(forward, model, x),
             "hookviz.graph": partial(hookviz.graph, model, x),
             "hookviz.contributions": partial(hookviz.contributions, model, x, layer, **where),
             "explorer.contributions, again": partial(explorer.contributions, layer, **where),
-            "why?, again": partial(why_answer, explorer.displayed(), question),
+            "why? of another position": why,
             "the map": partial(map_payload, explorer.displayed()),
         }
         yield raced(f"{name}: graph and contributions", contenders, 2 if quick else 7)

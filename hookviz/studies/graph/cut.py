@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ...hooking.handles import Hook, HookManager
 from ...hooking.interrupts import Block
-from ...hooking.select import module_names, type_name
+from ...hooking.select import all_modules, module_names, type_name
 from ...hooking.storage import StorageMap, share_memory
 from ...hooking.tensors import map_tensors, tensors
 from ...hooking.transforms import TransformError
@@ -472,12 +472,12 @@ class CutRun:
         # Checkpointing runs layers again in this backward: in the mode and with the edits of the
         # forward, and without changing the model.
         session = self._session
-        differs = session.edits or any(module.training for module in session.model.modules())
+        differs = session.edits or any(module.training for module in all_modules(session.model))
         if not differs:
             return split(tensor, index, leaves, self._address, **how)
         # Without checkpointing no layer runs here, and each edit would warn of that.
         quiet = warnings.catch_warnings(action="ignore", category=RuntimeWarning)
-        with quiet, session.active():
+        with Block([quiet, session.active()]):
             return split(tensor, index, leaves, self._address, **how)
 
     def _address(

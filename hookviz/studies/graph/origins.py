@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -306,12 +306,18 @@ def _operation_of(node: Any) -> str:
     >>> _operation_of(torch.nn.functional.max_pool2d(x, 2).grad_fn)
     'max_pool2d_with_indices'
     """
-    name = re.sub(r"Backward\d*$", "", node.name())
-    name = re.sub(r"(?<=\d)D", "d", name)
-    name = plain_name(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower())
+    name = _operation_named(node.name())
     if name == "hardtanh":
         return name_of_hardtanh(node._saved_min_val, node._saved_max_val)
     return name
+
+
+@cache
+def _operation_named(name: str) -> str:
+    """Return the name of an operation, from that of its node's class."""
+    name = re.sub(r"Backward\d*$", "", name)
+    name = re.sub(r"(?<=\d)D", "d", name)
+    return plain_name(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower())
 
 
 _VIEWS = frozenset(
