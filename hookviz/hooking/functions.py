@@ -29,8 +29,8 @@ def standing_in(call: Callable[..., Any]) -> Block:
     >>> result
     tensor([2., 2.])
     """
-    # Torch takes the mode off while it calls it, in a block of its own. Cut short, that would put
-    # the mode back later, when this block is over.
+    # While torch calls the mode, a block of torch's own takes it off. If that block is cut short,
+    # it puts the mode back only when Python collects it, after the end of ours.
     return Block([deferring_within(handle_torch_function), _FunctionMode(call)])
 
 

@@ -195,13 +195,18 @@ def release() -> None:
         _signal.signal(signal.SIGINT, _State.previous)
 
 
-def _interrupted(number: int, frame: FrameType | None) -> None:
-    running, defers = frame, None
-    while running is not None and running.f_code is not uninterrupted.__code__:
+def is_deferred(frame: FrameType | None) -> bool:
+    """Return whether an interrupt that comes in a frame waits."""
+    defers = None
+    while frame is not None and frame.f_code is not uninterrupted.__code__:
         if defers is None:
-            defers = _defers.get(running.f_code)
-        running = running.f_back
-    if running is not None or defers:
+            defers = _defers.get(frame.f_code)
+        frame = frame.f_back
+    return frame is not None or bool(defers)
+
+
+def _interrupted(number: int, frame: FrameType | None) -> None:
+    if is_deferred(frame):
         _State.deferred = True
     else:
         _State.previous(number, frame)

@@ -179,7 +179,7 @@ def graph(quick):
         where = {"channel": 3, "position": (3,) if name.startswith("vit") else (3, 3)}
         explorer = hookviz.explore(model, x, layers=[layer], face="plain")
         explorer.contributions(layer, **where)  # keeps a run
-        columns = cycle(range(4 if quick else 14))  # the smallest map has so many
+        columns = cycle(range(4 if quick else 14))  # as many as the smallest map has
 
         def why(explorer=explorer, layer=layer, where=where, columns=columns):
             position = [*where["position"][:-1], next(columns)]

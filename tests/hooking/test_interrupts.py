@@ -22,14 +22,7 @@ from untouched import assert_untouched, changes, snapshot
 import hookviz
 from hookviz import attribution, metrics
 from hookviz.hooking.handles import HookManager
-from hookviz.hooking.interrupts import (
-    Block,
-    _defers,
-    _State,
-    defer_interrupts,
-    stoppable,
-    uninterrupted,
-)
+from hookviz.hooking.interrupts import Block, _State, defer_interrupts, is_deferred, stoppable
 from hookviz.run.session import Session
 
 # Python ignores an interrupt while it closes a generator or runs a __del__.
@@ -362,7 +355,7 @@ class Interrupter:
 class SwitchInterrupter(Interrupter):
     """Sends SIGINT while a block of Python or torch begins or ends, and nothing defers it.
 
-    Of all moments that the same lines of hookviz have led to, one is enough: `seen` has those of
+    One moment is enough of those to which the same lines of hookviz lead; `seen` has the lines of
     earlier runs.
     """
 
@@ -408,18 +401,11 @@ def test_an_interrupt_at_any_step_leaves_nothing(kind, many, interrupts):
     assert len(interrupts) > len(moments) / 2
 
 
-def is_deferred(frame):
-    codes = []
-    while frame:
-        codes.append(frame.f_code)
-        frame = frame.f_back
-    deciding = next((code for code in codes if code in _defers), None)
-    return bool(_defers.get(deciding)) or uninterrupted.__code__ in codes
-
-
-ALL_DEFERRED = {"survey", "similarity", "graph", "contributions", "attention", "remove_hooks"} | {
-    *("capture", "edit", "watch")
+ALL_DEFERRED = {
+    *("survey", "similarity", "graph", "contributions", "attention", "remove_hooks"),
+    *("capture", "edit", "watch"),
 }
+"""Calls that may defer an interrupt at each such moment."""
 
 
 @pytest.mark.parametrize(
