@@ -139,6 +139,7 @@ def stroke_times(lab, browser, name, case, count):
     stages: dict[str, list[float]] = {words: [] for words in (*STAGES.values(), "altogether")}
     plain: list[float] = []
     for number in range(-1, count):
+        sheet.wait_for()
         box = sheet.bounding_box()
         assert box
         page.mouse.move(box["x"] + box["width"] * (0.2 + 0.6 * number / count), box["y"] + 50)

@@ -52,6 +52,7 @@ class ClassicNotebook(OpenNotebook):
     def open(self, seconds=PATIENCE):
         super().open(seconds)
         self.page.wait_for_function(CONNECTED)  # before that, a command would be lost
+        self.round_trip()
 
     def run_all(self, seconds=PATIENCE):
         self.page.locator("#celllink").click()
