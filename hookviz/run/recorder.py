@@ -67,6 +67,17 @@ class _Computed(Generic[V]):
         return value
 
 
+class _Label(NamedTuple):
+    """The metadata of a node in autograd's graph: the operation that created it."""
+
+    name: str = ""
+    call: ModuleCall | None = None
+    line: tuple[str, int] = ("", 0)
+
+
+_LABEL, _NO_LABEL = "hookviz", _Label()
+
+
 class Operation:
     """One operation that is about to run, or has just run.
 
@@ -95,16 +106,21 @@ class Operation:
         What each listener stored before the operation ran, for use afterwards.
     """
 
+    # Defaults, since setting them for each of hundreds of operations would be slower.
+    output: Any = None
+    call: ModuleCall | None = None
+    again, phase, known_line = False, "forward", ("", 0)
+    _forward, _ran = _NO_LABEL, False
+
     def __init__(self, function: Any, args: Any, kwargs: Any, frame: FrameType | None) -> None:
         self.function, self.args, self.kwargs, self._frame = function, args, kwargs, frame
         self._type = operation_type(function)
         self.kind: Kind = self._type.kind
         self.mutates = self._type.mutates
-        self.output: Any = None
-        self.call: ModuleCall | None = None
-        self.again, self.phase, self._forward = False, "forward", _NO_LABEL
-        self.notes: dict[Listener, Any] = {}
-        self._ran, self.known_line = False, ("", 0)
+
+    @_Computed
+    def notes(self) -> dict[Listener, Any]:
+        return {}
 
     @_Computed
     def name(self) -> str:
@@ -405,17 +421,6 @@ def _is_same(prints: Iterable[Any], others: Iterable[Any]) -> bool:
         return shape, None if value is None else repr(value.item())  # NaN is equal to itself
 
     return [*map(comparable, prints)] == [*map(comparable, others)]
-
-
-class _Label(NamedTuple):
-    """The metadata of a node in autograd's graph: the operation that created it."""
-
-    name: str = ""
-    call: ModuleCall | None = None
-    line: tuple[str, int] = ("", 0)
-
-
-_LABEL, _NO_LABEL = "hookviz", _Label()
 
 
 class _Silence:

@@ -295,6 +295,7 @@ class CutRun:
     ) -> None:
         self._session, self._hooks = session, hooks
         self._layers = chosen_layers(session.model, None)
+        self._modules = all_modules(session.model)
         self.problem = ""
         self._origins: dict[Any, Origins] = {}
         if only is not None:
@@ -472,7 +473,7 @@ class CutRun:
         # Checkpointing runs layers again in this backward: in the mode and with the edits of the
         # forward, and without changing the model.
         session = self._session
-        differs = session.edits or any(module.training for module in all_modules(session.model))
+        differs = session.edits or any(module.training for module in self._modules)
         if not differs:
             return split(tensor, index, leaves, self._address, **how)
         # Without checkpointing no layer runs here, and each edit would warn of that.
