@@ -18,12 +18,14 @@ from torch.nn.parameter import is_lazy
 
 from ..hooking.select import all_modules, dimensions, is_convolution, module_names
 from ..hooking.tensors import tensors
+from .error_messages import fix_of, message_of
 
 
 def located_error(error: Exception, model: nn.Module, arguments: Any) -> Exception:
     """Return an exception that says in which layer the model's error arose, and on which input.
 
-    ``arguments`` are the model's. The layer is found in the error's traceback.
+    For a frequent error it also says what to write instead. ``arguments`` are the model's. The
+    layer is found in the error's traceback.
     """
     names = module_names(model)
     layer, layer_arguments = innermost_call(error, names) or (model, arguments)
@@ -42,9 +44,10 @@ def located_error(error: Exception, model: nn.Module, arguments: Any) -> Excepti
         )
     shapes = _joined([str(tuple(tensor.shape)) for tensor in received]) or _kinds(layer_arguments)
     wants = f", which takes {takes(layer)}" if takes(layer) else ""
+    line, fix = first_line(error), fix_of(error)
+    end = f"{line.rstrip('.')}. {fix}" if fix else line
     return RuntimeError(
-        f"The model raised {type(error).__name__} in {where}{wants}, given {shapes}: "
-        f"{first_line(error)}"
+        f"The model raised {type(error).__name__} in {where}{wants}, given {shapes}: {end}"
     )
 
 
@@ -182,14 +185,6 @@ def _dtypes_differ(layer: nn.Module, tensors: list[Tensor]) -> str:
         f"has weights in {has} and was given {got}: give the input as {has}, x.to(torch.{has}), "
         f"or turn the model into {got}, model.to(torch.{got})."
     )
-
-
-def message_of(error: BaseException) -> str:
-    """Return an error's message; empty if the user's ``__str__`` raises."""
-    try:
-        return str(error)
-    except Exception:
-        return ""
 
 
 def first_line(error: BaseException) -> str:

@@ -28,7 +28,8 @@ from ..hooking.select import Layers, all_modules, check_model, unwrapped
 from ..hooking.tensors import map_tensors
 from ..hooking.threads import open_run
 from ..hooking.transforms import TransformError
-from .errors import located_error, message_of, needs_gradient, refuse_without_weights
+from .error_messages import message_of
+from .errors import located_error, needs_gradient, refuse_without_weights
 from .inputs import ModelInput, Transform, cure_words, prepare_input, refuse_nonfinite
 from .output import Leaf, leaves_of
 from .replay import Replay

@@ -9,9 +9,9 @@ from torch import nn
 from torch.nn import functional as F
 
 import hookviz
+from hookviz.run.error_messages import fix_of
 from hookviz.run.recorder import Listener, Operation, OperationRecorder
 from hookviz.studies.diagnosis import device_asserts
-from hookviz.studies.diagnosis.error_messages import fix_of
 
 SCORES, ROWS = torch.randn(3, 4), torch.arange(3)
 

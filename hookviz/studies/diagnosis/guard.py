@@ -17,7 +17,8 @@ from torch import nn
 from ...hooking.interrupts import Block, allow_interrupts, defer_interrupts
 from ...hooking.select import type_name, unwrapped
 from ...hooking.tensors import tensors
-from ...run.errors import first_sentence, message_of
+from ...run.error_messages import WRONG_ARGUMENTS, message_of
+from ...run.errors import first_sentence
 from ...run.inputs import ModelInput
 from ...run.session import Session
 from .all_checks import causes, findings_of, looked_at, new_checks
@@ -26,7 +27,6 @@ from .checks.in_place import overwrite
 from .checks.model_error import place_of, raised_outside
 from .checks.no_gradient import NoGradient
 from .checks.nonfinite import SOURCES
-from .error_messages import WRONG_ARGUMENTS
 from .examination import examine
 from .findings import Diagnosis, Finding, Ignored
 from .loss_scale import loss_scale

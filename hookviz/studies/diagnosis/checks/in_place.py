@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ....run.errors import first_line, line_of, message_of
+from ....run.error_messages import OVERWRITTEN, message_of
+from ....run.errors import first_line, line_of
 from ....run.recorder import labelled
 from ..check import Check, LayerCall, RunRecord
-from ..error_messages import OVERWRITTEN
 from ..findings import Finding
 from ..records import OperationRecord
 

@@ -12,9 +12,7 @@ from typing import Any
 import torch
 
 from ....hooking.select import dimensions, is_convolution
-from ....run.errors import first_line, innermost_call, message_of, takes
-from ..check import Check, LayerCall, RunRecord
-from ..error_messages import (
+from ....run.error_messages import (
     IN_PLACE,
     LABELS,
     NO_GRAPH,
@@ -22,7 +20,10 @@ from ..error_messages import (
     WRONG_ARGUMENTS,
     fix_of,
     kind_of,
+    message_of,
 )
+from ....run.errors import first_line, innermost_call, takes
+from ..check import Check, LayerCall, RunRecord
 from ..findings import Finding
 from ..records import OperationRecord
 from .in_place import InPlace

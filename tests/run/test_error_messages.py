@@ -5,7 +5,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from hookviz.studies.diagnosis.error_messages import (
+import hookviz
+from hookviz.run.error_messages import (
     FIXES,
     LABELS,
     OVERWRITTEN,
@@ -94,6 +95,13 @@ def test_an_error_of_this_version_has_its_kind_and_fix(name):
     error = error_of(act)
     assert kind_of(error) == kind, error
     assert fix in fix_of(error), error
+
+
+def test_the_error_of_a_model_ends_with_the_fix():
+    model = nn.Sequential(nn.Conv2d(3, 4, 7), nn.Conv2d(4, 4, 7))
+    with pytest.raises(RuntimeError, match=r"layer '1' .*4 x 4.*size\. .* give a larger one"):
+        hookviz.explore(model, torch.rand(1, 3, 10, 10))
+    hookviz.explore(model, torch.rand(1, 3, 20, 20)).close()
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-from ...run.errors import message_of
-
 OVERWRITTEN = re.compile("modified by an inplace operation")
 IN_PLACE = re.compile("modified by an inplace operation|leaf Variable that requires grad")
 NO_GRAPH = re.compile("without a gradient|does not require grad")  # the first is hookviz's
@@ -76,6 +74,14 @@ FIXES = {
     "weights: x.float(), or x.to(next(model.parameters()).dtype).",
 }
 """A part of a message -> the code to write instead."""
+
+
+def message_of(error: BaseException) -> str:
+    """Return an error's message; empty if the user's ``__str__`` raises."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
 
 
 def kind_of(error: BaseException) -> str:
