@@ -156,8 +156,11 @@ def _picture_channels(model: nn.Module) -> int | None:
     return channels if channels in MODES else None
 
 
-def transform_for(model: nn.Module, weights: Any = None) -> Transform:
-    """Return the transform of the weights or of the model's settings; else ImageNet's."""
+def transform_for(model: nn.Module, weights: Any = None, size: int | None = None) -> Transform:
+    """Return the transform of the weights or of the model's settings; else ImageNet's.
+
+    The size, in pixels of a side, replaces that of the settings.
+    """
     if weights is not None:
         if not hasattr(weights, "transforms"):
             raise TypeError(
@@ -169,7 +172,7 @@ def transform_for(model: nn.Module, weights: Any = None) -> Transform:
 
     channels = _picture_channels(model) or 3
     config = getattr(model, "pretrained_cfg", None) or {}
-    size = tuple(config.get("input_size") or (channels, 224, 224))[-2:]
+    sides = (size, size) if size else tuple(config.get("input_size") or (224, 224))[-2:]
     mean = list(config.get("mean") or IMAGENET_MEAN)
     std = list(config.get("std") or IMAGENET_STD)
     if channels == 1:
@@ -181,8 +184,8 @@ def transform_for(model: nn.Module, weights: Any = None) -> Transform:
     return v2.Compose(
         [
             *([v2.Grayscale()] if channels == 1 else []),
-            v2.Resize([math.floor(min(size) / crop)], interpolation),
-            v2.CenterCrop(list(size)),
+            v2.Resize([math.floor(min(sides) / crop)], interpolation),
+            v2.CenterCrop(list(sides)),
             v2.PILToTensor(),
             v2.ToDtype(torch.float32, scale=True),
             v2.Normalize(mean, std),

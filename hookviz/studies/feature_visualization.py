@@ -27,7 +27,7 @@ from ..run.inputs import ModelInput, where_inputs_go
 from ..run.pictures import load_picture
 from ..run.progress import Progress
 from ..run.session import Session
-from ..run.transforms import Transform, preprocessing_for
+from ..run.transforms import Transform, preprocessing_for, transform_for
 from ..tables import escape, for_terminal, html_table, number, plain, text_table
 from .showing import widget
 from .survey.run import survey as survey_of
@@ -83,7 +83,8 @@ def feature_visualization(
         Several channels run as one batch: memory grows with them.
     size : int, optional
         Pixels of a side. By default 128 or the size of the model's own transform, whichever is
-        smaller; its own size if the model takes no other.
+        smaller; its own size if the model takes no other. The natural pictures get this size, too,
+        if neither the model nor the arguments name a transform.
     steps : int
         More steps make a stronger and sharper picture.
     seed : int
@@ -145,6 +146,7 @@ def feature_visualization(
     mean, std = preprocessing.normalization or ((0.0,), (1.0,))
     if preprocessing.guessed:
         mean, std = (), ()
+        transform = transform_for(session.model, size=size) if size else None
     ascent = _Ascent(session, module, name, channels)
     ascent.try_sizes(sizes, colours)
     ascent.draw(seed, mean, std)

@@ -145,6 +145,15 @@ def test_the_size_is_128_unless_the_model_takes_only_another():
     assert feature_visualization(plain, "0", 1, steps=1).inputs.shape[-2:] == (128, 128)
 
 
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_size_is_also_that_of_the_natural_pictures_of_a_model_without_a_transform(channels):
+    head = nn.Linear(2 * 14 * 14, 3)
+    model = nn.Sequential(nn.Conv2d(channels, 2, 3), nn.ReLU(), nn.Flatten(), head)
+    found = feature_visualization(model, "0", 1, size=16, steps=1)
+    assert found.inputs.shape[2:] == (channels, 16, 16) and found.survey.seen == 32
+    assert len(found.pieces(1)) == 6
+
+
 @pytest.mark.parametrize("after", [0, 3])
 def test_an_interrupt_returns_the_pictures_so_far(after, monkeypatch):
     def update(self, fraction, text=""):
