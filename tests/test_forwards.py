@@ -138,7 +138,8 @@ DUAL, HESSIAN = "within forward-mode differentiation", "torch.func.jvp|torch.vma
 ALL = "all"
 RECORDED = {"diagnose", "graph", "contributions", "receptive_field", "attention"}
 CAPTURED = {"explore", "capture", "compare", "similarity"}
-HOOKED = RECORDED | CAPTURED | {"trace", "survey"}
+EVERY_LAYER = {"trace", "sanity_check"}
+HOOKED = RECORDED | CAPTURED | EVERY_LAYER | {"survey"}
 
 KINDS = {
     "plain": (Plain, {}),
@@ -148,7 +149,7 @@ KINDS = {
     # The ensemble comes after the convolutions.
     "an ensemble": (
         Ensemble,
-        dict.fromkeys(RECORDED - {"receptive_field"} | {"trace", "compare"}, VMAP),
+        dict.fromkeys(RECORDED - {"receptive_field"} | EVERY_LAYER | {"compare"}, VMAP),
     ),
     "jvp": (Tangent, dict.fromkeys(HOOKED, JVP)),
     "forward mode": (Dual, dict.fromkeys(HOOKED - CAPTURED, DUAL)),
@@ -157,7 +158,7 @@ KINDS = {
     ),
     "a Hessian of a module": (
         lambda: Curvature(True),
-        dict.fromkeys(RECORDED | {"trace", "compare"}, HESSIAN),
+        dict.fromkeys(RECORDED | EVERY_LAYER | {"compare"}, HESSIAN),
     ),
     "a Hessian": (lambda: Curvature(False), dict.fromkeys(RECORDED, DUAL)),
     "torch.jit.script": (lambda: torch.jit.script(Plain().eval()), {ALL: SCRIPT}),
@@ -169,11 +170,11 @@ KINDS = {
     "an exported program": (lambda: torch.export.export(Plain().eval(), (X,)), {ALL: PROGRAM}),
     "dynamic quantization": (
         lambda: torch.ao.quantization.quantize_dynamic(Plain().eval(), {nn.Linear}),
-        dict.fromkeys(("diagnose", "guard", "attribute"), NO_GRADIENT),
+        dict.fromkeys(("diagnose", "guard", "attribute", "sanity_check"), NO_GRADIENT),
     ),
     "static quantization": (
         quantized,
-        dict.fromkeys(("diagnose", "guard", "attribute"), NO_GRADIENT)
+        dict.fromkeys(("diagnose", "guard", "attribute", "sanity_check"), NO_GRADIENT)
         | {"contributions": "is quantized: it rounds"},
     ),
 }  # fmt: skip
@@ -274,6 +275,7 @@ FUNCTIONS = {
     "attention": lambda model: hookviz.attention(model, X),
     "similarity": lambda model: hookviz.similarity(model, model, [X]),
     "receptive_field": receptive_field,
+    "sanity_check": lambda model: hookviz.metrics.sanity_check(model, X, layer="conv", steps=1),
 }
 
 

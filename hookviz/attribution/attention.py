@@ -21,7 +21,7 @@ from ..hooking.tensors import map_tensors
 from ..run.inputs import Transform
 from ..run.recorder import OperationRecorder
 from ..run.session import Session
-from ..run.target import Target, check_target, logits_of
+from ..run.target import Target, check_target, needed_logits
 from ..tables import counted, number, plain
 from .attention_listener import AttentionListener
 
@@ -188,12 +188,12 @@ def layer_gradients(session: Session, target: Target, names: Sequence[str]) -> d
     return found
 
 
-def top_classes(session: Session) -> list[int] | None:
-    """Return each sample's top class; None if the model is not a classifier."""
+def top_classes(session: Session) -> list[int]:
+    """Return each sample's top class; raise ``ValueError`` if the model is not a classifier."""
     with session.active(grad=False):
         given = map_tensors((session.inputs.args, session.inputs.kwargs), torch.clone)
-        logits = logits_of(session.call(*given[0], **given[1]))
-    return None if logits is None else logits.argmax(1).tolist()
+        logits = needed_logits(session.call(*given[0], **given[1]), None)
+    return logits.argmax(1).tolist()
 
 
 def blocks_of_attention(names: Sequence[str]) -> dict[str, str]:

@@ -26,6 +26,11 @@ from ..run.session import Session
 from ..run.target import Target, check_target
 from .scorer import Scorer
 
+NO_GRADIENT = (
+    "The score does not depend on the input, so there is no gradient: see whether the model "
+    "detaches or rounds its input, or runs under torch.no_grad()."
+)
+
 
 def is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
@@ -176,10 +181,7 @@ def attribute(
             attribution = _METHODS[method](scorer, x, samples, **options)
         except RuntimeError as error:
             if _is_without_gradient(error):
-                raise ValueError(
-                    "The score does not depend on the input, so there is no gradient: see whether "
-                    "the model detaches or rounds its input, or runs under torch.no_grad()."
-                ) from error
+                raise ValueError(NO_GRADIENT) from error
             raise
         return attribution.detach().to(x.dtype)
 

@@ -14,14 +14,15 @@ from ..draw.document import TablePage
 from ..hooking.handles import HookManager
 from ..hooking.interrupts import Block, defer_interrupts
 from ..hooking.select import check_model, close_names, is_convolution, select_layer
+from ..run.errors import refuse_quantized
 from ..run.inputs import Transform
 from ..run.progress import Progress
 from ..run.session import Session
 from ..run.target import Target, check_target
 from ..tables import number, plain
 from .attention import attention, top_classes
-from .cam import ATTENTION_HEATMAPS, HEATMAPS, heatmap, method_name
-from .gradients import ATTRIBUTIONS, attribute, picture_map, whole_number
+from .cam import ATTENTION_HEATMAPS, HEATMAPS, heatmap, method_name, needs_gradient
+from .gradients import ATTRIBUTIONS, NO_GRADIENT, attribute, picture_map, whole_number
 
 if TYPE_CHECKING:
     from ..draw.figures import ShownFigure
@@ -81,8 +82,9 @@ def sanity_check(
     Raises
     ------
     ValueError
-        Unknown method, layer or class; ``steps`` below 1; a model without weights; a heatmap that
-        is the same everywhere.
+        Unknown method, layer or class; ``steps`` below 1; a model without weights or with
+        quantized ones; a layer that does not always run; a score that does not depend on it; a
+        heatmap that is the same everywhere.
     RuntimeError
         The model raised; the message names the layer.
 
@@ -104,10 +106,12 @@ def sanity_check(
     whole_number("steps", steps)
     whole_number("seed", seed, 0)
     target = check_target(target)
+    refuse_quantized(model)  # packed weights cannot be shuffled
     session = Session.of(
         model, inputs, weights=weights, transform=transform, class_names=class_names
     )
-    if target is None:
+    without_score = method == "rollout" or (method in HEATMAPS and not needs_gradient(method))
+    if target is None and not without_score:
         target = top_classes(session)
     compute = _heatmap_of(method, layer, target, session)
     order = _from_last_to_first(session)
@@ -159,8 +163,22 @@ def _heatmap_of(
     chosen = _last_layer(session) if layer is None else select_layer(session.given, layer)[1]
 
     def of_layer(s: Session) -> Tensor:
-        cache = s.run(target, layers=chosen).cache
-        return heatmap(next(iter(cache.values())), method)
+        run = s.run(target, layers=chosen)
+        if chosen not in run.cache:
+            when = (
+                "in eval mode"
+                if s is session
+                else "after the weights were shuffled, which changes the model's choice of layers"
+            )
+            raise ValueError(f"Layer {chosen!r} did not run {when}: take one that always runs.")
+        record = run.cache[chosen]
+        if needs_gradient(method) and record.gradient is None:
+            raise ValueError(
+                f"The score does not depend on layer {chosen!r}: give another one as layer=."
+                if run.scored
+                else NO_GRADIENT
+            )
+        return heatmap(record, method)
 
     return of_layer
 

@@ -141,6 +141,54 @@ def test_a_sanity_check_has_records_a_verdict_a_page_and_a_figure(tmp_path):
     assert np.allclose(axes.lines[0].get_ydata(), check.correlations.mean(1))
 
 
+def routed(m, x):
+    """Run one of two convolutions, by the input's values."""
+    route = m.a if m.gate(x.mean((2, 3))).mean(0).argmax() == 0 else m.b
+    return m.head(route(x).relu().mean((2, 3)))
+
+
+def two_heads(m, x):
+    maps = m.a(x).relu()
+    return {"classes": m.head(maps.mean((2, 3))), "maps": m.b(maps)}
+
+
+def without_gradient(m, x):
+    return m.head(m.a(x).mean((2, 3))).detach()
+
+
+def nothing(m, x):
+    m.a(x)
+
+
+@pytest.mark.parametrize(
+    ("forward", "given", "words"),
+    [
+        (routed, {}, "Layer 'a' did not run after the weights were shuffled, .*: take one that"),
+        (routed, {"layer": "a"}, "'a' did not run after the weights were shuffled"),
+        (routed, {"layer": "b"}, "Layer 'b' did not run in eval mode: take one that"),
+        (two_heads, {}, "target=None needs class scores .* returned a dict"),
+        (
+            two_heads,
+            {"target": hookviz.output["classes"][0, 1]},
+            "The score does not depend on layer 'b': give another one as layer=",
+        ),
+        (without_gradient, {}, "The score does not depend on the input, .* under torch.no_grad"),
+        (without_gradient, {"target": 1}, "The score does not depend on the input"),
+        (nothing, {"layer": "a"}, "target=None needs class scores .* returned a NoneType"),
+    ],
+)
+def test_a_heatmap_without_a_layer_or_a_score_is_refused_with_the_cure(forward, given, words):
+    torch.manual_seed(0)
+    gate = nn.Linear(3, 2)
+    gate.weight.data.zero_()
+    gate.bias.data = torch.tensor([1.0, 0.0])  # the first convolution runs; shuffled, the other one
+    second = nn.Conv2d(3 if forward is routed else 4, 4, 3)
+    model = model_of(forward, a=nn.Conv2d(3, 4, 3), b=second, gate=gate, head=nn.Linear(4, 3))
+    with pytest.raises(ValueError, match=words) as error:
+        sanity_check(model, torch.rand(1, 3, 8, 8), **given)
+    assert "capture" not in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
