@@ -187,8 +187,8 @@ def diagnose(options: argparse.Namespace) -> int:
     made = called(options.function)
     if not isinstance(made, tuple) or len(made) not in (2, 3):
         raise CommandError(
-            f"{options.function} returned a {type(made).__name__}: return (model, inputs) or "
-            "(model, inputs, target)."
+            f"{options.function} returned a value of type {type(made).__name__}: return "
+            "(model, inputs) or (model, inputs, target)."
         )
     pairs = [each.partition(":") for each in options.ignore]
     ignore = [(kind, pattern or "*") for kind, _, pattern in pairs]
@@ -208,6 +208,7 @@ def page(options: argparse.Namespace) -> None:
     model, inputs, weights = chosen(options)
     # Imported late, since importing torch takes seconds and the errors above do not need it.
     from . import explore
+    from .tables import counted
 
     tell("running the model …")
     explorer = explore(model, inputs, options.target, layers=options.layers, weights=weights)
@@ -219,7 +220,7 @@ def page(options: argparse.Namespace) -> None:
         precision=options.precision,
     )
     size = Path(options.output).stat().st_size
-    tell(f"{options.output}: {size / 1e6:.1f} MB, {len(explorer.cache)} layers")
+    tell(f"{options.output}: {size / 1e6:.1f} MB, {counted(len(explorer.cache), 'layer')}")
 
 
 def survey(options: argparse.Namespace) -> None:
@@ -300,7 +301,7 @@ def built(path: str) -> Any:
     found = imported(path)
     model = found if isinstance(found, nn.Module) else called(path)
     if not isinstance(model, nn.Module):
-        raise CommandError(f"{path} gave a {type(model).__name__}, not a model.")
+        raise CommandError(f"{path} gave a value of type {type(model).__name__}, not a model.")
     return model
 
 

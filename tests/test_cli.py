@@ -47,7 +47,7 @@ def test_page_takes_a_users_function_and_weights(tmp_path, photo, monkeypatch):
         (["resnet3", "PHOTO"], "close to it: 'resnet34'"),
         (["nowhere:build", "PHOTO"], "nowhere:build cannot be imported"),
         (["os.path:join", "PHOTO"], "hookviz: "),
-        (["hookviz:demo_images", "PHOTO"], "gave a list, not a model"),
+        (["hookviz:demo_images", "PHOTO"], "gave a value of type list, not a model"),
         (["hookviz:demo_model", "PHOTO", "--weights", "no.pt"], "missing file 'no.pt'"),
         (["hookviz:demo_model", "PHOTO", "--weights", "PHOTO"], "has no weights that can be read"),
         (

@@ -447,8 +447,11 @@ def _sums_over_keys(attended: Attended, weights: Tensor) -> bool:
         return False  # heads are mixed, as talking heads are
     if attended.keys in (-1, raw.ndim - 1):
         return True
-    # The softmax may have been over the queries, of which there may be as many.
-    return bool(((weights.sum(-1) - 1).abs() < 64 * torch.finfo(weights.dtype).eps).all())
+    # The softmax may have been over the queries, of which there may be as many; and the weights may
+    # have been normalized over the keys after it, as in slot attention.
+    sums_to_one = ((weights.sum(-1) - 1).abs() < 64 * torch.finfo(weights.dtype).eps).all()
+    same = at_least_float32(weights).flatten().sort()[0].equal(raw.flatten().sort()[0])
+    return bool(sums_to_one) and same
 
 
 def _find_projection(attended: Attended, given: Tensor, layer: str, runs: bool) -> None:

@@ -62,6 +62,8 @@ def heatmap(
     ValueError
         Unknown method, missing gradient, or the layer's output cannot be
         arranged as maps; not all patches look at all (Swin's windows).
+    TypeError
+        ``record`` is none of these.
 
     Notes
     -----
@@ -111,6 +113,11 @@ def heatmap(
         raise TypeError(
             f"A heatmap is of one layer, and this is a capture of {len(record)}: give one of its "
             f"records, as cache[{next(iter(record))!r}]."
+        )
+    if not isinstance(record, LayerRecord | Call):
+        raise TypeError(
+            f"record= is of type {type(record).__name__}: give a layer of a capture, such as "
+            "cache['layer4'], or what hookviz.attention returned."
         )
     call = record.last if isinstance(record, LayerRecord) else record
     grid = grid or call.grid

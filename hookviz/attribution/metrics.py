@@ -323,7 +323,7 @@ def _numbers(values: Any, name: str) -> Tensor:
             values = torch.from_numpy(np.array(values))
         except (TypeError, ValueError):
             raise TypeError(
-                f"The {name} is a {type(values).__name__}: give a tensor or a numpy array."
+                f"The {name} is of type {type(values).__name__}: give a tensor or a numpy array."
             ) from None
     values = values.detach().cpu()
     if values.is_complex():

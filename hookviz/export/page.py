@@ -19,7 +19,7 @@ from ..draw.overlay import heat_colours
 from ..hooking.select import Layers, select_layers
 from ..run.session import Run
 from ..run.target import Target
-from ..tables import megabytes
+from ..tables import counted, megabytes
 from ..view.build import build_frame
 from ..view.heatmaps import heatmap_of
 from ..view.layer import SCORE_DROP
@@ -193,7 +193,8 @@ def _level_words(level: Level, maps: list[MapsPart], shown_is_exact: bool) -> st
     if level == HALF:
         return f"maps and gradients are in half precision{exact}"
     large = {part.block for part in maps if level.factor(part.values.shape) > 1}
-    averaged = f", and in {len(large)} layers averaged over squares of positions" if large else ""
+    layers = counted(len(large), "layer")
+    averaged = f", and in {layers} averaged over squares of positions" if large else ""
     return (
         "each map and gradient is rounded to 252 levels between its smallest and its largest "
         f"value{averaged}{exact}"

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..tables import Row, Tabular, megabytes, number, plain
+from ..tables import Row, Tabular, counted, megabytes, number, plain
 from .select import close_names
 from .tensors import count_nonzero
 from .transforms import without_wrappers
@@ -374,7 +374,7 @@ class FeatureCache(Tabular, Mapping[str, LayerRecord]):
         return [_table_row(row, record.calls[-1].outputs) for record, row in every]
 
     def _title(self) -> str:
-        facts = [f"{len(self)} layers", megabytes(self.nbytes)]
+        facts = [counted(len(self), "layer"), megabytes(self.nbytes)]
         facts += [f"{len(self.not_called)} never ran"] if self.not_called else []
         return f"FeatureCache: {', '.join(facts)}{'; ' * bool(self.unseen)}{self.unseen}"
 

@@ -98,12 +98,14 @@ def takes(layer: nn.Module) -> str:
     ('3 channels in 2d', '4 features in the last dimension', '')
     """
     if is_convolution(layer):
-        return f"{layer.in_channels} channels in {dimensions(layer)}d"
+        count = layer.in_channels
+        return f"{count} channel{'s' * (count != 1)} in {dimensions(layer)}d"
     if isinstance(layer, nn.Linear):
-        return f"{layer.in_features} features in the last dimension"
+        count = layer.in_features
+        return f"{count} feature{'s' * (count != 1)} in the last dimension"
     if isinstance(layer, (nn.modules.batchnorm._NormBase, nn.GroupNorm)):
         count = layer.num_channels if isinstance(layer, nn.GroupNorm) else layer.num_features
-        return f"{count} channels in dimension 1"
+        return f"{count} channel{'s' * (count != 1)} in dimension 1"
     if isinstance(layer, nn.LayerNorm):
         return f"{'×'.join(map(str, layer.normalized_shape))} in the last dimensions"
     return ""

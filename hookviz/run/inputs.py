@@ -131,6 +131,8 @@ def prepare_input(
     if isinstance(inputs, ModelInput):
         return inputs
     check_model(model)
+    if transform is not None and not callable(transform):
+        raise TypeError(f"transform={transform!r} is not a function of a PIL image: give one.")
     model, _ = unwrapped(model)
     pictures = pictures_in(inputs)
     if pictures is not None:
@@ -186,8 +188,8 @@ def _from_column(column: Any) -> list[Any]:
     other = next((value for value in values if not is_picture(value)), None)
     if other is not None or None in values:
         raise TypeError(
-            f"A {type(column).__name__} holds {other!r}, which is not a picture: give a column of "
-            "paths, such as frame['path'], or its numbers as torch.tensor(frame.to_numpy())."
+            f"The {type(column).__name__} holds {other!r}, which is not a picture: give a column "
+            "of paths, such as frame['path'], or its numbers as torch.tensor(frame.to_numpy())."
         )
     return values
 
@@ -280,9 +282,7 @@ def _arguments(inputs: Any, model: nn.Module) -> tuple[tuple[Any, ...], dict[str
             "A DataLoader holds many batches: give the inputs of one, next(iter(loader))[0]."
         )
     if isinstance(inputs, Dataset):
-        raise TypeError(
-            f"A {type(inputs).__name__} holds many samples: give the input of one, dataset[0][0]."
-        )
+        raise TypeError("A data set holds many samples: give the input of one, dataset[0][0].")
     raise TypeError(
         f"Cannot make an input of {type(inputs).__name__}: give a path, a PIL image, an array "
         "(H, W, 3), a list of these, a tensor (N, C, H, W), or a tuple or dict of what the model "
@@ -383,7 +383,9 @@ def cure_words(inputs: ModelInput, model: nn.Module, error: BaseException | None
         return "A tuple is the model's arguments: give a list for a batch of pictures."
     if isinstance(argument, Mapping):
         names = ", ".join(inspect.signature(model.forward).parameters)
-        return f"The keys {', '.join(map(repr, argument))} are not arguments of forward({names})."
+        keys = ", ".join(map(repr, argument))
+        given = f"The keys {keys} are not" if keys else "The dict lacks"
+        return f"{given} arguments of forward({names})."
     if not isinstance(argument, list):
         return ""
     return "A list is one argument: give torch.stack(tensors), or a list of pictures and paths."

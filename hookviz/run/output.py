@@ -55,17 +55,29 @@ class Output:
             raise AttributeError(name)
         return Output(f"{self._operand}.{name}")
 
-    def sum(self) -> Output:
+    def sum(self, *arguments: Any, **options: Any) -> Output:
         """Record the sum of all values."""
-        return Output(f"{self._operand}.sum()")
+        return self._reduced("sum", arguments or options)
 
-    def mean(self) -> Output:
+    def mean(self, *arguments: Any, **options: Any) -> Output:
         """Record the mean of all values."""
-        return Output(f"{self._operand}.mean()")
+        return self._reduced("mean", arguments or options)
 
-    def max(self) -> Output:
+    def max(self, *arguments: Any, **options: Any) -> Output:
         """Record the largest value."""
-        return Output(f"{self._operand}.max()")
+        return self._reduced("max", arguments or options)
+
+    def _reduced(self, name: str, arguments: Any) -> Output:
+        return self._refuse() if arguments else Output(f"{self._operand}.{name}()")
+
+    def _refuse(self, *_: Any) -> Any:
+        raise TypeError(
+            "An expression of the output is made of indices, keys and attributes, + and −, and "
+            ".sum(), .mean() or .max() of all values: for more, give a function as target, such as "
+            "lambda output: output.square().mean()."
+        )
+
+    __neg__ = __abs__ = __mul__ = __rmul__ = __truediv__ = __pow__ = __matmul__ = _refuse
 
     def __sub__(self, other: Output) -> Output:
         return Output(f"{self} - {other._operand}") if isinstance(other, Output) else NotImplemented
@@ -83,14 +95,19 @@ class Output:
 
     # Evaluating and printing
 
-    def __call__(self, output: Any) -> Any:
-        """Return the value in a model's output.
+    def __call__(self, *outputs: Any, **options: Any) -> Any:
+        """Return the value in a model's output, which is the only argument.
 
         Raises
         ------
         ValueError
             Unknown key, index or attribute; the message lists those of the output.
+        TypeError
+            It is called as a method of the output, such as ``output.softmax(1)``.
         """
+        if options or len(outputs) != 1 or isinstance(outputs[0], (int, float, str)):
+            self._refuse()
+        (output,) = outputs
         return _apply(self._text, _parsed(self._text), output)
 
     def __str__(self) -> str:

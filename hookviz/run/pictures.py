@@ -128,7 +128,9 @@ def load_picture(source: Any) -> LoadedPicture:
     for accepts, load in LOADERS:
         if accepts(source):
             return load(source)
-    raise TypeError(f"A {type(source).__name__} is not a picture: give a path or a PIL image.")
+    raise TypeError(
+        f"A value of type {type(source).__name__} is not a picture: give a path or a PIL image."
+    )
 
 
 def is_picture(source: Any) -> bool:

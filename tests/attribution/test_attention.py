@@ -332,13 +332,15 @@ def test_weights_of_multihead_attention_with_every_option(options, first):
 
 
 def other_softmaxes(m, x):
-    """A gate, a table look-up, a router, a softmax over the queries and class scores."""
+    """A gate, a table look-up, a router, a softmax over the queries, slots and class scores."""
     x = x * m.gate(x).softmax(-1)
     x = m.gate(x).softmax(-1) @ m.table
     x = torch.einsum(
         "nte,neto->nto", m.gate(x).softmax(-1), torch.stack([e(x) for e in m.expert], 1)
     )
     x = (x @ x.mT).softmax(1) @ x
+    slots = (x @ x.mT).softmax(1)
+    x = slots / slots.sum(-1, keepdim=True) @ x
     return m.gate(x.mean(1)).softmax(-1)
 
 

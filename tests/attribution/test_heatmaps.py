@@ -306,5 +306,7 @@ def test_a_model_or_a_capture_instead_of_a_layer_is_refused():
         hookviz.heatmap(cache, "gradcam")
     with pytest.raises(TypeError, match="not of a model: run the model within hookviz.capture"):
         hookviz.heatmap(model, torch.rand(1, 3, 8, 8))
+    with pytest.raises(TypeError, match=r"is of type Tensor: give a layer of a capture"):
+        hookviz.heatmap(torch.rand(1, 3, 4, 4), "activation")
     with pytest.raises(ValueError, match="No layer has run in this capture"):
         hookviz.heatmap(hookviz.capture(model), "gradcam")

@@ -424,4 +424,4 @@ def test_the_command_line_writes_a_page_that_runs_the_network(files, tmp_path, m
     page = path.read_text(encoding="utf-8")
     assert "wasm-unsafe-eval" in page and "This page runs the network: weights in float16" in page
     assert re.search(r"gradients by \d[\d.]* % of their norm", page)
-    assert f"{path}: {len(page) / 1e6:.1f} MB, 1 layers" in capsys.readouterr().err
+    assert f"{path}: {len(page) / 1e6:.1f} MB, 1 layer\n" in capsys.readouterr().err

@@ -260,7 +260,7 @@ def test_several_pictures_become_a_batch(tmp_path):
         assert torch.allclose(prepared.args[0], torch.cat([one, one]), atol=1e-6), type(form)
         assert prepared.name == "2 pictures" and len(prepared.pictures) == 2
     for other in (None, float("nan"), 7, [0, 0]):
-        with pytest.raises(TypeError, match=f"A Column holds {re.escape(str(other))}, which is"):
+        with pytest.raises(TypeError, match=f"The Column holds {re.escape(str(other))}, which is"):
             prepare_input(Column(np.array([str(path), other], object)), model)
     with pytest.raises(ValueError, match="empty list"):
         prepare_input([], model)
@@ -312,6 +312,7 @@ REJECTED = [
     (("cat.jpg", "dog.jpg"), "given str and str: .* give a list for a batch"),
     ([PICTURE, "cat.jpg", 3], "given a list of 3: .*, or a list of pictures and paths"),
     ({"image": X, "label": LABELS}, r"'image', 'label' are not arguments of forward\(input\)\."),
+    ({}, r"The dict lacks arguments of forward\(input\)\."),
     *((batch, r"as a DataLoader gives them: give batch\[0\]") for batch in (
         [X, LABELS], (X, LABELS), [X], [X, X[:, :1]], [X, LABELS, ["a", "b"]], (PICTURE, 3),
     )),
@@ -331,8 +332,10 @@ def test_unsupported_inputs_are_refused():
         prepare_input(3, RGB)
     with pytest.raises(TypeError, match=r"give the inputs of one, next\(iter\(loader\)\)\[0\]"):
         prepare_input(DataLoader([X]), RGB)
-    with pytest.raises(TypeError, match=r"A TensorDataset holds many .*, dataset\[0\]\[0\]"):
+    with pytest.raises(TypeError, match=r"A data set holds many .*, dataset\[0\]\[0\]"):
         prepare_input(TensorDataset(X), RGB)
+    with pytest.raises(TypeError, match="transform='centre' is not a function"):
+        prepare_input(X, RGB, transform="centre")
 
 
 def test_no_advice_on_lists_if_the_model_takes_lists():

@@ -156,6 +156,25 @@ def test_other_index_types_are_refused():
         list(output)
     with pytest.raises(TypeError):
         output[0] - 1
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda: output.square().mean(),
+        lambda: output.softmax(1),
+        lambda: output[0].sum(0),
+        lambda: output[0].mean(dim=1),
+        lambda: -output[0, 1],
+        lambda: output[0] ** 2,
+    ],
+)
+def test_what_no_expression_holds_is_refused_with_a_way_out(act):
+    with pytest.raises(TypeError, match=r"lambda output: output\.square"):
+        act()
+
+
+def test_an_integer_tensor_gives_an_index():
     assert isinstance(output[torch.tensor(2).item()], Output)
 
 

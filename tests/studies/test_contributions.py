@@ -189,6 +189,8 @@ def test_wrong_arguments_are_refused():
     model, x = nn.Sequential(nn.Conv2d(2, 2, 1), nn.Conv2d(2, 2, 1)), torch.randn(1, 2, 3, 3)
     for options, message in [
         ({"channel": 2, "position": (0, 0)}, "has no channel 2"),
+        ({"channel": "a", "position": (0, 0)}, "has no channel 'a': give a whole number"),
+        ({"channel": 0, "position": (1.5, 0)}, "has no position 1.5: give a whole number"),
         ({"channel": 0, "position": (0, 3)}, "has no position 3"),
         ({"channel": 0, "position": (0, 0), "sample": 1}, "has no sample 1"),
         ({"channel": 0, "position": (0,)}, "is none of its map"),

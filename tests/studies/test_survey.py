@@ -458,11 +458,15 @@ class Stream(torch.utils.data.IterableDataset):
         ({"on_error": "hope"}, ValueError, "on_error='hope'"),
         ({"shard": (2, 2)}, ValueError, r"shard=\(2, 2\) is not a part: give \(i, n\)"),
         ({"inputs": []}, ValueError, "list is empty"),
-        ({"inputs": {"a": 1}}, TypeError, "A dict has no inputs with an index"),
+        ({"inputs": {"a": 1}}, TypeError, "inputs= of type dict has no inputs with an index"),
         ({"inputs": iter([])}, TypeError, "has no inputs with an index"),
-        ({"inputs": Stream(), "shard": (0, 2)}, TypeError, "A Stream has no inputs with an index"),
+        (
+            {"inputs": Stream(), "shard": (0, 2)},
+            TypeError,
+            "type Stream has no inputs with an index",
+        ),
         ({"inputs": "nowhere"}, ValueError, "Missing folder 'nowhere'"),
-        ({"inputs": [object()]}, ValueError, "a object is not a picture"),
+        ({"inputs": [object()]}, ValueError, "its type, object, is no picture"),
         ({"layers": "conv9"}, ValueError, "No layer of Sequential is called 'conv9'"),
         (
             {"inputs": torch.utils.data.DataLoader([1]), "shard": (0, 2)},

@@ -155,7 +155,7 @@ def test_the_explorer_shows_the_top_inputs_of_its_channel(survey, model):
 
 def test_the_explorer_refuses_a_survey_of_another_model(survey, model):
     explorer = hookviz.explore(model, hookviz.demo_images()[6])
-    with pytest.raises(TypeError, match="A int is not a survey"):
+    with pytest.raises(TypeError, match="A value of type int is not a survey"):
         explorer.survey = 3
     other = hookviz.survey(nn.Sequential(nn.Conv2d(1, 1, 1)), [torch.zeros(1, 2, 2)])
     with pytest.raises(ValueError, match="not of the shown model: one is of a Sequential"):

@@ -16,6 +16,7 @@ from ...hooking.storage import StorageMap
 from ...run.inputs import Transform, as_the_model_takes, prepare_input
 from ...run.session import PassResult, Session
 from ...run.target import Target, logits_of
+from ...tables import counted
 from ..showing import widget
 from .comparison import Comparison
 from .difference import layer_differences
@@ -220,7 +221,7 @@ def _uneven(
 ) -> list[tuple[str, str, str]]:
     """Return the layers that ran more often in one model than in the other."""
     return [
-        ("a", name, f"it ran {len(a[name].calls)} times, in b {len(b[other].calls)}")
+        ("a", name, f"it ran {counted(len(a[name].calls), 'time')}, in b {len(b[other].calls)}")
         for name, other in partners.items()
         if len(a[name].calls) != len(b[other].calls)
     ]

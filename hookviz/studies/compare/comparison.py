@@ -15,7 +15,7 @@ from ...draw.document import TablePage
 from ...hooking.select import Layers
 from ...hooking.tensors import tensors
 from ...run.target import logits_of, probabilities
-from ...tables import for_terminal, html_table, paragraph, some, text_table
+from ...tables import counted, for_terminal, html_table, paragraph, some, text_table
 from .difference import (
     GROWTH,
     HEADER,
@@ -225,7 +225,8 @@ class Comparison(TablePage, Sequence[LayerDifference]):
     def verdict(self) -> str:
         """The result in one line."""
         a, b = self._names
-        parts = [f"{a} (a) and {b} (b): {len(self)} runs of layers compared", self._arises()]
+        runs = counted(len(self), "run")
+        parts = [f"{a} (a) and {b} (b): {runs} of layers compared", self._arises()]
         parts += self._answers()
         if found := self.predictions:
             chances = [f"{name} {100 * p:.1f} % and {100 * q:.1f} %" for name, p, q in found]

@@ -19,7 +19,7 @@ from ...hooking.tensors import at_least_float32
 from ...run.inputs import ModelInput, as_the_model_takes
 from ...run.progress import Progress
 from ...run.session import Session
-from ...tables import for_terminal, html_table, plain, text_table
+from ...tables import counted, for_terminal, html_table, plain, text_table
 
 _AT_ONCE = 1 << 22  # how many numbers are made double at once
 
@@ -266,7 +266,8 @@ def _grams(session: Session, names: Sequence[str], batch: Any) -> Tensor:
     for name in names:
         calls = cache[name].calls if name in cache else []
         if len(calls) != 1:
-            raise ValueError(f"Layer {name!r} ran {len(calls)} times for a batch: {_ADVICE}")
+            times = counted(len(calls), "time")
+            raise ValueError(f"Layer {name!r} ran {times} for a batch: {_ADVICE}")
         first = next(iter(calls[0].outputs), None)
         if first is None or not first.shape:
             raise ValueError(f"Layer {name!r} returns no tensor of samples: {_ADVICE}")

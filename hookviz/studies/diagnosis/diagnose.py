@@ -163,8 +163,8 @@ def _refuse_labels(target: Any) -> None:
     several = target if isinstance(target, tuple) else (target,)
     if isinstance(target, nn.modules.loss._Loss) or any(isinstance(e, Tensor) for e in several):
         raise ValueError(
-            f"target= is a {type(target).__name__}: give a function of the output that computes "
-            "the loss, such as lambda output: torch.nn.functional.cross_entropy(output, y)."
+            f"target= is of type {type(target).__name__}: give a function of the output that "
+            "computes the loss, such as lambda output: nn.functional.cross_entropy(output, y)."
         )
 
 

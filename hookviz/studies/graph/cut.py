@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from math import isfinite
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -560,6 +561,8 @@ def _index(
     inside = [*places, "channel"] if channels_last else ["channel", *places]
     names = ["sample"] * batched + inside
     for name, each, size in zip(names, index, returned.shape, strict=True):
+        if not isinstance(each, Integral):
+            raise ValueError(f"has no {name} {each!r}: give a whole number.")
         if not 0 <= each < size:
             raise ValueError(f"has no {name} {each}: there are {size}, counted from 0.")
     return index

@@ -378,7 +378,9 @@ def receptive_field(
     if not calls:
         raise ValueError(f"Layer {name!r} did not run: it has no field for this input.")
     if not -len(calls) <= call < len(calls):
-        raise ValueError(f"Layer {name!r} ran {len(calls)} times: call={call} is out of range.")
+        raise ValueError(
+            f"Layer {name!r} ran {counted(len(calls), 'time')}: call={call} is out of range."
+        )
     found = seen[calls[call]]
     if found.planes is None:
         assert found.doubt is not None

@@ -97,8 +97,8 @@ def as_data_set(given: Any) -> Any:
     sized = hasattr(given, "__len__") and hasattr(given, "__getitem__")
     if isinstance(given, (IterableDataset, Mapping)) or not sized:
         raise TypeError(
-            f"A {type(given).__name__} has no inputs with an index: give a data set with a length "
-            "and items 0, 1, …, a list, or a folder of pictures."
+            f"inputs= of type {type(given).__name__} has no inputs with an index: give a data set "
+            "with a length and items 0, 1, …, a list, or a folder of pictures."
         )
     if not len(given):
         raise ValueError(f"The {type(given).__name__} is empty: give one with inputs in it.")
@@ -186,7 +186,8 @@ class Reader:
         if isinstance(tensors, Mapping) and all(isinstance(v, Tensor) for v in tensors.values()):
             return {key: value[None] for key, value in tensors.items()}
         raise TypeError(
-            f"a {type(given).__name__} is not a picture, tensor or dict of tensors: give transform="
+            f"its type, {type(given).__name__}, is no picture, tensor or dict of tensors: give "
+            "transform="
         )
 
 

@@ -405,7 +405,7 @@ def check_survey(survey: Any, model: nn.Module | None = None) -> None:
     """
     if not isinstance(survey, Survey):
         raise TypeError(
-            f"A {type(survey).__name__} is not a survey: give what hookviz.survey or "
+            f"A value of type {type(survey).__name__} is not a survey: give what hookviz.survey or "
             "hookviz.load returned."
         )
     marks = {} if model is None else model_marks(model)

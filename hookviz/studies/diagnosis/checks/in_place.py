@@ -10,6 +10,7 @@ from torch import Tensor
 from ....run.error_messages import OVERWRITTEN, message_of
 from ....run.errors import first_line, line_of
 from ....run.recorder import labelled
+from ....tables import counted
 from ..check import Check, LayerCall, RunRecord
 from ..findings import Finding
 from ..records import OperationRecord
@@ -43,9 +44,9 @@ class InPlace(Check):
         yield Finding(
             "in place",
             "note",
-            f"The outputs of {len(names)} layers are overwritten in place, that of {first.layer!r} "
-            f"by {by.name} in {by.layer!r}: a plain forward hook that stores them without a copy "
-            "shows the later values.",
+            f"The outputs of {counted(len(names), 'layer')} are overwritten in place, that of "
+            f"{first.layer!r} by {by.name} in {by.layer!r}: a plain forward hook that stores them "
+            "without a copy shows the later values.",
             "Use hookviz.capture, which copies, or clone() in your own hook.",
             **by.place | {"layer": first.layer, "call": first.call},
             layers=list(names),
