@@ -376,6 +376,53 @@ def test_detached_proposals_are_a_note_in_eval_mode_only(training):
     assert finding.severity == ("warning" if training else "note")
 
 
+def forgets_to_return(m, x):
+    m.net(x)
+
+
+WITHOUT_GRADIENT = {
+    "detach": lambda m, x: m.net(x).detach(),
+    "no_grad": torch.no_grad()(lambda m, x: m.net(x)),
+    "inference_mode": torch.inference_mode()(lambda m, x: m.net(x)),
+    "numpy": lambda m, x: torch.from_numpy(m.net(x).detach().numpy()),
+    "item": lambda m, x: m.net(x).sum().item(),
+    "None": forgets_to_return,
+}
+
+
+CASES = [(name, True, None, "warning") for name in WITHOUT_GRADIENT]
+CASES += [(name, False, None, "note") for name in WITHOUT_GRADIENT]
+CASES += [("detach", True, 1, "error"), ("no_grad", False, 1, "error")]
+
+
+@pytest.mark.parametrize(("name", "training", "target", "severity"), CASES)
+def test_an_output_without_a_gradient_is_found(name, training, target, severity):
+    model = model_of(WITHOUT_GRADIENT[name], net=nn.Linear(8, 3)).train(training)
+    findings = hookviz.diagnose(model, torch.randn(2, 8), target)
+    (found,) = [each for each in findings if each.kind == "no gradient"]
+    assert found.severity == severity and "No backward ran" in found.message
+    assert name == "None" or found.at.startswith("test_diagnose.py:")
+    looked_at = "; ".join(findings.looked_at)
+    assert " operations, forward; " in looked_at
+    assert "gradient" not in looked_at and "backward" not in looked_at
+
+
+NOT_REPORTED = {
+    "argmax": lambda m, x: m.net(x).argmax(1),
+    "a mask": lambda m, x: (m.net(x) > 0).float(),
+    "boxes and labels": torch.no_grad()(lambda m, x: tuple(m.net(x).max(1))),
+    "frozen weights": torch.no_grad()(lambda m, x: m.frozen(x)),
+    "no weights": lambda m, x: x.detach() * 2,
+}
+
+
+@pytest.mark.parametrize("name", NOT_REPORTED)
+def test_outputs_that_choose_or_learn_nothing_are_not_faults(name):
+    frozen = nn.Linear(8, 3).requires_grad_(False)
+    model = model_of(NOT_REPORTED[name], net=nn.Linear(8, 3), frozen=frozen)
+    assert "no gradient" not in kinds(hookviz.diagnose(model, torch.randn(2, 8)))
+
+
 @pytest.mark.parametrize("target", [torch.arange(4), nn.CrossEntropyLoss(), (torch.ones(2), 3)])
 def test_invalid_targets_are_refused_with_a_remedy(x, target):
     with pytest.raises(ValueError, match=r"target= is .*lambda output: "):

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import NoneType
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -113,7 +114,9 @@ class RunRecord:
     drew : bool
         True if one random number was drawn, as to leave out a layer.
     backward : bool
-        True if there was one.
+        True if a gradient reached a parameter.
+    returned : type
+        The type of the model's output.
     score : float or None
     judged : bool
         True if the user gave the score, such as a loss.
@@ -143,6 +146,7 @@ class RunRecord:
     drew: bool = False
     backward: bool = False
     output_gradient: OutputGradient = field(default_factory=OutputGradient)
+    returned: type = NoneType
     score: float | None = None
     judged: bool = True
     failed: OperationRecord | None = None
@@ -156,6 +160,11 @@ class RunRecord:
     def root(self) -> nn.Module:
         """The model without its wrappers."""
         return next(iter(self.names))
+
+    @property
+    def scored(self) -> bool:
+        """True if a backward ran."""
+        return self.backward if self.watched else self.score is not None
 
     @property
     def finite_score(self) -> bool:
@@ -251,6 +260,8 @@ class Check:
     ----------
     looks_at : str
         What it examines, in words, for `Diagnosis.looked_at`.
+    needs_backward : bool
+        True if it examines nothing without a backward.
     operations : collection of str
         The names of the operations after which `after` is called.
     hears : collection of str
@@ -261,6 +272,7 @@ class Check:
     """
 
     looks_at: ClassVar[str] = ""
+    needs_backward: ClassVar[bool] = False
     operations: ClassVar[Collection[str]] = ()
     hears: ClassVar[Collection[str]] = ()
     live: ClassVar[bool] = False
@@ -291,7 +303,7 @@ class Check:
 
     def looked_at(self, run: RunRecord) -> str:
         """Say what was examined."""
-        return self.looks_at
+        return self.looks_at if run.scored or not self.needs_backward else ""
 
 
 def overridden(checks: Iterable[Check], name: str) -> list[Callable[..., Any]]:

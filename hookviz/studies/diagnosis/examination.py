@@ -275,6 +275,7 @@ def examine(
             run.error = own if isinstance(own, Exception) else error
         else:
             run = examinations[-1].run
+            run.returned = type(result.output)
             examinations[-1].arrived(result.gradients)
             if (last := scores[-1]) is not None:
                 run.score = float(last.detach())

@@ -136,6 +136,7 @@ class Guard(Diagnosis):
                 record=False,
             )
             seen.optimizers, seen.scaler = self._optimizers, self._scaler
+            seen.judged = bool(started.gradients)
         return seen
 
     def _outside(self, watch: StepWatch, error: BaseException, seen: RunRecord | None) -> Finding:

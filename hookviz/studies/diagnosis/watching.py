@@ -249,7 +249,8 @@ class StepWatch(HookManager):
     def looked_at(self) -> str:
         """The outputs and gradients that were measured, in words."""
         times = "1 call" if self.count == 1 else f"{self.count} calls"
-        return f"NaN and Inf in outputs and gradients of the model, in {times}"
+        what = "outputs and gradients" if self.run.scored else "outputs"
+        return f"NaN and Inf in {what} of the model, in {times}"
 
     def settle(self) -> None:
         """Complete the record of the step when the block is over."""

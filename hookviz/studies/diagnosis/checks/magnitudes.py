@@ -31,7 +31,8 @@ class Magnitudes(Check):
     """
 
     def looked_at(self, run: RunRecord) -> str:
-        return f"the size of activations and gradients along {len(run.calls)} calls of layers"
+        what = "activations and gradients" if run.scored else "activations"
+        return f"the size of {what} along {len(run.calls)} calls of layers"
 
     def findings(self, run: RunRecord) -> Iterator[Finding]:
         leaves = [each for each in run.calls if each.leaf]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from types import NoneType
 from typing import Any
 
 import torch
@@ -56,11 +57,13 @@ class NoGradient(Check):
     """Report weights that no gradient reaches, and frozen weights."""
 
     looks_at = "parameters that no gradient reaches"
+    needs_backward = True
     live = True
     hears = (EVERY,)
 
     breaks: list[GraphBreak] = field(default_factory=list)
     chosen: bool = False  # whether the model returned whole numbers, as a detector its labels
+    floats: bool = False  # whether it returned others
     untracked: set[Place] = field(default_factory=set)  # calls that read under torch.no_grad()
     last: OperationRecord | None = None  # whose result autograd may be about to keep
     cut_off: bool = False  # whether the score's graph leads to no weights
@@ -98,6 +101,7 @@ class NoGradient(Check):
     def leave(self, call: LayerCall, returned: list[Tensor], run: RunRecord) -> None:
         if call is run.calls[0]:
             self.chosen = any(tensor.dtype is torch.int64 for tensor in returned)
+            self.floats = any(tensor.is_floating_point() for tensor in returned)
 
     def finish(self, score: Tensor | None, run: RunRecord) -> None:
         # A walk through the graph is only worth it if a gradient is missing.
@@ -129,6 +133,10 @@ class NoGradient(Check):
         learning = every.keys() - frozen
         if self.cut_off and (learning if run.watched else learning & run.used):
             yield _cut_off(self.last_break())
+        # Whole numbers have no gradient, and other objects may hold tensors that nobody finds.
+        expected = self.floats or run.returned in (NoneType, float)
+        if not (run.scored or run.watched) and expected and learning & run.used:
+            yield self._unscored(run)
         if not run.backward:
             return
         reached = run.gradient_norms.keys()
@@ -136,6 +144,25 @@ class NoGradient(Check):
         without = outermost(n for n, held in own.items() if held & run.used and not held & reached)
         for name in without:
             yield self._without(name, own[name], without, run)
+
+    def _unscored(self, run: RunRecord) -> Finding:
+        """Report an output from which no backward can begin."""
+        end = None if run.returned is NoneType else self.last_break()
+        why = f"the model returned a {run.returned.__name__}, not a tensor"
+        if self.floats:
+            why = "the model's output has no gradient"
+        why += f": {end.name} ends the graph in {place_of(end)}" if end is not None else ""
+        # A choice, such as that of an argmax, or a model that only predicts.
+        chosen = self.chosen or (end is not None and end.name not in _WORDS)
+        deliberate = not run.judged and (chosen or not run.root.training)
+        return Finding(
+            "no gradient",
+            "note" if deliberate else "error" if run.judged else "warning",
+            f"No backward ran, and no gradient reaches any weight, since {why}.",
+            ("No fix is needed if the model only predicts; else return" if deliberate else "Return")
+            + " a tensor with its graph: without detach(), .data, item(), numpy() and no_grad().",
+            **backward_place(end, ""),
+        )
 
     def _without(self, name: str, weights: set[str], without: list[str], run: RunRecord) -> Finding:
         calls = [call for call in run.calls if call.module is run.modules[name]]

@@ -28,6 +28,7 @@ class NoSlope(Check):
     """Report layers with a gradient of 0, since the slope of what follows is 0, or the score's."""
 
     looks_at = "whether the score has a gradient"
+    needs_backward = True
     live = True
     operations = tuple(CLAMPS)
     hears = {*STEPS, "mul"}

@@ -20,8 +20,9 @@ class NonFinite(Check):
     live = True
 
     def looked_at(self, run: RunRecord) -> str:
+        phases = "forward and backward" if run.scored else "forward"
         count = len(run.operations)
-        return "" if run.watched else f"NaN and Inf in {count} operations, forward and backward"
+        return "" if run.watched else f"NaN and Inf in {count} operations, {phases}"
 
     def findings(self, run: RunRecord) -> Iterator[Finding]:
         first = _origins(run)
