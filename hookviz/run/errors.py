@@ -98,7 +98,7 @@ def takes(layer: nn.Module) -> str:
     ('3 channels in 2d', '4 features in the last dimension', '')
     """
     if is_convolution(layer):
-        count = layer.in_channels
+        count: Any = layer.in_channels
         return f"{count} channel{'s' * (count != 1)} in {dimensions(layer)}d"
     if isinstance(layer, nn.Linear):
         count = layer.in_features
