@@ -5,6 +5,7 @@ import torch
 from test_correct_code import entropy
 from test_faults import faults_of, rows
 from torch import nn
+from torch.nn import functional as F
 
 import hookviz
 from hookviz.studies.diagnosis.examination import Examination
@@ -139,3 +140,60 @@ def test_a_constant_output_behind_norms_without_a_batch_is_a_note(seen, severity
     (found,) = (each for each in findings if each.kind == "constant")
     assert found.severity == severity and findings.healthy == (not seen)
     assert ("seen no batch" in found.advice) == (not seen)
+
+
+class Applied(nn.Module):
+    """A linear layer and a function of its output."""
+
+    def __init__(self, function):
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear, self.function = nn.Linear(8, 4), function
+
+    def forward(self, x):
+        return self.function(self.linear(x))
+
+
+def squared_error(output):
+    return F.mse_loss(output, torch.zeros(16, 4))
+
+
+def guarded(model, loss):
+    """Return the findings of a guard around one step."""
+    with hookviz.diagnose(model) as findings:
+        loss(model(X)).backward()
+    return findings
+
+
+CLASS_0 = torch.tensor([True, False, False, False])
+CONSTANTS = {
+    "added": lambda h: h + torch.inf,
+    "subtracted": lambda h: h - torch.inf,
+    "an added tensor": lambda h: h + torch.tensor(torch.inf),
+    "a subtracted tensor": lambda h: h - torch.full((4,), torch.inf),
+    "a mask": lambda h: h.masked_fill(CLASS_0, -torch.inf),
+}
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_inf_of_a_constant_in_output_and_loss_is_an_error(name):
+    model = Applied(CONSTANTS[name])
+    for findings in (hookviz.diagnose(model, X, squared_error), guarded(model, squared_error)):
+        (found,) = findings
+        assert (found.kind, found.severity, found.phase) == ("inf", "error", "forward")
+        assert "constant in the code" in found.message or "the code writes" in found.message
+        assert found.file == __file__
+    assert hookviz.diagnose(model, X).healthy == (name == "a mask")
+
+
+def test_infinite_targets_are_an_error():
+    model, targets = network(), torch.full((16, 4), torch.inf)
+    loss = lambda output: F.mse_loss(output, targets)  # noqa: E731
+    for findings in (hookviz.diagnose(model, X, loss), guarded(model, loss)):
+        assert "beside the model's output holds Inf" in findings[0].message
+
+
+def test_masked_logits_with_a_finite_loss_are_healthy():
+    model = Applied(CONSTANTS["a mask"])
+    loss = lambda output: F.cross_entropy(output, torch.ones(16).long())  # noqa: E731
+    assert hookviz.diagnose(model, X, loss).healthy and guarded(model, loss).healthy

@@ -171,6 +171,12 @@ class RunRecord:
         """False if the score is NaN or Inf."""
         return self.score is None or math.isfinite(self.score)
 
+    @property
+    def lost_outputs(self) -> list[OperationRecord]:
+        """The origins of NaN and Inf in the model's output."""
+        made = self.calls[0].made if self.calls else ()
+        return [each.origin for each in made if each.origin is not None]
+
     @cached_property
     def modules(self) -> dict[str, nn.Module]:
         """The modules by their names."""

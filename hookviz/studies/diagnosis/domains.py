@@ -350,6 +350,9 @@ def _cause(broken: Broken, slope_of: str) -> Cause:
             fix = "Compute this layer in float32, or use bfloat16, whose largest number is 3.4e38."
         return Cause(f"{what} is {broken.too_much}", fix, overflow=True)
     if infinite(broken):
+        if not broken.nan or any(each.nan for each in broken.given):
+            word = "NaN" if broken.nan else "Inf"
+            return Cause(f"a constant in the code holds {word}", "Write a finite number instead.")
         return Cause(broken.formula if elementwise else "Inf − Inf or 0 × Inf", _MASK)
     if empty(broken):
         return Cause(

@@ -137,8 +137,9 @@ class Examination(OperationLog):
             enter(layer, given, self.run)
 
     def leave(self, call: ModuleCall, returned: list[Tensor], again: bool) -> None:
-        made = [self.reaches(tensor) for tensor in returned]
         layer = self._calls[call]
+        root = layer is self.run.calls[0]
+        made = [self.reaches(tensor, end=root) for tensor in returned]
         layer.finished = True
         if not again:
             layer.shapes = tuple([tuple(tensor.shape) for tensor in returned])
@@ -149,7 +150,7 @@ class Examination(OperationLog):
         floating = [t for t in returned if t.is_floating_point() and t.numel()]
         if not floating:
             return
-        if layer is self.run.calls[0]:
+        if root:
             for tensor in floating:
                 if tensor.requires_grad and tensor.shape[:1] == (self.run.samples,):
                     self._listen(tensor, self.run.output_gradient.add)
@@ -279,7 +280,8 @@ def examine(
             examinations[-1].arrived(result.gradients)
             if (last := scores[-1]) is not None:
                 run.score = float(last.detach())
-                examinations[-1].reaches(last)  # it may be NaN with a gradient of 0
+                # It may be NaN with a gradient of 0. The sum of masked outputs is rightly −Inf.
+                examinations[-1].reaches(last, end=target is not None)
         for check in run.checks:
             check.finish(scores[-1], run)
         return run

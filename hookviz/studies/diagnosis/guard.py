@@ -88,9 +88,15 @@ class Guard(Diagnosis):
             hits = [each for each in hits if each.started is watch.calls[-1]]
         hit = _first(hits) if hits else None
         seen, why = self._replayed(watch, hit, error)
+        harmful = any(each.reached for each in watch.log.lost)
+        for origin in seen.lost_outputs if seen is not None and harmful else ():
+            origin.reached = "nan" if origin.nan else "inf"
         found = [each for each in findings_of(run) if error is None or each.kind in LOST]
         found += _of_replay(found, seen, hit, error) if seen is not None else []
         lost = any(each.kind in (*LOST, "exploding") for each in found)
+        # A mask of −Inf in an output does no harm if the loss and the gradients are finite.
+        masked = seen is not None and bool(seen.lost_outputs) and all(map(_may_be_masked, hits))
+        lost = lost or masked
         if hit is not None and not lost and (error is None or seen is None or seen.error is None):
             broken = watch.broken.get(hit.started)
             found.append(_of_weight(*broken) if broken else _coarse(hit, why, self._scaler))
@@ -182,6 +188,10 @@ def _first(hits: list[Ends]) -> Ends:
     """Return the first one in the order in which they ran, but the gradient of the loss first."""
     sent = (h for h in hits if h.phase == "sent" and h.started is hits[0].started)
     return hits[0] if hits[0].phase == "forward" else next(sent, hits[0])
+
+
+def _may_be_masked(hit: Ends) -> bool:
+    return hit.phase == "forward" and not math.isnan(hit.size)
 
 
 def _of_weight(name: str, word: str) -> Finding:

@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from ...run.recorder import Operation
+from .check import RunRecord
 from .checks.loss import WIRED
 from .operation_log import OperationLog
 from .ranges import range_of
@@ -22,13 +23,19 @@ class LossLog(OperationLog):
     root: Tensor | None = None  #: what backward() was called on
     last: OperationRecord | None = None  #: what made the last single number with a gradient
 
+    def __init__(self, run: RunRecord) -> None:
+        super().__init__(run)
+        self.lost: list[OperationRecord] = []  # outputs of the model with NaN or Inf
+
     def returned(self, outputs: Sequence[Tensor]) -> None:
         """Note which operation made the model's outputs; its layer is not known."""
         for tensor in outputs:
             name, extent = _maker(tensor.grad_fn), range_of(tensor)
             if extent is not None:
                 made = name if name in _SOURCES else "output"
-                self.makers[tensor] = OperationRecord(-1, made, "", made=(extent,))
+                self.makers[tensor] = source = OperationRecord(-1, made, "", made=(extent,))
+                if not extent.finite:
+                    self.lost.append(source)
 
     def before(self, operation: Operation) -> None:
         if operation.phase == "backward" and not operation.labelled:  # the model's part

@@ -46,14 +46,20 @@ class OperationLog(Listener):
         self._hearing = _by_name(overridden(run.checks, "heard"), "hears")
         self._observing = _by_name(overridden(run.checks, "after"), "operations")
 
-    def reaches(self, tensor: Tensor) -> OperationRecord | None:
-        """Note that NaN or Inf reached this tensor; return the operation that made it."""
+    def reaches(self, tensor: Tensor, *, end: bool = False) -> OperationRecord | None:
+        """Note that NaN or Inf reached this tensor; return the operation that made it.
+
+        An Inf that the code asks for may be a mask, but not throughout an ``end``: an output of the
+        model, or the loss.
+        """
         maker = self.makers.get(tensor)
         if maker is None or maker.finite:
             return maker
         extent = range_of(tensor)  # maybe a part of the memory that is finite
         origin = maker.origin or maker
-        if extent is not None and not extent.finite and (extent.nan or not origin.constant):
+        if extent is None or extent.finite:
+            return maker
+        if extent.nan or not origin.constant or (end and extent.low == extent.high):
             origin.reached = origin.reached or ("nan" if extent.nan else "inf")
         return maker
 

@@ -44,7 +44,7 @@ def _origins(run: RunRecord) -> list[OperationRecord]:
     held = [e for e in run.sources if e.reached or not (e.finite or e.constant or _handled(e))]
     origins = dict.fromkeys(each.origin for each in run.operations if each.origin is not None)
     constants = [e for e in origins if e.index < 0 and e.name == "constant"]
-    made = [each for each in run.operations if each.origin is each]
+    made = [each for each in run.operations if each.origin is each and not _follows(each)]
     every = [*held, *(each for each in (*constants, *made) if each.reached)]
     for phase in ("forward", "backward"):
         # Several of one line are one to its reader.
@@ -52,6 +52,12 @@ def _origins(run: RunRecord) -> list[OperationRecord]:
         if first:  # the backward of what is not finite is not finite
             return first[::-1]
     return []
+
+
+def _follows(operation: OperationRecord) -> bool:
+    """Return whether an operation made NaN of an Inf that is reported already."""
+    before = (each.origin for each in operation.makers if each is not None)
+    return any(each is not None and each.constant and bool(each.reached) for each in before)
 
 
 def _handled(source: OperationRecord) -> bool:
