@@ -48,7 +48,8 @@ class Scorer:
                 return pictures.to(value.dtype, copy=True)
             if not isinstance(value, Tensor):
                 return value
-            batched = value.ndim > 0 and len(value) == len(self.pictures)
+            dense = value.layout is torch.strided  # a sparse tensor cannot be indexed
+            batched = dense and value.ndim > 0 and len(value) == len(self.pictures)
             return value[samples.to(value.device)] if batched else value.clone()
 
         inputs = self.session.inputs

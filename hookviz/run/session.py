@@ -76,15 +76,15 @@ _CUDNN = {"cuda"}
 def clone_inputs(model: nn.Module, args: Any, kwargs: Any) -> tuple[list, dict, list[Tensor]]:
     """Clone the arguments of a call; also return the tensors whose gradient a backward computes.
 
-    These are the floating-point inputs. Without any (a text model) they are the parameters, frozen
-    ones too; `preserved_state` freezes them again.
+    These are the dense floating-point inputs. Without any (a text model) they are the parameters,
+    frozen ones too; `preserved_state` freezes them again.
     """
     sources: list[Tensor] = []
 
     def clone(tensor: Tensor) -> Tensor:
         copy = tensor.detach().clone()
-        if not copy.is_floating_point():
-            return copy
+        if not copy.is_floating_point() or copy.layout not in (torch.strided, torch.jagged):
+            return copy  # torch has no backward for some sparse layouts
         sources.append(copy.requires_grad_())
         return copy.clone()  # not a leaf, because a first layer may work in place
 

@@ -415,8 +415,8 @@ class GraphNetwork(nn.Module):
         return self.b(torch.sparse.mm(adjacency, self.a(features)).relu())
 
 
-@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc])
+@pytest.mark.filterwarnings("ignore:Sparse CS. tensor support is in beta")
 def test_all_functions_accept_sparse_inputs(layout):
     torch.manual_seed(0)
     model, other = GraphNetwork(), GraphNetwork()
@@ -431,6 +431,9 @@ def test_all_functions_accept_sparse_inputs(layout):
         rows = hookviz.compare(model, second, inputs).records()
         assert {row["relative"] > 0 for row in rows} == {second is other}
     assert hookviz.diagnose(model, inputs).verdict == "GraphNetwork: healthy"
+    x = inputs[0].clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(model(x, inputs[1]).amax(1).sum(), x)
+    assert torch.equal(hookviz.attribute(model, inputs), gradient.abs())
 
 
 # Back to a picture
