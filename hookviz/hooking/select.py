@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -157,14 +157,19 @@ def select_layers(model: nn.Module, layers: Layers = None) -> dict[nn.Module, li
     """
     check_model(model)
     chosen = _choose(model, module_names(model), layers)
-    for module, (name, *_) in chosen.items():
+    refuse_scripted({module: names[0] for module, names in chosen.items()})
+    return chosen
+
+
+def refuse_scripted(layers: Mapping[nn.Module, str]) -> None:
+    """Raise ``TypeError`` if a layer belongs to a ``ScriptModule``; the values are names."""
+    for module, name in layers.items():
         if isinstance(module, torch.jit.ScriptModule):
             raise TypeError(
                 f"Layer {name!r} is a ScriptModule ({type_name(module)}), which runs "
                 "outside Python and cannot be hooked: pass the eager model that was scripted, "
                 "or leave the layer out with layers=."
             )
-    return chosen
 
 
 def select_layer(model: nn.Module, layer: str | nn.Module) -> tuple[nn.Module, str]:

@@ -269,6 +269,15 @@ def test_an_in_place_activation_is_a_note(x):
     assert not len(hookviz.diagnose(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval(), x))
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+def test_scripted_layers_are_not_called_examined(x):
+    scripted = [torch.jit.script(nn.Sequential(nn.Conv2d(3, 3, 3), nn.ReLU())) for _ in range(2)]
+    model = nn.Sequential(nn.Conv2d(3, 3, 3), *scripted).eval()
+    (found,) = hookviz.diagnose(model, x)
+    assert (found.kind, found.severity, found.layers) == ("not examined", "note", ["1", "2"])
+    assert "ScriptModule" in found.message and "'2'" in found.message
+
+
 def test_hooks_that_were_left_on_the_model_are_found(x):
     model = Net().eval()
 

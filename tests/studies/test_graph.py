@@ -370,3 +370,11 @@ def test_an_empty_selection_has_no_sources():
     graph = hookviz.graph(Net(forward), torch.randn(1, 4, 5, 5))
     assert graph.error == ""
     assert graph.sources("c") == [("input", 0)]
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+def test_a_graph_with_scripted_layers_is_refused():
+    """They would look as if they had not run."""
+    model = nn.Sequential(nn.Conv2d(3, 3, 1), torch.jit.script(nn.Sequential(nn.Conv2d(3, 4, 3))))
+    with pytest.raises(TypeError, match=r"Layer '1.0' is a ScriptModule \(Conv2d\)"):
+        hookviz.graph(model, torch.rand(1, 3, 6, 6))

@@ -18,6 +18,7 @@ from .checks.modes import Dropout, OtherMode, TrainingMode
 from .checks.no_gradient import NoGradient
 from .checks.no_slope import NoSlope
 from .checks.nonfinite import NonFinite
+from .checks.not_examined import NotExamined
 from .checks.optimizer import Optimizers
 from .checks.registration import NotRegistered, OneModule
 from .checks.same_channels import SameChannels
@@ -45,6 +46,7 @@ CHECKS: tuple[type[Check], ...] = (
     NoGradient,
     NoSlope,
     Unused,
+    NotExamined,
     BatchNormVariance,
     OtherMode,
     Dropout,

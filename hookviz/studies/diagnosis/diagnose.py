@@ -107,6 +107,7 @@ def diagnose(
       scale than the first BatchNorm saw in training.
     - ``"no gradient"``, ``"unused"``: weights that no gradient reaches, or a score whose gradient
       is 0, and why: detached, under ``no_grad``, times 0; layers that never ran.
+    - ``"not examined"``: layers that hooks cannot see, such as those of a ``ScriptModule``.
     - ``"batchnorm"``, ``"dropout"``, ``"training mode"``: layers that act differently in training;
       a dropout of everything.
     - ``"in place"``: outputs that are overwritten by a later layer; an error where a gradient

@@ -23,7 +23,7 @@ KINDS = (
     *("exploding", "vanishing", "dead", "silent", "constant", "saturated"),
     *("loss", "input scale", "zero weights", "same channels", "not registered", "one module"),
     *("no gradient", "unused", "batchnorm", "dropout", "training mode", "in place"),
-    *("hooks left behind", "optimizer", "learning rate"),
+    *("not examined", "hooks left behind", "optimizer", "learning rate"),
     *("does not move", "adds up", "merged steps"),
 )
 """The kinds of findings."""

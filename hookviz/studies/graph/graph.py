@@ -15,6 +15,7 @@ from ...hooking.select import (
     close_names,
     is_convolution,
     module_names,
+    refuse_scripted,
     select_layers,
     type_name,
 )
@@ -90,7 +91,9 @@ def graph(
     ([('input', 0)], ['relu'])
     """
     session = Session.of(model, inputs, weights=weights, transform=transform, finite=False)
-    return graph_of(session, chosen_layers(model, layers))
+    chosen = chosen_layers(model, layers)
+    refuse_scripted(chosen)
+    return graph_of(session, chosen)
 
 
 def graph_of(session: Session, chosen: dict[nn.Module, str]) -> Graph:
