@@ -671,6 +671,10 @@ def kl(output, truth, **options):
     return divergence(output, LABELS, truth, **options)
 
 
+def two_heads(output, truth):
+    return sum(BCE(output, each) for each in (ONE_HOT, truth))
+
+
 def pixels(output, truth):
     maps = (each[..., None].expand(16, 4, 3) for each in (output, truth))
     return F.cross_entropy(*maps)
@@ -684,6 +688,7 @@ BCE, CE = F.binary_cross_entropy_with_logits, F.cross_entropy
 # A loss, targets that it does not take, targets that it takes, words of the message and fix.
 TARGETS = [
     (BCE, ONE_HOT * 255, ONE_HOT, "from 0 to 255", "by 255"),
+    (two_heads, ONE_HOT * 255, ONE_HOT, "from 0 to 255", "by 255"),
     (BCE, ONE_HOT * 2 - 1, ONE_HOT, "from −1 to 1", "(y + 1) / 2"),
     (F.multilabel_soft_margin_loss, ONE_HOT * 255, ONE_HOT, "from 0 to 255", "by 255"),
     (F.hinge_embedding_loss, HALVES, SIGNS, "−1 and 1", "2 * y - 1"),

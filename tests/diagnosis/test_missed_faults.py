@@ -197,3 +197,13 @@ def test_masked_logits_with_a_finite_loss_are_healthy():
     model = Applied(CONSTANTS["a mask"])
     loss = lambda output: F.cross_entropy(output, torch.ones(16).long())  # noqa: E731
     assert hookviz.diagnose(model, X, loss).healthy and guarded(model, loss).healthy
+
+
+def test_probabilities_in_the_second_divergence_of_a_line_are_found():
+    def loss(output):
+        given = (output.log_softmax(1), output.softmax(1))
+        return sum(F.kl_div(each, torch.full((16, 4), 0.25), reduction="sum") for each in given)
+
+    for findings in (hookviz.diagnose(network(), X, loss), guarded(network(), loss)):
+        (found,) = faults(findings, "loss")
+        assert "gets the output of softmax" in found.message

@@ -65,15 +65,16 @@ class Wiring(Check):
     #: Softmaxes of a matrix: the dimension along which they run, and the shape.
     axes: dict[OperationRecord, tuple[int, torch.Size]] = field(default_factory=dict)
     pairs: set[OperationRecord] = field(default_factory=set)  # all with all
-    #: By its line the first operation of each ``kl_div``, which runs as its parts.
-    divergences: dict[tuple[str, int], OperationRecord] = field(default_factory=dict)
+    #: By its line what is wrong with a ``kl_div``, which runs as its parts.
+    divergences: dict[tuple[str, int], Finding] = field(default_factory=dict)
 
     def heard(self, operation: Operation, record: OperationRecord, run: RunRecord) -> None:
         logarithms = operation.variables.get("input")
         for tensor, maker in zip(operation.inputs, record.makers, strict=True):
-            if tensor is logarithms:
-                found = replace(record, name=operation.functional, makers=(maker,))
-                self.divergences.setdefault((record.file, record.line), found)
+            if tensor is logarithms and maker is not None:
+                divergence = replace(record, name=operation.functional, makers=(maker,))
+                for found in _wired(divergence, maker.without_copies()):
+                    self.divergences.setdefault((record.file, record.line), found)
 
     def after(
         self, operation: Operation, record: OperationRecord, given: list[Tensor], run: RunRecord
@@ -89,9 +90,10 @@ class Wiring(Check):
 
     def findings(self, run: RunRecord) -> Iterator[Finding]:
         forward = [each for each in run.operations if each.phase == "forward"]
-        for record in (*forward, *self.divergences.values()):
+        for record in forward:
             if record.name in WIRED and record.maker is not None:
                 yield from _wired(record, record.maker.without_copies())
+        yield from self.divergences.values()
         within = [each for each in forward if each.layer != OUTSIDE]
         for record, (dim, shape) in self.axes.items():
             if dim == 0 and min(shape) > 1 and shape[0] == run.samples:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -88,19 +89,19 @@ class Targets(Check):
 
     #: By the line of a loss: one of its operations, its name, and what the target is like.
     wrong: dict[tuple[str, int], tuple[OperationRecord, str, str]] = field(default_factory=dict)
-    known: set[tuple[str, int]] = field(default_factory=set)  # lines that have been looked at
+    latest: Callable[[], Tensor | None] = lambda: None  # a loss may run as several operations
 
     def heard(self, operation: Operation, record: OperationRecord, run: RunRecord) -> None:
         loss, arguments = operation.functional, operation.variables
         line = record.file, record.line
-        if line in self.known:
+        target = arguments.get("target")
+        if line in self.wrong or not isinstance(target, Tensor) or self.latest() is target:
             return
-        self.known.add(line)
+        self.latest = weakref.ref(target)
+        if not target.numel():
+            return
         if arguments.get("log_target"):
             loss += " with log_target=True"
-        target = arguments.get("target")
-        if not isinstance(target, Tensor) or not target.numel():
-            return
         classes = loss == "cross_entropy" and not target.is_floating_point()
         if not classes and bool(DOMAINS[loss].violated(target.detach()).any()):
             low, high = (number(float(end)) for end in target.detach().aminmax())
