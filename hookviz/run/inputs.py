@@ -109,15 +109,15 @@ def prepare_input(
         the first convolution takes (1, 3 or 4), and the transform is that of timm's
         ``model.pretrained_cfg``, or ImageNet's: resize to 256, centre crop of 224.
     finite : bool
-        True if an input with NaN or Inf is refused when it makes the model's output NaN or
-        infinite. A model that handles such values itself is run in any case.
+        True if an empty batch is refused, and an input with NaN or Inf when it makes the model's
+        output NaN or infinite. A model that handles such values itself is run in any case.
 
     Raises
     ------
     FileNotFoundError
         The file is missing.
     ValueError
-        Not a picture, or a shape or range of values that no picture has.
+        Not a picture, a shape or range of values that no picture has, or an empty batch.
     TypeError
         A type that no model takes.
 
@@ -139,6 +139,8 @@ def prepare_input(
         prepared = _from_pictures(pictures, model, weights, transform)
     else:
         prepared = _from_arguments(inputs, model, weights, transform)
+    if finite:
+        refuse_empty(prepared)
     return _with_nonfinite(prepared, finite)
 
 
@@ -324,7 +326,17 @@ def _replacement(
     return replace(pictures, note="a tensor of bytes was taken as pictures")
 
 
-# NaN and Inf
+# Empty batches, NaN and Inf
+
+
+def refuse_empty(inputs: ModelInput) -> None:
+    """Raise ``ValueError`` if the input holds no values; an empty tensor beside others may be."""
+    main = inputs.main
+    given = tensors(inputs.args, inputs.kwargs) if main is None else [main]
+    if given and not any(tensor.numel() for tensor in given):
+        raise ValueError(
+            f"The input, shape {tuple(given[0].shape)}, is empty: give a batch of one or more."
+        )
 
 
 def _with_nonfinite(prepared: ModelInput, finite: bool) -> ModelInput:

@@ -1,5 +1,6 @@
 """Preparing pictures, tensors and other arguments as model input, and showing it as a picture."""
 
+import copy
 import re
 
 import numpy as np
@@ -269,6 +270,33 @@ def test_several_pictures_become_a_batch(tmp_path):
 
 
 # Tensors
+
+
+NEED_VALUES = {
+    "explore": lambda m, x: hookviz.explore(m, x),
+    "diagnose": lambda m, x: hookviz.diagnose(m, x),
+    "compare": lambda m, x: hookviz.compare(m, copy.deepcopy(m), x),
+    "compare inputs_b": lambda m, x: hookviz.compare(m, m, torch.ones(1, 3, 8, 8), inputs_b=x),
+    "attribute": lambda m, x: hookviz.attribute(m, x, 1),
+    "sanity_check": lambda m, x: hookviz.metrics.sanity_check(m, x, "gradcam", target=1),
+    "receptive_field": lambda m, x: hookviz.receptive_field(m, x, "0"),
+}
+
+
+@pytest.mark.parametrize("name", NEED_VALUES)
+@pytest.mark.parametrize("shape", [(0, 3, 8, 8), (2, 3, 0, 8)])
+def test_an_empty_batch_is_refused_where_values_are_needed(name, shape):
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 3))
+    with pytest.raises(ValueError, match=re.escape(f"{shape}, is empty: give a batch of one")):
+        NEED_VALUES[name](model, torch.zeros(shape))
+    assert hookviz.graph(model, torch.zeros(0, 3, 8, 8)).nodes
+
+
+def test_an_empty_tensor_beside_others_is_an_argument():
+    prepared = prepare_input((torch.ones(1, 3, 4, 4), torch.zeros(0, 5)), nn.Flatten())
+    assert prepared.args[1].shape == (0, 5)
+    with pytest.raises(ValueError, match="is empty"):
+        prepare_input(torch.zeros(0, 5, dtype=torch.int64), nn.Flatten())
 
 
 def test_tuples_dicts_and_lists_become_arguments():

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ...hooking.select import check_model, is_convolution
 from ...hooking.tensors import tensors
 from ...run.errors import refuse_quantized
-from ...run.inputs import Transform, prepare_input
+from ...run.inputs import Transform, prepare_input, refuse_empty
 from ...run.session import Session
 from ...run.target import Target, logits_of, score_of
 from ..showing import widget
@@ -142,11 +142,7 @@ def diagnose(
         return Guard(model, optimizers, scaler, ignore)
     _refuse_labels(target)
     prepared = prepare_input(inputs, model, weights=weights, transform=transform, finite=False)
-    for tensor in tensors(prepared.args, prepared.kwargs):
-        if not tensor.numel():
-            raise ValueError(
-                f"The input, shape {tuple(tensor.shape)}, is empty: give a batch of one or more."
-            )
+    refuse_empty(prepared)
     # Bytes, or channels last, are what a user has to hear of: no picture is made of them here.
     if prepared.replacement is not None and prepared.replacement.pictures:
         prepared = replace(prepared, replacement=None)
