@@ -28,6 +28,9 @@ _CONVOLUTION_NAMES = {kind.__name__ for kind in CONVOLUTIONS}
 _WRAPPED = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 """Attributes under which wrappers hold a module: torch.compile's, FSDP's, checkpointing's."""
 
+PACKED = frozenset({"_packed_params", "_all_weight_values"})
+"""Attributes under which a quantized layer holds its weights, in modules that never run."""
+
 Predicate = Callable[[str, nn.Module], bool]
 Layers = (
     None

@@ -378,3 +378,20 @@ def test_a_graph_with_scripted_layers_is_refused():
     model = nn.Sequential(nn.Conv2d(3, 3, 1), torch.jit.script(nn.Sequential(nn.Conv2d(3, 4, 3))))
     with pytest.raises(TypeError, match=r"Layer '1.0' is a ScriptModule \(Conv2d\)"):
         hookviz.graph(model, torch.rand(1, 3, 6, 6))
+
+
+@pytest.mark.filterwarnings("ignore:.*(torch.ao|quantiz|TypedStorage)")
+def test_dynamically_quantized_layers_are_nodes():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.lstm, self.head = nn.Linear(3, 4), nn.LSTM(4, 4), nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.head(self.lstm(self.embed(x))[0].relu())
+
+    torch.backends.quantized.engine = torch.backends.quantized.supported_engines[-1]
+    model = torch.ao.quantization.quantize_dynamic(Net().eval(), {nn.Linear, nn.LSTM})
+    graph = hookviz.graph(model, torch.rand(2, 1, 3))
+    assert [node.name for node in graph.nodes] == ["input", "embed", "lstm", "head", "output"]
+    assert graph.sources("head") == [("lstm", 0)] and graph.unused == []

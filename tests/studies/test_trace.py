@@ -461,6 +461,13 @@ def test_modules_that_were_not_called_are_listed():
     assert hookviz.trace(model, torch.rand(1, 2)).not_called == ["spare", "many.0"]
 
 
+@pytest.mark.filterwarnings("ignore:.*(torch.ao|quantiz|TypedStorage)")
+def test_the_packed_weights_of_quantized_layers_are_not_modules_that_did_not_run():
+    torch.backends.quantized.engine = torch.backends.quantized.supported_engines[-1]
+    model = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(2, 2)), {nn.Linear})
+    assert hookviz.trace(model.eval(), torch.rand(1, 2)).not_called == []
+
+
 def test_the_table_of_a_trace_has_all_hooks_and_notes(residual):
     lines = repr(residual).splitlines()
     assert sum(line.split()[0].isdigit() for line in lines) == len(residual)

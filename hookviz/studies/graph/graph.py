@@ -11,6 +11,7 @@ from ...draw.document import TablePage
 from ...hooking.handles import HookManager
 from ...hooking.interrupts import Block
 from ...hooking.select import (
+    PACKED,
     Layers,
     close_names,
     is_convolution,
@@ -143,6 +144,8 @@ def chosen_layers(model: nn.Module, layers: Layers) -> dict[nn.Module, str]:
 def _has_matrix(module: nn.Module) -> bool:
     if is_convolution(module) or isinstance(module, nn.Linear):
         return True  # parametrized ones, too
+    if not PACKED.isdisjoint(module._modules.keys()):
+        return True
     inner = module._modules.values()
     if isinstance(module, nn.LayerNorm) or any(each is not None for each in inner):
         return False

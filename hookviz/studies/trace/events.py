@@ -21,7 +21,7 @@ from ...draw.colours import DIVERGING, SEQUENTIAL, colour_ranges
 from ...hooking.checkpoint import FORWARD, ModuleCallStack, Reruns, current_backward
 from ...hooking.handles import HookManager
 from ...hooking.records import Statistics, statistics
-from ...hooking.select import type_name
+from ...hooking.select import PACKED, type_name
 from ...hooking.tensors import tensors, tensors_in
 from ...run.errors import first_sentence
 from ...tables import call_name, html_table, number, paragraph, plain, text_table
@@ -455,6 +455,7 @@ class EventRecorder(HookManager):
             if module not in self._calls and not isinstance(module, torch.jit.ScriptModule)
             # A ModuleList, say, has none.
             if type(module).forward is not nn.Module.forward
+            if name.rpartition(".")[2] not in PACKED
         ]
 
     def events(self, scored: bool) -> list[Event]:
