@@ -207,3 +207,11 @@ def test_probabilities_in_the_second_divergence_of_a_line_are_found():
     for findings in (hookviz.diagnose(network(), X, loss), guarded(network(), loss)):
         (found,) = faults(findings, "loss")
         assert "gets the output of softmax" in found.message
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("loss", [F.kl_div, F.nll_loss])
+def test_a_loss_of_nothing_is_not_said_to_get_numbers_above_0(loss):
+    empty = torch.zeros(0, 4) if loss is F.kl_div else torch.zeros(0).long()
+    findings = hookviz.diagnose(network(), X, lambda output: loss(output[:0], empty))
+    assert [each.kind for each in findings] == ["nan"]

@@ -121,7 +121,7 @@ _DOMAINS = {
         "a probability, between 0 and 1",
         "Clamp it, with a margin: x.clamp(1e-6, 1 - 1e-6).",
     ),
-    "div floor_divide reciprocal remainder fmod": (
+    "div floor_divide reciprocal remainder fmod addcdiv": (
         "a divisor other than 0",
         "Add a small number to the divisor, or clamp it away from 0.",
     ),
@@ -144,12 +144,18 @@ where its slope may be infinite."""
 _EXPONENTIALS = {"exp", "expm1", "exp2", "sinh", "cosh"}
 _GROWING = {"mul", "add", "sub", "div", "pow", "addcmul", "addcdiv", "lerp", "hypot", "ldexp"}
 _GROWING |= {"to_copy", *_EXPONENTIALS}
-_DIVISORS = {"div": "other", "pow": "self"}
+_DIVISORS = {"div": "other", "pow": "self", "addcdiv": "tensor2"}
 """The arguments of which an operation makes Inf if they are 0."""
 
+_STATISTICS = {"nanmedian": "median"}
+_STATISTICS |= dict.fromkeys(("std", "std_mean"), "standard deviation")
+_STATISTICS |= dict.fromkeys(("var", "var_mean"), "variance")
+"""Operations whose names differ from what they compute."""
+
 _SUMMING = {Kind.CONVOLUTION, Kind.PRODUCT, Kind.REDUCTION, Kind.SCAN, Kind.LOSS}
-_SUMMING |= {Kind.RECURRENCE, Kind.ATTENTION}
-_SUMMING_BACKWARD = {"convolution_backward", "embedding_dense_backward"}
+_SUMMING |= {Kind.RECURRENCE, Kind.ATTENTION, Kind.POOLING}
+_SUMMING_NAMES = {"convolution_backward", "embedding_dense_backward"}
+_SUMMING_NAMES |= {"cdist_forward", "pdist_forward", "fft_r2c", "fft_c2r", "fft_c2c"}
 
 
 class Reason(NamedTuple):
@@ -172,7 +178,7 @@ def empty(broken: Broken) -> bool:
 
 def sums(broken: Broken) -> bool:
     """Return whether the operation adds up values or their products."""
-    return broken.kind in _SUMMING or broken.name in _SUMMING_BACKWARD
+    return broken.kind in _SUMMING or broken.name in _SUMMING_NAMES
 
 
 def too_large(broken: Broken) -> bool:
@@ -181,6 +187,7 @@ def too_large(broken: Broken) -> bool:
         return False
     divisor = broken[_DIVISORS.get(broken.name, "")]
     grows = broken.name in _GROWING and not divisor.low <= 0 <= divisor.high
+    grows |= broken.name == "lgamma" and broken["self"].low > 0
     return grows or sums(broken) or (broken.dtype in HALF and broken.kind not in ELEMENTWISE_KINDS)
 
 
@@ -343,7 +350,7 @@ def _cause(broken: Broken, slope_of: str) -> Cause:
     elementwise = broken.kind in ELEMENTWISE_KINDS
     if too_large(broken):
         what = broken.formula if elementwise else "the result"
-        fix = DOMAINS["div"][1] if broken.name == "div" else _SMALLER
+        fix = DOMAINS["div"][1] if broken.name in ("div", "addcdiv") else _SMALLER
         if broken.name in _EXPONENTIALS:
             fix = "Subtract the largest value first, or use logsumexp, softmax or softplus."
         elif broken.dtype in HALF:
@@ -355,11 +362,12 @@ def _cause(broken: Broken, slope_of: str) -> Cause:
             return Cause(f"a constant in the code holds {word}", "Write a finite number instead.")
         return Cause(broken.formula if elementwise else "Inf − Inf or 0 × Inf", _MASK)
     if empty(broken):
-        return Cause(
-            "the mean over no values: its input is empty",
-            "Skip the batch if nothing is selected, or divide the sum by the count, at least 1: "
-            "x.sum() / max(x.numel(), 1).",
-        )
+        name = "mean" if broken.kind is Kind.LOSS else broken.name
+        statistic = _STATISTICS.get(name, name)
+        fix = "Skip the batch if nothing is selected"
+        if statistic == "mean":
+            fix += ", or divide the sum by the count, at least 1: x.sum() / max(x.numel(), 1)"
+        return Cause(f"the {statistic} over no values: its input is empty", f"{fix}.")
     if sums(broken):
         words = "its sums are larger than its type holds, with either sign: Inf − Inf"
         return Cause(words, _SMALLER, overflow=True)

@@ -71,7 +71,7 @@ class Wiring(Check):
     def heard(self, operation: Operation, record: OperationRecord, run: RunRecord) -> None:
         logarithms = operation.variables.get("input")
         for tensor, maker in zip(operation.inputs, record.makers, strict=True):
-            if tensor is logarithms and maker is not None:
+            if tensor is logarithms and maker is not None and tensor.numel():
                 divergence = replace(record, name=operation.functional, makers=(maker,))
                 for found in _wired(divergence, maker.without_copies()):
                     self.divergences.setdefault((record.file, record.line), found)
@@ -123,6 +123,8 @@ class Wiring(Check):
 
 def _wired(record: OperationRecord, source: OperationRecord) -> Iterator[Finding]:
     sources, takes, advice = WIRED[record.name]
+    if any(0 in each.shape for each in record.given):
+        return
     if source.name in sources:
         rectified = source.name == "relu"
         if rectified and record.layer != OUTSIDE:
