@@ -1,5 +1,6 @@
 """With unusual kinds of forward each function is correct, or refuses in one sentence."""
 
+import copy
 import warnings
 from functools import cache
 
@@ -60,6 +61,20 @@ class Ensemble(Plain):
             return torch.func.functional_call(self.members[0], weights, (x,))
 
         return torch.vmap(one, (0, None))(weights, self.features(x)).mean(0)
+
+
+class HiddenEnsemble(Plain):
+    """An ensemble as in PyTorch's tutorial, which calls a module that is not part of the model."""
+
+    def __init__(self):
+        super().__init__()
+        self.members = nn.ModuleList([Plain() for _ in range(2)])
+        self.conv = self.second = self.head = None
+        self.__dict__["base"] = copy.deepcopy(self.members[0]).to("meta")
+
+    def forward(self, x):
+        weights, _ = torch.func.stack_module_state(list(self.members))
+        return torch.vmap(lambda w: torch.func.functional_call(self.base, w, (x,)))(weights).mean(0)
 
 
 class Tangent(Plain):
@@ -307,3 +322,12 @@ def test_calls_of_a_forward_that_takes_gradients_are_counted_once():
     model = InputGradient().eval()
     layers = [node.layer for node in hookviz.graph(model, X).nodes]
     assert [layers.count(name) for name in ("conv", "second", "head")] == [2, 2, 2]
+
+
+def test_an_ensemble_of_members_that_are_not_called_is_not_called_examined():
+    model = HiddenEnsemble().eval()
+    with pytest.raises(RuntimeError, match=VMAP):
+        hookviz.graph(model, X)
+    (found,) = [each for each in hookviz.diagnose(model, X) if each.kind == "not examined"]
+    assert found.layers[:3] == ["members.0.conv", "members.0.second", "members.0.head"]
+    assert found.message.startswith("No layer was called") and len(found.layers) == 6

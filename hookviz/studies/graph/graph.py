@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 
 from ...draw.document import TablePage
+from ...hooking.functions import standing_in
 from ...hooking.handles import HookManager
 from ...hooking.interrupts import Block
 from ...hooking.select import (
@@ -20,7 +21,7 @@ from ...hooking.select import (
     select_layers,
     type_name,
 )
-from ...hooking.transforms import TransformError
+from ...hooking.transforms import TransformError, refuse_transforms
 from ...run.errors import first_line
 from ...run.inputs import Transform
 from ...run.recorder import OperationRecorder
@@ -115,7 +116,16 @@ def graph_of(session: Session, chosen: dict[nn.Module, str]) -> Graph:
         if not listeners or not listeners[0].nodes:
             raise
         error = raised
-    return graph_from(session, chosen, listeners[0 if error else -1], error)
+    found = graph_from(session, chosen, listeners[0 if error else -1], error)
+    if found.unused and len(found.unused) == len(chosen) and error is None:
+        # `torch.vmap` may run a module that is no part of the model on the layers' weights.
+        session.forward(lambda: standing_in(_within_no_transform), grad=False)
+    return found
+
+
+def _within_no_transform(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    refuse_transforms()
+    return function(*args, **kwargs)
 
 
 def graph_from(

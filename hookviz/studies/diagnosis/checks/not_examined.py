@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
+from torch import nn
 
 from ....hooking.select import type_name
 from ..check import Check, RunRecord
-from ..findings import Finding
-from ..modules import outermost
+from ..findings import Finding, also
+from ..modules import has_weights, outermost
 
 
 class NotExamined(Check):
-    """Note the modules that TorchScript runs."""
+    """Note the modules that TorchScript runs, and layers whose weights are read without a call."""
 
     def findings(self, run: RunRecord) -> Iterator[Finding]:
         scripted = (n for n, m in run.modules.items() if isinstance(m, torch.jit.ScriptModule))
@@ -26,4 +27,19 @@ class NotExamined(Check):
                 "Examine the eager model that was scripted.",
                 name,
                 cause="ScriptModule",
+            )
+        # `torch.func.functional_call` runs another module on the weights. Attention reads those of
+        # its last layer, too, but is called itself.
+        if run.error is not None or any(has_weights(call.module) for call in run.calls):
+            return
+        layers = [n for n, m in run.modules.items() if type(m).forward is not nn.Module.forward]
+        if read := [name for name in layers if run.own_parameters(name) & run.used]:
+            yield Finding(
+                "not examined",
+                "note",
+                f"No layer was called: the model reads the weights of {read[0]!r} without calling "
+                f"it, so that only operations were examined.{also(read[1:])}",
+                "Call the layers in forward; of an ensemble in torch.vmap, examine one member.",
+                read[0],
+                layers=read,
             )
