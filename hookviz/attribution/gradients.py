@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
@@ -22,7 +23,7 @@ from ..hooking.select import check_model, close_names
 from ..run.errors import refuse_quantized
 from ..run.inputs import Transform
 from ..run.inputs import prepare_input as prepare_input  # exported by `hookviz.attribution`
-from ..run.session import Session
+from ..run.session import Session, run_backward
 from ..run.target import Target, check_target
 from .scorer import Scorer
 
@@ -177,12 +178,7 @@ def attribute(
     with session.active():
         scorer = Scorer(session, target, 1)
         x, samples = scorer.pictures.detach().clone(), torch.arange(len(scorer.pictures))
-        try:
-            attribution = _METHODS[method](scorer, x, samples, **options)
-        except RuntimeError as error:
-            if _is_without_gradient(error):
-                raise ValueError(NO_GRADIENT) from error
-            raise
+        attribution = _METHODS[method](scorer, x, samples, **options)
         return attribution.detach().to(x.dtype)
 
 
@@ -228,6 +224,24 @@ def picture_map(attribution: Tensor, method: str = "saliency") -> Tensor:
     return attribution.abs().amax(1) if method == "saliency" else attribution.sum(1)
 
 
+def _gradients(
+    scorer: Scorer, forward_fn: Any, inputs: Any, target_ind: Any, additional_forward_args: Any
+) -> tuple[Tensor, ...]:
+    """Compute the gradient of the scores at the input, for captum."""
+    (x,), (samples,) = inputs, additional_forward_args
+    while True:
+        score, found = scorer.score(x, samples).sum(), list[Tensor]()
+        if not score.requires_grad:
+            raise ValueError(NO_GRADIENT)
+        x.register_hook(found.append)
+        if run_backward(score, [x], scorer.session.model, scorer.source) is not None:
+            break
+        scorer.source = "everything"
+    if not found:
+        raise ValueError(NO_GRADIENT)
+    return (found[0],)
+
+
 # The methods. Captum repeats the indices of the samples as it repeats the samples ``x``.
 
 
@@ -238,7 +252,9 @@ def _saliency(scorer: Scorer, x: Tensor, samples: Tensor, *, abs: bool = True) -
     Visualising Image Classification Models and Saliency Maps".
     """
     x.requires_grad_()
-    return captum().Saliency(scorer.score).attribute(x, additional_forward_args=samples, abs=abs)
+    method = captum().Saliency(scorer.score)
+    method.gradient_func = partial(_gradients, scorer)
+    return method.attribute(x, additional_forward_args=(samples,), abs=abs)
 
 
 def _smoothgrad(
@@ -286,10 +302,11 @@ def _integrated_gradients(
     ReLUs shrinks slowly: for the demo model about 10 % with 50 points, 2 % with 200.
     """
     method = captum().IntegratedGradients(scorer.score)
+    method.gradient_func = partial(_gradients, scorer)
     return method.attribute(
         x,
         baselines=baseline_like("baselines", baselines, x),
-        additional_forward_args=samples,
+        additional_forward_args=(samples,),
         n_steps=whole_number("n_steps", n_steps),
         # A function as target must not get several copies of the batch as if they were one.
         internal_batch_size=len(x),
@@ -304,6 +321,11 @@ def _guided_backprop(scorer: Scorer, x: Tensor, samples: Tensor) -> Tensor:
     """
     with GuidedReLUs() as guided:
         gradient = _saliency(scorer, x, samples, abs=False)
+    if scorer.source == "everything":
+        raise ValueError(
+            "Guided backpropagation does not reach the ReLUs in checkpoint(…, use_reentrant=True): "
+            "set use_reentrant=False, or take method='saliency'."
+        )
     if not guided.count:
         raise ValueError(
             "No ReLU ran, and without one guided backpropagation is the plain gradient "
@@ -320,13 +342,6 @@ _METHODS: dict[str, Callable[..., Tensor]] = {
 }
 ATTRIBUTIONS = tuple(_METHODS)
 """The names of the methods of `attribute`."""
-
-
-def _is_without_gradient(error: RuntimeError) -> bool:
-    """Return whether autograd found no path from the score back to the input."""
-    message = str(error)
-    no_path = "not have been used in the graph" in message or "does not require grad" in message
-    return no_path and not message.startswith("The model raised")
 
 
 def captum() -> Any:

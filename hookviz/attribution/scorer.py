@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..hooking.tensors import at_least_float32
 from ..run.progress import Progress
-from ..run.session import Session
+from ..run.session import GradientSource, Session
 from ..run.target import Target, check_target, needed_logits, probabilities, sample_scores
 
 
@@ -21,6 +21,8 @@ class Scorer:
     ``(N, C, *spatial)``. `scores` and `table` run up to ``batch_size`` rows at a time, and one at a
     time for a function as target, which gets the output for one picture.
     """
+
+    source: GradientSource = "inputs"  # of the gradients, see `run_backward`
 
     def __init__(
         self, session: Session, target: Target, batch_size: int, *, as_probability: bool = False

@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 import torch
 import torchvision
+from architectures import model_of
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+from untouched import assert_untouched, snapshot
 
 import hookviz
 from hookviz.attribution.gradients import ATTRIBUTIONS, attribute, picture_map
@@ -252,6 +255,26 @@ def test_inputs_passed_by_name_or_changed_in_place(method):
     for i in (0, 1):
         alone = quick(Scaled(), (x[i : i + 1], torch.ones(1, 3)), method, 1)
         torch.testing.assert_close(both[i : i + 1], alone * factors[i, 1])
+
+
+@pytest.mark.parametrize("method", ATTRIBUTIONS)
+def test_reentrant_checkpoints_change_no_attribution(method):
+    warnings.filterwarnings("ignore", "None of the inputs have requires_grad")  # torch's
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(1, 4, 3), nn.Conv2d(4, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3)]
+    plain, x = nn.Sequential(*layers), torch.rand(2, 1, 6, 6)
+    again = lambda m, x: checkpoint(m.inner, x, use_reentrant=True)  # noqa: E731
+    block = model_of(again, inner=nn.Sequential(*layers[1:3]))
+    model = nn.Sequential(layers[0], block, *layers[3:])
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    before = snapshot(model)
+    if method == "guided_backprop":
+        with pytest.raises(ValueError, match="does not reach the ReLUs in checkpoint"):
+            quick(model, x, method)
+    else:
+        assert torch.equal(quick(model, x, method), quick(plain, x, method))
+    assert_untouched(model, before)
 
 
 def test_picture_map_sums_channels_as_the_method_requires():
