@@ -57,6 +57,9 @@ def _listed(names: Any) -> list[str]:
     return list(names) if all(isinstance(n, str) for n in names) and not made_up else []
 
 
+MOST_NUMBERS = 5
+"""The number of classes of one name that an error lists."""
+
 Class = int | str
 Target = None | Class | tuple[Class, ...] | list[Any] | Callable[[Any], Tensor]
 
@@ -91,9 +94,17 @@ def class_index(target: Class, classes: int, class_names: Sequence[str] = ()) ->
     1
     """
     if isinstance(target, str):
-        folded = [name.casefold() for name in class_names]
-        if target.casefold() in folded:
-            return folded.index(target.casefold())
+        alike = [n for n, name in enumerate(class_names) if name.casefold() == target.casefold()]
+        found = [number for number in alike if class_names[number] == target] or alike
+        if len(found) > 1:
+            numbers = ", ".join(map(str, found[:MOST_NUMBERS]))
+            more = ", …" if len(found) > MOST_NUMBERS else ""
+            raise ValueError(
+                f"{len(found)} classes are called {target!r}, {numbers}{more}: give the number of "
+                "one."
+            )
+        if found:
+            return found[0]
         if not class_names:
             raise ValueError(
                 f"target={target!r} is a name, but no class names are known: give the class's "

@@ -297,6 +297,27 @@ def test_invalid_targets_are_refused(explorer, target, words):
         explore(MODEL, PICTURES[0], target=target)
 
 
+TWO_CRANES = ["crane", "crane", "Moon", "moon", *"abcdef"]
+
+
+def test_a_name_of_several_classes_is_refused_as_a_target():
+    words = "2 classes are called 'crane', 0, 1: give the number of one"
+    for target in ("crane", ("moon", "crane"), "moon - crane", ["crane"]):
+        with pytest.raises(ValueError, match=words):
+            explore(MODEL, PICTURES[0], target=target, class_names=TWO_CRANES)
+    explorer = explore(MODEL, PICTURES[0], target="moon", class_names=TWO_CRANES)  # not "Moon"
+    assert torch.equal(gradient_of(explorer), gradient_of(explore(MODEL, PICTURES[0], target=3)))
+    with pytest.raises(ValueError, match=words):
+        explorer.target = "crane"
+    for number in (0, 1):
+        explorer.target = number
+        assert explorer.frame.target == "crane" and explorer.settings()["target"] == number
+
+
+def gradient_of(explorer):
+    return explorer.cache["layer3.1.conv2"].gradient
+
+
 def test_targets_of_models_without_class_names_or_scores_are_refused():
     flat = nn.Sequential(nn.Conv2d(3, 2, 1), nn.Flatten())
     with pytest.raises(ValueError, match="no class names are known"):
