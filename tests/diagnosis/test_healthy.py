@@ -67,6 +67,16 @@ def test_equal_gradients_of_a_sum_of_scores_are_a_note():
     assert findings.healthy and "alike" in repr(findings)
 
 
+def test_a_sum_of_normalized_features_is_a_note_but_a_mean_as_loss_is_not():
+    """LayerNorm removes the gradient of a sum of its output, however the network before it is."""
+    torch.manual_seed(0)
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, batch_first=True), 2)
+    x = torch.rand(2, 5, 8)
+    assert hookviz.diagnose(encoder, x).healthy
+    (found,) = alarms(hookviz.diagnose(encoder, x, lambda output: output.mean()))
+    assert "vanishing" in found
+
+
 def test_equal_gradients_of_a_loss_far_from_its_targets_are_a_note():
     """An L1 loss whose predictions are all too small has the same gradient for all samples."""
     torch.manual_seed(0)

@@ -74,11 +74,14 @@ class OutputGradient:
         True if there was one, and if one was not 0 everywhere.
     alike : bool
         True if the gradient is the same for all samples.
+    flat : bool
+        True if it is the same everywhere, as that of a sum.
     """
 
     arrived: bool = False
     nonzero: bool = False
     alike: bool = False
+    flat: bool = False
 
     def add(self, gradient: Tensor) -> None:
         """Take one more into account."""
@@ -87,6 +90,7 @@ class OutputGradient:
         rows = gradient.detach().reshape(len(gradient), -1)
         self.nonzero = self.nonzero or bool((rows != 0).any())
         self.alike = (self.alike or not self.arrived) and bool((rows == rows[:1]).all())
+        self.flat = (self.flat or not self.arrived) and bool((rows == rows[0, 0]).all())
         self.arrived = True
 
 

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
+from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
 
 from ....tables import number
 from ..check import Check, LayerCall, RunRecord
@@ -53,6 +55,8 @@ class Magnitudes(Check):
             norm = run.modules.get(each.layer)
             centres = isinstance(norm, _BatchNorm) and (norm.training or norm.running_mean is None)
             alike = not run.judged or run.output_gradient.alike
+            if isinstance(norm, (nn.LayerNorm, nn.GroupNorm, _InstanceNorm)):
+                centres, alike = True, not run.judged and run.output_gradient.flat
             if each.kind == "vanishing" and centres and alike:
                 each = replace(each, severity="note", advice=_ALIKE)
             yield _out_of_range(each, run)
@@ -199,9 +203,10 @@ def _out_of_range(finding: Finding, run: RunRecord) -> Finding:
 
 
 _ALIKE = (
-    "No fix is needed while the gradient is alike for all samples, and BatchNorm removes it: as "
-    "that of a sum of scores (pass the loss, lambda output: loss(output, y)), or of an L1 or Huber "
-    "loss whose answers are still far from the truth."
+    "No fix is needed while the gradient is alike for all that the normalization averages over, "
+    "since it removes that: as the gradient of a sum of scores (pass the loss, "
+    "lambda output: loss(output, y)), or of an L1 or Huber loss whose answers are still far from "
+    "the truth."
 )
 _ADVICE = {
     "exploding": "Add a normalization after the layers, or initialise them smaller "
