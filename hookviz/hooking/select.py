@@ -70,7 +70,7 @@ def _is_layer(module: nn.Module) -> bool:
 
 def check_module(model: nn.Module) -> None:
     """Raise ``TypeError`` if the model is not a module with a ``forward``."""
-    name, inner = type(model).__name__, getattr(model, "model", None)
+    name, inner = type_name(model), getattr(model, "model", None)
     without_forward = not isinstance(model, nn.Module) or (
         not isinstance(model, torch.jit.ScriptModule)
         and type(model).forward is nn.Module.forward
@@ -79,7 +79,7 @@ def check_module(model: nn.Module) -> None:
     if without_forward and isinstance(inner, nn.Module):
         raise TypeError(
             f"{name} wraps a network and has no forward of its own: pass its .model, a "
-            f"{type(inner).__name__}."
+            f"{type_name(inner)}."
         )
     if name == "ExportedProgram":
         raise TypeError(
@@ -125,10 +125,17 @@ def _is_scripted_convolution(module: nn.Module) -> bool:
 
 
 def type_name(module: nn.Module) -> str:
-    """Return the class's name; for a ScriptModule that of the class that was scripted."""
+    r"""Return the class's name; for a ScriptModule that of the class that was scripted.
+
+    Control characters are escaped, as `repr` does it: the name may be part of an error's message.
+
+    >>> type_name(type("Net\x1b[31m", (nn.Module,), {})())
+    'Net\\x1b[31m'
+    """
+    name = type(module).__name__
     if isinstance(module, torch.jit.ScriptModule):
-        return str(getattr(module, "original_name", type(module).__name__))
-    return type(module).__name__
+        name = str(getattr(module, "original_name", name))
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in name)
 
 
 def select_layers(model: nn.Module, layers: Layers = None) -> dict[nn.Module, list[str]]:
@@ -318,7 +325,7 @@ def _choose(
         chosen = _where(names, lambda _, m: is_convolution(m) or _is_scripted_convolution(m))
         if not chosen:
             raise ValueError(
-                f"{type(model).__name__} has no convolution layers; choose others with layers=, "
+                f"{type_name(model)} has no convolution layers; choose others with layers=, "
                 f"for example {unseen_layers(model).rpartition(': ')[2] or _example(names)}."
             )
         return chosen
@@ -343,7 +350,7 @@ def _choose(
         )
     if not chosen:
         raise ValueError(
-            f"{type(model).__name__} has no layer {what}; its layers are of types "
+            f"{type_name(model)} has no layer {what}; its layers are of types "
             f"{', '.join(sorted({type_name(module) for module in names}))}."
         )
     return chosen
@@ -379,8 +386,8 @@ def _matching(
     if isinstance(entry, nn.Module):
         if entry not in names:
             raise ValueError(
-                f"The {type(entry).__name__} given in layers= is not part of this "
-                f"{type(model).__name__}: take it from the model itself, or give its type."
+                f"The {type_name(entry)} given in layers= is not part of this "
+                f"{type_name(model)}: take it from the model itself, or give its type."
             )
         return [entry]
     if not isinstance(entry, str):
@@ -397,7 +404,7 @@ def _matching(
     if not matching:
         every = [name for aliases in names.values() for name in aliases]
         raise ValueError(
-            f"No layer of {type(model).__name__} is called {entry!r}; {close_names(entry, every)}."
+            f"No layer of {type_name(model)} is called {entry!r}; {close_names(entry, every)}."
         )
     return matching
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from ..hooking.select import all_modules, dimensions, is_convolution, module_names
+from ..hooking.select import all_modules, dimensions, is_convolution, module_names, type_name
 from ..hooking.tensors import tensors
 from .error_messages import fix_of, message_of
 
@@ -30,7 +30,7 @@ def located_error(error: Exception, model: nn.Module, arguments: Any) -> Excepti
     names = module_names(model)
     layer, layer_arguments = innermost_call(error, names) or (model, arguments)
     name = names.get(layer, [""])[0]
-    where = f"layer {name!r} ({type(layer).__name__})" if name else type(layer).__name__
+    where = f"layer {name!r} ({type_name(layer)})" if name else type_name(layer)
     received = tensors(layer_arguments)
     of_torch = isinstance(error, RuntimeError)
     if of_torch and (mismatch := _dtypes_differ(layer, received)):
@@ -166,7 +166,7 @@ def refuse_quantized(model: nn.Module) -> None:
     for name, module in model.named_modules():
         if "quantized" in type(module).__module__.split("."):
             raise ValueError(
-                f"Layer {name!r} ({type(module).__name__}) is quantized, and whole numbers have no "
+                f"Layer {name!r} ({type_name(module)}) is quantized, and whole numbers have no "
                 "gradient: take the float model that was quantized."
             )
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ..hooking.interrupts import Block
-from ..hooking.select import all_modules
+from ..hooking.select import all_modules, type_name
 from ..hooking.tensors import central_value
 from ..tables import some
 
@@ -93,7 +93,7 @@ def _warn_overwritten(model: nn.Module, weights: list[nn.Parameter]) -> None:
     written = {*weights}  # by identity
     names = [name for name, weight in model.named_parameters() if weight in written]
     warnings.warn(
-        f"While {type(model).__name__} ran, frozen weights were overwritten in place "
+        f"While {type_name(model)} ran, frozen weights were overwritten in place "
         f"({some(names, 2)}): by its forward, as a momentum encoder may do, or by a training in "
         "another thread. hookviz cannot undo that: look at copy.deepcopy(model) instead.",
         RuntimeWarning,
