@@ -359,7 +359,8 @@ def _choose(
 def _check_predicate(function: Callable[..., Any], model: nn.Module) -> None:
     """Raise ``TypeError`` for a function that is not a predicate, such as ``F.relu``."""
     name = getattr(function, "__name__", repr(function))
-    if any(function is getattr(module, name, None) for module in (torch, nn.functional)):
+    owners = torch, nn.functional, torch.Tensor
+    if any(function is getattr(owner, name, None) for owner in owners):
         raise TypeError(
             f"layers={name} is a function, and only modules have hooks: give a module type, such "
             "as torch.nn.ReLU, or a layer's name."

@@ -284,6 +284,7 @@ SCRIPTED = torch.jit.script(small())
         (MODEL, {"layers": [3]}, TypeError, "holds 3"),
         (MODEL, {"max_bytes": -1}, ValueError, "max_bytes=-1"),
         (nn.Sequential(nn.Linear(2, 2)), {}, ValueError, r"no convolution layers.*layers='0'"),
+        (MODEL, {"layers": torch.Tensor.relu}, TypeError, "layers=relu is a function, and only"),
         (SCRIPTED, {}, TypeError, "ScriptModule .*Sequential.* pass the eager model"),
         (nn.Sequential(SCRIPTED), {}, TypeError, "ScriptModule"),
         (nn.Conv2d, {}, TypeError, "must be a torch.nn.Module, not type"),
