@@ -389,8 +389,8 @@ def cure_words(inputs: ModelInput, model: nn.Module, error: BaseException | None
         return _tensor_cure(argument, model)
     if not isinstance(error, (AttributeError, TypeError)):  # the model takes this type
         return ""
-    if _is_loader_batch(argument if isinstance(argument, list) else args):
-        return "These look like inputs and labels, as a DataLoader gives them: give batch[0]."
+    if is_loader_batch(argument if isinstance(argument, list) else args):
+        return LOADER_BATCH
     if len(args) > 1 and all(map(is_picture, args)):
         return "A tuple is the model's arguments: give a list for a batch of pictures."
     if isinstance(argument, Mapping):
@@ -403,7 +403,10 @@ def cure_words(inputs: ModelInput, model: nn.Module, error: BaseException | None
     return "A list is one argument: give torch.stack(tensors), or a list of pictures and paths."
 
 
-def _is_loader_batch(values: Sequence[Any]) -> bool:
+LOADER_BATCH = "These look like inputs and labels, as a DataLoader gives them: give batch[0]."
+
+
+def is_loader_batch(values: Sequence[Any]) -> bool:
     """Return whether these are inputs and their labels, as data sets and loaders give them."""
     first, *labels = values or (None,)
     if not isinstance(first, Tensor) or first.ndim < 2:

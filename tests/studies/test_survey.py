@@ -185,6 +185,15 @@ def test_inputs_of_several_sizes_need_batch_size_1():
         hookviz.survey(model, inputs)
 
 
+@pytest.mark.parametrize("labels", [torch.arange(4), torch.rand(4, 6, 6)])
+def test_a_batch_of_a_loader_is_recognized(labels):
+    model = nn.Sequential(nn.Conv2d(3, 2, 3))
+    for batch in ([torch.rand(4, 3, 6, 6), labels], (torch.rand(4, 3, 6, 6), labels)):
+        with pytest.raises(ValueError, match=r"inputs and labels, .*: give batch\[0\]"):
+            hookviz.survey(model, batch)
+    assert hookviz.survey(model, batch[0]).seen == 4
+
+
 def test_quantiles_are_within_three_percent():
     inputs = torch.randn(300, 2, 8, 8, generator=torch.manual_seed(0))
     model = nn.Sequential(nn.Conv2d(2, 4, 3))

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from ...run.errors import first_line
-from ...run.inputs import ModelInput
+from ...run.inputs import LOADER_BATCH, ModelInput, is_loader_batch
 from ...run.pictures import load_picture
 from ...run.transforms import Preprocessing, Transform, normalization_of, preprocessing_for
 
@@ -240,6 +240,10 @@ def _together(samples: Mapping[int, dict[str, Tensor]]) -> ModelInput:
         pair = samples[first], samples[index]
         shapes = [{key: each.shape for key, each in sample.items()} for sample in pair]
         if shapes[0] != shapes[1]:
+            # Pictures of several sizes have as many dimensions, inputs and labels usually do not.
+            several = [tensor[0] for sample in pair for tensor in sample.values()]
+            if is_loader_batch(several) and several[0].ndim != several[1].ndim:
+                raise ValueError(LOADER_BATCH)
             one, two = map(_shapes, pair)
             raise ValueError(
                 f"Inputs {first} and {index} differ in shape, {one} and {two}: give a transform= "
