@@ -169,6 +169,18 @@ def test_all_pages_of_the_mosaic_are_full(page):
     expect(page.locator('.hv-tile[data-channel="95"]')).to_be_visible()
 
 
+@pytest.mark.parametrize(("width", "columns"), [(390, 1), (1280, 3)])
+def test_the_pictures_of_a_presentation_are_in_one_column_on_a_phone(page, width, columns):
+    page.set_viewport_size({"width": width, "height": 844})
+    page.get_by_role("button", name="present", exact=True).click()
+    next_frame(page)
+    panels = [each.bounding_box() for each in page.locator(".hv-main > .hv-panel").all()]
+    assert len(panels) == 3 and len({round(each["x"]) for each in panels}) == columns
+    boxes = [*panels, page.locator(".hv-main .hv-mosaic").bounding_box()]
+    assert max(each["x"] + each["width"] for each in boxes) <= width
+    page.get_by_role("button", name="present", exact=True).click()
+
+
 def test_tabs_below_the_mosaic_of_a_narrow_window_can_be_clicked(page):
     """The tabs move up over the room that the tiles leave free, which took the clicks."""
     page.set_viewport_size({"width": 760, "height": 900})
