@@ -82,7 +82,8 @@ def explore(
     inputs
         A path, PIL image or array ``(H, W)`` or ``(H, W, 3)``, which goes through
         ``transform``; or a tensor ``(C, H, W)`` or ``(N, C, H, W)`` or whatever the model
-        takes, which goes in as it is. See `hookviz.attribution.prepare_input`.
+        takes, which goes in unchanged; bytes (uint8) on which the model raises are read as
+        pictures. See `hookviz.attribution.prepare_input`.
     target : optional
         The score whose gradient is shown: None is each picture's top prediction; or a class
         number or name, a tuple of classes (the first against the others), a number in the
