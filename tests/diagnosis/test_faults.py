@@ -671,6 +671,12 @@ def kl(output, truth, **options):
     return divergence(output, LABELS, truth, **options)
 
 
+def ctc(output, labels):
+    """Compute the loss of one text, of two labels and padding with 0."""
+    scores = output[:, None].log_softmax(2)
+    return F.ctc_loss(scores, labels, torch.tensor([16]), torch.tensor([2]))
+
+
 def two_heads(output, truth):
     return sum(BCE(output, each) for each in (ONE_HOT, truth))
 
@@ -696,6 +702,9 @@ TARGETS = [
     (ranking, HALVES, SIGNS, "−1 and 1", "2 * y - 1"),
     (cosine, HALVES, SIGNS, "−1 and 1", "2 * y - 1"),
     (kl, ONE_HOT * 2 - 1, ONE_HOT.softmax(1), "takes probabilities", "y.softmax(1)"),
+    (kl, ONE_HOT * 7, ONE_HOT * 0.9, "from 0 to 7", "y / y.sum(1, keepdim=True) for counts"),
+    (ctc, torch.tensor([[0, 1, 0]]), torch.tensor([[2, 1, 0]]), "the blank", "from 1"),
+    (ctc, torch.tensor([0, 1]), torch.tensor([2, 1]), "the blank", "target_lengths"),
     (
         partial(kl, log_target=True), ONE_HOT.softmax(1), ONE_HOT.log_softmax(1),
         "logarithms of probabilities", "log_target",
@@ -710,7 +719,8 @@ TARGETS = [
 
 for number, (loss, wrong, right, message, fix) in enumerate(TARGETS):
     one = net(classes=1, last=nn.Flatten(0)) if right is SIGNS else Net
-    severity = "error" if loss is kl and wrong.min() < 0 else "warning"
+    makes_nan = loss is ctc or (loss is kl and wrong.min() < 0)
+    severity = "error" if makes_nan else "warning"
     FAULTS[f"targets {number}"] = Fault(
         "loss", message, fix, sick=one, cured=one, severity=severity, learns=False,
         wrong=lambda out, y, loss=loss, wrong=wrong: loss(out, wrong),
