@@ -591,6 +591,10 @@ WRONG = {
             ],
             "kernel_size is a pair, (1, 1), which never equals 1",
         ),
+        (
+            lambda model: [n for n, m in model.named_modules() if m.kernel_size == (1, 1)],
+            "In words: only some layers, such as convolutions, have a kernel_size",
+        ),
         (lambda model: set(small_kernels(model)), "returned a set, which has no order"),
         (
             lambda model: [f"{name}.weight" for name in small_kernels(model)],
