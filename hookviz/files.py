@@ -23,6 +23,15 @@ Unpack = Callable[[dict[str, Any], dict[str, np.ndarray]], T]
 """A file's description and arrays -> the object that was written."""
 
 
+def file_path(path: str | os.PathLike) -> Path:
+    """Return the path of a file; raise ``TypeError`` or ``ValueError`` if it cannot be one."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"path={path!r} is not a path: give that of a file.")
+    if Path(path).is_dir():
+        raise ValueError(f"{str(path)!r} is a folder: give the path of a file.")
+    return Path(path)
+
+
 def write_arrays(
     path: str | os.PathLike, about: dict[str, Any], arrays: dict[str, np.ndarray], *, small: bool
 ) -> None:
@@ -44,9 +53,9 @@ def read_arrays(path: str | os.PathLike, formats: Mapping[str, Unpack[T]], kind:
     FileNotFoundError
         The file is missing.
     ValueError
-        The file is broken, or of another ``kind``.
+        The file is broken, of another ``kind``, or a folder.
     """
-    if not Path(path).is_file():
+    if not file_path(path).is_file():
         raise FileNotFoundError(f"Missing file {str(path)!r}: check the path.")
     try:
         content = io.BytesIO(Path(path).read_bytes())
@@ -111,7 +120,7 @@ def page_to(path: str | os.PathLike | None, page: str) -> str | None:
 
 def check_folder(path: str | os.PathLike | None) -> None:
     """Raise ``FileNotFoundError`` if a file's folder is missing: before long work, not after it."""
-    if path is not None and not (target := Path(path)).parent.is_dir():
+    if path is not None and not (target := file_path(path)).parent.is_dir():
         raise FileNotFoundError(
             f"Missing folder {str(target.parent)!r} for {target.name}: make it."
         )
@@ -128,7 +137,7 @@ def write_whole(path: str | os.PathLike, content: bytes) -> None:
     old one as it was. Of a symbolic link the file that it points to is replaced.
     """
     check_folder(path)
-    target = Path(os.path.realpath(path))
+    target = Path(os.path.realpath(file_path(path)))
     if target.exists() and not target.is_file():  # a pipe or a device cannot be replaced
         target.write_bytes(content)
         return

@@ -130,6 +130,25 @@ def test_a_missing_folder_is_reported_before_the_work(explorer, tmp_path, monkey
             write(tmp_path / "missing" / "view.html")
 
 
+@pytest.mark.parametrize("name", ["to_html", "save", "load", "watch", "survey"])
+def test_a_folder_and_no_path_are_refused_in_one_sentence(explorer, tmp_path, name):
+    function = {
+        "to_html": explorer.to_html,
+        "save": explorer.save,
+        "load": hookviz.load,
+        "watch": lambda path: hookviz.watch(hookviz.demo_model(), path=path),
+        "survey": hookviz.survey(nn.Conv2d(3, 2, 1), torch.rand(2, 3, 4, 4)).save,
+    }[name]
+    with pytest.raises(ValueError, match=r"' is a folder: give the path of a file\.$"):
+        function(tmp_path)
+    with pytest.raises(TypeError, match=r"^path=3 is not a path: give that of a file\.$"):
+        function(3)
+    if name in ("save", "load", "survey"):  # the others take None
+        with pytest.raises(TypeError, match=r"^path=None is not a path: give that of a file\.$"):
+            function(None)
+    assert not list(tmp_path.iterdir())
+
+
 def test_half_characters_do_not_break_a_page(tmp_path):
     model, path = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Flatten()), tmp_path / "view.html"
     explorer = hookviz.explore(model, torch.rand(1, 3, 2, 2), class_names=["half \ud83d"] * 16)

@@ -27,7 +27,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from ..draw.colours import COLOURS, colormap, palette, strip_height, to_levels
 from ..draw.figures import ShownFigure, drawable, no_formula, quick_png
-from ..files import check_folder, write_whole
+from ..files import check_folder, file_path, write_whole
 from ..tables import number
 from ..view.frame import Box, ChannelGrid, Frame, ImagePanel, Panel
 
@@ -137,7 +137,7 @@ def wide_tiles(frame: Frame) -> ChannelGrid:
 def save_figure(figure: Figure, path: str | Path, **options: Any) -> None:
     """Write a figure to a file; raise ``ValueError`` for an unknown suffix."""
     check_folder(path)
-    write_whole(path, figure_content(figure, Path(path).suffix, **options))
+    write_whole(path, figure_content(figure, file_path(path).suffix, **options))
 
 
 def figure_content(figure: Figure, suffix: str, **options: Any) -> bytes:

@@ -47,8 +47,8 @@ def load(
     FileNotFoundError
         The file does not exist.
     ValueError
-        The file is broken or not hookviz's; a survey is of another data set, model or transform;
-        or ``inputs`` is given for a result that is not a survey.
+        The file is broken, a folder or not hookviz's; a survey is of another data set, model or
+        transform; or ``inputs`` is given for a result that is not a survey.
 
     Examples
     --------

@@ -21,13 +21,12 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from ...files import read_arrays, write_arrays
+from ...files import file_path, read_arrays, write_arrays
 from ...tables import plain
 from .probe import Maps
 from .recorder import Row
@@ -461,7 +460,7 @@ class AutoSaver:
     """
 
     def __init__(self, path: str | os.PathLike, pause: float = 60.0) -> None:
-        self._path = Path(path).absolute()  # another folder may be the current one by then
+        self._path = file_path(path).absolute()  # another folder may be the current one by then
         if not self._path.parent.is_dir():
             raise ValueError(
                 f"Missing folder {str(self._path.parent)!r} for path={str(path)!r}: make it."
