@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -90,6 +90,7 @@ class StepWatch(HookManager):
         self.calls: list[RecordedCall] = []
         self.count, self.output = 0, 0.0
         self.gradients: dict[str, float] = {}
+        self._strays = False  # whether the first output was computed from others' parameters
         self._measured: list[Ends] = []
         # Those of the gradients that came since the optimizer's last step, by parameter.
         self._came: dict[str, Ends] = {}
@@ -184,6 +185,8 @@ class StepWatch(HookManager):
         started = self.calls[-1]
         started.finished = True
         returned = tensors(output)
+        if self.count == 1:
+            self._strays = _has_strays(returned, tensors(args, kwargs), self.parameters.values())
         self.log.returned(returned)
         for index, tensor in enumerate(returned):
             self._add("", "forward", tensor)
@@ -238,12 +241,15 @@ class StepWatch(HookManager):
 
     @property
     def suspect(self) -> bool:
-        """True if a finite step should be examined: weights lack gradients, or sizes are uneven."""
+        """True if a finite step should be examined.
+
+        Weights lack gradients or are not registered, or sizes are uneven.
+        """
         sizes, reached = self.gradients.values(), self.run.gradient_norms
         learning = (name for name, each in self.parameters.items() if each.requires_grad)
         missing = bool(reached) and any(name not in reached for name in learning)
         uneven = not all(sizes) or max(sizes, default=0.0) > UNEVEN * min(sizes, default=0.0)
-        return missing or uneven or max((self.output, *sizes)) > FAR_TOO_LARGE
+        return self._strays or missing or uneven or max((self.output, *sizes)) > FAR_TOO_LARGE
 
     @property
     def looked_at(self) -> str:
@@ -274,3 +280,21 @@ class StepWatch(HookManager):
         self.calls.clear()
         self._measured.clear()
         self.outside.error = self.log.root = None
+
+
+def _has_strays(
+    outputs: Iterable[Tensor], inputs: Iterable[Tensor], own: Iterable[nn.Parameter]
+) -> bool:
+    """Return True if a model computed its outputs from parameters that are not its own."""
+    known = {None, *(each.grad_fn for each in inputs)}
+    waiting = list({each.grad_fn for each in outputs} - known)
+    registered = set(map(id, own))
+    while waiting:
+        node: Any = waiting.pop()
+        variable = getattr(node, "variable", None)
+        if isinstance(variable, nn.Parameter) and id(variable) not in registered:
+            return True
+        behind = {each for each, _ in node.next_functions} - known
+        known |= behind
+        waiting += behind
+    return False
